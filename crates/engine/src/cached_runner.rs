@@ -1,10 +1,10 @@
 //! The loaded model together with its prefix cache: running a step updates both.
 
 use girih_graph::backend::{Block, Inputs, Range32};
-use girih_graph::{Outputs, Runner, Sequence, Step, Watch};
+use girih_graph::{BLOCK_POSITIONS, Outputs, Runner, Sequence, Step, Watch};
 
-use crate::Result;
 use crate::cache::{PrefixCache, SequenceId, StateChange};
+use crate::{Error, ErrorKind, Result};
 
 /// A runner and the prefix cache over its blocks of state.
 pub(crate) struct CachedRunner {
@@ -55,10 +55,20 @@ impl CachedRunner {
         true
     }
 
+    /// The number of rows, at most `max`, for which blocks are free after `end`, up to which
+    /// blocks are reserved.
+    pub fn free_rows(&self, sequence: SequenceId, end: u32, max: u32) -> u32 {
+        if self.cache.suffices(sequence, end + max) {
+            return max;
+        }
+        max.min(end.next_multiple_of(BLOCK_POSITIONS as u32) - end)
+    }
+
     /// Runs one step. `output` receives the output rows, one after another.
     ///
     /// # Errors
-    /// When the device fails; then the state of these sequences is undefined.
+    /// When the device fails; then the state of these sequences is undefined. The kind is
+    /// [`ErrorKind::DeviceFailed`] unless the backend states another.
     pub fn run(
         &mut self,
         pending: &[StepTokens<'_>],
@@ -81,8 +91,17 @@ impl CachedRunner {
             .collect();
         let output_rows: u32 = pending.iter().map(StepTokens::output_rows).sum();
         let output = &mut output[..output_rows as usize * self.runner.width()];
-        self.runner.step(Step { inputs: Inputs::Tokens(&tokens), sequences: &sequences, output, watch })?;
+        let step = Step { inputs: Inputs::Tokens(&tokens), sequences: &sequences, output, watch };
+        self.runner.step(step).map_err(failed)?;
         pending.iter().for_each(|one| self.cache.extend(one.sequence, one.tokens));
         Ok(())
+    }
+}
+
+/// The error of a step, of a kind other than `Other`.
+fn failed(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Other => Error::with_kind(ErrorKind::DeviceFailed, error.to_string()),
+        _ => error,
     }
 }

@@ -1,7 +1,6 @@
 //! The step loop: schedule, run, sample, update requests. Synchronous and
 //! single-threaded.
 
-use std::collections::VecDeque;
 use std::mem::take;
 use std::time::{Duration, Instant};
 
@@ -10,57 +9,70 @@ use girih_graph::{BLOCK_POSITIONS, Key, Outputs, Runner, Span, Variant, Watch};
 
 use crate::cache::{self, PrefixCache, SequenceId};
 use crate::cached_runner::{CachedRunner, StepTokens};
+use crate::judge::{Judgement, Turn, judge};
 use crate::live_request::LiveRequest;
-use crate::sample::{Logprobs, logprobs, pick};
+use crate::queue::Queue;
 use crate::schedule::{ScheduledRows, SequenceProgress, schedule};
-use crate::text::Detokenize;
-use crate::{EngineLimits, Error, EventKind, Request, RequestEvent, RequestId, Result, Stop};
+use crate::{
+    EngineLimits, Error, ErrorKind, EventKind, Hooks, Request, RequestEvent, RequestId, Result, Stop,
+};
 
 /// A loaded model and the requests that share it.
 ///
 /// Requests are admitted in the order of submission, as long as sequences and blocks
 /// of state are available. If blocks run out later, the youngest request is preempted:
-/// it goes back to the head of the queue with the tokens that it has generated. Its
-/// state is recomputed when blocks are available again; its reply does not change.
+/// it goes back to the queue with the tokens that it has generated. Its state is
+/// recomputed when blocks are available again; its reply does not change.
 ///
-/// The lifetime is that of the tokenizer from which the requests' detokenizers borrow.
-pub struct Engine<'w> {
+/// A failure of one request ends that request only. If the model produced NaN, the
+/// request's state is not used again, and active requests that share a part of it are
+/// computed again without it. If the device failed, all requests of the step fail.
+pub struct Engine {
     runner: CachedRunner,
     limits: EngineLimits,
-    /// Ordered by age; all are younger than the active ones.
-    waiting: VecDeque<LiveRequest<'w>>,
+    queue: Queue,
     /// Ordered by age.
-    active: Vec<Active<'w>>,
-    cancelled: Vec<LiveRequest<'w>>,
+    active: Vec<Active>,
+    cancelled: Vec<LiveRequest>,
     events: Vec<RequestEvent>,
-    /// One row of logits per sequence.
+    /// The output rows of a step: one per sequence, and more once a draft was run.
     logits: Vec<f32>,
     /// The id of the next request.
     next: u64,
 }
 
 /// A request that has been admitted, and its sequence.
-struct Active<'w> {
-    live: LiveRequest<'w>,
+struct Active {
+    live: LiveRequest,
     sequence: SequenceId,
 }
 
-/// A chosen token, and its log-probabilities if the request asked for them.
-type ChosenToken = (u32, Option<Logprobs>);
+/// The rows of one sequence that a step runs.
+struct PlannedRows {
+    rows: ScheduledRows,
+    /// The request's last token and a draft of those that follow; empty without a draft.
+    run: Vec<u32>,
+}
 
-impl<'w> Engine<'w> {
+impl PlannedRows {
+    fn output_rows(&self) -> u32 {
+        self.rows.outputs.count(self.rows.count())
+    }
+}
+
+impl Engine {
     /// Returns an engine for a loaded model.
     ///
     /// # Errors
     /// When the model does not map tokens to logits, or when its largest step or its
     /// state is too small for `limits`.
-    pub fn new(runner: Box<dyn Runner>, limits: EngineLimits) -> Result<Engine<'w>> {
+    pub fn new(runner: Box<dyn Runner>, limits: EngineLimits) -> Result<Engine> {
         check(&*runner, &limits)?;
         let logits = vec![0.0; runner.width() * limits.sequences as usize];
         Ok(Engine {
             runner: CachedRunner::new(runner),
             limits,
-            waiting: VecDeque::new(),
+            queue: Queue::default(),
             active: Vec::new(),
             cancelled: Vec::new(),
             events: Vec::new(),
@@ -84,54 +96,80 @@ impl<'w> Engine<'w> {
         &self.runner.cache
     }
 
-    /// The number of active requests; the others wait.
+    /// The number of active requests; the others wait or are suspended.
     pub fn active(&self) -> usize {
         self.active.len()
     }
 
-    /// Whether [`Engine::step`] would do nothing.
-    pub fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.active.is_empty() && self.cancelled.is_empty()
+    /// The number of requests that wait; [`EngineLimits::waiting`] bounds it at submission.
+    pub fn waiting(&self) -> usize {
+        self.queue.waiting()
     }
 
-    /// Queues a request. Without a `detokenizer`, its events have ids but no text.
+    /// Whether [`Engine::step`] would do nothing. Suspended requests do not count.
+    pub fn is_idle(&self) -> bool {
+        self.queue.waiting() == 0 && self.active.is_empty() && self.cancelled.is_empty()
+    }
+
+    /// Queues a request, with the objects that the engine calls while it runs.
     ///
     /// # Errors
-    /// When the request exceeds the limits or contradicts itself.
-    pub fn submit(
-        &mut self,
-        request: Request,
-        detokenizer: Option<Box<dyn Detokenize + 'w>>,
-    ) -> Result<RequestId> {
+    /// As [`Request::check`]; of the kind [`ErrorKind::Refused`] when stop strings come
+    /// without a detokenizer, and [`ErrorKind::QueueFull`] when
+    /// [`EngineLimits::waiting`] requests wait.
+    pub fn submit(&mut self, request: Request, hooks: Hooks) -> Result<RequestId> {
         request.check(&self.limits, self.runner().width())?;
-        if detokenizer.is_none() && !request.stops.strings.is_empty() {
-            return Err(Error::new(
-                "stop strings need a detokenizer; this model has none, so use stop tokens",
-            ));
+        if hooks.detokenizer.is_none() && !request.stops.strings.is_empty() {
+            let sentence = "stop strings need a detokenizer; this model has none, so use stop tokens";
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        }
+        let waiting = self.queue.waiting();
+        if waiting >= self.limits.waiting as usize {
+            let sentence = format!("the queue is full: {waiting} requests wait; try again later");
+            return Err(Error::with_kind(ErrorKind::QueueFull, sentence));
         }
         let id = RequestId(self.next);
         self.next += 1;
-        self.waiting.push_back(LiveRequest::new(id, request, detokenizer, self.limits.context));
+        self.queue.add(LiveRequest::new(id, request, hooks, self.limits.context));
         Ok(id)
     }
 
     /// Cancels a request; the next step returns its last event. Returns `false` if it has
     /// already ended. Its tokens stay in the prefix cache, as after any other end.
     pub fn cancel(&mut self, id: RequestId) -> bool {
-        let waiting = self.waiting.iter().position(|live| live.id() == id);
-        let active = self.active.iter().position(|active| active.live.id() == id);
-        let live = match (waiting, active) {
-            (Some(index), _) => self.waiting.remove(index),
-            (None, Some(index)) => {
-                let Active { live, sequence } = self.active.remove(index);
-                self.runner.cache.end(sequence);
-                Some(live)
-            }
-            (None, None) => None,
-        };
+        let live = self.stop(id).or_else(|| self.queue.remove_suspended(id));
         let found = live.is_some();
         self.cancelled.extend(live);
         found
+    }
+
+    /// Suspends a request: it gives up its place among the active requests, or in the
+    /// queue, until [`Engine::resume`]. Its reply does not change; its state may stay in
+    /// the prefix cache. Returns `false` if it has ended or is suspended.
+    pub fn suspend(&mut self, id: RequestId) -> bool {
+        let live = self.stop(id);
+        let found = live.is_some();
+        live.into_iter().for_each(|live| self.queue.add_suspended(live));
+        found
+    }
+
+    /// Returns a suspended request to the queue, before all younger ones. Returns `false`
+    /// if it is not suspended.
+    pub fn resume(&mut self, id: RequestId) -> bool {
+        let live = self.queue.remove_suspended(id);
+        let found = live.is_some();
+        live.into_iter().for_each(|live| self.queue.add(live));
+        found
+    }
+
+    /// Removes a request that waits or is active; what an active one has run stays in the
+    /// prefix cache.
+    fn stop(&mut self, id: RequestId) -> Option<LiveRequest> {
+        let index = self.active.iter().position(|active| active.live.id() == id);
+        let Some(index) = index else { return self.queue.remove_waiting(id) };
+        let Active { live, sequence } = self.active.remove(index);
+        self.runner.cache.end(sequence);
+        Some(live)
     }
 
     /// Evicts the tokens of ended requests from the prefix cache.
@@ -149,9 +187,11 @@ impl<'w> Engine<'w> {
         self.events.clear();
         self.events.extend(self.cancelled.drain(..).map(|live| live.finish(Stop::Cancelled)));
         self.admit();
-        let scheduled = self.plan();
-        if !scheduled.is_empty() {
-            self.advance(&scheduled);
+        let started = Instant::now();
+        let mut planned = self.plan();
+        self.draft(&mut planned);
+        if !planned.is_empty() {
+            self.advance(&planned, started);
         }
         &self.events
     }
@@ -160,13 +200,15 @@ impl<'w> Engine<'w> {
     /// prefix cache only now, so that it finds the tokens of the prompts before it.
     fn admit(&mut self) {
         while (self.active.len() as u32) < self.limits.sequences && self.rows() < self.limits.chunk {
-            if !self.waiting.front().is_some_and(|live| self.fits(live)) {
+            if !self.queue.next().is_some_and(|live| self.fits(live)) {
                 break;
             }
-            let Some(mut live) = self.waiting.pop_front() else { break };
+            let Some(mut live) = self.queue.take_next() else { break };
             let (sequence, cached) = self.runner.cache.begin(&live.tokens);
             live.begin(cached);
-            self.active.push(Active { live, sequence });
+            // A resumed request may be older than active ones.
+            let at = self.active.partition_point(|active| active.live.id() < live.id());
+            self.active.insert(at, Active { live, sequence });
         }
     }
 
@@ -177,7 +219,7 @@ impl<'w> Engine<'w> {
 
     /// Whether the blocks suffice for a request beside the active ones. Alone it always
     /// fits, because its size was checked at submission.
-    fn fits(&self, live: &LiveRequest<'_>) -> bool {
+    fn fits(&self, live: &LiveRequest) -> bool {
         let soon: Vec<_> = self.active.iter().map(|active| (active.sequence, active.live.soon())).collect();
         soon.is_empty() || self.runner.cache.admits(&soon, live.soon(), self.limits.chunk)
     }
@@ -192,127 +234,205 @@ impl<'w> Engine<'w> {
     }
 
     /// Schedules the next step, the oldest request first, and reserves blocks for it.
-    fn plan(&mut self) -> Vec<ScheduledRows> {
+    fn plan(&mut self) -> Vec<PlannedRows> {
         let mut scheduled = schedule(&self.progress(), self.limits.chunk);
         scheduled.retain(|rows| {
             while let Some(Active { sequence, .. }) = self.active.get(rows.sequence) {
                 if self.runner.reserve(*sequence, rows.positions.end) {
                     return true;
                 }
-                self.send_back();
+                self.preempt();
             }
             false
         });
-        scheduled
+        scheduled.into_iter().map(|rows| PlannedRows { rows, run: Vec::new() }).collect()
     }
 
-    /// Preempts the youngest active request: sends it back to the head of the queue.
-    fn send_back(&mut self) {
+    /// Preempts the youngest active request.
+    fn preempt(&mut self) {
         let Active { mut live, sequence } = self.active.pop().expect("an active request lacks blocks");
         assert!(!self.active.is_empty(), "one sequence within the limits fits into the state");
         self.runner.cache.end(sequence);
         live.send_back();
-        self.waiting.push_front(live);
+        self.queue.add(live);
+    }
+
+    /// Adds drafts to the rows of replies, as far as rows and output rows are left and
+    /// blocks are free: a draft takes nothing from another sequence.
+    fn draft(&mut self, planned: &mut [PlannedRows]) {
+        let Engine { runner, limits, active, logits, .. } = self;
+        let room = |PlannedRows { rows, .. }: &PlannedRows| match rows.outputs {
+            Outputs::Last if rows.count() == 1 => active[rows.sequence].live.draft_room() as u32,
+            _ => 0,
+        };
+        let rooms = planned.iter().map(room).enumerate().filter(|(_, room)| *room > 0);
+        let drafters: Vec<(usize, u32)> = rooms.collect();
+        if drafters.is_empty() {
+            return;
+        }
+        let (width, max_outputs) = (runner.inner().width(), runner.inner().max_key().output_rows);
+        let mut outputs: u32 = planned.iter().map(PlannedRows::output_rows).sum();
+        let rows: u32 = planned.iter().map(|planned| planned.rows.count()).sum();
+        let mut left = (limits.chunk - rows).min(max_outputs - outputs);
+        for (done, (index, room)) in drafters.iter().enumerate() {
+            let PlannedRows { rows, run } = &mut planned[*index];
+            let Active { live, sequence } = &mut active[rows.sequence];
+            let share = left.div_ceil((drafters.len() - done) as u32).min(*room);
+            let max = runner.free_rows(*sequence, rows.positions.end, share);
+            *run = if max > 0 { live.draft(max, width) } else { Vec::new() };
+            if let Some(drafted) = (run.len() as u32).checked_sub(1) {
+                (left, outputs) = (left - drafted, outputs + drafted);
+                rows.positions.end += drafted;
+                rows.outputs = Outputs::LastN(drafted + 1);
+                assert!(runner.reserve(*sequence, rows.positions.end), "the blocks are free");
+            }
+        }
+        logits.resize(logits.len().max(outputs as usize * width), 0.0);
     }
 
     /// Runs a step and updates its requests.
-    fn advance(&mut self, scheduled: &[ScheduledRows]) {
-        let started = Instant::now();
-        let step_tokens = |rows: &ScheduledRows| {
+    fn advance(&mut self, planned: &[PlannedRows], started: Instant) {
+        let step_tokens = planned.iter().map(|PlannedRows { rows, run }| {
             let Active { live, sequence } = &self.active[rows.sequence];
-            let tokens = &live.tokens[rows.positions.indexes()];
+            let tokens = if run.is_empty() { &live.tokens[rows.positions.indexes()] } else { run };
             StepTokens { sequence: *sequence, tokens, outputs: rows.outputs }
-        };
-        let pending: Vec<_> = scheduled.iter().map(step_tokens).collect();
+        });
+        let pending: Vec<_> = step_tokens.collect();
         if let Err(error) = self.runner.run(&pending, &mut self.logits, &mut Unwatched) {
-            return self.fail(scheduled, &error);
+            return self.fail(planned, &error);
         }
-        let choices = self.choose(scheduled);
+        let judgements = self.judge(planned);
         let time = started.elapsed();
-        let mut settled = scheduled.iter().zip(choices).peekable();
-        for (index, mut active) in take(&mut self.active).into_iter().enumerate() {
-            let settled = settled.next_if(|(rows, _)| rows.sequence == index);
-            let end = settled.and_then(|(rows, choice)| self.settle(&mut active.live, rows, choice, time));
-            match end {
+        let mut settled = planned.iter().zip(judgements).peekable();
+        let mut spoiled = Vec::new();
+        for (index, active) in take(&mut self.active).into_iter().enumerate() {
+            match settled.next_if(|(planned, _)| planned.rows.sequence == index) {
                 None => self.active.push(active),
-                Some(end) => self.close(active, end),
+                Some((planned, judgement)) => {
+                    spoiled.extend(self.settle(active, planned, judgement, time));
+                }
             }
         }
+        spoiled.into_iter().for_each(|sequence| self.spoil(sequence));
     }
 
-    /// Chooses the next token of each sequence that has an output row.
-    fn choose(&self, scheduled: &[ScheduledRows]) -> Vec<Option<Result<ChosenToken>>> {
-        let mut logits = self.logits.chunks_exact(self.runner().width());
-        let choices = scheduled.iter().map(|rows| {
-            let row = if rows.outputs == Outputs::Last { logits.next() } else { None };
-            row.map(|logits| {
-                let live = &self.active[rows.sequence].live;
-                let id = pick(logits, &live.request.sampling, live.history())?;
-                Ok((id, live.request.logprobs.map(|top| logprobs(logits, id, top))))
-            })
-        });
-        choices.collect()
+    /// Chooses the next tokens of each sequence that has output rows.
+    fn judge(&mut self, planned: &[PlannedRows]) -> Vec<Judgement> {
+        let Engine { runner, active, logits, .. } = self;
+        let width = runner.inner().width();
+        let mut rest = logits.as_slice();
+        let judge = |planned: &PlannedRows| {
+            let (rows, others) = rest.split_at(planned.output_rows() as usize * width);
+            rest = others;
+            judge(&mut active[planned.rows.sequence].live, rows, width, &planned.run)
+        };
+        planned.iter().map(judge).collect()
     }
 
-    /// Counts a step of a request and appends a chosen token to its reply; returns how the
-    /// request ends, if it ends with this token.
+    /// Counts a step of a request, passes its events on, and keeps it active unless it
+    /// ends. Returns its sequence if that may hold NaN.
     fn settle(
         &mut self,
-        live: &mut LiveRequest<'w>,
-        rows: &ScheduledRows,
-        choice: Option<Result<ChosenToken>>,
+        mut active: Active,
+        planned: &PlannedRows,
+        judgement: Judgement,
         time: Duration,
-    ) -> Option<Result<Stop>> {
-        live.count(rows.positions, time);
-        let (id, logprobs) = match choice? {
-            Ok(choice) => choice,
-            Err(error) => return Some(Err(error)),
+    ) -> Option<SequenceId> {
+        let live = &mut active.live;
+        let mut positions = planned.rows.positions;
+        if let Some(drafted) = (planned.run.len() as u32).checked_sub(1) {
+            positions.end = positions.start + judgement.used;
+            live.stats.drafted += drafted;
+            live.stats.accepted += judgement.used - 1;
+        }
+        live.count(positions, judgement.was_replying, time);
+        if judgement.is_good() {
+            self.events.extend(live.prefilled());
+        }
+        self.events.extend(judgement.events.into_iter().map(|kind| live.event(kind)));
+        let turn = match judgement.turn {
+            Some(Turn::Spoiled(error)) => {
+                self.events.push(live.event(EventKind::Failed(error)));
+                return Some(active.sequence);
+            }
+            turn => turn,
         };
-        if live.generated().is_empty() {
-            live.chose_first();
-            self.events.push(live.event(EventKind::Prefilled(live.stats)));
+        if judgement.used > 0 {
+            self.runner.cache.confirm(active.sequence);
         }
-        if live.request.stops.tokens.contains(&id) {
-            return Some(Ok(Stop::Token(id)));
+        if positions.end < planned.rows.positions.end {
+            self.step_back(&mut active, positions.end, judgement.spoils_rest);
         }
-        let (event, stop) = live.append(id, logprobs);
-        self.events.push(event);
-        stop.map(Ok)
+        self.turn(active, turn);
+        None
     }
 
-    /// Ends an active request.
-    fn close(&mut self, active: Active<'w>, end: Result<Stop>) {
-        let Active { live, sequence } = active;
-        match end {
-            Ok(stop) => {
-                self.runner.cache.end(sequence);
-                self.events.push(live.finish(stop));
+    /// Ends a request whose state is good, or keeps it active.
+    fn turn(&mut self, mut active: Active, turn: Option<Turn>) {
+        match turn {
+            None => self.active.push(active),
+            Some(Turn::Truncation) => {
+                self.runner.cache.end(active.sequence);
+                active.live.truncate();
+                self.begin(&mut active);
+                self.active.push(active);
             }
-            Err(error) => {
-                // If sampling failed, the sequence's state may be damaged, and with it
-                // that of sequences that share its blocks.
+            Some(Turn::Stop(stop)) => {
+                self.runner.cache.end(active.sequence);
+                self.events.push(active.live.finish(stop));
+            }
+            Some(Turn::Failed(error) | Turn::Spoiled(error)) => {
+                self.runner.cache.end(active.sequence);
+                self.events.push(active.live.event(EventKind::Failed(error)));
+            }
+        }
+    }
+
+    /// Steps a sequence back to its first `to` tokens, behind which a draft was rejected.
+    /// If the draft's state may hold NaN, the whole block of `to` is computed again.
+    fn step_back(&mut self, active: &mut Active, to: u32, is_spoiled: bool) {
+        let to = if is_spoiled { to - to % BLOCK_POSITIONS as u32 } else { to };
+        if !self.runner.cache.rewind(active.sequence, to) {
+            self.runner.cache.discard(active.sequence);
+            self.begin(active);
+        }
+    }
+
+    /// Gives an active request a new sequence.
+    fn begin(&mut self, active: &mut Active) {
+        let (sequence, cached) = self.runner.cache.begin(&active.live.tokens);
+        active.live.begin(cached);
+        active.sequence = sequence;
+    }
+
+    /// Discards a sequence whose state may hold NaN. Active requests that share a part of
+    /// it go back to the queue, to be computed again without it.
+    fn spoil(&mut self, sequence: SequenceId) {
+        for affected in self.runner.cache.spoil(sequence) {
+            // Another sequence that may hold NaN is not active any more; its turn comes.
+            let index = self.active.iter().position(|active| active.sequence == affected);
+            if let Some(index) = index {
+                let Active { mut live, sequence } = self.active.remove(index);
                 self.runner.cache.discard(sequence);
-                self.runner.cache.forget();
-                self.events.push(live.event(EventKind::Failed(error)));
+                live.send_back();
+                self.queue.add(live);
             }
         }
     }
 
     /// Ends all requests of a step that failed on the device. The other active requests
     /// start again, because the state is undefined.
-    fn fail(&mut self, scheduled: &[ScheduledRows], error: &Error) {
-        let mut others = Vec::new();
+    fn fail(&mut self, planned: &[PlannedRows], error: &Error) {
         for (index, Active { mut live, sequence }) in take(&mut self.active).into_iter().enumerate() {
             self.runner.cache.discard(sequence);
-            if scheduled.iter().any(|rows| rows.sequence == index) {
+            if planned.iter().any(|planned| planned.rows.sequence == index) {
                 self.events.push(live.event(EventKind::Failed(error.clone())));
             } else {
                 live.send_back();
-                others.push(live);
+                self.queue.add(live);
             }
         }
         self.runner.cache.forget();
-        others.into_iter().rev().for_each(|live| self.waiting.push_front(live));
     }
 
     /// Runs `tokens` as one new sequence, in chunks, and passes each position with its
@@ -355,14 +475,13 @@ impl<'w> Engine<'w> {
     fn alone<T>(
         &mut self,
         tokens: &[u32],
-        run: impl FnOnce(&mut Engine<'w>, SequenceId) -> Result<T>,
+        run: impl FnOnce(&mut Engine, SequenceId) -> Result<T>,
     ) -> Result<T> {
         self.require_idle("no other sequence can be run")?;
         if tokens.len() > self.limits.context as usize {
             let (have, max) = (tokens.len(), self.limits.context);
-            return Err(Error::new(format!(
-                "the text has {have} tokens; the context is {max}: split it into windows"
-            )));
+            let sentence = format!("the text has {have} tokens; the context is {max}: split it into windows");
+            return Err(Error::with_kind(ErrorKind::TooLong, sentence));
         }
         self.runner.cache.forget();
         let (sequence, _) = self.runner.cache.begin(&[]);
@@ -404,7 +523,8 @@ impl<'w> Engine<'w> {
             None => Ok(()),
             Some(Active { live, .. }) => {
                 let id = live.id().0;
-                Err(Error::new(format!("request {id} is active, so {consequence}; finish or cancel it")))
+                let sentence = format!("request {id} is active, so {consequence}; finish or cancel it");
+                Err(Error::with_kind(ErrorKind::Refused, sentence))
             }
         }
     }
@@ -414,7 +534,7 @@ impl<'w> Engine<'w> {
 fn check(runner: &dyn Runner, limits: &EngineLimits) -> Result<()> {
     let max_key = runner.max_key();
     if max_key.variant != Variant::GENERATE || max_key.output_rows == 0 || max_key.sequences == 0 {
-        return Err(Error::new("the loaded programs do not map tokens to logits; load programs that do"));
+        return Err(refused("the loaded programs do not map tokens to logits; load programs that do"));
     }
     let alone = Key { sequences: 1, rows: limits.chunk, ..max_key };
     let positions = runner.groups().iter().zip(runner.blocks()).map(|(group, &have)| match group.span {
@@ -426,7 +546,7 @@ fn check(runner: &dyn Runner, limits: &EngineLimits) -> Result<()> {
         [("context", limits.context, context), ("prefill chunk", limits.chunk, max_key.rows.into())]
     {
         if asked == 0 || u64::from(asked) > max {
-            return Err(Error::new(format!(
+            return Err(refused(format!(
                 "a {what} of {asked} was requested; the loaded programs and their state support 1 to {max}"
             )));
         }
@@ -434,10 +554,17 @@ fn check(runner: &dyn Runner, limits: &EngineLimits) -> Result<()> {
     let (sequences, chunk) = (limits.sequences, limits.chunk);
     let together = max_key.sequences.min(max_key.output_rows).min(chunk);
     if sequences == 0 || sequences > together {
-        return Err(Error::new(format!(
+        return Err(refused(format!(
             "{sequences} concurrent sequences were requested; the loaded programs support 1 to {together} \
              in steps of {chunk} rows"
         )));
     }
+    if limits.waiting == 0 {
+        return Err(refused("a queue for 0 waiting requests was asked for; it needs at least 1"));
+    }
     Ok(())
+}
+
+fn refused(sentence: impl Into<String>) -> Error {
+    Error::with_kind(ErrorKind::Refused, sentence)
 }

@@ -5,24 +5,25 @@
 //! [`Request`]; each [`Engine::step`] runs the model once and returns its
 //! [`RequestEvent`]s. A request's tokens depend on the request only: not on the size
 //! of prefill chunks, the contents of the prefix cache, the other requests of the
-//! batch, or preemptions.
+//! batch, drafts, preemptions or suspensions. The engine is `Send`: a server moves it to a
+//! thread of its own.
 //!
 //! ```
-//! use girih_engine::{Engine, EngineLimits, EventKind, Request, Result, Sampling};
+//! use girih_engine::{Engine, EngineLimits, EventKind, Hooks, Request, Result, Sampling};
 //! use girih_graph::Runner;
 //!
 //! /// Returns the ids of a greedy reply.
 //! fn reply(runner: Box<dyn Runner>, prompt: Vec<u32>) -> Result<Vec<u32>> {
 //!     let mut engine = Engine::new(runner, EngineLimits::new(2048, 256))?;
 //!     let sampling = Sampling::greedy();
-//!     engine.submit(Request { tokens: prompt, sampling, ..Request::default() }, None)?;
+//!     engine.submit(Request { tokens: prompt, sampling, ..Request::default() }, Hooks::default())?;
 //!     let mut ids = Vec::new();
 //!     while !engine.is_idle() {
 //!         for event in engine.step() {
 //!             match &event.kind {
 //!                 EventKind::Token { id, .. } => ids.push(*id),
 //!                 EventKind::Failed(error) => return Err(error.clone()),
-//!                 EventKind::Prefilled(_) | EventKind::Finished { .. } => {}
+//!                 EventKind::Prefilled(_) | EventKind::Logits(_) | EventKind::Finished { .. } => {}
 //!             }
 //!         }
 //!     }
@@ -34,7 +35,11 @@
 pub mod cache;
 mod cached_runner;
 mod engine;
+mod hooks;
+mod judge;
 mod live_request;
+mod overflow;
+mod queue;
 mod request;
 pub mod sample;
 mod sampling;
@@ -42,6 +47,9 @@ pub mod schedule;
 pub mod text;
 
 pub use engine::Engine;
-pub use girih_graph::{Error, Result};
+pub use girih_graph::{Error, ErrorKind, Result};
+pub use hooks::{Constraint, Drafter, Hooks};
+pub use overflow::Overflow;
 pub use request::{EngineLimits, EventKind, Request, RequestEvent, RequestId, Stats, Stop, Stops, TokenRate};
 pub use sampling::Sampling;
+pub use text::Detokenize;

@@ -5,70 +5,126 @@ use std::time::{Duration, Instant};
 use girih_graph::BLOCK_POSITIONS;
 use girih_graph::backend::Range32;
 
-use crate::sample::{History, Logprobs};
-use crate::text::{Detokenize, ReleasedText, StopStrings};
-use crate::{EventKind, Request, RequestEvent, RequestId, Stats, Stop};
+use crate::overflow::{self, Overflow};
+use crate::sample::{History, Logprobs, logprobs, pick, pick_allowed, refuse_nan};
+use crate::text::{ReleasedText, StopStrings};
+use crate::{EventKind, Hooks, Request, RequestEvent, RequestId, Result, Stats, Stop};
 
 /// A submitted request, its reply so far, and its statistics.
-pub(crate) struct LiveRequest<'w> {
+///
+/// If the context overflows and the request asks for truncation, the reply consists of
+/// several pieces. Each has a prompt of its own: the tokens that stayed.
+pub(crate) struct LiveRequest {
     id: RequestId,
-    /// The request, without its prompt and stop strings.
-    pub request: Request,
-    /// The prompt, then the reply.
+    /// The request, without its prompt and stop strings. Its seed, its number of replied
+    /// tokens and its number of new tokens are those of the piece.
+    request: Request,
+    /// The size of the context.
+    context: u32,
+    /// The prompt of the piece, then the reply.
     pub tokens: Vec<u32>,
-    /// The number of tokens of the prompt.
+    /// The number of tokens of the piece's prompt.
     prompt: usize,
-    /// The number of tokens at the end of the prompt that count as reply.
-    replied: usize,
-    /// The maximum number of tokens of the reply.
+    /// The maximum number of tokens of the piece.
     room: usize,
-    detokenizer: Option<Box<dyn Detokenize + 'w>>,
+    hooks: Hooks,
+    /// One entry per token of the vocabulary, if the request has a constraint.
+    allowed: Vec<bool>,
     stops: StopStrings,
     submitted: Instant,
-    /// The largest number of its tokens that the state has held.
+    /// The largest number of the piece's tokens that the state has held.
     reached: u32,
+    /// Whether the first token of the reply has been chosen.
+    begun: bool,
     pub stats: Stats,
 }
 
-impl<'w> LiveRequest<'w> {
-    pub fn new(
-        id: RequestId,
-        mut request: Request,
-        detokenizer: Option<Box<dyn Detokenize + 'w>>,
-        context: u32,
-    ) -> Self {
-        let room = request.room(context);
+/// A chosen token, and its log-probabilities if the request asked for them.
+pub(crate) type ChosenToken = (u32, Option<Logprobs>);
+
+/// What follows a token.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// Another token.
+    Token,
+    /// Another token, after the oldest tokens were dropped.
+    Truncation,
+    /// The end.
+    Stop(Stop),
+}
+
+impl LiveRequest {
+    pub fn new(id: RequestId, mut request: Request, hooks: Hooks, context: u32) -> LiveRequest {
         let stops = StopStrings::new(std::mem::take(&mut request.stops.strings));
         let tokens = std::mem::take(&mut request.tokens);
-        let (prompt, replied) = (tokens.len(), request.replied as usize);
-        let (submitted, stats) = (Instant::now(), Stats::default());
-        LiveRequest {
+        let mut live = LiveRequest {
             id,
             request,
+            context,
             tokens,
-            prompt,
-            replied,
-            room,
-            detokenizer,
+            prompt: 0,
+            room: 0,
+            hooks,
+            allowed: Vec::new(),
             stops,
-            submitted,
+            submitted: Instant::now(),
             reached: 0,
-            stats,
+            begun: false,
+            stats: Stats::default(),
+        };
+        live.fit();
+        live
+    }
+
+    /// Begins a piece: drops what does not fit, and counts what may follow.
+    fn fit(&mut self) {
+        let kept = self.request.kept(self.tokens.len(), self.context);
+        if kept < self.tokens.len() {
+            overflow::cut(&mut self.tokens, kept);
+            self.request.replied = self.request.replied.min(kept as u32 - 1);
         }
+        self.prompt = self.tokens.len();
+        self.room = if self.request.logits { 0 } else { self.request.room(self.prompt, self.context) };
+        self.reached = 0;
+    }
+
+    /// Drops the oldest tokens, so that the reply continues as a new piece.
+    pub fn truncate(&mut self) {
+        let generated = self.generated().len() as u32;
+        self.request.max_new = self.request.max_new.map(|max| max - generated);
+        self.request.replied += generated;
+        // With the same seed, each piece would draw the random numbers of the one before.
+        self.request.sampling.seed = self.request.sampling.seed.wrapping_add(u64::from(generated));
+        self.fit();
     }
 
     pub fn id(&self) -> RequestId {
         self.id
     }
 
-    pub fn history(&self) -> History<'_> {
-        let (prompt, reply) = self.tokens.split_at(self.prompt - self.replied);
+    /// Whether the request asks for logits instead of a reply.
+    pub fn wants_logits(&self) -> bool {
+        self.request.logits
+    }
+
+    /// Returns an error if a logit is NaN.
+    pub fn refuse_nan(&self, logits: &[f32]) -> Result<()> {
+        refuse_nan(logits, self.history())
+    }
+
+    fn history(&self) -> History<'_> {
+        let (prompt, reply) = self.tokens.split_at(self.prompt - self.request.replied as usize);
         History { prompt, reply }
     }
 
-    /// The tokens that it has generated.
-    pub fn generated(&self) -> &[u32] {
+    /// The tokens that the piece has generated.
+    fn generated(&self) -> &[u32] {
         &self.tokens[self.prompt..]
+    }
+
+    /// Whether the next step chooses a token after the piece's first one.
+    pub fn is_replying(&self) -> bool {
+        !self.generated().is_empty()
     }
 
     /// Returns an event of this request.
@@ -88,44 +144,102 @@ impl<'w> LiveRequest<'w> {
         self.reached = self.reached.max(cached);
     }
 
-    /// Counts a preemption: the request went back to the queue because another one needed
-    /// its blocks.
+    /// Counts that the request went back to the queue.
     pub fn send_back(&mut self) {
         self.stats.sent_back += 1;
     }
 
-    /// Counts a step that ran these positions. Positions that the state had held before
-    /// count as repeated, with their share of the time.
-    pub fn count(&mut self, positions: Range32, time: Duration) {
+    /// Counts a step that ran these positions, for a token of the reply if `replying`.
+    /// Positions that the state had held before count as repeated, with their share of the
+    /// time.
+    pub fn count(&mut self, positions: Range32, replying: bool, time: Duration) {
         let rows = positions.end - positions.start;
         let repeated = self.reached.saturating_sub(positions.start).min(rows);
         let part = time * repeated / rows;
         self.reached = self.reached.max(positions.end);
-        let replying = !self.generated().is_empty();
         let Stats { prefill, decode, repeated: again, .. } = &mut self.stats;
         again.add(repeated, part);
         if replying { decode } else { prefill }.add(rows - repeated, time - part);
     }
 
-    /// Records the time at which the first token of the reply was chosen.
-    pub fn chose_first(&mut self) {
+    /// Records the first token of the reply; returns the event if this is the first call.
+    pub fn prefilled(&mut self) -> Option<RequestEvent> {
+        if std::mem::replace(&mut self.begun, true) {
+            return None;
+        }
         self.stats.first_token = self.submitted.elapsed();
+        Some(self.event(EventKind::Prefilled(self.stats)))
     }
 
-    /// Appends a token to the reply; returns its event, and the reason if the reply ends
-    /// with it.
-    pub fn append(&mut self, id: u32, logprobs: Option<Logprobs>) -> (RequestEvent, Option<Stop>) {
+    /// The maximum number of tokens of a draft: the last token of the piece needs no row.
+    pub fn draft_room(&self) -> usize {
+        match self.hooks.drafter {
+            Some(_) if self.is_replying() => (self.room - self.generated().len()).saturating_sub(1),
+            _ => 0,
+        }
+    }
+
+    /// Returns the last token and at most `max` tokens that may follow it; empty if there
+    /// is no draft.
+    pub fn draft(&mut self, max: u32, vocabulary: usize) -> Vec<u32> {
+        let Some(drafter) = &mut self.hooks.drafter else { return Vec::new() };
+        let mut draft = drafter.draft(&self.tokens, max);
+        draft.truncate(max as usize);
+        let outside = draft.iter().position(|id| *id as usize >= vocabulary);
+        draft.truncate(outside.unwrap_or(draft.len()));
+        if !draft.is_empty() {
+            draft.splice(..0, self.tokens.last().copied());
+        }
+        draft
+    }
+
+    /// Chooses the next token from its logits.
+    ///
+    /// # Errors
+    /// When the constraint fails, else as [`pick`].
+    pub fn choose(&mut self, logits: &[f32]) -> Result<ChosenToken> {
+        let id = if let Some(constraint) = &mut self.hooks.constraint {
+            self.allowed.clear();
+            self.allowed.resize(logits.len(), true);
+            constraint.mask(&mut self.allowed)?;
+            pick_allowed(logits, &self.allowed, &self.request.sampling, self.history())?
+        } else {
+            pick(logits, &self.request.sampling, self.history())?
+        };
+        if let Some(constraint) = &mut self.hooks.constraint {
+            constraint.accept(id)?;
+        }
+        Ok((id, self.request.logprobs.map(|top| logprobs(logits, id, top))))
+    }
+
+    /// Whether a token ends the reply.
+    pub fn is_stop(&self, id: u32) -> bool {
+        self.request.stops.tokens.contains(&id)
+    }
+
+    /// Appends a token to the reply; returns its event, and what follows.
+    pub fn append(&mut self, (id, logprobs): ChosenToken) -> (EventKind, Next) {
         self.tokens.push(id);
-        let text = self.detokenizer.as_mut().map_or_else(String::new, |detokenizer| detokenizer.push(id));
+        let detokenizer = self.hooks.detokenizer.as_mut();
+        let text = detokenizer.map_or_else(String::new, |detokenizer| detokenizer.push(id));
         let ReleasedText { text, stop } = self.stops.push(&text);
-        let full = self.generated().len() >= self.room;
-        let stop = stop.map(Stop::String).or_else(|| full.then(|| self.limit()));
-        (self.event(EventKind::Token { id, text, logprobs }), stop)
+        let is_complete = self.hooks.constraint.as_ref().is_some_and(|constraint| constraint.is_complete());
+        let next = match stop {
+            Some(stop) => Next::Stop(Stop::String(stop)),
+            None if is_complete => Next::Stop(Stop::Complete),
+            None if self.generated().len() < self.room => Next::Token,
+            None => self.limit(),
+        };
+        (EventKind::Token { id, text, logprobs }, next)
     }
 
-    /// The stop reason of a reply that reached its maximum length.
-    fn limit(&self) -> Stop {
-        if self.request.max_new.is_some() { Stop::Length } else { Stop::Context }
+    /// What follows a piece that has its maximum length.
+    fn limit(&self) -> Next {
+        match (self.request.overflow, self.request.max_new) {
+            (Overflow::Truncate, Some(max)) if self.generated().len() < max as usize => Next::Truncation,
+            (_, Some(_)) => Next::Stop(Stop::Length),
+            (_, None) => Next::Stop(Stop::Context),
+        }
     }
 
     /// Returns the last event, with the text that was held back. After a stop string there
@@ -133,7 +247,8 @@ impl<'w> LiveRequest<'w> {
     pub fn finish(mut self, stop: Stop) -> RequestEvent {
         let mut text = String::new();
         if !matches!(stop, Stop::String(_)) {
-            let rest = self.detokenizer.take().map_or_else(String::new, |detokenizer| detokenizer.finish());
+            let detokenizer = self.hooks.detokenizer.take();
+            let rest = detokenizer.map_or_else(String::new, |detokenizer| detokenizer.finish());
             text = self.stops.push(&rest).text;
             text.push_str(&std::mem::take(&mut self.stops).finish());
         }

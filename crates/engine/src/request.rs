@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::sample::Logprobs;
-use crate::{Error, Result, Sampling};
+use crate::{Error, ErrorKind, Overflow, Result, Sampling};
 
 /// A prompt to be continued.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +22,12 @@ pub struct Request {
     /// If set, events report each token's log-probability and those of this number of most
     /// likely tokens.
     pub logprobs: Option<u32>,
+    /// What happens if the prompt, or the prompt with its reply, exceeds the context.
+    pub overflow: Overflow,
+    /// Whether the request asks for the logits that follow its prompt instead of a reply:
+    /// one [`EventKind::Logits`], then the end with [`Stop::Length`]. No token is chosen,
+    /// so `max_new`, `sampling`, `stops` and `logprobs` have no effect.
+    pub logits: bool,
 }
 
 /// Conditions that end a reply early.
@@ -42,6 +48,11 @@ pub struct EngineLimits {
     pub chunk: u32,
     /// The maximum number of concurrent sequences; each has a row in every step.
     pub sequences: u32,
+    /// The maximum number of requests that wait, at least 1; a full queue refuses another
+    /// one. Active and suspended requests do not count. A step admits requests, so those
+    /// submitted between two steps wait, even while the engine has no active request.
+    /// Default `u32::MAX`: no limit.
+    pub waiting: u32,
     /// The maximum number of stop tokens of a request.
     pub stop_tokens: usize,
     /// The maximum number of stop strings of a request.
@@ -62,6 +73,7 @@ impl EngineLimits {
             context,
             chunk,
             sequences: 1,
+            waiting: u32::MAX,
             stop_tokens: 64,
             stop_strings: 16,
             stop_string_bytes: 256,
@@ -75,7 +87,9 @@ impl Request {
     /// Checks the request; `vocabulary` is the number of the model's logits.
     ///
     /// # Errors
-    /// When a number is outside its range, or the request exceeds `limits`.
+    /// Of the kind [`ErrorKind::TooLong`] when the prompt and the requested tokens exceed
+    /// the context, and [`ErrorKind::Refused`] when a number is outside its range or
+    /// exceeds `limits`.
     pub fn check(&self, limits: &EngineLimits, vocabulary: usize) -> Result<()> {
         let Request { tokens, sampling, stops, logprobs, .. } = self;
         self.check_length(limits.context)?;
@@ -86,7 +100,7 @@ impl Request {
         for stop in &stops.strings {
             at_most("bytes in a stop string", stop.len(), limits.stop_string_bytes)?;
             if stop.is_empty() {
-                return Err(Error::new("a stop string is empty; leave it out or give it text"));
+                return Err(refused("a stop string is empty; leave it out or give it text"));
             }
         }
         known("prompt", tokens.iter(), vocabulary)?;
@@ -95,45 +109,63 @@ impl Request {
         sampling.check()
     }
 
-    /// Checks that the prompt and the requested tokens fit; nothing is ever truncated.
+    /// Checks that the prompt and the requested tokens fit after what
+    /// [`Request::overflow`] drops.
     fn check_length(&self, context: u32) -> Result<()> {
         let prompt = self.tokens.len();
         if prompt == 0 {
-            return Err(Error::new("the prompt has no tokens; the model needs at least one to continue"));
+            return Err(refused("the prompt has no tokens; the model needs at least one to continue"));
         }
-        let new = match self.max_new {
-            Some(0) => {
-                return Err(Error::new("0 new tokens were requested; request at least 1, or set no limit"));
-            }
-            Some(new) => new as usize,
-            None => 1,
-        };
+        if self.max_new == Some(0) && !self.logits {
+            return Err(refused("0 new tokens were requested; request at least 1, or set no limit"));
+        }
         let replied = self.replied;
         if replied as usize > prompt {
-            return Err(Error::new(format!(
+            return Err(refused(format!(
                 "{replied} tokens of the prompt are marked as reply, but it has {prompt}; mark at most {prompt}"
             )));
         }
-        let total = prompt.saturating_add(new);
+        let new = match (self.overflow, self.max_new) {
+            (Overflow::Error, Some(new)) if !self.logits => new as usize,
+            _ => self.least_new(),
+        };
+        let total = self.kept(prompt, context).saturating_add(new);
         if total <= context as usize {
             return Ok(());
         }
-        Err(Error::new(format!(
+        let sentence = format!(
             "the prompt has {prompt} tokens and {asked} requested; the context is {context}: \
              shorten the prompt, request fewer tokens or enlarge the context by {}",
             total - context as usize,
             asked = match self.max_new {
+                _ if self.logits => "its logits were".to_owned(),
                 Some(new) => format!("{new} more were"),
                 None => "at least 1 more is".to_owned(),
             },
-        )))
+        );
+        Err(Error::with_kind(ErrorKind::TooLong, sentence))
     }
 
-    /// The maximum number of tokens to generate within this context.
-    pub(crate) fn room(&self, context: u32) -> usize {
-        let rest = (context as usize).saturating_sub(self.tokens.len());
+    /// The smallest number of tokens that must fit after those of the prompt.
+    fn least_new(&self) -> usize {
+        usize::from(!self.logits)
+    }
+
+    /// The number of tokens that stay of `have` tokens in this context.
+    pub(crate) fn kept(&self, have: usize, context: u32) -> usize {
+        self.overflow.kept(have, self.least_new(), context)
+    }
+
+    /// The maximum number of tokens to generate after `have` tokens in this context.
+    pub(crate) fn room(&self, have: usize, context: u32) -> usize {
+        let rest = (context as usize).saturating_sub(have);
         self.max_new.map_or(rest, |new| rest.min(new as usize))
     }
+}
+
+/// Returns an error of the kind [`ErrorKind::Refused`].
+fn refused(sentence: impl Into<String>) -> Error {
+    Error::with_kind(ErrorKind::Refused, sentence)
 }
 
 /// Returns an error if an id is outside the vocabulary.
@@ -141,7 +173,7 @@ fn known<'a>(list: &str, mut ids: impl Iterator<Item = &'a u32>, vocabulary: usi
     match ids.find(|id| **id as usize >= vocabulary) {
         None => Ok(()),
         Some(id) => {
-            Err(Error::new(format!("token {id} in the {list} is outside the vocabulary of {vocabulary}")))
+            Err(refused(format!("token {id} in the {list} is outside the vocabulary of {vocabulary}")))
         }
     }
 }
@@ -151,7 +183,7 @@ fn at_most(what: &str, have: usize, max: usize) -> Result<()> {
     if have <= max {
         return Ok(());
     }
-    Err(Error::new(format!("the request has {have} {what}; at most {max} are allowed")))
+    Err(refused(format!("the request has {have} {what}; at most {max} are allowed")))
 }
 
 /// The id of a request within its engine; never reused.
@@ -183,6 +215,9 @@ pub enum EventKind {
         /// Present if the request asked for them.
         logprobs: Option<Logprobs>,
     },
+    /// The logits that follow the prompt, one per token of the vocabulary; sent only if the
+    /// request asked for them.
+    Logits(Vec<f32>),
     /// The reply is complete.
     Finished {
         /// Why it ended.
@@ -192,7 +227,10 @@ pub enum EventKind {
         /// The statistics of the whole request.
         stats: Stats,
     },
-    /// The device or the model failed; other requests continue.
+    /// The request failed; other requests continue. The kind of the error is
+    /// [`ErrorKind::NotANumber`] or [`ErrorKind::DeviceFailed`] if the model or the device
+    /// failed, [`ErrorKind::Refused`] if every token is ruled out, else that of a hook's
+    /// error.
     Failed(Error),
 }
 
@@ -205,6 +243,8 @@ pub enum Stop {
     String(String),
     /// The reply has the requested number of tokens.
     Length,
+    /// The request's [`Constraint`](crate::Constraint) is complete.
+    Complete,
     /// The context is full and the request set no limit.
     Context,
     /// [`Engine::cancel`](crate::Engine::cancel) was called.
@@ -222,11 +262,18 @@ pub struct Stats {
     /// The other tokens of the prompt, over all chunks; includes the time to choose the
     /// first token of the reply.
     pub prefill: TokenRate,
-    /// Tokens after the first one, each from a step of its own, including a stop token.
+    /// Tokens after the first one, including a stop token. Without drafts, each is from a
+    /// step of its own. A reply whose context overflows is prefilled again at times; then
+    /// the first token after that counts as prefill.
     pub decode: TokenRate,
-    /// The number of times it was preempted to free blocks for older requests.
+    /// Tokens that the request's [`Drafter`](crate::Drafter) proposed and that were run.
+    pub drafted: u32,
+    /// Drafted tokens that the reply kept; each saved a step.
+    pub accepted: u32,
+    /// The number of times it went back to the queue: to free blocks for older requests,
+    /// or because its state was lost or shared with a request that failed.
     pub sent_back: u32,
-    /// Tokens that were run again after a preemption.
+    /// Tokens that were run again after their state was given up.
     pub repeated: TokenRate,
     /// The time from submission to the first token of the reply, including waiting; zero if
     /// there is none.
@@ -240,7 +287,7 @@ pub struct Stats {
 pub struct TokenRate {
     /// The number of tokens.
     pub tokens: u32,
-    /// Wall-clock time in the model and the samplers.
+    /// Wall-clock time in the model, the samplers and the request's hooks.
     pub time: Duration,
 }
 

@@ -1,6 +1,6 @@
 //! The settings of the samplers, and their ranges.
 
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// How the next token is chosen from the logits; see [`crate::sample`] for the order.
 /// The default draws from the model's own distribution: every setting is neutral.
@@ -68,7 +68,7 @@ impl Sampling {
     /// Checks every number against its range.
     ///
     /// # Errors
-    /// Names the first setting outside its range.
+    /// Of the kind [`ErrorKind::Refused`]; names the first setting outside its range.
     pub fn check(&self) -> Result<()> {
         let Sampling { temperature, top_p, min_p, repetition_penalty: repetition, .. } = *self;
         let finite = |x: f32| x.is_finite();
@@ -94,5 +94,5 @@ fn within(name: &str, value: f32, inside: bool, range: &str) -> Result<()> {
     if inside {
         return Ok(());
     }
-    Err(Error::new(format!("{name} is {value}; it must be {range}")))
+    Err(Error::with_kind(ErrorKind::Refused, format!("{name} is {value}; it must be {range}")))
 }

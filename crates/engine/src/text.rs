@@ -1,7 +1,7 @@
 //! The text of a reply. Text that may still become part of a stop string is held back.
 
-/// Decodes ids into text, one by one.
-pub trait Detokenize {
+/// Decodes the ids of one reply into text, one by one.
+pub trait Detokenize: Send {
     /// Returns the text that this id completes: zero or more whole characters.
     fn push(&mut self, id: u32) -> String;
     /// Returns the rest of an incomplete character.

@@ -5,7 +5,7 @@ use girih_engine::Engine;
 use serde::Serialize;
 
 use crate::bound::{ValueDepth, rms};
-use crate::golden::Prompt;
+use crate::golden::GoldenPrompt;
 use crate::{ErrorBound, HiddenStates, Result};
 
 /// The difference between one hidden state, or the logits, and its golden.
@@ -39,8 +39,8 @@ impl LayerRow {
 /// # Errors
 /// When the prompt does not fit into the context, or a step fails.
 pub fn diagnose(
-    engine: &mut Engine<'_>,
-    prompt: &Prompt,
+    engine: &mut Engine,
+    prompt: &GoldenPrompt,
     layers: usize,
     bound: &ErrorBound,
 ) -> Result<Vec<LayerRow>> {
@@ -77,8 +77,8 @@ pub fn diagnose(
 /// # Errors
 /// When the tokens do not fit into a context, or a step fails.
 pub fn diagnose_against(
-    engine: &mut Engine<'_>,
-    reference: &mut Engine<'_>,
+    engine: &mut Engine,
+    reference: &mut Engine,
     tokens: &[u32],
     layers: usize,
     bound: &ErrorBound,

@@ -60,6 +60,11 @@ struct CachedSequence {
     tables: Vec<BlockTable>,
     /// The number of tokens that it shared when it began.
     begun: usize,
+    /// The number of its tokens whose state is known to be good.
+    good: usize,
+    /// The sequence that it shares a prefix with, if that one's state was not known to be
+    /// good then.
+    doubtful: Option<SequenceId>,
     /// The time of its last use if its request has ended.
     ended: Option<u64>,
 }
@@ -153,18 +158,26 @@ impl PrefixCache {
     /// are needed.
     pub fn begin(&mut self, prompt: &[u32]) -> (SequenceId, u32) {
         let now = self.tick();
-        let (tables, shared) = match self.longest(prompt) {
-            Some((source, length)) => (self.share(source, length, now), length),
-            None => (vec![BlockTable { blocks: Vec::new(), first: 0 }; self.pools.len()], 0),
-        };
-        let tokens = prompt[..shared].to_vec();
-        self.sequences.push(CachedSequence {
+        let mut sequence = CachedSequence {
             id: SequenceId(now),
-            tokens,
-            begun: shared,
-            tables,
+            tokens: Vec::new(),
+            tables: vec![BlockTable { blocks: Vec::new(), first: 0 }; self.pools.len()],
+            begun: 0,
+            good: 0,
+            doubtful: None,
             ended: None,
-        });
+        };
+        let mut shared = 0;
+        if let Some((index, length)) = self.longest(prompt) {
+            let source = &self.sequences[index];
+            sequence.doubtful = (source.good < source.tokens.len()).then_some(source.id);
+            sequence.good = source.good.min(length);
+            sequence.tokens.extend(&prompt[..length]);
+            sequence.tables = self.share(index, length, now);
+            sequence.begun = length;
+            shared = length;
+        }
+        self.sequences.push(sequence);
         (SequenceId(now), shared as u32)
     }
 
@@ -230,8 +243,9 @@ impl PrefixCache {
         Some(changes)
     }
 
-    /// Whether each group has enough free blocks for a sequence to reach `end`.
-    fn suffices(&self, id: SequenceId, end: u32) -> bool {
+    /// Whether each group has enough free blocks for a sequence to reach `end`, so that
+    /// [`PrefixCache::reserve`] releases and evicts nothing.
+    pub fn suffices(&self, id: SequenceId, end: u32) -> bool {
         let CachedSequence { tokens, tables, .. } = &self.sequences[self.find(id)];
         self.pools.iter().zip(tables).all(|(pool, table)| {
             let fresh = (end as usize).div_ceil(BLOCK_POSITIONS).saturating_sub(table.blocks.len());
@@ -271,6 +285,69 @@ impl PrefixCache {
     pub fn extend(&mut self, id: SequenceId, tokens: &[u32]) {
         let index = self.find(id);
         self.sequences[index].tokens.extend_from_slice(tokens);
+    }
+
+    /// Records that the state of all tokens of a sequence is good, because it gave logits
+    /// without NaN.
+    pub fn confirm(&mut self, id: SequenceId) {
+        let index = self.find(id);
+        let sequence = &mut self.sequences[index];
+        sequence.good = sequence.tokens.len();
+        sequence.doubtful = None;
+    }
+
+    /// Steps a sequence back to its first `to` tokens, and releases the blocks that lie
+    /// wholly behind them. Returns `false`, and changes nothing, if blocks were released
+    /// that the row at `to` sees.
+    ///
+    /// The other tokens' state stays in the block that contains `to` until it is written
+    /// again; [`PrefixCache::reserve`] copies that block first if it is shared.
+    ///
+    /// # Panics
+    /// When the sequence has fewer than `to` tokens.
+    #[must_use]
+    pub fn rewind(&mut self, id: SequenceId, to: u32) -> bool {
+        let (index, to) = (self.find(id), to as usize);
+        let sequence = &mut self.sequences[index];
+        assert!(to <= sequence.tokens.len(), "a sequence is stepped back, not forward");
+        let mut groups = self.pools.iter().zip(&sequence.tables);
+        if !groups.all(|(pool, table)| table.first <= pool.first(to)) {
+            return false;
+        }
+        sequence.tokens.truncate(to);
+        sequence.begun = sequence.begun.min(to);
+        sequence.good = sequence.good.min(to);
+        for (pool, table) in self.pools.iter_mut().zip(&mut sequence.tables) {
+            let behind = table.blocks.drain(to.div_ceil(BLOCK_POSITIONS)..);
+            behind.rev().for_each(|block| pool.release(block));
+        }
+        true
+    }
+
+    /// Discards a sequence whose state may hold NaN, and the ended sequences that hold one
+    /// of its blocks or may hold a copy. Returns the other sequences that do: they are in
+    /// use, and the caller must discard them.
+    #[must_use]
+    pub fn spoil(&mut self, id: SequenceId) -> Vec<SequenceId> {
+        let spoiled = &self.sequences[self.find(id)].tables;
+        let shares = |sequence: &CachedSequence| {
+            let mut tables = sequence.tables.iter().zip(spoiled);
+            tables.any(|(own, spoiled)| own.held().iter().any(|block| spoiled.held().contains(block)))
+        };
+        // A sequence is younger than the one that it began from, so one pass finds all.
+        let mut copies = vec![id];
+        let mut affected = Vec::new();
+        for sequence in &self.sequences {
+            let copied = sequence.doubtful.is_some_and(|source| copies.contains(&source));
+            if copied {
+                copies.push(sequence.id);
+            }
+            if sequence.id == id || copied || shares(sequence) {
+                affected.push((sequence.id, sequence.ended.is_some() || sequence.id == id));
+            }
+        }
+        affected.iter().filter(|(_, unused)| *unused).for_each(|(id, _)| self.discard(*id));
+        affected.into_iter().filter(|(_, unused)| !unused).map(|(id, _)| id).collect()
     }
 
     /// Ends a sequence. Its blocks stay held until they are needed; a sequence that has

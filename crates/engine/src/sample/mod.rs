@@ -29,7 +29,7 @@ pub use penalty::{frequency, presence, repetition};
 pub use temperature::{argmax, greedy, temperature};
 pub use top::{min_p, top_k, top_p};
 
-use crate::{Error, Result, Sampling};
+use crate::{Error, ErrorKind, Result, Sampling};
 use logits::first;
 
 /// Changes logits according to the settings; neutral settings change nothing.
@@ -51,15 +51,10 @@ pub const SAMPLERS: &[(&str, Sampler)] = &[
 /// number of logits.
 ///
 /// # Errors
-/// When a logit is NaN, or when every token is ruled out.
+/// Of the kind [`ErrorKind::NotANumber`] when a logit is NaN, and
+/// [`ErrorKind::Refused`] when every token is ruled out.
 pub fn pick(logits: &[f32], sampling: &Sampling, history: History<'_>) -> Result<u32> {
-    if let Some(id) = first(logits, f32::is_nan) {
-        let position = (history.prompt.len() + history.reply.len()).saturating_sub(1);
-        return Err(Error::new(format!(
-            "the model produced NaN for token {id} at position {position}; \
-             its weights are damaged, or its values overflow"
-        )));
-    }
+    refuse_nan(logits, history)?;
     let choice = if sampling.temperature == 0.0 && sampling.keeps_logits() {
         argmax(logits)
     } else {
@@ -69,5 +64,53 @@ pub fn pick(logits: &[f32], sampling: &Sampling, history: History<'_>) -> Result
         }
         draw(&logits, uniform(sampling.seed, history.reply.len() as u64))
     };
-    choice.ok_or_else(|| Error::new("every token is ruled out; allow at least one in the logit bias"))
+    choice.ok_or_else(|| none_left("allow at least one in the logit bias"))
+}
+
+/// As [`pick`], among the tokens whose entry in `allowed` is true. The others are ruled
+/// out before all samplers, and no bias restores them.
+///
+/// # Errors
+/// As [`pick`].
+pub fn pick_allowed(
+    logits: &[f32],
+    allowed: &[bool],
+    sampling: &Sampling,
+    history: History<'_>,
+) -> Result<u32> {
+    refuse_nan(logits, history)?;
+    let mut logits = logits.to_vec();
+    // The bias is the first sampler and the only one that could restore a token, so the
+    // mask is applied to what it leaves.
+    let (biased, others) = SAMPLERS.split_first().expect("the list is not empty");
+    (biased.1)(&mut logits, sampling, history);
+    let ruled_out = logits.iter_mut().zip(allowed).filter(|(_, allowed)| !**allowed);
+    ruled_out.for_each(|(logit, _)| *logit = f32::NEG_INFINITY);
+    let choice = if sampling.temperature == 0.0 && sampling.keeps_logits() {
+        argmax(&logits)
+    } else {
+        others.iter().for_each(|(_, sampler)| sampler(&mut logits, sampling, history));
+        draw(&logits, uniform(sampling.seed, history.reply.len() as u64))
+    };
+    choice.ok_or_else(|| none_left("allow at least one in the constraint and the logit bias"))
+}
+
+/// Whether a logit is NaN.
+pub(crate) fn has_nan(logits: &[f32]) -> bool {
+    first(logits, f32::is_nan).is_some()
+}
+
+/// Returns an error if a logit is NaN.
+pub(crate) fn refuse_nan(logits: &[f32], history: History<'_>) -> Result<()> {
+    let Some(id) = first(logits, f32::is_nan) else { return Ok(()) };
+    let position = (history.prompt.len() + history.reply.len()).saturating_sub(1);
+    let sentence = format!(
+        "the model produced NaN for token {id} at position {position}; \
+         its weights are damaged, or its values overflow"
+    );
+    Err(Error::with_kind(ErrorKind::NotANumber, sentence))
+}
+
+fn none_left(remedy: &str) -> Error {
+    Error::with_kind(ErrorKind::Refused, format!("every token is ruled out; {remedy}"))
 }

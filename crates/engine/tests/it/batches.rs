@@ -3,7 +3,7 @@
 use girih_tensor::Random;
 use std::collections::BTreeMap;
 
-use girih_engine::{Engine, Request, RequestEvent, RequestId, Sampling, Stop};
+use girih_engine::{Engine, Error, ErrorKind, Hooks, Request, RequestEvent, RequestId, Sampling, Stop};
 use girih_graph::backend::Unwatched;
 
 use crate::oracle::{self, CONTEXT, Reply, SPANS, Trouble, Watched, batched, engine, narrow};
@@ -20,7 +20,7 @@ impl Replies {
         }
     }
 
-    fn finish(mut self, engine: &mut Engine<'_>) -> BTreeMap<RequestId, Reply> {
+    fn finish(mut self, engine: &mut Engine) -> BTreeMap<RequestId, Reply> {
         while !engine.is_idle() {
             self.take(engine.step());
         }
@@ -29,8 +29,8 @@ impl Replies {
 }
 
 /// Steps until all requests have ended; returns their replies in order.
-fn together(engine: &mut Engine<'_>, requests: &[Request]) -> Vec<Reply> {
-    let submit = |request: &Request| engine.submit(request.clone(), None).unwrap();
+fn together(engine: &mut Engine, requests: &[Request]) -> Vec<Reply> {
+    let submit = |request: &Request| engine.submit(request.clone(), Hooks::default()).unwrap();
     let ids: Vec<_> = requests.iter().map(submit).collect();
     let mut replies = Replies::default().finish(engine);
     ids.iter().map(|id| replies.remove(id).unwrap()).collect()
@@ -58,12 +58,12 @@ fn a_long_prompt_does_not_delay_the_replies() {
     let (mut engine, watched) = batched(3, 16);
     let short = [prompt(1, 5), prompt(2, 5)];
     for prompt in &short {
-        engine.submit(request(prompt, 60), None).unwrap();
+        engine.submit(request(prompt, 60), Hooks::default()).unwrap();
     }
     for _ in 0..3 {
         engine.step();
     }
-    engine.submit(request(&prompt(3, 250), 5), None).unwrap();
+    engine.submit(request(&prompt(3, 250), 5), Hooks::default()).unwrap();
     for _ in 0..17 {
         // 250 tokens take 17 steps of 14 rows; the two replies take the other 2 rows.
         assert_eq!(engine.step().iter().filter(|event| event.request.0 < 2).count(), 2);
@@ -133,7 +133,7 @@ fn a_preempted_request_is_the_next_to_start() {
     let (mut engine, _) = narrow(2, 64, &[8, 12]);
     let requests = [(1, 100, 200), (2, 100, 200), (3, 10, 5)];
     requests.iter().for_each(|&(number, length, new)| {
-        engine.submit(request(&prompt(number, length), new), None).unwrap();
+        engine.submit(request(&prompt(number, length), new), Hooks::default()).unwrap();
     });
     let mut order = Vec::new();
     while !engine.is_idle() {
@@ -147,8 +147,8 @@ fn a_preempted_request_is_the_next_to_start() {
 #[test]
 fn a_request_without_blocks_waits() {
     let (mut engine, _) = narrow(4, 64, &[5, 12]);
-    let first = engine.submit(request(&prompt(1, 200), 50), None).unwrap();
-    let second = engine.submit(request(&prompt(2, 100), 5), None).unwrap();
+    let first = engine.submit(request(&prompt(1, 200), 50), Hooks::default()).unwrap();
+    let second = engine.submit(request(&prompt(2, 100), 5), Hooks::default()).unwrap();
     let mut order = Vec::new();
     while !engine.is_idle() {
         order.extend(engine.step().iter().map(|event| event.request));
@@ -160,7 +160,7 @@ fn a_request_without_blocks_waits() {
 /// One run of many requests with random arrivals and cancellations.
 struct Traffic {
     random: Random,
-    engine: Engine<'static>,
+    engine: Engine,
     watched: Watched,
     asked: BTreeMap<RequestId, (Vec<u32>, u32)>,
     replies: Replies,
@@ -184,7 +184,7 @@ impl Traffic {
         let mut tokens = prompt(story, parting);
         tokens.extend(prompt(10 + self.random.below(1000) as u64, 1 + self.random.below(60)));
         let new = 1 + self.random.below(200.min(CONTEXT as usize - tokens.len())) as u32;
-        let id = self.engine.submit(request(&tokens, new), None).unwrap();
+        let id = self.engine.submit(request(&tokens, new), Hooks::default()).unwrap();
         self.asked.insert(id, (tokens, new));
     }
 
@@ -270,7 +270,9 @@ fn nan_in_one_row_fails_one_request() {
     watched.trouble.set(Some(Trouble::NaN(60)));
     let prompts = [prompt(1, 20), prompt(2, 58), prompt(3, 21)];
     let replies = together(&mut engine, &prompts.each_ref().map(|prompt| request(prompt, 30)));
-    assert!(replies[1].failure.as_ref().unwrap().contains("NaN for token 7 at position 60"));
+    let failure = replies[1].failure.as_ref().unwrap();
+    assert!(failure.to_string().contains("NaN for token 7 at position 60"), "{failure}");
+    assert_eq!(failure.kind(), ErrorKind::NotANumber);
     assert_eq!(replies[1].ids, oracle::greedy(&prompts[1], 3));
     for index in [0, 2] {
         assert_eq!(replies[index].ids, oracle::greedy(&prompts[index], 30));
@@ -294,14 +296,15 @@ fn a_device_failure_fails_the_requests_of_the_step() {
     let (mut engine, watched) = narrow(3, 16, &[20, 20]);
     // The prefill of the first takes all rows of its steps; the second waits and is not
     // affected.
-    let first = engine.submit(request(&prompt(1, 60), 10), None).unwrap();
-    let second = engine.submit(request(&prompt(2, 30), 10), None).unwrap();
+    let first = engine.submit(request(&prompt(1, 60), 10), Hooks::default()).unwrap();
+    let second = engine.submit(request(&prompt(2, 30), 10), Hooks::default()).unwrap();
     watched.trouble.set(Some(Trouble::Device(40)));
     let replies = Replies::default().finish(&mut engine);
-    assert_eq!(replies[&first].failure.as_deref(), Some("the device is gone"));
+    let gone = Error::with_kind(ErrorKind::DeviceFailed, "the device is gone");
+    assert_eq!(replies[&first].failure, Some(gone));
     assert_eq!(replies[&second].ids, oracle::greedy(&prompt(2, 30), 10));
     // Both are in the step that reaches position 31.
-    let ids = [1, 2].map(|number| engine.submit(request(&prompt(number, 30), 10), None).unwrap());
+    let ids = [1, 2].map(|number| engine.submit(request(&prompt(number, 30), 10), Hooks::default()).unwrap());
     watched.trouble.set(Some(Trouble::Device(31)));
     engine.forget().unwrap();
     let replies = Replies::default().finish(&mut engine);
@@ -314,7 +317,7 @@ fn a_device_failure_fails_the_requests_of_the_step() {
 #[test]
 fn logits_need_an_engine_without_active_requests() {
     let (mut engine, _) = batched(2, 64);
-    engine.submit(request(&prompt(1, 50), 2), None).unwrap();
+    engine.submit(request(&prompt(1, 50), 2), Hooks::default()).unwrap();
     engine.step();
     let error = engine.logits(&[1, 2], &mut Unwatched, |_, _| {}).unwrap_err().to_string();
     assert!(error.starts_with("request 0 is active"), "{error}");

@@ -1,6 +1,6 @@
 //! The step loop: replies do not depend on how they were computed.
 
-use girih_engine::{Engine, EngineLimits, EventKind, Sampling, Stop};
+use girih_engine::{Engine, EngineLimits, EventKind, Hooks, Sampling, Stop};
 use girih_graph::backend::Unwatched;
 use girih_graph::{Key, OutputKind, Variant, Watch};
 use girih_tensor::Shape;
@@ -60,7 +60,7 @@ fn penalties_count_the_earlier_pieces_of_a_reply() {
 }
 
 /// The number of tokens of the longest sequence in the cache.
-fn held(engine: &Engine<'_>) -> usize {
+fn held(engine: &Engine) -> usize {
     engine.cache().sequences().map(|(_, tokens)| tokens.len()).max().unwrap_or(0)
 }
 
@@ -104,7 +104,8 @@ fn a_prompt_resumes_where_it_diverges_from_a_cached_one() {
 fn waiting_requests_run_in_order_and_each_ends_once() {
     let (mut engine, _) = engine(7);
     let prompts: Vec<Vec<u32>> = (0..4).map(|i| prompt(20 + i, 40)).collect();
-    let ids: Vec<_> = prompts.iter().map(|p| engine.submit(request(p, 8), None).unwrap()).collect();
+    let ids: Vec<_> =
+        prompts.iter().map(|p| engine.submit(request(p, 8), Hooks::default()).unwrap()).collect();
     let mut replies: Vec<Reply> = ids.iter().map(|_| Reply::default()).collect();
     assert!(engine.cancel(ids[2]));
     assert!(!engine.cancel(ids[2]), "it has ended");
@@ -127,7 +128,7 @@ fn a_cancelled_request_releases_its_blocks() {
     let (mut engine, _) = engine(32);
     for number in 0..20 {
         let prompt = prompt(number, 100 + 10 * number as usize);
-        let id = engine.submit(request(&prompt, 10), None).unwrap();
+        let id = engine.submit(request(&prompt, 10), Hooks::default()).unwrap();
         let steps = number % 7;
         for _ in 0..steps {
             engine.step();
@@ -178,7 +179,7 @@ fn nan_logits_fail_one_request() {
     watched.trouble.set(Some(Trouble::NaN(104)));
     let spoiled = reply(&mut engine, request(&prompt, 20));
     assert_eq!(spoiled.ids, oracle::greedy(&prompt, 5));
-    let failure = spoiled.failure.unwrap();
+    let failure = spoiled.failure.unwrap().to_string();
     assert!(failure.contains("NaN for token 7 at position 104"), "{failure}");
     assert_eq!(held(&engine), 0, "its tokens are not reused");
     assert_eq!(reply(&mut engine, request(&prompt, 20)).ids, oracle::greedy(&prompt, 20));
@@ -191,7 +192,10 @@ fn a_device_failure_fails_one_request() {
     for position in [0, 90, 110] {
         watched.trouble.set(Some(Trouble::Device(position)));
         engine.forget().unwrap();
-        assert_eq!(reply(&mut engine, request(&prompt, 20)).failure.unwrap(), "the device is gone");
+        assert_eq!(
+            reply(&mut engine, request(&prompt, 20)).failure.unwrap().to_string(),
+            "the device is gone"
+        );
         assert_eq!(engine.cache().free(), BLOCKS.map(|all| all as usize));
         let zeroed = watched.zeroed.get();
         assert_eq!(reply(&mut engine, request(&prompt, 20)).ids, oracle::greedy(&prompt, 20));
@@ -229,7 +233,7 @@ fn logits_are_refused_or_fail_cleanly() {
     watched.trouble.set(Some(Trouble::Device(40)));
     assert!(engine.logits(&text[..100], &mut Unwatched, |_, _| {}).is_err());
     assert_eq!(held(&engine), 0);
-    engine.submit(request(&text[..200], 5), None).unwrap();
+    engine.submit(request(&text[..200], 5), Hooks::default()).unwrap();
     engine.step();
     let error = engine.logits(&text[..10], &mut Unwatched, |_, _| {}).unwrap_err().to_string();
     assert!(error.starts_with("request 0 is active"), "{error}");
@@ -259,7 +263,7 @@ fn log_probabilities_are_those_of_the_model() {
     let prompt = prompt(14, 30);
     let sampling = Sampling { bias: vec![(3, f32::INFINITY)], ..Sampling::default() };
     let request = girih_engine::Request { sampling, logprobs: Some(5), ..request(&prompt, 1) };
-    engine.submit(request, None).unwrap();
+    engine.submit(request, Hooks::default()).unwrap();
     let events: Vec<_> = std::iter::from_fn(|| (!engine.is_idle()).then(|| engine.step().to_vec())).collect();
     let found = events.into_iter().flatten().find_map(|event| match event.kind {
         EventKind::Token { logprobs, .. } => logprobs,

@@ -2,12 +2,12 @@
 //! state: a mistake in positions, blocks or order changes every later token. Its
 //! second state group has a sliding window.
 
-use std::cell::Cell;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 use girih_engine::text::Detokenize;
 use girih_engine::{
-    Engine, EngineLimits, EventKind, Request, RequestEvent, RequestId, Sampling, Stats, Stop, Stops, cache,
+    Engine, EngineLimits, EventKind, Hooks, Request, RequestEvent, RequestId, Sampling, Stats, Stop, Stops,
+    cache,
 };
 use girih_graph::backend::{Block, Inputs, MemoryPlan, State};
 use girih_graph::{BLOCK_POSITIONS, Error, GroupId, Key, Runner, Sequence, Span, StateGroup, Step, Variant};
@@ -21,23 +21,37 @@ const WINDOW: usize = 70;
 /// The spans of the state groups.
 pub const SPANS: [Span; 2] = [Span::Full, Span::Window(WINDOW as u32)];
 
-/// A failure in the step that reaches a position; it occurs once.
+/// A failure in the step that reaches a position; it occurs once. NaN stays in the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
     Device(u32),
     NaN(u32),
 }
 
+/// A value that an oracle shares with its test, on any thread.
+#[derive(Clone, Default)]
+pub struct Shared<T>(Arc<Mutex<T>>);
+
+impl<T: Copy> Shared<T> {
+    pub fn get(&self) -> T {
+        *self.0.lock().unwrap()
+    }
+
+    pub fn set(&self, value: T) {
+        *self.0.lock().unwrap() = value;
+    }
+}
+
 /// Counters and switches that an oracle shares with its test.
 #[derive(Clone, Default)]
 pub struct Watched {
-    pub trouble: Rc<Cell<Option<Trouble>>>,
-    pub zeroed: Rc<Cell<usize>>,
-    pub rows: Rc<Cell<usize>>,
+    pub trouble: Shared<Option<Trouble>>,
+    pub zeroed: Shared<usize>,
+    pub rows: Shared<usize>,
     /// The largest number of sequences of a step.
-    pub sequences: Rc<Cell<usize>>,
+    pub sequences: Shared<usize>,
     /// The largest number of rows of a step.
-    pub largest: Rc<Cell<usize>>,
+    pub largest: Shared<usize>,
 }
 
 pub struct Oracle {
@@ -54,8 +68,11 @@ struct Slots {
     watched: Watched,
 }
 
+/// The number that stands for NaN in a slot.
+const SPOILED: u64 = 2;
+
 /// The number that a token stores in its slot of a group; never 0, which means an
-/// empty slot.
+/// empty slot, and odd, so never [`SPOILED`].
 fn mark(group: usize, token: u32) -> u64 {
     mix(u64::from(token) * 2 + group as u64 + 1) | 1
 }
@@ -119,14 +136,15 @@ impl Oracle {
         let mut output = Vec::new();
         let start = sequence.position as usize;
         for (index, row) in sequence.rows.indexes().enumerate() {
-            self.write(sequence, start + index, tokens[row]);
+            let position = start + index;
+            self.write(sequence, position, tokens[row]);
+            if trouble == Some(Trouble::NaN(position as u32)) {
+                self.watched.trouble.set(None);
+                let block = sequence.blocks[0][position / BLOCK_POSITIONS].0;
+                self.slots.groups[0][block as usize][position % BLOCK_POSITIONS] = SPOILED;
+            }
             if sequence.output_rows().contains(&row) {
-                let mut logits = self.read(sequence, start + index);
-                if trouble == Some(Trouble::NaN((start + index) as u32)) {
-                    self.watched.trouble.set(None);
-                    logits[7] = f32::NAN;
-                }
-                output.extend(logits);
+                output.extend(self.read(sequence, position));
             }
         }
         output
@@ -147,6 +165,13 @@ impl Oracle {
             self.slots.groups[group][block as usize][p % BLOCK_POSITIONS]
         };
         let full = (0..=position).map(|p| slot(0, p));
+        // A weight of 0 does not hide NaN, so that of later rows in the same block matters.
+        let blocks = &sequence.blocks[0][..=position / BLOCK_POSITIONS];
+        if blocks.iter().any(|block| self.slots.groups[0][block.0 as usize].contains(&SPOILED)) {
+            let mut logits = vec![0.0; VOCABULARY];
+            logits[7] = f32::NAN;
+            return logits;
+        }
         row(full.chain(((position + 1).saturating_sub(WINDOW)..=position).map(|p| slot(1, p))))
     }
 }
@@ -256,7 +281,7 @@ pub fn key() -> Key {
 pub const BLOCKS: [u32; 2] = [CONTEXT / BLOCK_POSITIONS as u32; 2];
 
 /// Returns an engine over an oracle, with prefill chunks of `chunk` rows.
-pub fn engine(chunk: u32) -> (Engine<'static>, Watched) {
+pub fn engine(chunk: u32) -> (Engine, Watched) {
     let watched = Watched::default();
     let runner = Box::new(Oracle::new(key(), &BLOCKS, &watched));
     (Engine::new(runner, EngineLimits::new(CONTEXT, chunk)).unwrap(), watched)
@@ -264,14 +289,14 @@ pub fn engine(chunk: u32) -> (Engine<'static>, Watched) {
 
 /// Returns an engine for several sequences in steps of `chunk` rows, with exactly the
 /// blocks that they need.
-pub fn batched(sequences: u32, chunk: u32) -> (Engine<'static>, Watched) {
+pub fn batched(sequences: u32, chunk: u32) -> (Engine, Watched) {
     let key = Key { rows: chunk, sequences, ..key() };
     let blocks = SPANS.map(|span| cache::blocks(span, &key));
     narrow(sequences, chunk, &blocks)
 }
 
 /// As [`batched`], with `blocks[i]` blocks in group `i`.
-pub fn narrow(sequences: u32, chunk: u32, blocks: &[u32]) -> (Engine<'static>, Watched) {
+pub fn narrow(sequences: u32, chunk: u32, blocks: &[u32]) -> (Engine, Watched) {
     let watched = Watched::default();
     let runner = Box::new(Oracle::new(Key { sequences, ..key() }, blocks, &watched));
     (Engine::new(runner, EngineLimits { sequences, ..EngineLimits::new(CONTEXT, chunk) }).unwrap(), watched)
@@ -290,17 +315,17 @@ pub fn request(tokens: &[u32], new: u32) -> Request {
         sampling: Sampling::greedy(),
         max_new: Some(new),
         stops: Stops::default(),
-        logprobs: None,
+        ..Request::default()
     }
 }
 
 /// A detokenizer: each id stands for different UTF-8 bytes, not always a whole
 /// character.
-pub struct Pieces(Vec<u8>);
+pub struct Pieces(pub Vec<u8>);
 
 impl Pieces {
-    pub fn boxed() -> Option<Box<dyn Detokenize>> {
-        Some(Box::new(Pieces(Vec::new())))
+    pub fn hooks() -> Hooks {
+        Hooks { detokenizer: Some(Box::new(Pieces(Vec::new()))), ..Hooks::default() }
     }
 
     fn bytes(id: u32) -> Vec<u8> {
@@ -347,7 +372,8 @@ pub struct Reply {
     pub ids: Vec<u32>,
     pub text: String,
     pub stop: Option<Stop>,
-    pub failure: Option<String>,
+    pub failure: Option<Error>,
+    pub logits: Option<Vec<f32>>,
     pub prefilled: Option<Stats>,
     pub stats: Option<Stats>,
 }
@@ -368,13 +394,14 @@ impl Reply {
                 self.text += &text;
                 (self.stop, self.stats) = (Some(stop), Some(stats));
             }
-            EventKind::Failed(error) => self.failure = Some(error.to_string()),
+            EventKind::Logits(row) => assert!(self.logits.replace(row).is_none() && self.ids.is_empty()),
+            EventKind::Failed(error) => self.failure = Some(error),
         }
     }
 }
 
 /// Steps until the engine is idle; returns the reply to `id`.
-pub fn finish(engine: &mut Engine<'_>, id: RequestId) -> Reply {
+pub fn finish(engine: &mut Engine, id: RequestId) -> Reply {
     let mut reply = Reply::default();
     while !engine.is_idle() {
         for event in engine.step().iter().filter(|event| event.request == id) {
@@ -386,7 +413,7 @@ pub fn finish(engine: &mut Engine<'_>, id: RequestId) -> Reply {
 }
 
 /// Submits a request with a detokenizer and runs it to its end.
-pub fn reply(engine: &mut Engine<'_>, request: Request) -> Reply {
-    let id = engine.submit(request, Pieces::boxed()).unwrap();
+pub fn reply(engine: &mut Engine, request: Request) -> Reply {
+    let id = engine.submit(request, Pieces::hooks()).unwrap();
     finish(engine, id)
 }

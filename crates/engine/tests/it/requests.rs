@@ -1,12 +1,15 @@
 //! The limits of a request, and the message of each refusal.
 
-use girih_engine::{EngineLimits, Request, Sampling, Stops};
+use girih_engine::{EngineLimits, ErrorKind, Hooks, Request, Sampling, Stops};
 
 use crate::oracle::{Pieces, VOCABULARY, engine, prompt, reply, request};
 
 fn refusal(request: &Request) -> String {
     let limits = EngineLimits::new(512, 64);
-    request.check(&limits, VOCABULARY).expect_err("a refusal").to_string()
+    let error = request.check(&limits, VOCABULARY).expect_err("a refusal");
+    let is_long = error.to_string().contains("the context is");
+    assert_eq!(error.kind(), if is_long { ErrorKind::TooLong } else { ErrorKind::Refused });
+    error.to_string()
 }
 
 #[test]
@@ -73,6 +76,6 @@ fn stop_strings_need_a_detokenizer() {
     let (mut engine, _) = engine(64);
     let stops = Stops { tokens: vec![], strings: vec!["x".into()] };
     let request = Request { stops, ..request(&[1], 4) };
-    assert!(engine.submit(request.clone(), None).is_err());
-    assert!(engine.submit(request, Pieces::boxed()).is_ok());
+    assert!(engine.submit(request.clone(), Hooks::default()).is_err());
+    assert!(engine.submit(request, Pieces::hooks()).is_ok());
 }

@@ -1,0 +1,51 @@
+//! What a caller may attach to a request: objects of its own that the engine calls while
+//! the request runs.
+
+use crate::Result;
+use crate::text::Detokenize;
+
+/// The objects attached to a request. The default has none.
+#[derive(Default)]
+pub struct Hooks {
+    /// Turns ids into text. Without it, events have ids but no text, and stop strings are
+    /// refused.
+    pub detokenizer: Option<Box<dyn Detokenize>>,
+    /// Rules out tokens.
+    pub constraint: Option<Box<dyn Constraint>>,
+    /// Proposes tokens, so that one step can choose several.
+    pub drafter: Option<Box<dyn Drafter>>,
+}
+
+/// Rules out tokens of a reply, such as those that a grammar does not allow next. If a
+/// call fails, the request ends with that error; other requests continue.
+pub trait Constraint: Send {
+    /// Clears the entries of the tokens that may not come next; all entries are true at
+    /// first. The cleared tokens cannot be chosen, whatever the samplers do.
+    ///
+    /// # Errors
+    /// When the constraint cannot decide.
+    fn mask(&mut self, allowed: &mut [bool]) -> Result<()>;
+
+    /// Receives each chosen token, stop tokens included, in order.
+    ///
+    /// # Errors
+    /// When the constraint cannot continue after this token.
+    fn accept(&mut self, id: u32) -> Result<()>;
+
+    /// Whether the reply is complete; then it ends with
+    /// [`Stop::Complete`](crate::Stop::Complete). Asked after each [`Constraint::accept`].
+    fn is_complete(&self) -> bool;
+}
+
+/// Proposes tokens of a reply for speculative decoding. The engine runs the proposed
+/// tokens as further rows of the same step and keeps them as far as they are the tokens
+/// that it would have chosen, so a draft changes the speed of a reply, never its tokens.
+///
+/// A drafter works together with a [`Constraint`]: a proposed token that the constraint
+/// rules out is rejected, because it is not chosen.
+pub trait Drafter: Send {
+    /// Returns tokens that may follow `tokens`, the prompt and the reply in the context.
+    /// The engine uses at most `max` of them, up to the first that is outside the
+    /// vocabulary. Called at most once per step, and not when there is no room for a draft.
+    fn draft(&mut self, tokens: &[u32], max: u32) -> Vec<u32>;
+}
