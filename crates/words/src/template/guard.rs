@@ -71,7 +71,7 @@ pub fn guard(
         }
         Ok(Value::from(""))
     });
-    Ok(replace_tags(source, |content, tag| guarded(content, tag)))
+    Ok(replace_tags(source, guarded))
 }
 
 /// The recursion limit at which the values of this source fit the stack.

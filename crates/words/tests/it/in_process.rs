@@ -104,7 +104,7 @@ fn deep_sources() -> Vec<String> {
     ]
     .map(|(start, repeated, end)| fill(start, repeated, end))
     .to_vec();
-    for nest in ["[x]", "{1:x}", "(x,)", "[x]|batch(1)", "[x]|list", "[x][::-1]", "[x]+[x]", "[x]*1"] {
+    for nest in ["[x]", "{1:x}", "(x,)", "[x]|batch(1)", "[x]|list", "[x][::-1]", "[x]+[1]", "[x]*1"] {
         let step = format!("{{%set x={nest}%}}");
         for last in ["{{ x }}", "{{ x == y }}", "{{ (x ~ '') | length }}", "{{ [x, y] | sort | length }}", ""]
         {
