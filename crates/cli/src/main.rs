@@ -7,7 +7,6 @@ mod output;
 
 mod advice;
 mod args;
-mod array;
 mod backend_args;
 mod cmd;
 mod error;

@@ -45,7 +45,6 @@ pub use activations::ActivationPrecision;
 pub use affinity::Affinity;
 pub use backend::{Cpu, CpuOptions};
 pub use info::INFO;
-pub use os::set_lowest_priority;
 pub use packed_store::Residence;
 pub use probe::{HostMachine, default_threads, huge_pages};
 pub use run::CpuProgram;

@@ -1,4 +1,4 @@
-//! Calls to the operating system: huge pages, mapped files, CPUs and priorities of threads. Thin
+//! Calls to the operating system: huge pages, mapped files, CPUs of threads. Thin
 //! wrappers; other modules decide when to use them.
 #![allow(unsafe_code)]
 
@@ -270,21 +270,6 @@ pub(crate) fn pin_to(_cpus: &[usize]) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Gives the calling thread the lowest priority, so that it runs almost only on idle CPUs.
-#[cfg(target_os = "linux")]
-pub fn set_lowest_priority() {
-    // Linux sets the priority of a thread with the call for processes, and never refuses a lower one.
-    let _ = rustix::process::setpriority_process(None, LOWEST_PRIORITY);
-}
-
-/// Does nothing: on this system the call would change the priority of the whole process.
-#[cfg(not(target_os = "linux"))]
-pub fn set_lowest_priority() {}
-
-/// The lowest priority of ordinary threads (`nice` 19).
-#[cfg(target_os = "linux")]
-const LOWEST_PRIORITY: i32 = 19;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -373,19 +358,5 @@ mod tests {
             assert!(MappedFile::of(&file, bytes).is_err(), "{bytes}");
         }
         assert_eq!(&MappedFile::of(&file, 2).unwrap()[..], [1, 2]);
-    }
-
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn only_the_calling_thread_gets_the_lowest_priority() {
-        let own = || rustix::process::getpriority_process(None).unwrap();
-        let before = own();
-        std::thread::spawn(move || {
-            set_lowest_priority();
-            assert_eq!(own(), LOWEST_PRIORITY);
-        })
-        .join()
-        .unwrap();
-        assert_eq!(own(), before);
     }
 }

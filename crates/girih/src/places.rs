@@ -95,8 +95,8 @@ impl Places {
     /// Hugging Face tools, and `XDG_CACHE_HOME` or `HOME` for kept files.
     ///
     /// ```
-    /// let places = girih::Places::from_vars(|name| (name == "HOME").then(|| "/home/ada".to_owned()));
-    /// assert_eq!(places.cache, Some("/home/ada/.cache/girih".into()));
+    /// let places = girih::Places::from_vars(|name| (name == "HOME").then(|| "/srv/ada".to_owned()));
+    /// assert_eq!(places.cache, Some("/srv/ada/.cache/girih".into()));
     /// ```
     pub fn from_vars(get: impl Fn(&str) -> Option<String>) -> Places {
         let set = |name: &str| get(name).filter(|value| !value.is_empty()).map(PathBuf::from);

@@ -1,4 +1,5 @@
 //! Runs the built-in model through the library and checks what it says.
+#![forbid(unsafe_code)]
 
 use girih::{Model, Request, Result, Sampling};
 

@@ -8,7 +8,7 @@ use super::tree::Tree;
 const FILE_BYTES: usize = 1_000_000;
 
 /// The larger files that are allowed.
-const LARGE: &[&str] = &["crates/cli/assets/stories260k/model.safetensors"];
+const LARGE: &[&str] = &["crates/girih/assets/stories260k/model.safetensors"];
 
 /// Phrases that STYLE.md bans, in lower case.
 const BANNED: &[&str] = &["so many", "as it were", "whoever", "of which there"];

@@ -20,10 +20,10 @@ const UNSAFE: &[&str] = &[
 
 /// The folders and files that may use `cfg(target_…)`, in addition to every
 /// `ffi.rs`.
-const TARGETS: &[&str] = &["crates/cpu/src/kernels/", "crates/cpu/src/os.rs"];
+const TARGETS: &[&str] = &["crates/cpu/src/kernels/", "crates/cpu/src/os.rs", "crates/girih/src/priority.rs"];
 
-/// The folders that may read the environment and the command line.
-const ENVIRONMENT: &[&str] = &["crates/cli/", "xtask/"];
+/// The folders that may read the environment and the command line: those of programs.
+const ENVIRONMENT: &[&str] = &["crates/cli/", "crates/girih/examples/", "xtask/"];
 
 /// The crates of the backends.
 const BACKENDS: [&str; 2] = ["girih_cpu", "girih_npu"];
@@ -38,7 +38,6 @@ const BACKEND_USERS: &[&str] = &[
     "crates/npu/",
     "crates/npu-lab/",
     "crates/cli/src/cmd/npu/",
-    "crates/cli/src/cmd/npu.rs",
     "crates/cli/src/cmd/doctor.rs",
     "crates/cli/src/advice.rs",
     "crates/cli/src/limits.rs",

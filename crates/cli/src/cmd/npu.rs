@@ -3,6 +3,7 @@
 
 mod args;
 mod bench;
+mod blobs;
 mod compile;
 mod inspect;
 mod report;

@@ -9,8 +9,8 @@ use girih_npu::Target;
 use girih_npu::driver::Compiler;
 use girih_npu::pass::ArrayMapping;
 
+use super::blobs::{self, BlobArgs};
 use crate::args::{ArchArgs, KvType};
-use crate::array::{self, BlobArgs};
 use crate::error::{Error, Result};
 use crate::input::text_file;
 use crate::loading;
@@ -158,7 +158,7 @@ impl CompileArgs {
     /// As [`CompileArgs::compiler`].
     pub fn compiler_for(&self, mapping: ArrayMapping) -> Result<Compiler> {
         let cache = self.blobs.cache(Show::All)?;
-        Ok(Compiler::new(self.array()?, mapping, cache).with_warnings(array::tell(Show::All)))
+        Ok(Compiler::new(self.array()?, mapping, cache).with_warnings(blobs::tell(Show::All)))
     }
 }
 
@@ -166,9 +166,9 @@ impl MappingArgs {
     /// The mapping of the model to the array.
     ///
     /// # Errors
-    /// As [`array::mapping`].
+    /// As [`blobs::mapping`].
     pub fn mapping(&self) -> Result<ArrayMapping> {
-        array::mapping(&self.mapping)
+        blobs::mapping(&self.mapping)
     }
 
     /// A compiler without a cache, which makes every form of every program.

@@ -10,7 +10,7 @@ use girih_npu_lab::sweep::{self, BestTiling, MappedStep, SweepResult, TimedMappi
 use serde_json::{Value, json};
 
 use super::args::StepArgs;
-use crate::array;
+use super::blobs;
 use crate::cmd::outcome::Outcome;
 use crate::error::{Error, Result};
 use crate::output::{print, print_json};
@@ -46,7 +46,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let threads = args.threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from));
     let show = Show::unless(args.quiet);
     let against = match &args.against {
-        Some(name) => sweep::time_mapping(&graphs, &target, &array::mapping(name)?)?,
+        Some(name) => sweep::time_mapping(&graphs, &target, &blobs::mapping(name)?)?,
         None => default_mapping(&graphs, &target, show)?,
     };
     let bar = show.bar("tilings", 0, Unit::Tilings);
@@ -83,8 +83,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
 /// Evaluates the default mapping to compare with: the published one, which needs
 /// eight columns, else one that fits any array.
 fn default_mapping(graphs: &[Graph], target: &Target, show: Show) -> Result<TimedMapping> {
-    sweep::time_mapping(graphs, target, &array::mapping("seed-000")?).or_else(|error| {
-        let fits_all = sweep::time_mapping(graphs, target, &array::mapping("mlir-air")?)?;
+    sweep::time_mapping(graphs, target, &blobs::mapping("seed-000")?).or_else(|error| {
+        let fits_all = sweep::time_mapping(graphs, target, &blobs::mapping("mlir-air")?)?;
         show.note(format!("compared with mlir-air, as seed-000 does not fit {}: {error}", target.name));
         Ok(fits_all)
     })
