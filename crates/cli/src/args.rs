@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use girih_cpu::{Affinity, Residence};
+use girih_engine::Overflow;
 use girih_tensor::DType;
 
 use crate::array::ArrayArgs;
-use crate::overflow::Overflow;
 
 /// Which model.
 #[derive(Debug, Args)]
@@ -262,10 +262,29 @@ pub struct SamplingArgs {
     /// What to do if prompt and reply exceed the context; after truncation, penalties count only
     /// the tokens that were kept.
     #[arg(long, value_name = "MODE", value_enum, default_value = "error")]
-    pub overflow: Overflow,
+    pub overflow: OverflowChoice,
     /// End the reply before this text; can be repeated.
     #[arg(long, value_name = "TEXT")]
     pub stop: Vec<String>,
+}
+
+/// The values of `--overflow`: what to do with a sequence that fills the context.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OverflowChoice {
+    /// Refuse calls that exceed the context.
+    Error,
+    /// Keep the first token, drop the oldest others, and prefill the rest again.
+    Truncate,
+}
+
+impl OverflowChoice {
+    /// The engine's rule.
+    pub fn rule(self) -> Overflow {
+        match self {
+            OverflowChoice::Error => Overflow::Error,
+            OverflowChoice::Truncate => Overflow::Truncate,
+        }
+    }
 }
 
 /// Parses `ID=X`.

@@ -1,11 +1,6 @@
 //! One reply: runs a request on the engine and passes its text on as it is generated.
 
-use std::cell::RefCell;
-use std::mem::take;
-use std::rc::Rc;
-
-use girih_engine::text::Detokenize;
-use girih_engine::{Engine, EventKind, Request, Stats, Stop};
+use girih_engine::{Detokenize, Engine, EventKind, Hooks, Request, Stats, Stop, TokenRate};
 use girih_words::{Detokenizer, Specials, TextProcessor};
 use serde_json::{Value, json};
 
@@ -24,69 +19,42 @@ pub struct Reply {
     pub stats: Stats,
 }
 
-/// The end of a reply's text that is not certain yet: part of a character, or a
-/// possible beginning of a stop string. If a reply takes several requests, the
-/// next one continues from it as if there were one request.
-pub struct Tail(Rc<RefCell<Uncertain>>);
+/// The text of a reply, in the form that the engine uses.
+struct ReplyText(Detokenizer);
 
-struct Uncertain {
-    detokenizer: Detokenizer,
-    /// The text that the last request held back.
-    held: String,
-}
-
-impl Tail {
-    /// The start of the text that continues `prompt`. The prompt decides whether
-    /// the first word has a space before it.
-    pub fn after(prompt: &[u32], processor: &TextProcessor) -> Tail {
+impl ReplyText {
+    /// The start of the text that continues `prompt`. The prompt decides whether the first
+    /// word has a space before it.
+    fn after(prompt: &[u32], processor: &TextProcessor) -> ReplyText {
         let mut detokenizer = processor.tokenizer.detokenizer(Specials::Skip);
         prompt.iter().for_each(|id| drop(detokenizer.push(*id)));
-        Tail(Rc::new(RefCell::new(Uncertain { detokenizer, held: String::new() })))
-    }
-
-    /// Ends a reply: shows the uncertain text and appends it to the reply.
-    ///
-    /// # Errors
-    /// When `show` fails.
-    pub fn finish(self, reply: &mut Reply, mut show: impl FnMut(&str) -> Result<()>) -> Result<()> {
-        let uncertain = Rc::into_inner(self.0).expect("the engine drops its clone with the last event");
-        // Text after a stop string is never shown.
-        if !matches!(reply.stop, Stop::String(_)) {
-            let Uncertain { detokenizer, held } = uncertain.into_inner();
-            let text = held + &detokenizer.finish();
-            show(&text)?;
-            reply.text.push_str(&text);
-        }
-        Ok(())
+        ReplyText(detokenizer)
     }
 }
 
-impl Detokenize for Tail {
+impl Detokenize for ReplyText {
     fn push(&mut self, id: u32) -> String {
-        let mut uncertain = self.0.borrow_mut();
-        let text = uncertain.detokenizer.push(id);
-        take(&mut uncertain.held) + &text
+        self.0.push(id)
     }
 
-    /// Keeps an incomplete character, which the next request may complete.
     fn finish(self: Box<Self>) -> String {
-        take(&mut self.0.borrow_mut().held)
+        self.0.finish()
     }
 }
 
-/// Runs a request to its end, or until `cancelled` returns true. Text that is
-/// uncertain at the end stays in `tail`.
+/// Runs a request to its end, or until `cancelled` returns true.
 ///
 /// # Errors
 /// When the request is refused, the model fails, or `show` fails.
 pub fn generate(
-    engine: &mut Engine<'_>,
+    engine: &mut Engine,
     request: Request,
-    tail: &Tail,
+    processor: &TextProcessor,
     cancelled: impl Fn() -> bool,
     mut show: impl FnMut(&str) -> Result<()>,
 ) -> Result<Reply> {
-    let id = engine.submit(request, Some(Box::new(Tail(Rc::clone(&tail.0)))))?;
+    let detokenizer = Some(Box::new(ReplyText::after(&request.tokens, processor)) as Box<dyn Detokenize>);
+    let id = engine.submit(request, Hooks { detokenizer, ..Hooks::default() })?;
     let (mut ids, mut whole) = (Vec::new(), String::new());
     let mut cancelling = false;
     loop {
@@ -95,17 +63,18 @@ pub fn generate(
         }
         for event in engine.step() {
             match &event.kind {
-                EventKind::Prefilled(_) => {}
+                EventKind::Prefilled(_) | EventKind::Logits(_) => {}
                 EventKind::Token { id, text, .. } => {
                     ids.push(*id);
                     whole.push_str(text);
                     show(text)?;
                 }
                 EventKind::Finished { stop, text, stats } => {
-                    tail.0.borrow_mut().held.clone_from(text);
                     if let Stop::Token(id) = stop {
                         ids.push(*id);
                     }
+                    whole.push_str(text);
+                    show(text)?;
                     return Ok(Reply { ids, text: whole, stop: stop.clone(), stats: *stats });
                 }
                 EventKind::Failed(error) => return Err(Error::work(error)),
@@ -117,7 +86,7 @@ pub fn generate(
 /// A reply to `prompt` as one JSON object: ids, text, counts, times.
 pub fn reply_json(prompt: &[u32], reply: &Reply) -> Value {
     let Stats { cached, prefill, decode, .. } = reply.stats;
-    let rate = |rate: girih_engine::TokenRate| {
+    let rate = |rate: TokenRate| {
         json!({
             "tokens": rate.tokens,
             "seconds": rate.time.as_secs_f64(),
@@ -128,6 +97,7 @@ pub fn reply_json(prompt: &[u32], reply: &Reply) -> Value {
         Stop::Token(id) => json!({"token": id}),
         Stop::String(text) => json!({"string": text}),
         Stop::Length => json!("length"),
+        Stop::Complete => json!("complete"),
         Stop::Context => json!("context"),
         Stop::Cancelled => json!("cancelled"),
     };

@@ -159,7 +159,7 @@ pub fn plan_parallel<'a>(
 ///
 /// # Errors
 /// As [`plan`] and [`LoadPlan::load`].
-pub fn engine<'w>(model: &Model, device: &DeviceArgs, output_rows: u32) -> Result<Engine<'w>> {
+pub fn engine(model: &Model, device: &DeviceArgs, output_rows: u32) -> Result<Engine> {
     start(&plan(model, device, output_rows)?, Show::unless(device.quiet))
 }
 
@@ -167,7 +167,7 @@ pub fn engine<'w>(model: &Model, device: &DeviceArgs, output_rows: u32) -> Resul
 ///
 /// # Errors
 /// As [`LoadPlan::load`].
-pub fn start<'w>(plan: &LoadPlan<'_>, show: Show) -> Result<Engine<'w>> {
+pub fn start(plan: &LoadPlan<'_>, show: Show) -> Result<Engine> {
     Ok(Engine::new(plan.load(show)?, bounds(plan))?)
 }
 
@@ -177,12 +177,12 @@ pub fn start<'w>(plan: &LoadPlan<'_>, show: Show) -> Result<Engine<'w>> {
 ///
 /// # Errors
 /// As `prepare`, else as [`LoadPlan::load`].
-pub fn start_parallel<'w, T: Send>(
+pub fn start_parallel<T: Send>(
     plan: &LoadPlan<'_>,
     show: Show,
     phases: &mut StartPhases,
     prepare: impl FnOnce() -> Result<T> + Send,
-) -> Result<(T, Engine<'w>)> {
+) -> Result<(T, Engine)> {
     let cancelled = Arc::new(AtomicBool::new(false));
     thread::scope(|scope| {
         let preparing = scope.spawn(|| {

@@ -17,7 +17,6 @@ mod input;
 mod limits;
 mod loading;
 mod machine;
-mod overflow;
 mod packed_cache;
 mod phases;
 mod progress;

@@ -1,12 +1,11 @@
 //! The request for one reply: what the user set, else what the model's
 //! generation_config.json sets, else the defaults here.
 
-use girih_engine::{Request, Sampling, Stops};
+use girih_engine::{Overflow, Request, Sampling, Stops};
 use girih_model::{Generation, Model};
 use girih_words::TextProcessor;
 
 use crate::args::SamplingArgs;
-use crate::overflow::Overflow;
 
 /// The maximum number of tokens of a reply if the user sets none.
 const DEFAULT_MAX_TOKENS: u32 = 256;
@@ -43,7 +42,8 @@ pub fn request(
 ) -> Request {
     // The default is cut to what the context leaves; only the user's number can be refused.
     let room = (context as usize).saturating_sub(tokens.len()).max(1);
-    let default = match args.overflow {
+    let overflow = args.overflow.rule();
+    let default = match overflow {
         Overflow::Error => room.min(DEFAULT_MAX_TOKENS as usize) as u32,
         Overflow::Truncate => DEFAULT_MAX_TOKENS,
     };
@@ -51,9 +51,9 @@ pub fn request(
         sampling: sampling(args, model.generation.as_ref()),
         max_new: Some(args.max_tokens.unwrap_or(default)).filter(|max| *max > 0),
         tokens,
-        replied: 0,
         stops: Stops { tokens: stop_tokens(model, processor), strings: args.stop.clone() },
-        logprobs: None,
+        overflow,
+        ..Request::default()
     }
 }
 

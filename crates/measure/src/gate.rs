@@ -2,7 +2,7 @@
 //! derived bound, and its greedy text equals the golden's up to a step at which each
 //! side's token is in the other's top five.
 
-use girih_engine::{Engine, EventKind, Request, Sampling};
+use girih_engine::{Engine, EventKind, Hooks, Request, Sampling};
 use serde::Serialize;
 
 use crate::golden::{Golden, Prompt};
@@ -66,12 +66,7 @@ impl Divergence {
 ///
 /// # Errors
 /// When a prompt does not fit into the context, or a step fails.
-pub fn verify(
-    engine: &mut Engine<'_>,
-    golden: &Golden,
-    layers: usize,
-    bound: &ErrorBound,
-) -> Result<Verdict> {
+pub fn verify(engine: &mut Engine, golden: &Golden, layers: usize, bound: &ErrorBound) -> Result<Verdict> {
     let mut prompts = Vec::with_capacity(golden.prompts.len());
     for (index, prompt) in golden.prompts.iter().enumerate() {
         let rows = diagnose(engine, prompt, layers, bound)?;
@@ -93,7 +88,7 @@ pub fn verify(
 }
 
 /// Continues the prompt greedily, up to the first token that differs.
-fn greedy(engine: &mut Engine<'_>, prompt: &Prompt) -> Result<(usize, Option<Divergence>)> {
+fn greedy(engine: &mut Engine, prompt: &Prompt) -> Result<(usize, Option<Divergence>)> {
     let reference = &prompt.reference;
     let request = Request {
         tokens: prompt.tokens.clone(),
@@ -102,14 +97,14 @@ fn greedy(engine: &mut Engine<'_>, prompt: &Prompt) -> Result<(usize, Option<Div
         logprobs: Some(5),
         ..Request::default()
     };
-    let id = engine.submit(request, None)?;
+    let id = engine.submit(request, Hooks::default())?;
     let mut equal = 0;
     while !engine.is_idle() {
         for event in engine.step() {
             let (ours, top) = match &event.kind {
                 EventKind::Token { id, logprobs, .. } => (*id, logprobs),
                 EventKind::Failed(error) => return Err(error.clone()),
-                EventKind::Prefilled(_) | EventKind::Finished { .. } => continue,
+                EventKind::Prefilled(_) | EventKind::Logits(_) | EventKind::Finished { .. } => continue,
             };
             let golden = reference.greedy[equal];
             if ours == golden {

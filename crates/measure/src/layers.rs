@@ -39,7 +39,7 @@ impl LayerRow {
 /// # Errors
 /// When the prompt does not fit into the context, or a step fails.
 pub fn diagnose(
-    engine: &mut Engine<'_>,
+    engine: &mut Engine,
     prompt: &Prompt,
     layers: usize,
     bound: &ErrorBound,
@@ -77,8 +77,8 @@ pub fn diagnose(
 /// # Errors
 /// When the tokens do not fit into a context, or a step fails.
 pub fn diagnose_against(
-    engine: &mut Engine<'_>,
-    reference: &mut Engine<'_>,
+    engine: &mut Engine,
+    reference: &mut Engine,
     tokens: &[u32],
     layers: usize,
     bound: &ErrorBound,

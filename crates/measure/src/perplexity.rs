@@ -27,7 +27,7 @@ pub struct Perplexity {
 ///
 /// # Errors
 /// When a window is larger than the engine's context, or a step fails.
-pub fn perplexity(engine: &mut Engine<'_>, tokens: &[u32], window: usize) -> Result<Perplexity> {
+pub fn perplexity(engine: &mut Engine, tokens: &[u32], window: usize) -> Result<Perplexity> {
     let window = window.max(2);
     let mut surprises = Vec::with_capacity(tokens.len().saturating_sub(1));
     let mut start = 0;

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use girih_engine::{Engine, EventKind, Request, RequestEvent, Sampling, Stats};
+use girih_engine::{Engine, EventKind, Hooks, Request, RequestEvent, Sampling, Stats};
 use girih_tensor::Random;
 use serde::Serialize;
 
@@ -76,7 +76,7 @@ impl BenchTimes {
 /// # Errors
 /// When the case exceeds the engine's limits, a step fails, or the engine runs another
 /// number of tokens than the case states.
-pub fn speed(engine: &mut Engine<'_>, case: BenchCase, repetitions: u32, seed: u64) -> Result<BenchTimes> {
+pub fn speed(engine: &mut Engine, case: BenchCase, repetitions: u32, seed: u64) -> Result<BenchTimes> {
     let mut random = Random(seed);
     let vocabulary = engine.runner().width();
     let before = random_tokens(&mut random, case.start() as usize, vocabulary);
@@ -104,13 +104,13 @@ pub fn speed(engine: &mut Engine<'_>, case: BenchCase, repetitions: u32, seed: u
 }
 
 /// Returns the time of `case.generated` steps in which every sequence decodes a token.
-fn together(engine: &mut Engine<'_>, case: BenchCase, random: &mut Random) -> Result<Duration> {
+fn together(engine: &mut Engine, case: BenchCase, random: &mut Random) -> Result<Duration> {
     let vocabulary = engine.runner().width();
     let mut ids = Vec::new();
     for _ in 0..case.parallel {
         let tokens = random_tokens(random, case.start() as usize, vocabulary);
         let request = Request { tokens, sampling: Sampling::greedy(), max_new: None, ..Request::default() };
-        ids.push(engine.submit(request, None)?);
+        ids.push(engine.submit(request, Hooks::default())?);
     }
     let mut prefilled = 0;
     while prefilled < case.parallel {
@@ -151,7 +151,7 @@ fn count_events(events: &[RequestEvent], kind: impl Fn(&EventKind) -> bool) -> R
 ///
 /// # Errors
 /// As [`speed`].
-pub fn first_token(engine: &mut Engine<'_>, prompt: u32, seed: u64) -> Result<Duration> {
+pub fn first_token(engine: &mut Engine, prompt: u32, seed: u64) -> Result<Duration> {
     let tokens = random_tokens(&mut Random(seed), prompt as usize, engine.runner().width());
     engine.forget()?;
     Ok(finish(engine, tokens, 1)?.prefill.time)
@@ -171,15 +171,15 @@ fn counted(case: &BenchCase, stats: &Stats) -> Result<Duration> {
 }
 
 /// Runs a request to its end.
-fn finish(engine: &mut Engine<'_>, tokens: Vec<u32>, new: u32) -> Result<Stats> {
+fn finish(engine: &mut Engine, tokens: Vec<u32>, new: u32) -> Result<Stats> {
     let request = Request { tokens, sampling: Sampling::greedy(), max_new: Some(new), ..Request::default() };
-    engine.submit(request, None)?;
+    engine.submit(request, Hooks::default())?;
     loop {
         for event in engine.step() {
             match &event.kind {
                 EventKind::Finished { stats, .. } => return Ok(*stats),
                 EventKind::Failed(error) => return Err(error.clone()),
-                EventKind::Prefilled(_) | EventKind::Token { .. } => {}
+                EventKind::Prefilled(_) | EventKind::Logits(_) | EventKind::Token { .. } => {}
             }
         }
     }

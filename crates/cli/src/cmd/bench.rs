@@ -199,7 +199,7 @@ fn with_context(device: &DeviceArgs, cases: &[BenchCase], max: usize) -> Result<
 }
 
 /// The minimum work of a case.
-fn work(plan: &LoadPlan<'_>, engine: &Engine<'_>, case: BenchCase) -> MinimalWork {
+fn work(plan: &LoadPlan<'_>, engine: &Engine, case: BenchCase) -> MinimalWork {
     match case.generated {
         0 => MinimalWork::of_prefill(&plan.graph, case.start(), case.prompt, engine.limits().chunk),
         tokens => MinimalWork::of_decode(&plan.graph, case.start(), tokens).shared_by(case.parallel),

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::outcome::Outcome;
 use crate::args::{DeviceArgs, ModelArgs, SamplingArgs};
 use crate::error::{Error, Result};
-use crate::generate::{Reply, reply_json, summary};
+use crate::generate::{Reply, generate, reply_json, summary};
 use crate::input::each_line_of_text;
 use crate::loading::{self, ModelLocation};
 use crate::output::{print_json, print_note, stream};
@@ -123,7 +123,7 @@ struct Chat<'a> {
 
 impl<'a> Chat<'a> {
     /// Runs the conversation at a terminal.
-    fn converse(&mut self, engine: &mut Engine<'a>) -> Result<Outcome> {
+    fn converse(&mut self, engine: &mut Engine) -> Result<Outcome> {
         self.show.note("/help lists the commands");
         let mut editor = rustyline::DefaultEditor::new().map_err(Error::work)?;
         loop {
@@ -148,13 +148,13 @@ impl<'a> Chat<'a> {
     }
 
     /// Runs the conversation from a pipe, one turn per line, up to the first error.
-    fn read_lines(&mut self, engine: &mut Engine<'a>) -> Result<Outcome> {
+    fn read_lines(&mut self, engine: &mut Engine) -> Result<Outcome> {
         each_line_of_text(|line| self.line(engine, line))?;
         Ok(Outcome::Done)
     }
 
     /// Executes a line: a command, or a message of the user. Breaks on `/quit`.
-    fn line(&mut self, engine: &mut Engine<'a>, line: &str) -> Result<ControlFlow<()>> {
+    fn line(&mut self, engine: &mut Engine, line: &str) -> Result<ControlFlow<()>> {
         let (command, rest) = line.split_once(' ').unwrap_or((line, ""));
         match command {
             "" => {}
@@ -179,7 +179,7 @@ impl<'a> Chat<'a> {
     }
 
     /// Generates the answer to a question. If that fails, neither is kept.
-    fn turn(&mut self, engine: &mut Engine<'a>, line: &str) -> Result<()> {
+    fn turn(&mut self, engine: &mut Engine, line: &str) -> Result<()> {
         self.messages.push(json!({"role": "user", "content": line}));
         let (prompt, reply) = self.reply(engine).inspect_err(|_| {
             self.messages.pop();
@@ -193,20 +193,19 @@ impl<'a> Chat<'a> {
     }
 
     /// Returns the tokens of the whole conversation, and the model's reply.
-    fn reply(&mut self, engine: &mut Engine<'a>) -> Result<(Vec<u32>, Reply)> {
+    fn reply(&mut self, engine: &mut Engine) -> Result<(Vec<u32>, Reply)> {
         let spans = render(&mut self.renderer, self.processor, &conversation(&self.messages))?;
         let tokens = self.processor.tokenizer.encode_spans(&spans, BosEos::Omit)?;
         let request =
             request(tokens.clone(), &self.args.sampling, self.model, self.processor, engine.limits().context);
         self.cancelled.store(false, Ordering::Relaxed);
         let cancelled = || self.cancelled.load(Ordering::Relaxed);
-        let reply =
-            self.args.sampling.overflow.generate(engine, request, self.processor, cancelled, stream)?;
+        let reply = generate(engine, request, self.processor, cancelled, stream)?;
         print_line!("")?;
         match reply.stop {
             Stop::Length => self.show.note("[the reply ended at the limit of --max-tokens]"),
             Stop::Context => self.show.note("[the reply ended because the context is full]"),
-            Stop::Token(_) | Stop::String(_) | Stop::Cancelled => {}
+            Stop::Token(_) | Stop::String(_) | Stop::Complete | Stop::Cancelled => {}
         }
         Ok((tokens, reply))
     }

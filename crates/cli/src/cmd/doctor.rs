@@ -16,11 +16,11 @@ use crate::args::{ArchArgs, BackendChoice, DeviceArgs, KvType, PlacementArgs};
 use crate::array::ArrayArgs;
 use crate::builtin;
 use crate::error::{Error, Result};
+use crate::generate::generate;
 use crate::limits::{self, MeasuredLimit};
 use crate::loading::{self, ModelLocation, environment};
 use crate::machine::{self, FreeMemory};
 use crate::output::{bytes, print_json};
-use crate::overflow::Overflow;
 use crate::packed_cache::PackedStatus;
 
 /// The beginning of the greedy continuation of the built-in prompt
@@ -260,7 +260,7 @@ fn check_story() -> Result<()> {
         max_new: Some(24),
         ..Default::default()
     };
-    let reply = Overflow::Error.generate(&mut engine, request, &processor, || false, |_| Ok(()))?;
+    let reply = generate(&mut engine, request, &processor, || false, |_| Ok(()))?;
     if reply.text.starts_with(STORY) {
         return Ok(());
     }

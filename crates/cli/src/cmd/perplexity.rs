@@ -82,7 +82,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
 }
 
 /// Writes the logits of each token, in order.
-fn write_logits(engine: &mut Engine<'_>, tokens: &[u32], path: &Path) -> Result<()> {
+fn write_logits(engine: &mut Engine, tokens: &[u32], path: &Path) -> Result<()> {
     let fails = |error| Error::work(format!("{}: cannot be written: {error}", path.display()));
     let mut file = BufWriter::new(File::create(path).map_err(fails)?);
     let mut written = Ok(());

@@ -7,7 +7,7 @@ use super::outcome::Outcome;
 use crate::args::{ArchArgs, DeviceArgs, SamplingArgs};
 use crate::builtin;
 use crate::error::{Error, Result};
-use crate::generate::{reply_json, summary};
+use crate::generate::{generate, reply_json, summary};
 use crate::input::standard_input;
 use crate::loading::{self, ModelLocation};
 use crate::machine;
@@ -51,22 +51,20 @@ pub fn run(args: &Args) -> Result<Outcome> {
         show.note(loading::generation_note(generation));
     }
     let plan = loading::plan(&model, &args.device, 1)?;
-    let overflow = args.sampling.overflow;
     let memory = plan.memory()?;
     // Checks the request before anything is printed.
     let prepare = || {
         let processor = location.text_processor_of(&model)?;
         let tokens = encode(&processor, &prompt, args.special)?;
         let request = request(tokens.clone(), &args.sampling, &model, &processor, plan.key.context);
-        let first = overflow.first(request.clone(), plan.key.context);
-        let check = first.check(&loading::bounds(&plan), model.facts.sizes.vocabulary);
+        let check = request.check(&loading::bounds(&plan), model.facts.sizes.vocabulary);
         check.map_err(|error| Error::call(error.to_string()))?;
         Ok((processor, tokens, request))
     };
     let ((processor, tokens, request), mut engine) =
         loading::start_parallel(&plan, show, &mut phases, prepare)?;
     stream(&prompt)?;
-    let reply = overflow.generate(&mut engine, request, &processor, || false, stream)?;
+    let reply = generate(&mut engine, request, &processor, || false, stream)?;
     print_line!("")?;
     phases.add("first token", reply.stats.prefill.time);
     if args.verbose {

@@ -57,7 +57,7 @@ impl Against {
 /// A loaded model with the golden file to compare it with.
 pub struct GoldenRun {
     pub model: Model,
-    pub engine: Engine<'static>,
+    pub engine: Engine,
     pub golden: Golden,
     pub bound: ErrorBound,
     /// The precision of activations in matmuls.

@@ -2,7 +2,7 @@
 //! graphs, with windows, on the backends.
 
 use girih_cpu::{Cpu, CpuOptions, kernels};
-use girih_engine::{Engine, EngineLimits, EventKind, Request, Result, Sampling, cache};
+use girih_engine::{Engine, EngineLimits, EventKind, Hooks, Request, Result, Sampling, cache};
 use girih_graph::interpret::Interpreter;
 use girih_graph::{Graph, Key, Runner, Variant, load};
 use girih_model::{Model, ModelLimits};
@@ -39,7 +39,7 @@ fn open(folder: &str) -> Model {
     Model::open(&fixture(folder), Vec::new(), &ModelLimits::DEFAULT).expect("fixtures are models")
 }
 
-fn engine(model: &Model, device: Device, setup: Setup) -> Engine<'static> {
+fn engine(model: &Model, device: Device, setup: Setup) -> Engine {
     let Setup { sequences, chunk, full, .. } = setup;
     let key =
         Key { rows: chunk, sequences, context: CONTEXT, output_rows: sequences, variant: Variant::GENERATE };
@@ -79,7 +79,7 @@ type Said = (u32, Vec<(u32, u64)>);
 
 /// Runs the requests in order. Returns the reply to each, and how often a
 /// request was sent back.
-fn replies(engine: &mut Engine<'_>, requests: &[Request], gap: usize) -> (Vec<Vec<Said>>, u32) {
+fn replies(engine: &mut Engine, requests: &[Request], gap: usize) -> (Vec<Vec<Said>>, u32) {
     let mut replies = vec![Vec::new(); requests.len()];
     let mut waiting = requests.iter().cloned();
     let mut sent_back = 0;
@@ -87,7 +87,7 @@ fn replies(engine: &mut Engine<'_>, requests: &[Request], gap: usize) -> (Vec<Ve
         if step % gap.max(1) == 0 || engine.is_idle() {
             let count = if gap == 0 { requests.len() } else { 1 };
             waiting.by_ref().take(count).for_each(|request| {
-                engine.submit(request, None).expect("it fits");
+                engine.submit(request, Hooks::default()).expect("it fits");
             });
         }
         if engine.is_idle() {
@@ -102,7 +102,7 @@ fn replies(engine: &mut Engine<'_>, requests: &[Request], gap: usize) -> (Vec<Ve
                 }
                 EventKind::Finished { stats, .. } => sent_back += stats.sent_back,
                 EventKind::Failed(error) => panic!("{error}"),
-                EventKind::Prefilled(_) => {}
+                EventKind::Prefilled(_) | EventKind::Logits(_) => {}
             }
         }
     }
