@@ -351,6 +351,12 @@ impl Engine {
         }
         self.events.extend(judgement.events.into_iter().map(|kind| live.event(kind)));
         let turn = match judgement.turn {
+            Some(Turn::Spoiled(_)) if self.runner.cache.is_doubtful(active.sequence) => {
+                // NaN may come from the sequence that it began from.
+                live.send_back();
+                self.queue.add(active.live);
+                return Some(active.sequence);
+            }
             Some(Turn::Spoiled(error)) => {
                 self.events.push(live.event(EventKind::Failed(error)));
                 return Some(active.sequence);

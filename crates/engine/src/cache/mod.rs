@@ -324,12 +324,18 @@ impl PrefixCache {
         true
     }
 
+    /// Whether the state that a sequence shared was not known to be good, and no row since
+    /// has shown that it is.
+    pub fn is_doubtful(&self, id: SequenceId) -> bool {
+        self.sequences[self.find(id)].doubtful.is_some()
+    }
+
     /// Discards a sequence whose state may hold NaN, and the ended sequences that hold one
-    /// of its blocks or may hold a copy. Returns the other sequences that do: they are in
+    /// of its blocks, may hold a copy, or may be where NaN came from. Returns the other sequences that do: they are in
     /// use, and the caller must discard them.
     #[must_use]
     pub fn spoil(&mut self, id: SequenceId) -> Vec<SequenceId> {
-        let spoiled = &self.sequences[self.find(id)].tables;
+        let CachedSequence { tables: spoiled, doubtful: origin, .. } = &self.sequences[self.find(id)];
         let shares = |sequence: &CachedSequence| {
             let mut tables = sequence.tables.iter().zip(spoiled);
             tables.any(|(own, spoiled)| own.held().iter().any(|block| spoiled.held().contains(block)))
@@ -342,7 +348,8 @@ impl PrefixCache {
             if copied {
                 copies.push(sequence.id);
             }
-            if sequence.id == id || copied || shares(sequence) {
+            let is_origin = *origin == Some(sequence.id) && sequence.ended.is_some();
+            if sequence.id == id || copied || is_origin || shares(sequence) {
                 affected.push((sequence.id, sequence.ended.is_some() || sequence.id == id));
             }
         }
