@@ -1,95 +1,25 @@
-//! The options of a simulated array: its mapping and runtime, the lengths for
-//! which programs are compiled, and the cache of compiled programs.
+//! The mapping of models to a simulated array, and the cache of compiled programs, for
+//! the commands of `girih npu`.
 
 use std::convert::Infallible;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
-use girih_npu::blob::{BlobCache, DEFAULT_CACHE_BYTES};
-use girih_npu::driver::{Runtime, WarningSink};
+use girih_npu::blob::{BlobCache, BlobFolder, DEFAULT_CACHE_BYTES};
+use girih_npu::driver::WarningSink;
 use girih_npu::pass::ArrayMapping;
-use girih_npu::{Npu, NpuOptions};
 
 use crate::error::{Error, Result};
-use crate::input::text_file;
-use crate::packed_cache::cache_home;
+use crate::loading::places;
 use crate::progress::Show;
-
-/// The maximum size of a mapping file in bytes.
-const MAPPING_BYTES: u64 = 1 << 20;
-
-/// How a model runs on an array.
-#[derive(Debug, Clone, Default, Args)]
-pub struct ArrayArgs {
-    /// Mapping of the model to the array: a file, or a name such as mlir-air, seed-000 or
-    /// unstitched [default: mlir-air].
-    #[arg(long, value_name = "FILE|NAME")]
-    pub npu_mapping: Option<String>,
-    /// Setting of the array's runtime, such as values=brokered (does not affect results); an unknown
-    /// one lists them all; can be repeated.
-    #[arg(long, value_name = "SETTING", value_parser = runtime_setting)]
-    pub npu_runtime: Vec<String>,
-    /// Rows for which array programs are compiled in addition to 1 and --chunk, so that short
-    /// prompts are padded less [default: 64,256,1024].
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=65536))]
-    pub npu_lengths: Option<Vec<u32>>,
-    /// Positions for which array programs with attention are compiled in addition to --context
-    /// [default: 256,1024].
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
-    pub npu_contexts: Option<Vec<u32>>,
-    #[command(flatten)]
-    pub blobs: BlobArgs,
-}
-
-impl ArrayArgs {
-    /// The backend of the array named `target`; with `show`, it uses the cache of
-    /// compiled programs and reports as `show` says.
-    ///
-    /// # Errors
-    /// When the array, the mapping or a setting is unknown, or the folder of the
-    /// cache cannot be created.
-    pub fn npu(&self, target: &str, show: Option<Show>) -> Result<Npu> {
-        let defaults = NpuOptions::default();
-        let mut runtime = Runtime::default();
-        for name in &self.npu_runtime {
-            runtime = runtime.with(name)?;
-        }
-        let options = NpuOptions {
-            runtime,
-            lengths: self.npu_lengths.clone().unwrap_or(defaults.lengths),
-            contexts: self.npu_contexts.clone().unwrap_or(defaults.contexts),
-            ..defaults
-        };
-        let npu = Npu::new(target, options)?;
-        let npu = match &self.npu_mapping {
-            Some(name) => npu.with_mapping(mapping(name)?),
-            None => npu,
-        };
-        let Some(show) = show else { return Ok(npu) };
-        Ok(match self.blobs.cache(show)? {
-            Some(cache) => npu.with_blobs(cache, tell(show)),
-            None => npu,
-        })
-    }
-}
 
 /// Reads a mapping: a file, or else one of girih's own by name.
 ///
 /// # Errors
 /// When there is no such file or name, or the file is malformed.
 pub fn mapping(name: &str) -> Result<ArrayMapping> {
-    let path = Path::new(name);
-    if !path.is_file() {
-        return ArrayMapping::named(name).map_err(|error| Error::call(format!("{error}, or a file")));
-    }
-    let text = text_file(path, MAPPING_BYTES)?;
-    text.parse().map_err(|error| Error::call(format!("{name}: {error}")))
-}
-
-/// Checks the name of a runtime setting.
-fn runtime_setting(text: &str) -> Result<String, String> {
-    Runtime::default().with(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+    ArrayMapping::read(name).map_err(|error| Error::call(error.to_string()))
 }
 
 /// The cache of compiled programs of arrays.
@@ -123,27 +53,27 @@ impl FromStr for Blobs {
 }
 
 impl BlobArgs {
+    /// The folder of the cache, if it is enabled and known.
+    fn folder(&self) -> Result<Option<BlobFolder>> {
+        let (path, is_named) = match &self.blobs {
+            Some(Blobs::Off) => return Ok(None),
+            Some(Blobs::In(folder)) => (folder.clone(), true),
+            None => match places()?.cache {
+                Some(cache) => (cache.join("blobs"), false),
+                None => return Ok(None),
+            },
+        };
+        let limit = self.blobs_limit.unwrap_or(DEFAULT_CACHE_BYTES);
+        Ok(Some(BlobFolder { path, limit, is_named }))
+    }
+
     /// The cache, if it is enabled and its folder can be created.
     ///
     /// # Errors
     /// When the folder that the user named cannot be created.
     pub fn cache(&self, show: Show) -> Result<Option<BlobCache>> {
-        let (named, folder) = match &self.blobs {
-            Some(Blobs::Off) => return Ok(None),
-            Some(Blobs::In(folder)) => (true, folder.clone()),
-            None => match cache_home() {
-                Some(home) => (false, home.join("girih/blobs")),
-                None => return Ok(None),
-            },
-        };
-        match BlobCache::open(&folder) {
-            Ok(cache) => Ok(Some(cache.with_limit(self.blobs_limit.unwrap_or(DEFAULT_CACHE_BYTES)))),
-            Err(error) if named => Err(error.into()),
-            Err(error) => {
-                show.note(format!("{error}; compiled programs are not kept"));
-                Ok(None)
-            }
-        }
+        let Some(folder) = self.folder()? else { return Ok(None) };
+        Ok(folder.open(|sentence| show.note(sentence))?)
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt::Display;
 
+use girih::ErrorKind;
+
 /// Why a command did not do its work.
 #[derive(Debug)]
 pub enum Error {
@@ -41,4 +43,14 @@ macro_rules! from_work {
     )*};
 }
 
-from_work!(girih_tensor::Error, std::io::Error, serde_json::Error);
+from_work!(std::io::Error, serde_json::Error);
+
+impl From<girih::Error> for Error {
+    /// A refused request is a wrong call; everything else is work that failed.
+    fn from(error: girih::Error) -> Error {
+        match error.kind() {
+            ErrorKind::Refused | ErrorKind::TooLong => Error::call(error.to_string()),
+            _ => Error::work(error),
+        }
+    }
+}

@@ -4,66 +4,6 @@
 use std::fs;
 use std::path::Path;
 
-use girih_graph::backend::MemoryPlan;
-
-use crate::error::{Error, Result};
-
-/// The memory that this process may still allocate.
-#[derive(Clone, Copy, Debug)]
-pub struct FreeMemory {
-    /// The bytes that the machine has available.
-    pub available: u64,
-    /// The bytes that the cgroup limit leaves.
-    pub cgroup: Option<u64>,
-}
-
-impl FreeMemory {
-    /// The present values.
-    pub fn now() -> Option<FreeMemory> {
-        let cgroup = cgroup_room(Path::new("/sys/fs/cgroup"));
-        Some(FreeMemory { available: meminfo("MemAvailable")?, cgroup })
-    }
-
-    /// The smaller of the two, in bytes.
-    pub fn room(&self) -> u64 {
-        self.cgroup.map_or(self.available, |cgroup| cgroup.min(self.available))
-    }
-}
-
-/// Checks that a plan fits into free memory.
-///
-/// # Errors
-/// When it needs more; the error has the arithmetic.
-pub fn check(plan: &MemoryPlan) -> Result<()> {
-    let Some(memory) = FreeMemory::now() else { return Ok(()) };
-    fits(plan, &memory)
-}
-
-fn fits(plan: &MemoryPlan, memory: &FreeMemory) -> Result<()> {
-    if plan.total() <= memory.room() {
-        return Ok(());
-    }
-    let MemoryPlan { weights, state, scratch } = *plan;
-    let bound = match memory.cgroup {
-        Some(room) if room < memory.available => "the cgroup limit leaves",
-        _ => "the machine has available",
-    };
-    Err(Error::work(format!(
-        "the model needs {} bytes (weights {weights} + KV cache {state} + scratch {scratch}), but {bound} {}: \
-         choose a smaller --context, a smaller --kv type or a smaller model",
-        plan.total(),
-        memory.room()
-    )))
-}
-
-/// The value of a line of `/proc/meminfo`, in bytes.
-pub fn meminfo(key: &str) -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
-    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
-    kib.checked_mul(1024)
-}
-
 /// The value of a line of `/proc/self/status`, in bytes: `VmHWM` is the peak of resident memory.
 pub fn status(key: &str) -> Option<u64> {
     let text = fs::read_to_string("/proc/self/status").ok()?;
@@ -121,28 +61,6 @@ fn own_ticks(stat: &str) -> Option<f64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let mut ticks = || fields.next()?.parse::<f64>().ok();
     Some(ticks()? + ticks()?)
-}
-
-/// The limit minus the usage of this process's cgroup (version 2), or that of a
-/// parent cgroup if it is smaller.
-fn cgroup_room(root: &Path) -> Option<u64> {
-    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let mut folder = root.join(path);
-    let mut least = None;
-    loop {
-        if let Some(room) = room_of(&folder) {
-            least = Some(least.map_or(room, |least: u64| least.min(room)));
-        }
-        if folder == root || !folder.pop() {
-            return least;
-        }
-    }
-}
-
-fn room_of(folder: &Path) -> Option<u64> {
-    let number = |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
-    Some(number("memory.max")?.saturating_sub(number("memory.current")?))
 }
 
 /// The processor's name and those of its features that kernels use.
@@ -244,17 +162,5 @@ mod tests {
             [size("1024K"), size("32M"), size("7"), size("7Q")],
             [Some(1 << 20), Some(32 << 20), Some(7), None]
         );
-    }
-
-    #[test]
-    fn a_plan_that_does_not_fit_is_refused_with_the_arithmetic() {
-        let plan = MemoryPlan { weights: 100, state: 20, scratch: 3 };
-        let memory = FreeMemory { available: 1000, cgroup: Some(122) };
-        let Err(Error::Work(sentence)) = fits(&plan, &memory) else {
-            panic!("123 bytes do not fit into 122")
-        };
-        assert!(sentence.contains("123 bytes (weights 100 + KV cache 20 + scratch 3)"), "{sentence}");
-        assert!(sentence.contains("the cgroup limit leaves 122"), "{sentence}");
-        assert!(fits(&plan, &FreeMemory { available: 123, cgroup: None }).is_ok());
     }
 }

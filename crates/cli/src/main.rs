@@ -1,5 +1,5 @@
-//! The binary: reads the command line and the environment, chooses backends,
-//! prints results. The other crates compute them.
+//! The binary: reads the command line and the environment, calls the library, prints
+//! results.
 #![forbid(unsafe_code)]
 
 #[macro_use]
@@ -8,18 +8,17 @@ mod output;
 mod advice;
 mod args;
 mod array;
-mod backends;
-mod builtin;
+mod backend_args;
 mod cmd;
 mod error;
-mod generate;
 mod input;
 mod limits;
 mod loading;
 mod machine;
-mod packed_cache;
+mod packed_weights;
 mod phases;
 mod progress;
+mod report;
 mod request;
 mod settings;
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use girih_graph::Runner;
+use girih::{LoadTimes, Phases};
 use serde_json::{Map, Value, json};
 
 /// The phases of a start that have ended, in order.
@@ -27,14 +27,14 @@ impl StartPhases {
         self.since = Instant::now();
     }
 
-    /// Ends the present phase, the loading of `runner`, and splits it into the
-    /// parts that `runner` has timed.
-    pub fn end_load(&mut self, runner: &dyn Runner) {
-        let girih_graph::Phases { plan, weights, state, compile } = runner.phases();
-        let whole = self.since.elapsed();
+    /// Ends the present phase, in which a model was loaded in `times.whole`, and splits that
+    /// time into the parts that were timed. A rest of the phase belongs to the next one.
+    pub fn end_load(&mut self, times: &LoadTimes) {
+        let LoadTimes { whole, phases: Phases { plan, weights, state, compile } } = *times;
         let rest = whole.saturating_sub(weights + state + compile).max(plan);
         self.ended.extend([("plan", rest), ("weights", weights), ("state", state), ("compile", compile)]);
-        self.since = Instant::now();
+        // If the phase was shorter, `since` is in the future, and the next phase takes no time until then.
+        self.since += whole;
     }
 
     /// Ends the present phase, which waited for another thread. That thread took

@@ -1,9 +1,7 @@
 //! Progress bars and notes, on standard error. Bars appear only on a terminal.
 
 use std::io::IsTerminal;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use girih_graph::WeightSource;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::output;
@@ -55,30 +53,5 @@ impl Show {
         if self == Show::All {
             output::print_note(line.as_ref());
         }
-    }
-}
-
-/// Weights whose reading moves a bar and can be cancelled.
-pub struct Counted<'a> {
-    /// The source of the weights.
-    pub source: &'a dyn WeightSource,
-    /// The bar that counts their bytes.
-    pub bar: ProgressBar,
-    /// Whether loading was cancelled; then reading fails.
-    pub cancelled: &'a AtomicBool,
-}
-
-impl WeightSource for Counted<'_> {
-    fn read(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<(), girih_graph::Error> {
-        if self.cancelled.load(Ordering::Relaxed) {
-            return Err(girih_graph::Error::new("loading was cancelled"));
-        }
-        self.source.read(name, offset, into)?;
-        self.bar.inc(into.len() as u64);
-        Ok(())
-    }
-
-    fn identity(&self) -> Option<[u8; 32]> {
-        self.source.identity()
     }
 }

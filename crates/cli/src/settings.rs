@@ -12,9 +12,11 @@ use std::path::PathBuf;
 use clap::builder::Resettable;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Id};
+use girih::{BackendChoice, BackendInfo};
 
-use crate::args::BackendChoice;
+use crate::backend_args::{self, BACKEND};
 use crate::cmd::Cli;
+use crate::cmd::diagnose::REFERENCE;
 use crate::error::{Error, Result};
 use crate::input::{DESCRIPTION_BYTES, text_file};
 
@@ -144,31 +146,24 @@ fn single_value(path: &std::path::Path, key: &str, value: toml::Value) -> Result
     }
 }
 
-/// The options that only the cpu backend has.
-const CPU_OPTIONS: [&str; 6] =
-    ["isa", "act_precision", "affinity", "packed_cache", "packed_cache_limit", "weights"];
-
-/// The options that only arrays have.
-const ARRAY_OPTIONS: [&str; 6] =
-    ["npu_mapping", "npu_runtime", "npu_lengths", "npu_contexts", "blobs", "blobs_limit"];
-
-/// Refuses options on the command line that have no effect on the backend of
+/// Refuses options on the command line that have no effect on the backends of
 /// this call. Variables and the configuration file apply to many calls, so
 /// theirs are ignored.
 fn refuse_idle_options(matches: &ArgMatches) -> Result<()> {
     // Not every command has a backend, and few a second one.
     let named = |id| matches.try_get_one::<BackendChoice>(id).ok().flatten();
-    let Some(backend) = named("backend") else { return Ok(()) };
-    let typed = |options: &[&str]| {
-        let id = options.iter().find(|id| is_on_command_line(matches, id))?;
-        Some(format!("--{}", id.replace('_', "-")))
-    };
-    if let (false, Some(option)) = (*backend == BackendChoice::Cpu, typed(&CPU_OPTIONS)) {
-        return Err(Error::call(format!("{option} applies only to the cpu backend; omit it for others")));
-    }
-    let has_array = [Some(backend), named("reference")].into_iter().flatten().any(BackendChoice::is_array);
-    if let (false, Some(option)) = (has_array, typed(&ARRAY_OPTIONS)) {
-        return Err(Error::call(format!("{option} applies only to arrays (npu:TARGET); omit it for others")));
+    let Some(backend) = named(BACKEND) else { return Ok(()) };
+    // A reference keeps its options only if none of them makes it more exact.
+    let reference = named(REFERENCE).map(BackendChoice::info).filter(|info| info.exact.is_empty());
+    for (spec, owners) in backend_args::options() {
+        let has = |info: &BackendInfo| owners.contains(&info.name);
+        let applies = has(backend.info()) || reference.is_some_and(has);
+        if !applies && is_on_command_line(matches, spec.name) {
+            let (name, owner) = (spec.name, owners.join(" and "));
+            return Err(Error::call(format!(
+                "--{name} applies only to the {owner} backend; omit it for others"
+            )));
+        }
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use girih_file::{ContainerWriter, Metadata, MetadataValue, NewTensor};
-use girih_model::Model;
+use girih_model::ModelFiles;
 use girih_model::arch::schema::{Relayout, Weight};
 use girih_tensor::{DType, Error, Result, Shape};
 
@@ -36,7 +36,7 @@ const ALIGNMENT_KEY: &str = "general.alignment";
 const QUANTIZATION_VERSION: u32 = 2;
 
 pub(super) fn write(
-    model: &Model,
+    model: &ModelFiles,
     out: &Path,
     file_type: FileType,
     options: &ConvertOptions,
@@ -76,7 +76,7 @@ fn computed(name: &str, shape: Shape) -> WrittenTensor {
 
 /// The general keys of every model, and the source's own, such as its author
 /// and licence.
-fn general(model: &Model, file_type: FileType, options: &ConvertOptions) -> Result<Metadata> {
+fn general(model: &ModelFiles, file_type: FileType, options: &ConvertOptions) -> Result<Metadata> {
     let arch = model.arch();
     let name = arch.matches.gguf.first().ok_or_else(|| {
         Error::new(format!("architecture {} has no name in GGUF, so it cannot be written as GGUF", arch.name))
@@ -97,14 +97,14 @@ fn general(model: &Model, file_type: FileType, options: &ConvertOptions) -> Resu
 }
 
 /// The name in the source's header, or that of the model's folder.
-fn own_name(model: &Model) -> Option<String> {
+fn own_name(model: &ModelFiles) -> Option<String> {
     let stated = model.weights.container().metadata().get::<&str>("general.name").ok().flatten();
     let folder = || Some(model.folder().file_name()?.to_str()?.to_owned());
     stated.map(str::to_owned).or_else(folder)
 }
 
 /// Plans every tensor of the model: its name in GGUF and its format.
-fn plan(model: &Model, file_type: FileType, options: &ConvertOptions) -> Result<Vec<Planned>> {
+fn plan(model: &ModelFiles, file_type: FileType, options: &ConvertOptions) -> Result<Vec<Planned>> {
     let facts = &model.facts;
     let shared_heads = facts.layers.first().is_some_and(|layer| attend(layer).heads > attend(layer).kv_heads);
     let context = MixContext { layers: facts.layers.len(), shared_heads };
@@ -167,7 +167,7 @@ fn by_type(
 
 /// The order of rows in the file: the inverse of the transform that reading
 /// applies.
-fn layout(model: &Model, entry: &Weight, layer: Option<usize>, weight: &str) -> Result<FileLayout> {
+fn layout(model: &ModelFiles, entry: &Weight, layer: Option<usize>, weight: &str) -> Result<FileLayout> {
     let attend = layer.and_then(|layer| model.facts.layers.get(layer)).map(attend);
     match (entry.gguf_as, attend) {
         (None, _) => Ok(FileLayout::Ours),

@@ -20,7 +20,7 @@ mod vocabulary;
 use std::path::Path;
 
 use girih_graph::{Key, Variant};
-use girih_model::Model;
+use girih_model::ModelFiles;
 use girih_tensor::{DType, Error, Result};
 
 pub use options::{ConvertOptions, ConvertTarget};
@@ -36,7 +36,7 @@ pub use types::FileType;
 /// in its new format; when a recipe does not match the model; or when a file
 /// cannot be read or written.
 pub fn convert(
-    model: &Model,
+    model: &ModelFiles,
     out: &Path,
     options: &ConvertOptions,
     progress: &mut dyn FnMut(ConvertProgress<'_>),

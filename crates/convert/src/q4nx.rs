@@ -11,7 +11,7 @@ use std::path::Path;
 use girih_file::{
     COMPANIONS, ContainerKind, ContainerWriter, MetadataValue, NewTensor, SAFETENSORS_INDEX, q4nx,
 };
-use girih_model::Model;
+use girih_model::ModelFiles;
 use girih_tensor::{DType, Error, Result};
 
 use super::options::ConvertOptions;
@@ -23,7 +23,7 @@ use super::stream;
 const Q4NX_DTYPES: [DType; 4] = [DType::Q4NX, DType::F32, DType::F16, DType::BF16];
 
 pub(super) fn write(
-    model: &Model,
+    model: &ModelFiles,
     out: &Path,
     options: &ConvertOptions,
     progress: &mut dyn FnMut(ConvertProgress<'_>),
@@ -44,7 +44,7 @@ pub(super) fn write(
 }
 
 /// Plans every tensor of the model and its format.
-fn plan(model: &Model, options: &ConvertOptions) -> Result<Vec<Planned>> {
+fn plan(model: &ModelFiles, options: &ConvertOptions) -> Result<Vec<Planned>> {
     let mut chooser = Chooser::new(options.recipe.as_ref(), &Q4NX_DTYPES);
     let mut planned = Vec::new();
     for (weight, entry, _) in weights(model.arch(), &model.weights, model.facts.layers.len()) {
@@ -65,7 +65,7 @@ fn plan(model: &Model, options: &ConvertOptions) -> Result<Vec<Planned>> {
 }
 
 fn write_folder(
-    model: &Model,
+    model: &ModelFiles,
     out: &Path,
     planned: &[Planned],
     options: &ConvertOptions,
@@ -99,7 +99,7 @@ fn new_tensor(tensor: &Planned) -> Result<NewTensor> {
 }
 
 /// The source's strings, and the shapes of the packed matrices.
-fn metadata(model: &Model, planned: &[Planned]) -> BTreeMap<String, String> {
+fn metadata(model: &ModelFiles, planned: &[Planned]) -> BTreeMap<String, String> {
     let source = model.weights.container().metadata().iter();
     let strings = source.filter_map(|(key, value)| match value {
         MetadataValue::String(text) if !q4nx::is_pair(key) => Some((key.to_owned(), text.clone())),

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use girih_file::{ContainerKind, Metadata, MetadataArray, MetadataValue, Strings};
-use girih_model::Model;
+use girih_model::ModelFiles;
 use girih_tensor::Result;
 use girih_words::GgufVocab;
 use girih_words::TextLimits;
@@ -17,7 +17,7 @@ const TOKENIZER_PREFIX: &str = "tokenizer.";
 ///
 /// # Errors
 /// When GGUF has no name for the tokenizer's rules.
-pub(super) fn put(model: &Model, metadata: &mut Metadata, limits: &TextLimits) -> Result<Vec<String>> {
+pub(super) fn put(model: &ModelFiles, metadata: &mut Metadata, limits: &TextLimits) -> Result<Vec<String>> {
     let container = model.weights.container();
     if container.kind() == ContainerKind::Gguf {
         let pairs = container.metadata().iter().filter(|(key, _)| key.starts_with(TOKENIZER_PREFIX));

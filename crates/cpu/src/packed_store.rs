@@ -1,5 +1,5 @@
 //! Packed weights that are cached between runs of the program: their format, their key, and their checks.
-//! A [`PackedStore`] decides where the bytes are; this crate only maps files.
+//! A [`Store`](girih_graph::store::Store) decides where the bytes are; this crate only maps files.
 //!
 //! ```text
 //! PACK_MAGIC 8 | PACK_FORMAT u32 | LAYOUT_VERSION u32 | key 16 | total bytes u64 | matrices u64
@@ -14,12 +14,12 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use girih_graph::Error;
+use girih_graph::store::{StoreWriter, StoredItem, UnsavedItem};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use crate::activations::bands;
@@ -43,52 +43,12 @@ const DIGEST_BYTES: usize = size_of::<u64>();
 
 /// The name of packed weights; equal keys mean equal bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PackKey(u128);
+pub(crate) struct PackKey(u128);
 
 impl fmt::Display for PackKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", self.0)
     }
-}
-
-/// Caches packed weights between runs of the program. A store only holds bytes, without checks; if it
-/// fails, loading still succeeds.
-pub trait PackedStore: fmt::Debug + Send + Sync {
-    /// Returns the weights that are cached under `key`, if there are any.
-    fn find(&self, key: PackKey) -> Option<Box<dyn PackReader>>;
-
-    /// Receives newly packed weights. The store decides when to write them: at once, or on threads of its
-    /// own while they are in use.
-    fn keep(&self, weights: UnsavedPack);
-
-    /// Reports why cached weights are not used.
-    fn note(&self, why: &Error);
-}
-
-/// Packed weights in a store, shared by threads.
-pub trait PackReader: Sync {
-    /// The total number of bytes.
-    fn length(&self) -> u64;
-
-    /// Fills `into` with the bytes from `offset` on.
-    ///
-    /// # Errors
-    /// If there are fewer bytes, or they cannot be read.
-    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Error>;
-
-    /// The file that contains exactly these bytes, to be mapped, if there is one.
-    fn file(&self) -> Option<&File> {
-        None
-    }
-}
-
-/// The destination of packed weights, all zeros at first, shared by threads.
-pub trait PackWriter: Sync {
-    /// Writes `bytes` at `offset`.
-    ///
-    /// # Errors
-    /// If they cannot be written.
-    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Error>;
 }
 
 /// A matrix to be cached.
@@ -187,7 +147,7 @@ fn layout_name(layout: Layout) -> String {
 /// Cached weights whose table of digests has been checked.
 pub(crate) struct KeptPack<'a> {
     contents: &'a PackContents,
-    reader: Box<dyn PackReader>,
+    reader: Box<dyn StoredItem>,
     digests: Vec<u64>,
     /// All bytes, if they are used in the mapped file.
     mapping: Option<Arc<MappedFile>>,
@@ -200,7 +160,7 @@ impl<'a> KeptPack<'a> {
     /// If the length, the head or the table of digests is not that of `contents`.
     pub fn open(
         contents: &'a PackContents,
-        reader: Box<dyn PackReader>,
+        reader: Box<dyn StoredItem>,
         residence: Residence,
     ) -> Result<KeptPack<'a>, Error> {
         let (found, needed) = (reader.length(), contents.bytes);
@@ -271,7 +231,7 @@ pub enum Residence {
 
 /// Packed weights that are in use and not yet in a store.
 #[derive(Debug)]
-pub struct UnsavedPack {
+pub(crate) struct UnsavedPack {
     contents: PackContents,
     /// The units of writing: parts of matrices.
     pieces: Vec<WritePiece>,
@@ -291,7 +251,7 @@ struct WritePiece {
 
 impl UnsavedPack {
     /// The weights of `contents`; `matrix` returns the bytes of each matrix.
-    pub(crate) fn new<'a>(contents: PackContents, matrix: impl Fn(&str) -> &'a SharedBytes) -> UnsavedPack {
+    pub fn new<'a>(contents: PackContents, matrix: impl Fn(&str) -> &'a SharedBytes) -> UnsavedPack {
         let mut pieces = Vec::new();
         for (name, &offset) in &contents.matrices {
             let step = (PIECE_BYTES / offset.band_bytes.max(1)).max(1);
@@ -307,22 +267,35 @@ impl UnsavedPack {
         UnsavedPack { contents, pieces, digests, next: AtomicUsize::new(0), written: AtomicUsize::new(0) }
     }
 
-    /// The key under which to cache them.
-    pub fn key(&self) -> PackKey {
-        self.contents.key
+    fn write_piece(&self, piece: &WritePiece, to: &dyn StoreWriter) -> Result<(), Error> {
+        let MatrixOffset { offset, band_bytes, digest, .. } = piece.offset;
+        let bytes = &piece.matrix[piece.bands.start * band_bytes..piece.bands.end * band_bytes];
+        let digests = &self.digests[digest + piece.bands.start..];
+        for (digest, band) in digests.iter().zip(bytes.chunks_exact(band_bytes.max(1))) {
+            digest.store(xxh3_64(band), Ordering::Relaxed);
+        }
+        to.write(offset + (piece.bands.start * band_bytes) as u64, bytes)
     }
 
-    /// The total number of bytes.
-    pub fn bytes(&self) -> u64 {
+    /// Writes everything before the bands.
+    fn write_start(&self, to: &dyn StoreWriter) -> Result<(), Error> {
+        let mut start = self.contents.head.clone();
+        start.extend(self.digests.iter().flat_map(|digest| digest.load(Ordering::Relaxed).to_le_bytes()));
+        start.extend(xxh3_64(&start).to_le_bytes());
+        to.write(0, &start)
+    }
+}
+
+impl UnsavedItem for UnsavedPack {
+    fn key(&self) -> String {
+        self.contents.key.to_string()
+    }
+
+    fn bytes(&self) -> u64 {
         self.contents.bytes
     }
 
-    /// Writes pieces until all have been begun. Any number of threads may call this at once; the call that
-    /// completes the last piece returns true, all others false.
-    ///
-    /// # Errors
-    /// If a piece cannot be written; then no call returns true.
-    pub fn write(&self, to: &dyn PackWriter) -> Result<bool, Error> {
+    fn write(&self, to: &dyn StoreWriter) -> Result<bool, Error> {
         while let Some(piece) = self.pieces.get(self.next.fetch_add(1, Ordering::Relaxed)) {
             let outcome = self.write_piece(piece, to);
             if outcome.is_err() {
@@ -336,24 +309,6 @@ impl UnsavedPack {
             }
         }
         Ok(false)
-    }
-
-    fn write_piece(&self, piece: &WritePiece, to: &dyn PackWriter) -> Result<(), Error> {
-        let MatrixOffset { offset, band_bytes, digest, .. } = piece.offset;
-        let bytes = &piece.matrix[piece.bands.start * band_bytes..piece.bands.end * band_bytes];
-        let digests = &self.digests[digest + piece.bands.start..];
-        for (digest, band) in digests.iter().zip(bytes.chunks_exact(band_bytes.max(1))) {
-            digest.store(xxh3_64(band), Ordering::Relaxed);
-        }
-        to.write(offset + (piece.bands.start * band_bytes) as u64, bytes)
-    }
-
-    /// Writes everything before the bands.
-    fn write_start(&self, to: &dyn PackWriter) -> Result<(), Error> {
-        let mut start = self.contents.head.clone();
-        start.extend(self.digests.iter().flat_map(|digest| digest.load(Ordering::Relaxed).to_le_bytes()));
-        start.extend(xxh3_64(&start).to_le_bytes());
-        to.write(0, &start)
     }
 }
 

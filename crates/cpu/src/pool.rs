@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle, ThreadId};
 
-use girih_graph::Error;
+use girih_graph::{Error, ErrorKind};
 
 use crate::barrier::{Barrier, CachePadded};
 use crate::os;
@@ -69,6 +69,18 @@ pub struct OutputTile<'a, T> {
     columns: Range<usize>,
 }
 
+/// Checks a number of threads.
+///
+/// # Errors
+/// If it is 0.
+pub fn check_threads(threads: usize) -> Result<(), Error> {
+    if threads == 0 {
+        let sentence = "0 threads requested; at least 1 is needed";
+        return Err(Error::with_kind(ErrorKind::Refused, sentence));
+    }
+    Ok(())
+}
+
 impl ThreadPool {
     /// A pool of `threads` threads, the caller included, that are not pinned.
     ///
@@ -88,9 +100,7 @@ impl ThreadPool {
     /// # Panics
     /// If `cpus` has another number of threads.
     pub fn pinned(threads: usize, cpus: Option<Vec<Vec<usize>>>) -> Result<ThreadPool, Error> {
-        if threads == 0 {
-            return Err(Error::new("0 threads requested; at least 1 is needed"));
-        }
+        check_threads(threads)?;
         let crew = Crew {
             barrier: Barrier::new(threads - 1),
             target: CachePadded::default(),
@@ -193,7 +203,7 @@ impl ThreadPool {
         assert!(locals.len() >= self.threads(), "each thread has its own memory");
         let locals = DisjointSlice::new(locals);
         let counts = cuts.each_ref().map(CutOutput::count);
-        let queue = Queue::new(counts, self.threads());
+        let queue = PieceQueue::new(counts, self.threads());
         let task = |index: usize| {
             // SAFETY: `everyone` gives each of its threads another index, so no
             // other thread has this element; the assertion above checks that it exists.
@@ -338,7 +348,7 @@ impl std::fmt::Debug for Crew {
 /// range of each output. So threads seldom contend for a counter, read contiguous memory, and get the
 /// same part of a matrix in every step, whichever other matrices the task has. Idle threads then steal
 /// from other groups.
-struct Queue<const N: usize> {
+struct PieceQueue<const N: usize> {
     /// The next piece of each group, counted over the ranges of all outputs.
     next: [CachePadded<AtomicUsize>; MAX_GROUPS],
     groups: usize,
@@ -347,10 +357,10 @@ struct Queue<const N: usize> {
     counts: [usize; N],
 }
 
-impl<const N: usize> Queue<N> {
-    fn new(counts: [usize; N], threads: usize) -> Queue<N> {
+impl<const N: usize> PieceQueue<N> {
+    fn new(counts: [usize; N], threads: usize) -> PieceQueue<N> {
         let groups = threads.min(MAX_GROUPS);
-        Queue { next: array::from_fn(|_| CachePadded::default()), groups, threads, counts }
+        PieceQueue { next: array::from_fn(|_| CachePadded::default()), groups, threads, counts }
     }
 
     /// The group of a thread; neighbours share one.
@@ -393,7 +403,7 @@ impl<const N: usize> Queue<N> {
 
 /// The first piece that a thread takes of `pieces` pieces, if threads arrive in order.
 fn first_piece(pieces: usize, thread: usize, threads: usize) -> Option<usize> {
-    let queue = Queue::new([pieces], threads);
+    let queue = PieceQueue::new([pieces], threads);
     let group = queue.group(thread);
     let before = (0..thread).rev().take_while(|&other| queue.group(other) == group).count();
     queue.ranges(group).next()?.nth(before)
@@ -573,7 +583,7 @@ mod tests {
         for threads in [1, 2, 3, 8, 9, 192] {
             for count in [0, 1, 2, 7, 8, 9, 1000] {
                 let counts = [count, 0, count / 3, 1];
-                let queue = Queue::new(counts, threads);
+                let queue = PieceQueue::new(counts, threads);
                 let mut taken = counts.map(|count| vec![0; count]);
                 // The last thread runs alone at first; the others find the rest.
                 for thread in (0..threads).rev() {
@@ -592,15 +602,15 @@ mod tests {
 
     #[test]
     fn each_group_begins_with_its_own_range() {
-        let queue = Queue::new([100], 4);
+        let queue = PieceQueue::new([100], 4);
         let first = |thread| queue.next(&mut queue.group(thread)).unwrap().1;
         assert_eq!([0, 1, 2, 3].map(first), [0, 25, 50, 75]);
         // Each output has the same range as if it were a task of its own.
-        let queue = Queue::new([4, 8], 2);
+        let queue = PieceQueue::new([4, 8], 2);
         let mine = |thread| [(); 6].map(|()| queue.next(&mut queue.group(thread)).unwrap());
         assert_eq!(mine(0), [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (1, 3)]);
         assert_eq!(mine(1), [(0, 2), (0, 3), (1, 4), (1, 5), (1, 6), (1, 7)]);
-        let queue = Queue::new([96], 192);
+        let queue = PieceQueue::new([96], 192);
         assert_eq!([0, 23, 24, 191].map(|thread| queue.group(thread)), [0, 0, 1, 7]);
     }
 
@@ -609,7 +619,7 @@ mod tests {
     fn threads_that_arrive_in_order_take_their_first_pieces() {
         for threads in [1, 2, 3, 8, 9, 20] {
             for count in [threads + 7, 10 * threads] {
-                let queue = Queue::new([count, 5], threads);
+                let queue = PieceQueue::new([count, 5], threads);
                 for thread in 0..threads {
                     let piece = queue.next(&mut queue.group(thread));
                     let first = first_piece(count, thread, threads).map(|first| (0, first));

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
+use girih_graph::store::Store;
 use girih_graph::{Error, Graph, Op, OperandKind, Value, ValueId, WeightSource};
 use girih_tensor::{DType, View};
 
@@ -14,7 +15,7 @@ use crate::kernels::packed::{
 };
 use crate::memory::{Aligned, BytesOwner, SharedBytes};
 use crate::pack::pack_band;
-use crate::packed_store::{KeptPack, ListedMatrix, PackContents, PackedStore, Residence, UnsavedPack};
+use crate::packed_store::{KeptPack, ListedMatrix, PackContents, Residence, UnsavedPack};
 use crate::pool::{Grid, ThreadPool};
 
 /// All weights of a graph.
@@ -76,7 +77,7 @@ impl CpuWeights {
     pub(crate) fn load(
         graph: &Graph,
         source: &dyn WeightSource,
-        store: Option<&dyn PackedStore>,
+        store: Option<&dyn Store>,
         residence: Residence,
         pool: &ThreadPool,
     ) -> Result<CpuWeights, Error> {
@@ -84,7 +85,7 @@ impl CpuWeights {
         let (Some(store), Some(contents)) = (store, contents) else {
             return CpuWeights::fill(graph, source, None, pool);
         };
-        if let Some(reader) = store.find(contents.key) {
+        if let Some(reader) = store.find(&contents.key.to_string()) {
             let kept = KeptPack::open(&contents, reader, residence);
             match kept.and_then(|kept| CpuWeights::fill(graph, source, Some(&kept), pool)) {
                 Ok(weights) => return Ok(weights),
@@ -96,7 +97,7 @@ impl CpuWeights {
             let index = weights.indexes.get(name).expect("a packed weight is a matrix of the graph");
             &weights.matrix(*index).bytes
         };
-        store.keep(UnsavedPack::new(contents, matrix));
+        store.keep(Box::new(UnsavedPack::new(contents, matrix)));
         Ok(weights)
     }
 

@@ -23,7 +23,8 @@ pub struct BackendInfo {
     pub devices: fn() -> Vec<String>,
     /// Its options.
     pub options: &'static [OptionSpec],
-    /// The options, with values, that make it round least.
+    /// The options, with values, that make it round least; empty if no option makes it round
+    /// less.
     pub exact: &'static [(&'static str, &'static str)],
     /// Whether its times are those of a simulation.
     pub is_simulated: bool,
@@ -31,8 +32,11 @@ pub struct BackendInfo {
     pub notes: &'static [&'static str],
     /// Makes the backend. This neither starts threads nor writes files, so a program may
     /// open a backend only to plan with it.
-    pub open: fn(&BackendSettings, &Arc<dyn Host>) -> Result<Box<dyn AnyBackend>>,
+    pub open: OpenBackend,
 }
+
+/// Makes a backend with these settings, for this host.
+pub type OpenBackend = fn(&BackendSettings, &Arc<dyn Host>) -> Result<Box<dyn AnyBackend>>;
 
 impl fmt::Debug for BackendInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -77,10 +81,12 @@ impl OptionSpec {
             }
             OptionValues::Checked(check) => check(value).err(),
         };
-        fault.map_or(Ok(()), |fault| {
-            Err(Error::with_kind(ErrorKind::Refused, format!("--{} '{value}': {fault}", self.name)))
-        })
+        fault.map_or(Ok(()), |fault| Err(invalid_value(self.name, value, &fault)))
     }
+}
+
+fn invalid_value(option: &str, value: &str, fault: &str) -> Error {
+    Error::with_kind(ErrorKind::Refused, format!("--{option} '{value}': {fault}"))
 }
 
 /// The device and the options with which a backend is opened.
@@ -102,6 +108,20 @@ impl BackendSettings {
     /// All values of an option, in order.
     pub fn all(&self, option: &str) -> impl Iterator<Item = &str> {
         self.options.iter().filter(move |(name, _)| *name == option).map(|(_, value)| value.as_str())
+    }
+
+    /// The last value of an option, parsed. The error of `parse` is a clause, as in
+    /// [`OptionValues::Checked`].
+    ///
+    /// # Errors
+    /// When `parse` fails; the error names the option.
+    pub fn parsed<T>(
+        &self,
+        option: &str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<Option<T>> {
+        let parse = |value| parse(value).map_err(|fault| invalid_value(option, value, &fault));
+        self.get(option).map(parse).transpose()
     }
 }
 
@@ -136,12 +156,15 @@ impl BackendChoice {
             Some(device) => devices.iter().any(|known| known == device),
         };
         if !is_known {
-            let found = device.map_or("no device".to_owned(), |device| format!("the device '{device}'"));
-            let needed = match devices.as_slice() {
-                [] => format!("use '{name}' alone"),
-                devices => format!("use one of {name}:{}", devices.join(&format!(", {name}:"))),
+            let known = devices.join(&format!(", {name}:"));
+            let fault = match (device, devices.as_slice()) {
+                (_, []) => format!("the {name} backend has one device; use '{name}'"),
+                (None, _) => format!("the {name} backend needs a device; use one of {name}:{known}"),
+                (Some(device), _) => {
+                    format!("the {name} backend has no device '{device}'; use one of {name}:{known}")
+                }
             };
-            let sentence = format!("unknown backend '{text}': the {name} backend has {found}; {needed}");
+            let sentence = format!("unknown backend '{text}': {fault}");
             return Err(Error::with_kind(ErrorKind::NotFound, sentence));
         }
         let settings = BackendSettings { device: device.map(str::to_owned), ..BackendSettings::default() };
@@ -175,11 +198,16 @@ impl BackendChoice {
         self
     }
 
-    /// The same backend and device with the options that make it round least, and no others.
+    /// The reference for comparisons: the same backend and device with the options that make it
+    /// round least, and no others. A backend without such options keeps those that it has: no
+    /// choice of them is more exact than the user's.
     ///
     /// # Errors
     /// When [`BackendInfo::exact`] names options that the backend does not have.
     pub fn exactly(&self) -> Result<BackendChoice> {
+        if self.info.exact.is_empty() {
+            return Ok(self.clone());
+        }
         let BackendSettings { device, threads, .. } = self.settings.clone();
         let settings = BackendSettings { device, threads, options: Vec::new() };
         let plain = BackendChoice { info: self.info, settings };
@@ -356,9 +384,9 @@ mod tests {
         assert_eq!(choice("other:b").unwrap().to_string(), "other:b");
         assert_eq!(sentence(choice("gpu")), "unknown backend 'gpu': use one of interpreter, other");
         let unknown = sentence(choice("other:c"));
-        assert!(unknown.ends_with("has the device 'c'; use one of other:a, other:b"), "{unknown}");
-        assert!(sentence(choice("other")).contains("no device; use one of other:a, other:b"));
-        assert!(sentence(choice("interpreter:0")).ends_with("use 'interpreter' alone"));
+        assert!(unknown.ends_with("has no device 'c'; use one of other:a, other:b"), "{unknown}");
+        assert!(sentence(choice("other")).contains("needs a device; use one of other:a, other:b"));
+        assert!(sentence(choice("interpreter:0")).ends_with("has one device; use 'interpreter'"));
     }
 
     #[test]
@@ -371,6 +399,20 @@ mod tests {
         assert_eq!(sentence(other.clone().with("mode", "best")), "--mode 'best': use one of fast, slow");
         assert_eq!(sentence(other.clone().with("tag", "")), "--tag '': must not be empty");
         assert!(sentence(other.with("isa", "x")).contains("not an option of the other backend"));
-        assert_eq!(set.exactly().unwrap().settings().options, [("mode", "slow".to_owned())]);
+        assert_eq!(set.settings().parsed("mode", |text| Ok(text.len())).unwrap(), Some(4));
+        assert_eq!(set.settings().parsed("other", |_| Ok(())).unwrap(), None);
+        let refused = set.settings().parsed("mode", |_| Err::<(), _>("is too slow".to_owned()));
+        assert_eq!(sentence(refused), "--mode 'slow': is too slow");
+    }
+
+    #[test]
+    fn a_reference_has_the_options_that_round_least_or_else_its_own() {
+        let set = |choice: BackendChoice| choice.with("mode", "fast").unwrap().with("tag", "x").unwrap();
+        let exact = set(choice("other:a").unwrap()).with_threads(Some(3)).exactly().unwrap();
+        assert_eq!(exact.settings().options, [("mode", "slow".to_owned())]);
+        assert_eq!((exact.to_string().as_str(), exact.settings().threads), ("other:a", Some(3)));
+        static SAME: BackendInfo = BackendInfo { exact: &[], ..TWO_DEVICES };
+        let own = set(BackendChoice::parse(&[&SAME], "other:b").unwrap());
+        assert_eq!(own.exactly().unwrap().settings(), own.settings());
     }
 }

@@ -5,7 +5,7 @@
 use girih_engine::{Engine, EventKind, Hooks, Request, Sampling};
 use serde::Serialize;
 
-use crate::golden::{Golden, Prompt};
+use crate::golden::{Golden, GoldenPrompt};
 use crate::layers::{LayerRow, diagnose};
 use crate::{ErrorBound, Result};
 
@@ -88,7 +88,7 @@ pub fn verify(engine: &mut Engine, golden: &Golden, layers: usize, bound: &Error
 }
 
 /// Continues the prompt greedily, up to the first token that differs.
-fn greedy(engine: &mut Engine, prompt: &Prompt) -> Result<(usize, Option<Divergence>)> {
+fn greedy(engine: &mut Engine, prompt: &GoldenPrompt) -> Result<(usize, Option<Divergence>)> {
     let reference = &prompt.reference;
     let request = Request {
         tokens: prompt.tokens.clone(),

@@ -34,12 +34,12 @@ pub struct GoldenSizes {
 #[derive(Debug)]
 pub struct Golden {
     /// The prompts in the order of the file.
-    pub prompts: Vec<Prompt>,
+    pub prompts: Vec<GoldenPrompt>,
 }
 
 /// One prompt and the outputs of transformers for it.
 #[derive(Debug)]
-pub struct Prompt {
+pub struct GoldenPrompt {
     /// The tokens.
     pub tokens: Vec<u32>,
     /// The outputs for them.
@@ -95,7 +95,7 @@ impl GoldenFile<'_> {
         self.container.tensors().contains_key(name)
     }
 
-    fn prompt(&self, index: usize) -> Result<Prompt> {
+    fn prompt(&self, index: usize) -> Result<GoldenPrompt> {
         let name = |part: &str| format!("p{index}.{part}_{}", self.suffix);
         let tokens = self.ids(&format!("p{index}.input_ids"), 1)?;
         let GoldenSizes { layers, width, vocabulary } = *self.sizes;
@@ -123,7 +123,7 @@ impl GoldenFile<'_> {
             greedy,
             top5: top5.chunks_exact(5).map(|ids| ids.try_into().expect("chunks of five")).collect(),
         };
-        Ok(Prompt { tokens, reference })
+        Ok(GoldenPrompt { tokens, reference })
     }
 
     /// A tensor of floats, row after row.

@@ -5,7 +5,7 @@ use girih_engine::Engine;
 use serde::Serialize;
 
 use crate::bound::{ValueDepth, rms};
-use crate::golden::Prompt;
+use crate::golden::GoldenPrompt;
 use crate::{ErrorBound, HiddenStates, Result};
 
 /// The difference between one hidden state, or the logits, and its golden.
@@ -40,7 +40,7 @@ impl LayerRow {
 /// When the prompt does not fit into the context, or a step fails.
 pub fn diagnose(
     engine: &mut Engine,
-    prompt: &Prompt,
+    prompt: &GoldenPrompt,
     layers: usize,
     bound: &ErrorBound,
 ) -> Result<Vec<LayerRow>> {

@@ -17,7 +17,7 @@ mod speed;
 pub use bound::{ErrorBound, GoldenPrecision, ValueDepth};
 pub use gate::{Divergence, PromptVerdict, Verdict, verify};
 pub use girih_tensor::{Error, ErrorKind, Result};
-pub use golden::{Golden, GoldenSizes, Prompt, ReferenceOutputs};
+pub use golden::{Golden, GoldenPrompt, GoldenSizes, ReferenceOutputs};
 pub use hidden::HiddenStates;
 pub use layers::{LayerRow, diagnose, diagnose_against};
 pub use minimal_work::{MinimalWork, WorkRows};

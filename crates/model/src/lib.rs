@@ -14,5 +14,5 @@ mod weights;
 pub use build::layer_output;
 pub use generation::{Generation, Ids};
 pub use limits::ModelLimits;
-pub use model::{Embedded, Model};
+pub use model::{Embedded, ModelFiles};
 pub use weights::{ModelWeights, interleaved_row};

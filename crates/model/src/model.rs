@@ -15,7 +15,7 @@ use crate::weights::ModelWeights;
 
 /// An opened and checked model; its weights are read on demand.
 #[derive(Debug)]
-pub struct Model {
+pub struct ModelFiles {
     /// Its parameters.
     pub facts: Facts,
     /// Its weights, read on demand.
@@ -26,7 +26,7 @@ pub struct Model {
     folder: PathBuf,
 }
 
-impl Model {
+impl ModelFiles {
     /// Opens the model at `path`: a folder, a `.safetensors` or a `.gguf`.
     ///
     /// The architectures in `given` are tried before the shipped ones.
@@ -34,7 +34,7 @@ impl Model {
     /// # Errors
     /// When the files are malformed, the architecture is unknown, or the weights
     /// are not those of the architecture.
-    pub fn open(path: &Path, given: Vec<Arch>, limits: &ModelLimits) -> Result<Model> {
+    pub fn open(path: &Path, given: Vec<Arch>, limits: &ModelLimits) -> Result<ModelFiles> {
         let container = Container::open(path, &limits.file)?;
         let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) };
         let config = match container.kind() {
@@ -46,20 +46,20 @@ impl Model {
             ContainerKind::Safetensors => Generation::read(folder, limits)?,
         };
         let (facts, weights, arch) = interpret(container, config.as_ref(), given, limits)?;
-        Ok(Model { facts, weights, generation, arch, folder: folder.to_owned() })
+        Ok(ModelFiles { facts, weights, generation, arch, folder: folder.to_owned() })
     }
 
     /// Opens a model whose files are part of the program.
     ///
     /// # Errors
-    /// Those of [`Model::open`].
-    pub fn embedded(files: &Embedded, limits: &ModelLimits) -> Result<Model> {
+    /// Those of [`ModelFiles::open`].
+    pub fn embedded(files: &Embedded, limits: &ModelLimits) -> Result<ModelFiles> {
         let container =
             Container::memory(ContainerKind::Safetensors, files.name, files.weights, &limits.file)?;
         let config: Json = parse_json(files.config.as_bytes())?;
         let generation = Some(Generation::parse(files.generation.as_bytes())?);
         let (facts, weights, arch) = interpret(container, Some(&config), Vec::new(), limits)?;
-        Ok(Model { facts, weights, generation, arch, folder: PathBuf::from(files.name) })
+        Ok(ModelFiles { facts, weights, generation, arch, folder: PathBuf::from(files.name) })
     }
 
     /// The description of the model's architecture.
@@ -79,6 +79,17 @@ impl Model {
     /// the key's kind.
     pub fn graph(&self, key: Key, state: DType) -> Result<Graph> {
         build::graph(&self.facts, &self.weights, key, state)
+    }
+
+    /// As [`ModelFiles::graph`], with only the first `layers` layers before the head, to time
+    /// a part of the model.
+    ///
+    /// # Errors
+    /// As [`ModelFiles::graph`].
+    pub fn graph_of_layers(&self, layers: usize, key: Key, state: DType) -> Result<Graph> {
+        let mut facts = self.facts.clone();
+        facts.layers.truncate(layers);
+        build::graph(&facts, &self.weights, key, state)
     }
 }
 

@@ -4,15 +4,15 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard};
 
-use girih_graph::backend::{Backend, MemoryPlan, Refusal, WeightSource};
+use girih_graph::backend::{Backend, HostWork, MemoryPlan, Refusal, WeightSource};
 use girih_graph::{Graph, Key, Numerics, Op, Rounding, Step};
 use girih_tensor::{DType, Error, Result};
 
-use crate::blob;
+use crate::blob::BlobFolder;
 use crate::driver::{CompiledGraph, Compiler, Device, NpuProgram, NpuWeights, Runtime, WarningSink};
 use crate::form::groups::Groups;
 use crate::host::NpuState;
-use crate::pass::{self, ArrayMapping, AttentionPlacement, HostFallback, NoDump, Policy, partition};
+use crate::pass::{self, ArrayMapping, AttentionPlacement, NoDump, Policy, partition};
 use crate::sim::EventOrder;
 use crate::target::Target;
 
@@ -68,6 +68,7 @@ pub struct Npu {
     runtime: Runtime,
     lengths: Vec<u32>,
     contexts: Vec<u32>,
+    blobs: Option<BlobFolder>,
 }
 
 impl Npu {
@@ -81,7 +82,7 @@ impl Npu {
         let mut device = Device::new(&target, order)?.with_runtime(runtime);
         device.look_for_hazards(hazards);
         let compiler = Compiler::new(target, policy, None);
-        Ok(Npu { compiler, device: Mutex::new(device), runtime, lengths, contexts })
+        Ok(Npu { compiler, device: Mutex::new(device), runtime, lengths, contexts, blobs: None })
     }
 
     /// Replaces the mapping of models onto the array.
@@ -90,12 +91,25 @@ impl Npu {
         Npu { compiler: Compiler::new(self.target().clone(), mapping, None), ..self }
     }
 
-    /// Adds a blob cache on disk: cached programs are not compiled again.
-    /// `warnings` receives a sentence for each blob that was refused or could
-    /// not be stored.
+    /// Adds a blob cache on disk: cached programs are not compiled again. The
+    /// folder is created when weights are loaded. `warnings` receives a sentence
+    /// for each blob that was refused or could not be stored.
     #[must_use]
-    pub fn with_blobs(self, cache: blob::BlobCache, warnings: WarningSink) -> Npu {
-        Npu { compiler: self.compiler.with_cache(cache).with_warnings(warnings), ..self }
+    pub fn with_blobs(self, folder: BlobFolder, warnings: WarningSink) -> Npu {
+        Npu { compiler: self.compiler.with_warnings(warnings), blobs: Some(folder), ..self }
+    }
+
+    /// Opens the blob cache, if there is one.
+    ///
+    /// # Errors
+    /// As [`BlobFolder::open`].
+    fn open_blobs(&self) -> Result<()> {
+        if let Some(folder) = &self.blobs
+            && let Some(cache) = folder.open(|sentence| self.compiler.warn(sentence))?
+        {
+            self.compiler.use_cache(cache);
+        }
+        Ok(())
     }
 
     /// The target.
@@ -119,11 +133,6 @@ impl Npu {
             }
     }
 
-    /// The ops of a graph that the host computes, and why.
-    pub fn host_fallback(&self, graph: &Graph) -> Vec<HostFallback> {
-        pass::host_fallbacks(graph, self.target(), self.compiler.policy())
-    }
-
     fn groups(&self, graph: &Graph) -> Result<Groups> {
         self.compiler.groups(graph, &mut NoDump)
     }
@@ -140,6 +149,14 @@ impl Backend for Npu {
 
     fn kernels(&self) -> String {
         self.target().name.clone()
+    }
+
+    fn describe(&self, _: &Graph) -> String {
+        format!("npu, target {}, simulated", self.target().name)
+    }
+
+    fn host_work(&self, graph: &Graph) -> Vec<HostWork> {
+        pass::host_fallbacks(graph, self.target(), self.compiler.policy())
     }
 
     /// Results are stored in bf16; operands of matmuls are not rounded beyond that.
@@ -193,6 +210,7 @@ impl Backend for Npu {
     }
 
     fn load(&self, graph: &Graph, source: &dyn WeightSource) -> Result<NpuWeights> {
+        self.open_blobs()?;
         NpuWeights::load(graph, &self.groups(graph)?, source, &mut self.device())
     }
 

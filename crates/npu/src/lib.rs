@@ -8,6 +8,7 @@ pub mod blob;
 pub mod driver;
 pub mod form;
 pub mod host;
+mod info;
 pub mod kernel;
 pub mod memory;
 pub mod pass;
@@ -16,4 +17,5 @@ pub mod target;
 
 pub use backend::{Npu, NpuOptions, ONE_ROW_NOTE};
 pub use girih_tensor::{Error, Result};
+pub use info::INFO;
 pub use target::Target;

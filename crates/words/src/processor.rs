@@ -2,15 +2,17 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use girih_file::{Container, ContainerKind, Metadata};
-use girih_tensor::Result;
+use girih_tensor::{Error, ErrorKind, Result};
 use serde_json::{Map, Value};
 
 use super::gguf_vocab::GgufVocab;
-use super::template::{ChatTemplate, SpecialTokens};
+use super::template::{ChatTemplate, Conversation, RenderRequest, Renderer, SpecialTokens};
 use super::tokenizer::Tokenizer;
 use crate::limits::TextLimits;
+use crate::span::TextSpan;
 
 /// A model's tokenizer, special tokens and chat template.
 #[derive(Debug)]
@@ -61,6 +63,26 @@ impl TextProcessor {
         let ids = (0..tokenizer.vocab_size()).filter(|&id| tokenizer.is_special(id));
         let spellings: Vec<String> = ids.filter_map(|id| tokenizer.token(id)).map(str::to_owned).collect();
         TextProcessor { special: SpecialTokens::new(&spellings), tokenizer: Arc::new(tokenizer), template }
+    }
+
+    /// Applies the model's chat template to a conversation, at the present time (UTC); returns
+    /// the prompt's text, split by who wrote it.
+    ///
+    /// # Errors
+    /// When the model has no template, or rendering fails.
+    pub fn render(&self, renderer: &mut Renderer, conversation: &Conversation) -> Result<Vec<TextSpan>> {
+        let template = self.template.as_ref().ok_or_else(|| {
+            let sentence = "the model has no chat template: give it a text to continue instead";
+            Error::with_kind(ErrorKind::Refused, sentence)
+        })?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        renderer.render(&RenderRequest {
+            template: template.source(conversation.tools.as_deref())?,
+            variables: &template.variables,
+            special_tokens: &self.special,
+            conversation,
+            unix_seconds: i64::try_from(now).unwrap_or(i64::MAX),
+        })
     }
 }
 

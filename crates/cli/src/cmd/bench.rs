@@ -6,16 +6,16 @@ use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::ValueEnum;
-use girih_engine::Engine;
+use girih::{Engine, LoadTimes, Numerics, Options, Plan};
+use girih_graph::Graph;
 use girih_measure::{BenchCase, BenchTimes, MinimalWork, Spread, first_token, record, speed};
 use serde_json::{Map, Value, json};
 
 use super::outcome::Outcome;
-use crate::args::{ArchArgs, BackendChoice, DeviceArgs};
-use crate::backends::LoadPlan;
+use crate::args::{ArchArgs, DeviceArgs};
 use crate::error::{Error, Result};
 use crate::limits::{Bottleneck, MachineLimits};
-use crate::loading::{self, ModelLocation};
+use crate::loading;
 use crate::machine::{self, CpuTime};
 use crate::output::{bytes, print_json};
 use crate::phases::StartPhases;
@@ -75,7 +75,7 @@ enum OutputFormat {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    if let BackendChoice::Npu(_) = args.device.backend {
+    if args.device.backend.choice()?.info().is_simulated {
         return Err(Error::call(
             "bench measures real time, but an array's time is simulated: use 'girih npu sim'",
         ));
@@ -83,7 +83,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let format = if args.json { OutputFormat::Json } else { args.output };
     let cases = cases(args)?;
     let show = Show::unless(args.device.quiet);
-    let limits = if args.no_limits { None } else { Some(MachineLimits::measure(threads(&args.device))?) };
+    let limits =
+        if args.no_limits { None } else { Some(MachineLimits::measure(args.device.thread_count())?) };
     let mut rows = Vec::new();
     if format == OutputFormat::Md {
         print_line!("{}", BenchRow::heading())?;
@@ -130,10 +131,6 @@ fn cases(args: &Args) -> Result<Vec<BenchCase>> {
     Ok(cases)
 }
 
-fn threads(device: &DeviceArgs) -> usize {
-    device.threads.map_or_else(girih_cpu::default_threads, usize::from)
-}
-
 /// Loads a model and calls `each` with each row when it is measured.
 fn measure(
     args: &Args,
@@ -145,26 +142,28 @@ fn measure(
 ) -> Result<()> {
     let reset = machine::reset_peak();
     let mut phases = StartPhases::begin();
-    let model = ModelLocation::find(name)?.model(&args.arch)?;
+    let model = loading::open(name, &args.arch)?;
     phases.end("open");
-    let device = with_context(&args.device, cases, model.facts.sizes.context)?;
-    let plan = loading::plan_parallel(&model, &device, args.parallel, 1)?;
-    let mut engine = loading::start(&plan, show)?;
-    phases.end_load(engine.runner());
-    phases.add("first token", first_token(&mut engine, FIRST_PROMPT.min(plan.key.context - 1), SEED)?);
-    show.note(phases.line());
+    let device = with_context(&args.device, cases, model.max_context())?;
+    let plan = model.plan(Options { sequences: args.parallel, ..loading::options(&device)? })?;
     let digest = match args.record {
-        Some(_) => model.weights.container().sha256()?,
+        Some(_) => model.files().weights.container().sha256()?,
         None => String::new(),
     };
-    let subject = Subject::new(name, &plan, &device, digest);
+    let (subject, graph) = (Subject::new(name, &plan, &device, digest), plan.graph().clone());
+    let begun = Instant::now();
+    let mut engine = loading::engine(plan, show)?;
+    phases.end_load(&LoadTimes { whole: begun.elapsed(), phases: engine.runner().phases() });
+    let first_prompt = FIRST_PROMPT.min(engine.limits().context - 1);
+    phases.add("first token", first_token(&mut engine, first_prompt, SEED)?);
+    show.note(phases.line());
     for &case in cases {
         let before = CpuTime::now();
         let begun = Instant::now();
         let times = speed(&mut engine, case, args.repetitions, SEED)?;
         let seconds = begun.elapsed().as_secs_f64();
         let foreign = before.and_then(|before| Some(CpuTime::now()?.foreign_since(&before, seconds)));
-        let work = work(&plan, &engine, case);
+        let work = work(&graph, &engine, case);
         each(BenchRow {
             subject: subject.clone(),
             case,
@@ -181,7 +180,7 @@ fn measure(
 }
 
 /// Sets the context to the minimum that every case fits into, unless it is given.
-fn with_context(device: &DeviceArgs, cases: &[BenchCase], max: usize) -> Result<DeviceArgs> {
+fn with_context(device: &DeviceArgs, cases: &[BenchCase], max: u32) -> Result<DeviceArgs> {
     let need = cases.iter().map(BenchCase::positions).max().unwrap_or(1);
     let mut device = device.clone();
     let context = *device.context.get_or_insert(need);
@@ -190,7 +189,7 @@ fn with_context(device: &DeviceArgs, cases: &[BenchCase], max: usize) -> Result<
             "the rows need a context of {need} tokens, but --context is {context}: increase or omit it"
         )));
     }
-    if need as usize > max {
+    if need > max {
         return Err(Error::call(format!(
             "the rows need a context of {need} tokens, but the model supports {max}: time fewer tokens"
         )));
@@ -199,10 +198,10 @@ fn with_context(device: &DeviceArgs, cases: &[BenchCase], max: usize) -> Result<
 }
 
 /// The minimum work of a case.
-fn work(plan: &LoadPlan<'_>, engine: &Engine, case: BenchCase) -> MinimalWork {
+fn work(graph: &Graph, engine: &Engine, case: BenchCase) -> MinimalWork {
     match case.generated {
-        0 => MinimalWork::of_prefill(&plan.graph, case.start(), case.prompt, engine.limits().chunk),
-        tokens => MinimalWork::of_decode(&plan.graph, case.start(), tokens).shared_by(case.parallel),
+        0 => MinimalWork::of_prefill(graph, case.start(), case.prompt, engine.limits().chunk),
+        tokens => MinimalWork::of_decode(graph, case.start(), tokens).shared_by(case.parallel),
     }
 }
 
@@ -226,34 +225,30 @@ struct Subject {
 }
 
 impl Subject {
-    fn new(name: &str, plan: &LoadPlan<'_>, device: &DeviceArgs, digest: String) -> Subject {
-        let weights: Vec<_> = plan.graph.weights().map(|(_, value)| value).collect();
+    fn new(name: &str, plan: &Plan, device: &DeviceArgs, digest: String) -> Subject {
+        let weights: Vec<_> = plan.graph().weights().map(|(_, value)| value).collect();
         let bytes = |value: &&girih_graph::Value| value.dtype.bytes(&value.shape).unwrap_or(0) as u64;
         let of = |dtype| weights.iter().filter(|value| value.dtype == dtype).map(bytes).sum::<u64>();
         let main_dtype = weights.iter().map(|value| value.dtype).max_by_key(|&dtype| of(dtype));
         let parameters = weights.iter().map(|value| value.shape.elements() as u64).sum();
-        let (backend, isa) = match &device.backend {
-            BackendChoice::Cpu => {
-                ("cpu", device.isa.as_deref().unwrap_or(girih_cpu::kernels::tables()[0].name))
-            }
-            BackendChoice::Interpreter => ("interpreter", "-"),
-            BackendChoice::Npu(_) => unreachable!("refused at the start: its times are simulated"),
-        };
-        let activations = plan.activations().unwrap_or_default();
-        let bf16_by = girih_cpu::kernels::by_name(isa).map_or("bf16", |table| table.matmul.bf16_name);
-        let is_bf16 = main_dtype == Some(girih_tensor::DType::BF16) && activations == "bf16";
+        let Numerics { activations, .. } = plan.numerics();
+        let multiplied: Vec<&str> = activations.iter().map(|rounding| rounding.multiplied).collect();
         Subject {
             file: Path::new(name).file_name().map_or(name.into(), |file| file.to_string_lossy()).into_owned(),
-            kind: format!("{} {}", plan.architecture(), main_dtype.map_or("", |dtype| dtype.name())),
+            kind: format!(
+                "{} {}",
+                plan.model().files().facts.name,
+                main_dtype.map_or("", |dtype| dtype.name())
+            ),
             bytes: weights.iter().map(bytes).sum(),
             parameters,
-            threads: threads(device),
-            chunk: plan.key.rows,
-            backend,
-            isa: isa.to_owned(),
+            threads: device.thread_count(),
+            chunk: plan.key().rows,
+            backend: plan.backend().info().name,
+            isa: plan.kernels(),
             kv: device.kv.dtype().name(),
-            numbers: if is_bf16 { bf16_by.to_owned() } else { activations.clone() },
-            activations,
+            numbers: multiplied.join("+"),
+            activations: plan.numerics().name(),
             digest,
         }
     }
@@ -427,5 +422,5 @@ fn machine_name() -> String {
     let name = machine::processor().0.unwrap_or_else(|| "unknown".to_owned()).to_lowercase();
     let words: Vec<&str> =
         name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect();
-    format!("{}-x{}", words.join("-"), girih_cpu::default_threads())
+    format!("{}-x{}", words.join("-"), girih::default_threads())
 }

@@ -3,18 +3,22 @@
 
 use std::path::{Path, PathBuf};
 
+use girih::{BackendChoice, Options};
 use girih_measure::{LayerRow, diagnose, diagnose_against, random_tokens};
 use girih_tensor::Random;
 use serde_json::{Value, json};
 
 use super::outcome::Outcome;
 use super::verify::{Against, GoldenRun, bound};
-use crate::args::{ActPrecision, BackendChoice, DeviceArgs, ModelArgs, PlacementArgs, parse_backend};
-use crate::array::ArrayArgs;
+use crate::args::{DeviceArgs, ModelArgs};
+use crate::backend_args::parse_backend;
 use crate::error::{Error, Result};
-use crate::loading::{self, ModelLocation};
+use crate::loading;
 use crate::output::print_json;
 use crate::progress::Show;
+
+/// The argument that names a second backend.
+pub const REFERENCE: &str = "reference";
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -53,7 +57,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
 
 fn against_golden(args: &Args, golden: &Path) -> Result<Outcome> {
     let mut run = GoldenRun::open(&args.model, &args.device, golden, args.against)?;
-    let layers = run.model.facts.layers.len();
+    let layers = run.model.files().facts.layers.len();
     let mut prompts = Vec::new();
     for prompt in &run.golden.prompts {
         prompts.push(diagnose(&mut run.engine, prompt, layers, &run.bound)?);
@@ -62,41 +66,27 @@ fn against_golden(args: &Args, golden: &Path) -> Result<Outcome> {
 }
 
 fn against_backend(args: &Args, reference: &BackendChoice) -> Result<Outcome> {
-    let model = ModelLocation::find(&args.model.model)?.model(&args.model.arch)?;
+    let model = loading::open_model(&args.model)?;
     let show = Show::unless(args.device.quiet);
-    let context = loading::context(&model, &args.device)?;
+    let options = loading::options(&args.device)?;
+    let plan = model.plan(options.clone())?;
+    let context = plan.key().context;
     if args.tokens > context {
         return Err(Error::call(format!(
             "--tokens {} do not fit into a context of {context}; use fewer",
             args.tokens
         )));
     }
-    let plan = loading::plan(&model, &args.device, 1)?;
-    let mut engine = loading::start(&plan, show)?;
-    let other = exactly(reference, &args.device);
-    let other = loading::plan(&model, &other, 1)?;
-    let mut other = loading::start(&other, show)?;
-    let tokens = random_tokens(&mut Random(args.seed), args.tokens as usize, model.facts.sizes.vocabulary);
-    let bound = bound(&model, &args.device, Against::F32, &plan)?;
-    let rows = diagnose_against(&mut engine, &mut other, &tokens, model.facts.layers.len(), &bound)?;
-    report(args, &plan.activations()?, &json!(reference.to_string()), &[rows])
-}
-
-/// The options of the reference: the same steps, with the most exact activations
-/// that it supports.
-fn exactly(reference: &BackendChoice, device: &DeviceArgs) -> DeviceArgs {
-    let array = match reference {
-        BackendChoice::Npu(_) => device.array.clone(),
-        BackendChoice::Cpu | BackendChoice::Interpreter => ArrayArgs::default(),
-    };
-    DeviceArgs {
-        backend: reference.clone(),
-        array,
-        isa: None,
-        placement: PlacementArgs::default(),
-        act_precision: (*reference == BackendChoice::Cpu).then_some(ActPrecision::F32),
-        ..device.clone()
-    }
+    let (bound, activations) = (bound(&model, &args.device, Against::F32, &plan)?, plan.numerics().name());
+    let mut engine = loading::engine(plan, show)?;
+    // The same steps, with the most exact options that the reference has.
+    let backend = args.device.backend.with_options_for(reference.clone())?.exactly()?;
+    let backend = backend.with_threads(args.device.threads.map(usize::from));
+    let mut other = loading::engine(model.plan(Options { backend, ..options })?, show)?;
+    let facts = &model.files().facts;
+    let tokens = random_tokens(&mut Random(args.seed), args.tokens as usize, facts.sizes.vocabulary);
+    let rows = diagnose_against(&mut engine, &mut other, &tokens, facts.layers.len(), &bound)?;
+    report(args, &activations, &json!(reference.to_string()), &[rows])
 }
 
 fn report(args: &Args, activations: &str, reference: &Value, prompts: &[Vec<LayerRow>]) -> Result<Outcome> {

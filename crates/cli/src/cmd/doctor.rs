@@ -1,27 +1,22 @@
 //! `girih doctor`: this machine's capabilities and bottlenecks, and whether girih
 //! works on it.
 
+use girih::{Conversation, FreeMemory, Model, Request, STORIES, STORIES_PROMPT, Sampling};
 use girih_cpu::kernels::packed::Layout;
 use girih_cpu::prefetch_distance::{self, ReadRate};
 use girih_cpu::topology::Topology;
 use girih_hub::HubEnv;
-use girih_words::template::{Conversation, RenderRequest, SpecialTokens};
-use girih_words::{BosEos, TextOrigin};
+use girih_words::template::{RenderRequest, SpecialTokens};
 use serde_json::{Map, Value, json};
 
-use super::chat;
 use super::outcome::Outcome;
 use crate::advice::MachineState;
-use crate::args::{ArchArgs, BackendChoice, DeviceArgs, KvType, PlacementArgs};
-use crate::array::ArrayArgs;
-use crate::builtin;
 use crate::error::{Error, Result};
-use crate::generate::generate;
 use crate::limits::{self, MeasuredLimit};
-use crate::loading::{self, ModelLocation, environment};
-use crate::machine::{self, FreeMemory};
+use crate::loading::{environment, places};
+use crate::machine;
 use crate::output::{bytes, print_json};
-use crate::packed_cache::PackedStatus;
+use crate::packed_weights::PackedStatus;
 
 /// The beginning of the greedy continuation of the built-in prompt
 /// (`ids_f32` of the model's golden file).
@@ -48,7 +43,7 @@ struct Findings {
     prefetch_distances: Result<Vec<ReadRate>>,
     environment: HubEnv,
     /// The bytes of the downloaded models.
-    cached: std::result::Result<u64, girih_tensor::Error>,
+    cached: std::result::Result<u64, girih::Error>,
     packed: Option<PackedStatus>,
     story: Result<()>,
     templates: Result<()>,
@@ -87,7 +82,7 @@ impl Findings {
             .map_err(Error::from),
             environment,
             cached,
-            packed: PackedStatus::now(),
+            packed: PackedStatus::now()?,
             story: check_story(),
             templates: check_templates(),
         })
@@ -106,7 +101,7 @@ impl Findings {
             "kernels": self.state.kernels,
             "threads": self.state.threads,
             "memory": {
-                "total": machine::meminfo("MemTotal"),
+                "total": self.memory.map(|memory| memory.total),
                 "available": self.memory.map(|memory| memory.available),
                 "cgroup_room": self.memory.and_then(|memory| memory.cgroup),
             },
@@ -205,7 +200,7 @@ fn rate_json(rate: &ReadRate) -> Value {
     })
 }
 
-fn print_cache(environment: &HubEnv, cached: &std::result::Result<u64, girih_tensor::Error>) -> Result<()> {
+fn print_cache(environment: &HubEnv, cached: &std::result::Result<u64, girih::Error>) -> Result<()> {
     let path = environment.cache.display();
     match cached {
         Ok(size) => print_line!("cache: {} in {path}", bytes(*size)),
@@ -238,38 +233,18 @@ fn shape(topology: &Topology) -> String {
 
 /// Compares a reply of the built-in model with the known text.
 fn check_story() -> Result<()> {
-    let location = ModelLocation::Builtin;
-    let (model, processor) = (location.model(&ArchArgs { arch: Vec::new() })?, location.text_processor()?);
-    let device = DeviceArgs {
-        backend: BackendChoice::Cpu,
-        threads: None,
-        placement: PlacementArgs::default(),
-        array: ArrayArgs::default(),
-        isa: None,
-        act_precision: None,
-        kv: KvType::F32,
-        context: None,
-        chunk: 512,
-        quiet: true,
-    };
-    let mut engine = loading::engine(&model, &device, 1)?;
-    let tokens = processor.tokenizer.encode(builtin::STORIES_PROMPT, TextOrigin::User, BosEos::Add)?;
-    let request = girih_engine::Request {
-        tokens,
-        sampling: girih_engine::Sampling::greedy(),
-        max_new: Some(24),
-        ..Default::default()
-    };
-    let reply = generate(&mut engine, request, &processor, || false, |_| Ok(()))?;
-    if reply.text.starts_with(STORY) {
+    let session = Model::open(STORIES.name)?.start()?;
+    let request = Request::new(STORIES_PROMPT).sampling(Sampling::greedy()).max_tokens(24);
+    let text = session.generate(request)?.text()?;
+    if text.starts_with(STORY) {
         return Ok(());
     }
-    Err(Error::work(format!("the built-in model continues with {:?} instead of {STORY:?}", reply.text)))
+    Err(Error::work(format!("the built-in model continues with {text:?} instead of {STORY:?}")))
 }
 
 /// Renders a small template in the worker process.
 fn check_templates() -> Result<()> {
-    let spans = chat::renderer()?.render(&RenderRequest {
+    let spans = places()?.renderer().render(&RenderRequest {
         template: "{{ messages[0].content | trim }}",
         variables: &Map::new(),
         special_tokens: &SpecialTokens::new(&[]),

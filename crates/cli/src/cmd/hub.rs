@@ -8,7 +8,7 @@ use super::outcome::Outcome;
 use crate::error::{Error, Result};
 use crate::loading::environment;
 use crate::output::{bytes, print_json};
-use crate::packed_cache::PackedFolder;
+use crate::packed_weights::packed_folder;
 use crate::progress::{Show, Unit};
 
 #[derive(Debug, clap::Args)]
@@ -158,7 +158,7 @@ pub fn rm(args: &RmArgs) -> Result<Outcome> {
 }
 
 fn rm_packed(as_json: bool) -> Result<Outcome> {
-    let (files, size) = PackedFolder::default_path().map_or(Ok((0, 0)), |folder| folder.clear())?;
+    let (files, size) = packed_folder()?.map_or(Ok((0, 0)), |folder| folder.clear())?;
     if as_json {
         print_json(&json!({"files": files, "bytes": size}))?;
     } else {

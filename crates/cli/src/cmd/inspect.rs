@@ -2,18 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use girih::{FreeMemory, MemoryPlan, Plan, Refusal};
 use girih_graph::BLOCK_POSITIONS;
-use girih_graph::backend::MemoryPlan;
-use girih_model::Model;
+use girih_model::ModelFiles;
 use girih_model::arch::{AttentionFacts, Ffn, Mixer};
 use serde_json::{Value, json};
 
 use super::outcome::Outcome;
 use crate::args::{DeviceArgs, ModelArgs};
-use crate::backends::LoadPlan;
 use crate::error::Result;
-use crate::loading::{self, ModelLocation};
-use crate::machine::FreeMemory;
+use crate::loading;
 use crate::output::{bytes, print, print_json};
 
 #[derive(Debug, clap::Args)]
@@ -34,22 +32,24 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let model = ModelLocation::find(&args.model.model)?.model(&args.model.arch)?;
+    let model = loading::open_model(&args.model)?;
     let plan = loading::plan(&model, &args.device, 1)?;
     if args.graph {
-        print(&plan.graph)?;
+        print(plan.graph())?;
         return Ok(Outcome::Done);
     }
-    let (backend, refusals) = plan.description_and_refusals()?;
-    let needed = plan.memory()?;
+    let model = model.files();
+    let refusals = plan.refusals().into_iter().map(|Refusal { node, reason }| format!("{node}: {reason}"));
+    let (backend, refusals) = (plan.description(), refusals.collect::<Vec<_>>());
+    let needed = plan.memory();
     let free = FreeMemory::now();
     if args.json {
         print_json(&json!({
-            "facts": facts(&model),
+            "facts": facts(model),
             "files": model.weights.container().paths().map(|path| path.display().to_string()).collect::<Vec<_>>(),
-            "storage": storage(&model),
-            "tensors": args.tensors.then(|| tensors(&model)),
-            "key": plan.key.to_string(),
+            "storage": storage(model),
+            "tensors": args.tensors.then(|| tensors(model)),
+            "key": plan.key().to_string(),
             "backend": backend,
             "refusals": refusals,
             "state": state(&plan),
@@ -57,16 +57,16 @@ pub fn run(args: &Args) -> Result<Outcome> {
         }))?;
         return Ok(Outcome::Done);
     }
-    print_facts(&model)?;
-    for (dtype, (count, size)) in storage(&model) {
+    print_facts(model)?;
+    for (dtype, (count, size)) in storage(model) {
         print_line!("{count:>6} tensors {dtype:<6} {}", bytes(size))?;
     }
     if args.tensors {
-        for row in tensors(&model) {
+        for row in tensors(model) {
             print_line!("{:<40} {:<6} {}", text(&row["name"]), text(&row["dtype"]), row["shape"])?;
         }
     }
-    print_line!("largest step: {}", plan.key)?;
+    print_line!("largest step: {}", plan.key())?;
     print_line!("backend: {backend}")?;
     for refusal in &refusals {
         print_line!("refused: {refusal}")?;
@@ -95,7 +95,7 @@ fn text(value: &Value) -> &str {
 }
 
 /// The number of tensors of each storage type, and their bytes.
-fn storage(model: &Model) -> BTreeMap<&'static str, (usize, u64)> {
+fn storage(model: &ModelFiles) -> BTreeMap<&'static str, (usize, u64)> {
     let mut types = BTreeMap::new();
     for info in model.weights.container().tensors().values() {
         let entry = types.entry(info.dtype.name()).or_insert((0, 0u64));
@@ -105,7 +105,7 @@ fn storage(model: &Model) -> BTreeMap<&'static str, (usize, u64)> {
 }
 
 /// All weights, with girih's names.
-fn tensors(model: &Model) -> Vec<Value> {
+fn tensors(model: &ModelFiles) -> Vec<Value> {
     let infos = model.weights.names().filter_map(|name| Some((name, model.weights.info(name)?)));
     infos
         .map(|(name, (dtype, shape))| json!({"name": name, "dtype": dtype.name(), "shape": shape.extents()}))
@@ -113,7 +113,7 @@ fn tensors(model: &Model) -> Vec<Value> {
 }
 
 /// The blocks of each group of state.
-fn state(plan: &LoadPlan<'_>) -> Vec<Value> {
+fn state(plan: &Plan) -> Vec<Value> {
     plan.state().map(|(group, blocks)| json!({"span": group.span.to_string(), "blocks": blocks})).collect()
 }
 
@@ -127,7 +127,7 @@ fn memory_json(needed: &MemoryPlan, free: Option<FreeMemory>) -> Value {
     })
 }
 
-fn facts(model: &Model) -> Value {
+fn facts(model: &ModelFiles) -> Value {
     let facts = &model.facts;
     let layers: Vec<Value> = facts
         .layers
@@ -167,7 +167,7 @@ fn facts(model: &Model) -> Value {
 }
 
 /// Prints the facts, with a line for each run of equal layers.
-fn print_facts(model: &Model) -> Result<()> {
+fn print_facts(model: &ModelFiles) -> Result<()> {
     let facts = &model.facts;
     print_line!("architecture: {}", facts.name)?;
     let sizes = facts.sizes;

@@ -4,16 +4,14 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use girih_engine::Engine;
-use girih_graph::backend::Unwatched;
-use girih_words::{BosEos, TextOrigin};
+use girih::{BosEos, Engine, TextOrigin, Unwatched};
 use serde_json::json;
 
 use super::outcome::Outcome;
 use crate::args::{DeviceArgs, ModelArgs};
 use crate::error::{Error, Result};
 use crate::input::{PROSE_BYTES, text_file};
-use crate::loading::{self, ModelLocation};
+use crate::loading;
 use crate::output::print_json;
 use crate::progress::Show;
 
@@ -41,10 +39,8 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<Outcome> {
     let text = text_file(&args.file, PROSE_BYTES)?;
-    let location = ModelLocation::find(&args.model.model)?;
-    let model = location.model(&args.model.arch)?;
-    let processor = location.text_processor_of(&model)?;
-    let tokens = processor.tokenizer.encode(&text, TextOrigin::User, BosEos::Add)?;
+    let model = loading::open_model(&args.model)?;
+    let tokens = model.text()?.tokenizer.encode(&text, TextOrigin::User, BosEos::Add)?;
     if tokens.len() < 2 {
         let count = tokens.len();
         return Err(Error::call(format!(
@@ -52,15 +48,15 @@ pub fn run(args: &Args) -> Result<Outcome> {
             args.file.display()
         )));
     }
-    let context = loading::context(&model, &args.device)?;
+    let plan = loading::plan(&model, &args.device, OUTPUT_ROWS)?;
+    let (context, activations) = (plan.key().context, plan.numerics().name());
     let window = args.window.unwrap_or(512.min(context));
     if window > context {
         return Err(Error::call(format!(
             "a window of {window} tokens does not fit into a context of {context}"
         )));
     }
-    let plan = loading::plan(&model, &args.device, OUTPUT_ROWS)?;
-    let mut engine = loading::start(&plan, Show::unless(args.device.quiet))?;
+    let mut engine = loading::engine(plan, Show::unless(args.device.quiet))?;
     if let Some(path) = &args.logits {
         write_logits(&mut engine, &tokens[..tokens.len().min(window as usize)], path)?;
     }
@@ -68,7 +64,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if args.json {
         let mut line = json!(result);
         line["kv"] = json!(args.device.kv.dtype().name());
-        line["activations"] = json!(plan.activations()?);
+        line["activations"] = json!(activations);
         print_json(&line)?;
     } else {
         print_line!(

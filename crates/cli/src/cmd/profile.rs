@@ -8,7 +8,7 @@ use super::outcome::Outcome;
 use crate::args::{DeviceArgs, ModelArgs};
 use crate::error::{Error, Result};
 use crate::limits::{Bottleneck, MachineLimits};
-use crate::loading::{self, ModelLocation};
+use crate::loading;
 use crate::output::print_json;
 use crate::progress::Show;
 
@@ -43,13 +43,14 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let total = u64::from(amounts.depth) + u64::from(amounts.prompt) + u64::from(amounts.generated);
     let context = u32::try_from(total).ok().filter(|&total| total > 0);
     let context = context.ok_or_else(|| Error::call(format!("{total} tokens cannot be run")))?;
-    let model = ModelLocation::find(&args.model.model)?.model(&args.model.arch)?;
+    let model = loading::open_model(&args.model)?;
     let mut device = args.device.clone();
     device.context.get_or_insert(context);
-    let threads = device.threads.map_or_else(girih_cpu::default_threads, usize::from);
+    let threads = device.thread_count();
     let limits = if args.no_limits { None } else { Some(MachineLimits::measure(threads)?) };
-    let plan = loading::plan(&model, &device, 1)?;
-    let mut runner = plan.load(Show::unless(device.quiet))?;
+    let (bar, watch) = loading::watch(Show::unless(device.quiet));
+    let mut runner = loading::plan(&model, &device, 1)?.load_runner(watch)?;
+    bar.finish_and_clear();
     // A first run, not counted, touches all memory.
     let warming = Amounts { depth: 0, prompt: amounts.prompt.min(16), generated: amounts.generated.min(1) };
     profile(&mut *runner, warming, SEED)?;

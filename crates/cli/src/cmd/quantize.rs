@@ -11,7 +11,7 @@ use super::outcome::Outcome;
 use crate::args::ModelArgs;
 use crate::error::{Error, Result};
 use crate::input::{DESCRIPTION_BYTES, text_file};
-use crate::loading::ModelLocation;
+use crate::loading;
 use crate::output::{print_json, print_note};
 use crate::progress::{Show, Unit};
 
@@ -50,8 +50,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
         let text = text_file(path, DESCRIPTION_BYTES)?;
         Recipe::parse(&text).map_err(|error| Error::call(error.of(path.display()).to_string()))
     });
-    let model = ModelLocation::find(&args.model.model)?.model(&args.model.arch)?;
-    let default = NonZeroUsize::new(girih_cpu::default_threads()).unwrap_or(NonZeroUsize::MIN);
+    let model = loading::open_model(&args.model)?;
+    let default = NonZeroUsize::new(girih::default_threads()).unwrap_or(NonZeroUsize::MIN);
     let options = ConvertOptions {
         target: args.target,
         recipe: recipe.transpose()?,
@@ -60,7 +60,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         limits: TextLimits::DEFAULT,
     };
     let bar = Show::unless(args.quiet).bar("writing", 0, Unit::Weights);
-    let report = girih_convert::convert(&model, &args.out, &options, &mut |progress| {
+    let report = girih_convert::convert(model.files(), &args.out, &options, &mut |progress| {
         bar.set_length(progress.total);
         bar.set_position(progress.done);
     })?;

@@ -2,16 +2,14 @@
 
 use std::path::PathBuf;
 
-use girih_words::template::Conversation;
-use girih_words::{TextOrigin, TextSpan};
+use girih::{Conversation, Model, TextOrigin, TextSpan};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::chat::{render, renderer};
 use super::outcome::Outcome;
 use super::tokenize::answer_lines;
 use crate::error::{Error, Result};
-use crate::loading::ModelLocation;
+use crate::loading::places;
 use crate::output::{print, print_json};
 
 #[derive(Debug, clap::Args)]
@@ -52,14 +50,15 @@ struct RenderLine {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let processor = ModelLocation::find(&args.model)?.text_processor()?;
-    let mut renderer = renderer()?;
+    let places = places()?;
+    let processor = Model::text_of(&args.model, &places)?;
+    let mut renderer = places.renderer();
     if let Some(file) = &args.jsonl {
         return answer_lines(file, |line| {
             let request: RenderLine = serde_json::from_str(line).map_err(Error::work)?;
             let RenderLine { messages, tools, documents, add_generation_prompt, variables } = request;
             let conversation = Conversation { messages, tools, documents, add_generation_prompt, variables };
-            Ok(json!({"text": joined(&render(&mut renderer, &processor, &conversation)?)}))
+            Ok(json!({"text": joined(&processor.render(&mut renderer, &conversation)?)}))
         });
     }
     let mut messages: Vec<Value> = Vec::new();
@@ -70,7 +69,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         add_generation_prompt: !args.no_generation_prompt,
         ..Conversation::default()
     };
-    let spans = render(&mut renderer, &processor, &conversation)?;
+    let spans = processor.render(&mut renderer, &conversation)?;
     if args.json {
         let spans: Vec<Value> = spans.iter().map(described).collect();
         print_json(&json!({"spans": spans}))?;

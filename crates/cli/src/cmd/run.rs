@@ -1,19 +1,20 @@
 //! `girih run`: continues a prompt, streaming to standard output.
 
-use girih_words::{BosEos, TextOrigin, TextProcessor};
+use std::time::Instant;
+
+use girih::{STORIES, STORIES_PROMPT, TextOrigin};
 use serde_json::json;
 
 use super::outcome::Outcome;
 use crate::args::{ArchArgs, DeviceArgs, SamplingArgs};
-use crate::builtin;
 use crate::error::{Error, Result};
-use crate::generate::{generate, reply_json, summary};
 use crate::input::standard_input;
-use crate::loading::{self, ModelLocation};
+use crate::loading;
 use crate::machine;
 use crate::output::{print_json, stream};
 use crate::phases::StartPhases;
 use crate::progress::Show;
+use crate::report::{self, reply_json, summary};
 use crate::request::request;
 
 #[derive(Debug, clap::Args)]
@@ -40,35 +41,35 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let name = args.model.as_deref().unwrap_or(builtin::STORIES.name);
+    let name = args.model.as_deref().unwrap_or(STORIES.name);
     let prompt = prompt(args)?;
     let show = Show::unless(args.device.quiet);
     let mut phases = StartPhases::begin();
-    let location = ModelLocation::find(name)?;
-    let model = location.model(&args.arch)?;
+    let model = loading::open(name, &args.arch)?;
     phases.end("open");
-    if let Some(generation) = &model.generation {
+    if let Some(generation) = &model.files().generation {
         show.note(loading::generation_note(generation));
     }
     let plan = loading::plan(&model, &args.device, 1)?;
-    let memory = plan.memory()?;
-    // Checks the request before anything is printed.
-    let prepare = || {
-        let processor = location.text_processor_of(&model)?;
-        let tokens = encode(&processor, &prompt, args.special)?;
-        let request = request(tokens.clone(), &args.sampling, &model, &processor, plan.key.context);
-        let check = request.check(&loading::bounds(&plan), model.facts.sizes.vocabulary);
-        check.map_err(|error| Error::call(error.to_string()))?;
-        Ok((processor, tokens, request))
-    };
-    let ((processor, tokens, request), mut engine) =
-        loading::start_parallel(&plan, show, &mut phases, prepare)?;
+    let (memory, activations) = (plan.memory(), plan.numerics().name());
+    let host_work = if args.verbose { loading::host_work(&plan)? } else { Vec::new() };
+    let (bar, watch) = loading::watch(show);
+    let session = plan.begin(watch)?;
+    // The prompt is converted and checked while the weights are read.
+    let begun = Instant::now();
+    let origin = if args.special { TextOrigin::Template } else { TextOrigin::User };
+    let tokens = model.tokenize_as(&prompt, origin)?;
+    let reply = session.generate(request(tokens.clone(), &args.sampling, &model))?;
+    let prepared = begun.elapsed();
+    phases.end_load(&session.wait_until_ready()?);
+    phases.end_parallel("tokenizer", prepared);
+    bar.finish_and_clear();
     stream(&prompt)?;
-    let reply = generate(&mut engine, request, &processor, || false, stream)?;
+    let reply = report::read(reply, stream)?;
     print_line!("")?;
     phases.add("first token", reply.stats.prefill.time);
     if args.verbose {
-        plan.host_work()?.into_iter().for_each(|sentence| show.note(sentence));
+        host_work.into_iter().for_each(|sentence| show.note(sentence));
         show.note(phases.line());
     }
     show.note(summary(&reply));
@@ -76,7 +77,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         let mut line = reply_json(&tokens, &reply);
         line["model"] = json!(name);
         line["kv"] = json!(args.device.kv.dtype().name());
-        line["activations"] = json!(plan.activations()?);
+        line["activations"] = json!(activations);
         line["start"] = phases.json();
         line["memory"] = json!({
             "planned": memory.total(),
@@ -95,19 +96,9 @@ fn prompt(args: &Args) -> Result<String> {
     match (&args.prompt, &args.model) {
         (Some(text), _) if text != "-" => Ok(text.clone()),
         (Some(_), _) => standard_input(),
-        (None, None) => Ok(builtin::STORIES_PROMPT.to_owned()),
+        (None, None) => Ok(STORIES_PROMPT.to_owned()),
         (None, Some(_)) => {
             Err(Error::call("no prompt was given for the model; add a text, or '-' for standard input"))
         }
     }
-}
-
-/// The prompt's tokens; an empty prompt is the beginning-of-text token.
-fn encode(processor: &TextProcessor, prompt: &str, special: bool) -> Result<Vec<u32>> {
-    let origin = if special { TextOrigin::Template } else { TextOrigin::User };
-    let mut tokens = processor.tokenizer.encode(prompt, origin, BosEos::Add)?;
-    if tokens.is_empty() {
-        tokens.extend(processor.tokenizer.named().bos);
-    }
-    Ok(tokens)
 }

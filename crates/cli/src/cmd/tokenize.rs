@@ -2,14 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use girih_words::{BosEos, TextOrigin, Tokenizer};
+use girih::{BosEos, Model, TextOrigin};
+use girih_words::Tokenizer;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::outcome::Outcome;
 use crate::error::{Error, Result};
 use crate::input::{each_line, standard_input};
-use crate::loading::ModelLocation;
+use crate::loading::places;
 use crate::output::print_json;
 
 #[derive(Debug, clap::Args)]
@@ -47,7 +48,7 @@ struct TokenizeLine {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let processor = ModelLocation::find(&args.model)?.text_processor()?;
+    let processor = Model::text_of(&args.model, &places()?)?;
     if let Some(file) = &args.jsonl {
         return answer_lines(file, |line| {
             let request: TokenizeLine = serde_json::from_str(line).map_err(Error::work)?;

@@ -2,17 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use girih_engine::Engine;
-use girih_graph::{Numerics, Rounding};
+use girih::{Engine, Model, Numerics, Plan, Rounding};
 use girih_measure::{ErrorBound, Golden, GoldenPrecision, GoldenSizes, PromptVerdict, verify as gate};
-use girih_model::Model;
 use serde_json::json;
 
 use super::outcome::Outcome;
 use crate::args::{DeviceArgs, ModelArgs};
-use crate::backends::LoadPlan;
 use crate::error::{Error, Result};
-use crate::loading::{self, ModelLocation};
+use crate::loading;
 use crate::output::print_json;
 use crate::progress::Show;
 
@@ -75,18 +72,19 @@ impl GoldenRun {
         golden: &Path,
         against: Against,
     ) -> Result<GoldenRun> {
-        let model = ModelLocation::find(&model.model)?.model(&model.arch)?;
+        let model = loading::open_model(model)?;
+        let facts = &model.files().facts;
         let sizes = GoldenSizes {
-            layers: model.facts.layers.len(),
-            width: model.facts.sizes.width,
-            vocabulary: model.facts.sizes.vocabulary,
+            layers: facts.layers.len(),
+            width: facts.sizes.width,
+            vocabulary: facts.sizes.vocabulary,
         };
         let golden = Golden::read(golden, against.precision(), &sizes);
         let golden = golden.map_err(|error| Error::call(error.to_string()))?;
         let plan = loading::plan(&model, device, OUTPUT_ROWS)?;
-        let engine = loading::start(&plan, Show::unless(device.quiet))?;
-        let activations = plan.activations()?;
+        let activations = plan.numerics().name();
         let bound = bound(&model, device, against, &plan)?;
+        let engine = loading::engine(plan, Show::unless(device.quiet))?;
         Ok(GoldenRun { model, engine, golden, bound, activations })
     }
 }
@@ -97,26 +95,27 @@ impl GoldenRun {
 ///
 /// # Errors
 /// When a weight cannot be read.
-pub fn bound(model: &Model, device: &DeviceArgs, against: Against, plan: &LoadPlan) -> Result<ErrorBound> {
-    let infos = model.weights.names().filter_map(|name| Some((name, model.weights.info(name)?)));
+pub fn bound(model: &Model, device: &DeviceArgs, against: Against, plan: &Plan) -> Result<ErrorBound> {
+    let weights = &model.files().weights;
+    let infos = weights.names().filter_map(|name| Some((name, weights.info(name)?)));
     let mut terms = 1;
     let mut quantized = 0.0f64;
     for (name, (dtype, shape)) in infos {
         terms = terms.max(shape.columns());
         if dtype.tile() != (1, 1) {
-            let numbers = model.weights.numbers(name)?;
+            let numbers = weights.numbers(name)?;
             quantized = quantized.max(ErrorBound::relative_step(dtype, &shape, &numbers));
         }
     }
     let bound = ErrorBound::new(against.precision(), terms, device.kv.dtype(), quantized);
-    let Numerics { stores, activations, head } = plan.numerics()?;
+    let Numerics { stores, activations, head } = plan.numerics();
     let coarsest = activations.first().copied().unwrap_or(Rounding::NONE);
     Ok(bound.storing(stores).with_activations(coarsest.format, head.format))
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
     let mut run = GoldenRun::open(&args.model, &args.device, &args.golden, args.against)?;
-    let layers = run.model.facts.layers.len();
+    let layers = run.model.files().facts.layers.len();
     let verdict = gate(&mut run.engine, &run.golden, layers, &run.bound)?;
     if args.json {
         print_json(&json!({

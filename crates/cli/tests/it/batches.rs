@@ -5,7 +5,7 @@ use girih_cpu::{Cpu, CpuOptions, kernels};
 use girih_engine::{Drafter, Engine, EngineLimits, EventKind, Hooks, Request, Result, Sampling, cache};
 use girih_graph::interpret::Interpreter;
 use girih_graph::{Graph, Key, Runner, Variant, load};
-use girih_model::{Model, ModelLimits};
+use girih_model::{ModelFiles, ModelLimits};
 use girih_tensor::{DType, Random};
 
 use crate::program::fixture;
@@ -37,11 +37,11 @@ struct Setup {
 /// One request after another, each in steps of its own.
 const ALONE: Setup = Setup { sequences: 1, chunk: 256, full: 4, gap: 0, drafts: 0 };
 
-fn open(folder: &str) -> Model {
-    Model::open(&fixture(folder), Vec::new(), &ModelLimits::DEFAULT).expect("fixtures are models")
+fn open(folder: &str) -> ModelFiles {
+    ModelFiles::open(&fixture(folder), Vec::new(), &ModelLimits::DEFAULT).expect("fixtures are models")
 }
 
-fn engine(model: &Model, device: Device, setup: Setup) -> Engine {
+fn engine(model: &ModelFiles, device: Device, setup: Setup) -> Engine {
     let Setup { sequences, chunk, full, drafts, .. } = setup;
     let output_rows = (sequences + drafts).min(chunk);
     let key = Key { rows: chunk, sequences, context: CONTEXT, output_rows, variant: Variant::GENERATE };

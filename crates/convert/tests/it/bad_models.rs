@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use girih_graph::{InputKind, Key, OutputKind, Variant};
-use girih_model::Model;
+use girih_model::ModelFiles;
 use girih_tensor::{DType, Error};
 use girih_words::TextProcessor;
 
@@ -25,7 +25,7 @@ const BAD_MODEL_KEY: Key = Key {
 /// Opens the model at `path` and builds its graph.
 fn open(path: &Path) -> Result<(), Error> {
     TextProcessor::open(path, &girih_words::TextLimits::DEFAULT)?;
-    Model::open(path, Vec::new(), &girih_model::ModelLimits::DEFAULT)?
+    ModelFiles::open(path, Vec::new(), &girih_model::ModelLimits::DEFAULT)?
         .graph(BAD_MODEL_KEY, DType::F16)
         .map(drop)
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use girih_file::{ContainerWriter, NewTensor};
-use girih_model::Model;
+use girih_model::ModelFiles;
 use girih_tensor::{DType, Shape};
 use serde_json::{Value, json};
 
@@ -76,7 +76,7 @@ fn facts_without_a_key_are_refused_by_name() {
 }
 
 /// The small model with biases on queries and keys, which GGUF interleaves like their rows.
-fn biased() -> Model {
+fn biased() -> ModelFiles {
     let folder = configured("convert-biased", SMALL, &json!({}));
     let model = open(&folder);
     let container = model.weights.container();

@@ -17,7 +17,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use girih_convert::{ConvertOptions, ConvertReport, ConvertTarget, Recipe, convert};
-use girih_model::Model;
+use girih_model::ModelFiles;
 use girih_tensor::{DType, Result, View};
 
 use crate::folder::empty_folder;
@@ -40,8 +40,8 @@ fn fixtures() -> Vec<PathBuf> {
     COMMITTED.map(committed).into_iter().chain(further).collect()
 }
 
-fn open(path: &Path) -> Model {
-    Model::open(path, Vec::new(), &girih_model::ModelLimits::DEFAULT)
+fn open(path: &Path) -> ModelFiles {
+    ModelFiles::open(path, Vec::new(), &girih_model::ModelLimits::DEFAULT)
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
@@ -59,7 +59,7 @@ fn with_recipe(target: &str, recipe: &str) -> ConvertOptions {
     ConvertOptions { recipe: Some(Recipe::parse(recipe).unwrap()), ..options(target) }
 }
 
-fn write(model: &Model, out: &Path, options: &ConvertOptions) -> Result<ConvertReport> {
+fn write(model: &ModelFiles, out: &Path, options: &ConvertOptions) -> Result<ConvertReport> {
     let mut last = (0, 1);
     let report = convert(model, out, options, &mut |step| last = (step.done, step.total))?;
     assert_eq!(last.0, last.1, "the last progress report is the total");
@@ -77,7 +77,7 @@ fn rounded(dtype: DType, columns: usize, numbers: &[f32]) -> Vec<f32> {
 
 /// Checks that `copy` has the facts of `model`, and its weights rounded to their
 /// formats.
-fn check_copy(model: &Model, copy: &Model) {
+fn check_copy(model: &ModelFiles, copy: &ModelFiles) {
     assert_eq!(copy.facts, model.facts);
     let names: Vec<&str> = model.weights.names().collect();
     assert_eq!(copy.weights.names().collect::<Vec<_>>(), names);
@@ -90,7 +90,7 @@ fn check_copy(model: &Model, copy: &Model) {
 }
 
 /// A copy of the small model in which one weight of a tensor is `bits`, as bf16.
-fn corrupted(folder: &str, tensor: &str, bits: u16) -> Model {
+fn corrupted(folder: &str, tensor: &str, bits: u16) -> ModelFiles {
     let folder = empty_folder(folder);
     let source = committed(SMALL);
     std::fs::copy(source.join("config.json"), folder.join("config.json")).unwrap();

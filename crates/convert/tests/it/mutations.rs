@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use girih_file::fuzz::mutated;
-use girih_model::Model;
+use girih_model::ModelFiles;
 use girih_words::TextProcessor;
 
 const MUTATIONS: u64 = 2_000;
@@ -18,7 +18,7 @@ fn seeds() -> Vec<PathBuf> {
 #[test]
 fn mutated_gguf_models_are_refused_or_consistent() {
     for path in seeds() {
-        Model::open(&path, Vec::new(), &girih_model::ModelLimits::DEFAULT)
+        ModelFiles::open(&path, Vec::new(), &girih_model::ModelLimits::DEFAULT)
             .expect("the unmutated model is valid");
         TextProcessor::open(&path, &girih_words::TextLimits::DEFAULT).expect("its tokenizer is valid");
         let good = std::fs::read(&path).expect("a file that was just opened");

@@ -18,6 +18,7 @@ mod integers;
 mod invariance;
 mod kernels;
 mod linear_rows;
+mod opened;
 mod outputs;
 mod packed;
 mod packed_store;

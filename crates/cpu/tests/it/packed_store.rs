@@ -6,8 +6,9 @@ use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use girih_cpu::kernels::packed::Layout;
-use girih_cpu::{Cpu, CpuOptions, PackKey, PackReader, PackWriter, PackedStore, Residence, UnsavedPack};
+use girih_cpu::{Cpu, CpuOptions, Residence};
 use girih_graph::backend::Inputs;
+use girih_graph::store::{Store, StoreWriter, StoredItem, UnsavedItem};
 use girih_graph::{Error, Graph, WeightSource, load};
 use girih_tensor::DType;
 
@@ -49,7 +50,7 @@ struct Shelf(Arc<Mutex<Kept>>);
 
 #[derive(Debug, Default)]
 struct Kept {
-    files: HashMap<PackKey, Vec<u8>>,
+    files: HashMap<String, Vec<u8>>,
     notes: Vec<String>,
     /// Writes at or beyond this offset fail, if it is set.
     full_at: Option<u64>,
@@ -95,7 +96,7 @@ impl Bytes {
     }
 }
 
-impl PackReader for Bytes {
+impl StoredItem for Bytes {
     fn length(&self) -> u64 {
         self.0.len() as u64
     }
@@ -116,7 +117,7 @@ struct Draft {
     bytes: Mutex<Vec<u8>>,
 }
 
-impl PackWriter for Draft {
+impl StoreWriter for Draft {
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         if self.full_at.is_some_and(|full| offset >= full) {
             return Err(Error::new("the shelf is full"));
@@ -126,14 +127,14 @@ impl PackWriter for Draft {
     }
 }
 
-impl PackedStore for Shelf {
-    fn find(&self, key: PackKey) -> Option<Box<dyn PackReader>> {
+impl Store for Shelf {
+    fn find(&self, key: &str) -> Option<Box<dyn StoredItem>> {
         let kept = self.lock();
-        let file = kept.foreign.as_ref().or_else(|| kept.files.get(&key))?.clone();
+        let file = kept.foreign.as_ref().or_else(|| kept.files.get(key))?.clone();
         Some(Box::new(if kept.has_files { Bytes::in_file(file) } else { Bytes(file, None) }))
     }
 
-    fn keep(&self, weights: UnsavedPack) {
+    fn keep(&self, weights: Box<dyn UnsavedItem>) {
         let mut kept = self.lock();
         let draft = Draft { full_at: kept.full_at, bytes: Mutex::new(vec![0; weights.bytes() as usize]) };
         let write = || weights.write(&draft);

@@ -8,7 +8,7 @@ use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
 use girih_graph::interpret::Interpreter;
 use girih_graph::{BLOCK_POSITIONS, Key, Outputs, Runner, Sequence, Step, Variant, load};
 use girih_model::arch::{Arch, Biases, Ffn, Mixer, schema};
-use girih_model::{Model, ModelLimits};
+use girih_model::{ModelFiles, ModelLimits};
 use girih_tensor::{DType, View};
 
 /// The folder of a fixture in the repository.
@@ -34,13 +34,13 @@ fn data(name: &str) -> Option<PathBuf> {
     crate::data::folder().map(|folder| folder.join(name))
 }
 
-fn open(path: &Path) -> Model {
+fn open(path: &Path) -> ModelFiles {
     open_as(path, Vec::new())
 }
 
 /// Opens a model, with further architectures.
-fn open_as(path: &Path, given: Vec<Arch>) -> Model {
-    Model::open(path, given, &ModelLimits::DEFAULT)
+fn open_as(path: &Path, given: Vec<Arch>) -> ModelFiles {
+    ModelFiles::open(path, given, &ModelLimits::DEFAULT)
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
@@ -51,7 +51,7 @@ fn qwen2() -> Arch {
 }
 
 /// Loads a model on the interpreter, for one sequence of up to `context` tokens.
-fn interpreted(model: &Model, context: u32) -> Box<dyn Runner> {
+fn interpreted(model: &ModelFiles, context: u32) -> Box<dyn Runner> {
     let key = Key { rows: context, sequences: 1, context, output_rows: context, variant: Variant::GENERATE };
     let build = |key| model.graph(key, DType::F32);
     let groups = build(key).expect("the facts fit the weights").groups.len();
@@ -87,7 +87,7 @@ fn numbers(container: &Container, name: &str) -> Vec<f32> {
 }
 
 /// Compares the logits of every prompt with those of the folder's golden file.
-fn agrees_with_golden(folder: &Path, model: &Model) {
+fn agrees_with_golden(folder: &Path, model: &ModelFiles) {
     let golden = Container::open(&folder.join("golden.safetensors"), &ModelLimits::DEFAULT.file).unwrap();
     for prompt in 0.. {
         let Ok(info) = golden.tensor(&format!("p{prompt}.input_ids")) else {
@@ -114,7 +114,7 @@ fn the_interpreter_gives_the_logits_of_transformers() {
 #[test]
 fn a_file_adds_an_architecture() {
     let folder = committed("qwen2");
-    let error = Model::open(&folder, Vec::new(), &ModelLimits::DEFAULT).unwrap_err().to_string();
+    let error = ModelFiles::open(&folder, Vec::new(), &ModelLimits::DEFAULT).unwrap_err().to_string();
     assert!(error.contains("unknown architecture 'Qwen2ForCausalLM'"), "{error}");
     agrees_with_golden(&folder, &open_as(&folder, vec![qwen2()]));
 }
@@ -129,7 +129,7 @@ fn an_added_architecture_refuses_excluded_settings() {
     std::fs::create_dir_all(&copy).unwrap();
     std::fs::write(copy.join("config.json"), sliding).unwrap();
     std::fs::copy(folder.join("model.safetensors"), copy.join("model.safetensors")).unwrap();
-    let opened = Model::open(&copy, vec![qwen2()], &ModelLimits::DEFAULT);
+    let opened = ModelFiles::open(&copy, vec![qwen2()], &ModelLimits::DEFAULT);
     std::fs::remove_dir_all(&copy).unwrap();
     let error = opened.unwrap_err().to_string();
     assert!(error.contains("'use_sliding_window'"), "{error}");

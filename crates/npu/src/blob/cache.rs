@@ -39,6 +39,35 @@ pub struct BlobCache {
     limit: u64,
 }
 
+/// A folder that is opened as a cache when blobs are needed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlobFolder {
+    /// The folder.
+    pub path: PathBuf,
+    /// The limit in bytes.
+    pub limit: u64,
+    /// Whether the user named it: then a run without it fails.
+    pub is_named: bool,
+}
+
+impl BlobFolder {
+    /// Opens the cache. If the default folder cannot be created, there is no cache, and
+    /// `note` receives the reason.
+    ///
+    /// # Errors
+    /// When the folder that the user named cannot be created.
+    pub fn open(&self, note: impl FnOnce(&str)) -> Result<Option<BlobCache>> {
+        match BlobCache::open(&self.path) {
+            Ok(cache) => Ok(Some(cache.with_limit(self.limit))),
+            Err(error) if self.is_named => Err(error),
+            Err(error) => {
+                note(&format!("{error}; compiled programs are not kept"));
+                Ok(None)
+            }
+        }
+    }
+}
+
 /// A line of the manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManifestEntry {

@@ -19,5 +19,5 @@ mod cache;
 mod encoding;
 mod wire;
 
-pub use cache::{BlobCache, DEFAULT_CACHE_BYTES, ManifestEntry};
+pub use cache::{BlobCache, BlobFolder, DEFAULT_CACHE_BYTES, ManifestEntry};
 pub use encoding::{decode, digest, encode, read};

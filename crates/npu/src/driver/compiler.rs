@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use girih_graph::Graph;
 use girih_tensor::Result;
@@ -19,7 +19,7 @@ use crate::target::Target;
 pub struct Compiler {
     target: Target,
     mapping: ArrayMapping,
-    cache: Option<BlobCache>,
+    cache: OnceLock<BlobCache>,
     warnings: WarningSink,
     known: Mutex<HashMap<String, Arc<Schedule>>>,
 }
@@ -43,19 +43,24 @@ impl Compiler {
     /// Creates a compiler that stores blobs in `cache`, if given.
     pub fn new(target: Target, mapping: impl Into<ArrayMapping>, cache: Option<BlobCache>) -> Compiler {
         let (mapping, warnings) = (mapping.into(), WarningSink::new(|_| ()));
+        let cache = cache.map_or_else(OnceLock::new, OnceLock::from);
         Compiler { target, mapping, cache, warnings, known: Mutex::new(HashMap::new()) }
     }
 
-    /// Sets the blob cache.
-    #[must_use]
-    pub fn with_cache(self, cache: BlobCache) -> Compiler {
-        Compiler { cache: Some(cache), ..self }
+    /// Stores blobs in `cache` from now on, unless there is a cache already.
+    pub fn use_cache(&self, cache: BlobCache) {
+        self.cache.get_or_init(|| cache);
     }
 
     /// Sets the receiver of warnings about blobs.
     #[must_use]
     pub fn with_warnings(self, warnings: WarningSink) -> Compiler {
         Compiler { warnings, ..self }
+    }
+
+    /// Passes a sentence to the receiver of warnings.
+    pub fn warn(&self, sentence: &str) {
+        (self.warnings.0)(sentence);
     }
 
     /// The target.
@@ -107,10 +112,10 @@ impl Compiler {
             Some(schedule) => schedule,
             None => pass::compile(program, &self.target, dump)?,
         };
-        if let Some(cache) = self.cache.as_ref().filter(|_| new)
+        if let Some(cache) = self.cache.get().filter(|_| new)
             && let Err(error) = cache.put(program, &self.target, &schedule)
         {
-            (self.warnings.0)(&format!("{error}; the blob of {} is not cached", program.name));
+            self.warn(&format!("{error}; the blob of {} is not cached", program.name));
         }
         let schedule = Arc::new(schedule);
         known.insert(key, schedule.clone());
@@ -119,8 +124,8 @@ impl Compiler {
 
     /// The schedule in the cache, if any.
     fn cached(&self, program: &ArrayProgram) -> Option<Schedule> {
-        self.cache.as_ref()?.get(program, &self.target).unwrap_or_else(|error| {
-            (self.warnings.0)(&format!("{error}; {} is compiled again", program.name));
+        self.cache.get()?.get(program, &self.target).unwrap_or_else(|error| {
+            self.warn(&format!("{error}; {} is compiled again", program.name));
             None
         })
     }

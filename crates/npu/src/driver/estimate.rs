@@ -15,7 +15,7 @@ use super::traffic::{PartTransfers, TensorLocation, TensorTransfer, Traffic, cop
 use super::weights::LoadCost;
 use crate::form::groups::{ArrayTensor, Groups, StepAction, TensorKind};
 use crate::form::schedule::ArgumentRole;
-use crate::host::{self, HostJob, HostWork, WeightRows};
+use crate::host::{self, HostCost, HostJob, WeightRows};
 use crate::memory::SimMemory;
 use crate::sim::{EventOrder, SimReport, SimUnwatched, Simulator};
 use crate::target::Target;
@@ -240,7 +240,7 @@ impl StepCounter<'_> {
             return self.changed_keys(tensor, ledger);
         }
         if tensor.kind == TensorKind::Chunks {
-            ledger.add(HostWork { flops: 0, bytes: 2 * bytes });
+            ledger.add(HostCost { flops: 0, bytes: 2 * bytes });
         }
         if copies(tensor, self.runtime) {
             ledger.copied_bytes += bytes;
@@ -253,7 +253,7 @@ impl StepCounter<'_> {
         let Some(sequence) = self.sequences.last() else { return };
         let end = sequence.position + sequence.rows.end - sequence.rows.start;
         for bytes in changed_bytes(self.graph, tensor, sequence.position, end) {
-            ledger.add(HostWork { flops: 0, bytes: 2 * bytes });
+            ledger.add(HostCost { flops: 0, bytes: 2 * bytes });
             ledger.sync_up(bytes);
         }
     }

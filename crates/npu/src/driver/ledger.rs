@@ -2,7 +2,7 @@
 
 use std::ops::AddAssign;
 
-use crate::host::HostWork;
+use crate::host::HostCost;
 use crate::target::Target;
 
 /// The counts of some steps.
@@ -38,12 +38,12 @@ pub struct Ledger {
     /// steps.
     pub copied_bytes: u64,
     /// The work of the host.
-    pub host: HostWork,
+    pub host: HostCost,
 }
 
 impl Ledger {
     /// Adds work of the host.
-    pub(super) fn add(&mut self, work: HostWork) {
+    pub(super) fn add(&mut self, work: HostCost) {
         self.host.flops += work.flops;
         self.host.bytes += work.bytes;
     }

@@ -10,7 +10,7 @@ use super::program::NpuProgram;
 use super::traffic::{PartTransfers, TensorLocation, TensorTransfer, copies, elements, sees_all};
 use super::weights::NpuWeights;
 use crate::form::groups::{ArrayTensor, CHUNK_HEAD, StepAction as Part, TensorKind};
-use crate::host::{self, HostJob, HostWork, NpuState, WeightRows as _};
+use crate::host::{self, HostCost, HostJob, NpuState, WeightRows as _};
 
 impl NpuProgram {
     /// Runs one step, which may have fewer rows than the program.
@@ -306,7 +306,7 @@ impl StepRun<'_> {
         for (block, into) in chunks.chunks_exact_mut(block_bytes).enumerate() {
             self.lay(tensor, block, into)?;
         }
-        self.device.ledger.add(HostWork { flops: 0, bytes: 2 * tensor.bytes() });
+        self.device.ledger.add(HostCost { flops: 0, bytes: 2 * tensor.bytes() });
         Ok(chunks)
     }
 
@@ -355,7 +355,7 @@ impl StepRun<'_> {
             }
             let object = self.device.resident_keys(id).object;
             self.device.map_mut(object, bytes.clone()).copy_from_slice(&laid);
-            self.device.ledger.add(HostWork { flops: 0, bytes: 2 * (bytes.end - bytes.start) });
+            self.device.ledger.add(HostCost { flops: 0, bytes: 2 * (bytes.end - bytes.start) });
             self.device.sync(object, bytes, Sync::ToDevice);
             held[range.clone()].copy_from_slice(&required[range]);
         }

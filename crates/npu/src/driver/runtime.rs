@@ -1,7 +1,7 @@
 //! The choices of the runtime. None of them changes a value; the ledger counts
 //! what each of them costs.
 
-use girih_tensor::{Error, Result};
+use girih_tensor::{Error, ErrorKind, Result};
 
 /// How the runtime uses buffer objects, lists and completion.
 ///
@@ -110,7 +110,11 @@ impl Runtime {
         let choice = CHOICES.iter().find(|choice| choice.name == name);
         choice.map(|choice| (choice.make)(self)).ok_or_else(|| {
             let known: Vec<&str> = CHOICES.iter().map(|choice| choice.name).collect();
-            Error::new(format!("unknown runtime choice '{name}': known are {}", known.join(", ")))
+            let known = known.join(", ");
+            Error::with_kind(
+                ErrorKind::Refused,
+                format!("unknown runtime choice '{name}': known are {known}"),
+            )
         })
     }
 

@@ -5,7 +5,7 @@ use girih_graph::Span;
 use girih_graph::backend::Sequence;
 use girih_tensor::{Result, reference};
 
-use super::job::{HostJob, HostKernel, HostWork};
+use super::job::{HostCost, HostJob, HostKernel};
 use super::state::{NpuState, StateTensor};
 
 /// The constants of [`Op::Attend`](girih_graph::Op::Attend).
@@ -36,10 +36,10 @@ impl HostKernel for HostAttend {
     /// Counts scores and weighted sum, two operations per element each, over
     /// the positions that each row attends to; keys and values are read once
     /// for all heads.
-    fn work(&self, job: &HostJob<'_>) -> HostWork {
+    fn work(&self, job: &HostJob<'_>) -> HostCost {
         let inner = job.graph.value(job.node.inputs[1]).shape.stride() as u64;
         let width = job.stride(0) as u64;
-        let mut work = HostWork::default();
+        let mut work = HostCost::default();
         for sequence in job.sequences {
             for (_, position) in sequence.rows.indexes().zip(sequence.position as usize..) {
                 let seen = sequence.sees(self.span, position).len() as u64;

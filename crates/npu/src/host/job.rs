@@ -17,12 +17,12 @@ pub trait HostKernel {
 
     /// The floating-point operations and the bytes of memory traffic, which
     /// determine the host's time.
-    fn work(&self, job: &HostJob<'_>) -> HostWork;
+    fn work(&self, job: &HostJob<'_>) -> HostCost;
 }
 
 /// The cost of host work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HostWork {
+pub struct HostCost {
     /// Floating-point operations.
     pub flops: u64,
     /// Bytes read and written.
@@ -83,8 +83,8 @@ impl HostJob<'_> {
 
     /// Work that reads and writes each element of operand 0 once, with `flops`
     /// operations on it.
-    pub(super) fn each(&self, flops: u64) -> HostWork {
+    pub(super) fn each(&self, flops: u64) -> HostCost {
         let count = self.count(self.graph.value(self.node.inputs[0])) as u64;
-        HostWork { flops: flops * count, bytes: 8 * count }
+        HostCost { flops: flops * count, bytes: 8 * count }
     }
 }

@@ -10,7 +10,7 @@ use girih_graph::Op;
 use girih_graph::backend::{Inputs, Sequence};
 use girih_tensor::{Error, Result, reference};
 
-pub use job::{HostJob, HostKernel, HostWork, WeightRows};
+pub use job::{HostCost, HostJob, HostKernel, WeightRows};
 pub use state::NpuState;
 
 /// The kernel of an op, if the host supports it.
@@ -42,9 +42,9 @@ impl HostKernel for HostEmbed {
         Ok(rows)
     }
 
-    fn work(&self, job: &HostJob<'_>) -> HostWork {
+    fn work(&self, job: &HostJob<'_>) -> HostCost {
         let rows = job.sequences.last().map_or(0, |sequence| u64::from(sequence.rows.end));
-        HostWork { flops: 0, bytes: rows * job.stride(1) as u64 * 4 }
+        HostCost { flops: 0, bytes: rows * job.stride(1) as u64 * 4 }
     }
 }
 
@@ -58,9 +58,9 @@ impl HostKernel for HostGather {
         Ok(rows.flat_map(|row| &x[row * stride..(row + 1) * stride]).copied().collect())
     }
 
-    fn work(&self, job: &HostJob<'_>) -> HostWork {
+    fn work(&self, job: &HostJob<'_>) -> HostCost {
         let rows: usize = job.sequences.iter().map(|sequence| sequence.output_rows().len()).sum();
-        HostWork { flops: 0, bytes: (rows * job.stride(0) * 8) as u64 }
+        HostCost { flops: 0, bytes: (rows * job.stride(0) * 8) as u64 }
     }
 }
 
@@ -80,7 +80,7 @@ impl HostKernel for HostNorm {
         Ok(normed.collect())
     }
 
-    fn work(&self, job: &HostJob<'_>) -> HostWork {
+    fn work(&self, job: &HostJob<'_>) -> HostCost {
         job.each(4)
     }
 }
@@ -100,7 +100,7 @@ impl HostKernel for HostWrite {
         Ok(Vec::new())
     }
 
-    fn work(&self, job: &HostJob<'_>) -> HostWork {
+    fn work(&self, job: &HostJob<'_>) -> HostCost {
         job.each(0)
     }
 }
@@ -115,7 +115,7 @@ impl HostKernel for HostScale {
         Ok(job.operand(0)?.iter().map(|&x| x * self.factor).collect())
     }
 
-    fn work(&self, job: &HostJob<'_>) -> HostWork {
+    fn work(&self, job: &HostJob<'_>) -> HostCost {
         job.each(1)
     }
 }
@@ -131,7 +131,7 @@ impl HostKernel for HostSoftcap {
         Ok(job.operand(0)?.iter().map(|&x| (cap * (f64::from(x) / cap).tanh()) as f32).collect())
     }
 
-    fn work(&self, job: &HostJob<'_>) -> HostWork {
+    fn work(&self, job: &HostJob<'_>) -> HostCost {
         job.each(10)
     }
 }

@@ -16,14 +16,20 @@
 //! pass chooses the tiling of launches that match no line.
 
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
 use std::str::FromStr;
 
-use girih_tensor::{Error, Result};
+use girih_tensor::{Error, ErrorKind, Result};
 
 use super::policy::{AttentionPlacement, Grouping, Policy};
 use crate::form::groups::Kernel;
 use crate::form::read::{FormLine, FormLines};
 use crate::form::tiling::Tiling;
+
+/// The maximum size of a mapping file in bytes.
+const MAX_MAPPING_BYTES: u64 = 1 << 20;
 
 /// A mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,8 +80,34 @@ impl ArrayMapping {
         }
         let policy = Policy::ALL.iter().find(|(known, _)| *known == name);
         policy.map(|(_, policy)| ArrayMapping::from(*policy)).ok_or_else(|| {
-            Error::new(format!("unknown mapping '{name}': known are {}", ArrayMapping::names().join(", ")))
+            let known = ArrayMapping::names().join(", ");
+            Error::with_kind(ErrorKind::NotFound, format!("unknown mapping '{name}': known are {known}"))
         })
+    }
+
+    /// Reads a mapping: a file of at most 1 MiB, or else a built-in mapping by name.
+    ///
+    /// # Errors
+    /// When there is no such file or name, or the file cannot be read, is too long
+    /// or is malformed.
+    pub fn read(name: &str) -> Result<ArrayMapping> {
+        let path = Path::new(name);
+        if !path.is_file() {
+            return ArrayMapping::named(name)
+                .map_err(|error| Error::with_kind(error.kind(), format!("{error}, or a file")));
+        }
+        let refused = |sentence: String| Error::with_kind(ErrorKind::Refused, format!("{name}: {sentence}"));
+        let unreadable = |error: io::Error| refused(format!("cannot be read: {error}"));
+        let mut bytes = Vec::new();
+        let file = File::open(path).map_err(unreadable)?;
+        file.take(MAX_MAPPING_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        if bytes.len() as u64 > MAX_MAPPING_BYTES {
+            let sentence = format!("is longer than {MAX_MAPPING_BYTES} bytes, the maximum for such a text");
+            return Err(refused(sentence));
+        }
+        let text =
+            String::from_utf8(bytes).map_err(|error| refused(format!("is not valid UTF-8: {error}")))?;
+        text.parse().map_err(|error: Error| refused(error.to_string()))
     }
 
     /// Returns the tiling of a kernel, if a rule matches.

@@ -1,6 +1,7 @@
 //! Pass 1, from graph to groups: which nodes run on the array and which on the
 //! host, and which of them share a program, as the policy determines.
 
+use girih_graph::backend::HostWork;
 use girih_graph::{BLOCK_POSITIONS, Extent, Graph, Op, Role, Span, ValueId};
 use girih_tensor::{Error, Result};
 
@@ -202,22 +203,9 @@ fn attention_fallback(graph: &Graph, target: &Target, policy: Policy, index: usi
     }
 }
 
-/// Nodes of one kind that run on the host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostFallback {
-    /// The name of the results, without the number of the layer.
-    pub name: String,
-    /// The op.
-    pub op: &'static str,
-    /// The number of nodes.
-    pub count: usize,
-    /// Why they do not run on the array.
-    pub reason: String,
-}
-
 /// Returns all nodes that run on the host, by kind, in the graph's order.
-pub fn host_fallbacks(graph: &Graph, target: &Target, policy: Policy) -> Vec<HostFallback> {
-    let mut all: Vec<HostFallback> = Vec::new();
+pub fn host_fallbacks(graph: &Graph, target: &Target, policy: Policy) -> Vec<HostWork> {
+    let mut all: Vec<HostWork> = Vec::new();
     for (index, node) in graph.nodes.iter().enumerate() {
         if site(graph, target, policy, index) != Site::Host {
             continue;
@@ -233,10 +221,10 @@ pub fn host_fallbacks(graph: &Graph, target: &Target, policy: Policy) -> Vec<Hos
             _ => "its rows are embeddings, which the host has looked up".to_owned(),
         };
         let name = label(&graph.value(node.output).name);
-        let alike = |known: &&mut HostFallback| known.name == name && known.reason == reason;
+        let alike = |known: &&mut HostWork| known.name == name && known.reason == reason;
         match all.iter_mut().find(alike) {
             Some(known) => known.count += 1,
-            None => all.push(HostFallback { name: name.to_owned(), op: node.op.name(), count: 1, reason }),
+            None => all.push(HostWork { name: name.to_owned(), op: node.op.name(), count: 1, reason }),
         }
     }
     all

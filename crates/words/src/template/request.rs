@@ -1,7 +1,7 @@
 //! Checks a request against the limits, marks it, and builds the worker's job.
 
 use girih_tensor::{Error, Result};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::limits::RenderLimits;
 use super::mark::{Marks, SpecialTokens};
@@ -30,6 +30,45 @@ pub struct Conversation {
     pub variables: Map<String, Value>,
 }
 
+impl Conversation {
+    /// An empty conversation whose prompt ends with the beginning of a reply.
+    ///
+    /// ```
+    /// use girih_words::template::Conversation;
+    ///
+    /// let conversation = Conversation::new().system("Be brief.").user("Why is the sky blue?");
+    /// assert_eq!(conversation.messages.len(), 2);
+    /// ```
+    pub fn new() -> Conversation {
+        Conversation { add_generation_prompt: true, ..Conversation::default() }
+    }
+
+    /// Adds a message of the system.
+    #[must_use]
+    pub fn system(self, text: impl Into<String>) -> Conversation {
+        self.message("system", text)
+    }
+
+    /// Adds a message of the user.
+    #[must_use]
+    pub fn user(self, text: impl Into<String>) -> Conversation {
+        self.message("user", text)
+    }
+
+    /// Adds a reply of the model.
+    #[must_use]
+    pub fn assistant(self, text: impl Into<String>) -> Conversation {
+        self.message("assistant", text)
+    }
+
+    /// Adds a message with this role.
+    #[must_use]
+    pub fn message(mut self, role: &str, text: impl Into<String>) -> Conversation {
+        self.messages.push(json!({"role": role, "content": text.into()}));
+        self
+    }
+}
+
 /// A conversation with the model's template and variables.
 #[derive(Clone, Copy, Debug)]
 pub struct RenderRequest<'a> {
@@ -54,12 +93,13 @@ pub fn job<'a>(request: &RenderRequest<'a>, limits: &RenderLimits) -> Result<(Ve
         return Err(Error::new(format!("the chat template has {bytes} bytes, the maximum is {max}")));
     }
     let given = arguments(request.conversation)?;
-    let text = json(&given);
+    let text = json_text(&given);
     if text.len() > limits.input_bytes {
         let (bytes, max) = (text.len(), limits.input_bytes);
         return Err(Error::new(format!("the conversation has {bytes} bytes as JSON, the maximum is {max}")));
     }
-    let mut marks = Marks::new(request.special_tokens, &[request.template, &text, &json(request.variables)]);
+    let mut marks =
+        Marks::new(request.special_tokens, &[request.template, &text, &json_text(request.variables)]);
     let mut variables = request.variables.clone();
     variables.extend(marks.mark_map(&given)?);
     let job = RenderJob {
@@ -72,7 +112,7 @@ pub fn job<'a>(request: &RenderRequest<'a>, limits: &RenderLimits) -> Result<(Ve
     Ok((job, marks))
 }
 
-fn json(map: &Map<String, Value>) -> String {
+fn json_text(map: &Map<String, Value>) -> String {
     serde_json::to_string(map).expect("JSON values always serialize")
 }
 

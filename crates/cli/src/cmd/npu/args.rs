@@ -13,7 +13,7 @@ use crate::args::{ArchArgs, KvType};
 use crate::array::{self, BlobArgs};
 use crate::error::{Error, Result};
 use crate::input::text_file;
-use crate::loading::ModelLocation;
+use crate::loading;
 use crate::progress::Show;
 
 /// The maximum size of a graph file in bytes.
@@ -114,11 +114,11 @@ impl StepArgs {
             }
             return Ok(vec![read_graph(Path::new(name))?]);
         }
-        let model = ModelLocation::find(name)?.model(&self.arch)?;
+        let model = loading::open(name, &self.arch)?;
         let key = self.key()?;
         let single = Key { rows: 1, ..key };
         let keys = if key == single { vec![key] } else { vec![key, single] };
-        keys.into_iter().map(|key| Ok(model.graph(key, KvType::Bf16.dtype())?)).collect()
+        keys.into_iter().map(|key| Ok(model.files().graph(key, KvType::Bf16.dtype())?)).collect()
     }
 
     /// The key of a prefill step.

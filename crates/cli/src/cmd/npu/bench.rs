@@ -16,7 +16,7 @@ use super::args::MappingArgs;
 use crate::args::KvType;
 use crate::cmd::outcome::Outcome;
 use crate::error::{Error, Result};
-use crate::loading::ModelLocation;
+use crate::loading;
 use crate::output::print_json;
 
 #[derive(Debug, clap::Args)]
@@ -105,25 +105,25 @@ fn values(name: &str, args: &MappingArgs) -> Result<TimingRow> {
     if name.ends_with(".graph") {
         return Err(Error::call(format!("{name}: --values needs a model, for its weights")));
     }
-    let mut model = ModelLocation::find(name)?.model(&args.arch)?;
-    model.facts.layers.truncate(1);
-    let graph: Graph = model.graph(args.key()?, KvType::Bf16.dtype())?;
+    let model = loading::open(name, &args.arch)?;
+    let (facts, weights) = (&model.files().facts, &model.files().weights);
+    let graph: Graph = model.files().graph_of_layers(1, args.key()?, KvType::Bf16.dtype())?;
     let npu = Npu::new(&args.target, NpuOptions { hazards: false, ..NpuOptions::default() })?;
     let npu = npu.with_mapping(args.mapping()?);
-    let weights = npu.load(&graph, &model.weights)?;
+    let loaded = npu.load(&graph, weights)?;
     let blocks: Vec<Block> = (0..graph.key.context.div_ceil(64)).map(Block).collect();
     let mut state = npu.state(&graph, &[blocks.len() as u32])?;
-    let program = npu.compile(&graph, &weights)?;
-    let vocabulary = model.facts.sizes.vocabulary as u32;
+    let program = npu.compile(&graph, &loaded)?;
+    let vocabulary = facts.sizes.vocabulary as u32;
     let tokens: Vec<u32> =
         (0..graph.key.rows).map(|row| row.wrapping_mul(2_654_435_761) % vocabulary).collect();
     let rows = Range32 { start: 0, end: graph.key.rows };
     let sequences = [Sequence { blocks: &[&blocks], position: 0, rows, outputs: Outputs::Last, spans: &[] }];
-    let mut output = vec![0.0; model.facts.sizes.vocabulary];
+    let mut output = vec![0.0; facts.sizes.vocabulary];
     let inputs = Inputs::Tokens(&tokens);
     let begun = Instant::now();
     let step = Step { inputs, sequences: &sequences, output: &mut output, watch: &mut Unwatched };
-    npu.run(&program, &weights, &mut state, step)?;
+    npu.run(&program, &loaded, &mut state, step)?;
     let seconds = begun.elapsed().as_secs_f64();
     if !output.iter().all(|value| value.is_finite()) {
         return Err(Error::work("the values of the layer are not finite"));

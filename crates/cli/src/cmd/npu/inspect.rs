@@ -5,11 +5,12 @@ use std::io::Read;
 use std::path::Path;
 
 use girih_graph::Graph;
+use girih_graph::backend::HostWork;
 use girih_npu::ONE_ROW_NOTE;
 use girih_npu::blob;
 use girih_npu::form::groups::{Groups, StepAction};
 use girih_npu::form::schedule::Schedule;
-use girih_npu::pass::{HostFallback, NoDump, host_fallbacks};
+use girih_npu::pass::{NoDump, host_fallbacks};
 use serde_json::{Value, json};
 
 use super::args::CompileModelArgs;
@@ -112,20 +113,20 @@ fn runs(groups: &Groups, number: usize) -> usize {
     groups.steps.iter().filter(runs).count()
 }
 
-fn table(graph: &Graph, groups: &Groups, host: &[HostFallback]) -> Result<()> {
+fn table(graph: &Graph, groups: &Groups, host: &[HostWork]) -> Result<()> {
     print_line!("{}", graph.key)?;
     for (number, program) in groups.programs.iter().enumerate() {
         let launches: Vec<&str> = program.launches.iter().map(|task| task.name.as_str()).collect();
         let (name, runs) = (&program.name, runs(groups, number));
         print_line!("  array {runs:>3} x {name:<20} {}", launches.join(", "))?;
     }
-    for HostFallback { name, op, count, reason } in host {
+    for HostWork { name, op, count, reason } in host {
         print_line!("  host  {count:>3} x {name:<20} {op}: {reason}")?;
     }
     Ok(())
 }
 
-fn described(graph: &Graph, groups: &Groups, host: &[HostFallback]) -> Value {
+fn described(graph: &Graph, groups: &Groups, host: &[HostWork]) -> Value {
     let programs = groups.programs.iter().enumerate().map(|(number, program)| {
         let launches: Vec<String> =
             program.launches.iter().map(|task| format!("{} {}", task.name, task.kernel)).collect();

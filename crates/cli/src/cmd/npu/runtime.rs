@@ -4,8 +4,8 @@
 
 use std::collections::HashMap;
 
+use girih::Model;
 use girih_graph::{Graph, Key, Variant};
-use girih_model::Model;
 use girih_npu::Target;
 use girih_npu::driver::{
     CompiledGraph, Compiler, Estimate, Runtime, Scenario, TimedProgram, WeightUse, estimate_step,
@@ -18,7 +18,7 @@ use super::args::CompileModelArgs;
 use crate::args::KvType;
 use crate::cmd::outcome::Outcome;
 use crate::error::{Error, Result};
-use crate::loading::ModelLocation;
+use crate::loading;
 use crate::output::{bytes, print_json};
 
 /// The numbers of rows and of positions for which programs are compiled here.
@@ -80,7 +80,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if args.prompt > rows {
         return Err(Error::call(format!("--prompt is {}: it must be at most --rows, {rows}", args.prompt)));
     }
-    let model = ModelLocation::find(&args.source.model)?.model(&args.source.arch)?;
+    let model = loading::open(&args.source.model, &args.source.arch)?;
     let policy = args.source.mapping()?.policy;
     let (compilers, steps) = (HashMap::new(), HashMap::new());
     let mut bench = RuntimeBench { args, rows, context, model, policy, compilers, steps };
@@ -116,7 +116,7 @@ impl RuntimeBench<'_> {
             }
             let compiler = &self.compilers[&policy];
             let key = Key { rows, sequences: 1, context, output_rows: 1, variant: Variant::GENERATE };
-            let graph = self.model.graph(key, KvType::Bf16.dtype())?;
+            let graph = self.model.files().graph(key, KvType::Bf16.dtype())?;
             let compiled = compiler.compile(&graph, &mut NoDump)?;
             let times = time_programs(&compiled, compiler.target())?;
             self.steps.insert((policy, rows, context), TimedStep { graph, compiled, times });

@@ -20,6 +20,3 @@ pub const STORIES: Embedded = Embedded {
 
 /// The prompt of `girih run` if the user gives none.
 pub const STORIES_PROMPT: &str = "Once upon a time, there was a little girl named Lily.";
-
-/// The names of all built-in models.
-pub const NAMES: &[&str] = &[STORIES.name];

@@ -2,10 +2,11 @@
 //! reads bytes of the model's own files.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::time::Duration;
 
 use girih_cpu::{Cpu, CpuOptions};
 use girih_graph::{Backend, Key, Variant, WeightSource};
-use girih_model::{Model, ModelLimits};
+use girih_model::{ModelFiles, ModelLimits};
 use girih_tensor::DType;
 
 use super::*;
@@ -33,8 +34,8 @@ impl Home {
         self.0.join(name)
     }
 
-    fn folder(&self) -> PackedFolder {
-        PackedFolder(self.0.join("cache/packed"))
+    fn folder(&self) -> CacheFolder {
+        CacheFolder::new(self.0.join("cache/packed"))
     }
 
     /// The names in the folder of packed weights.
@@ -46,7 +47,12 @@ impl Home {
     }
 
     fn start(&self, name: &str, options: StoreOptions) -> u64 {
-        start(&self.0.join(name), self.folder(), options)
+        self.start_above(0, name, options)
+    }
+
+    /// As [`Home::start`], with a minimum size of packed weights.
+    fn start_above(&self, min_bytes: u64, name: &str, options: StoreOptions) -> u64 {
+        start(&self.0.join(name), self.folder(), options, min_bytes)
     }
 }
 
@@ -56,12 +62,12 @@ impl Drop for Home {
     }
 }
 
-const ALL: StoreOptions = StoreOptions { writes: true, limit: Some(1 << 30), min_bytes: 0 };
+const ALL: StoreOptions = StoreOptions { writes: true, limit: Some(1 << 30) };
 
 struct Counting<'a>(&'a dyn WeightSource, AtomicU64);
 
 impl WeightSource for Counting<'_> {
-    fn read(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<(), Error> {
+    fn read(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<()> {
         self.1.fetch_add(into.len() as u64, Ordering::Relaxed);
         self.0.read(name, offset, into)
     }
@@ -73,12 +79,13 @@ impl WeightSource for Counting<'_> {
 
 /// Loads the model and returns the bytes of its matrices that were read from
 /// its own files.
-fn start(model: &Path, folder: PackedFolder, options: StoreOptions) -> u64 {
-    let model = Model::open(model, Vec::new(), &ModelLimits::DEFAULT).unwrap();
+fn start(model: &Path, folder: CacheFolder, options: StoreOptions, min_bytes: u64) -> u64 {
+    let model = ModelFiles::open(model, Vec::new(), &ModelLimits::DEFAULT).unwrap();
     let key = Key { rows: 4, sequences: 1, context: 64, output_rows: 1, variant: Variant::GENERATE };
     let graph = model.graph(key, DType::F32).unwrap();
     let path = model.weights.container().paths().next().unwrap();
-    let store = FileStore::new(folder, options, path, Show::Nothing, Arc::default());
+    let mut store = FileStore::new(folder, options, path, Arc::default());
+    store.min_bytes = min_bytes;
     let cpu =
         Cpu::new(CpuOptions { threads: 2, ..CpuOptions::default() }).unwrap().with_store(Box::new(store));
     let counting = Counting(&model.weights, AtomicU64::new(0));
@@ -113,19 +120,19 @@ fn nothing_is_written_against_the_options() {
         StoreOptions { writes: false, ..ALL },
         StoreOptions { limit: Some(0), ..ALL },
         StoreOptions { limit: Some(1000), ..ALL },
-        StoreOptions { min_bytes: 1 << 30, ..ALL },
-        StoreOptions::new(true, None),
     ] {
         assert_ne!(home.start("first", options), 0);
         assert_eq!(home.names(), [""; 0], "{options:?}");
     }
+    assert_ne!(home.start_above(MIN_BYTES, "first", StoreOptions { limit: None, ..ALL }), 0);
+    assert_eq!(home.names(), [""; 0], "a small model is packed again");
 }
 
 #[test]
 fn the_least_recently_used_file_is_evicted_first() {
     let home = Home::new();
     home.start("first", ALL);
-    let one = bytes_of(&home.folder().files().unwrap());
+    let one: u64 = home.folder().files().unwrap().iter().map(|file| file.bytes).sum();
     let limit = StoreOptions { limit: Some(2 * one + one / 2), ..ALL };
     for name in ["second", "third"] {
         home.copy_model(name);
@@ -173,11 +180,11 @@ fn packed_files_are_read_only() {
 fn reading_fails_once_loading_is_cancelled() {
     let home = Home::new();
     home.start("first", ALL);
-    let cancelled = Arc::new(AtomicBool::new(false));
-    let file = File::open(home.folder().0.join(&home.names()[0])).unwrap();
-    let reader = FileReader { length: file.metadata().unwrap().len(), file, cancelled: cancelled.clone() };
+    let link = Arc::new(ProgramLink::default());
+    let file = File::open(home.folder().path().join(&home.names()[0])).unwrap();
+    let reader = FileReader { length: file.metadata().unwrap().len(), file, link: Arc::clone(&link) };
     assert!(reader.read(0, &mut [0; 8]).is_ok());
-    cancelled.store(true, Ordering::Relaxed);
+    link.cancelled.store(true, Ordering::Relaxed);
     assert!(reader.read(0, &mut [0; 8]).is_err());
 }
 
@@ -187,7 +194,7 @@ fn simultaneous_starts_leave_one_complete_file() {
     let path = home.0.join("first");
     thread::scope(|scope| {
         for _ in 0..6 {
-            scope.spawn(|| (0..4).for_each(|_| _ = start(&path, home.folder(), ALL)));
+            scope.spawn(|| (0..4).for_each(|_| _ = start(&path, home.folder(), ALL, 0)));
         }
     });
     assert_eq!(home.names().len(), 1, "{:?}", home.names());
@@ -203,17 +210,19 @@ fn an_unwritable_folder_is_no_failure() {
     assert!(!home.0.join("cache/packed").exists());
 }
 
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
 #[test]
 fn abandoned_partial_files_are_removed() {
     let home = Home::new();
-    fs::create_dir_all(home.folder().0).unwrap();
+    fs::create_dir_all(home.folder().path()).unwrap();
     let partial = |name: &str, age: Duration| {
-        let file = File::create(home.folder().0.join(name)).unwrap();
+        let file = File::create(home.folder().path().join(name)).unwrap();
         file.set_modified(SystemTime::now() - age).unwrap();
     };
-    partial("old.packed.1.part", 2 * ABANDONED_AFTER);
-    partial("new.packed.2.part", ABANDONED_AFTER / 2);
-    partial("other.txt", 2 * ABANDONED_AFTER);
+    partial("old.packed.1.part", DAY);
+    partial("new.packed.2.part", Duration::from_secs(60));
+    partial("other.txt", DAY);
     home.start("first", ALL);
     let names = home.names();
     assert!(names.len() == 3 && names[0].starts_with("first-"), "{names:?}");

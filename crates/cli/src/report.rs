@@ -1,0 +1,88 @@
+//! One reply: its text is passed on as it is generated, then it is summed up.
+
+use girih::{Event, Reply, Stats, Stop, TokenRate};
+use serde_json::{Value, json};
+
+use crate::error::Result;
+
+/// A reply with its counts and times.
+#[derive(Debug)]
+pub struct FinishedReply {
+    /// Its tokens, including a stop token.
+    pub ids: Vec<u32>,
+    /// Its text.
+    pub text: String,
+    /// Why it ended.
+    pub stop: Stop,
+    /// Counts and times.
+    pub stats: Stats,
+}
+
+/// Reads a reply to its end and passes its text to `show`.
+///
+/// # Errors
+/// When the request or `show` fails.
+pub fn read(reply: Reply, mut show: impl FnMut(&str) -> Result<()>) -> Result<FinishedReply> {
+    let (mut ids, mut whole) = (Vec::new(), String::new());
+    for event in reply {
+        let event = event?;
+        show(event.text())?;
+        whole.push_str(event.text());
+        match event {
+            Event::Token { id, .. } => ids.push(id),
+            Event::Finished { stop, stats, .. } => {
+                if let Stop::Token(id) = stop {
+                    ids.push(id);
+                }
+                return Ok(FinishedReply { ids, text: whole, stop, stats });
+            }
+            _ => {}
+        }
+    }
+    unreachable!("a reply ends with Finished or with an error")
+}
+
+/// A reply to `prompt` as one JSON object: ids, text, counts, times.
+pub fn reply_json(prompt: &[u32], reply: &FinishedReply) -> Value {
+    let Stats { cached, prefill, decode, .. } = reply.stats;
+    let rate = |rate: TokenRate| {
+        json!({
+            "tokens": rate.tokens,
+            "seconds": rate.time.as_secs_f64(),
+            "tokens_per_second": rate.per_second(),
+        })
+    };
+    let stop = match &reply.stop {
+        Stop::Token(id) => json!({"token": id}),
+        Stop::String(text) => json!({"string": text}),
+        Stop::Length => json!("length"),
+        Stop::Context => json!("context"),
+        Stop::Complete => json!("complete"),
+        Stop::Cancelled => json!("cancelled"),
+    };
+    let ids: Vec<u32> = prompt.iter().chain(&reply.ids).copied().collect();
+    json!({
+        "prompt_tokens": prompt.len(),
+        "ids": ids,
+        "text": reply.text,
+        "stop": stop,
+        "cached_tokens": cached,
+        "prefill": rate(prefill),
+        "decode": rate(decode),
+    })
+}
+
+/// The counts and times of a reply as a line for people.
+pub fn summary(reply: &FinishedReply) -> String {
+    let Stats { cached, prefill, decode, .. } = reply.stats;
+    format!(
+        "prompt: {} tokens ({cached} cached); prefill: {} tokens in {:.2} s, {:.1} tokens/s; decode: {} tokens in {:.2} s, {:.1} tokens/s",
+        cached + prefill.tokens,
+        prefill.tokens,
+        prefill.time.as_secs_f64(),
+        prefill.per_second(),
+        decode.tokens,
+        decode.time.as_secs_f64(),
+        decode.per_second(),
+    )
+}

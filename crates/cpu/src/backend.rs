@@ -1,0 +1,185 @@
+//! The backend: its options, and the parts of the crate that each call uses.
+
+use std::cell::OnceCell;
+
+use girih_graph::backend::{Backend, MemoryPlan, Refusal, Step, WeightSource};
+use girih_graph::store::Store;
+use girih_graph::{Error, Graph, Key, Numerics, Op};
+use girih_tensor::DType;
+
+use crate::activations::ActivationPrecision;
+use crate::affinity::{self, Affinity};
+use crate::kernels::packed::Layout;
+use crate::kernels::{self, Table};
+use crate::packed_store::Residence;
+use crate::pool::{ThreadPool, check_threads};
+use crate::probe::{HostMachine, default_threads};
+use crate::run::CpuProgram;
+use crate::state::CpuState;
+use crate::weights::CpuWeights;
+use crate::{lower, prefetch_distance};
+
+/// How the backend uses the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuOptions {
+    /// The number of threads, the caller included (does not affect results).
+    pub threads: usize,
+    /// The precision to which activations are rounded before matmuls; by default int8 for quantized
+    /// weights and f32 for float weights.
+    pub precision: Option<ActivationPrecision>,
+    /// Whether threads are pinned to CPUs. The thread that loads the weights is one of them, and
+    /// stays pinned until it drops the backend.
+    pub affinity: Affinity,
+    /// Where cached packed weights reside.
+    pub residence: Residence,
+}
+
+impl Default for CpuOptions {
+    /// The defaults for this machine: [`default_threads`] and automatic affinity.
+    fn default() -> CpuOptions {
+        CpuOptions {
+            threads: default_threads(),
+            precision: None,
+            affinity: Affinity::default(),
+            residence: Residence::default(),
+        }
+    }
+}
+
+/// The backend that runs graphs on the host's CPU. Its threads start when it loads weights.
+#[derive(Debug)]
+pub struct Cpu {
+    table: Table,
+    threads: usize,
+    /// The CPUs of each thread, if threads are pinned.
+    cpus: Option<Vec<Vec<usize>>>,
+    pool: OnceCell<ThreadPool>,
+    precision: Option<ActivationPrecision>,
+    residence: Residence,
+    store: Option<Box<dyn Store>>,
+}
+
+impl Cpu {
+    /// Creates a backend with the best kernels that the machine can run.
+    ///
+    /// # Errors
+    /// If `threads` is 0, or threads are to be pinned and no CPUs are known.
+    pub fn new(options: CpuOptions) -> Result<Cpu, Error> {
+        Cpu::with_table(options, kernels::tables()[0])
+    }
+
+    /// Creates a backend with these kernels.
+    ///
+    /// # Errors
+    /// As [`Cpu::new`].
+    pub fn with_table(options: CpuOptions, table: Table) -> Result<Cpu, Error> {
+        let topology = &HostMachine::here().topology;
+        let CpuOptions { threads, precision, affinity, residence } = options;
+        check_threads(threads)?;
+        let cpus = affinity::thread_cpus(affinity, topology, threads)?;
+        Ok(Cpu { table, threads, cpus, pool: OnceCell::new(), precision, residence, store: None })
+    }
+
+    /// Caches packed weights in `store` for the next run.
+    pub fn with_store(self, store: Box<dyn Store>) -> Cpu {
+        Cpu { store: Some(store), ..self }
+    }
+
+    /// The number of tasks that the threads have shared so far; a single thread shares none.
+    pub fn tasks(&self) -> u64 {
+        self.pool.get().map_or(0, ThreadPool::tasks)
+    }
+
+    /// The threads. The first call starts them, and its thread becomes one of them: pinning is
+    /// inherited and concerns the thread that runs the steps.
+    ///
+    /// # Errors
+    /// If the system starts fewer threads or does not pin them.
+    fn pool(&self) -> Result<&ThreadPool, Error> {
+        if let Some(pool) = self.pool.get() {
+            return Ok(pool);
+        }
+        let pool = ThreadPool::pinned(self.threads, self.cpus.clone())?;
+        Ok(self.pool.get_or_init(|| pool))
+    }
+}
+
+impl Backend for Cpu {
+    type Weights = CpuWeights;
+    type State = CpuState;
+    type Program = CpuProgram;
+
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn kernels(&self) -> String {
+        self.table.name.to_owned()
+    }
+
+    /// The kernels, and the formats for which they have no fast path.
+    fn describe(&self, graph: &Graph) -> String {
+        let is_slow = |dtype: DType| {
+            matches!(Layout::of(dtype), Layout::Stored(_))
+                && graph.weights().any(|(_, value)| value.dtype == dtype)
+        };
+        let slow = DType::ALL.iter().filter(|&&dtype| is_slow(dtype)).map(|dtype| dtype.name());
+        let slow: Vec<_> = slow.collect();
+        let rest = if slow.is_empty() {
+            String::new()
+        } else {
+            format!(", {} decoded by portable code and multiplied as floats", slow.join(", "))
+        };
+        format!("cpu, {} kernels{rest}", self.table.name)
+    }
+
+    fn numerics(&self, graph: &Graph) -> Numerics {
+        lower::numerics(graph, self.precision, &self.table)
+    }
+
+    fn ladder(&self, max: Key) -> Vec<Key> {
+        vec![max]
+    }
+
+    fn knows(&self, op: Op) -> bool {
+        lower::knows(op)
+    }
+
+    fn objections(&self, graph: &Graph) -> Vec<Refusal> {
+        lower::objections(graph, self.precision)
+    }
+
+    fn plan(&self, graph: &Graph, blocks: &[u32]) -> MemoryPlan {
+        MemoryPlan {
+            weights: CpuWeights::plan(graph),
+            state: CpuState::plan(graph, blocks),
+            scratch: CpuProgram::plan(graph, self.threads, self.precision),
+        }
+    }
+
+    fn load(&self, graph: &Graph, source: &dyn WeightSource) -> Result<CpuWeights, Error> {
+        let pool = self.pool()?;
+        let weights = CpuWeights::load(graph, source, self.store.as_deref(), self.residence, pool)?;
+        prefetch_distance::choose(&self.table, pool, &weights);
+        Ok(weights)
+    }
+
+    fn state(&self, graph: &Graph, blocks: &[u32]) -> Result<CpuState, Error> {
+        CpuState::new(graph, blocks)
+    }
+
+    fn compile(&self, graph: &Graph, weights: &CpuWeights) -> Result<CpuProgram, Error> {
+        CpuProgram::new(graph, weights, self.threads, self.precision)
+    }
+
+    fn run(
+        &self,
+        program: &CpuProgram,
+        weights: &CpuWeights,
+        state: &mut CpuState,
+        step: Step<'_>,
+    ) -> Result<(), Error> {
+        program.run(&self.table, self.pool()?, weights, state, step);
+        Ok(())
+    }
+}

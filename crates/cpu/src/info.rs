@@ -1,0 +1,307 @@
+//! The backend's description: its options with their help, and how they are parsed.
+
+use std::sync::Arc;
+
+use girih_graph::Result;
+use girih_graph::description::{AnyBackend, BackendInfo, BackendSettings, Host, OptionSpec, OptionValues};
+use girih_graph::store::StoreOptions;
+
+use crate::activations::ActivationPrecision;
+use crate::affinity::Affinity;
+use crate::backend::{Cpu, CpuOptions};
+use crate::kernels;
+use crate::packed_store::Residence;
+
+/// The description of the backend.
+pub static INFO: BackendInfo = BackendInfo {
+    name: "cpu",
+    about: "the host's processor",
+    devices: Vec::new,
+    options: OPTIONS,
+    exact: &[(PRECISION, "f32")],
+    is_simulated: false,
+    notes: &[],
+    open,
+};
+
+/// The folder of packed weights in the host's cache.
+const STORE: &str = "packed";
+
+const ISA: &str = "isa";
+const PRECISION: &str = "act-precision";
+const AFFINITY: &str = "affinity";
+const PACKED_CACHE: &str = "packed-cache";
+const PACKED_CACHE_LIMIT: &str = "packed-cache-limit";
+const WEIGHTS: &str = "weights";
+
+const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: ISA,
+        placeholder: "ISA",
+        help: "Instruction set of the cpu backend's kernels [default: the best that this processor has]",
+        values: OptionValues::OneOf(|| kernels::names().to_vec()),
+        repeats: false,
+    },
+    OptionSpec {
+        name: PRECISION,
+        placeholder: "PRECISION",
+        help: "Precision to which the cpu backend rounds activations before matmuls; with int8 and int8x2, \
+            float weights still use f32 activations; int8x2 is the sum of two int8 terms, about 15 bits \
+            [default: int8 for quantized weights]",
+        values: OptionValues::OneOf(|| ActivationPrecision::ALL.iter().map(|it| it.name()).collect()),
+        repeats: false,
+    },
+    OptionSpec {
+        name: AFFINITY,
+        placeholder: "POLICY",
+        help: "Pin threads to cores: compact fills one NUMA node after another, scatter spreads them over \
+            all nodes, none does not pin, auto is compact if there are several nodes, else none \
+            [default: auto]",
+        values: OptionValues::OneOf(|| names(AFFINITIES)),
+        repeats: false,
+    },
+    OptionSpec {
+        name: PACKED_CACHE,
+        placeholder: "MODE",
+        help: "Keep packed weights in $XDG_CACHE_HOME/girih/packed for the next start: on reads and writes \
+            them, read-only only reads them, off does neither [default: on]",
+        values: OptionValues::OneOf(|| names(CACHE_MODES)),
+        repeats: false,
+    },
+    OptionSpec {
+        name: PACKED_CACHE_LIMIT,
+        placeholder: "BYTES",
+        help: "Maximum size of all packed weights on disk; least recently used are evicted first \
+            [default: a fifth of the free space, at most 32 GiB]",
+        values: OptionValues::Checked(|text| bytes(text).map(drop)),
+        repeats: false,
+    },
+    OptionSpec {
+        name: WEIGHTS,
+        placeholder: "MODE",
+        help: "Read packed weights into memory and check them, or map their file, which starts sooner, \
+            checks less and computes more slowly [default: read]",
+        values: OptionValues::OneOf(|| names(RESIDENCES)),
+        repeats: false,
+    },
+];
+
+/// Values with the names that users write.
+type Choices<T> = [(&'static str, T)];
+
+const AFFINITIES: &Choices<Affinity> = &[
+    ("auto", Affinity::Auto),
+    ("compact", Affinity::Compact),
+    ("scatter", Affinity::Scatter),
+    ("none", Affinity::None),
+];
+
+/// How packed weights are cached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CacheMode {
+    ReadAndWrite,
+    Read,
+    Off,
+}
+
+const CACHE_MODES: &Choices<CacheMode> =
+    &[("on", CacheMode::ReadAndWrite), ("read-only", CacheMode::Read), ("off", CacheMode::Off)];
+
+const RESIDENCES: &Choices<Residence> = &[("read", Residence::Memory), ("mmap", Residence::File)];
+
+fn names<T>(choices: &Choices<T>) -> Vec<&'static str> {
+    choices.iter().map(|(name, _)| *name).collect()
+}
+
+/// The choice of a name.
+fn named<T: Copy>(choices: &Choices<T>, name: &str) -> Result<T, String> {
+    let found = choices.iter().find(|(known, _)| *known == name).map(|(_, choice)| *choice);
+    found.ok_or_else(|| format!("use one of {}", names(choices).join(", ")))
+}
+
+fn precision(name: &str) -> Result<ActivationPrecision, String> {
+    let choices: Vec<_> = ActivationPrecision::ALL.iter().map(|it| (it.name(), *it)).collect();
+    named(&choices, name)
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "must be a number of bytes".to_owned())
+}
+
+fn open(settings: &BackendSettings, host: &Arc<dyn Host>) -> Result<Box<dyn AnyBackend>> {
+    let options = cpu_options(settings)?;
+    let cpu = match settings.get(ISA) {
+        Some(isa) => Cpu::with_table(options, kernels::by_name(isa)?)?,
+        None => Cpu::new(options)?,
+    };
+    let store = store_options(settings)?.and_then(|options| host.store(STORE, options));
+    Ok(Box::new(match store {
+        Some(store) => cpu.with_store(store),
+        None => cpu,
+    }))
+}
+
+fn cpu_options(settings: &BackendSettings) -> Result<CpuOptions> {
+    let defaults = CpuOptions::default();
+    let affinity = settings.parsed(AFFINITY, |name| named(AFFINITIES, name))?;
+    let residence = settings.parsed(WEIGHTS, |name| named(RESIDENCES, name))?;
+    Ok(CpuOptions {
+        threads: settings.threads.unwrap_or(defaults.threads),
+        precision: settings.parsed(PRECISION, precision)?,
+        affinity: affinity.unwrap_or(defaults.affinity),
+        residence: residence.unwrap_or(defaults.residence),
+    })
+}
+
+/// What the store of packed weights may write; `None` if there is to be none.
+fn store_options(settings: &BackendSettings) -> Result<Option<StoreOptions>> {
+    let limit = settings.parsed(PACKED_CACHE_LIMIT, bytes)?;
+    let mode = settings.parsed(PACKED_CACHE, |name| named(CACHE_MODES, name))?;
+    Ok(match mode.unwrap_or(CacheMode::ReadAndWrite) {
+        CacheMode::ReadAndWrite => Some(StoreOptions { writes: true, limit }),
+        CacheMode::Read => Some(StoreOptions { writes: false, limit }),
+        CacheMode::Off => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::Mutex;
+
+    use girih_graph::description::{BackendChoice, NoHost};
+    use girih_graph::store::{Store, StoredItem, UnsavedItem};
+    use girih_graph::{Error, ErrorKind};
+
+    use super::*;
+
+    fn choice(options: &[(&str, &str)]) -> Result<BackendChoice> {
+        let cpu = BackendChoice::parse(&[&INFO], "cpu")?;
+        options.iter().try_fold(cpu, |choice, (option, value)| choice.with(option, value))
+    }
+
+    fn settings(options: &[(&str, &str)]) -> BackendSettings {
+        choice(options).unwrap().settings().clone()
+    }
+
+    /// A host that records which stores it was asked for.
+    #[derive(Default)]
+    struct Asked(Mutex<Vec<(String, StoreOptions)>>);
+
+    impl Host for Asked {
+        fn cache(&self) -> Option<PathBuf> {
+            panic!("the backend keeps files only in its store");
+        }
+
+        fn store(&self, name: &str, options: StoreOptions) -> Option<Box<dyn Store>> {
+            self.0.lock().unwrap().push((name.to_owned(), options));
+            Some(Box::new(Untouched))
+        }
+
+        fn note(&self, sentence: &str) {
+            panic!("there is nothing to note: {sentence}");
+        }
+    }
+
+    /// A store that opening does not use.
+    #[derive(Debug)]
+    struct Untouched;
+
+    impl Store for Untouched {
+        fn find(&self, key: &str) -> Option<Box<dyn StoredItem>> {
+            panic!("{key}");
+        }
+
+        fn keep(&self, item: Box<dyn UnsavedItem>) {
+            panic!("{item:?}");
+        }
+
+        fn note(&self, why: &Error) {
+            panic!("{why}");
+        }
+    }
+
+    /// The stores that a host is asked for when the backend is opened with these options.
+    fn asked(options: &[(&str, &str)]) -> Vec<(String, StoreOptions)> {
+        let asked = Arc::new(Asked::default());
+        let host: Arc<dyn Host> = asked.clone();
+        choice(options).unwrap().open(&host).map(drop).unwrap();
+        asked.0.lock().unwrap().clone()
+    }
+
+    #[test]
+    fn options_are_parsed() {
+        assert_eq!(cpu_options(&settings(&[])).unwrap(), CpuOptions::default());
+        let all = [(PRECISION, "int8x2"), (AFFINITY, "scatter"), (WEIGHTS, "mmap")];
+        let settings = choice(&all).unwrap().with_threads(Some(3)).settings().clone();
+        let expected = CpuOptions {
+            threads: 3,
+            precision: Some(ActivationPrecision::Int8x2),
+            affinity: Affinity::Scatter,
+            residence: Residence::File,
+        };
+        assert_eq!(cpu_options(&settings).unwrap(), expected);
+    }
+
+    #[test]
+    fn the_store_of_packed_weights_has_the_options_of_the_user() {
+        let one = |writes, limit| vec![("packed".to_owned(), StoreOptions { writes, limit })];
+        assert_eq!(asked(&[]), one(true, None));
+        assert_eq!(asked(&[(PACKED_CACHE, "on"), (PACKED_CACHE_LIMIT, "5")]), one(true, Some(5)));
+        assert_eq!(asked(&[(PACKED_CACHE, "read-only")]), one(false, None));
+        assert_eq!(asked(&[(PACKED_CACHE, "off"), (PACKED_CACHE_LIMIT, "5")]), []);
+    }
+
+    #[test]
+    fn every_named_value_opens_if_the_machine_has_it() {
+        let host: Arc<dyn Host> = Arc::new(NoHost);
+        for spec in INFO.options {
+            let OptionValues::OneOf(values) = spec.values else { continue };
+            for value in values() {
+                let opened = choice(&[(spec.name, value)]).unwrap().open(&host);
+                let has_kernels = kernels::by_name(value).is_ok();
+                match opened {
+                    Ok(cpu) => assert!(spec.name != ISA || cpu.kernels() == value, "{value}"),
+                    Err(error) => {
+                        assert!(spec.name == ISA && !has_kernels, "{error}");
+                        assert!(error.to_string().contains(value), "{error}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn wrong_values_are_refused_by_name() {
+        for (option, value) in [
+            (ISA, "mmx"),
+            (PRECISION, "int4"),
+            (AFFINITY, "near"),
+            (PACKED_CACHE, "yes"),
+            (PACKED_CACHE_LIMIT, "1G"),
+            (PACKED_CACHE_LIMIT, "-1"),
+            (WEIGHTS, ""),
+        ] {
+            let error = choice(&[(option, value)]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Refused);
+            assert!(error.to_string().starts_with(&format!("--{option} '{value}': ")), "{error}");
+        }
+        let host: Arc<dyn Host> = Arc::new(NoHost);
+        let error = choice(&[]).unwrap().with_threads(Some(0)).open(&host).map(drop).unwrap_err();
+        assert_eq!(error.to_string(), "0 threads requested; at least 1 is needed");
+    }
+
+    #[test]
+    fn help_states_each_default() {
+        for OptionSpec { name, placeholder, help, .. } in INFO.options {
+            assert!(help.contains(" [default: ") && help.ends_with(']'), "{name}: {help}");
+            assert_eq!(*placeholder, placeholder.to_uppercase(), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_reference_does_not_round_activations() {
+        let given = choice(&[(PRECISION, "int8"), (ISA, "portable"), (PACKED_CACHE, "off")]).unwrap();
+        assert_eq!(given.exactly().unwrap().settings(), &settings(&[(PRECISION, "f32")]));
+    }
+}

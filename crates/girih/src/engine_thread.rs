@@ -1,0 +1,104 @@
+//! The thread that owns an engine: it takes commands between steps and sends events to
+//! mailboxes. It never waits for a reader.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError};
+
+use girih_engine::{Engine, Hooks, Request as TokenRequest, RequestId};
+use girih_graph::Error;
+
+use crate::mailbox::{Mailbox, MailboxSender};
+
+/// A command to the engine.
+pub(crate) enum Command {
+    /// Queues a request.
+    Submit(Box<(TokenRequest, Hooks)>, MailboxSender),
+    /// Cancels the request of a mailbox.
+    Cancel(Arc<Mailbox>),
+    /// Continues the request of a mailbox that has room again.
+    Resume(Arc<Mailbox>),
+}
+
+/// The engine and the mailboxes of its requests.
+struct EngineThread {
+    engine: Engine,
+    senders: HashMap<RequestId, MailboxSender>,
+}
+
+/// Runs the engine until nobody can send a command any more.
+pub(crate) fn run(engine: Engine, commands: &Receiver<Command>) {
+    let mut thread = EngineThread { engine, senders: HashMap::new() };
+    loop {
+        if thread.engine.is_idle() {
+            match commands.recv() {
+                Ok(command) => thread.obey(command),
+                Err(_) => return,
+            }
+        }
+        loop {
+            match commands.try_recv() {
+                Ok(command) => thread.obey(command),
+                Err(TryRecvError::Empty) => break,
+                // Every reply holds a handle, so no reader is left.
+                Err(TryRecvError::Disconnected) => return,
+            }
+        }
+        thread.step();
+    }
+}
+
+/// Answers every request with the error that ended loading.
+pub(crate) fn refuse(error: &Error, commands: &Receiver<Command>) {
+    for command in commands {
+        if let Command::Submit(_, sender) = command {
+            sender.fail(error.clone());
+        }
+    }
+}
+
+impl EngineThread {
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Submit(request, sender) => {
+                let (request, hooks) = *request;
+                match self.engine.submit(request, hooks) {
+                    Ok(id) => drop(self.senders.insert(id, sender)),
+                    Err(error) => sender.fail(error),
+                }
+            }
+            Command::Cancel(mailbox) => {
+                if let Some(id) = self.request_of(&mailbox) {
+                    self.engine.cancel(id);
+                }
+            }
+            Command::Resume(mailbox) => {
+                if let Some(id) = self.request_of(&mailbox) {
+                    self.engine.resume(id);
+                }
+            }
+        }
+    }
+
+    /// The request of a mailbox, unless it has ended.
+    fn request_of(&self, mailbox: &Arc<Mailbox>) -> Option<RequestId> {
+        self.senders.iter().find(|(_, sender)| sender.sends_to(mailbox)).map(|(id, _)| *id)
+    }
+
+    /// Runs the model once and sends the events.
+    fn step(&mut self) {
+        let mut behind = Vec::new();
+        for event in self.engine.step() {
+            let Some(sender) = self.senders.get_mut(&event.request) else { continue };
+            let pauses = sender.send(&event.kind);
+            if sender.has_ended() {
+                self.senders.remove(&event.request);
+            } else if pauses {
+                behind.push(event.request);
+            }
+        }
+        for id in behind {
+            self.engine.suspend(id);
+        }
+    }
+}

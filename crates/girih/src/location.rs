@@ -1,0 +1,107 @@
+//! From a model's name to the files of its model and of its tokenizer.
+
+use std::path::PathBuf;
+
+use girih_file::ContainerKind;
+#[cfg(not(feature = "hub"))]
+use girih_graph::ErrorKind;
+use girih_graph::{Error, Result};
+use girih_model::{ModelFiles, ModelLimits};
+use girih_words::{TextLimits, TextProcessor, Tokenizer};
+
+use crate::builtin::STORIES;
+use crate::places::Places;
+
+/// Where a model's files are.
+#[derive(Clone, Debug)]
+pub(crate) enum ModelLocation {
+    /// In the program.
+    BuiltIn,
+    /// On disk.
+    Path(PathBuf),
+}
+
+impl ModelLocation {
+    /// Finds a model by its name.
+    ///
+    /// # Errors
+    /// When there is no such file, or the name is an id that is not in the cache.
+    pub fn find(name: &str, places: &Places) -> Result<ModelLocation> {
+        if name == STORIES.name {
+            return Ok(ModelLocation::BuiltIn);
+        }
+        find_elsewhere(name, places).map(ModelLocation::Path)
+    }
+
+    /// Opens the model's facts and weights.
+    ///
+    /// # Errors
+    /// When the files are malformed or not supported.
+    pub fn files(&self, places: &Places) -> Result<ModelFiles> {
+        match self {
+            ModelLocation::BuiltIn => ModelFiles::embedded(&STORIES, &ModelLimits::DEFAULT),
+            ModelLocation::Path(path) => {
+                ModelFiles::open(path, places.architectures.clone(), &ModelLimits::DEFAULT)
+            }
+        }
+    }
+
+    /// Opens the tokenizer and the chat template.
+    ///
+    /// # Errors
+    /// When there is no tokenizer, or the files are malformed.
+    pub fn text_processor(&self) -> Result<TextProcessor> {
+        match self {
+            ModelLocation::BuiltIn => {
+                let tokenizer = Tokenizer::from_json(STORIES.tokenizer.as_bytes(), &TextLimits::DEFAULT)?;
+                Ok(TextProcessor::new(tokenizer, None))
+            }
+            ModelLocation::Path(path) => TextProcessor::open(path, &TextLimits::DEFAULT),
+        }
+    }
+
+    /// Opens the tokenizer and the chat template of `files`, which were opened from here;
+    /// reuses the header of a GGUF file.
+    ///
+    /// # Errors
+    /// As [`ModelLocation::text_processor`].
+    pub fn text_processor_of(&self, files: &ModelFiles) -> Result<TextProcessor> {
+        let container = files.weights.container();
+        let has_folder = files.folder().join("tokenizer.json").exists();
+        match (self, container.kind()) {
+            (ModelLocation::Path(path), ContainerKind::Gguf) if !(path.is_dir() && has_folder) => {
+                TextProcessor::of_gguf(container.metadata(), &TextLimits::DEFAULT)
+            }
+            _ => self.text_processor(),
+        }
+    }
+}
+
+/// The path of a model that is not built in: a path itself, or an id in the cache.
+#[cfg(feature = "hub")]
+fn find_elsewhere(name: &str, places: &Places) -> Result<PathBuf> {
+    match girih_hub::ModelReference::parse(name, &[STORIES.name])? {
+        girih_hub::ModelReference::BuiltIn(name) => Ok(PathBuf::from(name)),
+        girih_hub::ModelReference::Path(path) => Ok(path),
+        girih_hub::ModelReference::Id(id) => {
+            let hub = places.hub.as_ref().map_err(Error::clone)?;
+            let found = girih_hub::find(&id, hub)?;
+            Ok(found.path().to_owned())
+        }
+    }
+}
+
+/// The path of a model that is not built in.
+#[cfg(not(feature = "hub"))]
+fn find_elsewhere(name: &str, _: &Places) -> Result<PathBuf> {
+    let path = PathBuf::from(name);
+    if path.exists() {
+        return Ok(path);
+    }
+    let sentence = format!(
+        "there is no file or folder '{name}': give one that exists or {}; ids of models on the hub need the \
+         feature `hub`",
+        STORIES.name
+    );
+    Err(Error::with_kind(ErrorKind::NotFound, sentence))
+}

@@ -1,0 +1,215 @@
+//! Events on their way from the engine's thread to the reader of a reply.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use girih_engine::sample::Logprobs;
+use girih_engine::{EventKind, Stats, Stop};
+use girih_graph::{Error, ErrorKind, Result};
+
+/// What happens to a request, in order. [`Event::Finished`] is the last event; a failed
+/// request ends with an error instead.
+///
+/// ```
+/// use girih::{Event, Model, Request};
+///
+/// let session = Model::open("stories260k")?.start()?;
+/// for event in session.generate(Request::new("Once").max_tokens(4))? {
+///     match event? {
+///         Event::Token { id, text, .. } => println!("{id}: {text:?}"),
+///         Event::Finished { stop, stats, .. } => println!("{stop:?} after {} tokens", stats.decode.tokens),
+///         _ => {}
+///     }
+/// }
+/// # Ok::<(), girih::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Event {
+    /// The whole prompt has been run.
+    Prefilled(Stats),
+    /// A token of the reply.
+    Token {
+        /// Its id.
+        id: u32,
+        /// The text that it releases: whole characters, without text that may begin a stop
+        /// string.
+        text: String,
+        /// Present if the request asked for them.
+        logprobs: Option<Logprobs>,
+    },
+    /// The logits that follow the prompt, instead of a reply.
+    Logits(Vec<f32>),
+    /// The reply is complete.
+    Finished {
+        /// Why it ended.
+        stop: Stop,
+        /// The text that was held back until now.
+        text: String,
+        /// The statistics of the whole request.
+        stats: Stats,
+    },
+}
+
+impl Event {
+    /// The text that it releases.
+    ///
+    /// ```
+    /// # let session = girih::Model::open("stories260k")?.start()?;
+    /// # let reply = session.generate(girih::Request::new("Once").max_tokens(4))?;
+    /// for event in reply {
+    ///     print!("{}", event?.text());
+    /// }
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn text(&self) -> &str {
+        match self {
+            Event::Token { text, .. } | Event::Finished { text, .. } => text,
+            Event::Prefilled(_) | Event::Logits(_) => "",
+        }
+    }
+
+    /// The event of an engine's event, or the error with which its request failed.
+    fn of(kind: &EventKind) -> Result<Event> {
+        Ok(match kind.clone() {
+            EventKind::Prefilled(stats) => Event::Prefilled(stats),
+            EventKind::Token { id, text, logprobs } => Event::Token { id, text, logprobs },
+            EventKind::Logits(logits) => Event::Logits(logits),
+            EventKind::Finished { stop, text, stats } => Event::Finished { stop, text, stats },
+            EventKind::Failed(error) => return Err(error),
+        })
+    }
+}
+
+/// The unread events of one request.
+pub(crate) struct Mailbox {
+    inbox: Mutex<Inbox>,
+    arrived: Condvar,
+    /// The number of unread events at which the request pauses.
+    capacity: usize,
+}
+
+#[derive(Default)]
+struct Inbox {
+    events: VecDeque<Result<Event>>,
+    /// The task of an async reader that waits.
+    waker: Option<Waker>,
+    /// Whether the request pauses until events are read.
+    is_paused: bool,
+}
+
+/// An event that was read, and whether the request may go on.
+pub(crate) struct ReadEvent {
+    pub event: Result<Event>,
+    pub resumes: bool,
+}
+
+impl Mailbox {
+    pub fn new(capacity: u32) -> Mailbox {
+        Mailbox { inbox: Mutex::default(), arrived: Condvar::new(), capacity: capacity as usize }
+    }
+
+    /// Waits for the next event and removes it.
+    pub fn wait(&self) -> ReadEvent {
+        let inbox = self.arrived.wait_while(self.lock(), |inbox| inbox.events.is_empty());
+        let mut inbox = inbox.unwrap_or_else(PoisonError::into_inner);
+        self.take(&mut inbox).expect("the wait ended with an event")
+    }
+
+    /// Removes the next event, or has the task of `context` woken when there is one.
+    pub fn poll(&self, context: &mut Context<'_>) -> Poll<ReadEvent> {
+        let mut inbox = self.lock();
+        match self.take(&mut inbox) {
+            Some(read) => Poll::Ready(read),
+            None => {
+                inbox.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    fn take(&self, inbox: &mut Inbox) -> Option<ReadEvent> {
+        let event = inbox.events.pop_front()?;
+        let resumes = inbox.is_paused && inbox.events.len() <= self.capacity / 2;
+        inbox.is_paused &= !resumes;
+        Some(ReadEvent { event, resumes })
+    }
+
+    /// Adds an event; returns whether the request has to pause.
+    fn put(&self, event: Result<Event>) -> bool {
+        let mut inbox = self.lock();
+        inbox.events.push_back(event);
+        inbox.is_paused |= inbox.events.len() >= self.capacity;
+        let (pauses, waker) = (inbox.is_paused, inbox.waker.take());
+        drop(inbox);
+        self.arrived.notify_one();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        pauses
+    }
+
+    /// No code panics while it holds the lock, so a poisoned one has valid contents.
+    fn lock(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The engine's side of a mailbox. It sends exactly one last event: if it is dropped before,
+/// that is an error.
+pub(crate) struct MailboxSender {
+    mailbox: Arc<Mailbox>,
+    /// The number of requests that have not ended, this one included.
+    requests: Arc<AtomicU32>,
+    has_ended: bool,
+}
+
+impl MailboxSender {
+    /// A sender to `mailbox` of one of `requests`, which already counts it.
+    pub fn new(mailbox: Arc<Mailbox>, requests: Arc<AtomicU32>) -> MailboxSender {
+        MailboxSender { mailbox, requests, has_ended: false }
+    }
+
+    /// Whether it sends to this mailbox.
+    pub fn sends_to(&self, mailbox: &Arc<Mailbox>) -> bool {
+        Arc::ptr_eq(&self.mailbox, mailbox)
+    }
+
+    /// Sends an event; returns whether the request has to pause until its reader catches up.
+    pub fn send(&mut self, kind: &EventKind) -> bool {
+        let event = Event::of(kind);
+        if matches!(event, Ok(Event::Finished { .. }) | Err(_)) {
+            self.end();
+        }
+        self.mailbox.put(event)
+    }
+
+    /// Sends an error as the last event.
+    pub fn fail(mut self, error: Error) {
+        self.end();
+        self.mailbox.put(Err(error));
+    }
+
+    /// Whether the last event was sent.
+    pub fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// Gives the request's place free before its reader learns that it has ended.
+    fn end(&mut self) {
+        self.has_ended = true;
+        self.requests.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Drop for MailboxSender {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.end();
+            let sentence = "the engine ended before the request; load the model again";
+            self.mailbox.put(Err(Error::with_kind(ErrorKind::DeviceFailed, sentence)));
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! An opened model: facts, weights on disk, tokenizer and chat template.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use girih_engine::Sampling;
+use girih_graph::{Error, Result};
+use girih_model::ModelFiles;
+use girih_words::template::{Conversation, Renderer};
+use girih_words::{BosEos, Specials, TextOrigin, TextProcessor, TextSpan};
+
+use crate::location::ModelLocation;
+use crate::places::Places;
+
+/// An opened model. Its weights stay on disk until it is started; its tokenizer is opened
+/// when it is first needed. Clones share the same files.
+///
+/// ```
+/// let model = girih::Model::open("stories260k")?;
+/// assert_eq!(model.name(), "stories260k");
+/// # Ok::<(), girih::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Model(Arc<OpenedModel>);
+
+struct OpenedModel {
+    name: String,
+    location: ModelLocation,
+    places: Places,
+    files: ModelFiles,
+    text: OnceLock<Result<TextProcessor>>,
+    renderer: Mutex<Renderer>,
+}
+
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Model").field(&self.0.name).finish()
+    }
+}
+
+impl Model {
+    /// Opens a model: a folder, a `.gguf` or `.safetensors` file, or the built-in
+    /// `stories260k`.
+    ///
+    /// ```
+    /// let model = girih::Model::open("stories260k")?;
+    /// assert!(girih::Model::open("./no-such-folder").is_err());
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the files are missing, malformed or not supported.
+    pub fn open(name: &str) -> Result<Model> {
+        Model::open_with(name, &Places::default())
+    }
+
+    /// As [`Model::open`], and with the feature `hub` also finds ids such as `org/name` among
+    /// the downloaded models.
+    ///
+    /// ```
+    /// use girih::{Model, Places};
+    ///
+    /// let places = Places::from_vars(|name| std::env::var(name).ok());
+    /// let model = Model::open_with("stories260k", &places)?;
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Model::open`].
+    pub fn open_with(name: &str, places: &Places) -> Result<Model> {
+        let location = ModelLocation::find(name, places)?;
+        let files = location.files(places)?;
+        Ok(Model(Arc::new(OpenedModel {
+            name: name.to_owned(),
+            location,
+            renderer: Mutex::new(places.renderer()),
+            places: places.clone(),
+            files,
+            text: OnceLock::new(),
+        })))
+    }
+
+    /// Opens only the tokenizer and the chat template of a model, which needs no weights.
+    ///
+    /// ```
+    /// use girih::{BosEos, Model, Places, TextOrigin};
+    ///
+    /// let text = Model::text_of("stories260k", &Places::default())?;
+    /// let ids = text.tokenizer.encode("a cat", TextOrigin::User, BosEos::Omit)?;
+    /// assert!(!ids.is_empty());
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When there is no tokenizer, or the files are malformed.
+    pub fn text_of(name: &str, places: &Places) -> Result<TextProcessor> {
+        ModelLocation::find(name, places)?.text_processor()
+    }
+
+    /// The name under which it was opened.
+    ///
+    /// ```
+    /// assert_eq!(girih::Model::open("stories260k")?.name(), "stories260k");
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Its facts and its weights.
+    ///
+    /// ```
+    /// let model = girih::Model::open("stories260k")?;
+    /// assert_eq!(model.files().facts.sizes.vocabulary, 512);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn files(&self) -> &ModelFiles {
+        &self.0.files
+    }
+
+    /// Its tokenizer and chat template.
+    ///
+    /// ```
+    /// let model = girih::Model::open("stories260k")?;
+    /// assert!(model.text()?.template.is_none());
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When there is no tokenizer, or its files are malformed.
+    pub fn text(&self) -> Result<&TextProcessor> {
+        let OpenedModel { location, files, text, .. } = &*self.0;
+        text.get_or_init(|| location.text_processor_of(files)).as_ref().map_err(Error::clone)
+    }
+
+    /// Returns the tokens of a text, with those that the tokenizer puts around every text.
+    /// Special tokens that the text spells stay text; an empty text is the token that begins
+    /// every text.
+    ///
+    /// ```
+    /// let model = girih::Model::open("stories260k")?;
+    /// let tokens = model.tokenize("Once upon a time")?;
+    /// assert_eq!(model.detokenize(&tokens)?, "Once upon a time");
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When there is no tokenizer, or the text is too long for one.
+    pub fn tokenize(&self, text: &str) -> Result<Vec<u32>> {
+        self.tokenize_as(text, TextOrigin::User)
+    }
+
+    /// As [`Model::tokenize`]; with [`TextOrigin::Template`], special tokens in the text are
+    /// special.
+    ///
+    /// ```
+    /// let model = girih::Model::open("stories260k")?;
+    /// let special = model.tokenize_as("</s>", girih::TextOrigin::Template)?;
+    /// assert!(special.len() < model.tokenize("</s>")?.len());
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Model::tokenize`].
+    pub fn tokenize_as(&self, text: &str, origin: TextOrigin) -> Result<Vec<u32>> {
+        let tokenizer = &self.text()?.tokenizer;
+        let mut tokens = tokenizer.encode(text, origin, BosEos::Add)?;
+        if tokens.is_empty() {
+            tokens.extend(tokenizer.named().bos);
+        }
+        Ok(tokens)
+    }
+
+    /// Returns the text of tokens, without special tokens.
+    ///
+    /// ```
+    /// let model = girih::Model::open("stories260k")?;
+    /// assert_eq!(model.detokenize(&model.tokenize("a cat")?)?, "a cat");
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When there is no tokenizer.
+    pub fn detokenize(&self, tokens: &[u32]) -> Result<String> {
+        Ok(self.text()?.tokenizer.decode(tokens, Specials::Skip))
+    }
+
+    /// Applies the model's chat template to a conversation; returns the prompt's text, split
+    /// by who wrote it.
+    ///
+    /// ```
+    /// use girih::{Conversation, Model};
+    ///
+    /// let model = Model::open("stories260k")?;
+    /// let error = model.render(&Conversation::new().user("Hello")).unwrap_err();
+    /// assert!(error.to_string().contains("has no chat template"));
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the model has no template, or the template refuses the conversation.
+    pub fn render(&self, conversation: &Conversation) -> Result<Vec<TextSpan>> {
+        let mut renderer = self.0.renderer.lock().unwrap_or_else(PoisonError::into_inner);
+        self.text()?.render(&mut renderer, conversation)
+    }
+
+    /// Returns the tokens of a conversation, as the model's chat template writes it.
+    ///
+    /// ```no_run
+    /// use girih::{Conversation, Model};
+    ///
+    /// let model = Model::open("models/llama-3.2-1b-instruct")?;
+    /// let prompt = model.tokenize_conversation(&Conversation::new().user("Hello"))?;
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Model::render`].
+    pub fn tokenize_conversation(&self, conversation: &Conversation) -> Result<Vec<u32>> {
+        let spans = self.render(conversation)?;
+        self.text()?.tokenizer.encode_spans(&spans, BosEos::Omit)
+    }
+
+    /// The sampling settings with which the model ships, else greedy.
+    ///
+    /// ```
+    /// let model = girih::Model::open("stories260k")?;
+    /// assert_eq!(model.default_sampling().temperature, 0.0);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn default_sampling(&self) -> Sampling {
+        let shipped = self.0.files.generation.clone().unwrap_or_default();
+        let samples = shipped.do_sample.unwrap_or(false);
+        let neutral = Sampling::default();
+        Sampling {
+            temperature: if samples { shipped.temperature.unwrap_or(1.0) } else { 0.0 },
+            top_k: shipped.top_k.unwrap_or(neutral.top_k),
+            top_p: shipped.top_p.unwrap_or(neutral.top_p),
+            min_p: shipped.min_p.unwrap_or(neutral.min_p),
+            repetition_penalty: shipped.repetition_penalty.unwrap_or(neutral.repetition_penalty),
+            ..neutral
+        }
+    }
+
+    /// The tokens that end a text: those of the model's `generation_config.json` and of its
+    /// tokenizer, in order of id.
+    ///
+    /// ```
+    /// assert!(!girih::Model::open("stories260k")?.stop_tokens()?.is_empty());
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When there is no tokenizer.
+    pub fn stop_tokens(&self) -> Result<Vec<u32>> {
+        let mut tokens = self.listed_stop_tokens();
+        tokens.extend(self.text()?.tokenizer.named().eos);
+        tokens.sort_unstable();
+        tokens.dedup();
+        Ok(tokens)
+    }
+
+    /// The tokens that end a text as far as files other than the tokenizer's say.
+    pub(crate) fn listed_stop_tokens(&self) -> Vec<u32> {
+        let files = &self.0.files;
+        let listed = files.generation.as_ref().map(|generation| generation.eos_token_id.list().to_vec());
+        let metadata = files.weights.container().metadata();
+        let end_of_turn = metadata.get::<u32>("tokenizer.ggml.eot_token_id").ok().flatten();
+        listed.unwrap_or_default().into_iter().chain(end_of_turn).collect()
+    }
+
+    /// The maximum number of tokens of a sequence: prompt and reply together.
+    ///
+    /// ```
+    /// assert_eq!(girih::Model::open("stories260k")?.max_context(), 512);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn max_context(&self) -> u32 {
+        u32::try_from(self.0.files.facts.sizes.context).unwrap_or(u32::MAX)
+    }
+
+    /// The places with which it was opened.
+    pub(crate) fn places(&self) -> &Places {
+        &self.0.places
+    }
+}

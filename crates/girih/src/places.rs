@@ -1,0 +1,132 @@
+//! Where a program finds what it does not bring itself: downloaded models, kept
+//! files, the renderer of chat templates.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+#[cfg(feature = "hub")]
+use girih_graph::{Error, ErrorKind, Result};
+use girih_model::arch::Arch;
+use girih_words::template::{RenderLimits, Renderer};
+
+/// Where a program finds what it does not bring itself. The default finds nothing
+/// outside the files that it is given and keeps nothing between runs.
+///
+/// ```
+/// use girih::Places;
+///
+/// // This crate does not read the environment; a program hands over its variables.
+/// let places = Places::from_vars(|name| std::env::var(name).ok());
+/// ```
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// The folder for files that are kept between runs, such as packed weights; nothing is
+    /// kept if it is `None`.
+    ///
+    /// ```
+    /// let places = girih::Places { cache: Some("/var/cache/girih".into()), ..Default::default() };
+    /// # let _ = places;
+    /// ```
+    pub cache: Option<PathBuf>,
+    /// How chat templates are rendered.
+    ///
+    /// ```
+    /// assert_eq!(girih::Places::default().templates, girih::TemplateProcess::Own);
+    /// ```
+    pub templates: TemplateProcess,
+    /// Descriptions of architectures that girih does not include; they come before its own.
+    ///
+    /// ```
+    /// assert!(girih::Places::default().architectures.is_empty());
+    /// ```
+    pub architectures: Vec<Arch>,
+    /// The settings of the Hugging Face cache, in which ids such as `org/name` are found, or
+    /// why there are none.
+    ///
+    /// ```
+    /// assert!(girih::Places::default().hub.is_err());
+    /// ```
+    #[cfg(feature = "hub")]
+    pub hub: Result<girih_hub::HubEnv>,
+}
+
+impl Default for Places {
+    fn default() -> Places {
+        Places {
+            cache: None,
+            templates: TemplateProcess::default(),
+            architectures: Vec::new(),
+            #[cfg(feature = "hub")]
+            hub: Err(Error::with_kind(
+                ErrorKind::NotFound,
+                "no model cache was given: set Places::hub, or give the path of a file or folder",
+            )),
+        }
+    }
+}
+
+/// The process in which chat templates, which are programs of their own, run.
+///
+/// ```
+/// use girih::TemplateProcess;
+///
+/// // A server that answers to strangers starts a worker of its own binary.
+/// let worker = TemplateProcess::Worker { program: "/usr/bin/girih".into(), arguments: vec!["template-worker".into()] };
+/// assert_ne!(worker, TemplateProcess::Own);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum TemplateProcess {
+    /// This process, on a thread with limits on its steps, depth and output. Memory is
+    /// bounded only in a worker.
+    #[default]
+    Own,
+    /// A process that is started for the first template. It must call
+    /// [`template_worker`](crate::template_worker).
+    Worker {
+        /// The program's path.
+        program: PathBuf,
+        /// The arguments of the program.
+        arguments: Vec<OsString>,
+    },
+}
+
+impl Places {
+    /// Reads the places from variables, where `get` returns the value of one: those of the
+    /// Hugging Face tools, and `XDG_CACHE_HOME` or `HOME` for kept files.
+    ///
+    /// ```
+    /// let places = girih::Places::from_vars(|name| (name == "HOME").then(|| "/home/ada".to_owned()));
+    /// assert_eq!(places.cache, Some("/home/ada/.cache/girih".into()));
+    /// ```
+    pub fn from_vars(get: impl Fn(&str) -> Option<String>) -> Places {
+        let set = |name: &str| get(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let home = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
+        Places {
+            cache: home.map(|home| home.join("girih")),
+            #[cfg(feature = "hub")]
+            hub: girih_hub::HubEnv::from_vars(&get),
+            ..Places::default()
+        }
+    }
+
+    /// Returns a renderer of chat templates, for programs that open only a tokenizer
+    /// ([`Model::text_of`](crate::Model::text_of)).
+    ///
+    /// ```
+    /// use girih::{Conversation, Model, Places};
+    ///
+    /// let places = Places::default();
+    /// let text = Model::text_of("stories260k", &places)?;
+    /// let rendered = text.render(&mut places.renderer(), &Conversation::new().user("Hello"));
+    /// assert!(rendered.is_err(), "the built-in model has no chat template");
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn renderer(&self) -> Renderer {
+        match &self.templates {
+            TemplateProcess::Own => Renderer::new("none".into(), Vec::new(), RenderLimits::default()), // WORDS-B
+            TemplateProcess::Worker { program, arguments } => {
+                Renderer::new(program.clone(), arguments.clone(), RenderLimits::default())
+            }
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! A planned model: its largest graph, its memory, what its backend refuses; and its
+//! loading.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use girih_engine::{Engine, EngineLimits, cache};
+use girih_graph::backend::{HostWork, MemoryPlan, Refusal};
+use girih_graph::description::{AnyBackend, BackendChoice, Host};
+use girih_graph::{Error, ErrorKind, Graph, Key, Numerics, Result, Runner, StateGroup, Variant};
+
+use crate::free_memory::check;
+use crate::host::ModelHost;
+use crate::model::Model;
+use crate::options::Options;
+use crate::progress::{CountedWeights, Progress, Watcher};
+
+/// The maximum context if the caller sets none.
+const MAX_DEFAULT_CONTEXT: u32 = 4096;
+
+/// A model that is to run with certain options: what it will take, and how it will run.
+///
+/// ```
+/// use girih::{Model, Options};
+///
+/// let plan = Model::open("stories260k")?.plan(Options::default())?;
+/// assert!(plan.refusals().is_empty());
+/// println!("{}: {} bytes", plan.description(), plan.memory().total());
+/// # Ok::<(), girih::Error>(())
+/// ```
+pub struct Plan {
+    model: Model,
+    options: Options,
+    backend: Box<dyn AnyBackend>,
+    host: Arc<ModelHost>,
+    key: Key,
+    graph: Graph,
+    blocks: Vec<u32>,
+}
+
+impl fmt::Debug for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Plan").field("model", &self.model).field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+impl Model {
+    /// Plans how the model will run. Nothing is loaded, and no thread is started.
+    ///
+    /// ```
+    /// use girih::{Model, Options};
+    ///
+    /// let plan = Model::open("stories260k")?.plan(Options { context: Some(128), ..Options::default() })?;
+    /// assert!(plan.memory().total() < 4 << 20);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When an option exceeds what the model supports, or the backend cannot be made.
+    pub fn plan(&self, options: Options) -> Result<Plan> {
+        Plan::new(self.clone(), options)
+    }
+}
+
+impl Plan {
+    fn new(model: Model, options: Options) -> Result<Plan> {
+        let key = largest_step(&model, &options)?;
+        let graph = model.files().graph(key, options.kv)?;
+        let blocks = graph.groups.iter().map(|group| cache::blocks(group.span, &key)).collect();
+        let first_file = model.files().weights.container().paths().next().map(|path| path.to_owned());
+        let host = Arc::new(ModelHost::new(model.places().cache.clone(), first_file));
+        let backend = options.backend.open(&(Arc::clone(&host) as Arc<dyn Host>))?;
+        Ok(Plan { model, options, backend, host, key, graph, blocks })
+    }
+
+    /// The model.
+    ///
+    /// ```
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::Options::default())?;
+    /// assert_eq!(plan.model().name(), "stories260k");
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// The backend with its options.
+    ///
+    /// ```
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::Options::default())?;
+    /// assert_eq!(plan.backend().info().name, girih::backends()[0].name);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn backend(&self) -> &BackendChoice {
+        &self.options.backend
+    }
+
+    /// The largest step.
+    ///
+    /// ```
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::Options::default())?;
+    /// assert_eq!(plan.key().context, 512);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn key(&self) -> Key {
+        self.key
+    }
+
+    /// The graph of the largest step.
+    ///
+    /// ```
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::Options::default())?;
+    /// assert!(plan.graph().nodes.len() > 50);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// The groups of state, each with its number of blocks.
+    ///
+    /// ```
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::Options::default())?;
+    /// // 512 positions are 8 blocks of 64.
+    /// assert!(plan.state().all(|(_, blocks)| blocks == 8));
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn state(&self) -> impl Iterator<Item = (&StateGroup, u32)> {
+        self.graph.groups.iter().zip(self.blocks.iter().copied())
+    }
+
+    /// The bytes that the loaded model takes.
+    ///
+    /// ```
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::Options::default())?;
+    /// assert!(plan.memory().total() > 1_000_000);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn memory(&self) -> MemoryPlan {
+        self.backend.plan(&self.graph, &self.blocks)
+    }
+
+    /// A line about how the backend will run the model: its kernels or its device.
+    ///
+    /// ```
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::Options::default())?;
+    /// println!("{}", plan.description());
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn description(&self) -> String {
+        self.backend.describe(&self.graph)
+    }
+
+    /// The name of the kernels or of the device that computes; `-` if there is only one.
+    ///
+    /// ```
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::Options::default())?;
+    /// assert!(!plan.kernels().is_empty());
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn kernels(&self) -> String {
+        self.backend.kernels()
+    }
+
+    /// How the backend rounds.
+    ///
+    /// ```
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::Options::default())?;
+    /// assert_eq!(plan.numerics().stores, girih::DType::F32);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn numerics(&self) -> Numerics {
+        self.backend.numerics(&self.graph)
+    }
+
+    /// The nodes that the backend does not run; empty if the model can be loaded.
+    ///
+    /// ```
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::Options::default())?;
+    /// assert!(plan.refusals().is_empty());
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn refusals(&self) -> Vec<Refusal> {
+        self.backend.refuses(&self.graph)
+    }
+
+    /// The nodes that the host computes for the device, each with the numbers of rows of the
+    /// steps in which it does.
+    ///
+    /// ```
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::Options::default())?;
+    /// for (work, rows) in plan.host_work()? {
+    ///     println!("{} in steps of {rows:?} rows: {}", work.name, work.reason);
+    /// }
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When a graph cannot be made.
+    pub fn host_work(&self) -> Result<Vec<(HostWork, Vec<u32>)>> {
+        let mut all: Vec<(HostWork, Vec<u32>)> = Vec::new();
+        for key in self.backend.ladder(self.key) {
+            let graph = self.model.files().graph(key, self.options.kv)?;
+            for work in self.backend.host_work(&graph) {
+                match all.iter_mut().find(|(known, _)| *known == work) {
+                    Some((_, rows)) => rows.push(key.rows),
+                    None => all.push((work, vec![key.rows])),
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// The bounds on requests.
+    ///
+    /// ```
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::Options::default())?;
+    /// assert_eq!((plan.limits().context, plan.limits().sequences), (512, 1));
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn limits(&self) -> EngineLimits {
+        let Key { rows, sequences, context, .. } = self.key;
+        EngineLimits { sequences, waiting: self.options.waiting, ..EngineLimits::new(context, rows) }
+    }
+
+    /// Loads the model on this thread, which then runs its steps: for programs that call the
+    /// engine themselves.
+    ///
+    /// ```
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::Options::default())?;
+    /// let mut engine = plan.load(|_| {})?;
+    /// let logits = engine.last_logits(&[1, 2, 3], &mut girih::Unwatched)?;
+    /// assert_eq!(logits.len(), 512);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the model does not fit into memory, the backend refuses a node, or a file fails.
+    pub fn load(self, progress: impl Fn(Progress) + Send + Sync + 'static) -> Result<Engine> {
+        let limits = self.limits();
+        Engine::new(self.load_runner(progress)?, limits)
+    }
+
+    /// As [`Plan::load`], without an engine: for programs that time single steps.
+    ///
+    /// ```
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::Options::default())?;
+    /// let runner = plan.load_runner(|_| {})?;
+    /// assert_eq!(runner.width(), 512);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Plan::load`].
+    pub fn load_runner(self, progress: impl Fn(Progress) + Send + Sync + 'static) -> Result<Box<dyn Runner>> {
+        self.load_watched(Arc::new(progress))
+    }
+
+    pub(crate) fn load_watched(self, watcher: Watcher) -> Result<Box<dyn Runner>> {
+        check(&self.memory())?;
+        let Plan { model, options, backend, host, key, graph, blocks } = self;
+        host.link().connect(Arc::clone(&watcher));
+        let bytes = graph.weights().filter_map(|(_, value)| value.dtype.bytes(&value.shape).ok());
+        let source = CountedWeights {
+            source: &model.files().weights,
+            watcher: &watcher,
+            total: bytes.map(|bytes| bytes as u64).sum(),
+            done: AtomicU64::new(0),
+            cancelled: &host.link().cancelled,
+        };
+        backend.load(&source, key, &blocks, &|key| model.files().graph(key, options.kv))
+    }
+
+    pub(crate) fn host(&self) -> &Arc<ModelHost> {
+        &self.host
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
+    }
+}
+
+/// The largest step of a model with these options.
+fn largest_step(model: &Model, options: &Options) -> Result<Key> {
+    let refused = |sentence: String| Err(Error::with_kind(ErrorKind::Refused, sentence));
+    let Options { context, chunk, sequences, output_rows, unread_events, .. } = *options;
+    let max = model.max_context();
+    let context = context.unwrap_or(max.min(MAX_DEFAULT_CONTEXT));
+    if context == 0 || context > max {
+        return refused(format!(
+            "a context of {context} tokens was requested; the model supports 1 to {max}"
+        ));
+    }
+    for (what, count) in
+        [("rows per step", chunk), ("sequences", sequences), ("unread events", unread_events)]
+    {
+        if count == 0 {
+            return refused(format!("0 {what} were requested; request at least 1"));
+        }
+    }
+    let rows = chunk.min(context);
+    let output_rows = output_rows.max(sequences).min(rows);
+    Ok(Key { rows, sequences, context, output_rows, variant: Variant::GENERATE })
+}

@@ -1,0 +1,290 @@
+//! The reader's side of a request: its events, and its cancellation.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::task::{Context, Poll};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use girih_engine::{Hooks, Request as TokenRequest};
+use girih_graph::{Error, ErrorKind, Phases, Result};
+
+use crate::engine_thread::Command;
+use crate::mailbox::{Event, Mailbox, MailboxSender, ReadEvent};
+use crate::progress::ProgramLink;
+
+/// The handle of an engine's thread. When the last one is dropped, the thread ends.
+pub(crate) struct EngineHandle {
+    /// Present until the handle is dropped.
+    pub commands: Option<Sender<Command>>,
+    /// Present until the handle is dropped.
+    pub thread: Option<JoinHandle<()>>,
+    pub readiness: Arc<Readiness>,
+    pub link: Arc<ProgramLink>,
+    /// The number of requests that have not ended.
+    pub requests: Arc<AtomicU32>,
+    /// The maximum of that number.
+    pub max_requests: u32,
+    /// The number of unread events at which a request pauses.
+    pub unread_events: u32,
+}
+
+/// Whether a model is loaded.
+#[derive(Default)]
+pub(crate) struct Readiness {
+    outcome: Mutex<Option<Result<LoadTimes>>>,
+    known: Condvar,
+}
+
+/// The wall-clock times of loading a model.
+///
+/// ```
+/// let session = girih::Model::open("stories260k")?.start()?;
+/// let times = session.wait_until_ready()?;
+/// assert!(times.whole >= times.phases.weights);
+/// # Ok::<(), girih::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoadTimes {
+    /// The whole time.
+    pub whole: Duration,
+    /// The parts that were timed.
+    pub phases: Phases,
+}
+
+impl Readiness {
+    /// Records the outcome of loading, once.
+    pub fn settle(&self, outcome: Result<LoadTimes>) {
+        let mut known = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get_or_insert(outcome);
+        self.known.notify_all();
+    }
+
+    /// Waits for the outcome of loading.
+    pub fn wait(&self) -> Result<LoadTimes> {
+        let outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        let outcome = self.known.wait_while(outcome, |outcome| outcome.is_none());
+        outcome.unwrap_or_else(PoisonError::into_inner).clone().expect("the wait ended with an outcome")
+    }
+
+    fn is_known(&self) -> bool {
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+}
+
+impl EngineHandle {
+    /// Sends a request to the engine.
+    ///
+    /// # Errors
+    /// When the queue is full, or the engine has ended.
+    pub fn submit(self: &Arc<EngineHandle>, request: (TokenRequest, Hooks)) -> Result<Reply> {
+        let take = |count| (count < self.max_requests).then_some(count + 1);
+        if let Err(count) = self.requests.fetch_update(Ordering::AcqRel, Ordering::Acquire, take) {
+            let sentence = format!("{count} requests run or wait, which is the maximum; try again later");
+            return Err(Error::with_kind(ErrorKind::QueueFull, sentence));
+        }
+        let mailbox = Arc::new(Mailbox::new(self.unread_events));
+        let sender = MailboxSender::new(Arc::clone(&mailbox), Arc::clone(&self.requests));
+        if !self.send(Command::Submit(Box::new(request), sender)) {
+            let sentence = "the engine has ended; load the model again";
+            return Err(Error::with_kind(ErrorKind::DeviceFailed, sentence));
+        }
+        Ok(Reply { mailbox, handle: Arc::clone(self), is_over: false })
+    }
+
+    /// Sends a command; returns whether the engine's thread can receive it.
+    fn send(&self, command: Command) -> bool {
+        self.commands.as_ref().is_some_and(|commands| commands.send(command).is_ok())
+    }
+}
+
+impl Drop for EngineHandle {
+    /// Stops loading, or waits for the present step and for the files that are being written.
+    fn drop(&mut self) {
+        if !self.readiness.is_known() {
+            self.link.cancelled.store(true, Ordering::Relaxed);
+        }
+        self.commands = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread has reached the readers as an error.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The events of one request: an iterator that waits for each. Dropping it cancels the
+/// request.
+///
+/// ```
+/// use girih::{Model, Request};
+///
+/// let session = Model::open("stories260k")?.start()?;
+/// let mut story = String::new();
+/// for event in session.generate(Request::new("Once upon a time").max_tokens(20))? {
+///     story += event?.text();
+/// }
+/// assert!(!story.is_empty());
+/// # Ok::<(), girih::Error>(())
+/// ```
+pub struct Reply {
+    mailbox: Arc<Mailbox>,
+    handle: Arc<EngineHandle>,
+    /// Whether its last event was read.
+    is_over: bool,
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reply").field("is_over", &self.is_over).finish_non_exhaustive()
+    }
+}
+
+impl Reply {
+    /// Waits for the end and returns the whole text.
+    ///
+    /// ```
+    /// # let session = girih::Model::open("stories260k")?.start()?;
+    /// let story = session.generate(girih::Request::new("Once upon a time").max_tokens(20))?.text()?;
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the request fails.
+    pub fn text(self) -> Result<String> {
+        self.map(|event| event.map(|event| event.text().to_owned())).collect()
+    }
+
+    /// Waits for the end and returns the token ids, without a stop token.
+    ///
+    /// ```
+    /// # let session = girih::Model::open("stories260k")?.start()?;
+    /// let ids = session.generate(girih::Request::new("Once upon a time").max_tokens(20))?.ids()?;
+    /// assert_eq!(ids.len(), 20);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the request fails.
+    pub fn ids(self) -> Result<Vec<u32>> {
+        let id = |event: Result<Event>| match event {
+            Ok(Event::Token { id, .. }) => Some(Ok(id)),
+            Ok(_) => None,
+            Err(error) => Some(Err(error)),
+        };
+        self.filter_map(id).collect()
+    }
+
+    /// Returns a handle that cancels the request from any thread.
+    ///
+    /// ```
+    /// # let session = girih::Model::open("stories260k")?.start()?;
+    /// let reply = session.generate(girih::Request::new("Once upon a time"))?;
+    /// let canceller = reply.canceller();
+    /// std::thread::spawn(move || canceller.cancel());
+    /// for event in reply {
+    ///     event?;
+    /// }
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn canceller(&self) -> Canceller {
+        Canceller { mailbox: Arc::clone(&self.mailbox), handle: Arc::downgrade(&self.handle) }
+    }
+
+    /// Returns the next event if there is one, else has the task woken when there is:
+    /// `futures::stream::poll_fn(move |context| reply.poll(context))` is an async stream.
+    ///
+    /// ```
+    /// use std::task::{Context, Poll, Waker};
+    ///
+    /// # let session = girih::Model::open("stories260k")?.start()?;
+    /// let mut reply = session.generate(girih::Request::new("Once upon a time").max_tokens(3))?;
+    /// let mut events = 0;
+    /// loop {
+    ///     match reply.poll(&mut Context::from_waker(Waker::noop())) {
+    ///         Poll::Ready(Some(event)) => events += usize::from(event.is_ok()),
+    ///         Poll::Ready(None) => break,
+    ///         Poll::Pending => std::thread::yield_now(),
+    ///     }
+    /// }
+    /// assert_eq!(events, 5); // prefilled, three tokens, finished
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Event>>> {
+        if self.is_over {
+            return Poll::Ready(None);
+        }
+        self.mailbox.poll(context).map(|read| Some(self.accept(read)))
+    }
+
+    fn accept(&mut self, read: ReadEvent) -> Result<Event> {
+        let ReadEvent { event, resumes } = read;
+        self.is_over = matches!(event, Ok(Event::Finished { .. }) | Err(_));
+        if resumes && !self.is_over {
+            self.handle.send(Command::Resume(Arc::clone(&self.mailbox)));
+        }
+        event
+    }
+}
+
+impl Iterator for Reply {
+    type Item = Result<Event>;
+
+    fn next(&mut self) -> Option<Result<Event>> {
+        if self.is_over {
+            return None;
+        }
+        let read = self.mailbox.wait();
+        Some(self.accept(read))
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.handle.send(Command::Cancel(Arc::clone(&self.mailbox)));
+        }
+    }
+}
+
+/// Cancels a request from any thread. It does not keep the model loaded.
+///
+/// ```
+/// use girih::{Event, Model, Request, Stop};
+///
+/// let session = Model::open("stories260k")?.start()?;
+/// let reply = session.generate(Request::new("Once upon a time").max_tokens(400))?;
+/// reply.canceller().cancel();
+/// let last = reply.last().expect("a reply has a last event")?;
+/// assert!(matches!(last, Event::Finished { stop: Stop::Cancelled | Stop::Length, .. }));
+/// # Ok::<(), girih::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Canceller {
+    mailbox: Arc<Mailbox>,
+    handle: Weak<EngineHandle>,
+}
+
+impl fmt::Debug for Canceller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Canceller").finish_non_exhaustive()
+    }
+}
+
+impl Canceller {
+    /// Cancels the request; it finishes as cancelled after the present step. Does nothing if
+    /// the request has ended.
+    ///
+    /// ```
+    /// # let session = girih::Model::open("stories260k")?.start()?;
+    /// # let reply = session.generate(girih::Request::new("Once upon a time"))?;
+    /// reply.canceller().cancel();
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn cancel(&self) {
+        if let Some(handle) = self.handle.upgrade() {
+            handle.send(Command::Cancel(Arc::clone(&self.mailbox)));
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! A request for one reply, and its translation into tokens for the engine.
+
+use std::fmt;
+
+use girih_engine::text::Detokenize;
+use girih_engine::{
+    Constraint, Drafter, EngineLimits, Hooks, Overflow, Request as TokenRequest, Sampling, Stops,
+};
+use girih_graph::Result;
+use girih_words::template::Conversation;
+use girih_words::{Detokenizer, Specials};
+
+use crate::model::Model;
+
+/// The maximum number of tokens of a reply if the request sets none.
+const DEFAULT_MAX_TOKENS: u32 = 256;
+
+/// What a reply continues.
+///
+/// ```
+/// use girih::{Conversation, Prompt};
+///
+/// let text: Prompt = "Once upon a time".into();
+/// let chat: Prompt = Conversation::new().user("Tell me a story.").into();
+/// let tokens: Prompt = vec![1, 403, 407].into();
+/// ```
+#[derive(Clone, Debug)]
+pub enum Prompt {
+    /// A text; special tokens that it spells stay text.
+    Text(String),
+    /// A conversation, which the model's chat template writes.
+    Conversation(Conversation),
+    /// Token ids, with all special tokens.
+    Tokens(Vec<u32>),
+}
+
+impl From<&str> for Prompt {
+    fn from(text: &str) -> Prompt {
+        Prompt::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Prompt {
+    fn from(text: String) -> Prompt {
+        Prompt::Text(text)
+    }
+}
+
+impl From<Conversation> for Prompt {
+    fn from(conversation: Conversation) -> Prompt {
+        Prompt::Conversation(conversation)
+    }
+}
+
+impl From<&Conversation> for Prompt {
+    fn from(conversation: &Conversation) -> Prompt {
+        Prompt::Conversation(conversation.clone())
+    }
+}
+
+impl From<Vec<u32>> for Prompt {
+    fn from(tokens: Vec<u32>) -> Prompt {
+        Prompt::Tokens(tokens)
+    }
+}
+
+/// A request for one reply: a prompt, and settings that all have defaults.
+///
+/// ```
+/// use girih::{Model, Request, Sampling};
+///
+/// let session = Model::open("stories260k")?.start()?;
+/// let request = Request::new("Once upon a time").max_tokens(8).stop(".");
+/// let story = session.generate(request)?.text()?;
+/// assert!(!story.contains('.'));
+/// # Ok::<(), girih::Error>(())
+/// ```
+pub struct Request {
+    pub(crate) prompt: Prompt,
+    pub(crate) logits: bool,
+    sampling: Option<Sampling>,
+    max_tokens: Option<u32>,
+    stops: Vec<String>,
+    logprobs: Option<u32>,
+    overflow: Overflow,
+    wants_text: bool,
+    constraint: Option<Box<dyn Constraint>>,
+    drafter: Option<Box<dyn Drafter>>,
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Request { prompt, sampling, max_tokens, stops, logprobs, overflow, .. } = self;
+        f.debug_struct("Request")
+            .field("prompt", prompt)
+            .field("sampling", sampling)
+            .field("max_tokens", max_tokens)
+            .field("stops", stops)
+            .field("logprobs", logprobs)
+            .field("overflow", overflow)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Request {
+    /// A request with the model's own sampling settings, for at most 256 tokens.
+    ///
+    /// ```
+    /// let request = girih::Request::new("Once upon a time");
+    /// ```
+    pub fn new(prompt: impl Into<Prompt>) -> Request {
+        Request {
+            prompt: prompt.into(),
+            logits: false,
+            sampling: None,
+            max_tokens: None,
+            stops: Vec::new(),
+            logprobs: None,
+            overflow: Overflow::Error,
+            wants_text: true,
+            constraint: None,
+            drafter: None,
+        }
+    }
+
+    /// Sets how tokens are chosen. By default as the model's files say, else greedily.
+    ///
+    /// ```
+    /// use girih::{Request, Sampling};
+    ///
+    /// let sampling = Sampling { temperature: 0.7, seed: 1, ..Sampling::default() };
+    /// let request = Request::new("Once upon a time").sampling(sampling);
+    /// ```
+    #[must_use]
+    pub fn sampling(self, sampling: Sampling) -> Request {
+        Request { sampling: Some(sampling), ..self }
+    }
+
+    /// Sets the maximum number of tokens of the reply; 0 fills the context. By default 256, or
+    /// what the context leaves.
+    ///
+    /// ```
+    /// let request = girih::Request::new("Once upon a time").max_tokens(1000);
+    /// ```
+    #[must_use]
+    pub fn max_tokens(self, max: u32) -> Request {
+        Request { max_tokens: Some(max), ..self }
+    }
+
+    /// Adds a text before which the reply ends.
+    ///
+    /// ```
+    /// let request = girih::Request::new("1, 2, 3").stop("10").stop("\n");
+    /// ```
+    #[must_use]
+    pub fn stop(mut self, text: impl Into<String>) -> Request {
+        self.stops.push(text.into());
+        self
+    }
+
+    /// Asks for the log-probabilities of each token of the reply and of this number of most
+    /// likely tokens.
+    ///
+    /// ```
+    /// let request = girih::Request::new("Once upon a time").logprobs(5);
+    /// ```
+    #[must_use]
+    pub fn logprobs(self, top: u32) -> Request {
+        Request { logprobs: Some(top), ..self }
+    }
+
+    /// Sets what happens if prompt and reply exceed the context. By default the request is
+    /// refused.
+    ///
+    /// ```
+    /// use girih::{Overflow, Request};
+    ///
+    /// let request = Request::new("Once upon a time").overflow(Overflow::Truncate);
+    /// ```
+    #[must_use]
+    pub fn overflow(self, overflow: Overflow) -> Request {
+        Request { overflow, ..self }
+    }
+
+    /// Leaves out the reply's text: events have token ids only, and a model without a tokenizer
+    /// can answer. The prompt must be token ids.
+    ///
+    /// ```
+    /// let request = girih::Request::new(vec![1, 403]).without_text();
+    /// ```
+    #[must_use]
+    pub fn without_text(self) -> Request {
+        Request { wants_text: false, ..self }
+    }
+
+    /// Sets a constraint on the reply's tokens, such as a grammar.
+    ///
+    /// ```
+    /// use girih::{Constraint, Model, Request, Result};
+    ///
+    /// /// Allows tokens of even id only.
+    /// struct Even;
+    ///
+    /// impl Constraint for Even {
+    ///     fn mask(&mut self, allowed: &mut [bool]) -> Result<()> {
+    ///         allowed.iter_mut().skip(1).step_by(2).for_each(|allowed| *allowed = false);
+    ///         Ok(())
+    ///     }
+    ///     fn accept(&mut self, _: u32) -> Result<()> {
+    ///         Ok(())
+    ///     }
+    ///     fn is_complete(&self) -> bool {
+    ///         false
+    ///     }
+    /// }
+    ///
+    /// let session = Model::open("stories260k")?.start()?;
+    /// let reply = session.generate(Request::new("Once").max_tokens(8).constraint(Box::new(Even)))?;
+    /// assert!(reply.ids()?.iter().all(|id| id % 2 == 0));
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    #[must_use]
+    pub fn constraint(self, constraint: Box<dyn Constraint>) -> Request {
+        Request { constraint: Some(constraint), ..self }
+    }
+
+    /// Sets a drafter, which guesses tokens that the model then checks several at a time. It
+    /// does not affect the reply.
+    ///
+    /// ```
+    /// use girih::{Drafter, Model, Options, Request};
+    ///
+    /// /// Guesses that the last token is repeated.
+    /// struct Again;
+    ///
+    /// impl Drafter for Again {
+    ///     fn draft(&mut self, tokens: &[u32], max: u32) -> Vec<u32> {
+    ///         vec![*tokens.last().unwrap_or(&0); max.min(2) as usize]
+    ///     }
+    /// }
+    ///
+    /// let options = Options { output_rows: 3, ..Options::default() };
+    /// let session = Model::open("stories260k")?.plan(options)?.start(|_| {})?;
+    /// let plain = session.generate(Request::new("Once").max_tokens(20))?.text()?;
+    /// let drafted = session.generate(Request::new("Once").max_tokens(20).drafter(Box::new(Again)))?.text()?;
+    /// assert_eq!(plain, drafted);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    #[must_use]
+    pub fn drafter(self, drafter: Box<dyn Drafter>) -> Request {
+        Request { drafter: Some(drafter), ..self }
+    }
+
+    /// A request for the logits that follow a prompt.
+    pub(crate) fn for_logits(tokens: &[u32]) -> Request {
+        Request { logits: true, max_tokens: Some(1), ..Request::new(tokens.to_vec()).without_text() }
+    }
+
+    /// The tokens and hooks of this request to `model`, checked.
+    ///
+    /// # Errors
+    /// When the request exceeds the limits or contradicts itself, or its prompt cannot be
+    /// converted to tokens.
+    pub(crate) fn prepare(self, model: &Model, limits: &EngineLimits) -> Result<(TokenRequest, Hooks)> {
+        let Request { logits, sampling, max_tokens, stops, logprobs, overflow, wants_text, .. } = self;
+        let Request { prompt, constraint, drafter, .. } = self;
+        let tokens = match prompt {
+            Prompt::Text(text) => model.tokenize(&text)?,
+            Prompt::Conversation(conversation) => model.tokenize_conversation(&conversation)?,
+            Prompt::Tokens(tokens) => tokens,
+        };
+        // The default is cut to what the context leaves; only the caller's number can be refused.
+        let room = (limits.context as usize).saturating_sub(tokens.len()).max(1);
+        let default = match overflow {
+            Overflow::Error => room.min(DEFAULT_MAX_TOKENS as usize) as u32,
+            Overflow::Truncate => DEFAULT_MAX_TOKENS,
+        };
+        let stop_tokens = if wants_text { model.stop_tokens()? } else { model.listed_stop_tokens() };
+        let detokenizer = match wants_text {
+            true => Some(Box::new(ReplyText::after(&tokens, model)?) as Box<dyn Detokenize>),
+            false => None,
+        };
+        let request = TokenRequest {
+            tokens,
+            logits,
+            sampling: sampling.unwrap_or_else(|| model.default_sampling()),
+            max_new: Some(max_tokens.unwrap_or(default)).filter(|max| *max > 0),
+            stops: Stops { tokens: stop_tokens, strings: stops },
+            logprobs,
+            overflow,
+            ..TokenRequest::default()
+        };
+        request.check(limits, model.files().facts.sizes.vocabulary)?;
+        Ok((request, Hooks { detokenizer, constraint, drafter }))
+    }
+}
+
+/// The text of a reply.
+struct ReplyText(Detokenizer);
+
+impl ReplyText {
+    /// The start of the text that continues `prompt`. The prompt decides whether the first
+    /// word has a space before it.
+    fn after(prompt: &[u32], model: &Model) -> Result<ReplyText> {
+        let mut detokenizer = model.text()?.tokenizer.detokenizer(Specials::Skip);
+        prompt.iter().for_each(|id| drop(detokenizer.push(*id)));
+        Ok(ReplyText(detokenizer))
+    }
+}
+
+impl Detokenize for ReplyText {
+    fn push(&mut self, id: u32) -> String {
+        self.0.push(id)
+    }
+
+    fn finish(self: Box<Self>) -> String {
+        self.0.finish()
+    }
+}

@@ -1,0 +1,255 @@
+//! A loaded model at work on a thread of its own.
+
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Instant;
+
+use girih_engine::{Engine, EngineLimits};
+use girih_graph::{Error, ErrorKind, Result};
+
+use crate::engine_thread::{refuse, run};
+use crate::free_memory::check;
+use crate::mailbox::Event;
+use crate::model::Model;
+use crate::options::Options;
+use crate::plan::Plan;
+use crate::progress::{Progress, Watcher};
+use crate::reply::{EngineHandle, LoadTimes, Readiness, Reply};
+use crate::request::Request;
+
+/// A loaded model at work on a thread of its own. Clones share it; any thread may use one.
+/// Dropping the last clone and the last reply ends the thread: this waits for the present
+/// step and for packed weights that are being written.
+///
+/// ```
+/// use girih::{Model, Request};
+///
+/// let session = Model::open("stories260k")?.start()?;
+/// let story = session.generate(Request::new("Once upon a time"))?.text()?;
+/// assert!(story.contains("Lily"));
+/// # Ok::<(), girih::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Session {
+    model: Model,
+    limits: EngineLimits,
+    handle: Arc<EngineHandle>,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("model", &self.model).finish_non_exhaustive()
+    }
+}
+
+impl Model {
+    /// Loads the model with the default options. Returns when it is ready.
+    ///
+    /// ```
+    /// let session = girih::Model::open("stories260k")?.start()?;
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Model::plan`] and [`Plan::start`].
+    pub fn start(&self) -> Result<Session> {
+        self.plan(Options::default())?.start(|_| {})
+    }
+}
+
+impl Plan {
+    /// Loads the model on a thread of its own and returns when it is ready.
+    ///
+    /// ```
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::Options::default())?;
+    /// let session = plan.start(|progress| eprintln!("{progress:?}"))?;
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Plan::load`].
+    pub fn start(self, progress: impl Fn(Progress) + Send + Sync + 'static) -> Result<Session> {
+        let session = self.begin(progress)?;
+        session.wait_until_ready()?;
+        Ok(session)
+    }
+
+    /// Begins to load the model on a thread of its own and returns at once: requests can be
+    /// made and checked meanwhile, and run when the model is ready.
+    ///
+    /// ```
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::Options::default())?;
+    /// let session = plan.begin(|_| {})?;
+    /// let prompt = session.model().tokenize("Once")?; // in parallel to loading
+    /// session.wait_until_ready()?;
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the model does not fit into memory, or no thread can be started. Errors of
+    /// loading come from [`Session::wait_until_ready`] and from replies.
+    pub fn begin(self, progress: impl Fn(Progress) + Send + Sync + 'static) -> Result<Session> {
+        check(&self.memory())?;
+        Session::begin_with(self, Arc::new(progress))
+    }
+}
+
+impl Session {
+    /// Starts the thread that loads the planned model and then runs it.
+    fn begin_with(plan: Plan, watcher: Watcher) -> Result<Session> {
+        let Options { waiting, unread_events, .. } = *plan.options();
+        let (model, limits) = (plan.model().clone(), plan.limits());
+        let (commands, inbox) = mpsc::channel();
+        let (readiness, link) = (Arc::new(Readiness::default()), Arc::clone(plan.host().link()));
+        let outcome = SettledAtEnd(Arc::clone(&readiness));
+        // A handle counts the requests before they reach the engine.
+        let engine_limits = EngineLimits { waiting: u32::MAX, ..limits };
+        let body = move || {
+            let begun = Instant::now();
+            let engine = plan.load_watched(watcher).and_then(|runner| Engine::new(runner, engine_limits));
+            match engine {
+                Ok(engine) => {
+                    let phases = engine.runner().phases();
+                    outcome.0.settle(Ok(LoadTimes { whole: begun.elapsed(), phases }));
+                    run(engine, &inbox);
+                }
+                Err(error) => {
+                    outcome.0.settle(Err(error.clone()));
+                    refuse(&error, &inbox);
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("girih-engine".to_owned()).spawn(body).map_err(|error| {
+            let sentence = format!("no thread can be started for the model: {error}");
+            Error::with_kind(ErrorKind::DeviceFailed, sentence)
+        })?;
+        let handle = EngineHandle {
+            commands: Some(commands),
+            thread: Some(thread),
+            readiness,
+            link,
+            requests: Arc::new(AtomicU32::new(0)),
+            max_requests: limits.sequences.saturating_add(waiting),
+            unread_events,
+        };
+        Ok(Session { model, limits, handle: Arc::new(handle) })
+    }
+
+    /// Waits until the model is loaded.
+    ///
+    /// ```
+    /// # let session = girih::Model::open("stories260k")?.plan(girih::Options::default())?.begin(|_| {})?;
+    /// println!("loaded in {:?}", session.wait_until_ready()?.whole);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When loading failed.
+    pub fn wait_until_ready(&self) -> Result<LoadTimes> {
+        self.handle.readiness.wait()
+    }
+
+    /// The model.
+    ///
+    /// ```
+    /// # let session = girih::Model::open("stories260k")?.start()?;
+    /// assert_eq!(session.model().name(), "stories260k");
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// The bounds on requests.
+    ///
+    /// ```
+    /// # let session = girih::Model::open("stories260k")?.start()?;
+    /// assert_eq!(session.limits().context, 512);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn limits(&self) -> &EngineLimits {
+        &self.limits
+    }
+
+    /// Queues a request and returns its reply, whose events can be read at once. The request is
+    /// checked on this thread, so that one that is refused is refused without delay.
+    ///
+    /// ```
+    /// use girih::{ErrorKind, Request};
+    ///
+    /// # let session = girih::Model::open("stories260k")?.start()?;
+    /// let story = session.generate(Request::new("Once upon a time").max_tokens(20))?.text()?;
+    /// let error = session.generate(Request::new("Once").max_tokens(100_000)).unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::TooLong);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the request exceeds the limits or contradicts itself, or the queue is full.
+    pub fn generate(&self, request: Request) -> Result<Reply> {
+        self.handle.submit(request.prepare(&self.model, &self.limits)?)
+    }
+
+    /// Runs a request and calls `each` with its events on this thread; a break cancels it.
+    ///
+    /// ```
+    /// use std::ops::ControlFlow;
+    ///
+    /// use girih::Request;
+    ///
+    /// # let session = girih::Model::open("stories260k")?.start()?;
+    /// let mut story = String::new();
+    /// session.each(Request::new("Once upon a time"), |event| {
+    ///     story += event.text();
+    ///     if story.contains('.') { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    /// })?;
+    /// assert!(story.contains('.'));
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Session::generate`], and when the request fails.
+    pub fn each(&self, request: Request, mut each: impl FnMut(&Event) -> ControlFlow<()>) -> Result<()> {
+        for event in self.generate(request)? {
+            if each(&event?).is_break() {
+                break; // Dropping the reply cancels it.
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the logits of the token that follows `tokens`, one for each token of the
+    /// vocabulary.
+    ///
+    /// ```
+    /// # let session = girih::Model::open("stories260k")?.start()?;
+    /// let logits = session.logits(&session.model().tokenize("Once upon a")?)?;
+    /// let best = (0..).zip(&logits).max_by(|a, b| a.1.total_cmp(b.1)).expect("there are 512").0;
+    /// assert_eq!(session.model().detokenize(&[best])?, "time");
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Session::generate`], and when the model fails.
+    pub fn logits(&self, tokens: &[u32]) -> Result<Vec<f32>> {
+        for event in self.generate(Request::for_logits(tokens))? {
+            if let Event::Logits(logits) = event? {
+                return Ok(logits);
+            }
+        }
+        Err(Error::with_kind(ErrorKind::Cancelled, "the request ended before its logits were computed"))
+    }
+}
+
+/// Records a failure when the engine's thread ends without an outcome, which a panic does.
+struct SettledAtEnd(Arc<Readiness>);
+
+impl Drop for SettledAtEnd {
+    fn drop(&mut self) {
+        let sentence = "the engine's thread ended while it loaded the model; this is a bug in girih";
+        self.0.settle(Err(Error::with_kind(ErrorKind::DeviceFailed, sentence)));
+    }
+}

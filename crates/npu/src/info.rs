@@ -1,0 +1,270 @@
+//! The backend's description: its options with their help, and how they are parsed.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use girih_graph::description::{AnyBackend, BackendInfo, BackendSettings, Host, OptionSpec, OptionValues};
+use girih_tensor::{Error, ErrorKind, Result};
+
+use crate::backend::{Npu, NpuOptions, ONE_ROW_NOTE};
+use crate::blob::{BlobFolder, DEFAULT_CACHE_BYTES};
+use crate::driver::{Runtime, WarningSink};
+use crate::pass::ArrayMapping;
+use crate::target::Target;
+
+/// The description of the backend.
+pub static INFO: BackendInfo = BackendInfo {
+    name: "npu",
+    about: "a simulated array",
+    devices: Target::names,
+    options: OPTIONS,
+    exact: &[],
+    is_simulated: true,
+    notes: &[ONE_ROW_NOTE],
+    open,
+};
+
+/// The folder of blobs in the host's cache.
+const BLOB_FOLDER: &str = "blobs";
+
+/// The value of `blobs` that keeps none.
+const NO_BLOBS: &str = "off";
+
+const MAPPING: &str = "npu-mapping";
+const RUNTIME: &str = "npu-runtime";
+const LENGTHS: &str = "npu-lengths";
+const CONTEXTS: &str = "npu-contexts";
+const BLOBS: &str = "blobs";
+const BLOBS_LIMIT: &str = "blobs-limit";
+
+const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: MAPPING,
+        placeholder: "FILE|NAME",
+        help: "Mapping of the model to the array: a file, or a name such as mlir-air, seed-000 or \
+            unstitched [default: mlir-air]",
+        values: OptionValues::Checked(|text| not_empty(text).map(drop)),
+        repeats: false,
+    },
+    OptionSpec {
+        name: RUNTIME,
+        placeholder: "SETTING",
+        help: "Setting of the array's runtime, such as values=brokered (does not affect results); an unknown \
+            one lists them all; can be repeated",
+        values: OptionValues::Checked(|text| with_choice(Runtime::default(), text).map(drop)),
+        repeats: true,
+    },
+    OptionSpec {
+        name: LENGTHS,
+        placeholder: "N",
+        help: "Rows for which array programs are compiled in addition to 1 and --chunk, so that short \
+            prompts are padded less [default: 64,256,1024]",
+        values: OptionValues::Checked(|text| lengths(text).map(drop)),
+        repeats: false,
+    },
+    OptionSpec {
+        name: CONTEXTS,
+        placeholder: "N",
+        help: "Positions for which array programs with attention are compiled in addition to --context \
+            [default: 256,1024]",
+        values: OptionValues::Checked(|text| contexts(text).map(drop)),
+        repeats: false,
+    },
+    OptionSpec {
+        name: BLOBS,
+        placeholder: "DIR",
+        help: "Folder that keeps compiled array programs for the next start, or off \
+            [default: $XDG_CACHE_HOME/girih/blobs]",
+        values: OptionValues::Checked(|text| not_empty(text).map(drop)),
+        repeats: false,
+    },
+    OptionSpec {
+        name: BLOBS_LIMIT,
+        placeholder: "BYTES",
+        help: "Maximum size of all kept array programs; least recently used are evicted first \
+            [default: 1 GiB]",
+        values: OptionValues::Checked(|text| bytes(text).map(drop)),
+        repeats: false,
+    },
+];
+
+fn not_empty(text: &str) -> Result<&str, String> {
+    if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(text) }
+}
+
+fn with_choice(runtime: Runtime, name: &str) -> Result<Runtime, String> {
+    runtime.with(name).map_err(|error| error.to_string())
+}
+
+fn lengths(text: &str) -> Result<Vec<u32>, String> {
+    numbers(text, 65536)
+}
+
+fn contexts(text: &str) -> Result<Vec<u32>, String> {
+    numbers(text, u32::MAX)
+}
+
+/// Parses numbers from 1 to `max` that are separated by commas.
+fn numbers(text: &str, max: u32) -> Result<Vec<u32>, String> {
+    let number = |word: &str| match word.parse() {
+        Ok(number) if (1..=max).contains(&number) => Ok(number),
+        _ => Err(format!("'{word}' is not a number from 1 to {max}")),
+    };
+    text.split(',').map(number).collect()
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "must be a number of bytes".to_owned())
+}
+
+fn open(settings: &BackendSettings, host: &Arc<dyn Host>) -> Result<Box<dyn AnyBackend>> {
+    let Some(target) = &settings.device else {
+        let sentence = "the npu backend needs a target: name one, such as npu:toy";
+        return Err(Error::with_kind(ErrorKind::NotFound, sentence));
+    };
+    let mut npu = Npu::new(target, npu_options(settings)?)?;
+    if let Some(name) = settings.get(MAPPING) {
+        npu = npu.with_mapping(ArrayMapping::read(name)?);
+    }
+    if let Some(folder) = blob_folder(settings, host.cache())? {
+        let host = Arc::clone(host);
+        npu = npu.with_blobs(folder, WarningSink::new(move |sentence| host.note(sentence)));
+    }
+    Ok(Box::new(npu))
+}
+
+fn npu_options(settings: &BackendSettings) -> Result<NpuOptions> {
+    let defaults = NpuOptions::default();
+    let with = |runtime: Runtime, name| runtime.with(name);
+    Ok(NpuOptions {
+        runtime: settings.all(RUNTIME).try_fold(defaults.runtime, with)?,
+        lengths: settings.parsed(LENGTHS, lengths)?.unwrap_or(defaults.lengths),
+        contexts: settings.parsed(CONTEXTS, contexts)?.unwrap_or(defaults.contexts),
+        ..defaults
+    })
+}
+
+/// The folder of blobs, if they are kept.
+fn blob_folder(settings: &BackendSettings, cache: Option<PathBuf>) -> Result<Option<BlobFolder>> {
+    let limit = settings.parsed(BLOBS_LIMIT, bytes)?.unwrap_or(DEFAULT_CACHE_BYTES);
+    let (path, is_named) = match settings.get(BLOBS) {
+        Some(NO_BLOBS) => return Ok(None),
+        Some(folder) => (Some(PathBuf::from(folder)), true),
+        None => (cache.map(|cache| cache.join(BLOB_FOLDER)), false),
+    };
+    Ok(path.map(|path| BlobFolder { path, limit, is_named }))
+}
+
+#[cfg(test)]
+mod tests {
+    use girih_graph::description::{BackendChoice, NoHost};
+
+    use super::*;
+    use crate::driver::{Dispatch, ValueUse};
+
+    fn choice(options: &[(&str, &str)]) -> Result<BackendChoice> {
+        let npu = BackendChoice::parse(&[&INFO], "npu:toy")?;
+        options.iter().try_fold(npu, |choice, (option, value)| choice.with(option, value))
+    }
+
+    fn settings(options: &[(&str, &str)]) -> BackendSettings {
+        choice(options).unwrap().settings().clone()
+    }
+
+    fn refusal(options: &[(&str, &str)]) -> Error {
+        let host: Arc<dyn Host> = Arc::new(NoHost);
+        choice(options).and_then(|choice| choice.open(&host)).map(drop).unwrap_err()
+    }
+
+    #[test]
+    fn options_are_parsed() {
+        assert_eq!(npu_options(&settings(&[])).unwrap(), NpuOptions::default());
+        let set = settings(&[
+            (RUNTIME, "values=brokered"),
+            (RUNTIME, "dispatch=single"),
+            (LENGTHS, "8,65536"),
+            (CONTEXTS, "4294967295"),
+        ]);
+        let runtime =
+            Runtime { values: ValueUse::Brokered, dispatch: Dispatch::Single, ..Runtime::default() };
+        let (lengths, contexts) = (vec![8, 65536], vec![u32::MAX]);
+        let expected = NpuOptions { runtime, lengths, contexts, ..NpuOptions::default() };
+        assert_eq!(npu_options(&set).unwrap(), expected);
+    }
+
+    #[test]
+    fn blobs_are_kept_in_the_named_folder_or_in_the_cache() {
+        let folder = |options: &[(&str, &str)], cache: Option<&str>| {
+            blob_folder(&settings(options), cache.map(PathBuf::from)).unwrap()
+        };
+        let kept = |path: &str, limit, is_named| Some(BlobFolder { path: path.into(), limit, is_named });
+        assert_eq!(folder(&[], Some("/cache/girih")), kept("/cache/girih/blobs", DEFAULT_CACHE_BYTES, false));
+        assert_eq!(folder(&[(BLOBS_LIMIT, "7")], Some("/c")), kept("/c/blobs", 7, false));
+        assert_eq!(folder(&[(BLOBS, "/d")], Some("/c")), kept("/d", DEFAULT_CACHE_BYTES, true));
+        assert_eq!(folder(&[(BLOBS, "off")], Some("/c")), None);
+        assert_eq!(folder(&[], None), None);
+    }
+
+    #[test]
+    fn every_device_and_mapping_opens() {
+        let host: Arc<dyn Host> = Arc::new(NoHost);
+        for device in (INFO.devices)() {
+            let choice = BackendChoice::parse(&[&INFO], &format!("npu:{device}")).unwrap();
+            assert_eq!(choice.open(&host).unwrap().kernels(), device);
+        }
+        for name in ArrayMapping::names() {
+            choice(&[(MAPPING, name)]).unwrap().open(&host).map(drop).unwrap();
+        }
+    }
+
+    #[test]
+    fn wrong_values_are_refused_by_name() {
+        for (option, value) in [
+            (MAPPING, ""),
+            (RUNTIME, "values=lost"),
+            (LENGTHS, "0"),
+            (LENGTHS, "8,65537"),
+            (LENGTHS, ""),
+            (LENGTHS, "8,"),
+            (CONTEXTS, "0"),
+            (CONTEXTS, "4294967296"),
+            (BLOBS, ""),
+            (BLOBS_LIMIT, "1G"),
+        ] {
+            let error = choice(&[(option, value)]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Refused);
+            assert!(error.to_string().starts_with(&format!("--{option} '{value}': ")), "{error}");
+        }
+        let error = refusal(&[(MAPPING, "fastest")]);
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        let sentence = error.to_string();
+        assert!(sentence.starts_with("unknown mapping 'fastest': known are mlir-air, "), "{sentence}");
+        assert!(sentence.ends_with(", or a file"), "{sentence}");
+    }
+
+    #[test]
+    fn help_states_each_default() {
+        let defaults = NpuOptions::default();
+        let list = |numbers: Vec<u32>| numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        let known = [
+            (MAPPING, defaults.policy.name().to_owned()),
+            (LENGTHS, list(defaults.lengths)),
+            (CONTEXTS, list(defaults.contexts)),
+            (BLOBS, format!("$XDG_CACHE_HOME/girih/{BLOB_FOLDER}")),
+            (BLOBS_LIMIT, format!("{} GiB", DEFAULT_CACHE_BYTES >> 30)),
+        ];
+        for OptionSpec { name, help, repeats, .. } in INFO.options {
+            match known.iter().find(|(option, _)| option == name) {
+                Some((_, default)) => assert!(help.ends_with(&format!(" [default: {default}]")), "{help}"),
+                None => assert!(*repeats && help.ends_with("can be repeated"), "{name}: {help}"),
+            }
+        }
+    }
+
+    /// No option of an array makes it more exact, so a reference keeps the user's.
+    #[test]
+    fn a_reference_keeps_its_options() {
+        let given = choice(&[(MAPPING, "seed-000"), (LENGTHS, "8")]).unwrap();
+        assert_eq!(given.exactly().unwrap().settings(), given.settings());
+    }
+}
