@@ -1,0 +1,5 @@
+//! Tests of the library on the built-in model.
+
+mod hooks;
+mod sessions;
+mod starts;

@@ -1,0 +1,136 @@
+//! Starts: what is planned, what is refused, and what a program is told meanwhile.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use girih::{DType, ErrorKind, Model, Options, Places, Progress, Request, Result};
+
+/// A folder that is removed at the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("girih-starts-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures").join(name)
+}
+
+#[test]
+fn progress_counts_the_bytes_of_all_weights() -> Result<()> {
+    let plan = Model::open("stories260k")?.plan(Options::default())?;
+    let last = Arc::new(Mutex::new((0, 0)));
+    let seen = Arc::clone(&last);
+    let session = plan.start(move |progress| {
+        if let Progress::Weights { done, total } = progress {
+            let mut seen = seen.lock().unwrap();
+            *seen = (seen.0.max(done), total);
+        }
+    })?;
+    let (done, total) = *last.lock().unwrap();
+    assert!(done >= total && total > 500_000, "{done} of {total}");
+    assert!(session.wait_until_ready()?.whole > std::time::Duration::ZERO);
+    Ok(())
+}
+
+#[test]
+fn a_model_that_cannot_be_loaded_answers_every_request_with_the_reason() -> Result<()> {
+    let scratch = Scratch::new("broken");
+    for file in ["config.json", "model.safetensors"] {
+        fs::copy(fixture("llama32_tied").join(file), scratch.0.join(file)).unwrap();
+    }
+    let model = Model::open(scratch.0.to_str().unwrap())?;
+    let plan = model.plan(Options::default())?;
+    // The file shrinks after its header was read.
+    let file = fs::File::options().write(true).open(scratch.0.join("model.safetensors")).unwrap();
+    file.set_len(4096).unwrap();
+    let session = plan.begin(|_| {})?;
+    let reply = session.generate(Request::new(vec![1, 2, 3]).without_text())?;
+    let error = session.wait_until_ready().unwrap_err();
+    assert_eq!(reply.ids().unwrap_err(), error);
+    let late = session.generate(Request::new(vec![1, 2, 3]).without_text())?;
+    assert_eq!(late.ids().unwrap_err(), error);
+    Ok(())
+}
+
+#[test]
+fn dropping_a_session_that_loads_stops_loading() -> Result<()> {
+    for _ in 0..5 {
+        drop(Model::open("stories260k")?.plan(Options::default())?.begin(|_| {})?);
+    }
+    Ok(())
+}
+
+#[test]
+fn options_that_a_model_does_not_support_are_refused() -> Result<()> {
+    let model = Model::open("stories260k")?;
+    let kind = |options| model.plan(options).map(drop).unwrap_err().kind();
+    assert_eq!(kind(Options { context: Some(513), ..Options::default() }), ErrorKind::Refused);
+    assert_eq!(kind(Options { context: Some(0), ..Options::default() }), ErrorKind::Refused);
+    assert_eq!(kind(Options { chunk: 0, ..Options::default() }), ErrorKind::Refused);
+    assert_eq!(kind(Options { sequences: 0, ..Options::default() }), ErrorKind::Refused);
+    assert_eq!(kind(Options { unread_events: 0, ..Options::default() }), ErrorKind::Refused);
+    Ok(())
+}
+
+#[test]
+fn every_backend_of_this_program_tells_the_same_story() -> Result<()> {
+    let model = Model::open("stories260k")?;
+    let tokens = model.tokenize("Once upon a time")?;
+    for info in girih::backends().iter().filter(|info| !info.is_simulated) {
+        for kv in [DType::F32, DType::F16] {
+            let backend = girih::backend(info.name)?;
+            let session =
+                model.plan(Options { backend, kv, context: Some(64), ..Options::default() })?.start(|_| {})?;
+            let text = session.generate(Request::new(tokens.clone()).max_tokens(10))?.text()?;
+            assert_eq!(text, ", there was a little girl named Lily.", "{} {kv}", info.name);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn packed_weights_are_kept_in_the_cache_folder_if_one_is_given() -> Result<()> {
+    let scratch = Scratch::new("cache");
+    let places = Places { cache: Some(scratch.0.clone()), ..Places::default() };
+    let folder = fixture("llama32_tied");
+    let model = Model::open_with(folder.to_str().unwrap(), &places)?;
+    drop(model.start()?);
+    // The model is small, so nothing is kept, and planning and loading create nothing else.
+    assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 0);
+    Ok(())
+}
+
+#[test]
+fn templates_are_rendered_in_this_process() -> Result<()> {
+    use girih::{Conversation, TextOrigin};
+
+    let scratch = Scratch::new("template");
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/stories260k");
+    for file in ["config.json", "model.safetensors", "tokenizer.json"] {
+        fs::copy(model.join(file), scratch.0.join(file)).unwrap();
+    }
+    let template = "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:";
+    let config = serde_json::json!({"chat_template": template}).to_string();
+    fs::write(scratch.0.join("tokenizer_config.json"), config).unwrap();
+    let model = Model::open(scratch.0.to_str().unwrap())?;
+    let chat = Conversation::new().system("Be brief.").user("Who is </s> Lily?");
+    let spans = model.render(&chat)?;
+    let text: String = spans.iter().map(|span| span.text.as_str()).collect();
+    assert_eq!(text, "<s>system: Be brief.\n<s>user: Who is </s> Lily?\nassistant:");
+    assert!(spans.iter().any(|span| span.origin == TextOrigin::User && span.text == "</s>"), "{spans:?}");
+    let reply = model.start()?.generate(Request::new(&chat).max_tokens(5))?;
+    assert_eq!(reply.ids()?.len(), 5);
+    Ok(())
+}
