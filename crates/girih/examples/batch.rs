@@ -18,7 +18,9 @@ fn main() -> Result<()> {
                 let others: Vec<String> = logprobs
                     .top
                     .iter()
-                    .map(|other| Ok(format!("{:?} {:.3}", session.model().detokenize(&[other.id])?, other.logprob)))
+                    .map(|other| {
+                        Ok(format!("{:?} {:.3}", session.model().detokenize(&[other.id])?, other.logprob))
+                    })
                     .collect::<Result<_>>()?;
                 println!("  {text:>12?} {:>8.3}   {}", logprobs.chosen.logprob, others.join(", "));
             }

@@ -92,10 +92,10 @@ fn nan_costs_only_the_state_that_the_request_shared() {
 /// A sequence may copy a block before NaN in it shows: the copy is not used, either.
 #[test]
 fn nan_that_was_copied_before_it_showed_fails_one_request() {
-    for position in [25, 40, 55, 62] {
+    for (position, length) in [(25, 70), (40, 70), (55, 250), (62, 300)] {
         let (mut engine, watched) = narrow(2, 64, &[12, 12]);
         // The first chunk of the first request has NaN, but no output row.
-        let first = prompt(6, 70);
+        let first = prompt(6, length);
         let second = [&first[..20], &prompt(7, 30)].concat();
         watched.trouble.set(Some(Trouble::NaN(position)));
         engine.submit(request(&first, 20), Pieces::hooks()).unwrap();

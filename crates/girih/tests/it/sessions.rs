@@ -45,9 +45,10 @@ fn threads_that_share_a_session_get_the_replies_that_they_get_alone() -> Result<
         Request::new(prompt).sampling(sampling).max_tokens(60)
     };
     let alone = session(Options::default());
-    let expected: Vec<Vec<u32>> = (0..).zip(prompts).map(|(seed, prompt)| {
-        alone.generate(request(prompt, seed))?.ids()
-    }).collect::<Result<_>>()?;
+    let expected: Vec<Vec<u32>> = (0..)
+        .zip(prompts)
+        .map(|(seed, prompt)| alone.generate(request(prompt, seed))?.ids())
+        .collect::<Result<_>>()?;
     let shared = session(Options { sequences: 4, ..Options::default() });
     let replies: Vec<Vec<u32>> = thread::scope(|scope| {
         let ask = |(seed, prompt)| {

@@ -91,8 +91,9 @@ fn every_backend_of_this_program_tells_the_same_story() -> Result<()> {
     for info in girih::backends().iter().filter(|info| !info.is_simulated) {
         for kv in [DType::F32, DType::F16] {
             let backend = girih::backend(info.name)?;
-            let session =
-                model.plan(Options { backend, kv, context: Some(64), ..Options::default() })?.start(|_| {})?;
+            let session = model
+                .plan(Options { backend, kv, context: Some(64), ..Options::default() })?
+                .start(|_| {})?;
             let text = session.generate(Request::new(tokens.clone()).max_tokens(10))?.text()?;
             assert_eq!(text, ", there was a little girl named Lily.", "{} {kv}", info.name);
         }
