@@ -1,17 +1,19 @@
 //! Tasks of the repository, run as `cargo run -p xtask -- TASK`.
 #![forbid(unsafe_code)]
 
+mod packages;
 mod tidy;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo run -p xtask -- tidy";
+const USAGE: &str = "usage: cargo run -p xtask -- tidy|packages";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["tidy"] => tidy(),
+        ["packages"] => packages(),
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)
@@ -33,6 +35,20 @@ fn tidy() -> ExitCode {
     }
     println!("tidy: {} files, {} rules, {} faults", tree.files.len(), tidy::RULES.len(), faults.len());
     if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn packages() -> ExitCode {
+    match packages::report(&root()) {
+        Ok(faults) if faults.is_empty() => ExitCode::SUCCESS,
+        Ok(faults) => {
+            faults.iter().for_each(|fault| println!("{fault}"));
+            ExitCode::FAILURE
+        }
+        Err(sentence) => {
+            eprintln!("{sentence}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// The root of the workspace. Cargo passes xtask's folder when it starts the

@@ -19,10 +19,10 @@ fn main() -> Result<()> {
                     .top
                     .iter()
                     .map(|other| {
-                        Ok(format!("{:?} {:.3}", session.model().detokenize(&[other.id])?, other.logprob))
+                        Ok(format!("{:?} {:.3}", session.model().detokenize(&[other.id])?, other.value))
                     })
                     .collect::<Result<_>>()?;
-                println!("  {text:>12?} {:>8.3}   {}", logprobs.chosen.logprob, others.join(", "));
+                println!("  {text:>12?} {:>8.3}   {}", logprobs.chosen.value, others.join(", "));
             }
         }
     }

@@ -123,7 +123,7 @@ impl Places {
     /// ```
     pub fn renderer(&self) -> Renderer {
         match &self.templates {
-            TemplateProcess::Own => Renderer::new("none".into(), Vec::new(), RenderLimits::default()), // WORDS-B
+            TemplateProcess::Own => Renderer::in_process(RenderLimits::default()),
             TemplateProcess::Worker { program, arguments } => {
                 Renderer::new(program.clone(), arguments.clone(), RenderLimits::default())
             }

@@ -8,7 +8,7 @@ use std::fmt;
 
 /// An error: a kind, and one sentence that names the thing, what was found, what was
 /// needed, and what to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
     sentence: String,
@@ -73,6 +73,13 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.sentence)
+    }
+}
+
+impl fmt::Debug for Error {
+    /// `Kind: sentence`, which is what a `main` that returns an error prints.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.kind, self.sentence)
     }
 }
 

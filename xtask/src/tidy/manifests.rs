@@ -1,7 +1,7 @@
 //! Rules about the manifests: who may depend on whom.
 
 use super::fault::Fault;
-use super::tree::Tree;
+use super::tree::{Manifest, Tree};
 
 /// The crates of this workspace that each crate may depend on.
 const EDGES: &[(&str, &[&str])] = &[
@@ -17,11 +17,12 @@ const EDGES: &[(&str, &[&str])] = &[
     ("npu-lab", &["tensor", "graph", "npu"]),
     ("engine", &["tensor", "graph"]),
     ("measure", &["tensor", "file", "graph", "model", "engine"]),
+    ("girih", &["tensor", "graph", "file", "words", "hub", "model", "engine", "cpu", "npu"]),
     (
         "cli",
         &[
             "tensor", "file", "words", "hub", "graph", "model", "convert", "cpu", "npu", "npu-lab", "engine",
-            "measure",
+            "measure", "girih",
         ],
     ),
     ("xtask", &[]),
@@ -29,8 +30,8 @@ const EDGES: &[(&str, &[&str])] = &[
 
 const KINDS: [&str; 3] = ["dependencies", "build-dependencies", "dev-dependencies"];
 
-/// Crates depend on each other along [`EDGES`] only, in tests too. Only the
-/// rows of `cli` and `npu-lab` have a backend, so no other crate can name one.
+/// Crates depend on each other along [`EDGES`] only, in tests too. Only the rows
+/// of `girih`, `cli` and `npu-lab` have a backend, so no other crate can name one.
 pub fn edges(tree: &Tree) -> Vec<Fault> {
     let mut faults = Vec::new();
     for manifest in tree.members() {
@@ -43,14 +44,36 @@ pub fn edges(tree: &Tree) -> Vec<Fault> {
             continue;
         };
         for dependency in KINDS.iter().flat_map(|kind| manifest.dependencies(kind)) {
-            let inner = dependency.strip_prefix("girih-");
-            if let Some(to) = inner.filter(|to| !allowed.contains(to)) {
+            if let Some(to) = member(&dependency).filter(|to| !allowed.contains(to)) {
                 let sentence = format!("{name} may not depend on {to}: see the map in ARCHITECTURE.md");
                 faults.push(Fault::new(manifest.path, manifest.line(&dependency), sentence));
             }
         }
     }
     faults
+}
+
+/// The folder of the crate of this workspace that is called `package`; `None` for a
+/// package from outside. `girih` and `xtask` have no prefix.
+fn member(package: &str) -> Option<&str> {
+    match package {
+        "girih" | "xtask" => Some(package),
+        _ => package.strip_prefix("girih-"),
+    }
+}
+
+/// Each crate has the name of its folder, from which the other rules derive it.
+pub fn package_names(tree: &Tree) -> Vec<Fault> {
+    let fault = |manifest: Manifest<'_>| {
+        let package = manifest.table.get("package")?.get("name")?.as_str()?;
+        let sentence = || {
+            let folder = manifest.name();
+            format!("the package is called {package}, its folder {folder}: call it girih-{folder}")
+        };
+        (member(package) != Some(manifest.name()))
+            .then(|| Fault::new(manifest.path, manifest.line("name"), sentence()))
+    };
+    tree.members().filter_map(fault).collect()
 }
 
 /// Each crate inherits the lints of the workspace.
@@ -110,6 +133,28 @@ mod tests {
     #[test]
     fn a_crate_that_is_not_in_the_table_is_a_fault() {
         assert_eq!(places(edges, &[("crates/gpu/Cargo.toml", "")]), ["crates/gpu/Cargo.toml:1"]);
+    }
+
+    #[test]
+    fn the_crate_without_a_prefix_has_edges_too() {
+        let bad = "[dependencies]\ngirih.workspace = true\n";
+        assert_eq!(places(edges, &[("crates/engine/Cargo.toml", bad)]), ["crates/engine/Cargo.toml:2"]);
+        assert!(places(edges, &[("crates/cli/Cargo.toml", bad)]).is_empty());
+        let convert = "[dependencies]\ngirih-convert.workspace = true\n";
+        assert_eq!(places(edges, &[("crates/girih/Cargo.toml", convert)]), ["crates/girih/Cargo.toml:2"]);
+        let hub = "[dependencies]\ngirih-hub = { workspace = true, optional = true }\n";
+        assert!(places(edges, &[("crates/girih/Cargo.toml", hub)]).is_empty());
+    }
+
+    #[test]
+    fn a_package_is_called_like_its_folder() {
+        let named = |name: &str| format!("[package]\nname = \"{name}\"\n");
+        let found = |path, name| places(package_names, &[(path, &*named(name))]);
+        assert_eq!(found("crates/cpu/Cargo.toml", "girih"), ["crates/cpu/Cargo.toml:2"]);
+        assert_eq!(found("crates/cpu/Cargo.toml", "cpu"), ["crates/cpu/Cargo.toml:2"]);
+        assert!(found("crates/cpu/Cargo.toml", "girih-cpu").is_empty());
+        assert!(found("crates/girih/Cargo.toml", "girih").is_empty());
+        assert!(found("xtask/Cargo.toml", "xtask").is_empty());
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub use tree::Tree;
 /// Every rule, in the order in which the faults are printed.
 pub const RULES: &[fn(&Tree) -> Vec<Fault>] = &[
     manifests::edges,         // crates depend on each other along the allowed edges only
+    manifests::package_names, // each crate is called like its folder
     manifests::lints,         // each crate inherits the workspace's lints
     manifests::unused,        // each workspace dependency is used by some crate
     cycles::cycles,           // within a crate, files depend on each other in one direction
@@ -28,6 +29,7 @@ pub const RULES: &[fn(&Tree) -> Vec<Fault>] = &[
     walls::unsafe_ban,        // each crate root forbids unsafe code, or denies it where a listed place lies
     walls::target_conditions, // `cfg(target_…)` stands in kernels and foreign interfaces only
     walls::environment,       // the environment is read by the command line crate only
+    walls::backends,          // backends are named by the crate girih and listed files only
     form::opening,            // each module opens with a `//!` sentence
     form::module_names,       // no module is called utils, common, helpers or misc
     names::unique_types,      // a type's name means one thing in the workspace

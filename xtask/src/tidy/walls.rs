@@ -1,5 +1,7 @@
 //! Rules about code that only certain files may contain.
 
+use std::collections::BTreeSet;
+
 use super::fault::Fault;
 use super::source::Source;
 use super::tree::File;
@@ -22,6 +24,25 @@ const TARGETS: &[&str] = &["crates/cpu/src/kernels/", "crates/cpu/src/os.rs"];
 
 /// The folders that may read the environment and the command line.
 const ENVIRONMENT: &[&str] = &["crates/cli/", "xtask/"];
+
+/// The crates of the backends.
+const BACKENDS: [&str; 2] = ["girih_cpu", "girih_npu"];
+
+/// The folders and files that may name a backend. `girih` chooses one, and the
+/// crates themselves and `npu-lab`, which observes the array, lie below it.
+/// The files of `cli` do not run models: its tools of the array's compiler call
+/// that compiler, and the others describe this machine, which only `cpu` measures.
+const BACKEND_USERS: &[&str] = &[
+    "crates/girih/",
+    "crates/cpu/",
+    "crates/npu/",
+    "crates/npu-lab/",
+    "crates/cli/src/cmd/npu/",
+    "crates/cli/src/cmd/npu.rs",
+    "crates/cli/src/cmd/doctor.rs",
+    "crates/cli/src/advice.rs",
+    "crates/cli/src/limits.rs",
+];
 
 /// Only listed files contain `unsafe`.
 pub fn unsafe_places(tree: &Tree) -> Vec<Fault> {
@@ -80,6 +101,21 @@ pub fn environment(tree: &Tree) -> Vec<Fault> {
             statement.ends_with("std::") || statement.contains("use std::")
         });
         mentions.map(|at| source.line(at)).filter(|&line| !source.is_test(line)).collect()
+    };
+    faults(tree, find, sentence)
+}
+
+/// Only `girih` and listed files name a backend; tests may.
+pub fn backends(tree: &Tree) -> Vec<Fault> {
+    let sentence = "a backend is named outside the crate girih: use what girih offers for all backends";
+    let find = |file: &File, source: &Source| {
+        let is_source = file.path.starts_with("crates/") && file.path.contains("/src/");
+        if !is_source || file.is_test() || lies_in(file, BACKEND_USERS) {
+            return Vec::new();
+        }
+        let mentions = BACKENDS.iter().flat_map(|name| source.words(name));
+        let lines: BTreeSet<usize> = mentions.map(|at| source.line(at)).collect();
+        lines.into_iter().filter(|&line| !source.is_test(line)).collect()
     };
     faults(tree, find, sentence)
 }
@@ -167,5 +203,23 @@ mod tests {
         let good = "// std::env\nconst A: &str = env!(\"A\");\nuse std::fs;\nfn a(env: u8) {}\nmod env;\nuse env::B;\n\
                     #[cfg(test)]\nmod tests {\n    use std::env;\n}\n";
         assert!(places(environment, &[(path, good)]).is_empty());
+    }
+
+    #[test]
+    fn only_girih_and_listed_files_name_a_backend() {
+        let text = "use girih_cpu::A;\nfn a() { girih_npu::b(girih_npu::C) }\n";
+        let path = "crates/cli/src/backends.rs";
+        assert_eq!(places(backends, &[(path, text)]), [format!("{path}:1"), format!("{path}:2")]);
+        assert_eq!(places(backends, &[("crates/measure/src/lib.rs", text)]).len(), 2);
+        for allowed in [
+            "crates/girih/src/a.rs",
+            "crates/cli/src/cmd/npu/a.rs",
+            "crates/cli/tests/a.rs",
+            "crates/cpu/src/a.rs",
+        ] {
+            assert!(places(backends, &[(allowed, text)]).is_empty(), "{allowed}");
+        }
+        let good = "//! girih_cpu\nconst A: &str = \"girih_npu\";\n#[cfg(test)]\nmod tests {\n    use girih_cpu::A;\n}\n";
+        assert!(places(backends, &[(path, good)]).is_empty());
     }
 }

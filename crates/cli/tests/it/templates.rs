@@ -140,6 +140,48 @@ fn bad_templates_get_the_expected_error_and_harm_nothing() {
     }
 }
 
+/// The templates of the golden files, of the test data and of `tests/bad`, except
+/// those that need a worker: it bounds memory, and lets values in namespaces nest
+/// deeper.
+#[test]
+fn a_thread_renders_what_a_worker_renders() {
+    let mut worker = renderer(patient());
+    let mut thread = Renderer::in_process(patient());
+    let mut check = |name: &str, template: &str, conversation: &Conversation| {
+        let want = text(&mut worker, template, conversation);
+        let got = text(&mut thread, template, conversation);
+        match want {
+            Ok(want) => assert_eq!(got, Ok(want), "{name}"),
+            Err(sentence) => assert!(got.is_err(), "{name}: {got:?}, the worker says {sentence}"),
+        }
+    };
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/bad/templates");
+    for line in read(&folder.join("expected.tsv")).lines() {
+        let (name, want) = line.split_once('\t').expect("a name, a tab, a sentence");
+        let needs_worker = ["MiB of memory", "ran longer than"].iter().any(|limit| want.contains(limit))
+            || ["nested_list_dropped_50000.jinja", "nested_list_printed_10000.jinja"].contains(&name);
+        if !needs_worker {
+            check(name, &read(&folder.join(name)), &user("hi"));
+        }
+    }
+
+    let Some(data) = data() else { return };
+    let folders = ["tokenizers/qwen3", "configs/gpt-oss-20b"].map(|folder| {
+        let template = ChatTemplate::read(&data.join(folder), &TextLimits::DEFAULT).expect("a good folder");
+        template.expect("a template").source(None).expect("a default").to_owned()
+    });
+    for model in ["llama3_2", "gemma3"] {
+        let golden = data.join("chat-golden");
+        let own = read(&golden.join(format!("{model}.jinja")));
+        for line in read(&golden.join(format!("{model}.jsonl"))).lines() {
+            let case: Value = serde_json::from_str(line).expect("a line of JSON");
+            for template in folders.iter().chain([&own]) {
+                check(&format!("{model}: {}", case["scenario"]), template, &conversation(&case));
+            }
+        }
+    }
+}
+
 fn span(text: &str, origin: TextOrigin) -> TextSpan {
     TextSpan { text: text.to_owned(), origin }
 }

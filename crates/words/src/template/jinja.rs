@@ -1,16 +1,19 @@
 //! The template engine, configured as transformers configures Jinja.
 //!
-//! It may only run in the worker, because nothing here bounds memory, stack or
-//! time.
+//! Nothing here bounds memory, stack or time. The worker process bounds all three;
+//! in another process, [`guard`] bounds stack and time.
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Serde, ValueKind};
 use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior, Value, escape_formatter};
 
 use super::generation::replace_generation_tags;
+use super::guard::guard;
 use super::json::{float, tojson};
 use super::protocol::{RenderAnswer, RenderJob};
 use super::strftime::strftime;
@@ -28,11 +31,28 @@ pub struct CompiledTemplate {
 }
 
 impl CompiledTemplate {
-    /// Compiles a template. The error is the answer to send.
+    /// Compiles a template for the worker process. The error is the answer to send.
     pub fn new(source: &str) -> Result<CompiledTemplate, RenderAnswer> {
+        CompiledTemplate::compile(source, environment(), with_newlines(source))
+    }
+
+    /// Compiles a template for any process, with limits of stack and time. Its
+    /// rendering ends soon after `stopped` is set. The error is the answer to send.
+    pub fn guarded(source: &str, stopped: &Arc<AtomicBool>) -> Result<CompiledTemplate, RenderAnswer> {
         let mut environment = environment();
+        let guarded =
+            guard(&mut environment, &with_newlines(source), stopped).map_err(RenderAnswer::Failed)?;
+        CompiledTemplate::compile(source, environment, guarded)
+    }
+
+    /// Compiles `text`, which `source` became.
+    fn compile(
+        source: &str,
+        mut environment: Environment<'static>,
+        text: String,
+    ) -> Result<CompiledTemplate, RenderAnswer> {
         environment
-            .add_template_owned(TEMPLATE_NAME, replace_generation_tags(&with_newlines(source)))
+            .add_template_owned(TEMPLATE_NAME, replace_generation_tags(&text))
             .map_err(|error| RenderAnswer::Failed(describe("cannot be compiled", &error)))?;
         Ok(CompiledTemplate { source: source.to_owned(), environment })
     }

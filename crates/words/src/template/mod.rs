@@ -3,24 +3,29 @@
 //! A template is a program from an outside file. It runs in a separate process
 //! ([`worker_main`]) with limits on memory, stack, time and output, because no
 //! limit of the template engine bounds all of these. [`Renderer`] is the parent's
-//! side.
+//! side. [`Renderer::in_process`] does without that process and bounds no memory.
 //!
 //! Only the template may produce special tokens. One in a user's text is marked
 //! before rendering and becomes a separate span
 //! ([`TextOrigin::User`](super::TextOrigin::User)), which is encoded as plain text; see
 //! [`SpecialTokens`].
 
+mod answer;
 mod fuzz;
 mod generation;
+mod guard;
 mod jinja;
 mod json;
 mod limits;
 mod mark;
+mod namespace;
 mod protocol;
 mod renderer;
 mod request;
 mod source;
 mod strftime;
+mod tags;
+mod thread;
 mod worker;
 
 #[doc(hidden)]

@@ -1,10 +1,10 @@
-//! The parent's side: starts workers, sends them jobs, stops those that run too
+//! The caller's side: starts workers, sends them jobs, stops those that run too
 //! long, and reports errors.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
@@ -16,6 +16,7 @@ use super::limits::RenderLimits;
 use super::mark::Marks;
 use super::protocol::{RenderAnswer, read_frame, write_frame};
 use super::request::{RenderRequest, job};
+use super::thread::{RenderThread, ThreadFault};
 use super::worker::{WORKER_MEMORY_BYTES, WORKER_STACK_BYTES};
 use crate::span::TextSpan;
 
@@ -26,20 +27,51 @@ const JOBS_PER_WORKER: u32 = 256;
 /// The maximum bytes read from the stderr of a worker that has ended.
 const MAX_STDERR_BYTES: u64 = 4096;
 
-/// Renders chat templates in a worker process, which is started for the first
-/// request and reused.
+/// The maximum number of threads that may still run after their time was over.
+const MAX_LATE_THREADS: usize = 2;
+
+/// Renders chat templates, in a worker process or on a thread. Either is started for
+/// the first request and reused.
 pub struct Renderer {
-    program: PathBuf,
-    arguments: Vec<OsString>,
     limits: RenderLimits,
-    worker: Option<Worker>,
+    place: RenderPlace,
+}
+
+/// Where a renderer renders.
+enum RenderPlace {
+    Process {
+        program: PathBuf,
+        arguments: Vec<OsString>,
+        worker: Option<Worker>,
+    },
+    Thread {
+        idle: Option<RenderThread>,
+        /// Threads that were told to stop and may still run.
+        late: Vec<JoinHandle<()>>,
+    },
 }
 
 impl Renderer {
     /// Creates a renderer. Its workers run `program arguments..`, which must call
     /// [`worker_main`](super::worker_main).
     pub fn new(program: PathBuf, arguments: Vec<OsString>, limits: RenderLimits) -> Renderer {
-        Renderer { program, arguments, limits, worker: None }
+        Renderer { limits, place: RenderPlace::Process { program, arguments, worker: None } }
+    }
+
+    /// Creates a renderer that renders on a thread of this process, for programs that
+    /// cannot start a worker. Its results equal those of a worker, but it bounds less:
+    ///
+    /// - **Memory is not bounded.** A hostile template can exhaust it, which ends the
+    ///   process. Use [`Renderer::new`] for templates that you do not trust.
+    /// - A template that exceeds the time limit is an error at once, but its thread
+    ///   ends only at its next loop iteration or macro call. If two such threads
+    ///   still run, requests are refused.
+    /// - The stack is bounded by refusing more: sources over 64 KiB or with very many
+    ///   operators, deep recursion, and namespaces that contain other namespaces,
+    ///   macros, or values over 128 levels deep. Attributes of namespaces can only be
+    ///   set with `{% set a.b = value %}`.
+    pub fn in_process(limits: RenderLimits) -> Renderer {
+        Renderer { limits, place: RenderPlace::Thread { idle: None, late: Vec::new() } }
     }
 
     /// Renders one conversation.
@@ -49,47 +81,97 @@ impl Renderer {
     /// exceeds a limit. The renderer remains usable.
     pub fn render(&mut self, request: &RenderRequest<'_>) -> Result<Vec<TextSpan>> {
         let (job, marks) = job(request, &self.limits)?;
-        let answer = self.ask(&job)?;
-        read_answer(&answer, &marks)
+        let answer = match &mut self.place {
+            RenderPlace::Process { program, arguments, worker } => {
+                ask_process(worker, (program, arguments), &job, &self.limits)?
+            }
+            RenderPlace::Thread { idle, late } => ask_thread(idle, late, job, self.limits.time)?,
+        };
+        spans(answer, &marks)
     }
 
     /// The process id of the idle worker, if there is one.
     pub fn worker_id(&self) -> Option<u32> {
-        self.worker.as_ref().map(|worker| worker.child.id())
-    }
-
-    /// Sends a job and waits for the answer. Stops a worker that fails.
-    fn ask(&mut self, job: &[u8]) -> Result<Vec<u8>> {
-        let idle = self.worker.take().filter(|worker| worker.jobs_left > 0);
-        let mut worker = match idle.and_then(Worker::if_alive) {
-            Some(worker) => worker,
-            None => self.start()?,
-        };
-        worker.jobs_left -= 1;
-        match worker.ask(job.to_vec(), self.limits.time) {
-            Ok(answer) => {
-                self.worker = Some(worker);
-                Ok(answer)
-            }
-            Err(fault) => Err(worker.end(&fault, &self.limits)),
+        match &self.place {
+            RenderPlace::Process { worker, .. } => worker.as_ref().map(|worker| worker.child.id()),
+            RenderPlace::Thread { .. } => None,
         }
-    }
-
-    fn start(&self) -> Result<Worker> {
-        // A string of n bytes needs at most 6 n bytes in JSON, plus its wrapping.
-        let answer_bytes = self.limits.output_bytes.saturating_mul(6).saturating_add(4096);
-        Worker::start(&self.program, &self.arguments, answer_bytes).map_err(|error| {
-            Error::new(format!("the chat template's renderer cannot be started: {error}"))
-                .of(self.program.display())
-        })
     }
 }
 
+/// Sends a job to the worker process, or to a new one, and waits for the answer.
+/// Stops a worker that fails.
+fn ask_process(
+    idle: &mut Option<Worker>,
+    (program, arguments): (&Path, &[OsString]),
+    job: &[u8],
+    limits: &RenderLimits,
+) -> Result<RenderAnswer> {
+    let reused = idle.take().filter(|worker| worker.jobs_left > 0).and_then(Worker::if_alive);
+    let mut worker = match reused {
+        Some(worker) => worker,
+        None => start(program, arguments, limits)?,
+    };
+    worker.jobs_left -= 1;
+    match worker.ask(job.to_vec(), limits.time) {
+        Ok(answer) => {
+            *idle = Some(worker);
+            serde_json::from_slice(&answer).map_err(|error| {
+                Error::new(format!("the chat template's renderer sent an invalid answer: {error}"))
+            })
+        }
+        Err(fault) => Err(worker.end(&fault, limits)),
+    }
+}
+
+fn start(program: &Path, arguments: &[OsString], limits: &RenderLimits) -> Result<Worker> {
+    // A string of n bytes needs at most 6 n bytes in JSON, plus its wrapping.
+    let answer_bytes = limits.output_bytes.saturating_mul(6).saturating_add(4096);
+    Worker::start(program, arguments, answer_bytes).map_err(|error| {
+        Error::new(format!("the chat template's renderer cannot be started: {error}")).of(program.display())
+    })
+}
+
+/// Sends a job to the thread, or to a new one, and waits for the answer. Tells a
+/// thread that fails to stop.
+fn ask_thread(
+    idle: &mut Option<RenderThread>,
+    late: &mut Vec<JoinHandle<()>>,
+    job: Vec<u8>,
+    time: Duration,
+) -> Result<RenderAnswer> {
+    late.retain(|thread| !thread.is_finished());
+    if late.len() >= MAX_LATE_THREADS {
+        return Err(Error::new(format!(
+            "{MAX_LATE_THREADS} chat templates still run after their time was over: wait until they end"
+        )));
+    }
+    let thread = match idle.take() {
+        Some(thread) => thread,
+        None => RenderThread::start().map_err(|error| {
+            Error::new(format!("the thread of the chat template cannot be started: {error}"))
+        })?,
+    };
+    match thread.ask(job, time) {
+        Ok(answer) => {
+            *idle = Some(thread);
+            Ok(answer)
+        }
+        Err(ThreadFault::TimedOut) => {
+            late.push(thread.stop());
+            Err(timed_out(time))
+        }
+        Err(ThreadFault::Ended) => Err(Error::new("the thread of the chat template ended without an answer")),
+    }
+}
+
+fn timed_out(time: Duration) -> Error {
+    let time = time.as_secs_f64();
+    Error::new(format!("the chat template ran longer than {time} s and was stopped"))
+}
+
 /// Converts an answer to spans or an error.
-fn read_answer(answer: &[u8], marks: &Marks<'_>) -> Result<Vec<TextSpan>> {
-    let answer = serde_json::from_slice(answer).map_err(|error| {
-        Error::new(format!("the chat template's renderer sent an invalid answer: {error}"))
-    })?;
+fn spans(answer: RenderAnswer, marks: &Marks<'_>) -> Result<Vec<TextSpan>> {
     match answer {
         RenderAnswer::Text(text) => Ok(marks.split(&text)),
         RenderAnswer::Raised(message) => Err(Error::new(format!(
@@ -121,7 +203,7 @@ struct Worker {
 }
 
 impl Worker {
-    fn start(program: &PathBuf, arguments: &[OsString], answer_bytes: usize) -> io::Result<Worker> {
+    fn start(program: &Path, arguments: &[OsString], answer_bytes: usize) -> io::Result<Worker> {
         let mut child = Command::new(program)
             .args(arguments)
             .env_clear()
@@ -176,10 +258,7 @@ impl Worker {
     /// Ends the worker and returns the error that describes its failure.
     fn end(mut self, fault: &WorkerFault, limits: &RenderLimits) -> Error {
         match fault {
-            WorkerFault::TimedOut => {
-                let time = limits.time.as_secs_f64();
-                Error::new(format!("the chat template ran longer than {time} s and was stopped"))
-            }
+            WorkerFault::TimedOut => timed_out(limits.time),
             WorkerFault::InvalidAnswer(error) => {
                 Error::new(format!("the chat template's renderer sent an invalid answer: {error}"))
             }

@@ -2,15 +2,15 @@
 //! the end of stdin.
 
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::mpsc;
 use std::thread;
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 
+use super::answer::answer;
 use super::jinja::CompiledTemplate;
-use super::protocol::{RenderAnswer, RenderJob, read_frame, write_frame};
+use super::protocol::{read_frame, write_frame};
 
 /// The binary's hidden command that calls [`worker_main`].
 pub const WORKER_COMMAND: &str = "template-worker";
@@ -73,30 +73,10 @@ fn serve() -> io::Result<()> {
 fn answer_all(jobs: &mpsc::Receiver<Vec<u8>>) {
     let mut compiled = None;
     for job in jobs {
-        let answer = catch_unwind(AssertUnwindSafe(|| answer(&job, &mut compiled))).unwrap_or_else(|_| {
-            compiled = None;
-            RenderAnswer::Failed("caused a panic of the template engine".to_owned())
-        });
+        let answer = answer(&job, &mut compiled, CompiledTemplate::new);
         let body = serde_json::to_vec(&answer).expect("an answer is a string");
         if write_frame(&mut io::stdout().lock(), &body).is_err() {
             return;
         }
     }
-}
-
-/// Renders one job. Keeps the last template compiled.
-fn answer(job: &[u8], compiled: &mut Option<CompiledTemplate>) -> RenderAnswer {
-    let job: RenderJob = match serde_json::from_slice(job) {
-        Ok(job) => job,
-        Err(error) => {
-            return RenderAnswer::Failed(format!("has variables that cannot be read: {error}"));
-        }
-    };
-    if !compiled.as_ref().is_some_and(|compiled| compiled.is_of(&job.template)) {
-        match CompiledTemplate::new(&job.template) {
-            Ok(new) => *compiled = Some(new),
-            Err(answer) => return answer,
-        }
-    }
-    compiled.as_mut().expect("compiled just above").render(&job)
 }

@@ -4,6 +4,7 @@
 mod bad;
 mod data;
 mod golden;
+mod in_process;
 mod long;
 mod spans;
 mod vocab;
