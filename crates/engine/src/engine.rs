@@ -204,8 +204,7 @@ impl Engine {
                 break;
             }
             let Some(mut live) = self.queue.take_next() else { break };
-            let (sequence, cached) = self.runner.cache.begin(&live.tokens);
-            live.begin(cached);
+            let sequence = begin(&mut self.runner.cache, &mut live);
             // A resumed request may be older than active ones.
             let at = self.active.partition_point(|active| active.live.id() < live.id());
             self.active.insert(at, Active { live, sequence });
@@ -351,6 +350,13 @@ impl Engine {
         }
         self.events.extend(judgement.events.into_iter().map(|kind| live.event(kind)));
         let turn = match judgement.turn {
+            Some(Turn::Spoiled(_)) if self.runner.cache.is_doubtful(active.sequence) => {
+                // NaN may come from the sequence that it began from.
+                live.is_wary = true;
+                live.send_back();
+                self.queue.add(active.live);
+                return Some(active.sequence);
+            }
             Some(Turn::Spoiled(error)) => {
                 self.events.push(live.event(EventKind::Failed(error)));
                 return Some(active.sequence);
@@ -374,7 +380,7 @@ impl Engine {
             Some(Turn::Truncation) => {
                 self.runner.cache.end(active.sequence);
                 active.live.truncate();
-                self.begin(&mut active);
+                active.sequence = begin(&mut self.runner.cache, &mut active.live);
                 self.active.push(active);
             }
             Some(Turn::Stop(stop)) => {
@@ -394,15 +400,8 @@ impl Engine {
         let to = if is_spoiled { to - to % BLOCK_POSITIONS as u32 } else { to };
         if !self.runner.cache.rewind(active.sequence, to) {
             self.runner.cache.discard(active.sequence);
-            self.begin(active);
+            active.sequence = begin(&mut self.runner.cache, &mut active.live);
         }
-    }
-
-    /// Gives an active request a new sequence.
-    fn begin(&mut self, active: &mut Active) {
-        let (sequence, cached) = self.runner.cache.begin(&active.live.tokens);
-        active.live.begin(cached);
-        active.sequence = sequence;
     }
 
     /// Discards a sequence whose state may hold NaN. Active requests that share a part of
@@ -528,6 +527,16 @@ impl Engine {
             }
         }
     }
+}
+
+/// Begins a sequence for a request.
+fn begin(cache: &mut PrefixCache, live: &mut LiveRequest) -> SequenceId {
+    let (sequence, cached) = match live.is_wary {
+        false => cache.begin(&live.tokens),
+        true => cache.begin_from_good(&live.tokens),
+    };
+    live.begin(cached);
+    sequence
 }
 
 /// Returns an error if limits exceed the loaded programs or their state.

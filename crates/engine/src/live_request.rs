@@ -34,6 +34,9 @@ pub(crate) struct LiveRequest {
     submitted: Instant,
     /// The largest number of the piece's tokens that the state has held.
     reached: u32,
+    /// Whether NaN showed that may have come from shared state. Since then, the request
+    /// shares only state that is known to be good.
+    pub is_wary: bool,
     /// Whether the first token of the reply has been chosen.
     begun: bool,
     pub stats: Stats,
@@ -69,6 +72,7 @@ impl LiveRequest {
             stops,
             submitted: Instant::now(),
             reached: 0,
+            is_wary: false,
             begun: false,
             stats: Stats::default(),
         };

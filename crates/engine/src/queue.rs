@@ -1,6 +1,8 @@
 //! The requests that are not active: those that wait, in the order of admission, and those
 //! that their callers suspended. The order of admission is decided here only.
 
+use std::collections::VecDeque;
+
 use crate::RequestId;
 use crate::live_request::LiveRequest;
 
@@ -8,7 +10,7 @@ use crate::live_request::LiveRequest;
 #[derive(Default)]
 pub(crate) struct Queue {
     /// Ordered by age; the oldest is admitted next.
-    waiting: Vec<LiveRequest>,
+    waiting: VecDeque<LiveRequest>,
     suspended: Vec<LiveRequest>,
 }
 
@@ -20,12 +22,12 @@ impl Queue {
 
     /// The waiting request that is admitted next.
     pub fn next(&self) -> Option<&LiveRequest> {
-        self.waiting.first()
+        self.waiting.front()
     }
 
     /// Removes the waiting request that is admitted next.
     pub fn take_next(&mut self) -> Option<LiveRequest> {
-        (!self.waiting.is_empty()).then(|| self.waiting.remove(0))
+        self.waiting.pop_front()
     }
 
     /// Adds a request that waits: behind all older ones, before all younger ones.
@@ -42,7 +44,7 @@ impl Queue {
     /// Removes a waiting request.
     pub fn remove_waiting(&mut self, id: RequestId) -> Option<LiveRequest> {
         let index = self.waiting.iter().position(|live| live.id() == id)?;
-        Some(self.waiting.remove(index))
+        self.waiting.remove(index)
     }
 
     /// Removes a suspended request.

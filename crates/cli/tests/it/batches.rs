@@ -1,12 +1,12 @@
-//! A reply has the same bits whatever other requests run in its batch: on real
-//! graphs, with windows, on the backends.
+//! A reply has the same bits whatever other requests run in its batch, and with drafts as
+//! without: on real graphs, with windows, on the backends.
 
 use girih_cpu::{Cpu, CpuOptions, kernels};
-use girih_engine::{Engine, EngineLimits, EventKind, Request, Result, Sampling, cache};
+use girih_engine::{Drafter, Engine, EngineLimits, EventKind, Hooks, Request, Result, Sampling, cache};
 use girih_graph::interpret::Interpreter;
 use girih_graph::{Graph, Key, Runner, Variant, load};
 use girih_model::{ModelFiles, ModelLimits};
-use girih_tensor::DType;
+use girih_tensor::{DType, Random};
 
 use crate::program::fixture;
 
@@ -30,19 +30,21 @@ struct Setup {
     full: u32,
     /// Steps between two requests.
     gap: usize,
+    /// Output rows for drafts, beyond one per sequence.
+    drafts: u32,
 }
 
 /// One request after another, each in steps of its own.
-const ALONE: Setup = Setup { sequences: 1, chunk: 256, full: 4, gap: 0 };
+const ALONE: Setup = Setup { sequences: 1, chunk: 256, full: 4, gap: 0, drafts: 0 };
 
 fn open(folder: &str) -> ModelFiles {
     ModelFiles::open(&fixture(folder), Vec::new(), &ModelLimits::DEFAULT).expect("fixtures are models")
 }
 
-fn engine(model: &ModelFiles, device: Device, setup: Setup) -> Engine<'static> {
-    let Setup { sequences, chunk, full, .. } = setup;
-    let key =
-        Key { rows: chunk, sequences, context: CONTEXT, output_rows: sequences, variant: Variant::GENERATE };
+fn engine(model: &ModelFiles, device: Device, setup: Setup) -> Engine {
+    let Setup { sequences, chunk, full, drafts, .. } = setup;
+    let output_rows = (sequences + drafts).min(chunk);
+    let key = Key { rows: chunk, sequences, context: CONTEXT, output_rows, variant: Variant::GENERATE };
     let build = |key| -> Result<Graph> { model.graph(key, DType::F16) };
     let groups = build(key).expect("a graph").groups;
     let blocks: Vec<u32> = groups.iter().map(|group| cache::blocks(group.span, &key).min(full)).collect();
@@ -77,17 +79,30 @@ fn requests(vocabulary: u32) -> Vec<Request> {
 /// A token of a reply and the log-probabilities around it, as bits.
 type Said = (u32, Vec<(u32, u64)>);
 
-/// Runs the requests in order. Returns the reply to each, and how often a
-/// request was sent back.
-fn replies(engine: &mut Engine<'_>, requests: &[Request], gap: usize) -> (Vec<Vec<Said>>, u32) {
+/// What was counted over several requests.
+#[derive(Debug, Default)]
+struct Counts {
+    sent_back: u32,
+    drafted: u32,
+    accepted: u32,
+}
+
+/// Runs the requests in order, each with the hooks for its index. Returns the reply to
+/// each, and counts.
+fn replies(
+    engine: &mut Engine,
+    requests: &[Request],
+    gap: usize,
+    hooks: impl Fn(usize) -> Hooks,
+) -> (Vec<Vec<Said>>, Counts) {
     let mut replies = vec![Vec::new(); requests.len()];
-    let mut waiting = requests.iter().cloned();
-    let mut sent_back = 0;
+    let mut waiting = requests.iter().cloned().enumerate();
+    let mut counts = Counts::default();
     for step in 0.. {
         if step % gap.max(1) == 0 || engine.is_idle() {
             let count = if gap == 0 { requests.len() } else { 1 };
-            waiting.by_ref().take(count).for_each(|request| {
-                engine.submit(request, None).expect("it fits");
+            waiting.by_ref().take(count).for_each(|(index, request)| {
+                engine.submit(request, hooks(index)).expect("it fits");
             });
         }
         if engine.is_idle() {
@@ -100,34 +115,39 @@ fn replies(engine: &mut Engine<'_>, requests: &[Request], gap: usize) -> (Vec<Ve
                     let bits = top.iter().map(|entry| (entry.id, entry.value.to_bits())).collect();
                     replies[event.request.0 as usize].push((*id, bits));
                 }
-                EventKind::Finished { stats, .. } => sent_back += stats.sent_back,
+                EventKind::Finished { stats, .. } => {
+                    counts.sent_back += stats.sent_back;
+                    counts.drafted += stats.drafted;
+                    counts.accepted += stats.accepted;
+                }
                 EventKind::Failed(error) => panic!("{error}"),
-                EventKind::Prefilled(_) => {}
+                EventKind::Prefilled(_) | EventKind::Logits(_) => {}
             }
         }
     }
-    (replies, sent_back)
+    (replies, counts)
 }
 
 fn same_in_every_batch(folder: &str, device: Device) {
     let model = open(folder);
     let requests = requests(model.facts.sizes.vocabulary as u32);
-    let (alone, _) = replies(&mut engine(&model, device, ALONE), &requests, 0);
+    let (alone, _) = replies(&mut engine(&model, device, ALONE), &requests, 0, |_| Hooks::default());
     assert!(alone.iter().zip(&requests).all(|(reply, request)| Some(reply.len() as u32) == request.max_new));
     let setups = [
-        Setup { sequences: 8, chunk: 512, full: 32, gap: 0 },
-        Setup { sequences: 8, chunk: 8, full: 32, gap: 0 },
-        Setup { sequences: 3, chunk: 16, full: 12, gap: 3 },
-        Setup { sequences: 7, chunk: 64, full: 5, gap: 1 },
-        Setup { sequences: 1, chunk: 1, full: 4, gap: 0 },
+        Setup { sequences: 8, chunk: 512, full: 32, gap: 0, drafts: 0 },
+        Setup { sequences: 8, chunk: 8, full: 32, gap: 0, drafts: 0 },
+        Setup { sequences: 3, chunk: 16, full: 12, gap: 3, drafts: 0 },
+        Setup { sequences: 7, chunk: 64, full: 5, gap: 1, drafts: 0 },
+        Setup { sequences: 1, chunk: 1, full: 4, gap: 0, drafts: 0 },
     ];
     let mut all_sent_back = 0;
     for setup in setups {
-        let (together, sent_back) = replies(&mut engine(&model, device, setup), &requests, setup.gap);
+        let (together, counts) =
+            replies(&mut engine(&model, device, setup), &requests, setup.gap, |_| Hooks::default());
         for (number, (together, alone)) in together.iter().zip(&alone).enumerate() {
             assert!(together == alone, "{folder} on {device:?}: request {number} differs in {setup:?}");
         }
-        all_sent_back += sent_back;
+        all_sent_back += counts.sent_back;
     }
     assert!(all_sent_back > 0, "the smallest setup has too many blocks");
 }
@@ -147,4 +167,57 @@ fn replies_with_windows_do_not_depend_on_the_batch_on_the_cpu() {
 #[test]
 fn replies_with_full_attention_do_not_depend_on_the_batch_on_the_cpu() {
     same_in_every_batch("llama32_tied", Device::Cpu(0, 2));
+}
+
+/// Drafts the reply that it was told. Every `wrong`th token is another one.
+struct Told {
+    prompt: usize,
+    reply: Vec<u32>,
+    wrong: usize,
+    random: Random,
+}
+
+impl Drafter for Told {
+    fn draft(&mut self, tokens: &[u32], max: u32) -> Vec<u32> {
+        let rest = self.reply.get(tokens.len() - self.prompt..).unwrap_or_default();
+        let count = rest.len().min(1 + self.random.below(max as usize));
+        let told = rest[..count].iter();
+        told.map(|id| if self.random.once_in(self.wrong) { (id + 1) % 300 } else { *id }).collect()
+    }
+}
+
+#[test]
+fn drafts_do_not_change_the_bits_of_replies() {
+    for (folder, device) in [
+        ("gemma3_text", Device::Interpreter),
+        ("gemma3_text", Device::Cpu(0, 1)),
+        ("gemma3_text", Device::Cpu(kernels::tables().len() - 1, 2)),
+        ("llama32_tied", Device::Cpu(kernels::tables().len() - 1, 1)),
+        ("qwen3", Device::Cpu(0, 1)),
+    ] {
+        let model = open(folder);
+        let mut requests = requests(model.facts.sizes.vocabulary as u32);
+        requests.iter_mut().step_by(2).for_each(|request| request.sampling = Sampling::greedy());
+        let (alone, _) = replies(&mut engine(&model, device, ALONE), &requests, 0, |_| Hooks::default());
+        for (wrong, setup) in [
+            (1_000_000, Setup { sequences: 1, chunk: 16, full: 4, gap: 0, drafts: 8 }),
+            (3, Setup { sequences: 3, chunk: 24, full: 12, gap: 2, drafts: 20 }),
+            (1, Setup { sequences: 7, chunk: 64, full: 5, gap: 1, drafts: 30 }),
+            (4, Setup { sequences: 8, chunk: 128, full: 32, gap: 0, drafts: 64 }),
+        ] {
+            let hooks = |index: usize| {
+                let reply = alone[index].iter().map(|(id, _)| *id).collect();
+                let (prompt, random) = (requests[index].tokens.len(), Random(index as u64));
+                Hooks { drafter: Some(Box::new(Told { prompt, reply, wrong, random })), ..Hooks::default() }
+            };
+            let (drafted, counts) = replies(&mut engine(&model, device, setup), &requests, setup.gap, hooks);
+            assert!(drafted == alone, "{folder} on {device:?}: drafts change a reply in {setup:?}");
+            assert!(counts.drafted > 40, "{counts:?} in {setup:?}");
+            match wrong {
+                1 => assert_eq!(counts.accepted, 0),
+                1_000_000 => assert_eq!(counts.accepted, counts.drafted),
+                _ => assert!(counts.accepted > 0 && counts.accepted < counts.drafted, "{counts:?}"),
+            }
+        }
+    }
 }

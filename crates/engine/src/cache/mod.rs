@@ -157,6 +157,17 @@ impl PrefixCache {
     /// length of that prefix. It never includes the prompt's last token, whose logits
     /// are needed.
     pub fn begin(&mut self, prompt: &[u32]) -> (SequenceId, u32) {
+        self.begin_from(prompt, |_| true)
+    }
+
+    /// As [`PrefixCache::begin`], but shares only state that is known to be good.
+    pub fn begin_from_good(&mut self, prompt: &[u32]) -> (SequenceId, u32) {
+        self.begin_from(prompt, |source| source.good == source.tokens.len())
+    }
+
+    /// Begins a sequence that shares the longest prefix of `prompt` of the sequences that
+    /// `may` be shared.
+    fn begin_from(&mut self, prompt: &[u32], may: impl Fn(&CachedSequence) -> bool) -> (SequenceId, u32) {
         let now = self.tick();
         let mut sequence = CachedSequence {
             id: SequenceId(now),
@@ -168,7 +179,7 @@ impl PrefixCache {
             ended: None,
         };
         let mut shared = 0;
-        if let Some((index, length)) = self.longest(prompt) {
+        if let Some((index, length)) = self.longest(prompt, may) {
             let source = &self.sequences[index];
             sequence.doubtful = (source.good < source.tokens.len()).then_some(source.id);
             sequence.good = source.good.min(length);
@@ -181,10 +192,12 @@ impl PrefixCache {
         (SequenceId(now), shared as u32)
     }
 
-    /// Finds the sequence with the longest resumable prefix of `prompt`, and that
-    /// prefix's length; if several are equally long, the oldest sequence.
-    fn longest(&self, prompt: &[u32]) -> Option<(usize, usize)> {
-        let lengths = self.sequences.iter().enumerate().map(|(index, sequence)| {
+    /// Finds the sequence with the longest resumable prefix of `prompt` among those that
+    /// `may` be shared, and that prefix's length; if several are equally long, the oldest
+    /// sequence.
+    fn longest(&self, prompt: &[u32], may: impl Fn(&CachedSequence) -> bool) -> Option<(usize, usize)> {
+        let sequences = self.sequences.iter().enumerate().filter(|(_, sequence)| may(sequence));
+        let lengths = sequences.map(|(index, sequence)| {
             let pairs = sequence.tokens.iter().zip(prompt);
             let shared = pairs.take_while(|(held, new)| held == new).count();
             (index, shared.min(prompt.len().saturating_sub(1)))
@@ -322,6 +335,12 @@ impl PrefixCache {
             behind.rev().for_each(|block| pool.release(block));
         }
         true
+    }
+
+    /// Whether the state that a sequence shared was not known to be good, and no row since
+    /// has shown that it is.
+    pub fn is_doubtful(&self, id: SequenceId) -> bool {
+        self.sequences[self.find(id)].doubtful.is_some()
     }
 
     /// Discards a sequence whose state may hold NaN, and the ended sequences that hold one

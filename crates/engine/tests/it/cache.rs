@@ -171,6 +171,43 @@ fn the_blocks_for_a_window_suffice() {
     }
 }
 
+#[test]
+fn a_rewound_sequence_releases_whole_blocks_and_copies_a_shared_one() {
+    let tokens = prompt(9, 200);
+    let (mut cache, first) = holding(&FULL, &[8, 8], &tokens);
+    let (second, shared) = cache.begin(&tokens);
+    assert_eq!((shared, cache.free()), (199, vec![4, 4]));
+    assert!(cache.rewind(first, 130));
+    assert_eq!((cache.length(first), cache.free()), (130, vec![4, 4]), "the other one holds the last block");
+    // It writes into the third block again, which the other one holds, too.
+    let changes = cache.reserve(first, 131).unwrap();
+    let copy = |group| StateChange::Copy { group: GroupId(group), from: Block(2), to: Block(4) };
+    assert_eq!(changes, [copy(0), copy(1)]);
+    assert!(cache.rewind(first, 128), "a whole number of blocks");
+    assert_eq!(cache.free(), [4, 4], "its copy is free");
+    assert_eq!(cache.reserve(first, 129).unwrap(), [zero(0, 4), zero(1, 4)]);
+    assert!(cache.rewind(first, 0));
+    assert_eq!(cache.sequence(first), [&[] as &[Block], &[]]);
+    assert_eq!(cache.sequence(second)[0], [Block(0), Block(1), Block(2), Block(3)]);
+    cache.discard(second);
+    assert_eq!(cache.free(), [8, 8]);
+}
+
+#[test]
+fn a_rewind_that_needs_released_blocks_is_refused() {
+    let spans = [Span::Window(70)];
+    let (mut cache, id) = holding(&spans, &[6], &prompt(10, 300));
+    let (other, _) = cache.begin(&[]);
+    cache.reserve(other, 100).expect("blocks behind the window");
+    // Positions from 64 on are still held; the row at 133 sees positions from 64 on.
+    assert_eq!(cache.free(), [0]);
+    let before = cache.length(id);
+    assert!(!cache.rewind(id, 132));
+    assert_eq!(cache.length(id), before);
+    assert!(cache.rewind(id, 133));
+    assert_eq!((cache.length(id), cache.free()), (133, vec![2]));
+}
+
 /// The contents of each block of a group: for each position, a hash of the whole text up
 /// to it.
 struct Memory {
@@ -309,10 +346,23 @@ impl World {
         }
     }
 
+    /// Steps a sequence back; what lies behind stays in memory until it is written again.
+    fn rewind(&mut self, id: SequenceId) {
+        let length = self.live[&id].len();
+        let to = length - self.random.below(length.min(100) + 1);
+        let held = self.cache.free();
+        if self.cache.rewind(id, to as u32) {
+            self.live.get_mut(&id).expect("it is live").truncate(to);
+        } else {
+            assert_eq!((self.cache.length(id) as usize, self.cache.free()), (length, held), "as before");
+        }
+    }
+
     fn act(&mut self) {
         match (self.random.below(10), self.any()) {
             (0..=1, _) | (_, None) if self.live.len() < 5 => self.begin(),
             (0..=6, Some(id)) => self.run(id),
+            (7, Some(id)) if self.random.once_in(2) => self.rewind(id),
             (7..=8, Some(id)) => {
                 self.live.remove(&id);
                 self.cache.end(id);

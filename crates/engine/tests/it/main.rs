@@ -2,10 +2,15 @@
 
 mod batches;
 mod cache;
+mod constraints;
+mod drafts;
+mod failures;
 mod filters;
 mod generation;
 mod oracle;
+mod overflow;
 mod requests;
 mod sampling;
 mod schedule;
+mod serving;
 mod stops;

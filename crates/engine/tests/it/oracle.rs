@@ -10,7 +10,9 @@ use girih_engine::{
     cache,
 };
 use girih_graph::backend::{Block, Inputs, MemoryPlan, State};
-use girih_graph::{BLOCK_POSITIONS, Error, GroupId, Key, Runner, Sequence, Span, StateGroup, Step, Variant};
+use girih_graph::{
+    BLOCK_POSITIONS, Error, ErrorKind, GroupId, Key, Runner, Sequence, Span, StateGroup, Step, Variant,
+};
 use girih_tensor::Shape;
 use girih_tensor::random::mix;
 
@@ -25,6 +27,8 @@ pub const SPANS: [Span; 2] = [Span::Full, Span::Window(WINDOW as u32)];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
     Device(u32),
+    /// As `Device`, with the kind `OutOfMemory`.
+    Memory(u32),
     NaN(u32),
 }
 
@@ -132,13 +136,13 @@ impl Oracle {
     }
 
     /// Runs the rows of one sequence; returns the logits of the output rows.
-    fn run(&mut self, sequence: &Sequence<'_>, tokens: &[u32], trouble: Option<Trouble>) -> Vec<f32> {
+    fn run(&mut self, sequence: &Sequence<'_>, tokens: &[u32]) -> Vec<f32> {
         let mut output = Vec::new();
         let start = sequence.position as usize;
         for (index, row) in sequence.rows.indexes().enumerate() {
             let position = start + index;
             self.write(sequence, position, tokens[row]);
-            if trouble == Some(Trouble::NaN(position as u32)) {
+            if self.watched.trouble.get() == Some(Trouble::NaN(position as u32)) {
                 self.watched.trouble.set(None);
                 let block = sequence.blocks[0][position / BLOCK_POSITIONS].0;
                 self.slots.groups[0][block as usize][position % BLOCK_POSITIONS] = SPOILED;
@@ -226,18 +230,21 @@ impl Runner for Oracle {
             });
             ends.into_iter().any(|(start, end)| (start..end).contains(&at))
         };
-        if let Some(Trouble::Device(at)) = trouble
+        if let Some(Trouble::Device(at) | Trouble::Memory(at)) = trouble
             && reaches(at)
         {
             self.watched.trouble.set(None);
-            return Err(Error::new("the device is gone"));
+            return Err(match trouble {
+                Some(Trouble::Memory(_)) => Error::with_kind(ErrorKind::OutOfMemory, "memory is full"),
+                _ => Error::new("the device is gone"),
+            });
         }
         self.watched.rows.set(self.watched.rows.get() + tokens.len());
         self.watched.largest.set(self.watched.largest.get().max(tokens.len()));
         self.watched.sequences.set(self.watched.sequences.get().max(sequences.len()));
         let mut output = Vec::new();
         for sequence in sequences {
-            output.extend(self.run(sequence, tokens, trouble));
+            output.extend(self.run(sequence, tokens));
         }
         step.output.copy_from_slice(&output);
         if step.watch.wants("tokens") {
@@ -321,6 +328,7 @@ pub fn request(tokens: &[u32], new: u32) -> Request {
 
 /// A detokenizer: each id stands for different UTF-8 bytes, not always a whole
 /// character.
+#[derive(Default)]
 pub struct Pieces(pub Vec<u8>);
 
 impl Pieces {
