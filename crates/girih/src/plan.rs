@@ -287,17 +287,19 @@ fn largest_step(model: &Model, options: &Options) -> Result<Key> {
     let Options { context, chunk, sequences, output_rows, unread_events, .. } = *options;
     let max = model.max_context();
     let context = context.unwrap_or(max.min(MAX_DEFAULT_CONTEXT));
-    if context == 0 || context > max {
+    if context > max {
         return refused(format!(
-            "a context of {context} tokens was requested; the model supports 1 to {max}"
+            "a context of {context} tokens is too large: the model supports {max} tokens"
         ));
     }
-    for (what, count) in
-        [("rows per step", chunk), ("sequences", sequences), ("unread events", unread_events)]
-    {
-        if count == 0 {
-            return refused(format!("0 {what} were requested; request at least 1"));
-        }
+    let counts = [
+        ("positions", context),
+        ("rows per step", chunk),
+        ("sequences", sequences),
+        ("unread events", unread_events),
+    ];
+    if let Some((what, _)) = counts.iter().find(|(_, count)| *count == 0) {
+        return refused(format!("0 {what} were requested; request at least 1"));
     }
     let rows = chunk.min(context);
     let output_rows = output_rows.max(sequences).min(rows);

@@ -18,7 +18,7 @@ fn a_model_on_the_toy_array_matches_its_golden_file() {
 fn an_unknown_target_or_backend_is_named() {
     let folder = fixture("llama32_tied");
     let model = name(&folder);
-    girih(&["inspect", model, "--backend", "npu:none"]).fails(2, "unknown NPU target 'none'");
+    girih(&["inspect", model, "--backend", "npu:none"]).fails(2, "the npu backend has no device 'none'");
     girih(&["inspect", model, "--backend", "npu"]).fails(2, "unknown backend 'npu'");
 }
 
@@ -200,7 +200,7 @@ fn the_runtime_choices_are_compared() {
     let padded = lines(1);
     assert!(number(padded.last().expect("lengths"), 0, "ms") >= number(&padded[0], 0, "ms"));
     girih(&["run", "stories260k", "Once", "--npu-lengths", "64"])
-        .fails(2, "--npu-lengths applies only to arrays");
+        .fails(2, "--npu-lengths applies only to the npu backend");
     girih(&["run", "stories260k", "Once", "--backend", "npu:toy", "--npu-runtime", "values=lost"])
         .fails(2, "unknown runtime choice 'values=lost'");
 }

@@ -169,7 +169,7 @@ fn a_rendering_has_the_origin_of_each_span() {
 
 #[test]
 fn a_conversation_without_a_usable_template_is_refused() {
-    girih(&["render", "stories260k", "Hi"]).fails(1, "no chat template");
+    girih(&["render", "stories260k", "Hi"]).fails(2, "no chat template");
     girih(&["render", "stories260k"]).fails(2, "required");
     let endless =
         template_folder("{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}");

@@ -387,7 +387,9 @@ fn wrong_calls_end_with_2_and_an_error() {
     compare("verify", name(&llama), &llama.join("model.safetensors")).fails(2, "a golden file is needed");
     compare("verify", name(&llama), &fixture("gemma3_text/golden.safetensors")).fails(2, "for this model");
     compare("verify", "stories260k", &golden).fails(2, "for this model");
-    compare("verify", name(&llama), &golden).with(&["--context", "4096000"]).fails(2, "--context 4096000");
+    compare("verify", name(&llama), &golden)
+        .with(&["--context", "4096000"])
+        .fails(2, "a context of 4096000 tokens is too large");
     compare("verify", name(&llama), &golden).with(&["--context", "8"]).fails(1, "8");
     compare("verify", name(&llama), &golden).with(&["--against", "f64"]).fails(2, "f32, bf16");
     // Two models of the same sizes: the golden can be read, but disagrees.
