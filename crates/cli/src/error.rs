@@ -46,10 +46,11 @@ macro_rules! from_work {
 from_work!(std::io::Error, serde_json::Error);
 
 impl From<girih::Error> for Error {
-    /// A refused request is a wrong call; everything else is work that failed.
+    /// A request that is refused, or that names what does not exist, is a wrong call; everything
+    /// else is work that failed.
     fn from(error: girih::Error) -> Error {
         match error.kind() {
-            ErrorKind::Refused | ErrorKind::TooLong => Error::call(error.to_string()),
+            ErrorKind::Refused | ErrorKind::TooLong | ErrorKind::NotFound => Error::call(error.to_string()),
             _ => Error::work(error),
         }
     }

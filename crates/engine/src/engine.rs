@@ -14,7 +14,7 @@ use crate::live_request::LiveRequest;
 use crate::queue::Queue;
 use crate::schedule::{ScheduledRows, SequenceProgress, schedule};
 use crate::{
-    EngineLimits, Error, ErrorKind, EventKind, Hooks, Request, RequestEvent, RequestId, Result, Stop,
+    EngineLimits, Error, ErrorKind, EventKind, Hooks, RequestEvent, RequestId, Result, Stop, TokenRequest,
 };
 
 /// A loaded model and the requests that share it.
@@ -114,10 +114,10 @@ impl Engine {
     /// Queues a request, with the objects that the engine calls while it runs.
     ///
     /// # Errors
-    /// As [`Request::check`]; of the kind [`ErrorKind::Refused`] when stop strings come
+    /// As [`TokenRequest::check`]; of the kind [`ErrorKind::Refused`] when stop strings come
     /// without a detokenizer, and [`ErrorKind::QueueFull`] when
     /// [`EngineLimits::waiting`] requests wait.
-    pub fn submit(&mut self, request: Request, hooks: Hooks) -> Result<RequestId> {
+    pub fn submit(&mut self, request: TokenRequest, hooks: Hooks) -> Result<RequestId> {
         request.check(&self.limits, self.runner().width())?;
         if hooks.detokenizer.is_none() && !request.stops.strings.is_empty() {
             let sentence = "stop strings need a detokenizer; this model has none, so use stop tokens";

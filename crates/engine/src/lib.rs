@@ -2,21 +2,21 @@
 //! notion of instruction sets, file formats or protocols.
 //!
 //! An [`Engine`] owns a [`Runner`](girih_graph::Runner). [`Engine::submit`] queues a
-//! [`Request`]; each [`Engine::step`] runs the model once and returns its
+//! [`TokenRequest`]; each [`Engine::step`] runs the model once and returns its
 //! [`RequestEvent`]s. A request's tokens depend on the request only: not on the size
 //! of prefill chunks, the contents of the prefix cache, the other requests of the
 //! batch, drafts, preemptions or suspensions. The engine is `Send`: a server moves it to a
 //! thread of its own.
 //!
 //! ```
-//! use girih_engine::{Engine, EngineLimits, EventKind, Hooks, Request, Result, Sampling};
+//! use girih_engine::{Engine, EngineLimits, EventKind, Hooks, TokenRequest, Result, Sampling};
 //! use girih_graph::Runner;
 //!
 //! /// Returns the ids of a greedy reply.
 //! fn reply(runner: Box<dyn Runner>, prompt: Vec<u32>) -> Result<Vec<u32>> {
 //!     let mut engine = Engine::new(runner, EngineLimits::new(2048, 256))?;
 //!     let sampling = Sampling::greedy();
-//!     engine.submit(Request { tokens: prompt, sampling, ..Request::default() }, Hooks::default())?;
+//!     engine.submit(TokenRequest { tokens: prompt, sampling, ..TokenRequest::default() }, Hooks::default())?;
 //!     let mut ids = Vec::new();
 //!     while !engine.is_idle() {
 //!         for event in engine.step() {
@@ -50,6 +50,8 @@ pub use engine::Engine;
 pub use girih_graph::{Error, ErrorKind, Result};
 pub use hooks::{Constraint, Drafter, Hooks};
 pub use overflow::Overflow;
-pub use request::{EngineLimits, EventKind, Request, RequestEvent, RequestId, Stats, Stop, Stops, TokenRate};
+pub use request::{
+    EngineLimits, EventKind, RequestEvent, RequestId, Stats, Stop, Stops, TokenRate, TokenRequest,
+};
 pub use sampling::Sampling;
 pub use text::Detokenize;

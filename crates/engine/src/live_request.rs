@@ -8,7 +8,7 @@ use girih_graph::backend::Range32;
 use crate::overflow::{self, Overflow};
 use crate::sample::{History, Logprobs, logprobs, pick, pick_allowed, refuse_nan};
 use crate::text::{ReleasedText, StopStrings};
-use crate::{EventKind, Hooks, Request, RequestEvent, RequestId, Result, Stats, Stop};
+use crate::{EventKind, Hooks, RequestEvent, RequestId, Result, Stats, Stop, TokenRequest};
 
 /// A submitted request, its reply so far, and its statistics.
 ///
@@ -18,7 +18,7 @@ pub(crate) struct LiveRequest {
     id: RequestId,
     /// The request, without its prompt and stop strings. Its seed, its number of replied
     /// tokens and its number of new tokens are those of the piece.
-    request: Request,
+    request: TokenRequest,
     /// The size of the context.
     context: u32,
     /// The prompt of the piece, then the reply.
@@ -57,7 +57,7 @@ pub(crate) enum Next {
 }
 
 impl LiveRequest {
-    pub fn new(id: RequestId, mut request: Request, hooks: Hooks, context: u32) -> LiveRequest {
+    pub fn new(id: RequestId, mut request: TokenRequest, hooks: Hooks, context: u32) -> LiveRequest {
         let stops = StopStrings::new(std::mem::take(&mut request.stops.strings));
         let tokens = std::mem::take(&mut request.tokens);
         let mut live = LiveRequest {

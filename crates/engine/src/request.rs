@@ -7,7 +7,7 @@ use crate::{Error, ErrorKind, Overflow, Result, Sampling};
 
 /// A prompt to be continued.
 #[derive(Clone, Debug, Default)]
-pub struct Request {
+pub struct TokenRequest {
     /// The token ids of the prompt, special tokens included.
     pub tokens: Vec<u32>,
     /// The number of tokens at the end of the prompt that belong to the reply; penalties
@@ -83,7 +83,7 @@ impl EngineLimits {
     }
 }
 
-impl Request {
+impl TokenRequest {
     /// Checks the request; `vocabulary` is the number of the model's logits.
     ///
     /// # Errors
@@ -91,7 +91,7 @@ impl Request {
     /// the context, and [`ErrorKind::Refused`] when a number is outside its range or
     /// exceeds `limits`.
     pub fn check(&self, limits: &EngineLimits, vocabulary: usize) -> Result<()> {
-        let Request { tokens, sampling, stops, logprobs, .. } = self;
+        let TokenRequest { tokens, sampling, stops, logprobs, .. } = self;
         self.check_length(limits.context)?;
         at_most("stop tokens", stops.tokens.len(), limits.stop_tokens)?;
         at_most("stop strings", stops.strings.len(), limits.stop_strings)?;
@@ -110,7 +110,7 @@ impl Request {
     }
 
     /// Checks that the prompt and the requested tokens fit after what
-    /// [`Request::overflow`] drops.
+    /// [`TokenRequest::overflow`] drops.
     fn check_length(&self, context: u32) -> Result<()> {
         let prompt = self.tokens.len();
         if prompt == 0 {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
-use girih_engine::{Engine, Hooks, Request as TokenRequest, RequestId};
+use girih_engine::{Engine, Hooks, RequestId, TokenRequest};
 use girih_graph::Error;
 
 use crate::mailbox::{Mailbox, MailboxSender};

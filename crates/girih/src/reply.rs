@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use girih_engine::{Hooks, Request as TokenRequest};
+use girih_engine::{Hooks, TokenRequest};
 use girih_graph::{Error, ErrorKind, Phases, Result};
 
 use crate::engine_thread::Command;

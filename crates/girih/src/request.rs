@@ -3,9 +3,7 @@
 use std::fmt;
 
 use girih_engine::text::Detokenize;
-use girih_engine::{
-    Constraint, Drafter, EngineLimits, Hooks, Overflow, Request as TokenRequest, Sampling, Stops,
-};
+use girih_engine::{Constraint, Drafter, EngineLimits, Hooks, Overflow, Sampling, Stops, TokenRequest};
 use girih_graph::Result;
 use girih_words::template::Conversation;
 use girih_words::{Detokenizer, Specials};

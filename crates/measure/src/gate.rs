@@ -2,7 +2,7 @@
 //! derived bound, and its greedy text equals the golden's up to a step at which each
 //! side's token is in the other's top five.
 
-use girih_engine::{Engine, EventKind, Hooks, Request, Sampling};
+use girih_engine::{Engine, EventKind, Hooks, Sampling, TokenRequest};
 use serde::Serialize;
 
 use crate::golden::{Golden, GoldenPrompt};
@@ -90,12 +90,12 @@ pub fn verify(engine: &mut Engine, golden: &Golden, layers: usize, bound: &Error
 /// Continues the prompt greedily, up to the first token that differs.
 fn greedy(engine: &mut Engine, prompt: &GoldenPrompt) -> Result<(usize, Option<Divergence>)> {
     let reference = &prompt.reference;
-    let request = Request {
+    let request = TokenRequest {
         tokens: prompt.tokens.clone(),
         sampling: Sampling::greedy(),
         max_new: Some(reference.greedy.len() as u32),
         logprobs: Some(5),
-        ..Request::default()
+        ..TokenRequest::default()
     };
     let id = engine.submit(request, Hooks::default())?;
     let mut equal = 0;

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use girih_engine::{Engine, EventKind, Hooks, Request, RequestEvent, Sampling, Stats};
+use girih_engine::{Engine, EventKind, Hooks, RequestEvent, Sampling, Stats, TokenRequest};
 use girih_tensor::Random;
 use serde::Serialize;
 
@@ -109,7 +109,8 @@ fn together(engine: &mut Engine, case: BenchCase, random: &mut Random) -> Result
     let mut ids = Vec::new();
     for _ in 0..case.parallel {
         let tokens = random_tokens(random, case.start() as usize, vocabulary);
-        let request = Request { tokens, sampling: Sampling::greedy(), max_new: None, ..Request::default() };
+        let request =
+            TokenRequest { tokens, sampling: Sampling::greedy(), max_new: None, ..TokenRequest::default() };
         ids.push(engine.submit(request, Hooks::default())?);
     }
     let mut prefilled = 0;
@@ -172,7 +173,8 @@ fn counted(case: &BenchCase, stats: &Stats) -> Result<Duration> {
 
 /// Runs a request to its end.
 fn finish(engine: &mut Engine, tokens: Vec<u32>, new: u32) -> Result<Stats> {
-    let request = Request { tokens, sampling: Sampling::greedy(), max_new: Some(new), ..Request::default() };
+    let request =
+        TokenRequest { tokens, sampling: Sampling::greedy(), max_new: Some(new), ..TokenRequest::default() };
     engine.submit(request, Hooks::default())?;
     loop {
         for event in engine.step() {

@@ -2,7 +2,7 @@
 //! without: on real graphs, with windows, on the backends.
 
 use girih_cpu::{Cpu, CpuOptions, kernels};
-use girih_engine::{Drafter, Engine, EngineLimits, EventKind, Hooks, Request, Result, Sampling, cache};
+use girih_engine::{Drafter, Engine, EngineLimits, EventKind, Hooks, Result, Sampling, TokenRequest, cache};
 use girih_graph::interpret::Interpreter;
 use girih_graph::{Graph, Key, Runner, Variant, load};
 use girih_model::{ModelFiles, ModelLimits};
@@ -62,16 +62,16 @@ fn engine(model: &ModelFiles, device: Device, setup: Setup) -> Engine {
 }
 
 /// Requests of several lengths, each with a seed; some share a prefix.
-fn requests(vocabulary: u32) -> Vec<Request> {
+fn requests(vocabulary: u32) -> Vec<TokenRequest> {
     let text = |start: u32, count: u32| (start..start + count).map(move |i| i * i * 7 % 499 % vocabulary);
     let shapes = [(1, 0, 90), (2, 0, 3), (1, 90, 20), (3, 0, 140), (1, 64, 1), (4, 0, 30), (1, 90, 0)];
-    let request = |(number, (story, shared, own)): (u32, (u32, u32, u32))| Request {
+    let request = |(number, (story, shared, own)): (u32, (u32, u32, u32))| TokenRequest {
         tokens: text(story * 100, shared).chain(text(number * 50, own)).collect(),
         sampling: Sampling { temperature: 0.9, seed: number.into(), ..Sampling::default() },
         // The first two outgrow five blocks together.
         max_new: Some([160, 130, 20, 25, 30, 35, 40][number as usize]),
         logprobs: Some(20),
-        ..Request::default()
+        ..TokenRequest::default()
     };
     (0..).zip(shapes).map(request).collect()
 }
@@ -91,7 +91,7 @@ struct Counts {
 /// each, and counts.
 fn replies(
     engine: &mut Engine,
-    requests: &[Request],
+    requests: &[TokenRequest],
     gap: usize,
     hooks: impl Fn(usize) -> Hooks,
 ) -> (Vec<Vec<Said>>, Counts) {

@@ -390,7 +390,7 @@ fn wrong_calls_end_with_2_and_an_error() {
     compare("verify", name(&llama), &golden)
         .with(&["--context", "4096000"])
         .fails(2, "a context of 4096000 tokens is too large");
-    compare("verify", name(&llama), &golden).with(&["--context", "8"]).fails(1, "8");
+    compare("verify", name(&llama), &golden).with(&["--context", "8"]).fails(2, "the context is 8");
     compare("verify", name(&llama), &golden).with(&["--against", "f64"]).fails(2, "f32, bf16");
     // Two models of the same sizes: the golden can be read, but disagrees.
     compare("verify", name(&llama), &qwen.join("golden.safetensors")).fails(1, "");

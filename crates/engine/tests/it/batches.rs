@@ -3,7 +3,7 @@
 use girih_tensor::Random;
 use std::collections::BTreeMap;
 
-use girih_engine::{Engine, Error, ErrorKind, Hooks, Request, RequestEvent, RequestId, Sampling, Stop};
+use girih_engine::{Engine, Error, ErrorKind, Hooks, RequestEvent, RequestId, Sampling, Stop, TokenRequest};
 use girih_graph::backend::Unwatched;
 
 use crate::oracle::{self, CONTEXT, Reply, SPANS, Trouble, Watched, batched, engine, narrow};
@@ -29,8 +29,8 @@ impl Replies {
 }
 
 /// Steps until all requests have ended; returns their replies in order.
-fn together(engine: &mut Engine, requests: &[Request]) -> Vec<Reply> {
-    let submit = |request: &Request| engine.submit(request.clone(), Hooks::default()).unwrap();
+fn together(engine: &mut Engine, requests: &[TokenRequest]) -> Vec<Reply> {
+    let submit = |request: &TokenRequest| engine.submit(request.clone(), Hooks::default()).unwrap();
     let ids: Vec<_> = requests.iter().map(submit).collect();
     let mut replies = Replies::default().finish(engine);
     ids.iter().map(|id| replies.remove(id).unwrap()).collect()
@@ -252,7 +252,7 @@ fn no_arrival_order_changes_a_reply() {
 fn sampled_replies_do_not_depend_on_the_batch() {
     let sampled = |seed: u64| {
         let sampling = Sampling { seed, top_k: 30, frequency_penalty: 0.3, ..Sampling::default() };
-        Request { sampling, ..request(&prompt(seed, 40 + seed as usize), 50) }
+        TokenRequest { sampling, ..request(&prompt(seed, 40 + seed as usize), 50) }
     };
     let requests: Vec<_> = (0..6).map(sampled).collect();
     let alone: Vec<_> = requests.iter().map(|ask| reply(&mut engine(64).0, ask.clone()).ids).collect();

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use girih_engine::Stops;
 use girih_engine::{
-    Constraint, Drafter, Error, ErrorKind, EventKind, Hooks, Request, Result, Sampling, Stop,
+    Constraint, Drafter, Error, ErrorKind, EventKind, Hooks, Result, Sampling, Stop, TokenRequest,
 };
 
 use crate::oracle::{self, Pieces, Reply, VOCABULARY, batched, engine, finish, prompt, request};
@@ -55,7 +55,7 @@ fn pattern(length: usize, fails: Option<usize>) -> (Hooks, Arc<Mutex<Vec<u32>>>)
     (Hooks { constraint: Some(Box::new(constraint)), ..Pieces::hooks() }, accepted)
 }
 
-fn run(request: &Request, hooks: Hooks) -> Reply {
+fn run(request: &TokenRequest, hooks: Hooks) -> Reply {
     let (mut engine, _) = engine(64);
     let id = engine.submit(request.clone(), hooks).unwrap();
     finish(&mut engine, id)
@@ -89,7 +89,7 @@ fn a_constraint_learns_of_the_stop_token() {
     let whole = expected(&prompt(2, 30), 20);
     let stops = Stops { tokens: vec![whole[11]], strings: vec![] };
     let (hooks, accepted) = pattern(100, None);
-    let reply = run(&Request { stops, ..request(&prompt(2, 30), 20) }, hooks);
+    let reply = run(&TokenRequest { stops, ..request(&prompt(2, 30), 20) }, hooks);
     let first = whole.iter().position(|id| *id == whole[11]).unwrap();
     assert_eq!((reply.ids.as_slice(), reply.stop), (&whole[..first], Some(Stop::Token(whole[11]))));
     assert_eq!(*accepted.lock().unwrap(), whole[..=first]);
@@ -101,7 +101,7 @@ fn no_sampler_restores_a_token_and_log_probabilities_ignore_the_mask() {
     let bias = vec![(4, f32::INFINITY), (9, f32::INFINITY)];
     for temperature in [0.0, 0.7] {
         let sampling = Sampling { temperature, bias: bias.clone(), ..Sampling::default() };
-        let ask = Request { sampling, logprobs: Some(3), ..request(&prompt(3, 40), 1) };
+        let ask = TokenRequest { sampling, logprobs: Some(3), ..request(&prompt(3, 40), 1) };
         let (mut engine, _) = engine(64);
         engine.submit(ask.clone(), pattern(100, None).0).unwrap();
         let event = engine.step()[1].kind.clone();
@@ -127,7 +127,7 @@ impl Drafter for Guess {
 fn a_drafter_works_together_with_a_constraint() {
     for sampled in [false, true] {
         let sampling = if sampled { Sampling { seed: 3, ..Sampling::default() } } else { Sampling::greedy() };
-        let ask = Request { sampling, ..request(&prompt(4, 50), 60) };
+        let ask = TokenRequest { sampling, ..request(&prompt(4, 50), 60) };
         let (hooks, accepted) = pattern(40, None);
         let alone = run(&ask, hooks);
         assert_eq!(*accepted.lock().unwrap(), alone.ids);

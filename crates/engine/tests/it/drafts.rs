@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use girih_engine::{Drafter, Engine, EngineLimits, Hooks, Overflow, Request, RequestId, Sampling, Stop};
+use girih_engine::{Drafter, Engine, EngineLimits, Hooks, Overflow, RequestId, Sampling, Stop, TokenRequest};
 use girih_engine::{Stops, cache};
 use girih_graph::Key;
 use girih_tensor::Random;
@@ -52,7 +52,7 @@ impl Drafter for Told {
     }
 }
 
-fn told(quality: Quality, request: &Request, reply: &[u32], seed: u64) -> Hooks {
+fn told(quality: Quality, request: &TokenRequest, reply: &[u32], seed: u64) -> Hooks {
     let (prompt, reply) = (request.tokens.len(), reply.to_vec());
     Hooks {
         drafter: Some(Box::new(Told { quality, prompt, reply, random: Random(seed) })),
@@ -68,7 +68,7 @@ fn greedy_or_sampled(number: u64) -> Sampling {
 }
 
 /// Submits requests with their hooks; returns their replies in order.
-fn replies(engine: &mut Engine, requests: Vec<(Request, Hooks)>) -> Vec<Reply> {
+fn replies(engine: &mut Engine, requests: Vec<(TokenRequest, Hooks)>) -> Vec<Reply> {
     let ids: Vec<RequestId> =
         requests.into_iter().map(|(request, hooks)| engine.submit(request, hooks).unwrap()).collect();
     let mut replies: BTreeMap<RequestId, Reply> = BTreeMap::new();
@@ -89,11 +89,11 @@ fn drafting(sequences: u32, chunk: u32, blocks: &[u32]) -> (Engine, Watched) {
 }
 
 /// Requests that share prefixes, which end within blocks.
-fn requests(count: u64) -> Vec<Request> {
+fn requests(count: u64) -> Vec<TokenRequest> {
     let request = |number: u64| {
         let mut tokens = prompt(200 + number % 3, [90, 33, 130][number as usize % 3]);
         tokens.extend(prompt(300 + number, 5 + 7 * number as usize));
-        Request { sampling: greedy_or_sampled(number), ..request(&tokens, 60 + 10 * number as u32) }
+        TokenRequest { sampling: greedy_or_sampled(number), ..request(&tokens, 60 + 10 * number as u32) }
     };
     (0..count).map(request).collect()
 }
@@ -106,7 +106,7 @@ fn said(replies: &[Reply]) -> Vec<(&[u32], &str, &Option<Stop>)> {
 fn a_draft_changes_no_reply_whatever_its_neighbours() {
     for count in 1..=8 {
         let requests = requests(count);
-        let plain = |request: &Request| (request.clone(), Pieces::hooks());
+        let plain = |request: &TokenRequest| (request.clone(), Pieces::hooks());
         let alone: Vec<Reply> = requests
             .iter()
             .flat_map(|request| replies(&mut narrow(1, 64, &BLOCKS).0, vec![plain(request)]))
@@ -116,7 +116,7 @@ fn a_draft_changes_no_reply_whatever_its_neighbours() {
                 let key = Key { rows: chunk, sequences: count as u32, ..oracle::key() };
                 let blocks = SPANS.map(|span| cache::blocks(span, &Key { sequences: 1, ..key }) + room);
                 let (mut engine, watched) = drafting(count as u32, chunk, &blocks);
-                let drafted = |(request, reply): (&Request, &Reply)| {
+                let drafted = |(request, reply): (&TokenRequest, &Reply)| {
                     (request.clone(), told(quality, request, &reply.ids, count))
                 };
                 let replies = replies(&mut engine, requests.iter().zip(&alone).map(drafted).collect());
@@ -176,7 +176,7 @@ fn stops_end_a_reply_within_a_draft() {
             Stops { tokens: vec![whole[at]], strings: vec![] },
             Stops { tokens: vec![], strings: vec![string] },
         ] {
-            let ask = Request { stops, ..ask.clone() };
+            let ask = TokenRequest { stops, ..ask.clone() };
             let (mut plain, _) = drafting(1, 32, &BLOCKS);
             let (mut drafted, _) = drafting(1, 32, &BLOCKS);
             let alone = replies(&mut plain, vec![(ask.clone(), Pieces::hooks())]);
@@ -197,7 +197,7 @@ fn a_conversation_with_drafts_finds_the_same_prefixes() {
         let (mut drafted, _) = drafting(1, 48, &[12, 8]);
         let mut talk = prompt(9, 40);
         for round in 0..5 {
-            let ask = Request { sampling: greedy_or_sampled(round), ..request(&talk, 23) };
+            let ask = TokenRequest { sampling: greedy_or_sampled(round), ..request(&talk, 23) };
             let alone = replies(&mut plain, vec![(ask.clone(), Pieces::hooks())]).remove(0);
             let hooks = told(quality, &ask, &alone.ids, round);
             let reply = replies(&mut drafted, vec![(ask, hooks)]).remove(0);
@@ -214,7 +214,7 @@ fn drafts_and_truncation_work_together() {
     for number in 0..4 {
         let sampling = greedy_or_sampled(number);
         let overflow = Overflow::Truncate;
-        let ask = Request { sampling, overflow, ..request(&prompt(40 + number, 280), 500) };
+        let ask = TokenRequest { sampling, overflow, ..request(&prompt(40 + number, 280), 500) };
         let alone = replies(&mut drafting(1, 64, &BLOCKS).0, vec![(ask.clone(), Pieces::hooks())]);
         let drafter = Told { quality: Quality::Random, prompt: 0, reply: Vec::new(), random: Random(number) };
         let hooks = Hooks { drafter: Some(Box::new(drafter)), ..Pieces::hooks() };

@@ -1,6 +1,6 @@
 //! Failures: a request fails alone, and only NaN of the model costs cached state.
 
-use girih_engine::{Constraint, Engine, Error, ErrorKind, Hooks, Request, Result, Sampling, Stop};
+use girih_engine::{Constraint, Engine, Error, ErrorKind, Hooks, Result, Sampling, Stop, TokenRequest};
 
 use crate::oracle::{self, Pieces, Reply, Trouble, VOCABULARY, batched, engine, finish, narrow, prompt};
 use crate::oracle::{reply, request};
@@ -47,7 +47,7 @@ fn a_request_without_allowed_tokens_ends_alone_and_its_prefix_stays_cached() {
     for (place, sampling) in [(0, Sampling::greedy()), (5, Sampling::default()), (9, biased)] {
         let (mut engine, _) = batched(2, 128);
         let hooks = Hooks { constraint: Some(Box::new(Nothing(place))), ..Pieces::hooks() };
-        engine.submit(Request { sampling, ..request(&tokens, 30) }, hooks).unwrap();
+        engine.submit(TokenRequest { sampling, ..request(&tokens, 30) }, hooks).unwrap();
         engine.submit(request(&prompt(2, 50), 30), Pieces::hooks()).unwrap();
         let replies = run(&mut engine, 2);
         let failure = replies[0].failure.as_ref().unwrap();

@@ -27,7 +27,7 @@ fn chunks_do_not_change_the_reply() {
 fn a_seed_gives_one_reply_for_any_chunk_and_cache() {
     let ask = |seed| {
         let sampling = Sampling { seed, top_k: 30, top_p: 0.95, ..Sampling::default() };
-        girih_engine::Request { sampling, ..request(&prompt(2, 150), 60) }
+        girih_engine::TokenRequest { sampling, ..request(&prompt(2, 150), 60) }
     };
     let (mut first, _) = engine(CONTEXT);
     let alone = reply(&mut first, ask(5)).ids;
@@ -45,7 +45,8 @@ fn penalties_count_the_earlier_pieces_of_a_reply() {
     let begun = prompt(2, 50);
     let sampling = Sampling { presence_penalty: 0.7, frequency_penalty: 0.4, ..Sampling::greedy() };
     let ask = |tokens: &[u32], replied, new| {
-        let request = girih_engine::Request { sampling: sampling.clone(), replied, ..request(tokens, new) };
+        let request =
+            girih_engine::TokenRequest { sampling: sampling.clone(), replied, ..request(tokens, new) };
         reply(&mut engine(64).0, request).ids
     };
     let whole = ask(&begun, 0, 30);
@@ -166,7 +167,7 @@ fn successive_requests_get_the_same_replies_as_alone() {
 fn without_a_limit_the_context_ends_the_reply() {
     let (mut engine, _) = engine(64);
     let prompt = prompt(8, 300);
-    let request = girih_engine::Request { max_new: None, ..request(&prompt, 1) };
+    let request = girih_engine::TokenRequest { max_new: None, ..request(&prompt, 1) };
     let reply = reply(&mut engine, request);
     assert_eq!(reply.stop, Some(Stop::Context));
     assert_eq!(reply.ids, oracle::greedy(&prompt, 20));
@@ -262,7 +263,7 @@ fn log_probabilities_are_those_of_the_model() {
     let (mut engine, _) = engine(64);
     let prompt = prompt(14, 30);
     let sampling = Sampling { bias: vec![(3, f32::INFINITY)], ..Sampling::default() };
-    let request = girih_engine::Request { sampling, logprobs: Some(5), ..request(&prompt, 1) };
+    let request = girih_engine::TokenRequest { sampling, logprobs: Some(5), ..request(&prompt, 1) };
     engine.submit(request, Hooks::default()).unwrap();
     let events: Vec<_> = std::iter::from_fn(|| (!engine.is_idle()).then(|| engine.step().to_vec())).collect();
     let found = events.into_iter().flatten().find_map(|event| match event.kind {

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use girih_engine::text::Detokenize;
 use girih_engine::{
-    Engine, EngineLimits, EventKind, Hooks, Request, RequestEvent, RequestId, Sampling, Stats, Stop, Stops,
-    cache,
+    Engine, EngineLimits, EventKind, Hooks, RequestEvent, RequestId, Sampling, Stats, Stop, Stops,
+    TokenRequest, cache,
 };
 use girih_graph::backend::{Block, Inputs, MemoryPlan, State};
 use girih_graph::{
@@ -315,14 +315,14 @@ pub fn prompt(number: u64, length: usize) -> Vec<u32> {
 }
 
 /// Returns a greedy request for `new` tokens.
-pub fn request(tokens: &[u32], new: u32) -> Request {
-    Request {
+pub fn request(tokens: &[u32], new: u32) -> TokenRequest {
+    TokenRequest {
         tokens: tokens.to_vec(),
         replied: 0,
         sampling: Sampling::greedy(),
         max_new: Some(new),
         stops: Stops::default(),
-        ..Request::default()
+        ..TokenRequest::default()
     }
 }
 
@@ -421,7 +421,7 @@ pub fn finish(engine: &mut Engine, id: RequestId) -> Reply {
 }
 
 /// Submits a request with a detokenizer and runs it to its end.
-pub fn reply(engine: &mut Engine, request: Request) -> Reply {
+pub fn reply(engine: &mut Engine, request: TokenRequest) -> Reply {
     let id = engine.submit(request, Pieces::hooks()).unwrap();
     finish(engine, id)
 }

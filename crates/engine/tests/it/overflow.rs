@@ -4,7 +4,7 @@
 use std::mem::take;
 use std::sync::{Arc, Mutex};
 
-use girih_engine::{Detokenize, Engine, EngineLimits, EventKind, Hooks, Overflow, Request, Sampling};
+use girih_engine::{Detokenize, Engine, EngineLimits, EventKind, Hooks, Overflow, Sampling, TokenRequest};
 use girih_engine::{Stats, Stop, Stops};
 use girih_tensor::random::mix;
 
@@ -42,7 +42,7 @@ impl Detokenize for Tail {
 
 /// The request for a piece: the whole prompt if one more token fits, else its first token
 /// and the last half context.
-fn piece(mut request: Request) -> Request {
+fn piece(mut request: TokenRequest) -> TokenRequest {
     let have = request.tokens.len() as u32;
     if have >= CONTEXT {
         let kept = CONTEXT / 2;
@@ -56,13 +56,13 @@ fn piece(mut request: Request) -> Request {
     request
 }
 
-fn in_pieces(engine: &mut Engine, request: &Request) -> Whole {
+fn in_pieces(engine: &mut Engine, request: &TokenRequest) -> Whole {
     let (mut known, max_new) = (request.tokens.clone(), request.max_new);
     let tail = Arc::new(Mutex::new((Pieces(Vec::new()), String::new())));
     let mut whole = Whole { ids: Vec::new(), text: String::new(), stop: Stop::Length, counts: [0; 3] };
     loop {
         let done = whole.ids.len() as u32;
-        let mut next = Request { tokens: known.clone(), replied: done, ..request.clone() };
+        let mut next = TokenRequest { tokens: known.clone(), replied: done, ..request.clone() };
         next.max_new = max_new.map(|max| max - done);
         next.sampling.seed = next.sampling.seed.wrapping_add(u64::from(done));
         let detokenizer = Some(Box::new(Tail(Arc::clone(&tail))) as Box<dyn Detokenize>);
@@ -99,8 +99,8 @@ fn in_pieces(engine: &mut Engine, request: &Request) -> Whole {
 }
 
 /// The reply to one request with truncation.
-fn at_once(engine: &mut Engine, request: &Request) -> Whole {
-    let request = Request { overflow: Overflow::Truncate, ..request.clone() };
+fn at_once(engine: &mut Engine, request: &TokenRequest) -> Whole {
+    let request = TokenRequest { overflow: Overflow::Truncate, ..request.clone() };
     let oracle::Reply { mut ids, text, stop, stats, .. } = reply(engine, request);
     ids.extend(if let Some(Stop::Token(id)) = stop { Some(id) } else { None });
     Whole { ids, text, stop: stop.unwrap(), counts: counts(&stats.unwrap()) }
@@ -144,10 +144,10 @@ const RECORDED: [Recorded; 12] = [
     (319, Some(2), true, 2, 0xdc46bec8f9b506a4, [1, 478, 0]),
 ];
 
-fn ask((index, recorded): (usize, &Recorded)) -> Request {
+fn ask((index, recorded): (usize, &Recorded)) -> TokenRequest {
     let (length, max_new, sampled, ..) = *recorded;
     let sampling = sampling(sampled);
-    Request { sampling, max_new, ..request(&prompt(70 + index as u64 / 2, length), 1) }
+    TokenRequest { sampling, max_new, ..request(&prompt(70 + index as u64 / 2, length), 1) }
 }
 
 #[test]
@@ -173,13 +173,13 @@ fn stops_are_found_across_pieces() {
         for start in (0..starts.len() - 12).step_by(23) {
             let stop = whole.text[starts[start]..starts[start + 12]].to_owned();
             let strings = vec!["never".to_owned(), stop];
-            let request = Request { stops: Stops { strings, tokens: vec![] }, ..request.clone() };
+            let request = TokenRequest { stops: Stops { strings, tokens: vec![] }, ..request.clone() };
             let ended = at_once(&mut engine(64).0, &request);
             assert!(matches!(ended.stop, Stop::String(_)) && whole.text.starts_with(&ended.text));
             assert_eq!(ended, in_pieces(&mut engine(64).0, &request), "from {start}");
         }
         let stops = Stops { strings: vec![], tokens: vec![whole.ids[whole.ids.len() * 2 / 3]] };
-        let request = Request { stops, ..request };
+        let request = TokenRequest { stops, ..request };
         let ended = at_once(&mut engine(64).0, &request);
         assert!(matches!(ended.stop, Stop::Token(_)));
         assert_eq!(ended, in_pieces(&mut engine(64).0, &request));
@@ -188,12 +188,12 @@ fn stops_are_found_across_pieces() {
 
 #[test]
 fn truncated_replies_do_not_depend_on_the_batch() {
-    let requests: Vec<Request> = RECORDED.iter().enumerate().map(ask).collect();
+    let requests: Vec<TokenRequest> = RECORDED.iter().enumerate().map(ask).collect();
     for (sequences, chunk) in [(1, 7), (4, 20), (8, 64)] {
         let (mut engine, _) = batched(sequences, chunk);
         let mut replies: Vec<oracle::Reply> = Vec::new();
         for request in &requests {
-            let request = Request { overflow: Overflow::Truncate, ..request.clone() };
+            let request = TokenRequest { overflow: Overflow::Truncate, ..request.clone() };
             engine.submit(request, Pieces::hooks()).unwrap();
             replies.push(oracle::Reply::default());
         }
@@ -211,13 +211,13 @@ fn truncated_replies_do_not_depend_on_the_batch() {
 
 #[test]
 fn a_context_too_small_to_truncate_is_refused() {
-    let request = Request { overflow: Overflow::Truncate, ..request(&prompt(1, 3), 5) };
+    let request = TokenRequest { overflow: Overflow::Truncate, ..request(&prompt(1, 3), 5) };
     let check = |context| request.check(&EngineLimits::new(context, 1), VOCABULARY);
     assert!(check(1).unwrap_err().to_string().contains("the context is 1"));
     assert_eq!(check(2), Ok(()));
     assert!(
         check(2).is_ok()
-            && Request { max_new: Some(0), ..request.clone() }
+            && TokenRequest { max_new: Some(0), ..request.clone() }
                 .check(&EngineLimits::new(2, 1), VOCABULARY)
                 .is_err()
     );

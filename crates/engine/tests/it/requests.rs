@@ -1,10 +1,10 @@
 //! The limits of a request, and the message of each refusal.
 
-use girih_engine::{EngineLimits, ErrorKind, Hooks, Request, Sampling, Stops};
+use girih_engine::{EngineLimits, ErrorKind, Hooks, Sampling, Stops, TokenRequest};
 
 use crate::oracle::{Pieces, VOCABULARY, engine, prompt, reply, request};
 
-fn refusal(request: &Request) -> String {
+fn refusal(request: &TokenRequest) -> String {
     let limits = EngineLimits::new(512, 64);
     let error = request.check(&limits, VOCABULARY).expect_err("a refusal");
     let is_long = error.to_string().contains("the context is");
@@ -19,7 +19,7 @@ fn a_prompt_that_does_not_fit_is_refused_with_the_numbers() {
         "the prompt has 600 tokens and 100 more were requested; the context is 512: \
          shorten the prompt, request fewer tokens or enlarge the context by 188"
     );
-    let open = Request { max_new: None, ..request(&prompt(1, 512), 1) };
+    let open = TokenRequest { max_new: None, ..request(&prompt(1, 512), 1) };
     assert!(refusal(&open).contains("512 tokens and at least 1 more is requested"), "{}", refusal(&open));
     let exact = request(&prompt(1, 500), 12);
     assert_eq!(exact.check(&EngineLimits::new(512, 64), VOCABULARY), Ok(()));
@@ -36,12 +36,15 @@ fn a_request_that_fills_the_context_runs() {
 #[test]
 fn requests_out_of_range_are_refused_by_name() {
     let good = request(&[1, 2], 4);
-    let sampled = |sampling| Request { sampling, ..good.clone() };
-    let stopped = |stops| Request { stops, ..good.clone() };
+    let sampled = |sampling| TokenRequest { sampling, ..good.clone() };
+    let stopped = |stops| TokenRequest { stops, ..good.clone() };
     let none = Sampling::default;
     let cases = [
         (request(&[], 4), "the prompt has no tokens"),
-        (Request { replied: 3, ..good.clone() }, "3 tokens of the prompt are marked as reply, but it has 2"),
+        (
+            TokenRequest { replied: 3, ..good.clone() },
+            "3 tokens of the prompt are marked as reply, but it has 2",
+        ),
         (request(&[1], 0), "0 new tokens were requested"),
         (request(&[1, 40], 4), "token 40 in the prompt is outside the vocabulary of 40"),
         (stopped(Stops { tokens: vec![u32::MAX], strings: vec![] }), "in the list of stop tokens"),
@@ -49,7 +52,7 @@ fn requests_out_of_range_are_refused_by_name() {
         (stopped(Stops { tokens: vec![], strings: vec!["x".into(); 17] }), "17 stop strings; at most 16"),
         (stopped(Stops { tokens: vec![], strings: vec!["x".repeat(257)] }), "257 bytes in a stop string"),
         (stopped(Stops { tokens: vec![], strings: vec![String::new()] }), "a stop string is empty"),
-        (Request { logprobs: Some(1_000_000_000), ..good.clone() }, "at most 20 are allowed"),
+        (TokenRequest { logprobs: Some(1_000_000_000), ..good.clone() }, "at most 20 are allowed"),
         (sampled(Sampling { bias: vec![(1, 0.5); 1025], ..none() }), "1025 biased tokens"),
         (sampled(Sampling { bias: vec![(40, 0.5)], ..none() }), "token 40 in the logit bias"),
         (sampled(Sampling { bias: vec![(4, f32::NAN)], ..none() }), "the bias of token 4 is NaN"),
@@ -75,7 +78,7 @@ fn requests_out_of_range_are_refused_by_name() {
 fn stop_strings_need_a_detokenizer() {
     let (mut engine, _) = engine(64);
     let stops = Stops { tokens: vec![], strings: vec!["x".into()] };
-    let request = Request { stops, ..request(&[1], 4) };
+    let request = TokenRequest { stops, ..request(&[1], 4) };
     assert!(engine.submit(request.clone(), Hooks::default()).is_err());
     assert!(engine.submit(request, Pieces::hooks()).is_ok());
 }

@@ -2,7 +2,7 @@
 //! that pause, and logits beside replies.
 
 use girih_engine::{
-    Engine, EngineLimits, ErrorKind, EventKind, Hooks, Overflow, Request, RequestId, Sampling,
+    Engine, EngineLimits, ErrorKind, EventKind, Hooks, Overflow, RequestId, Sampling, TokenRequest,
 };
 use girih_engine::{RequestEvent, Stop};
 use girih_graph::backend::Unwatched;
@@ -64,7 +64,8 @@ fn a_suspended_request_delays_nobody_and_continues_where_it_was() {
     for (blocks, pauses) in [([30, 30], 40), ([9, 12], 7), ([30, 30], 0)] {
         let prompts = [prompt(3, 40), prompt(4, 80), prompt(5, 60)];
         let sampling = |seed| Sampling { seed, top_k: 20, ..Sampling::default() };
-        let ask = |index: usize| Request { sampling: sampling(index as u64), ..request(&prompts[index], 50) };
+        let ask =
+            |index: usize| TokenRequest { sampling: sampling(index as u64), ..request(&prompts[index], 50) };
         let alone: Vec<Reply> = (0..3).map(|index| reply(&mut engine(64).0, ask(index))).collect();
         // The neighbours' events, with the reader beside them from the start, and without.
         let neighbours = |with_reader: bool| {
@@ -150,7 +151,7 @@ fn a_request_for_logits_runs_beside_others() {
     let texts = [prompt(30, 150), prompt(31, 1), prompt(32, CONTEXT as usize)];
     let (mut engine, _) = narrow(4, 64, &[40, 40]);
     let replying = engine.submit(request(&prompt(33, 50), 60), Pieces::hooks()).unwrap();
-    let ask = |tokens: &[u32]| Request { logits: true, max_new: None, ..request(tokens, 1) };
+    let ask = |tokens: &[u32]| TokenRequest { logits: true, max_new: None, ..request(tokens, 1) };
     let ids = texts.each_ref().map(|tokens| engine.submit(ask(tokens), Hooks::default()).unwrap());
     let mut replies: [Reply; 4] = Default::default();
     while !engine.is_idle() {
@@ -169,14 +170,14 @@ fn a_request_for_logits_runs_beside_others() {
 #[test]
 fn a_request_for_logits_is_refused_truncated_or_fails() {
     let (mut engine, watched) = engine(64);
-    let long = Request { logits: true, ..request(&prompt(40, CONTEXT as usize + 9), 1) };
+    let long = TokenRequest { logits: true, ..request(&prompt(40, CONTEXT as usize + 9), 1) };
     let error = engine.submit(long.clone(), Hooks::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLong);
     assert!(error.to_string().ends_with("enlarge the context by 9"), "{error}");
-    let cut = reply(&mut engine, Request { overflow: Overflow::Truncate, ..long.clone() });
+    let cut = reply(&mut engine, TokenRequest { overflow: Overflow::Truncate, ..long.clone() });
     let kept = [&long.tokens[..1], &long.tokens[long.tokens.len() - (CONTEXT as usize / 2 - 1)..]].concat();
     assert_eq!(cut.logits, Some(oracle::logits(&kept)));
     watched.trouble.set(Some(Trouble::NaN(29)));
-    let failed = reply(&mut engine, Request { logits: true, ..request(&prompt(41, 30), 1) });
+    let failed = reply(&mut engine, TokenRequest { logits: true, ..request(&prompt(41, 30), 1) });
     assert_eq!((failed.failure.unwrap().kind(), failed.logits), (ErrorKind::NotANumber, None));
 }

@@ -1,7 +1,7 @@
 //! Stop tokens and stop strings.
 
 use girih_engine::text::StopStrings;
-use girih_engine::{Request, Sampling, Stop, Stops};
+use girih_engine::{Sampling, Stop, Stops, TokenRequest};
 
 use crate::oracle::{self, Pieces, engine, prompt, reply, request};
 
@@ -61,7 +61,7 @@ fn a_stop_string_ends_the_reply_before_it() {
         let stop = &text[characters[first]..characters[first + count]];
         let stops = Stops { tokens: vec![], strings: vec!["never".into(), stop.to_owned()] };
         for chunk in [1, 64] {
-            let ask = Request { stops: stops.clone(), ..request(&prompt, 40) };
+            let ask = TokenRequest { stops: stops.clone(), ..request(&prompt, 40) };
             let reply = reply(&mut engine(chunk).0, ask);
             assert_eq!(reply.stop, Some(Stop::String(stop.to_owned())));
             assert_eq!(reply.text, text[..text.find(stop).unwrap()]);
@@ -77,7 +77,7 @@ fn text_is_complete_without_a_stop() {
     // Each prefix of this string in the text is held back, then released.
     let last = Pieces::text(&whole);
     let stops = Stops { tokens: vec![], strings: vec![format!("{}#", &last[last.len() - 2..])] };
-    let reply = reply(&mut engine(64).0, Request { stops, ..request(&prompt, 60) });
+    let reply = reply(&mut engine(64).0, TokenRequest { stops, ..request(&prompt, 60) });
     assert_eq!((reply.stop, reply.text), (Some(Stop::Length), last));
 }
 
@@ -87,7 +87,7 @@ fn a_stop_token_ends_the_reply_and_is_not_part_of_it() {
     let whole = oracle::greedy(&prompt, 30);
     let stops = Stops { tokens: vec![whole[12], whole[20]], strings: vec![] };
     let first = whole.iter().position(|id| stops.tokens.contains(id)).unwrap();
-    let reply = reply(&mut engine(64).0, Request { stops, ..request(&prompt, 30) });
+    let reply = reply(&mut engine(64).0, TokenRequest { stops, ..request(&prompt, 30) });
     assert_eq!(reply.stop, Some(Stop::Token(whole[first])));
     assert_eq!(reply.ids, whole[..first]);
     assert_eq!(reply.text, Pieces::text(&whole[..first]));
@@ -96,7 +96,7 @@ fn a_stop_token_ends_the_reply_and_is_not_part_of_it() {
 
 #[test]
 fn half_a_character_after_a_stop_string_is_not_shown() {
-    let ask = |stop: &str| Request {
+    let ask = |stop: &str| TokenRequest {
         stops: Stops { tokens: vec![], strings: vec![stop.to_owned()] },
         sampling: Sampling { bias: vec![(32, f32::INFINITY)], ..Sampling::greedy() },
         ..request(&[1], 1)
