@@ -132,7 +132,7 @@ impl MachineLimits {
 
 /// The bytes to read to measure memory: at most a quarter of the free memory.
 pub fn memory_bytes() -> usize {
-    let room = girih::FreeMemory::now().map_or(MAX_READ_BYTES, |memory| memory.room() / 4);
+    let room = girih::tools::FreeMemory::now().map_or(MAX_READ_BYTES, |memory| memory.room() / 4);
     usize::try_from(room.min(MAX_READ_BYTES)).unwrap_or(usize::MAX)
 }
 

@@ -1,11 +1,8 @@
 //! From the arguments of a command to a model, its plan and an engine that runs it.
 
-use std::path::PathBuf;
-
 use girih::{Engine, Model, Options, Places, Plan, Progress, Session, TemplateProcess};
 use girih_hub::HubEnv;
 use girih_model::Generation;
-use girih_model::arch::{Arch, schema};
 use girih_words::template::WORKER_COMMAND;
 use indicatif::ProgressBar;
 
@@ -38,8 +35,11 @@ pub fn environment() -> Result<HubEnv> {
 /// # Errors
 /// When it is an id that is not in the cache, or the files are malformed or not supported.
 pub fn open(name: &str, arch: &ArchArgs) -> Result<Model> {
-    // Parsed even if not needed, so that a wrong option is not ignored.
-    let places = Places { architectures: architectures(&arch.arch)?, ..places()? };
+    let mut places = places()?;
+    for path in &arch.arch {
+        let text = text_file(path, DESCRIPTION_BYTES)?;
+        places = places.architecture(&text).map_err(|error| error.of(path.display()))?;
+    }
     Ok(Model::open_with(name, &places)?)
 }
 
@@ -49,14 +49,6 @@ pub fn open(name: &str, arch: &ArchArgs) -> Result<Model> {
 /// As [`open`].
 pub fn open_model(args: &ModelArgs) -> Result<Model> {
     open(&args.model, &args.arch)
-}
-
-fn architectures(paths: &[PathBuf]) -> Result<Vec<Arch>> {
-    let parse = |path: &PathBuf| {
-        let text = text_file(path, DESCRIPTION_BYTES)?;
-        Ok(schema::parse(&text).map_err(|error| error.of(path.display()))?)
-    };
-    paths.iter().map(parse).collect()
 }
 
 /// The options of a model that runs one sequence at a time.

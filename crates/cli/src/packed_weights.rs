@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use girih::{CacheFolder, KeptFile};
+use girih::tools::{CacheFolder, KeptFile};
 use serde_json::{Value, json};
 
 use crate::error::Result;

@@ -9,14 +9,28 @@ macro_rules! asset {
     };
 }
 
-/// The built-in model.
-pub const STORIES: Embedded = Embedded {
-    name: "stories260k",
+/// The name of the built-in model.
+///
+/// ```
+/// let model = girih::Model::open(girih::BUILT_IN)?;
+/// # Ok::<(), girih::Error>(())
+/// ```
+pub const BUILT_IN: &str = "stories260k";
+
+/// A prompt for the built-in model.
+///
+/// ```
+/// let session = girih::Model::open(girih::BUILT_IN)?.start()?;
+/// let story = session.generate(girih::Request::new(girih::BUILT_IN_PROMPT))?.text()?;
+/// # Ok::<(), girih::Error>(())
+/// ```
+pub const BUILT_IN_PROMPT: &str = "Once upon a time, there was a little girl named Lily.";
+
+/// The files of the built-in model.
+pub(crate) const STORIES: Embedded = Embedded {
+    name: BUILT_IN,
     weights: asset!(include_bytes, "model.safetensors"),
     config: asset!(include_str, "config.json"),
     generation: asset!(include_str, "generation_config.json"),
     tokenizer: asset!(include_str, "tokenizer.json"),
 };
-
-/// The prompt of `girih run` if the user gives none.
-pub const STORIES_PROMPT: &str = "Once upon a time, there was a little girl named Lily.";

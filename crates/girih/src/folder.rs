@@ -24,7 +24,8 @@ const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
 /// A folder of files that later runs read.
 ///
 /// ```
-/// use girih::{CacheFolder, Places};
+/// use girih::Places;
+/// use girih::tools::CacheFolder;
 ///
 /// // The folder of packed weights.
 /// let places = Places::from_vars(|name| std::env::var(name).ok());
@@ -36,7 +37,7 @@ pub struct CacheFolder(PathBuf);
 /// A complete file in a folder.
 ///
 /// ```
-/// let folder = girih::CacheFolder::new("/no/such/folder");
+/// let folder = girih::tools::CacheFolder::new("/no/such/folder");
 /// assert_eq!(folder.files().expect("a folder that does not exist is empty"), []);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +54,7 @@ impl CacheFolder {
     /// The folder at this path, which need not exist.
     ///
     /// ```
-    /// let folder = girih::CacheFolder::new("/no/such/folder");
+    /// let folder = girih::tools::CacheFolder::new("/no/such/folder");
     /// assert_eq!(folder.path(), std::path::Path::new("/no/such/folder"));
     /// ```
     pub fn new(path: impl Into<PathBuf>) -> CacheFolder {
@@ -63,7 +64,7 @@ impl CacheFolder {
     /// Its path.
     ///
     /// ```
-    /// # let folder = girih::CacheFolder::new("/no/such/folder");
+    /// # let folder = girih::tools::CacheFolder::new("/no/such/folder");
     /// println!("{}", folder.path().display());
     /// ```
     pub fn path(&self) -> &Path {
@@ -74,7 +75,7 @@ impl CacheFolder {
     /// not exist.
     ///
     /// ```
-    /// # let folder = girih::CacheFolder::new("/no/such/folder");
+    /// # let folder = girih::tools::CacheFolder::new("/no/such/folder");
     /// let bytes: u64 = folder.files()?.iter().map(|file| file.bytes).sum();
     /// # Ok::<(), std::io::Error>(())
     /// ```
@@ -114,7 +115,7 @@ impl CacheFolder {
     /// the present files, of `kept` bytes, were written.
     ///
     /// ```
-    /// # let folder = girih::CacheFolder::new("/no/such/folder");
+    /// # let folder = girih::tools::CacheFolder::new("/no/such/folder");
     /// assert!(folder.default_limit(0)? <= 32 << 30);
     /// # Ok::<(), std::io::Error>(())
     /// ```
@@ -172,7 +173,7 @@ impl CacheFolder {
     /// files and their bytes. Starts that are reading one are not disturbed.
     ///
     /// ```
-    /// # let folder = girih::CacheFolder::new("/no/such/folder");
+    /// # let folder = girih::tools::CacheFolder::new("/no/such/folder");
     /// let (files, bytes) = folder.clear()?;
     /// assert_eq!((files, bytes), (0, 0));
     /// # Ok::<(), std::io::Error>(())

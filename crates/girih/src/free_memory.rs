@@ -9,7 +9,7 @@ use girih_graph::{Error, ErrorKind, Result};
 /// The memory that this process may still allocate.
 ///
 /// ```
-/// if let Some(memory) = girih::FreeMemory::now() {
+/// if let Some(memory) = girih::tools::FreeMemory::now() {
 ///     assert!(memory.room() <= memory.available && memory.available <= memory.total);
 /// }
 /// ```
@@ -24,13 +24,23 @@ pub struct FreeMemory {
 }
 
 impl FreeMemory {
-    /// The present values.
+    /// The present values; `None` where the system does not tell them.
+    ///
+    /// ```
+    /// let memory = girih::tools::FreeMemory::now();
+    /// ```
     pub fn now() -> Option<FreeMemory> {
         let cgroup = cgroup_room(Path::new("/sys/fs/cgroup"));
         Some(FreeMemory { total: meminfo("MemTotal")?, available: meminfo("MemAvailable")?, cgroup })
     }
 
-    /// The smaller of the two, in bytes.
+    /// The bytes that may be allocated: what is available, within the cgroup's limit.
+    ///
+    /// ```
+    /// # use girih::tools::FreeMemory;
+    /// let memory = FreeMemory { total: 1000, available: 600, cgroup: Some(400) };
+    /// assert_eq!(memory.room(), 400);
+    /// ```
     pub fn room(&self) -> u64 {
         self.cgroup.map_or(self.available, |cgroup| cgroup.min(self.available))
     }

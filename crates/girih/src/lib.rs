@@ -45,11 +45,10 @@ mod reply;
 mod request;
 mod session;
 mod store;
+pub mod tools;
 
 pub use backends::{backend, backends, default_threads};
-pub use builtin::{STORIES, STORIES_PROMPT};
-pub use folder::{CacheFolder, KeptFile};
-pub use free_memory::FreeMemory;
+pub use builtin::{BUILT_IN, BUILT_IN_PROMPT};
 pub use girih_engine::sample::{Logprob, Logprobs};
 pub use girih_engine::{
     Constraint, Drafter, Engine, EngineLimits, Overflow, Sampling, Stats, Stop, TokenRate,
@@ -57,6 +56,8 @@ pub use girih_engine::{
 pub use girih_graph::backend::{HostWork, MemoryPlan, Refusal, Unwatched};
 pub use girih_graph::description::{BackendChoice, BackendInfo, OptionSpec, OptionValues};
 pub use girih_graph::{Error, ErrorKind, Numerics, Phases, Result, Rounding};
+#[cfg(feature = "hub")]
+pub use girih_hub as hub;
 pub use girih_tensor::DType;
 pub use girih_words::template::Conversation;
 pub use girih_words::template::worker_main as template_worker;

@@ -4,9 +4,10 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use girih_graph::Result;
 #[cfg(feature = "hub")]
-use girih_graph::{Error, ErrorKind, Result};
-use girih_model::arch::Arch;
+use girih_graph::{Error, ErrorKind};
+use girih_model::arch::{Arch, schema};
 use girih_words::template::{RenderLimits, Renderer};
 
 /// Where a program finds what it does not bring itself. The default finds nothing
@@ -34,12 +35,7 @@ pub struct Places {
     /// assert_eq!(girih::Places::default().templates, girih::TemplateProcess::Own);
     /// ```
     pub templates: TemplateProcess,
-    /// Descriptions of architectures that girih does not include; they come before its own.
-    ///
-    /// ```
-    /// assert!(girih::Places::default().architectures.is_empty());
-    /// ```
-    pub architectures: Vec<Arch>,
+    pub(crate) architectures: Vec<Arch>,
     /// The settings of the Hugging Face cache, in which ids such as `org/name` are found, or
     /// why there are none.
     ///
@@ -107,6 +103,20 @@ impl Places {
             hub: girih_hub::HubEnv::from_vars(&get),
             ..Places::default()
         }
+    }
+
+    /// Adds the description (TOML) of an architecture that girih does not include.
+    ///
+    /// ```
+    /// let refused = girih::Places::default().architecture("name = 1").unwrap_err();
+    /// println!("{refused}");
+    /// ```
+    ///
+    /// # Errors
+    /// When the description is malformed.
+    pub fn architecture(mut self, description: &str) -> Result<Places> {
+        self.architectures.push(schema::parse(description)?);
+        Ok(self)
     }
 
     /// Returns a renderer of chat templates, for programs that open only a tokenizer

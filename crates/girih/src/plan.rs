@@ -221,7 +221,7 @@ impl Plan {
     /// ```
     pub fn limits(&self) -> EngineLimits {
         let Key { rows, sequences, context, .. } = self.key;
-        EngineLimits { sequences, waiting: self.options.waiting, ..EngineLimits::new(context, rows) }
+        EngineLimits { sequences, ..EngineLimits::new(context, rows) }
     }
 
     /// Loads the model on this thread, which then runs its steps: for programs that call the

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use girih_engine::{Hooks, TokenRequest};
@@ -107,7 +107,9 @@ impl Drop for EngineHandle {
             self.link.cancelled.store(true, Ordering::Relaxed);
         }
         self.commands = None;
-        if let Some(thread) = self.thread.take() {
+        // A hook of a request may hold a session and is dropped by the engine's own thread.
+        if let Some(thread) = self.thread.take().filter(|other| other.thread().id() != thread::current().id())
+        {
             // A panic of the thread has reached the readers as an error.
             let _ = thread.join();
         }

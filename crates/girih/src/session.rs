@@ -11,7 +11,6 @@ use girih_engine::{Engine, EngineLimits};
 use girih_graph::{Error, ErrorKind, Result};
 
 use crate::engine_thread::{refuse, run};
-use crate::free_memory::check;
 use crate::mailbox::Event;
 use crate::model::Model;
 use crate::options::Options;
@@ -89,10 +88,9 @@ impl Plan {
     /// ```
     ///
     /// # Errors
-    /// When the model does not fit into memory, or no thread can be started. Errors of
-    /// loading come from [`Session::wait_until_ready`] and from replies.
+    /// When no thread can be started. Errors of loading come from
+    /// [`Session::wait_until_ready`] and from replies.
     pub fn begin(self, progress: impl Fn(Progress) + Send + Sync + 'static) -> Result<Session> {
-        check(&self.memory())?;
         Session::begin_with(self, Arc::new(progress))
     }
 }
@@ -105,11 +103,9 @@ impl Session {
         let (commands, inbox) = mpsc::channel();
         let (readiness, link) = (Arc::new(Readiness::default()), Arc::clone(plan.host().link()));
         let outcome = SettledAtEnd(Arc::clone(&readiness));
-        // A handle counts the requests before they reach the engine.
-        let engine_limits = EngineLimits { waiting: u32::MAX, ..limits };
         let body = move || {
             let begun = Instant::now();
-            let engine = plan.load_watched(watcher).and_then(|runner| Engine::new(runner, engine_limits));
+            let engine = plan.load_watched(watcher).and_then(|runner| Engine::new(runner, limits));
             match engine {
                 Ok(engine) => {
                     let phases = engine.runner().phases();

@@ -6,6 +6,7 @@
 //! that it accepts. A test runs the whole list on the repository itself.
 
 mod cycles;
+mod examples;
 mod fault;
 mod form;
 mod manifests;
@@ -33,6 +34,7 @@ pub const RULES: &[fn(&Tree) -> Vec<Fault>] = &[
     form::opening,            // each module opens with a `//!` sentence
     form::module_names,       // no module is called utils, common, helpers or misc
     names::unique_types,      // a type's name means one thing in the workspace
+    examples::examples,       // each public item of the library has an example
     form::lengths,            // files are short
     form::unfinished,         // no comment marks something as unfinished
     text::plain_words,        // no phrase that the style guide bans

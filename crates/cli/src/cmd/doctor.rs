@@ -1,7 +1,8 @@
 //! `girih doctor`: this machine's capabilities and bottlenecks, and whether girih
 //! works on it.
 
-use girih::{Conversation, FreeMemory, Model, Request, STORIES, STORIES_PROMPT, Sampling};
+use girih::tools::FreeMemory;
+use girih::{BUILT_IN, BUILT_IN_PROMPT, Conversation, Model, Request, Sampling};
 use girih_cpu::kernels::packed::Layout;
 use girih_cpu::prefetch_distance::{self, ReadRate};
 use girih_cpu::topology::Topology;
@@ -233,8 +234,8 @@ fn shape(topology: &Topology) -> String {
 
 /// Compares a reply of the built-in model with the known text.
 fn check_story() -> Result<()> {
-    let session = Model::open(STORIES.name)?.start()?;
-    let request = Request::new(STORIES_PROMPT).sampling(Sampling::greedy()).max_tokens(24);
+    let session = Model::open(BUILT_IN)?.start()?;
+    let request = Request::new(BUILT_IN_PROMPT).sampling(Sampling::greedy()).max_tokens(24);
     let text = session.generate(request)?.text()?;
     if text.starts_with(STORY) {
         return Ok(());

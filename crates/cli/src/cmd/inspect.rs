@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use girih::{FreeMemory, MemoryPlan, Plan, Refusal};
+use girih::tools::FreeMemory;
+use girih::{MemoryPlan, Plan, Refusal};
 use girih_graph::BLOCK_POSITIONS;
 use girih_model::ModelFiles;
 use girih_model::arch::{AttentionFacts, Ffn, Mixer};

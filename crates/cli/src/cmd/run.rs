@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use girih::{STORIES, STORIES_PROMPT, TextOrigin};
+use girih::{BUILT_IN, BUILT_IN_PROMPT, TextOrigin};
 use serde_json::json;
 
 use super::outcome::Outcome;
@@ -41,7 +41,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let name = args.model.as_deref().unwrap_or(STORIES.name);
+    let name = args.model.as_deref().unwrap_or(BUILT_IN);
     let prompt = prompt(args)?;
     let show = Show::unless(args.device.quiet);
     let mut phases = StartPhases::begin();
@@ -96,7 +96,7 @@ fn prompt(args: &Args) -> Result<String> {
     match (&args.prompt, &args.model) {
         (Some(text), _) if text != "-" => Ok(text.clone()),
         (Some(_), _) => standard_input(),
-        (None, None) => Ok(STORIES_PROMPT.to_owned()),
+        (None, None) => Ok(BUILT_IN_PROMPT.to_owned()),
         (None, Some(_)) => {
             Err(Error::call("no prompt was given for the model; add a text, or '-' for standard input"))
         }
