@@ -2,7 +2,7 @@
 
 use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
-use girih::{BackendChoice, OptionSpec, OptionValues};
+use girih::{AllowedValues, BackendChoice, BackendOption};
 
 use crate::error::Result;
 
@@ -39,8 +39,8 @@ impl BackendArgs {
 }
 
 /// The options of all backends, each name once, with the names of the backends that have it.
-pub fn options() -> Vec<(&'static OptionSpec, Vec<&'static str>)> {
-    let mut all: Vec<(&OptionSpec, Vec<&str>)> = Vec::new();
+pub fn options() -> Vec<(&'static BackendOption, Vec<&'static str>)> {
+    let mut all: Vec<(&BackendOption, Vec<&str>)> = Vec::new();
     for info in girih::backends() {
         for spec in info.options {
             match all.iter_mut().find(|(known, _)| known.name == spec.name) {
@@ -99,10 +99,10 @@ pub fn parse_backend(text: &str) -> std::result::Result<BackendChoice, String> {
     girih::backend(text).map_err(|error| error.to_string())
 }
 
-fn parser(spec: &OptionSpec) -> ValueParser {
+fn parser(spec: &BackendOption) -> ValueParser {
     match spec.values {
-        OptionValues::OneOf(names) => PossibleValuesParser::new(names()).into(),
-        OptionValues::Checked(check) => {
+        AllowedValues::OneOf(names) => PossibleValuesParser::new(names()).into(),
+        AllowedValues::Checked(check) => {
             ValueParser::new(move |text: &str| check(text).map(|()| text.to_owned()))
         }
     }
@@ -117,7 +117,7 @@ mod tests {
         for info in girih::backends() {
             for spec in info.options {
                 let (first, _) = options().into_iter().find(|(known, _)| known.name == spec.name).unwrap();
-                let described = |spec: &OptionSpec| (spec.placeholder, spec.help, spec.repeats);
+                let described = |spec: &BackendOption| (spec.placeholder, spec.help, spec.repeats);
                 assert_eq!(described(first), described(spec), "--{}", spec.name);
             }
         }

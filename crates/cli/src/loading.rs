@@ -1,6 +1,6 @@
 //! From the arguments of a command to a model, its plan and an engine that runs it.
 
-use girih::{Engine, Model, Options, Places, Plan, Progress, Session, TemplateProcess};
+use girih::{Engine, Model, OpenOptions, Plan, Progress, RunOptions, Session, TemplateProcess};
 use girih_hub::HubEnv;
 use girih_model::Generation;
 use girih_words::template::WORKER_COMMAND;
@@ -11,15 +11,15 @@ use crate::error::Result;
 use crate::input::{DESCRIPTION_BYTES, text_file};
 use crate::progress::{Show, Unit};
 
-/// The places from the environment: downloaded models, kept files; chat templates are
+/// The options from the environment: downloaded models, kept files; chat templates are
 /// rendered by a worker process of this same program.
 ///
 /// # Errors
 /// When the path of this program is unknown.
-pub fn places() -> Result<Places> {
+pub fn open_options() -> Result<OpenOptions> {
     let worker =
         TemplateProcess::Worker { program: std::env::current_exe()?, arguments: vec![WORKER_COMMAND.into()] };
-    Ok(Places { templates: worker, ..Places::from_vars(|name| std::env::var(name).ok()) })
+    Ok(OpenOptions { templates: worker, ..OpenOptions::from_vars(|name| std::env::var(name).ok()) })
 }
 
 /// The hub's settings from the environment.
@@ -35,12 +35,12 @@ pub fn environment() -> Result<HubEnv> {
 /// # Errors
 /// When it is an id that is not in the cache, or the files are malformed or not supported.
 pub fn open(name: &str, arch: &ArchArgs) -> Result<Model> {
-    let mut places = places()?;
+    let mut options = open_options()?;
     for path in &arch.arch {
         let text = text_file(path, DESCRIPTION_BYTES)?;
-        places = places.architecture(&text).map_err(|error| error.of(path.display()))?;
+        options = options.architecture(&text).map_err(|error| error.of(path.display()))?;
     }
-    Ok(Model::open_with(name, &places)?)
+    Ok(Model::open_with(name, &options)?)
 }
 
 /// Opens the model of a command.
@@ -55,13 +55,13 @@ pub fn open_model(args: &ModelArgs) -> Result<Model> {
 ///
 /// # Errors
 /// When an option of the backend is not valid.
-pub fn options(device: &DeviceArgs) -> Result<Options> {
-    Ok(Options {
+pub fn options(device: &DeviceArgs) -> Result<RunOptions> {
+    Ok(RunOptions {
         backend: device.backend.choice()?.with_threads(device.threads.map(usize::from)),
         kv: device.kv.dtype(),
         context: device.context,
         chunk: device.chunk,
-        ..Options::default()
+        ..RunOptions::default()
     })
 }
 
@@ -71,7 +71,7 @@ pub fn options(device: &DeviceArgs) -> Result<Options> {
 /// # Errors
 /// As [`options`] and [`Model::plan`].
 pub fn plan(model: &Model, device: &DeviceArgs, output_rows: u32) -> Result<Plan> {
-    Ok(model.plan(Options { output_rows, ..options(device)? })?)
+    Ok(model.plan(RunOptions { output_rows, ..options(device)? })?)
 }
 
 /// Loads a planned model on this thread.

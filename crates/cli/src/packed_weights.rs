@@ -4,26 +4,26 @@ use std::io;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use girih::tools::{CacheFolder, KeptFile};
+use girih::tools::{PackedFile, PackedFolder};
 use serde_json::{Value, json};
 
 use crate::error::Result;
-use crate::loading::places;
+use crate::loading::open_options;
 use crate::output::bytes;
 
 /// The folder of packed weights, if a cache folder is known.
 ///
 /// # Errors
-/// As [`places`].
-pub fn packed_folder() -> Result<Option<CacheFolder>> {
-    Ok(places()?.cache.map(|cache| CacheFolder::new(cache.join("packed"))))
+/// As [`open_options`].
+pub fn packed_folder() -> Result<Option<PackedFolder>> {
+    Ok(open_options()?.cache.map(|cache| PackedFolder::new(cache.join("packed"))))
 }
 
 /// The contents of the cache, for `girih doctor`.
 #[derive(Debug)]
 pub struct PackedStatus {
     path: PathBuf,
-    files: io::Result<Vec<KeptFile>>,
+    files: io::Result<Vec<PackedFile>>,
     /// The default limit in bytes.
     limit: Option<u64>,
 }
@@ -44,7 +44,7 @@ impl PackedStatus {
     pub fn json(&self) -> Value {
         let seconds = |time: SystemTime| Some(time.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs());
         let row =
-            |file: &KeptFile| json!({"name": file.name, "bytes": file.bytes, "used": seconds(file.used)});
+            |file: &PackedFile| json!({"name": file.name, "bytes": file.bytes, "used": seconds(file.used)});
         let files = self.files.as_ref().ok();
         json!({
             "path": self.path,
@@ -69,6 +69,6 @@ impl PackedStatus {
     }
 }
 
-fn bytes_of(files: &[KeptFile]) -> u64 {
+fn bytes_of(files: &[PackedFile]) -> u64 {
     files.iter().map(|file| file.bytes).sum()
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use girih_graph::Result;
-use girih_graph::description::{AnyBackend, BackendInfo, BackendSettings, Host, OptionSpec, OptionValues};
+use girih_graph::description::{
+    AllowedValues, AnyBackend, BackendInfo, BackendOption, BackendSettings, Services,
+};
 use girih_graph::store::StoreOptions;
 
 use crate::activations::ActivationPrecision;
@@ -34,54 +36,54 @@ const PACKED_CACHE: &str = "packed-cache";
 const PACKED_CACHE_LIMIT: &str = "packed-cache-limit";
 const WEIGHTS: &str = "weights";
 
-const OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
+const OPTIONS: &[BackendOption] = &[
+    BackendOption {
         name: ISA,
         placeholder: "ISA",
         help: "Instruction set of the cpu backend's kernels [default: the best that this processor has]",
-        values: OptionValues::OneOf(|| kernels::names().to_vec()),
+        values: AllowedValues::OneOf(|| kernels::names().to_vec()),
         repeats: false,
     },
-    OptionSpec {
+    BackendOption {
         name: PRECISION,
         placeholder: "PRECISION",
         help: "Precision to which the cpu backend rounds activations before matmuls; with int8 and int8x2, \
             float weights still use f32 activations; int8x2 is the sum of two int8 terms, about 15 bits \
             [default: int8 for quantized weights]",
-        values: OptionValues::OneOf(|| ActivationPrecision::ALL.iter().map(|it| it.name()).collect()),
+        values: AllowedValues::OneOf(|| ActivationPrecision::ALL.iter().map(|it| it.name()).collect()),
         repeats: false,
     },
-    OptionSpec {
+    BackendOption {
         name: AFFINITY,
         placeholder: "POLICY",
         help: "Pin threads to cores: compact fills one NUMA node after another, scatter spreads them over \
             all nodes, none does not pin, auto is compact if there are several nodes, else none \
             [default: auto]",
-        values: OptionValues::OneOf(|| names(AFFINITIES)),
+        values: AllowedValues::OneOf(|| names(AFFINITIES)),
         repeats: false,
     },
-    OptionSpec {
+    BackendOption {
         name: PACKED_CACHE,
         placeholder: "MODE",
         help: "Keep packed weights in $XDG_CACHE_HOME/girih/packed for the next start: on reads and writes \
             them, read-only only reads them, off does neither [default: on]",
-        values: OptionValues::OneOf(|| names(CACHE_MODES)),
+        values: AllowedValues::OneOf(|| names(CACHE_MODES)),
         repeats: false,
     },
-    OptionSpec {
+    BackendOption {
         name: PACKED_CACHE_LIMIT,
         placeholder: "BYTES",
         help: "Maximum size of all packed weights on disk; least recently used are evicted first \
             [default: a fifth of the free space, at most 32 GiB]",
-        values: OptionValues::Checked(|text| bytes(text).map(drop)),
+        values: AllowedValues::Checked(|text| bytes(text).map(drop)),
         repeats: false,
     },
-    OptionSpec {
+    BackendOption {
         name: WEIGHTS,
         placeholder: "MODE",
         help: "Read packed weights into memory and check them, or map their file, which starts sooner, \
             checks less and computes more slowly [default: read]",
-        values: OptionValues::OneOf(|| names(RESIDENCES)),
+        values: AllowedValues::OneOf(|| names(RESIDENCES)),
         repeats: false,
     },
 ];
@@ -128,13 +130,13 @@ fn bytes(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "must be a number of bytes".to_owned())
 }
 
-fn open(settings: &BackendSettings, host: &Arc<dyn Host>) -> Result<Box<dyn AnyBackend>> {
+fn open(settings: &BackendSettings, services: &Arc<dyn Services>) -> Result<Box<dyn AnyBackend>> {
     let options = cpu_options(settings)?;
     let cpu = match settings.get(ISA) {
         Some(isa) => Cpu::with_table(options, kernels::by_name(isa)?)?,
         None => Cpu::new(options)?,
     };
-    let store = store_options(settings)?.and_then(|options| host.store(STORE, options));
+    let store = store_options(settings)?.and_then(|options| services.store(STORE, options));
     Ok(Box::new(match store {
         Some(store) => cpu.with_store(store),
         None => cpu,
@@ -169,7 +171,7 @@ mod tests {
     use std::path::PathBuf;
     use std::sync::Mutex;
 
-    use girih_graph::description::{BackendChoice, NoHost};
+    use girih_graph::description::{BackendChoice, NoServices};
     use girih_graph::store::{Store, StoredItem, UnsavedItem};
     use girih_graph::{Error, ErrorKind};
 
@@ -188,7 +190,7 @@ mod tests {
     #[derive(Default)]
     struct Asked(Mutex<Vec<(String, StoreOptions)>>);
 
-    impl Host for Asked {
+    impl Services for Asked {
         fn cache(&self) -> Option<PathBuf> {
             panic!("the backend keeps files only in its store");
         }
@@ -224,8 +226,8 @@ mod tests {
     /// The stores that a host is asked for when the backend is opened with these options.
     fn asked(options: &[(&str, &str)]) -> Vec<(String, StoreOptions)> {
         let asked = Arc::new(Asked::default());
-        let host: Arc<dyn Host> = asked.clone();
-        choice(options).unwrap().open(&host).map(drop).unwrap();
+        let services: Arc<dyn Services> = asked.clone();
+        choice(options).unwrap().open(&services).map(drop).unwrap();
         asked.0.lock().unwrap().clone()
     }
 
@@ -254,11 +256,11 @@ mod tests {
 
     #[test]
     fn every_named_value_opens_if_the_machine_has_it() {
-        let host: Arc<dyn Host> = Arc::new(NoHost);
+        let services: Arc<dyn Services> = Arc::new(NoServices);
         for spec in INFO.options {
-            let OptionValues::OneOf(values) = spec.values else { continue };
+            let AllowedValues::OneOf(values) = spec.values else { continue };
             for value in values() {
-                let opened = choice(&[(spec.name, value)]).unwrap().open(&host);
+                let opened = choice(&[(spec.name, value)]).unwrap().open(&services);
                 let has_kernels = kernels::by_name(value).is_ok();
                 match opened {
                     Ok(cpu) => assert!(spec.name != ISA || cpu.kernels() == value, "{value}"),
@@ -286,14 +288,14 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Refused);
             assert!(error.to_string().starts_with(&format!("--{option} '{value}': ")), "{error}");
         }
-        let host: Arc<dyn Host> = Arc::new(NoHost);
-        let error = choice(&[]).unwrap().with_threads(Some(0)).open(&host).map(drop).unwrap_err();
+        let services: Arc<dyn Services> = Arc::new(NoServices);
+        let error = choice(&[]).unwrap().with_threads(Some(0)).open(&services).map(drop).unwrap_err();
         assert_eq!(error.to_string(), "0 threads requested; at least 1 is needed");
     }
 
     #[test]
     fn help_states_each_default() {
-        for OptionSpec { name, placeholder, help, .. } in INFO.options {
+        for BackendOption { name, placeholder, help, .. } in INFO.options {
             assert!(help.contains(" [default: ") && help.ends_with(']'), "{name}: {help}");
             assert_eq!(*placeholder, placeholder.to_uppercase(), "{name}");
         }
@@ -302,6 +304,6 @@ mod tests {
     #[test]
     fn the_reference_does_not_round_activations() {
         let given = choice(&[(PRECISION, "int8"), (ISA, "portable"), (PACKED_CACHE, "off")]).unwrap();
-        assert_eq!(given.exactly().unwrap().settings(), &settings(&[(PRECISION, "f32")]));
+        assert_eq!(given.reference().unwrap().settings(), &settings(&[(PRECISION, "f32")]));
     }
 }

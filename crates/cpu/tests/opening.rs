@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::Arc;
 
 use girih_cpu::HostMachine;
-use girih_graph::description::{BackendChoice, Host, NoHost};
+use girih_graph::description::{BackendChoice, NoServices, Services};
 use girih_graph::{Builder, Error, Graph, InputKind, Key, Op, OutputKind, Variant, WeightSource};
 use girih_tensor::{DType, Shape};
 
@@ -41,10 +41,10 @@ fn cpus() -> Option<String> {
 #[test]
 fn threads_start_when_weights_are_loaded() {
     let Some(before) = threads() else { return };
-    let host: Arc<dyn Host> = Arc::new(NoHost);
+    let services: Arc<dyn Services> = Arc::new(NoServices);
     let unpinned = cpus();
     let cpu = BackendChoice::parse(&[&girih_cpu::INFO], "cpu").unwrap().with_threads(Some(3));
-    let cpu = cpu.with("affinity", "compact").unwrap().open(&host).unwrap();
+    let cpu = cpu.with("affinity", "compact").unwrap().open(&services).unwrap();
     let variant = Variant { input: InputKind::Embeddings, output: OutputKind::Hidden };
     let key = Key { rows: 4, sequences: 1, context: 64, output_rows: 1, variant };
     let graph = build(key);

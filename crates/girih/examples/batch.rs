@@ -1,10 +1,10 @@
 //! Several requests at once, with the log-probabilities of their tokens:
 //! `cargo run --release -p girih --example batch`.
 
-use girih::{Event, Model, Options, Reply, Request, Result};
+use girih::{Event, Model, Reply, Request, Result, RunOptions};
 
 fn main() -> Result<()> {
-    let plan = Model::open("stories260k")?.plan(Options { sequences: 4, ..Options::default() })?;
+    let plan = Model::open("stories260k")?.plan(RunOptions { sequences: 4, ..RunOptions::default() })?;
     eprintln!("{}: {} bytes", plan.description(), plan.memory().total());
     let session = plan.start(|_| {})?;
     let prompts = ["Lily", "The dog", "One day", "Tom and Sam"];

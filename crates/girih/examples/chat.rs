@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use girih::{Canceller, Conversation, Event, Model, Prompt, Request, Result, Stop};
+use girih::{CancelHandle, Conversation, Event, Model, Prompt, Request, Result, Stop};
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
@@ -18,12 +18,12 @@ fn main() -> Result<()> {
     let mut chat = Conversation::new().system("You are a helpful assistant.");
     for line in stdin().lock().lines().map_while(std::result::Result::ok) {
         chat = chat.user(&line);
-        let prompt = match model.text()?.template {
+        let prompt = match model.text_processor()?.template {
             Some(_) => Prompt::from(&chat),
             None => Prompt::from(line),
         };
         let reply = session.generate(Request::new(prompt).max_tokens(0))?;
-        let watchdog = cancel_after(Duration::from_secs_f64(seconds), reply.canceller());
+        let watchdog = cancel_after(Duration::from_secs_f64(seconds), reply.cancel_handle());
         let mut said = String::new();
         for event in reply {
             let event = event?;
@@ -41,11 +41,11 @@ fn main() -> Result<()> {
 }
 
 /// Cancels a reply after a time, unless the returned sender is dropped before.
-fn cancel_after(time: Duration, canceller: Canceller) -> mpsc::Sender<()> {
+fn cancel_after(time: Duration, cancel_handle: CancelHandle) -> mpsc::Sender<()> {
     let (finished, end) = mpsc::channel();
     thread::spawn(move || {
         if end.recv_timeout(time) == Err(RecvTimeoutError::Timeout) {
-            canceller.cancel();
+            cancel_handle.cancel();
         }
     });
     finished

@@ -32,13 +32,13 @@ pub(crate) fn run(engine: Engine, commands: &Receiver<Command>) {
     loop {
         if thread.engine.is_idle() {
             match commands.recv() {
-                Ok(command) => thread.obey(command),
+                Ok(command) => thread.handle(command),
                 Err(_) => return,
             }
         }
         loop {
             match commands.try_recv() {
-                Ok(command) => thread.obey(command),
+                Ok(command) => thread.handle(command),
                 Err(TryRecvError::Empty) => break,
                 // Every reply holds a handle, so no reader is left.
                 Err(TryRecvError::Disconnected) => return,
@@ -49,7 +49,7 @@ pub(crate) fn run(engine: Engine, commands: &Receiver<Command>) {
 }
 
 /// Answers every request with the error that ended loading.
-pub(crate) fn refuse(error: &Error, commands: &Receiver<Command>) {
+pub(crate) fn fail_all(error: &Error, commands: &Receiver<Command>) {
     for command in commands {
         if let Command::Submit(_, sender) = command {
             sender.fail(error.clone());
@@ -58,7 +58,7 @@ pub(crate) fn refuse(error: &Error, commands: &Receiver<Command>) {
 }
 
 impl EngineThread {
-    fn obey(&mut self, command: Command) {
+    fn handle(&mut self, command: Command) {
         match command {
             Command::Submit(request, sender) => {
                 let (request, hooks) = *request;
@@ -90,10 +90,10 @@ impl EngineThread {
         let mut behind = Vec::new();
         for event in self.engine.step() {
             let Some(sender) = self.senders.get_mut(&event.request) else { continue };
-            let pauses = sender.send(&event.kind);
+            let suspends = sender.send(&event.kind);
             if sender.has_ended() {
                 self.senders.remove(&event.request);
-            } else if pauses {
+            } else if suspends {
                 behind.push(event.request);
             }
         }

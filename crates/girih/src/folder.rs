@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 /// The suffix of complete files.
-pub(crate) const KEPT_SUFFIX: &str = ".packed";
+pub(crate) const PACKED_SUFFIX: &str = ".packed";
 
 /// The suffix of files that are being written.
 pub(crate) const PARTIAL_SUFFIX: &str = ".part";
@@ -24,24 +24,24 @@ const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
 /// A folder of files that later runs read.
 ///
 /// ```
-/// use girih::Places;
-/// use girih::tools::CacheFolder;
+/// use girih::OpenOptions;
+/// use girih::tools::PackedFolder;
 ///
 /// // The folder of packed weights.
-/// let places = Places::from_vars(|name| std::env::var(name).ok());
-/// let folder = places.cache.map(|cache| CacheFolder::new(cache.join("packed")));
+/// let options = OpenOptions::from_vars(|name| std::env::var(name).ok());
+/// let folder = options.cache.map(|cache| PackedFolder::new(cache.join("packed")));
 /// ```
 #[derive(Clone, Debug)]
-pub struct CacheFolder(PathBuf);
+pub struct PackedFolder(PathBuf);
 
 /// A complete file in a folder.
 ///
 /// ```
-/// let folder = girih::tools::CacheFolder::new("/no/such/folder");
+/// let folder = girih::tools::PackedFolder::new("/no/such/folder");
 /// assert_eq!(folder.files().expect("a folder that does not exist is empty"), []);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptFile {
+pub struct PackedFile {
     /// Its name, which begins with that of its model.
     pub name: String,
     /// Its size.
@@ -50,21 +50,21 @@ pub struct KeptFile {
     pub used: SystemTime,
 }
 
-impl CacheFolder {
+impl PackedFolder {
     /// The folder at this path, which need not exist.
     ///
     /// ```
-    /// let folder = girih::tools::CacheFolder::new("/no/such/folder");
+    /// let folder = girih::tools::PackedFolder::new("/no/such/folder");
     /// assert_eq!(folder.path(), std::path::Path::new("/no/such/folder"));
     /// ```
-    pub fn new(path: impl Into<PathBuf>) -> CacheFolder {
-        CacheFolder(path.into())
+    pub fn new(path: impl Into<PathBuf>) -> PackedFolder {
+        PackedFolder(path.into())
     }
 
     /// Its path.
     ///
     /// ```
-    /// # let folder = girih::tools::CacheFolder::new("/no/such/folder");
+    /// # let folder = girih::tools::PackedFolder::new("/no/such/folder");
     /// println!("{}", folder.path().display());
     /// ```
     pub fn path(&self) -> &Path {
@@ -75,18 +75,18 @@ impl CacheFolder {
     /// not exist.
     ///
     /// ```
-    /// # let folder = girih::tools::CacheFolder::new("/no/such/folder");
+    /// # let folder = girih::tools::PackedFolder::new("/no/such/folder");
     /// let bytes: u64 = folder.files()?.iter().map(|file| file.bytes).sum();
     /// # Ok::<(), std::io::Error>(())
     /// ```
     ///
     /// # Errors
     /// When the folder cannot be read.
-    pub fn files(&self) -> io::Result<Vec<KeptFile>> {
+    pub fn files(&self) -> io::Result<Vec<PackedFile>> {
         let mut files = Vec::new();
         for (name, status) in self.entries()? {
-            if name.ends_with(KEPT_SUFFIX) {
-                files.push(KeptFile { name, bytes: status.len(), used: status.modified()? });
+            if name.ends_with(PACKED_SUFFIX) {
+                files.push(PackedFile { name, bytes: status.len(), used: status.modified()? });
             }
         }
         files.sort_by(|a, b| a.used.cmp(&b.used).then_with(|| a.name.cmp(&b.name)));
@@ -115,7 +115,7 @@ impl CacheFolder {
     /// the present files, of `kept` bytes, were written.
     ///
     /// ```
-    /// # let folder = girih::tools::CacheFolder::new("/no/such/folder");
+    /// # let folder = girih::tools::PackedFolder::new("/no/such/folder");
     /// assert!(folder.default_limit(0)? <= 32 << 30);
     /// # Ok::<(), std::io::Error>(())
     /// ```
@@ -173,7 +173,7 @@ impl CacheFolder {
     /// files and their bytes. Starts that are reading one are not disturbed.
     ///
     /// ```
-    /// # let folder = girih::tools::CacheFolder::new("/no/such/folder");
+    /// # let folder = girih::tools::PackedFolder::new("/no/such/folder");
     /// let (files, bytes) = folder.clear()?;
     /// assert_eq!((files, bytes), (0, 0));
     /// # Ok::<(), std::io::Error>(())
@@ -184,7 +184,7 @@ impl CacheFolder {
     pub fn clear(&self) -> io::Result<(usize, u64)> {
         let entries = self.entries()?.into_iter();
         let ours: Vec<_> = entries
-            .filter(|(name, _)| name.ends_with(KEPT_SUFFIX) || name.ends_with(PARTIAL_SUFFIX))
+            .filter(|(name, _)| name.ends_with(PACKED_SUFFIX) || name.ends_with(PARTIAL_SUFFIX))
             .collect();
         ours.iter().try_for_each(|(name, _)| remove(&self.0.join(name)))?;
         Ok((ours.len(), ours.iter().map(|(_, status)| status.len()).sum()))

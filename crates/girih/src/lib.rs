@@ -1,7 +1,7 @@
 //! Runs open-weight language models: finds and opens a model, chooses a backend, plans
 //! memory, loads, renders chat templates, tokenizes and generates. This crate names the
 //! backends, and it reads no environment: a program hands over what it found there
-//! ([`Places`]).
+//! ([`OpenOptions`]).
 //!
 //! A first program meets four types: [`Model`], [`Session`], [`Request`] and [`Event`].
 //!
@@ -32,17 +32,18 @@ mod builtin;
 mod engine_thread;
 mod folder;
 mod free_memory;
-mod host;
+
 mod location;
 mod mailbox;
 mod model;
-mod options;
-mod places;
+mod open_options;
 mod plan;
 mod priority;
 mod progress;
 mod reply;
 mod request;
+mod run_options;
+mod services;
 mod session;
 mod store;
 pub mod tools;
@@ -54,7 +55,7 @@ pub use girih_engine::{
     Constraint, Drafter, Engine, EngineLimits, Overflow, Sampling, Stats, Stop, TokenRate,
 };
 pub use girih_graph::backend::{HostWork, MemoryPlan, Refusal, Unwatched};
-pub use girih_graph::description::{BackendChoice, BackendInfo, OptionSpec, OptionValues};
+pub use girih_graph::description::{AllowedValues, BackendChoice, BackendInfo, BackendOption};
 pub use girih_graph::{Error, ErrorKind, Numerics, Phases, Result, Rounding};
 #[cfg(feature = "hub")]
 pub use girih_hub as hub;
@@ -64,10 +65,10 @@ pub use girih_words::template::worker_main as template_worker;
 pub use girih_words::{BosEos, TextOrigin, TextProcessor, TextSpan};
 pub use mailbox::Event;
 pub use model::Model;
-pub use options::Options;
-pub use places::{Places, TemplateProcess};
+pub use open_options::{OpenOptions, TemplateProcess};
 pub use plan::Plan;
 pub use progress::Progress;
-pub use reply::{Canceller, LoadTimes, Reply};
+pub use reply::{CancelHandle, LoadTimes, Reply};
 pub use request::{Prompt, Request};
+pub use run_options::RunOptions;
 pub use session::Session;

@@ -10,7 +10,7 @@ use girih_model::{ModelFiles, ModelLimits};
 use girih_words::{TextLimits, TextProcessor, Tokenizer};
 
 use crate::builtin::STORIES;
-use crate::places::Places;
+use crate::open_options::OpenOptions;
 
 /// Where a model's files are.
 #[derive(Clone, Debug)]
@@ -26,22 +26,22 @@ impl ModelLocation {
     ///
     /// # Errors
     /// When there is no such file, or the name is an id that is not in the cache.
-    pub fn find(name: &str, places: &Places) -> Result<ModelLocation> {
+    pub fn find(name: &str, options: &OpenOptions) -> Result<ModelLocation> {
         if name == STORIES.name {
             return Ok(ModelLocation::BuiltIn);
         }
-        find_elsewhere(name, places).map(ModelLocation::Path)
+        find_elsewhere(name, options).map(ModelLocation::Path)
     }
 
     /// Opens the model's facts and weights.
     ///
     /// # Errors
     /// When the files are malformed or not supported.
-    pub fn files(&self, places: &Places) -> Result<ModelFiles> {
+    pub fn files(&self, options: &OpenOptions) -> Result<ModelFiles> {
         match self {
             ModelLocation::BuiltIn => ModelFiles::embedded(&STORIES, &ModelLimits::DEFAULT),
             ModelLocation::Path(path) => {
-                ModelFiles::open(path, places.architectures.clone(), &ModelLimits::DEFAULT)
+                ModelFiles::open(path, options.architectures.clone(), &ModelLimits::DEFAULT)
             }
         }
     }
@@ -79,12 +79,12 @@ impl ModelLocation {
 
 /// The path of a model that is not built in: a path itself, or an id in the cache.
 #[cfg(feature = "hub")]
-fn find_elsewhere(name: &str, places: &Places) -> Result<PathBuf> {
+fn find_elsewhere(name: &str, options: &OpenOptions) -> Result<PathBuf> {
     match girih_hub::ModelReference::parse(name, &[STORIES.name])? {
         girih_hub::ModelReference::BuiltIn(name) => Ok(PathBuf::from(name)),
         girih_hub::ModelReference::Path(path) => Ok(path),
         girih_hub::ModelReference::Id(id) => {
-            let hub = places.hub.as_ref().map_err(Error::clone)?;
+            let hub = options.hub.as_ref().map_err(Error::clone)?;
             let found = girih_hub::find(&id, hub)?;
             Ok(found.path().to_owned())
         }
@@ -93,7 +93,7 @@ fn find_elsewhere(name: &str, places: &Places) -> Result<PathBuf> {
 
 /// The path of a model that is not built in.
 #[cfg(not(feature = "hub"))]
-fn find_elsewhere(name: &str, _: &Places) -> Result<PathBuf> {
+fn find_elsewhere(name: &str, _: &OpenOptions) -> Result<PathBuf> {
     let path = PathBuf::from(name);
     if path.exists() {
         return Ok(path);

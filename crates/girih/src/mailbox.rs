@@ -87,7 +87,7 @@ impl Event {
 pub(crate) struct Mailbox {
     inbox: Mutex<Inbox>,
     arrived: Condvar,
-    /// The number of unread events at which the request pauses.
+    /// The number of unread events at which the request suspends.
     capacity: usize,
 }
 
@@ -96,8 +96,8 @@ struct Inbox {
     events: VecDeque<Result<Event>>,
     /// The task of an async reader that waits.
     waker: Option<Waker>,
-    /// Whether the request pauses until events are read.
-    is_paused: bool,
+    /// Whether the request suspends until events are read.
+    is_suspended: bool,
 }
 
 /// An event that was read, and whether the request may go on.
@@ -132,8 +132,8 @@ impl Mailbox {
 
     fn take(&self, inbox: &mut Inbox) -> Option<ReadEvent> {
         let event = inbox.events.pop_front()?;
-        let resumes = inbox.is_paused && inbox.events.len() <= self.capacity / 2;
-        inbox.is_paused &= !resumes;
+        let resumes = inbox.is_suspended && inbox.events.len() <= self.capacity / 2;
+        inbox.is_suspended &= !resumes;
         Some(ReadEvent { event, resumes })
     }
 
@@ -141,14 +141,14 @@ impl Mailbox {
     fn put(&self, event: Result<Event>) -> bool {
         let mut inbox = self.lock();
         inbox.events.push_back(event);
-        inbox.is_paused |= inbox.events.len() >= self.capacity;
-        let (pauses, waker) = (inbox.is_paused, inbox.waker.take());
+        inbox.is_suspended |= inbox.events.len() >= self.capacity;
+        let (suspends, waker) = (inbox.is_suspended, inbox.waker.take());
         drop(inbox);
         self.arrived.notify_one();
         if let Some(waker) = waker {
             waker.wake();
         }
-        pauses
+        suspends
     }
 
     /// No code panics while it holds the lock, so a poisoned one has valid contents.

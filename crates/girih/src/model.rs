@@ -10,7 +10,7 @@ use girih_words::template::{Conversation, Renderer};
 use girih_words::{BosEos, Specials, TextOrigin, TextProcessor, TextSpan};
 
 use crate::location::ModelLocation;
-use crate::places::Places;
+use crate::open_options::OpenOptions;
 
 /// An opened model. Its weights stay on disk until it is started; its tokenizer is opened
 /// when it is first needed. Clones share the same files.
@@ -26,7 +26,7 @@ pub struct Model(Arc<OpenedModel>);
 struct OpenedModel {
     name: String,
     location: ModelLocation,
-    places: Places,
+    open_options: OpenOptions,
     files: ModelFiles,
     text: OnceLock<Result<TextProcessor>>,
     renderer: Mutex<Renderer>,
@@ -51,30 +51,30 @@ impl Model {
     /// # Errors
     /// When the files are missing, malformed or not supported.
     pub fn open(name: &str) -> Result<Model> {
-        Model::open_with(name, &Places::default())
+        Model::open_with(name, &OpenOptions::default())
     }
 
     /// As [`Model::open`], and with the feature `hub` also finds ids such as `org/name` among
     /// the downloaded models.
     ///
     /// ```
-    /// use girih::{Model, Places};
+    /// use girih::{Model, OpenOptions};
     ///
-    /// let places = Places::from_vars(|name| std::env::var(name).ok());
-    /// let model = Model::open_with("stories260k", &places)?;
+    /// let options = OpenOptions::from_vars(|name| std::env::var(name).ok());
+    /// let model = Model::open_with("stories260k", &options)?;
     /// # Ok::<(), girih::Error>(())
     /// ```
     ///
     /// # Errors
     /// As [`Model::open`].
-    pub fn open_with(name: &str, places: &Places) -> Result<Model> {
-        let location = ModelLocation::find(name, places)?;
-        let files = location.files(places)?;
+    pub fn open_with(name: &str, options: &OpenOptions) -> Result<Model> {
+        let location = ModelLocation::find(name, options)?;
+        let files = location.files(options)?;
         Ok(Model(Arc::new(OpenedModel {
             name: name.to_owned(),
             location,
-            renderer: Mutex::new(places.renderer()),
-            places: places.clone(),
+            renderer: Mutex::new(options.renderer()),
+            open_options: options.clone(),
             files,
             text: OnceLock::new(),
         })))
@@ -83,9 +83,9 @@ impl Model {
     /// Opens only the tokenizer and the chat template of a model, which needs no weights.
     ///
     /// ```
-    /// use girih::{BosEos, Model, Places, TextOrigin};
+    /// use girih::{BosEos, Model, OpenOptions, TextOrigin};
     ///
-    /// let text = Model::text_of("stories260k", &Places::default())?;
+    /// let text = Model::text_processor_of("stories260k", &OpenOptions::default())?;
     /// let ids = text.tokenizer.encode("a cat", TextOrigin::User, BosEos::Omit)?;
     /// assert!(!ids.is_empty());
     /// # Ok::<(), girih::Error>(())
@@ -93,8 +93,8 @@ impl Model {
     ///
     /// # Errors
     /// When there is no tokenizer, or the files are malformed.
-    pub fn text_of(name: &str, places: &Places) -> Result<TextProcessor> {
-        ModelLocation::find(name, places)?.text_processor()
+    pub fn text_processor_of(name: &str, options: &OpenOptions) -> Result<TextProcessor> {
+        ModelLocation::find(name, options)?.text_processor()
     }
 
     /// The name under which it was opened.
@@ -122,13 +122,13 @@ impl Model {
     ///
     /// ```
     /// let model = girih::Model::open("stories260k")?;
-    /// assert!(model.text()?.template.is_none());
+    /// assert!(model.text_processor()?.template.is_none());
     /// # Ok::<(), girih::Error>(())
     /// ```
     ///
     /// # Errors
     /// When there is no tokenizer, or its files are malformed.
-    pub fn text(&self) -> Result<&TextProcessor> {
+    pub fn text_processor(&self) -> Result<&TextProcessor> {
         let OpenedModel { location, files, text, .. } = &*self.0;
         text.get_or_init(|| location.text_processor_of(files)).as_ref().map_err(Error::clone)
     }
@@ -163,7 +163,7 @@ impl Model {
     /// # Errors
     /// As [`Model::tokenize`].
     pub fn tokenize_as(&self, text: &str, origin: TextOrigin) -> Result<Vec<u32>> {
-        let tokenizer = &self.text()?.tokenizer;
+        let tokenizer = &self.text_processor()?.tokenizer;
         let mut tokens = tokenizer.encode(text, origin, BosEos::Add)?;
         if tokens.is_empty() {
             tokens.extend(tokenizer.named().bos);
@@ -182,7 +182,7 @@ impl Model {
     /// # Errors
     /// When there is no tokenizer.
     pub fn detokenize(&self, tokens: &[u32]) -> Result<String> {
-        Ok(self.text()?.tokenizer.decode(tokens, Specials::Skip))
+        Ok(self.text_processor()?.tokenizer.decode(tokens, Specials::Skip))
     }
 
     /// Applies the model's chat template to a conversation; returns the prompt's text, split
@@ -201,7 +201,7 @@ impl Model {
     /// When the model has no template, or the template refuses the conversation.
     pub fn render(&self, conversation: &Conversation) -> Result<Vec<TextSpan>> {
         let mut renderer = self.0.renderer.lock().unwrap_or_else(PoisonError::into_inner);
-        self.text()?.render(&mut renderer, conversation)
+        self.text_processor()?.render(&mut renderer, conversation)
     }
 
     /// Returns the tokens of a conversation, as the model's chat template writes it.
@@ -218,7 +218,7 @@ impl Model {
     /// As [`Model::render`].
     pub fn tokenize_conversation(&self, conversation: &Conversation) -> Result<Vec<u32>> {
         let spans = self.render(conversation)?;
-        self.text()?.tokenizer.encode_spans(&spans, BosEos::Omit)
+        self.text_processor()?.tokenizer.encode_spans(&spans, BosEos::Omit)
     }
 
     /// The sampling settings with which the model ships, else greedy.
@@ -254,7 +254,7 @@ impl Model {
     /// When there is no tokenizer.
     pub fn stop_tokens(&self) -> Result<Vec<u32>> {
         let mut tokens = self.listed_stop_tokens();
-        tokens.extend(self.text()?.tokenizer.named().eos);
+        tokens.extend(self.text_processor()?.tokenizer.named().eos);
         tokens.sort_unstable();
         tokens.dedup();
         Ok(tokens)
@@ -279,8 +279,8 @@ impl Model {
         u32::try_from(self.0.files.facts.sizes.context).unwrap_or(u32::MAX)
     }
 
-    /// The places with which it was opened.
-    pub(crate) fn places(&self) -> &Places {
-        &self.0.places
+    /// The options with which it was opened.
+    pub(crate) fn open_options(&self) -> &OpenOptions {
+        &self.0.open_options
     }
 }

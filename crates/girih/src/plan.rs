@@ -7,14 +7,14 @@ use std::sync::atomic::AtomicU64;
 
 use girih_engine::{Engine, EngineLimits, cache};
 use girih_graph::backend::{HostWork, MemoryPlan, Refusal};
-use girih_graph::description::{AnyBackend, BackendChoice, Host};
+use girih_graph::description::{AnyBackend, BackendChoice, Services};
 use girih_graph::{Error, ErrorKind, Graph, Key, Numerics, Result, Runner, StateGroup, Variant};
 
 use crate::free_memory::check;
-use crate::host::ModelHost;
 use crate::model::Model;
-use crate::options::Options;
-use crate::progress::{CountedWeights, Progress, Watcher};
+use crate::progress::{CountedWeights, Progress, ProgressCallback};
+use crate::run_options::RunOptions;
+use crate::services::ModelServices;
 
 /// The maximum context if the caller sets none.
 const MAX_DEFAULT_CONTEXT: u32 = 4096;
@@ -22,18 +22,18 @@ const MAX_DEFAULT_CONTEXT: u32 = 4096;
 /// A model that is to run with certain options: what it will take, and how it will run.
 ///
 /// ```
-/// use girih::{Model, Options};
+/// use girih::{Model, RunOptions};
 ///
-/// let plan = Model::open("stories260k")?.plan(Options::default())?;
+/// let plan = Model::open("stories260k")?.plan(RunOptions::default())?;
 /// assert!(plan.refusals().is_empty());
 /// println!("{}: {} bytes", plan.description(), plan.memory().total());
 /// # Ok::<(), girih::Error>(())
 /// ```
 pub struct Plan {
     model: Model,
-    options: Options,
+    options: RunOptions,
     backend: Box<dyn AnyBackend>,
-    host: Arc<ModelHost>,
+    services: Arc<ModelServices>,
     key: Key,
     graph: Graph,
     blocks: Vec<u32>,
@@ -49,35 +49,35 @@ impl Model {
     /// Plans how the model will run. Nothing is loaded, and no thread is started.
     ///
     /// ```
-    /// use girih::{Model, Options};
+    /// use girih::{Model, RunOptions};
     ///
-    /// let plan = Model::open("stories260k")?.plan(Options { context: Some(128), ..Options::default() })?;
+    /// let plan = Model::open("stories260k")?.plan(RunOptions { context: Some(128), ..RunOptions::default() })?;
     /// assert!(plan.memory().total() < 4 << 20);
     /// # Ok::<(), girih::Error>(())
     /// ```
     ///
     /// # Errors
     /// When an option exceeds what the model supports, or the backend cannot be made.
-    pub fn plan(&self, options: Options) -> Result<Plan> {
+    pub fn plan(&self, options: RunOptions) -> Result<Plan> {
         Plan::new(self.clone(), options)
     }
 }
 
 impl Plan {
-    fn new(model: Model, options: Options) -> Result<Plan> {
+    fn new(model: Model, options: RunOptions) -> Result<Plan> {
         let key = largest_step(&model, &options)?;
         let graph = model.files().graph(key, options.kv)?;
         let blocks = graph.groups.iter().map(|group| cache::blocks(group.span, &key)).collect();
         let first_file = model.files().weights.container().paths().next().map(|path| path.to_owned());
-        let host = Arc::new(ModelHost::new(model.places().cache.clone(), first_file));
-        let backend = options.backend.open(&(Arc::clone(&host) as Arc<dyn Host>))?;
-        Ok(Plan { model, options, backend, host, key, graph, blocks })
+        let services = Arc::new(ModelServices::new(model.open_options().cache.clone(), first_file));
+        let backend = options.backend.open(&(Arc::clone(&services) as Arc<dyn Services>))?;
+        Ok(Plan { model, options, backend, services, key, graph, blocks })
     }
 
     /// The model.
     ///
     /// ```
-    /// # let plan = girih::Model::open("stories260k")?.plan(girih::Options::default())?;
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::RunOptions::default())?;
     /// assert_eq!(plan.model().name(), "stories260k");
     /// # Ok::<(), girih::Error>(())
     /// ```
@@ -88,7 +88,7 @@ impl Plan {
     /// The backend with its options.
     ///
     /// ```
-    /// # let plan = girih::Model::open("stories260k")?.plan(girih::Options::default())?;
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::RunOptions::default())?;
     /// assert_eq!(plan.backend().info().name, girih::backends()[0].name);
     /// # Ok::<(), girih::Error>(())
     /// ```
@@ -99,7 +99,7 @@ impl Plan {
     /// The largest step.
     ///
     /// ```
-    /// # let plan = girih::Model::open("stories260k")?.plan(girih::Options::default())?;
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::RunOptions::default())?;
     /// assert_eq!(plan.key().context, 512);
     /// # Ok::<(), girih::Error>(())
     /// ```
@@ -110,7 +110,7 @@ impl Plan {
     /// The graph of the largest step.
     ///
     /// ```
-    /// # let plan = girih::Model::open("stories260k")?.plan(girih::Options::default())?;
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::RunOptions::default())?;
     /// assert!(plan.graph().nodes.len() > 50);
     /// # Ok::<(), girih::Error>(())
     /// ```
@@ -121,7 +121,7 @@ impl Plan {
     /// The groups of state, each with its number of blocks.
     ///
     /// ```
-    /// # let plan = girih::Model::open("stories260k")?.plan(girih::Options::default())?;
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::RunOptions::default())?;
     /// // 512 positions are 8 blocks of 64.
     /// assert!(plan.state().all(|(_, blocks)| blocks == 8));
     /// # Ok::<(), girih::Error>(())
@@ -133,7 +133,7 @@ impl Plan {
     /// The bytes that the loaded model takes.
     ///
     /// ```
-    /// # let plan = girih::Model::open("stories260k")?.plan(girih::Options::default())?;
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::RunOptions::default())?;
     /// assert!(plan.memory().total() > 1_000_000);
     /// # Ok::<(), girih::Error>(())
     /// ```
@@ -144,7 +144,7 @@ impl Plan {
     /// A line about how the backend will run the model: its kernels or its device.
     ///
     /// ```
-    /// # let plan = girih::Model::open("stories260k")?.plan(girih::Options::default())?;
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::RunOptions::default())?;
     /// println!("{}", plan.description());
     /// # Ok::<(), girih::Error>(())
     /// ```
@@ -155,7 +155,7 @@ impl Plan {
     /// The name of the kernels or of the device that computes; `-` if there is only one.
     ///
     /// ```
-    /// # let plan = girih::Model::open("stories260k")?.plan(girih::Options::default())?;
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::RunOptions::default())?;
     /// assert!(!plan.kernels().is_empty());
     /// # Ok::<(), girih::Error>(())
     /// ```
@@ -166,7 +166,7 @@ impl Plan {
     /// How the backend rounds.
     ///
     /// ```
-    /// # let plan = girih::Model::open("stories260k")?.plan(girih::Options::default())?;
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::RunOptions::default())?;
     /// assert_eq!(plan.numerics().stores, girih::DType::F32);
     /// # Ok::<(), girih::Error>(())
     /// ```
@@ -177,7 +177,7 @@ impl Plan {
     /// The nodes that the backend does not run; empty if the model can be loaded.
     ///
     /// ```
-    /// # let plan = girih::Model::open("stories260k")?.plan(girih::Options::default())?;
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::RunOptions::default())?;
     /// assert!(plan.refusals().is_empty());
     /// # Ok::<(), girih::Error>(())
     /// ```
@@ -189,7 +189,7 @@ impl Plan {
     /// steps in which it does.
     ///
     /// ```
-    /// # let plan = girih::Model::open("stories260k")?.plan(girih::Options::default())?;
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::RunOptions::default())?;
     /// for (work, rows) in plan.host_work()? {
     ///     println!("{} in steps of {rows:?} rows: {}", work.name, work.reason);
     /// }
@@ -215,7 +215,7 @@ impl Plan {
     /// The bounds on requests.
     ///
     /// ```
-    /// # let plan = girih::Model::open("stories260k")?.plan(girih::Options::default())?;
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::RunOptions::default())?;
     /// assert_eq!((plan.limits().context, plan.limits().sequences), (512, 1));
     /// # Ok::<(), girih::Error>(())
     /// ```
@@ -228,7 +228,7 @@ impl Plan {
     /// engine themselves.
     ///
     /// ```
-    /// # let plan = girih::Model::open("stories260k")?.plan(girih::Options::default())?;
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::RunOptions::default())?;
     /// let mut engine = plan.load(|_| {})?;
     /// let logits = engine.last_logits(&[1, 2, 3], &mut girih::Unwatched)?;
     /// assert_eq!(logits.len(), 512);
@@ -245,7 +245,7 @@ impl Plan {
     /// As [`Plan::load`], without an engine: for programs that time single steps.
     ///
     /// ```
-    /// # let plan = girih::Model::open("stories260k")?.plan(girih::Options::default())?;
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::RunOptions::default())?;
     /// let runner = plan.load_runner(|_| {})?;
     /// assert_eq!(runner.width(), 512);
     /// # Ok::<(), girih::Error>(())
@@ -257,34 +257,34 @@ impl Plan {
         self.load_watched(Arc::new(progress))
     }
 
-    pub(crate) fn load_watched(self, watcher: Watcher) -> Result<Box<dyn Runner>> {
+    pub(crate) fn load_watched(self, callback: ProgressCallback) -> Result<Box<dyn Runner>> {
         check(&self.memory())?;
-        let Plan { model, options, backend, host, key, graph, blocks } = self;
-        host.link().connect(Arc::clone(&watcher));
+        let Plan { model, options, backend, services, key, graph, blocks } = self;
+        services.control().connect(Arc::clone(&callback));
         let bytes = graph.weights().filter_map(|(_, value)| value.dtype.bytes(&value.shape).ok());
         let source = CountedWeights {
             source: &model.files().weights,
-            watcher: &watcher,
+            callback: &callback,
             total: bytes.map(|bytes| bytes as u64).sum(),
             done: AtomicU64::new(0),
-            cancelled: &host.link().cancelled,
+            cancelled: &services.control().cancelled,
         };
         backend.load(&source, key, &blocks, &|key| model.files().graph(key, options.kv))
     }
 
-    pub(crate) fn host(&self) -> &Arc<ModelHost> {
-        &self.host
+    pub(crate) fn services(&self) -> &Arc<ModelServices> {
+        &self.services
     }
 
-    pub(crate) fn options(&self) -> &Options {
+    pub(crate) fn options(&self) -> &RunOptions {
         &self.options
     }
 }
 
 /// The largest step of a model with these options.
-fn largest_step(model: &Model, options: &Options) -> Result<Key> {
+fn largest_step(model: &Model, options: &RunOptions) -> Result<Key> {
     let refused = |sentence: String| Err(Error::with_kind(ErrorKind::Refused, sentence));
-    let Options { context, chunk, sequences, output_rows, unread_events, .. } = *options;
+    let RunOptions { context, chunk, sequences, output_rows, unread_events, .. } = *options;
     let max = model.max_context();
     let context = context.unwrap_or(max.min(MAX_DEFAULT_CONTEXT));
     if context > max {

@@ -9,9 +9,9 @@ use girih_graph::{Error, ErrorKind, Result, WeightSource};
 /// What a program may show while a model is loaded and runs.
 ///
 /// ```
-/// use girih::{Model, Options, Progress};
+/// use girih::{Model, RunOptions, Progress};
 ///
-/// let plan = Model::open("stories260k")?.plan(Options::default())?;
+/// let plan = Model::open("stories260k")?.plan(RunOptions::default())?;
 /// let session = plan.start(|progress| match progress {
 ///     Progress::Weights { done, total } => eprint!("\r{done} of {total} bytes"),
 ///     Progress::Note(sentence) => eprintln!("{sentence}"),
@@ -35,40 +35,40 @@ pub enum Progress {
 }
 
 /// Receives progress, on any thread.
-pub(crate) type Watcher = Arc<dyn Fn(Progress) + Send + Sync>;
+pub(crate) type ProgressCallback = Arc<dyn Fn(Progress) + Send + Sync>;
 
 /// The connection to the program: where notes go, and whether loading was cancelled.
 #[derive(Default)]
-pub(crate) struct ProgramLink {
-    watcher: OnceLock<Watcher>,
+pub(crate) struct LoadControl {
+    callback: OnceLock<ProgressCallback>,
     pub cancelled: AtomicBool,
 }
 
-impl ProgramLink {
+impl LoadControl {
     /// Sets the receiver of notes, once.
-    pub fn connect(&self, watcher: Watcher) {
+    pub fn connect(&self, callback: ProgressCallback) {
         // A model is loaded once, so this is the first call.
-        let _ = self.watcher.set(watcher);
+        let _ = self.callback.set(callback);
     }
 
     /// Tells the program a sentence, unless loading was cancelled.
     pub fn note(&self, sentence: String) {
-        if let (Some(watcher), false) = (self.watcher.get(), self.cancelled.load(Ordering::Relaxed)) {
-            watcher(Progress::Note(sentence));
+        if let (Some(callback), false) = (self.callback.get(), self.cancelled.load(Ordering::Relaxed)) {
+            callback(Progress::Note(sentence));
         }
     }
 }
 
-impl fmt::Debug for ProgramLink {
+impl fmt::Debug for LoadControl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProgramLink").field("cancelled", &self.cancelled).finish_non_exhaustive()
+        f.debug_struct("LoadControl").field("cancelled", &self.cancelled).finish_non_exhaustive()
     }
 }
 
 /// Weights whose reading is counted and can be cancelled.
 pub(crate) struct CountedWeights<'a> {
     pub source: &'a dyn WeightSource,
-    pub watcher: &'a Watcher,
+    pub callback: &'a ProgressCallback,
     /// The bytes of all weights.
     pub total: u64,
     pub done: AtomicU64,
@@ -84,7 +84,7 @@ impl WeightSource for CountedWeights<'_> {
         self.source.read(name, offset, into)?;
         let bytes = into.len() as u64;
         let done = self.done.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        (self.watcher)(Progress::Weights { done, total: self.total });
+        (self.callback)(Progress::Weights { done, total: self.total });
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use girih_graph::{Error, ErrorKind, Phases, Result};
 
 use crate::engine_thread::Command;
 use crate::mailbox::{Event, Mailbox, MailboxSender, ReadEvent};
-use crate::progress::ProgramLink;
+use crate::progress::LoadControl;
 
 /// The handle of an engine's thread. When the last one is dropped, the thread ends.
 pub(crate) struct EngineHandle {
@@ -22,12 +22,12 @@ pub(crate) struct EngineHandle {
     /// Present until the handle is dropped.
     pub thread: Option<JoinHandle<()>>,
     pub readiness: Arc<Readiness>,
-    pub link: Arc<ProgramLink>,
+    pub control: Arc<LoadControl>,
     /// The number of requests that have not ended.
     pub requests: Arc<AtomicU32>,
     /// The maximum of that number.
     pub max_requests: u32,
-    /// The number of unread events at which a request pauses.
+    /// The number of unread events at which a request suspends.
     pub unread_events: u32,
 }
 
@@ -101,10 +101,10 @@ impl EngineHandle {
 }
 
 impl Drop for EngineHandle {
-    /// Stops loading, or waits for the present step and for the files that are being written.
+    /// Stops loading, or waits for the current step and for the files that are being written.
     fn drop(&mut self) {
         if !self.readiness.is_known() {
-            self.link.cancelled.store(true, Ordering::Relaxed);
+            self.control.cancelled.store(true, Ordering::Relaxed);
         }
         self.commands = None;
         // A hook of a request may hold a session and is dropped by the engine's own thread.
@@ -162,14 +162,14 @@ impl Reply {
     ///
     /// ```
     /// # let session = girih::Model::open("stories260k")?.start()?;
-    /// let ids = session.generate(girih::Request::new("Once upon a time").max_tokens(20))?.ids()?;
+    /// let ids = session.generate(girih::Request::new("Once upon a time").max_tokens(20))?.tokens()?;
     /// assert_eq!(ids.len(), 20);
     /// # Ok::<(), girih::Error>(())
     /// ```
     ///
     /// # Errors
     /// When the request fails.
-    pub fn ids(self) -> Result<Vec<u32>> {
+    pub fn tokens(self) -> Result<Vec<u32>> {
         let id = |event: Result<Event>| match event {
             Ok(Event::Token { id, .. }) => Some(Ok(id)),
             Ok(_) => None,
@@ -183,15 +183,15 @@ impl Reply {
     /// ```
     /// # let session = girih::Model::open("stories260k")?.start()?;
     /// let reply = session.generate(girih::Request::new("Once upon a time"))?;
-    /// let canceller = reply.canceller();
-    /// std::thread::spawn(move || canceller.cancel());
+    /// let cancel_handle = reply.cancel_handle();
+    /// std::thread::spawn(move || cancel_handle.cancel());
     /// for event in reply {
     ///     event?;
     /// }
     /// # Ok::<(), girih::Error>(())
     /// ```
-    pub fn canceller(&self) -> Canceller {
-        Canceller { mailbox: Arc::clone(&self.mailbox), handle: Arc::downgrade(&self.handle) }
+    pub fn cancel_handle(&self) -> CancelHandle {
+        CancelHandle { mailbox: Arc::clone(&self.mailbox), handle: Arc::downgrade(&self.handle) }
     }
 
     /// Returns the next event if there is one, else has the task woken when there is:
@@ -257,31 +257,31 @@ impl Drop for Reply {
 ///
 /// let session = Model::open("stories260k")?.start()?;
 /// let reply = session.generate(Request::new("Once upon a time").max_tokens(400))?;
-/// reply.canceller().cancel();
+/// reply.cancel_handle().cancel();
 /// let last = reply.last().expect("a reply has a last event")?;
 /// assert!(matches!(last, Event::Finished { stop: Stop::Cancelled | Stop::Length, .. }));
 /// # Ok::<(), girih::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Canceller {
+pub struct CancelHandle {
     mailbox: Arc<Mailbox>,
     handle: Weak<EngineHandle>,
 }
 
-impl fmt::Debug for Canceller {
+impl fmt::Debug for CancelHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Canceller").finish_non_exhaustive()
+        f.debug_struct("CancelHandle").finish_non_exhaustive()
     }
 }
 
-impl Canceller {
-    /// Cancels the request; it finishes as cancelled after the present step. Does nothing if
+impl CancelHandle {
+    /// Cancels the request; it finishes as cancelled after the current step. Does nothing if
     /// the request has ended.
     ///
     /// ```
     /// # let session = girih::Model::open("stories260k")?.start()?;
     /// # let reply = session.generate(girih::Request::new("Once upon a time"))?;
-    /// reply.canceller().cancel();
+    /// reply.cancel_handle().cancel();
     /// # Ok::<(), girih::Error>(())
     /// ```
     pub fn cancel(&self) {

@@ -214,7 +214,7 @@ impl Request {
     ///
     /// let session = Model::open("stories260k")?.start()?;
     /// let reply = session.generate(Request::new("Once").max_tokens(8).constraint(Box::new(Even)))?;
-    /// assert!(reply.ids()?.iter().all(|id| id % 2 == 0));
+    /// assert!(reply.tokens()?.iter().all(|id| id % 2 == 0));
     /// # Ok::<(), girih::Error>(())
     /// ```
     #[must_use]
@@ -226,7 +226,7 @@ impl Request {
     /// does not affect the reply.
     ///
     /// ```
-    /// use girih::{Drafter, Model, Options, Request};
+    /// use girih::{Drafter, Model, RunOptions, Request};
     ///
     /// /// Guesses that the last token is repeated.
     /// struct Again;
@@ -237,7 +237,7 @@ impl Request {
     ///     }
     /// }
     ///
-    /// let options = Options { output_rows: 3, ..Options::default() };
+    /// let options = RunOptions { output_rows: 3, ..RunOptions::default() };
     /// let session = Model::open("stories260k")?.plan(options)?.start(|_| {})?;
     /// let plain = session.generate(Request::new("Once").max_tokens(20))?.text()?;
     /// let drafted = session.generate(Request::new("Once").max_tokens(20).drafter(Box::new(Again)))?.text()?;
@@ -300,7 +300,7 @@ impl ReplyText {
     /// The start of the text that continues `prompt`. The prompt decides whether the first
     /// word has a space before it.
     fn after(prompt: &[u32], model: &Model) -> Result<ReplyText> {
-        let mut detokenizer = model.text()?.tokenizer.detokenizer(Specials::Skip);
+        let mut detokenizer = model.text_processor()?.tokenizer.detokenizer(Specials::Skip);
         prompt.iter().for_each(|id| drop(detokenizer.push(*id)));
         Ok(ReplyText(detokenizer))
     }

@@ -10,14 +10,14 @@ use std::time::Instant;
 use girih_engine::{Engine, EngineLimits};
 use girih_graph::{Error, ErrorKind, Result};
 
-use crate::engine_thread::{refuse, run};
+use crate::engine_thread::{fail_all, run};
 use crate::mailbox::Event;
 use crate::model::Model;
-use crate::options::Options;
 use crate::plan::Plan;
-use crate::progress::{Progress, Watcher};
+use crate::progress::{Progress, ProgressCallback};
 use crate::reply::{EngineHandle, LoadTimes, Readiness, Reply};
 use crate::request::Request;
+use crate::run_options::RunOptions;
 
 /// A loaded model at work on a thread of its own. Clones share it; any thread may use one.
 /// Dropping the last clone and the last reply ends the thread: this waits for the present
@@ -55,7 +55,7 @@ impl Model {
     /// # Errors
     /// As [`Model::plan`] and [`Plan::start`].
     pub fn start(&self) -> Result<Session> {
-        self.plan(Options::default())?.start(|_| {})
+        self.plan(RunOptions::default())?.start(|_| {})
     }
 }
 
@@ -63,7 +63,7 @@ impl Plan {
     /// Loads the model on a thread of its own and returns when it is ready.
     ///
     /// ```
-    /// # let plan = girih::Model::open("stories260k")?.plan(girih::Options::default())?;
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::RunOptions::default())?;
     /// let session = plan.start(|progress| eprintln!("{progress:?}"))?;
     /// # Ok::<(), girih::Error>(())
     /// ```
@@ -71,7 +71,7 @@ impl Plan {
     /// # Errors
     /// As [`Plan::load`].
     pub fn start(self, progress: impl Fn(Progress) + Send + Sync + 'static) -> Result<Session> {
-        let session = self.begin(progress)?;
+        let session = self.start_in_background(progress)?;
         session.wait_until_ready()?;
         Ok(session)
     }
@@ -80,8 +80,8 @@ impl Plan {
     /// made and checked meanwhile, and run when the model is ready.
     ///
     /// ```
-    /// # let plan = girih::Model::open("stories260k")?.plan(girih::Options::default())?;
-    /// let session = plan.begin(|_| {})?;
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::RunOptions::default())?;
+    /// let session = plan.start_in_background(|_| {})?;
     /// let prompt = session.model().tokenize("Once")?; // in parallel to loading
     /// session.wait_until_ready()?;
     /// # Ok::<(), girih::Error>(())
@@ -90,22 +90,22 @@ impl Plan {
     /// # Errors
     /// When no thread can be started. Errors of loading come from
     /// [`Session::wait_until_ready`] and from replies.
-    pub fn begin(self, progress: impl Fn(Progress) + Send + Sync + 'static) -> Result<Session> {
-        Session::begin_with(self, Arc::new(progress))
+    pub fn start_in_background(self, progress: impl Fn(Progress) + Send + Sync + 'static) -> Result<Session> {
+        Session::spawn(self, Arc::new(progress))
     }
 }
 
 impl Session {
     /// Starts the thread that loads the planned model and then runs it.
-    fn begin_with(plan: Plan, watcher: Watcher) -> Result<Session> {
-        let Options { waiting, unread_events, .. } = *plan.options();
+    fn spawn(plan: Plan, callback: ProgressCallback) -> Result<Session> {
+        let RunOptions { waiting, unread_events, .. } = *plan.options();
         let (model, limits) = (plan.model().clone(), plan.limits());
         let (commands, inbox) = mpsc::channel();
-        let (readiness, link) = (Arc::new(Readiness::default()), Arc::clone(plan.host().link()));
-        let outcome = SettledAtEnd(Arc::clone(&readiness));
+        let (readiness, control) = (Arc::new(Readiness::default()), Arc::clone(plan.services().control()));
+        let outcome = FailOnDrop(Arc::clone(&readiness));
         let body = move || {
             let begun = Instant::now();
-            let engine = plan.load_watched(watcher).and_then(|runner| Engine::new(runner, limits));
+            let engine = plan.load_watched(callback).and_then(|runner| Engine::new(runner, limits));
             match engine {
                 Ok(engine) => {
                     let phases = engine.runner().phases();
@@ -114,7 +114,7 @@ impl Session {
                 }
                 Err(error) => {
                     outcome.0.settle(Err(error.clone()));
-                    refuse(&error, &inbox);
+                    fail_all(&error, &inbox);
                 }
             }
         };
@@ -126,7 +126,7 @@ impl Session {
             commands: Some(commands),
             thread: Some(thread),
             readiness,
-            link,
+            control,
             requests: Arc::new(AtomicU32::new(0)),
             max_requests: limits.sequences.saturating_add(waiting),
             unread_events,
@@ -137,7 +137,7 @@ impl Session {
     /// Waits until the model is loaded.
     ///
     /// ```
-    /// # let session = girih::Model::open("stories260k")?.plan(girih::Options::default())?.begin(|_| {})?;
+    /// # let session = girih::Model::open("stories260k")?.plan(girih::RunOptions::default())?.start_in_background(|_| {})?;
     /// println!("loaded in {:?}", session.wait_until_ready()?.whole);
     /// # Ok::<(), girih::Error>(())
     /// ```
@@ -198,7 +198,7 @@ impl Session {
     ///
     /// # let session = girih::Model::open("stories260k")?.start()?;
     /// let mut story = String::new();
-    /// session.each(Request::new("Once upon a time"), |event| {
+    /// session.for_each_event(Request::new("Once upon a time"), |event| {
     ///     story += event.text();
     ///     if story.contains('.') { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     /// })?;
@@ -208,7 +208,11 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::generate`], and when the request fails.
-    pub fn each(&self, request: Request, mut each: impl FnMut(&Event) -> ControlFlow<()>) -> Result<()> {
+    pub fn for_each_event(
+        &self,
+        request: Request,
+        mut each: impl FnMut(&Event) -> ControlFlow<()>,
+    ) -> Result<()> {
         for event in self.generate(request)? {
             if each(&event?).is_break() {
                 break; // Dropping the reply cancels it.
@@ -241,9 +245,9 @@ impl Session {
 }
 
 /// Records a failure when the engine's thread ends without an outcome, which a panic does.
-struct SettledAtEnd(Arc<Readiness>);
+struct FailOnDrop(Arc<Readiness>);
 
-impl Drop for SettledAtEnd {
+impl Drop for FailOnDrop {
     fn drop(&mut self) {
         let sentence = "the engine's thread ended while it loaded the model; this is a bug in girih";
         self.0.settle(Err(Error::with_kind(ErrorKind::DeviceFailed, sentence)));

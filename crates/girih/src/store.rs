@@ -20,9 +20,9 @@ use std::time::SystemTime;
 use girih_graph::store::{Store, StoreOptions, StoreWriter, StoredItem, UnsavedItem};
 use girih_graph::{Error, Result};
 
-use crate::folder::{CacheFolder, KEPT_SUFFIX, PARTIAL_SUFFIX};
+use crate::folder::{PACKED_SUFFIX, PARTIAL_SUFFIX, PackedFolder};
 use crate::priority::set_lowest_priority;
-use crate::progress::{ProgramLink, cancelled};
+use crate::progress::{LoadControl, cancelled};
 
 /// The minimum size of a file in bytes; less is packed before a user notices.
 const MIN_BYTES: u64 = 16 << 20;
@@ -38,13 +38,13 @@ const MAX_NAME_LENGTH: usize = 80;
 /// file, which a later start removes.
 #[derive(Debug)]
 pub(crate) struct FileStore {
-    folder: CacheFolder,
+    folder: PackedFolder,
     options: StoreOptions,
     /// The prefix of this model's file names.
     model: String,
     /// The minimum size of a file in bytes.
     min_bytes: u64,
-    link: Arc<ProgramLink>,
+    control: Arc<LoadControl>,
     /// The files that are being written, each with its thread.
     writes: Mutex<Vec<(Arc<FileWrite>, JoinHandle<()>)>>,
 }
@@ -52,21 +52,26 @@ pub(crate) struct FileStore {
 impl FileStore {
     /// A store for the model whose first file is at `path`; once loading is cancelled,
     /// reading from it fails.
-    pub fn new(folder: CacheFolder, options: StoreOptions, path: &Path, link: Arc<ProgramLink>) -> FileStore {
+    pub fn new(
+        folder: PackedFolder,
+        options: StoreOptions,
+        path: &Path,
+        control: Arc<LoadControl>,
+    ) -> FileStore {
         let (model, writes) = (label(path), Mutex::default());
-        FileStore { folder, options, model, min_bytes: MIN_BYTES, link, writes }
+        FileStore { folder, options, model, min_bytes: MIN_BYTES, control, writes }
     }
 
     fn open(&self, key: &str) -> io::Result<Option<FileReader>> {
-        let end = format!("-{key}{KEPT_SUFFIX}");
+        let end = format!("-{key}{PACKED_SUFFIX}");
         let Some(packed) = self.folder.files()?.into_iter().find(|file| file.name.ends_with(&end)) else {
             return Ok(None);
         };
         let file = File::open(self.folder.path().join(packed.name))?;
         // A file whose time cannot be set is only evicted sooner.
         let _ = file.set_modified(SystemTime::now());
-        let link = Arc::clone(&self.link);
-        Ok(Some(FileReader { length: file.metadata()?.len(), file, link }))
+        let control = Arc::clone(&self.control);
+        Ok(Some(FileReader { length: file.metadata()?.len(), file, control }))
     }
 
     fn begin(&self, item: Box<dyn UnsavedItem>) -> io::Result<FileWrite> {
@@ -81,12 +86,12 @@ impl FileStore {
             }
         };
         self.folder.make_room(bytes, limit)?;
-        let name = format!("{}-{key}{KEPT_SUFFIX}", self.model);
+        let name = format!("{}-{key}{PACKED_SUFFIX}", self.model);
         let random = RandomState::new().hash_one(0);
         let partial = self.folder.path().join(format!("{name}.{random:016x}{PARTIAL_SUFFIX}"));
         let file = File::options().write(true).create_new(true).open(&partial)?;
         let target = self.folder.path().join(name);
-        let write = FileWrite { item, file, partial, target, link: Arc::clone(&self.link) };
+        let write = FileWrite { item, file, partial, target, control: Arc::clone(&self.control) };
         write.file.set_len(bytes)?;
         Ok(write)
     }
@@ -132,7 +137,7 @@ impl Store for FileStore {
     }
 
     fn note(&self, why: &Error) {
-        self.link.note(format!("packed weights in {}: {why}", self.folder.path().display()));
+        self.control.note(format!("packed weights in {}: {why}", self.folder.path().display()));
     }
 }
 
@@ -143,7 +148,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 struct FileReader {
     file: File,
     length: u64,
-    link: Arc<ProgramLink>,
+    control: Arc<LoadControl>,
 }
 
 impl StoredItem for FileReader {
@@ -152,7 +157,7 @@ impl StoredItem for FileReader {
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
-        if self.link.cancelled.load(Ordering::Relaxed) {
+        if self.control.cancelled.load(Ordering::Relaxed) {
             return Err(cancelled());
         }
         let bytes = into.len();
@@ -172,7 +177,7 @@ struct FileWrite {
     file: File,
     partial: PathBuf,
     target: PathBuf,
-    link: Arc<ProgramLink>,
+    control: Arc<LoadControl>,
 }
 
 impl FileWrite {
@@ -183,7 +188,7 @@ impl FileWrite {
             false => Ok(()),
         });
         if let Err(error) = outcome {
-            self.link.note(format!("{}: {error}", self.target.display()));
+            self.control.note(format!("{}: {error}", self.target.display()));
         }
     }
 

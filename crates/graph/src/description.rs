@@ -22,7 +22,7 @@ pub struct BackendInfo {
     /// The names of its devices; empty if there is only one, which needs no name.
     pub devices: fn() -> Vec<String>,
     /// Its options.
-    pub options: &'static [OptionSpec],
+    pub options: &'static [BackendOption],
     /// The options, with values, that make it round least; empty if no option makes it round
     /// less.
     pub exact: &'static [(&'static str, &'static str)],
@@ -36,7 +36,7 @@ pub struct BackendInfo {
 }
 
 /// Makes a backend with these settings, for this host.
-pub type OpenBackend = fn(&BackendSettings, &Arc<dyn Host>) -> Result<Box<dyn AnyBackend>>;
+pub type OpenBackend = fn(&BackendSettings, &Arc<dyn Services>) -> Result<Box<dyn AnyBackend>>;
 
 impl fmt::Debug for BackendInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -46,7 +46,7 @@ impl fmt::Debug for BackendInfo {
 
 /// An option of a backend.
 #[derive(Clone, Copy, Debug)]
-pub struct OptionSpec {
+pub struct BackendOption {
     /// The name, such as `act-precision`.
     pub name: &'static str,
     /// The name of the value in help, such as `PRECISION`.
@@ -54,32 +54,32 @@ pub struct OptionSpec {
     /// One sentence for help, with the default in brackets.
     pub help: &'static str,
     /// The valid values.
-    pub values: OptionValues,
+    pub values: AllowedValues,
     /// Whether it may be given several times.
     pub repeats: bool,
 }
 
 /// The valid values of an option.
 #[derive(Clone, Copy, Debug)]
-pub enum OptionValues {
+pub enum AllowedValues {
     /// One of these names.
     OneOf(fn() -> Vec<&'static str>),
     /// A text that passes this check, whose error is a clause such as `must be 1 or more`.
     Checked(fn(&str) -> Result<(), String>),
 }
 
-impl OptionSpec {
+impl BackendOption {
     /// Checks a value.
     ///
     /// # Errors
     /// When the value is not valid; the error names the option.
     pub fn check(&self, value: &str) -> Result<()> {
         let fault = match self.values {
-            OptionValues::OneOf(names) => {
+            AllowedValues::OneOf(names) => {
                 let names = names();
                 (!names.contains(&value)).then(|| format!("use one of {}", names.join(", ")))
             }
-            OptionValues::Checked(check) => check(value).err(),
+            AllowedValues::Checked(check) => check(value).err(),
         };
         fault.map_or(Ok(()), |fault| Err(invalid_value(self.name, value, &fault)))
     }
@@ -111,7 +111,7 @@ impl BackendSettings {
     }
 
     /// The last value of an option, parsed. The error of `parse` is a clause, as in
-    /// [`OptionValues::Checked`].
+    /// [`AllowedValues::Checked`].
     ///
     /// # Errors
     /// When `parse` fails; the error names the option.
@@ -204,7 +204,7 @@ impl BackendChoice {
     ///
     /// # Errors
     /// When [`BackendInfo::exact`] names options that the backend does not have.
-    pub fn exactly(&self) -> Result<BackendChoice> {
+    pub fn reference(&self) -> Result<BackendChoice> {
         if self.info.exact.is_empty() {
             return Ok(self.clone());
         }
@@ -228,8 +228,8 @@ impl BackendChoice {
     ///
     /// # Errors
     /// When options contradict each other, or the machine cannot run it.
-    pub fn open(&self, host: &Arc<dyn Host>) -> Result<Box<dyn AnyBackend>> {
-        (self.info.open)(&self.settings, host)
+    pub fn open(&self, services: &Arc<dyn Services>) -> Result<Box<dyn AnyBackend>> {
+        (self.info.open)(&self.settings, services)
     }
 }
 
@@ -242,7 +242,7 @@ impl fmt::Display for BackendChoice {
 }
 
 /// What a program offers the backends that it opens; no backend reads the environment.
-pub trait Host: Send + Sync {
+pub trait Services: Send + Sync {
     /// The folder for files that backends keep between runs, if there is one.
     fn cache(&self) -> Option<PathBuf>;
     /// A store, in the folder `name` of the cache, for what is derived from the weights of
@@ -254,9 +254,9 @@ pub trait Host: Send + Sync {
 
 /// A program that offers nothing: no cache, and notes are dropped.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct NoHost;
+pub struct NoServices;
 
-impl Host for NoHost {
+impl Services for NoServices {
     fn cache(&self) -> Option<PathBuf> {
         None
     }
@@ -347,18 +347,18 @@ mod tests {
         about: "",
         devices: || vec!["a".to_owned(), "b".to_owned()],
         options: &[
-            OptionSpec {
+            BackendOption {
                 name: "mode",
                 placeholder: "MODE",
                 help: "",
-                values: OptionValues::OneOf(|| vec!["fast", "slow"]),
+                values: AllowedValues::OneOf(|| vec!["fast", "slow"]),
                 repeats: false,
             },
-            OptionSpec {
+            BackendOption {
                 name: "tag",
                 placeholder: "TEXT",
                 help: "",
-                values: OptionValues::Checked(|text| {
+                values: AllowedValues::Checked(|text| {
                     if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(()) }
                 }),
                 repeats: true,
@@ -408,11 +408,11 @@ mod tests {
     #[test]
     fn a_reference_has_the_options_that_round_least_or_else_its_own() {
         let set = |choice: BackendChoice| choice.with("mode", "fast").unwrap().with("tag", "x").unwrap();
-        let exact = set(choice("other:a").unwrap()).with_threads(Some(3)).exactly().unwrap();
+        let exact = set(choice("other:a").unwrap()).with_threads(Some(3)).reference().unwrap();
         assert_eq!(exact.settings().options, [("mode", "slow".to_owned())]);
         assert_eq!((exact.to_string().as_str(), exact.settings().threads), ("other:a", Some(3)));
         static SAME: BackendInfo = BackendInfo { exact: &[], ..TWO_DEVICES };
         let own = set(BackendChoice::parse(&[&SAME], "other:b").unwrap());
-        assert_eq!(own.exactly().unwrap().settings(), own.settings());
+        assert_eq!(own.reference().unwrap().settings(), own.settings());
     }
 }

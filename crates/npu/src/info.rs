@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use girih_graph::description::{AnyBackend, BackendInfo, BackendSettings, Host, OptionSpec, OptionValues};
+use girih_graph::description::{
+    AllowedValues, AnyBackend, BackendInfo, BackendOption, BackendSettings, Services,
+};
 use girih_tensor::{Error, ErrorKind, Result};
 
 use crate::backend::{Npu, NpuOptions, ONE_ROW_NOTE};
@@ -37,53 +39,53 @@ const CONTEXTS: &str = "npu-contexts";
 const BLOBS: &str = "blobs";
 const BLOBS_LIMIT: &str = "blobs-limit";
 
-const OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
+const OPTIONS: &[BackendOption] = &[
+    BackendOption {
         name: MAPPING,
         placeholder: "FILE|NAME",
         help: "Mapping of the model to the array: a file, or a name such as mlir-air, seed-000 or \
             unstitched [default: mlir-air]",
-        values: OptionValues::Checked(|text| not_empty(text).map(drop)),
+        values: AllowedValues::Checked(|text| not_empty(text).map(drop)),
         repeats: false,
     },
-    OptionSpec {
+    BackendOption {
         name: RUNTIME,
         placeholder: "SETTING",
         help: "Setting of the array's runtime, such as values=brokered (does not affect results); an unknown \
             one lists them all; can be repeated",
-        values: OptionValues::Checked(|text| with_choice(Runtime::default(), text).map(drop)),
+        values: AllowedValues::Checked(|text| with_choice(Runtime::default(), text).map(drop)),
         repeats: true,
     },
-    OptionSpec {
+    BackendOption {
         name: LENGTHS,
         placeholder: "N",
         help: "Rows for which array programs are compiled in addition to 1 and --chunk, so that short \
             prompts are padded less [default: 64,256,1024]",
-        values: OptionValues::Checked(|text| lengths(text).map(drop)),
+        values: AllowedValues::Checked(|text| lengths(text).map(drop)),
         repeats: false,
     },
-    OptionSpec {
+    BackendOption {
         name: CONTEXTS,
         placeholder: "N",
         help: "Positions for which array programs with attention are compiled in addition to --context \
             [default: 256,1024]",
-        values: OptionValues::Checked(|text| contexts(text).map(drop)),
+        values: AllowedValues::Checked(|text| contexts(text).map(drop)),
         repeats: false,
     },
-    OptionSpec {
+    BackendOption {
         name: BLOBS,
         placeholder: "DIR",
         help: "Folder that keeps compiled array programs for the next start, or off \
             [default: $XDG_CACHE_HOME/girih/blobs]",
-        values: OptionValues::Checked(|text| not_empty(text).map(drop)),
+        values: AllowedValues::Checked(|text| not_empty(text).map(drop)),
         repeats: false,
     },
-    OptionSpec {
+    BackendOption {
         name: BLOBS_LIMIT,
         placeholder: "BYTES",
         help: "Maximum size of all kept array programs; least recently used are evicted first \
             [default: 1 GiB]",
-        values: OptionValues::Checked(|text| bytes(text).map(drop)),
+        values: AllowedValues::Checked(|text| bytes(text).map(drop)),
         repeats: false,
     },
 ];
@@ -117,7 +119,7 @@ fn bytes(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "must be a number of bytes".to_owned())
 }
 
-fn open(settings: &BackendSettings, host: &Arc<dyn Host>) -> Result<Box<dyn AnyBackend>> {
+fn open(settings: &BackendSettings, services: &Arc<dyn Services>) -> Result<Box<dyn AnyBackend>> {
     let Some(target) = &settings.device else {
         let sentence = "the npu backend needs a target: name one, such as npu:toy";
         return Err(Error::with_kind(ErrorKind::NotFound, sentence));
@@ -126,9 +128,9 @@ fn open(settings: &BackendSettings, host: &Arc<dyn Host>) -> Result<Box<dyn AnyB
     if let Some(name) = settings.get(MAPPING) {
         npu = npu.with_mapping(ArrayMapping::read(name)?);
     }
-    if let Some(folder) = blob_folder(settings, host.cache())? {
-        let host = Arc::clone(host);
-        npu = npu.with_blobs(folder, WarningSink::new(move |sentence| host.note(sentence)));
+    if let Some(folder) = blob_folder(settings, services.cache())? {
+        let services = Arc::clone(services);
+        npu = npu.with_blobs(folder, WarningSink::new(move |sentence| services.note(sentence)));
     }
     Ok(Box::new(npu))
 }
@@ -157,7 +159,7 @@ fn blob_folder(settings: &BackendSettings, cache: Option<PathBuf>) -> Result<Opt
 
 #[cfg(test)]
 mod tests {
-    use girih_graph::description::{BackendChoice, NoHost};
+    use girih_graph::description::{BackendChoice, NoServices};
 
     use super::*;
     use crate::driver::{Dispatch, ValueUse};
@@ -172,8 +174,8 @@ mod tests {
     }
 
     fn refusal(options: &[(&str, &str)]) -> Error {
-        let host: Arc<dyn Host> = Arc::new(NoHost);
-        choice(options).and_then(|choice| choice.open(&host)).map(drop).unwrap_err()
+        let services: Arc<dyn Services> = Arc::new(NoServices);
+        choice(options).and_then(|choice| choice.open(&services)).map(drop).unwrap_err()
     }
 
     #[test]
@@ -207,13 +209,13 @@ mod tests {
 
     #[test]
     fn every_device_and_mapping_opens() {
-        let host: Arc<dyn Host> = Arc::new(NoHost);
+        let services: Arc<dyn Services> = Arc::new(NoServices);
         for device in (INFO.devices)() {
             let choice = BackendChoice::parse(&[&INFO], &format!("npu:{device}")).unwrap();
-            assert_eq!(choice.open(&host).unwrap().kernels(), device);
+            assert_eq!(choice.open(&services).unwrap().kernels(), device);
         }
         for name in ArrayMapping::names() {
-            choice(&[(MAPPING, name)]).unwrap().open(&host).map(drop).unwrap();
+            choice(&[(MAPPING, name)]).unwrap().open(&services).map(drop).unwrap();
         }
     }
 
@@ -253,7 +255,7 @@ mod tests {
             (BLOBS, format!("$XDG_CACHE_HOME/girih/{BLOB_FOLDER}")),
             (BLOBS_LIMIT, format!("{} GiB", DEFAULT_CACHE_BYTES >> 30)),
         ];
-        for OptionSpec { name, help, repeats, .. } in INFO.options {
+        for BackendOption { name, help, repeats, .. } in INFO.options {
             match known.iter().find(|(option, _)| option == name) {
                 Some((_, default)) => assert!(help.ends_with(&format!(" [default: {default}]")), "{help}"),
                 None => assert!(*repeats && help.ends_with("can be repeated"), "{name}: {help}"),
@@ -265,6 +267,6 @@ mod tests {
     #[test]
     fn a_reference_keeps_its_options() {
         let given = choice(&[(MAPPING, "seed-000"), (LENGTHS, "8")]).unwrap();
-        assert_eq!(given.exactly().unwrap().settings(), given.settings());
+        assert_eq!(given.reference().unwrap().settings(), given.settings());
     }
 }

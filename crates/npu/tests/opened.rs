@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
-use girih_graph::description::{AnyBackend, BackendChoice, Host};
+use girih_graph::description::{AnyBackend, BackendChoice, Services};
 use girih_graph::store::{Store, StoreOptions};
 use girih_graph::{Backend, Error, Outputs, Runner, Sequence, Step, load};
 use girih_npu::driver::Runtime;
@@ -19,16 +19,16 @@ use llama::{SMALL, key, llama};
 use random::RandomWeights;
 
 /// A host with a cache in a temporary folder, which collects notes.
-struct TestHost {
+struct TestServices {
     folder: PathBuf,
     notes: Mutex<Vec<String>>,
 }
 
-impl TestHost {
-    fn new(name: &str) -> Arc<TestHost> {
+impl TestServices {
+    fn new(name: &str) -> Arc<TestServices> {
         let folder = std::env::temp_dir().join(format!("girih-opened-{name}-{}", std::process::id()));
         fs::create_dir(&folder).unwrap();
-        Arc::new(TestHost { folder, notes: Mutex::default() })
+        Arc::new(TestServices { folder, notes: Mutex::default() })
     }
 
     fn names(&self) -> Vec<String> {
@@ -36,7 +36,7 @@ impl TestHost {
     }
 }
 
-impl Host for TestHost {
+impl Services for TestServices {
     fn cache(&self) -> Option<PathBuf> {
         Some(self.folder.join("girih"))
     }
@@ -50,7 +50,7 @@ impl Host for TestHost {
     }
 }
 
-impl Drop for TestHost {
+impl Drop for TestServices {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.folder);
     }
@@ -60,11 +60,11 @@ fn names(folder: &Path) -> Vec<String> {
     folder.read_dir().unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-fn open(host: &Arc<TestHost>, options: &[(&str, &str)]) -> Box<dyn AnyBackend> {
+fn open(services: &Arc<TestServices>, options: &[(&str, &str)]) -> Box<dyn AnyBackend> {
     let choice = BackendChoice::parse(&[&INFO], "npu:toy").unwrap();
     let choice = options.iter().try_fold(choice, |choice, (name, value)| choice.with(name, value));
-    let host: Arc<dyn Host> = host.clone();
-    choice.unwrap().open(&host).unwrap()
+    let services: Arc<dyn Services> = services.clone();
+    choice.unwrap().open(&services).unwrap()
 }
 
 fn loaded(backend: Box<dyn AnyBackend>) -> Result<Box<dyn Runner>, Error> {
@@ -85,9 +85,9 @@ fn bits(mut runner: Box<dyn Runner>) -> Vec<u32> {
 
 #[test]
 fn a_backend_opened_by_name_computes_the_same_bits_and_keeps_its_blobs() {
-    let host = TestHost::new("same");
+    let services = TestServices::new("same");
     let options = [("npu-mapping", "unstitched"), ("npu-runtime", "values=brokered"), ("npu-lengths", "8")];
-    let npu = open(&host, &options);
+    let npu = open(&services, &options);
     let graph = llama(&SMALL, key(24));
     assert!(npu.plan(&graph, &[32]).weights > 0);
     assert_eq!(npu.describe(&graph), "npu, target toy, simulated");
@@ -99,41 +99,41 @@ fn a_backend_opened_by_name_computes_the_same_bits_and_keeps_its_blobs() {
     assert!(!fallbacks.is_empty());
     assert_eq!(npu.host_work(&graph), fallbacks);
     assert_eq!(npu.ladder(key(24)), Backend::ladder(&direct, key(24)));
-    assert_eq!(host.names(), [""; 0], "opening and planning write no files");
+    assert_eq!(services.names(), [""; 0], "opening and planning write no files");
     let runner = loaded(npu).unwrap();
-    let blobs = names(&host.cache().unwrap().join("blobs"));
+    let blobs = names(&services.cache().unwrap().join("blobs"));
     assert!(blobs.iter().any(|name| name.ends_with(".elf")), "{blobs:?}");
     let direct = load(direct, &RandomWeights(7), key(24), &[32], |key| Ok(llama(&SMALL, key))).unwrap();
     assert_eq!(bits(runner), bits(direct));
-    assert_eq!(*host.notes.lock().unwrap(), [""; 0]);
+    assert_eq!(*services.notes.lock().unwrap(), [""; 0]);
 }
 
 #[test]
 fn blobs_that_cannot_be_kept_are_an_error_only_in_a_named_folder() {
-    let host = TestHost::new("refused");
-    fs::write(host.folder.join("girih"), "a file where the folder would be").unwrap();
-    loaded(open(&host, &[])).map(drop).unwrap();
-    let notes = std::mem::take(&mut *host.notes.lock().unwrap());
+    let services = TestServices::new("refused");
+    fs::write(services.folder.join("girih"), "a file where the folder would be").unwrap();
+    loaded(open(&services, &[])).map(drop).unwrap();
+    let notes = std::mem::take(&mut *services.notes.lock().unwrap());
     assert_eq!(notes.len(), 1, "{notes:?}");
     assert!(notes[0].ends_with("; compiled programs are not kept"), "{notes:?}");
-    let blobs = host.folder.join("girih/blobs").display().to_string();
+    let blobs = services.folder.join("girih/blobs").display().to_string();
     assert!(notes[0].starts_with(&blobs), "{notes:?}");
-    let error = loaded(open(&host, &[("blobs", &blobs)])).map(drop).unwrap_err();
+    let error = loaded(open(&services, &[("blobs", &blobs)])).map(drop).unwrap_err();
     assert!(error.to_string().starts_with(&blobs), "{error}");
-    loaded(open(&host, &[("blobs", "off")])).map(drop).unwrap();
-    assert_eq!(*host.notes.lock().unwrap(), [""; 0]);
+    loaded(open(&services, &[("blobs", "off")])).map(drop).unwrap();
+    assert_eq!(*services.notes.lock().unwrap(), [""; 0]);
 }
 
 #[test]
 fn a_mapping_is_a_name_or_a_file() {
-    let host = TestHost::new("mapping");
-    let path = host.folder.join("mine.mapping");
+    let services = TestServices::new("mapping");
+    let path = services.folder.join("mine.mapping");
     let text = path.display().to_string();
     let refused = |bytes: &[u8]| {
         fs::write(&path, bytes).unwrap();
         let choice = BackendChoice::parse(&[&INFO], "npu:toy").unwrap().with("npu-mapping", &text).unwrap();
-        let host: Arc<dyn Host> = host.clone();
-        choice.open(&host).map(drop).map_err(|error| error.to_string())
+        let services: Arc<dyn Services> = services.clone();
+        choice.open(&services).map(drop).map_err(|error| error.to_string())
     };
     let named = ArrayMapping::named("seed-000").unwrap();
     refused(named.to_string().as_bytes()).unwrap();

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::ValueEnum;
-use girih::{Engine, LoadTimes, Numerics, Options, Plan};
+use girih::{Engine, LoadTimes, Numerics, Plan, RunOptions};
 use girih_graph::Graph;
 use girih_measure::{BenchCase, BenchTimes, MinimalWork, Spread, first_token, record, speed};
 use serde_json::{Map, Value, json};
@@ -145,7 +145,7 @@ fn measure(
     let model = loading::open(name, &args.arch)?;
     phases.end("open");
     let device = with_context(&args.device, cases, model.max_context())?;
-    let plan = model.plan(Options { sequences: args.parallel, ..loading::options(&device)? })?;
+    let plan = model.plan(RunOptions { sequences: args.parallel, ..loading::options(&device)? })?;
     let digest = match args.record {
         Some(_) => model.files().weights.container().sha256()?,
         None => String::new(),

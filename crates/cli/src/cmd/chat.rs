@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use girih::{Canceller, Conversation, Session, Stop};
+use girih::{CancelHandle, Conversation, Session, Stop};
 use serde_json::{Value, json};
 
 use super::outcome::Outcome;
@@ -50,11 +50,11 @@ pub fn run(args: &Args) -> Result<Outcome> {
     // A template that fails does so before the weights are read.
     model.render(&Conversation::new().user("?"))?;
     let session = loading::session(loading::plan(&model, &args.device, 1)?, show)?;
-    let running: Arc<Mutex<Option<Canceller>>> = Arc::default();
+    let running: Arc<Mutex<Option<CancelHandle>>> = Arc::default();
     let interrupted = Arc::clone(&running);
     let cancel = move || {
-        if let Some(canceller) = &*lock(&interrupted) {
-            canceller.cancel();
+        if let Some(cancel_handle) = &*lock(&interrupted) {
+            cancel_handle.cancel();
         }
     };
     ctrlc::set_handler(cancel).map_err(Error::work)?;
@@ -79,7 +79,7 @@ struct ChatLoop<'a> {
     messages: Vec<Value>,
     last: Option<FinishedReply>,
     /// What cancels the reply that is being generated.
-    running: Arc<Mutex<Option<Canceller>>>,
+    running: Arc<Mutex<Option<CancelHandle>>>,
 }
 
 impl ChatLoop<'_> {
@@ -159,7 +159,7 @@ impl ChatLoop<'_> {
         let conversation = Conversation { messages: self.messages.clone(), ..Conversation::new() };
         let tokens = model.tokenize_conversation(&conversation)?;
         let reply = self.session.generate(request(tokens.clone(), &self.args.sampling, model))?;
-        *lock(&self.running) = Some(reply.canceller());
+        *lock(&self.running) = Some(reply.cancel_handle());
         let reply = report::read(reply, stream);
         *lock(&self.running) = None;
         let reply = reply?;

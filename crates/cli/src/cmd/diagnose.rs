@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use girih::{BackendChoice, Options};
+use girih::{BackendChoice, RunOptions};
 use girih_measure::{LayerRow, diagnose, diagnose_against, random_tokens};
 use girih_tensor::Random;
 use serde_json::{Value, json};
@@ -80,9 +80,9 @@ fn against_backend(args: &Args, reference: &BackendChoice) -> Result<Outcome> {
     let (bound, activations) = (bound(&model, &args.device, Against::F32, &plan)?, plan.numerics().name());
     let mut engine = loading::engine(plan, show)?;
     // The same steps, with the most exact options that the reference has.
-    let backend = args.device.backend.with_options_for(reference.clone())?.exactly()?;
+    let backend = args.device.backend.with_options_for(reference.clone())?.reference()?;
     let backend = backend.with_threads(args.device.threads.map(usize::from));
-    let mut other = loading::engine(model.plan(Options { backend, ..options })?, show)?;
+    let mut other = loading::engine(model.plan(RunOptions { backend, ..options })?, show)?;
     let facts = &model.files().facts;
     let tokens = random_tokens(&mut Random(args.seed), args.tokens as usize, facts.sizes.vocabulary);
     let rows = diagnose_against(&mut engine, &mut other, &tokens, facts.layers.len(), &bound)?;

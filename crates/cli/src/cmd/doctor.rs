@@ -14,7 +14,7 @@ use super::outcome::Outcome;
 use crate::advice::MachineState;
 use crate::error::{Error, Result};
 use crate::limits::{self, MeasuredLimit};
-use crate::loading::{environment, places};
+use crate::loading::{environment, open_options};
 use crate::machine;
 use crate::output::{bytes, print_json};
 use crate::packed_weights::PackedStatus;
@@ -245,7 +245,7 @@ fn check_story() -> Result<()> {
 
 /// Renders a small template in the worker process.
 fn check_templates() -> Result<()> {
-    let spans = places()?.renderer().render(&RenderRequest {
+    let spans = open_options()?.renderer().render(&RenderRequest {
         template: "{{ messages[0].content | trim }}",
         variables: &Map::new(),
         special_tokens: &SpecialTokens::new(&[]),

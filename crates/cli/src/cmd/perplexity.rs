@@ -40,7 +40,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Outcome> {
     let text = text_file(&args.file, PROSE_BYTES)?;
     let model = loading::open_model(&args.model)?;
-    let tokens = model.text()?.tokenizer.encode(&text, TextOrigin::User, BosEos::Add)?;
+    let tokens = model.text_processor()?.tokenizer.encode(&text, TextOrigin::User, BosEos::Add)?;
     if tokens.len() < 2 {
         let count = tokens.len();
         return Err(Error::call(format!(

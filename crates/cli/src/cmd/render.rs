@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::outcome::Outcome;
 use super::tokenize::answer_lines;
 use crate::error::{Error, Result};
-use crate::loading::places;
+use crate::loading::open_options;
 use crate::output::{print, print_json};
 
 #[derive(Debug, clap::Args)]
@@ -50,9 +50,9 @@ struct RenderLine {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let places = places()?;
-    let processor = Model::text_of(&args.model, &places)?;
-    let mut renderer = places.renderer();
+    let options = open_options()?;
+    let processor = Model::text_processor_of(&args.model, &options)?;
+    let mut renderer = options.renderer();
     if let Some(file) = &args.jsonl {
         return answer_lines(file, |line| {
             let request: RenderLine = serde_json::from_str(line).map_err(Error::work)?;

@@ -54,7 +54,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let (memory, activations) = (plan.memory(), plan.numerics().name());
     let host_work = if args.verbose { loading::host_work(&plan)? } else { Vec::new() };
     let (bar, watch) = loading::watch(show);
-    let session = plan.begin(watch)?;
+    let session = plan.start_in_background(watch)?;
     // The prompt is converted and checked while the weights are read.
     let begun = Instant::now();
     let origin = if args.special { TextOrigin::Template } else { TextOrigin::User };

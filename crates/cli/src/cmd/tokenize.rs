@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::outcome::Outcome;
 use crate::error::{Error, Result};
 use crate::input::{each_line, standard_input};
-use crate::loading::places;
+use crate::loading::open_options;
 use crate::output::print_json;
 
 #[derive(Debug, clap::Args)]
@@ -48,7 +48,7 @@ struct TokenizeLine {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let processor = Model::text_of(&args.model, &places()?)?;
+    let processor = Model::text_processor_of(&args.model, &open_options()?)?;
     if let Some(file) = &args.jsonl {
         return answer_lines(file, |line| {
             let request: TokenizeLine = serde_json::from_str(line).map_err(Error::work)?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use girih_cpu::{ActivationPrecision, Cpu, CpuOptions, kernels};
 use girih_graph::backend::Inputs;
-use girih_graph::description::{BackendChoice, Host, NoHost};
+use girih_graph::description::{BackendChoice, NoServices, Services};
 use girih_graph::{Backend, Runner};
 use girih_tensor::DType;
 
@@ -21,11 +21,11 @@ fn logits(mut runner: Box<dyn Runner>) -> Vec<u32> {
 fn a_backend_opened_by_name_computes_the_same_bits() {
     let graph = model(Model { width: 256, weights: DType::Q4_0, ..Model::default() });
     let source = Source::random(&graph, &mut Random(9));
-    let host: Arc<dyn Host> = Arc::new(NoHost);
+    let services: Arc<dyn Services> = Arc::new(NoServices);
     let opened = |options: &[(&str, &str)]| {
         let choice = BackendChoice::parse(&[&girih_cpu::INFO], "cpu").unwrap().with_threads(Some(2));
         let choice = options.iter().try_fold(choice, |choice, (name, value)| choice.with(name, value));
-        let backend = choice.unwrap().open(&host).unwrap();
+        let backend = choice.unwrap().open(&services).unwrap();
         let blocks = vec![2; graph.groups.len()];
         logits(backend.load(&source, graph.key, &blocks, &|_| Ok(graph.clone())).unwrap())
     };

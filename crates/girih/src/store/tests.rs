@@ -34,8 +34,8 @@ impl Home {
         self.0.join(name)
     }
 
-    fn folder(&self) -> CacheFolder {
-        CacheFolder::new(self.0.join("cache/packed"))
+    fn folder(&self) -> PackedFolder {
+        PackedFolder::new(self.0.join("cache/packed"))
     }
 
     /// The names in the folder of packed weights.
@@ -79,7 +79,7 @@ impl WeightSource for Counting<'_> {
 
 /// Loads the model and returns the bytes of its matrices that were read from
 /// its own files.
-fn start(model: &Path, folder: CacheFolder, options: StoreOptions, min_bytes: u64) -> u64 {
+fn start(model: &Path, folder: PackedFolder, options: StoreOptions, min_bytes: u64) -> u64 {
     let model = ModelFiles::open(model, Vec::new(), &ModelLimits::DEFAULT).unwrap();
     let key = Key { rows: 4, sequences: 1, context: 64, output_rows: 1, variant: Variant::GENERATE };
     let graph = model.graph(key, DType::F32).unwrap();
@@ -180,11 +180,11 @@ fn packed_files_are_read_only() {
 fn reading_fails_once_loading_is_cancelled() {
     let home = Home::new();
     home.start("first", ALL);
-    let link = Arc::new(ProgramLink::default());
+    let control = Arc::new(LoadControl::default());
     let file = File::open(home.folder().path().join(&home.names()[0])).unwrap();
-    let reader = FileReader { length: file.metadata().unwrap().len(), file, link: Arc::clone(&link) };
+    let reader = FileReader { length: file.metadata().unwrap().len(), file, control: Arc::clone(&control) };
     assert!(reader.read(0, &mut [0; 8]).is_ok());
-    link.cancelled.store(true, Ordering::Relaxed);
+    control.cancelled.store(true, Ordering::Relaxed);
     assert!(reader.read(0, &mut [0; 8]).is_err());
 }
 

@@ -1,7 +1,7 @@
 //! Hooks of requests: a constraint or a drafter affects its own request only.
 
 use girih::{
-    Constraint, Drafter, Error, ErrorKind, Event, Model, Options, Request, Result, Sampling, Stats, Stop,
+    Constraint, Drafter, Error, ErrorKind, Event, Model, Request, Result, RunOptions, Sampling, Stats, Stop,
 };
 
 use crate::sessions::{session, stop};
@@ -59,14 +59,14 @@ fn stats(events: impl Iterator<Item = Result<Event>>) -> Result<Stats> {
 
 #[test]
 fn a_mask_that_rules_out_every_token_ends_its_own_request_only() -> Result<()> {
-    let session = session(Options { sequences: 2, ..Options::default() });
+    let session = session(RunOptions { sequences: 2, ..RunOptions::default() });
     let beside = session.generate(Request::new("Lily").max_tokens(100))?;
     let none = Only { allowed: Vec::new(), left: 5 };
     let failed = session.generate(Request::new(PROMPT).constraint(Box::new(none)))?.text().unwrap_err();
     assert_eq!(failed.kind(), ErrorKind::Refused, "{failed}");
     let failed = session.generate(Request::new(PROMPT).constraint(Box::new(Failing)))?.text().unwrap_err();
     assert_eq!(failed.to_string(), "the grammar has no next state");
-    assert_eq!(beside.ids()?.len(), 100);
+    assert_eq!(beside.tokens()?.len(), 100);
     // The prompt of the failed requests is still cached, except for its last token.
     let prompt = session.model().tokenize(PROMPT)?.len() as u32;
     let stats = stats(session.generate(Request::new(PROMPT).max_tokens(3))?)?;
@@ -76,7 +76,7 @@ fn a_mask_that_rules_out_every_token_ends_its_own_request_only() -> Result<()> {
 
 #[test]
 fn a_constraint_decides_the_tokens_and_the_end() -> Result<()> {
-    let session = session(Options::default());
+    let session = session(RunOptions::default());
     let request = |left| {
         let only = Only { allowed: vec![403, 407], left };
         let sampling = Sampling { temperature: 1.0, ..Sampling::default() };
@@ -84,7 +84,7 @@ fn a_constraint_decides_the_tokens_and_the_end() -> Result<()> {
     };
     assert_eq!(stop(session.generate(request(7))?), Stop::Complete);
     assert_eq!(stop(session.generate(request(70))?), Stop::Length);
-    let ids = session.generate(request(7))?.ids()?;
+    let ids = session.generate(request(7))?.tokens()?;
     assert!(ids.len() == 7 && ids.iter().all(|id| [403, 407].contains(id)), "{ids:?}");
     Ok(())
 }
@@ -105,18 +105,18 @@ impl Drafter for Known {
 
 #[test]
 fn drafts_do_not_change_a_reply() -> Result<()> {
-    let session = session(Options { sequences: 2, output_rows: 8, ..Options::default() });
+    let session = session(RunOptions { sequences: 2, output_rows: 8, ..RunOptions::default() });
     let prompt = Model::open("stories260k")?.tokenize(PROMPT)?;
     for temperature in [0.0, 1.0] {
         let sampling = Sampling { temperature, seed: 3, ..Sampling::default() };
         let request = || Request::new(PROMPT).sampling(sampling.clone()).max_tokens(120);
-        let plain = session.generate(request())?.ids()?;
+        let plain = session.generate(request())?.tokens()?;
         for wrong_every in [1, 2, 5, 1000] {
             let text: Vec<u32> = prompt.iter().chain(&plain).copied().collect();
             let beside = session.generate(Request::new("Lily").max_tokens(50))?;
             let drafted = || request().drafter(Box::new(Known { text: text.clone(), wrong_every }));
-            assert_eq!(session.generate(drafted())?.ids()?, plain, "every {wrong_every}");
-            assert_eq!(beside.ids()?.len(), 50);
+            assert_eq!(session.generate(drafted())?.tokens()?, plain, "every {wrong_every}");
+            assert_eq!(beside.tokens()?.len(), 50);
             let stats = stats(session.generate(drafted())?)?;
             assert!(stats.drafted > 0 && stats.accepted <= stats.drafted, "{stats:?}");
             assert_eq!(stats.accepted == 0, wrong_every == 1, "{stats:?}");

@@ -5,14 +5,14 @@ use std::thread;
 use std::time::Duration;
 
 use girih::{
-    Canceller, Engine, ErrorKind, Event, Model, Options, Overflow, Plan, Reply, Request, Result, Sampling,
-    Session, Stop,
+    CancelHandle, Engine, ErrorKind, Event, Model, Overflow, Plan, Reply, Request, Result, RunOptions,
+    Sampling, Session, Stop,
 };
 
 const PROMPT: &str = "Once upon a time";
 
 /// A session of the built-in model with these options.
-pub fn session(options: Options) -> Session {
+pub fn session(options: RunOptions) -> Session {
     Model::open("stories260k").unwrap().plan(options).unwrap().start(|_| {}).unwrap()
 }
 
@@ -30,7 +30,7 @@ fn handles_are_shared_by_threads_and_engines_move_between_them() {
     fn is_sent<T: Send + 'static>() {}
     is_shared::<Model>();
     is_shared::<Session>();
-    is_shared::<Canceller>();
+    is_shared::<CancelHandle>();
     is_sent::<Reply>();
     is_sent::<Request>();
     is_sent::<Plan>();
@@ -44,16 +44,16 @@ fn threads_that_share_a_session_get_the_replies_that_they_get_alone() -> Result<
         let sampling = Sampling { temperature: 1.0, seed, ..Sampling::default() };
         Request::new(prompt).sampling(sampling).max_tokens(60)
     };
-    let alone = session(Options::default());
+    let alone = session(RunOptions::default());
     let expected: Vec<Vec<u32>> = (0..)
         .zip(prompts)
-        .map(|(seed, prompt)| alone.generate(request(prompt, seed))?.ids())
+        .map(|(seed, prompt)| alone.generate(request(prompt, seed))?.tokens())
         .collect::<Result<_>>()?;
-    let shared = session(Options { sequences: 4, ..Options::default() });
+    let shared = session(RunOptions { sequences: 4, ..RunOptions::default() });
     let replies: Vec<Vec<u32>> = thread::scope(|scope| {
         let ask = |(seed, prompt)| {
             let shared = shared.clone();
-            scope.spawn(move || shared.generate(request(prompt, seed))?.ids())
+            scope.spawn(move || shared.generate(request(prompt, seed))?.tokens())
         };
         let readers: Vec<_> = (0..).zip(prompts).map(ask).collect();
         readers.into_iter().map(|reader| reader.join().unwrap()).collect::<Result<_>>()
@@ -64,43 +64,43 @@ fn threads_that_share_a_session_get_the_replies_that_they_get_alone() -> Result<
 
 #[test]
 fn a_full_queue_refuses_at_once_and_has_room_when_a_request_ends() -> Result<()> {
-    let session = session(Options { waiting: 1, unread_events: 4, ..Options::default() });
+    let session = session(RunOptions { waiting: 1, unread_events: 4, ..RunOptions::default() });
     // Both pause, as nobody reads them, so neither ends.
     let long = || session.generate(Request::new(PROMPT).max_tokens(400));
     let (first, second) = (long()?, long()?);
     let error = long().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::QueueFull);
     assert!(error.to_string().starts_with("2 requests run or wait"), "{error}");
-    assert_eq!(first.ids()?.len(), 400);
-    assert_eq!(long()?.ids()?.len(), 400, "the place of the first is free");
+    assert_eq!(first.tokens()?.len(), 400);
+    assert_eq!(long()?.tokens()?.len(), 400, "the place of the first is free");
     drop(second);
     Ok(())
 }
 
 #[test]
 fn a_reader_that_never_reads_delays_nobody() -> Result<()> {
-    let expected = session(Options::default()).generate(Request::new(PROMPT).max_tokens(400))?.ids()?;
+    let expected = session(RunOptions::default()).generate(Request::new(PROMPT).max_tokens(400))?.tokens()?;
     // One sequence at a time: a request that paused in its place would block all others.
-    let session = session(Options { unread_events: 8, ..Options::default() });
+    let session = session(RunOptions { unread_events: 8, ..RunOptions::default() });
     let unread = session.generate(Request::new(PROMPT).max_tokens(400))?;
     let (done, end) = mpsc::channel();
     let others = session.clone();
     let reader = thread::spawn(move || {
         let replies: Vec<_> =
-            (0..3).map(|_| others.generate(Request::new("Lily").max_tokens(100))?.ids()).collect();
+            (0..3).map(|_| others.generate(Request::new("Lily").max_tokens(100))?.tokens()).collect();
         done.send(replies).unwrap();
     });
     let replies = end.recv_timeout(Duration::from_secs(60)).expect("the others are not delayed");
     reader.join().unwrap();
     assert!(replies.iter().all(|reply: &Result<Vec<u32>>| reply.as_ref().is_ok_and(|ids| ids.len() == 100)));
     // The slow reader loses nothing.
-    assert_eq!(unread.ids()?, expected);
+    assert_eq!(unread.tokens()?, expected);
     Ok(())
 }
 
 #[test]
 fn dropping_a_reply_cancels_its_request() -> Result<()> {
-    let session = session(Options { waiting: 0, unread_events: 4, ..Options::default() });
+    let session = session(RunOptions { waiting: 0, unread_events: 4, ..RunOptions::default() });
     for _ in 0..20 {
         // Without cancelling, the only place would stay taken.
         let reply = loop {
@@ -116,23 +116,23 @@ fn dropping_a_reply_cancels_its_request() -> Result<()> {
 
 #[test]
 fn a_reply_outlives_its_session() -> Result<()> {
-    let reply = session(Options::default()).generate(Request::new(PROMPT).max_tokens(30))?;
-    assert_eq!(reply.ids()?.len(), 30);
+    let reply = session(RunOptions::default()).generate(Request::new(PROMPT).max_tokens(30))?;
+    assert_eq!(reply.tokens()?.len(), 30);
     Ok(())
 }
 
 #[test]
 fn a_request_is_cancelled_from_another_thread() -> Result<()> {
-    let session = session(Options { unread_events: 4, ..Options::default() });
+    let session = session(RunOptions { unread_events: 4, ..RunOptions::default() });
     let mut reply = session.generate(Request::new(PROMPT).max_tokens(400))?;
-    let canceller = reply.canceller();
+    let cancel_handle = reply.cancel_handle();
     let first = reply.next().expect("a reply has events")?;
     assert!(matches!(first, Event::Prefilled(_)), "{first:?}");
-    thread::spawn(move || canceller.cancel()).join().unwrap();
+    thread::spawn(move || cancel_handle.cancel()).join().unwrap();
     assert_eq!(stop(reply), Stop::Cancelled);
     // Cancelling it again does nothing, nor does cancelling after the session's end.
     let other = session.generate(Request::new(PROMPT).max_tokens(2))?;
-    let late = other.canceller();
+    let late = other.cancel_handle();
     assert_eq!(stop(other), Stop::Length);
     late.cancel();
     drop(session);
@@ -142,7 +142,7 @@ fn a_request_is_cancelled_from_another_thread() -> Result<()> {
 
 #[test]
 fn refused_requests_have_a_kind() -> Result<()> {
-    let session = session(Options { context: Some(64), ..Options::default() });
+    let session = session(RunOptions { context: Some(64), ..RunOptions::default() });
     let kind = |request| session.generate(request).map(drop).unwrap_err().kind();
     assert_eq!(kind(Request::new(PROMPT).max_tokens(64)), ErrorKind::TooLong);
     assert_eq!(kind(Request::new(vec![1; 65])), ErrorKind::TooLong);
@@ -155,7 +155,7 @@ fn refused_requests_have_a_kind() -> Result<()> {
     let chat = girih::Conversation::new().user("Hello");
     assert_eq!(kind(Request::new(chat)), ErrorKind::Refused);
     let long = Request::new(vec![1; 65]).overflow(Overflow::Truncate).max_tokens(100);
-    assert_eq!(session.generate(long)?.ids()?.len(), 100);
+    assert_eq!(session.generate(long)?.tokens()?.len(), 100);
     Ok(())
 }
 
@@ -163,18 +163,19 @@ fn refused_requests_have_a_kind() -> Result<()> {
 fn logits_are_those_of_an_engine_alone() -> Result<()> {
     let model = Model::open("stories260k")?;
     let tokens = model.tokenize(PROMPT)?;
-    let alone = model.plan(Options::default())?.load(|_| {})?.last_logits(&tokens, &mut girih::Unwatched)?;
-    let session = session(Options { sequences: 2, ..Options::default() });
+    let alone =
+        model.plan(RunOptions::default())?.load(|_| {})?.last_logits(&tokens, &mut girih::Unwatched)?;
+    let session = session(RunOptions { sequences: 2, ..RunOptions::default() });
     let beside = session.generate(Request::new("Lily").max_tokens(100))?;
     let logits = session.logits(&tokens)?;
     assert!(logits.iter().zip(&alone).all(|(a, b)| a.to_bits() == b.to_bits()) && logits.len() == 512);
-    assert_eq!(beside.ids()?.len(), 100);
+    assert_eq!(beside.tokens()?.len(), 100);
     Ok(())
 }
 
 #[test]
 fn a_reply_without_text_has_the_same_ids() -> Result<()> {
-    let session = session(Options::default());
+    let session = session(RunOptions::default());
     let tokens = session.model().tokenize(PROMPT)?;
     let plain = session.generate(Request::new(tokens.clone()).without_text().max_tokens(20))?;
     let events: Vec<Event> = plain.collect::<Result<_>>()?;
@@ -183,7 +184,7 @@ fn a_reply_without_text_has_the_same_ids() -> Result<()> {
         .iter()
         .filter_map(|event| if let Event::Token { id, .. } = event { Some(*id) } else { None })
         .collect();
-    assert_eq!(ids, session.generate(Request::new(tokens).max_tokens(20))?.ids()?);
+    assert_eq!(ids, session.generate(Request::new(tokens).max_tokens(20))?.tokens()?);
     Ok(())
 }
 
@@ -203,7 +204,7 @@ fn an_async_reader_is_woken() -> Result<()> {
 
     let (sender, woken) = mpsc::channel();
     let waker = Waker::from(Arc::new(Signal(sender)));
-    let session = session(Options { unread_events: 2, ..Options::default() });
+    let session = session(RunOptions { unread_events: 2, ..RunOptions::default() });
     let mut reply = session.generate(Request::new(PROMPT).max_tokens(50))?;
     let mut tokens = 0;
     loop {

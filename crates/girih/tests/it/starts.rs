@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use girih::{DType, ErrorKind, Model, Options, Places, Progress, Request, Result};
+use girih::{DType, ErrorKind, Model, OpenOptions, Progress, Request, Result, RunOptions};
 
 /// A folder that is removed at the end.
 struct Scratch(PathBuf);
@@ -29,7 +29,7 @@ fn fixture(name: &str) -> PathBuf {
 
 #[test]
 fn progress_counts_the_bytes_of_all_weights() -> Result<()> {
-    let plan = Model::open("stories260k")?.plan(Options::default())?;
+    let plan = Model::open("stories260k")?.plan(RunOptions::default())?;
     let last = Arc::new(Mutex::new((0, 0)));
     let seen = Arc::clone(&last);
     let session = plan.start(move |progress| {
@@ -51,23 +51,23 @@ fn a_model_that_cannot_be_loaded_answers_every_request_with_the_reason() -> Resu
         fs::copy(fixture("llama32_tied").join(file), scratch.0.join(file)).unwrap();
     }
     let model = Model::open(scratch.0.to_str().unwrap())?;
-    let plan = model.plan(Options::default())?;
+    let plan = model.plan(RunOptions::default())?;
     // The file shrinks after its header was read.
     let file = fs::File::options().write(true).open(scratch.0.join("model.safetensors")).unwrap();
     file.set_len(4096).unwrap();
-    let session = plan.begin(|_| {})?;
+    let session = plan.start_in_background(|_| {})?;
     let reply = session.generate(Request::new(vec![1, 2, 3]).without_text())?;
     let error = session.wait_until_ready().unwrap_err();
-    assert_eq!(reply.ids().unwrap_err(), error);
+    assert_eq!(reply.tokens().unwrap_err(), error);
     let late = session.generate(Request::new(vec![1, 2, 3]).without_text())?;
-    assert_eq!(late.ids().unwrap_err(), error);
+    assert_eq!(late.tokens().unwrap_err(), error);
     Ok(())
 }
 
 #[test]
 fn dropping_a_session_that_loads_stops_loading() -> Result<()> {
     for _ in 0..5 {
-        drop(Model::open("stories260k")?.plan(Options::default())?.begin(|_| {})?);
+        drop(Model::open("stories260k")?.plan(RunOptions::default())?.start_in_background(|_| {})?);
     }
     Ok(())
 }
@@ -76,11 +76,11 @@ fn dropping_a_session_that_loads_stops_loading() -> Result<()> {
 fn options_that_a_model_does_not_support_are_refused() -> Result<()> {
     let model = Model::open("stories260k")?;
     let kind = |options| model.plan(options).map(drop).unwrap_err().kind();
-    assert_eq!(kind(Options { context: Some(513), ..Options::default() }), ErrorKind::Refused);
-    assert_eq!(kind(Options { context: Some(0), ..Options::default() }), ErrorKind::Refused);
-    assert_eq!(kind(Options { chunk: 0, ..Options::default() }), ErrorKind::Refused);
-    assert_eq!(kind(Options { sequences: 0, ..Options::default() }), ErrorKind::Refused);
-    assert_eq!(kind(Options { unread_events: 0, ..Options::default() }), ErrorKind::Refused);
+    assert_eq!(kind(RunOptions { context: Some(513), ..RunOptions::default() }), ErrorKind::Refused);
+    assert_eq!(kind(RunOptions { context: Some(0), ..RunOptions::default() }), ErrorKind::Refused);
+    assert_eq!(kind(RunOptions { chunk: 0, ..RunOptions::default() }), ErrorKind::Refused);
+    assert_eq!(kind(RunOptions { sequences: 0, ..RunOptions::default() }), ErrorKind::Refused);
+    assert_eq!(kind(RunOptions { unread_events: 0, ..RunOptions::default() }), ErrorKind::Refused);
     Ok(())
 }
 
@@ -92,7 +92,7 @@ fn every_backend_of_this_program_tells_the_same_story() -> Result<()> {
         for kv in [DType::F32, DType::F16] {
             let backend = girih::backend(info.name)?;
             let session = model
-                .plan(Options { backend, kv, context: Some(64), ..Options::default() })?
+                .plan(RunOptions { backend, kv, context: Some(64), ..RunOptions::default() })?
                 .start(|_| {})?;
             let text = session.generate(Request::new(tokens.clone()).max_tokens(10))?.text()?;
             assert_eq!(text, ", there was a little girl named Lily", "{} {kv}", info.name);
@@ -104,9 +104,9 @@ fn every_backend_of_this_program_tells_the_same_story() -> Result<()> {
 #[test]
 fn packed_weights_are_kept_in_the_cache_folder_if_one_is_given() -> Result<()> {
     let scratch = Scratch::new("cache");
-    let places = Places { cache: Some(scratch.0.clone()), ..Places::default() };
+    let options = OpenOptions { cache: Some(scratch.0.clone()), ..OpenOptions::default() };
     let folder = fixture("llama32_tied");
-    let model = Model::open_with(folder.to_str().unwrap(), &places)?;
+    let model = Model::open_with(folder.to_str().unwrap(), &options)?;
     drop(model.start()?);
     // The model is small, so nothing is kept, and planning and loading create nothing else.
     assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 0);
@@ -132,6 +132,6 @@ fn templates_are_rendered_in_this_process() -> Result<()> {
     assert_eq!(text, "<s>system: Be brief.\n<s>user: Who is </s> Lily?\nassistant:");
     assert!(spans.iter().any(|span| span.origin == TextOrigin::User && span.text == "</s>"), "{spans:?}");
     let reply = model.start()?.generate(Request::new(&chat).max_tokens(5))?;
-    assert_eq!(reply.ids()?.len(), 5);
+    assert_eq!(reply.tokens()?.len(), 5);
     Ok(())
 }

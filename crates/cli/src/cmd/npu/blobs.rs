@@ -11,7 +11,7 @@ use girih_npu::driver::WarningSink;
 use girih_npu::pass::ArrayMapping;
 
 use crate::error::{Error, Result};
-use crate::loading::places;
+use crate::loading::open_options;
 use crate::progress::Show;
 
 /// Reads a mapping: a file, or else one of girih's own by name.
@@ -58,7 +58,7 @@ impl BlobArgs {
         let (path, is_named) = match &self.blobs {
             Some(Blobs::Off) => return Ok(None),
             Some(Blobs::In(folder)) => (folder.clone(), true),
-            None => match places()?.cache {
+            None => match open_options()?.cache {
                 Some(cache) => (cache.join("blobs"), false),
                 None => return Ok(None),
             },

@@ -4,45 +4,45 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use girih_graph::description::Host;
+use girih_graph::description::Services;
 use girih_graph::store::{Store, StoreOptions};
 
-use crate::folder::CacheFolder;
-use crate::progress::ProgramLink;
+use crate::folder::PackedFolder;
+use crate::progress::LoadControl;
 use crate::store::FileStore;
 
 /// The host of one planned model.
-pub(crate) struct ModelHost {
+pub(crate) struct ModelServices {
     cache: Option<PathBuf>,
     /// The first file of the model, after which what is kept is named.
     model: Option<PathBuf>,
-    link: Arc<ProgramLink>,
+    control: Arc<LoadControl>,
 }
 
-impl ModelHost {
+impl ModelServices {
     /// The host for the model whose first file is `model`.
-    pub fn new(cache: Option<PathBuf>, model: Option<PathBuf>) -> ModelHost {
-        ModelHost { cache, model, link: Arc::default() }
+    pub fn new(cache: Option<PathBuf>, model: Option<PathBuf>) -> ModelServices {
+        ModelServices { cache, model, control: Arc::default() }
     }
 
     /// The connection to the program.
-    pub fn link(&self) -> &Arc<ProgramLink> {
-        &self.link
+    pub fn control(&self) -> &Arc<LoadControl> {
+        &self.control
     }
 }
 
-impl Host for ModelHost {
+impl Services for ModelServices {
     fn cache(&self) -> Option<PathBuf> {
         self.cache.clone()
     }
 
     fn store(&self, name: &str, options: StoreOptions) -> Option<Box<dyn Store>> {
-        let folder = CacheFolder::new(self.cache.as_ref()?.join(name));
+        let folder = PackedFolder::new(self.cache.as_ref()?.join(name));
         let model = self.model.as_ref()?;
-        Some(Box::new(FileStore::new(folder, options, model, Arc::clone(&self.link))))
+        Some(Box::new(FileStore::new(folder, options, model, Arc::clone(&self.control))))
     }
 
     fn note(&self, sentence: &str) {
-        self.link.note(sentence.to_owned());
+        self.control.note(sentence.to_owned());
     }
 }

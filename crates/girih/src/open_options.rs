@@ -14,48 +14,50 @@ use girih_words::template::{RenderLimits, Renderer};
 /// outside the files that it is given and keeps nothing between runs.
 ///
 /// ```
-/// use girih::Places;
+/// use girih::OpenOptions;
 ///
 /// // This crate does not read the environment; a program hands over its variables.
-/// let places = Places::from_vars(|name| std::env::var(name).ok());
+/// let options = OpenOptions::from_vars(|name| std::env::var(name).ok());
 /// ```
 #[derive(Clone, Debug)]
-pub struct Places {
+pub struct OpenOptions {
     /// The folder for files that are kept between runs, such as packed weights; nothing is
     /// kept if it is `None`.
     ///
     /// ```
-    /// let places = girih::Places { cache: Some("/var/cache/girih".into()), ..Default::default() };
-    /// # let _ = places;
+    /// let options = girih::OpenOptions { cache: Some("/var/cache/girih".into()), ..Default::default() };
+    /// # let _ = options;
     /// ```
     pub cache: Option<PathBuf>,
     /// How chat templates are rendered.
     ///
     /// ```
-    /// assert_eq!(girih::Places::default().templates, girih::TemplateProcess::Own);
+    /// assert_eq!(girih::OpenOptions::default().templates, girih::TemplateProcess::Own);
     /// ```
     pub templates: TemplateProcess,
-    pub(crate) architectures: Vec<Arch>,
+    /// See [`OpenOptions::architecture`].
+    #[doc(hidden)]
+    pub architectures: Vec<Arch>,
     /// The settings of the Hugging Face cache, in which ids such as `org/name` are found, or
     /// why there are none.
     ///
     /// ```
-    /// assert!(girih::Places::default().hub.is_err());
+    /// assert!(girih::OpenOptions::default().hub.is_err());
     /// ```
     #[cfg(feature = "hub")]
     pub hub: Result<girih_hub::HubEnv>,
 }
 
-impl Default for Places {
-    fn default() -> Places {
-        Places {
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions {
             cache: None,
             templates: TemplateProcess::default(),
             architectures: Vec::new(),
             #[cfg(feature = "hub")]
             hub: Err(Error::with_kind(
                 ErrorKind::NotFound,
-                "no model cache was given: set Places::hub, or give the path of a file or folder",
+                "no model cache was given: set OpenOptions::hub, or give the path of a file or folder",
             )),
         }
     }
@@ -86,48 +88,48 @@ pub enum TemplateProcess {
     },
 }
 
-impl Places {
-    /// Reads the places from variables, where `get` returns the value of one: those of the
+impl OpenOptions {
+    /// Reads the options from variables, where `get` returns the value of one: those of the
     /// Hugging Face tools, and `XDG_CACHE_HOME` or `HOME` for kept files.
     ///
     /// ```
-    /// let places = girih::Places::from_vars(|name| (name == "HOME").then(|| "/srv/ada".to_owned()));
-    /// assert_eq!(places.cache, Some("/srv/ada/.cache/girih".into()));
+    /// let options = girih::OpenOptions::from_vars(|name| (name == "HOME").then(|| "/srv/ada".to_owned()));
+    /// assert_eq!(options.cache, Some("/srv/ada/.cache/girih".into()));
     /// ```
-    pub fn from_vars(get: impl Fn(&str) -> Option<String>) -> Places {
+    pub fn from_vars(get: impl Fn(&str) -> Option<String>) -> OpenOptions {
         let set = |name: &str| get(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let home = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
-        Places {
+        OpenOptions {
             cache: home.map(|home| home.join("girih")),
             #[cfg(feature = "hub")]
             hub: girih_hub::HubEnv::from_vars(&get),
-            ..Places::default()
+            ..OpenOptions::default()
         }
     }
 
     /// Adds the description (TOML) of an architecture that girih does not include.
     ///
     /// ```
-    /// let refused = girih::Places::default().architecture("name = 1").unwrap_err();
+    /// let refused = girih::OpenOptions::default().architecture("name = 1").unwrap_err();
     /// println!("{refused}");
     /// ```
     ///
     /// # Errors
     /// When the description is malformed.
-    pub fn architecture(mut self, description: &str) -> Result<Places> {
+    pub fn architecture(mut self, description: &str) -> Result<OpenOptions> {
         self.architectures.push(schema::parse(description)?);
         Ok(self)
     }
 
     /// Returns a renderer of chat templates, for programs that open only a tokenizer
-    /// ([`Model::text_of`](crate::Model::text_of)).
+    /// ([`Model::text_processor_of`](crate::Model::text_processor_of)).
     ///
     /// ```
-    /// use girih::{Conversation, Model, Places};
+    /// use girih::{Conversation, Model, OpenOptions};
     ///
-    /// let places = Places::default();
-    /// let text = Model::text_of("stories260k", &places)?;
-    /// let rendered = text.render(&mut places.renderer(), &Conversation::new().user("Hello"));
+    /// let options = OpenOptions::default();
+    /// let text = Model::text_processor_of("stories260k", &options)?;
+    /// let rendered = text.render(&mut options.renderer(), &Conversation::new().user("Hello"));
     /// assert!(rendered.is_err(), "the built-in model has no chat template");
     /// # Ok::<(), girih::Error>(())
     /// ```
