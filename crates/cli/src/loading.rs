@@ -1,5 +1,7 @@
 //! From the arguments of a command to a model, its plan and an engine that runs it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use girih::{Engine, Model, OpenOptions, Plan, Progress, RunOptions, Session, TemplateProcess};
 use girih_hub::HubEnv;
 use girih_model::Generation;
@@ -99,11 +101,14 @@ pub fn session(plan: Plan, show: Show) -> Result<Session> {
 /// A bar, and a function that moves it and shows notes.
 pub fn watch(show: Show) -> (ProgressBar, impl Fn(Progress) + Send + Sync + 'static) {
     let bar = show.bar("loading", 0, Unit::Bytes);
-    let moved = bar.clone();
+    let (moved, furthest) = (bar.clone(), AtomicU64::new(0));
     let watch = move |progress| match progress {
         Progress::Weights { done, total } => {
-            moved.set_length(total);
-            moved.set_position(done);
+            let before = furthest.fetch_max(done, Ordering::Relaxed);
+            if before == 0 {
+                moved.set_length(total);
+            }
+            moved.inc(done.saturating_sub(before));
         }
         Progress::Note(sentence) => show.note(sentence),
         _ => {}

@@ -3,7 +3,7 @@
 use girih::{Event, Reply, Stats, Stop, TokenRate};
 use serde_json::{Value, json};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A reply with its counts and times.
 #[derive(Debug)]
@@ -25,7 +25,8 @@ pub struct FinishedReply {
 pub fn read(reply: Reply, mut show: impl FnMut(&str) -> Result<()>) -> Result<FinishedReply> {
     let (mut ids, mut whole) = (Vec::new(), String::new());
     for event in reply {
-        let event = event?;
+        // The call was right, as the request was accepted.
+        let event = event.map_err(Error::work)?;
         show(event.text())?;
         whole.push_str(event.text());
         match event {

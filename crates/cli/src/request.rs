@@ -9,6 +9,7 @@ pub fn request(prompt: impl Into<Prompt>, args: &SamplingArgs, model: &Model) ->
     let request = Request::new(prompt).sampling(sampling(args, model)).overflow(args.overflow.overflow());
     let request = args.stop.iter().fold(request, |request, text| request.stop(text));
     match args.max_tokens {
+        Some(0) => request.fill_context(),
         Some(max) => request.max_tokens(max),
         None => request,
     }

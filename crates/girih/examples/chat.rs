@@ -28,7 +28,7 @@ fn main() -> Result<()> {
             Some(_) => Prompt::from(&chat),
             None => Prompt::from(line),
         };
-        let reply = session.generate(Request::new(prompt).max_tokens(0))?;
+        let reply = session.generate(Request::new(prompt).fill_context())?;
         let timer = cancel_after(Duration::from_secs(limit), reply.cancel_handle());
         let mut said = String::new();
         for event in reply {

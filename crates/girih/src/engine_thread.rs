@@ -22,22 +22,24 @@ pub(crate) enum Command {
 
 /// The engine and the mailboxes of its requests.
 struct EngineThread {
-    engine: Engine,
+    // Dropped in this order: readers learn of the end before the engine writes what it keeps.
+    commands: Receiver<Command>,
     senders: HashMap<RequestId, MailboxSender>,
+    engine: Engine,
 }
 
 /// Runs the engine until nobody can send a command any more.
-pub(crate) fn run(engine: Engine, commands: &Receiver<Command>) {
-    let mut thread = EngineThread { engine, senders: HashMap::new() };
+pub(crate) fn run(engine: Engine, commands: Receiver<Command>) {
+    let mut thread = EngineThread { commands, senders: HashMap::new(), engine };
     loop {
         if thread.engine.is_idle() {
-            match commands.recv() {
+            match thread.commands.recv() {
                 Ok(command) => thread.handle(command),
                 Err(_) => return,
             }
         }
         loop {
-            match commands.try_recv() {
+            match thread.commands.try_recv() {
                 Ok(command) => thread.handle(command),
                 Err(TryRecvError::Empty) => break,
                 // Every reply holds a handle, so no reader is left.
@@ -49,7 +51,7 @@ pub(crate) fn run(engine: Engine, commands: &Receiver<Command>) {
 }
 
 /// Answers every request with the error that ended loading.
-pub(crate) fn fail_all(error: &Error, commands: &Receiver<Command>) {
+pub(crate) fn fail_all(error: &Error, commands: Receiver<Command>) {
     for command in commands {
         if let Command::Submit(_, sender) = command {
             sender.fail(error.clone());

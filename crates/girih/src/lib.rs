@@ -68,6 +68,7 @@ pub use girih_engine::sample::{Logprob, Logprobs};
 pub use girih_engine::{
     Constraint, Drafter, Engine, EngineLimits, Overflow, Sampling, Stats, Stop, TokenRate,
 };
+pub use girih_graph as graph;
 pub use girih_graph::backend::{HostWork, MemoryPlan, Refusal, Unwatched};
 pub use girih_graph::description::{AllowedValues, BackendChoice, BackendInfo, BackendOption};
 pub use girih_graph::{Error, ErrorKind, Numerics, Phases, Result, Rounding};

@@ -1,9 +1,11 @@
 //! Events on their way from the engine's thread to the reader of a reply.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use girih_engine::sample::Logprobs;
 use girih_engine::{EventKind, Stats, Stop};
@@ -84,6 +86,16 @@ impl Event {
     }
 }
 
+/// Whether an event is the last one.
+pub(crate) fn ends(event: &Result<Event>) -> bool {
+    matches!(event, Ok(Event::Finished { .. }) | Err(_))
+}
+
+/// The time for which a reader that has read everything naps before it sleeps. A reply of
+/// thousands of tokens per second is read in batches then: waking the reader for each token
+/// would take time from the threads that compute.
+const NAP: Duration = Duration::from_millis(2);
+
 /// The unread events of one request.
 pub(crate) struct Mailbox {
     inbox: Mutex<Inbox>,
@@ -97,8 +109,12 @@ struct Inbox {
     events: VecDeque<Result<Event>>,
     /// The task of an async reader that waits.
     waker: Option<Waker>,
-    /// Whether the request suspends until events are read.
+    /// Whether the request is suspended until events are read.
     is_suspended: bool,
+    /// Whether the reader has read an event.
+    has_read: bool,
+    /// Whether the reader sleeps until it is woken.
+    is_asleep: bool,
 }
 
 /// An event that was read, and whether the request may go on.
@@ -114,8 +130,15 @@ impl Mailbox {
 
     /// Waits for the next event and removes it.
     pub fn wait(&self) -> ReadEvent {
-        let inbox = self.arrived.wait_while(self.lock(), |inbox| inbox.events.is_empty());
+        let mut inbox = self.lock();
+        if inbox.events.is_empty() && inbox.has_read {
+            let nap = self.arrived.wait_timeout(inbox, NAP);
+            inbox = nap.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        inbox.is_asleep = true;
+        let inbox = self.arrived.wait_while(inbox, |inbox| inbox.events.is_empty());
         let mut inbox = inbox.unwrap_or_else(PoisonError::into_inner);
+        inbox.is_asleep = false;
         self.take(&mut inbox).expect("the wait ended with an event")
     }
 
@@ -133,21 +156,26 @@ impl Mailbox {
 
     fn take(&self, inbox: &mut Inbox) -> Option<ReadEvent> {
         let event = inbox.events.pop_front()?;
+        inbox.has_read = true;
         let resumes = inbox.is_suspended && inbox.events.len() <= self.capacity / 2;
         inbox.is_suspended &= !resumes;
         Some(ReadEvent { event, resumes })
     }
 
-    /// Adds an event; returns whether the request has to pause.
+    /// Adds an event; returns whether the request has to be suspended.
     fn put(&self, event: Result<Event>) -> bool {
         let mut inbox = self.lock();
+        let wakes = inbox.is_asleep || ends(&event);
         inbox.events.push_back(event);
         inbox.is_suspended |= inbox.events.len() >= self.capacity;
         let (suspends, waker) = (inbox.is_suspended, inbox.waker.take());
         drop(inbox);
-        self.arrived.notify_one();
+        if wakes {
+            self.arrived.notify_one();
+        }
         if let Some(waker) = waker {
-            waker.wake();
+            // A waker is the program's code; its panic must not end the engine's thread.
+            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
         }
         suspends
     }
@@ -181,7 +209,7 @@ impl MailboxSender {
     /// Sends an event; returns whether the request has to pause until its reader catches up.
     pub fn send(&mut self, kind: &EventKind) -> bool {
         let event = Event::of(kind);
-        if matches!(event, Ok(Event::Finished { .. }) | Err(_)) {
+        if ends(&event) {
             self.end();
         }
         self.mailbox.put(event)

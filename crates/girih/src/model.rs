@@ -265,8 +265,9 @@ impl Model {
         let files = &self.0.files;
         let listed = files.generation.as_ref().map(|generation| generation.eos_token_id.list().to_vec());
         let metadata = files.weights.container().metadata();
-        let end_of_turn = metadata.get::<u32>("tokenizer.ggml.eot_token_id").ok().flatten();
-        listed.unwrap_or_default().into_iter().chain(end_of_turn).collect()
+        let keys = ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"];
+        let in_metadata = keys.into_iter().filter_map(|key| metadata.get::<u32>(key).ok().flatten());
+        listed.unwrap_or_default().into_iter().chain(in_metadata).collect()
     }
 
     /// The maximum number of tokens of a sequence: prompt and reply together.

@@ -257,13 +257,18 @@ impl Plan {
     /// # Errors
     /// As [`Plan::load`].
     pub fn load_runner(self, progress: impl Fn(Progress) + Send + Sync + 'static) -> Result<Box<dyn Runner>> {
-        self.load_watched(Arc::new(progress))
+        self.load_with(ProgressCallback::new(progress))
     }
 
-    pub(crate) fn load_watched(self, callback: ProgressCallback) -> Result<Box<dyn Runner>> {
+    pub(crate) fn load_with(self, callback: ProgressCallback) -> Result<Box<dyn Runner>> {
+        if let Some(Refusal { node, reason }) = self.refusals().first() {
+            let backend = self.options.backend.info().name;
+            let sentence = format!("the {backend} backend does not run '{node}': {reason}");
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        }
         check(&self.memory())?;
         let Plan { model, options, backend, services, key, graph, blocks } = self;
-        services.control().connect(Arc::clone(&callback));
+        services.control().connect(callback.clone());
         let bytes = graph.weights().filter_map(|(_, value)| value.dtype.bytes(&value.shape).ok());
         let source = CountedWeights {
             source: &model.files().weights,
@@ -293,6 +298,12 @@ fn largest_step(model: &Model, options: &RunOptions) -> Result<Key> {
     if context > max {
         return refused(format!(
             "a context of {context} tokens is too large: the model supports {max} tokens"
+        ));
+    }
+    if sequences > chunk.min(context) {
+        let rows = chunk.min(context);
+        return refused(format!(
+            "{sequences} sequences were requested, each with a row in every step, but a step has at most {rows} rows"
         ));
     }
     let counts = [

@@ -1,5 +1,6 @@
 //! Progress and notes to the program, and the weights whose reading is counted.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -34,8 +35,34 @@ pub enum Progress {
     Note(String),
 }
 
-/// Receives progress, on any thread.
-pub(crate) type ProgressCallback = Arc<dyn Fn(Progress) + Send + Sync>;
+/// A program's function that receives progress, on any thread.
+#[derive(Clone)]
+pub(crate) struct ProgressCallback(Arc<dyn Fn(Progress) + Send + Sync>);
+
+thread_local! {
+    /// Whether this thread runs a program's callback.
+    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread runs a program's callback; then it must not wait for other threads of
+/// the session, which may wait for the callback.
+pub(crate) fn is_in_callback() -> bool {
+    IN_CALLBACK.get()
+}
+
+impl ProgressCallback {
+    /// A callback that calls `tell`.
+    pub fn new(tell: impl Fn(Progress) + Send + Sync + 'static) -> ProgressCallback {
+        ProgressCallback(Arc::new(tell))
+    }
+
+    /// Calls it.
+    fn call(&self, progress: Progress) {
+        IN_CALLBACK.set(true);
+        (self.0)(progress);
+        IN_CALLBACK.set(false);
+    }
+}
 
 /// The connection to the program: where notes go, and whether loading was cancelled.
 #[derive(Default)]
@@ -54,7 +81,7 @@ impl LoadControl {
     /// Tells the program a sentence, unless loading was cancelled.
     pub fn note(&self, sentence: String) {
         if let (Some(callback), false) = (self.callback.get(), self.cancelled.load(Ordering::Relaxed)) {
-            callback(Progress::Note(sentence));
+            callback.call(Progress::Note(sentence));
         }
     }
 }
@@ -84,7 +111,7 @@ impl WeightSource for CountedWeights<'_> {
         self.source.read(name, offset, into)?;
         let bytes = into.len() as u64;
         let done = self.done.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        (self.callback)(Progress::Weights { done, total: self.total });
+        self.callback.call(Progress::Weights { done, total: self.total });
         Ok(())
     }
 

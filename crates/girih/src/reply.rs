@@ -3,22 +3,21 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use girih_engine::{Hooks, TokenRequest};
+use girih_engine::{Hooks, Stop, TokenRequest};
 use girih_graph::{Error, ErrorKind, Phases, Result};
 
 use crate::engine_thread::Command;
-use crate::mailbox::{Event, Mailbox, MailboxSender, ReadEvent};
-use crate::progress::LoadControl;
+use crate::mailbox::{Event, Mailbox, MailboxSender, ReadEvent, ends};
+use crate::progress::{LoadControl, is_in_callback};
 
 /// The handle of an engine's thread. When the last one is dropped, the thread ends.
 pub(crate) struct EngineHandle {
-    /// Present until the handle is dropped.
-    pub commands: Option<Sender<Command>>,
+    pub commands: Arc<CommandSender>,
     /// Present until the handle is dropped.
     pub thread: Option<JoinHandle<()>>,
     pub readiness: Arc<Readiness>,
@@ -29,6 +28,30 @@ pub(crate) struct EngineHandle {
     pub max_requests: u32,
     /// The number of unread events at which a request suspends.
     pub unread_events: u32,
+}
+
+/// Sends commands to an engine's thread until the thread's handle is dropped.
+pub(crate) struct CommandSender(Mutex<Option<Sender<Command>>>);
+
+impl CommandSender {
+    pub fn new(sender: Sender<Command>) -> CommandSender {
+        CommandSender(Mutex::new(Some(sender)))
+    }
+
+    /// Sends a command; returns whether the engine's thread can receive it.
+    fn send(&self, command: Command) -> bool {
+        self.lock().as_ref().is_some_and(|sender| sender.send(command).is_ok())
+    }
+
+    /// Ends the queue: the thread receives what was sent, then nothing.
+    fn close(&self) {
+        *self.lock() = None;
+    }
+
+    /// No code panics while it holds the lock, so a poisoned one has valid contents.
+    fn lock(&self) -> MutexGuard<'_, Option<Sender<Command>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Whether a model is loaded.
@@ -87,16 +110,11 @@ impl EngineHandle {
         }
         let mailbox = Arc::new(Mailbox::new(self.unread_events));
         let sender = MailboxSender::new(Arc::clone(&mailbox), Arc::clone(&self.requests));
-        if !self.send(Command::Submit(Box::new(request), sender)) {
+        if !self.commands.send(Command::Submit(Box::new(request), sender)) {
             let sentence = "the engine has ended; load the model again";
             return Err(Error::with_kind(ErrorKind::DeviceFailed, sentence));
         }
         Ok(Reply { mailbox, handle: Arc::clone(self), is_over: false })
-    }
-
-    /// Sends a command; returns whether the engine's thread can receive it.
-    fn send(&self, command: Command) -> bool {
-        self.commands.as_ref().is_some_and(|commands| commands.send(command).is_ok())
     }
 }
 
@@ -106,10 +124,11 @@ impl Drop for EngineHandle {
         if !self.readiness.is_known() {
             self.control.cancelled.store(true, Ordering::Relaxed);
         }
-        self.commands = None;
-        // If a hook owns the last session, this runs on the engine's thread, which cannot join itself.
-        if let Some(thread) = self.thread.take().filter(|other| other.thread().id() != thread::current().id())
-        {
+        self.commands.close();
+        let Some(thread) = self.thread.take() else { return };
+        // If a hook owns the last session, this runs on the engine's own thread; the thread may
+        // also wait for the callback that drops the session.
+        if thread.thread().id() != thread::current().id() && !is_in_callback() {
             // A panic of the thread has reached the readers as an error.
             let _ = thread.join();
         }
@@ -117,7 +136,8 @@ impl Drop for EngineHandle {
 }
 
 /// The events of one request: an iterator that waits for each. Dropping it cancels the
-/// request.
+/// request. If all sessions are gone, dropping the last reply waits for the engine's thread,
+/// as dropping the last [`Session`](crate::Session) does.
 ///
 /// ```
 /// use girih::{Model, Request};
@@ -153,9 +173,9 @@ impl Reply {
     /// ```
     ///
     /// # Errors
-    /// When the request fails.
+    /// When the request fails, or is cancelled ([`ErrorKind::Cancelled`]).
     pub fn text(self) -> Result<String> {
-        self.map(|event| event.map(|event| event.text().to_owned())).collect()
+        self.map(|event| Ok(complete(event)?.text().to_owned())).collect()
     }
 
     /// Waits for the end and returns the token ids, without a stop token.
@@ -168,9 +188,9 @@ impl Reply {
     /// ```
     ///
     /// # Errors
-    /// When the request fails.
+    /// As [`Reply::text`].
     pub fn tokens(self) -> Result<Vec<u32>> {
-        let id = |event: Result<Event>| match event {
+        let id = |event: Result<Event>| match complete(event) {
             Ok(Event::Token { id, .. }) => Some(Ok(id)),
             Ok(_) => None,
             Err(error) => Some(Err(error)),
@@ -191,7 +211,7 @@ impl Reply {
     /// # Ok::<(), girih::Error>(())
     /// ```
     pub fn cancel_handle(&self) -> CancelHandle {
-        CancelHandle { mailbox: Arc::clone(&self.mailbox), handle: Arc::downgrade(&self.handle) }
+        CancelHandle { mailbox: Arc::clone(&self.mailbox), commands: Arc::clone(&self.handle.commands) }
     }
 
     /// Polls for the next event: `Pending` registers the task's waker, and `Ready(None)` means that
@@ -223,11 +243,22 @@ impl Reply {
 
     fn accept(&mut self, read: ReadEvent) -> Result<Event> {
         let ReadEvent { event, resumes } = read;
-        self.is_over = matches!(event, Ok(Event::Finished { .. }) | Err(_));
+        self.is_over = ends(&event);
         if resumes && !self.is_over {
-            self.handle.send(Command::Resume(Arc::clone(&self.mailbox)));
+            self.handle.commands.send(Command::Resume(Arc::clone(&self.mailbox)));
         }
         event
+    }
+}
+
+/// An event of a reply that is wanted whole.
+fn complete(event: Result<Event>) -> Result<Event> {
+    match event? {
+        Event::Finished { stop: Stop::Cancelled, .. } => Err(Error::with_kind(
+            ErrorKind::Cancelled,
+            "the request was cancelled before its reply was complete",
+        )),
+        event => Ok(event),
     }
 }
 
@@ -246,7 +277,7 @@ impl Iterator for Reply {
 impl Drop for Reply {
     fn drop(&mut self) {
         if !self.is_over {
-            self.handle.send(Command::Cancel(Arc::clone(&self.mailbox)));
+            self.handle.commands.send(Command::Cancel(Arc::clone(&self.mailbox)));
         }
     }
 }
@@ -266,7 +297,7 @@ impl Drop for Reply {
 #[derive(Clone)]
 pub struct CancelHandle {
     mailbox: Arc<Mailbox>,
-    handle: Weak<EngineHandle>,
+    commands: Arc<CommandSender>,
 }
 
 impl fmt::Debug for CancelHandle {
@@ -286,8 +317,6 @@ impl CancelHandle {
     /// # Ok::<(), girih::Error>(())
     /// ```
     pub fn cancel(&self) {
-        if let Some(handle) = self.handle.upgrade() {
-            handle.send(Command::Cancel(Arc::clone(&self.mailbox)));
-        }
+        self.commands.send(Command::Cancel(Arc::clone(&self.mailbox)));
     }
 }

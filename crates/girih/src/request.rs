@@ -78,6 +78,7 @@ pub struct Request {
     pub(crate) logits: bool,
     sampling: Option<Sampling>,
     max_tokens: Option<u32>,
+    fills_context: bool,
     stops: Vec<String>,
     logprobs: Option<u32>,
     overflow: Overflow,
@@ -112,6 +113,7 @@ impl Request {
             logits: false,
             sampling: None,
             max_tokens: None,
+            fills_context: false,
             stops: Vec::new(),
             logprobs: None,
             overflow: Overflow::Error,
@@ -135,8 +137,8 @@ impl Request {
         Request { sampling: Some(sampling), ..self }
     }
 
-    /// Sets the maximum number of tokens of the reply; 0 means as many as fit in the context.
-    /// Default: 256, or fewer if the context has less room.
+    /// Sets the maximum number of tokens of the reply, at least 1. Default: 256, or fewer if the
+    /// context has less room.
     ///
     /// ```
     /// let request = girih::Request::new("Once upon a time").max_tokens(1000);
@@ -144,6 +146,16 @@ impl Request {
     #[must_use]
     pub fn max_tokens(self, max: u32) -> Request {
         Request { max_tokens: Some(max), ..self }
+    }
+
+    /// Lets the reply be as long as the context allows.
+    ///
+    /// ```
+    /// let request = girih::Request::new("Once upon a time").fill_context();
+    /// ```
+    #[must_use]
+    pub fn fill_context(self) -> Request {
+        Request { fills_context: true, ..self }
     }
 
     /// Adds a text before which the reply ends: at most 16, of at most 256 bytes each.
@@ -182,8 +194,7 @@ impl Request {
     }
 
     /// Omits the text: events carry token ids only, and no tokenizer is needed if the prompt is
-    /// token ids. Stop strings are refused. The reply ends at the stop tokens that
-    /// `generation_config.json` or the GGUF metadata names, not at those of the tokenizer.
+    /// token ids. Stop strings are refused.
     ///
     /// ```
     /// let request = girih::Request::new(vec![1, 403]).without_text();
@@ -226,8 +237,8 @@ impl Request {
     }
 
     /// Sets a drafter, which guesses tokens that the model then checks several at a time. It
-    /// changes the speed of a reply, not its tokens, and has no effect unless
-    /// [`RunOptions::output_rows`](crate::RunOptions::output_rows) exceeds
+    /// changes the speed of a reply, not its tokens (except on the `npu` backend), and needs
+    /// [`RunOptions::output_rows`](crate::RunOptions::output_rows) above
     /// [`RunOptions::sequences`](crate::RunOptions::sequences).
     ///
     /// ```
@@ -264,12 +275,25 @@ impl Request {
     /// # Errors
     /// When the request exceeds the limits or contradicts itself, or its prompt cannot be
     /// converted to tokens.
-    pub(crate) fn prepare(self, model: &Model, limits: &EngineLimits) -> Result<(TokenRequest, Hooks)> {
-        let Request { logits, sampling, max_tokens, stops, logprobs, overflow, wants_text, .. } = self;
-        let Request { prompt, constraint, drafter, .. } = self;
+    pub(crate) fn prepare(
+        self,
+        model: &Model,
+        limits: &EngineLimits,
+        output_rows: u32,
+    ) -> Result<(TokenRequest, Hooks)> {
+        let Request { logits, sampling, max_tokens, fills_context, stops, logprobs, overflow, .. } = self;
+        let Request { prompt, wants_text, constraint, drafter, .. } = self;
         if !wants_text && !stops.is_empty() {
             let sentence =
                 "the request has stop strings but no text to find them in: remove them, or keep the text";
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        }
+        if drafter.is_some() && output_rows <= limits.sequences {
+            let sequences = limits.sequences;
+            let sentence = format!(
+                "the request has a drafter, but the {output_rows} output rows of a step are for {sequences} \
+                 sequences: set RunOptions::output_rows to more"
+            );
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
         }
         let tokens = match prompt {
@@ -283,22 +307,26 @@ impl Request {
             Overflow::Error => room.min(DEFAULT_MAX_TOKENS as usize) as u32,
             Overflow::Truncate => DEFAULT_MAX_TOKENS,
         };
-        let stop_tokens = if wants_text { model.stop_tokens()? } else { model.listed_stop_tokens() };
-        let detokenizer = match wants_text {
-            true => Some(Box::new(ReplyText::after(&tokens, model)?) as Box<dyn Detokenize>),
-            false => None,
+        // Without text, a model may have no tokenizer.
+        let stop_tokens = match model.stop_tokens() {
+            Err(_) if !wants_text => model.listed_stop_tokens(),
+            tokens => tokens?,
         };
         let request = TokenRequest {
             tokens,
             logits,
             sampling: sampling.unwrap_or_else(|| model.default_sampling()),
-            max_new: Some(max_tokens.unwrap_or(default)).filter(|max| *max > 0),
+            max_new: (!fills_context).then(|| max_tokens.unwrap_or(default)),
             stops: Stops { tokens: stop_tokens, strings: stops },
             logprobs,
             overflow,
             ..TokenRequest::default()
         };
         request.check(limits, model.files().facts.sizes.vocabulary)?;
+        let detokenizer = match wants_text {
+            true => Some(Box::new(ReplyText::after(&request.tokens, model)?) as Box<dyn Detokenize>),
+            false => None,
+        };
         Ok((request, Hooks { detokenizer, constraint, drafter }))
     }
 }

@@ -15,9 +15,13 @@ use crate::mailbox::Event;
 use crate::model::Model;
 use crate::plan::Plan;
 use crate::progress::{Progress, ProgressCallback};
-use crate::reply::{EngineHandle, LoadTimes, Readiness, Reply};
+use crate::reply::{CommandSender, EngineHandle, LoadTimes, Readiness, Reply};
 use crate::request::Request;
 use crate::run_options::RunOptions;
+
+/// The stack of an engine's thread, which also compiles programs and runs hooks: that of main
+/// threads on Linux.
+const STACK_BYTES: usize = 8 << 20;
 
 /// A loaded model at work on a thread of its own. Clones share it; any thread may use one.
 /// Dropping the last clone and the last reply ends the thread: this waits for the present
@@ -35,6 +39,8 @@ use crate::run_options::RunOptions;
 pub struct Session {
     model: Model,
     limits: EngineLimits,
+    /// The maximum number of output rows of a step.
+    output_rows: u32,
     handle: Arc<EngineHandle>,
 }
 
@@ -91,7 +97,7 @@ impl Plan {
     /// When no thread can be started. Errors of loading come from
     /// [`Session::wait_until_ready`] and from replies.
     pub fn start_in_background(self, progress: impl Fn(Progress) + Send + Sync + 'static) -> Result<Session> {
-        Session::spawn(self, Arc::new(progress))
+        Session::spawn(self, ProgressCallback::new(progress))
     }
 }
 
@@ -99,31 +105,35 @@ impl Session {
     /// Starts the thread that loads the planned model and then runs it.
     fn spawn(plan: Plan, callback: ProgressCallback) -> Result<Session> {
         let RunOptions { waiting, unread_events, .. } = *plan.options();
-        let (model, limits) = (plan.model().clone(), plan.limits());
+        let (model, limits, output_rows) = (plan.model().clone(), plan.limits(), plan.key().output_rows);
         let (commands, inbox) = mpsc::channel();
         let (readiness, control) = (Arc::new(Readiness::default()), Arc::clone(plan.services().control()));
         let outcome = FailOnDrop(Arc::clone(&readiness));
         let body = move || {
             let begun = Instant::now();
-            let engine = plan.load_watched(callback).and_then(|runner| Engine::new(runner, limits));
+            let engine = plan.load_with(callback).and_then(|runner| Engine::new(runner, limits));
             match engine {
                 Ok(engine) => {
                     let phases = engine.runner().phases();
                     outcome.0.settle(Ok(LoadTimes { whole: begun.elapsed(), phases }));
-                    run(engine, &inbox);
+                    run(engine, inbox);
                 }
                 Err(error) => {
                     outcome.0.settle(Err(error.clone()));
-                    fail_all(&error, &inbox);
+                    fail_all(&error, inbox);
                 }
             }
         };
-        let thread = thread::Builder::new().name("girih-engine".to_owned()).spawn(body).map_err(|error| {
-            let sentence = format!("no thread can be started for the model: {error}");
-            Error::with_kind(ErrorKind::DeviceFailed, sentence)
-        })?;
+        let thread = thread::Builder::new()
+            .name("girih-engine".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn(body)
+            .map_err(|error| {
+                let sentence = format!("no thread can be started for the model: {error}");
+                Error::with_kind(ErrorKind::DeviceFailed, sentence)
+            })?;
         let handle = EngineHandle {
-            commands: Some(commands),
+            commands: Arc::new(CommandSender::new(commands)),
             thread: Some(thread),
             readiness,
             control,
@@ -131,7 +141,7 @@ impl Session {
             max_requests: limits.sequences.saturating_add(waiting),
             unread_events,
         };
-        Ok(Session { model, limits, handle: Arc::new(handle) })
+        Ok(Session { model, limits, output_rows, handle: Arc::new(handle) })
     }
 
     /// Waits until the model is loaded.
@@ -189,7 +199,7 @@ impl Session {
     /// no place is free, [`ErrorKind::Refused`] if a setting is invalid or the model has no chat
     /// template for a conversation, [`ErrorKind::DeviceFailed`] if the engine has ended.
     pub fn generate(&self, request: Request) -> Result<Reply> {
-        self.handle.submit(request.prepare(&self.model, &self.limits)?)
+        self.handle.submit(request.prepare(&self.model, &self.limits, self.output_rows)?)
     }
 
     /// Runs a request and calls `each` with its events on this thread; a break cancels it.
