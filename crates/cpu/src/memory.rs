@@ -6,7 +6,7 @@
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
-use girih_graph::Error;
+use girih_graph::{Error, ErrorKind};
 
 use crate::os::{HUGE_PAGE, MappedFile, PageUse, PlainNumber, ZeroPages};
 
@@ -47,7 +47,8 @@ impl<T: PlainNumber + Default> Aligned<T> {
     pub fn zeroed_for(len: usize, purpose: &str, used: PageUse) -> Result<Aligned<T>, Error> {
         let refused = || {
             let bytes = len.saturating_mul(size_of::<T>());
-            Error::new(format!("cannot allocate {bytes} bytes for {purpose}"))
+            let sentence = format!("cannot allocate {bytes} bytes for {purpose}");
+            Error::with_kind(ErrorKind::OutOfMemory, sentence)
         };
         if Self::is_large(len) {
             let pages = ZeroPages::zeroed(len, used).map_err(|_| refused())?;

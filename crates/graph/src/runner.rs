@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use girih_tensor::Error;
+use girih_tensor::{Error, ErrorKind};
 
 use crate::backend::{
     BLOCK_POSITIONS, Backend, Inputs, MemoryPlan, Refusal, Sequence, State, Step, WeightSource,
@@ -132,7 +132,8 @@ fn accept<B: Backend>(backend: &B, key: Key, graph: &Graph) -> Result<(), Error>
     }
     if let Some(refusal) = backend.refuses(graph).first() {
         let (name, Refusal { node, reason }) = (backend.name(), refusal);
-        return Err(Error::new(format!("the {name} backend does not run '{node}': {reason}")));
+        let sentence = format!("the {name} backend does not run '{node}': {reason}");
+        return Err(Error::with_kind(ErrorKind::Refused, sentence));
     }
     Ok(())
 }
