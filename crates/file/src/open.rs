@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use girih_tensor::{Error, Result};
+use girih_tensor::{Error, ErrorKind, Result};
 use serde::Deserialize;
 
 use crate::container::{Container, ContainerKind, HeaderContents, Shard};
@@ -27,12 +28,17 @@ impl Container {
     /// in this order.
     ///
     /// # Errors
-    /// When a file is missing, is malformed, exceeds one of the `limits`, or has
-    /// a tensor in a format that girih does not read.
+    /// Of the kind [`ErrorKind::NotFound`] when `path` does not exist. When a file is
+    /// missing, is malformed, exceeds one of the `limits`, or has a tensor in a format
+    /// that girih does not read.
     pub fn open(path: &Path, limits: &FileLimits) -> Result<Container> {
-        let status = path
-            .metadata()
-            .map_err(|error| Error::new(format!("cannot be opened: {error}")).of(path.display()))?;
+        let status = path.metadata().map_err(|error| {
+            let kind = match error.kind() {
+                io::ErrorKind::NotFound => ErrorKind::NotFound,
+                _ => ErrorKind::Other,
+            };
+            Error::with_kind(kind, format!("cannot be opened: {error}")).of(path.display())
+        })?;
         if status.is_dir() {
             return open_folder(path, limits);
         }
