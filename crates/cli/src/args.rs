@@ -122,7 +122,7 @@ pub struct SamplingArgs {
 /// The values of `--overflow`: what to do with a sequence that fills the context.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum OverflowMode {
-    /// Refuse calls that exceed the context.
+    /// Refuse requests that exceed the context.
     #[default]
     Error,
     /// Keep the first token, drop the oldest others, and prefill the rest again.

@@ -27,13 +27,14 @@ impl StartPhases {
         self.since = Instant::now();
     }
 
-    /// Ends the present phase, in which a model was loaded in `times.whole`, and splits that
-    /// time into the parts that were timed. A rest of the phase belongs to the next one.
+    /// Ends the current phase, in which a model was loaded in `times.whole`, and splits that time
+    /// into the parts that were timed. Time of this phase that loading did not take counts for
+    /// the next phase.
     pub fn end_load(&mut self, times: &LoadTimes) {
         let LoadTimes { whole, phases: Phases { plan, weights, state, compile } } = *times;
         let rest = whole.saturating_sub(weights + state + compile).max(plan);
         self.ended.extend([("plan", rest), ("weights", weights), ("state", state), ("compile", compile)]);
-        // If the phase was shorter, `since` is in the future, and the next phase takes no time until then.
+        // Loading on another thread may outlast this phase; then `since` lies in the future.
         self.since += whole;
     }
 

@@ -1,4 +1,4 @@
-//! Twelve lines that tell a story: `cargo run --release -p girih --example generate`.
+//! Generates a story: `cargo run --release -p girih --example generate`.
 
 use girih::{Model, Request, Result};
 

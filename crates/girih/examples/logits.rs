@@ -11,9 +11,10 @@ fn main() -> Result<()> {
     let model = Model::open(&arguments.next().unwrap_or("stories260k".to_owned()))?;
     let text = std::fs::read_to_string(&file).map_err(|error| Error::new(error.to_string()).of(&file))?;
     let tokens = model.tokenize(text.trim_end())?;
-    // Only the end of a long file fits.
-    let start = tokens.len().saturating_sub(model.max_context() as usize - 1);
-    let logits = model.start()?.logits(&tokens[start..])?;
+    let session = model.start()?;
+    // Keeps the last tokens of a file that exceeds the context.
+    let start = tokens.len().saturating_sub(session.limits().context as usize);
+    let logits = session.logits(&tokens[start..])?;
     let mut ids: Vec<u32> = (0..logits.len() as u32).collect();
     ids.sort_by_key(|id| Reverse(ordered(logits[*id as usize])));
     for id in ids.into_iter().take(10) {

@@ -1,5 +1,4 @@
-//! A bounded folder of files that later runs read, such as packed weights: its files,
-//! their size, and eviction.
+//! The folder of packed weights: its files, their size, and eviction.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -21,7 +20,7 @@ const FREE_SPACE_DIVISOR: u64 = 5;
 /// The age since the last write at which a partial file counts as abandoned.
 const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
 
-/// A folder of files that later runs read.
+/// A folder of packed weights. Other files in it are ignored.
 ///
 /// ```
 /// use girih::OpenOptions;
@@ -34,7 +33,7 @@ const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
 #[derive(Clone, Debug)]
 pub struct PackedFolder(PathBuf);
 
-/// A complete file in a folder.
+/// A complete file of packed weights.
 ///
 /// ```
 /// let folder = girih::tools::PackedFolder::new("/no/such/folder");
@@ -111,8 +110,8 @@ impl PackedFolder {
         Ok(entries)
     }
 
-    /// The default limit in bytes: a share of the space that was free before
-    /// the present files, of `kept` bytes, were written.
+    /// The default limit in bytes: a fifth of the free space plus `kept`, the bytes of the files
+    /// that it has, and at most 32 GiB.
     ///
     /// ```
     /// # let folder = girih::tools::PackedFolder::new("/no/such/folder");
@@ -121,7 +120,7 @@ impl PackedFolder {
     /// ```
     ///
     /// # Errors
-    /// When the file system does not tell its free space.
+    /// When the free space cannot be determined.
     pub fn default_limit(&self, kept: u64) -> io::Result<u64> {
         Ok((self.free()?.saturating_add(kept) / FREE_SPACE_DIVISOR).min(MAX_DEFAULT_LIMIT))
     }
@@ -170,7 +169,7 @@ impl PackedFolder {
     }
 
     /// Removes all of its files, including partial ones. Returns the number of
-    /// files and their bytes. Starts that are reading one are not disturbed.
+    /// files and their bytes. Processes that have a file open can still read it.
     ///
     /// ```
     /// # let folder = girih::tools::PackedFolder::new("/no/such/folder");

@@ -1,9 +1,8 @@
-//! Runs open-weight language models: finds and opens a model, chooses a backend, plans
-//! memory, loads, renders chat templates, tokenizes and generates. This crate names the
-//! backends, and it reads no environment: a program hands over what it found there
-//! ([`OpenOptions`]).
+//! Runs open-weight language models: opens a model, plans its memory, loads it on a
+//! backend, applies its chat template, tokenizes and generates. The crate never reads
+//! environment variables; a program passes them in ([`OpenOptions::from_vars`]).
 //!
-//! A first program meets four types: [`Model`], [`Session`], [`Request`] and [`Event`].
+//! Start with four types: [`Model`], [`Session`], [`Request`] and [`Event`].
 //!
 //! ```
 //! use girih::{Model, Request, Result};
@@ -17,14 +16,28 @@
 //! }
 //! ```
 //!
-//! | feature | brings |
+//! - **A session is not a conversation.** It keeps a prefix cache, but no history: a
+//!   [`Conversation`] is passed with each request, and the part of it that was run before is
+//!   not run again.
+//! - **A reply is the continuation only**; the prompt is not repeated. It is greedy unless
+//!   the model's `generation_config.json` or [`Request::sampling`] says otherwise.
+//! - **Any number of threads** may use clones of a session. A reply that nobody reads is
+//!   suspended after [`RunOptions::unread_events`] events; it delays no other request.
+//! - **Async programs** use [`Reply::poll`]; there is no runtime to choose.
+//! - **Settings**: threads, backend, context and the type of the KV cache are
+//!   [`RunOptions`]; temperature, seed and length belong to a [`Request`].
+//! - **A chat needs a template**: `model.text_processor()?.template` is `None` without one.
+//! - **Linux only** so far: free memory is read from `/proc`.
+//!
+//! | feature | enables |
 //! |---|---|
 //! | `cpu` (default) | the backend for the host's processor |
 //! | `npu` | the backend for simulated tiled arrays |
-//! | `hub` | models by id (`org/name`) in the Hugging Face cache |
+//! | `hub` | models by id (`org/name`) in the Hugging Face cache, and downloads: see `hub` |
+//! | `all` | all of these |
 //!
-//! The interpreter, which defines every op, is always there. A [`Session`] runs the model on
-//! a thread of its own; a program that wants to call each step itself uses [`Plan::load`].
+//! The `interpreter` backend is always available; it is slow and serves as the reference. A
+//! program that wants to call each step itself uses [`Plan::load`].
 #![forbid(unsafe_code)]
 
 mod backends;
@@ -50,6 +63,7 @@ pub mod tools;
 
 pub use backends::{backend, backends, default_threads};
 pub use builtin::{BUILT_IN, BUILT_IN_PROMPT};
+pub use girih_engine as engine;
 pub use girih_engine::sample::{Logprob, Logprobs};
 pub use girih_engine::{
     Constraint, Drafter, Engine, EngineLimits, Overflow, Sampling, Stats, Stop, TokenRate,

@@ -40,7 +40,8 @@ pub enum Event {
         /// Present if the request asked for them.
         logprobs: Option<Logprobs>,
     },
-    /// The logits that follow the prompt, instead of a reply.
+    /// The logits that follow the prompt, which [`Session::logits`](crate::Session::logits)
+    /// returns.
     Logits(Vec<f32>),
     /// The reply is complete.
     Finished {
@@ -197,7 +198,7 @@ impl MailboxSender {
         self.has_ended
     }
 
-    /// Gives the request's place free before its reader learns that it has ended.
+    /// Frees the request's place in the queue before its reader sees the last event.
     fn end(&mut self) {
         self.has_ended = true;
         self.requests.fetch_sub(1, Ordering::AcqRel);

@@ -49,7 +49,8 @@ impl Model {
     /// ```
     ///
     /// # Errors
-    /// When the files are missing, malformed or not supported.
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if there is no such model, others if
+    /// its files are malformed or not supported.
     pub fn open(name: &str) -> Result<Model> {
         Model::open_with(name, &OpenOptions::default())
     }
@@ -133,9 +134,8 @@ impl Model {
         text.get_or_init(|| location.text_processor_of(files)).as_ref().map_err(Error::clone)
     }
 
-    /// Returns the tokens of a text, with those that the tokenizer puts around every text.
-    /// Special tokens that the text spells stay text; an empty text is the token that begins
-    /// every text.
+    /// Tokenizes a text, and adds BOS and EOS if the tokenizer is configured to. Special tokens
+    /// that are spelled in the text are encoded as plain text. An empty text gives BOS.
     ///
     /// ```
     /// let model = girih::Model::open("stories260k")?;
@@ -150,8 +150,8 @@ impl Model {
         self.tokenize_as(text, TextOrigin::User)
     }
 
-    /// As [`Model::tokenize`]; with [`TextOrigin::Template`], special tokens in the text are
-    /// special.
+    /// As [`Model::tokenize`]; with [`TextOrigin::Template`], special tokens that are spelled in
+    /// the text become special tokens.
     ///
     /// ```
     /// let model = girih::Model::open("stories260k")?;

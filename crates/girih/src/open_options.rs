@@ -1,5 +1,5 @@
-//! Where a program finds what it does not bring itself: downloaded models, kept
-//! files, the renderer of chat templates.
+//! What girih uses from outside the program: the cache folder, the Hugging Face cache, and
+//! the process for chat templates.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,8 +10,9 @@ use girih_graph::{Error, ErrorKind};
 use girih_model::arch::{Arch, schema};
 use girih_words::template::{RenderLimits, Renderer};
 
-/// Where a program finds what it does not bring itself. The default finds nothing
-/// outside the files that it is given and keeps nothing between runs.
+/// What girih uses from outside the program: the cache folder, the Hugging Face cache, and the
+/// process for chat templates. By default girih reads only the files that it is given and
+/// caches nothing.
 ///
 /// ```
 /// use girih::OpenOptions;
@@ -21,8 +22,8 @@ use girih_words::template::{RenderLimits, Renderer};
 /// ```
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
-    /// The folder for files that are kept between runs, such as packed weights; nothing is
-    /// kept if it is `None`.
+    /// The folder of files that speed up the next start, such as packed weights; `None` caches
+    /// nothing.
     ///
     /// ```
     /// let options = girih::OpenOptions { cache: Some("/var/cache/girih".into()), ..Default::default() };
@@ -63,19 +64,31 @@ impl Default for OpenOptions {
     }
 }
 
-/// The process in which chat templates, which are programs of their own, run.
+/// The process in which chat templates run. A template is a program that comes with a model.
 ///
-/// ```
-/// use girih::TemplateProcess;
+/// A server that loads models of strangers runs templates in a process of its own binary:
 ///
-/// // A server that answers to strangers starts a worker of its own binary.
-/// let worker = TemplateProcess::Worker { program: "/usr/bin/girih".into(), arguments: vec!["template-worker".into()] };
-/// assert_ne!(worker, TemplateProcess::Own);
+/// ```no_run
+/// use std::process::ExitCode;
+///
+/// use girih::{OpenOptions, TemplateProcess};
+///
+/// fn main() -> ExitCode {
+///     if std::env::args().nth(1).is_some_and(|argument| argument == "template-worker") {
+///         return girih::template_worker();
+///     }
+///     let program = std::env::current_exe().expect("the program has a path");
+///     let templates = TemplateProcess::Worker { program, arguments: vec!["template-worker".into()] };
+///     let options = OpenOptions { templates, ..OpenOptions::default() };
+///     // Open models with these options.
+///     # let _ = options;
+///     ExitCode::SUCCESS
+/// }
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum TemplateProcess {
-    /// This process, on a thread with limits on its steps, depth and output. Memory is
-    /// bounded only in a worker.
+    /// A thread of this process, with limits on time (2 s), recursion and output. Only a worker
+    /// process also limits memory.
     #[default]
     Own,
     /// A process that is started for the first template. It must call

@@ -212,7 +212,7 @@ impl Plan {
         Ok(all)
     }
 
-    /// The bounds on requests.
+    /// The limits on one request.
     ///
     /// ```
     /// # let plan = girih::Model::open("stories260k")?.plan(girih::RunOptions::default())?;
@@ -225,7 +225,8 @@ impl Plan {
     }
 
     /// Loads the model on this thread, which then runs its steps: for programs that call the
-    /// engine themselves.
+    /// engine themselves, with the types of [`engine`](crate::engine). Such a program bounds its
+    /// own queue: [`RunOptions::waiting`] and [`RunOptions::unread_events`] do not apply.
     ///
     /// ```
     /// # let plan = girih::Model::open("stories260k")?.plan(girih::RunOptions::default())?;
@@ -236,7 +237,9 @@ impl Plan {
     /// ```
     ///
     /// # Errors
-    /// When the model does not fit into memory, the backend refuses a node, or a file fails.
+    /// [`ErrorKind::OutOfMemory`] if the model does not fit into memory, [`ErrorKind::Refused`] if
+    /// the backend refuses a node, [`ErrorKind::Cancelled`] if the session was dropped, others if
+    /// a file cannot be read.
     pub fn load(self, progress: impl Fn(Progress) + Send + Sync + 'static) -> Result<Engine> {
         let limits = self.limits();
         Engine::new(self.load_runner(progress)?, limits)

@@ -22,8 +22,8 @@ use girih_graph::{Error, ErrorKind, Result, WeightSource};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Progress {
-    /// Bytes of weights were read from the model's files. Weights that were packed by an
-    /// earlier run are not counted.
+    /// Bytes of weights were read from the model's files. Weights from the cache are not reported,
+    /// so `done` may stay below `total`. Calls come from several threads, in any order.
     Weights {
         /// The bytes so far.
         done: u64,

@@ -107,7 +107,7 @@ impl Drop for EngineHandle {
             self.control.cancelled.store(true, Ordering::Relaxed);
         }
         self.commands = None;
-        // A hook of a request may hold a session and is dropped by the engine's own thread.
+        // If a hook owns the last session, this runs on the engine's thread, which cannot join itself.
         if let Some(thread) = self.thread.take().filter(|other| other.thread().id() != thread::current().id())
         {
             // A panic of the thread has reached the readers as an error.
@@ -194,8 +194,9 @@ impl Reply {
         CancelHandle { mailbox: Arc::clone(&self.mailbox), handle: Arc::downgrade(&self.handle) }
     }
 
-    /// Returns the next event if there is one, else has the task woken when there is:
-    /// `futures::stream::poll_fn(move |context| reply.poll(context))` is an async stream.
+    /// Polls for the next event: `Pending` registers the task's waker, and `Ready(None)` means that
+    /// the last event was read. `futures::stream::poll_fn(move |context| reply.poll(context))` is
+    /// an async stream.
     ///
     /// ```
     /// use std::task::{Context, Poll, Waker};

@@ -4,7 +4,7 @@ use std::fmt;
 
 use girih_engine::text::Detokenize;
 use girih_engine::{Constraint, Drafter, EngineLimits, Hooks, Overflow, Sampling, Stops, TokenRequest};
-use girih_graph::Result;
+use girih_graph::{Error, ErrorKind, Result};
 use girih_words::template::Conversation;
 use girih_words::{Detokenizer, Specials};
 
@@ -101,7 +101,7 @@ impl fmt::Debug for Request {
 }
 
 impl Request {
-    /// A request with the model's own sampling settings, for at most 256 tokens.
+    /// A request for at most 256 tokens with the model's own sampling settings.
     ///
     /// ```
     /// let request = girih::Request::new("Once upon a time");
@@ -121,7 +121,8 @@ impl Request {
         }
     }
 
-    /// Sets how tokens are chosen. By default as the model's files say, else greedily.
+    /// Sets how tokens are chosen. By default as the model's `generation_config.json` says, else
+    /// greedily. The seed is 0 unless it is set, so a repeated request has the same reply.
     ///
     /// ```
     /// use girih::{Request, Sampling};
@@ -134,8 +135,8 @@ impl Request {
         Request { sampling: Some(sampling), ..self }
     }
 
-    /// Sets the maximum number of tokens of the reply; 0 fills the context. By default 256, or
-    /// what the context leaves.
+    /// Sets the maximum number of tokens of the reply; 0 means as many as fit in the context.
+    /// Default: 256, or fewer if the context has less room.
     ///
     /// ```
     /// let request = girih::Request::new("Once upon a time").max_tokens(1000);
@@ -145,7 +146,7 @@ impl Request {
         Request { max_tokens: Some(max), ..self }
     }
 
-    /// Adds a text before which the reply ends.
+    /// Adds a text before which the reply ends: at most 16, of at most 256 bytes each.
     ///
     /// ```
     /// let request = girih::Request::new("1, 2, 3").stop("10").stop("\n");
@@ -156,8 +157,8 @@ impl Request {
         self
     }
 
-    /// Asks for the log-probabilities of each token of the reply and of this number of most
-    /// likely tokens.
+    /// Asks for the log-probability of each token of the reply and those of the `top` most likely
+    /// tokens, at most 20: natural logarithms, of the model's own distribution.
     ///
     /// ```
     /// let request = girih::Request::new("Once upon a time").logprobs(5);
@@ -180,8 +181,9 @@ impl Request {
         Request { overflow, ..self }
     }
 
-    /// Leaves out the reply's text: events have token ids only, and a model without a tokenizer
-    /// can answer. The prompt must be token ids.
+    /// Omits the text: events carry token ids only, and no tokenizer is needed if the prompt is
+    /// token ids. Stop strings are refused. The reply ends at the stop tokens that
+    /// `generation_config.json` or the GGUF metadata names, not at those of the tokenizer.
     ///
     /// ```
     /// let request = girih::Request::new(vec![1, 403]).without_text();
@@ -191,7 +193,8 @@ impl Request {
         Request { wants_text: false, ..self }
     }
 
-    /// Sets a constraint on the reply's tokens, such as a grammar.
+    /// Sets a constraint on the reply's tokens, such as a grammar. A mask that rules out every
+    /// token ends the request with [`ErrorKind::Refused`](crate::ErrorKind::Refused).
     ///
     /// ```
     /// use girih::{Constraint, Model, Request, Result};
@@ -223,7 +226,9 @@ impl Request {
     }
 
     /// Sets a drafter, which guesses tokens that the model then checks several at a time. It
-    /// does not affect the reply.
+    /// changes the speed of a reply, not its tokens, and has no effect unless
+    /// [`RunOptions::output_rows`](crate::RunOptions::output_rows) exceeds
+    /// [`RunOptions::sequences`](crate::RunOptions::sequences).
     ///
     /// ```
     /// use girih::{Drafter, Model, RunOptions, Request};
@@ -262,6 +267,11 @@ impl Request {
     pub(crate) fn prepare(self, model: &Model, limits: &EngineLimits) -> Result<(TokenRequest, Hooks)> {
         let Request { logits, sampling, max_tokens, stops, logprobs, overflow, wants_text, .. } = self;
         let Request { prompt, constraint, drafter, .. } = self;
+        if !wants_text && !stops.is_empty() {
+            let sentence =
+                "the request has stop strings but no text to find them in: remove them, or keep the text";
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        }
         let tokens = match prompt {
             Prompt::Text(text) => model.tokenize(&text)?,
             Prompt::Conversation(conversation) => model.tokenize_conversation(&conversation)?,

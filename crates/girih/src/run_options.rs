@@ -20,11 +20,12 @@ pub struct RunOptions {
     /// ```
     /// use girih::{RunOptions, backend};
     ///
-    /// let options = RunOptions { backend: backend("interpreter")?, ..RunOptions::default() };
+    /// let cpu = backend("cpu")?.with_threads(Some(2)).with("act-precision", "f32")?;
+    /// let options = RunOptions { backend: cpu, ..RunOptions::default() };
     /// # Ok::<(), girih::Error>(())
     /// ```
     pub backend: BackendChoice,
-    /// The type of the KV cache. Default f32.
+    /// The type of the KV cache: F32, F16, BF16 or Q8_0. Default F32.
     ///
     /// ```
     /// use girih::{DType, RunOptions};
@@ -33,39 +34,44 @@ pub struct RunOptions {
     /// # let _ = options;
     /// ```
     pub kv: DType,
-    /// The maximum number of tokens of a sequence; by default the model's maximum, at most
-    /// 4096.
+    /// The maximum number of tokens of a sequence, prompt and reply together. By default the
+    /// model's maximum, at most 4096, because the KV cache for all of it is allocated at the
+    /// start.
     ///
     /// ```
     /// assert_eq!(girih::RunOptions::default().context, None);
     /// ```
     pub context: Option<u32>,
-    /// The maximum number of rows of one step. It does not affect results. Default 512.
+    /// The maximum number of rows (tokens) of one step. Only the `npu` backend's results depend on
+    /// it. Default 512.
     ///
     /// ```
     /// assert_eq!(girih::RunOptions::default().chunk, 512);
     /// ```
     pub chunk: u32,
-    /// The maximum number of requests that run at once. Default 1.
+    /// The maximum number of requests that run at once; others wait. Default 1.
     ///
     /// ```
     /// assert_eq!(girih::RunOptions::default().sequences, 1);
     /// ```
     pub sequences: u32,
-    /// The maximum number of requests that wait; one more is refused. Default 64.
+    /// The maximum number of requests that wait. A request is refused if `sequences + waiting`
+    /// have not ended, those included whose reply is not read. Default 64.
     ///
     /// ```
     /// assert_eq!(girih::RunOptions::default().waiting, 64);
     /// ```
     pub waiting: u32,
-    /// The maximum number of rows of a step that yield logits, at least `sequences`. Default 1.
+    /// The maximum number of output rows (rows of logits) of one step. Values below `sequences`
+    /// are raised to it, values above `chunk` are lowered. Drafts need one more row for each
+    /// drafted token. Default 1.
     ///
     /// ```
     /// assert_eq!(girih::RunOptions::default().output_rows, 1);
     /// ```
     pub output_rows: u32,
-    /// The number of events that a [`Reply`](crate::Reply) holds for a reader; if the reader
-    /// is behind by that number, its request suspends until it catches up. Default 1024.
+    /// The number of unread events at which a request is suspended until its reader catches up.
+    /// Default 1024.
     ///
     /// ```
     /// assert_eq!(girih::RunOptions::default().unread_events, 1024);

@@ -143,7 +143,7 @@ impl Session {
     /// ```
     ///
     /// # Errors
-    /// When loading failed.
+    /// When loading failed; see [`Plan::load`].
     pub fn wait_until_ready(&self) -> Result<LoadTimes> {
         self.handle.readiness.wait()
     }
@@ -159,7 +159,8 @@ impl Session {
         &self.model
     }
 
-    /// The bounds on requests.
+    /// The limits on one request. `waiting` does not apply here: see
+    /// [`RunOptions::waiting`](crate::RunOptions::waiting).
     ///
     /// ```
     /// # let session = girih::Model::open("stories260k")?.start()?;
@@ -184,7 +185,9 @@ impl Session {
     /// ```
     ///
     /// # Errors
-    /// When the request exceeds the limits or contradicts itself, or the queue is full.
+    /// [`ErrorKind::TooLong`] if prompt and reply exceed the context, [`ErrorKind::QueueFull`] if
+    /// no place is free, [`ErrorKind::Refused`] if a setting is invalid or the model has no chat
+    /// template for a conversation, [`ErrorKind::DeviceFailed`] if the engine has ended.
     pub fn generate(&self, request: Request) -> Result<Reply> {
         self.handle.submit(request.prepare(&self.model, &self.limits)?)
     }

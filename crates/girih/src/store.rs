@@ -24,7 +24,8 @@ use crate::folder::{PACKED_SUFFIX, PARTIAL_SUFFIX, PackedFolder};
 use crate::priority::set_lowest_priority;
 use crate::progress::{LoadControl, cancelled};
 
-/// The minimum size of a file in bytes; less is packed before a user notices.
+/// The minimum size of a file in bytes; smaller weights are packed again faster than a user
+/// notices.
 const MIN_BYTES: u64 = 16 << 20;
 
 /// The maximum number of characters of a model's name in a file's name.

@@ -150,6 +150,7 @@ fn refused_requests_have_a_kind() -> Result<()> {
     assert_eq!(kind(Request::new(Vec::new())), ErrorKind::Refused);
     assert_eq!(kind(Request::new(PROMPT).stop("")), ErrorKind::Refused);
     assert_eq!(kind(Request::new(PROMPT).logprobs(1000)), ErrorKind::Refused);
+    assert_eq!(kind(Request::new(vec![1]).without_text().stop("a")), ErrorKind::Refused);
     let cold = Sampling { temperature: -1.0, ..Sampling::default() };
     assert_eq!(kind(Request::new(PROMPT).sampling(cold)), ErrorKind::Refused);
     let chat = girih::Conversation::new().user("Hello");
