@@ -9,7 +9,7 @@ use std::process::Command;
 /// there.
 const FEATURE_SETS: [&str; 5] = ["", "cpu", "npu", "hub", "cpu,npu,hub"];
 
-/// The feature set with limits: what a program gets that asks for nothing else.
+/// The feature set with limits: what a dependency on girih enables by default.
 const LIMITED: &str = "cpu";
 
 /// The maximum number of packages of [`LIMITED`], the workspace's own included.

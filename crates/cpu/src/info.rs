@@ -65,7 +65,7 @@ const OPTIONS: &[BackendOption] = &[
     BackendOption {
         name: PACKED_CACHE,
         placeholder: "MODE",
-        help: "Keep packed weights in $XDG_CACHE_HOME/girih/packed for the next start: on reads and writes \
+        help: "Keep packed weights in the cache folder for the next start: on reads and writes \
             them, read-only only reads them, off does neither [default: on]",
         values: AllowedValues::OneOf(|| names(CACHE_MODES)),
         repeats: false,
@@ -118,7 +118,7 @@ fn names<T>(choices: &Choices<T>) -> Vec<&'static str> {
 /// The choice of a name.
 fn named<T: Copy>(choices: &Choices<T>, name: &str) -> Result<T, String> {
     let found = choices.iter().find(|(known, _)| *known == name).map(|(_, choice)| *choice);
-    found.ok_or_else(|| format!("use one of {}", names(choices).join(", ")))
+    found.ok_or_else(|| format!("must be one of {}", names(choices).join(", ")))
 }
 
 fn precision(name: &str) -> Result<ActivationPrecision, String> {
@@ -286,7 +286,12 @@ mod tests {
         ] {
             let error = choice(&[(option, value)]).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Refused);
-            assert!(error.to_string().starts_with(&format!("--{option} '{value}': ")), "{error}");
+            assert!(
+                error
+                    .to_string()
+                    .starts_with(&format!("option '{option}' of the cpu backend: '{value}' must be ")),
+                "{error}"
+            );
         }
         let services: Arc<dyn Services> = Arc::new(NoServices);
         let error = choice(&[]).unwrap().with_threads(Some(0)).open(&services).map(drop).unwrap_err();

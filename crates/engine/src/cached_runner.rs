@@ -55,8 +55,8 @@ impl CachedRunner {
         true
     }
 
-    /// The number of rows, at most `max`, for which blocks are free after `end`, up to which
-    /// blocks are reserved.
+    /// The number of rows, at most `max`, that fit after `end` without evicting anything.
+    /// Blocks up to `end` are reserved.
     pub fn free_rows(&self, sequence: SequenceId, end: u32, max: u32) -> u32 {
         if self.cache.suffices(sequence, end + max) {
             return max;

@@ -9,7 +9,7 @@ use girih_graph::{BLOCK_POSITIONS, Key, Outputs, Runner, Span, Variant, Watch};
 
 use crate::cache::{self, PrefixCache, SequenceId};
 use crate::cached_runner::{CachedRunner, StepTokens};
-use crate::judge::{Judgement, Turn, judge};
+use crate::choose::{RequestOutcome, StepOutcome, choose_tokens};
 use crate::live_request::LiveRequest;
 use crate::queue::Queue;
 use crate::schedule::{ScheduledRows, SequenceProgress, schedule};
@@ -50,8 +50,9 @@ struct Active {
 /// The rows of one sequence that a step runs.
 struct PlannedRows {
     rows: ScheduledRows,
-    /// The request's last token and a draft of those that follow; empty without a draft.
-    run: Vec<u32>,
+    /// The tokens of the rows if they run a draft: the request's last token, then the
+    /// draft. Empty without a draft.
+    draft_rows: Vec<u32>,
 }
 
 impl PlannedRows {
@@ -120,7 +121,8 @@ impl Engine {
     pub fn submit(&mut self, request: TokenRequest, hooks: Hooks) -> Result<RequestId> {
         request.check(&self.limits, self.runner().width())?;
         if hooks.detokenizer.is_none() && !request.stops.strings.is_empty() {
-            let sentence = "stop strings need a detokenizer; this model has none, so use stop tokens";
+            let sentence = "stop strings need text, but this request has no detokenizer: \
+                 remove the stop strings or keep the text";
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
         }
         let waiting = self.queue.waiting();
@@ -244,7 +246,7 @@ impl Engine {
             }
             false
         });
-        scheduled.into_iter().map(|rows| PlannedRows { rows, run: Vec::new() }).collect()
+        scheduled.into_iter().map(|rows| PlannedRows { rows, draft_rows: Vec::new() }).collect()
     }
 
     /// Preempts the youngest active request.
@@ -252,7 +254,7 @@ impl Engine {
         let Active { mut live, sequence } = self.active.pop().expect("an active request lacks blocks");
         assert!(!self.active.is_empty(), "one sequence within the limits fits into the state");
         self.runner.cache.end(sequence);
-        live.send_back();
+        live.count_requeue();
         self.queue.add(live);
     }
 
@@ -274,12 +276,12 @@ impl Engine {
         let rows: u32 = planned.iter().map(|planned| planned.rows.count()).sum();
         let mut left = (limits.chunk - rows).min(max_outputs - outputs);
         for (done, (index, room)) in drafters.iter().enumerate() {
-            let PlannedRows { rows, run } = &mut planned[*index];
+            let PlannedRows { rows, draft_rows } = &mut planned[*index];
             let Active { live, sequence } = &mut active[rows.sequence];
             let share = left.div_ceil((drafters.len() - done) as u32).min(*room);
             let max = runner.free_rows(*sequence, rows.positions.end, share);
-            *run = if max > 0 { live.draft(max, width) } else { Vec::new() };
-            if let Some(drafted) = (run.len() as u32).checked_sub(1) {
+            *draft_rows = if max > 0 { live.draft(max, width) } else { Vec::new() };
+            if let Some(drafted) = (draft_rows.len() as u32).checked_sub(1) {
                 (left, outputs) = (left - drafted, outputs + drafted);
                 rows.positions.end += drafted;
                 rows.outputs = Outputs::LastN(drafted + 1);
@@ -291,41 +293,42 @@ impl Engine {
 
     /// Runs a step and updates its requests.
     fn advance(&mut self, planned: &[PlannedRows], started: Instant) {
-        let step_tokens = planned.iter().map(|PlannedRows { rows, run }| {
+        let step_tokens = planned.iter().map(|PlannedRows { rows, draft_rows }| {
             let Active { live, sequence } = &self.active[rows.sequence];
-            let tokens = if run.is_empty() { &live.tokens[rows.positions.indexes()] } else { run };
+            let tokens =
+                if draft_rows.is_empty() { &live.tokens[rows.positions.indexes()] } else { draft_rows };
             StepTokens { sequence: *sequence, tokens, outputs: rows.outputs }
         });
         let pending: Vec<_> = step_tokens.collect();
         if let Err(error) = self.runner.run(&pending, &mut self.logits, &mut Unwatched) {
             return self.fail(planned, &error);
         }
-        let judgements = self.judge(planned);
+        let outcomes = self.choose_tokens(planned);
         let time = started.elapsed();
-        let mut settled = planned.iter().zip(judgements).peekable();
-        let mut spoiled = Vec::new();
+        let mut settled = planned.iter().zip(outcomes).peekable();
+        let mut invalid = Vec::new();
         for (index, active) in take(&mut self.active).into_iter().enumerate() {
             match settled.next_if(|(planned, _)| planned.rows.sequence == index) {
                 None => self.active.push(active),
-                Some((planned, judgement)) => {
-                    spoiled.extend(self.settle(active, planned, judgement, time));
+                Some((planned, step)) => {
+                    invalid.extend(self.settle(active, planned, step, time));
                 }
             }
         }
-        spoiled.into_iter().for_each(|sequence| self.spoil(sequence));
+        invalid.into_iter().for_each(|sequence| self.invalidate(sequence));
     }
 
     /// Chooses the next tokens of each sequence that has output rows.
-    fn judge(&mut self, planned: &[PlannedRows]) -> Vec<Judgement> {
+    fn choose_tokens(&mut self, planned: &[PlannedRows]) -> Vec<StepOutcome> {
         let Engine { runner, active, logits, .. } = self;
         let width = runner.inner().width();
         let mut rest = logits.as_slice();
-        let judge = |planned: &PlannedRows| {
+        let choose = |planned: &PlannedRows| {
             let (rows, others) = rest.split_at(planned.output_rows() as usize * width);
             rest = others;
-            judge(&mut active[planned.rows.sequence].live, rows, width, &planned.run)
+            choose_tokens(&mut active[planned.rows.sequence].live, rows, width, &planned.draft_rows)
         };
-        planned.iter().map(judge).collect()
+        planned.iter().map(choose).collect()
     }
 
     /// Counts a step of a request, passes its events on, and keeps it active unless it
@@ -334,60 +337,60 @@ impl Engine {
         &mut self,
         mut active: Active,
         planned: &PlannedRows,
-        judgement: Judgement,
+        step: StepOutcome,
         time: Duration,
     ) -> Option<SequenceId> {
         let live = &mut active.live;
         let mut positions = planned.rows.positions;
-        if let Some(drafted) = (planned.run.len() as u32).checked_sub(1) {
-            positions.end = positions.start + judgement.used;
+        if let Some(drafted) = (planned.draft_rows.len() as u32).checked_sub(1) {
+            positions.end = positions.start + step.used;
             live.stats.drafted += drafted;
-            live.stats.accepted += judgement.used - 1;
+            live.stats.accepted += step.used - 1;
         }
-        live.count(positions, judgement.was_replying, time);
-        if judgement.is_good() {
+        live.count(positions, step.was_replying, time);
+        if step.is_success() {
             self.events.extend(live.prefilled());
         }
-        self.events.extend(judgement.events.into_iter().map(|kind| live.event(kind)));
-        let turn = match judgement.turn {
-            Some(Turn::Spoiled(_)) if self.runner.cache.is_doubtful(active.sequence) => {
+        self.events.extend(step.events.into_iter().map(|kind| live.event(kind)));
+        let outcome = match step.outcome {
+            Some(RequestOutcome::Nan(_)) if self.runner.cache.shares_unconfirmed(active.sequence) => {
                 // NaN may come from the sequence that it began from.
-                live.is_wary = true;
-                live.send_back();
+                live.needs_confirmed = true;
+                live.count_requeue();
                 self.queue.add(active.live);
                 return Some(active.sequence);
             }
-            Some(Turn::Spoiled(error)) => {
+            Some(RequestOutcome::Nan(error)) => {
                 self.events.push(live.event(EventKind::Failed(error)));
                 return Some(active.sequence);
             }
-            turn => turn,
+            outcome => outcome,
         };
-        if judgement.used > 0 {
+        if step.used > 0 {
             self.runner.cache.confirm(active.sequence);
         }
         if positions.end < planned.rows.positions.end {
-            self.step_back(&mut active, positions.end, judgement.spoils_rest);
+            self.step_back(&mut active, positions.end, step.rest_has_nan);
         }
-        self.turn(active, turn);
+        self.keep_or_end(active, outcome);
         None
     }
 
-    /// Ends a request whose state is good, or keeps it active.
-    fn turn(&mut self, mut active: Active, turn: Option<Turn>) {
-        match turn {
+    /// Keeps a request active, or ends it; its state stays in the prefix cache.
+    fn keep_or_end(&mut self, mut active: Active, outcome: Option<RequestOutcome>) {
+        match outcome {
             None => self.active.push(active),
-            Some(Turn::Truncation) => {
+            Some(RequestOutcome::Truncation) => {
                 self.runner.cache.end(active.sequence);
                 active.live.truncate();
                 active.sequence = begin(&mut self.runner.cache, &mut active.live);
                 self.active.push(active);
             }
-            Some(Turn::Stop(stop)) => {
+            Some(RequestOutcome::Stop(stop)) => {
                 self.runner.cache.end(active.sequence);
                 self.events.push(active.live.finish(stop));
             }
-            Some(Turn::Failed(error) | Turn::Spoiled(error)) => {
+            Some(RequestOutcome::Failed(error) | RequestOutcome::Nan(error)) => {
                 self.runner.cache.end(active.sequence);
                 self.events.push(active.live.event(EventKind::Failed(error)));
             }
@@ -396,8 +399,8 @@ impl Engine {
 
     /// Steps a sequence back to its first `to` tokens, behind which a draft was rejected.
     /// If the draft's state may hold NaN, the whole block of `to` is computed again.
-    fn step_back(&mut self, active: &mut Active, to: u32, is_spoiled: bool) {
-        let to = if is_spoiled { to - to % BLOCK_POSITIONS as u32 } else { to };
+    fn step_back(&mut self, active: &mut Active, to: u32, has_nan: bool) {
+        let to = if has_nan { to - to % BLOCK_POSITIONS as u32 } else { to };
         if !self.runner.cache.rewind(active.sequence, to) {
             self.runner.cache.discard(active.sequence);
             active.sequence = begin(&mut self.runner.cache, &mut active.live);
@@ -406,14 +409,14 @@ impl Engine {
 
     /// Discards a sequence whose state may hold NaN. Active requests that share a part of
     /// it go back to the queue, to be computed again without it.
-    fn spoil(&mut self, sequence: SequenceId) {
-        for affected in self.runner.cache.spoil(sequence) {
-            // Another sequence that may hold NaN is not active any more; its turn comes.
+    fn invalidate(&mut self, sequence: SequenceId) {
+        for affected in self.runner.cache.invalidate(sequence) {
+            // Another sequence that may hold NaN is not active any more; it comes later.
             let index = self.active.iter().position(|active| active.sequence == affected);
             if let Some(index) = index {
                 let Active { mut live, sequence } = self.active.remove(index);
                 self.runner.cache.discard(sequence);
-                live.send_back();
+                live.count_requeue();
                 self.queue.add(live);
             }
         }
@@ -427,7 +430,7 @@ impl Engine {
             if planned.iter().any(|planned| planned.rows.sequence == index) {
                 self.events.push(live.event(EventKind::Failed(error.clone())));
             } else {
-                live.send_back();
+                live.count_requeue();
                 self.queue.add(live);
             }
         }
@@ -531,9 +534,9 @@ impl Engine {
 
 /// Begins a sequence for a request.
 fn begin(cache: &mut PrefixCache, live: &mut LiveRequest) -> SequenceId {
-    let (sequence, cached) = match live.is_wary {
+    let (sequence, cached) = match live.needs_confirmed {
         false => cache.begin(&live.tokens),
-        true => cache.begin_from_good(&live.tokens),
+        true => cache.begin_from_confirmed(&live.tokens),
     };
     live.begin(cached);
     sequence

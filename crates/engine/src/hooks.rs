@@ -20,7 +20,12 @@ pub struct Hooks {
 /// call fails, the request ends with that error; other requests continue.
 pub trait Constraint: Send {
     /// Clears the entries of the tokens that may not come next; all entries are true at
-    /// first. The cleared tokens cannot be chosen, whatever the samplers do.
+    /// first. The cleared tokens cannot be chosen, whatever the samplers do. A stop token
+    /// must be allowed for the reply to end by it. If no token is left, the request ends
+    /// with an error of the kind [`ErrorKind::Refused`](crate::ErrorKind::Refused).
+    ///
+    /// `allowed` has one entry per logit, which may be more than the tokenizer's vocabulary
+    /// has tokens.
     ///
     /// # Errors
     /// When the constraint cannot decide.
@@ -39,13 +44,17 @@ pub trait Constraint: Send {
 
 /// Proposes tokens of a reply for speculative decoding. The engine runs the proposed
 /// tokens as further rows of the same step and keeps them as far as they are the tokens
-/// that it would have chosen, so a draft changes the speed of a reply, never its tokens.
+/// that it would have chosen. Drafts change the speed of a reply, not its tokens, on
+/// backends whose results do not depend on the number of rows of a step (all but `npu`).
+///
+/// Each proposed token takes an output row beyond the one per sequence. Load programs with
+/// more output rows than sequences; a step without spare output rows runs no draft.
 ///
 /// A drafter works together with a [`Constraint`]: a proposed token that the constraint
 /// rules out is rejected, because it is not chosen.
 pub trait Drafter: Send {
-    /// Returns tokens that may follow `tokens`, the prompt and the reply in the context.
-    /// The engine uses at most `max` of them, up to the first that is outside the
-    /// vocabulary. Called at most once per step, and not when there is no room for a draft.
+    /// Proposes the tokens that follow `tokens` (prompt and reply so far, without truncated
+    /// tokens). At most `max` are used, up to the first invalid id. Called at most once per
+    /// step, and only if there is room.
     fn draft(&mut self, tokens: &[u32], max: u32) -> Vec<u32>;
 }

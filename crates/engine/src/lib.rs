@@ -5,8 +5,9 @@
 //! [`TokenRequest`]; each [`Engine::step`] runs the model once and returns its
 //! [`RequestEvent`]s. A request's tokens depend on the request only: not on the size
 //! of prefill chunks, the contents of the prefix cache, the other requests of the
-//! batch, drafts, preemptions or suspensions. The engine is `Send`: a server moves it to a
-//! thread of its own.
+//! batch, drafts, preemptions or suspensions. This holds on backends whose results do not
+//! depend on the number of rows of a step (all but `npu`). The engine is `Send`: a server
+//! moves it to a thread of its own.
 //!
 //! ```
 //! use girih_engine::{Engine, EngineLimits, EventKind, Hooks, TokenRequest, Result, Sampling};
@@ -34,9 +35,9 @@
 
 pub mod cache;
 mod cached_runner;
+mod choose;
 mod engine;
 mod hooks;
-mod judge;
 mod live_request;
 mod overflow;
 mod queue;

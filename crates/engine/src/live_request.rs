@@ -25,7 +25,7 @@ pub(crate) struct LiveRequest {
     pub tokens: Vec<u32>,
     /// The number of tokens of the piece's prompt.
     prompt: usize,
-    /// The maximum number of tokens of the piece.
+    /// The maximum number of tokens to generate in this piece.
     room: usize,
     hooks: Hooks,
     /// One entry per token of the vocabulary, if the request has a constraint.
@@ -34,9 +34,9 @@ pub(crate) struct LiveRequest {
     submitted: Instant,
     /// The largest number of the piece's tokens that the state has held.
     reached: u32,
-    /// Whether NaN showed that may have come from shared state. Since then, the request
-    /// shares only state that is known to be good.
-    pub is_wary: bool,
+    /// Whether the request may share only confirmed state, because NaN showed that may have
+    /// come from shared state.
+    pub needs_confirmed: bool,
     /// Whether the first token of the reply has been chosen.
     begun: bool,
     pub stats: Stats,
@@ -72,7 +72,7 @@ impl LiveRequest {
             stops,
             submitted: Instant::now(),
             reached: 0,
-            is_wary: false,
+            needs_confirmed: false,
             begun: false,
             stats: Stats::default(),
         };
@@ -149,8 +149,8 @@ impl LiveRequest {
     }
 
     /// Counts that the request went back to the queue.
-    pub fn send_back(&mut self) {
-        self.stats.sent_back += 1;
+    pub fn count_requeue(&mut self) {
+        self.stats.requeued += 1;
     }
 
     /// Counts a step that ran these positions, for a token of the reply if `replying`.

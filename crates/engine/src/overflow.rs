@@ -7,10 +7,10 @@ pub enum Overflow {
     /// The request is refused.
     #[default]
     Error,
-    /// Whenever the context is full, the first token (often the one that opens every text)
-    /// and the last half context stay, and the rest is dropped. What stays is prefilled
-    /// again. The caller sees one reply. Without a maximum number of new tokens, only the
-    /// prompt is cut, and the reply ends where the context is full.
+    /// When the context is full, keeps half of it (the first token, usually BOS, and the
+    /// most recent tokens), drops the rest and prefills what is kept again. The caller sees
+    /// one reply. Without a maximum number of new tokens, only the prompt is cut, and the
+    /// reply ends when the context is full.
     Truncate,
 }
 

@@ -247,7 +247,7 @@ pub enum Stop {
     Complete,
     /// The context is full and the request set no limit.
     Context,
-    /// [`Engine::cancel`](crate::Engine::cancel) was called.
+    /// The request was cancelled.
     Cancelled,
 }
 
@@ -272,7 +272,7 @@ pub struct Stats {
     pub accepted: u32,
     /// The number of times it went back to the queue: to free blocks for older requests,
     /// or because its state was lost or shared with a request that failed.
-    pub sent_back: u32,
+    pub requeued: u32,
     /// Tokens that were run again after their state was given up.
     pub repeated: TokenRate,
     /// The time from submission to the first token of the reply, including waiting; zero if

@@ -28,8 +28,9 @@ impl Container {
     /// in this order.
     ///
     /// # Errors
-    /// When a file is missing, is malformed, exceeds one of the `limits`, or has
-    /// a tensor in a format that girih does not read.
+    /// Of the kind [`ErrorKind::NotFound`] when `path` does not exist. When a file is
+    /// missing, is malformed, exceeds one of the `limits`, or has a tensor in a format
+    /// that girih does not read.
     pub fn open(path: &Path, limits: &FileLimits) -> Result<Container> {
         let status = path.metadata().map_err(|error| {
             let kind = match error.kind() {

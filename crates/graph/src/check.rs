@@ -32,7 +32,7 @@ use crate::op::{Op, OperandKind};
 use crate::value::{Extent, Role, Value, ValueId};
 
 /// The maximum size of all values together in bytes, with four bytes for each
-/// number: the address space of a process on present 64-bit machines. Sums of
+/// number: the address space of a process on current 64-bit machines. Sums of
 /// sizes below it do not overflow.
 const MAX_VALUE_BYTES: u64 = 1 << 47;
 

@@ -13,7 +13,8 @@ use crate::numerics::Numerics;
 use crate::runner::{Runner, load};
 use crate::store::{Store, StoreOptions};
 
-/// What a program must know of a backend to offer it. Each backend has one `static`.
+/// Describes a backend to programs: name, devices, options. Each backend crate exports one
+/// as `INFO`.
 pub struct BackendInfo {
     /// The name, such as `cpu`.
     pub name: &'static str,
@@ -23,8 +24,7 @@ pub struct BackendInfo {
     pub devices: fn() -> Vec<String>,
     /// Its options.
     pub options: &'static [BackendOption],
-    /// The options, with values, that make it round least; empty if no option makes it round
-    /// less.
+    /// The options that give the most exact results; empty if no option affects rounding.
     pub exact: &'static [(&'static str, &'static str)],
     /// Whether its times are those of a simulation.
     pub is_simulated: bool,
@@ -64,34 +64,33 @@ pub struct BackendOption {
 pub enum AllowedValues {
     /// One of these names.
     OneOf(fn() -> Vec<&'static str>),
-    /// A text that passes this check, whose error is a clause such as `must be 1 or more`.
+    /// A text that passes this check, whose error is a clause that follows the value, such as
+    /// `must be 1 or more`.
     Checked(fn(&str) -> Result<(), String>),
 }
 
 impl BackendOption {
-    /// Checks a value.
-    ///
-    /// # Errors
-    /// When the value is not valid; the error names the option.
-    pub fn check(&self, value: &str) -> Result<()> {
-        let fault = match self.values {
-            AllowedValues::OneOf(names) => {
-                let names = names();
-                (!names.contains(&value)).then(|| format!("use one of {}", names.join(", ")))
-            }
-            AllowedValues::Checked(check) => check(value).err(),
-        };
-        fault.map_or(Ok(()), |fault| Err(invalid_value(self.name, value, &fault)))
+    /// Checks a value. The error is a clause, as in [`AllowedValues::Checked`].
+    fn check(&self, value: &str) -> Result<(), String> {
+        match self.values {
+            AllowedValues::OneOf(names) if names().contains(&value) => Ok(()),
+            AllowedValues::OneOf(names) => Err(format!("must be one of {}", names().join(", "))),
+            AllowedValues::Checked(check) => check(value),
+        }
     }
 }
 
-fn invalid_value(option: &str, value: &str, fault: &str) -> Error {
-    Error::with_kind(ErrorKind::Refused, format!("--{option} '{value}': {fault}"))
+/// The error of an option of `backend`; `clause` follows the value.
+fn invalid_value(backend: &str, option: &str, value: &str, clause: &str) -> Error {
+    let sentence = format!("option '{option}' of the {backend} backend: '{value}' {clause}");
+    Error::with_kind(ErrorKind::Refused, sentence)
 }
 
 /// The device and the options with which a backend is opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackendSettings {
+    /// The name of the backend, for errors.
+    backend: &'static str,
     /// The device, if the backend has several.
     pub device: Option<String>,
     /// The number of threads on the host, or the backend's default.
@@ -120,7 +119,8 @@ impl BackendSettings {
         option: &str,
         parse: impl FnOnce(&str) -> Result<T, String>,
     ) -> Result<Option<T>> {
-        let parse = |value| parse(value).map_err(|fault| invalid_value(option, value, &fault));
+        let invalid = |value, clause: String| invalid_value(self.backend, option, value, &clause);
+        let parse = |value| parse(value).map_err(|clause| invalid(value, clause));
         self.get(option).map(parse).transpose()
     }
 }
@@ -167,7 +167,8 @@ impl BackendChoice {
             let sentence = format!("unknown backend '{text}': {fault}");
             return Err(Error::with_kind(ErrorKind::NotFound, sentence));
         }
-        let settings = BackendSettings { device: device.map(str::to_owned), ..BackendSettings::default() };
+        let device = device.map(str::to_owned);
+        let settings = BackendSettings { backend: info.name, device, ..BackendSettings::default() };
         Ok(BackendChoice { info, settings })
     }
 
@@ -180,10 +181,10 @@ impl BackendChoice {
             let name = self.info.name;
             return Err(Error::with_kind(
                 ErrorKind::Refused,
-                format!("--{option} is not an option of the {name} backend; omit it"),
+                format!("the {name} backend has no option '{option}': omit it"),
             ));
         };
-        spec.check(value)?;
+        spec.check(value).map_err(|clause| invalid_value(self.info.name, spec.name, value, &clause))?;
         if !spec.repeats {
             self.settings.options.retain(|(name, _)| *name != spec.name);
         }
@@ -198,9 +199,8 @@ impl BackendChoice {
         self
     }
 
-    /// The reference for comparisons: the same backend and device with the options that make it
-    /// round least, and no others. A backend without such options keeps those that it has: no
-    /// choice of them is more exact than the user's.
+    /// Returns this choice with only its most exact options set, for use as a reference. A
+    /// backend that lists none keeps its options.
     ///
     /// # Errors
     /// When [`BackendInfo::exact`] names options that the backend does not have.
@@ -208,8 +208,7 @@ impl BackendChoice {
         if self.info.exact.is_empty() {
             return Ok(self.clone());
         }
-        let BackendSettings { device, threads, .. } = self.settings.clone();
-        let settings = BackendSettings { device, threads, options: Vec::new() };
+        let settings = BackendSettings { options: Vec::new(), ..self.settings.clone() };
         let plain = BackendChoice { info: self.info, settings };
         self.info.exact.iter().try_fold(plain, |choice, (option, value)| choice.with(option, value))
     }
@@ -268,7 +267,7 @@ impl Services for NoServices {
     fn note(&self, _: &str) {}
 }
 
-/// A backend without its types. Every [`Backend`] is one.
+/// A type-erased [`Backend`], implemented for every backend.
 pub trait AnyBackend: Send {
     /// See [`Backend::kernels`].
     fn kernels(&self) -> String;
@@ -396,17 +395,23 @@ mod tests {
         assert_eq!(set.settings().all("mode").collect::<Vec<_>>(), ["slow"]);
         let set = set.with("tag", "x").unwrap().with("tag", "y").unwrap();
         assert_eq!(set.settings().all("tag").collect::<Vec<_>>(), ["x", "y"]);
-        assert_eq!(sentence(other.clone().with("mode", "best")), "--mode 'best': use one of fast, slow");
-        assert_eq!(sentence(other.clone().with("tag", "")), "--tag '': must not be empty");
-        assert!(sentence(other.with("isa", "x")).contains("not an option of the other backend"));
+        assert_eq!(
+            sentence(other.clone().with("mode", "best")),
+            "option 'mode' of the other backend: 'best' must be one of fast, slow"
+        );
+        assert_eq!(
+            sentence(other.clone().with("tag", "")),
+            "option 'tag' of the other backend: '' must not be empty"
+        );
+        assert_eq!(sentence(other.with("isa", "x")), "the other backend has no option 'isa': omit it");
         assert_eq!(set.settings().parsed("mode", |text| Ok(text.len())).unwrap(), Some(4));
         assert_eq!(set.settings().parsed("other", |_| Ok(())).unwrap(), None);
         let refused = set.settings().parsed("mode", |_| Err::<(), _>("is too slow".to_owned()));
-        assert_eq!(sentence(refused), "--mode 'slow': is too slow");
+        assert_eq!(sentence(refused), "option 'mode' of the other backend: 'slow' is too slow");
     }
 
     #[test]
-    fn a_reference_has_the_options_that_round_least_or_else_its_own() {
+    fn a_reference_has_the_most_exact_options_or_else_its_own() {
         let set = |choice: BackendChoice| choice.with("mode", "fast").unwrap().with("tag", "x").unwrap();
         let exact = set(choice("other:a").unwrap()).with_threads(Some(3)).reference().unwrap();
         assert_eq!(exact.settings().options, [("mode", "slow".to_owned())]);

@@ -7,8 +7,8 @@ use girih_tensor::DType;
 pub struct Numerics {
     /// The type in which results of ops are stored.
     pub stores: DType,
-    /// The roundings of activations before matmuls, beyond `stores`: each once, the coarsest
-    /// first.
+    /// The distinct roundings applied to activations before matmuls, in addition to that of
+    /// `stores`, coarsest first.
     pub activations: Vec<Rounding>,
     /// The rounding of activations before the matmul that yields the output.
     pub head: Rounding,
@@ -19,14 +19,14 @@ pub struct Numerics {
 pub struct Rounding {
     /// The name, such as `int8`.
     pub name: &'static str,
-    /// The format with the same rounding, or a coarser one.
+    /// A format whose rounding error bounds this one's.
     pub format: DType,
-    /// The numbers that the instructions multiply, such as `int8` or `bf16-dot`.
+    /// The operand type of the multiply instruction, such as `int8`.
     pub multiplied: &'static str,
 }
 
 impl Rounding {
-    /// Activations in single precision, which are not rounded.
+    /// No rounding beyond the stored type.
     pub const NONE: Rounding = Rounding { name: "f32", format: DType::F32, multiplied: "f32" };
 }
 

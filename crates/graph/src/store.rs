@@ -53,8 +53,8 @@ pub trait UnsavedItem: fmt::Debug + Send + Sync {
     /// The total number of bytes.
     fn bytes(&self) -> u64;
 
-    /// Writes pieces until all have been begun. Any number of threads may call this at
-    /// once; the call that completes the last piece returns true, all others false.
+    /// Writes the pieces that no other thread has started. Threads may call this
+    /// concurrently; the call that finishes the last piece returns true.
     ///
     /// # Errors
     /// When a piece cannot be written; then no call returns true.

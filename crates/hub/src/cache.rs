@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use girih_file::{FileLimits, SAFETENSORS_INDEX};
-use girih_tensor::{Error, Result};
+use girih_tensor::{Error, ErrorKind, Result};
 use rustix::fs::{FlockOperation, flock};
 use serde::Deserialize;
 
@@ -292,13 +292,15 @@ impl Snapshot {
 /// Finds a model in the cache, without the network.
 ///
 /// # Errors
-/// When the model, the revision or one of its files is missing; the error names
-/// the command that downloads it.
+/// Of the kind [`ErrorKind::NotFound`] when the model, the revision or one of its files is
+/// missing; the error names the command that downloads it. Of the kind
+/// [`ErrorKind::Refused`] when the id must name one of several files.
 pub fn find(id: &ModelId, env: &HubEnv) -> Result<Snapshot> {
     let repo = Repo::of(&env.cache, id);
     let absent = |what: &str| {
         let cache = env.cache.display();
-        Error::new(format!("{id} {what} (cache: {cache}); run `girih pull {id}`"))
+        let sentence = format!("{id} {what} (cache: {cache}); run `girih pull {id}`");
+        Error::with_kind(ErrorKind::NotFound, sentence)
     };
     if !repo.path().is_dir() {
         return Err(absent("is not in the cache"));
@@ -310,6 +312,7 @@ pub fn find(id: &ModelId, env: &HubEnv) -> Result<Snapshot> {
     }
     let opened = Snapshot::open(&repo, commit, id.quant());
     opened.map_err(|error| {
-        Error::new(format!("{error} (among the cached files; `girih pull` downloads others)")).of(id)
+        let sentence = format!("{error} (among the cached files; `girih pull` downloads others)");
+        Error::with_kind(error.kind(), sentence).of(id)
     })
 }

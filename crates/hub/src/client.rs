@@ -4,7 +4,7 @@
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-use girih_tensor::{Error, Result};
+use girih_tensor::{Error, ErrorKind, Result};
 use ureq::http::header::{HeaderMap, LOCATION, RETRY_AFTER};
 use ureq::http::{Response, StatusCode};
 use ureq::{Agent, Body, BodyReader, Proxy, ProxyProtocol};
@@ -195,7 +195,8 @@ impl HubClient {
             404 => "the model, revision or file does not exist; check the id",
             _ => "an unexpected status; check HF_ENDPOINT",
         };
-        let error = Error::new(format!("{url}: the server answers {status}: {why}"));
+        let kind = if status == 404 { ErrorKind::NotFound } else { ErrorKind::Other };
+        let error = Error::with_kind(kind, format!("{url}: the server answers {status}: {why}"));
         let may_pass =
             matches!(status, 429 | 500..=599) || (status == 403 && !url.same_origin(&self.endpoint));
         if !may_pass {

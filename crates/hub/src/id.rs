@@ -4,7 +4,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use girih_tensor::{Error, Result};
+use girih_tensor::{Error, ErrorKind, Result};
 
 /// The revision of an id that names none.
 pub(super) const DEFAULT_REVISION: &str = "main";
@@ -27,14 +27,18 @@ pub struct ModelId {
 
 impl ModelId {
     /// Parses `org/name[@revision][:QUANT]`, optionally with the prefix `hf://`.
+    ///
+    /// # Errors
+    /// Of the kind [`ErrorKind::Refused`] when the text is not such an id.
     pub fn parse(text: &str) -> Result<ModelId> {
         let bare = text.strip_prefix("hf://").unwrap_or(text);
         let (bare, quant) = cut(bare, ':');
         let (repo, revision) = cut(bare, '@');
         let refused = |what: String| {
-            Error::new(format!(
+            let sentence = format!(
                 "{text:?} is not a model id: {what}; write org/name, org/name@revision or org/name:QUANT"
-            ))
+            );
+            Error::with_kind(ErrorKind::Refused, sentence)
         };
         let (org, name) = repo.split_once('/').ok_or_else(|| refused("it has no '/'".into()))?;
         for part in [org, name] {
@@ -165,6 +169,10 @@ impl ModelReference {
     /// A built-in name comes first, so that it means the same in every folder
     /// (`./name` is a file of that name). Then a text that exists on disk, or
     /// looks like a path, is a path. Everything else must be an id.
+    ///
+    /// # Errors
+    /// Of the kind [`ErrorKind::NotFound`] when the text is none of these, and
+    /// [`ErrorKind::Refused`] when a text that begins with `hf://` is not an id.
     pub fn parse(text: &str, built_in: &[&str]) -> Result<ModelReference> {
         if built_in.contains(&text) {
             return Ok(ModelReference::BuiltIn(text.to_owned()));
@@ -177,9 +185,9 @@ impl ModelReference {
         }
         ModelId::parse(text).map(ModelReference::Id).map_err(|error| {
             let names = built_in.join(", ");
-            Error::new(format!(
-                "{error}, the path of a file or folder that exists, or a built-in model ({names})"
-            ))
+            let sentence =
+                format!("{error}, the path of a file or folder that exists, or a built-in model ({names})");
+            Error::with_kind(ErrorKind::NotFound, sentence)
         })
     }
 }
@@ -229,8 +237,9 @@ mod tests {
             &long,
         ];
         for text in malformed {
-            let error = ModelId::parse(text).expect_err(text).to_string();
-            assert!(error.contains("is not a model id"), "{text:?}: {error}");
+            let error = ModelId::parse(text).expect_err(text);
+            assert_eq!(error.kind(), ErrorKind::Refused, "{text:?}");
+            assert!(error.to_string().contains("is not a model id"), "{text:?}: {error}");
         }
     }
 
@@ -245,7 +254,9 @@ mod tests {
         assert_eq!(parse("tests/it").unwrap(), ModelReference::Path("tests/it".into()));
         assert!(matches!(parse("org/name").unwrap(), ModelReference::Id(_)));
         assert!(matches!(parse("hf://tests/it").unwrap(), ModelReference::Id(_)));
-        let error = parse("storys260k").unwrap_err().to_string();
-        assert!(error.contains("built-in model (stories260k)"), "{error}");
+        let error = parse("storys260k").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        assert_eq!(parse("hf://name").unwrap_err().kind(), ErrorKind::Refused);
+        assert!(error.to_string().contains("built-in model (stories260k)"), "{error}");
     }
 }

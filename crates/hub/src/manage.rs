@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use girih_tensor::{Error, Result};
+use girih_tensor::{Error, ErrorKind, Result};
 
 use super::cache::{PARTIAL, Repo, unreadable, walk};
 use super::digest::Digest;
@@ -79,19 +79,22 @@ pub fn list(env: &HubEnv) -> Result<Vec<CachedModel>> {
 
 /// Removes a model, or only the revision that the id names, with the blobs that
 /// no other revision uses.
+///
+/// # Errors
+/// Of the kind [`ErrorKind::NotFound`] when the cache does not have it, and
+/// [`ErrorKind::Refused`] when the id names a single file.
 pub fn remove(id: &ModelId, env: &HubEnv) -> Result<Removed> {
     let repo = Repo::of(&env.cache, id);
     if let Some(quant) = id.quant() {
         let whole = id.repo();
-        return Err(Error::new(format!(
-            "a single file (:{quant}) cannot be removed; remove {whole}, then pull what you need"
-        )));
+        let sentence =
+            format!("a single file (:{quant}) cannot be removed; remove {whole}, then pull what you need");
+        return Err(Error::with_kind(ErrorKind::Refused, sentence));
     }
     let absent = || {
-        Error::new(format!(
-            "{id} is not in the cache (cache: {}); `girih list` lists its models",
-            env.cache.display()
-        ))
+        let cache = env.cache.display();
+        let sentence = format!("{id} is not in the cache (cache: {cache}); `girih list` lists its models");
+        Error::with_kind(ErrorKind::NotFound, sentence)
     };
     if !is_folder(&repo.path()) {
         return Err(absent());

@@ -5,7 +5,7 @@
 use std::fs;
 
 use girih_file::FileLimits;
-use girih_tensor::{Error, Result};
+use girih_tensor::{Error, ErrorKind, Result};
 
 use super::address::encode;
 use super::cache::{Repo, Snapshot, unreadable};
@@ -38,8 +38,10 @@ pub struct Pulled {
 /// name only after its length and digest were checked.
 ///
 /// # Errors
-/// When the id is invalid, or the server, the network or the disk fails. Downloaded
-/// bytes are kept, so that the next call resumes.
+/// Of the kind [`ErrorKind::NotFound`] when the server does not have the model, the
+/// revision or the file, and [`ErrorKind::Refused`] when the id must name one of several
+/// files, or downloads are turned off. Of the kind [`ErrorKind::Other`] when the server, the network or the disk fails;
+/// downloaded bytes are kept, so that the next call resumes.
 pub fn pull(
     id: &ModelId,
     env: &HubEnv,
@@ -48,7 +50,7 @@ pub fn pull(
 ) -> Result<Pulled> {
     if env.offline {
         let text = "HF_HUB_OFFLINE is set; unset it to download models";
-        return Err(Error::new(text).of(id));
+        return Err(Error::with_kind(ErrorKind::Refused, text).of(id));
     }
     let mut pull =
         Pull { id, client: HubClient::new(env, options)?, repo: Repo::of(&env.cache, id), options, progress };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use girih_file::{COMPANIONS, FileLimits};
-use girih_tensor::{Error, Result};
+use girih_tensor::{Error, ErrorKind, Result};
 
 /// The maximum number of choices that an error lists.
 const CHOICES_SHOWN: usize = 20;
@@ -72,12 +72,12 @@ fn gguf_of<'a>(names: &[&'a str], quant: &str) -> Result<Vec<&'a str>> {
     match fits.as_slice() {
         [(stem, files)] => complete(stem, files),
         [] if models.is_empty() => {
-            Err(Error::new(format!("the model has no GGUF files, so no {quant}; omit ':{quant}'")))
+            Err(not_found(format!("the model has no GGUF files, so no {quant}; omit ':{quant}'")))
         }
-        [] => Err(Error::new(format!("the model has no GGUF file for {quant}; it has {}", choices(&models)))),
+        [] => Err(not_found(format!("the model has no GGUF file for {quant}; it has {}", choices(&models)))),
         _ => {
             let several = fits.iter().map(|(stem, _)| **stem).collect::<Vec<_>>().join(", ");
-            Err(Error::new(format!("{quant} matches several GGUF files ({several}); write more of the name")))
+            Err(refused(format!("{quant} matches several GGUF files ({several}); write more of the name")))
         }
     }
 }
@@ -89,10 +89,18 @@ fn only_gguf<'a>(names: &[&'a str]) -> Result<Vec<&'a str>> {
             "the repository has neither safetensors nor GGUF weights; other formats (such as .bin) are not supported",
         ));
     }
-    Err(Error::new(format!(
+    Err(refused(format!(
         "the repository has only GGUF files; choose one as org/name:QUANT from {}",
         choices(&models)
     )))
+}
+
+fn not_found(sentence: String) -> Error {
+    Error::with_kind(ErrorKind::NotFound, sentence)
+}
+
+fn refused(sentence: String) -> Error {
+    Error::with_kind(ErrorKind::Refused, sentence)
 }
 
 fn choices(models: &BTreeMap<&str, Vec<&str>>) -> String {

@@ -53,7 +53,7 @@ const OPTIONS: &[BackendOption] = &[
         placeholder: "SETTING",
         help: "Setting of the array's runtime, such as values=brokered (does not affect results); an unknown \
             one lists them all; can be repeated",
-        values: AllowedValues::Checked(|text| with_choice(Runtime::default(), text).map(drop)),
+        values: AllowedValues::Checked(runtime_choice),
         repeats: true,
     },
     BackendOption {
@@ -76,7 +76,7 @@ const OPTIONS: &[BackendOption] = &[
         name: BLOBS,
         placeholder: "DIR",
         help: "Folder that keeps compiled array programs for the next start, or off \
-            [default: $XDG_CACHE_HOME/girih/blobs]",
+            [default: blobs in the cache folder]",
         values: AllowedValues::Checked(|text| not_empty(text).map(drop)),
         repeats: false,
     },
@@ -94,8 +94,9 @@ fn not_empty(text: &str) -> Result<&str, String> {
     if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(text) }
 }
 
-fn with_choice(runtime: Runtime, name: &str) -> Result<Runtime, String> {
-    runtime.with(name).map_err(|error| error.to_string())
+fn runtime_choice(name: &str) -> Result<(), String> {
+    let names = Runtime::choices();
+    if names.contains(&name) { Ok(()) } else { Err(format!("must be one of {}", names.join(", "))) }
 }
 
 fn lengths(text: &str) -> Result<Vec<u32>, String> {
@@ -110,7 +111,7 @@ fn contexts(text: &str) -> Result<Vec<u32>, String> {
 fn numbers(text: &str, max: u32) -> Result<Vec<u32>, String> {
     let number = |word: &str| match word.parse() {
         Ok(number) if (1..=max).contains(&number) => Ok(number),
-        _ => Err(format!("'{word}' is not a number from 1 to {max}")),
+        _ => Err(format!("must be numbers from 1 to {max}, separated by commas")),
     };
     text.split(',').map(number).collect()
 }
@@ -120,11 +121,11 @@ fn bytes(text: &str) -> Result<u64, String> {
 }
 
 fn open(settings: &BackendSettings, services: &Arc<dyn Services>) -> Result<Box<dyn AnyBackend>> {
-    let Some(target) = &settings.device else {
-        let sentence = "the npu backend needs a target: name one, such as npu:toy";
+    let Some(device) = &settings.device else {
+        let sentence = "the npu backend needs a device: name one, such as npu:toy";
         return Err(Error::with_kind(ErrorKind::NotFound, sentence));
     };
-    let mut npu = Npu::new(target, npu_options(settings)?)?;
+    let mut npu = Npu::new(device, npu_options(settings)?)?;
     if let Some(name) = settings.get(MAPPING) {
         npu = npu.with_mapping(ArrayMapping::read(name)?);
     }
@@ -235,7 +236,10 @@ mod tests {
         ] {
             let error = choice(&[(option, value)]).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Refused);
-            assert!(error.to_string().starts_with(&format!("--{option} '{value}': ")), "{error}");
+            assert!(
+                error.to_string().starts_with(&format!("option '{option}' of the npu backend: '{value}' ")),
+                "{error}"
+            );
         }
         let error = refusal(&[(MAPPING, "fastest")]);
         assert_eq!(error.kind(), ErrorKind::NotFound);
@@ -252,7 +256,7 @@ mod tests {
             (MAPPING, defaults.policy.name().to_owned()),
             (LENGTHS, list(defaults.lengths)),
             (CONTEXTS, list(defaults.contexts)),
-            (BLOBS, format!("$XDG_CACHE_HOME/girih/{BLOB_FOLDER}")),
+            (BLOBS, format!("{BLOB_FOLDER} in the cache folder")),
             (BLOBS_LIMIT, format!("{} GiB", DEFAULT_CACHE_BYTES >> 30)),
         ];
         for BackendOption { name, help, repeats, .. } in INFO.options {

@@ -65,7 +65,7 @@ impl TextProcessor {
         TextProcessor { special: SpecialTokens::new(&spellings), tokenizer: Arc::new(tokenizer), template }
     }
 
-    /// Applies the model's chat template to a conversation, at the present time (UTC); returns
+    /// Applies the model's chat template to a conversation, at the current time (UTC); returns
     /// the prompt's text, split by who wrote it.
     ///
     /// # Errors

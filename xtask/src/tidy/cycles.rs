@@ -127,7 +127,7 @@ struct Found {
 struct Scan<'a> {
     modules: &'a BTreeSet<&'a Module>,
     file: &'a Module,
-    /// The inline modules around the present token, with the depth of braces
+    /// The inline modules around the current token, with the depth of braces
     /// at which each ends.
     inner: Vec<(String, usize)>,
     found: Vec<Found>,
@@ -205,17 +205,17 @@ impl Scan<'_> {
         matches!(first, "crate" | "super" | "self") || self.is_child(first)
     }
 
-    /// Whether a submodule of the present module has this name.
+    /// Whether a submodule of the current module has this name.
     fn is_child(&self, name: &str) -> bool {
-        self.modules.contains(&[&self.present()[..], &[name.to_owned()]].concat())
+        self.modules.contains(&[&self.current()[..], &[name.to_owned()]].concat())
     }
 
-    fn present(&self) -> Module {
+    fn current(&self) -> Module {
         self.file.iter().cloned().chain(self.inner.iter().map(|(name, _)| name.clone())).collect()
     }
 
     fn absolute(&self, path: &[&str]) -> Option<Module> {
-        let mut module = self.present();
+        let mut module = self.current();
         let mut rest = path;
         match path.first() {
             Some(&"crate") => {

@@ -82,7 +82,7 @@ type Said = (u32, Vec<(u32, u64)>);
 /// What was counted over several requests.
 #[derive(Debug, Default)]
 struct Counts {
-    sent_back: u32,
+    requeued: u32,
     drafted: u32,
     accepted: u32,
 }
@@ -116,7 +116,7 @@ fn replies(
                     replies[event.request.0 as usize].push((*id, bits));
                 }
                 EventKind::Finished { stats, .. } => {
-                    counts.sent_back += stats.sent_back;
+                    counts.requeued += stats.requeued;
                     counts.drafted += stats.drafted;
                     counts.accepted += stats.accepted;
                 }
@@ -140,16 +140,16 @@ fn same_in_every_batch(folder: &str, device: Device) {
         Setup { sequences: 7, chunk: 64, full: 5, gap: 1, drafts: 0 },
         Setup { sequences: 1, chunk: 1, full: 4, gap: 0, drafts: 0 },
     ];
-    let mut all_sent_back = 0;
+    let mut all_requeued = 0;
     for setup in setups {
         let (together, counts) =
             replies(&mut engine(&model, device, setup), &requests, setup.gap, |_| Hooks::default());
         for (number, (together, alone)) in together.iter().zip(&alone).enumerate() {
             assert!(together == alone, "{folder} on {device:?}: request {number} differs in {setup:?}");
         }
-        all_sent_back += counts.sent_back;
+        all_requeued += counts.requeued;
     }
-    assert!(all_sent_back > 0, "the smallest setup has too many blocks");
+    assert!(all_requeued > 0, "the smallest setup has too many blocks");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::packed::NARROW;
 
-/// Bytes from the present line to the lines that are prefetched.
+/// Bytes from the current line to the lines that are prefetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrefetchDistance {
     /// Into L2; with zero nothing is prefetched at all.

@@ -60,11 +60,10 @@ struct CachedSequence {
     tables: Vec<BlockTable>,
     /// The number of tokens that it shared when it began.
     begun: usize,
-    /// The number of its tokens whose state is known to be good.
-    good: usize,
-    /// The sequence that it shares a prefix with, if that one's state was not known to be
-    /// good then.
-    doubtful: Option<SequenceId>,
+    /// The number of its first tokens whose state is confirmed: it gave logits without NaN.
+    confirmed: usize,
+    /// The source of the shared prefix, if its state was unconfirmed at that time.
+    unconfirmed_source: Option<SequenceId>,
     /// The time of its last use if its request has ended.
     ended: Option<u64>,
 }
@@ -160,9 +159,9 @@ impl PrefixCache {
         self.begin_from(prompt, |_| true)
     }
 
-    /// As [`PrefixCache::begin`], but shares only state that is known to be good.
-    pub fn begin_from_good(&mut self, prompt: &[u32]) -> (SequenceId, u32) {
-        self.begin_from(prompt, |source| source.good == source.tokens.len())
+    /// As [`PrefixCache::begin`], but shares only confirmed state.
+    pub fn begin_from_confirmed(&mut self, prompt: &[u32]) -> (SequenceId, u32) {
+        self.begin_from(prompt, |source| source.confirmed == source.tokens.len())
     }
 
     /// Begins a sequence that shares the longest prefix of `prompt` of the sequences that
@@ -174,15 +173,15 @@ impl PrefixCache {
             tokens: Vec::new(),
             tables: vec![BlockTable { blocks: Vec::new(), first: 0 }; self.pools.len()],
             begun: 0,
-            good: 0,
-            doubtful: None,
+            confirmed: 0,
+            unconfirmed_source: None,
             ended: None,
         };
         let mut shared = 0;
         if let Some((index, length)) = self.longest(prompt, may) {
             let source = &self.sequences[index];
-            sequence.doubtful = (source.good < source.tokens.len()).then_some(source.id);
-            sequence.good = source.good.min(length);
+            sequence.unconfirmed_source = (source.confirmed < source.tokens.len()).then_some(source.id);
+            sequence.confirmed = source.confirmed.min(length);
             sequence.tokens.extend(&prompt[..length]);
             sequence.tables = self.share(index, length, now);
             sequence.begun = length;
@@ -300,13 +299,13 @@ impl PrefixCache {
         self.sequences[index].tokens.extend_from_slice(tokens);
     }
 
-    /// Records that the state of all tokens of a sequence is good, because it gave logits
-    /// without NaN.
+    /// Records that the state of all tokens of a sequence is confirmed, because it gave
+    /// logits without NaN.
     pub fn confirm(&mut self, id: SequenceId) {
         let index = self.find(id);
         let sequence = &mut self.sequences[index];
-        sequence.good = sequence.tokens.len();
-        sequence.doubtful = None;
+        sequence.confirmed = sequence.tokens.len();
+        sequence.unconfirmed_source = None;
     }
 
     /// Steps a sequence back to its first `to` tokens, and releases the blocks that lie
@@ -329,7 +328,7 @@ impl PrefixCache {
         }
         sequence.tokens.truncate(to);
         sequence.begun = sequence.begun.min(to);
-        sequence.good = sequence.good.min(to);
+        sequence.confirmed = sequence.confirmed.min(to);
         for (pool, table) in self.pools.iter_mut().zip(&mut sequence.tables) {
             let behind = table.blocks.drain(to.div_ceil(BLOCK_POSITIONS)..);
             behind.rev().for_each(|block| pool.release(block));
@@ -337,27 +336,26 @@ impl PrefixCache {
         true
     }
 
-    /// Whether the state that a sequence shared was not known to be good, and no row since
-    /// has shown that it is.
-    pub fn is_doubtful(&self, id: SequenceId) -> bool {
-        self.sequences[self.find(id)].doubtful.is_some()
+    /// Whether this sequence shares state that no logits have confirmed yet.
+    pub fn shares_unconfirmed(&self, id: SequenceId) -> bool {
+        self.sequences[self.find(id)].unconfirmed_source.is_some()
     }
 
     /// Discards a sequence whose state may hold NaN, and the ended sequences that hold one
     /// of its blocks or may hold a copy. Returns the other sequences that do: they are in
     /// use, and the caller must discard them.
     #[must_use]
-    pub fn spoil(&mut self, id: SequenceId) -> Vec<SequenceId> {
-        let spoiled = &self.sequences[self.find(id)].tables;
+    pub fn invalidate(&mut self, id: SequenceId) -> Vec<SequenceId> {
+        let invalid = &self.sequences[self.find(id)].tables;
         let shares = |sequence: &CachedSequence| {
-            let mut tables = sequence.tables.iter().zip(spoiled);
-            tables.any(|(own, spoiled)| own.held().iter().any(|block| spoiled.held().contains(block)))
+            let mut tables = sequence.tables.iter().zip(invalid);
+            tables.any(|(own, invalid)| own.held().iter().any(|block| invalid.held().contains(block)))
         };
         // A sequence is younger than the one that it began from, so one pass finds all.
         let mut copies = vec![id];
         let mut affected = Vec::new();
         for sequence in &self.sequences {
-            let copied = sequence.doubtful.is_some_and(|source| copies.contains(&source));
+            let copied = sequence.unconfirmed_source.is_some_and(|source| copies.contains(&source));
             if copied {
                 copies.push(sequence.id);
             }

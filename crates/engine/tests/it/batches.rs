@@ -46,7 +46,7 @@ fn eight_sequences_decode_together() {
     for (prompt, reply) in prompts.iter().zip(&replies) {
         assert_eq!(reply.ids, oracle::greedy(prompt, 100));
         let stats = reply.stats.unwrap();
-        assert_eq!((stats.sent_back, stats.repeated.tokens), (0, 0), "the blocks suffice for all");
+        assert_eq!((stats.requeued, stats.repeated.tokens), (0, 0), "the blocks suffice for all");
         assert_eq!((stats.prefill.tokens, stats.decode.tokens), (prompt.len() as u32, 99));
         assert!(stats.first_token >= stats.prefill.time && stats.whole >= stats.first_token);
     }
@@ -121,11 +121,11 @@ fn the_youngest_request_is_preempted_and_resumed() {
         assert_eq!(reply.stop, Some(Stop::Length));
         let stats = reply.stats.unwrap();
         assert_eq!((stats.prefill.tokens, stats.decode.tokens), (100, 199), "each token counts once");
-        assert!((stats.repeated.tokens > 0) == (stats.sent_back > 0));
+        assert!((stats.repeated.tokens > 0) == (stats.requeued > 0));
     }
-    let sent_back: Vec<_> = replies.iter().map(|reply| reply.stats.unwrap().sent_back).collect();
-    assert_eq!(sent_back[0], 0, "the oldest is never preempted");
-    assert!(sent_back[1] + sent_back[2] > 0, "{sent_back:?}");
+    let requeued: Vec<_> = replies.iter().map(|reply| reply.stats.unwrap().requeued).collect();
+    assert_eq!(requeued[0], 0, "the oldest is never preempted");
+    assert!(requeued[1] + requeued[2] > 0, "{requeued:?}");
 }
 
 #[test]
@@ -204,7 +204,7 @@ impl Traffic {
     fn check(mut self, seed: u64) -> u32 {
         let replies = self.replies.finish(&mut self.engine);
         assert_eq!(replies.len(), self.asked.len(), "seed {seed}: each request has ended");
-        let mut sent_back = 0;
+        let mut requeued = 0;
         for (id, (tokens, new)) in &self.asked {
             let reply = &replies[id];
             let alone = oracle::greedy(tokens, reply.ids.len());
@@ -215,7 +215,7 @@ impl Traffic {
                 ref other => panic!("seed {seed}, {id:?}: {other:?}"),
             }
             let stats = reply.stats.unwrap();
-            sent_back += stats.sent_back;
+            requeued += stats.requeued;
             if let (Some(Stop::Length), Some(_)) = (&reply.stop, reply.prefilled) {
                 let read = stats.cached + stats.prefill.tokens;
                 assert_eq!(
@@ -230,22 +230,22 @@ impl Traffic {
         assert_eq!(self.engine.cache().sequences().count(), 0);
         let all: Vec<_> = self.engine.runner().blocks().iter().map(|blocks| *blocks as usize).collect();
         assert_eq!(self.engine.cache().free(), all, "seed {seed}: no block is lost");
-        sent_back
+        requeued
     }
 }
 
 #[test]
 fn no_arrival_order_changes_a_reply() {
-    let mut sent_back = 0;
+    let mut requeued = 0;
     for seed in 0..120 {
         println!("seed {seed}");
         let mut traffic = Traffic::new(seed);
         for _ in 0..150 {
             traffic.act();
         }
-        sent_back += traffic.check(seed);
+        requeued += traffic.check(seed);
     }
-    assert!(sent_back > 20, "only {sent_back} preemptions; the test does not cover them");
+    assert!(requeued > 20, "only {requeued} preemptions; the test does not cover them");
 }
 
 #[test]
@@ -285,8 +285,8 @@ fn sequences_that_share_blocks_with_a_failed_one_are_discarded() {
     let tokens = prompt(1, 100);
     reply(&mut engine, request(&tokens, 10));
     watched.trouble.set(Some(Trouble::NaN(112)));
-    let spoiled = reply(&mut engine, request(&tokens, 30));
-    assert!(spoiled.failure.is_some());
+    let failed = reply(&mut engine, request(&tokens, 30));
+    assert!(failed.failure.is_some());
     assert_eq!(engine.cache().sequences().count(), 0);
     assert_eq!(reply(&mut engine, request(&tokens, 30)).stats.unwrap().cached, 0);
 }

@@ -56,7 +56,7 @@ fn a_request_without_allowed_tokens_ends_alone_and_its_prefix_stays_cached() {
         assert_eq!(replies[1].ids, oracle::greedy(&prompt(2, 50), 30));
         let next = reply(&mut engine, request(&tokens, 10));
         assert_eq!(next.ids, oracle::greedy(&tokens, 10));
-        assert_eq!(next.stats.unwrap().cached, 99, "the state of the failed request is good");
+        assert_eq!(next.stats.unwrap().cached, 99, "the state of the failed request stays valid");
     }
 }
 
@@ -80,7 +80,7 @@ fn nan_costs_only_the_state_that_the_request_shared() {
     for index in (0..4).filter(|index| *index != failed[0]) {
         assert_eq!(replies[index].ids, oracle::greedy(&prompts[index], 40), "request {index}");
         let stats = replies[index].stats.unwrap();
-        assert_eq!(stats.sent_back, u32::from(index < 3), "those that share its blocks start again");
+        assert_eq!(stats.requeued, u32::from(index < 3), "those that share its blocks start again");
         assert_eq!(stats.decode.tokens, 39);
     }
     let again = reply(&mut engine, request(&other, 10));

@@ -178,9 +178,9 @@ fn nan_logits_fail_one_request() {
     let (mut engine, watched) = engine(64);
     let prompt = prompt(9, 100);
     watched.trouble.set(Some(Trouble::NaN(104)));
-    let spoiled = reply(&mut engine, request(&prompt, 20));
-    assert_eq!(spoiled.ids, oracle::greedy(&prompt, 5));
-    let failure = spoiled.failure.unwrap().to_string();
+    let failed = reply(&mut engine, request(&prompt, 20));
+    assert_eq!(failed.ids, oracle::greedy(&prompt, 5));
+    let failure = failed.failure.unwrap().to_string();
     assert!(failure.contains("NaN for token 7 at position 104"), "{failure}");
     assert_eq!(held(&engine), 0, "its tokens are not reused");
     assert_eq!(reply(&mut engine, request(&prompt, 20)).ids, oracle::greedy(&prompt, 20));

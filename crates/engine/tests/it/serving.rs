@@ -142,7 +142,7 @@ fn a_resumed_request_is_admitted_before_younger_ones_and_preempts_them() {
     }
     assert_eq!(replies[1].ids, oracle::greedy(&prompt(21, 100), 200));
     assert_eq!(replies[2].ids, oracle::greedy(&prompt(22, 100), 200));
-    assert_eq!(replies[0].stats.unwrap().sent_back, 0, "the oldest is never preempted");
+    assert_eq!(replies[0].stats.unwrap().requeued, 0, "the oldest is never preempted");
     assert!(ends.iter().position(|index| *index == 0) < ends.iter().position(|index| *index == 2));
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use girih_file::{Container, FileLimits, gguf, safetensors};
+use girih_tensor::ErrorKind;
 
 use crate::folder::empty_folder;
 use crate::raw::{self, Gguf};
@@ -317,6 +318,8 @@ fn pipes_and_other_non_files_are_refused_without_waiting() {
         error(&folder.join("none")),
         "F/none: cannot be opened: No such file or directory (os error 2)"
     );
+    let missing = Container::open(&folder.join("none"), &FileLimits::DEFAULT).unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::NotFound);
     std::fs::write(folder.join("model.bin"), b"").unwrap();
     assert_eq!(
         error(&folder.join("model.bin")),

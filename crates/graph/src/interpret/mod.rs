@@ -27,7 +27,7 @@ pub struct Interpreter;
 /// Its description.
 pub static INFO: BackendInfo = BackendInfo {
     name: "interpreter",
-    about: "the definition of every op: slow, in single precision, to compare with",
+    about: "reference implementation of every op in f32, slow",
     devices: Vec::new,
     options: &[],
     exact: &[],

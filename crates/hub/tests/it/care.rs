@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use girih_hub::{HubEnv, find, list, remove, repair};
+use girih_tensor::ErrorKind;
 
 use super::{CONFIG, Cache, WEIGHTS, assert_says, id, pull_from, repo, weights};
 use crate::server::{COMMIT, Repo, Server, blob_name};
@@ -36,7 +37,11 @@ fn add_other(cache: &Cache) {
 fn the_error_of_a_missing_model_names_the_pull_command() {
     let cache = Cache::new();
     assert_says(find(&id("org/name"), &env(&cache)), "run `girih pull org/name`");
+    assert_eq!(find(&id("org/name"), &env(&cache)).unwrap_err().kind(), ErrorKind::NotFound);
     let cache = pulled();
+    for absent in ["org/name@v9", "org/name:Q4_0"] {
+        assert_eq!(find(&id(absent), &env(&cache)).unwrap_err().kind(), ErrorKind::NotFound, "{absent}");
+    }
     assert_says(find(&id("org/name@v9"), &env(&cache)), "run `girih pull org/name@v9`");
     assert_says(find(&id("org/name:Q4_0"), &env(&cache)), "the model has no GGUF files, so no Q4_0");
     assert_eq!(find(&id(&format!("org/name@{COMMIT}")), &env(&cache)).unwrap().path(), cache.file(""));
@@ -98,6 +103,8 @@ fn removing_a_revision_keeps_shared_blobs() {
     remove(&id(&format!("org/name@{OTHER}")), &env(&cache)).unwrap();
     assert!(!cache.repo().exists());
     assert_says(remove(&id("org/name"), &env(&cache)), "is not in the cache");
+    assert_eq!(remove(&id("org/name"), &env(&cache)).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(remove(&id("org/name:Q8_0"), &env(&cache)).unwrap_err().kind(), ErrorKind::Refused);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use girih_hub::{HubEnv, ModelId, PullOptions, PullProgress, Pulled, find, pull};
-use girih_tensor::{Error, Random, Result};
+use girih_tensor::{Error, ErrorKind, Random, Result};
 
 use server::{COMMIT, Fault, Repo, Server, blob_name};
 
@@ -163,7 +163,9 @@ fn pulling_a_commit_writes_no_ref_and_keeps_folders() {
     assert!(fs::read(pulled.snapshot.path()).unwrap() == gguf);
     assert!(!cache.repo().join("refs").exists() && server.requests("m-Q4_0.gguf").is_empty());
     assert_says(pull_from(&cache, &server), "choose one as org/name:QUANT from Q8_0/m-Q8_0, m-Q4_0");
+    assert_eq!(pull_from(&cache, &server).unwrap_err().kind(), ErrorKind::Refused);
     assert_says(pull_id("org/name:Q6_K", &cache, &server), "no GGUF file for Q6_K");
+    assert_eq!(pull_id("org/name:Q6_K", &cache, &server).unwrap_err().kind(), ErrorKind::NotFound);
 }
 
 #[test]
@@ -305,7 +307,9 @@ fn client_errors_are_not_retried_and_say_what_to_do() {
         let (cache, server) = (Cache::new(), Server::of_repo(&repo()));
         let listing = "/api/models/org/name/revision/main";
         server.faults(listing, [Fault::Status(status, "")]);
-        assert_says(pull_from(&cache, &server), sentence);
+        let error = pull_from(&cache, &server).unwrap_err();
+        assert!(error.to_string().contains(sentence), "{error}");
+        assert_eq!(error.kind() == ErrorKind::NotFound, status == 404, "{error}");
         assert_eq!(server.requests("main").len(), 1);
         assert!(!cache.repo().exists());
     }

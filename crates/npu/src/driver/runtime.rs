@@ -102,6 +102,11 @@ impl Runtime {
         completion: Completion::Interrupt,
     };
 
+    /// The names of all choices, such as `values=brokered`.
+    pub fn choices() -> Vec<&'static str> {
+        CHOICES.iter().map(|choice| choice.name).collect()
+    }
+
     /// Applies the choice of this name, such as `values=brokered`.
     ///
     /// # Errors
@@ -109,8 +114,7 @@ impl Runtime {
     pub fn with(self, name: &str) -> Result<Runtime> {
         let choice = CHOICES.iter().find(|choice| choice.name == name);
         choice.map(|choice| (choice.make)(self)).ok_or_else(|| {
-            let known: Vec<&str> = CHOICES.iter().map(|choice| choice.name).collect();
-            let known = known.join(", ");
+            let known = Runtime::choices().join(", ");
             Error::with_kind(
                 ErrorKind::Refused,
                 format!("unknown runtime choice '{name}': known are {known}"),

@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::jinja::CompiledTemplate;
 use super::protocol::{RenderAnswer, RenderJob};
 
-/// Answers one job. Keeps the last template compiled. A panic of the template
-/// engine is an answer, too.
+/// Answers one job. Keeps the last template compiled. A panic of minijinja is
+/// an answer, too.
 pub fn answer(
     job: &[u8],
     compiled: &mut Option<CompiledTemplate>,
@@ -14,7 +14,7 @@ pub fn answer(
 ) -> RenderAnswer {
     catch_unwind(AssertUnwindSafe(|| render(job, compiled, compile))).unwrap_or_else(|_| {
         *compiled = None;
-        RenderAnswer::Failed("caused a panic of the template engine".to_owned())
+        RenderAnswer::Failed("caused a panic in minijinja".to_owned())
     })
 }
 

@@ -1,5 +1,5 @@
 //! Replaces the `generation` tag, which only marks text for training, by tags that
-//! the template engine supports.
+//! minijinja supports.
 
 use super::tags::replace_tags;
 

@@ -4,14 +4,14 @@
 //!
 //! Values nest deeper in three ways, and each has a limit:
 //! - An assignment to an attribute of a namespace survives the iteration of a loop.
-//!   It becomes a call of [`CheckedNamespace`](super::namespace::CheckedNamespace), which has limits of its own. The
-//!   engine refuses assignments that are not recognized here, because its own kind
-//!   of namespace does not exist.
-//! - A pass through the source nests values by at most [`LEVELS_PER_SIGN`] per
-//!   bracket, filter or operator. The engine clears a loop's variables after each
-//!   iteration, so a loop adds no more than one pass.
+//!   It becomes a call of [`CheckedNamespace`](super::namespace::CheckedNamespace), which has limits of its own. Any
+//!   other attribute assignment fails, because minijinja's `namespace` is replaced.
+//! - One pass over the source adds at most [`LEVELS_PER_OPERATOR`] levels for each
+//!   bracket, filter or operator, and [`LEVELS_PER_SUM`] more for each `sum`. minijinja
+//!   clears a loop's variables after each iteration, so a loop adds no more than one
+//!   pass.
 //! - A macro or a recursive loop takes another pass for each level of its recursion,
-//!   so the recursion limit follows from the number of these signs.
+//!   so the recursion limit follows from the number of operators.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,7 @@ use super::tags::replace_tags;
 /// The stack of the rendering thread.
 pub const GUARDED_STACK_BYTES: usize = 64 << 20;
 
-/// The part of the stack for nested values. The rest is for the engine's own
+/// The part of the stack for nested values. The rest is for minijinja's own
 /// recursion, which takes less than 8 KiB per level of at most 500.
 const VALUE_STACK_BYTES: usize = 48 << 20;
 
@@ -32,26 +32,26 @@ const VALUE_STACK_BYTES: usize = 48 << 20;
 /// about half of it.
 const LEVEL_BYTES: usize = 1024;
 
-/// The maximum bytes of source. The engine compiles a chain of operators by
+/// The maximum bytes of source. minijinja compiles a chain of operators by
 /// recursion, at two bytes of source per level and less than 1 KiB of stack.
 const MAX_SOURCE_BYTES: usize = 64 << 10;
 
 /// The maximum nesting that a bracket, a filter or an operator adds: `groupby` adds
 /// two levels.
-const LEVELS_PER_SIGN: usize = 3;
+const LEVELS_PER_OPERATOR: usize = 3;
 
-/// The maximum nesting that `sum` adds to lists: the engine joins them lazily, up
+/// The maximum nesting that `sum` adds to lists: minijinja joins them lazily, up
 /// to 32 levels deep.
 const LEVELS_PER_SUM: usize = 33;
 
-/// The engine's recursion limit, and what a macro call adds to its depth.
+/// minijinja's recursion limit, and what a macro call adds to its depth.
 const MAX_RECURSION: usize = 500;
 const MACRO_COST: usize = 5;
 
 /// The lowest recursion limit that is worth running: real templates use less.
 const MIN_RECURSION: usize = 40;
 
-/// The name of the function that ends loops. Templates cannot misuse it.
+/// The function that stops a render when asked. A template that calls it gains nothing.
 const TICK: &str = "__tick__";
 
 /// Sets the limits of an environment for `source`, and returns the guarded source.
@@ -82,9 +82,9 @@ fn recursion_limit(source: &str) -> Result<usize, String> {
             "has {bytes} bytes, the maximum in process is {MAX_SOURCE_BYTES}: render it in a worker process"
         ));
     }
-    let signs = source.bytes().filter(|byte| b"[{(|+*,".contains(byte)).count();
+    let operators = source.bytes().filter(|byte| b"[{(|+*,".contains(byte)).count();
     let sums = source.matches("sum").count();
-    let pass = LEVELS_PER_SIGN * signs + LEVELS_PER_SUM * sums + 1;
+    let pass = LEVELS_PER_OPERATOR * operators + LEVELS_PER_SUM * sums + 1;
     let passes = (VALUE_STACK_BYTES / LEVEL_BYTES - MAX_NAMESPACE_LEVELS) / pass;
     let limit = match (source.contains("recursive"), source.contains("macro")) {
         (true, _) => passes,
@@ -94,7 +94,8 @@ fn recursion_limit(source: &str) -> Result<usize, String> {
     };
     if limit < MIN_RECURSION {
         return Err(format!(
-            "has {signs} operators, too many to bound its stack in process: render it in a worker process"
+            "has {operators} operators, too many for the stack limit of this process: \
+             render it in a worker process"
         ));
     }
     Ok(limit.min(MAX_RECURSION))

@@ -1,4 +1,5 @@
-//! The template engine, configured as transformers configures Jinja.
+//! Compiles and renders templates with minijinja, configured as transformers configures
+//! Jinja.
 //!
 //! Nothing here bounds memory, stack or time. The worker process bounds all three;
 //! in another process, [`guard`] bounds stack and time.
@@ -20,7 +21,7 @@ use super::strftime::strftime;
 
 const TEMPLATE_NAME: &str = "chat";
 
-/// The maximum number of characters of an engine error that is passed on: it may
+/// The maximum number of characters of a minijinja error that is passed on: it may
 /// quote whole values.
 const DETAIL_CHARS: usize = 300;
 
@@ -76,7 +77,7 @@ impl CompiledTemplate {
         let result = template.render_captured_to(context, &mut output).map(drop);
         match result {
             Ok(()) => {
-                RenderAnswer::Text(String::from_utf8(output.bytes).expect("the engine writes only UTF-8"))
+                RenderAnswer::Text(String::from_utf8(output.bytes).expect("minijinja writes only UTF-8"))
             }
             Err(error) => answer(&error, job.output_bytes),
         }
@@ -105,7 +106,7 @@ fn environment() -> Environment<'static> {
         }
         _ => escape_formatter(output, state, value),
     });
-    // The engine's own tests and filters of these names differ from Jinja's.
+    // minijinja's own tests and filters of these names differ from Jinja's.
     environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
     environment.add_test("sequence", |value: &Value| is_sequence(value));
     environment.add_filter("length", length);
@@ -118,7 +119,7 @@ fn environment() -> Environment<'static> {
     environment
 }
 
-/// Whether the value has a length and items in Python. The engine's lists become
+/// Whether the value has a length and items in Python. minijinja's lists become
 /// lazy iterables when sliced or added, so these count too.
 fn is_sequence(value: &Value) -> bool {
     use ValueKind::{Iterable, Map, Seq, String, Undefined};
@@ -137,7 +138,7 @@ fn length(value: &Value) -> Result<usize, minijinja::Error> {
     }
 }
 
-/// The message of `raise_exception`, as a source of the engine's error.
+/// The message of `raise_exception`, as a source of minijinja's error.
 #[derive(Debug)]
 struct Raised(String);
 

@@ -2,7 +2,7 @@
 //!
 //! A template is a program from an outside file. It runs in a separate process
 //! ([`worker_main`]) with limits on memory, stack, time and output, because no
-//! limit of the template engine bounds all of these. [`Renderer`] is the parent's
+//! limit of minijinja bounds all of these. [`Renderer`] is the parent's
 //! side. [`Renderer::in_process`] does without that process and bounds no memory.
 //!
 //! Only the template may produce special tokens. One in a user's text is marked

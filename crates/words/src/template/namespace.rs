@@ -1,7 +1,7 @@
 //! `namespace` for templates that are rendered in this process: values set later
 //! cannot contain a namespace, and their nesting has a limit.
 //!
-//! The engine's own kind may contain itself. Printing it then never ends.
+//! minijinja's own namespace may contain itself. Printing it then never ends.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -99,7 +99,7 @@ fn check(value: &Value, levels: usize, left: &mut usize) -> Result<(), Error> {
 }
 
 /// Whether the contents of an object may still change: those of a namespace and of
-/// `loop`, whose type the engine does not publish.
+/// `loop`, whose type minijinja does not publish.
 fn is_mutable(value: &Value) -> bool {
     value.as_object().is_some_and(|object| {
         object.downcast_ref::<CheckedNamespace>().is_some() || object.type_name().ends_with("::Loop")

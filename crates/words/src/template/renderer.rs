@@ -27,7 +27,7 @@ const JOBS_PER_WORKER: u32 = 256;
 /// The maximum bytes read from the stderr of a worker that has ended.
 const MAX_STDERR_BYTES: u64 = 4096;
 
-/// The maximum number of threads that may still run after their time was over.
+/// The maximum number of timed-out threads that may still be running.
 const MAX_LATE_THREADS: usize = 2;
 
 /// Renders chat templates, in a worker process or on a thread. Either is started for
@@ -64,12 +64,12 @@ impl Renderer {
     /// - **Memory is not bounded.** A hostile template can exhaust it, which ends the
     ///   process. Use [`Renderer::new`] for templates that you do not trust.
     /// - A template that exceeds the time limit is an error at once, but its thread
-    ///   ends only at its next loop iteration or macro call. If two such threads
-    ///   still run, requests are refused.
-    /// - The stack is bounded by refusing more: sources over 64 KiB or with very many
-    ///   operators, deep recursion, and namespaces that contain other namespaces,
-    ///   macros, or values over 128 levels deep. Attributes of namespaces can only be
-    ///   set with `{% set a.b = value %}`.
+    ///   ends only at its next loop iteration or macro call. While two such threads
+    ///   are still running, requests are refused.
+    /// - To bound the stack, it refuses templates that a worker renders: sources over
+    ///   64 KiB or with very many operators, deep recursion, and namespaces that contain
+    ///   other namespaces, macros, or values over 128 levels deep. Attributes of
+    ///   namespaces can only be set with `{% set a.b = value %}`.
     pub fn in_process(limits: RenderLimits) -> Renderer {
         Renderer { limits, place: RenderPlace::Thread { idle: None, late: Vec::new() } }
     }
@@ -143,7 +143,7 @@ fn ask_thread(
     late.retain(|thread| !thread.is_finished());
     if late.len() >= MAX_LATE_THREADS {
         return Err(Error::new(format!(
-            "{MAX_LATE_THREADS} chat templates still run after their time was over: wait until they end"
+            "{MAX_LATE_THREADS} chat templates are still running after their time limit: try again later"
         )));
     }
     let thread = match idle.take() {

@@ -1,5 +1,5 @@
 //! Finds the statement tags of a template's source, so that they can be replaced
-//! before the engine reads it.
+//! before minijinja reads it.
 
 /// Replaces each statement tag (`{% … %}`) with the text that `replacement` returns
 /// for its content and itself; `None` leaves it unchanged. Comments, expressions,
@@ -43,7 +43,7 @@ fn tag_content(tag: &str) -> Option<&str> {
 }
 
 /// The length of the tag or comment at the start of `text`, or of all of `text` if
-/// it is not closed, which the engine reports. As in the engine, a tag ends only
+/// it is not closed, which minijinja reports. As in minijinja, a tag ends only
 /// outside strings and brackets.
 fn tag_end(text: &str) -> usize {
     let close = match &text[..2] {
@@ -93,7 +93,7 @@ mod tests {
     use super::replace_tags;
 
     #[test]
-    fn tags_end_where_the_engine_ends_them() {
+    fn tags_end_where_minijinja_ends_them() {
         for (source, want) in [
             ("{% a %}b", "!b"),
             ("{%- 'a%}' ~ {'b': '\\'%}'} +%}", "!"),

@@ -19,7 +19,7 @@ pub const WORKER_COMMAND: &str = "template-worker";
 /// it for the stack and the binary.
 pub const WORKER_MEMORY_BYTES: u64 = 512 << 20;
 
-/// Stack of the rendering thread: the engine recurses into nested expressions and
+/// Stack of the rendering thread: minijinja recurses into nested expressions and
 /// values, with a few hundred bytes per level.
 pub const WORKER_STACK_BYTES: usize = 64 << 20;
 

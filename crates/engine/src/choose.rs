@@ -1,0 +1,104 @@
+//! Chooses a request's tokens from its output rows: row by row, until a chosen token
+//! differs from the draft.
+
+use crate::live_request::{LiveRequest, Next};
+use crate::sample::has_nan;
+use crate::{Error, EventKind, Stop};
+
+/// What a step brought a request.
+#[derive(Debug)]
+pub(crate) struct StepOutcome {
+    /// Whether the reply had begun before the step.
+    pub was_replying: bool,
+    /// One event per token of the reply, or the logits.
+    pub events: Vec<EventKind>,
+    /// The number of rows that were used: one per chosen token, stop tokens included.
+    pub used: u32,
+    /// Whether a row that was not used has NaN, which may be in the state, too.
+    pub rest_has_nan: bool,
+    /// What happens to the request, unless it continues with its next step.
+    pub outcome: Option<RequestOutcome>,
+}
+
+impl StepOutcome {
+    /// Whether the rows gave what the request asked for.
+    pub fn is_success(&self) -> bool {
+        self.used > 0 && !matches!(self.outcome, Some(RequestOutcome::Failed(_) | RequestOutcome::Nan(_)))
+    }
+}
+
+/// What happens to a request after a step, unless it continues.
+#[derive(Debug)]
+pub(crate) enum RequestOutcome {
+    /// Its reply is complete.
+    Stop(Stop),
+    /// Its oldest tokens are dropped.
+    Truncation,
+    /// It fails for reasons of its own; its state stays valid.
+    Failed(Error),
+    /// It fails because the model produced NaN, which may be in its state, too.
+    Nan(Error),
+}
+
+/// Chooses tokens from `rows`, one row of logits per token of `draft_rows`. The first of
+/// these is the request's last token, the others are its draft. Without a draft, they are
+/// empty, and there is one row of logits, or none after a part of a prompt.
+pub(crate) fn choose_tokens(
+    live: &mut LiveRequest,
+    rows: &[f32],
+    width: usize,
+    draft_rows: &[u32],
+) -> StepOutcome {
+    let (was_replying, events) = (live.is_replying(), Vec::new());
+    let mut step = StepOutcome { was_replying, events, used: 0, rest_has_nan: false, outcome: None };
+    if rows.is_empty() {
+        return step;
+    }
+    if live.wants_logits() {
+        step.used = 1;
+        step.outcome = Some(match live.refuse_nan(rows) {
+            Ok(()) => {
+                step.events.push(EventKind::Logits(rows.to_vec()));
+                RequestOutcome::Stop(Stop::Length)
+            }
+            Err(error) => RequestOutcome::Nan(error),
+        });
+        return step;
+    }
+    let mut rows = rows.chunks_exact(width);
+    for (index, row) in rows.by_ref().enumerate() {
+        step.used += 1;
+        let chosen = choose_token(live, row, &mut step);
+        if step.outcome.is_some() || chosen.is_none() || draft_rows.get(index + 1).copied() != chosen {
+            break;
+        }
+    }
+    step.rest_has_nan = rows.any(has_nan);
+    step
+}
+
+/// Chooses a token and appends it to the reply. Returns it, or `None` if the request ends
+/// without it.
+fn choose_token(live: &mut LiveRequest, row: &[f32], step: &mut StepOutcome) -> Option<u32> {
+    let chosen = match live.choose(row) {
+        Ok(chosen) => chosen,
+        Err(error) => {
+            step.outcome =
+                Some(if has_nan(row) { RequestOutcome::Nan(error) } else { RequestOutcome::Failed(error) });
+            return None;
+        }
+    };
+    let id = chosen.0;
+    if live.is_stop(id) {
+        step.outcome = Some(RequestOutcome::Stop(Stop::Token(id)));
+        return None;
+    }
+    let (event, next) = live.append(chosen);
+    step.events.push(event);
+    step.outcome = match next {
+        Next::Token => None,
+        Next::Truncation => Some(RequestOutcome::Truncation),
+        Next::Stop(stop) => Some(RequestOutcome::Stop(stop)),
+    };
+    Some(id)
+}
