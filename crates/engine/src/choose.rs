@@ -1,6 +1,7 @@
 //! Chooses a request's tokens from its output rows: row by row, until a chosen token
 //! differs from the draft.
 
+use crate::hooks::guard;
 use crate::live_request::{LiveRequest, Next};
 use crate::sample::has_nan;
 use crate::{Error, EventKind, Stop};
@@ -40,15 +41,26 @@ pub(crate) enum RequestOutcome {
     Nan(Error),
 }
 
-/// Chooses tokens from `rows`, one row of logits per token of `draft_rows`. The first of
-/// these is the request's last token, the others are its draft. Without a draft, they are
-/// empty, and there is one row of logits, or none after a part of a prompt.
-pub(crate) fn choose_tokens(
+/// As [`choose_tokens`]; a panic of a hook fails the request.
+pub(crate) fn choose_tokens_guarded(
     live: &mut LiveRequest,
     rows: &[f32],
     width: usize,
     draft_rows: &[u32],
 ) -> StepOutcome {
+    let was_replying = live.is_replying();
+    guard("a hook of the request", || choose_tokens(live, rows, width, draft_rows)).unwrap_or_else(|error| {
+        let (first, rest) = rows.split_at(width.min(rows.len()));
+        let outcome = if has_nan(first) { RequestOutcome::Nan(error) } else { RequestOutcome::Failed(error) };
+        let rest_has_nan = has_nan(rest);
+        StepOutcome { was_replying, events: Vec::new(), used: 1, rest_has_nan, outcome: Some(outcome) }
+    })
+}
+
+/// Chooses tokens from `rows`, one row of logits per token of `draft_rows`. The first of
+/// these is the request's last token, the others are its draft. Without a draft, they are
+/// empty, and there is one row of logits, or none after a part of a prompt.
+fn choose_tokens(live: &mut LiveRequest, rows: &[f32], width: usize, draft_rows: &[u32]) -> StepOutcome {
     let (was_replying, events) = (live.is_replying(), Vec::new());
     let mut step = StepOutcome { was_replying, events, used: 0, rest_has_nan: false, outcome: None };
     if rows.is_empty() {

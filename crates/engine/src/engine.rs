@@ -9,7 +9,8 @@ use girih_graph::{BLOCK_POSITIONS, Key, Outputs, Runner, Span, Variant, Watch};
 
 use crate::cache::{self, PrefixCache, SequenceId};
 use crate::cached_runner::{CachedRunner, StepTokens};
-use crate::choose::{RequestOutcome, StepOutcome, choose_tokens};
+use crate::choose::{RequestOutcome, StepOutcome, choose_tokens_guarded};
+use crate::hooks::guard;
 use crate::live_request::LiveRequest;
 use crate::queue::Queue;
 use crate::schedule::{ScheduledRows, SequenceProgress, schedule};
@@ -300,7 +301,8 @@ impl Engine {
             StepTokens { sequence: *sequence, tokens, outputs: rows.outputs }
         });
         let pending: Vec<_> = step_tokens.collect();
-        if let Err(error) = self.runner.run(&pending, &mut self.logits, &mut Unwatched) {
+        let run = || self.runner.run(&pending, &mut self.logits, &mut Unwatched);
+        if let Err(error) = guard("the device", run).flatten() {
             return self.fail(planned, &error);
         }
         let outcomes = self.choose_tokens(planned);
@@ -326,7 +328,7 @@ impl Engine {
         let choose = |planned: &PlannedRows| {
             let (rows, others) = rest.split_at(planned.output_rows() as usize * width);
             rest = others;
-            choose_tokens(&mut active[planned.rows.sequence].live, rows, width, &planned.draft_rows)
+            choose_tokens_guarded(&mut active[planned.rows.sequence].live, rows, width, &planned.draft_rows)
         };
         planned.iter().map(choose).collect()
     }

@@ -1,8 +1,10 @@
 //! What a caller may attach to a request: objects of its own that the engine calls while
 //! the request runs.
 
-use crate::Result;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use crate::text::Detokenize;
+use crate::{Error, ErrorKind, Result};
 
 /// The objects attached to a request. The default has none.
 #[derive(Default)]
@@ -16,8 +18,18 @@ pub struct Hooks {
     pub drafter: Option<Box<dyn Drafter>>,
 }
 
+/// Calls code that is not the engine's own. If it panics, that is an error of the kind
+/// [`ErrorKind::DeviceFailed`], so that other requests continue. What the code was changing must
+/// not be used again.
+pub(crate) fn guard<T>(code: &str, call: impl FnOnce() -> T) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(call)).map_err(|_| {
+        let sentence = format!("{code} panicked; the message is on standard error");
+        Error::with_kind(ErrorKind::DeviceFailed, sentence)
+    })
+}
+
 /// Rules out tokens of a reply, such as those that a grammar does not allow next. If a
-/// call fails, the request ends with that error; other requests continue.
+/// call fails or panics, the request ends with that error; other requests continue.
 pub trait Constraint: Send {
     /// Clears the entries of the tokens that may not come next; all entries are true at
     /// first. The cleared tokens cannot be chosen, whatever the samplers do. A stop token

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 use girih_graph::BLOCK_POSITIONS;
 use girih_graph::backend::Range32;
 
+use crate::hooks::guard;
 use crate::overflow::{self, Overflow};
 use crate::sample::{History, Logprobs, logprobs, pick, pick_allowed, refuse_nan};
 use crate::text::{ReleasedText, StopStrings};
-use crate::{EventKind, Hooks, RequestEvent, RequestId, Result, Stats, Stop, TokenRequest};
+use crate::{Error, EventKind, Hooks, RequestEvent, RequestId, Result, Stats, Stop, TokenRequest};
 
 /// A submitted request, its reply so far, and its statistics.
 ///
@@ -39,6 +40,8 @@ pub(crate) struct LiveRequest {
     pub needs_confirmed: bool,
     /// Whether the first token of the reply has been chosen.
     begun: bool,
+    /// Why the request fails when its next token is chosen.
+    failure: Option<Error>,
     pub stats: Stats,
 }
 
@@ -74,6 +77,7 @@ impl LiveRequest {
             reached: 0,
             needs_confirmed: false,
             begun: false,
+            failure: None,
             stats: Stats::default(),
         };
         live.fit();
@@ -184,10 +188,14 @@ impl LiveRequest {
     }
 
     /// Returns the last token and at most `max` tokens that may follow it; empty if there
-    /// is no draft.
+    /// is no draft. If the drafter panics, the request fails when its next token is chosen.
     pub fn draft(&mut self, max: u32, vocabulary: usize) -> Vec<u32> {
         let Some(drafter) = &mut self.hooks.drafter else { return Vec::new() };
-        let mut draft = drafter.draft(&self.tokens, max);
+        let drafted = guard("the request's drafter", || drafter.draft(&self.tokens, max));
+        let mut draft = drafted.unwrap_or_else(|error| {
+            self.failure = Some(error);
+            Vec::new()
+        });
         draft.truncate(max as usize);
         let outside = draft.iter().position(|id| *id as usize >= vocabulary);
         draft.truncate(outside.unwrap_or(draft.len()));
@@ -200,8 +208,11 @@ impl LiveRequest {
     /// Chooses the next token from its logits.
     ///
     /// # Errors
-    /// When the constraint fails, else as [`pick`].
+    /// When a hook failed, else as [`pick`].
     pub fn choose(&mut self, logits: &[f32]) -> Result<ChosenToken> {
+        if let Some(error) = self.failure.take() {
+            return Err(error);
+        }
         let id = if let Some(constraint) = &mut self.hooks.constraint {
             self.allowed.clear();
             self.allowed.resize(logits.len(), true);
@@ -251,9 +262,14 @@ impl LiveRequest {
     pub fn finish(mut self, stop: Stop) -> RequestEvent {
         let mut text = String::new();
         if !matches!(stop, Stop::String(_)) {
-            let detokenizer = self.hooks.detokenizer.take();
-            let rest = detokenizer.map_or_else(String::new, |detokenizer| detokenizer.finish());
-            text = self.stops.push(&rest).text;
+            let rest = match self.hooks.detokenizer.take() {
+                Some(detokenizer) => guard("the request's detokenizer", || detokenizer.finish()),
+                None => Ok(String::new()),
+            };
+            match rest {
+                Ok(rest) => text = self.stops.push(&rest).text,
+                Err(error) => return self.event(EventKind::Failed(error)),
+            }
             text.push_str(&std::mem::take(&mut self.stops).finish());
         }
         self.stats.whole = self.submitted.elapsed();

@@ -342,14 +342,18 @@ impl PrefixCache {
     }
 
     /// Discards a sequence whose state may hold NaN, and the ended sequences that hold one
-    /// of its blocks or may hold a copy. Returns the other sequences that do: they are in
+    /// of its blocks, except those of confirmed tokens, or may hold a copy. Returns the other sequences that do: they are in
     /// use, and the caller must discard them.
     #[must_use]
     pub fn invalidate(&mut self, id: SequenceId) -> Vec<SequenceId> {
-        let invalid = &self.sequences[self.find(id)].tables;
+        let CachedSequence { tables: invalid, confirmed, .. } = &self.sequences[self.find(id)];
         let shares = |sequence: &CachedSequence| {
             let mut tables = sequence.tables.iter().zip(invalid);
-            tables.any(|(own, invalid)| own.held().iter().any(|block| invalid.held().contains(block)))
+            tables.any(|(own, invalid)| {
+                // Blocks of confirmed tokens only have no NaN.
+                let first = invalid.first.max(confirmed / BLOCK_POSITIONS).min(invalid.blocks.len());
+                own.held().iter().any(|block| invalid.blocks[first..].contains(block))
+            })
         };
         // A sequence is younger than the one that it began from, so one pass finds all.
         let mut copies = vec![id];

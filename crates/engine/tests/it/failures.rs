@@ -1,6 +1,9 @@
 //! Failures: a request fails alone, and only NaN of the model costs cached state.
 
-use girih_engine::{Constraint, Engine, Error, ErrorKind, Hooks, Result, Sampling, Stop, TokenRequest};
+use girih_engine::text::Detokenize;
+use girih_engine::{
+    Constraint, Drafter, Engine, Error, ErrorKind, Hooks, Result, Sampling, Stop, TokenRequest,
+};
 
 use crate::oracle::{self, Pieces, Reply, Trouble, VOCABULARY, batched, engine, finish, narrow, prompt};
 use crate::oracle::{reply, request};
@@ -61,7 +64,7 @@ fn a_request_without_allowed_tokens_ends_alone_and_its_prefix_stays_cached() {
 }
 
 #[test]
-fn nan_costs_only_the_state_that_the_request_shared() {
+fn nan_costs_only_the_state_that_the_request_computed() {
     let (mut engine, watched) = narrow(4, 160, &[30, 30]);
     let (system, other) = (prompt(3, 130), prompt(4, 90));
     reply(&mut engine, request(&other, 10));
@@ -80,13 +83,14 @@ fn nan_costs_only_the_state_that_the_request_shared() {
     for index in (0..4).filter(|index| *index != failed[0]) {
         assert_eq!(replies[index].ids, oracle::greedy(&prompts[index], 40), "request {index}");
         let stats = replies[index].stats.unwrap();
-        assert_eq!(stats.requeued, u32::from(index < 3), "those that share its blocks start again");
+        assert_eq!(stats.requeued, 0, "the system prompt was known to be good");
         assert_eq!(stats.decode.tokens, 39);
     }
     let again = reply(&mut engine, request(&other, 10));
     assert_eq!(again.stats.unwrap().cached, 89, "an unrelated prefix stays cached");
     let ended = reply(&mut engine, request(&ask(10, 20), 10));
     assert_eq!((ended.ids, ended.stop), (oracle::greedy(&ask(10, 20), 10), Some(Stop::Length)));
+    assert_eq!(ended.stats.unwrap().cached, 149, "the system prompt stays cached, too");
 }
 
 /// A sequence may copy a block before NaN in it shows: the copy is not used, either.
@@ -156,4 +160,65 @@ fn a_device_failure_keeps_the_kind_that_the_backend_states() {
     assert_eq!(error, Error::with_kind(ErrorKind::DeviceFailed, "the device is gone"));
     let id = engine.submit(request(&prompt(8, 60), 5), Pieces::hooks()).unwrap();
     assert_eq!(finish(&mut engine, id).ids, oracle::greedy(&prompt(8, 60), 5));
+}
+
+/// A hook that panics in one of its functions.
+struct Panicking(&'static str);
+
+impl Constraint for Panicking {
+    fn mask(&mut self, _: &mut [bool]) -> Result<()> {
+        assert_ne!(self.0, "mask");
+        Ok(())
+    }
+
+    fn accept(&mut self, _: u32) -> Result<()> {
+        assert_ne!(self.0, "accept");
+        Ok(())
+    }
+
+    fn is_complete(&self) -> bool {
+        assert_ne!(self.0, "is_complete");
+        false
+    }
+}
+
+impl Drafter for Panicking {
+    fn draft(&mut self, _: &[u32], _: u32) -> Vec<u32> {
+        assert_ne!(self.0, "draft");
+        Vec::new()
+    }
+}
+
+impl Detokenize for Panicking {
+    fn push(&mut self, _: u32) -> String {
+        assert_ne!(self.0, "push");
+        String::new()
+    }
+
+    fn finish(self: Box<Self>) -> String {
+        assert_ne!(self.0, "finish");
+        String::new()
+    }
+}
+
+#[test]
+fn a_panic_of_a_hook_ends_its_own_request_only() {
+    for call in ["mask", "accept", "is_complete", "draft", "push", "finish"] {
+        let (mut engine, _) = batched(3, 128);
+        let hooks = Hooks {
+            detokenizer: Some(Box::new(Panicking(call))),
+            constraint: Some(Box::new(Panicking(call))),
+            drafter: Some(Box::new(Panicking(call))),
+        };
+        let tokens = prompt(1, 100);
+        engine.submit(request(&tokens, 30), hooks).unwrap();
+        engine.submit(request(&prompt(2, 50), 30), Pieces::hooks()).unwrap();
+        let replies = run(&mut engine, 2);
+        let failure = replies[0].failure.as_ref().unwrap();
+        assert_eq!(failure.kind(), ErrorKind::DeviceFailed, "{call}: {failure}");
+        assert_eq!(replies[1].ids, oracle::greedy(&prompt(2, 50), 30), "{call}");
+        let next = reply(&mut engine, request(&tokens, 10));
+        assert_eq!(next.ids, oracle::greedy(&tokens, 10), "{call}");
+        assert_eq!(next.stats.unwrap().cached, 99, "{call}");
+    }
 }
