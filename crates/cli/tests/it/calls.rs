@@ -312,12 +312,12 @@ fn an_empty_cache_is_an_empty_list() {
     assert_eq!(girih(&["list"]).done().stdout, "");
     assert_eq!(girih(&["list", "--json"]).done().json(), Value::Array(Vec::new()));
     girih(&["repair"]).done();
-    girih(&["rm", "org/name"]).fails(1, "org/name");
+    girih(&["rm", "org/name"]).fails(2, "org/name");
 }
 
 #[test]
 fn a_missing_model_is_refused_with_the_way_to_get_it() {
-    girih(&["run", "org/name", "Hi"]).fails(1, "girih pull org/name");
-    girih(&["run", "/nowhere/model", "Hi"]).fails(1, "/nowhere/model");
-    girih(&["run", "./nowhere.gguf", "Hi"]).fails(1, "nowhere.gguf");
+    girih(&["run", "org/name", "Hi"]).fails(2, "girih pull org/name");
+    girih(&["run", "/nowhere/model", "Hi"]).fails(2, "/nowhere/model");
+    girih(&["run", "./nowhere.gguf", "Hi"]).fails(2, "nowhere.gguf");
 }

@@ -202,7 +202,7 @@ fn the_runtime_choices_are_compared() {
     girih(&["run", "stories260k", "Once", "--npu-lengths", "64"])
         .fails(2, "--npu-lengths applies only to the npu backend");
     girih(&["run", "stories260k", "Once", "--backend", "npu:toy", "--npu-runtime", "values=lost"])
-        .fails(2, "unknown runtime choice 'values=lost'");
+        .fails(2, "invalid value 'values=lost' for '--npu-runtime");
 }
 
 /// A text that exceeds the context is refused, or loses its oldest tokens.
