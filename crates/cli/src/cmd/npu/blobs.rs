@@ -26,7 +26,7 @@ pub fn mapping(name: &str) -> Result<ArrayMapping> {
 #[derive(Debug, Clone, Default, Args)]
 pub struct BlobArgs {
     /// Folder that keeps compiled array programs for the next start, or off
-    /// [default: $XDG_CACHE_HOME/girih/blobs].
+    /// [default: blobs in the cache folder].
     #[arg(long, value_name = "DIR")]
     pub blobs: Option<Blobs>,
     /// Maximum size of all kept array programs; least recently used are evicted first
