@@ -75,10 +75,13 @@ enum OutputFormat {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    if args.device.backend.choice()?.info().is_simulated {
-        return Err(Error::call(
-            "bench measures real time, but an array's time is simulated: use 'girih npu sim'",
-        ));
+    let info = args.device.backend.choice()?.info();
+    if info.is_simulated {
+        return Err(Error::call(format!(
+            "bench measures real time, but the times of the {} backend are simulated; for an array, use \
+             'girih npu sim'",
+            info.name
+        )));
     }
     let format = if args.json { OutputFormat::Json } else { args.output };
     let cases = cases(args)?;
