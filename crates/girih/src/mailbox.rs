@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -100,8 +100,10 @@ const NAP: Duration = Duration::from_millis(2);
 pub(crate) struct Mailbox {
     inbox: Mutex<Inbox>,
     arrived: Condvar,
-    /// The number of unread events at which the request suspends.
+    /// The number of unread events at which the request is suspended.
     capacity: usize,
+    /// Whether somebody has cancelled the request.
+    is_cancelled: AtomicBool,
 }
 
 #[derive(Default)]
@@ -125,7 +127,17 @@ pub(crate) struct ReadEvent {
 
 impl Mailbox {
     pub fn new(capacity: u32) -> Mailbox {
-        Mailbox { inbox: Mutex::default(), arrived: Condvar::new(), capacity: capacity as usize }
+        Mailbox {
+            inbox: Mutex::default(),
+            arrived: Condvar::new(),
+            capacity: capacity as usize,
+            is_cancelled: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether nobody has cancelled the request before this call.
+    pub fn is_first_cancellation(&self) -> bool {
+        !self.is_cancelled.swap(true, Ordering::Relaxed)
     }
 
     /// Waits for the next event and removes it.
@@ -206,7 +218,7 @@ impl MailboxSender {
         Arc::ptr_eq(&self.mailbox, mailbox)
     }
 
-    /// Sends an event; returns whether the request has to pause until its reader catches up.
+    /// Sends an event; returns whether the request has to be suspended until its reader catches up.
     pub fn send(&mut self, kind: &EventKind) -> bool {
         let event = Event::of(kind);
         if ends(&event) {

@@ -44,6 +44,15 @@ thread_local! {
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
 
+/// Records the end of a callback, even if it panics.
+struct EndOfCallback;
+
+impl Drop for EndOfCallback {
+    fn drop(&mut self) {
+        IN_CALLBACK.set(false);
+    }
+}
+
 /// Whether this thread runs a program's callback; then it must not wait for other threads of
 /// the session, which may wait for the callback.
 pub(crate) fn is_in_callback() -> bool {
@@ -59,8 +68,8 @@ impl ProgressCallback {
     /// Calls it.
     fn call(&self, progress: Progress) {
         IN_CALLBACK.set(true);
+        let _end = EndOfCallback;
         (self.0)(progress);
-        IN_CALLBACK.set(false);
     }
 }
 

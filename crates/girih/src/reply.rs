@@ -26,7 +26,7 @@ pub(crate) struct EngineHandle {
     pub requests: Arc<AtomicU32>,
     /// The maximum of that number.
     pub max_requests: u32,
-    /// The number of unread events at which a request suspends.
+    /// The number of unread events at which a request is suspended.
     pub unread_events: u32,
 }
 
@@ -40,7 +40,17 @@ impl CommandSender {
 
     /// Sends a command; returns whether the engine's thread can receive it.
     fn send(&self, command: Command) -> bool {
-        self.lock().as_ref().is_some_and(|sender| sender.send(command).is_ok())
+        // What a failed command holds is dropped without the lock, as it may wake a program's task.
+        let sender = self.lock().clone();
+        sender.is_some_and(|sender| sender.send(command).is_ok())
+    }
+
+    /// Sends the command that cancels a request, once for each request, so that the number of
+    /// commands in the queue stays bounded.
+    fn cancel(&self, mailbox: &Arc<Mailbox>) {
+        if mailbox.is_first_cancellation() {
+            self.send(Command::Cancel(Arc::clone(mailbox)));
+        }
     }
 
     /// Ends the queue: the thread receives what was sent, then nothing.
@@ -277,7 +287,7 @@ impl Iterator for Reply {
 impl Drop for Reply {
     fn drop(&mut self) {
         if !self.is_over {
-            self.handle.commands.send(Command::Cancel(Arc::clone(&self.mailbox)));
+            self.handle.commands.cancel(&self.mailbox);
         }
     }
 }
@@ -317,6 +327,6 @@ impl CancelHandle {
     /// # Ok::<(), girih::Error>(())
     /// ```
     pub fn cancel(&self) {
-        self.commands.send(Command::Cancel(Arc::clone(&self.mailbox)));
+        self.commands.cancel(&self.mailbox);
     }
 }

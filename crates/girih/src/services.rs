@@ -11,7 +11,7 @@ use crate::folder::PackedFolder;
 use crate::progress::LoadControl;
 use crate::store::FileStore;
 
-/// The host of one planned model.
+/// The services for one planned model.
 pub(crate) struct ModelServices {
     cache: Option<PathBuf>,
     /// The first file of the model, after which what is kept is named.
@@ -20,7 +20,7 @@ pub(crate) struct ModelServices {
 }
 
 impl ModelServices {
-    /// The host for the model whose first file is `model`.
+    /// The services for the model whose first file is `model`.
     pub fn new(cache: Option<PathBuf>, model: Option<PathBuf>) -> ModelServices {
         ModelServices { cache, model, control: Arc::default() }
     }

@@ -65,7 +65,7 @@ fn threads_that_share_a_session_get_the_replies_that_they_get_alone() -> Result<
 #[test]
 fn a_full_queue_refuses_at_once_and_has_room_when_a_request_ends() -> Result<()> {
     let session = session(RunOptions { waiting: 1, unread_events: 4, ..RunOptions::default() });
-    // Both pause, as nobody reads them, so neither ends.
+    // Both are suspended, as nobody reads them, so neither ends.
     let long = || session.generate(Request::new(PROMPT).max_tokens(400));
     let (first, second) = (long()?, long()?);
     let error = long().unwrap_err();
@@ -80,7 +80,7 @@ fn a_full_queue_refuses_at_once_and_has_room_when_a_request_ends() -> Result<()>
 #[test]
 fn a_reader_that_never_reads_delays_nobody() -> Result<()> {
     let expected = session(RunOptions::default()).generate(Request::new(PROMPT).max_tokens(400))?.tokens()?;
-    // One sequence at a time: a request that paused in its place would block all others.
+    // One sequence at a time: a request that is suspended in its place would block all others.
     let session = session(RunOptions { unread_events: 8, ..RunOptions::default() });
     let unread = session.generate(Request::new(PROMPT).max_tokens(400))?;
     let (done, end) = mpsc::channel();

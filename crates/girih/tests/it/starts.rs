@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 use girih::{DType, ErrorKind, Model, OpenOptions, Progress, Request, Result, RunOptions};
 
@@ -40,7 +41,7 @@ fn progress_counts_the_bytes_of_all_weights() -> Result<()> {
     })?;
     let (done, total) = *last.lock().unwrap();
     assert!(done >= total && total > 500_000, "{done} of {total}");
-    assert!(session.wait_until_ready()?.whole > std::time::Duration::ZERO);
+    assert!(session.wait_until_ready()?.whole > Duration::ZERO);
     Ok(())
 }
 
@@ -68,6 +69,26 @@ fn a_model_that_cannot_be_loaded_answers_every_request_with_the_reason() -> Resu
 fn dropping_a_session_that_loads_stops_loading() -> Result<()> {
     for _ in 0..5 {
         drop(Model::open("stories260k")?.plan(RunOptions::default())?.start_in_background(|_| {})?);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_callback_may_drop_the_session_that_calls_it() -> Result<()> {
+    for _ in 0..5 {
+        let slot: Arc<Mutex<Option<girih::Session>>> = Arc::default();
+        let (dropped, done) = mpsc::channel();
+        let in_callback = Arc::clone(&slot);
+        let plan = Model::open("stories260k")?.plan(RunOptions::default())?;
+        let mut held = slot.lock().unwrap();
+        *held = Some(plan.start_in_background(move |_| {
+            // The session is taken once it lies in the slot.
+            if in_callback.lock().unwrap().take().is_some() {
+                dropped.send(()).unwrap();
+            }
+        })?);
+        drop(held);
+        done.recv_timeout(Duration::from_secs(60)).expect("the callback does not wait for itself");
     }
     Ok(())
 }
