@@ -103,7 +103,7 @@ pub enum TemplateProcess {
 
 impl OpenOptions {
     /// Reads the options from variables, where `get` returns the value of one: those of the
-    /// Hugging Face tools, and `XDG_CACHE_HOME` or `HOME` for kept files.
+    /// Hugging Face tools, and `XDG_CACHE_HOME` or `HOME` for the cache folder.
     ///
     /// ```
     /// let options = girih::OpenOptions::from_vars(|name| (name == "HOME").then(|| "/srv/ada".to_owned()));

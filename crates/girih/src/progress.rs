@@ -31,7 +31,7 @@ pub enum Progress {
         /// The bytes of all weights.
         total: u64,
     },
-    /// A sentence for the user, such as why something is not kept.
+    /// A sentence for the user, such as why packed weights are not cached.
     Note(String),
 }
 

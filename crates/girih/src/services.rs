@@ -1,5 +1,5 @@
-//! What this library offers the backends that it opens: the cache folder, a store of
-//! packed weights, and notes to the user.
+//! What the library offers the backends that it opens: the cache folder, a store of packed
+//! weights, and notes to the user.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::store::FileStore;
 /// The services for one planned model.
 pub(crate) struct ModelServices {
     cache: Option<PathBuf>,
-    /// The first file of the model, after which what is kept is named.
+    /// The first file of the model, which gives its packed weights their name.
     model: Option<PathBuf>,
     control: Arc<LoadControl>,
 }
