@@ -49,6 +49,7 @@ pub struct OpenOptions {
     pub hub: Result<girih_hub::HubEnv>,
 }
 
+#[allow(clippy::derivable_impls)] // with the feature `hub`, it cannot be derived
 impl Default for OpenOptions {
     fn default() -> OpenOptions {
         OpenOptions {

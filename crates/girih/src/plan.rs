@@ -52,7 +52,7 @@ impl Model {
     /// use girih::{Model, RunOptions};
     ///
     /// let plan = Model::open("stories260k")?.plan(RunOptions { context: Some(128), ..RunOptions::default() })?;
-    /// assert!(plan.memory().total() < 4 << 20);
+    /// assert!(plan.memory().total() < 64 << 20);
     /// # Ok::<(), girih::Error>(())
     /// ```
     ///

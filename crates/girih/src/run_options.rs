@@ -20,8 +20,10 @@ pub struct RunOptions {
     /// ```
     /// use girih::{RunOptions, backend};
     ///
+    /// # #[cfg(feature = "cpu")] {
     /// let cpu = backend("cpu")?.with_threads(Some(2)).with("act-precision", "f32")?;
     /// let options = RunOptions { backend: cpu, ..RunOptions::default() };
+    /// # }
     /// # Ok::<(), girih::Error>(())
     /// ```
     pub backend: BackendChoice,

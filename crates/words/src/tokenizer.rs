@@ -13,7 +13,7 @@
 
 use std::collections::HashSet;
 
-use girih_tensor::{Error, Result};
+use girih_tensor::{Error, ErrorKind, Result};
 
 use super::added::{AddedToken, Matcher, TextSegment, UserRanges};
 use super::decoding::Decoding;
@@ -111,10 +111,11 @@ impl Tokenizer {
 
     fn encode_text(&self, text: &str, users: &UserRanges, bos_eos: BosEos) -> Result<Vec<u32>> {
         if text.len() > MAX_TEXT_BYTES {
-            return Err(Error::new(format!(
+            let sentence = format!(
                 "the text has {} bytes; the maximum per call is {MAX_TEXT_BYTES}: split it",
                 text.len()
-            )));
+            );
+            return Err(Error::with_kind(ErrorKind::TooLong, sentence));
         }
         let mut ids = Vec::new();
         if bos_eos == BosEos::Add {

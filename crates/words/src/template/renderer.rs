@@ -10,7 +10,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use girih_tensor::{Error, Result};
+use girih_tensor::{Error, ErrorKind, Result};
 
 use super::limits::RenderLimits;
 use super::mark::Marks;
@@ -174,10 +174,11 @@ fn timed_out(time: Duration) -> Error {
 fn spans(answer: RenderAnswer, marks: &Marks<'_>) -> Result<Vec<TextSpan>> {
     match answer {
         RenderAnswer::Text(text) => Ok(marks.split(&text)),
-        RenderAnswer::Raised(message) => Err(Error::new(format!(
-            "the chat template refuses the conversation: {}",
-            marks.restore(&message)
-        ))),
+        RenderAnswer::Raised(message) => {
+            let message = marks.restore(&message);
+            let sentence = format!("the chat template refuses the conversation: {message}");
+            Err(Error::with_kind(ErrorKind::Refused, sentence))
+        }
         RenderAnswer::Failed(clause) => {
             Err(Error::new(format!("the chat template {}", marks.restore(&clause))))
         }

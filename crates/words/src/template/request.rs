@@ -1,6 +1,6 @@
 //! Checks a request against the limits, marks it, and builds the worker's job.
 
-use girih_tensor::{Error, Result};
+use girih_tensor::{Error, ErrorKind, Result};
 use serde_json::{Map, Value, json};
 
 use super::limits::RenderLimits;
@@ -96,7 +96,8 @@ pub fn job<'a>(request: &RenderRequest<'a>, limits: &RenderLimits) -> Result<(Ve
     let text = json_text(&given);
     if text.len() > limits.input_bytes {
         let (bytes, max) = (text.len(), limits.input_bytes);
-        return Err(Error::new(format!("the conversation has {bytes} bytes as JSON, the maximum is {max}")));
+        let sentence = format!("the conversation has {bytes} bytes as JSON, the maximum is {max}");
+        return Err(Error::with_kind(ErrorKind::TooLong, sentence));
     }
     let mut marks =
         Marks::new(request.special_tokens, &[request.template, &text, &json_text(request.variables)]);
@@ -121,16 +122,16 @@ fn arguments(conversation: &Conversation) -> Result<Map<String, Value>> {
     let list = |values: &Option<Vec<Value>>| values.clone().map_or(Value::Null, Value::Array);
     let mut all = conversation.variables.clone();
     if let Some(name) = ARGUMENTS.iter().find(|&&name| all.contains_key(name)) {
-        return Err(Error::new(format!(
-            "'{name}' is reserved; choose another name for the template variable"
-        )));
+        let sentence = format!("'{name}' is reserved; choose another name for the template variable");
+        return Err(Error::with_kind(ErrorKind::Refused, sentence));
     }
     all.insert("messages".to_owned(), Value::Array(conversation.messages.clone()));
     all.insert("tools".to_owned(), list(&conversation.tools));
     all.insert("documents".to_owned(), list(&conversation.documents));
     all.insert("add_generation_prompt".to_owned(), Value::Bool(conversation.add_generation_prompt));
     if let Some((name, _)) = all.iter().find(|(_, value)| nests_deeper(value, MAX_NESTING)) {
-        return Err(Error::new(format!("'{name}' nests deeper than {MAX_NESTING} levels")));
+        let sentence = format!("'{name}' nests deeper than {MAX_NESTING} levels");
+        return Err(Error::with_kind(ErrorKind::Refused, sentence));
     }
     Ok(all)
 }
