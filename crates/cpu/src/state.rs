@@ -307,23 +307,25 @@ impl StateTensor {
 }
 
 impl backend::State for CpuState {
-    fn copy(&mut self, group: GroupId, from: Block, to: Block) {
+    fn copy(&mut self, group: GroupId, from: Block, to: Block) -> Result<(), Error> {
         for tensor in self.of_group_mut(group) {
             let (from, to) = (tensor.block(from), tensor.block(to).start);
             tensor.bytes.copy_within(from, to);
         }
+        Ok(())
     }
 
-    fn zero(&mut self, group: GroupId, block: Block) {
+    fn zero(&mut self, group: GroupId, block: Block) -> Result<(), Error> {
         for tensor in self.of_group_mut(group) {
             let range = tensor.block(block);
             tensor.bytes[range].fill(0);
         }
+        Ok(())
     }
 
-    fn export(&self, group: GroupId, block: Block) -> Vec<u8> {
+    fn export(&self, group: GroupId, block: Block) -> Result<Vec<u8>, Error> {
         let blocks = self.of_group(group).map(|tensor| &tensor.bytes[tensor.block(block)]);
-        blocks.flatten().copied().collect()
+        Ok(blocks.flatten().copied().collect())
     }
 
     fn import(&mut self, group: GroupId, block: Block, bytes: &[u8]) -> Result<(), Error> {

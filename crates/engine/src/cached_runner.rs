@@ -42,17 +42,21 @@ impl CachedRunner {
 
     /// Reserves blocks for the positions of a sequence up to `end`; `false` if the blocks do
     /// not suffice.
-    #[must_use]
-    pub fn reserve(&mut self, sequence: SequenceId, end: u32) -> bool {
-        let Some(changes) = self.cache.reserve(sequence, end) else { return false };
+    ///
+    /// # Errors
+    /// When the device fails; then the sequence's state is undefined from the block of its next
+    /// position on.
+    pub fn reserve(&mut self, sequence: SequenceId, end: u32) -> Result<bool> {
+        let Some(changes) = self.cache.reserve(sequence, end) else { return Ok(false) };
         let state = self.runner.state();
         for change in changes {
-            match change {
+            let changed = match change {
                 StateChange::Zero(group, block) => state.zero(group, block),
                 StateChange::Copy { group, from, to } => state.copy(group, from, to),
-            }
+            };
+            changed.map_err(failed)?;
         }
-        true
+        Ok(true)
     }
 
     /// The number of rows, at most `max`, that fit after `end` without evicting anything.
@@ -98,7 +102,7 @@ impl CachedRunner {
     }
 }
 
-/// The error of a step, of a kind other than `Other`.
+/// The error of a device, of a kind other than `Other`.
 fn failed(error: Error) -> Error {
     match error.kind() {
         ErrorKind::Other => Error::with_kind(ErrorKind::DeviceFailed, error.to_string()),

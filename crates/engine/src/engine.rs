@@ -235,19 +235,33 @@ impl Engine {
         progress.collect()
     }
 
-    /// Schedules the next step, the oldest request first, and reserves blocks for it.
+    /// Schedules the next step, the oldest request first, and reserves blocks for it. A request
+    /// whose blocks the device cannot prepare fails.
     fn plan(&mut self) -> Vec<PlannedRows> {
-        let mut scheduled = schedule(&self.progress(), self.limits.chunk);
-        scheduled.retain(|rows| {
-            while let Some(Active { sequence, .. }) = self.active.get(rows.sequence) {
-                if self.runner.reserve(*sequence, rows.positions.end) {
-                    return true;
+        loop {
+            let mut scheduled = schedule(&self.progress(), self.limits.chunk);
+            let mut failure = None;
+            scheduled.retain(|rows| {
+                while let (None, Some(Active { sequence, .. })) = (&failure, self.active.get(rows.sequence)) {
+                    match self.runner.reserve(*sequence, rows.positions.end) {
+                        Ok(true) => return true,
+                        Ok(false) => self.preempt(),
+                        Err(error) => failure = Some((rows.sequence, error)),
+                    }
                 }
-                self.preempt();
-            }
-            false
-        });
-        scheduled.into_iter().map(|rows| PlannedRows { rows, draft_rows: Vec::new() }).collect()
+                false
+            });
+            let Some((index, error)) = failure else {
+                return scheduled
+                    .into_iter()
+                    .map(|rows| PlannedRows { rows, draft_rows: Vec::new() })
+                    .collect();
+            };
+            // Without this request, the others may have more rows.
+            let Active { live, sequence } = self.active.remove(index);
+            self.runner.cache.discard(sequence);
+            self.events.push(live.event(EventKind::Failed(error)));
+        }
     }
 
     /// Preempts the youngest active request.
@@ -283,10 +297,17 @@ impl Engine {
             let max = runner.free_rows(*sequence, rows.positions.end, share);
             *draft_rows = if max > 0 { live.draft(max, width) } else { Vec::new() };
             if let Some(drafted) = (draft_rows.len() as u32).checked_sub(1) {
+                match runner.reserve(*sequence, rows.positions.end + drafted) {
+                    Ok(has_room) => assert!(has_room, "the blocks are free"),
+                    Err(error) => {
+                        live.fail(error);
+                        draft_rows.clear();
+                        continue;
+                    }
+                }
                 (left, outputs) = (left - drafted, outputs + drafted);
                 rows.positions.end += drafted;
                 rows.outputs = Outputs::LastN(drafted + 1);
-                assert!(runner.reserve(*sequence, rows.positions.end), "the blocks are free");
             }
         }
         logits.resize(logits.len().max(outputs as usize * width), 0.0);
@@ -465,7 +486,7 @@ impl Engine {
             let (mut end, all) = (0, tokens.len());
             for tokens in tokens.chunks(engine.limits.chunk as usize) {
                 end += tokens.len();
-                let room = engine.runner.reserve(sequence, end as u32);
+                let room = engine.runner.reserve(sequence, end as u32)?;
                 assert!(room, "one sequence within the limits fits into the state");
                 let outputs = if end == all { Outputs::Last } else { Outputs::None };
                 engine.runner.run(&[StepTokens { sequence, tokens, outputs }], &mut row, watch)?;
@@ -511,7 +532,8 @@ impl Engine {
         let mut position = 0;
         for tokens in tokens.chunks(chunk as usize) {
             let end = (position + tokens.len()) as u32;
-            assert!(self.runner.reserve(sequence, end), "one sequence within the limits fits into the state");
+            let room = self.runner.reserve(sequence, end)?;
+            assert!(room, "one sequence within the limits fits into the state");
             self.runner.run(&[StepTokens { sequence, tokens, outputs: Outputs::All }], &mut rows, watch)?;
             for row in rows.chunks_exact(width).take(tokens.len()) {
                 each(position, row);

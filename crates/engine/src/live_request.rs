@@ -205,6 +205,11 @@ impl LiveRequest {
         draft
     }
 
+    /// Makes the request fail when its next token is chosen.
+    pub fn fail(&mut self, error: Error) {
+        self.failure = Some(error);
+    }
+
     /// Chooses the next token from its logits.
     ///
     /// # Errors

@@ -312,18 +312,28 @@ pub trait Backend: Send + 'static {
     ) -> Result<(), Error>;
 }
 
-/// The engine's operations on state, block by block.
+/// The engine's operations on state, block by block. Each may fail, because state may lie on a
+/// device; then the contents of the block that it writes are undefined, and others keep theirs.
 pub trait State: Send {
     /// Copies block `from` to block `to`.
-    fn copy(&mut self, group: GroupId, from: Block, to: Block);
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn copy(&mut self, group: GroupId, from: Block, to: Block) -> Result<(), Error>;
     /// Fills a block with zeros.
-    fn zero(&mut self, group: GroupId, block: Block);
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn zero(&mut self, group: GroupId, block: Block) -> Result<(), Error>;
     /// The bytes of a block.
-    fn export(&self, group: GroupId, block: Block) -> Vec<u8>;
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn export(&self, group: GroupId, block: Block) -> Result<Vec<u8>, Error>;
     /// Writes the bytes from [`State::export`] to a block.
     ///
     /// # Errors
-    /// When the bytes are not those of a block of this model.
+    /// When the bytes are not those of a block of this model, or the device fails.
     fn import(&mut self, group: GroupId, block: Block, bytes: &[u8]) -> Result<(), Error>;
 }
 

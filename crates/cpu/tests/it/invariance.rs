@@ -338,7 +338,7 @@ fn stale_state_does_not_affect_results() {
         let state = poisoned.state();
         for group in [GroupId(0), GroupId(1)] {
             // NaN in f32, f16 and bf16, and as a scale of q8_0.
-            let nans = vec![0xff; state.export(group, Block(0)).len()];
+            let nans = vec![0xff; state.export(group, Block(0)).unwrap().len()];
             (0..16).for_each(|block| state.import(group, Block(block), &nans).unwrap());
         }
         assert!(logits(&mut *poisoned, &tokens, 7) == want, "{model:?}");
@@ -350,7 +350,7 @@ fn stale_state_does_not_affect_results() {
             step(runner, Inputs::Tokens(&[3]), &[sequence]).iter().map(|x| x.to_bits()).collect::<Vec<_>>()
         };
         let want = next(&mut *poisoned);
-        let nans = poisoned.state().export(window, Block(15));
+        let nans = poisoned.state().export(window, Block(15)).unwrap();
         (0..seen as u32).for_each(|block| poisoned.state().import(window, Block(block), &nans).unwrap());
         assert!(next(&mut *poisoned) == want, "{model:?}");
     }

@@ -1,5 +1,7 @@
 //! Failures: a request fails alone, and only NaN of the model costs cached state.
 
+use std::collections::BTreeMap;
+
 use girih_engine::text::Detokenize;
 use girih_engine::{
     Constraint, Drafter, Engine, Error, ErrorKind, Hooks, Result, Sampling, Stop, TokenRequest,
@@ -31,15 +33,14 @@ impl Constraint for Nothing {
 
 /// Steps until the engine is idle; returns the replies in the order of submission.
 fn run(engine: &mut Engine, count: usize) -> Vec<Reply> {
-    let mut replies: Vec<Reply> = (0..count).map(|_| Reply::default()).collect();
-    let mut first = None;
+    let mut replies: BTreeMap<u64, Reply> = BTreeMap::new();
     while !engine.is_idle() {
         for event in engine.step() {
-            let first = *first.get_or_insert(event.request.0);
-            replies[(event.request.0 - first) as usize].take(event.clone());
+            replies.entry(event.request.0).or_default().take(event.clone());
         }
     }
-    replies
+    assert_eq!(replies.len(), count, "each request has an event");
+    replies.into_values().collect()
 }
 
 #[test]
@@ -220,5 +221,45 @@ fn a_panic_of_a_hook_ends_its_own_request_only() {
         let next = reply(&mut engine, request(&tokens, 10));
         assert_eq!(next.ids, oracle::greedy(&tokens, 10), "{call}");
         assert_eq!(next.stats.unwrap().cached, 99, "{call}");
+    }
+}
+
+/// Drafts the last token again.
+struct Repeat;
+
+impl Drafter for Repeat {
+    fn draft(&mut self, tokens: &[u32], max: u32) -> Vec<u32> {
+        vec![*tokens.last().unwrap(); max as usize]
+    }
+}
+
+#[test]
+fn a_state_operation_that_fails_ends_its_request_only() {
+    let (system, other) = (prompt(3, 100), prompt(4, 90));
+    let ask = |number: u64, length: usize| [&system[..], &prompt(number, length)].concat();
+    // The operations of a start: copies of the shared tail, zeroed blocks, later ones in decode.
+    for before in 0..14 {
+        let (mut engine, watched) = narrow(3, 160, &[30, 30]);
+        let hooks = || Hooks { drafter: Some(Box::new(Repeat)), ..Pieces::hooks() };
+        reply(&mut engine, request(&ask(10, 20), 10));
+        watched.trouble.set(Some(Trouble::State(before)));
+        let prompts = [ask(11, 20), other.clone(), ask(12, 31)];
+        for prompt in &prompts {
+            engine.submit(request(prompt, 60), hooks()).unwrap();
+        }
+        let replies = run(&mut engine, 3);
+        let failed: Vec<usize> = (0..3).filter(|index| replies[*index].failure.is_some()).collect();
+        assert_eq!(failed.len(), 1, "after {before} operations");
+        let failure = replies[failed[0]].failure.as_ref().unwrap();
+        assert_eq!(
+            (failure.kind(), failure.to_string().as_str()),
+            (ErrorKind::DeviceFailed, "the copy engine is gone")
+        );
+        for index in (0..3).filter(|index| *index != failed[0]) {
+            assert_eq!(replies[index].ids, oracle::greedy(&prompts[index], 60), "request {index}, {before}");
+        }
+        for prompt in &prompts {
+            assert_eq!(reply(&mut engine, request(prompt, 10)).ids, oracle::greedy(prompt, 10), "{before}");
+        }
     }
 }

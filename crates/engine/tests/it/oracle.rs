@@ -30,6 +30,8 @@ pub enum Trouble {
     /// As `Device`, with the kind `OutOfMemory`.
     Memory(u32),
     NaN(u32),
+    /// An operation on state fails after this number of others.
+    State(u32),
 }
 
 /// A value that an oracle shares with its test, on any thread.
@@ -259,19 +261,41 @@ impl Runner for Oracle {
     }
 }
 
+impl Slots {
+    /// Counts an operation on state, which may fail.
+    fn operation(&self) -> Result<(), Error> {
+        let trouble = &self.watched.trouble;
+        match trouble.get() {
+            Some(Trouble::State(0)) => {
+                trouble.set(None);
+                Err(Error::new("the copy engine is gone"))
+            }
+            Some(Trouble::State(left)) => {
+                trouble.set(Some(Trouble::State(left - 1)));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 impl State for Slots {
-    fn copy(&mut self, group: GroupId, from: Block, to: Block) {
+    fn copy(&mut self, group: GroupId, from: Block, to: Block) -> Result<(), Error> {
+        self.operation()?;
         let group = &mut self.groups[group.0 as usize];
         group[to.0 as usize] = group[from.0 as usize];
+        Ok(())
     }
 
-    fn zero(&mut self, group: GroupId, block: Block) {
+    fn zero(&mut self, group: GroupId, block: Block) -> Result<(), Error> {
+        self.operation()?;
         self.groups[group.0 as usize][block.0 as usize] = [0; BLOCK_POSITIONS];
         self.watched.zeroed.set(self.watched.zeroed.get() + 1);
+        Ok(())
     }
 
-    fn export(&self, _: GroupId, _: Block) -> Vec<u8> {
-        Vec::new()
+    fn export(&self, _: GroupId, _: Block) -> Result<Vec<u8>, Error> {
+        Err(Error::new("the oracle does not export state"))
     }
 
     fn import(&mut self, _: GroupId, _: Block, _: &[u8]) -> Result<(), Error> {

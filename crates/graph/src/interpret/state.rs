@@ -71,23 +71,27 @@ impl InterpreterState {
 }
 
 impl State for InterpreterState {
-    fn copy(&mut self, group: GroupId, from: Block, to: Block) {
+    fn copy(&mut self, group: GroupId, from: Block, to: Block) -> Result<(), Error> {
         for value in self.values.iter_mut().filter(|value| value.group == group) {
             let (from, to) = (value.block(from), value.block(to).start);
             value.data.copy_within(from, to);
         }
+        Ok(())
     }
 
-    fn zero(&mut self, group: GroupId, block: Block) {
+    fn zero(&mut self, group: GroupId, block: Block) -> Result<(), Error> {
         for value in self.values.iter_mut().filter(|value| value.group == group) {
             let range = value.block(block);
             value.data[range].fill(0.0);
         }
+        Ok(())
     }
 
-    fn export(&self, group: GroupId, block: Block) -> Vec<u8> {
+    fn export(&self, group: GroupId, block: Block) -> Result<Vec<u8>, Error> {
         let values = self.values.iter().filter(|value| value.group == group);
-        values.flat_map(|value| value.data[value.block(block)].iter().flat_map(|x| x.to_le_bytes())).collect()
+        Ok(values
+            .flat_map(|value| value.data[value.block(block)].iter().flat_map(|x| x.to_le_bytes()))
+            .collect())
     }
 
     fn import(&mut self, group: GroupId, block: Block, bytes: &[u8]) -> Result<(), Error> {

@@ -112,10 +112,10 @@ fn copied_and_imported_blocks_equal_the_original() {
     let expected = next(prefilled(&tokens).as_mut(), 7, Block(0));
     let mut runner = prefilled(&tokens);
     let groups = [GroupId(0), GroupId(1)];
-    let saved = groups.map(|group| runner.state().export(group, Block(0)));
+    let saved = groups.map(|group| runner.state().export(group, Block(0)).unwrap());
     for group in groups {
-        runner.state().copy(group, Block(0), Block(2));
-        runner.state().zero(group, Block(0));
+        runner.state().copy(group, Block(0), Block(2)).unwrap();
+        runner.state().zero(group, Block(0)).unwrap();
     }
     assert_eq!(next(runner.as_mut(), 7, Block(2)), expected);
     assert_ne!(next(runner.as_mut(), 7, Block(0)), expected);

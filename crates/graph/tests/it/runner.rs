@@ -27,10 +27,14 @@ struct Null {
 struct Steps(u32);
 
 impl State for Steps {
-    fn copy(&mut self, _: GroupId, _: Block, _: Block) {}
-    fn zero(&mut self, _: GroupId, _: Block) {}
-    fn export(&self, _: GroupId, _: Block) -> Vec<u8> {
-        self.0.to_le_bytes().to_vec()
+    fn copy(&mut self, _: GroupId, _: Block, _: Block) -> Result<(), Error> {
+        Ok(())
+    }
+    fn zero(&mut self, _: GroupId, _: Block) -> Result<(), Error> {
+        Ok(())
+    }
+    fn export(&self, _: GroupId, _: Block) -> Result<Vec<u8>, Error> {
+        Ok(self.0.to_le_bytes().to_vec())
     }
     fn import(&mut self, _: GroupId, _: Block, _: &[u8]) -> Result<(), Error> {
         Ok(())
@@ -171,7 +175,7 @@ fn a_runner_reports_its_sizes() {
     assert_eq!(runner.blocks(), BLOCKS);
     assert_eq!(runner.plan().state, 60);
     assert_eq!(runner.plan().total(), u64::MAX, "a sum that overflows saturates");
-    assert_eq!(runner.state().export(GroupId(0), Block(0)), [0; 4]);
+    assert_eq!(runner.state().export(GroupId(0), Block(0)).unwrap(), [0; 4]);
 }
 
 /// A sequence of `rows` rows from position 0, whose last row is an output row.
@@ -208,7 +212,7 @@ fn refused_step(inputs: Inputs<'_>, sequences: &[Sequence<'_>], room: usize, sen
     let mut runner = loaded();
     let mut output = vec![0.0; room];
     assert_eq!(step(runner.as_mut(), inputs, sequences, &mut output), Err(sentence.to_owned()));
-    assert_eq!(runner.state().export(GroupId(0), Block(0)), [0; 4], "the backend did not run it");
+    assert_eq!(runner.state().export(GroupId(0), Block(0)).unwrap(), [0; 4], "the backend did not run it");
 }
 
 #[test]

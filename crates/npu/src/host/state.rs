@@ -150,25 +150,27 @@ impl StateTensor {
 }
 
 impl State for NpuState {
-    fn copy(&mut self, group: GroupId, from: Block, to: Block) {
+    fn copy(&mut self, group: GroupId, from: Block, to: Block) -> Result<()> {
         for tensor in self.tensors.iter_mut().filter(|tensor| tensor.group == group) {
             let (from, to_bytes) = (tensor.block(from), tensor.block(to).start);
             tensor.bytes.copy_within(from, to_bytes);
             tensor.stamps[to.0 as usize] = next_stamp();
         }
+        Ok(())
     }
 
-    fn zero(&mut self, group: GroupId, block: Block) {
+    fn zero(&mut self, group: GroupId, block: Block) -> Result<()> {
         for tensor in self.tensors.iter_mut().filter(|tensor| tensor.group == group) {
             let range = tensor.block(block);
             tensor.bytes[range].fill(0);
             tensor.stamps[block.0 as usize] = next_stamp();
         }
+        Ok(())
     }
 
-    fn export(&self, group: GroupId, block: Block) -> Vec<u8> {
+    fn export(&self, group: GroupId, block: Block) -> Result<Vec<u8>> {
         let tensors = self.tensors.iter().filter(|tensor| tensor.group == group);
-        tensors.flat_map(|tensor| &tensor.bytes[tensor.block(block)]).copied().collect()
+        Ok(tensors.flat_map(|tensor| &tensor.bytes[tensor.block(block)]).copied().collect())
     }
 
     fn import(&mut self, group: GroupId, block: Block, bytes: &[u8]) -> Result<()> {

@@ -56,7 +56,7 @@ impl AttendBench {
         let mut cache = CpuState::new(&graph, &[blocks as u32]).unwrap();
         let group = girih_graph::GroupId(0);
         // As f16 or bf16, numbers near 1; as q8_0, any scale and integers near 50.
-        let len = cache.export(group, Block(0)).len();
+        let len = cache.export(group, Block(0)).unwrap().len();
         let bytes: Vec<u8> = (0..len).map(|i| if i % 2 == 0 { (i * 37) as u8 } else { 0x3c }).collect();
         (0..blocks).for_each(|block| cache.import(group, Block(block as u32), &bytes).unwrap());
         let local = local_len(QUERY_HEADS / KV_HEADS, HEAD_SIZE, HEAD_SIZE);
