@@ -29,7 +29,7 @@ pub fn open_options() -> Result<OpenOptions> {
 /// # Errors
 /// When a variable has an invalid value.
 pub fn environment() -> Result<HubEnv> {
-    Ok(HubEnv::from_vars(|name| std::env::var(name).ok())?)
+    Ok(open_options()?.hub?)
 }
 
 /// Opens the model of this name. The architectures of `arch` come before girih's own.

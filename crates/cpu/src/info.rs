@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use girih_graph::Result;
 use girih_graph::description::{
-    AllowedValues, AnyBackend, BackendInfo, BackendOption, BackendSettings, Services,
+    AllowedValues, AnyBackend, BackendInfo, BackendOption, BackendSettings, Services, byte_count,
 };
 use girih_graph::store::StoreOptions;
 
@@ -75,7 +75,7 @@ const OPTIONS: &[BackendOption] = &[
         placeholder: "BYTES",
         help: "Maximum size of all packed weights on disk; least recently used are evicted first \
             [default: a fifth of the free space, at most 32 GiB]",
-        values: AllowedValues::Checked(|text| bytes(text).map(drop)),
+        values: AllowedValues::Checked(|text| byte_count(text).map(drop)),
         repeats: false,
     },
     BackendOption {
@@ -126,10 +126,6 @@ fn precision(name: &str) -> Result<ActivationPrecision, String> {
     named(&choices, name)
 }
 
-fn bytes(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| "must be a number of bytes".to_owned())
-}
-
 fn open(settings: &BackendSettings, services: &Arc<dyn Services>) -> Result<Box<dyn AnyBackend>> {
     let options = cpu_options(settings)?;
     let cpu = match settings.get(ISA) {
@@ -157,7 +153,7 @@ fn cpu_options(settings: &BackendSettings) -> Result<CpuOptions> {
 
 /// What the store of packed weights may write; `None` if there is to be none.
 fn store_options(settings: &BackendSettings) -> Result<Option<StoreOptions>> {
-    let limit = settings.parsed(PACKED_CACHE_LIMIT, bytes)?;
+    let limit = settings.parsed(PACKED_CACHE_LIMIT, byte_count)?;
     let mode = settings.parsed(PACKED_CACHE, |name| named(CACHE_MODES, name))?;
     Ok(match mode.unwrap_or(CacheMode::ReadAndWrite) {
         CacheMode::ReadAndWrite => Some(StoreOptions { writes: true, limit }),

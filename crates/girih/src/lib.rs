@@ -45,7 +45,6 @@ mod builtin;
 mod engine_thread;
 mod folder;
 mod free_memory;
-
 mod location;
 mod mailbox;
 mod model;

@@ -298,12 +298,6 @@ fn largest_step(model: &Model, options: &RunOptions) -> Result<Key> {
             "a context of {context} tokens is too large: the model supports {max} tokens"
         ));
     }
-    if sequences > chunk.min(context) {
-        let rows = chunk.min(context);
-        return refused(format!(
-            "{sequences} sequences were requested, each with a row in every step, but a step has at most {rows} rows"
-        ));
-    }
     let counts = [
         ("positions", context),
         ("rows per step", chunk),
@@ -314,6 +308,11 @@ fn largest_step(model: &Model, options: &RunOptions) -> Result<Key> {
         return refused(format!("0 {what} were requested; request at least 1"));
     }
     let rows = chunk.min(context);
+    if sequences > rows {
+        return refused(format!(
+            "{sequences} sequences were requested, each with a row in every step, but a step has at most {rows} rows"
+        ));
+    }
     let output_rows = output_rows.max(sequences).min(rows);
     Ok(Key { rows, sequences, context, output_rows, variant: Variant::GENERATE })
 }

@@ -74,8 +74,8 @@ impl From<Vec<u32>> for Prompt {
 /// # Ok::<(), girih::Error>(())
 /// ```
 pub struct Request {
-    pub(crate) prompt: Prompt,
-    pub(crate) logits: bool,
+    prompt: Prompt,
+    logits: bool,
     sampling: Option<Sampling>,
     max_tokens: Option<u32>,
     fills_context: bool,

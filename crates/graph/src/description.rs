@@ -35,7 +35,7 @@ pub struct BackendInfo {
     pub open: OpenBackend,
 }
 
-/// Makes a backend with these settings, for this host.
+/// Makes a backend with these settings, which may use these services.
 pub type OpenBackend = fn(&BackendSettings, &Arc<dyn Services>) -> Result<Box<dyn AnyBackend>>;
 
 impl fmt::Debug for BackendInfo {
@@ -125,7 +125,7 @@ impl BackendSettings {
     }
 }
 
-/// A backend, its device and its options, all of which exist and are valid.
+/// A choice of a backend, with its device and its options; all of them have been checked.
 #[derive(Clone, Debug)]
 pub struct BackendChoice {
     info: &'static BackendInfo,
@@ -238,6 +238,15 @@ impl fmt::Display for BackendChoice {
         f.write_str(self.info.name)?;
         self.settings.device.iter().try_for_each(|device| write!(f, ":{device}"))
     }
+}
+
+/// Parses the value of an option that is a number of bytes. The error is a clause, as in
+/// [`AllowedValues::Checked`].
+///
+/// # Errors
+/// When it is not a number that fits into 64 bits.
+pub fn byte_count(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "must be a number of bytes".to_owned())
 }
 
 /// What a program offers the backends that it opens; no backend reads the environment.

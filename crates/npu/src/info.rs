@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use girih_graph::description::{
-    AllowedValues, AnyBackend, BackendInfo, BackendOption, BackendSettings, Services,
+    AllowedValues, AnyBackend, BackendInfo, BackendOption, BackendSettings, Services, byte_count,
 };
 use girih_tensor::{Error, ErrorKind, Result};
 
@@ -85,7 +85,7 @@ const OPTIONS: &[BackendOption] = &[
         placeholder: "BYTES",
         help: "Maximum size of all kept array programs; least recently used are evicted first \
             [default: 1 GiB]",
-        values: AllowedValues::Checked(|text| bytes(text).map(drop)),
+        values: AllowedValues::Checked(|text| byte_count(text).map(drop)),
         repeats: false,
     },
 ];
@@ -114,10 +114,6 @@ fn numbers(text: &str, max: u32) -> Result<Vec<u32>, String> {
         _ => Err(format!("must be numbers from 1 to {max}, separated by commas")),
     };
     text.split(',').map(number).collect()
-}
-
-fn bytes(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| "must be a number of bytes".to_owned())
 }
 
 fn open(settings: &BackendSettings, services: &Arc<dyn Services>) -> Result<Box<dyn AnyBackend>> {
@@ -149,7 +145,7 @@ fn npu_options(settings: &BackendSettings) -> Result<NpuOptions> {
 
 /// The folder of blobs, if they are kept.
 fn blob_folder(settings: &BackendSettings, cache: Option<PathBuf>) -> Result<Option<BlobFolder>> {
-    let limit = settings.parsed(BLOBS_LIMIT, bytes)?.unwrap_or(DEFAULT_CACHE_BYTES);
+    let limit = settings.parsed(BLOBS_LIMIT, byte_count)?.unwrap_or(DEFAULT_CACHE_BYTES);
     let (path, is_named) = match settings.get(BLOBS) {
         Some(NO_BLOBS) => return Ok(None),
         Some(folder) => (Some(PathBuf::from(folder)), true),
