@@ -1,6 +1,7 @@
 //! One reply: its text is passed on as it is generated, then it is summed up.
 
-use girih::{Event, Reply, Stats, Stop, TokenRate};
+use girih::tools::FreeMemory;
+use girih::{Event, MemoryPlan, PoolBytes, Reply, Stats, Stop, TokenRate};
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
@@ -86,4 +87,24 @@ pub fn summary(reply: &FinishedReply) -> String {
         decode.time.as_secs_f64(),
         decode.per_second(),
     )
+}
+
+/// A memory plan: the parts of the host's pool, and below `device` those of the device's.
+pub fn memory_json(plan: &MemoryPlan, free: Option<FreeMemory>) -> Value {
+    let pool = |bytes: &PoolBytes, available: Option<u64>| {
+        json!({
+            "weights": bytes.weights,
+            "state": bytes.state,
+            "scratch": bytes.scratch,
+            "output": bytes.output,
+            "staging": bytes.staging,
+            "total": bytes.total(),
+            "available": available,
+        })
+    };
+    let mut memory = pool(&plan.host, free.map(|free| free.room()));
+    if let Some(device) = plan.device {
+        memory["device"] = pool(&device.bytes, Some(device.free));
+    }
+    memory
 }

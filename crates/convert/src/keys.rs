@@ -96,7 +96,7 @@ impl KeyWriter<'_> {
         let (arch, layers) = (self.arch, &self.facts.layers);
         let windows = layers.iter().find_map(|layer| match attend(layer).span {
             Span::Window(window) => Some(window),
-            Span::Full => None,
+            Span::Full | Span::All => None,
         });
         if let (Some(field), Some(window)) = (&arch.sizes.window, windows) {
             self.put("sizes.window", field, MetadataValue::U32(window))?;

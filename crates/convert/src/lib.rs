@@ -19,7 +19,7 @@ mod vocabulary;
 
 use std::path::Path;
 
-use girih_graph::{Key, Variant};
+use girih_graph::{Key, OutputKind};
 use girih_model::ModelFiles;
 use girih_tensor::{DType, Error, Result};
 
@@ -45,7 +45,7 @@ pub fn convert(
         return Err(Error::new("already exists; choose another path, or remove it").of(out.display()));
     }
     // The graph's builder checks the shape of every weight against the facts.
-    let smallest = Key { rows: 1, sequences: 1, context: 1, output_rows: 1, variant: Variant::GENERATE };
+    let smallest = Key { rows: 1, sequences: 1, context: 1, output_rows: 1, output: OutputKind::Logits };
     model.graph(smallest, DType::F32)?;
     match options.target {
         ConvertTarget::Gguf(file_type) => gguf::write(model, out, file_type, options, progress),

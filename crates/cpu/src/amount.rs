@@ -29,7 +29,7 @@ impl Amount {
         let rows = rows as u64;
         let bytes_of = |index: usize| size_of_val(weights.vector(index)) as u64;
         match call {
-            OpCall::Embed { table } => {
+            OpCall::Embed { table, .. } => {
                 let matrix = weights.matrix(table);
                 Amount { bytes: rows * (matrix.size() / matrix.rows.max(1) as u64), operations: 0 }
             }

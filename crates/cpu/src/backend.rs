@@ -2,9 +2,9 @@
 
 use std::cell::OnceCell;
 
-use girih_graph::backend::{Backend, MemoryPlan, Refusal, Step, WeightSource};
+use girih_graph::backend::{Backend, Refusal, Step, WeightSource};
 use girih_graph::store::Store;
-use girih_graph::{Error, Graph, Key, Numerics, Op};
+use girih_graph::{Error, Graph, HostRows, Key, MemoryPlan, Numerics, Op, PoolBytes};
 use girih_tensor::DType;
 
 use crate::activations::ActivationPrecision;
@@ -108,6 +108,7 @@ impl Backend for Cpu {
     type Weights = CpuWeights;
     type State = CpuState;
     type Program = CpuProgram;
+    type Output = HostRows;
 
     fn name(&self) -> &'static str {
         "cpu"
@@ -150,11 +151,13 @@ impl Backend for Cpu {
     }
 
     fn plan(&self, graph: &Graph, blocks: &[u32]) -> MemoryPlan {
-        MemoryPlan {
+        MemoryPlan::on_host(PoolBytes {
             weights: CpuWeights::plan(graph),
             state: CpuState::plan(graph, blocks),
             scratch: CpuProgram::plan(graph, self.threads, self.precision),
-        }
+            output: HostRows::plan(graph),
+            staging: 0,
+        })
     }
 
     fn load(&self, graph: &Graph, source: &dyn WeightSource) -> Result<CpuWeights, Error> {
@@ -172,14 +175,18 @@ impl Backend for Cpu {
         CpuProgram::new(graph, weights, self.threads, self.precision)
     }
 
+    fn output(&self, graph: &Graph) -> Result<HostRows, Error> {
+        HostRows::new(graph)
+    }
+
     fn run(
         &self,
         program: &CpuProgram,
         weights: &CpuWeights,
         state: &mut CpuState,
+        output: &mut HostRows,
         step: Step<'_>,
     ) -> Result<(), Error> {
-        program.run(&self.table, self.pool()?, weights, state, step);
-        Ok(())
+        program.run(&self.table, self.pool()?, weights, state, output, step)
     }
 }

@@ -177,7 +177,7 @@ impl Fusion<'_> {
 
 #[cfg(test)]
 mod tests {
-    use girih_graph::{Builder, InputKind, Key, OutputKind, Variant, faults};
+    use girih_graph::{Builder, InputKind, Key, OutputKind, faults};
     use girih_tensor::{DType, Shape};
 
     use super::*;

@@ -125,6 +125,8 @@ pub(crate) enum OpCall {
     /// No computation: the result shares the operand's location.
     Alias,
     Embed {
+        /// The index of the input that brings the ids.
+        ids: usize,
         table: usize,
     },
     Norm {
@@ -170,8 +172,8 @@ pub(crate) struct ValueLocation {
 /// A buffer that a step reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StepBuffer {
-    /// The step's embeddings.
-    Input,
+    /// The input of this index.
+    Input(usize),
     /// The step's output.
     Output,
     /// Scratch memory, from this index on.

@@ -2,8 +2,8 @@
 
 use girih_graph::backend::Refusal;
 use girih_graph::{
-    Error, Extent, Graph, Node, Numerics, Op, OperandKind, Role, Rounding, ScratchPlan, Span, SunkGather,
-    Value, ValueId,
+    Act, Error, Extent, Graph, Node, Numerics, Op, OperandKind, Role, Rounding, ScratchPlan, Span,
+    SunkGather, Value, ValueId,
 };
 use girih_tensor::DType;
 
@@ -30,7 +30,7 @@ pub(crate) fn knows(op: Op) -> bool {
             | Op::Rope { .. }
             | Op::Write
             | Op::Attend { .. }
-            | Op::Gate { .. }
+            | Op::Gate { act: Act::Silu | Act::GeluTanh }
             | Op::Add
             | Op::Scale { .. }
             | Op::Softcap { .. }
@@ -111,7 +111,10 @@ fn operand_objection(graph: &Graph, node: &Node, index: usize) -> Option<String>
     if !need.fits(graph.value(id)) {
         return Some(format!("its operand '{name}' is not {need}, which '{}' needs", node.op.name()));
     }
-    if need == OperandKind::State
+    if need == OperandKind::StateOrRows && !matches!(graph.value(id).role, Role::State(_)) {
+        return Some(format!("its operand '{name}' is not state, which '{}' needs", node.op.name()));
+    }
+    if need == OperandKind::StateOrRows
         && let Some(reason) = state::objection(graph, id)
     {
         return Some(format!("its operand '{name}' cannot be stored: {reason}"));
@@ -219,13 +222,13 @@ pub(crate) fn scratch_len(graph: &Graph, sunk: Option<&SunkGather>) -> usize {
 /// Where each value lies; `None` for tokens, weights and states.
 fn locations(graph: &Graph, plan: &ScratchPlan) -> Vec<Option<ValueLocation>> {
     let mut locations: Vec<Option<ValueLocation>> = Vec::with_capacity(graph.values.len());
-    for (value, planned) in graph.values.iter().zip(&plan.placements) {
+    for (index, (value, planned)) in graph.values.iter().zip(&plan.placements).enumerate() {
         let Some(count) = row_count(value) else {
             locations.push(None);
             continue;
         };
         let buffer = match value.role {
-            Role::Input => StepBuffer::Input,
+            Role::Input => StepBuffer::Input(input_index(graph, ValueId(index as u32))),
             Role::Output => StepBuffer::Output,
             _ => StepBuffer::Scratch(planned.map_or(0, |location| location.offset / size_of::<f32>())),
         };
@@ -241,6 +244,11 @@ fn locations(graph: &Graph, plan: &ScratchPlan) -> Vec<Option<ValueLocation>> {
         }
     }
     locations
+}
+
+/// The index of an input among those of the graph.
+fn input_index(graph: &Graph, id: ValueId) -> usize {
+    graph.inputs().position(|(input, _)| input == id).expect("it is an input of the graph")
 }
 
 /// Builds instructions; [`Fusion`] decides which nodes each of them contains.
@@ -345,7 +353,10 @@ impl Lowering<'_> {
         let weight = |index: usize| self.weight(node, index);
         Ok(match node.op {
             Op::Reshape if location(0).buffer == self.fusion.location(node.output).buffer => OpCall::Alias,
-            Op::Embed => OpCall::Embed { table: weight(1)? },
+            Op::Embed => {
+                let ids = input_index(self.fusion.graph, node.inputs[0]);
+                OpCall::Embed { ids, table: weight(1)? }
+            }
             Op::Norm { epsilon } => OpCall::Norm { x: location(0), weight: weight(1)?, epsilon },
             Op::Rope { .. } => OpCall::Rope { x: location(0), rotation: self.rotation(node)? },
             Op::Attend { scale, span, softcap } => {

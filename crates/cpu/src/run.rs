@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use std::slice;
 use std::time::{Duration, Instant};
 
-use girih_graph::backend::{Inputs, NodeTime, Sequence, Step, Watch};
-use girih_graph::{Error, Graph, Key, SunkGather, ValueId, sink_gather};
+use girih_graph::backend::{Input, NodeTime, Sequence, Step, Watch, step_count};
+use girih_graph::{Error, Graph, HostRows, Key, SunkGather, ValueId, sink_gather};
 use girih_tensor::Shape;
 
 use crate::activations::{ActivationPrecision, PackedActivations, SourceRows};
@@ -135,9 +135,10 @@ impl CpuProgram {
         pool: &ThreadPool,
         weights: &CpuWeights,
         state: &mut CpuState,
+        output: &mut HostRows,
         step: Step<'_>,
-    ) {
-        let Step { inputs, sequences, output, watch } = step;
+    ) -> Result<(), Error> {
+        let Step { inputs, sequences, watch } = step;
         let StepMemory { scratch, slots, locals, rotations, partials, origins, output_rows, written } =
             &mut *self.memory.borrow_mut();
         list_rows(sequences, origins, output_rows);
@@ -149,10 +150,7 @@ impl CpuProgram {
             output_rows.len(),
             self.key,
         );
-        let input = match inputs {
-            Inputs::Tokens(_) => &[],
-            Inputs::Embeddings(values) => values,
-        };
+        let output = output.begin(step_count(sequences, self.key.output.extent()))?;
         let mut run = CpuRun {
             executor: Executor { table, pool, locals, partials, variant: [""; 4] },
             kinds: &self.slots,
@@ -162,10 +160,9 @@ impl CpuProgram {
             rotations,
             written,
             epilogue_done: false,
-            inputs,
             rows: StepRows { sequences, origins, output_rows },
             values: StepValues {
-                input,
+                inputs,
                 scratch,
                 output,
                 rows: origins.len(),
@@ -199,6 +196,7 @@ impl CpuProgram {
             }
             run.report_results(instruction, watch);
         }
+        Ok(())
     }
 }
 
@@ -240,7 +238,6 @@ struct CpuRun<'a> {
     written: &'a mut WrittenBlocks,
     /// Whether the last matmuls have applied their epilogue.
     epilogue_done: bool,
-    inputs: Inputs<'a>,
     rows: StepRows<'a>,
     values: StepValues<'a>,
 }
@@ -259,9 +256,9 @@ impl CpuRun<'_> {
         let CpuRun { executor, weights, rotations, state, rows, values, .. } = self;
         match call {
             OpCall::Alias => executor.variant[0] = "alias",
-            OpCall::Embed { table } => {
-                let Inputs::Tokens(tokens) = self.inputs else { unreachable!("checked: embed reads tokens") };
-                ops::embed(executor, tokens, weights.matrix(table), values.split(location, []).0);
+            OpCall::Embed { ids, table } => {
+                let Input::Ids(ids) = values.inputs[ids] else { unreachable!("checked: embed reads ids") };
+                ops::embed(executor, ids, weights.matrix(table), values.split(location, []).0);
             }
             OpCall::Norm { x, weight, epsilon } => {
                 let (y, [x]) = values.split(location, [x]);
@@ -482,9 +479,17 @@ fn elementwise(
     }
 }
 
+/// The rows of values that a step brings for an input.
+fn input_rows<'a>(inputs: &'a [Input<'a>], index: usize) -> &'a [f32] {
+    match inputs[index] {
+        Input::Rows(values) => values,
+        Input::Ids(_) | Input::Given(_) => unreachable!("checked: the input has rows of values"),
+    }
+}
+
 /// The inputs, intermediate values and outputs of a step.
 struct StepValues<'a> {
-    input: &'a [f32],
+    inputs: &'a [Input<'a>],
     scratch: &'a mut [f32],
     output: &'a mut [f32],
     rows: usize,
@@ -508,7 +513,7 @@ impl StepValues<'_> {
     fn get(&self, location: ValueLocation) -> &[f32] {
         let len = self.count(location) * location.stride;
         match location.buffer {
-            StepBuffer::Input => &self.input[..len],
+            StepBuffer::Input(index) => input_rows(self.inputs, index),
             StepBuffer::Output => &self.output[..len],
             StepBuffer::Scratch(start) => &self.scratch[start..start + len],
         }
@@ -544,7 +549,7 @@ impl StepValues<'_> {
         let start = |location: Option<ValueLocation>| match location?.buffer {
             StepBuffer::Scratch(start) => Some(start),
             StepBuffer::Output => None,
-            StepBuffer::Input => unreachable!("checked: nothing writes the input"),
+            StepBuffer::Input(_) => unreachable!("checked: nothing writes an input"),
         };
         let mut order: [usize; W] = array::from_fn(|index| index);
         order.sort_unstable_by_key(|&index| start(outputs[index]));
@@ -565,11 +570,11 @@ impl StepValues<'_> {
                 }
             };
         }
-        let (input, rest) = (self.input, &*rest);
+        let (inputs, rest) = (self.inputs, &*rest);
         let operands = array::from_fn(|index| {
             let (Some(location), Some(len)) = (operands[index], operand_lens[index]) else { return &[][..] };
             let start = match location.buffer {
-                StepBuffer::Input => return &input[..len],
+                StepBuffer::Input(index) => return input_rows(inputs, index),
                 StepBuffer::Scratch(start) => start,
                 StepBuffer::Output => {
                     unreachable!("checked: the last node writes the output, so none reads it")

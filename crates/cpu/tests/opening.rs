@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use girih_cpu::HostMachine;
 use girih_graph::description::{BackendChoice, NoServices, Services};
-use girih_graph::{Builder, Error, Graph, InputKind, Key, Op, OutputKind, Variant, WeightSource};
+use girih_graph::{Builder, Error, Graph, InputKind, Key, Op, OutputKind, WeightSource};
 use girih_tensor::{DType, Shape};
 
 struct Ones;

@@ -1,7 +1,7 @@
 //! The loaded model together with its prefix cache: running a step updates both.
 
-use girih_graph::backend::{Block, Inputs, Range32};
-use girih_graph::{BLOCK_POSITIONS, Outputs, Runner, Sequence, Step, Watch};
+use girih_graph::backend::{Block, Input, Range32};
+use girih_graph::{BLOCK_POSITIONS, Output, Outputs, Runner, Sequence, Step, Watch};
 
 use crate::cache::{PrefixCache, SequenceId, StateChange};
 use crate::{Error, ErrorKind, Result};
@@ -22,12 +22,6 @@ pub(crate) struct StepTokens<'a> {
     pub outputs: Outputs,
 }
 
-impl StepTokens<'_> {
-    fn output_rows(&self) -> u32 {
-        self.outputs.count(self.tokens.len() as u32)
-    }
-}
-
 impl CachedRunner {
     /// Wraps a runner whose state is empty.
     pub fn new(runner: Box<dyn Runner>) -> CachedRunner {
@@ -38,6 +32,11 @@ impl CachedRunner {
 
     pub fn inner(&self) -> &dyn Runner {
         &*self.runner
+    }
+
+    /// The results of the last step.
+    pub fn output(&mut self) -> &mut dyn Output {
+        self.runner.output()
     }
 
     /// Reserves blocks for the positions of a sequence up to `end`; `false` if the blocks do
@@ -68,17 +67,12 @@ impl CachedRunner {
         max.min(end.next_multiple_of(BLOCK_POSITIONS as u32) - end)
     }
 
-    /// Runs one step. `output` receives the output rows, one after another.
+    /// Runs one step, and waits for its results.
     ///
     /// # Errors
     /// When the device fails; then the state of these sequences is undefined. The kind is
     /// [`ErrorKind::DeviceFailed`] unless the backend states another.
-    pub fn run(
-        &mut self,
-        pending: &[StepTokens<'_>],
-        output: &mut [f32],
-        watch: &mut dyn Watch,
-    ) -> Result<()> {
+    pub fn run(&mut self, pending: &[StepTokens<'_>], watch: &mut dyn Watch) -> Result<()> {
         let tokens: Vec<u32> = pending.iter().flat_map(|one| one.tokens).copied().collect();
         let blocks: Vec<Vec<&[Block]>> =
             pending.iter().map(|one| self.cache.sequence(one.sequence)).collect();
@@ -93,17 +87,15 @@ impl CachedRunner {
                 Sequence { blocks, position, rows, outputs: one.outputs, spans: &[] }
             })
             .collect();
-        let output_rows: u32 = pending.iter().map(StepTokens::output_rows).sum();
-        let output = &mut output[..output_rows as usize * self.runner.width()];
-        let step = Step { inputs: Inputs::Tokens(&tokens), sequences: &sequences, output, watch };
-        self.runner.step(step).map_err(failed)?;
+        let step = Step { inputs: &[Input::Ids(&tokens)], sequences: &sequences, watch };
+        self.runner.step(step).and_then(|()| self.runner.output().wait()).map_err(failed)?;
         pending.iter().for_each(|one| self.cache.extend(one.sequence, one.tokens));
         Ok(())
     }
 }
 
 /// The error of a device, of a kind other than `Other`.
-fn failed(error: Error) -> Error {
+pub(crate) fn failed(error: Error) -> Error {
     match error.kind() {
         ErrorKind::Other => Error::with_kind(ErrorKind::DeviceFailed, error.to_string()),
         _ => error,

@@ -3,7 +3,7 @@
 
 use crate::hooks::guard;
 use crate::live_request::{LiveRequest, Next};
-use crate::sample::has_nan;
+use crate::result_rows::ResultRows;
 use crate::{Error, EventKind, Stop};
 
 /// What a step brought a request.
@@ -44,15 +44,15 @@ pub(crate) enum RequestOutcome {
 /// As [`choose_tokens`]; a panic of a hook fails the request.
 pub(crate) fn choose_tokens_guarded(
     live: &mut LiveRequest,
-    rows: &[f32],
-    width: usize,
+    rows: &mut ResultRows<'_>,
     draft_rows: &[u32],
 ) -> StepOutcome {
     let was_replying = live.is_replying();
-    guard("a hook of the request", || choose_tokens(live, rows, width, draft_rows)).unwrap_or_else(|error| {
-        let (first, rest) = rows.split_at(width.min(rows.len()));
-        let outcome = if has_nan(first) { RequestOutcome::Nan(error) } else { RequestOutcome::Failed(error) };
-        let rest_has_nan = has_nan(rest);
+    guard("a hook of the request", || choose_tokens(live, rows, draft_rows)).unwrap_or_else(|error| {
+        let first = rows.len().min(1);
+        let is_nan = rows.have_nan(0..first);
+        let outcome = if is_nan { RequestOutcome::Nan(error) } else { RequestOutcome::Failed(error) };
+        let rest_has_nan = rows.have_nan(first..rows.len());
         StepOutcome { was_replying, events: Vec::new(), used: 1, rest_has_nan, outcome: Some(outcome) }
     })
 }
@@ -60,43 +60,49 @@ pub(crate) fn choose_tokens_guarded(
 /// Chooses tokens from `rows`, one row of logits per token of `draft_rows`. The first of
 /// these is the request's last token, the others are its draft. Without a draft, they are
 /// empty, and there is one row of logits, or none after a part of a prompt.
-fn choose_tokens(live: &mut LiveRequest, rows: &[f32], width: usize, draft_rows: &[u32]) -> StepOutcome {
+fn choose_tokens(live: &mut LiveRequest, rows: &mut ResultRows<'_>, draft_rows: &[u32]) -> StepOutcome {
     let (was_replying, events) = (live.is_replying(), Vec::new());
     let mut step = StepOutcome { was_replying, events, used: 0, rest_has_nan: false, outcome: None };
-    if rows.is_empty() {
+    if rows.len() == 0 {
         return step;
     }
     if live.wants_logits() {
         step.used = 1;
-        step.outcome = Some(match live.refuse_nan(rows) {
-            Ok(()) => {
-                step.events.push(EventKind::Logits(rows.to_vec()));
+        step.outcome = Some(match rows.row(0).map(|row| live.refuse_nan(row).map(|()| row.to_vec())) {
+            Ok(Ok(row)) => {
+                step.events.push(EventKind::Logits(row));
                 RequestOutcome::Stop(Stop::Length)
             }
-            Err(error) => RequestOutcome::Nan(error),
+            Ok(Err(error)) => RequestOutcome::Nan(error),
+            Err(error) => RequestOutcome::Failed(error),
         });
         return step;
     }
-    let mut rows = rows.chunks_exact(width);
-    for (index, row) in rows.by_ref().enumerate() {
+    for index in 0..rows.len() {
         step.used += 1;
-        let chosen = choose_token(live, row, &mut step);
+        let chosen = choose_token(live, rows, index, &mut step);
         if step.outcome.is_some() || chosen.is_none() || draft_rows.get(index + 1).copied() != chosen {
             break;
         }
     }
-    step.rest_has_nan = rows.any(has_nan);
+    step.rest_has_nan = rows.have_nan(step.used as usize..rows.len());
     step
 }
 
 /// Chooses a token and appends it to the reply. Returns it, or `None` if the request ends
 /// without it.
-fn choose_token(live: &mut LiveRequest, row: &[f32], step: &mut StepOutcome) -> Option<u32> {
-    let chosen = match live.choose(row) {
+fn choose_token(
+    live: &mut LiveRequest,
+    rows: &mut ResultRows<'_>,
+    index: usize,
+    step: &mut StepOutcome,
+) -> Option<u32> {
+    let chosen = match live.choose(rows, index) {
         Ok(chosen) => chosen,
         Err(error) => {
+            let is_nan = rows.have_nan(index..index + 1);
             step.outcome =
-                Some(if has_nan(row) { RequestOutcome::Nan(error) } else { RequestOutcome::Failed(error) });
+                Some(if is_nan { RequestOutcome::Nan(error) } else { RequestOutcome::Failed(error) });
             return None;
         }
     };

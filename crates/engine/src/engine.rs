@@ -5,7 +5,7 @@ use std::mem::take;
 use std::time::{Duration, Instant};
 
 use girih_graph::backend::Unwatched;
-use girih_graph::{BLOCK_POSITIONS, Key, Outputs, Runner, Span, Variant, Watch};
+use girih_graph::{BLOCK_POSITIONS, Key, OutputKind, Outputs, Runner, Span, Watch};
 
 use crate::cache::{self, PrefixCache, SequenceId};
 use crate::cached_runner::{CachedRunner, StepTokens};
@@ -13,6 +13,7 @@ use crate::choose::{RequestOutcome, StepOutcome, choose_tokens_guarded};
 use crate::hooks::guard;
 use crate::live_request::LiveRequest;
 use crate::queue::Queue;
+use crate::result_rows::ResultRows;
 use crate::schedule::{ScheduledRows, SequenceProgress, schedule};
 use crate::{
     EngineLimits, Error, ErrorKind, EventKind, Hooks, RequestEvent, RequestId, Result, Stop, TokenRequest,
@@ -36,8 +37,6 @@ pub struct Engine {
     active: Vec<Active>,
     cancelled: Vec<LiveRequest>,
     events: Vec<RequestEvent>,
-    /// The output rows of a step: one per sequence, and more once a draft was run.
-    logits: Vec<f32>,
     /// The id of the next request.
     next: u64,
 }
@@ -70,7 +69,6 @@ impl Engine {
     /// state is too small for `limits`.
     pub fn new(runner: Box<dyn Runner>, limits: EngineLimits) -> Result<Engine> {
         check(&*runner, &limits)?;
-        let logits = vec![0.0; runner.width() * limits.sequences as usize];
         Ok(Engine {
             runner: CachedRunner::new(runner),
             limits,
@@ -78,7 +76,6 @@ impl Engine {
             active: Vec::new(),
             cancelled: Vec::new(),
             events: Vec::new(),
-            logits,
             next: 0,
         })
     }
@@ -276,7 +273,7 @@ impl Engine {
     /// Adds drafts to the rows of replies, as far as rows and output rows are left and
     /// blocks are free: a draft takes nothing from another sequence.
     fn draft(&mut self, planned: &mut [PlannedRows]) {
-        let Engine { runner, limits, active, logits, .. } = self;
+        let Engine { runner, limits, active, .. } = self;
         let room = |PlannedRows { rows, .. }: &PlannedRows| match rows.outputs {
             Outputs::Last if rows.count() == 1 => active[rows.sequence].live.draft_room() as u32,
             _ => 0,
@@ -310,7 +307,6 @@ impl Engine {
                 rows.outputs = Outputs::LastN(drafted + 1);
             }
         }
-        logits.resize(logits.len().max(outputs as usize * width), 0.0);
     }
 
     /// Runs a step and updates its requests.
@@ -322,7 +318,7 @@ impl Engine {
             StepTokens { sequence: *sequence, tokens, outputs: rows.outputs }
         });
         let pending: Vec<_> = step_tokens.collect();
-        let run = || self.runner.run(&pending, &mut self.logits, &mut Unwatched);
+        let run = || self.runner.run(&pending, &mut Unwatched);
         if let Err(error) = guard("the device", run).flatten() {
             return self.fail(planned, &error);
         }
@@ -343,13 +339,13 @@ impl Engine {
 
     /// Chooses the next tokens of each sequence that has output rows.
     fn choose_tokens(&mut self, planned: &[PlannedRows]) -> Vec<StepOutcome> {
-        let Engine { runner, active, logits, .. } = self;
-        let width = runner.inner().width();
-        let mut rest = logits.as_slice();
+        let Engine { runner, active, .. } = self;
+        let mut next = 0;
         let choose = |planned: &PlannedRows| {
-            let (rows, others) = rest.split_at(planned.output_rows() as usize * width);
-            rest = others;
-            choose_tokens_guarded(&mut active[planned.rows.sequence].live, rows, width, &planned.draft_rows)
+            let rows = next..next + planned.output_rows() as usize;
+            next = rows.end;
+            let live = &mut active[planned.rows.sequence].live;
+            choose_tokens_guarded(live, &mut ResultRows::new(runner.output(), rows), &planned.draft_rows)
         };
         planned.iter().map(choose).collect()
     }
@@ -482,16 +478,18 @@ impl Engine {
     /// As [`Engine::logits`].
     pub fn last_logits(&mut self, tokens: &[u32], watch: &mut dyn Watch) -> Result<Vec<f32>> {
         self.alone(tokens, |engine, sequence| {
-            let mut row = vec![0.0; engine.runner().width()];
             let (mut end, all) = (0, tokens.len());
             for tokens in tokens.chunks(engine.limits.chunk as usize) {
                 end += tokens.len();
                 let room = engine.runner.reserve(sequence, end as u32)?;
                 assert!(room, "one sequence within the limits fits into the state");
                 let outputs = if end == all { Outputs::Last } else { Outputs::None };
-                engine.runner.run(&[StepTokens { sequence, tokens, outputs }], &mut row, watch)?;
+                engine.runner.run(&[StepTokens { sequence, tokens, outputs }], watch)?;
             }
-            Ok(row)
+            match all {
+                0 => Ok(vec![0.0; engine.runner().width()]),
+                _ => Ok(engine.runner.output().rows(0..1)?.to_vec()),
+            }
         })
     }
 
@@ -528,14 +526,13 @@ impl Engine {
     ) -> Result<()> {
         let (chunk, width) =
             (self.limits.chunk.min(self.runner().max_key().output_rows), self.runner().width());
-        let mut rows = vec![0.0; tokens.len().min(chunk as usize) * width];
         let mut position = 0;
         for tokens in tokens.chunks(chunk as usize) {
             let end = (position + tokens.len()) as u32;
             let room = self.runner.reserve(sequence, end)?;
             assert!(room, "one sequence within the limits fits into the state");
-            self.runner.run(&[StepTokens { sequence, tokens, outputs: Outputs::All }], &mut rows, watch)?;
-            for row in rows.chunks_exact(width).take(tokens.len()) {
+            self.runner.run(&[StepTokens { sequence, tokens, outputs: Outputs::All }], watch)?;
+            for row in self.runner.output().rows(0..tokens.len())?.chunks_exact(width) {
                 each(position, row);
                 position += 1;
             }
@@ -569,7 +566,7 @@ fn begin(cache: &mut PrefixCache, live: &mut LiveRequest) -> SequenceId {
 /// Returns an error if limits exceed the loaded programs or their state.
 fn check(runner: &dyn Runner, limits: &EngineLimits) -> Result<()> {
     let max_key = runner.max_key();
-    if max_key.variant != Variant::GENERATE || max_key.output_rows == 0 || max_key.sequences == 0 {
+    if max_key.output != OutputKind::Logits || max_key.output_rows == 0 || max_key.sequences == 0 {
         return Err(refused("the loaded programs do not map tokens to logits; load programs that do"));
     }
     let alone = Key { sequences: 1, rows: limits.chunk, ..max_key };

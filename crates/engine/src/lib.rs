@@ -42,6 +42,7 @@ mod live_request;
 mod overflow;
 mod queue;
 mod request;
+mod result_rows;
 pub mod sample;
 mod sampling;
 pub mod schedule;

@@ -7,7 +7,8 @@ use girih_graph::backend::Range32;
 
 use crate::hooks::guard;
 use crate::overflow::{self, Overflow};
-use crate::sample::{History, Logprobs, logprobs, pick, pick_allowed, refuse_nan};
+use crate::result_rows::ResultRows;
+use crate::sample::{History, Logprobs, PickQuery, logprobs, pick, pick_allowed, pick_from, refuse_nan};
 use crate::text::{ReleasedText, StopStrings};
 use crate::{Error, EventKind, Hooks, RequestEvent, RequestId, Result, Stats, Stop, TokenRequest};
 
@@ -210,14 +211,18 @@ impl LiveRequest {
         self.failure = Some(error);
     }
 
-    /// Chooses the next token from its logits.
+    /// Chooses the next token from row `index` of the results.
     ///
     /// # Errors
-    /// When a hook failed, else as [`pick`].
-    pub fn choose(&mut self, logits: &[f32]) -> Result<ChosenToken> {
+    /// When a hook or the device failed, else as [`pick`].
+    pub fn choose(&mut self, rows: &mut ResultRows<'_>, index: usize) -> Result<ChosenToken> {
         if let Some(error) = self.failure.take() {
             return Err(error);
         }
+        if let Some(id) = self.choose_from_picks(rows, index)? {
+            return Ok((id, None));
+        }
+        let logits = rows.row(index)?;
         let id = if let Some(constraint) = &mut self.hooks.constraint {
             self.allowed.clear();
             self.allowed.resize(logits.len(), true);
@@ -230,6 +235,17 @@ impl LiveRequest {
             constraint.accept(id)?;
         }
         Ok((id, self.request.logprobs.map(|top| logprobs(logits, id, top))))
+    }
+
+    /// Chooses the next token from the largest logits of row `index`, if the request and the
+    /// device allow it: `None` if the whole row is needed.
+    fn choose_from_picks(&self, rows: &mut ResultRows<'_>, index: usize) -> Result<Option<u32>> {
+        let needs_row = self.hooks.constraint.is_some() || self.request.logprobs.is_some();
+        let max = if needs_row { 0 } else { rows.max_picks() };
+        let (sampling, history) = (&self.request.sampling, self.history());
+        let Some(query) = PickQuery::of(sampling, history, max) else { return Ok(None) };
+        let picks = rows.picks(index, query.top, &query.asked)?;
+        pick_from(&picks, &query, sampling, history)
     }
 
     /// Whether a token ends the reply.

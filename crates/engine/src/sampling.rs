@@ -59,10 +59,12 @@ impl Sampling {
 
     /// Whether no penalty and no bias changes a logit.
     pub(crate) fn keeps_logits(&self) -> bool {
-        self.bias.is_empty()
-            && self.repetition_penalty == 1.0
-            && self.presence_penalty == 0.0
-            && self.frequency_penalty == 0.0
+        self.bias.is_empty() && !self.has_penalties()
+    }
+
+    /// Whether a penalty changes a logit.
+    pub(crate) fn has_penalties(&self) -> bool {
+        self.repetition_penalty != 1.0 || self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
     }
 
     /// Checks every number against its range.

@@ -3,8 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use girih_graph::backend::MemoryPlan;
-use girih_graph::{Error, ErrorKind, Result};
+use girih_graph::{MemoryPlan, Result};
 
 /// The memory that this process may still allocate.
 ///
@@ -56,23 +55,12 @@ pub(crate) fn check(plan: &MemoryPlan) -> Result<()> {
 }
 
 fn fits(plan: &MemoryPlan, memory: &FreeMemory) -> Result<()> {
-    if plan.total() <= memory.room() {
-        return Ok(());
-    }
-    let MemoryPlan { weights, state, scratch } = *plan;
-    let bound = match memory.cgroup {
-        Some(room) if room < memory.available => "the cgroup limit leaves",
-        _ => "the machine has available",
+    let pool = match memory.cgroup {
+        Some(room) if room < memory.available => "the cgroup of this process",
+        _ => "the machine",
     };
-    Err(Error::with_kind(
-        ErrorKind::OutOfMemory,
-        format!(
-            "the model needs {} bytes (weights {weights} + KV cache {state} + scratch {scratch}), but {bound} {}: \
-         choose a smaller context, a smaller type of KV cache or a smaller model",
-            plan.total(),
-            memory.room()
-        ),
-    ))
+    plan.host.check(pool, memory.room())?;
+    plan.check_device()
 }
 
 /// The limit minus the usage of this process's cgroup (version 2), or that of a
@@ -107,17 +95,20 @@ fn meminfo(key: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use girih_graph::{ErrorKind, PoolBytes};
+
     use super::*;
 
     #[test]
     fn a_plan_that_does_not_fit_is_refused_with_the_arithmetic() {
-        let plan = MemoryPlan { weights: 100, state: 20, scratch: 3 };
+        let bytes = PoolBytes { weights: 100, state: 20, scratch: 3, ..PoolBytes::default() };
+        let plan = MemoryPlan::on_host(bytes);
         let memory = FreeMemory { total: 2000, available: 1000, cgroup: Some(122) };
         let error = fits(&plan, &memory).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutOfMemory);
         let sentence = error.to_string();
         assert!(sentence.contains("123 bytes (weights 100 + KV cache 20 + scratch 3)"), "{sentence}");
-        assert!(sentence.contains("the cgroup limit leaves 122"), "{sentence}");
+        assert!(sentence.contains("but the cgroup of this process has 122 free"), "{sentence}");
         assert!(fits(&plan, &FreeMemory { total: 2000, available: 123, cgroup: None }).is_ok());
     }
 }

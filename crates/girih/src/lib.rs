@@ -68,9 +68,11 @@ pub use girih_engine::{
     Constraint, Drafter, Engine, EngineLimits, Overflow, Sampling, Stats, Stop, TokenRate,
 };
 pub use girih_graph as graph;
-pub use girih_graph::backend::{HostWork, MemoryPlan, Refusal, Unwatched};
+pub use girih_graph::backend::{HostWork, Refusal, Unwatched};
 pub use girih_graph::description::{AllowedValues, BackendChoice, BackendInfo, BackendOption};
-pub use girih_graph::{Error, ErrorKind, Numerics, Phases, Result, Rounding};
+pub use girih_graph::{
+    DevicePool, Error, ErrorKind, MemoryPlan, Numerics, Phases, PoolBytes, Result, Rounding,
+};
 #[cfg(feature = "hub")]
 pub use girih_hub as hub;
 pub use girih_tensor::DType;

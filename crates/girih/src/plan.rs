@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use girih_engine::{Engine, EngineLimits, cache};
-use girih_graph::backend::{HostWork, MemoryPlan, Refusal};
+use girih_graph::backend::{HostWork, Refusal};
 use girih_graph::description::{AnyBackend, BackendChoice, Services};
-use girih_graph::{Error, ErrorKind, Graph, Key, Numerics, Result, Runner, StateGroup, Variant};
+use girih_graph::{
+    Error, ErrorKind, Graph, Key, MemoryPlan, Numerics, OutputKind, Result, Runner, StateGroup,
+};
 
 use crate::free_memory::check;
 use crate::model::Model;
@@ -314,5 +316,5 @@ fn largest_step(model: &Model, options: &RunOptions) -> Result<Key> {
         ));
     }
     let output_rows = output_rows.max(sequences).min(rows);
-    Ok(Key { rows, sequences, context, output_rows, variant: Variant::GENERATE })
+    Ok(Key { rows, sequences, context, output_rows, output: OutputKind::Logits })
 }

@@ -7,9 +7,11 @@ use girih_tensor::{Error, Shape};
 
 use crate::constant::Span;
 use crate::graph::{Graph, Key};
+use crate::memory_plan::MemoryPlan;
 use crate::numerics::Numerics;
 use crate::op::Op;
-use crate::value::{GroupId, Role, ValueId};
+use crate::output::Output;
+use crate::value::{Extent, GroupId, Role, ValueId};
 
 /// Positions in one block of state: the unit in which sequences own memory.
 ///
@@ -98,33 +100,57 @@ impl Sequence<'_> {
 
     /// The positions that the row at `position` attends to: from the start of
     /// `span` to its own, and all of a mutual span that contains it, even
-    /// positions before the start of `span`.
+    /// positions before the start of `span`. With [`Span::All`], those of all rows of
+    /// the sequence in this step.
     pub fn sees(&self, span: Span, position: usize) -> Range<usize> {
+        if span == Span::All {
+            return self.position as usize..self.position as usize + self.rows.indexes().len();
+        }
         let first = span.first(position);
         let mutual = self.spans.iter().map(|span| span.indexes()).find(|span| span.contains(&position));
         mutual.map_or(first..position + 1, |mutual| first.min(mutual.start)..mutual.end)
     }
 }
 
-/// The input of a step, one entry per row.
+/// One input of a step.
 #[derive(Clone, Copy, Debug)]
-pub enum Inputs<'a> {
-    /// Token ids.
-    Tokens(&'a [u32]),
-    /// Embeddings, row after row.
-    Embeddings(&'a [f32]),
+pub enum Input<'a> {
+    /// One id per row, such as a token or a token type.
+    Ids(&'a [u32]),
+    /// One row of values per row, row after row.
+    Rows(&'a [f32]),
+    /// Values of some rows, for `splice`: in order of their rows, without overlap.
+    Given(&'a [GivenRows<'a>]),
+}
+
+/// Consecutive rows that a step gives, such as those of an image.
+#[derive(Clone, Copy, Debug)]
+pub struct GivenRows<'a> {
+    /// The index of the first one among the rows of the step.
+    pub first_row: u32,
+    /// The values, row after row.
+    pub values: &'a [f32],
 }
 
 /// One call of a program.
 pub struct Step<'a> {
-    /// The input rows.
-    pub inputs: Inputs<'a>,
+    /// The inputs, in the order in which the graph declares them.
+    pub inputs: &'a [Input<'a>],
     /// The sequences that the rows belong to, in the order of the rows.
     pub sequences: &'a [Sequence<'a>],
-    /// Receives the output rows of all sequences, in order, row after row.
-    pub output: &'a mut [f32],
     /// Receives values and times while the step runs.
     pub watch: &'a mut dyn Watch,
+}
+
+/// The number of rows that a step of these sequences has of a value of this outermost extent; 0
+/// for weights and state.
+pub fn step_count(sequences: &[Sequence<'_>], extent: Extent) -> usize {
+    match extent {
+        Extent::Rows => sequences.last().map_or(0, |sequence| sequence.rows.end as usize),
+        Extent::OutputRows => sequences.iter().map(|sequence| sequence.output_rows().len()).sum(),
+        Extent::Sequences => sequences.len(),
+        Extent::Fixed | Extent::Context => 0,
+    }
 }
 
 /// Receives values of a step as they are computed, for `diagnose`, and the time
@@ -194,24 +220,6 @@ pub trait WeightSource: Sync {
     }
 }
 
-/// The bytes of a loaded program, computed before anything is loaded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemoryPlan {
-    /// Weights as the device stores them.
-    pub weights: u64,
-    /// State: all blocks of all groups.
-    pub state: u64,
-    /// Scratch of the largest step.
-    pub scratch: u64,
-}
-
-impl MemoryPlan {
-    /// The sum of all three.
-    pub fn total(&self) -> u64 {
-        self.weights.saturating_add(self.state).saturating_add(self.scratch)
-    }
-}
-
 /// A node that a backend does not run, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
@@ -250,6 +258,8 @@ pub trait Backend: Send + 'static {
     type State: State;
     /// One compiled graph.
     type Program: Send;
+    /// The results of a step, where they lie.
+    type Output: Output;
 
     /// The name in logs and flags.
     fn name(&self) -> &'static str;
@@ -299,7 +309,13 @@ pub trait Backend: Send + 'static {
     /// # Errors
     /// When the graph has a node that the backend refuses.
     fn compile(&self, graph: &Graph, weights: &Self::Weights) -> Result<Self::Program, Error>;
-    /// Runs one step.
+    /// Makes room for the results of the largest step of this graph.
+    ///
+    /// # Errors
+    /// When memory is short.
+    fn output(&self, graph: &Graph) -> Result<Self::Output, Error>;
+    /// Runs one step. A backend may return before the results are there:
+    /// [`Output::wait`] waits for them.
     ///
     /// # Errors
     /// When the device fails.
@@ -308,6 +324,7 @@ pub trait Backend: Send + 'static {
         program: &Self::Program,
         weights: &Self::Weights,
         state: &mut Self::State,
+        output: &mut Self::Output,
         step: Step<'_>,
     ) -> Result<(), Error>;
 }

@@ -9,15 +9,16 @@
 //! 4. Scratch and output values are written by exactly one node, inputs and
 //!    weights by none, state by exactly one, and only by `write`.
 //! 5. Nothing is read before it is written; state is written before it is read.
-//! 6. There is one input, of the type that the variant names, and one output;
-//!    every value but the output is read.
+//! 6. There is an input and one output; every value but the output is read. Ids
+//!    are read by `embed` only, and what `splice` reads as given rows by nothing else.
 //! 7. Every node has the operands, shapes and types of its op's entry in the
 //!    table; scratch and outputs are `f32`.
 //! 8. An outermost extent counts what the value's role requires: rows for an
-//!    input, output rows for the output, either for scratch, positions for
-//!    state, and nothing that varies for a weight. An extent that varies is
-//!    that of the key.
-//! 9. `attend` has the span of the group of its keys and values.
+//!    input, sequences for a pooled output and output rows for any other, one of
+//!    these for scratch, positions for state, and nothing that varies for a weight.
+//!    An extent that varies is that of the key.
+//! 9. The keys and values of `attend` are state of one group, whose span it has, or rows of the
+//!    step, all of which it attends to. No group has the span `all`.
 //! 10. Constants are in the ranges of the op's entry; windows and extents are
 //!     positive; all values together fit into the address space of a process.
 
@@ -27,7 +28,7 @@ use std::fmt;
 use girih_tensor::DType;
 
 use crate::constant::Span;
-use crate::graph::{Graph, InputKind, Node};
+use crate::graph::{Graph, Node};
 use crate::op::{Op, OperandKind};
 use crate::value::{Extent, Role, Value, ValueId};
 
@@ -84,8 +85,12 @@ impl GraphCheck<'_> {
         if key.rows == 0 || key.sequences == 0 || key.context == 0 || key.output_rows == 0 {
             self.fault("graph", "rows, sequences, context and output rows are all at least one");
         }
-        for group in self.graph.groups.iter().filter(|group| group.span == Span::Window(0)) {
-            self.fault(&group.name, "a window of no positions");
+        for group in &self.graph.groups {
+            match group.span {
+                Span::Window(0) => self.fault(&group.name, "a window of no positions"),
+                Span::All => self.fault(&group.name, "state cannot hold later positions"),
+                Span::Full | Span::Window(_) => {}
+            }
         }
     }
 
@@ -179,10 +184,30 @@ impl GraphCheck<'_> {
                 self.fault(&value.name, "nothing reads it");
             }
         }
-        for (role, name) in [(Role::Input, "input"), (Role::Output, "output")] {
-            let count = graph.values.iter().filter(|value| value.role == role).count();
-            if count != 1 {
-                self.fault("graph", format!("has {count} values of the role {name}; one is needed"));
+        let count = |role| graph.values.iter().filter(|value| value.role == role).count();
+        if count(Role::Input) == 0 {
+            self.fault("graph", "has no input; at least one is needed");
+        }
+        if count(Role::Output) != 1 {
+            let have = count(Role::Output);
+            self.fault("graph", format!("has {have} values of the role output; one is needed"));
+        }
+        self.given();
+    }
+
+    /// Rule 6, for given rows.
+    fn given(&mut self) {
+        let graph = self.graph;
+        let is_spliced = |node: &Node, index: usize| node.op == Op::Splice && index == 1;
+        let reads = || {
+            graph.nodes.iter().flat_map(|node| node.inputs.iter().enumerate().map(move |read| (node, read)))
+        };
+        for (id, value) in graph.inputs() {
+            let mut own = reads().filter(|(_, (_, input))| **input == id);
+            if own.any(|(node, (index, _))| is_spliced(node, index))
+                && reads().any(|(node, (index, input))| *input == id && !is_spliced(node, index))
+            {
+                self.fault(&value.name, "has given rows only, which nothing but 'splice' may read");
             }
         }
     }
@@ -200,9 +225,9 @@ impl GraphCheck<'_> {
                     self.heads(value);
                     matches!(value.dtype, DType::F32 | DType::F16 | DType::BF16 | DType::Q8_0)
                 }
-                Role::Input => match self.graph.key.variant.input {
-                    InputKind::Tokens => value.dtype == DType::I32 && value.shape.extents().len() == 1,
-                    InputKind::Embeddings => value.dtype == DType::F32,
+                Role::Input => match value.dtype {
+                    DType::I32 => value.shape.extents().len() == 1,
+                    dtype => dtype == DType::F32,
                 },
                 Role::Weight => value.dtype.bytes(&value.shape).is_ok(),
             };
@@ -230,8 +255,10 @@ impl GraphCheck<'_> {
             Role::Input => value.outermost == Extent::Rows,
             Role::Weight => value.outermost == Extent::Fixed,
             Role::State(_) => value.outermost == Extent::Context,
-            Role::Scratch => matches!(value.outermost, Extent::Rows | Extent::OutputRows),
-            Role::Output => value.outermost == Extent::OutputRows,
+            Role::Scratch => {
+                matches!(value.outermost, Extent::Rows | Extent::OutputRows | Extent::Sequences)
+            }
+            Role::Output => value.outermost == self.graph.key.output.extent(),
         };
         if !suits {
             self.fault(&value.name, "its outermost extent does not count what its role requires");
@@ -241,6 +268,7 @@ impl GraphCheck<'_> {
             Extent::Fixed => return,
             Extent::Rows => key.rows,
             Extent::OutputRows => key.output_rows,
+            Extent::Sequences => key.sequences,
             Extent::Context => key.context,
         };
         let have = value.shape.extents()[0];
@@ -281,22 +309,27 @@ fn operands(graph: &Graph, op: Op, inputs: &[&Value], output: &Value) -> Option<
     if !spec.takes(inputs.len()) {
         return Some("it has too few or too many operands");
     }
-    let reads_tokens = inputs.iter().any(|value| OperandKind::Tokens.fits(value));
-    if reads_tokens && !spec.operands.contains(&OperandKind::Tokens) {
-        return Some("only 'embed' reads tokens");
+    let reads_ids = inputs.iter().any(|value| OperandKind::Ids.fits(value));
+    if reads_ids && !spec.operands.contains(&OperandKind::Ids) {
+        return Some("only 'embed' reads ids");
     }
     if let Op::Attend { span, .. } = op
-        && !is_one_group(graph, span, inputs[1], inputs[2])
+        && !are_attended_together(graph, span, inputs[1], inputs[2])
     {
-        return Some("its keys and values are not state of one group with the same span");
+        return Some(
+            "its keys and values are not state of one group with the same span, nor rows of a span 'all'",
+        );
     }
     (!spec.fits(inputs, output)).then_some("its operands do not have the shapes it needs")
 }
 
-/// Whether keys and values are state of one group with this span (rule 9).
-fn is_one_group(graph: &Graph, span: Span, keys: &Value, values: &Value) -> bool {
-    match keys.role {
-        Role::State(group) => keys.role == values.role && graph.groups[group.0 as usize].span == span,
-        _ => false,
+/// Whether keys and values are state of one group with this span, or both rows (rule 9).
+fn are_attended_together(graph: &Graph, span: Span, keys: &Value, values: &Value) -> bool {
+    match (keys.role, values.role) {
+        (Role::State(group), Role::State(other)) => {
+            group == other && graph.groups[group.0 as usize].span == span
+        }
+        (Role::State(_), _) | (_, Role::State(_)) => false,
+        _ => span == Span::All,
     }
 }

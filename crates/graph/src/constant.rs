@@ -20,6 +20,19 @@ pub enum Span {
     Full,
     /// The last `n` positions, including its own: `p − n + 1 ..= p`.
     Window(u32),
+    /// All positions of its sequence in this step, later ones too: encoders.
+    All,
+}
+
+/// How the rows of a sequence become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pooling {
+    /// The first row.
+    First,
+    /// The last row.
+    Last,
+    /// The mean of all rows.
+    Mean,
 }
 
 /// An activation function.
@@ -30,17 +43,34 @@ pub enum Act {
     /// `x/2 · (1 + tanh(√(2/π) · (x + 0.044715·x³)))`: the tanh form of GELU
     /// (Hendrycks & Gimpel 2016, arXiv 1606.08415).
     GeluTanh,
+    /// `x/2 · (1 + erf(x / √2))`: GELU itself (Hendrycks & Gimpel 2016, arXiv 1606.08415).
+    Gelu,
 }
 
 impl Act {
     /// Every activation.
-    pub const ALL: &'static [Act] = &[Act::Silu, Act::GeluTanh];
+    pub const ALL: &'static [Act] = &[Act::Silu, Act::GeluTanh, Act::Gelu];
 
     /// The name in printed graphs and architecture files.
     pub fn name(self) -> &'static str {
         match self {
             Act::Silu => "silu",
             Act::GeluTanh => "gelu_tanh",
+            Act::Gelu => "gelu",
+        }
+    }
+}
+
+impl Pooling {
+    /// Every pooling.
+    pub const ALL: &'static [Pooling] = &[Pooling::First, Pooling::Last, Pooling::Mean];
+
+    /// The name in printed graphs and architecture files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Pooling::First => "first",
+            Pooling::Last => "last",
+            Pooling::Mean => "mean",
         }
     }
 }
@@ -62,7 +92,7 @@ impl Span {
     /// The first position that a row at `position` attends to.
     pub fn first(self, position: usize) -> usize {
         match self {
-            Span::Full => 0,
+            Span::Full | Span::All => 0,
             Span::Window(length) => (position + 1).saturating_sub(length as usize),
         }
     }
@@ -72,6 +102,7 @@ impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Span::Full => f.write_str("full"),
+            Span::All => f.write_str("all"),
             Span::Window(length) => write!(f, "window:{length}"),
         }
     }
@@ -124,9 +155,13 @@ impl Constant for Span {
     }
 
     fn parse(text: &str) -> Result<Span> {
-        let window = text.strip_prefix("window:").and_then(|length| length.parse().ok()).map(Span::Window);
-        let span = if text == "full" { Some(Span::Full) } else { window };
-        span.ok_or_else(|| Error::new(format!("'{text}' is not a span: use 'full' or 'window:<positions>'")))
+        let span = match text {
+            "full" => Some(Span::Full),
+            "all" => Some(Span::All),
+            _ => text.strip_prefix("window:").and_then(|length| length.parse().ok()).map(Span::Window),
+        };
+        let form = "'full', 'all' or 'window:<positions>'";
+        span.ok_or_else(|| Error::new(format!("'{text}' is not a span: use {form}")))
     }
 }
 
@@ -147,6 +182,16 @@ impl Constant for Pairing {
 
     fn parse(text: &str) -> Result<Pairing> {
         find_by_name(text, Pairing::ALL, Pairing::name)
+    }
+}
+
+impl Constant for Pooling {
+    fn print(&self) -> Option<String> {
+        Some(self.name().to_owned())
+    }
+
+    fn parse(text: &str) -> Result<Pooling> {
+        find_by_name(text, Pooling::ALL, Pooling::name)
     }
 }
 

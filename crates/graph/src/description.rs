@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use girih_tensor::{Error, ErrorKind, Result};
 
-use crate::backend::{Backend, HostWork, MemoryPlan, Refusal, WeightSource};
+use crate::backend::{Backend, HostWork, Refusal, WeightSource};
 use crate::graph::{Graph, Key};
+use crate::memory_plan::MemoryPlan;
 use crate::numerics::Numerics;
 use crate::runner::{Runner, load};
 use crate::store::{Store, StoreOptions};

@@ -3,7 +3,7 @@
 
 use girih_tensor::{DType, Shape};
 
-use crate::constant::Span;
+use crate::constant::{Pooling, Span};
 use crate::op::Op;
 use crate::value::{Extent, GroupId, Role, Value, ValueId};
 
@@ -34,26 +34,8 @@ pub struct Key {
     pub context: u32,
     /// Rows whose results leave the program.
     pub output_rows: u32,
-    /// The kinds of the input and of the output.
-    pub variant: Variant,
-}
-
-/// The kinds of a program's input and output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Variant {
-    /// The kind of the input.
-    pub input: InputKind,
     /// The kind of the output.
     pub output: OutputKind,
-}
-
-/// The kind of a program's input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum InputKind {
-    /// Token ids, one per row.
-    Tokens,
-    /// Rows of the model's width, which replace the result of the embedding.
-    Embeddings,
 }
 
 /// The kind of a program's output.
@@ -65,6 +47,16 @@ pub enum OutputKind {
     Hidden,
     /// One vector for each sequence, pooled as the model defines.
     Pooled,
+}
+
+impl OutputKind {
+    /// What the rows of such an output count.
+    pub fn extent(self) -> Extent {
+        match self {
+            OutputKind::Logits | OutputKind::Hidden => Extent::OutputRows,
+            OutputKind::Pooled => Extent::Sequences,
+        }
+    }
 }
 
 /// A state group: the state of all layers with the same span, which has one
@@ -113,9 +105,9 @@ impl Graph {
         self.ids().find(|(_, value)| value.role == Role::Output).map(|(id, _)| id)
     }
 
-    /// The input of a step.
-    pub fn input(&self) -> Option<ValueId> {
-        self.ids().find(|(_, value)| value.role == Role::Input).map(|(id, _)| id)
+    /// The inputs of a step, in the order in which a step has them.
+    pub fn inputs(&self) -> impl Iterator<Item = (ValueId, &Value)> {
+        self.ids().filter(|(_, value)| value.role == Role::Input)
     }
 
     /// The value of this name.
@@ -131,13 +123,8 @@ impl Key {
             && self.sequences >= step.sequences
             && self.context >= step.context
             && self.output_rows >= step.output_rows
-            && self.variant == step.variant
+            && self.output == step.output
     }
-}
-
-impl Variant {
-    /// Text generation: tokens to logits.
-    pub const GENERATE: Variant = Variant { input: InputKind::Tokens, output: OutputKind::Logits };
 }
 
 /// Appends values and nodes to a graph; what is appended never changes.
@@ -165,7 +152,7 @@ impl Builder {
         GroupId(index as u32)
     }
 
-    /// Adds the input; `inner` is the shape of one row.
+    /// Adds an input; `inner` is the shape of one row.
     pub fn input(&mut self, name: &str, inner: &[usize], dtype: DType) -> ValueId {
         let shape = with_leading(self.graph.key.rows as usize, inner);
         self.value(name, shape, dtype, Role::Input, Extent::Rows)
@@ -199,6 +186,12 @@ impl Builder {
     pub fn gather(&mut self, name: &str, x: ValueId) -> ValueId {
         let shape = self.graph.value(x).shape.with_outermost(self.graph.key.output_rows as usize);
         self.node(name, Op::Gather, &[x], shape, Extent::OutputRows)
+    }
+
+    /// Adds one row for each sequence, made of its rows of `x`.
+    pub fn pool(&mut self, name: &str, how: Pooling, x: ValueId) -> ValueId {
+        let shape = self.graph.value(x).shape.with_outermost(self.graph.key.sequences as usize);
+        self.node(name, Op::Pool { how }, &[x], shape, Extent::Sequences)
     }
 
     /// Writes the rows of `x` to `state`.

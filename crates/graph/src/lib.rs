@@ -7,10 +7,10 @@
 //! the result of each [`Op`], and every backend is compared with it.
 //!
 //! ```
-//! use girih_graph::backend::{Inputs, Range32, Unwatched};
+//! use girih_graph::backend::{Input, Range32, Unwatched};
 //! use girih_graph::interpret::Interpreter;
-//! use girih_graph::{Builder, Error, Graph, InputKind, Key, Op, OutputKind, Outputs, Sequence, Step};
-//! use girih_graph::{Variant, WeightSource, faults, load};
+//! use girih_graph::{Builder, Error, Graph, Key, Op, OutputKind, Outputs, Sequence, Step};
+//! use girih_graph::{WeightSource, faults, load};
 //! use girih_tensor::{DType, Shape};
 //!
 //! /// A source of weights that are all ones.
@@ -32,12 +32,11 @@
 //!     graph.finish(sums)
 //! }
 //!
-//! let variant = Variant { input: InputKind::Embeddings, output: OutputKind::Hidden };
-//! let key = Key { rows: 4, sequences: 1, context: 64, output_rows: 1, variant };
+//! let key = Key { rows: 4, sequences: 1, context: 64, output_rows: 1, output: OutputKind::Hidden };
 //! let graph = build(key);
 //! assert!(faults(&graph).is_empty());
 //! let text = "\
-//! graph rows 4 sequences 1 context 64 output_rows 1 embeddings -> hidden
+//! graph rows 4 sequences 1 context 64 output_rows 1 -> hidden
 //! input x: [rows 4, 2] f32
 //! last: [output_rows 1, 2] = gather x
 //! weight weight: [3, 2] f32
@@ -49,14 +48,12 @@
 //! let mut runner = load(Interpreter, &Ones, key, &[], |key| Ok(build(key)))?;
 //! let rows = Range32 { start: 0, end: 2 };
 //! let sequence = Sequence { blocks: &[], position: 0, rows, outputs: Outputs::Last, spans: &[] };
-//! let mut output = [0.0; 3];
 //! runner.step(Step {
-//!     inputs: Inputs::Embeddings(&[1.0, 2.0, 3.0, 4.0]),
+//!     inputs: &[Input::Rows(&[1.0, 2.0, 3.0, 4.0])],
 //!     sequences: &[sequence],
-//!     output: &mut output,
 //!     watch: &mut Unwatched,
 //! })?;
-//! assert_eq!(output, [7.0, 7.0, 7.0]);
+//! assert_eq!(runner.output().rows(0..1)?, [7.0, 7.0, 7.0]);
 //! # Ok::<(), Error>(())
 //! ```
 #![forbid(unsafe_code)]
@@ -66,9 +63,12 @@ mod check;
 mod constant;
 pub mod description;
 mod graph;
+mod input;
 pub mod interpret;
+mod memory_plan;
 mod numerics;
 mod op;
+mod output;
 mod plan;
 mod runner;
 mod sink_gather;
@@ -78,11 +78,14 @@ mod value;
 
 pub use backend::{BLOCK_POSITIONS, Backend, Outputs, Sequence, Step, Watch, WeightSource};
 pub use check::{GraphFault, faults};
-pub use constant::{Act, Pairing, Span};
+pub use constant::{Act, Pairing, Pooling, Span};
 pub use girih_tensor::{Error, ErrorKind, Result};
-pub use graph::{Builder, Graph, InputKind, Key, Node, OutputKind, StateGroup, Variant};
+pub use graph::{Builder, Graph, Key, Node, OutputKind, StateGroup};
+pub use input::{InputKind, InputSpec};
+pub use memory_plan::{DevicePool, MemoryPlan, PoolBytes};
 pub use numerics::{Numerics, Rounding};
 pub use op::{Op, OpSpec, OperandKind, RowUse};
+pub use output::{HostRows, Output, Picks};
 pub use plan::{Placement, ScratchPlan};
 pub use runner::{Phases, Runner, load};
 pub use sink_gather::{SunkGather, sink_gather};

@@ -9,14 +9,14 @@
 //!
 //! Shapes are written `[R, …]`, where `R` is the number of rows of a step (the
 //! tokens of all sequences, one sequence after another), `O` the number of
-//! output rows and `C` the positions of the context.
+//! output rows, `S` the number of sequences and `C` the positions of the context.
 
 use std::fmt;
 
 use girih_tensor::{DType, Error, Result};
 
 use crate::constant::{
-    Act, Constant, ConstantList, Pairing, Span, any, finite, not_empty, not_negative, positive,
+    Act, Constant, ConstantList, Pairing, Pooling, Span, any, finite, not_empty, not_negative, positive,
     positive_if_present,
 };
 use crate::value::{Extent, Role, Value};
@@ -24,34 +24,39 @@ use crate::value::{Extent, Role, Value};
 /// The kind of value that an op reads at one position of its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperandKind {
-    /// Token ids: an `i32` input.
-    Tokens,
+    /// Ids of table rows, such as tokens: an `i32` input.
+    Ids,
+    /// An `f32` input that has values for some rows of the step only.
+    Given,
     /// Activations, one row for each row of the step.
     Rows,
-    /// Activations, one row for each row of the step or for each output row.
+    /// Activations, one row for each row of the step, for each output row or for each sequence.
     Activations,
     /// A weight of two dimensions; each row makes one output, or is one entry
     /// of a table.
     Matrix,
     /// A weight of one dimension.
     Vector,
-    /// State of the row's own sequence.
-    State,
+    /// State of the row's own sequence, or activations of the rows of its sequence in this step.
+    StateOrRows,
 }
 
 impl OperandKind {
     /// Whether a value is of this kind. The shape rules check its rank.
     pub fn fits(self, value: &Value) -> bool {
-        let is_tokens = value.role == Role::Input && value.dtype == DType::I32;
-        let is_made_by_rows = matches!(value.role, Role::Input | Role::Scratch | Role::Output) && !is_tokens;
+        let is_ids = value.role == Role::Input && value.dtype == DType::I32;
+        let is_made_by_rows = matches!(value.role, Role::Input | Role::Scratch | Role::Output) && !is_ids;
+        let is_rows = is_made_by_rows && value.outermost == Extent::Rows;
         match self {
-            OperandKind::Tokens => is_tokens,
-            OperandKind::Rows => is_made_by_rows && value.outermost == Extent::Rows,
+            OperandKind::Ids => is_ids,
+            OperandKind::Given => value.role == Role::Input && !is_ids,
+            OperandKind::Rows => is_rows,
             OperandKind::Activations => {
-                is_made_by_rows && matches!(value.outermost, Extent::Rows | Extent::OutputRows)
+                is_made_by_rows
+                    && matches!(value.outermost, Extent::Rows | Extent::OutputRows | Extent::Sequences)
             }
             OperandKind::Matrix | OperandKind::Vector => value.role == Role::Weight,
-            OperandKind::State => matches!(value.role, Role::State(_)),
+            OperandKind::StateOrRows => is_rows || matches!(value.role, Role::State(_)),
         }
     }
 }
@@ -59,11 +64,12 @@ impl OperandKind {
 impl fmt::Display for OperandKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            OperandKind::Tokens => "tokens",
+            OperandKind::Ids => "ids",
+            OperandKind::Given => "an input of given rows",
             OperandKind::Rows => "the rows of the step",
             OperandKind::Activations => "rows of activations",
             OperandKind::Matrix | OperandKind::Vector => "a weight",
-            OperandKind::State => "state",
+            OperandKind::StateOrRows => "state or the rows of the step",
         })
     }
 }
@@ -228,9 +234,12 @@ macro_rules! ops {
 }
 
 ops! {
-    /// `(tokens [R], table [V, D]) → [R, D]`: row `tokens[r]` of the table.
-    Embed = "embed" (Tokens, Matrix) Own
+    /// `(ids [R], table [V, D]) → [R, D]`: row `ids[r]` of the table.
+    Embed = "embed" (Ids, Matrix) Own
         |o| o.rank(1) == 2 && o.keeps_rows() && o.yields(&[o.columns(1)]);
+
+    /// `(x [R, D], given [R, D]) → same`: the rows that the step gives replace those of `x`.
+    Splice = "splice" (Rows, Given) Positional |o| o.same(0) && o.same(1);
 
     /// `(x [R, …, D], weight [D]) → same`: root-mean-square normalisation of
     /// the innermost dimension, `x / √(mean(x²) + epsilon) · weight`
@@ -240,6 +249,15 @@ ops! {
         epsilon: f32 [not_negative],
     } (Activations, Vector) Own
         |o| o.same(0) && o.is(1, &[o.columns(0)]);
+
+    /// `(x [R, …, D], weight [D], bias [D]?) → same`: normalisation of the innermost
+    /// dimension, `(x − mean(x)) / √(variance(x) + epsilon) · weight + bias`, where the
+    /// variance is the mean squared distance from the mean (Ba et al. 2016, arXiv 1607.06450).
+    LayerNorm = "layer_norm" {
+        /// Added to the variance.
+        epsilon: f32 [not_negative],
+    } (Activations, Vector; Vector) Own
+        |o| o.same(0) && o.is(1, &[o.columns(0)]) && o.is(2, &[o.columns(0)]);
 
     /// `(x [R, K], weight [N, K], bias [N]?) → [R, N]`: `x · weightᵀ + bias`.
     Linear = "linear" (Activations, Matrix; Vector) Own |o| {
@@ -275,6 +293,9 @@ ops! {
     /// head `h` reads KV head `h / (H / G)`. A row at position `p` attends to the
     /// positions of its [`Span`], and to all rows of a mutual span that contains
     /// it.
+    ///
+    /// Keys and values are both state of one group, or, with [`Span::All`], both rows of the
+    /// step (`[R, G, D]` and `[R, G, E]`).
     Attend = "attend" {
         /// Multiplies every score.
         scale: f32 [finite],
@@ -282,13 +303,19 @@ ops! {
         span: Span [not_empty],
         /// If set, scores become `cap · tanh(score / cap)` before masking.
         softcap: Option<f32> [positive_if_present],
-    } (Rows, State, State) Positional |o| o.attends();
+    } (Rows, StateOrRows, StateOrRows) Positional |o| o.attends();
 
     /// `(gate, up) → same`: `act(gate) · up`, element by element.
     Gate = "gate" {
         /// The activation of the gate.
         act: Act [any],
     } (Activations, Activations) Own |o| o.same(0) && o.same(1);
+
+    /// `(x) → same`: `act(x)`, element by element.
+    Activate = "activate" {
+        /// The activation.
+        act: Act [any],
+    } (Activations) Own |o| o.same(0);
 
     /// `(a, b) → same`: the sum, element by element.
     Add = "add" (Activations, Activations) Own |o| o.same(0) && o.same(1);
@@ -308,6 +335,13 @@ ops! {
     /// `(x [R, …]) → [O, …]`, positional: the output rows, in order.
     Gather = "gather" (Rows) Positional
         |o| o.output.outermost == Extent::OutputRows && o.yields(o.inner(0));
+
+    /// `(x [R, D]) → [S, D]`, positional: one row for each sequence of the step.
+    Pool = "pool" {
+        /// How the rows of a sequence become one.
+        how: Pooling [any],
+    } (Rows) Positional
+        |o| o.rank(0) == 2 && o.output.outermost == Extent::Sequences && o.yields(o.inner(0));
 }
 
 impl Op {

@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use girih_tensor::{Error, ErrorKind};
 
-use crate::backend::{
-    BLOCK_POSITIONS, Backend, Inputs, MemoryPlan, Refusal, Sequence, State, Step, WeightSource,
-};
+use crate::backend::{BLOCK_POSITIONS, Backend, Refusal, Sequence, State, Step, WeightSource};
 use crate::check::faults;
-use crate::graph::{Graph, InputKind, Key, StateGroup, Variant};
+use crate::constant::Span;
+use crate::graph::{Graph, Key, StateGroup};
+use crate::input::InputSpec;
+use crate::memory_plan::MemoryPlan;
 use crate::op::Op;
-use crate::value::ValueId;
+use crate::output::Output;
 
 /// A model that is loaded on a device.
 pub trait Runner: Send {
@@ -24,7 +25,9 @@ pub trait Runner: Send {
     fn groups(&self) -> &[StateGroup];
     /// The number of blocks of each group.
     fn blocks(&self) -> &[u32];
-    /// The number of values in an output row.
+    /// The inputs of a step, in the order in which a step has them.
+    fn inputs(&self) -> &[InputSpec];
+    /// The number of values in a result row.
     fn width(&self) -> usize;
     /// The memory of the loaded programs.
     fn plan(&self) -> MemoryPlan;
@@ -37,6 +40,8 @@ pub trait Runner: Send {
     /// # Errors
     /// When no program holds it, its parts contradict each other, or the device fails.
     fn step(&mut self, step: Step<'_>) -> Result<(), Error>;
+    /// The results of the last step.
+    fn output(&mut self) -> &mut dyn Output;
     /// The state, for operations on its blocks.
     fn state(&mut self) -> &mut dyn State;
 }
@@ -59,23 +64,19 @@ struct Loaded<B: Backend> {
     backend: B,
     weights: B::Weights,
     state: B::State,
+    output: B::Output,
     programs: BTreeMap<Key, B::Program>,
     max_key: Key,
     groups: Vec<StateGroup>,
     blocks: Vec<u32>,
-    sizes: RowSizes,
+    inputs: Vec<InputSpec>,
+    /// Values in a result row.
+    width: usize,
+    /// Whether rows attend to other rows of their step without state, so that a sequence
+    /// cannot go on in another step.
+    is_whole: bool,
     plan: MemoryPlan,
     phases: Phases,
-}
-
-/// The sizes of input and output rows, which are the same for all programs.
-struct RowSizes {
-    /// Values in a row of the input; 1 for tokens.
-    input: usize,
-    /// Values in a row of the output.
-    output: usize,
-    /// Rows of the smallest embedding table: token ids are below it.
-    vocabulary: usize,
 }
 
 /// Loads `source` on `backend`, with `blocks` blocks of state per group, and
@@ -99,10 +100,12 @@ pub fn load<B: Backend>(
         return Err(Error::new(format!("block counts for {have} groups were given; the graph has {need}")));
     }
     let plan = backend.plan(&largest, blocks);
+    plan.check_device()?;
     let planned = Instant::now();
     let weights = backend.load(&largest, source)?;
     let read = Instant::now();
     let state = backend.state(&largest, blocks)?;
+    let output = backend.output(&largest)?;
     let made = Instant::now();
     let mut programs = BTreeMap::new();
     for key in backend.ladder(max_key) {
@@ -110,14 +113,39 @@ pub fn load<B: Backend>(
         accept(&backend, key, &graph)?;
         programs.insert(key, backend.compile(&graph, &weights)?);
     }
-    let (sizes, groups, blocks) = (RowSizes::of(&largest), largest.groups, blocks.to_vec());
+    let inputs = InputSpec::of(&largest);
+    let result = largest.output().expect("a graph without faults has an output");
+    let width = largest.value(result).shape.stride();
+    let is_whole = is_whole(&largest);
+    let (groups, blocks) = (largest.groups, blocks.to_vec());
     let phases = Phases {
         plan: planned - begun,
         weights: read - planned,
         state: made - read,
         compile: made.elapsed(),
     };
-    Ok(Box::new(Loaded { backend, weights, state, programs, max_key, groups, blocks, sizes, plan, phases }))
+    Ok(Box::new(Loaded {
+        backend,
+        weights,
+        state,
+        output,
+        programs,
+        max_key,
+        groups,
+        blocks,
+        inputs,
+        width,
+        is_whole,
+        plan,
+        phases,
+    }))
+}
+
+/// Whether the sequences of the graph must be whole in one step: rows attend to rows of the
+/// step, or are pooled.
+fn is_whole(graph: &Graph) -> bool {
+    let joins = |op: Op| matches!(op, Op::Attend { span: Span::All, .. } | Op::Pool { .. });
+    graph.nodes.iter().any(|node| joins(node.op))
 }
 
 /// Refuses a graph of another key, with faults, or with nodes that the backend
@@ -138,44 +166,10 @@ fn accept<B: Backend>(backend: &B, key: Key, graph: &Graph) -> Result<(), Error>
     Ok(())
 }
 
-impl RowSizes {
-    fn of(graph: &Graph) -> RowSizes {
-        let stride =
-            |id: Option<ValueId>| graph.value(id.expect("a graph without faults has both")).shape.stride();
-        let embeds = graph.nodes.iter().filter(|node| node.op == Op::Embed);
-        let tables = embeds.map(|node| graph.value(node.inputs[1]).shape.extents()[0]);
-        RowSizes {
-            input: stride(graph.input()),
-            output: stride(graph.output()),
-            vocabulary: tables.min().unwrap_or(usize::MAX),
-        }
-    }
-
-    /// The number of input rows, if the inputs are valid.
-    fn rows(&self, inputs: Inputs<'_>) -> Result<usize, Error> {
-        match inputs {
-            Inputs::Tokens(tokens) => {
-                let outside = tokens.iter().find(|&&token| token as usize >= self.vocabulary);
-                outside.map_or(Ok(tokens.len()), |token| {
-                    let size = self.vocabulary;
-                    Err(Error::new(format!("token {token} is outside the vocabulary of {size}")))
-                })
-            }
-            Inputs::Embeddings(values) if values.len() % self.input == 0 => Ok(values.len() / self.input),
-            Inputs::Embeddings(values) => {
-                let (have, need) = (values.len(), self.input);
-                Err(Error::new(format!("{have} embedding values are not whole rows of {need}")))
-            }
-        }
-    }
-}
-
 impl<B: Backend> Loaded<B> {
     /// The key of a step. Checks that its parts do not contradict each other; backends rely on
     /// that.
     fn checked_key(&self, step: &Step<'_>) -> Result<Key, Error> {
-        let variant = self.variant(step.inputs)?;
-        let rows = self.sizes.rows(step.inputs)?;
         let mut next = 0;
         let (mut context, mut output_rows) = (0, 0);
         for sequence in step.sequences {
@@ -191,34 +185,26 @@ impl<B: Backend> Loaded<B> {
             output_rows += sequence.outputs.count(count);
             self.check_blocks(sequence, end)?;
             check_spans(sequence, end)?;
+            if self.is_whole && sequence.position != 0 {
+                let position = sequence.position;
+                return Err(Error::new(format!(
+                    "a sequence begins at position {position}, but its programs keep no state: \
+                     run the whole sequence in one step"
+                )));
+            }
         }
-        if rows == 0 {
+        if next == 0 {
             return Err(Error::new("a step has no rows; at least one is needed"));
         }
-        if next as usize != rows {
-            return Err(Error::new(format!("a step of {rows} rows has sequences for {next}")));
+        if step.inputs.len() != self.inputs.len() {
+            let (have, need) = (step.inputs.len(), self.inputs.len());
+            return Err(Error::new(format!("a step has {have} inputs; the programs need {need}")));
         }
-        if step.output.len() != output_rows as usize * self.sizes.output {
-            let (have, need) = (step.output.len(), output_rows as usize * self.sizes.output);
-            return Err(Error::new(format!(
-                "the output of a step has room for {have} values; it needs {need}"
-            )));
+        for (spec, input) in self.inputs.iter().zip(step.inputs) {
+            spec.check(input, next as usize)?;
         }
-        Ok(Key { rows: next, sequences: step.sequences.len() as u32, context, output_rows, variant })
-    }
-
-    /// The programs' variant, if it has inputs of this kind.
-    fn variant(&self, inputs: Inputs<'_>) -> Result<Variant, Error> {
-        let variant = self.max_key.variant;
-        match (inputs, variant.input) {
-            (Inputs::Tokens(_), InputKind::Tokens) | (Inputs::Embeddings(_), InputKind::Embeddings) => {
-                Ok(variant)
-            }
-            (Inputs::Tokens(_), _) => Err(Error::new("the step has tokens; the programs need embeddings")),
-            (Inputs::Embeddings(_), _) => {
-                Err(Error::new("the step has embeddings; the programs need tokens"))
-            }
-        }
+        let (sequences, output) = (step.sequences.len() as u32, self.max_key.output);
+        Ok(Key { rows: next, sequences, context, output_rows, output })
     }
 
     /// Refuses a sequence whose blocks do not cover its positions up to `end`.
@@ -279,8 +265,12 @@ impl<B: Backend> Runner for Loaded<B> {
         &self.blocks
     }
 
+    fn inputs(&self) -> &[InputSpec] {
+        &self.inputs
+    }
+
     fn width(&self) -> usize {
-        self.sizes.output
+        self.width
     }
 
     fn plan(&self) -> MemoryPlan {
@@ -297,7 +287,11 @@ impl<B: Backend> Runner for Loaded<B> {
         let program = program.ok_or_else(|| {
             Error::new(format!("a step of [{key}] is larger than the largest program, [{}]", self.max_key))
         })?;
-        self.backend.run(program, &self.weights, &mut self.state, step)
+        self.backend.run(program, &self.weights, &mut self.state, &mut self.output, step)
+    }
+
+    fn output(&mut self) -> &mut dyn Output {
+        &mut self.output
     }
 
     fn state(&mut self) -> &mut dyn State {

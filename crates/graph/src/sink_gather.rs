@@ -47,7 +47,7 @@ pub fn sink_gather(graph: &Graph) -> Option<SunkGather> {
 /// activations, not tokens.
 fn can_follow_gather(op: Op) -> bool {
     let spec = op.spec();
-    spec.rows == RowUse::Own && !spec.operands.contains(&OperandKind::Tokens)
+    spec.rows == RowUse::Own && !spec.operands.contains(&OperandKind::Ids)
 }
 
 /// The graph in which the values `fewer` have output rows only, and their other
@@ -76,8 +76,13 @@ fn rewritten(graph: &Graph, fewer: &[bool]) -> Graph {
     let moved = |id: ValueId| ids[id.0 as usize];
     let gathered = |id: ValueId| is_gathered[id.0 as usize].then(|| ValueId(moved(id).0 + 1));
     let gather = |id: ValueId| Some(Node { op: Op::Gather, inputs: vec![moved(id)], output: gathered(id)? });
-    let mut nodes: Vec<Node> = graph.input().and_then(gather).into_iter().collect();
+    let mut of_inputs = graph.inputs().filter_map(|(id, _)| gather(id)).peekable();
+    let mut nodes: Vec<Node> = Vec::new();
     for node in &graph.nodes {
+        if node.op != Op::Write {
+            let is_before = |gather: &Node| gather.output < moved(node.output);
+            nodes.extend(std::iter::from_fn(|| of_inputs.next_if(is_before)));
+        }
         let reads_gathered = is_fewer(node.output);
         let inputs =
             node.inputs.iter().map(|&id| gathered(id).filter(|_| reads_gathered).unwrap_or(moved(id)));
@@ -96,10 +101,10 @@ mod tests {
     use super::*;
     use crate::check::faults;
     use crate::constant::{Act, Span};
-    use crate::graph::{Builder, Key, Variant};
+    use crate::graph::{Builder, Key, OutputKind};
 
     const SMALL_KEY: Key =
-        Key { rows: 4, sequences: 1, context: 16, output_rows: 1, variant: Variant::GENERATE };
+        Key { rows: 4, sequences: 1, context: 16, output_rows: 1, output: OutputKind::Logits };
 
     /// An embedding, attention, and then `linear(attention) + embedding`.
     fn model() -> Graph {

@@ -2,7 +2,7 @@
 //! faults.
 //!
 //! ```text
-//! graph rows 64 sequences 1 context 512 output_rows 1 tokens -> logits
+//! graph rows 64 sequences 1 context 512 output_rows 1 -> logits
 //! group full span full
 //! input tokens: [rows 64] i32
 //! weight embed.table: [512, 64] q8_0
@@ -20,7 +20,7 @@ use std::str::FromStr;
 use girih_tensor::{DType, Error, Shape};
 
 use crate::constant::{Constant, Span};
-use crate::graph::{Graph, InputKind, Key, Node, OutputKind, StateGroup, Variant};
+use crate::graph::{Graph, Key, Node, OutputKind, StateGroup};
 use crate::op::Op;
 use crate::value::{Extent, GroupId, Role, Value, ValueId};
 
@@ -81,6 +81,7 @@ fn extents(value: &Value) -> String {
         Extent::Fixed => "",
         Extent::Rows => "rows ",
         Extent::OutputRows => "output_rows ",
+        Extent::Sequences => "sequences ",
         Extent::Context => "context ",
     };
     value.shape.to_string().replacen('[', &format!("[{word}"), 1)
@@ -88,23 +89,18 @@ fn extents(value: &Value) -> String {
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Key { rows, sequences, context, output_rows, variant } = self;
-        write!(f, "rows {rows} sequences {sequences} context {context} output_rows {output_rows} {variant}")
+        let Key { rows, sequences, context, output_rows, output } = self;
+        write!(f, "rows {rows} sequences {sequences} context {context} output_rows {output_rows} -> {output}")
     }
 }
 
-impl fmt::Display for Variant {
+impl fmt::Display for OutputKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let input = match self.input {
-            InputKind::Tokens => "tokens",
-            InputKind::Embeddings => "embeddings",
-        };
-        let output = match self.output {
+        f.write_str(match self {
             OutputKind::Logits => "logits",
             OutputKind::Hidden => "hidden",
             OutputKind::Pooled => "pooled",
-        };
-        write!(f, "{input} -> {output}")
+        })
     }
 }
 
@@ -116,7 +112,7 @@ impl FromStr for Graph {
         let (index, first) =
             lines.next().ok_or_else(|| Error::new("line 1: the text of a graph is empty"))?;
         let key = first.trim().strip_prefix("graph ").and_then(parse_key).ok_or_else(|| {
-            let form = "graph rows … sequences … context … output_rows … input -> output";
+            let form = "graph rows … sequences … context … output_rows … -> output";
             Error::new(format!("line {}: a graph begins with '{form}'", index + 1))
         })?;
         let mut parser = Parser {
@@ -133,26 +129,10 @@ impl FromStr for Graph {
 
 fn parse_key(text: &str) -> Option<Key> {
     let words: Vec<&str> = text.split_whitespace().collect();
-    let [
-        "rows",
-        rows,
-        "sequences",
-        sequences,
-        "context",
-        context,
-        "output_rows",
-        output_rows,
-        input,
-        "->",
-        output,
-    ] = words[..]
+    let ["rows", rows, "sequences", sequences, "context", context, "output_rows", output_rows, "->", output] =
+        words[..]
     else {
         return None;
-    };
-    let input = match input {
-        "tokens" => InputKind::Tokens,
-        "embeddings" => InputKind::Embeddings,
-        _ => return None,
     };
     let output = match output {
         "logits" => OutputKind::Logits,
@@ -165,7 +145,7 @@ fn parse_key(text: &str) -> Option<Key> {
         sequences: sequences.parse().ok()?,
         context: context.parse().ok()?,
         output_rows: output_rows.parse().ok()?,
-        variant: Variant { input, output },
+        output,
     })
 }
 
@@ -268,8 +248,12 @@ fn next_index(count: usize) -> Result<u32, Error> {
 
 /// Parses what `extents` prints, without its brackets: `rows 64, 8`.
 fn parse_shape(text: &str) -> Result<(Shape, Extent), Error> {
-    let words =
-        [("rows ", Extent::Rows), ("output_rows ", Extent::OutputRows), ("context ", Extent::Context)];
+    let words = [
+        ("rows ", Extent::Rows),
+        ("output_rows ", Extent::OutputRows),
+        ("sequences ", Extent::Sequences),
+        ("context ", Extent::Context),
+    ];
     let (text, outermost) = words
         .iter()
         .find_map(|(word, extent)| text.strip_prefix(word).map(|rest| (rest, *extent)))

@@ -52,6 +52,8 @@ pub enum Extent {
     Rows,
     /// Output rows of the step.
     OutputRows,
+    /// Sequences of the step.
+    Sequences,
     /// Positions of a sequence.
     Context,
 }

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use girih_graph::backend::{Block, Inputs, NodeTime, Range32, Unwatched};
+use girih_graph::backend::{Block, Input, NodeTime, Range32, Unwatched};
 use girih_graph::{Outputs, Runner, Sequence, Step, Watch};
 use girih_tensor::{Random, Shape};
 use serde::Serialize;
@@ -143,7 +143,7 @@ pub fn profile(runner: &mut dyn Runner, amounts: Amounts, seed: u64) -> Result<[
     }
     let tokens = random_tokens(&mut Random(seed), total as usize, runner.width());
     let blocks = runner.blocks().iter().map(|&count| (0..count).map(Block).collect()).collect();
-    let mut sequence = ProfiledSequence { runner, tokens, blocks, position: 0, output: Vec::new() };
+    let mut sequence = ProfiledSequence { runner, tokens, blocks, position: 0 };
     let [mut prefill, mut decode] = [Profile::default(), Profile::default()];
     while sequence.position < depth {
         sequence.step((depth - sequence.position).min(max_key.rows), Outputs::None, &mut Unwatched)?;
@@ -165,7 +165,6 @@ struct ProfiledSequence<'a> {
     tokens: Vec<u32>,
     blocks: Vec<Vec<Block>>,
     position: u32,
-    output: Vec<f32>,
 }
 
 impl ProfiledSequence<'_> {
@@ -189,11 +188,10 @@ impl ProfiledSequence<'_> {
             outputs,
             spans: &[],
         };
-        self.output.resize(outputs.count(rows) as usize * self.runner.width(), 0.0);
-        let inputs = Inputs::Tokens(&self.tokens[first..first + rows as usize]);
-        let step = Step { inputs, sequences: &[sequence], output: &mut self.output, watch };
+        let inputs = [Input::Ids(&self.tokens[first..first + rows as usize])];
         let begun = Instant::now();
-        self.runner.step(step)?;
+        self.runner.step(Step { inputs: &inputs, sequences: &[sequence], watch })?;
+        self.runner.output().wait()?;
         let time = begun.elapsed();
         self.position += rows;
         Ok(time)

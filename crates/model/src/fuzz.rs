@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use girih_file::{Container, ContainerKind};
-use girih_graph::{InputKind, Key, OutputKind, ScratchPlan, Variant, WeightSource};
+use girih_graph::{Key, OutputKind, ScratchPlan, WeightSource};
 use girih_tensor::DType;
 use serde_json::Value as Json;
 
@@ -17,13 +17,7 @@ use crate::weights::ModelWeights;
 const LIMITS: ModelLimits = ModelLimits::DEFAULT;
 
 /// The key of the graphs that are built.
-const FUZZ_KEY: Key = Key {
-    rows: 4,
-    sequences: 1,
-    context: 64,
-    output_rows: 1,
-    variant: Variant { input: InputKind::Tokens, output: OutputKind::Logits },
-};
+const FUZZ_KEY: Key = Key { rows: 4, sequences: 1, context: 64, output_rows: 1, output: OutputKind::Logits };
 
 /// The maximum number of bytes that are read of one weight.
 const READ_BYTES_MAX: usize = 4096;

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard};
 
-use girih_graph::backend::{Backend, HostWork, MemoryPlan, Refusal, WeightSource};
-use girih_graph::{Graph, Key, Numerics, Op, Rounding, Step};
+use girih_graph::backend::{Backend, HostWork, Refusal, WeightSource};
+use girih_graph::{Graph, HostRows, Key, MemoryPlan, Numerics, Op, PoolBytes, Rounding, Step};
 use girih_tensor::{DType, Error, Result};
 
 use crate::blob::BlobFolder;
@@ -142,6 +142,7 @@ impl Backend for Npu {
     type Weights = NpuWeights;
     type State = NpuState;
     type Program = NpuProgram;
+    type Output = HostRows;
 
     fn name(&self) -> &'static str {
         "npu"
@@ -197,16 +198,18 @@ impl Backend for Npu {
     }
 
     fn plan(&self, graph: &Graph, blocks: &[u32]) -> MemoryPlan {
-        let state = NpuState::plan(graph, blocks);
-        match self.groups(graph) {
-            Ok(groups) => MemoryPlan {
+        // The array's buffer objects lie in the host's memory.
+        let (state, output) = (NpuState::plan(graph, blocks), HostRows::plan(graph));
+        let host = PoolBytes { state, output, ..PoolBytes::default() };
+        MemoryPlan::on_host(match self.groups(graph) {
+            Ok(groups) => PoolBytes {
                 weights: NpuWeights::plan(graph, &groups, self.runtime),
-                state,
                 scratch: NpuProgram::plan(graph, &groups, self.runtime),
+                ..host
             },
             // A graph that cannot be partitioned is refused when it is compiled.
-            Err(_) => MemoryPlan { weights: 0, state, scratch: 0 },
-        }
+            Err(_) => host,
+        })
     }
 
     fn load(&self, graph: &Graph, source: &dyn WeightSource) -> Result<NpuWeights> {
@@ -223,13 +226,18 @@ impl Backend for Npu {
         NpuProgram::new(graph, groups, &schedules, weights, &mut self.device())
     }
 
+    fn output(&self, graph: &Graph) -> Result<HostRows> {
+        HostRows::new(graph)
+    }
+
     fn run(
         &self,
         program: &NpuProgram,
         weights: &NpuWeights,
         state: &mut NpuState,
+        output: &mut HostRows,
         step: Step<'_>,
     ) -> Result<(), Error> {
-        program.run(&mut self.device(), weights, state, step)
+        program.run(&mut self.device(), weights, state, output, step)
     }
 }

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
+use girih_graph::backend::{Block, Input, Range32, Unwatched};
 use girih_graph::description::{AnyBackend, BackendChoice, Services};
 use girih_graph::store::{Store, StoreOptions};
 use girih_graph::{Backend, Error, Outputs, Runner, Sequence, Step, load};
@@ -78,7 +78,7 @@ fn bits(mut runner: Box<dyn Runner>) -> Vec<u32> {
     let rows = Range32 { start: 0, end: 5 };
     let sequence = Sequence { blocks: &[&blocks], position: 0, rows, outputs: Outputs::Last, spans: &[] };
     let mut output = vec![0.0; runner.width()];
-    let (inputs, sequences) = (Inputs::Tokens(&tokens), &[sequence]);
+    let (inputs, sequences) = (Input::Ids(&tokens), &[sequence]);
     runner.step(Step { inputs, sequences, output: &mut output, watch: &mut Unwatched }).unwrap();
     output.into_iter().map(f32::to_bits).collect()
 }

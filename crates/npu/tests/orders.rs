@@ -8,7 +8,7 @@
 mod llama;
 mod random;
 
-use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
+use girih_graph::backend::{Block, Input, Range32, Unwatched};
 use girih_graph::{Outputs, Sequence, Step, load};
 use girih_npu::sim::EventOrder;
 use girih_npu::{Npu, NpuOptions};
@@ -28,7 +28,7 @@ fn logits(order: EventOrder) -> Vec<u32> {
         let rows = Range32 { start: 0, end: tokens.len() as u32 };
         let sequences = [Sequence { blocks, position, rows, outputs: Outputs::All, spans: &[] }];
         let mut output = vec![0.0; tokens.len() * SMALL.vocabulary];
-        let (inputs, watch) = (Inputs::Tokens(tokens), &mut Unwatched);
+        let (inputs, watch) = (Input::Ids(tokens), &mut Unwatched);
         runner.step(Step { inputs, sequences: &sequences, output: &mut output, watch }).unwrap();
         position += tokens.len() as u32;
         bits.extend(output.iter().map(|logit| logit.to_bits()));

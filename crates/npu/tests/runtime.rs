@@ -3,7 +3,7 @@
 
 mod llama;
 
-use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
+use girih_graph::backend::{Block, Input, Range32, Unwatched};
 use girih_graph::{Backend as _, Error, Key, Outputs, Runner, Sequence, Step, WeightSource, load};
 use girih_npu::driver::{
     Compiler, Dispatch, KeyUse, Ledger, ListUse, Runtime, Scenario, ValueUse, WeightUse, estimate_step,
@@ -50,7 +50,7 @@ fn after(runner: &mut dyn Runner, blocks: std::ops::Range<u32>, position: u32, t
     let rows = Range32 { start: 0, end: tokens.len() as u32 };
     let sequence = Sequence { blocks, position, rows, outputs: Outputs::Last, spans: &[] };
     let mut output = vec![0.0; SMALL.vocabulary];
-    let inputs = Inputs::Tokens(tokens);
+    let inputs = Input::Ids(tokens);
     runner.step(Step { inputs, sequences: &[sequence], output: &mut output, watch: &mut Unwatched }).unwrap();
     output
 }
@@ -209,7 +209,7 @@ fn estimates_and_runs_count_the_same() {
                 before = npu.device().ledger;
                 let sequence =
                     Sequence { blocks, position: 40, rows: range, outputs: Outputs::Last, spans: &[] };
-                let inputs = Inputs::Tokens(tokens);
+                let inputs = Input::Ids(tokens);
                 let step =
                     Step { inputs, sequences: &[sequence], output: &mut output, watch: &mut Unwatched };
                 npu.run(&program, &weights, &mut state, step).unwrap();

@@ -10,7 +10,7 @@ mod random;
 
 use std::time::Instant;
 
-use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
+use girih_graph::backend::{Block, Input, Range32, Unwatched};
 use girih_graph::{Backend as _, Outputs, Sequence, Step};
 use girih_npu::{Npu, NpuOptions};
 use llama::{LLAMA_1B, LlamaSizes, key, llama};
@@ -36,7 +36,7 @@ fn a_layer_of_llama_1b_is_computed_in_a_minute() {
         let rows = Range32 { start: 0, end: 2048 };
         let sequence = Sequence { blocks, position: 0, rows, outputs: Outputs::Last, spans: &[] };
         let mut output = vec![0.0; sizes.vocabulary];
-        let (inputs, watch) = (Inputs::Tokens(&tokens), &mut Unwatched);
+        let (inputs, watch) = (Input::Ids(&tokens), &mut Unwatched);
         let begun = Instant::now();
         npu.run(
             &program,

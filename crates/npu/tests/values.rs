@@ -4,7 +4,7 @@
 mod llama;
 mod random;
 
-use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
+use girih_graph::backend::{Block, Input, Range32, Unwatched};
 use girih_graph::interpret::Interpreter;
 use girih_graph::{Backend as _, Outputs, Runner, Sequence, Step, load};
 use girih_npu::pass::{AttentionPlacement, Grouping, Policy};
@@ -24,7 +24,7 @@ fn logits(runner: &mut dyn Runner, prompt: &[u32], more: &[u32]) -> Vec<Vec<f32>
         let rows = Range32 { start: 0, end: tokens.len() as u32 };
         let sequence = Sequence { blocks, position, rows, outputs: Outputs::Last, spans: &[] };
         let mut output = vec![0.0; vocabulary];
-        let inputs = Inputs::Tokens(tokens);
+        let inputs = Input::Ids(tokens);
         runner
             .step(Step { inputs, sequences: &[sequence], output: &mut output, watch: &mut Unwatched })
             .unwrap();
@@ -112,7 +112,7 @@ fn submissions_and_traffic_are_counted() {
         let before = npu.device().ledger;
         let range = Range32 { start: 0, end: tokens.len() as u32 };
         let sequence = Sequence { blocks, position, rows: range, outputs: Outputs::Last, spans: &[] };
-        let inputs = Inputs::Tokens(tokens);
+        let inputs = Input::Ids(tokens);
         let step = Step { inputs, sequences: &[sequence], output: &mut output, watch: &mut Unwatched };
         npu.run(&program, &weights, &mut state, step).unwrap();
         position += tokens.len() as u32;

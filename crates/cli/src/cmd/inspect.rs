@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use girih::tools::FreeMemory;
-use girih::{MemoryPlan, Plan, Refusal};
+use girih::{Plan, PoolBytes, Refusal};
 use girih_graph::BLOCK_POSITIONS;
 use girih_model::ModelFiles;
 use girih_model::arch::{AttentionFacts, Ffn, Mixer};
@@ -14,6 +14,7 @@ use crate::args::{DeviceArgs, ModelArgs};
 use crate::error::Result;
 use crate::loading;
 use crate::output::{bytes, print, print_json};
+use crate::report;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -54,7 +55,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
             "backend": backend,
             "refusals": refusals,
             "state": state(&plan),
-            "memory": memory_json(&needed, free),
+            "memory": report::memory_json(&needed, free),
         }))?;
         return Ok(Outcome::Done);
     }
@@ -76,19 +77,28 @@ pub fn run(args: &Args) -> Result<Outcome> {
         let positions = u64::from(blocks) * BLOCK_POSITIONS as u64;
         print_line!("KV cache of layers with span {}: {blocks} blocks, {positions} positions", group.span)?;
     }
-    print_line!(
-        "memory: weights {} + KV cache {} ({}) + scratch {} = {}",
-        bytes(needed.weights),
-        bytes(needed.state),
-        args.device.kv.dtype(),
-        bytes(needed.scratch),
-        bytes(needed.total())
-    )?;
-    if let Some(free) = free {
-        let fits = if needed.total() <= free.room() { "fits" } else { "does not fit" };
-        print_line!("available: {}; the model {fits}", bytes(free.room()))?;
+    let device = needed.device.map(|device| ("device memory", device.bytes, Some(device.free)));
+    let host = ("memory", needed.host, free.map(|free| free.room()));
+    for (name, pool, free) in [host].into_iter().chain(device) {
+        print_line!("{name}: {} = {}", parts(&pool, args), bytes(pool.total()))?;
+        if let Some(free) = free {
+            let fits = if pool.total() <= free { "fits" } else { "does not fit" };
+            print_line!("available: {}; the model {fits}", bytes(free))?;
+        }
     }
     Ok(Outcome::Done)
+}
+
+/// The parts of a pool as a sum.
+fn parts(pool: &PoolBytes, args: &Args) -> String {
+    let PoolBytes { weights, state, scratch, output, staging } = *pool;
+    let kv = format!("KV cache {} ({})", bytes(state), args.device.kv.dtype());
+    let mut sum =
+        format!("weights {} + {kv} + scratch {} + output {}", bytes(weights), bytes(scratch), bytes(output));
+    if staging > 0 {
+        sum += &format!(" + staging {}", bytes(staging));
+    }
+    sum
 }
 
 fn text(value: &Value) -> &str {
@@ -116,16 +126,6 @@ fn tensors(model: &ModelFiles) -> Vec<Value> {
 /// The blocks of each group of state.
 fn state(plan: &Plan) -> Vec<Value> {
     plan.state().map(|(group, blocks)| json!({"span": group.span.to_string(), "blocks": blocks})).collect()
-}
-
-fn memory_json(needed: &MemoryPlan, free: Option<FreeMemory>) -> Value {
-    json!({
-        "weights": needed.weights,
-        "state": needed.state,
-        "scratch": needed.scratch,
-        "total": needed.total(),
-        "available": free.map(|free| free.room()),
-    })
 }
 
 fn facts(model: &ModelFiles) -> Value {

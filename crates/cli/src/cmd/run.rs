@@ -14,7 +14,7 @@ use crate::machine;
 use crate::output::{print_json, stream};
 use crate::phases::StartPhases;
 use crate::progress::Show;
-use crate::report::{self, reply_json, summary};
+use crate::report::{self, memory_json, reply_json, summary};
 use crate::request::request;
 
 #[derive(Debug, clap::Args)]
@@ -79,13 +79,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
         line["kv"] = json!(args.device.kv.dtype().name());
         line["activations"] = json!(activations);
         line["start"] = phases.json();
-        line["memory"] = json!({
-            "planned": memory.total(),
-            "weights": memory.weights,
-            "state": memory.state,
-            "scratch": memory.scratch,
-            "peak_resident": machine::status("VmHWM"),
-        });
+        line["memory"] = memory_json(&memory, None);
+        line["memory"]["peak_resident"] = json!(machine::status("VmHWM"));
         print_json(&line)?;
     }
     Ok(Outcome::Done)

@@ -4,7 +4,7 @@
 use girih_cpu::{Cpu, CpuOptions, kernels};
 use girih_engine::{Drafter, Engine, EngineLimits, EventKind, Hooks, Result, Sampling, TokenRequest, cache};
 use girih_graph::interpret::Interpreter;
-use girih_graph::{Graph, Key, Runner, Variant, load};
+use girih_graph::{Graph, Key, OutputKind, Runner, load};
 use girih_model::{ModelFiles, ModelLimits};
 use girih_tensor::{DType, Random};
 
@@ -44,7 +44,7 @@ fn open(folder: &str) -> ModelFiles {
 fn engine(model: &ModelFiles, device: Device, setup: Setup) -> Engine {
     let Setup { sequences, chunk, full, drafts, .. } = setup;
     let output_rows = (sequences + drafts).min(chunk);
-    let key = Key { rows: chunk, sequences, context: CONTEXT, output_rows, variant: Variant::GENERATE };
+    let key = Key { rows: chunk, sequences, context: CONTEXT, output_rows, output: OutputKind::Logits };
     let build = |key| -> Result<Graph> { model.graph(key, DType::F16) };
     let groups = build(key).expect("a graph").groups;
     let blocks: Vec<u32> = groups.iter().map(|group| cache::blocks(group.span, &key).min(full)).collect();

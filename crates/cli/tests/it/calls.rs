@@ -275,7 +275,7 @@ fn inspect_shows_a_model() {
     assert_eq!(json["facts"]["layers"].as_array().map(Vec::len), Some(5));
     assert_eq!(json["refusals"], Value::Array(Vec::new()));
     let (memory, part) = (&json["memory"], |key: &str| json["memory"][key].as_u64().expect("a count"));
-    assert_eq!(memory["total"], part("weights") + part("state") + part("scratch"));
+    assert_eq!(memory["total"], part("weights") + part("state") + part("scratch") + part("output"));
 }
 
 /// Layers with windows of 16 positions need the blocks that a step of 512 rows touches.

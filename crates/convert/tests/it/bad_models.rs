@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use girih_graph::{InputKind, Key, OutputKind, Variant};
+use girih_graph::{InputKind, Key, OutputKind};
 use girih_model::ModelFiles;
 use girih_tensor::{DType, Error};
 use girih_words::TextProcessor;
@@ -14,13 +14,8 @@ use girih_words::TextProcessor;
 /// The time limit of a file of a few kilobytes, regardless of its stated sizes.
 const TIME_MAX: Duration = Duration::from_secs(2);
 
-const BAD_MODEL_KEY: Key = Key {
-    rows: 4,
-    sequences: 1,
-    context: 64,
-    output_rows: 1,
-    variant: Variant { input: InputKind::Tokens, output: OutputKind::Logits },
-};
+const BAD_MODEL_KEY: Key =
+    Key { rows: 4, sequences: 1, context: 64, output_rows: 1, output: OutputKind::Logits };
 
 /// Opens the model at `path` and builds its graph.
 fn open(path: &Path) -> Result<(), Error> {

@@ -87,6 +87,7 @@ pub(super) fn gate(act: Act, gate: &[f32], up: &[f32], y: &mut [f32]) {
     match act {
         Act::Silu => pairwise(gate, up, y, |gate, up| silu(gate) * up),
         Act::GeluTanh => pairwise(gate, up, y, |gate, up| gelu(gate) * up),
+        Act::Gelu => unreachable!("refused: the backend does not know it"),
     }
 }
 

@@ -10,7 +10,7 @@ use std::thread;
 
 use girih_cpu::kernels::Table;
 use girih_cpu::kernels::packed::MatmulKernels;
-use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
+use girih_graph::backend::{Block, Input, Range32, Unwatched};
 use girih_graph::{Backend, Outputs, Sequence, Step};
 
 use crate::fixture::{Random, Source, cpu, cpu_with, portable};
@@ -109,7 +109,7 @@ fn steps_allocate_nothing() {
                 spans: &[],
             };
             let sequences = [sequence(0, &blocks), sequence(1, &others)];
-            let inputs = Inputs::Tokens(&tokens[..2 * rows as usize]);
+            let inputs = Input::Ids(&tokens[..2 * rows as usize]);
             CALLS.store(0, Ordering::Relaxed);
             let step = Step { inputs, sequences: &sequences, output: &mut output, watch: &mut Unwatched };
             cpu.run(&program, &weights, &mut state, step).unwrap();

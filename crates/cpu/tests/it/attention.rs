@@ -1,7 +1,7 @@
 //! Test cases of attention, with the error bounds of their results.
 
 use girih_cpu::kernels::{Table, tables};
-use girih_graph::backend::{Inputs, Range32};
+use girih_graph::backend::{Input, Range32};
 use girih_graph::{Builder, Graph, Op, Span};
 use girih_tensor::{DType, Shape, reference};
 
@@ -225,7 +225,7 @@ fn few_rows_and_many_yield_equal_bits() {
             for cut in cuts.windows(2) {
                 let part = &embeddings[cut[0] * sizes.width()..cut[1] * sizes.width()];
                 let sequence = TestSequence::new(0, cut[0] as u32, (cut[1] - cut[0]) as u32);
-                last.extend(step(&mut *runner, Inputs::Embeddings(part), &[sequence]));
+                last.extend(step(&mut *runner, Input::Rows(part), &[sequence]));
             }
             let last = &last[last.len() - 20 * sizes.heads * sizes.value_size..];
             last.iter().map(|x| x.to_bits()).collect()

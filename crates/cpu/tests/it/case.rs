@@ -23,8 +23,8 @@ impl Case {
     /// The first difference between `cpu` and the interpreter, if there is one.
     pub fn disagreement(&self, cpu: Cpu) -> Option<String> {
         let inputs = match self.graph.key.variant.input {
-            InputKind::Tokens => Inputs::Tokens(&self.tokens),
-            InputKind::Embeddings => Inputs::Embeddings(&self.embeddings),
+            InputKind::Tokens => Input::Ids(&self.tokens),
+            InputKind::Embeddings => Input::Rows(&self.embeddings),
         };
         let blocks = 16;
         let want = step(&mut *on(Interpreter, &self.graph, &self.source, blocks), inputs, &self.sequences);

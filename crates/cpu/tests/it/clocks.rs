@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use girih_cpu::kernels::tables;
-use girih_graph::backend::{Block, Inputs, NodeTime, Range32, Unwatched};
+use girih_graph::backend::{Block, Input, NodeTime, Range32, Unwatched};
 use girih_graph::{Graph, Op, Outputs, Pairing, Runner, Sequence, Step, Watch};
 use girih_tensor::{DType, Shape};
 
@@ -74,7 +74,7 @@ fn watched(graph: &Graph, runner: &mut dyn Runner, watch: &mut dyn Watch) -> Vec
     let sequence = Sequence { blocks: &blocks, position: 0, rows, outputs: Outputs::Last, spans: &[] };
     let mut output = vec![0.0; runner.width()];
     runner
-        .step(Step { inputs: Inputs::Tokens(&tokens), sequences: &[sequence], output: &mut output, watch })
+        .step(Step { inputs: Input::Ids(&tokens), sequences: &[sequence], output: &mut output, watch })
         .unwrap();
     output.into_iter().map(f32::to_bits).collect()
 }

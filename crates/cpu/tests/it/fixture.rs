@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use girih_cpu::kernels::{Table, tables};
 use girih_cpu::{ActivationPrecision, Cpu, CpuOptions};
-use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
+use girih_graph::backend::{Block, Input, Range32, Unwatched};
 use girih_graph::{
     BLOCK_POSITIONS, Backend, Error, Graph, InputKind, Key, OutputKind, Outputs, Runner, Sequence, Step,
     Variant, WeightSource, load,
@@ -88,7 +88,7 @@ impl TestSequence {
 }
 
 /// Runs one step of these sequences.
-pub fn step(runner: &mut dyn Runner, inputs: Inputs<'_>, sequences: &[TestSequence]) -> Vec<f32> {
+pub fn step(runner: &mut dyn Runner, input: Input<'_>, sequences: &[TestSequence]) -> Vec<f32> {
     let groups = runner.blocks().len();
     let lists: Vec<Vec<Block>> = sequences
         .iter()

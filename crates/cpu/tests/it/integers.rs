@@ -54,7 +54,7 @@ fn run(table: Table, graph: &Graph, source: &Source, embeddings: &[f32], rows: u
     steps
         .flat_map(|x| {
             let rows = x.len() * ROWS / embeddings.len();
-            step(&mut *runner, Inputs::Embeddings(x), &[TestSequence::new(0, 0, rows as u32)])
+            step(&mut *runner, Input::Rows(x), &[TestSequence::new(0, 0, rows as u32)])
         })
         .collect()
 }

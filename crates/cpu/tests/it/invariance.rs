@@ -4,10 +4,10 @@
 use girih_cpu::kernels::packed::Layout;
 use girih_cpu::kernels::{Table, tables};
 use girih_cpu::{ActivationPrecision, Cpu, CpuOptions};
-use girih_graph::backend::{Block, Inputs, Range32};
+use girih_graph::backend::{Block, Input, Range32};
 use girih_graph::{
-    Act, BLOCK_POSITIONS, Builder, Graph, GroupId, Key, Op, Outputs, Pairing, Runner, Span, ValueId, Variant,
-    faults,
+    Act, BLOCK_POSITIONS, Builder, Graph, GroupId, Key, Op, OutputKind, Outputs, Pairing, Runner, Span,
+    ValueId, faults,
 };
 use girih_tensor::{DType, Shape};
 
@@ -37,7 +37,7 @@ const WINDOW: u32 = 20;
 
 /// The model's graph, large enough for any test.
 pub fn model(model: Model) -> Graph {
-    let key = Key { rows: 512, sequences: 4, context: 512, output_rows: 512, variant: Variant::GENERATE };
+    let key = Key { rows: 512, sequences: 4, context: 512, output_rows: 512, output: OutputKind::Logits };
     let mut layers = Layers { builder: Builder::new(key), model };
     let tokens = layers.builder.input("tokens", &[], DType::I32);
     let table = layers.weight("embed.weight", VOCABULARY, model.width);
@@ -146,7 +146,7 @@ pub fn logits(runner: &mut dyn Runner, tokens: &[u32], chunk: usize) -> Vec<u32>
     let mut all = Vec::new();
     for (index, tokens) in tokens.chunks(chunk).enumerate() {
         let sequence = TestSequence::new(0, (index * chunk) as u32, tokens.len() as u32);
-        all.extend(step(runner, Inputs::Tokens(tokens), &[sequence]));
+        all.extend(step(runner, Input::Ids(tokens), &[sequence]));
     }
     assert!(all.iter().all(|x: &f32| x.is_finite()), "logits are finite");
     all.iter().map(|x| x.to_bits()).collect()
@@ -257,7 +257,7 @@ fn other_sequences_change_nothing() {
                 tokens.extend(&prompts[sequence][at[sequence]..at[sequence] + rows]);
                 sequences.push(TestSequence::new(5 * sequence as u32, at[sequence] as u32, rows as u32));
             }
-            let mut rest = &step(&mut *runner, Inputs::Tokens(&tokens), &sequences)[..];
+            let mut rest = &step(&mut *runner, Input::Ids(&tokens), &sequences)[..];
             for sequence in 0..3 {
                 let (own, others) = rest.split_at(rows[sequence] * VOCABULARY);
                 got[sequence].extend(own.iter().map(|x| x.to_bits()));
@@ -284,7 +284,7 @@ fn output_rows_do_not_depend_on_other_output_rows() {
                 ..TestSequence::new(5 * sequence as u32, position as u32, rows as u32)
             });
             let inputs = [part, part].concat();
-            let got = step(&mut *runner, Inputs::Tokens(&inputs), &sequences);
+            let got = step(&mut *runner, Input::Ids(&inputs), &sequences);
             let end = position + rows;
             let want = outputs.map(|output| match output {
                 Outputs::None => &[][..],
@@ -317,7 +317,7 @@ fn rows_of_an_image_do_not_depend_on_steps() {
                 sequence.spans.push(image);
             }
             let tokens = &tokens[cut[0] as usize..cut[1] as usize];
-            all.extend(step(&mut *runner, Inputs::Tokens(tokens), &[sequence]));
+            all.extend(step(&mut *runner, Input::Ids(tokens), &[sequence]));
         }
         all.iter().map(|x| x.to_bits()).collect()
     };
@@ -347,7 +347,7 @@ fn stale_state_does_not_affect_results() {
         let seen = (PROMPT + 1 - WINDOW as usize) / BLOCK_POSITIONS;
         let next = |runner: &mut dyn Runner| {
             let sequence = TestSequence::new(0, PROMPT as u32, 1);
-            step(runner, Inputs::Tokens(&[3]), &[sequence]).iter().map(|x| x.to_bits()).collect::<Vec<_>>()
+            step(runner, Input::Ids(&[3]), &[sequence]).iter().map(|x| x.to_bits()).collect::<Vec<_>>()
         };
         let want = next(&mut *poisoned);
         let nans = poisoned.state().export(window, Block(15)).unwrap();

@@ -70,7 +70,7 @@ fn wrong(
     let x = random.numbers(rows * inputs);
     let sequences = [TestSequence::new(0, 0, rows as u32)];
     let mut runner = on(cpu_with(*table, 1 + below(2, random)), &graph, &source, 16);
-    let got = step(&mut *runner, Inputs::Embeddings(&x), &sequences);
+    let got = step(&mut *runner, Input::Rows(&x), &sequences);
     let weights = source.numbers("weight", dtype, outputs, inputs);
     let row_bytes = inputs / dtype.tile().1 * dtype.block_bytes();
     let (mut codes, mut scales) = (vec![0; inputs], vec![0.0; inputs / QUANT_GROUP]);
@@ -111,7 +111,7 @@ fn wrong_bf16(table: &Table, [inputs, outputs, rows]: [usize; 3], random: &mut R
     let (threads, precision) = (1 + below(2, random), Some(ActivationPrecision::Bf16));
     let cpu = Cpu::with_table(CpuOptions { threads, precision, ..CpuOptions::default() }, *table).unwrap();
     let sequences = [TestSequence::new(0, 0, rows as u32)];
-    let got = step(&mut *on(cpu, &graph, &source, 16), Inputs::Embeddings(&x), &sequences);
+    let got = step(&mut *on(cpu, &graph, &source, 16), Input::Rows(&x), &sequences);
     let x: Vec<f32> = x.iter().map(|&x| bf16::from_f32(x).to_f32()).collect();
     let weights = source.numbers("weight", DType::BF16, outputs, inputs);
     for (x, got) in x.chunks_exact(inputs).zip(got.chunks_exact(outputs)) {
@@ -180,7 +180,7 @@ fn results(
 ) -> Vec<f32> {
     let options = CpuOptions { threads: 2, precision: Some(precision), ..CpuOptions::default() };
     let mut runner = on(Cpu::with_table(options, *table).unwrap(), graph, source, 16);
-    step(&mut *runner, Inputs::Embeddings(x), &[TestSequence::new(0, 0, graph.key.rows)])
+    step(&mut *runner, Input::Rows(x), &[TestSequence::new(0, 0, graph.key.rows)])
 }
 
 /// The rounding errors of int8 activations, in single precision.
@@ -323,7 +323,7 @@ fn matrices_of_integers_and_floats_share_a_task() {
             let options = CpuOptions { threads, precision, ..CpuOptions::default() };
             let graph = mixed(x.len() / 64);
             let mut runner = on(Cpu::with_table(options, table).unwrap(), &graph, &source, 16);
-            step(&mut *runner, Inputs::Embeddings(x), &[TestSequence::new(0, 0, graph.key.rows)])
+            step(&mut *runner, Input::Rows(x), &[TestSequence::new(0, 0, graph.key.rows)])
         };
         let want = bits(&x.chunks_exact(64).flat_map(|x| results(1, x)).collect::<Vec<_>>());
         for (threads, rows) in

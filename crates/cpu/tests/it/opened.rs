@@ -13,7 +13,7 @@ use crate::invariance::{Model, model};
 
 fn logits(mut runner: Box<dyn Runner>) -> Vec<u32> {
     let tokens = [3, 1, 4, 1, 5];
-    let output = step(&mut *runner, Inputs::Tokens(&tokens), &[TestSequence::new(0, 0, 5)]);
+    let output = step(&mut *runner, Input::Ids(&tokens), &[TestSequence::new(0, 0, 5)]);
     output.into_iter().map(f32::to_bits).collect()
 }
 

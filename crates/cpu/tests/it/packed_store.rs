@@ -171,7 +171,7 @@ fn logits_of(cpu: Cpu, graph: &Graph, source: &dyn WeightSource) -> Vec<u32> {
     let blocks = vec![2; graph.groups.len()];
     let mut runner = load(cpu, source, graph.key, &blocks, |_| Ok(graph.clone())).unwrap();
     let tokens = [3, 1, 4, 1, 5];
-    let output = step(&mut *runner, Inputs::Tokens(&tokens), &[TestSequence::new(0, 0, 5)]);
+    let output = step(&mut *runner, Input::Ids(&tokens), &[TestSequence::new(0, 0, 5)]);
     output.into_iter().map(f32::to_bits).collect()
 }
 

@@ -39,7 +39,7 @@ fn seconds(runner: &mut dyn Runner, rows: usize, times: usize) -> f64 {
     let sequence = TestSequence { outputs: Outputs::Last, ..TestSequence::new(0, 0, rows as u32) };
     let once = |runner: &mut dyn Runner| {
         let begun = Instant::now();
-        step(runner, Inputs::Embeddings(&embeddings), std::slice::from_ref(&sequence));
+        step(runner, Input::Rows(&embeddings), std::slice::from_ref(&sequence));
         begun.elapsed().as_secs_f64()
     };
     once(runner);

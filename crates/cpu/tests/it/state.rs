@@ -1,7 +1,7 @@
 //! Operations of an engine on state, block by block, and what loading refuses.
 
 use girih_cpu::{Cpu, CpuOptions};
-use girih_graph::backend::{Block, Inputs, Watch};
+use girih_graph::backend::{Block, Input, Watch};
 use girih_graph::{Backend, Builder, Error, GroupId, Op, Runner, Step, WeightSource};
 use girih_tensor::{DType, Shape};
 
@@ -12,7 +12,7 @@ const GROUPS: [GroupId; 2] = [GroupId(0), GroupId(1)];
 
 fn next(runner: &mut dyn Runner, block: u32, position: usize) -> Vec<u32> {
     let sequence = TestSequence::new(block, position as u32, 1);
-    step(runner, Inputs::Tokens(&[7]), &[sequence]).iter().map(|x| x.to_bits()).collect()
+    step(runner, Input::Ids(&[7]), &[sequence]).iter().map(|x| x.to_bits()).collect()
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_watch_gets_the_values_that_it_wants() {
         outputs: girih_graph::Outputs::Last,
         spans: &[],
     };
-    let inputs = Inputs::Tokens(&[1, 2, 3]);
+    let inputs = Input::Ids(&[1, 2, 3]);
     runner.step(Step { inputs, sequences: &[sequence], output: &mut output, watch: &mut log }).unwrap();
     let [(q, q_shape, heads), (name, shape, data)] = &log.0[..] else { panic!("two values: {:?}", log.0) };
     assert_eq!((q.as_str(), q_shape.as_str(), heads.len()), ("layers.1.q.heads", "[3, 4, 8]", 96));

@@ -1,6 +1,6 @@
 //! The number of tasks in a step.
 
-use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
+use girih_graph::backend::{Block, Input, Range32, Unwatched};
 use girih_graph::{BLOCK_POSITIONS, Backend, Outputs, Sequence, Step};
 
 use crate::fixture::{Random, Source, cpu};
@@ -25,7 +25,7 @@ fn a_token_takes_five_tasks_a_layer() {
         let sequence =
             Sequence { blocks: &[blocks, blocks], position, rows, outputs: Outputs::Last, spans: &[] };
         let (tokens, mut output) = (vec![7; rows.end as usize], vec![0.0; 50]);
-        let inputs = Inputs::Tokens(&tokens);
+        let inputs = Input::Ids(&tokens);
         let before = cpu.tasks();
         let step = Step { inputs, sequences: &[sequence], output: &mut output, watch: &mut Unwatched };
         cpu.run(&program, &weights, &mut state, step).unwrap();

@@ -105,7 +105,7 @@ impl BlockTable {
 pub fn blocks(span: Span, key: &Key) -> u32 {
     let whole = key.context.div_ceil(BLOCK_POSITIONS as u32).saturating_mul(key.sequences);
     match span {
-        Span::Full => whole,
+        Span::Full | Span::All => whole,
         Span::Window(length) => {
             let behind = key.sequences.saturating_mul(window_blocks(length));
             whole.min(behind.saturating_add(step_blocks(key.rows, key.sequences)))
@@ -423,7 +423,7 @@ impl PrefixCache {
                 need(new) + lacking.sum::<usize>()
             };
             let windows = match pool.span {
-                Span::Full => usize::MAX,
+                Span::Full | Span::All => usize::MAX,
                 Span::Window(length) => lacking(window_blocks(length)) + step,
             };
             lacking(u32::MAX).min(windows) <= room

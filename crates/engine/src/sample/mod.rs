@@ -18,6 +18,7 @@ mod history;
 mod logits;
 mod logprobs;
 mod penalty;
+mod picks;
 mod temperature;
 mod top;
 
@@ -26,6 +27,7 @@ pub use draw::{draw, uniform};
 pub use history::History;
 pub use logprobs::{Logprob, Logprobs, logprobs};
 pub use penalty::{frequency, presence, repetition};
+pub use picks::{PickQuery, pick_from};
 pub use temperature::{argmax, greedy, temperature};
 pub use top::{min_p, top_k, top_p};
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use girih_engine::cache::{PrefixCache, SequenceId, StateChange, blocks};
 use girih_graph::backend::Block;
-use girih_graph::{BLOCK_POSITIONS, GroupId, Key, Span, Variant};
+use girih_graph::{BLOCK_POSITIONS, GroupId, Key, OutputKind, Span};
 
 use crate::oracle::prompt;
 
@@ -132,7 +132,7 @@ fn a_group_gets_blocks_for_its_window_and_a_step() {
         sequences,
         context,
         output_rows: 1,
-        variant: Variant::GENERATE,
+        output: OutputKind::Logits,
     };
     let cases = [
         (Span::Full, key(1, 512, 4096), 64),
@@ -155,7 +155,7 @@ fn a_group_gets_blocks_for_its_window_and_a_step() {
 fn the_blocks_for_a_window_suffice() {
     for window in [1, 2, 63, 64, 65, 66, 100, 128, 200] {
         for rows in [1, 2, 3, 62, 63, 64, 65, 100, 128, 130] {
-            let key = Key { rows, sequences: 1, context: 2000, output_rows: 1, variant: Variant::GENERATE };
+            let key = Key { rows, sequences: 1, context: 2000, output_rows: 1, output: OutputKind::Logits };
             let span = Span::Window(window);
             let mut cache = PrefixCache::new(&[span], &[blocks(span, &key)]);
             let (id, _) = cache.begin(&[]);

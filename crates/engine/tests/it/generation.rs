@@ -2,7 +2,7 @@
 
 use girih_engine::{Engine, EngineLimits, EventKind, Hooks, Sampling, Stop};
 use girih_graph::backend::Unwatched;
-use girih_graph::{Key, OutputKind, Variant, Watch};
+use girih_graph::{Key, OutputKind, Watch};
 use girih_tensor::Shape;
 
 use crate::oracle::{self, BLOCKS, CONTEXT, Oracle, Reply, Trouble, VOCABULARY, Watched, finish, key};

@@ -9,9 +9,9 @@ use girih_engine::{
     Engine, EngineLimits, EventKind, Hooks, RequestEvent, RequestId, Sampling, Stats, Stop, Stops,
     TokenRequest, cache,
 };
-use girih_graph::backend::{Block, Inputs, MemoryPlan, State};
+use girih_graph::backend::{Block, Input, MemoryPlan, State};
 use girih_graph::{
-    BLOCK_POSITIONS, Error, ErrorKind, GroupId, Key, Runner, Sequence, Span, StateGroup, Step, Variant,
+    BLOCK_POSITIONS, Error, ErrorKind, GroupId, Key, OutputKind, Runner, Sequence, Span, StateGroup, Step,
 };
 use girih_tensor::Shape;
 use girih_tensor::random::mix;
@@ -208,7 +208,7 @@ impl Runner for Oracle {
     }
 
     fn step(&mut self, step: Step<'_>) -> Result<(), Error> {
-        let Inputs::Tokens(tokens) = step.inputs else { panic!("the engine passes tokens") };
+        let Input::Ids(tokens) = step.inputs else { panic!("the engine passes tokens") };
         let sequences = step.sequences;
         let mut next = 0;
         for sequence in sequences {
@@ -305,7 +305,7 @@ impl State for Slots {
 
 /// The largest step of the test programs.
 pub fn key() -> Key {
-    Key { rows: CONTEXT, sequences: 1, context: CONTEXT, output_rows: 16, variant: Variant::GENERATE }
+    Key { rows: CONTEXT, sequences: 1, context: CONTEXT, output_rows: 16, output: OutputKind::Logits }
 }
 
 /// The blocks of exactly one context in each of two groups.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Duration;
 
 use girih_cpu::{Cpu, CpuOptions};
-use girih_graph::{Backend, Key, Variant, WeightSource};
+use girih_graph::{Backend, Key, OutputKind, WeightSource};
 use girih_model::{ModelFiles, ModelLimits};
 use girih_tensor::DType;
 
@@ -81,7 +81,7 @@ impl WeightSource for Counting<'_> {
 /// its own files.
 fn start(model: &Path, folder: PackedFolder, options: StoreOptions, min_bytes: u64) -> u64 {
     let model = ModelFiles::open(model, Vec::new(), &ModelLimits::DEFAULT).unwrap();
-    let key = Key { rows: 4, sequences: 1, context: 64, output_rows: 1, variant: Variant::GENERATE };
+    let key = Key { rows: 4, sequences: 1, context: 64, output_rows: 1, output: OutputKind::Logits };
     let graph = model.graph(key, DType::F32).unwrap();
     let path = model.weights.container().paths().next().unwrap();
     let mut store = FileStore::new(folder, options, path, Arc::default());

@@ -14,19 +14,51 @@ pub(super) struct ScoreRule {
     pub softcap: Option<f32>,
 }
 
+/// The rows of keys or values: those of the state, or those of the step.
+#[derive(Clone, Copy)]
+pub(super) enum HeldRows<'a> {
+    State(&'a StateValue),
+    Step {
+        rows: &'a [f32],
+        /// Numbers of one row.
+        inner: usize,
+    },
+}
+
+impl<'a> HeldRows<'a> {
+    /// Numbers of one position.
+    fn inner(self) -> usize {
+        match self {
+            HeldRows::State(state) => state.inner,
+            HeldRows::Step { inner, .. } => inner,
+        }
+    }
+
+    /// The row of a position of a sequence.
+    fn row(self, sequence: &Sequence<'_>, position: usize) -> &'a [f32] {
+        match self {
+            HeldRows::State(state) => state.row(sequence, position),
+            HeldRows::Step { rows, inner } => {
+                let row = sequence.rows.start as usize + position - sequence.position as usize;
+                &rows[row * inner..(row + 1) * inner]
+            }
+        }
+    }
+}
+
 /// Computes attention for every head of every row of `q`, each within its own sequence.
 pub(super) fn attend(
     q: &[f32],
     heads: usize,
-    keys: &StateValue,
-    values: &StateValue,
+    keys: HeldRows<'_>,
+    values: HeldRows<'_>,
     sequences: &[Sequence<'_>],
     rule: ScoreRule,
 ) -> Vec<f32> {
     let rows: usize = sequences.iter().map(|sequence| sequence.rows.indexes().len()).sum();
     let size = q.len() / (rows * heads).max(1);
-    let heads_per_kv_head = heads * size / keys.inner;
-    let value_size = values.inner * size / keys.inner;
+    let heads_per_kv_head = heads * size / keys.inner();
+    let value_size = values.inner() * size / keys.inner();
     let mut out = Vec::with_capacity(rows * heads * value_size);
     for sequence in sequences {
         for (row, position) in sequence.rows.indexes().zip(sequence.position as usize..) {
@@ -47,7 +79,7 @@ pub(super) fn attend(
 fn softmax_weights(
     q: &[f32],
     first: usize,
-    keys: &StateValue,
+    keys: HeldRows<'_>,
     sequence: &Sequence<'_>,
     position: usize,
     rule: ScoreRule,
@@ -69,7 +101,7 @@ fn weighted_sum(
     weights: &[f64],
     first: usize,
     size: usize,
-    values: &StateValue,
+    values: HeldRows<'_>,
     sequence: &Sequence<'_>,
     position: usize,
     span: Span,

@@ -10,14 +10,16 @@ use std::collections::HashMap;
 
 use girih_tensor::{Error, Shape, View};
 
-use self::attend::ScoreRule;
+use self::attend::{HeldRows, ScoreRule};
 use self::memory::zeroed;
 pub use self::state::InterpreterState;
-use crate::backend::{BLOCK_POSITIONS, Backend, Inputs, MemoryPlan, Refusal, Sequence, Step, WeightSource};
+use crate::backend::{BLOCK_POSITIONS, Backend, Input, Refusal, Sequence, Step, WeightSource, step_count};
 use crate::description::BackendInfo;
 use crate::graph::{Graph, Key, Node};
+use crate::memory_plan::{MemoryPlan, PoolBytes};
 use crate::numerics::Numerics;
 use crate::op::Op;
+use crate::output::HostRows;
 use crate::value::{Extent, Role, Value, ValueId};
 
 /// The backend that runs each op by its definition.
@@ -44,6 +46,7 @@ impl Backend for Interpreter {
     type Weights = InterpreterWeights;
     type State = InterpreterState;
     type Program = Graph;
+    type Output = HostRows;
 
     fn name(&self) -> &'static str {
         "interpreter"
@@ -72,7 +75,7 @@ impl Backend for Interpreter {
             Role::State(group) => Some((value, u64::from(blocks[group.0 as usize]))),
             _ => None,
         });
-        MemoryPlan {
+        MemoryPlan::on_host(PoolBytes {
             weights: graph.weights().map(|(_, value)| bytes(value)).sum(),
             state: state
                 .map(|(v, n)| {
@@ -80,7 +83,9 @@ impl Backend for Interpreter {
                 })
                 .fold(0, u64::saturating_add),
             scratch: graph.values.iter().filter(|v| v.role == Role::Scratch).map(bytes).sum(),
-        }
+            output: HostRows::plan(graph),
+            staging: 0,
+        })
     }
 
     fn load(&self, graph: &Graph, source: &dyn WeightSource) -> Result<InterpreterWeights, Error> {
@@ -99,29 +104,36 @@ impl Backend for Interpreter {
         Ok(graph.clone())
     }
 
+    fn output(&self, graph: &Graph) -> Result<HostRows, Error> {
+        HostRows::new(graph)
+    }
+
     fn run(
         &self,
         graph: &Graph,
         weights: &InterpreterWeights,
         state: &mut InterpreterState,
+        output: &mut HostRows,
         step: Step<'_>,
     ) -> Result<(), Error> {
         let values = vec![None; graph.values.len()];
-        let mut evaluation = Evaluation { graph, weights, state, sequences: step.sequences, values };
-        let input = graph.input().expect("programs are compiled from graphs without faults");
-        evaluation.values[input.0 as usize] = Some(match step.inputs {
-            Inputs::Tokens(tokens) => tokens.iter().map(|&token| token as f32).collect(),
-            Inputs::Embeddings(rows) => rows.to_vec(),
-        });
-        for node in &graph.nodes {
-            evaluation.node(node, step.inputs);
-            let value = graph.value(node.output);
-            if node.op != Op::Write && step.watch.wants(&value.name) {
-                step.watch.value(&value.name, &evaluation.shape(value), evaluation.data(node.output));
+        let Step { inputs, sequences, watch } = step;
+        let mut evaluation = Evaluation { graph, weights, state, inputs, sequences, values };
+        for ((id, _), input) in graph.inputs().zip(inputs) {
+            if let Input::Rows(rows) = input {
+                evaluation.values[id.0 as usize] = Some(rows.to_vec());
             }
         }
-        let output = graph.output().expect("programs are compiled from graphs without faults");
-        step.output.copy_from_slice(evaluation.data(output));
+        for node in &graph.nodes {
+            evaluation.node(node);
+            let value = graph.value(node.output);
+            if node.op != Op::Write && watch.wants(&value.name) {
+                watch.value(&value.name, &evaluation.shape(value), evaluation.data(node.output));
+            }
+        }
+        let result = graph.output().expect("programs are compiled from graphs without faults");
+        let count = step_count(sequences, graph.value(result).outermost);
+        output.begin(count)?.copy_from_slice(evaluation.data(result));
         Ok(())
     }
 }
@@ -141,22 +153,18 @@ struct Evaluation<'a> {
     graph: &'a Graph,
     weights: &'a InterpreterWeights,
     state: &'a mut InterpreterState,
+    inputs: &'a [Input<'a>],
     sequences: &'a [Sequence<'a>],
     /// One entry per value of the graph; `None` until its node has run.
     values: Vec<Option<Vec<f32>>>,
 }
 
-impl Evaluation<'_> {
+impl<'a> Evaluation<'a> {
     /// The extents of a value in this step.
     fn shape(&self, value: &Value) -> Shape {
-        let rows = self.sequences.last().map_or(0, |sequence| sequence.rows.end as usize);
         match value.outermost {
-            Extent::Rows => value.shape.with_outermost(rows),
-            Extent::OutputRows => {
-                let output_rows = self.sequences.iter().map(|sequence| sequence.output_rows().len());
-                value.shape.with_outermost(output_rows.sum())
-            }
             Extent::Fixed | Extent::Context => value.shape,
+            extent => value.shape.with_outermost(step_count(self.sequences, extent)),
         }
     }
 
@@ -168,6 +176,12 @@ impl Evaluation<'_> {
         }
     }
 
+    /// What the step brings for an input.
+    fn input(&self, id: ValueId) -> Input<'a> {
+        let index = self.graph.inputs().position(|(input, _)| input == id);
+        self.inputs[index.expect("checked: it is an input")]
+    }
+
     /// The index of a state value among those of the state.
     fn state_index(&self, id: ValueId) -> usize {
         let name = &self.graph.value(id).name;
@@ -175,29 +189,48 @@ impl Evaluation<'_> {
         index.expect("the state was made for this graph")
     }
 
-    fn node(&mut self, node: &Node, inputs: Inputs<'_>) {
+    /// What attention reads as keys or values.
+    fn held(&self, id: ValueId) -> HeldRows<'_> {
+        let value = self.graph.value(id);
+        match value.role {
+            Role::State(_) => HeldRows::State(&self.state.values[self.state_index(id)]),
+            _ => HeldRows::Step { rows: self.data(id), inner: value.shape.stride() },
+        }
+    }
+
+    fn node(&mut self, node: &Node) {
         let inner = self.graph.value(node.inputs[0]).shape;
         let input = |index: usize| self.data(node.inputs[index]);
+        let optional = |index: usize| node.inputs.get(index).map(|id| self.data(*id));
         let result = match node.op {
-            Op::Embed => rows::embed(inputs, input(1), self.graph.value(node.inputs[1]).shape.columns()),
-            Op::Norm { epsilon } => rows::norm(input(0), input(1), epsilon),
-            Op::Linear => {
-                let bias = node.inputs.get(2).map(|id| self.data(*id));
-                rows::linear(input(0), input(1), bias, inner.columns())
+            Op::Embed => {
+                let Input::Ids(ids) = self.input(node.inputs[0]) else { unreachable!("checked: ids") };
+                rows::embed(ids, input(1), self.graph.value(node.inputs[1]).shape.columns())
             }
+            Op::Splice => {
+                let Input::Given(given) = self.input(node.inputs[1]) else {
+                    unreachable!("checked: given rows")
+                };
+                rows::splice(input(0), given, inner.stride())
+            }
+            Op::Norm { epsilon } => rows::norm(input(0), input(1), epsilon),
+            Op::LayerNorm { epsilon } => rows::layer_norm(input(0), input(1), optional(2), epsilon),
+            Op::Linear => rows::linear(input(0), input(1), optional(2), inner.columns()),
             Op::Reshape => input(0).to_vec(),
             Op::Rope { pairing } => rows::rope(input(0), input(1), pairing, self.sequences, inner.stride()),
             Op::Write => return self.write(node),
             Op::Attend { scale, span, softcap } => {
-                let [keys, values] = [1, 2].map(|i| &self.state.values[self.state_index(node.inputs[i])]);
+                let [keys, values] = [1, 2].map(|index| self.held(node.inputs[index]));
                 let rule = ScoreRule { scale, span, softcap };
                 attend::attend(input(0), inner.extents()[1], keys, values, self.sequences, rule)
             }
             Op::Gate { act } => rows::pairwise(input(0), input(1), |gate, up| rows::act(act, gate) * up),
+            Op::Activate { act } => rows::each(input(0), |x| rows::act(act, x)),
             Op::Add => rows::pairwise(input(0), input(1), |a, b| a + b),
             Op::Scale { factor } => rows::each(input(0), |x| x * f64::from(factor)),
             Op::Softcap { cap } => rows::each(input(0), |x| f64::from(cap) * (x / f64::from(cap)).tanh()),
             Op::Gather => rows::gather(input(0), inner.stride(), self.sequences),
+            Op::Pool { how } => rows::pool(input(0), inner.stride(), how, self.sequences),
         };
         self.values[node.output.0 as usize] = Some(result);
     }

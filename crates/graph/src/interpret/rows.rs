@@ -2,18 +2,36 @@
 
 use girih_tensor::reference;
 
-use crate::backend::{Inputs, Sequence};
-use crate::constant::{Act, Pairing};
+use crate::backend::{GivenRows, Sequence};
+use crate::constant::{Act, Pairing, Pooling};
 
-pub(super) fn embed(inputs: Inputs<'_>, table: &[f32], width: usize) -> Vec<f32> {
-    let Inputs::Tokens(tokens) = inputs else { unreachable!("checked: embed reads tokens") };
-    tokens.iter().flat_map(|&token| &table[token as usize * width..][..width]).copied().collect()
+pub(super) fn embed(ids: &[u32], table: &[f32], width: usize) -> Vec<f32> {
+    ids.iter().flat_map(|&id| &table[id as usize * width..][..width]).copied().collect()
+}
+
+pub(super) fn splice(x: &[f32], given: &[GivenRows<'_>], width: usize) -> Vec<f32> {
+    let mut rows = x.to_vec();
+    for GivenRows { first_row, values } in given {
+        rows[*first_row as usize * width..][..values.len()].copy_from_slice(values);
+    }
+    rows
 }
 
 pub(super) fn norm(x: &[f32], weight: &[f32], epsilon: f32) -> Vec<f32> {
     let normed = x.chunks_exact(weight.len()).flat_map(|row| {
         let root = reference::root_mean_square(row, f64::from(epsilon));
         row.iter().zip(weight).map(move |(&x, &w)| (f64::from(x) / root * f64::from(w)) as f32)
+    });
+    normed.collect()
+}
+
+pub(super) fn layer_norm(x: &[f32], weight: &[f32], bias: Option<&[f32]>, epsilon: f32) -> Vec<f32> {
+    let normed = x.chunks_exact(weight.len()).flat_map(|row| {
+        let (mean, root) = reference::mean_and_deviation(row, f64::from(epsilon));
+        row.iter().enumerate().map(move |(i, &x)| {
+            let offset = bias.map_or(0.0, |bias| f64::from(bias[i]));
+            ((f64::from(x) - mean) / root * f64::from(weight[i]) + offset) as f32
+        })
     });
     normed.collect()
 }
@@ -67,6 +85,24 @@ pub(super) fn gather(x: &[f32], stride: usize, sequences: &[Sequence<'_>]) -> Ve
     rows.flat_map(|row| &x[row * stride..(row + 1) * stride]).copied().collect()
 }
 
+pub(super) fn pool(x: &[f32], stride: usize, how: Pooling, sequences: &[Sequence<'_>]) -> Vec<f32> {
+    let row = |index: usize| x[index * stride..(index + 1) * stride].iter().copied();
+    let pooled = sequences.iter().flat_map(|sequence| {
+        let rows = sequence.rows.indexes();
+        match how {
+            Pooling::First => row(rows.start).collect::<Vec<f32>>(),
+            Pooling::Last => row(rows.end - 1).collect(),
+            Pooling::Mean => {
+                let count = rows.len() as f64;
+                let sum =
+                    |column: usize| rows.clone().map(|row| f64::from(x[row * stride + column])).sum::<f64>();
+                (0..stride).map(|column| (sum(column) / count) as f32).collect()
+            }
+        }
+    });
+    pooled.collect()
+}
+
 pub(super) fn pairwise(a: &[f32], b: &[f32], f: impl Fn(f64, f64) -> f64) -> Vec<f32> {
     a.iter().zip(b).map(|(&a, &b)| f(f64::from(a), f64::from(b)) as f32).collect()
 }
@@ -82,5 +118,6 @@ pub(super) fn act(act: Act, x: f64) -> f64 {
             let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
             0.5 * x * (1.0 + inner.tanh())
         }
+        Act::Gelu => 0.5 * x * (1.0 + reference::erf(x * std::f64::consts::FRAC_1_SQRT_2)),
     }
 }

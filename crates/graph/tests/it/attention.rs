@@ -1,7 +1,7 @@
 //! Attention and the state it reads: which positions a row attends to, with
 //! numbers computed by hand.
 
-use girih_graph::backend::{Block, Inputs, Range32};
+use girih_graph::backend::{Block, Input, Range32};
 
 use crate::operators::near;
 use crate::session::{TestSequence, open, step};
@@ -39,7 +39,7 @@ fn run(text: &str, x: &[[f32; 4]], sequences: &[TestSequence<'_>]) -> Vec<f32> {
         "fourth" => vec![0.0, 0.0, 0.0, 1.0],
         other => panic!("no weight '{other}' in the form"),
     });
-    step(runner.as_mut(), Inputs::Embeddings(x.as_flattened()), sequences)
+    step(runner.as_mut(), Input::Rows(x.as_flattened()), sequences)
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn neighbouring_query_heads_share_a_head_of_keys() {
         seen: [rows 1, 4, 1] = attend(scale=1.0 span=full) heads, values, values
         output z: [output_rows 1, 4, 1] = gather seen";
     let mut runner = open(text, |_, count| vec![1.0; count]);
-    let out = step(runner.as_mut(), Inputs::Embeddings(&[10.0, 20.0]), &[TestSequence::whole(1)]);
+    let out = step(runner.as_mut(), Input::Rows(&[10.0, 20.0]), &[TestSequence::whole(1)]);
     assert_eq!(out, [10.0, 10.0, 20.0, 20.0]);
 }
 

@@ -1,7 +1,7 @@
 //! The interpreter on whole graphs: results do not depend on how a sequence is
 //! divided into steps.
 
-use girih_graph::backend::{Block, Inputs};
+use girih_graph::backend::{Block, Input};
 use girih_graph::interpret::Interpreter;
 use girih_graph::{Backend, GroupId, Outputs, Runner, Watch, load};
 use girih_tensor::{Random, Shape};
@@ -28,7 +28,7 @@ fn chunked(tokens: &[u32], chunk: usize, blocks: &[Block]) -> Vec<f32> {
         let outputs =
             if position as usize + rows.len() == tokens.len() { Outputs::LastN(2) } else { Outputs::None };
         let sequence = TestSequence { blocks, position, rows: count, outputs, spans: &[] };
-        last = step(runner.as_mut(), Inputs::Tokens(rows), &[sequence]);
+        last = step(runner.as_mut(), Input::Ids(rows), &[sequence]);
         position += count;
     }
     last
@@ -58,9 +58,9 @@ fn sequences_in_one_step_equal_sequences_alone() {
         |blocks, rows| TestSequence { blocks, position: 0, rows, outputs: Outputs::LastN(2), spans: &[] };
     let (left, right) = (sequence(&[Block(2)], 3), sequence(&[Block(0)], 5));
     let alone = |range: std::ops::Range<usize>, sequence| {
-        step(open_random(TOKENS).as_mut(), Inputs::Tokens(&tokens[range]), &[sequence])
+        step(open_random(TOKENS).as_mut(), Input::Ids(&tokens[range]), &[sequence])
     };
-    let both = step(open_random(TOKENS).as_mut(), Inputs::Tokens(&tokens), &[left, right]);
+    let both = step(open_random(TOKENS).as_mut(), Input::Ids(&tokens), &[left, right]);
     assert_eq!(both, [alone(0..3, left), alone(3..8, right)].concat());
 }
 
@@ -83,11 +83,11 @@ fn embeddings_in_place_of_tokens_have_the_same_results() {
     let tokens = tokens(6);
     let sequence = TestSequence { outputs: Outputs::LastN(3), ..TestSequence::whole(6) };
     let mut log = ValueLog(&["embed", "head.norm", "layers.0.keys"], Vec::new());
-    watched(open_random(TOKENS).as_mut(), Inputs::Tokens(&tokens), &[sequence], &mut log);
+    watched(open_random(TOKENS).as_mut(), Input::Ids(&tokens), &[sequence], &mut log);
     // A watch receives values in order, at the step's extents, but no state.
     let shown: Vec<_> = log.1.iter().map(|(name, shape, _)| (name.as_str(), shape.to_string())).collect();
     assert_eq!(shown, [("embed", "[6, 32]".to_owned()), ("head.norm", "[3, 32]".to_owned())]);
-    let rows = Inputs::Embeddings(&log.1[0].2);
+    let rows = Input::Rows(&log.1[0].2);
     assert_eq!(step(open_random(EMBEDDINGS).as_mut(), rows, &[sequence]), log.1[1].2);
 }
 
@@ -95,7 +95,7 @@ fn embeddings_in_place_of_tokens_have_the_same_results() {
 fn prefilled(tokens: &[u32]) -> Box<dyn Runner> {
     let mut runner = open_random(TOKENS);
     let sequence = TestSequence { outputs: Outputs::None, ..TestSequence::whole(tokens.len() as u32) };
-    step(runner.as_mut(), Inputs::Tokens(tokens), &[sequence]);
+    step(runner.as_mut(), Input::Ids(tokens), &[sequence]);
     runner
 }
 
@@ -103,7 +103,7 @@ fn prefilled(tokens: &[u32]) -> Box<dyn Runner> {
 fn next(runner: &mut dyn Runner, position: usize, block: Block) -> Vec<f32> {
     let blocks = [block];
     let sequence = TestSequence { blocks: &blocks, position: position as u32, ..TestSequence::whole(1) };
-    step(runner, Inputs::Tokens(&[5]), &[sequence])
+    step(runner, Input::Ids(&[5]), &[sequence])
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The ops that compute one row at a time, with numbers computed by hand.
 
 use girih_graph::Outputs;
-use girih_graph::backend::{Block, Inputs};
+use girih_graph::backend::{Block, Input};
 
 use crate::session::{TestSequence, open, step};
 
@@ -39,7 +39,7 @@ fn run_from(position: u32, lines: &[&str], weights: &[(&str, &[f32])], x: &[f32]
         weights.iter().find(|(known, _)| *known == name).expect("the case has the weight").1.to_vec()
     });
     let sequence = TestSequence { position, ..TestSequence::whole(rows.parse().expect("a number of rows")) };
-    step(runner.as_mut(), Inputs::Embeddings(x), &[sequence])
+    step(runner.as_mut(), Input::Rows(x), &[sequence])
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn embed_returns_rows_of_its_table() {
         rows: [rows 3, 2] = embed tokens, table
         output z: [output_rows 3, 2] = gather rows";
     let mut runner = open(text, |_, _| vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-    let rows = step(runner.as_mut(), Inputs::Tokens(&[2, 0, 2]), &[TestSequence::whole(3)]);
+    let rows = step(runner.as_mut(), Input::Ids(&[2, 0, 2]), &[TestSequence::whole(3)]);
     assert_eq!(rows, [5.0, 6.0, 1.0, 2.0, 5.0, 6.0]);
 }
 
@@ -173,7 +173,7 @@ fn gathered_of_two(rows: [u32; 2], outputs: [Outputs; 2]) -> Vec<f32> {
     };
     let both = [sequence(0), sequence(1)].into_iter();
     let sequences: Vec<_> = both.filter(|sequence| sequence.rows > 0).collect();
-    step(open(text, |_, _| Vec::new()).as_mut(), Inputs::Embeddings(&[10.0, 20.0, 30.0, 40.0]), &sequences)
+    step(open(text, |_, _| Vec::new()).as_mut(), Input::Rows(&[10.0, 20.0, 30.0, 40.0]), &sequences)
 }
 
 #[test]

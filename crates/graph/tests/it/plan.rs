@@ -1,7 +1,7 @@
 //! Scratch plans: values with overlapping lifetimes share no memory, placements are aligned, and
 //! the total is within bounds.
 
-use girih_graph::{Builder, Graph, Key, Op, Placement, Role, ScratchPlan, Variant};
+use girih_graph::{Builder, Graph, Key, Op, OutputKind, Placement, Role, ScratchPlan};
 use girih_tensor::DType;
 
 use crate::forms::{EMBEDDINGS, TOKENS, parse};
@@ -85,7 +85,7 @@ fn reshaped_values_have_the_placement_of_their_operand() {
 
 #[test]
 fn a_deep_chain_takes_two_buffers() {
-    let key = Key { rows: 16, sequences: 1, context: 64, output_rows: 16, variant: Variant::GENERATE };
+    let key = Key { rows: 16, sequences: 1, context: 64, output_rows: 16, output: OutputKind::Logits };
     let mut graph = Builder::new(key);
     let mut x = graph.input("x", &[16], DType::F32);
     for layer in 0..1000 {

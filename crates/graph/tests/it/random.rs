@@ -1,6 +1,6 @@
 //! Random graphs from a seed, the same on every machine.
 
-use girih_graph::{Act, Builder, Graph, InputKind, Key, Op, OutputKind, Pairing, Span, ValueId, Variant};
+use girih_graph::{Act, Builder, Graph, InputKind, Key, Op, OutputKind, Pairing, Span, ValueId};
 use girih_tensor::{DType, Random, Shape};
 
 /// Columns of every row, equal to heads × head size.

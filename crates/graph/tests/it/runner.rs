@@ -2,16 +2,16 @@
 
 use std::cell::RefCell;
 
-use girih_graph::backend::{Block, Inputs, MemoryPlan, Range32, Refusal, State, Unwatched};
+use girih_graph::backend::{Block, Input, MemoryPlan, Range32, Refusal, State, Unwatched};
 use girih_graph::{
-    Backend, Error, Graph, GroupId, Key, Numerics, Op, OutputKind, Outputs, Runner, Sequence, Step, Variant,
+    Backend, Error, Graph, GroupId, Key, Numerics, Op, OutputKind, Outputs, Runner, Sequence, Step,
     WeightSource, load,
 };
 
 use crate::forms::parse;
 
 const MAX_KEY: Key =
-    Key { rows: 512, sequences: 2, context: 1152, output_rows: 4, variant: Variant::GENERATE };
+    Key { rows: 512, sequences: 2, context: 1152, output_rows: 4, output: OutputKind::Logits };
 const BLOCKS: [u32; 2] = [20, 40];
 
 /// A backend whose output rows are the rows and the context of the program that
@@ -139,7 +139,7 @@ fn the_smallest_program_that_holds_a_step_runs_and_programs_share_state() {
         let sequence = Sequence { position, ..sequence(&blocks, rows) };
         let mut output = [0.0; 3];
         let tokens = vec![1; rows as usize];
-        step(runner.as_mut(), Inputs::Tokens(&tokens), &[sequence], &mut output).map(|()| output)
+        step(runner.as_mut(), Input::Ids(&tokens), &[sequence], &mut output).map(|()| output)
     };
     assert_eq!(ran(19, 1), Ok([1.0, 256.0, 1.0]));
     assert_eq!(ran(255, 1), Ok([1.0, 256.0, 2.0]));
@@ -191,7 +191,7 @@ fn sequence<'a>(blocks: &'a [&'a [Block]], rows: u32) -> Sequence<'a> {
 
 fn step(
     runner: &mut dyn Runner,
-    inputs: Inputs<'_>,
+    input: Input<'_>,
     sequences: &[Sequence<'_>],
     output: &mut [f32],
 ) -> Result<(), String> {
@@ -205,10 +205,10 @@ const TWO: &[&[Block]] = &[&[Block(0)], &[Block(0)]];
 fn refused(change: impl FnOnce(&mut Sequence<'_>), sentence: &str) {
     let mut changed = sequence(TWO, 3);
     change(&mut changed);
-    refused_step(Inputs::Tokens(&[1, 2, 3]), &[changed], 3, sentence);
+    refused_step(Input::Ids(&[1, 2, 3]), &[changed], 3, sentence);
 }
 
-fn refused_step(inputs: Inputs<'_>, sequences: &[Sequence<'_>], room: usize, sentence: &str) {
+fn refused_step(input: Input<'_>, sequences: &[Sequence<'_>], room: usize, sentence: &str) {
     let mut runner = loaded();
     let mut output = vec![0.0; room];
     assert_eq!(step(runner.as_mut(), inputs, sequences, &mut output), Err(sentence.to_owned()));
@@ -219,17 +219,12 @@ fn refused_step(inputs: Inputs<'_>, sequences: &[Sequence<'_>], room: usize, sen
 fn inputs_that_do_not_fit_the_programs_are_refused() {
     let sequences = [sequence(TWO, 3)];
     // The vocabulary is that of the smaller table.
-    refused_step(Inputs::Tokens(&[1, 16, 3]), &sequences, 3, "token 16 is outside the vocabulary of 16");
-    refused_step(Inputs::Tokens(&[1, 2]), &sequences, 3, "a step of 2 rows has sequences for 3");
+    refused_step(Input::Ids(&[1, 16, 3]), &sequences, 3, "token 16 is outside the vocabulary of 16");
+    refused_step(Input::Ids(&[1, 2]), &sequences, 3, "a step of 2 rows has sequences for 3");
     let rows = [0.0; 9];
-    refused_step(
-        Inputs::Embeddings(&rows),
-        &sequences,
-        3,
-        "the step has embeddings; the programs need tokens",
-    );
-    refused_step(Inputs::Tokens(&[]), &[], 0, "a step has no rows; at least one is needed");
-    let room = |room, sentence| refused_step(Inputs::Tokens(&[1, 2, 3]), &sequences, room, sentence);
+    refused_step(Input::Rows(&rows), &sequences, 3, "the step has embeddings; the programs need tokens");
+    refused_step(Input::Ids(&[]), &[], 0, "a step has no rows; at least one is needed");
+    let room = |room, sentence| refused_step(Input::Ids(&[1, 2, 3]), &sequences, room, sentence);
     room(0, "the output of a step has room for 0 values; it needs 3");
     room(9, "the output of a step has room for 9 values; it needs 3");
 }
@@ -241,12 +236,12 @@ fn embeddings_must_be_whole_rows() {
     let backend = Null { ladder: vec![max_key], ..null() };
     let mut runner =
         load(backend, &NoWeights, max_key, &BLOCKS, build).unwrap_or_else(|error| panic!("{error}"));
-    let mut run = |inputs: Inputs<'_>| step(runner.as_mut(), inputs, &[sequence(TWO, 3)], &mut [0.0; 3]);
-    assert_eq!(run(Inputs::Embeddings(&[0.0; 9])), Ok(()));
+    let mut run = |input: Input<'_>| step(runner.as_mut(), inputs, &[sequence(TWO, 3)], &mut [0.0; 3]);
+    assert_eq!(run(Input::Rows(&[0.0; 9])), Ok(()));
     let refused = |sentence: &str| Err(sentence.to_owned());
-    assert_eq!(run(Inputs::Embeddings(&[0.0; 8])), refused("8 embedding values are not whole rows of 3"));
-    assert_eq!(run(Inputs::Embeddings(&[0.0; 6])), refused("a step of 2 rows has sequences for 3"));
-    assert_eq!(run(Inputs::Tokens(&[1, 2, 3])), refused("the step has tokens; the programs need embeddings"));
+    assert_eq!(run(Input::Rows(&[0.0; 8])), refused("8 embedding values are not whole rows of 3"));
+    assert_eq!(run(Input::Rows(&[0.0; 6])), refused("a step of 2 rows has sequences for 3"));
+    assert_eq!(run(Input::Ids(&[1, 2, 3])), refused("the step has tokens; the programs need embeddings"));
 }
 
 #[test]
@@ -257,10 +252,10 @@ fn sequences_with_gaps_or_overlaps_are_refused() {
     refused(|sequence| sequence.rows = Range32 { start: 3, end: 0 }, sentence);
     let second = |start, end| Sequence { rows: Range32 { start, end }, ..sequence(TWO, 3) };
     for sequences in [[sequence(TWO, 2), second(1, 3)], [second(2, 3), sequence(TWO, 2)]] {
-        refused_step(Inputs::Tokens(&[1, 2, 3]), &sequences, 6, sentence);
+        refused_step(Input::Ids(&[1, 2, 3]), &sequences, 6, sentence);
     }
     refused_step(
-        Inputs::Tokens(&[1, 2, 3]),
+        Input::Ids(&[1, 2, 3]),
         &[sequence(TWO, 2), second(2, 4)],
         6,
         "a step of 3 rows has sequences for 4",
@@ -295,7 +290,7 @@ fn mutual_spans_outside_their_sequence_are_refused() {
             "the mutual span {start}..{end} is empty, overlaps another, or leaves the positions {sequence} of its sequence"
         );
         let changed = Sequence { spans: &spans, position: 4, ..self::sequence(TWO, 3) };
-        refused_step(Inputs::Tokens(&[1, 2, 3]), &[changed], 3, &sentence);
+        refused_step(Input::Ids(&[1, 2, 3]), &[changed], 3, &sentence);
     };
     refuse(3, 5, "4..7");
     refuse(5, 8, "4..7");
@@ -308,7 +303,7 @@ fn mutual_spans_outside_their_sequence_are_refused() {
     );
     let apart = [Range32 { start: 0, end: 2 }, Range32 { start: 2, end: 3 }];
     let sequence = Sequence { spans: &apart, ..sequence(TWO, 3) };
-    assert_eq!(step(loaded().as_mut(), Inputs::Tokens(&[1, 2, 3]), &[sequence], &mut [0.0; 3]), Ok(()));
+    assert_eq!(step(loaded().as_mut(), Input::Ids(&[1, 2, 3]), &[sequence], &mut [0.0; 3]), Ok(()));
 }
 
 /// The error of a load that must fail.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
+use girih_graph::backend::{Block, Input, Range32, Unwatched};
 use girih_graph::interpret::Interpreter;
 use girih_graph::{Error, Graph, InputKind, Outputs, Runner, Sequence, Step, Watch, WeightSource, load};
 use girih_tensor::Random;
@@ -50,8 +50,8 @@ pub fn run_once(graph: &Graph) {
     let tokens = vec![0; rows as usize];
     let embeddings = vec![0.5; rows as usize * graph.value(input).shape.stride()];
     let inputs = match graph.key.variant.input {
-        InputKind::Tokens => Inputs::Tokens(&tokens),
-        InputKind::Embeddings => Inputs::Embeddings(&embeddings),
+        InputKind::Tokens => Input::Ids(&tokens),
+        InputKind::Embeddings => Input::Rows(&embeddings),
     };
     let sequence = TestSequence { outputs: Outputs::Last, ..TestSequence::whole(rows) };
     assert_eq!(step(runner.as_mut(), inputs, &[sequence]).len(), runner.width());
@@ -83,13 +83,13 @@ impl TestSequence<'_> {
 }
 
 /// Runs a step of these sequences, which `runner` must accept.
-pub fn step(runner: &mut dyn Runner, inputs: Inputs<'_>, sequences: &[TestSequence<'_>]) -> Vec<f32> {
+pub fn step(runner: &mut dyn Runner, input: Input<'_>, sequences: &[TestSequence<'_>]) -> Vec<f32> {
     watched(runner, inputs, sequences, &mut Unwatched)
 }
 
 pub fn watched(
     runner: &mut dyn Runner,
-    inputs: Inputs<'_>,
+    input: Input<'_>,
     sequences: &[TestSequence<'_>],
     watch: &mut dyn Watch,
 ) -> Vec<f32> {

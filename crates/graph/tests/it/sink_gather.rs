@@ -1,6 +1,6 @@
 //! Graphs with a sunk gather: they have no faults, and their results have the same bits.
 
-use girih_graph::backend::{Block, Inputs};
+use girih_graph::backend::{Block, Input};
 use girih_graph::{Graph, Outputs, SunkGather, faults, sink_gather};
 
 use crate::forms::{TOKENS, parse};
@@ -35,7 +35,7 @@ fn output_rows_have_the_same_bits_after_the_rewrite() {
         let sequences = [(&[Block(2)], 3, left), (&[Block(0)], 5, right)]
             .map(|(blocks, rows, outputs)| TestSequence { blocks, outputs, ..TestSequence::whole(rows) });
         let bits = |graph: &Graph| {
-            let output = step(open_random(&graph.to_string()).as_mut(), Inputs::Tokens(&tokens), &sequences);
+            let output = step(open_random(&graph.to_string()).as_mut(), Input::Ids(&tokens), &sequences);
             output.into_iter().map(f32::to_bits).collect::<Vec<_>>()
         };
         assert_eq!(bits(&graph), bits(&original), "{left:?} and {right:?}");

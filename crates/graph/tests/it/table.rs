@@ -90,7 +90,7 @@ impl SmallGraph {
 fn operands(spec: &OpSpec, count: usize) -> Vec<String> {
     let mut weights = 0..;
     let name = |kind: &OperandKind| match kind {
-        OperandKind::Tokens => "tokens".to_owned(),
+        OperandKind::Ids => "tokens".to_owned(),
         OperandKind::Rows | OperandKind::Activations => "x".to_owned(),
         OperandKind::Matrix | OperandKind::Vector => {
             format!("w{}", weights.next().expect("the range has no end"))

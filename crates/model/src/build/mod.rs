@@ -6,7 +6,7 @@
 mod ffn;
 mod mixer;
 
-use girih_graph::{Builder, Graph, InputKind, Key, Op, OutputKind, ValueId, faults};
+use girih_graph::{Builder, Graph, Key, Op, OutputKind, ValueId, faults};
 use girih_tensor::{DType, Shape};
 
 use crate::arch::{Facts, Ffn, LayerFacts, Mixer, NormPosition};
@@ -25,11 +25,11 @@ pub fn layer_output(index: usize) -> String {
 /// is invalid, or when the model has no output of the key's kind.
 pub fn graph(facts: &Facts, weights: &ModelWeights, key: Key, state: DType) -> Result<Graph> {
     let mut build = Build { facts, weights, state, graph: Builder::new(key) };
-    let mut x = build.embed(key.variant.input)?;
+    let mut x = build.embed()?;
     for (index, layer) in facts.layers.iter().enumerate() {
         x = build.layer(index, layer, x)?;
     }
-    let out = build.head(x, key.variant.output)?;
+    let out = build.head(x, key.output)?;
     let graph = build.graph.finish(out);
     // Shapes were compared above; the remaining faults are parameters, such as a negative epsilon.
     match faults(&graph).first() {
@@ -80,11 +80,8 @@ impl Build<'_> {
         Ok(self.graph.same(name, Op::Norm { epsilon }, &[x, weight]))
     }
 
-    fn embed(&mut self, input: InputKind) -> Result<ValueId> {
+    fn embed(&mut self) -> Result<ValueId> {
         let sizes = self.facts.sizes;
-        if input == InputKind::Embeddings {
-            return Ok(self.graph.input("embed", &[sizes.width], DType::F32));
-        }
         let tokens = self.graph.input("tokens", &[], DType::I32);
         let table = self.weight("embed.table", &[sizes.vocabulary, sizes.width])?;
         let Some(factor) = self.facts.embed.scale else {

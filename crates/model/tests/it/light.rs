@@ -4,9 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use girih_file::Container;
-use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
+use girih_graph::backend::{Block, Input, Range32, Unwatched};
 use girih_graph::interpret::Interpreter;
-use girih_graph::{BLOCK_POSITIONS, Key, Outputs, Runner, Sequence, Step, Variant, load};
+use girih_graph::{BLOCK_POSITIONS, Key, OutputKind, Outputs, Runner, Sequence, Step, load};
 use girih_model::arch::{Arch, Biases, Ffn, Mixer, schema};
 use girih_model::{ModelFiles, ModelLimits};
 use girih_tensor::{DType, View};
@@ -52,7 +52,7 @@ fn qwen2() -> Arch {
 
 /// Loads a model on the interpreter, for one sequence of up to `context` tokens.
 fn interpreted(model: &ModelFiles, context: u32) -> Box<dyn Runner> {
-    let key = Key { rows: context, sequences: 1, context, output_rows: context, variant: Variant::GENERATE };
+    let key = Key { rows: context, sequences: 1, context, output_rows: context, output: OutputKind::Logits };
     let build = |key| model.graph(key, DType::F32);
     let groups = build(key).expect("the facts fit the weights").groups.len();
     let blocks = vec![context.div_ceil(BLOCK_POSITIONS as u32); groups];
@@ -67,7 +67,7 @@ fn logits(runner: &mut dyn Runner, tokens: &[u32]) -> Vec<f32> {
     let sequence = Sequence { blocks: &groups, position: 0, rows, outputs: Outputs::All, spans: &[] };
     let mut output = vec![0.0; tokens.len() * runner.width()];
     let step = Step {
-        inputs: Inputs::Tokens(tokens),
+        inputs: Input::Ids(tokens),
         sequences: &[sequence],
         output: &mut output,
         watch: &mut Unwatched,

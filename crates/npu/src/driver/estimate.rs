@@ -1,7 +1,7 @@
 //! Estimates the time of a step without values: the simulator times each
 //! program, and the work and transfers of the host are counted from shapes.
 
-use girih_graph::backend::{Inputs, Range32, Sequence};
+use girih_graph::backend::{Range32, Sequence};
 use girih_graph::{Graph, Outputs, ValueId};
 use girih_tensor::Result;
 
@@ -226,7 +226,7 @@ impl StepCounter<'_> {
     /// Counts the host work of a node.
     fn work(&self, node: usize, ledger: &mut Ledger) {
         let StepCounter { graph, sequences, .. } = *self;
-        let (node, inputs) = (&graph.nodes[node], Inputs::Tokens(&[]));
+        let (node, inputs) = (&graph.nodes[node], &[]);
         let job = HostJob { graph, node, operands: &[], weights: &Shapes, inputs, sequences };
         if let Some(kernel) = host::kernel(node.op) {
             ledger.add(kernel.work(&job));

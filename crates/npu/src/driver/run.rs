@@ -1,7 +1,7 @@
 //! Runs a step: the host computes, and values move between host and array.
 
-use girih_graph::backend::{Inputs, Sequence};
-use girih_graph::{BLOCK_POSITIONS, Graph, Role, Step, ValueId};
+use girih_graph::backend::{Input, Sequence, step_count};
+use girih_graph::{BLOCK_POSITIONS, Extent, Graph, HostRows, Role, Step, ValueId};
 use girih_tensor::{DType, Error, Result, Shape};
 
 use super::device::{Device, Sync};
@@ -22,6 +22,7 @@ impl NpuProgram {
         device: &mut Device,
         weights: &NpuWeights,
         state: &mut NpuState,
+        results: &mut HostRows,
         step: Step<'_>,
     ) -> Result<()> {
         let mut run = StepRun {
@@ -47,7 +48,8 @@ impl NpuProgram {
         }
         let output = self.graph.output().ok_or_else(|| Error::new("the program has no output"))?;
         self.traffic.end.iter().try_for_each(|&end| run.down(end))?;
-        step.output.copy_from_slice(&run.held(output)?);
+        let count = step_count(step.sequences, self.graph.value(output).outermost);
+        results.begin(count)?.copy_from_slice(&run.held(output)?);
         Ok(())
     }
 }
@@ -58,7 +60,7 @@ struct StepRun<'a> {
     device: &'a mut Device,
     weights: &'a NpuWeights,
     state: &'a mut NpuState,
-    inputs: Inputs<'a>,
+    inputs: &'a [Input<'a>],
     sequences: &'a [Sequence<'a>],
     /// Values on the host that belong to no tensor of the array.
     values: Vec<Option<Vec<f32>>>,
@@ -79,7 +81,7 @@ impl StepRun<'_> {
     }
 
     fn output_rows(&self) -> usize {
-        self.sequences.iter().map(|sequence| sequence.output_rows().len()).sum()
+        step_count(self.sequences, Extent::OutputRows)
     }
 
     /// The shape of a value in this step.
@@ -91,8 +93,11 @@ impl StepRun<'_> {
 
     /// Prepares the step's inputs and rotation tables.
     fn begin(&mut self) -> Result<()> {
-        if let (Inputs::Embeddings(rows), Some(input)) = (self.inputs, self.graph().input()) {
-            self.store(input, rows.to_vec());
+        let inputs: Vec<ValueId> = self.graph().inputs().map(|(id, _)| id).collect();
+        for (id, input) in inputs.into_iter().zip(self.inputs) {
+            if let Input::Rows(rows) = input {
+                self.store(id, rows.to_vec());
+            }
         }
         for (number, tensor) in self.program.groups.tensors.iter().enumerate() {
             if tensor.kind == TensorKind::CosSin {
@@ -239,8 +244,8 @@ impl StepRun<'_> {
         let mut operands = Vec::new();
         for &input in &node.inputs {
             let value = self.program.graph.value(input);
-            let held = value.role == Role::Scratch
-                || (value.role == Role::Input && matches!(self.inputs, Inputs::Embeddings(_)));
+            let held =
+                value.role == Role::Scratch || (value.role == Role::Input && value.dtype == DType::F32);
             operands.push(if held { self.held(input)? } else { Vec::new() });
         }
         let rows = self.weights.rows(self.device);

@@ -95,6 +95,7 @@ pub(super) fn elements(graph: &Graph, value: ValueId, rows: usize, output_rows: 
     let outermost = match value.outermost {
         Extent::Rows => rows,
         Extent::OutputRows => output_rows,
+        Extent::Sequences => unreachable!("checked: no op of the array makes a row for each sequence"),
         Extent::Fixed | Extent::Context => value.shape.extents()[0],
     };
     outermost * value.shape.stride()
@@ -224,10 +225,11 @@ impl<'a> TrafficPlanner<'a> {
     /// Transfers the step's inputs and rotation tables to their shared
     /// location, if they have one.
     fn begin(&mut self) -> Vec<TensorTransfer> {
-        let input = self.graph.input().and_then(|input| self.tensors[input.0 as usize]);
+        let inputs: Vec<u32> =
+            self.graph.inputs().filter_map(|(input, _)| self.tensors[input.0 as usize]).collect();
         let mut moves = Vec::new();
         for (number, tensor) in self.groups.tensors.iter().enumerate() {
-            if tensor.kind == TensorKind::CosSin || Some(number as u32) == input {
+            if tensor.kind == TensorKind::CosSin || inputs.contains(&(number as u32)) {
                 self.on_host[number] = true;
                 moves.extend(self.made(number as u32));
             }
@@ -335,9 +337,9 @@ mod tests {
     /// Two runs of one program, `b = f(a)` and `c = f(b)`, on a graph that is
     /// only a chain of norms.
     fn chain(runtime: Runtime) -> Traffic {
-        use girih_graph::{Builder, Key, Variant};
+        use girih_graph::{Builder, Key, OutputKind};
         use girih_tensor::{DType, Shape};
-        let key = Key { rows: 8, sequences: 1, context: 64, output_rows: 1, variant: Variant::GENERATE };
+        let key = Key { rows: 8, sequences: 1, context: 64, output_rows: 1, output: OutputKind::Logits };
         let mut graph = Builder::new(key);
         let a = graph.input("a", &[64], DType::F32);
         let weight = graph.weight("w", Shape::new(&[64]).unwrap(), DType::BF16);

@@ -1,6 +1,6 @@
 //! A piece of host work: its operands and its cost.
 
-use girih_graph::backend::{Inputs, Sequence};
+use girih_graph::backend::{Input, Sequence, step_count};
 use girih_graph::{Extent, Graph, Node, Value};
 use girih_tensor::{Error, Result};
 
@@ -41,7 +41,7 @@ pub struct HostJob<'a> {
     /// The source of weights.
     pub weights: &'a dyn WeightRows,
     /// The inputs of the step.
-    pub inputs: Inputs<'a>,
+    pub inputs: &'a [Input<'a>],
     /// The step's sequences.
     pub sequences: &'a [Sequence<'a>],
 }
@@ -74,9 +74,8 @@ impl HostJob<'_> {
     /// The number of elements of a value in this step.
     pub fn count(&self, value: &Value) -> usize {
         let rows = match value.outermost {
-            Extent::Rows => self.sequences.last().map_or(0, |sequence| sequence.rows.end as usize),
-            Extent::OutputRows => self.sequences.iter().map(|sequence| sequence.output_rows().len()).sum(),
             Extent::Fixed | Extent::Context => value.shape.extents()[0],
+            extent => step_count(self.sequences, extent),
         };
         rows * value.shape.stride()
     }

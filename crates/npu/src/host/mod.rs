@@ -7,7 +7,7 @@ mod job;
 mod state;
 
 use girih_graph::Op;
-use girih_graph::backend::{Inputs, Sequence};
+use girih_graph::backend::{Input, Sequence};
 use girih_tensor::{Error, Result, reference};
 
 pub use job::{HostCost, HostJob, HostKernel, WeightRows};
@@ -32,11 +32,12 @@ struct HostEmbed;
 
 impl HostKernel for HostEmbed {
     fn compute(&self, job: &HostJob<'_>, _: &mut NpuState) -> Result<Vec<f32>> {
-        let Inputs::Tokens(tokens) = job.inputs else {
-            return Err(Error::new("the step has embeddings; this program needs tokens"));
+        let index = job.graph.inputs().position(|(id, _)| id == job.node.inputs[0]);
+        let Some(Input::Ids(ids)) = index.and_then(|index| job.inputs.get(index)) else {
+            return Err(Error::new("the step brings no ids for an embedding"));
         };
         let mut rows = Vec::new();
-        for &token in tokens {
+        for &token in *ids {
             rows.extend(job.weights.row(job.name(1), token as usize)?);
         }
         Ok(rows)

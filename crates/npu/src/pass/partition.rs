@@ -2,7 +2,7 @@
 //! host, and which of them share a program, as the policy determines.
 
 use girih_graph::backend::HostWork;
-use girih_graph::{BLOCK_POSITIONS, Extent, Graph, Op, Role, Span, ValueId};
+use girih_graph::{Act, BLOCK_POSITIONS, Extent, Graph, Op, Role, Span, ValueId};
 use girih_tensor::{Error, Result};
 
 use super::mapping::ArrayMapping;
@@ -50,7 +50,7 @@ pub fn knows(op: Op) -> bool {
             | Op::Rope { .. }
             | Op::Write
             | Op::Attend { .. }
-            | Op::Gate { .. }
+            | Op::Gate { act: Act::Silu | Act::GeluTanh }
             | Op::Add
             | Op::Scale { .. }
             | Op::Softcap { .. }
@@ -488,7 +488,7 @@ impl Partitioner<'_> {
             Op::Attend { scale, span, .. } => {
                 let [kv_heads, size] = self.groups.tensors[tensors[1] as usize].extent;
                 let window = match span {
-                    Span::Full => 0,
+                    Span::Full | Span::All => 0,
                     Span::Window(length) => length,
                 };
                 let keys = self.positions()?;

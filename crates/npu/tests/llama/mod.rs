@@ -1,6 +1,6 @@
 //! The Llama graph in several sizes, as the model crate builds it.
 
-use girih_graph::{Act, Builder, Graph, Key, Op, Pairing, Span, Variant};
+use girih_graph::{Act, Builder, Graph, Key, Op, OutputKind, Pairing, Span};
 use girih_tensor::{DType, Shape};
 
 /// The sizes of a Llama model.
@@ -32,7 +32,7 @@ pub const LLAMA_1B: LlamaSizes = LlamaSizes {
 
 /// The key of a step of `rows` rows of one sequence; the last is an output row.
 pub fn key(rows: u32) -> Key {
-    Key { rows, sequences: 1, context: 2048, output_rows: 1, variant: Variant::GENERATE }
+    Key { rows, sequences: 1, context: 2048, output_rows: 1, output: OutputKind::Logits }
 }
 
 /// Builds the graph for steps up to `key`.

@@ -4,7 +4,7 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use girih_graph::{Graph, Key, Variant, faults};
+use girih_graph::{Graph, Key, OutputKind, faults};
 use girih_npu::Target;
 use girih_npu::driver::Compiler;
 use girih_npu::pass::ArrayMapping;
@@ -131,7 +131,7 @@ impl StepArgs {
         if rows > context {
             return Err(Error::call(format!("--rows is {rows}: it must be at most --context, {context}")));
         }
-        Ok(Key { rows, sequences: 1, context, output_rows: 1, variant: Variant::GENERATE })
+        Ok(Key { rows, sequences: 1, context, output_rows: 1, output: OutputKind::Logits })
     }
 
     /// The array.

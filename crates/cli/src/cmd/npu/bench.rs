@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use girih_graph::backend::{Block, Inputs, Range32, Unwatched};
-use girih_graph::{Backend as _, Graph, Outputs, Sequence, Step};
+use girih_graph::backend::{Block, Input, Range32, Unwatched};
+use girih_graph::{Backend as _, Graph, Output as _, Outputs, Sequence, Step};
 use girih_npu::blob::BlobCache;
 use girih_npu::driver::{CompiledGraph, Compiler, estimate};
 use girih_npu::pass::NoDump;
@@ -119,13 +119,13 @@ fn values(name: &str, args: &MappingArgs) -> Result<TimingRow> {
         (0..graph.key.rows).map(|row| row.wrapping_mul(2_654_435_761) % vocabulary).collect();
     let rows = Range32 { start: 0, end: graph.key.rows };
     let sequences = [Sequence { blocks: &[&blocks], position: 0, rows, outputs: Outputs::Last, spans: &[] }];
-    let mut output = vec![0.0; facts.sizes.vocabulary];
-    let inputs = Inputs::Tokens(&tokens);
+    let mut output = npu.output(&graph)?;
+    let inputs = [Input::Ids(&tokens)];
     let begun = Instant::now();
-    let step = Step { inputs, sequences: &sequences, output: &mut output, watch: &mut Unwatched };
-    npu.run(&program, &loaded, &mut state, step)?;
+    let step = Step { inputs: &inputs, sequences: &sequences, watch: &mut Unwatched };
+    npu.run(&program, &loaded, &mut state, &mut output, step)?;
     let seconds = begun.elapsed().as_secs_f64();
-    if !output.iter().all(|value| value.is_finite()) {
+    if !output.rows(0..1)?.iter().all(|value| value.is_finite()) {
         return Err(Error::work("the values of the layer are not finite"));
     }
     let what = format!("values of a prefill of {}, one layer and the head", graph.key.rows);

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use girih::Model;
-use girih_graph::{Graph, Key, Variant};
+use girih_graph::{Graph, Key, OutputKind};
 use girih_npu::Target;
 use girih_npu::driver::{
     CompiledGraph, Compiler, Estimate, Runtime, Scenario, TimedProgram, WeightUse, estimate_step,
@@ -115,7 +115,7 @@ impl RuntimeBench<'_> {
                 self.compilers.insert(policy, self.args.source.compiler_for(self.mapping(policy)?)?);
             }
             let compiler = &self.compilers[&policy];
-            let key = Key { rows, sequences: 1, context, output_rows: 1, variant: Variant::GENERATE };
+            let key = Key { rows, sequences: 1, context, output_rows: 1, output: OutputKind::Logits };
             let graph = self.model.files().graph(key, KvType::Bf16.dtype())?;
             let compiled = compiler.compile(&graph, &mut NoDump)?;
             let times = time_programs(&compiled, compiler.target())?;

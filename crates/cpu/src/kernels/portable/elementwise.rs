@@ -8,6 +8,7 @@ pub(super) fn gate(act: Act, gate: &[f32], up: &[f32], y: &mut [f32]) {
     match act {
         Act::Silu => pairwise(gate, up, y, |gate, up| (silu(f64::from(gate)) * f64::from(up)) as f32),
         Act::GeluTanh => pairwise(gate, up, y, |gate, up| (gelu(f64::from(gate)) * f64::from(up)) as f32),
+        Act::Gelu => unreachable!("refused: the backend does not know it"),
     }
 }
 

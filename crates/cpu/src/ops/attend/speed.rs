@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use girih_graph::backend::{Block, Range32, Sequence};
 use girih_graph::{
-    BLOCK_POSITIONS, Builder, Graph, InputKind, Key, Op, OutputKind, Outputs, Span, Variant, backend::State,
+    BLOCK_POSITIONS, Builder, Graph, InputKind, Key, Op, OutputKind, Outputs, Span, backend::State,
 };
 use girih_tensor::DType;
 

@@ -1,0 +1,117 @@
+//! What the inputs of a graph take, and the check of a step's inputs against it.
+
+use girih_tensor::{DType, Error, Result};
+
+use crate::backend::{GivenRows, Input};
+use crate::graph::{Graph, Node};
+use crate::op::Op;
+use crate::value::ValueId;
+
+/// An input of a graph.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InputSpec {
+    /// The name, such as `tokens`.
+    pub name: String,
+    /// What a step brings for it.
+    pub kind: InputKind,
+}
+
+/// What a step brings for an input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InputKind {
+    /// One id per row.
+    Ids {
+        /// The ids are below this: the number of rows of the smallest table that embeds them.
+        bound: usize,
+    },
+    /// One row of values per row.
+    Rows {
+        /// Values in a row.
+        width: usize,
+    },
+    /// Rows of values for some rows.
+    Given {
+        /// Values in a row.
+        width: usize,
+    },
+}
+
+impl InputSpec {
+    /// The inputs of a graph without faults, in its order.
+    pub fn of(graph: &Graph) -> Vec<InputSpec> {
+        let readers = |id: ValueId, index: usize| {
+            graph.nodes.iter().filter(move |node: &&Node| node.inputs.get(index) == Some(&id))
+        };
+        let kind = |id: ValueId| {
+            let value = graph.value(id);
+            let width = value.shape.stride();
+            if value.dtype == DType::I32 {
+                let tables = readers(id, 0).filter(|node| node.op == Op::Embed);
+                let sizes = tables.map(|node| graph.value(node.inputs[1]).shape.extents()[0]);
+                InputKind::Ids { bound: sizes.min().unwrap_or(usize::MAX) }
+            } else if readers(id, 1).any(|node| node.op == Op::Splice) {
+                InputKind::Given { width }
+            } else {
+                InputKind::Rows { width }
+            }
+        };
+        graph.inputs().map(|(id, value)| InputSpec { name: value.name.clone(), kind: kind(id) }).collect()
+    }
+
+    /// Checks what a step of `rows` rows brings.
+    ///
+    /// # Errors
+    /// When it is of another kind, has another number of rows, or an id out of bounds.
+    pub fn check(&self, input: &Input<'_>, rows: usize) -> Result<()> {
+        let name = &self.name;
+        match (self.kind, input) {
+            (InputKind::Ids { bound }, Input::Ids(ids)) => {
+                self.count("ids", ids.len(), rows)?;
+                match ids.iter().find(|id| **id as usize >= bound) {
+                    Some(id) => {
+                        Err(Error::new(format!("id {id} of '{name}' is outside its table of {bound} rows")))
+                    }
+                    None => Ok(()),
+                }
+            }
+            (InputKind::Rows { width }, Input::Rows(values)) => {
+                self.count("values", values.len(), rows.saturating_mul(width))
+            }
+            (InputKind::Given { width }, Input::Given(given)) => self.check_given(given, width, rows),
+            (kind, _) => {
+                Err(Error::new(format!("the step has another kind of input for '{name}' than {kind:?}")))
+            }
+        }
+    }
+
+    /// Checks that given rows are whole, in order and within the step.
+    fn check_given(&self, given: &[GivenRows<'_>], width: usize, rows: usize) -> Result<()> {
+        let mut next = 0;
+        for GivenRows { first_row, values } in given {
+            let first = *first_row as usize;
+            let count = values.len() / width;
+            if values.len() % width != 0 || count == 0 {
+                let have = values.len();
+                return Err(Error::new(format!(
+                    "{have} values given for '{}' are not rows of {width}",
+                    self.name
+                )));
+            }
+            if first < next || first + count > rows {
+                let (name, end) = (&self.name, first + count);
+                return Err(Error::new(format!(
+                    "the rows {first}..{end} given for '{name}' overlap others or leave the {rows} rows of the step"
+                )));
+            }
+            next = first + count;
+        }
+        Ok(())
+    }
+
+    fn count(&self, what: &str, have: usize, need: usize) -> Result<()> {
+        if have == need {
+            return Ok(());
+        }
+        Err(Error::new(format!("the step has {have} {what} for '{}'; its sequences need {need}", self.name)))
+    }
+}
