@@ -192,8 +192,7 @@ impl Oracle {
             let position = start + index;
             // A row sees the later rows of its mutual span.
             while written < sequence.sees(Span::Full, position).end {
-                let row = sequence.rows.start as usize + written - start;
-                self.write(sequence, written, tokens[row], given_row(given, row));
+                self.write(sequence, written, tokens, given);
                 written += 1;
             }
             if self.watched.trouble.get() == Some(Trouble::NaN(position as u32)) {
@@ -208,12 +207,21 @@ impl Oracle {
         output
     }
 
-    fn write(&mut self, sequence: &Sequence<'_>, position: usize, token: u32, given: Option<&[f32]>) {
+    /// Writes a position. In a mutual span, all of the span changes what it writes, as in a
+    /// model of several layers.
+    fn write(&mut self, sequence: &Sequence<'_>, position: usize, tokens: &[u32], given: &[GivenRows<'_>]) {
+        let own = |group: usize, position: usize| {
+            let row = sequence.rows.start as usize + position - sequence.position as usize;
+            given_row(given, row).map_or_else(|| mark(group, tokens[row]), |row| given_mark(group, row))
+        };
+        let span = sequence.spans.iter().map(|span| span.indexes()).find(|span| span.contains(&position));
         for (group, blocks) in sequence.blocks.iter().enumerate() {
+            let together =
+                span.clone().map(|span| span.fold(17, |hash, position| mix(hash ^ own(group, position))));
             let slots = &mut self.slots.groups[group][blocks[position / BLOCK_POSITIONS].0 as usize];
             let at = position % BLOCK_POSITIONS;
             assert!(at > 0 || slots.iter().all(|slot| *slot == 0), "a new block must be zeroed");
-            slots[at] = given.map_or_else(|| mark(group, token), |row| given_mark(group, row));
+            slots[at] = own(group, position) ^ (together.unwrap_or(0) << 1);
         }
     }
 
