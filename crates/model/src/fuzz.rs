@@ -68,7 +68,7 @@ fn check_model(container: Container, config: Option<&Json>, given: Vec<Arch>) {
         }
     };
     weights.names().for_each(|name| check_end(&weights, name));
-    if let Ok(graph) = build::graph(&facts, &weights, FUZZ_KEY, DType::F16) {
+    if let Ok(graph) = build::graph(&facts, &weights, FUZZ_KEY, DType::F16.into()) {
         ScratchPlan::of(&graph);
     }
 }

@@ -11,7 +11,7 @@ mod limits;
 mod model;
 mod weights;
 
-pub use build::layer_output;
+pub use build::{GraphOptions, layer_output};
 pub use generation::{Generation, Ids};
 pub use limits::ModelLimits;
 pub use model::{Embedded, ModelFiles};

@@ -1,7 +1,7 @@
 //! Facts: the parameters that a graph is built from, one entry per layer,
 //! independent of files.
 
-use girih_graph::{Act, Pairing, Span};
+use girih_graph::{Act, Pairing, Pooling, Span};
 
 use super::schema::NormPosition;
 
@@ -18,6 +18,15 @@ pub struct Facts {
     pub layers: Vec<LayerFacts>,
     /// The final norm and the head.
     pub head: Head,
+    /// How the rows of a text become one vector; `None` if the model defines no such vector.
+    pub pooling: Option<PoolingFacts>,
+}
+
+impl Facts {
+    /// Whether the model is an encoder: rows of a text in, hidden states or one vector out.
+    pub fn is_encoder(&self) -> bool {
+        false
+    }
 }
 
 /// Sizes of a whole model.
@@ -36,6 +45,15 @@ pub struct ModelSizes {
 pub struct EmbedFacts {
     /// The factor that embeddings are multiplied by.
     pub scale: Option<f32>,
+}
+
+/// How the rows of a text become one vector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolingFacts {
+    /// How.
+    pub how: Pooling,
+    /// Whether the vector is divided by its length. The graph leaves that to the caller.
+    pub normalized: bool,
 }
 
 /// One layer.

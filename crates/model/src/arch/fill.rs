@@ -62,6 +62,7 @@ pub(crate) fn fill(
         embed: EmbedFacts { scale },
         layers: filled,
         head: fill.head(norms.epsilon)?,
+        pooling: None,
     })
 }
 

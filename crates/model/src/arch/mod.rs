@@ -9,7 +9,8 @@ pub mod schema;
 
 pub use config::ModelConfig;
 pub use facts::{
-    AttentionFacts, Biases, EmbedFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes, Norms, Rope,
+    AttentionFacts, Biases, EmbedFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes, Norms, PoolingFacts,
+    Rope,
 };
 pub use fill::act;
 pub(crate) use fill::{Stored, fill};

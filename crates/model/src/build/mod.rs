@@ -6,7 +6,7 @@
 mod ffn;
 mod mixer;
 
-use girih_graph::{Builder, Graph, Key, Op, OutputKind, ValueId, faults};
+use girih_graph::{Builder, Graph, InputSpec, Key, Op, OutputKind, ValueId, faults};
 use girih_tensor::{DType, Shape};
 
 use crate::arch::{Facts, Ffn, LayerFacts, Mixer, NormPosition};
@@ -18,14 +18,30 @@ pub fn layer_output(index: usize) -> String {
     format!("layers.{index}.out")
 }
 
-/// The graph of a model for steps up to `key`, with state stored as `state`.
+/// What a graph depends on beside the model and its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GraphOptions {
+    /// The type in which state is stored.
+    pub state: DType,
+    /// Whether a step may give rows that replace the embeddings of tokens.
+    pub given_rows: bool,
+}
+
+impl From<DType> for GraphOptions {
+    /// State of this type, and tokens only.
+    fn from(state: DType) -> GraphOptions {
+        GraphOptions { state, given_rows: false }
+    }
+}
+
+/// The graph of a model for steps up to `key`.
 ///
 /// # Errors
 /// When a weight is missing or its shape contradicts the facts, when a parameter
 /// is invalid, or when the model has no output of the key's kind.
-pub fn graph(facts: &Facts, weights: &ModelWeights, key: Key, state: DType) -> Result<Graph> {
-    let mut build = Build { facts, weights, state, graph: Builder::new(key) };
-    let mut x = build.embed()?;
+pub fn graph(facts: &Facts, weights: &ModelWeights, key: Key, options: GraphOptions) -> Result<Graph> {
+    let mut build = Build { facts, weights, state: options.state, graph: Builder::new(key) };
+    let mut x = build.input_rows(options.given_rows)?;
     for (index, layer) in facts.layers.iter().enumerate() {
         x = build.layer(index, layer, x)?;
     }
@@ -80,15 +96,27 @@ impl Build<'_> {
         Ok(self.graph.same(name, Op::Norm { epsilon }, &[x, weight]))
     }
 
-    fn embed(&mut self) -> Result<ValueId> {
+    /// The rows that the first layer reads: embeddings, some of which the step may replace.
+    fn input_rows(&mut self, given_rows: bool) -> Result<ValueId> {
+        if !given_rows {
+            return self.embed("embed");
+        }
+        let width = self.facts.sizes.width;
+        let rows = self.embed("embed.tokens")?;
+        let given = self.graph.input(InputSpec::GIVEN, &[width], DType::F32);
+        Ok(self.graph.same("embed", Op::Splice, &[rows, given]))
+    }
+
+    /// The embeddings of the tokens, as a value of this name.
+    fn embed(&mut self, name: &str) -> Result<ValueId> {
         let sizes = self.facts.sizes;
         let tokens = self.graph.input("tokens", &[], DType::I32);
         let table = self.weight("embed.table", &[sizes.vocabulary, sizes.width])?;
         let Some(factor) = self.facts.embed.scale else {
-            return Ok(self.graph.shaped("embed", Op::Embed, &[tokens, table], &[sizes.width]));
+            return Ok(self.graph.shaped(name, Op::Embed, &[tokens, table], &[sizes.width]));
         };
         let rows = self.graph.shaped("embed.rows", Op::Embed, &[tokens, table], &[sizes.width]);
-        Ok(self.graph.same("embed", Op::Scale { factor }, &[rows]))
+        Ok(self.graph.same(name, Op::Scale { factor }, &[rows]))
     }
 
     /// `x + mixer(x)`, then `x + ffn(x)`, with the layer's norms.
