@@ -10,6 +10,8 @@ use std::ops::Range;
 use girih_tensor::{Error, Result};
 use unicode_normalization_alignments::UnicodeNormalization as _;
 
+use super::bert::{BertRules, Replacement};
+
 /// The maximum length of a normalized text relative to its source. `▁` for a space
 /// needs 3.
 const MAX_NORMALIZER_EXPANSION: usize = 64;
@@ -42,6 +44,7 @@ enum Rewrite {
     NormalizationForm(NormalizationForm),
     Prepend(String),
     Replace { pattern: String, content: String },
+    Bert(BertRules),
 }
 
 /// Rewrites in order, and the maximum factor by which all of them together
@@ -99,6 +102,11 @@ impl Normalization {
         self.add(Rewrite::Prepend(prefix), 1)
     }
 
+    /// Adds BERT's normalizer.
+    pub(super) fn add_bert(&mut self, rules: BertRules) -> Result<()> {
+        self.add(Rewrite::Bert(rules), BertRules::EXPANSION)
+    }
+
     /// Normalizes a text.
     pub(super) fn apply(&self, text: &str) -> Result<NormalizedText> {
         if text.len().saturating_mul(self.expansion) > MAX_NORMALIZED_BYTES {
@@ -114,6 +122,7 @@ impl Normalization {
             Rewrite::NormalizationForm(form) => text.in_form(*form),
             Rewrite::Prepend(prefix) => text.prepended(prefix),
             Rewrite::Replace { pattern, content } => text.replaced(pattern, content),
+            Rewrite::Bert(rules) => text.by_rules(*rules),
         }))
     }
 }
@@ -205,6 +214,21 @@ impl NormalizedText {
         }
         new.text.push_str(&self.text[copied..]);
         new.alignments.extend_from_slice(&self.alignments[copied..]);
+        new
+    }
+
+    fn by_rules(&self, rules: BertRules) -> NormalizedText {
+        let clean = self.each_replaced(|char| rules.of_source(char));
+        let decomposed = if rules.strip_accents { clean.in_form(NormalizationForm::Nfd) } else { clean };
+        decomposed.each_replaced(|char| rules.of_decomposed(char))
+    }
+
+    /// Replaces each character; the new ones get its alignment.
+    fn each_replaced(&self, rewrite: impl Fn(char) -> Replacement) -> NormalizedText {
+        let mut new = NormalizedText::with_capacity(self.text.len());
+        for (at, char) in self.text.char_indices() {
+            rewrite(char).into_iter().flatten().for_each(|char| new.push(char, self.alignments[at]));
+        }
         new
     }
 }

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use girih_tensor::Result;
 
+use super::bert::is_punctuation;
 use super::byte_level;
 use super::pattern::Pattern;
 
@@ -24,6 +25,8 @@ pub(super) enum PreTokenizerStep {
     ByteLevel,
     /// Replaces spaces by `mark`, and prepends `mark` as `scheme` states.
     Metaspace { mark: char, scheme: PrependScheme },
+    /// Removes white space, and makes each punctuation character a word.
+    Bert,
 }
 
 /// Whether a pattern matches delimiters or words.
@@ -106,6 +109,7 @@ impl PreTokenizerStep {
                 };
                 words.into_iter().map(&mut each).collect()
             }
+            PreTokenizerStep::Bert => words.iter().flat_map(|word| bert_words(word)).collect(),
         }
     }
 }
@@ -113,6 +117,21 @@ impl PreTokenizerStep {
 /// Prepends `mark` to a word that is not empty and does not begin with it.
 fn with_prefix(word: String, mark: char) -> String {
     if word.is_empty() || word.starts_with(mark) { word } else { format!("{mark}{word}") }
+}
+
+/// The words of a text: runs without white space and punctuation, and each
+/// character of punctuation.
+fn bert_words(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for run in text.split_whitespace() {
+        let mut done = 0;
+        for (at, mark) in run.match_indices(is_punctuation) {
+            words.extend([&run[done..at], mark].map(str::to_owned));
+            done = at + mark.len();
+        }
+        words.push(run[done..].to_owned());
+    }
+    words
 }
 
 fn cut(word: &str, pattern: &Pattern, role: MatchRole, behavior: DelimiterBehavior) -> Vec<String> {
