@@ -164,3 +164,123 @@ pub(super) fn to_gguf(token: &str) -> String {
         None => format!("{WORD_MARK}{token}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use girih_tensor::Random;
+    use serde_json::{Map, Value, json};
+    use tokenizers::Model as _;
+    use tokenizers::models::wordpiece::WordPiece as Library;
+
+    use super::*;
+    use crate::limits::TextLimits;
+
+    /// The model with these tokens, of which the first is the unknown one, and its
+    /// table.
+    fn model(
+        tokens: &[&str],
+        prefix: &str,
+        max_chars: usize,
+        special: &[u32],
+    ) -> Result<(WordPiece, TokenTable)> {
+        let mut table = TokenTable::default();
+        for (token, id) in tokens.iter().zip(0..) {
+            table.insert(token, id, &TextLimits::DEFAULT).expect("tokens are distinct");
+        }
+        let ids = (0..table.len()).collect();
+        let vocabulary = Vocabulary { tokens: tokens.iter().collect(), ids };
+        let (unknown, prefix) = (tokens[0].to_owned(), prefix.to_owned());
+        let parts = WordPieceParts { vocabulary, unknown, prefix, max_chars };
+        let model = WordPiece::new(&parts, &special.iter().copied().collect(), &table)?;
+        Ok((model, table))
+    }
+
+    fn encode((model, table): &(WordPiece, TokenTable), word: &str) -> Vec<u32> {
+        let mut ids = vec![77];
+        model.encode(word, table, &mut ids);
+        assert_eq!(ids.remove(0), 77, "earlier ids are kept");
+        ids
+    }
+
+    /// Compares the model with the library on random words of one random vocabulary.
+    fn compare(seed: u64) {
+        let mut random = Random(seed);
+        let prefix = random.of(&["##", "", "a", "é", "#"]);
+        let mut tokens = vec!["?".to_owned()];
+        for _ in 0..random.below(30) {
+            let start = random.of(&["", prefix, prefix]);
+            let letters: String = (0..random.below(5)).map(|_| random.of(&["a", "b", "é", "#"])).collect();
+            let token = format!("{start}{letters}");
+            if !tokens.contains(&token) {
+                tokens.push(token);
+            }
+        }
+        let max_chars = random.below(12);
+        let borrowed: Vec<&str> = tokens.iter().map(String::as_str).collect();
+        let ours = model(&borrowed, prefix, max_chars, &[]).expect("a small vocabulary");
+        let vocabulary: Map<String, Value> = tokens.iter().cloned().zip((0_u32..).map(Value::from)).collect();
+        let theirs = json!({
+            "unk_token": "?",
+            "continuing_subword_prefix": prefix,
+            "max_input_chars_per_word": max_chars,
+            "vocab": vocabulary,
+        });
+        let theirs = Library::from_bytes(theirs.to_string()).expect("the library reads it");
+        for _ in 0..20 {
+            let word: String =
+                (0..random.below(12)).map(|_| random.of(&["a", "b", "é", "#", "\u{A9}"])).collect();
+            let want: Vec<u32> =
+                theirs.tokenize(&word).expect("an unknown token").into_iter().map(|token| token.id).collect();
+            assert_eq!(encode(&ours, &word), want, "seed {seed}: {word:?} of {tokens:?}, {prefix:?}");
+        }
+    }
+
+    #[test]
+    fn random_models_give_the_ids_of_the_library() {
+        (0..3000).for_each(compare);
+    }
+
+    #[test]
+    fn special_tokens_are_never_produced() {
+        let tokens = ["[UNK]", "ab", "a", "##b"];
+        let of = |special: &[u32]| encode(&model(&tokens, "##", 9, special).expect("a vocabulary"), "ab");
+        assert_eq!((of(&[]), of(&[1]), of(&[1, 3]), of(&[0])), (vec![1], vec![2, 3], vec![0], vec![1]));
+    }
+
+    #[test]
+    fn long_words_take_linear_time_with_any_maximum() {
+        let long = format!("##{}b", "a".repeat(MAX_PIECE_BYTES - 3));
+        // Each `a` is compared with all of the long token and then matches the short one.
+        let model = model(&["?", "a", "##a", &long], "##", usize::MAX, &[]).expect("a vocabulary");
+        let started = Instant::now();
+        assert_eq!(encode(&model, &"a".repeat(20_000)).len(), 20_000);
+        assert!(started.elapsed() < Duration::from_secs(6), "{:?}", started.elapsed());
+    }
+
+    #[test]
+    fn a_long_token_and_a_missing_unknown_token_are_refused() {
+        let refusal = |tokens: &[&str]| model(tokens, "##", 9, &[]).err().map(|error| error.to_string());
+        let long = "a".repeat(MAX_PIECE_BYTES + 1);
+        assert_eq!(refusal(&["?", &long]).as_deref(), Some("token 1 has 513 bytes; the maximum is 512"));
+        assert_eq!(refusal(&["?", &long[1..]]), None);
+        let table = TokenTable::default();
+        let parts = WordPieceParts {
+            vocabulary: Vocabulary::default(),
+            unknown: "?".to_owned(),
+            prefix: String::new(),
+            max_chars: 9,
+        };
+        let error = WordPiece::new(&parts, &HashSet::new(), &table).err().expect("no unknown token");
+        assert_eq!(error.to_string(), "the unknown token `?` is not in the vocabulary");
+    }
+
+    #[test]
+    fn tokens_of_gguf_have_a_mark_instead_of_the_prefix() {
+        for (json, gguf) in [("the", "▁the"), ("##s", "s"), ("[", "▁["), ("##[", "["), ("##▁", "▁")] {
+            assert_eq!((of_gguf(gguf).as_str(), to_gguf(json).as_str()), (json, gguf));
+        }
+        assert_eq!(of_gguf("[unused0]"), "[unused0]");
+    }
+}

@@ -24,6 +24,10 @@ fn of_gguf(path: &Path) -> Tokenizer {
 
 fn check_same<S: AsRef<str>>(one: &Tokenizer, other: &Tokenizer, texts: impl IntoIterator<Item = S>) {
     assert_eq!(one.named(), other.named());
+    check_same_ids(one, other, texts);
+}
+
+fn check_same_ids<S: AsRef<str>>(one: &Tokenizer, other: &Tokenizer, texts: impl IntoIterator<Item = S>) {
     for text in texts {
         let text = text.as_ref();
         for origin in [TextOrigin::Template, TextOrigin::User] {
@@ -57,6 +61,86 @@ fn vendors_tokenizers_keep_their_ids() {
         let lines = golden.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         let texts = lines.map(|line| line["text"].as_str().unwrap().to_owned());
         check_same(&of_folder(&folder), &vocab.tokenizer(&TextLimits::DEFAULT).unwrap(), texts);
+    }
+}
+
+/// A folder with a `tokenizer.json` of BERT, with some parts replaced.
+fn bert(folder: &str, changes: &Value) -> std::path::PathBuf {
+    let folder = empty_folder(folder);
+    let tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "##s", "é", "e", "[", "]", "##]"];
+    let vocabulary: serde_json::Map<String, Value> =
+        tokens.iter().map(|token| (*token).to_owned()).zip((0_u32..).map(Value::from)).collect();
+    let special = |(id, token): (u32, &&str)| {
+        json!({
+            "id": id, "content": token, "special": true, "normalized": false,
+            "single_word": false, "lstrip": false, "rstrip": false,
+        })
+    };
+    let mut file = json!({
+        "version": "1.0",
+        "added_tokens": (0..4).zip(&tokens).map(special).collect::<Vec<Value>>(),
+        "normalizer": {
+            "type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
+            "strip_accents": null, "lowercase": true,
+        },
+        "pre_tokenizer": { "type": "BertPreTokenizer" },
+        "post_processor": { "type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2] },
+        "decoder": { "type": "WordPiece", "prefix": "##", "cleanup": true },
+        "model": {
+            "type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100, "vocab": vocabulary,
+        },
+    });
+    for (pointer, value) in changes.as_object().unwrap() {
+        *file.pointer_mut(pointer).unwrap() = value.clone();
+    }
+    fs::write(folder.join("tokenizer.json"), file.to_string()).unwrap();
+    folder
+}
+
+#[test]
+fn wordpiece_keeps_its_ids() {
+    let texts = ["", "The THES, é É e ée [CLS]s []", "[MASK] the", "théſ 叫", "]]"];
+    for changes in [
+        json!({}),
+        json!({ "/normalizer/lowercase": false }),
+        json!({ "/normalizer/strip_accents": false }),
+        json!({ "/post_processor": null }),
+    ] {
+        let folder = bert("convert-bert", &changes);
+        // More rows than tokens, as models pad their tables.
+        let (vocab, warnings) = GgufVocab::from_folder(&folder, 16, &TextLimits::DEFAULT).unwrap();
+        assert_eq!((warnings.len(), vocab.tokens.len(), vocab.model.as_str()), (0, 16, "bert"));
+        let (one, other) = (of_folder(&folder), vocab.tokenizer(&TextLimits::DEFAULT).unwrap());
+        check_same_ids(&one, &other, texts);
+        let all: Vec<u32> = (0..11).collect();
+        assert_eq!(one.decode(&all, Specials::Keep), other.decode(&all, Specials::Keep));
+    }
+}
+
+#[test]
+fn a_gguf_with_wordpiece_has_the_tokenizer_of_its_folder() {
+    let folder = bert("convert-bert-model", &json!({ "/normalizer/lowercase": false }));
+    for name in ["config.json", "model.safetensors"] {
+        fs::copy(committed(SMALL).join(name), folder.join(name)).unwrap();
+    }
+    let out = folder.join("model.gguf");
+    write(&open(&folder), &out, &options("f32")).unwrap();
+    check_same_ids(&of_folder(&folder), &of_gguf(&out), ["", "The thes é É [CLS]", "叫"]);
+}
+
+#[test]
+fn wordpiece_rules_that_gguf_lacks_are_refused() {
+    for (changes, word) in [
+        (json!({ "/model/max_input_chars_per_word": 50 }), "max_input_chars_per_word"),
+        (json!({ "/model/continuing_subword_prefix": "@@" }), "continuing_subword_prefix"),
+        (json!({ "/normalizer/clean_text": false }), "normalizer"),
+        (json!({ "/normalizer": null }), "normalizer"),
+        (json!({ "/pre_tokenizer": { "type": "Digits", "individual_digits": true } }), "pre_tokenizer"),
+    ] {
+        let folder = bert("convert-bert-refused", &changes);
+        let error = GgufVocab::from_folder(&folder, 16, &TextLimits::DEFAULT).unwrap_err().to_string();
+        assert!(error.contains(word) && error.contains("GGUF"), "{error}");
     }
 }
 
