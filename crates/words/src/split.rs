@@ -59,7 +59,7 @@ pub(super) enum PrependScheme {
     Always,
 }
 
-/// The position of a piece in the encoded text.
+/// The position of a piece in an encoded or decoded text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum TextPosition {
     /// At the start of the text.
@@ -122,16 +122,12 @@ fn with_prefix(word: String, mark: char) -> String {
 /// The words of a text: runs without white space and punctuation, and each
 /// character of punctuation.
 fn bert_words(text: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    for run in text.split_whitespace() {
-        let mut done = 0;
-        for (at, mark) in run.match_indices(is_punctuation) {
-            words.extend([&run[done..at], mark].map(str::to_owned));
-            done = at + mark.len();
-        }
-        words.push(run[done..].to_owned());
-    }
-    words
+    let pieces = text.split_whitespace().flat_map(|run| run.split_inclusive(is_punctuation));
+    let words = pieces.flat_map(|piece| {
+        let word = piece.trim_end_matches(is_punctuation);
+        [word, &piece[word.len()..]]
+    });
+    words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
 fn cut(word: &str, pattern: &Pattern, role: MatchRole, behavior: DelimiterBehavior) -> Vec<String> {

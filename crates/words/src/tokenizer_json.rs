@@ -80,7 +80,8 @@ enum Normalizer {
         pattern: PatternJson,
         content: String,
     },
-    BertNormalizer {
+    #[serde(rename = "BertNormalizer")]
+    Bert {
         clean_text: bool,
         handle_chinese_chars: bool,
         /// `null` for the value of `lowercase`.
@@ -126,7 +127,8 @@ enum PreTokenizer {
     Digits {
         individual_digits: bool,
     },
-    BertPreTokenizer {},
+    #[serde(rename = "BertPreTokenizer")]
+    Bert {},
 }
 
 #[derive(Deserialize)]
@@ -246,7 +248,7 @@ fn normalization(normalizer: Option<Normalizer>) -> Result<Normalization> {
             Normalizer::Nfkd => steps.add_form(NormalizationForm::Nfkd)?,
             Normalizer::Prepend { prepend } => steps.add_prepend(prepend)?,
             Normalizer::Replace { pattern, content } => steps.add_replace(literal(pattern)?, content)?,
-            Normalizer::BertNormalizer { clean_text, handle_chinese_chars, strip_accents, lowercase } => {
+            Normalizer::Bert { clean_text, handle_chinese_chars, strip_accents, lowercase } => {
                 let strip_accents = strip_accents.unwrap_or(lowercase);
                 steps.add_bert(BertRules { clean_text, handle_chinese_chars, strip_accents, lowercase })?;
             }
@@ -322,7 +324,7 @@ impl PreTokenizer {
                     behavior: DelimiterBehavior::Isolated,
                 });
             }
-            PreTokenizer::BertPreTokenizer {} => steps.push(PreTokenizerStep::Bert),
+            PreTokenizer::Bert {} => steps.push(PreTokenizerStep::Bert),
             PreTokenizer::Sequence { .. } => unreachable!("sequences were flattened"),
         }
         Ok(())

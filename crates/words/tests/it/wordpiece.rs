@@ -9,44 +9,16 @@ use girih_file::Strings;
 use girih_tensor::Random;
 use girih_words::TextLimits;
 use girih_words::{BosEos, GgufVocab, Specials, TextOrigin, Tokenizer};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-/// The tokens by id. The first five are special.
-const TOKENS: [&str; 28] = [
-    "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "un", "##aff", "##able", "##ab", "##le", ",", ".",
-    "!", "'", "t", "don", "cafe", "café", "Café", "叫", "##s", "s", "a", "##a", "[", "]", "cls",
-];
+/// A `tokenizer.json` of an uncased model with 28 tokens, of which the first five are
+/// special.
+const FILE: &[u8] = include_bytes!("../../../../fuzz/seeds/tokenizer/wordpiece.json");
+const TOKENS: u32 = 28;
 
-/// The model of `tokenizer.json`.
-fn model() -> Value {
-    let vocabulary: Map<String, Value> =
-        TOKENS.iter().map(|token| (*token).to_owned()).zip((0_u32..).map(Value::from)).collect();
-    json!({
-        "type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
-        "max_input_chars_per_word": 100, "vocab": vocabulary,
-    })
-}
-
-/// A `tokenizer.json` of an uncased model, with some parts replaced.
+/// The file with some parts replaced.
 fn file(changes: &Value) -> Vec<u8> {
-    let special = |(id, token): (u32, &&str)| {
-        json!({
-            "id": id, "content": token, "special": true, "normalized": false,
-            "single_word": false, "lstrip": false, "rstrip": false,
-        })
-    };
-    let mut json = json!({
-        "version": "1.0",
-        "added_tokens": (0..5).zip(&TOKENS).map(special).collect::<Vec<Value>>(),
-        "normalizer": {
-            "type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
-            "strip_accents": null, "lowercase": true,
-        },
-        "pre_tokenizer": { "type": "BertPreTokenizer" },
-        "post_processor": { "type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2] },
-        "decoder": { "type": "WordPiece", "prefix": "##", "cleanup": true },
-        "model": model(),
-    });
+    let mut json: Value = serde_json::from_slice(FILE).expect("JSON");
     for (pointer, value) in changes.as_object().expect("changes by pointer") {
         *json.pointer_mut(pointer).expect("a part of the file") = value.clone();
     }
@@ -182,7 +154,7 @@ fn files_without_a_type_or_with_a_template_give_the_same_ids() {
             "[SEP]": { "id": "[SEP]", "ids": [3], "tokens": ["[SEP]"] },
         },
     });
-    let mut untyped = model();
+    let mut untyped = serde_json::from_slice::<Value>(FILE).expect("JSON")["model"].take();
     untyped.as_object_mut().expect("an object").remove("type");
     let other = Twins::new(&json!({ "/post_processor": template, "/model": untyped }));
     for text in ["", "The un[MASK]able cafés", "叫."] {
@@ -228,6 +200,7 @@ fn random_texts_have_the_librarys_ids_and_text() {
         "\u{FDFA}",
         "😀",
     ];
+    let all: Vec<u32> = (0..TOKENS).collect();
     for seed in 0..400 {
         let mut random = Random(seed);
         println!("seed {seed}");
@@ -245,8 +218,7 @@ fn random_texts_have_the_librarys_ids_and_text() {
             for specials in [Specials::Keep, Specials::Skip] {
                 twins.decode(&ids, specials);
             }
-            let any: Vec<u32> =
-                (0..10).map(|_| u32::try_from(random.below(TOKENS.len())).expect("an id")).collect();
+            let any: Vec<u32> = (0..10).map(|_| random.of(&all)).collect();
             twins.decode(&any, Specials::Keep);
         }
     }
@@ -267,21 +239,24 @@ fn a_word_of_four_megabytes_is_encoded_in_time() {
 
 #[test]
 fn mutated_files_are_refused_or_consistent() {
-    let good = file(&json!({}));
-    girih_words::fuzz::tokenizer_config(&good, b"{}");
+    Tokenizer::from_json(FILE, &TextLimits::DEFAULT).expect("the unmutated file is valid");
     for seed in 1..=4000 {
-        girih_words::fuzz::tokenizer_config(&girih_file::fuzz::mutated(&good, seed), b"{}");
+        girih_words::fuzz::tokenizer_config(&girih_file::fuzz::mutated(FILE, seed), b"{}");
     }
 }
 
 /// The same vocabulary in GGUF.
 fn vocab() -> GgufVocab<'static> {
-    let spell = |(index, token): (usize, &&str)| match token.strip_prefix("##") {
-        _ if index < 5 => (*token).to_owned(),
-        Some(rest) => rest.to_owned(),
-        None => format!("▁{token}"),
+    let json = Tokenizer::from_json(FILE, &TextLimits::DEFAULT).expect("a tokenizer");
+    let spell = |id| {
+        let token = json.token(id).expect("ids are consecutive");
+        match token.strip_prefix("##") {
+            _ if json.is_special(id) => token.to_owned(),
+            Some(rest) => rest.to_owned(),
+            None => format!("▁{token}"),
+        }
     };
-    let tokens: Strings = TOKENS.iter().enumerate().map(spell).collect();
+    let tokens: Strings = (0..TOKENS).map(spell).collect();
     GgufVocab {
         model: "bert".to_owned(),
         types: Some((0..tokens.len()).map(|index| if index < 5 { 3 } else { 1 }).collect()),
