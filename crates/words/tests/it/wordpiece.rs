@@ -194,6 +194,8 @@ fn random_texts_have_the_librarys_ids_and_text() {
         "\u{E0001}",
         "[CLS]",
         "[UNK]",
+        "[MASK]",
+        "[mask]",
         "##",
         "\u{1100}\u{1161}",
         "가",
@@ -211,6 +213,9 @@ fn random_texts_have_the_librarys_ids_and_text() {
             "/normalizer/strip_accents": is().then(&mut is),
             "/normalizer/lowercase": is(),
             "/decoder/cleanup": is(),
+            "/added_tokens/4/normalized": is(),
+            "/added_tokens/4/single_word": is(),
+            "/added_tokens/4/lstrip": is(),
         }));
         for _ in 0..20 {
             let text: String = (0..random.below(20)).map(|_| random.of(&letters)).collect();
