@@ -97,6 +97,20 @@ fn wordpiece_keeps_its_ids() {
 }
 
 #[test]
+fn minilm_keeps_its_ids() {
+    let (Some(data), Some(folder)) = (data::folder(), std::env::var_os("GIRIH_TEST_MINILM")) else {
+        return eprintln!("skipped: GIRIH_TEST_DATA or GIRIH_TEST_MINILM is not set");
+    };
+    let (vocab, warnings) = GgufVocab::from_folder(Path::new(&folder), 30_522, &TextLimits::DEFAULT).unwrap();
+    assert!(warnings.is_empty(), "{warnings:?}");
+    let other = vocab.tokenizer(&TextLimits::DEFAULT).unwrap();
+    let golden = fs::read_to_string(data.join("tokenizer-golden/minilm.jsonl")).unwrap();
+    let lines = golden.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let texts = lines.map(|line| line["text"].as_str().unwrap().to_owned());
+    check_same_ids(&of_folder(Path::new(&folder)), &other, texts);
+}
+
+#[test]
 fn a_gguf_with_wordpiece_has_the_tokenizer_of_its_folder() {
     let folder = bert("convert-bert-model", &json!({ "/normalizer/lowercase": false }));
     for name in ["config.json", "model.safetensors"] {
