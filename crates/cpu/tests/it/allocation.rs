@@ -94,7 +94,7 @@ fn steps_allocate_nothing() {
     let mut state = cpu.state(&graph, &[16, 16]).unwrap();
     let program = cpu.compile(&graph, &weights).unwrap();
     let tokens: Vec<u32> = (0..40).map(|i| i % 50).collect();
-    let mut output = vec![0.0; 2 * 50];
+    let mut output = cpu.output(&graph).unwrap();
     let (blocks, others) = ([Block(0)], [Block(1)]);
     let (blocks, others) = ([&blocks[..]; 2], [&others[..]; 2]);
     for round in 0..4 {
@@ -109,10 +109,10 @@ fn steps_allocate_nothing() {
                 spans: &[],
             };
             let sequences = [sequence(0, &blocks), sequence(1, &others)];
-            let inputs = Input::Ids(&tokens[..2 * rows as usize]);
+            let inputs = [Input::Ids(&tokens[..2 * rows as usize])];
             CALLS.store(0, Ordering::Relaxed);
-            let step = Step { inputs, sequences: &sequences, output: &mut output, watch: &mut Unwatched };
-            cpu.run(&program, &weights, &mut state, step).unwrap();
+            let step = Step { inputs: &inputs, sequences: &sequences, watch: &mut Unwatched };
+            cpu.run(&program, &weights, &mut state, &mut output, step).unwrap();
             let calls = CALLS.load(Ordering::Relaxed);
             assert!(round == 0 || calls == 0, "{calls} allocations in a step of 2 x {rows} rows");
         }

@@ -5,7 +5,7 @@ use girih_graph::backend::{Input, Range32};
 use girih_graph::{Builder, Graph, Op, Span};
 use girih_tensor::{DType, Shape, reference};
 
-use crate::case::{Case, finish};
+use crate::case::{Case, TestInput, finish};
 use crate::fixture::{Random, Source, TestSequence, U, cpu_with, gamma, key, on, step};
 
 /// The sizes and constants of one case.
@@ -139,7 +139,7 @@ fn case(sizes: Sizes, sequences: Vec<TestSequence>, random: &mut Random) -> Case
         first += sequence.rows as usize;
     }
     let name = format!("attend {sizes:?} of {sequences:?}");
-    Case { name, graph, source, tokens: Vec::new(), embeddings, sequences, bounds: all }
+    Case { name, graph, source, inputs: vec![TestInput::Rows(embeddings)], sequences, bounds: all }
 }
 
 /// Sequences from their beginning; results of later steps are the same, as `invariance` tests.
