@@ -15,7 +15,7 @@ type Report = (String, &'static str, usize, u64, u64, Duration);
 
 /// Watches every value, and keeps their bits.
 #[derive(Default)]
-struct Everything(Vec<(String, Vec<u32>)>);
+pub struct Everything(pub Vec<(String, Vec<u32>)>);
 
 impl Watch for Everything {
     fn wants(&self, _: &str) -> bool {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use girih_cpu::kernels::{Table, tables};
 use girih_cpu::{ActivationPrecision, Cpu, CpuOptions};
-use girih_graph::backend::{Block, Input, Range32, Unwatched, step_count};
+use girih_graph::backend::{Block, Input, Range32, Unwatched, Watch, step_count};
 use girih_graph::{
     BLOCK_POSITIONS, Backend, Error, Graph, Key, OutputKind, Outputs, Runner, Sequence, Step, WeightSource,
     load,
@@ -94,6 +94,16 @@ pub fn step(runner: &mut dyn Runner, input: Input<'_>, sequences: &[TestSequence
 
 /// As [`step`], in a graph with any number of inputs.
 pub fn step_of(runner: &mut dyn Runner, inputs: &[Input<'_>], sequences: &[TestSequence]) -> Vec<f32> {
+    step_watched(runner, inputs, sequences, &mut Unwatched)
+}
+
+/// As [`step_of`], with a watch.
+pub fn step_watched(
+    runner: &mut dyn Runner,
+    inputs: &[Input<'_>],
+    sequences: &[TestSequence],
+    watch: &mut dyn Watch,
+) -> Vec<f32> {
     let groups = runner.blocks().len();
     let lists: Vec<Vec<Block>> = sequences
         .iter()
@@ -113,7 +123,7 @@ pub fn step_of(runner: &mut dyn Runner, inputs: &[Input<'_>], sequences: &[TestS
             Sequence { blocks, position: s.position, rows, outputs: s.outputs, spans: &s.spans }
         })
         .collect();
-    runner.step(Step { inputs, sequences: &sequences, watch: &mut Unwatched }).unwrap();
+    runner.step(Step { inputs, sequences: &sequences, watch }).unwrap();
     let rows = step_count(&sequences, runner.max_key().output.extent());
     runner.output().rows(0..rows).unwrap().to_vec()
 }
