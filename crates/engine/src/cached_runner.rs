@@ -1,33 +1,49 @@
 //! The loaded model together with its prefix cache: running a step updates both.
 
-use girih_graph::backend::{Block, Input, Range32};
+use girih_graph::backend::{Block, Range32};
 use girih_graph::{BLOCK_POSITIONS, Output, Outputs, Runner, Sequence, Step, Watch};
 
 use crate::cache::{PrefixCache, SequenceId, StateChange};
+use crate::position_key::PositionKey;
+use crate::special_rows::SpecialRows;
+use crate::step_inputs::{InputSource, InputValues};
 use crate::{Error, ErrorKind, Result};
 
 /// A runner and the prefix cache over its blocks of state.
 pub(crate) struct CachedRunner {
     runner: Box<dyn Runner>,
-    pub cache: PrefixCache,
+    pub cache: PrefixCache<PositionKey>,
+    sources: Vec<InputSource>,
 }
 
 /// The tokens of one sequence that a step runs.
-#[derive(Clone, Copy)]
 pub(crate) struct StepTokens<'a> {
     pub sequence: SequenceId,
     /// They follow the tokens that the sequence has run; blocks are reserved for them.
     pub tokens: &'a [u32],
+    /// The given rows and mutual spans among their positions.
+    pub special: SpecialRows<'a>,
     /// Which of their rows are output rows.
     pub outputs: Outputs,
 }
 
+impl<'a> StepTokens<'a> {
+    /// Tokens without given rows and mutual spans.
+    pub fn plain(sequence: SequenceId, tokens: &'a [u32], outputs: Outputs) -> StepTokens<'a> {
+        StepTokens { sequence, tokens, special: SpecialRows::default(), outputs }
+    }
+}
+
 impl CachedRunner {
     /// Wraps a runner whose state is empty.
-    pub fn new(runner: Box<dyn Runner>) -> CachedRunner {
+    ///
+    /// # Errors
+    /// When the engine cannot fill an input of the programs.
+    pub fn new(runner: Box<dyn Runner>) -> Result<CachedRunner> {
         let spans: Vec<_> = runner.groups().iter().map(|group| group.span).collect();
         let cache = PrefixCache::new(&spans, runner.blocks());
-        CachedRunner { runner, cache }
+        let sources = InputSource::of(runner.inputs())?;
+        Ok(CachedRunner { runner, cache, sources })
     }
 
     pub fn inner(&self) -> &dyn Runner {
@@ -73,23 +89,24 @@ impl CachedRunner {
     /// When the device fails; then the state of these sequences is undefined. The kind is
     /// [`ErrorKind::DeviceFailed`] unless the backend states another.
     pub fn run(&mut self, pending: &[StepTokens<'_>], watch: &mut dyn Watch) -> Result<()> {
-        let tokens: Vec<u32> = pending.iter().flat_map(|one| one.tokens).copied().collect();
         let blocks: Vec<Vec<&[Block]>> =
             pending.iter().map(|one| self.cache.sequence(one.sequence)).collect();
-        let mut end = 0;
+        let mut values = InputValues::default();
         let sequences: Vec<Sequence<'_>> = pending
             .iter()
             .zip(&blocks)
             .map(|(one, blocks)| {
-                let rows = Range32 { start: end, end: end + one.tokens.len() as u32 };
-                end = rows.end;
                 let position = self.cache.length(one.sequence);
-                Sequence { blocks, position, rows, outputs: one.outputs, spans: &[] }
+                let start = values.push(one.tokens, &[], position, one.special.given.iter().copied());
+                let rows = Range32 { start, end: start + one.tokens.len() as u32 };
+                Sequence { blocks, position, rows, outputs: one.outputs, spans: &one.special.spans }
             })
             .collect();
-        let step = Step { inputs: &[Input::Ids(&tokens)], sequences: &sequences, watch };
+        let step = Step { inputs: &values.inputs(&self.sources), sequences: &sequences, watch };
         self.runner.step(step).and_then(|()| self.runner.output().wait()).map_err(failed)?;
-        pending.iter().for_each(|one| self.cache.extend(one.sequence, one.tokens));
+        for StepTokens { sequence, tokens, special, .. } in pending {
+            self.cache.extend(*sequence, &special.keys(tokens));
+        }
         Ok(())
     }
 }

@@ -5,18 +5,20 @@ use std::mem::take;
 use std::time::{Duration, Instant};
 
 use girih_graph::backend::Unwatched;
-use girih_graph::{BLOCK_POSITIONS, Key, OutputKind, Outputs, Runner, Span, Watch};
+use girih_graph::{BLOCK_POSITIONS, InputKind, Key, OutputKind, Outputs, Runner, Span, Watch};
 
-use crate::cache::{self, PrefixCache, SequenceId};
+use crate::cache::{self, PrefixCache, SequenceId, SharingRules, before_span};
 use crate::cached_runner::{CachedRunner, StepTokens};
 use crate::choose::{RequestOutcome, StepOutcome, choose_tokens_guarded};
 use crate::hooks::guard;
 use crate::live_request::LiveRequest;
+use crate::position_key::PositionKey;
 use crate::queue::Queue;
 use crate::result_rows::ResultRows;
 use crate::schedule::{ScheduledRows, SequenceProgress, schedule};
 use crate::{
-    EngineLimits, Error, ErrorKind, EventKind, Hooks, RequestEvent, RequestId, Result, Stop, TokenRequest,
+    EmbeddedRows, EngineLimits, Error, ErrorKind, EventKind, Hooks, RequestEvent, RequestId, Result, Stop,
+    TokenRequest,
 };
 
 /// A loaded model and the requests that share it.
@@ -70,7 +72,7 @@ impl Engine {
     pub fn new(runner: Box<dyn Runner>, limits: EngineLimits) -> Result<Engine> {
         check(&*runner, &limits)?;
         Ok(Engine {
-            runner: CachedRunner::new(runner),
+            runner: CachedRunner::new(runner)?,
             limits,
             queue: Queue::default(),
             active: Vec::new(),
@@ -91,7 +93,7 @@ impl Engine {
     }
 
     /// The prefix cache.
-    pub fn cache(&self) -> &PrefixCache {
+    pub fn cache(&self) -> &PrefixCache<PositionKey> {
         &self.runner.cache
     }
 
@@ -118,6 +120,7 @@ impl Engine {
     /// [`EngineLimits::waiting`] requests wait.
     pub fn submit(&mut self, request: TokenRequest, hooks: Hooks) -> Result<RequestId> {
         request.check(&self.limits, self.runner().width())?;
+        self.check_given(&request)?;
         if hooks.detokenizer.is_none() && !request.stops.strings.is_empty() {
             let sentence = "stop strings need text, but this request has no detokenizer: \
                  remove the stop strings or keep the text";
@@ -132,6 +135,26 @@ impl Engine {
         self.next += 1;
         self.queue.add(LiveRequest::new(id, request, hooks, self.limits.context));
         Ok(id)
+    }
+
+    /// Checks that the programs take given rows of these widths.
+    fn check_given(&self, request: &TokenRequest) -> Result<()> {
+        let width = self.runner().inputs().iter().find_map(|input| match input.kind {
+            InputKind::Given { width } => Some(width),
+            _ => None,
+        });
+        let Some(rows) = request.given.first() else { return Ok(()) };
+        let width = width.ok_or_else(|| {
+            refused("the request gives rows, but the loaded programs take tokens only: load programs that take both")
+        })?;
+        let need = |rows: &EmbeddedRows| (rows.rows as usize).checked_mul(width);
+        match request.given.iter().find(|rows| need(rows) != Some(rows.values.len())) {
+            None => Ok(()),
+            Some(wrong) => {
+                let (have, count) = (wrong.values.len(), wrong.rows);
+                Err(refused(format!("{have} values were given for {count} rows; a row has {width}")))
+            }
+        }
     }
 
     /// Cancels a request; the next step returns its last event. Returns `false` if it has
@@ -224,10 +247,11 @@ impl Engine {
     }
 
     /// The progress of the active requests.
-    fn progress(&self) -> Vec<SequenceProgress> {
+    fn progress(&self) -> Vec<SequenceProgress<'_>> {
         let progress = self.active.iter().map(|Active { live, sequence }| SequenceProgress {
             run: self.runner.cache.length(*sequence),
             known: live.tokens.len() as u32,
+            spans: live.spans(),
         });
         progress.collect()
     }
@@ -315,7 +339,8 @@ impl Engine {
             let Active { live, sequence } = &self.active[rows.sequence];
             let tokens =
                 if draft_rows.is_empty() { &live.tokens[rows.positions.indexes()] } else { draft_rows };
-            StepTokens { sequence: *sequence, tokens, outputs: rows.outputs }
+            let special = live.special(rows.positions);
+            StepTokens { sequence: *sequence, tokens, special, outputs: rows.outputs }
         });
         let pending: Vec<_> = step_tokens.collect();
         let run = || self.runner.run(&pending, &mut Unwatched);
@@ -420,6 +445,7 @@ impl Engine {
     /// If the draft's state may hold NaN, the whole block of `to` is computed again.
     fn step_back(&mut self, active: &mut Active, to: u32, has_nan: bool) {
         let to = if has_nan { to - to % BLOCK_POSITIONS as u32 } else { to };
+        let to = before_span(active.live.spans(), to);
         if !self.runner.cache.rewind(active.sequence, to) {
             self.runner.cache.discard(active.sequence);
             active.sequence = begin(&mut self.runner.cache, &mut active.live);
@@ -484,7 +510,7 @@ impl Engine {
                 let room = engine.runner.reserve(sequence, end as u32)?;
                 assert!(room, "one sequence within the limits fits into the state");
                 let outputs = if end == all { Outputs::Last } else { Outputs::None };
-                engine.runner.run(&[StepTokens { sequence, tokens, outputs }], watch)?;
+                engine.runner.run(&[StepTokens::plain(sequence, tokens, outputs)], watch)?;
             }
             match all {
                 0 => Ok(vec![0.0; engine.runner().width()]),
@@ -531,7 +557,7 @@ impl Engine {
             let end = (position + tokens.len()) as u32;
             let room = self.runner.reserve(sequence, end)?;
             assert!(room, "one sequence within the limits fits into the state");
-            self.runner.run(&[StepTokens { sequence, tokens, outputs: Outputs::All }], watch)?;
+            self.runner.run(&[StepTokens::plain(sequence, tokens, Outputs::All)], watch)?;
             for row in self.runner.output().rows(0..tokens.len())?.chunks_exact(width) {
                 each(position, row);
                 position += 1;
@@ -554,11 +580,9 @@ impl Engine {
 }
 
 /// Begins a sequence for a request.
-fn begin(cache: &mut PrefixCache, live: &mut LiveRequest) -> SequenceId {
-    let (sequence, cached) = match live.needs_confirmed {
-        false => cache.begin(&live.tokens),
-        true => cache.begin_from_confirmed(&live.tokens),
-    };
+fn begin(cache: &mut PrefixCache<PositionKey>, live: &mut LiveRequest) -> SequenceId {
+    let rules = SharingRules { confirmed_only: live.needs_confirmed, spans: live.spans() };
+    let (sequence, cached) = cache.begin_within(&live.keys(), rules);
     live.begin(cached);
     sequence
 }

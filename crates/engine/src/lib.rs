@@ -36,24 +36,31 @@
 pub mod cache;
 mod cached_runner;
 mod choose;
+mod encoder;
 mod engine;
 mod hooks;
 mod live_request;
 mod overflow;
+mod position_key;
 mod queue;
 mod request;
 mod result_rows;
 pub mod sample;
 mod sampling;
 pub mod schedule;
+mod special_rows;
+mod step_inputs;
 pub mod text;
 
+pub use encoder::{Encoder, EncoderInput};
 pub use engine::Engine;
 pub use girih_graph::{Error, ErrorKind, Result};
 pub use hooks::{Constraint, Drafter, Hooks};
 pub use overflow::Overflow;
+pub use position_key::{PositionKey, SpecialPosition};
 pub use request::{
-    EngineLimits, EventKind, RequestEvent, RequestId, Stats, Stop, Stops, TokenRate, TokenRequest,
+    EmbeddedRows, EngineLimits, EventKind, RequestEvent, RequestId, Stats, Stop, Stops, TokenRate,
+    TokenRequest,
 };
 pub use sampling::Sampling;
 pub use text::Detokenize;

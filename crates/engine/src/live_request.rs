@@ -7,8 +7,10 @@ use girih_graph::backend::Range32;
 
 use crate::hooks::guard;
 use crate::overflow::{self, Overflow};
+use crate::position_key::PositionKey;
 use crate::result_rows::ResultRows;
 use crate::sample::{History, Logprobs, PickQuery, logprobs, pick, pick_allowed, pick_from, refuse_nan};
+use crate::special_rows::{SpecialPrompt, SpecialRows};
 use crate::text::{ReleasedText, StopStrings};
 use crate::{Error, EventKind, Hooks, RequestEvent, RequestId, Result, Stats, Stop, TokenRequest};
 
@@ -27,6 +29,7 @@ pub(crate) struct LiveRequest {
     pub tokens: Vec<u32>,
     /// The number of tokens of the piece's prompt.
     prompt: usize,
+    special: SpecialPrompt,
     /// The maximum number of tokens to generate in this piece.
     room: usize,
     hooks: Hooks,
@@ -64,12 +67,14 @@ impl LiveRequest {
     pub fn new(id: RequestId, mut request: TokenRequest, hooks: Hooks, context: u32) -> LiveRequest {
         let stops = StopStrings::new(std::mem::take(&mut request.stops.strings));
         let tokens = std::mem::take(&mut request.tokens);
+        let (given, spans) = (std::mem::take(&mut request.given), std::mem::take(&mut request.spans));
         let mut live = LiveRequest {
             id,
             request,
             context,
             tokens,
             prompt: 0,
+            special: SpecialPrompt::new(given, spans),
             room: 0,
             hooks,
             allowed: Vec::new(),
@@ -105,6 +110,21 @@ impl LiveRequest {
         // With the same seed, each piece would draw the random numbers of the one before.
         self.request.sampling.seed = self.request.sampling.seed.wrapping_add(u64::from(generated));
         self.fit();
+    }
+
+    /// The mutual spans of the prompt.
+    pub fn spans(&self) -> &[Range32] {
+        &self.special.spans
+    }
+
+    /// The given rows and mutual spans among these positions.
+    pub fn special(&self, positions: Range32) -> SpecialRows<'_> {
+        self.special.part(positions)
+    }
+
+    /// What the prefix cache compares.
+    pub fn keys(&self) -> Vec<PositionKey> {
+        self.special.keys(&self.tokens, 0)
     }
 
     pub fn id(&self) -> RequestId {

@@ -1,6 +1,9 @@
 //! Requests, their limits, and the engine's events: plain data.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use girih_graph::backend::Range32;
 
 use crate::sample::Logprobs;
 use crate::{Error, ErrorKind, Overflow, Result, Sampling};
@@ -13,6 +16,12 @@ pub struct TokenRequest {
     /// The number of tokens at the end of the prompt that belong to the reply; penalties
     /// count them as reply.
     pub replied: u32,
+    /// Rows that replace the embeddings of tokens of the prompt, such as those of an image: in
+    /// order of position, without overlap. The tokens count in penalties only.
+    pub given: Vec<EmbeddedRows>,
+    /// Mutual spans of the prompt: ranges of positions that attend to each other both ways, in
+    /// order, without overlap. Each is run in one step.
+    pub spans: Vec<Range32>,
     /// How the next token is chosen.
     pub sampling: Sampling,
     /// The maximum number of tokens to generate; `None` for as many as the context holds.
@@ -28,6 +37,20 @@ pub struct TokenRequest {
     /// one [`EventKind::Logits`], then the end with [`Stop::Length`]. No token is chosen,
     /// so `max_new`, `sampling`, `stops` and `logprobs` have no effect.
     pub logits: bool,
+}
+
+/// Consecutive rows of the model's width that replace the embeddings of tokens.
+#[derive(Clone, Debug)]
+pub struct EmbeddedRows {
+    /// The position of the first one in the prompt.
+    pub first: u32,
+    /// The number of rows.
+    pub rows: u32,
+    /// The values, row after row, as the first layer reads them.
+    pub values: Arc<[f32]>,
+    /// What identifies the values, such as their SHA-256: requests with the same content at the
+    /// same positions share state.
+    pub content: [u8; 32],
 }
 
 /// Conditions that end a reply early.
@@ -93,6 +116,7 @@ impl TokenRequest {
     pub fn check(&self, limits: &EngineLimits, vocabulary: usize) -> Result<()> {
         let TokenRequest { tokens, sampling, stops, logprobs, .. } = self;
         self.check_length(limits.context)?;
+        self.check_special(limits)?;
         at_most("stop tokens", stops.tokens.len(), limits.stop_tokens)?;
         at_most("stop strings", stops.strings.len(), limits.stop_strings)?;
         at_most("biased tokens", sampling.bias.len(), limits.biases)?;
@@ -146,6 +170,35 @@ impl TokenRequest {
         Err(Error::with_kind(ErrorKind::TooLong, sentence))
     }
 
+    /// Checks given rows and mutual spans against the prompt, and that each span fits into a
+    /// step beside the other sequences.
+    fn check_special(&self, limits: &EngineLimits) -> Result<()> {
+        if self.given.is_empty() && self.spans.is_empty() {
+            return Ok(());
+        }
+        if self.overflow == Overflow::Truncate {
+            return Err(refused(
+                "a prompt with given rows or mutual spans cannot be truncated; choose the overflow 'error'",
+            ));
+        }
+        let given = self.given.iter().map(|rows| (rows.first, u64::from(rows.first) + u64::from(rows.rows)));
+        in_order("given rows", given, self.tokens.len())?;
+        let spans = self.spans.iter().map(|span| (span.start, u64::from(span.end)));
+        in_order("mutual span", spans, self.tokens.len())?;
+        if let Some(rows) = self.given.iter().find(|rows| rows.values.len() % rows.rows as usize != 0) {
+            let (rows, have) = (rows.rows, rows.values.len());
+            return Err(refused(format!("{have} values were given for {rows} rows; give whole rows")));
+        }
+        let max = limits.chunk.saturating_sub(limits.sequences.saturating_sub(1));
+        match self.spans.iter().map(|span| span.end - span.start).max() {
+            Some(length) if length > max => Err(refused(format!(
+                "a mutual span has {length} positions, which must be run in one step; the limit is {max}: \
+                 enlarge the rows per step"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// The smallest number of tokens that must fit after those of the prompt.
     fn least_new(&self) -> usize {
         usize::from(!self.logits)
@@ -166,6 +219,21 @@ impl TokenRequest {
 /// Returns an error of the kind [`ErrorKind::Refused`].
 fn refused(sentence: impl Into<String>) -> Error {
     Error::with_kind(ErrorKind::Refused, sentence)
+}
+
+/// Returns an error if a range is empty, overlaps the one before, or exceeds the prompt.
+fn in_order(what: &str, ranges: impl Iterator<Item = (u32, u64)>, prompt: usize) -> Result<()> {
+    let mut next = 0;
+    for (start, end) in ranges {
+        if u64::from(start) < next || end <= u64::from(start) || end > prompt as u64 {
+            return Err(refused(format!(
+                "the {what} at {start}..{end} is empty, overlaps the one before, or exceeds the prompt of \
+                 {prompt} tokens"
+            )));
+        }
+        next = end;
+    }
+    Ok(())
 }
 
 /// Returns an error if an id is outside the vocabulary.

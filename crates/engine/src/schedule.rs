@@ -4,13 +4,17 @@
 use girih_graph::Outputs;
 use girih_graph::backend::Range32;
 
+use crate::cache::before_span;
+
 /// The progress of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SequenceProgress {
+pub struct SequenceProgress<'a> {
     /// The number of its tokens that have been run.
     pub run: u32,
     /// The number of its tokens: the prompt and the tokens chosen since.
     pub known: u32,
+    /// The mutual spans among its tokens, in order. Each runs in one step.
+    pub spans: &'a [Range32],
 }
 
 /// The rows of one sequence that a step runs.
@@ -39,10 +43,14 @@ impl ScheduledRows {
 /// every reply advances in every step, a long prompt delays it by at most one step of
 /// `rows` rows, and the oldest prompt always advances: no sequence starves.
 ///
+/// A mutual span is run in one step: if its positions exceed the remaining rows, the sequence
+/// stops before it. A span that is no longer than the rows less those of the other sequences'
+/// decode runs at the latest when its prompt is the oldest.
+///
 /// Only the last known token is an output row, because only its logits choose a new
 /// token.
-pub fn schedule(sequences: &[SequenceProgress], rows: u32) -> Vec<ScheduledRows> {
-    let remaining = |sequence: &SequenceProgress| sequence.known - sequence.run;
+pub fn schedule(sequences: &[SequenceProgress<'_>], rows: u32) -> Vec<ScheduledRows> {
+    let remaining = |sequence: &SequenceProgress<'_>| sequence.known - sequence.run;
     assert!(
         sequences.iter().all(|sequence| sequence.run < sequence.known),
         "every sequence has tokens left to run"
@@ -53,7 +61,8 @@ pub fn schedule(sequences: &[SequenceProgress], rows: u32) -> Vec<ScheduledRows>
     let mut scheduled = Vec::new();
     for (index, sequence) in sequences.iter().enumerate() {
         let budget = if remaining(sequence) == 1 { &mut for_decode } else { &mut for_prefill };
-        let count = remaining(sequence).min(*budget);
+        let fits = sequence.run + remaining(sequence).min(*budget);
+        let count = before_span(sequence.spans, fits) - sequence.run;
         *budget -= count;
         if count > 0 {
             let positions = Range32 { start: sequence.run, end: sequence.run + count };

@@ -37,6 +37,16 @@ pub enum InputKind {
 }
 
 impl InputSpec {
+    /// The name of the input of token ids.
+    pub const TOKENS: &'static str = "tokens";
+    /// The name of the input of token types, as BERT's segments.
+    pub const TOKEN_TYPES: &'static str = "token_types";
+    /// The name of the input of the rows' positions within their sequences, for models that
+    /// embed them.
+    pub const POSITIONS: &'static str = "positions";
+    /// The name of the input of rows that replace the embeddings of tokens.
+    pub const GIVEN: &'static str = "given";
+
     /// The inputs of a graph without faults, in its order.
     pub fn of(graph: &Graph) -> Vec<InputSpec> {
         let readers = |id: ValueId, index: usize| {

@@ -101,9 +101,14 @@ impl HostRows {
     /// When memory is short.
     pub fn new(graph: &Graph) -> Result<HostRows> {
         let width = graph.output().map_or(0, |output| graph.value(output).shape.stride());
-        let mut rows = HostRows { width, rows: 0, values: Vec::new() };
+        let mut rows = HostRows::of_width(width);
         rows.reserve(graph.key.sequences as usize)?;
         Ok(rows)
+    }
+
+    /// Results of `width` values in a row; room is made when a step begins.
+    pub fn of_width(width: usize) -> HostRows {
+        HostRows { width, rows: 0, values: Vec::new() }
     }
 
     /// The bytes of the results of the graph's largest step.

@@ -16,7 +16,7 @@
 
 mod block_pool;
 
-use girih_graph::backend::Block;
+use girih_graph::backend::{Block, Range32};
 use girih_graph::{BLOCK_POSITIONS, GroupId, Key, Span};
 
 use block_pool::BlockPool;
@@ -41,21 +41,22 @@ pub enum StateChange {
     },
 }
 
-/// The blocks of all groups, free or held by sequences.
+/// The blocks of all groups, free or held by sequences. `K` is what a position holds, such as a
+/// token: sequences share state up to the first position whose keys differ.
 #[derive(Debug)]
-pub struct PrefixCache {
+pub struct PrefixCache<K> {
     pools: Vec<BlockPool>,
-    sequences: Vec<CachedSequence>,
+    sequences: Vec<CachedSequence<K>>,
     /// Counts sequences begun and ended; orders sequences by age and by last use.
     clock: u64,
 }
 
 /// A sequence and the tokens of it that have been run.
 #[derive(Debug)]
-struct CachedSequence {
+struct CachedSequence<K> {
     id: SequenceId,
     /// The tokens that have been run.
-    tokens: Vec<u32>,
+    tokens: Vec<K>,
     /// One block table per group.
     tables: Vec<BlockTable>,
     /// The number of tokens that it shared when it began.
@@ -66,6 +67,22 @@ struct CachedSequence {
     unconfirmed_source: Option<SequenceId>,
     /// The time of its last use if its request has ended.
     ended: Option<u64>,
+}
+
+/// What a new sequence may share.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SharingRules<'a> {
+    /// Whether it may share only confirmed state.
+    pub confirmed_only: bool,
+    /// The mutual spans of its prompt, in order. It shares a span whole or not at all, because the
+    /// state of a span's first position depends on its last one.
+    pub spans: &'a [Range32],
+}
+
+/// Returns the start of the span that `length` positions would cut, else `length`.
+pub fn before_span(spans: &[Range32], length: u32) -> u32 {
+    let cut = spans.iter().find(|span| span.start < length && length < span.end);
+    cut.map_or(length, |span| span.start)
 }
 
 /// A sequence's blocks of one group.
@@ -124,9 +141,9 @@ fn step_blocks(rows: u32, sequences: u32) -> u32 {
     rows.saturating_add(sequences.saturating_mul(edge)) / BLOCK_POSITIONS as u32
 }
 
-impl PrefixCache {
+impl<K: Clone + PartialEq> PrefixCache<K> {
     /// Returns an empty cache; group `i` has span `spans[i]` and `blocks[i]` blocks.
-    pub fn new(spans: &[Span], blocks: &[u32]) -> PrefixCache {
+    pub fn new(spans: &[Span], blocks: &[u32]) -> PrefixCache<K> {
         assert_eq!(spans.len(), blocks.len(), "a group has a span and a number of blocks");
         let pools = spans.iter().zip(blocks).map(|(span, blocks)| BlockPool::new(*span, *blocks));
         PrefixCache { pools: pools.collect(), sequences: Vec::new(), clock: 0 }
@@ -138,7 +155,7 @@ impl PrefixCache {
     }
 
     /// Returns every sequence and the tokens that it has run, the oldest first.
-    pub fn sequences(&self) -> impl Iterator<Item = (SequenceId, &[u32])> {
+    pub fn sequences(&self) -> impl Iterator<Item = (SequenceId, &[K])> {
         self.sequences.iter().map(|sequence| (sequence.id, sequence.tokens.as_slice()))
     }
 
@@ -155,18 +172,12 @@ impl PrefixCache {
     /// Begins a sequence that shares the longest cached prefix of `prompt`; returns the
     /// length of that prefix. It never includes the prompt's last token, whose logits
     /// are needed.
-    pub fn begin(&mut self, prompt: &[u32]) -> (SequenceId, u32) {
-        self.begin_from(prompt, |_| true)
+    pub fn begin(&mut self, prompt: &[K]) -> (SequenceId, u32) {
+        self.begin_within(prompt, SharingRules::default())
     }
 
-    /// As [`PrefixCache::begin`], but shares only confirmed state.
-    pub fn begin_from_confirmed(&mut self, prompt: &[u32]) -> (SequenceId, u32) {
-        self.begin_from(prompt, |source| source.confirmed == source.tokens.len())
-    }
-
-    /// Begins a sequence that shares the longest prefix of `prompt` of the sequences that
-    /// `may` be shared.
-    fn begin_from(&mut self, prompt: &[u32], may: impl Fn(&CachedSequence) -> bool) -> (SequenceId, u32) {
+    /// As [`PrefixCache::begin`], but shares only what `rules` allow.
+    pub fn begin_within(&mut self, prompt: &[K], rules: SharingRules<'_>) -> (SequenceId, u32) {
         let now = self.tick();
         let mut sequence = CachedSequence {
             id: SequenceId(now),
@@ -178,11 +189,11 @@ impl PrefixCache {
             ended: None,
         };
         let mut shared = 0;
-        if let Some((index, length)) = self.longest(prompt, may) {
+        if let Some((index, length)) = self.longest(prompt, rules) {
             let source = &self.sequences[index];
             sequence.unconfirmed_source = (source.confirmed < source.tokens.len()).then_some(source.id);
             sequence.confirmed = source.confirmed.min(length);
-            sequence.tokens.extend(&prompt[..length]);
+            sequence.tokens.extend_from_slice(&prompt[..length]);
             sequence.tables = self.share(index, length, now);
             sequence.begun = length;
             shared = length;
@@ -191,15 +202,18 @@ impl PrefixCache {
         (SequenceId(now), shared as u32)
     }
 
-    /// Finds the sequence with the longest resumable prefix of `prompt` among those that
-    /// `may` be shared, and that prefix's length; if several are equally long, the oldest
-    /// sequence.
-    fn longest(&self, prompt: &[u32], may: impl Fn(&CachedSequence) -> bool) -> Option<(usize, usize)> {
+    /// Finds the sequence with the longest resumable prefix of `prompt` that `rules` allow, and
+    /// that prefix's length; if several are equally long, the oldest sequence.
+    fn longest(&self, prompt: &[K], rules: SharingRules<'_>) -> Option<(usize, usize)> {
+        let may = |sequence: &CachedSequence<K>| {
+            !rules.confirmed_only || sequence.confirmed == sequence.tokens.len()
+        };
         let sequences = self.sequences.iter().enumerate().filter(|(_, sequence)| may(sequence));
         let lengths = sequences.map(|(index, sequence)| {
             let pairs = sequence.tokens.iter().zip(prompt);
             let shared = pairs.take_while(|(held, new)| held == new).count();
-            (index, shared.min(prompt.len().saturating_sub(1)))
+            let shared = shared.min(prompt.len().saturating_sub(1)) as u32;
+            (index, before_span(rules.spans, shared) as usize)
         });
         let resumable = lengths.filter(|(index, length)| *length > 0 && self.resumes(*index, *length));
         resumable.reduce(|best, next| if next.1 > best.1 { next } else { best })
@@ -294,7 +308,7 @@ impl PrefixCache {
     }
 
     /// Records that a sequence has run `tokens` at its next positions.
-    pub fn extend(&mut self, id: SequenceId, tokens: &[u32]) {
+    pub fn extend(&mut self, id: SequenceId, tokens: &[K]) {
         let index = self.find(id);
         self.sequences[index].tokens.extend_from_slice(tokens);
     }
@@ -347,7 +361,7 @@ impl PrefixCache {
     #[must_use]
     pub fn invalidate(&mut self, id: SequenceId) -> Vec<SequenceId> {
         let CachedSequence { tables: invalid, confirmed, .. } = &self.sequences[self.find(id)];
-        let shares = |sequence: &CachedSequence| {
+        let shares = |sequence: &CachedSequence<K>| {
             let mut tables = sequence.tables.iter().zip(invalid);
             tables.any(|(own, invalid)| {
                 // Blocks of confirmed tokens only have no NaN.

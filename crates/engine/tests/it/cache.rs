@@ -17,7 +17,7 @@ fn zero(group: u32, block: u32) -> StateChange {
 }
 
 /// Returns a cache with one sequence that has run `tokens`.
-fn holding(spans: &[Span], counts: &[u32], tokens: &[u32]) -> (PrefixCache, SequenceId) {
+fn holding(spans: &[Span], counts: &[u32], tokens: &[u32]) -> (PrefixCache<u32>, SequenceId) {
     let mut cache = PrefixCache::new(spans, counts);
     let (id, _) = cache.begin(&[]);
     cache.reserve(id, tokens.len() as u32).expect("enough blocks");
@@ -225,7 +225,7 @@ fn trace(tokens: &[u32]) -> u64 {
 struct World {
     spans: Vec<Span>,
     counts: Vec<u32>,
-    cache: PrefixCache,
+    cache: PrefixCache<u32>,
     memory: Memory,
     /// The active sequences and the tokens that each has run.
     live: BTreeMap<SequenceId, Vec<u32>>,

@@ -286,14 +286,14 @@ fn an_engine_refuses_programs_too_small_for_its_limits() {
         Engine::new(runner, limits).err().expect("a refusal").to_string()
     };
     let together = |sequences, chunk| EngineLimits { sequences, ..EngineLimits::new(320, chunk) };
-    let hidden = Variant { output: OutputKind::Hidden, ..Variant::GENERATE };
+    let hidden = OutputKind::Hidden;
     for (max_key, blocks, limits, part) in [
         (key(), BLOCKS, EngineLimits::new(321, 64), "context of 321 was requested"),
         (key(), [4, 5], EngineLimits::new(320, 64), "1 to 256"),
         (key(), [5, 3], EngineLimits::new(320, 64), "1 to 192"),
         (key(), BLOCKS, EngineLimits::new(320, 0), "prefill chunk of 0"),
         (Key { rows: 8, ..key() }, BLOCKS, EngineLimits::new(320, 9), "1 to 8"),
-        (Key { variant: hidden, ..key() }, BLOCKS, EngineLimits::new(320, 9), "map tokens to logits"),
+        (Key { output: hidden, ..key() }, BLOCKS, EngineLimits::new(320, 9), "map tokens to logits"),
         (Key { output_rows: 0, ..key() }, BLOCKS, EngineLimits::new(320, 9), "map tokens to logits"),
         (
             key(),

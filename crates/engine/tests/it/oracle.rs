@@ -1,7 +1,9 @@
 //! A runner whose logits are a hash of all tokens that a row sees in its blocks of
 //! state: a mistake in positions, blocks or order changes every later token. Its
-//! second state group has a sliding window.
+//! second state group has a sliding window. It takes given rows, and its output offers picks
+//! if the test says so.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use girih_engine::text::Detokenize;
@@ -9,9 +11,10 @@ use girih_engine::{
     Engine, EngineLimits, EventKind, Hooks, RequestEvent, RequestId, Sampling, Stats, Stop, Stops,
     TokenRequest, cache,
 };
-use girih_graph::backend::{Block, Input, MemoryPlan, State};
+use girih_graph::backend::{Block, GivenRows, Input, State};
 use girih_graph::{
-    BLOCK_POSITIONS, Error, ErrorKind, GroupId, Key, OutputKind, Runner, Sequence, Span, StateGroup, Step,
+    BLOCK_POSITIONS, Error, ErrorKind, GroupId, HostRows, InputKind, InputSpec, Key, MemoryPlan, Output,
+    OutputKind, Picks, Runner, Sequence, Span, StateGroup, Step,
 };
 use girih_tensor::Shape;
 use girih_tensor::random::mix;
@@ -58,14 +61,45 @@ pub struct Watched {
     pub sequences: Shared<usize>,
     /// The largest number of rows of a step.
     pub largest: Shared<usize>,
+    /// The number of picks that the output offers; 0 for none.
+    pub max_picks: Shared<usize>,
+    /// The number of rows of logits that were read as a whole.
+    pub whole_rows: Shared<usize>,
 }
+
+/// Values in a given row.
+pub const GIVEN_WIDTH: usize = 2;
 
 pub struct Oracle {
     max_key: Key,
     groups: Vec<StateGroup>,
     blocks: Vec<u32>,
+    inputs: [InputSpec; 2],
     slots: Slots,
+    output: OracleOutput,
     watched: Watched,
+}
+
+/// Logits that are handed out as rows or as picks.
+struct OracleOutput {
+    rows: HostRows,
+    watched: Watched,
+}
+
+impl Output for OracleOutput {
+    fn rows(&mut self, rows: Range<usize>) -> Result<&[f32], Error> {
+        self.watched.whole_rows.set(self.watched.whole_rows.get() + rows.len());
+        self.rows.rows(rows)
+    }
+
+    fn max_picks(&self) -> usize {
+        self.watched.max_picks.get()
+    }
+
+    fn picks(&mut self, row: usize, top: usize, asked: &[u32]) -> Result<Picks, Error> {
+        assert!(top <= self.max_picks(), "{top} picks are more than the output offers");
+        self.rows.picks(row, top, asked)
+    }
 }
 
 /// One number for each position of each block of each group.
@@ -81,6 +115,11 @@ const SPOILED: u64 = 2;
 /// empty slot, and odd, so never [`SPOILED`].
 fn mark(group: usize, token: u32) -> u64 {
     mix(u64::from(token) * 2 + group as u64 + 1) | 1
+}
+
+/// As [`mark`], for a given row.
+fn given_mark(group: usize, row: &[f32]) -> u64 {
+    row.iter().fold(mark(group, 99), |hash, value| mix(hash ^ u64::from(value.to_bits()))) | 1
 }
 
 /// Returns the logits of a row that sees these marks.
@@ -113,7 +152,14 @@ impl Oracle {
         let groups = blocks.iter().map(|count| vec![[0; BLOCK_POSITIONS]; *count as usize]).collect();
         let slots = Slots { groups, watched: watched.clone() };
         let groups = SPANS.map(|span| StateGroup { name: span.to_string(), span }).to_vec();
-        Oracle { max_key, groups, blocks: blocks.to_vec(), slots, watched: watched.clone() }
+        let input = |name: &str, kind| InputSpec { name: name.to_owned(), kind };
+        let inputs = [
+            input(InputSpec::TOKENS, InputKind::Ids { bound: VOCABULARY }),
+            input(InputSpec::GIVEN, InputKind::Given { width: GIVEN_WIDTH }),
+        ];
+        let output = OracleOutput { rows: HostRows::of_width(VOCABULARY), watched: watched.clone() };
+        let (blocks, watched) = (blocks.to_vec(), watched.clone());
+        Oracle { max_key, groups, blocks, inputs, slots, output, watched }
     }
 
     /// Checks that no sequence writes a block that another one sees.
@@ -138,12 +184,17 @@ impl Oracle {
     }
 
     /// Runs the rows of one sequence; returns the logits of the output rows.
-    fn run(&mut self, sequence: &Sequence<'_>, tokens: &[u32]) -> Vec<f32> {
+    fn run(&mut self, sequence: &Sequence<'_>, tokens: &[u32], given: &[GivenRows<'_>]) -> Vec<f32> {
         let mut output = Vec::new();
         let start = sequence.position as usize;
+        let mut written = start;
         for (index, row) in sequence.rows.indexes().enumerate() {
             let position = start + index;
-            self.write(sequence, position, tokens[row]);
+            // A row sees the later rows of its mutual span.
+            while written < sequence.sees(Span::Full, position).end {
+                self.write(sequence, written, tokens, given);
+                written += 1;
+            }
             if self.watched.trouble.get() == Some(Trouble::NaN(position as u32)) {
                 self.watched.trouble.set(None);
                 let block = sequence.blocks[0][position / BLOCK_POSITIONS].0;
@@ -156,12 +207,21 @@ impl Oracle {
         output
     }
 
-    fn write(&mut self, sequence: &Sequence<'_>, position: usize, token: u32) {
+    /// Writes a position. In a mutual span, all of the span changes what it writes, as in a
+    /// model of several layers.
+    fn write(&mut self, sequence: &Sequence<'_>, position: usize, tokens: &[u32], given: &[GivenRows<'_>]) {
+        let own = |group: usize, position: usize| {
+            let row = sequence.rows.start as usize + position - sequence.position as usize;
+            given_row(given, row).map_or_else(|| mark(group, tokens[row]), |row| given_mark(group, row))
+        };
+        let span = sequence.spans.iter().map(|span| span.indexes()).find(|span| span.contains(&position));
         for (group, blocks) in sequence.blocks.iter().enumerate() {
+            let together =
+                span.clone().map(|span| span.fold(17, |hash, position| mix(hash ^ own(group, position))));
             let slots = &mut self.slots.groups[group][blocks[position / BLOCK_POSITIONS].0 as usize];
             let at = position % BLOCK_POSITIONS;
             assert!(at > 0 || slots.iter().all(|slot| *slot == 0), "a new block must be zeroed");
-            slots[at] = mark(group, token);
+            slots[at] = own(group, position) ^ (together.unwrap_or(0) << 1);
         }
     }
 
@@ -170,7 +230,8 @@ impl Oracle {
             let block = sequence.blocks[group][p / BLOCK_POSITIONS].0;
             self.slots.groups[group][block as usize][p % BLOCK_POSITIONS]
         };
-        let full = (0..=position).map(|p| slot(0, p));
+        let seen = |group: usize| sequence.sees(SPANS[group], position);
+        let full = seen(0).map(|p| slot(0, p));
         // A weight of 0 does not hide NaN, so that of later rows in the same block matters.
         let blocks = &sequence.blocks[0][..=position / BLOCK_POSITIONS];
         if blocks.iter().any(|block| self.slots.groups[0][block.0 as usize].contains(&SPOILED)) {
@@ -178,8 +239,16 @@ impl Oracle {
             logits[7] = f32::NAN;
             return logits;
         }
-        row(full.chain(((position + 1).saturating_sub(WINDOW)..=position).map(|p| slot(1, p))))
+        row(full.chain(seen(1).map(|p| slot(1, p))))
     }
+}
+
+/// The given row of this index in a step.
+fn given_row<'a>(given: &[GivenRows<'a>], row: usize) -> Option<&'a [f32]> {
+    given.iter().find_map(|GivenRows { first_row, values }| {
+        let index = row.checked_sub(*first_row as usize)?;
+        values.chunks_exact(GIVEN_WIDTH).nth(index)
+    })
 }
 
 impl Runner for Oracle {
@@ -199,6 +268,10 @@ impl Runner for Oracle {
         &self.blocks
     }
 
+    fn inputs(&self) -> &[InputSpec] {
+        &self.inputs
+    }
+
     fn width(&self) -> usize {
         VOCABULARY
     }
@@ -208,7 +281,9 @@ impl Runner for Oracle {
     }
 
     fn step(&mut self, step: Step<'_>) -> Result<(), Error> {
-        let Input::Ids(tokens) = step.inputs else { panic!("the engine passes tokens") };
+        let [Input::Ids(tokens), Input::Given(given)] = *step.inputs else {
+            panic!("the engine passes tokens and given rows")
+        };
         let sequences = step.sequences;
         let mut next = 0;
         for sequence in sequences {
@@ -246,14 +321,18 @@ impl Runner for Oracle {
         self.watched.sequences.set(self.watched.sequences.get().max(sequences.len()));
         let mut output = Vec::new();
         for sequence in sequences {
-            output.extend(self.run(sequence, tokens));
+            output.extend(self.run(sequence, tokens, given));
         }
-        step.output.copy_from_slice(&output);
+        self.output.rows.begin(output.len() / VOCABULARY)?.copy_from_slice(&output);
         if step.watch.wants("tokens") {
             let values: Vec<f32> = tokens.iter().map(|token| *token as f32).collect();
             step.watch.value("tokens", &Shape::new(&[values.len()]).unwrap(), &values);
         }
         Ok(())
+    }
+
+    fn output(&mut self) -> &mut dyn Output {
+        &mut self.output
     }
 
     fn state(&mut self) -> &mut dyn State {

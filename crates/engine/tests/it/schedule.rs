@@ -6,7 +6,8 @@ use girih_graph::backend::Range32;
 use girih_tensor::Random;
 
 fn parts(sequences: &[(u32, u32)], rows: u32) -> Vec<ScheduledRows> {
-    let sequences: Vec<_> = sequences.iter().map(|&(run, known)| SequenceProgress { run, known }).collect();
+    let sequences: Vec<_> =
+        sequences.iter().map(|&(run, known)| SequenceProgress { run, known, spans: &[] }).collect();
     schedule(&sequences, rows)
 }
 

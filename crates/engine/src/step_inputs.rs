@@ -1,0 +1,84 @@
+//! What a step brings for each input of the loaded programs, by the names that graphs give them.
+
+use girih_graph::backend::{GivenRows, Input};
+use girih_graph::{InputKind, InputSpec};
+
+use crate::{Error, ErrorKind, Result};
+
+/// Where the values of an input come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum InputSource {
+    /// The tokens.
+    Tokens,
+    /// The token types.
+    TokenTypes,
+    /// The positions of the rows within their sequences.
+    Positions,
+    /// Rows that replace the embeddings of tokens.
+    Given,
+}
+
+impl InputSource {
+    /// The sources of the inputs, in the order of the graph.
+    ///
+    /// # Errors
+    /// Of the kind [`ErrorKind::Refused`] for an input of another name or kind.
+    pub fn of(inputs: &[InputSpec]) -> Result<Vec<InputSource>> {
+        let source = |input: &InputSpec| match (input.name.as_str(), input.kind) {
+            (InputSpec::TOKENS, InputKind::Ids { .. }) => Ok(InputSource::Tokens),
+            (InputSpec::TOKEN_TYPES, InputKind::Ids { .. }) => Ok(InputSource::TokenTypes),
+            (InputSpec::POSITIONS, InputKind::Ids { .. }) => Ok(InputSource::Positions),
+            (InputSpec::GIVEN, InputKind::Given { .. }) => Ok(InputSource::Given),
+            (name, _) => {
+                let sentence = format!(
+                    "the loaded programs have the input '{name}', which the engine cannot fill; \
+                     it fills tokens, token types, positions and given rows"
+                );
+                Err(Error::with_kind(ErrorKind::Refused, sentence))
+            }
+        };
+        inputs.iter().map(source).collect()
+    }
+}
+
+/// The values of a step's inputs, sequence after sequence.
+#[derive(Debug, Default)]
+pub(crate) struct InputValues<'a> {
+    tokens: Vec<u32>,
+    token_types: Vec<u32>,
+    positions: Vec<u32>,
+    given: Vec<GivenRows<'a>>,
+}
+
+impl<'a> InputValues<'a> {
+    /// Appends a sequence's rows, the first of which is at `position`; returns the index of its
+    /// first row. `token_types` may be empty for type 0; the rows of `given` are counted from the
+    /// first row of the sequence.
+    pub fn push(
+        &mut self,
+        tokens: &[u32],
+        token_types: &[u32],
+        position: u32,
+        given: impl IntoIterator<Item = GivenRows<'a>>,
+    ) -> u32 {
+        let first = self.tokens.len() as u32;
+        self.tokens.extend(tokens);
+        self.token_types.extend(token_types);
+        self.token_types.resize(self.tokens.len(), 0);
+        self.positions.extend((position..).take(tokens.len()));
+        let given = given.into_iter().map(|rows| GivenRows { first_row: first + rows.first_row, ..rows });
+        self.given.extend(given);
+        first
+    }
+
+    /// The inputs that these sources name.
+    pub fn inputs(&self, sources: &[InputSource]) -> Vec<Input<'_>> {
+        let input = |source: &InputSource| match source {
+            InputSource::Tokens => Input::Ids(&self.tokens),
+            InputSource::TokenTypes => Input::Ids(&self.token_types),
+            InputSource::Positions => Input::Ids(&self.positions),
+            InputSource::Given => Input::Given(&self.given),
+        };
+        sources.iter().map(input).collect()
+    }
+}
