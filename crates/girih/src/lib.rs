@@ -42,6 +42,7 @@
 
 mod backends;
 mod builtin;
+mod embedder;
 mod engine_thread;
 mod folder;
 mod free_memory;
@@ -62,6 +63,7 @@ pub mod tools;
 
 pub use backends::{backend, backends, default_threads};
 pub use builtin::{BUILT_IN, BUILT_IN_PROMPT};
+pub use embedder::Embedder;
 pub use girih_engine as engine;
 pub use girih_engine::sample::{Logprob, Logprobs};
 pub use girih_engine::{

@@ -5,13 +5,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use girih_engine::{Engine, EngineLimits, cache};
+use girih_engine::{Encoder, Engine, EngineLimits, cache};
 use girih_graph::backend::{HostWork, Refusal};
 use girih_graph::description::{AnyBackend, BackendChoice, Services};
 use girih_graph::{
     Error, ErrorKind, Graph, Key, MemoryPlan, Numerics, OutputKind, Result, Runner, StateGroup,
 };
+use girih_model::GraphOptions;
+use girih_tensor::DType;
 
+use crate::embedder::Embedder;
 use crate::free_memory::check;
 use crate::model::Model;
 use crate::progress::{CountedWeights, Progress, ProgressCallback};
@@ -68,7 +71,7 @@ impl Model {
 impl Plan {
     fn new(model: Model, options: RunOptions) -> Result<Plan> {
         let key = largest_step(&model, &options)?;
-        let graph = model.files().graph(key, options.kv)?;
+        let graph = model.files().graph(key, graph_options(&options))?;
         let blocks = graph.groups.iter().map(|group| cache::blocks(group.span, &key)).collect();
         let first_file = model.files().weights.container().paths().next().map(|path| path.to_owned());
         let services = Arc::new(ModelServices::new(model.open_options().cache.clone(), first_file));
@@ -203,7 +206,7 @@ impl Plan {
     pub fn host_work(&self) -> Result<Vec<(HostWork, Vec<u32>)>> {
         let mut all: Vec<(HostWork, Vec<u32>)> = Vec::new();
         for key in self.backend.ladder(self.key) {
-            let graph = self.model.files().graph(key, self.options.kv)?;
+            let graph = self.model.files().graph(key, graph_options(&self.options))?;
             for work in self.backend.host_work(&graph) {
                 match all.iter_mut().find(|(known, _)| *known == work) {
                     Some((_, rows)) => rows.push(key.rows),
@@ -243,8 +246,64 @@ impl Plan {
     /// the backend refuses a node, [`ErrorKind::Cancelled`] if the session was dropped, others if
     /// a file cannot be read.
     pub fn load(self, progress: impl Fn(Progress) + Send + Sync + 'static) -> Result<Engine> {
+        self.require_decoder()?;
         let limits = self.limits();
         Engine::new(self.load_runner(progress)?, limits)
+    }
+
+    /// Loads an encoder on this thread, which then runs its steps.
+    ///
+    /// ```no_run
+    /// use girih::{Model, RunOptions};
+    ///
+    /// let plan = Model::open("models/all-MiniLM-L6-v2")?.plan(RunOptions::default())?;
+    /// let mut embedder = plan.load_embedder(|_| {})?;
+    /// let rows = embedder.embed(&["a cat", "a dog"])?;
+    /// assert_eq!(rows.len(), 2);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Plan::load`]; of the kind [`ErrorKind::Refused`] if the model is no encoder, or has no
+    /// tokenizer.
+    pub fn load_embedder(self, progress: impl Fn(Progress) + Send + Sync + 'static) -> Result<Embedder> {
+        let model = self.model.clone();
+        model.text_processor()?;
+        Ok(Embedder::new(model, self.load_encoder(progress)?))
+    }
+
+    /// As [`Plan::load_embedder`], for tokens instead of texts.
+    ///
+    /// ```no_run
+    /// use girih::engine::EncoderInput;
+    /// use girih::{Model, RunOptions, Unwatched};
+    ///
+    /// let plan = Model::open("models/all-MiniLM-L6-v2")?.plan(RunOptions::default())?;
+    /// let mut encoder = plan.load_encoder(|_| {})?;
+    /// let text = EncoderInput { tokens: &[101, 7592, 102], token_types: &[] };
+    /// let rows = encoder.encode(&[text], &mut Unwatched)?;
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Plan::load_embedder`].
+    pub fn load_encoder(self, progress: impl Fn(Progress) + Send + Sync + 'static) -> Result<Encoder> {
+        if !self.model.files().facts.is_encoder() {
+            let name = self.model.name();
+            let sentence = format!("{name} generates text and defines no embeddings; use an encoder");
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        }
+        Encoder::new(self.load_runner(progress)?)
+    }
+
+    /// Refuses an encoder.
+    pub(crate) fn require_decoder(&self) -> Result<()> {
+        if !self.model.files().facts.is_encoder() {
+            return Ok(());
+        }
+        let name = self.model.name();
+        let sentence = format!("{name} is an encoder, which generates no text; use it for embeddings");
+        Err(Error::with_kind(ErrorKind::Refused, sentence))
     }
 
     /// As [`Plan::load`], without an engine: for programs that time single steps.
@@ -277,7 +336,8 @@ impl Plan {
             done: AtomicU64::new(0),
             cancelled: &services.control().cancelled,
         };
-        backend.load(&source, key, &blocks, &|key| model.files().graph(key, options.kv))
+        let graph_options = graph_options(&options);
+        backend.load(&source, key, &blocks, &|key| model.files().graph(key, graph_options))
     }
 
     pub(crate) fn services(&self) -> &Arc<ModelServices> {
@@ -287,6 +347,10 @@ impl Plan {
     pub(crate) fn options(&self) -> &RunOptions {
         &self.options
     }
+}
+
+fn graph_options(options: &RunOptions) -> GraphOptions {
+    GraphOptions { state: options.kv, given_rows: options.given_rows }
 }
 
 /// The largest step of a model with these options.
@@ -309,12 +373,21 @@ fn largest_step(model: &Model, options: &RunOptions) -> Result<Key> {
     if let Some((what, _)) = counts.iter().find(|(_, count)| *count == 0) {
         return refused(format!("0 {what} were requested; request at least 1"));
     }
-    let rows = chunk.min(context);
+    let is_encoder = model.files().facts.is_encoder();
+    if is_encoder && options.kv != DType::F32 {
+        let kv = options.kv;
+        return refused(format!(
+            "a KV cache in {kv} was requested, but an encoder has none; leave it at f32"
+        ));
+    }
+    // An encoder runs each text whole in one step.
+    let rows = if is_encoder { chunk.max(context) } else { chunk.min(context) };
     if sequences > rows {
         return refused(format!(
             "{sequences} sequences were requested, each with a row in every step, but a step has at most {rows} rows"
         ));
     }
     let output_rows = output_rows.max(sequences).min(rows);
-    Ok(Key { rows, sequences, context, output_rows, output: OutputKind::Logits })
+    let output = if is_encoder { OutputKind::Pooled } else { OutputKind::Logits };
+    Ok(Key { rows, sequences, context, output_rows, output })
 }

@@ -72,6 +72,14 @@ pub struct RunOptions {
     /// assert_eq!(girih::RunOptions::default().output_rows, 1);
     /// ```
     pub output_rows: u32,
+    /// Whether requests may give rows that replace the embeddings of tokens, such as those of
+    /// images ([`EmbeddedRows`](crate::engine::EmbeddedRows)): for programs that call the engine
+    /// themselves. Default false.
+    ///
+    /// ```
+    /// assert!(!girih::RunOptions::default().given_rows);
+    /// ```
+    pub given_rows: bool,
     /// The number of unread events at which a request is suspended until its reader catches up.
     /// Default 1024.
     ///
@@ -92,6 +100,7 @@ impl Default for RunOptions {
             sequences: 1,
             waiting: 64,
             output_rows: 1,
+            given_rows: false,
             unread_events: 1024,
         }
     }

@@ -104,6 +104,7 @@ impl Plan {
 impl Session {
     /// Starts the thread that loads the planned model and then runs it.
     fn spawn(plan: Plan, callback: ProgressCallback) -> Result<Session> {
+        plan.require_decoder()?;
         let RunOptions { waiting, unread_events, .. } = *plan.options();
         let (model, limits, output_rows) = (plan.model().clone(), plan.limits(), plan.key().output_rows);
         let (commands, inbox) = mpsc::channel();

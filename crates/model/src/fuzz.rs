@@ -69,7 +69,7 @@ fn check_model(container: Container, config: Option<&Json>, given: Vec<Arch>) {
     };
     weights.names().for_each(|name| check_end(&weights, name));
     for output in [OutputKind::Logits, OutputKind::Hidden, OutputKind::Pooled] {
-        if let Ok(graph) = build::graph(&facts, &weights, Key { output, ..FUZZ_KEY }, DType::F16) {
+        if let Ok(graph) = build::graph(&facts, &weights, Key { output, ..FUZZ_KEY }, DType::F16.into()) {
             ScratchPlan::of(&graph);
         }
     }

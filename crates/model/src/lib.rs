@@ -12,7 +12,7 @@ mod model;
 mod modules;
 mod weights;
 
-pub use build::layer_output;
+pub use build::{GraphOptions, layer_output};
 pub use generation::{Generation, Ids};
 pub use limits::ModelLimits;
 pub use model::{Embedded, ModelFiles};

@@ -8,7 +8,7 @@ use girih_tensor::{DType, Error, Result};
 use serde_json::Value as Json;
 
 use crate::arch::{self, Arch, Facts, ModelConfig};
-use crate::build;
+use crate::build::{self, GraphOptions};
 use crate::generation::Generation;
 use crate::limits::ModelLimits;
 use crate::modules;
@@ -77,13 +77,14 @@ impl ModelFiles {
         &self.folder
     }
 
-    /// The model's graph for steps up to `key`, with state stored as `state`.
+    /// The model's graph for steps up to `key`. For tokens only, `options` may be the type in
+    /// which state is stored.
     ///
     /// # Errors
     /// When a weight's shape contradicts the facts, or the model has no output of
     /// the key's kind.
-    pub fn graph(&self, key: Key, state: DType) -> Result<Graph> {
-        build::graph(&self.facts, &self.weights, key, state)
+    pub fn graph(&self, key: Key, options: impl Into<GraphOptions>) -> Result<Graph> {
+        build::graph(&self.facts, &self.weights, key, options.into())
     }
 
     /// As [`ModelFiles::graph`], with only the first `layers` layers before the head, to time
@@ -94,7 +95,7 @@ impl ModelFiles {
     pub fn graph_of_layers(&self, layers: usize, key: Key, state: DType) -> Result<Graph> {
         let mut facts = self.facts.clone();
         facts.layers.truncate(layers);
-        build::graph(&facts, &self.weights, key, state)
+        build::graph(&facts, &self.weights, key, state.into())
     }
 }
 

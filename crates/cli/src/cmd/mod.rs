@@ -5,6 +5,7 @@ pub mod bench;
 pub mod chat;
 pub mod diagnose;
 pub mod doctor;
+pub mod embed;
 pub mod hub;
 pub mod inspect;
 pub mod npu;
@@ -37,6 +38,8 @@ enum CliCommand {
     Run(run::Args),
     /// Chat with a model.
     Chat(chat::Args),
+    /// Print the embeddings of texts.
+    Embed(embed::Args),
     /// Show the tokens of a text.
     Tokenize(tokenize::Args),
     /// Apply the model's chat template.
@@ -77,6 +80,7 @@ pub fn dispatch(cli: Cli) -> Result<Outcome> {
     match cli.command {
         CliCommand::Run(args) => run::run(&args),
         CliCommand::Chat(args) => chat::run(&args),
+        CliCommand::Embed(args) => embed::run(&args),
         CliCommand::Tokenize(args) => tokenize::run(&args),
         CliCommand::Render(args) => render::run(&args),
         CliCommand::Inspect(args) => inspect::run(&args),

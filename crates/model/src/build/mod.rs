@@ -7,7 +7,7 @@
 mod ffn;
 mod mixer;
 
-use girih_graph::{Builder, Graph, Key, Op, OutputKind, ValueId, faults};
+use girih_graph::{Builder, Graph, InputSpec, Key, Op, OutputKind, ValueId, faults};
 use girih_tensor::{DType, Shape};
 
 use crate::arch::{Facts, Head, LayerFacts, Mixer, NormFacts, NormKind, NormPosition};
@@ -19,14 +19,30 @@ pub fn layer_output(index: usize) -> String {
     format!("layers.{index}.out")
 }
 
-/// The graph of a model for steps up to `key`, with state stored as `state`.
+/// What a graph depends on beside the model and its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GraphOptions {
+    /// The type in which state is stored.
+    pub state: DType,
+    /// Whether a step may give rows that replace the embeddings of tokens.
+    pub given_rows: bool,
+}
+
+impl From<DType> for GraphOptions {
+    /// State of this type, and tokens only.
+    fn from(state: DType) -> GraphOptions {
+        GraphOptions { state, given_rows: false }
+    }
+}
+
+/// The graph of a model for steps up to `key`.
 ///
 /// # Errors
 /// When a weight is missing or its shape contradicts the facts, when a parameter
 /// is invalid, or when the model has no output of the key's kind.
-pub fn graph(facts: &Facts, weights: &ModelWeights, key: Key, state: DType) -> Result<Graph> {
-    let mut build = Build { facts, weights, state, graph: Builder::new(key) };
-    let mut x = build.embed()?;
+pub fn graph(facts: &Facts, weights: &ModelWeights, key: Key, options: GraphOptions) -> Result<Graph> {
+    let mut build = Build { facts, weights, state: options.state, graph: Builder::new(key) };
+    let mut x = build.input_rows(options.given_rows)?;
     for (index, layer) in facts.layers.iter().enumerate() {
         x = build.layer(index, layer, x)?;
     }
@@ -106,8 +122,19 @@ impl Build<'_> {
         }
     }
 
-    /// The sum of a row of each table, then the norm; whatever comes last is named `embed`.
-    fn embed(&mut self) -> Result<ValueId> {
+    /// The rows that the first layer reads: embeddings, some of which the step may replace.
+    fn input_rows(&mut self, given_rows: bool) -> Result<ValueId> {
+        if !given_rows {
+            return self.embed("embed");
+        }
+        let width = self.facts.sizes.width;
+        let rows = self.embed("embed.tokens")?;
+        let given = self.graph.input(InputSpec::GIVEN, &[width], DType::F32);
+        Ok(self.graph.same("embed", Op::Splice, &[rows, given]))
+    }
+
+    /// The sum of a row of each table, then the norm; whatever comes last has this name.
+    fn embed(&mut self, last: &str) -> Result<ValueId> {
         let (sizes, embed) = (self.facts.sizes, self.facts.embed);
         let tokens = self.graph.input("tokens", &[], DType::I32);
         let further = [("token_types", embed.token_types), ("positions", embed.positions)];
@@ -116,8 +143,7 @@ impl Build<'_> {
         let further: Vec<(ValueId, &str, usize)> =
             further.map(|(name, rows)| (self.graph.input(name, &[], DType::I32), name, rows)).collect();
         let mut left = further.len() + usize::from(embed.norm.is_some());
-        let named =
-            |is_last, part: String| if is_last { "embed".to_owned() } else { format!("embed.{part}") };
+        let named = |is_last, part: String| if is_last { last.to_owned() } else { format!("embed.{part}") };
         let name = named(left == 0 && embed.scale.is_none(), "rows".to_owned());
         let mut sum = self.table_rows(&name, tokens, "embed.table", sizes.vocabulary)?;
         if let Some(factor) = embed.scale {
@@ -132,7 +158,7 @@ impl Build<'_> {
         }
         match embed.norm {
             None => Ok(sum),
-            Some(norm) => self.norm("embed", ["embed.norm.weight", "embed.norm.bias"], sum, norm),
+            Some(norm) => self.norm(last, ["embed.norm.weight", "embed.norm.bias"], sum, norm),
         }
     }
 
