@@ -4,6 +4,7 @@ use std::path::Path;
 
 use girih_file::{ContainerWriter, Metadata, MetadataValue, NewTensor};
 use girih_model::ModelFiles;
+use girih_model::arch::Head;
 use girih_model::arch::schema::{Relayout, Weight};
 use girih_tensor::{DType, Error, Result, Shape};
 
@@ -37,13 +38,14 @@ const QUANTIZATION_VERSION: u32 = 2;
 
 pub(super) fn write(
     model: &ModelFiles,
+    head: &Head,
     out: &Path,
     file_type: FileType,
     options: &ConvertOptions,
     progress: &mut dyn FnMut(ConvertProgress<'_>),
 ) -> Result<ConvertReport> {
-    let GgufKeys { metadata: facts, factors, mut warnings } = keys(model.arch(), &model.facts)?;
-    let planned = plan(model, file_type, options)?;
+    let GgufKeys { metadata: facts, factors, mut warnings } = keys(model.arch(), &model.facts, head)?;
+    let planned = plan(model, head.tied, file_type, options)?;
     let mut metadata = general(model, file_type, options)?;
     facts.iter().try_for_each(|(key, value)| metadata.insert(key, value.clone()))?;
     warnings.extend(vocabulary::put(model, &mut metadata, &options.limits)?);
@@ -104,14 +106,19 @@ fn own_name(model: &ModelFiles) -> Option<String> {
 }
 
 /// Plans every tensor of the model: its name in GGUF and its format.
-fn plan(model: &ModelFiles, file_type: FileType, options: &ConvertOptions) -> Result<Vec<Planned>> {
+fn plan(
+    model: &ModelFiles,
+    is_tied: bool,
+    file_type: FileType,
+    options: &ConvertOptions,
+) -> Result<Vec<Planned>> {
     let facts = &model.facts;
     let shared_heads = facts.layers.first().is_some_and(|layer| attend(layer).heads > attend(layer).kv_heads);
     let context = MixContext { layers: facts.layers.len(), shared_heads };
     let mut chooser = Chooser::new(options.recipe.as_ref(), &GGUF_DTYPES);
     let mut planned = Vec::new();
     for (weight, entry, layer) in weights(model.arch(), &model.weights, context.layers) {
-        if weight == "head.weight" && facts.head.tied {
+        if weight == "head.weight" && is_tied {
             continue; // a GGUF file with a separate head is an untied model
         }
         let Some((source, shape)) = model.weights.info(&weight) else { continue };
@@ -122,7 +129,7 @@ fn plan(model: &ModelFiles, file_type: FileType, options: &ConvertOptions) -> Re
         let (stored, note) = if shape.extents().len() < 2 {
             (DType::F32, None)
         } else {
-            let role = role(&weight, layer, facts.head.tied);
+            let role = role(&weight, layer, is_tied);
             let default = || by_type(file_type, role, shape.columns(), context);
             chooser.choose([&weight, &name], &shape, default)?
         };

@@ -4,7 +4,7 @@
 use girih_file::{Metadata, MetadataValue};
 use girih_graph::Span;
 use girih_model::arch::schema::{Arch, DefaultValue, Field, LayerKind};
-use girih_model::arch::{AttentionFacts, Facts, Ffn, LayerFacts, Mixer, act};
+use girih_model::arch::{AttentionFacts, Facts, Head, LayerFacts, Mixer, act};
 use girih_tensor::{Error, Result};
 
 /// The keys and the tensor of a GGUF file that state a model's facts.
@@ -20,11 +20,11 @@ pub(super) struct GgufKeys {
 ///
 /// # Errors
 /// When a fact differs from the architecture's default and has no key.
-pub(super) fn keys(arch: &Arch, facts: &Facts) -> Result<GgufKeys> {
+pub(super) fn keys(arch: &Arch, facts: &Facts, head: &Head) -> Result<GgufKeys> {
     let keys = GgufKeys { metadata: Metadata::new(), factors: None, warnings: Vec::new() };
     let mut writer = KeyWriter { arch, facts, keys };
     writer.sizes()?;
-    writer.norms_and_head()?;
+    writer.norms_and_head(head)?;
     writer.spans()?;
     writer.scores()?;
     writer.ropes()?;
@@ -66,14 +66,13 @@ impl KeyWriter<'_> {
     fn sizes(&mut self) -> Result<()> {
         let (arch, facts) = (self.arch, self.facts);
         let layer = facts.layers.first().ok_or_else(|| Error::new("the model has no layers"))?;
-        let Ffn::Gated { size: ffn, .. } = layer.ffn;
         let attend = attend(layer);
         self.put_size("sizes.width", &arch.sizes.width, facts.sizes.width)?;
         self.put_size("sizes.layers", &arch.sizes.layers, facts.layers.len())?;
         self.put_size("sizes.heads", &arch.sizes.heads, attend.heads)?;
         self.put_size("sizes.kv_heads", &arch.sizes.kv_heads, attend.kv_heads)?;
         self.put_size("sizes.head_size", &arch.sizes.head_size, attend.head_size)?;
-        self.put_size("sizes.ffn", &arch.sizes.ffn, ffn)?;
+        self.put_size("sizes.ffn", &arch.sizes.ffn, layer.ffn.size())?;
         self.put_size("sizes.context", &arch.sizes.context, facts.sizes.context)?;
         match &arch.sizes.vocabulary {
             Some(field) => self.put_size("sizes.vocabulary", field, facts.sizes.vocabulary),
@@ -81,10 +80,11 @@ impl KeyWriter<'_> {
         }
     }
 
-    fn norms_and_head(&mut self) -> Result<()> {
-        let (arch, facts) = (self.arch, self.facts);
-        self.put("norms.epsilon", &arch.norms.epsilon, MetadataValue::F32(facts.head.epsilon))?;
-        match (&arch.head.softcap, facts.head.softcap) {
+    fn norms_and_head(&mut self, head: &Head) -> Result<()> {
+        let arch = self.arch;
+        self.put("norms.epsilon", &arch.norms.epsilon, MetadataValue::F32(head.norm.epsilon))?;
+        let softcap = arch.head.as_ref().and_then(|head| head.softcap.as_ref());
+        match (softcap, head.softcap) {
             (Some(field), Some(cap)) => self.put("head.softcap", field, MetadataValue::F32(cap)),
             _ => Ok(()),
         }
@@ -141,11 +141,8 @@ impl KeyWriter<'_> {
 
     fn ropes(&mut self) -> Result<()> {
         for (kind, rope) in &self.arch.rope {
-            let name = match kind {
-                LayerKind::Full => "full",
-                LayerKind::Local => "local",
-            };
-            let mut used = self.facts.layers.iter().map(|layer| &attend(layer).rope);
+            let name = kind.name();
+            let mut used = self.facts.layers.iter().filter_map(|layer| attend(layer).rope.as_ref());
             let Some(facts) = used.find(|rope| rope.name == name) else { continue };
             self.put(&format!("rope.{name}.base"), &rope.base, MetadataValue::F32(facts.base))?;
             let Some(&first) = facts.factors.first() else { continue };
@@ -175,7 +172,10 @@ impl KeyWriter<'_> {
             Some(DefaultValue::Word(word)) => act(word),
             _ => None,
         };
-        let Ffn::Gated { act, .. } = self.facts.layers[0].ffn;
-        if usual == Some(act) { Ok(()) } else { Err(self.no_key("its activation")) }
+        if usual == Some(self.facts.layers[0].ffn.act()) {
+            Ok(())
+        } else {
+            Err(self.no_key("its activation"))
+        }
     }
 }

@@ -21,7 +21,7 @@ use std::path::Path;
 
 use girih_graph::{Key, OutputKind};
 use girih_model::ModelFiles;
-use girih_tensor::{DType, Error, Result};
+use girih_tensor::{DType, Error, ErrorKind, Result};
 
 pub use options::{ConvertOptions, ConvertTarget};
 pub use recipe::Recipe;
@@ -31,7 +31,7 @@ pub use types::FileType;
 /// Writes `model` to `out`: a file for GGUF, a folder for Q4NX.
 ///
 /// # Errors
-/// When `out` already exists; when the container cannot express a property of
+/// When `out` already exists; when the model is an encoder; when the container cannot express a property of
 /// the model, which the error names; when a weight is not finite, or overflows
 /// in its new format; when a recipe does not match the model; or when a file
 /// cannot be read or written.
@@ -44,11 +44,20 @@ pub fn convert(
     if out.symlink_metadata().is_ok() {
         return Err(Error::new("already exists; choose another path, or remove it").of(out.display()));
     }
+    let head = model.facts.head.ok_or_else(|| {
+        Error::with_kind(
+            ErrorKind::Refused,
+            format!(
+                "models of architecture {} are encoders, which are not converted; run the original files",
+                model.facts.name
+            ),
+        )
+    })?;
     // The graph's builder checks the shape of every weight against the facts.
     let smallest = Key { rows: 1, sequences: 1, context: 1, output_rows: 1, output: OutputKind::Logits };
     model.graph(smallest, DType::F32)?;
     match options.target {
-        ConvertTarget::Gguf(file_type) => gguf::write(model, out, file_type, options, progress),
+        ConvertTarget::Gguf(file_type) => gguf::write(model, &head, out, file_type, options, progress),
         ConvertTarget::Q4nx => q4nx::write(model, out, options, progress),
     }
 }

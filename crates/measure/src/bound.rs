@@ -45,6 +45,17 @@
 //!    deviations, seven for the largest models here, and the factor by which operators
 //!    enlarge errors (norms divide by small numbers, attention heads select few values)
 //!    stays below [`GAIN`].
+//! 6. An encoder's layer has no more operators: a layer norm counts as two with sums, one for
+//!    the mean and one for the variance, and stands only after each residual, which makes 15
+//!    operators, 11 of them with sums. Its distance from the mean may be small, as the divisor
+//!    of any norm, which [`GAIN`] covers. GELU is an elementwise operator: its polynomial,
+//!    exponential, sum, quotient and products are as many as a gate's. A bias is one more term
+//!    of its sum, and is stored with it. The embedding is the sum of up to [`TABLES`] rows of
+//!    weights and its norm, so [`EMBEDDING`] operators take the place of the two outside the
+//!    layers, and `TABLES · q²` that of `q²`. A norm after the residual scales noise and value
+//!    alike, so noise adds up as above. A pooled row is at most one more sum. A mean of rows may
+//!    be much smaller than the rows, because their values cancel; their errors, which have the
+//!    same weights and roundings in common, need not. So its `rms` is that of all its rows.
 //!
 //! So a value may differ by `7 · GAIN · η · rms`, where `rms` is the root mean square of
 //! its row in the golden. The tests reach up to 25 % of this bound in single precision,
@@ -81,6 +92,13 @@ const MATMULS: f64 = 4.0;
 
 /// The number of consecutive operators of a layer that read state: scores and values.
 const STATE_READS: f64 = 2.0;
+
+/// The maximum number of tables whose rows an encoder's embedding adds: tokens, token types,
+/// positions.
+const TABLES: f64 = 3.0;
+
+/// The number of operators of an encoder's embedding: two additions, and a layer norm.
+const EMBEDDING: f64 = 4.0;
 
 /// The largest of [`SCALE_GROUP`] independent normal values, in standard deviations:
 /// `√∫ x² d(erf(x/√2)^32)`, the root mean square of its size.
@@ -144,6 +162,10 @@ pub enum ValueDepth {
     Layers(usize),
     /// A logit of a model with this number of layers.
     Logits(usize),
+    /// A hidden state of an encoder after this number of layers.
+    EncoderLayers(usize),
+    /// A pooled row of an encoder with this number of layers.
+    Pooled(usize),
 }
 
 impl ErrorBound {
@@ -195,10 +217,12 @@ impl ErrorBound {
     /// has the root mean square `rms`.
     pub fn at(&self, depth: ValueDepth, rms: f64) -> f64 {
         // Operators and weights outside the layers: the embedding and the head's norm,
-        // then the head.
+        // then the head; or an encoder's embedding, then its pooling.
         let (layers, operators, matmuls, head) = match depth {
             ValueDepth::Layers(layers) => (layers, 2.0, 1.0, 0.0),
             ValueDepth::Logits(layers) => (layers, 3.0, 2.0, self.head_activations),
+            ValueDepth::EncoderLayers(layers) => (layers, EMBEDDING, TABLES, 0.0),
+            ValueDepth::Pooled(layers) => (layers, EMBEDDING + 1.0, TABLES, 0.0),
         };
         let layers = layers as f64;
         let noise = (operators + SUMS * layers) * self.summed.powi(2)

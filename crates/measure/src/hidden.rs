@@ -21,6 +21,12 @@ impl HiddenStates {
         HiddenStates::after(layers.saturating_sub(1))
     }
 
+    /// Collects the hidden states of an encoder of `layers` layers: the embeddings and the
+    /// output of each layer.
+    pub fn of_encoder(layers: usize) -> HiddenStates {
+        HiddenStates::named(iter::once("embed".to_owned()).chain((0..layers).map(layer_output)))
+    }
+
     /// Collects the output of the last layer as well.
     pub(crate) fn every(layers: usize) -> HiddenStates {
         HiddenStates::after(layers)
@@ -30,8 +36,12 @@ impl HiddenStates {
     /// the head's norm.
     fn after(layers: usize) -> HiddenStates {
         let (first, last) = ("embed".to_owned(), "head.norm".to_owned());
-        let names: Vec<String> =
-            iter::once(first).chain((0..layers).map(layer_output)).chain([last]).collect();
+        HiddenStates::named(iter::once(first).chain((0..layers).map(layer_output)).chain([last]))
+    }
+
+    /// Collects the values of these names.
+    pub(crate) fn named(names: impl Iterator<Item = String>) -> HiddenStates {
+        let names: Vec<String> = names.collect();
         HiddenStates { states: vec![Vec::new(); names.len()], names }
     }
 

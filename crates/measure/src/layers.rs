@@ -11,7 +11,7 @@ use crate::{ErrorBound, HiddenStates, Result};
 /// The difference between one hidden state, or the logits, and its golden.
 #[derive(Clone, Debug, Serialize)]
 pub struct LayerRow {
-    /// `embed`, `layers.{i}.out`, `head.norm` or `logits`.
+    /// `embed`, `layers.{i}.out`, `head.norm`, `logits` or `pooled`.
     pub layer: String,
     /// The smallest cosine similarity of a row and its golden.
     pub cosine: f64,
@@ -97,13 +97,24 @@ pub fn diagnose_against(
 }
 
 /// Compares rows of `width` values at a depth of the model.
-fn compare(
+pub(crate) fn compare(
     layer: &str,
     got: &[f32],
     want: &[f32],
     width: usize,
     depth: ValueDepth,
     bound: &ErrorBound,
+) -> LayerRow {
+    compare_within(layer, got, want, width, |row| bound.at(depth, rms(row)))
+}
+
+/// Compares rows of `width` values; `bound` returns that of a row of the golden.
+pub(crate) fn compare_within(
+    layer: &str,
+    got: &[f32],
+    want: &[f32],
+    width: usize,
+    bound: impl Fn(&[f32]) -> f64,
 ) -> LayerRow {
     let mut row = LayerRow {
         layer: layer.to_owned(),
@@ -122,7 +133,7 @@ fn compare(
     for (token, (got, want)) in got.chunks_exact(width).zip(want.chunks_exact(width)).enumerate() {
         let largest = largest_difference(got, want);
         squares += got.iter().zip(want).map(|(&a, &b)| (f64::from(a) - f64::from(b)).powi(2)).sum::<f64>();
-        let share = share(largest, bound.at(depth, rms(want)));
+        let share = share(largest, bound(want));
         row.cosine = row.cosine.min(cosine(got, want));
         row.max_abs = row.max_abs.max(largest);
         if share > row.of_bound {

@@ -4,8 +4,11 @@
 #![forbid(unsafe_code)]
 
 mod bound;
+mod encoder_gate;
+mod encoder_golden;
 mod gate;
 mod golden;
+mod golden_file;
 mod hidden;
 mod layers;
 mod minimal_work;
@@ -15,9 +18,12 @@ pub mod record;
 mod speed;
 
 pub use bound::{ErrorBound, GoldenPrecision, ValueDepth};
+pub use encoder_gate::{EncoderPromptVerdict, EncoderVerdict, diagnose_encoder, verify_encoder};
+pub use encoder_golden::{EncoderGolden, EncoderPrompt, PaddedText};
 pub use gate::{Divergence, PromptVerdict, Verdict, verify};
 pub use girih_tensor::{Error, ErrorKind, Result};
-pub use golden::{Golden, GoldenPrompt, GoldenSizes, ReferenceOutputs};
+pub use golden::{Golden, GoldenPrompt, ReferenceOutputs};
+pub use golden_file::GoldenSizes;
 pub use hidden::HiddenStates;
 pub use layers::{LayerRow, diagnose, diagnose_against};
 pub use minimal_work::{MinimalWork, WorkRows};

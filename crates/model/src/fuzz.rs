@@ -16,8 +16,8 @@ use crate::weights::ModelWeights;
 
 const LIMITS: ModelLimits = ModelLimits::DEFAULT;
 
-/// The key of the graphs that are built.
-const FUZZ_KEY: Key = Key { rows: 4, sequences: 1, context: 64, output_rows: 1, output: OutputKind::Logits };
+/// The key of the graphs that are built, but for their output.
+const FUZZ_KEY: Key = Key { rows: 4, sequences: 1, context: 64, output_rows: 1, output: OutputKind::Hidden };
 
 /// The maximum number of bytes that are read of one weight.
 const READ_BYTES_MAX: usize = 4096;
@@ -68,8 +68,10 @@ fn check_model(container: Container, config: Option<&Json>, given: Vec<Arch>) {
         }
     };
     weights.names().for_each(|name| check_end(&weights, name));
-    if let Ok(graph) = build::graph(&facts, &weights, FUZZ_KEY, DType::F16.into()) {
-        ScratchPlan::of(&graph);
+    for output in [OutputKind::Logits, OutputKind::Hidden, OutputKind::Pooled] {
+        if let Ok(graph) = build::graph(&facts, &weights, Key { output, ..FUZZ_KEY }, DType::F16.into()) {
+            ScratchPlan::of(&graph);
+        }
     }
 }
 

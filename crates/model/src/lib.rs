@@ -9,6 +9,7 @@ pub mod fuzz;
 mod generation;
 mod limits;
 mod model;
+mod modules;
 mod weights;
 
 pub use build::{GraphOptions, layer_output};

@@ -11,6 +11,7 @@ use crate::arch::{self, Arch, Facts, ModelConfig};
 use crate::build::{self, GraphOptions};
 use crate::generation::Generation;
 use crate::limits::ModelLimits;
+use crate::modules;
 use crate::weights::ModelWeights;
 
 /// An opened and checked model; its weights are read on demand.
@@ -45,7 +46,11 @@ impl ModelFiles {
             ContainerKind::Gguf => None,
             ContainerKind::Safetensors => Generation::read(folder, limits)?,
         };
-        let (facts, weights, arch) = interpret(container, config.as_ref(), given, limits)?;
+        let (mut facts, weights, arch) = interpret(container, config.as_ref(), given, limits)?;
+        if arch.pooling.is_some() && config.is_some() {
+            // The files of the model's author count before the architecture's default.
+            facts.pooling = modules::pooling(folder, limits)?.or(facts.pooling);
+        }
         Ok(ModelFiles { facts, weights, generation, arch, folder: folder.to_owned() })
     }
 

@@ -56,23 +56,17 @@ impl ModelWeights {
         let mut entries = BTreeMap::new();
         let mut missing = Vec::new();
         let mut known = unused(arch, &container, layers);
+        let prefix = prefix(arch, &container);
         for (pattern, weight) in &arch.weights {
-            for (name, tensor) in expand(pattern, names(weight, container.kind()), layers) {
-                let Some(tensor) = tensor else { continue };
+            let (tensor, part) = stored_as(weight, container.kind());
+            for (name, tensor) in expand(pattern, tensor, layers) {
+                let Some(tensor) = tensor.map(|tensor| format!("{prefix}{tensor}")) else { continue };
                 if let Some(info) = container.tensors().get(&tensor) {
-                    if info.shape.elements() == 0 {
-                        let shape = info.shape;
-                        return Err(Error::new(format!(
-                            "tensor {} has the shape {shape}, which is empty",
-                            quote(&tensor)
-                        )));
-                    }
-                    let entry = WeightEntry::Stored {
-                        tensor: tensor.clone(),
-                        info: info.clone(),
-                        order: TensorOrder::AsStored,
-                    };
-                    entries.insert(name, entry);
+                    let info = part_of(info, part).map_err(|error| {
+                        Error::new(format!("tensor {} has the shape {}, {error}", quote(&tensor), info.shape))
+                    })?;
+                    let order = TensorOrder::AsStored;
+                    entries.insert(name, WeightEntry::Stored { tensor: tensor.clone(), info, order });
                 } else if !weight.optional {
                     missing.push(tensor.clone());
                 }
@@ -107,9 +101,9 @@ impl ModelWeights {
         }
         for layer in &facts.layers {
             let Mixer::Attend(attend) = &layer.mixer;
-            let frequencies =
-                crate::arch::frequencies(attend.rope.base, &attend.rope.factors, attend.head_size);
-            self.entries.insert(format!("rope.{}", attend.rope.name), WeightEntry::Computed(frequencies));
+            let Some(rope) = &attend.rope else { continue };
+            let frequencies = crate::arch::frequencies(rope.base, &rope.factors, attend.head_size);
+            self.entries.insert(format!("rope.{}", rope.name), WeightEntry::Computed(frequencies));
         }
         Ok(())
     }
@@ -258,8 +252,8 @@ impl crate::arch::Stored for ModelWeights {
         self.entries.contains_key(name)
     }
 
-    fn vocabulary(&self) -> Result<usize> {
-        self.info("embed.table").map(|(_, shape)| shape.extents()[0]).ok_or_else(|| absent("embed.table"))
+    fn rows(&self, name: &str) -> Result<usize> {
+        self.info(name).map(|(_, shape)| shape.extents()[0]).ok_or_else(|| absent(name))
     }
 
     fn numbers(&self, tensor: &str) -> Result<Option<Vec<f32>>> {
@@ -271,11 +265,38 @@ fn absent(name: &str) -> Error {
     Error::new(format!("the model has no weight '{name}'"))
 }
 
-fn names(weight: &Weight, kind: ContainerKind) -> Option<&str> {
+/// The name of a weight's tensor in the container, and the weight's part of it.
+fn stored_as(weight: &Weight, kind: ContainerKind) -> (Option<&str>, Option<[usize; 2]>) {
     match kind {
-        ContainerKind::Safetensors => weight.hf.as_deref(),
-        ContainerKind::Gguf => weight.gguf.as_deref(),
+        ContainerKind::Safetensors => (weight.hf.as_deref(), weight.hf_part),
+        ContainerKind::Gguf => (weight.gguf.as_deref(), weight.gguf_part),
     }
+}
+
+/// A part of the rows of a tensor, as a tensor of its own; all of it without `part`.
+fn part_of(info: &TensorInfo, part: Option<[usize; 2]>) -> Result<TensorInfo> {
+    if info.shape.elements() == 0 {
+        return Err(Error::new("which is empty"));
+    }
+    let Some([index, count]) = part else { return Ok(info.clone()) };
+    let rows = info.shape.extents()[0];
+    let tile = info.dtype.tile().0.saturating_mul(count);
+    if index >= count || !rows.is_multiple_of(tile) {
+        return Err(Error::new(format!("of which part {index} of {count} equal parts cannot be read")));
+    }
+    let shape = info.shape.with_outermost(rows / count);
+    let bytes = info.dtype.bytes(&shape)? as u64;
+    // All parts together have the tensor's bytes, which lie within its file.
+    Ok(TensorInfo { shape, offset: info.offset + index as u64 * bytes, bytes, ..info.clone() })
+}
+
+/// The prefix that the container's names of weights have, if it is the architecture's.
+fn prefix<'a>(arch: &'a Arch, container: &Container) -> &'a str {
+    let prefix = match container.kind() {
+        ContainerKind::Safetensors => arch.matches.hf_prefix.as_deref().unwrap_or_default(),
+        ContainerKind::Gguf => "",
+    };
+    if container.tensors().keys().any(|name| name.starts_with(prefix)) { prefix } else { "" }
 }
 
 /// girih's name and the container's, for every layer if the pattern has `{i}`.
@@ -300,7 +321,9 @@ fn unused(arch: &Arch, container: &Container, layers: usize) -> BTreeSet<String>
             arch.unused.gguf.iter().cloned().chain(factors).collect()
         }
     };
-    patterns.iter().flat_map(|pattern| expand(pattern, Some(pattern), layers)).map(|(name, _)| name).collect()
+    let names = patterns.iter().flat_map(|pattern| expand(pattern, None, layers)).map(|(name, _)| name);
+    let prefix = prefix(arch, container);
+    names.flat_map(|name| [format!("{prefix}{name}"), name]).collect()
 }
 
 /// Fails with a list of `tensors`, if there are any.

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use girih_graph::{InputKind, Key, OutputKind};
+use girih_graph::{Key, OutputKind};
 use girih_model::ModelFiles;
 use girih_tensor::{DType, Error};
 use girih_words::TextProcessor;

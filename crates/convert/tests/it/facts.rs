@@ -122,3 +122,17 @@ fn biases_are_interleaved_like_their_rows() {
     write(&copy, &again, &options("q8_0")).unwrap();
     assert!(std::fs::read(&out).unwrap() == std::fs::read(&again).unwrap());
 }
+
+#[test]
+fn encoders_are_refused_before_anything_is_written() {
+    let Some(data) = crate::data::folder() else { return };
+    for name in ["bert", "nomic_bert"] {
+        let model = open(&data.join("fixtures").join(name));
+        for (target, out) in [("f32", "out.gguf"), ("q4nx", "out")] {
+            let out = empty_folder(&format!("convert-{name}-{target}")).join(out);
+            let error = write(&model, &out, &options(target)).unwrap_err().to_string();
+            assert!(error.contains(&format!("architecture {name} are encoders")), "{error}");
+            assert!(!out.exists());
+        }
+    }
+}

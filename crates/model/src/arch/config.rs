@@ -4,7 +4,7 @@ use girih_file::Metadata;
 use girih_tensor::{Error, Result};
 use serde_json::Value as Json;
 
-use super::schema::{Arch, DefaultValue, Field};
+use super::schema::{Arch, DefaultValue, ExcludedKey, Field, StatedValue};
 use crate::limits::ModelLimits;
 
 /// The source of a model's parameters.
@@ -14,14 +14,6 @@ pub enum ModelConfig<'a> {
     Hf(&'a Json),
     /// The header of a GGUF.
     Gguf(&'a Metadata),
-}
-
-/// A parameter's value in the container.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Stated {
-    Number(f64),
-    Word(String),
-    Flag(bool),
 }
 
 impl<'a> ModelConfig<'a> {
@@ -67,7 +59,7 @@ impl<'a> ModelConfig<'a> {
     }
 
     /// The container's value of a field; `None` if it is absent.
-    pub(super) fn stated(&self, field: &Field) -> Result<Option<Stated>> {
+    pub(super) fn stated(&self, field: &Field) -> Result<Option<StatedValue>> {
         match self {
             ModelConfig::Hf(_) => {
                 field.hf.iter().find_map(|path| Some((path, self.json(path)?))).map_or(Ok(None), json)
@@ -84,10 +76,39 @@ impl<'a> ModelConfig<'a> {
         }
     }
 
+    /// The sentence of `excluded` if the model sets `key` in a way that it excludes.
+    pub(super) fn exclusion<'s>(&self, key: &str, excluded: &'s ExcludedKey) -> Result<Option<&'s str>> {
+        let stated = match self {
+            ModelConfig::Hf(_) => match self.json(key) {
+                None => return Ok(None),
+                Some(Json::Object(object)) if object.is_empty() => return Ok(None),
+                // No list or object is harmless.
+                Some(value) => json((key, value)).ok().flatten(),
+            },
+            ModelConfig::Gguf(metadata) => match gguf(metadata, key)? {
+                None => return Ok(None),
+                stated => stated,
+            },
+        };
+        let (harmless, why) = match excluded {
+            ExcludedKey::Set(why) => (stated == Some(StatedValue::Flag(false)), why),
+            ExcludedKey::Other(required) => (stated.as_ref() == Some(&required.unless), &required.why),
+        };
+        Ok((!harmless).then_some(why.as_str()))
+    }
+
+    /// The container's part that states parameters, for errors.
+    pub(super) fn part(&self) -> &'static str {
+        match self {
+            ModelConfig::Hf(_) => "config.json",
+            ModelConfig::Gguf(_) => "GGUF",
+        }
+    }
+
     /// A number, or the field's default if that is a number.
     pub(super) fn number(&self, field: &Field) -> Result<Option<f64>> {
         match (self.stated(field)?, &field.default) {
-            (Some(Stated::Number(number)), _) if number.is_finite() => Ok(Some(number)),
+            (Some(StatedValue::Number(number)), _) if number.is_finite() => Ok(Some(number)),
             (Some(other), _) => {
                 Err(Error::new(format!("{} is {other:?}; a number is needed", self.key(field))))
             }
@@ -109,7 +130,7 @@ impl<'a> ModelConfig<'a> {
     /// A string, or the field's default if that is a string.
     pub(super) fn word(&self, field: &Field) -> Result<Option<String>> {
         match (self.stated(field)?, &field.default) {
-            (Some(Stated::Word(word)), _) => Ok(Some(word)),
+            (Some(StatedValue::Word(word)), _) => Ok(Some(word)),
             (Some(other), _) => {
                 Err(Error::new(format!("{} is {other:?}; a string is needed", self.key(field))))
             }
@@ -121,7 +142,7 @@ impl<'a> ModelConfig<'a> {
     /// A bool.
     pub(super) fn flag(&self, field: &Field) -> Result<Option<bool>> {
         match self.stated(field)? {
-            Some(Stated::Flag(flag)) => Ok(Some(flag)),
+            Some(StatedValue::Flag(flag)) => Ok(Some(flag)),
             Some(other) => {
                 Err(Error::new(format!("{} is {other:?}; true or false is needed", self.key(field))))
             }
@@ -130,28 +151,28 @@ impl<'a> ModelConfig<'a> {
     }
 }
 
-fn json((path, value): (&str, &Json)) -> Result<Option<Stated>> {
+fn json((path, value): (&str, &Json)) -> Result<Option<StatedValue>> {
     match value {
-        Json::Number(number) => Ok(number.as_f64().map(Stated::Number)),
-        Json::String(word) => Ok(Some(Stated::Word(word.clone()))),
-        Json::Bool(flag) => Ok(Some(Stated::Flag(*flag))),
+        Json::Number(number) => Ok(number.as_f64().map(StatedValue::Number)),
+        Json::String(word) => Ok(Some(StatedValue::Word(word.clone()))),
+        Json::Bool(flag) => Ok(Some(StatedValue::Flag(*flag))),
         _ => Err(Error::new(format!("config.json's '{path}' is a list or an object; one value is needed"))),
     }
 }
 
-fn gguf(metadata: &Metadata, key: &str) -> Result<Option<Stated>> {
+fn gguf(metadata: &Metadata, key: &str) -> Result<Option<StatedValue>> {
     let Some(value) = metadata.value(key) else { return Ok(None) };
     if let Ok(Some(number)) = metadata.get::<u64>(key) {
-        return Ok(Some(Stated::Number(number as f64)));
+        return Ok(Some(StatedValue::Number(number as f64)));
     }
     if let Ok(Some(number)) = metadata.get::<f32>(key) {
-        return Ok(Some(Stated::Number(f64::from(number))));
+        return Ok(Some(StatedValue::Number(f64::from(number))));
     }
     if let Ok(Some(flag)) = metadata.get::<bool>(key) {
-        return Ok(Some(Stated::Flag(flag)));
+        return Ok(Some(StatedValue::Flag(flag)));
     }
     if let Ok(Some(word)) = metadata.get::<&str>(key) {
-        return Ok(Some(Stated::Word(word.to_owned())));
+        return Ok(Some(StatedValue::Word(word.to_owned())));
     }
     Err(Error::new(format!("GGUF's '{key}' is {value}; one number, string or bool is needed")))
 }

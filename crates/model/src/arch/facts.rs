@@ -3,7 +3,7 @@
 
 use girih_graph::{Act, Pairing, Pooling, Span};
 
-use super::schema::NormPosition;
+use super::schema::{NormKind, NormPosition};
 
 /// The parameters of a model; equal for every container of the same model.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,8 +16,9 @@ pub struct Facts {
     pub embed: EmbedFacts,
     /// One entry per layer.
     pub layers: Vec<LayerFacts>,
-    /// The final norm and the head.
-    pub head: Head,
+    /// The final norm and the head; `None` for encoders, whose rows see later rows and predict
+    /// no next token.
+    pub head: Option<Head>,
     /// How the rows of a text become one vector; `None` if the model defines no such vector.
     pub pooling: Option<PoolingFacts>,
 }
@@ -25,7 +26,7 @@ pub struct Facts {
 impl Facts {
     /// Whether the model is an encoder: rows of a text in, hidden states or one vector out.
     pub fn is_encoder(&self) -> bool {
-        false
+        self.head.is_none()
     }
 }
 
@@ -40,11 +41,26 @@ pub struct ModelSizes {
     pub context: usize,
 }
 
-/// The embedding.
+/// The embedding: the sum of a row of each table, normalized if there is a norm.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EmbedFacts {
-    /// The factor that embeddings are multiplied by.
+    /// The factor that the rows of tokens are multiplied by.
     pub scale: Option<f32>,
+    /// The number of token types, if there is a table of them.
+    pub token_types: Option<usize>,
+    /// The number of rows of the table of positions, if there is one.
+    pub positions: Option<usize>,
+    /// The norm of the sum.
+    pub norm: Option<NormFacts>,
+}
+
+/// A norm.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NormFacts {
+    /// What it computes.
+    pub kind: NormKind,
+    /// The epsilon that is added to the mean square or to the variance.
+    pub epsilon: f32,
 }
 
 /// How the rows of a text become one vector.
@@ -85,8 +101,8 @@ pub struct AttentionFacts {
     pub head_size: usize,
     /// The positions that a row attends to.
     pub span: Span,
-    /// Rotary position embedding.
-    pub rope: Rope,
+    /// Rotary position embedding, if queries and keys are rotated.
+    pub rope: Option<Rope>,
     /// The epsilon of the norms of query and key heads; `None` without these norms.
     pub qk_norm: Option<f32>,
     /// The projections that have a bias.
@@ -132,6 +148,39 @@ pub enum Ffn {
         /// Whether gate, up and down have biases.
         biases: [bool; 3],
     },
+    /// `down(act(up(x)))`.
+    Plain {
+        /// The inner size.
+        size: usize,
+        /// The activation.
+        act: Act,
+        /// Whether up and down have biases.
+        biases: [bool; 2],
+    },
+}
+
+impl Ffn {
+    /// The inner size.
+    pub fn size(&self) -> usize {
+        match self {
+            Ffn::Gated { size, .. } | Ffn::Plain { size, .. } => *size,
+        }
+    }
+
+    /// The activation.
+    pub fn act(&self) -> Act {
+        match self {
+            Ffn::Gated { act, .. } | Ffn::Plain { act, .. } => *act,
+        }
+    }
+
+    /// Whether its matmuls have biases, in the order in which they run.
+    pub fn biases(&self) -> &[bool] {
+        match self {
+            Ffn::Gated { biases, .. } => biases,
+            Ffn::Plain { biases, .. } => biases,
+        }
+    }
 }
 
 /// The norms of a layer.
@@ -139,15 +188,15 @@ pub enum Ffn {
 pub struct Norms {
     /// Their positions.
     pub positions: Vec<NormPosition>,
-    /// The epsilon that is added to the mean square.
-    pub epsilon: f32,
+    /// Each of them.
+    pub norm: NormFacts,
 }
 
 /// The final norm and the head.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Head {
-    /// The epsilon of the final norm.
-    pub epsilon: f32,
+    /// The final norm.
+    pub norm: NormFacts,
     /// Whether the embedding table is also the head.
     pub tied: bool,
     /// The softcap of logits.
@@ -162,6 +211,8 @@ impl NormPosition {
             NormPosition::AfterMixer => "after_mixer",
             NormPosition::BeforeFfn => "before_ffn",
             NormPosition::AfterFfn => "after_ffn",
+            NormPosition::AfterMixerResidual => "after_mixer_residual",
+            NormPosition::AfterFfnResidual => "after_ffn_residual",
         }
     }
 }

@@ -1,23 +1,26 @@
 //! Makes [`Facts`] from an architecture's description and a model's parameters.
 
 use girih_file::quote;
-use girih_graph::{Act, Pairing, Span};
+use girih_graph::{Act, Pairing, Pooling, Span};
 use girih_tensor::{Error, Result};
 
 use super::config::ModelConfig;
 use super::facts::{
-    AttentionFacts, Biases, EmbedFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes, Norms, Rope,
+    AttentionFacts, Biases, EmbedFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes, NormFacts, Norms,
+    PoolingFacts, Rope,
 };
 use super::rope;
-use super::schema::{self, Arch, DefaultValue, EmbedScale, Field, LayerKind};
+use super::schema::{
+    self, Arch, DefaultValue, EmbedScale, FfnKind, Field, HeadSchema, LayerKind, StatedValue,
+};
 use crate::limits::ModelLimits;
 
 /// Properties of a model that its stored weights determine.
 pub(crate) trait Stored {
     /// Whether the model has a weight of this name.
     fn has(&self, name: &str) -> bool;
-    /// The number of rows of the embedding table.
-    fn vocabulary(&self) -> Result<usize>;
+    /// The number of rows of the weight of this name.
+    fn rows(&self, name: &str) -> Result<usize>;
     /// The values of a tensor, by its name in the container.
     fn numbers(&self, tensor: &str) -> Result<Option<Vec<f32>>>;
 }
@@ -36,44 +39,39 @@ pub(crate) fn fill(
 ) -> Result<Facts> {
     check_refused(arch, config)?;
     let fill = Fill { arch, config, stored };
-    let norms = Norms {
-        positions: arch.norms.positions.clone(),
-        epsilon: fill.required("norms.epsilon", &arch.norms.epsilon)?,
-    };
+    let norm =
+        NormFacts { kind: arch.norms.kind, epsilon: fill.required("norms.epsilon", &arch.norms.epsilon)? };
+    let norms = Norms { positions: arch.norms.positions.clone(), norm };
     let heads = fill.heads(limits)?;
     let spans = fill.spans(layers)?;
     let mut filled = Vec::with_capacity(layers);
     for (index, kind) in spans.into_iter().enumerate() {
         filled.push(LayerFacts {
-            mixer: Mixer::Attend(fill.attend(index, kind, &heads, norms.epsilon)?),
+            mixer: Mixer::Attend(fill.attend(index, kind, &heads, norm.epsilon)?),
             ffn: fill.ffn(index)?,
             norms: norms.clone(),
         });
     }
-    let width = heads.width;
-    let scale = arch.embed.scale.map(|EmbedScale::SqrtWidth| (width as f32).sqrt());
+    let sizes = ModelSizes {
+        width: heads.width,
+        vocabulary: stored.rows("embed.table")?,
+        context: fill.size("sizes.context", &arch.sizes.context)?,
+    };
     Ok(Facts {
         name: arch.name.clone(),
-        sizes: ModelSizes {
-            width,
-            vocabulary: stored.vocabulary()?,
-            context: fill.size("sizes.context", &arch.sizes.context)?,
-        },
-        embed: EmbedFacts { scale },
+        sizes,
+        embed: fill.embed(&sizes, norm)?,
         layers: filled,
-        head: fill.head(norms.epsilon)?,
-        pooling: None,
+        head: arch.head.as_ref().map(|head| fill.head(head, norm)).transpose()?,
+        pooling: fill.pooling()?,
     })
 }
 
-/// Refuses a model whose configuration sets a key that the description excludes.
+/// Refuses a model whose parameters set a key that the description excludes.
 fn check_refused(arch: &Arch, config: &ModelConfig<'_>) -> Result<()> {
-    for (key, sentence) in &arch.refuse {
-        let harmless = config.json(key).is_none_or(|value| {
-            value.as_bool() == Some(false) || value.as_object().is_some_and(|object| object.is_empty())
-        });
-        if !harmless {
-            return Err(Error::new(format!("config.json sets '{key}': {sentence}")));
+    for (key, excluded) in &arch.refuse {
+        if let Some(why) = config.exclusion(key, excluded)? {
+            return Err(Error::new(format!("{} sets '{key}': {why}", config.part())));
         }
     }
     Ok(())
@@ -177,7 +175,21 @@ impl Fill<'_> {
         if mixer.spans.is_empty() {
             return Err(Error::new(format!("architecture {}: mixer.spans is empty", self.arch.name)));
         }
-        Ok((0..layers).map(kind).collect())
+        let kinds: Vec<LayerKind> = (0..layers).map(kind).collect();
+        self.check_spans(&kinds)?;
+        Ok(kinds)
+    }
+
+    /// Checks that rows see later rows in all layers of a model without a head, and in none of
+    /// a model with one.
+    fn check_spans(&self, kinds: &[LayerKind]) -> Result<()> {
+        let need = self.arch.head.is_none();
+        if kinds.iter().all(|kind| (*kind == LayerKind::All) == need) {
+            return Ok(());
+        }
+        let need =
+            if need { "without [head] needs 'all' for every layer" } else { "with [head] allows no 'all'" };
+        Err(Error::new(format!("architecture {}: mixer.spans {need}", self.arch.name)))
     }
 
     fn attend(
@@ -224,6 +236,7 @@ impl Fill<'_> {
     fn span(&self, kind: LayerKind) -> Result<Span> {
         match (kind, &self.arch.sizes.window) {
             (LayerKind::Full, _) => Ok(Span::Full),
+            (LayerKind::All, _) => Ok(Span::All),
             (LayerKind::Local, Some(field)) => Ok(Span::Window(self.size("sizes.window", field)? as u32)),
             (LayerKind::Local, None) => {
                 Err(Error::new(format!("architecture {}: local layers need sizes.window", self.arch.name)))
@@ -231,11 +244,11 @@ impl Fill<'_> {
         }
     }
 
-    fn rope(&self, kind: LayerKind, size: usize) -> Result<Rope> {
-        let name = match kind {
-            LayerKind::Full => "full",
-            LayerKind::Local => "local",
-        };
+    fn rope(&self, kind: LayerKind, size: usize) -> Result<Option<Rope>> {
+        if self.arch.rope.is_empty() {
+            return Ok(None);
+        }
+        let name = kind.name();
         let stated = self.arch.rope.get(&kind).ok_or_else(|| {
             Error::new(format!("architecture {}: layers of kind '{name}' need [rope.{name}]", self.arch.name))
         })?;
@@ -251,37 +264,85 @@ impl Fill<'_> {
             schema::PairingSchema::Halves => Pairing::Halves,
             schema::PairingSchema::Neighbours => Pairing::Neighbours,
         };
-        Ok(Rope { name, pairing, base, factors })
+        Ok(Some(Rope { name, pairing, base, factors }))
     }
 
     fn ffn(&self, layer: usize) -> Result<Ffn> {
         let field = &self.arch.ffn.act;
         let word = self.config.word(field)?.ok_or_else(|| self.missing("ffn.act", field))?;
-        let act = act(&word).ok_or_else(|| {
+        let act = act(self.arch.ffn.act_names.get(&word).unwrap_or(&word)).ok_or_else(|| {
             let key = self.config.key(field);
             Error::new(format!(
-                "{key} is {}; the activations 'silu' and 'gelu_pytorch_tanh' are supported",
+                "{key} is {}; the activations 'silu', 'gelu' and 'gelu_pytorch_tanh' are supported",
                 quote(&word)
             ))
         })?;
+        let size = self.size("sizes.ffn", &self.arch.sizes.ffn)?;
         let bias = |part: &str| self.stored.has(&format!("layers.{layer}.ffn.{part}.bias"));
-        Ok(Ffn::Gated {
-            size: self.size("sizes.ffn", &self.arch.sizes.ffn)?,
-            act,
-            biases: [bias("gate"), bias("up"), bias("down")],
+        Ok(match self.arch.ffn.kind {
+            FfnKind::Gated => Ffn::Gated { size, act, biases: [bias("gate"), bias("up"), bias("down")] },
+            FfnKind::Plain => Ffn::Plain { size, act, biases: [bias("up"), bias("down")] },
         })
     }
 
-    fn head(&self, epsilon: f32) -> Result<Head> {
+    fn embed(&self, sizes: &ModelSizes, norm: NormFacts) -> Result<EmbedFacts> {
+        let embed = &self.arch.embed;
+        let table = |has: bool, name: &str| has.then(|| self.stored.rows(name)).transpose();
+        let positions = table(embed.positions, "embed.positions")?;
+        if let Some(rows) = positions.filter(|rows| *rows < sizes.context) {
+            let (key, context) = (self.config.key(&self.arch.sizes.context), sizes.context);
+            return Err(Error::new(format!(
+                "{key} is {context}, but the table of positions has {rows} rows"
+            )));
+        }
+        Ok(EmbedFacts {
+            scale: embed.scale.map(|EmbedScale::SqrtWidth| (sizes.width as f32).sqrt()),
+            token_types: table(embed.token_types, "embed.token_types")?,
+            positions,
+            norm: embed.norm.then_some(norm),
+        })
+    }
+
+    fn pooling(&self) -> Result<Option<PoolingFacts>> {
+        let Some(field) = self.arch.pooling.as_ref().map(|pooling| &pooling.how) else { return Ok(None) };
+        let how = match self.config.stated(field)? {
+            Some(StatedValue::Number(0.0)) => return Ok(None),
+            Some(StatedValue::Number(1.0)) => Pooling::Mean,
+            Some(StatedValue::Number(2.0)) => Pooling::First,
+            Some(StatedValue::Number(3.0)) => Pooling::Last,
+            Some(other) => {
+                let key = self.config.key(field);
+                return Err(Error::new(format!(
+                    "{key} is {other:?}; the types 0 (none), 1 (mean), 2 (first) and 3 (last) are supported"
+                )));
+            }
+            None => self.default_pooling(field)?,
+        };
+        Ok(Some(PoolingFacts { how, normalized: false }))
+    }
+
+    fn default_pooling(&self, field: &Field) -> Result<Pooling> {
+        let known = |word: &String| Pooling::ALL.iter().find(|how| how.name() == word).copied();
+        let found = match &field.default {
+            Some(DefaultValue::Word(word)) => known(word),
+            _ => None,
+        };
+        found.ok_or_else(|| {
+            let name = &self.arch.name;
+            Error::new(format!("architecture {name}: pooling.how needs the default first, last or mean"))
+        })
+    }
+
+    fn head(&self, head: &HeadSchema, norm: NormFacts) -> Result<Head> {
         let stored = self.stored.has("head.weight");
-        let stated = self.arch.head.tied.as_ref().map_or(Ok(None), |field| self.config.flag(field))?;
+        let stated = head.tied.as_ref().map_or(Ok(None), |field| self.config.flag(field))?;
         if stated == Some(false) && !stored {
             return Err(Error::new(
                 "the head is not tied to the embedding table, but the model has no tensor for it",
             ));
         }
         let tied = stated.unwrap_or(!stored);
-        Ok(Head { epsilon, tied, softcap: self.cap(self.arch.head.softcap.as_ref())? })
+        Ok(Head { norm, tied, softcap: self.cap(head.softcap.as_ref())? })
     }
 }
 
@@ -289,6 +350,7 @@ impl Fill<'_> {
 pub fn act(word: &str) -> Option<Act> {
     match word {
         "silu" | "swish" => Some(Act::Silu),
+        "gelu" => Some(Act::Gelu),
         "gelu_pytorch_tanh" | "gelu_new" | "gelu_tanh" => Some(Act::GeluTanh),
         _ => None,
     }

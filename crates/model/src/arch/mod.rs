@@ -9,13 +9,13 @@ pub mod schema;
 
 pub use config::ModelConfig;
 pub use facts::{
-    AttentionFacts, Biases, EmbedFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes, Norms, PoolingFacts,
-    Rope,
+    AttentionFacts, Biases, EmbedFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes, NormFacts, Norms,
+    PoolingFacts, Rope,
 };
 pub use fill::act;
 pub(crate) use fill::{Stored, fill};
 pub(crate) use rope::frequencies;
-pub use schema::{Arch, NormPosition};
+pub use schema::{Arch, NormKind, NormPosition};
 
 use girih_file::quote;
 use girih_tensor::{Error, Result};
@@ -28,6 +28,8 @@ const SHIPPED: &[&str] = &[
     include_str!("../../../../archs/llama.toml"),
     include_str!("../../../../archs/qwen3.toml"),
     include_str!("../../../../archs/gemma3.toml"),
+    include_str!("../../../../archs/bert.toml"),
+    include_str!("../../../../archs/nomic_bert.toml"),
 ];
 
 /// All known architectures: `given`, then the shipped ones.
@@ -70,7 +72,7 @@ mod tests {
     fn shipped_descriptions_are_valid() {
         let arches = known(Vec::new()).unwrap();
         let names: Vec<&str> = arches.iter().map(|arch| arch.name.as_str()).collect();
-        assert_eq!(names, ["llama", "qwen3", "gemma3"]);
+        assert_eq!(names, ["llama", "qwen3", "gemma3", "bert", "nomic_bert"]);
     }
 
     #[test]

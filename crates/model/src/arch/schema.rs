@@ -21,20 +21,22 @@ pub struct Arch {
     /// The embedding.
     #[serde(default)]
     pub embed: EmbedSchema,
-    /// The norms of a layer, and of the head.
+    /// The norms of a layer, of the embedding and of the head.
     pub norms: NormsSchema,
     /// Attention.
     pub mixer: MixerSchema,
-    /// Rotary position embedding, by kind of layer.
+    /// Rotary position embedding, by kind of layer; without any, nothing is rotated.
+    #[serde(default)]
     pub rope: BTreeMap<LayerKind, RopeSchema>,
     /// The feed-forward part.
     pub ffn: FfnSchema,
-    /// The final norm and the head.
-    pub head: HeadSchema,
-    /// Keys of `config.json` that must be absent, null, false or empty, each with
-    /// the error for a model that sets it.
+    /// The final norm and the head; encoders have neither.
+    pub head: Option<HeadSchema>,
+    /// How the rows of a text become one vector; models for other tasks have no such row.
+    pub pooling: Option<PoolingSchema>,
+    /// Keys of `config.json` or GGUF that exclude a model.
     #[serde(default)]
-    pub refuse: BTreeMap<String, String>,
+    pub refuse: BTreeMap<String, ExcludedKey>,
     /// The weights by girih's names, with `{i}` for the layer.
     pub weights: BTreeMap<String, Weight>,
     /// Tensors of containers that girih does not use.
@@ -52,6 +54,9 @@ pub struct Match {
     /// Values of `general.architecture` in GGUF.
     #[serde(default)]
     pub gguf: Vec<String>,
+    /// A prefix that the names of weights in safetensors may have, because the model was saved
+    /// as a part of another one.
+    pub hf_prefix: Option<String>,
 }
 
 /// The fields of the sizes.
@@ -85,6 +90,15 @@ pub struct SizesSchema {
 pub struct EmbedSchema {
     /// The factor that embeddings are multiplied by.
     pub scale: Option<EmbedScale>,
+    /// Whether the row of the token's type is added: weight `embed.token_types`.
+    #[serde(default)]
+    pub token_types: bool,
+    /// Whether the row of the position is added: weight `embed.positions`.
+    #[serde(default)]
+    pub positions: bool,
+    /// Whether the sum is normalized: weight `embed.norm.weight`.
+    #[serde(default)]
+    pub norm: bool,
 }
 
 /// A factor that embeddings are multiplied by.
@@ -102,11 +116,26 @@ pub struct NormsSchema {
     /// Their positions.
     #[serde(rename = "places")]
     pub positions: Vec<NormPosition>,
-    /// The epsilon that is added to the mean square.
+    /// What they compute.
+    #[serde(default)]
+    pub kind: NormKind,
+    /// The epsilon that is added to the mean square or to the variance.
     pub epsilon: Field,
 }
 
-/// The position of a norm in a layer; its weight is `layers.{i}.norms.<position>`.
+/// What a norm computes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NormKind {
+    /// Division by the root mean square, then a weight.
+    #[default]
+    Rms,
+    /// Layer norm, with a weight and a bias.
+    Layer,
+}
+
+/// The position of a norm in a layer; its weight is `layers.{i}.norms.<position>`, and its bias,
+/// if the kind has one, `layers.{i}.norms.<position>.bias`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NormPosition {
@@ -118,6 +147,10 @@ pub enum NormPosition {
     BeforeFfn,
     /// On the output of the feed-forward part, before the residual.
     AfterFfn,
+    /// On the sum of attention and the residual.
+    AfterMixerResidual,
+    /// On the sum of the feed-forward part and the residual.
+    AfterFfnResidual,
 }
 
 /// Attention.
@@ -148,6 +181,19 @@ pub enum LayerKind {
     Full,
     /// The positions of a sliding window.
     Local,
+    /// All positions of the text, later ones too: encoders.
+    All,
+}
+
+impl LayerKind {
+    /// The name in descriptions.
+    pub fn name(self) -> &'static str {
+        match self {
+            LayerKind::Full => "full",
+            LayerKind::Local => "local",
+            LayerKind::All => "all",
+        }
+    }
 }
 
 /// A list of the kinds of layers in `config.json`.
@@ -197,12 +243,29 @@ pub struct Scaling {
     pub factors: Option<String>,
 }
 
-/// The feed-forward part: `down(act(gate(x)) · up(x))`.
+/// The feed-forward part.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FfnSchema {
+    /// Its matmuls.
+    #[serde(default)]
+    pub kind: FfnKind,
     /// The activation, under its name in `config.json`.
     pub act: Field,
+    /// Names of a whole feed-forward part that stand for its activation, such as `swiglu`.
+    #[serde(default)]
+    pub act_names: BTreeMap<String, String>,
+}
+
+/// The matmuls of a feed-forward part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FfnKind {
+    /// `down(act(gate(x)) · up(x))`.
+    #[default]
+    Gated,
+    /// `down(act(up(x)))`.
+    Plain,
 }
 
 /// The final norm and the head.
@@ -214,6 +277,48 @@ pub struct HeadSchema {
     pub tied: Option<Field>,
     /// The softcap of logits.
     pub softcap: Option<Field>,
+}
+
+/// How the rows of a text become one vector. A model in safetensors states it in the
+/// `modules.json` of sentence-transformers.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PoolingSchema {
+    /// A number of GGUF (llama.cpp's `enum llama_pooling_type`); the default is `first`, `last`
+    /// or `mean`.
+    pub how: Field,
+}
+
+/// A key of `config.json` or GGUF that excludes a model.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum ExcludedKey {
+    /// It must be absent, null, false or empty; else this is the error.
+    Set(String),
+    /// It must be absent, null or this value.
+    Other(RequiredValue),
+}
+
+/// The only value that a key may have.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RequiredValue {
+    /// The value.
+    pub unless: StatedValue,
+    /// The error for a model with another one.
+    pub why: String,
+}
+
+/// A number, a string or a bool.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum StatedValue {
+    /// A bool.
+    Flag(bool),
+    /// A number.
+    Number(f64),
+    /// A string.
+    Word(String),
 }
 
 /// One weight and its names.
@@ -228,6 +333,11 @@ pub struct Weight {
     pub hf_as: Option<Relayout>,
     /// The transform from GGUF's tensor to girih's.
     pub gguf_as: Option<Relayout>,
+    /// The weight's part of safetensors' tensor, if that holds several weights: the index of
+    /// the part, and the number of equal parts that the tensor's rows consist of.
+    pub hf_part: Option<[usize; 2]>,
+    /// The same for GGUF's tensor.
+    pub gguf_part: Option<[usize; 2]>,
     /// Whether models may omit it.
     #[serde(default)]
     pub optional: bool,

@@ -1,6 +1,6 @@
 //! Attention: projections, norms of heads, rotation, state, scores.
 
-use girih_graph::{Op, ValueId};
+use girih_graph::{Op, Span, ValueId};
 use girih_tensor::Result;
 
 use super::Build;
@@ -18,22 +18,40 @@ impl Build<'_> {
         let (q, k) = match attend.qk_norm {
             None => (q, k),
             Some(epsilon) => {
-                let q = self.norm(&format!("{at}.q.normed"), &format!("{at}.q.norm"), q, size, epsilon)?;
-                (q, self.norm(&format!("{at}.k.normed"), &format!("{at}.k.norm"), k, size, epsilon)?)
+                let q =
+                    self.rms_norm(&format!("{at}.q.normed"), &format!("{at}.q.norm"), q, size, epsilon)?;
+                (q, self.rms_norm(&format!("{at}.k.normed"), &format!("{at}.k.norm"), k, size, epsilon)?)
             }
         };
-        let q = self.rotate(&format!("{at}.q.rotated"), &attend.rope, q, size)?;
-        let k = self.rotate(&format!("{at}.k.rotated"), &attend.rope, k, size)?;
-        let group = self.graph.group(span);
-        let inner = [attend.kv_heads, size];
-        let keys = self.graph.state(&format!("{at}.keys"), &inner, self.state, group);
-        let values = self.graph.state(&format!("{at}.values"), &inner, self.state, group);
-        self.graph.write(k, keys);
-        self.graph.write(v, values);
+        let (q, k) = match &attend.rope {
+            None => (q, k),
+            Some(rope) => {
+                let q = self.rotate(&format!("{at}.q.rotated"), rope, q, size)?;
+                (q, self.rotate(&format!("{at}.k.rotated"), rope, k, size)?)
+            }
+        };
+        let (keys, values) = match span {
+            Span::All => (k, v),
+            Span::Full | Span::Window(_) => {
+                let inner = [attend.kv_heads, size];
+                (
+                    self.kept(&format!("{at}.keys"), k, span, &inner),
+                    self.kept(&format!("{at}.values"), v, span, &inner),
+                )
+            }
+        };
         let op = Op::Attend { scale: attend.scale, span, softcap: attend.softcap };
         let mixed = self.graph.same(&format!("{at}.heads"), op, &[q, keys, values]);
         let flat = self.graph.shaped(&format!("{at}.flat"), Op::Reshape, &[mixed], &[attend.heads * size]);
         self.linear(&format!("{at}.o"), flat, [attend.heads * size, width], biases.o)
+    }
+
+    /// The state of all positions, after the rows `x` of this step are written to it.
+    fn kept(&mut self, name: &str, x: ValueId, span: Span, inner: &[usize]) -> ValueId {
+        let group = self.graph.group(span);
+        let state = self.graph.state(name, inner, self.state, group);
+        self.graph.write(x, state);
+        state
     }
 
     /// A projection, reshaped to heads.

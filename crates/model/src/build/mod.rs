@@ -1,7 +1,8 @@
 //! Builds a graph: a pure function of facts, stored types and shapes.
 //!
 //! The values that `verify` and `diagnose` watch have fixed names: `embed` (the
-//! input of the first layer), `layers.{i}.out`, and `head.norm` (output rows only).
+//! input of the first layer), `layers.{i}.out`, and `head.norm` (output rows only, and none
+//! in encoders).
 
 mod ffn;
 mod mixer;
@@ -9,9 +10,9 @@ mod mixer;
 use girih_graph::{Builder, Graph, InputSpec, Key, Op, OutputKind, ValueId, faults};
 use girih_tensor::{DType, Shape};
 
-use crate::arch::{Facts, Ffn, LayerFacts, Mixer, NormPosition};
+use crate::arch::{Facts, Head, LayerFacts, Mixer, NormFacts, NormKind, NormPosition};
 use crate::weights::ModelWeights;
-use girih_tensor::{Error, Result};
+use girih_tensor::{Error, ErrorKind, Result};
 
 /// The name of the output of layer `index`; the input of layer 0 is `embed`.
 pub fn layer_output(index: usize) -> String {
@@ -45,7 +46,7 @@ pub fn graph(facts: &Facts, weights: &ModelWeights, key: Key, options: GraphOpti
     for (index, layer) in facts.layers.iter().enumerate() {
         x = build.layer(index, layer, x)?;
     }
-    let out = build.head(x, key.output)?;
+    let out = build.output(x, key.output)?;
     let graph = build.graph.finish(out);
     // Shapes were compared above; the remaining faults are parameters, such as a negative epsilon.
     match faults(&graph).first() {
@@ -90,10 +91,35 @@ impl Build<'_> {
         Ok(self.graph.shaped(name, Op::Linear, &operands, &[outputs]))
     }
 
-    /// A norm over the innermost `size` values.
-    fn norm(&mut self, name: &str, weight: &str, x: ValueId, size: usize, epsilon: f32) -> Result<ValueId> {
+    /// Root-mean-square norm over the innermost `size` values.
+    fn rms_norm(
+        &mut self,
+        name: &str,
+        weight: &str,
+        x: ValueId,
+        size: usize,
+        epsilon: f32,
+    ) -> Result<ValueId> {
         let weight = self.weight(weight, &[size])?;
         Ok(self.graph.same(name, Op::Norm { epsilon }, &[x, weight]))
+    }
+
+    /// A norm over hidden states, with the weights of these names.
+    fn norm(
+        &mut self,
+        name: &str,
+        [weight, bias]: [&str; 2],
+        x: ValueId,
+        norm: NormFacts,
+    ) -> Result<ValueId> {
+        let (width, epsilon) = (self.facts.sizes.width, norm.epsilon);
+        match norm.kind {
+            NormKind::Rms => self.rms_norm(name, weight, x, width, epsilon),
+            NormKind::Layer => {
+                let (weight, bias) = (self.weight(weight, &[width])?, self.weight(bias, &[width])?);
+                Ok(self.graph.same(name, Op::LayerNorm { epsilon }, &[x, weight, bias]))
+            }
+        }
     }
 
     /// The rows that the first layer reads: embeddings, some of which the step may replace.
@@ -107,16 +133,40 @@ impl Build<'_> {
         Ok(self.graph.same("embed", Op::Splice, &[rows, given]))
     }
 
-    /// The embeddings of the tokens, as a value of this name.
-    fn embed(&mut self, name: &str) -> Result<ValueId> {
-        let sizes = self.facts.sizes;
+    /// The sum of a row of each table, then the norm; whatever comes last has this name.
+    fn embed(&mut self, last: &str) -> Result<ValueId> {
+        let (sizes, embed) = (self.facts.sizes, self.facts.embed);
         let tokens = self.graph.input("tokens", &[], DType::I32);
-        let table = self.weight("embed.table", &[sizes.vocabulary, sizes.width])?;
-        let Some(factor) = self.facts.embed.scale else {
-            return Ok(self.graph.shaped(name, Op::Embed, &[tokens, table], &[sizes.width]));
-        };
-        let rows = self.graph.shaped("embed.rows", Op::Embed, &[tokens, table], &[sizes.width]);
-        Ok(self.graph.same(name, Op::Scale { factor }, &[rows]))
+        let further = [("token_types", embed.token_types), ("positions", embed.positions)];
+        let further = further.into_iter().filter_map(|(name, rows)| Some((name, rows?)));
+        // All inputs come before other values, as steps have them.
+        let further: Vec<(ValueId, &str, usize)> =
+            further.map(|(name, rows)| (self.graph.input(name, &[], DType::I32), name, rows)).collect();
+        let mut left = further.len() + usize::from(embed.norm.is_some());
+        let named = |is_last, part: String| if is_last { last.to_owned() } else { format!("embed.{part}") };
+        let name = named(left == 0 && embed.scale.is_none(), "rows".to_owned());
+        let mut sum = self.table_rows(&name, tokens, "embed.table", sizes.vocabulary)?;
+        if let Some(factor) = embed.scale {
+            let name = named(left == 0, "scaled".to_owned());
+            sum = self.graph.same(&name, Op::Scale { factor }, &[sum]);
+        }
+        for (input, name, rows) in further {
+            left -= 1;
+            let row =
+                self.table_rows(&format!("embed.{name}.rows"), input, &format!("embed.{name}"), rows)?;
+            sum = self.graph.same(&named(left == 0, format!("{name}.added")), Op::Add, &[sum, row]);
+        }
+        match embed.norm {
+            None => Ok(sum),
+            Some(norm) => self.norm(last, ["embed.norm.weight", "embed.norm.bias"], sum, norm),
+        }
+    }
+
+    /// The rows of a table of `rows` rows that `ids` names.
+    fn table_rows(&mut self, name: &str, ids: ValueId, table: &str, rows: usize) -> Result<ValueId> {
+        let width = self.facts.sizes.width;
+        let table = self.weight(table, &[rows, width])?;
+        Ok(self.graph.shaped(name, Op::Embed, &[ids, table], &[width]))
     }
 
     /// `x + mixer(x)`, then `x + ffn(x)`, with the layer's norms.
@@ -126,12 +176,29 @@ impl Build<'_> {
         let Mixer::Attend(attend) = &layer.mixer;
         let mixed = self.attend(&format!("{at}.mixer"), attend, read)?;
         let mixed = self.norm_at(&at, layer, NormPosition::AfterMixer, mixed)?;
-        let x = self.graph.same(&format!("{at}.mixed"), Op::Add, &[x, mixed]);
+        let x = self.residual(&at, layer, NormPosition::AfterMixerResidual, [x, mixed])?;
         let read = self.norm_at(&at, layer, NormPosition::BeforeFfn, x)?;
-        let Ffn::Gated { size, act, biases } = layer.ffn;
-        let fed = self.gated(&format!("{at}.ffn"), size, act, biases, read)?;
+        let fed = self.feed_forward(&format!("{at}.ffn"), &layer.ffn, read)?;
         let fed = self.norm_at(&at, layer, NormPosition::AfterFfn, fed)?;
-        Ok(self.graph.same(&layer_output(index), Op::Add, &[x, fed]))
+        self.residual(&at, layer, NormPosition::AfterFfnResidual, [x, fed])
+    }
+
+    /// The sum of the residual and a part's result, with the norm at `position` if the layer has
+    /// one there.
+    fn residual(
+        &mut self,
+        at: &str,
+        layer: &LayerFacts,
+        position: NormPosition,
+        parts: [ValueId; 2],
+    ) -> Result<ValueId> {
+        let part = if position == NormPosition::AfterFfnResidual { "out" } else { "mixed" };
+        let name = format!("{at}.{part}");
+        if !layer.norms.positions.contains(&position) {
+            return Ok(self.graph.same(&name, Op::Add, &parts));
+        }
+        let sum = self.graph.same(&format!("{name}.sum"), Op::Add, &parts);
+        self.layer_norm_at(&name, at, layer, position, sum)
     }
 
     /// The norm at `position`, if the layer has one there; else `x`.
@@ -145,24 +212,70 @@ impl Build<'_> {
         if !layer.norms.positions.contains(&position) {
             return Ok(x);
         }
-        let name = position.name();
-        let (weight, width) = (format!("{at}.norms.{name}"), self.facts.sizes.width);
-        self.norm(&format!("{at}.{name}"), &weight, x, width, layer.norms.epsilon)
+        self.layer_norm_at(&format!("{at}.{}", position.name()), at, layer, position, x)
     }
 
-    fn head(&mut self, x: ValueId, output: OutputKind) -> Result<ValueId> {
-        let (head, sizes) = (self.facts.head, self.facts.sizes);
-        if output == OutputKind::Pooled {
-            let name = &self.facts.name;
-            return Err(Error::new(format!(
-                "architecture {name} has no pooled output; it has logits and hidden"
-            )));
+    /// The norm of a layer at `position`, as a value of this name.
+    fn layer_norm_at(
+        &mut self,
+        name: &str,
+        at: &str,
+        layer: &LayerFacts,
+        position: NormPosition,
+        x: ValueId,
+    ) -> Result<ValueId> {
+        let weight = format!("{at}.norms.{}", position.name());
+        self.norm(name, [&weight, &format!("{weight}.bias")], x, layer.norms.norm)
+    }
+
+    /// The output of this kind, from the last layer's.
+    fn output(&mut self, x: ValueId, output: OutputKind) -> Result<ValueId> {
+        match (output, self.facts.head, self.facts.pooling) {
+            (OutputKind::Pooled, head, Some(pooling)) => {
+                let rows = match head {
+                    None => x,
+                    Some(head) => self.head_norm(x, head.norm)?,
+                };
+                Ok(self.graph.pool("pooled", pooling.how, rows))
+            }
+            (OutputKind::Hidden, None, _) => Ok(self.graph.gather("hidden", x)),
+            (OutputKind::Hidden, Some(head), _) => {
+                let rows = self.graph.gather("head.rows", x);
+                self.head_norm(rows, head.norm)
+            }
+            (OutputKind::Logits, Some(head), _) => {
+                let rows = self.graph.gather("head.rows", x);
+                let normed = self.head_norm(rows, head.norm)?;
+                self.logits(normed, head)
+            }
+            (OutputKind::Logits, None, _) => Err(self.no_output("logits")),
+            (OutputKind::Pooled, _, None) => Err(self.no_output("pooled output")),
         }
-        let output_rows = self.graph.gather("head.rows", x);
-        let normed = self.norm("head.norm", "head.norm.weight", output_rows, sizes.width, head.epsilon)?;
-        if output == OutputKind::Hidden {
-            return Ok(normed);
-        }
+    }
+
+    /// The error for an output that the model does not have.
+    fn no_output(&self, what: &str) -> Error {
+        let has: Vec<&str> = [
+            (self.facts.head.is_some(), "logits"),
+            (true, "hidden states"),
+            (self.facts.pooling.is_some(), "a pooled output"),
+        ]
+        .into_iter()
+        .filter_map(|(has, what)| has.then_some(what))
+        .collect();
+        let (name, has) = (&self.facts.name, has.join(" and "));
+        Error::with_kind(
+            ErrorKind::Refused,
+            format!("this model of architecture {name} has no {what}; it has {has}"),
+        )
+    }
+
+    fn head_norm(&mut self, x: ValueId, norm: NormFacts) -> Result<ValueId> {
+        self.norm("head.norm", ["head.norm.weight", "head.norm.bias"], x, norm)
+    }
+
+    fn logits(&mut self, normed: ValueId, head: Head) -> Result<ValueId> {
+        let sizes = self.facts.sizes;
         let table = if head.tied { "embed.table" } else { "head.weight" };
         let table = self.weight(table, &[sizes.vocabulary, sizes.width])?;
         let inner = [sizes.vocabulary];

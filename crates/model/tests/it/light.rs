@@ -30,16 +30,16 @@ fn fixtures(names: &[&str]) -> Vec<PathBuf> {
 }
 
 /// A folder of the larger test data.
-fn data(name: &str) -> Option<PathBuf> {
+pub fn data(name: &str) -> Option<PathBuf> {
     crate::data::folder().map(|folder| folder.join(name))
 }
 
-fn open(path: &Path) -> ModelFiles {
+pub fn open(path: &Path) -> ModelFiles {
     open_as(path, Vec::new())
 }
 
 /// Opens a model, with further architectures.
-fn open_as(path: &Path, given: Vec<Arch>) -> ModelFiles {
+pub fn open_as(path: &Path, given: Vec<Arch>) -> ModelFiles {
     ModelFiles::open(path, given, &ModelLimits::DEFAULT)
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
@@ -65,18 +65,12 @@ fn logits(runner: &mut dyn Runner, tokens: &[u32]) -> Vec<f32> {
     let groups: Vec<&[Block]> = runner.blocks().iter().map(|_| blocks.as_slice()).collect();
     let rows = Range32 { start: 0, end: tokens.len() as u32 };
     let sequence = Sequence { blocks: &groups, position: 0, rows, outputs: Outputs::All, spans: &[] };
-    let mut output = vec![0.0; tokens.len() * runner.width()];
-    let step = Step {
-        inputs: Input::Ids(tokens),
-        sequences: &[sequence],
-        output: &mut output,
-        watch: &mut Unwatched,
-    };
-    runner.step(step).unwrap();
-    output
+    let inputs = [Input::Ids(tokens)];
+    runner.step(Step { inputs: &inputs, sequences: &[sequence], watch: &mut Unwatched }).unwrap();
+    runner.output().rows(0..tokens.len()).unwrap().to_vec()
 }
 
-fn numbers(container: &Container, name: &str) -> Vec<f32> {
+pub fn numbers(container: &Container, name: &str) -> Vec<f32> {
     let info = container.tensor(name).unwrap();
     let mut bytes = vec![0; info.bytes as usize];
     container.read(info, 0, &mut bytes).unwrap();

@@ -3,4 +3,5 @@
 
 #[path = "../../../words/tests/it/data.rs"]
 mod data;
+mod encoders;
 mod light;
