@@ -58,6 +58,11 @@ fn put_vocab(vocab: GgufVocab<'_>, metadata: &mut Metadata) -> Result<()> {
         ("padding_token_id", vocab.pad.map(MetadataValue::U32)),
         ("add_bos_token", vocab.add_bos.map(MetadataValue::Bool)),
         ("add_eos_token", vocab.add_eos.map(MetadataValue::Bool)),
+        ("cls_token_id", vocab.cls.map(MetadataValue::U32)),
+        ("seperator_token_id", vocab.sep.map(MetadataValue::U32)),
+        ("add_sep_token", vocab.add_sep.map(MetadataValue::Bool)),
+        ("normalizer.lowercase", vocab.lowercase.map(MetadataValue::Bool)),
+        ("normalizer.strip_accents", vocab.strip_accents.map(MetadataValue::Bool)),
         ("add_space_prefix", vocab.add_space_prefix.map(MetadataValue::Bool)),
     ];
     let held = values.into_iter().filter_map(|(name, value)| Some((name, value?)));

@@ -5,7 +5,7 @@ use girih_graph::backend::Sequence;
 
 use crate::instruction::{Matmuls, OpCall};
 use crate::ops::attend::AttentionParams;
-use crate::state::CpuState;
+use crate::state::{CpuState, KvStore};
 use crate::weights::CpuWeights;
 
 /// Bytes and operations of one instruction in one step.
@@ -34,15 +34,28 @@ impl Amount {
                 Amount { bytes: rows * (matrix.size() / matrix.rows.max(1) as u64), operations: 0 }
             }
             OpCall::Norm { weight, .. } => Amount { bytes: bytes_of(weight), operations: 0 },
+            OpCall::LayerNorm { weight, bias, .. } => {
+                Amount { bytes: bytes_of(weight) + bias.map_or(0, bytes_of), operations: 0 }
+            }
             OpCall::Rope { rotation, .. } => Amount { bytes: bytes_of(rotation.frequencies), operations: 0 },
-            OpCall::Attend { keys, values, attention, .. } => {
-                let position = state.tensor(keys).position_bytes() + state.tensor(values).position_bytes();
+            OpCall::Attend { store, keys, values, attention, .. } => {
+                let position = match store {
+                    KvStore::State => {
+                        state.tensor(keys).position_bytes() + state.tensor(values).position_bytes()
+                    }
+                    // Rows of the step are activations.
+                    KvStore::Step => 0,
+                };
                 sequences
                     .iter()
                     .map(|sequence| attended(sequence, attention, position))
                     .fold(Amount::default(), sum)
             }
-            OpCall::Alias | OpCall::Gather { .. } | OpCall::Elementwise(_) => Amount::default(),
+            OpCall::Alias
+            | OpCall::Gather { .. }
+            | OpCall::Splice { .. }
+            | OpCall::Pool { .. }
+            | OpCall::Elementwise(_) => Amount::default(),
         }
     }
 

@@ -177,7 +177,7 @@ impl Fusion<'_> {
 
 #[cfg(test)]
 mod tests {
-    use girih_graph::{Builder, InputKind, Key, OutputKind, faults};
+    use girih_graph::{Builder, Key, OutputKind, faults};
     use girih_tensor::{DType, Shape};
 
     use super::*;
@@ -195,8 +195,8 @@ mod tests {
     /// keep their order.
     #[test]
     fn matmuls_of_one_value_are_grouped() {
-        let variant = Variant { input: InputKind::Embeddings, output: OutputKind::Hidden };
-        let mut builder = Builder::new(Key { rows: 4, sequences: 1, context: 4, output_rows: 4, variant });
+        let output = OutputKind::Hidden;
+        let mut builder = Builder::new(Key { rows: 4, sequences: 1, context: 4, output_rows: 4, output });
         let x = builder.input("x", &[8], DType::F32);
         let weight = builder.weight("w", Shape::matrix(8, 8), DType::F32);
         let a = builder.shaped("a", Op::Linear, &[x, weight], &[8]);

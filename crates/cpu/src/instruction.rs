@@ -1,10 +1,11 @@
 //! The instructions of a program, in which the graph's values are locations in memory.
 
-use girih_graph::{Act, Pairing};
+use girih_graph::{Act, Pairing, Pooling};
 use girih_tensor::Shape;
 
 use crate::activations::ActivationKind;
 use crate::ops::attend::AttentionParams;
+use crate::state::KvStore;
 
 /// One instruction of a program. Weights and states are indexes into their lists.
 #[derive(Debug)]
@@ -19,10 +20,12 @@ pub(crate) enum CpuInstruction {
     Compute(Compute),
 }
 
-/// Writes to one or two state values of one group, in one task.
+/// Writes of keys and values, in one task: to one or two state values of one group, or to two tensors
+/// of the step.
 #[derive(Debug)]
 pub(crate) struct StateWrites {
-    /// One write for each state value.
+    pub store: KvStore,
+    /// One write for each of these.
     pub parts: Vec<StateWrite>,
     /// The name of the value whose heads are rotated while they are written, unless it is watched.
     pub rotated: Option<String>,
@@ -30,12 +33,13 @@ pub(crate) struct StateWrites {
     pub name: String,
 }
 
-/// Rows for one state value.
+/// Rows for one state value or tensor of the step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StateWrite {
     pub x: ValueLocation,
     /// The rows of `x` before rotation, if they are rotated while they are written.
     pub unrotated: Option<(ValueLocation, RopeParams)>,
+    /// Its index in its store.
     pub state: usize,
 }
 
@@ -134,18 +138,34 @@ pub(crate) enum OpCall {
         weight: usize,
         epsilon: f32,
     },
+    LayerNorm {
+        x: ValueLocation,
+        weight: usize,
+        bias: Option<usize>,
+        epsilon: f32,
+    },
     Rope {
         x: ValueLocation,
         rotation: RopeParams,
     },
     Attend {
         q: ValueLocation,
+        store: KvStore,
         keys: usize,
         values: usize,
         attention: AttentionParams,
     },
     Gather {
         x: ValueLocation,
+    },
+    Splice {
+        x: ValueLocation,
+        /// The index of the input that brings the given rows.
+        given: usize,
+    },
+    Pool {
+        x: ValueLocation,
+        how: Pooling,
     },
     Elementwise(Elementwise),
 }
@@ -155,6 +175,7 @@ pub(crate) enum OpCall {
 pub(crate) enum Elementwise {
     Copy { x: ValueLocation },
     Gate { gate: ValueLocation, up: ValueLocation, act: Act },
+    Activate { x: ValueLocation, act: Act },
     Add { a: ValueLocation, b: ValueLocation },
     Scale { x: ValueLocation, factor: f32 },
     Softcap { x: ValueLocation, cap: f32 },
@@ -185,6 +206,8 @@ pub(crate) enum StepBuffer {
 pub(crate) enum RowCount {
     Rows,
     OutputRows,
+    /// One row for each sequence.
+    Sequences,
 }
 
 /// Memory for packed activations of one kind; each packing overwrites the previous one.

@@ -2,8 +2,8 @@
 
 use girih_graph::backend::Refusal;
 use girih_graph::{
-    Act, Error, Extent, Graph, Node, Numerics, Op, OperandKind, Role, Rounding, ScratchPlan, Span,
-    SunkGather, Value, ValueId,
+    Error, Extent, Graph, Node, Numerics, Op, OperandKind, Role, Rounding, ScratchPlan, Span, SunkGather,
+    Value, ValueId,
 };
 use girih_tensor::DType;
 
@@ -16,7 +16,7 @@ use crate::instruction::{
 use crate::kernels::Table;
 use crate::ops;
 use crate::ops::attend::AttentionParams;
-use crate::state;
+use crate::state::{self, KvStore};
 use crate::weights::{CpuWeights, WeightForm};
 
 /// Whether the backend has code for an op; [`lower`] refuses all others.
@@ -24,17 +24,21 @@ pub(crate) fn knows(op: Op) -> bool {
     matches!(
         op,
         Op::Embed
+            | Op::Splice
             | Op::Norm { .. }
+            | Op::LayerNorm { .. }
             | Op::Linear
             | Op::Reshape
             | Op::Rope { .. }
             | Op::Write
             | Op::Attend { .. }
-            | Op::Gate { act: Act::Silu | Act::GeluTanh }
+            | Op::Gate { .. }
+            | Op::Activate { .. }
             | Op::Add
             | Op::Scale { .. }
             | Op::Softcap { .. }
             | Op::Gather
+            | Op::Pool { .. }
     )
 }
 
@@ -111,10 +115,8 @@ fn operand_objection(graph: &Graph, node: &Node, index: usize) -> Option<String>
     if !need.fits(graph.value(id)) {
         return Some(format!("its operand '{name}' is not {need}, which '{}' needs", node.op.name()));
     }
-    if need == OperandKind::StateOrRows && !matches!(graph.value(id).role, Role::State(_)) {
-        return Some(format!("its operand '{name}' is not state, which '{}' needs", node.op.name()));
-    }
     if need == OperandKind::StateOrRows
+        && matches!(graph.value(id).role, Role::State(_))
         && let Some(reason) = state::objection(graph, id)
     {
         return Some(format!("its operand '{name}' cannot be stored: {reason}"));
@@ -127,10 +129,11 @@ fn operand_objection(graph: &Graph, node: &Node, index: usize) -> Option<String>
 /// The number of rows of a value, if it is one of activations.
 fn row_count(value: &Value) -> Option<RowCount> {
     let is_activations = OperandKind::Activations.fits(value);
-    is_activations.then_some(if value.outermost == Extent::Rows {
-        RowCount::Rows
-    } else {
-        RowCount::OutputRows
+    is_activations.then(|| match value.outermost {
+        Extent::Rows => RowCount::Rows,
+        Extent::OutputRows => RowCount::OutputRows,
+        Extent::Sequences => RowCount::Sequences,
+        Extent::Fixed | Extent::Context => unreachable!("activations have rows"),
     })
 }
 
@@ -194,7 +197,10 @@ pub(crate) fn lower(
                 instructions.push(CpuInstruction::Matmuls(lowering.matmuls(index, count)?));
             }
             Op::Write => instructions.push(CpuInstruction::Write(lowering.writes(index, count)?)),
-            _ => {
+            op => {
+                if matches!(op, Op::Attend { .. }) {
+                    instructions.extend(lowering.step_writes(&nodes[0]).map(CpuInstruction::Write));
+                }
                 let made = match fused == Some(index) {
                     true => Made::WithMatmuls,
                     false if packed_into.is_some() || fusion.rotated_in_passing(index) => Made::InPassing,
@@ -299,8 +305,26 @@ impl Lowering<'_> {
         let nodes = &self.fusion.graph.nodes[index..index + count];
         let names: Vec<&str> = rope.into_iter().chain(nodes).map(|node| self.name(node.output)).collect();
         Ok(StateWrites {
+            store: KvStore::State,
             parts: nodes.iter().map(part).collect::<Result<_, Error>>()?,
             rotated: rope.map(|rope| self.name(rope.output).to_owned()),
+            name: joined_name(&names),
+        })
+    }
+
+    /// The writes before an attention to rows of the step.
+    fn step_writes(&self, node: &Node) -> Option<StateWrites> {
+        let indexes = state::step_indexes(self.fusion.graph, node)?;
+        let parts = node.inputs[1..].iter().zip(indexes).map(|(id, state)| StateWrite {
+            x: self.fusion.location(*id),
+            unrotated: None,
+            state,
+        });
+        let names: Vec<&str> = node.inputs[1..].iter().map(|id| self.name(*id)).collect();
+        Some(StateWrites {
+            store: KvStore::Step,
+            parts: parts.collect(),
+            rotated: None,
             name: joined_name(&names),
         })
     }
@@ -358,17 +382,30 @@ impl Lowering<'_> {
                 OpCall::Embed { ids, table: weight(1)? }
             }
             Op::Norm { epsilon } => OpCall::Norm { x: location(0), weight: weight(1)?, epsilon },
+            Op::LayerNorm { epsilon } => {
+                let bias = if node.inputs.len() > 2 { Some(weight(2)?) } else { None };
+                OpCall::LayerNorm { x: location(0), weight: weight(1)?, bias, epsilon }
+            }
             Op::Rope { .. } => OpCall::Rope { x: location(0), rotation: self.rotation(node)? },
             Op::Attend { scale, span, softcap } => {
                 let attention = self.attention(node, scale, span, softcap);
-                let (keys, values) = (self.state(node.inputs[1]), self.state(node.inputs[2]));
-                OpCall::Attend { q: location(0), keys, values, attention }
+                let (store, [keys, values]) = match state::step_indexes(self.fusion.graph, node) {
+                    Some(indexes) => (KvStore::Step, indexes),
+                    None => (KvStore::State, [1, 2].map(|index| self.state(node.inputs[index]))),
+                };
+                OpCall::Attend { q: location(0), store, keys, values, attention }
             }
             Op::Gather => OpCall::Gather { x: location(0) },
+            Op::Splice => {
+                let given = input_index(self.fusion.graph, node.inputs[1]);
+                OpCall::Splice { x: location(0), given }
+            }
+            Op::Pool { how } => OpCall::Pool { x: location(0), how },
             Op::Reshape => OpCall::Elementwise(Elementwise::Copy { x: location(0) }),
             Op::Gate { act } => {
                 OpCall::Elementwise(Elementwise::Gate { gate: location(0), up: location(1), act })
             }
+            Op::Activate { act } => OpCall::Elementwise(Elementwise::Activate { x: location(0), act }),
             Op::Add => OpCall::Elementwise(Elementwise::Add { a: location(0), b: location(1) }),
             Op::Scale { factor } => OpCall::Elementwise(Elementwise::Scale { x: location(0), factor }),
             Op::Softcap { cap } => OpCall::Elementwise(Elementwise::Softcap { x: location(0), cap }),

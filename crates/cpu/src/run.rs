@@ -21,7 +21,7 @@ use crate::lower::{Lowered, local_len, lower, partials_len, rotation_frequencies
 use crate::memory::Aligned;
 use crate::ops::{self, AttentionOperands, Executor, RowOrigin, StepRotations, StepRows, WrittenBlocks};
 use crate::pool::ThreadPool;
-use crate::state::CpuState;
+use crate::state::{CpuState, KvStore};
 use crate::weights::CpuWeights;
 
 /// A compiled graph.
@@ -59,6 +59,8 @@ struct StepMemory {
     origins: Vec<RowOrigin>,
     output_rows: Vec<u32>,
     written: WrittenBlocks,
+    /// Keys and values of attention to rows of the step.
+    step_state: CpuState,
 }
 
 impl CpuProgram {
@@ -89,6 +91,7 @@ impl CpuProgram {
             origins: Vec::with_capacity(graph.key.rows as usize),
             output_rows: Vec::with_capacity(graph.key.output_rows as usize),
             written: WrittenBlocks::new(graph),
+            step_state: CpuState::of_step(graph)?,
         };
         Ok(CpuProgram {
             key: graph.key,
@@ -109,7 +112,9 @@ impl CpuProgram {
             rotation_shapes(graph).map(|(rows, pairs)| StepRotations::bytes(rows, pairs)).sum();
         let partials = Aligned::<f32>::bytes(partials_len(graph));
         let scratch = Aligned::<f32>::bytes(scratch_len(graph, sink_gather(graph).as_ref()));
-        scratch + packed + locals + rotations + partials + rows + output_rows
+        let step_state = CpuState::step_plan(graph);
+        let parts = [scratch, packed, locals, rotations, partials, rows, output_rows, step_state];
+        parts.into_iter().fold(0, u64::saturating_add)
     }
 
     /// The instructions of a step: those that compute only output rows, unless a
@@ -139,15 +144,27 @@ impl CpuProgram {
         step: Step<'_>,
     ) -> Result<(), Error> {
         let Step { inputs, sequences, watch } = step;
-        let StepMemory { scratch, slots, locals, rotations, partials, origins, output_rows, written } =
-            &mut *self.memory.borrow_mut();
+        let StepMemory {
+            scratch,
+            slots,
+            locals,
+            rotations,
+            partials,
+            origins,
+            output_rows,
+            written,
+            step_state,
+        } = &mut *self.memory.borrow_mut();
         list_rows(sequences, origins, output_rows);
         rotations.iter_mut().for_each(StepRotations::clear);
         assert!(
-            origins.len() <= self.key.rows as usize && output_rows.len() <= self.key.output_rows as usize,
-            "a step of {} rows, {} of them output rows, in a program for [{}]",
+            origins.len() <= self.key.rows as usize
+                && output_rows.len() <= self.key.output_rows as usize
+                && sequences.len() <= self.key.sequences as usize,
+            "a step of {} rows, {} of them output rows, and {} sequences in a program for [{}]",
             origins.len(),
             output_rows.len(),
+            sequences.len(),
             self.key,
         );
         let output = output.begin(step_count(sequences, self.key.output.extent()))?;
@@ -157,6 +174,7 @@ impl CpuProgram {
             slots,
             weights,
             state,
+            step_state,
             rotations,
             written,
             epilogue_done: false,
@@ -167,6 +185,7 @@ impl CpuProgram {
                 output,
                 rows: origins.len(),
                 output_rows: output_rows.len(),
+                sequences: sequences.len(),
             },
         };
         let clocks = watch.clocks();
@@ -234,6 +253,7 @@ struct CpuRun<'a> {
     slots: &'a mut [Aligned<u32>],
     weights: &'a CpuWeights,
     state: &'a mut CpuState,
+    step_state: &'a mut CpuState,
     rotations: &'a mut [StepRotations],
     written: &'a mut WrittenBlocks,
     /// Whether the last matmuls have applied their epilogue.
@@ -253,7 +273,7 @@ impl CpuRun<'_> {
     }
 
     fn compute(&mut self, call: OpCall, location: ValueLocation) {
-        let CpuRun { executor, weights, rotations, state, rows, values, .. } = self;
+        let CpuRun { executor, weights, rotations, state, step_state, rows, values, .. } = self;
         match call {
             OpCall::Alias => executor.variant[0] = "alias",
             OpCall::Embed { ids, table } => {
@@ -264,19 +284,39 @@ impl CpuRun<'_> {
                 let (y, [x]) = values.split(location, [x]);
                 ops::norm(executor, x, weights.vector(weight), epsilon, y);
             }
+            OpCall::LayerNorm { x, weight, bias, epsilon } => {
+                let (y, [x]) = values.split(location, [x]);
+                let bias = bias.map(|bias| weights.vector(bias));
+                ops::layer_norm(executor, x, (weights.vector(weight), bias), epsilon, y);
+            }
             OpCall::Rope { x, rotation: RopeParams { frequencies, table, pairing } } => {
                 let (y, [x]) = values.split(location, [x]);
                 rotations[table].fill(executor, weights.vector(frequencies), *rows);
                 ops::rope(executor, x, location.stride, &rotations[table], pairing, y);
             }
-            OpCall::Attend { q, keys, values: contents, attention } => {
+            OpCall::Attend { q, store, keys, values: contents, attention } => {
                 let (y, [q]) = values.split(location, [q]);
-                let heads = AttentionOperands { q, keys: state.tensor(keys), values: state.tensor(contents) };
+                let held = match store {
+                    KvStore::State => &**state,
+                    KvStore::Step => &**step_state,
+                };
+                let heads = AttentionOperands { q, keys: held.tensor(keys), values: held.tensor(contents) };
                 ops::attend(executor, heads, attention, *rows, y);
             }
             OpCall::Gather { x } => {
                 let (y, [x]) = values.split(location, [x]);
                 ops::gather(x, location.stride, *rows, y);
+            }
+            OpCall::Splice { x, given } => {
+                let Input::Given(given) = values.inputs[given] else {
+                    unreachable!("checked: splice reads given rows")
+                };
+                let (y, [x]) = values.split(location, [x]);
+                ops::splice(executor, x, given, location.stride, y);
+            }
+            OpCall::Pool { x, how } => {
+                let (y, [x]) = values.split(location, [x]);
+                ops::pool(executor, x, location.stride, how, *rows, y);
             }
             OpCall::Elementwise(call) => elementwise(call, executor, values, location),
         }
@@ -380,15 +420,23 @@ impl CpuRun<'_> {
             self.executor.variant[1] = "rope";
         }
         match writes.parts[..] {
-            [one] => self.write_parts([part(one)]),
-            [first, second] => self.write_parts([first, second].map(part)),
+            [one] => self.write_parts(writes.store, [part(one)]),
+            [first, second] => self.write_parts(writes.store, [first, second].map(part)),
             _ => unreachable!("a task writes one or two state values"),
         }
     }
 
-    /// Writes rows to state values, and rotates those that have a rotation.
-    fn write_parts<const N: usize>(&mut self, parts: [(ValueLocation, Option<RopeParams>, usize); N]) {
-        let CpuRun { executor, weights, rotations, state, rows, values, written, .. } = self;
+    /// Writes rows to state values or tensors of the step, and rotates those that have a rotation.
+    fn write_parts<const N: usize>(
+        &mut self,
+        store: KvStore,
+        parts: [(ValueLocation, Option<RopeParams>, usize); N],
+    ) {
+        let CpuRun { executor, weights, rotations, state, step_state, rows, values, written, .. } = self;
+        let state = match store {
+            KvStore::State => state,
+            KvStore::Step => step_state,
+        };
         for RopeParams { frequencies, table, .. } in parts.iter().filter_map(|part| part.1) {
             rotations[table].fill(executor, weights.vector(frequencies), *rows);
         }
@@ -461,6 +509,10 @@ fn elementwise(
             let (y, operands) = values.split(location, [gate, up]);
             ops::elementwise(executor, operands, y, |[gate, up], y| (table.gate)(act, gate, up, y));
         }
+        Elementwise::Activate { x, act } => {
+            let (y, x) = values.split(location, [x]);
+            ops::elementwise(executor, x, y, |[x], y| (table.activate)(act, x, y));
+        }
         Elementwise::Add { a, b } => {
             let (y, operands) = values.split(location, [a, b]);
             ops::elementwise(executor, operands, y, |[a, b], y| (table.add)(a, b, y));
@@ -494,6 +546,7 @@ struct StepValues<'a> {
     output: &'a mut [f32],
     rows: usize,
     output_rows: usize,
+    sequences: usize,
 }
 
 impl StepValues<'_> {
@@ -506,6 +559,7 @@ impl StepValues<'_> {
         match count {
             RowCount::Rows => self.rows,
             RowCount::OutputRows => self.output_rows,
+            RowCount::Sequences => self.sequences,
         }
     }
 

@@ -7,13 +7,14 @@
 //!        | position 0 | … | position 63     of values: a row each, padded to a multiple of 16
 //! ```
 //! So the cells of one head over the positions of a block are contiguous, as [the
-//! kernels](crate::kernels::attend) need them.
+//! kernels](crate::kernels::attend) need them. Attention without state reads rows of its step in the
+//! same layout, from tensors that the program owns.
 
 use std::ops::Range;
 
 use girih_graph::backend::{self, Block, Sequence};
-use girih_graph::{BLOCK_POSITIONS, Error, Graph, GroupId, Op, Role, Value, ValueId};
-use girih_tensor::DType;
+use girih_graph::{BLOCK_POSITIONS, Error, Graph, GroupId, Node, Op, Role, Value, ValueId};
+use girih_tensor::{DType, Shape};
 
 use crate::kernels::Table;
 use crate::kernels::attend::{Format, KEY_TILE, KV_GROUP, LANES, Q8_0_GROUP};
@@ -29,16 +30,58 @@ pub struct CpuState {
     tensors: Vec<StateTensor>,
 }
 
-/// One state value, for all blocks of its group.
+/// Keys or values in blocks: one state value, or rows that attention reads in the step that computes
+/// them.
 #[derive(Debug)]
 pub(crate) struct StateTensor {
-    group: GroupId,
+    owner: BlockOwner,
     layout: StateLayout,
     bytes: Aligned<u8>,
 }
 
+/// What assigns blocks of a tensor to sequences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BlockOwner {
+    /// The engine, for this group of state.
+    Group(GroupId),
+    /// The step: see [`SequenceBlocks::first`].
+    Step,
+}
+
+/// Where keys and values lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KvStore {
+    /// In state, which outlives the step.
+    State,
+    /// In memory of the program, which the next attention overwrites.
+    Step,
+}
+
+/// The blocks of one sequence.
+#[derive(Clone, Copy)]
+pub(crate) struct SequenceBlocks<'a> {
+    /// Its blocks of each group of state.
+    groups: &'a [&'a [Block]],
+    /// The first of its consecutive blocks in tensors of the step.
+    first: usize,
+}
+
+impl<'a> SequenceBlocks<'a> {
+    /// The blocks of the sequence of this index in its step.
+    pub fn of(sequence: &Sequence<'a>, index: usize) -> SequenceBlocks<'a> {
+        // Each sequence begins a block, so those before it have at most this many.
+        let first = sequence.rows.start as usize / BLOCK_POSITIONS + index;
+        SequenceBlocks { groups: sequence.blocks, first }
+    }
+}
+
+/// The number of blocks that the sequences of any step of `graph` have in tensors of the step.
+fn step_blocks(graph: &Graph) -> usize {
+    graph.key.rows as usize / BLOCK_POSITIONS + graph.key.sequences as usize
+}
+
 /// The layout of a block of one state value.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StateLayout {
     format: Format,
     role: StateRole,
@@ -80,7 +123,28 @@ impl CpuState {
                 Error::new(format!("the cpu backend cannot store '{}': {reason}", value.name))
             })?;
             let bytes = layout.bytes(blocks as usize).ok_or_else(too_many)?;
-            Ok(StateTensor { group, layout, bytes: Aligned::zeroed_for(bytes, &value.name, PageUse::Start)? })
+            let bytes = Aligned::zeroed_for(bytes, &value.name, PageUse::Start)?;
+            Ok(StateTensor { owner: BlockOwner::Group(group), layout, bytes })
+        });
+        Ok(CpuState { tensors: tensors.collect::<Result<_, Error>>()? })
+    }
+
+    /// The bytes of [`CpuState::of_step`].
+    pub(crate) fn step_plan(graph: &Graph) -> u64 {
+        let sizes = step_layouts(graph).into_iter().map(|layout| layout.bytes(step_blocks(graph)));
+        sizes.map(|bytes| Aligned::<u8>::bytes(bytes.unwrap_or(usize::MAX))).fold(0, u64::saturating_add)
+    }
+
+    /// Allocates the tensors for keys and values that attention reads from rows of the step. All
+    /// attention of the graph shares them, as each writes what it reads.
+    ///
+    /// # Errors
+    /// If there is not enough memory.
+    pub(crate) fn of_step(graph: &Graph) -> Result<CpuState, Error> {
+        let tensors = step_layouts(graph).into_iter().map(|layout| {
+            let bytes = layout.bytes(step_blocks(graph)).unwrap_or(usize::MAX);
+            let bytes = Aligned::zeroed(bytes, "the keys and values of a step")?;
+            Ok(StateTensor { owner: BlockOwner::Step, layout, bytes })
         });
         Ok(CpuState { tensors: tensors.collect::<Result<_, Error>>()? })
     }
@@ -99,11 +163,11 @@ impl CpuState {
     }
 
     fn of_group(&self, group: GroupId) -> impl Iterator<Item = &StateTensor> {
-        self.tensors.iter().filter(move |tensor| tensor.group == group)
+        self.tensors.iter().filter(move |tensor| tensor.owner == BlockOwner::Group(group))
     }
 
     fn of_group_mut(&mut self, group: GroupId) -> impl Iterator<Item = &mut StateTensor> {
-        self.tensors.iter_mut().filter(move |tensor| tensor.group == group)
+        self.tensors.iter_mut().filter(move |tensor| tensor.owner == BlockOwner::Group(group))
     }
 }
 
@@ -113,6 +177,25 @@ fn values(graph: &Graph) -> impl Iterator<Item = (ValueId, GroupId, &Value)> {
         Role::State(group) => Some((id, group, value)),
         _ => None,
     })
+}
+
+/// The layouts of the tensors of a step, each once.
+fn step_layouts(graph: &Graph) -> Vec<StateLayout> {
+    let mut layouts = Vec::new();
+    for layout in graph.nodes.iter().filter_map(|node| StateLayout::of_rows(graph, node)).flatten() {
+        if !layouts.contains(&layout) {
+            layouts.push(layout);
+        }
+    }
+    layouts
+}
+
+/// The indexes of the keys and of the values of `node` among the tensors of a step, if it attends to
+/// rows of the step.
+pub(crate) fn step_indexes(graph: &Graph, node: &Node) -> Option<[usize; 2]> {
+    let layouts = step_layouts(graph);
+    let index = |layout| layouts.iter().position(|other| *other == layout).expect("each layout is listed");
+    Some(StateLayout::of_rows(graph, node)?.map(index))
 }
 
 /// Why this state value cannot be stored, if it cannot.
@@ -139,11 +222,24 @@ impl StateLayout {
         if format == Format::Q8_0 && !size.is_multiple_of(KV_GROUP) {
             return Err(format!("q8_0 needs a head size divisible by {KV_GROUP}; this one is {size}"));
         }
+        Ok(StateLayout::new(format, role, &value.shape))
+    }
+
+    /// The layouts of the keys and of the values of `node`, if it attends to rows of the step.
+    fn of_rows(graph: &Graph, node: &Node) -> Option<[StateLayout; 2]> {
+        let (Op::Attend { .. }, [_, keys, values]) = (node.op, &node.inputs[..]) else { return None };
+        let layout = |id: &ValueId, role| StateLayout::new(Format::F32, role, &graph.value(*id).shape);
+        let is_state = matches!(graph.value(*keys).role, Role::State(_));
+        (!is_state).then(|| [layout(keys, StateRole::Keys), layout(values, StateRole::Values)])
+    }
+
+    fn new(format: Format, role: StateRole, shape: &Shape) -> StateLayout {
+        let size = shape.columns();
         let width = match role {
             StateRole::Keys => size,
             StateRole::Values => size.next_multiple_of(LANES),
         };
-        Ok(StateLayout { format, role, heads: value.shape.stride() / size, size, width })
+        StateLayout { format, role, heads: shape.stride() / size, size, width }
     }
 
     /// The bytes of `blocks` blocks; `None` if they exceed `usize`.
@@ -282,22 +378,19 @@ impl StateTensor {
         block.0 as usize * bytes..(block.0 as usize + 1) * bytes
     }
 
-    /// The range of one head's bytes in block `index` of the sequence.
-    fn range(&self, sequence: &Sequence<'_>, head: usize, index: usize) -> Range<usize> {
-        let block = sequence.blocks[self.group.0 as usize][index];
+    /// Block `index` of a sequence.
+    pub fn block_of(&self, blocks: SequenceBlocks<'_>, index: usize) -> usize {
+        match self.owner {
+            BlockOwner::Group(group) => blocks.groups[group.0 as usize][index].0 as usize,
+            BlockOwner::Step => blocks.first + index,
+        }
+    }
+
+    /// The bytes of one head in block `index` of a sequence.
+    pub fn head(&self, blocks: SequenceBlocks<'_>, head: usize, index: usize) -> &[u8] {
         let bytes = self.layout.head_bytes();
-        let start = (block.0 as usize * self.layout.heads + head) * bytes;
-        start..start + bytes
-    }
-
-    /// The bytes of one head in block `index` of the sequence.
-    pub fn head(&self, sequence: &Sequence<'_>, head: usize, index: usize) -> &[u8] {
-        &self.bytes[self.range(sequence, head, index)]
-    }
-
-    /// The group of its blocks.
-    pub fn group(&self) -> GroupId {
-        self.group
+        let start = (self.block_of(blocks, index) * self.layout.heads + head) * bytes;
+        &self.bytes[start..start + bytes]
     }
 
     /// The layout of a block, and the bytes of all blocks.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use girih_cpu::HostMachine;
 use girih_graph::description::{BackendChoice, NoServices, Services};
-use girih_graph::{Builder, Error, Graph, InputKind, Key, Op, OutputKind, WeightSource};
+use girih_graph::{Builder, Error, Graph, Key, Op, OutputKind, WeightSource};
 use girih_tensor::{DType, Shape};
 
 struct Ones;
@@ -45,8 +45,7 @@ fn threads_start_when_weights_are_loaded() {
     let unpinned = cpus();
     let cpu = BackendChoice::parse(&[&girih_cpu::INFO], "cpu").unwrap().with_threads(Some(3));
     let cpu = cpu.with("affinity", "compact").unwrap().open(&services).unwrap();
-    let variant = Variant { input: InputKind::Embeddings, output: OutputKind::Hidden };
-    let key = Key { rows: 4, sequences: 1, context: 64, output_rows: 1, variant };
+    let key = Key { rows: 4, sequences: 1, context: 64, output_rows: 1, output: OutputKind::Hidden };
     let graph = build(key);
     assert!(cpu.plan(&graph, &[]).total() > 0);
     assert!(cpu.refuses(&graph).is_empty());

@@ -8,6 +8,8 @@ use std::ops::Range;
 use aho_corasick::{AhoCorasick, Input, MatchKind};
 use girih_tensor::{Error, Result};
 
+use super::pattern::Pattern;
+
 /// The maximum length of an added token. After a special token in a user's text,
 /// the search continues at the next character, so the length bounds the work per
 /// match. Real ones have less than 64 bytes.
@@ -19,7 +21,7 @@ pub(super) const MAX_SPELLING_BYTES: usize = 512;
 pub(super) struct AddedToken {
     pub id: u32,
     pub content: String,
-    /// Matches only where no letter, digit or `_` is adjacent.
+    /// Matches only where no character of a word is adjacent.
     pub single_word: bool,
     /// Includes the white space before it.
     pub lstrip: bool,
@@ -60,6 +62,9 @@ pub(super) struct TextSegment {
 pub(super) struct Matcher {
     automaton: AhoCorasick,
     tokens: Vec<AddedToken>,
+    /// Matches a character of a word, for tokens with `single_word`: a letter, a
+    /// mark, a digit, a connector or a joiner (UTS #18, annex C).
+    word_char: Option<Pattern>,
 }
 
 impl Matcher {
@@ -71,7 +76,8 @@ impl Matcher {
             .match_kind(MatchKind::LeftmostLongest)
             .build(spellings)
             .map_err(|error| Error::new(format!("the added tokens cannot be searched for: {error}")))?;
-        Ok(Matcher { automaton, tokens })
+        let word_char = tokens.iter().any(|token| token.single_word).then(|| Pattern::regex(r"\w"));
+        Ok(Matcher { automaton, tokens, word_char: word_char.transpose()? })
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -91,7 +97,7 @@ impl Matcher {
                 continue;
             }
             from = found.end();
-            if token.single_word && !is_single_word(text, found.range()) {
+            if token.single_word && !self.is_single_word(text, found.range()) {
                 continue;
             }
             let range = token.with_white_space(text, found.range(), done);
@@ -106,6 +112,15 @@ impl Matcher {
             segments.push(TextSegment { range: done..text.len(), token: None });
         }
         segments
+    }
+
+    /// Whether no character of a word is beside `range`.
+    fn is_single_word(&self, text: &str, range: Range<usize>) -> bool {
+        let beside = [text[..range.start].chars().next_back(), text[range.end..].chars().next()];
+        let is_word = |char: char| {
+            self.word_char.as_ref().is_some_and(|word| !word.matches(&char.to_string()).is_empty())
+        };
+        !beside.into_iter().flatten().any(is_word)
     }
 }
 
@@ -126,11 +141,6 @@ impl AddedToken {
 
 fn after_first_char(text: &str, start: usize) -> usize {
     start + text[start..].chars().next().map_or(1, char::len_utf8)
-}
-
-fn is_single_word(text: &str, range: Range<usize>) -> bool {
-    let is_word = |char: char| char.is_alphanumeric() || char == '_';
-    !text[..range.start].ends_with(is_word) && !text[range.end..].starts_with(is_word)
 }
 
 #[cfg(test)]
@@ -188,6 +198,12 @@ mod tests {
         assert_eq!(
             split(&[alone], "ab cab ab", 0..0),
             owned(&[("ab", Some(1)), (" cab ", None), ("ab", Some(1))])
+        );
+        // A mark and a joiner belong to words.
+        let alone = AddedToken { single_word: true, ..token(1, "ab") };
+        assert_eq!(
+            split(&[alone], "ab\u{307} \u{200D}ab-ab", 0..0),
+            owned(&[("ab\u{307} \u{200D}ab-", None), ("ab", Some(1))])
         );
     }
 

@@ -16,7 +16,7 @@ use girih_tensor::{Error, Result};
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::short::short;
-use super::table::TokenTable;
+use super::table::{TokenTable, Vocabulary};
 
 /// The parts of a BPE model, not yet built.
 pub(super) struct BpeParts {
@@ -30,24 +30,6 @@ pub(super) struct BpeParts {
     pub byte_fallback: bool,
     /// Whether a word that is a token becomes that token without merging.
     pub ignore_merges: bool,
-}
-
-/// Tokens with their ids.
-#[derive(Default)]
-pub(super) struct Vocabulary {
-    pub tokens: Strings,
-    pub ids: Vec<u32>,
-}
-
-impl Vocabulary {
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, u32)> {
-        self.tokens.iter().zip(self.ids.iter().copied())
-    }
-
-    /// The id of `token`, by a linear search.
-    pub(super) fn id(&self, token: &str) -> Option<u32> {
-        self.iter().find(|(other, _)| *other == token).map(|(_, id)| id)
-    }
 }
 
 /// Pairs of tokens in order of rank: the first is merged first.

@@ -1,6 +1,7 @@
 //! Decoders of `tokenizer.json`: convert tokens to bytes of text.
 
 use super::byte_level;
+use super::split::TextPosition;
 
 /// A decoder of `tokenizer.json`.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,11 +17,33 @@ pub(super) enum Decoding {
         /// maximum number of times.
         strip: Option<(char, usize)>,
     },
+    /// Words with spaces between them; a token with `prefix` continues a word.
+    WordPiece {
+        prefix: String,
+        /// Whether to apply `CLEANUP` to each token.
+        cleanup: bool,
+    },
 }
 
+/// The replacements of `cleanup`, in order.
+const CLEANUP: [(&str, &str); 11] = [
+    (" .", "."),
+    (" ?", "?"),
+    (" !", "!"),
+    (" ,", ","),
+    (" ' ", "'"),
+    (" n't", "n't"),
+    (" 'm", "'m"),
+    (" do not", " don't"),
+    (" 's", "'s"),
+    (" 've", "'ve"),
+    (" 're", "'re"),
+];
+
 impl Decoding {
-    /// The bytes of text of `token`.
-    pub(super) fn bytes(&self, token: &str) -> Vec<u8> {
+    /// The bytes of text of `token`. `position` is its place among the decoded
+    /// tokens.
+    pub(super) fn bytes(&self, token: &str, position: TextPosition) -> Vec<u8> {
         match self {
             Decoding::ByteLevel => {
                 let bytes: Option<Vec<u8>> = token.chars().map(byte_level::byte_of).collect();
@@ -32,6 +55,16 @@ impl Decoding {
                     Some(byte) if *byte_fallback => vec![byte],
                     _ => text.into_bytes(),
                 }
+            }
+            Decoding::WordPiece { prefix, cleanup } => {
+                let text = match (position, token.strip_prefix(prefix.as_str())) {
+                    (TextPosition::Start, _) => token.to_owned(),
+                    (TextPosition::Later, Some(rest)) => rest.to_owned(),
+                    (TextPosition::Later, None) => format!(" {token}"),
+                };
+                let replaced = |text: String, (from, to): (&str, &str)| text.replace(from, to);
+                let text = if *cleanup { CLEANUP.into_iter().fold(text, replaced) } else { text };
+                text.into_bytes()
             }
         }
     }

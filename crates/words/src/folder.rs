@@ -24,7 +24,8 @@ pub(super) const TOKENIZER_FILE: &str = "tokenizer.json";
 ///
 /// `clean_up_tokenization_spaces` is not applied: it removes spaces from decoded
 /// English (`"do n't"`), so decoding would not restore the encoded text, and
-/// streamed text would differ from whole text.
+/// streamed text would differ from whole text. The `cleanup` of a WordPiece decoder
+/// is applied, because it changes each token alone.
 #[derive(Debug, Default, Deserialize)]
 struct TokenizerConfig {
     bos_token: Option<Spelling>,
@@ -224,6 +225,7 @@ fn id_of(parts: &TokenizerParts, text: &str) -> Option<u32> {
     let added = parts.added.iter().find(|token| token.content == text).map(|token| token.id);
     added.or_else(|| match &parts.model {
         TokenizerModelParts::Bpe(bpe) => bpe.vocabulary.id(text),
+        TokenizerModelParts::WordPiece(parts) => parts.vocabulary.id(text),
         TokenizerModelParts::Spm(..) => None,
     })
 }

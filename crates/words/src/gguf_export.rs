@@ -1,9 +1,9 @@
 //! Converts the tokenizer of a folder to the vocabulary of a GGUF file.
 //!
 //! GGUF stores the name of a tokenizer's rules, not the rules. Only rules with a
-//! name can be written: byte-level BPE with one of three pre-tokenizers, and BPE
-//! with byte fallback, which becomes SentencePiece's BPE with scores. Other
-//! tokenizers are refused.
+//! name can be written: byte-level BPE with one of three pre-tokenizers, BPE with
+//! byte fallback, which becomes SentencePiece's BPE with scores, and BERT's
+//! WordPiece. Other tokenizers are refused.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -21,6 +21,8 @@ use super::gguf_vocab::{GgufVocab, TokenType};
 use super::parts::{TokenizerModelParts, TokenizerParts};
 use super::short::short;
 use super::split::{GPT2, LLAMA3, QWEN2};
+use super::table::Vocabulary;
+use super::wordpiece::{CONTINUATION_PREFIX, MAX_WORD_CHARS, WordPieceParts, to_gguf};
 use crate::limits::TextLimits;
 
 /// A kind of tokenizer that GGUF can express.
@@ -67,22 +69,45 @@ impl GgufVocab<'static> {
 }
 
 fn export(parts: TokenizerParts, stages: &Stages, rows: usize) -> Result<(GgufVocab<'static>, Vec<String>)> {
-    let TokenizerModelParts::Bpe(bpe) = &parts.model else {
-        return Err(Error::new("the model is not BPE; only BPE can be written to GGUF"));
-    };
-    let family = family(bpe, stages)?;
     let mut warnings = Vec::new();
-    let (tokens, types) = tokens(&parts, bpe, family, rows, &mut warnings)?;
+    let mut vocab = match &parts.model {
+        TokenizerModelParts::Bpe(bpe) => bpe_vocab(&parts, bpe, stages, rows, &mut warnings)?,
+        TokenizerModelParts::WordPiece(model) => wordpiece_vocab(&parts, model, stages, rows, &mut warnings)?,
+        TokenizerModelParts::Spm(..) => {
+            return Err(Error::new("the model has scores; only BPE and WordPiece can be written to GGUF"));
+        }
+    };
+    let in_table = |id: Option<u32>| id.filter(|id| (*id as usize) < rows);
+    vocab.unk = in_table(parts.named.unk);
+    vocab.pad = in_table(parts.named.pad);
+    Ok((vocab, warnings))
+}
+
+fn bpe_vocab(
+    parts: &TokenizerParts,
+    bpe: &BpeParts,
+    stages: &Stages,
+    rows: usize,
+    warnings: &mut Vec<String>,
+) -> Result<GgufVocab<'static>> {
+    let family = family(bpe, stages)?;
+    let spell = |token: &str| {
+        let byte = bpe.byte_fallback && byte_token(token).is_some();
+        (token.to_owned(), if byte { TokenType::Byte } else { TokenType::Normal })
+    };
+    let (tokens, mut types) = tokens(parts, &bpe.vocabulary, spell, rows, warnings)?;
+    if let (GgufFamily::Spm { .. }, Some(unk)) = (family, parts.named.unk)
+        && let Some(token_type) = types.get_mut(unk as usize)
+    {
+        *token_type = TokenType::Unknown;
+    }
     let (bos, add_bos) = end(&parts.bos_eos.before, parts.named.bos, "before")?;
     let (eos, add_eos) = end(&parts.bos_eos.after, parts.named.eos, "after")?;
-    let in_table = |id: Option<u32>| id.filter(|id| (*id as usize) < rows);
     let mut vocab = GgufVocab {
         tokens: Cow::Owned(tokens.iter().collect()),
         types: Some(types.into_iter().map(TokenType::number).collect()),
         bos,
         eos,
-        unk: in_table(parts.named.unk),
-        pad: in_table(parts.named.pad),
         add_bos: Some(add_bos),
         add_eos: Some(add_eos),
         ..GgufVocab::default()
@@ -102,7 +127,52 @@ fn export(parts: TokenizerParts, stages: &Stages, rows: usize) -> Result<(GgufVo
             warnings.extend(loose_pairs(bpe));
         }
     }
-    Ok((vocab, warnings))
+    Ok(vocab)
+}
+
+fn wordpiece_vocab(
+    parts: &TokenizerParts,
+    model: &WordPieceParts,
+    stages: &Stages,
+    rows: usize,
+    warnings: &mut Vec<String>,
+) -> Result<GgufVocab<'static>> {
+    if model.prefix != CONTINUATION_PREFIX || model.max_chars != MAX_WORD_CHARS {
+        return Err(Error::new(format!(
+            "GGUF needs continuing_subword_prefix `{CONTINUATION_PREFIX}` and max_input_chars_per_word \
+             {MAX_WORD_CHARS}; the model has `{}` and {}",
+            short(&model.prefix),
+            model.max_chars
+        )));
+    }
+    let normalizer = stages.normalizer.as_ref().filter(|it| {
+        it["type"] == "BertNormalizer" && it["clean_text"] == true && it["handle_chinese_chars"] == true
+    });
+    let normalizer = normalizer.ok_or_else(|| no_name("normalizer", stages.normalizer.as_ref()))?;
+    if stages.pre_tokenizer != Some(json!({ "type": "BertPreTokenizer" })) {
+        return Err(no_name("pre_tokenizer", stages.pre_tokenizer.as_ref()));
+    }
+    let spell = |token: &str| (to_gguf(token), TokenType::Normal);
+    let (tokens, types) = tokens(parts, &model.vocabulary, spell, rows, warnings)?;
+    let (cls, add_bos) = end(&parts.bos_eos.before, None, "before")?;
+    let (sep, add_sep) = end(&parts.bos_eos.after, None, "after")?;
+    let lowercase = normalizer["lowercase"].as_bool();
+    Ok(GgufVocab {
+        model: "bert".to_owned(),
+        pre: Some("default".to_owned()),
+        tokens: Cow::Owned(tokens.iter().collect()),
+        types: Some(types.into_iter().map(TokenType::number).collect()),
+        // llama.cpp reads CLS from the key of BOS.
+        bos: cls,
+        eos: parts.named.eos,
+        cls,
+        sep,
+        add_bos: Some(add_bos),
+        add_sep: Some(add_sep),
+        lowercase,
+        strip_accents: normalizer["strip_accents"].as_bool().or(lowercase),
+        ..GgufVocab::default()
+    })
 }
 
 /// The family with the rules of a model and its stages.
@@ -180,31 +250,30 @@ fn no_name(stage: &str, value: Option<&Json>) -> Error {
     let value = value.map_or("null".to_owned(), Json::to_string);
     let known = BYTE_LEVEL_FAMILIES.map(|row| row.0).join("', '");
     Error::new(format!(
-        "{stage} `{}` has no name in GGUF; supported are those of '{known}' and SentencePiece",
+        "{stage} `{}` has no name in GGUF; supported are those of '{known}', SentencePiece and BERT",
         short(&value)
     ))
 }
 
-/// All tokens by id, and their types.
+/// All tokens by id, and their types. `spell` gives the spelling in GGUF and the
+/// type of a token of the vocabulary.
 fn tokens(
     parts: &TokenizerParts,
-    bpe: &BpeParts,
-    family: GgufFamily,
+    vocabulary: &Vocabulary,
+    spell: impl Fn(&str) -> (String, TokenType),
     rows: usize,
     warnings: &mut Vec<String>,
 ) -> Result<(Vec<String>, Vec<TokenType>)> {
     let mut tokens: Vec<String> = (0..rows).map(|id| format!("[PAD{id}]")).collect();
     let mut types = vec![TokenType::Unused; rows];
-    for (token, id) in bpe.vocabulary.iter() {
+    for (token, id) in vocabulary.iter() {
         let slot = tokens.get_mut(id as usize).ok_or_else(|| {
             Error::new(format!(
                 "token `{}` has id {id}, but the embedding table has {rows} rows",
                 short(token)
             ))
         })?;
-        token.clone_into(slot);
-        let byte = bpe.byte_fallback && byte_token(token).is_some();
-        types[id as usize] = if byte { TokenType::Byte } else { TokenType::Normal };
+        (*slot, types[id as usize]) = spell(token);
     }
     for added in &parts.added {
         let Some(slot) = tokens.get_mut(added.id as usize) else {
@@ -223,11 +292,6 @@ fn tokens(
                 short(&added.content)
             ));
         }
-    }
-    if let (GgufFamily::Spm { .. }, Some(unk)) = (family, parts.named.unk)
-        && let Some(token_type) = types.get_mut(unk as usize)
-    {
-        *token_type = TokenType::Unknown;
     }
     Ok((tokens, types))
 }

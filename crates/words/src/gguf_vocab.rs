@@ -9,15 +9,18 @@ use girih_file::{Metadata, Strings};
 use girih_tensor::{Error, Result};
 
 use super::added::AddedToken;
-use super::bpe::{BpeParts, Merges, Vocabulary};
+use super::bert::BertRules;
+use super::bpe::{BpeParts, Merges};
 use super::decoding::{Decoding, byte_token};
+use super::model_json;
 use super::normalize::{Normalization, NormalizationForm};
 use super::parts::{BosEosIds, NamedTokens, TokenizerModelParts, TokenizerParts};
 use super::short::short;
 use super::split::{self, GPT2, LLAMA3, PreTokenizerStep, QWEN2};
 use super::spm::{MAX_SCORED_TOKEN_BYTES, Spm};
+use super::table::Vocabulary;
 use super::tokenizer::Tokenizer;
-use super::tokenizer_json;
+use super::wordpiece::{self, CONTINUATION_PREFIX, MAX_WORD_CHARS, WORD_MARK, WordPieceParts};
 use crate::limits::TextLimits;
 
 /// SentencePiece's replacement of a space.
@@ -26,7 +29,8 @@ const SPACE_MARK: char = '▁';
 /// The `tokenizer.ggml.*` values of a GGUF file.
 #[derive(Clone, Debug, Default)]
 pub struct GgufVocab<'a> {
-    /// `model`: `llama` for SentencePiece's BPE with scores, `gpt2` for byte-level BPE.
+    /// `model`: `llama` for SentencePiece's BPE with scores, `gpt2` for byte-level BPE,
+    /// `bert` for WordPiece.
     pub model: String,
     /// `pre`: the name of the pre-tokenizer.
     pub pre: Option<String>,
@@ -52,6 +56,16 @@ pub struct GgufVocab<'a> {
     pub add_eos: Option<bool>,
     /// `add_space_prefix`.
     pub add_space_prefix: Option<bool>,
+    /// `cls_token_id`: begins a text of `bert`, unless `bos` does.
+    pub cls: Option<u32>,
+    /// `seperator_token_id`, which is llama.cpp's spelling: ends a text of `bert`.
+    pub sep: Option<u32>,
+    /// `add_sep_token`.
+    pub add_sep: Option<bool>,
+    /// `normalizer.lowercase`, for `bert`.
+    pub lowercase: Option<bool>,
+    /// `normalizer.strip_accents`, for `bert`.
+    pub strip_accents: Option<bool>,
 }
 
 /// The type of a token: `token_type` in GGUF.
@@ -116,6 +130,11 @@ impl<'a> GgufVocab<'a> {
             add_bos: switch("bos_token")?,
             add_eos: switch("eos_token")?,
             add_space_prefix: switch("space_prefix")?,
+            cls: id("cls")?,
+            sep: id("seperator")?,
+            add_sep: switch("sep_token")?,
+            lowercase: metadata.get("tokenizer.ggml.normalizer.lowercase")?,
+            strip_accents: metadata.get("tokenizer.ggml.normalizer.strip_accents")?,
         })
     }
 
@@ -129,8 +148,9 @@ impl<'a> GgufVocab<'a> {
         let parts = match self.model.as_str() {
             "llama" => self.spm_parts(limits),
             "gpt2" => self.bpe_parts(limits),
+            "bert" => self.wordpiece_parts(limits),
             other => Err(Error::new(format!(
-                "model `{}` is not supported; it must be `llama` or `gpt2`",
+                "model `{}` is not supported; it must be `llama`, `gpt2` or `bert`",
                 short(other)
             ))),
         };
@@ -219,6 +239,43 @@ impl<'a> GgufVocab<'a> {
         })
     }
 
+    /// The name of the pre-tokenizer has no effect, as in llama.cpp.
+    fn wordpiece_parts(mut self, limits: &TextLimits) -> Result<TokenizerParts> {
+        let token_types = self.token_types(limits)?;
+        let spelled = self.tokens.iter().zip(&token_types).map(|(token, token_type)| match token_type {
+            TokenType::Normal | TokenType::Unused => Cow::Owned(wordpiece::of_gguf(token)),
+            _ => Cow::Borrowed(token.strip_prefix(WORD_MARK).unwrap_or(token)),
+        });
+        self.tokens = Cow::Owned(spelled.collect());
+        let unknown = self.unk.and_then(|id| self.tokens.get(usize::try_from(id).ok()?));
+        let unknown = unknown
+            .ok_or_else(|| {
+                Error::new("unknown_token_id is missing or not the id of a token; WordPiece needs it")
+            })?
+            .to_owned();
+        let lowercase = self.lowercase.unwrap_or(true);
+        let strip_accents = self.strip_accents.unwrap_or(lowercase);
+        let mut normalization = Normalization::none();
+        normalization.add_bert(BertRules { lowercase, strip_accents, ..BertRules::UNCASED })?;
+        Ok(TokenizerParts {
+            added: self.added(&token_types),
+            normalization,
+            steps: vec![PreTokenizerStep::Bert],
+            bos_eos: self.cls_sep()?,
+            named: self.named(),
+            decoding: Decoding::WordPiece { prefix: CONTINUATION_PREFIX.to_owned(), cleanup: true },
+            model: TokenizerModelParts::WordPiece(WordPieceParts {
+                vocabulary: Vocabulary {
+                    ids: (0..).take(self.tokens.len()).collect(),
+                    tokens: self.tokens.into_owned(),
+                },
+                unknown,
+                prefix: CONTINUATION_PREFIX.to_owned(),
+                max_chars: MAX_WORD_CHARS,
+            }),
+        })
+    }
+
     /// The type of each token. Names empty tokens as llama.cpp does.
     fn token_types(&mut self, limits: &TextLimits) -> Result<Vec<TokenType>> {
         let count = self.tokens.len();
@@ -268,17 +325,26 @@ impl<'a> GgufVocab<'a> {
     }
 
     fn bos_eos(&self, add_bos: bool) -> Result<BosEosIds> {
-        let end = |add: bool, id: Option<u32>, name: &str| match (add, id) {
-            (false, _) => Ok(Vec::new()),
-            (true, Some(id)) => Ok(vec![id]),
-            (true, None) => {
-                Err(Error::new(format!("add_{name}_token is on, but {name}_token_id is missing")))
-            }
-        };
         let add_bos = self.add_bos.unwrap_or(add_bos && self.bos.is_some());
         Ok(BosEosIds {
-            before: end(add_bos, self.bos, "bos")?,
-            after: end(self.add_eos.unwrap_or(false), self.eos, "eos")?,
+            before: end(add_bos, self.bos, "add_bos_token", "bos_token_id")?,
+            after: end(self.add_eos.unwrap_or(false), self.eos, "add_eos_token", "eos_token_id")?,
+        })
+    }
+
+    /// The ids around a text of `bert`.
+    fn cls_sep(&self) -> Result<BosEosIds> {
+        if self.add_eos == Some(true) && self.eos != self.sep {
+            return Err(Error::new("add_eos_token is on; a text of `bert` ends in the separator only"));
+        }
+        Ok(BosEosIds {
+            before: end(
+                self.add_bos.unwrap_or(true),
+                self.bos.or(self.cls),
+                "add_bos_token",
+                "cls_token_id",
+            )?,
+            after: end(self.add_sep.unwrap_or(true), self.sep, "add_sep_token", "seperator_token_id")?,
         })
     }
 
@@ -287,11 +353,20 @@ impl<'a> GgufVocab<'a> {
     }
 }
 
+/// The ids at one end of a text.
+fn end(add: bool, id: Option<u32>, switch: &str, name: &str) -> Result<Vec<u32>> {
+    match (add, id) {
+        (false, _) => Ok(Vec::new()),
+        (true, Some(id)) => Ok(vec![id]),
+        (true, None) => Err(Error::new(format!("{switch} is on, but {name} is missing"))),
+    }
+}
+
 /// The two tokens of each merge.
 fn pairs(merges: &Strings) -> Result<Merges> {
     let mut pairs = Merges::default();
     for text in merges.iter() {
-        let (left, right) = tokenizer_json::merge(text)
+        let (left, right) = model_json::merge(text)
             .ok_or_else(|| Error::new(format!("merge `{}` is not two tokens", short(text))))?;
         pairs.push(left, right);
     }

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod added;
+mod bert;
 mod bpe;
 mod byte_level;
 mod decoding;
@@ -12,6 +13,7 @@ pub mod fuzz;
 mod gguf_export;
 mod gguf_vocab;
 mod limits;
+mod model_json;
 mod normalize;
 mod parts;
 mod pattern;
@@ -25,6 +27,7 @@ mod table;
 pub mod template;
 mod tokenizer;
 mod tokenizer_json;
+mod wordpiece;
 
 pub use gguf_vocab::GgufVocab;
 pub use limits::TextLimits;

@@ -10,6 +10,8 @@ use std::ops::Range;
 use girih_tensor::{Error, Result};
 use unicode_normalization_alignments::UnicodeNormalization as _;
 
+use super::bert::{BertRules, Replacement};
+
 /// The maximum length of a normalized text relative to its source. `▁` for a space
 /// needs 3.
 const MAX_NORMALIZER_EXPANSION: usize = 64;
@@ -42,6 +44,7 @@ enum Rewrite {
     NormalizationForm(NormalizationForm),
     Prepend(String),
     Replace { pattern: String, content: String },
+    Bert(BertRules),
 }
 
 /// Rewrites in order, and the maximum factor by which all of them together
@@ -99,6 +102,11 @@ impl Normalization {
         self.add(Rewrite::Prepend(prefix), 1)
     }
 
+    /// Adds BERT's normalizer.
+    pub(super) fn add_bert(&mut self, rules: BertRules) -> Result<()> {
+        self.add(Rewrite::Bert(rules), BertRules::EXPANSION)
+    }
+
     /// Normalizes a text.
     pub(super) fn apply(&self, text: &str) -> Result<NormalizedText> {
         if text.len().saturating_mul(self.expansion) > MAX_NORMALIZED_BYTES {
@@ -114,6 +122,7 @@ impl Normalization {
             Rewrite::NormalizationForm(form) => text.in_form(*form),
             Rewrite::Prepend(prefix) => text.prepended(prefix),
             Rewrite::Replace { pattern, content } => text.replaced(pattern, content),
+            Rewrite::Bert(rules) => text.by_rules(*rules),
         }))
     }
 }
@@ -207,6 +216,21 @@ impl NormalizedText {
         new.alignments.extend_from_slice(&self.alignments[copied..]);
         new
     }
+
+    fn by_rules(&self, rules: BertRules) -> NormalizedText {
+        let clean = self.each_replaced(|char| rules.of_source(char));
+        let decomposed = if rules.strip_accents { clean.in_form(NormalizationForm::Nfd) } else { clean };
+        decomposed.each_replaced(|char| rules.of_decomposed(char))
+    }
+
+    /// Replaces each character; the new ones get its alignment.
+    fn each_replaced(&self, rewrite: impl Fn(char) -> Replacement) -> NormalizedText {
+        let mut new = NormalizedText::with_capacity(self.text.len());
+        for (at, char) in self.text.char_indices() {
+            rewrite(char).into_iter().flatten().for_each(|char| new.push(char, self.alignments[at]));
+        }
+        new
+    }
 }
 
 #[cfg(test)]
@@ -215,7 +239,9 @@ mod tests {
 
     use girih_tensor::Random;
     use tokenizers::normalizer::Range as Within;
-    use tokenizers::normalizers::{NFC, NFD, NFKC, NFKD, NormalizerWrapper, Prepend, Replace};
+    use tokenizers::normalizers::{
+        BertNormalizer, NFC, NFD, NFKC, NFKD, NormalizerWrapper, Prepend, Replace,
+    };
     use tokenizers::{NormalizedString, Normalizer as _};
 
     use super::*;
@@ -239,6 +265,15 @@ mod tests {
                 NormalizationForm::Nfkc => NFKC.into(),
                 NormalizationForm::Nfkd => NFKD.into(),
             });
+            self
+        }
+
+        fn bert(mut self, rules: BertRules) -> Twins {
+            self.ours.add_bert(rules).expect("the text grows little");
+            let BertRules { clean_text, handle_chinese_chars, strip_accents, lowercase } = rules;
+            let theirs =
+                BertNormalizer::new(clean_text, handle_chinese_chars, Some(strip_accents), lowercase);
+            self.theirs.push(theirs.into());
             self
         }
 
@@ -290,6 +325,40 @@ mod tests {
         }
     }
 
+    /// All sixteen rules of BERT's normalizer.
+    fn bert_rules() -> impl Iterator<Item = BertRules> {
+        (0..16).map(|bits| BertRules {
+            clean_text: bits & 1 > 0,
+            handle_chinese_chars: bits & 2 > 0,
+            strip_accents: bits & 4 > 0,
+            lowercase: bits & 8 > 0,
+        })
+    }
+
+    #[test]
+    fn berts_rules_of_every_character_equal_the_librarys() {
+        let all: Vec<char> = (0..=0x10_FFFF).filter_map(char::from_u32).collect();
+        // Six of the sixteen, so that each rule is on and off beside each other one.
+        for rules in bert_rules().step_by(3) {
+            let twins = Twins::new().bert(rules);
+            for chars in all.chunks(256) {
+                twins.check(&chars.iter().flat_map(|c| ['a', *c]).collect::<String>());
+            }
+        }
+    }
+
+    #[test]
+    fn berts_rules_lengthen_no_character_more_than_stated() {
+        for rules in bert_rules().step_by(3) {
+            let mut bert = Normalization::none();
+            bert.add_bert(rules).expect("the text grows little");
+            for char in (0..=0x10_FFFF).filter_map(char::from_u32) {
+                let new = bert.apply(&char.to_string()).expect("one character");
+                assert!(new.text().len() <= BertRules::EXPANSION * char.len_utf8(), "{char:?} {rules:?}");
+            }
+        }
+    }
+
     /// Ranges of characters; some form changes most of them.
     const RANGES: [(u32, u32); 16] = [
         (0x20, 0x7E),
@@ -326,12 +395,15 @@ mod tests {
             let mut twins = Twins::new();
             let source = text(seed as usize % 61);
             for step in 0..seed % 4 {
-                twins = match (seed / 4 + step * 5) % 7 {
+                twins = match (seed / 4 + step * 5) % 8 {
                     kind @ 0..4 if twins.ours.expansion * 11 <= MAX_NORMALIZER_EXPANSION => {
                         twins.form(FORMS[kind as usize])
                     }
                     4 => twins.prepend(&text(1 + seed as usize % 4)),
                     5 => twins.replace(&text(1), ""),
+                    6 if twins.ours.expansion * BertRules::EXPANSION <= MAX_NORMALIZER_EXPANSION => {
+                        twins.bert(bert_rules().nth(seed as usize % 16).expect("one of sixteen"))
+                    }
                     _ => {
                         let pattern = text(1 + seed as usize % 3);
                         let content: String = text(2).chars().take(pattern.chars().count()).collect();
@@ -377,6 +449,7 @@ mod tests {
             for form in FORMS {
                 Twins::new().form(form).replace(" ", "▁").prepend("▁").check(&text);
             }
+            bert_rules().for_each(|rules| Twins::new().bert(rules).check(&text));
         }
     }
 

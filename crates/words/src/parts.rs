@@ -13,6 +13,7 @@ use super::normalize::Normalization;
 use super::split::PreTokenizerStep;
 use super::spm::Spm;
 use super::table::TokenTable;
+use super::wordpiece::{WordPiece, WordPieceParts};
 use crate::limits::TextLimits;
 
 /// The parts of one tokenizer, not yet checked.
@@ -32,12 +33,14 @@ pub(super) enum TokenizerModelParts {
     Bpe(BpeParts),
     /// A model, and all its tokens by id.
     Spm(Spm, Strings),
+    WordPiece(WordPieceParts),
 }
 
 /// The algorithm that turns words into ids.
 pub(super) enum TokenizerModel {
     Bpe(Bpe),
     Spm(Spm),
+    WordPiece(WordPiece),
 }
 
 /// The ids that the post-processor puts before and after a text.
@@ -67,8 +70,9 @@ impl TokenizerParts {
         let tokens = self.model.tokens();
         let mut table = TokenTable::with_capacity(tokens.len(), tokens.bytes());
         match &self.model {
-            TokenizerModelParts::Bpe(bpe) => {
-                for (token, id) in bpe.vocabulary.iter() {
+            TokenizerModelParts::Bpe(BpeParts { vocabulary, .. })
+            | TokenizerModelParts::WordPiece(WordPieceParts { vocabulary, .. }) => {
+                for (token, id) in vocabulary.iter() {
                     table.insert(token, id, limits)?;
                 }
             }
@@ -127,11 +131,21 @@ impl TokenizerParts {
 }
 
 impl TokenizerModelParts {
+    /// The id of the token that `tokenizer.json` names as unknown.
+    pub(super) fn unknown_id(&self) -> Option<u32> {
+        match self {
+            TokenizerModelParts::Bpe(bpe) => bpe.vocabulary.id(bpe.unknown.as_ref()?),
+            TokenizerModelParts::WordPiece(parts) => parts.vocabulary.id(&parts.unknown),
+            TokenizerModelParts::Spm(spm, _) => spm.unknown,
+        }
+    }
+
     /// The tokens of the vocabulary.
     fn tokens(&self) -> &Strings {
         match self {
             TokenizerModelParts::Bpe(bpe) => &bpe.vocabulary.tokens,
             TokenizerModelParts::Spm(_, tokens) => tokens,
+            TokenizerModelParts::WordPiece(parts) => &parts.vocabulary.tokens,
         }
     }
 
@@ -141,6 +155,9 @@ impl TokenizerModelParts {
         match self {
             TokenizerModelParts::Bpe(parts) => Ok(TokenizerModel::Bpe(Bpe::new(&parts, special, table)?)),
             TokenizerModelParts::Spm(spm, _) => Ok(TokenizerModel::Spm(spm)),
+            TokenizerModelParts::WordPiece(parts) => {
+                Ok(TokenizerModel::WordPiece(WordPiece::new(&parts, special, table)?))
+            }
         }
     }
 }
@@ -151,6 +168,10 @@ impl TokenizerModel {
         match self {
             TokenizerModel::Bpe(bpe) => bpe.encode(word, table, ids),
             TokenizerModel::Spm(spm) => spm.encode(word, table, ids),
+            TokenizerModel::WordPiece(model) => {
+                model.encode(word, table, ids);
+                Ok(())
+            }
         }
     }
 }

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use girih_tensor::Result;
 
+use super::bert::is_punctuation;
 use super::byte_level;
 use super::pattern::Pattern;
 
@@ -24,6 +25,8 @@ pub(super) enum PreTokenizerStep {
     ByteLevel,
     /// Replaces spaces by `mark`, and prepends `mark` as `scheme` states.
     Metaspace { mark: char, scheme: PrependScheme },
+    /// Removes white space, and makes each punctuation character a word.
+    Bert,
 }
 
 /// Whether a pattern matches delimiters or words.
@@ -56,7 +59,7 @@ pub(super) enum PrependScheme {
     Always,
 }
 
-/// The position of a piece in the encoded text.
+/// The position of a piece in an encoded or decoded text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum TextPosition {
     /// At the start of the text.
@@ -106,6 +109,7 @@ impl PreTokenizerStep {
                 };
                 words.into_iter().map(&mut each).collect()
             }
+            PreTokenizerStep::Bert => words.iter().flat_map(|word| bert_words(word)).collect(),
         }
     }
 }
@@ -113,6 +117,17 @@ impl PreTokenizerStep {
 /// Prepends `mark` to a word that is not empty and does not begin with it.
 fn with_prefix(word: String, mark: char) -> String {
     if word.is_empty() || word.starts_with(mark) { word } else { format!("{mark}{word}") }
+}
+
+/// The words of a text: runs without white space and punctuation, and each
+/// character of punctuation.
+fn bert_words(text: &str) -> Vec<String> {
+    let pieces = text.split_whitespace().flat_map(|run| run.split_inclusive(is_punctuation));
+    let words = pieces.flat_map(|piece| {
+        let word = piece.trim_end_matches(is_punctuation);
+        [word, &piece[word.len()..]]
+    });
+    words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
 fn cut(word: &str, pattern: &Pattern, role: MatchRole, behavior: DelimiterBehavior) -> Vec<String> {
@@ -164,6 +179,9 @@ fn join_delimiters(mut parts: Vec<(Range<usize>, bool)>, behavior: DelimiterBeha
 
 #[cfg(test)]
 mod tests {
+    use tokenizers::pre_tokenizers::bert::BertPreTokenizer;
+    use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer as _};
+
     use super::*;
 
     fn split(behavior: DelimiterBehavior, text: &str) -> Vec<String> {
@@ -202,6 +220,20 @@ mod tests {
             let steps = byte_level_steps(pattern).expect("a known pattern");
             let words = pre_tokenize(&steps, "I've 12345  dogs\n\n".to_owned(), TextPosition::Start);
             assert_eq!(words.concat(), "I've\u{120}12345\u{120}\u{120}dogs\u{10a}\u{10a}");
+        }
+    }
+
+    #[test]
+    fn berts_words_with_every_character_equal_the_librarys() {
+        let all: Vec<char> = (0..=0x10_FFFF).filter_map(char::from_u32).collect();
+        for chars in all.chunks(256) {
+            let text: String = chars.iter().flat_map(|c| ['a', *c, *c]).collect();
+            let mut theirs = PreTokenizedString::from(text.as_str());
+            BertPreTokenizer.pre_tokenize(&mut theirs).expect("the library splits");
+            let theirs = theirs.get_splits(OffsetReferential::Normalized, OffsetType::Byte);
+            let theirs: Vec<&str> = theirs.into_iter().map(|(word, ..)| word).collect();
+            let ours = pre_tokenize(&[PreTokenizerStep::Bert], text.clone(), TextPosition::Start);
+            assert_eq!(ours, theirs, "{text:?}");
         }
     }
 }

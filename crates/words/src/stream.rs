@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use super::decoding::Decoding;
+use super::split::TextPosition;
 use super::tokenizer::Tokenizer;
 
 /// The handling of special tokens in decoded text.
@@ -63,6 +64,8 @@ struct TextStream {
     pending: Vec<u8>,
     /// Characters that may still be removed from the beginning of the text.
     strip: usize,
+    /// The position of the next token.
+    position: TextPosition,
 }
 
 impl TextStream {
@@ -71,7 +74,7 @@ impl TextStream {
             Decoding::Pieces { strip: Some((_, times)), .. } => *times,
             _ => 0,
         };
-        TextStream { specials, pending: Vec::new(), strip }
+        TextStream { specials, pending: Vec::new(), strip, position: TextPosition::Start }
     }
 
     fn push(&mut self, tokenizer: &Tokenizer, id: u32) -> String {
@@ -79,9 +82,10 @@ impl TextStream {
             return String::new();
         }
         match tokenizer.token(id) {
-            Some(token) => self.pending.extend(tokenizer.decoding().bytes(token)),
+            Some(token) => self.pending.extend(tokenizer.decoding().bytes(token, self.position)),
             None => self.pending.extend("\u{FFFD}".bytes()),
         }
+        self.position = TextPosition::Later;
         let text = take_characters(&mut self.pending);
         self.stripped(tokenizer, text)
     }

@@ -6,11 +6,30 @@
 
 use std::hash::BuildHasher;
 
+use girih_file::Strings;
 use girih_tensor::{Error, Result};
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::short::short;
 use crate::limits::TextLimits;
+
+/// Tokens with their ids.
+#[derive(Default)]
+pub(super) struct Vocabulary {
+    pub tokens: Strings,
+    pub ids: Vec<u32>,
+}
+
+impl Vocabulary {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.tokens.iter().zip(self.ids.iter().copied())
+    }
+
+    /// The id of `token`, by a linear search.
+    pub(super) fn id(&self, token: &str) -> Option<u32> {
+        self.iter().find(|(other, _)| *other == token).map(|(_, id)| id)
+    }
+}
 
 /// Tokens by id and ids by token.
 #[derive(Default)]

@@ -1,22 +1,20 @@
 //! Reads and checks `tokenizer.json`.
 //!
-//! Only the components of decoder models are supported. A file with another
-//! component, or with an unknown field, is refused with its name. `truncation`
-//! and `padding` are ignored, as in transformers: they configure training
-//! batches, not the encoding of a text.
-
-use std::collections::HashSet;
-use std::fmt;
+//! Only the components of decoder models and of BERT are supported. A file with
+//! another component, or with an unknown field, is refused with its name.
+//! `truncation` and `padding` are ignored, as in transformers: they configure
+//! training batches, not the encoding of a text.
 
 use girih_tensor::{Error, Result};
-use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::added::AddedToken;
-use super::bpe::{BpeParts, Merges, Vocabulary};
+use super::bert::BertRules;
 use super::decoding::Decoding;
+use super::model_json::{ModelJson, UniqueKeys};
 use super::normalize::{Normalization, NormalizationForm};
-use super::parts::{BosEosIds, NamedTokens, TokenizerModelParts, TokenizerParts};
+use super::parts::{BosEosIds, NamedTokens, TokenizerParts};
 use super::pattern::Pattern;
 use super::short::short;
 use super::split::{self, DelimiterBehavior, MatchRole, PreTokenizerStep, PrependScheme};
@@ -58,33 +56,7 @@ struct TokenizerFile {
     pre_tokenizer: Option<PreTokenizer>,
     post_processor: Option<PostProcessor>,
     decoder: Option<Decoder>,
-    model: BpeJson,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "an object")]
-struct BpeJson {
-    #[serde(rename = "type")]
-    _type: Option<BpeType>,
-    dropout: Option<f64>,
-    unk_token: Option<String>,
-    continuing_subword_prefix: Option<String>,
-    end_of_word_suffix: Option<String>,
-    #[serde(default)]
-    fuse_unk: bool,
-    #[serde(default)]
-    byte_fallback: bool,
-    #[serde(default)]
-    ignore_merges: bool,
-    vocab: UniqueKeys<u32>,
-    #[serde(deserialize_with = "merges")]
-    merges: Merges,
-}
-
-#[derive(Deserialize)]
-enum BpeType {
-    #[serde(rename = "BPE")]
-    Bpe,
+    model: ModelJson,
 }
 
 #[derive(Deserialize)]
@@ -107,6 +79,14 @@ enum Normalizer {
     Replace {
         pattern: PatternJson,
         content: String,
+    },
+    #[serde(rename = "BertNormalizer")]
+    Bert {
+        clean_text: bool,
+        handle_chinese_chars: bool,
+        /// `null` for the value of `lowercase`.
+        strip_accents: Option<bool>,
+        lowercase: bool,
     },
 }
 
@@ -147,6 +127,8 @@ enum PreTokenizer {
     Digits {
         individual_digits: bool,
     },
+    #[serde(rename = "BertPreTokenizer")]
+    Bert {},
 }
 
 #[derive(Deserialize)]
@@ -160,6 +142,10 @@ enum PostProcessor {
         single: Vec<TemplatePiece>,
         pair: Vec<TemplatePiece>,
         special_tokens: UniqueKeys<SpecialIds>,
+    },
+    BertProcessing {
+        sep: (String, u32),
+        cls: (String, u32),
     },
 }
 
@@ -176,16 +162,8 @@ struct ByteLevelFields {
 
 #[derive(Deserialize)]
 enum TemplatePiece {
-    Sequence {
-        id: PieceSequence,
-        #[serde(rename = "type_id")]
-        _type_id: u32,
-    },
-    SpecialToken {
-        id: String,
-        #[serde(rename = "type_id")]
-        _type_id: u32,
-    },
+    Sequence { id: PieceSequence, type_id: u32 },
+    SpecialToken { id: String, type_id: u32 },
 }
 
 #[derive(Deserialize, PartialEq)]
@@ -213,6 +191,7 @@ enum Decoder {
     ByteFallback,
     Fuse,
     Strip { content: char, start: usize, stop: usize },
+    WordPiece { prefix: String, cleanup: bool },
 }
 
 fn yes() -> bool {
@@ -223,127 +202,18 @@ fn always() -> PrependScheme {
     PrependScheme::Always
 }
 
-/// An object as a list of entries with distinct keys.
-struct UniqueKeys<V>(Vec<(String, V)>);
-
-impl<'de, V: Deserialize<'de>> Deserialize<'de> for UniqueKeys<V> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct EntriesVisitor<V>(std::marker::PhantomData<V>);
-        impl<'de, V: Deserialize<'de>> Visitor<'de> for EntriesVisitor<V> {
-            type Value = UniqueKeys<V>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<UniqueKeys<V>, A::Error> {
-                let mut entries = Vec::new();
-                while let Some(entry) = map.next_entry::<String, V>()? {
-                    entries.push(entry);
-                }
-                let mut keys = HashSet::with_capacity(entries.len());
-                match entries.iter().find(|(key, _)| !keys.insert(key.as_str())) {
-                    Some((key, _)) => Err(A::Error::custom(format!("key `{}` occurs twice", short(key)))),
-                    None => Ok(UniqueKeys(entries)),
-                }
-            }
-        }
-        deserializer.deserialize_map(EntriesVisitor(std::marker::PhantomData))
-    }
-}
-
-/// Two tokens to merge: `["a", "b"]`, or in older files `"a b"`.
-struct Merge(String, String);
-
-impl<'de> Deserialize<'de> for Merge {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct MergeVisitor;
-        impl<'de> Visitor<'de> for MergeVisitor {
-            type Value = Merge;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a merge of two tokens")
-            }
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Merge, E> {
-                match merge(text) {
-                    Some((left, right)) => Ok(Merge(left.to_owned(), right.to_owned())),
-                    None => Err(E::custom(format!("merge `{}` is not two tokens", short(text)))),
-                }
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut pair: A) -> Result<Merge, A::Error> {
-                let missing = || A::Error::custom("a merge has fewer than two tokens");
-                let left = pair.next_element()?.ok_or_else(missing)?;
-                let right = pair.next_element()?.ok_or_else(missing)?;
-                match pair.next_element::<IgnoredAny>()? {
-                    Some(_) => Err(A::Error::custom("a merge has more than two tokens")),
-                    None => Ok(Merge(left, right)),
-                }
-            }
-        }
-        deserializer.deserialize_any(MergeVisitor)
-    }
-}
-
-/// Deserializes merges in order, without an allocation per merge.
-fn merges<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Merges, D::Error> {
-    struct MergesVisitor;
-    impl<'de> Visitor<'de> for MergesVisitor {
-        type Value = Merges;
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a sequence")
-        }
-        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Merges, A::Error> {
-            let mut merges = Merges::default();
-            while let Some(Merge(left, right)) = list.next_element()? {
-                merges.push(&left, &right);
-            }
-            Ok(merges)
-        }
-    }
-    deserializer.deserialize_seq(MergesVisitor)
-}
-
-/// The two tokens of a merge written as one string.
-pub(super) fn merge(text: &str) -> Option<(&str, &str)> {
-    text.split_once(' ').filter(|(left, right)| !left.is_empty() && !right.is_empty() && !right.contains(' '))
-}
-
 impl TokenizerFile {
     fn parts(self) -> Result<TokenizerParts> {
         let model = self.model.parts().map_err(|error| error.of("model"))?;
-        let unk = model.unknown.as_ref().and_then(|unknown| model.vocabulary.id(unknown));
+        let unk = model.unknown_id();
         Ok(TokenizerParts {
             added: self.added_tokens,
             normalization: normalization(self.normalizer).map_err(|error| error.of("normalizer"))?,
             steps: steps(self.pre_tokenizer).map_err(|error| error.of("pre_tokenizer"))?,
-            model: TokenizerModelParts::Bpe(model),
+            model,
             bos_eos: bos_eos(self.post_processor).map_err(|error| error.of("post_processor"))?,
             decoding: decoding(self.decoder).map_err(|error| error.of("decoder"))?,
             named: NamedTokens { unk, ..NamedTokens::default() },
-        })
-    }
-}
-
-impl BpeJson {
-    fn parts(self) -> Result<BpeParts> {
-        if self.dropout.is_some_and(|dropout| dropout != 0.0) {
-            return Err(Error::new("dropout makes ids random; it must be null"));
-        }
-        for (name, affix) in [
-            ("continuing_subword_prefix", &self.continuing_subword_prefix),
-            ("end_of_word_suffix", &self.end_of_word_suffix),
-        ] {
-            if let Some(affix) = affix.as_deref().filter(|affix| !affix.is_empty()) {
-                return Err(Error::new(format!("{name} `{}` is not supported", short(affix))));
-            }
-        }
-        Ok(BpeParts {
-            vocabulary: Vocabulary {
-                tokens: self.vocab.0.iter().map(|(token, _)| token).collect(),
-                ids: self.vocab.0.iter().map(|(_, id)| *id).collect(),
-            },
-            merges: self.merges,
-            unknown: self.unk_token,
-            fuse_unknown: self.fuse_unk,
-            byte_fallback: self.byte_fallback,
-            ignore_merges: self.ignore_merges,
         })
     }
 }
@@ -378,6 +248,10 @@ fn normalization(normalizer: Option<Normalizer>) -> Result<Normalization> {
             Normalizer::Nfkd => steps.add_form(NormalizationForm::Nfkd)?,
             Normalizer::Prepend { prepend } => steps.add_prepend(prepend)?,
             Normalizer::Replace { pattern, content } => steps.add_replace(literal(pattern)?, content)?,
+            Normalizer::Bert { clean_text, handle_chinese_chars, strip_accents, lowercase } => {
+                let strip_accents = strip_accents.unwrap_or(lowercase);
+                steps.add_bert(BertRules { clean_text, handle_chinese_chars, strip_accents, lowercase })?;
+            }
             Normalizer::Sequence { .. } => unreachable!("sequences were flattened"),
         }
     }
@@ -450,6 +324,7 @@ impl PreTokenizer {
                     behavior: DelimiterBehavior::Isolated,
                 });
             }
+            PreTokenizer::Bert {} => steps.push(PreTokenizerStep::Bert),
             PreTokenizer::Sequence { .. } => unreachable!("sequences were flattened"),
         }
         Ok(())
@@ -463,14 +338,36 @@ fn bos_eos(post_processor: Option<PostProcessor>) -> Result<BosEosIds> {
     })?;
     let mut ids = BosEosIds::default();
     for item in flat {
-        if let PostProcessor::TemplateProcessing { single, pair, special_tokens } = item {
-            template(&pair, &special_tokens)?;
-            let BosEosIds { before, after } = template(&single, &special_tokens)?;
-            ids.before.splice(0..0, before);
-            ids.after.extend(after);
-        }
+        let BosEosIds { before, after } = match item {
+            PostProcessor::TemplateProcessing { single, pair, special_tokens } => {
+                template(&pair, &special_tokens)?;
+                check_token_types(&single)?;
+                template(&single, &special_tokens)?
+            }
+            PostProcessor::BertProcessing { sep, cls } => {
+                BosEosIds { before: vec![cls.1], after: vec![sep.1] }
+            }
+            PostProcessor::ByteLevel(_) => continue,
+            PostProcessor::Sequence { .. } => unreachable!("sequences were flattened"),
+        };
+        ids.before.splice(0..0, before);
+        ids.after.extend(after);
     }
     Ok(ids)
+}
+
+/// Checks that the template of a single text has only token type 0, which models
+/// give to all tokens.
+fn check_token_types(single: &[TemplatePiece]) -> Result<()> {
+    for piece in single {
+        let (TemplatePiece::Sequence { type_id, .. } | TemplatePiece::SpecialToken { type_id, .. }) = piece;
+        if *type_id != 0 {
+            return Err(Error::new(format!(
+                "the template of a single text has token type {type_id}; only type 0 is supported"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The ids before and after sequence A of a template.
@@ -504,11 +401,15 @@ fn decoding(decoder: Option<Decoder>) -> Result<Decoding> {
         Decoder::Sequence { decoders } => Ok(decoders),
         item => Err(item),
     })?;
-    if let [Decoder::ByteLevel(_)] = flat.as_slice() {
-        return Ok(Decoding::ByteLevel);
+    match flat.as_slice() {
+        [Decoder::ByteLevel(_)] => return Ok(Decoding::ByteLevel),
+        [Decoder::WordPiece { prefix, cleanup }] => {
+            return Ok(Decoding::WordPiece { prefix: prefix.clone(), cleanup: *cleanup });
+        }
+        _ => {}
     }
     let order = "Replace, ByteFallback, Fuse, Strip";
-    let wrong = || Error::new(format!("it must be ByteLevel, or a sequence in the order {order}"));
+    let wrong = || Error::new(format!("it must be ByteLevel, WordPiece, or a sequence in the order {order}"));
     let (mut replacements, mut byte_fallback, mut fused, mut strip) = (Vec::new(), false, false, None);
     let mut expansion = 1_usize;
     for item in flat {

@@ -24,6 +24,10 @@ fn of_gguf(path: &Path) -> Tokenizer {
 
 fn check_same<S: AsRef<str>>(one: &Tokenizer, other: &Tokenizer, texts: impl IntoIterator<Item = S>) {
     assert_eq!(one.named(), other.named());
+    check_same_ids(one, other, texts);
+}
+
+fn check_same_ids<S: AsRef<str>>(one: &Tokenizer, other: &Tokenizer, texts: impl IntoIterator<Item = S>) {
     for text in texts {
         let text = text.as_ref();
         for origin in [TextOrigin::Template, TextOrigin::User] {
@@ -57,6 +61,78 @@ fn vendors_tokenizers_keep_their_ids() {
         let lines = golden.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         let texts = lines.map(|line| line["text"].as_str().unwrap().to_owned());
         check_same(&of_folder(&folder), &vocab.tokenizer(&TextLimits::DEFAULT).unwrap(), texts);
+    }
+}
+
+/// A folder with a `tokenizer.json` of BERT, with some parts replaced.
+fn bert(folder: &str, changes: &Value) -> std::path::PathBuf {
+    let folder = empty_folder(folder);
+    let file = include_bytes!("../../../../fuzz/seeds/tokenizer/wordpiece.json");
+    let mut file: Value = serde_json::from_slice(file).unwrap();
+    for (pointer, value) in changes.as_object().unwrap() {
+        *file.pointer_mut(pointer).unwrap() = value.clone();
+    }
+    fs::write(folder.join("tokenizer.json"), file.to_string()).unwrap();
+    folder
+}
+
+#[test]
+fn wordpiece_keeps_its_ids() {
+    let texts = ["", "The unaffables, cafe Café café [CLS]s []", "[MASK] the", "théſ 叫", "]]"];
+    for changes in [
+        json!({}),
+        json!({ "/normalizer/lowercase": false }),
+        json!({ "/normalizer/strip_accents": false }),
+        json!({ "/post_processor": null }),
+    ] {
+        let folder = bert("convert-bert", &changes);
+        // More rows than tokens, as models pad their tables.
+        let (vocab, warnings) = GgufVocab::from_folder(&folder, 32, &TextLimits::DEFAULT).unwrap();
+        assert_eq!((warnings.len(), vocab.tokens.len(), vocab.model.as_str()), (0, 32, "bert"));
+        let (one, other) = (of_folder(&folder), vocab.tokenizer(&TextLimits::DEFAULT).unwrap());
+        check_same_ids(&one, &other, texts);
+        let all: Vec<u32> = (0..28).collect();
+        assert_eq!(one.decode(&all, Specials::Keep), other.decode(&all, Specials::Keep));
+    }
+}
+
+#[test]
+fn minilm_keeps_its_ids() {
+    let (Some(data), Some(folder)) = (data::folder(), std::env::var_os("GIRIH_TEST_MINILM")) else {
+        return eprintln!("skipped: GIRIH_TEST_DATA or GIRIH_TEST_MINILM is not set");
+    };
+    let (vocab, warnings) = GgufVocab::from_folder(Path::new(&folder), 30_522, &TextLimits::DEFAULT).unwrap();
+    assert!(warnings.is_empty(), "{warnings:?}");
+    let other = vocab.tokenizer(&TextLimits::DEFAULT).unwrap();
+    let golden = fs::read_to_string(data.join("tokenizer-golden/minilm.jsonl")).unwrap();
+    let lines = golden.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let texts = lines.map(|line| line["text"].as_str().unwrap().to_owned());
+    check_same_ids(&of_folder(Path::new(&folder)), &other, texts);
+}
+
+#[test]
+fn a_gguf_with_wordpiece_has_the_tokenizer_of_its_folder() {
+    let folder = bert("convert-bert-model", &json!({ "/normalizer/lowercase": false }));
+    for name in ["config.json", "model.safetensors"] {
+        fs::copy(committed(SMALL).join(name), folder.join(name)).unwrap();
+    }
+    let out = folder.join("model.gguf");
+    write(&open(&folder), &out, &options("f32")).unwrap();
+    check_same_ids(&of_folder(&folder), &of_gguf(&out), ["", "The Café unables [CLS]", "叫"]);
+}
+
+#[test]
+fn wordpiece_rules_that_gguf_lacks_are_refused() {
+    for (changes, word) in [
+        (json!({ "/model/max_input_chars_per_word": 50 }), "max_input_chars_per_word"),
+        (json!({ "/model/continuing_subword_prefix": "@@" }), "continuing_subword_prefix"),
+        (json!({ "/normalizer/clean_text": false }), "normalizer"),
+        (json!({ "/normalizer": null }), "normalizer"),
+        (json!({ "/pre_tokenizer": { "type": "Digits", "individual_digits": true } }), "pre_tokenizer"),
+    ] {
+        let folder = bert("convert-bert-refused", &changes);
+        let error = GgufVocab::from_folder(&folder, 32, &TextLimits::DEFAULT).unwrap_err().to_string();
+        assert!(error.contains(word) && error.contains("GGUF"), "{error}");
     }
 }
 

@@ -35,7 +35,7 @@ use std::sync::LazyLock;
 
 use girih_graph::Error;
 
-pub use table::{QUANT_GROUP, QuantizeRow, Rotation, Table};
+pub use table::{LayerNormRow, QUANT_GROUP, QuantizeRow, Rotation, Table};
 
 /// The names of all tables for this kind of machine, best first.
 pub fn names() -> &'static [&'static str] {

@@ -11,6 +11,9 @@ pub const QUANT_GROUP: usize = 32;
 /// A kernel that quantizes whole groups: to codes, scales and sums of codes.
 pub type QuantizeRow = fn(x: &[f32], codes: &mut [i8], scales: &mut [f32], sums: &mut [i32]);
 
+/// A kernel that normalizes a row by its mean and its variance.
+pub type LayerNormRow = fn(x: &[f32], weight: &[f32], bias: Option<&[f32]>, epsilon: f32, y: &mut [f32]);
+
 /// The kernels of one instruction set, as ordinary functions.
 #[derive(Clone, Copy, Debug)]
 pub struct Table {
@@ -20,12 +23,16 @@ pub struct Table {
     pub matmul: MatmulKernels,
     /// `y = x / √(mean(x²) + epsilon) · weight`.
     pub norm: fn(x: &[f32], weight: &[f32], epsilon: f32, y: &mut [f32]),
+    /// `y = (x − mean(x)) / √(variance(x) + epsilon) · weight + bias`.
+    pub layer_norm: LayerNormRow,
     /// `y` = the heads `x` of one row with rotated pairs.
     pub rotate: fn(x: &[f32], rotation: Rotation<'_>, pairing: Pairing, y: &mut [f32]),
     /// The loops of attention.
     pub attend: AttendKernels,
     /// `y = act(gate) · up`.
     pub gate: fn(act: Act, gate: &[f32], up: &[f32], y: &mut [f32]),
+    /// `y = act(x)`.
+    pub activate: fn(act: Act, x: &[f32], y: &mut [f32]),
     /// `y = a + b`.
     pub add: fn(a: &[f32], b: &[f32], y: &mut [f32]),
     /// `y = factor · x`.

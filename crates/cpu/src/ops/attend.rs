@@ -30,14 +30,14 @@ use std::array;
 use std::ops::Range;
 
 use girih_graph::backend::Sequence;
-use girih_graph::{BLOCK_POSITIONS, Graph, Node, Span};
+use girih_graph::{BLOCK_POSITIONS, Graph, Node, Op, Span};
 
 use super::executor::{Executor, StepRows};
 use crate::kernels::attend::{
     AttendKernels, CHUNK_POSITIONS, Cells, ChunkWeights, Format, KEY_TILE, LANES, MaxSum, ValueBlock, WIDTHS,
 };
 use crate::pool::{Grid, OutputTile};
-use crate::state::StateTensor;
+use crate::state::{SequenceBlocks, StateTensor};
 
 /// Queries in a tile of rows: enough that decoding keys and values costs little in comparison,
 /// few enough that their scores fit into L2.
@@ -70,8 +70,12 @@ pub(crate) fn local_len(shared: usize, size: usize, value_size: usize) -> usize 
     AttendScratchSizes::of(shared, size, value_size.next_multiple_of(LANES)).total()
 }
 
-/// The length of the partial sums of a step, in `f32` values.
+/// The length of the partial sums of a step, in `f32` values. Sequences of so few rows that they would
+/// be split have one chunk if they attend to rows of the step.
 pub(crate) fn partials_len(graph: &Graph, node: &Node) -> usize {
+    if matches!(node.op, Op::Attend { span: Span::All, .. }) {
+        return 0;
+    }
     let [q, keys, values] = [0, 1, 2].map(|index| graph.value(node.inputs[index]).shape);
     let (kv_heads, shared) = (keys.extents()[1], q.extents()[1] / keys.extents()[1]);
     units_at_once(graph) * kv_heads * shared * partial_len(values.columns())
@@ -179,7 +183,7 @@ impl<'a> AttendCall<'a> {
 
     fn piece(&self, sequence: &'a Sequence<'a>, head: usize, rows: Range<usize>) -> AttendPiece<'a> {
         let AttendCall { table, heads, attention, .. } = *self;
-        AttendPiece { table, heads, attention, head, sequence, rows }
+        AttendPiece { table, heads, attention, head, sequence, blocks: self.rows.blocks(rows.start), rows }
     }
 
     /// Computes the sequences that are not split, by tiles of rows.
@@ -345,6 +349,7 @@ struct AttendPiece<'a> {
     attention: AttentionParams,
     head: usize,
     sequence: &'a Sequence<'a>,
+    blocks: SequenceBlocks<'a>,
     rows: Range<usize>,
 }
 
@@ -567,11 +572,11 @@ struct ChunkWalk<'a> {
 
 impl<'a> ChunkWalk<'a> {
     fn keys(&self, block: usize) -> &'a [u8] {
-        self.piece.heads.keys.head(self.piece.sequence, self.piece.head, self.first + block)
+        self.piece.heads.keys.head(self.piece.blocks, self.piece.head, self.first + block)
     }
 
     fn values(&self, block: usize) -> &'a [u8] {
-        self.piece.heads.values.head(self.piece.sequence, self.piece.head, self.first + block)
+        self.piece.heads.values.head(self.piece.blocks, self.piece.head, self.first + block)
     }
 
     /// Whether cells are decoded to memory: if more than one batch reads them.

@@ -5,6 +5,7 @@ use girih_graph::backend::Sequence;
 use crate::kernels::Table;
 use crate::memory::Aligned;
 use crate::pool::ThreadPool;
+use crate::state::SequenceBlocks;
 
 /// The kernels, the threads, and the memory of each thread.
 pub(crate) struct Executor<'a> {
@@ -26,6 +27,14 @@ pub(crate) struct StepRows<'a> {
     pub origins: &'a [RowOrigin],
     /// The indexes of the output rows, in order.
     pub output_rows: &'a [u32],
+}
+
+impl<'a> StepRows<'a> {
+    /// The blocks of the sequence that `row` belongs to.
+    pub fn blocks(&self, row: usize) -> SequenceBlocks<'a> {
+        let index = self.origins[row].sequence as usize;
+        SequenceBlocks::of(&self.sequences[index], index)
+    }
 }
 
 /// The sequence and the position of a row.

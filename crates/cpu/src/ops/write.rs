@@ -1,17 +1,17 @@
-//! Writes keys and values to state, block by block and head by head. Keys are rotated
+//! Writes keys and values to state, or to tensors of the step, block by block and head by head. Keys are rotated
 //! while they are written, in L1, and not stored before.
 //!
 //! Bytes moved: the rows once, and the state's cells once.
 
 use girih_graph::backend::Sequence;
-use girih_graph::{BLOCK_POSITIONS, Graph, GroupId, Pairing};
+use girih_graph::{BLOCK_POSITIONS, Graph, Pairing};
 
 use super::executor::{Executor, StepRows};
 use super::rope::StepRotations;
 use crate::kernels::Table;
 use crate::memory::Aligned;
 use crate::pool::{Grid, OutputTile};
-use crate::state::{StateLayout, StateTensor};
+use crate::state::{SequenceBlocks, StateLayout, StateTensor};
 
 /// The maximum number of state values that a task writes: keys and values.
 pub(crate) const MAX_WRITES: usize = 2;
@@ -54,14 +54,14 @@ impl WrittenBlocks {
         graph.key.rows as usize / BLOCK_POSITIONS + 2 * graph.key.sequences as usize
     }
 
-    /// Lists the blocks of a group that contain the sequences' rows.
-    fn list(&mut self, sequences: &[Sequence<'_>], group: GroupId) {
+    /// Lists the blocks of a tensor that contain the sequences' rows.
+    fn list(&mut self, sequences: &[Sequence<'_>], tensor: &StateTensor) {
         let touched = |sequence: &Sequence<'_>| {
             let (first, count) = (sequence.position as usize, sequence.rows.indexes().len());
             first / BLOCK_POSITIONS..(first + count).div_ceil(BLOCK_POSITIONS)
         };
         let block = |(sequence, index): (usize, usize)| {
-            sequences[sequence].blocks[group.0 as usize][index].0 as usize
+            tensor.block_of(SequenceBlocks::of(&sequences[sequence], sequence), index)
         };
         self.owners.clear();
         let written =
@@ -85,7 +85,7 @@ pub(crate) fn local_len(size: usize) -> usize {
     BLOCK_POSITIONS * size
 }
 
-/// Writes rows to their positions in state values of one group.
+/// Writes rows to their positions in state values of one group, or in tensors of the step.
 ///
 /// # Panics
 /// If two sequences write to one block, which [`Runner`](girih_graph::Runner) does not
@@ -97,7 +97,7 @@ pub(crate) fn write<const N: usize>(
     rows: StepRows<'_>,
     written: &mut WrittenBlocks,
 ) {
-    written.list(rows.sequences, states[0].group());
+    written.list(rows.sequences, states[0]);
     let written = &*written;
     let each = rows.origins.len().div_ceil(written.blocks.len().max(1)).max(1);
     let blocks = states.map(StateTensor::blocks_mut);

@@ -6,12 +6,13 @@ use std::ops::Range;
 use girih_cpu::kernels::attend::{AttendKernels, Cells, ChunkWeights, ValueBlock};
 use girih_cpu::kernels::packed::MatmulKernels;
 use girih_cpu::kernels::{Table, tables};
-use girih_graph::{Act, Builder, InputKind, Op, Outputs, Pairing};
+use girih_graph::{Act, Builder, Key, Op, OutputKind, Outputs, Pairing, Pooling};
 use girih_tensor::{DType, Shape, reference};
 
 use crate::attention;
-use crate::case::{Case, finish};
+use crate::case::{Case, TestInput, finish};
 use crate::fixture::{Random, Source, TestSequence, U, exact, gamma, key, portable};
+use crate::rows::exact_layer_norm;
 
 /// The row widths to test for a format: whole blocks, and widths that are not whole groups if the format
 /// allows them.
@@ -51,7 +52,7 @@ fn linear(dtype: DType, inputs: usize, outputs: usize, rows: usize, random: &mut
     }
     let name = format!("linear {dtype} [{outputs}, {inputs}] of {rows} rows");
     let sequences = vec![TestSequence::new(0, 0, rows as u32)];
-    Case { name, graph, source, tokens: Vec::new(), embeddings, sequences, bounds }
+    Case { name, graph, source, inputs: vec![TestInput::Rows(embeddings)], sequences, bounds }
 }
 
 fn linears(random: &mut Random) -> Vec<Case> {
@@ -72,9 +73,7 @@ fn embeds(random: &mut Random) -> Vec<Case> {
     for &dtype in DType::ALL {
         for width in widths(dtype) {
             let tokens = vec![49, 0, 33, 31, 32, 7, 7];
-            let mut key = key(tokens.len(), 64);
-            key.variant.input = InputKind::Tokens;
-            let mut builder = Builder::new(key);
+            let mut builder = Builder::new(key(tokens.len(), 64));
             let x = builder.input("tokens", &[], DType::I32);
             let table = builder.weight("table", Shape::matrix(50, width), dtype);
             let y = builder.shaped("y", Op::Embed, &[x, table], &[width]);
@@ -86,8 +85,7 @@ fn embeds(random: &mut Random) -> Vec<Case> {
                 sequences: vec![TestSequence::new(0, 0, tokens.len() as u32)],
                 graph,
                 source,
-                tokens,
-                embeddings: Vec::new(),
+                inputs: vec![TestInput::Ids(tokens)],
             });
         }
     }
@@ -132,7 +130,7 @@ fn one(
     }
     let bounds = bound(&embeddings, &numbers);
     let name = format!("{op:?} of {inner:?} with {vector:?}");
-    Case { name, graph, source, tokens: Vec::new(), embeddings, sequences, bounds }
+    Case { name, graph, source, inputs: vec![TestInput::Rows(embeddings)], sequences, bounds }
 }
 
 fn norms(random: &mut Random) -> Vec<Case> {
@@ -155,6 +153,89 @@ fn norms(random: &mut Random) -> Vec<Case> {
             });
             cases.push(case);
         }
+    }
+    cases
+}
+
+/// Layer norms of heads and of rows, with and without a bias.
+fn layer_norms(random: &mut Random) -> Vec<Case> {
+    let (epsilon, rows) = (1e-12, 5);
+    let mut cases = Vec::new();
+    for (inner, with_bias) in
+        [[3, 1], [1, 7], [2, 33], [1, 384]].into_iter().flat_map(|i| [(i, false), (i, true)])
+    {
+        let size = inner[1];
+        let mut builder = Builder::new(key(rows, 64));
+        let x = builder.input("x", &inner, DType::F32);
+        let weight = builder.weight("weight", Shape::vector(size), DType::F32);
+        let bias = with_bias.then(|| builder.weight("bias", Shape::vector(size), DType::BF16));
+        let operands: Vec<_> = [x, weight].into_iter().chain(bias).collect();
+        let y = builder.same("y", Op::LayerNorm { epsilon }, &operands);
+        let graph = finish(builder, y);
+        let source = Source::random(&graph, random);
+        let x: Vec<f32> = random.numbers(rows * inner[0] * size).iter().map(|x| 4.0 * x + 3.0).collect();
+        let weight = source.numbers("weight", DType::F32, 1, size);
+        let bias = bias.map(|_| source.numbers("bias", DType::BF16, 1, size));
+        // The interpreter rounds once.
+        let bound = |(expected, bound): (f64, f64)| bound + U * expected.abs();
+        let rows_of = x.chunks_exact(size);
+        let bounds =
+            rows_of.flat_map(|row| exact_layer_norm(row, &weight, bias.as_deref(), epsilon)).map(bound);
+        cases.push(Case {
+            name: format!("layer_norm of {inner:?}, bias: {with_bias}"),
+            bounds: bounds.collect(),
+            graph,
+            source,
+            inputs: vec![TestInput::Rows(x)],
+            sequences: vec![TestSequence::new(0, 0, rows as u32)],
+        });
+    }
+    cases
+}
+
+/// Rows that are given replace others, without rounding: none, some, runs side by side, all.
+fn splices(random: &mut Random) -> Vec<Case> {
+    let (rows, width) = (7, 9);
+    let mut cases = Vec::new();
+    for runs in [&[][..], &[(0, 1)], &[(2, 3), (5, 1)], &[(1, 1), (6, 1)], &[(0, 7)]] {
+        let mut builder = Builder::new(key(rows, 64));
+        let x = builder.input("x", &[width], DType::F32);
+        let given = builder.input("given", &[width], DType::F32);
+        let y = builder.same("y", Op::Splice, &[x, given]);
+        let graph = finish(builder, y);
+        let x = TestInput::Rows(random.numbers(rows * width));
+        let given = runs.iter().map(|&(first, count)| (first, random.numbers(count * width)));
+        cases.push(Case {
+            name: format!("splice of {runs:?}"),
+            bounds: vec![0.0; rows * width],
+            inputs: vec![x, TestInput::Given(given.collect())],
+            sequences: vec![TestSequence::new(0, 0, 3), TestSequence::new(1, 0, 4)],
+            source: Source::default(),
+            graph,
+        });
+    }
+    cases
+}
+
+/// Sequences of several lengths, pooled without a difference: the sums have the interpreter's order.
+fn pools(random: &mut Random) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (&how, width) in Pooling::ALL.iter().flat_map(|how| [1, 64, 100].map(|width| (how, width))) {
+        let lengths = [1, 5, 130, 2];
+        let rows: u32 = lengths.iter().sum();
+        let mut builder = Builder::new(Key { output: OutputKind::Pooled, ..key(rows as usize, 256) });
+        let x = builder.input("x", &[width], DType::F32);
+        let y = builder.pool("y", how, x);
+        let graph = builder.finish(y);
+        let sequence = |length| TestSequence { outputs: Outputs::None, ..TestSequence::new(0, 0, length) };
+        cases.push(Case {
+            name: format!("pool {how:?} of rows of {width}"),
+            bounds: vec![0.0; lengths.len() * width],
+            inputs: vec![TestInput::Rows(random.numbers(rows as usize * width))],
+            sequences: lengths.map(sequence).to_vec(),
+            source: Source::default(),
+            graph,
+        });
     }
     cases
 }
@@ -187,13 +268,15 @@ fn ropes(random: &mut Random) -> Vec<Case> {
 
 /// Operators whose values are one exact operation each, rounded once, and functions. The exponential of
 /// a gate has an error of three roundings, at most a third of which reaches the result if its argument
-/// adds four more; a sum, a quotient, a product and the interpreter's rounding follow. The tanh of a
+/// adds four more; a sum, a quotient, a product and the interpreter's rounding follow. GELU has an error
+/// of ten roundings; a product and the interpreter's follow. The tanh of a
 /// capped value has an error of six roundings; a quotient, a product and the interpreter's follow.
 fn elements(random: &mut Random) -> Vec<Case> {
     let exact = |x: &[f32], _: &[f32]| vec![0.0; x.len()];
     let inner = [2, 7];
     let taken = |_: &[f32], _: &[f32]| vec![0.0; 3 * 14];
-    let gated = |x: &[f32], _: &[f32]| x.iter().map(|x| gamma(9) * f64::from(2.0 * x * x)).collect();
+    let gated = |x: &[f32], _: &[f32]| x.iter().map(|x| gamma(12) * f64::from(2.0 * x * x)).collect();
+    let activated = |x: &[f32], _: &[f32]| x.iter().map(|x| gamma(11) * f64::from(x.abs())).collect();
     let mut cases = vec![
         one(Op::Add, &inner, None, random, exact),
         one(Op::Scale { factor: 0.3 }, &inner, None, random, exact),
@@ -204,12 +287,13 @@ fn elements(random: &mut Random) -> Vec<Case> {
         one(Op::Add, &[5, 2000], None, random, exact),
     ];
     cases.extend(Act::ALL.iter().map(|&act| one(Op::Gate { act }, &inner, None, random, gated)));
+    cases.extend(Act::ALL.iter().map(|&act| one(Op::Activate { act }, &inner, None, random, activated)));
     cases
 }
 
 fn cases() -> Vec<Case> {
     let mut random = Random(7);
-    let families = [linears, embeds, norms, ropes, elements, attention::cases];
+    let families = [linears, embeds, norms, layer_norms, splices, pools, ropes, elements, attention::cases];
     families.into_iter().flat_map(|family| family(&mut random)).collect()
 }
 
@@ -274,6 +358,13 @@ fn wrong_tables() -> Vec<(&'static str, Table)> {
         ),
         ("norm", Table { norm: |x, w, epsilon, y| (portable().norm)(x, w, epsilon + 1e-3, y), ..right }),
         (
+            "layer_norm",
+            Table {
+                layer_norm: |x, w, _, epsilon, y| (portable().layer_norm)(x, w, None, epsilon, y),
+                ..right
+            },
+        ),
+        (
             "rotate",
             Table { rotate: |x, turns, _, y| (portable().rotate)(x, turns, Pairing::Halves, y), ..right },
         ),
@@ -285,6 +376,7 @@ fn wrong_tables() -> Vec<(&'static str, Table)> {
         ("widen_values", attending(AttendKernels { widen_values: |_, into| into.fill(0.5), ..right.attend })),
         ("halve", attending(AttendKernels { halve: |_, bytes| bytes.fill(0x11), ..right.attend })),
         ("gate", Table { gate: |_, gate, up, y| (portable().gate)(Act::Silu, gate, up, y), ..right }),
+        ("activate", Table { activate: |_, x, y| (portable().activate)(Act::Silu, x, y), ..right }),
         ("add", Table { add: |a, _, y| y.copy_from_slice(a), ..right }),
         ("scale", Table { scale: |x, _, y| y.copy_from_slice(x), ..right }),
         ("softcap", Table { softcap: |_, _| {}, ..right }),

@@ -10,9 +10,10 @@ use std::thread;
 
 use girih_cpu::kernels::Table;
 use girih_cpu::kernels::packed::MatmulKernels;
-use girih_graph::backend::{Block, Input, Range32, Unwatched};
+use girih_graph::backend::{Block, GivenRows, Input, Range32, Unwatched};
 use girih_graph::{Backend, Outputs, Sequence, Step};
 
+use crate::encoder::{NARROW_HEADS, encoder, weights};
 use crate::fixture::{Random, Source, cpu, cpu_with, portable};
 use crate::invariance::{Model, model};
 
@@ -84,6 +85,7 @@ fn counting() -> Table {
 fn loading_allocates_the_plan_and_steps_allocate_nothing() {
     loading_allocates_what_was_planned();
     steps_allocate_nothing();
+    steps_without_state_allocate_nothing();
 }
 
 fn steps_allocate_nothing() {
@@ -94,7 +96,7 @@ fn steps_allocate_nothing() {
     let mut state = cpu.state(&graph, &[16, 16]).unwrap();
     let program = cpu.compile(&graph, &weights).unwrap();
     let tokens: Vec<u32> = (0..40).map(|i| i % 50).collect();
-    let mut output = vec![0.0; 2 * 50];
+    let mut output = cpu.output(&graph).unwrap();
     let (blocks, others) = ([Block(0)], [Block(1)]);
     let (blocks, others) = ([&blocks[..]; 2], [&others[..]; 2]);
     for round in 0..4 {
@@ -109,12 +111,45 @@ fn steps_allocate_nothing() {
                 spans: &[],
             };
             let sequences = [sequence(0, &blocks), sequence(1, &others)];
-            let inputs = Input::Ids(&tokens[..2 * rows as usize]);
+            let inputs = [Input::Ids(&tokens[..2 * rows as usize])];
             CALLS.store(0, Ordering::Relaxed);
-            let step = Step { inputs, sequences: &sequences, output: &mut output, watch: &mut Unwatched };
-            cpu.run(&program, &weights, &mut state, step).unwrap();
+            let step = Step { inputs: &inputs, sequences: &sequences, watch: &mut Unwatched };
+            cpu.run(&program, &weights, &mut state, &mut output, step).unwrap();
             let calls = CALLS.load(Ordering::Relaxed);
             assert!(round == 0 || calls == 0, "{calls} allocations in a step of 2 x {rows} rows");
+        }
+    }
+    COUNTS.set(false);
+}
+
+/// As above, of an encoder, for batches of one and of several sequences.
+fn steps_without_state_allocate_nothing() {
+    let graph = encoder(NARROW_HEADS);
+    let cpu = cpu_with(counting(), 2);
+    let loaded = cpu.load(&graph, &weights(&graph)).unwrap();
+    let mut state = cpu.state(&graph, &[]).unwrap();
+    let program = cpu.compile(&graph, &loaded).unwrap();
+    let mut output = cpu.output(&graph).unwrap();
+    let ids = vec![1; 300];
+    let given_values = [0.5; 36];
+    let given = [GivenRows { first_row: 2, values: &given_values }];
+    for round in 0..4 {
+        for lengths in [&[300][..], &[3, 70, 1, 65]] {
+            thread::sleep(std::time::Duration::from_millis(1));
+            let mut next = 0;
+            let sequences = lengths.iter().map(|length| {
+                let rows = Range32 { start: next, end: next + length };
+                next = rows.end;
+                Sequence { blocks: &[], position: 0, rows, outputs: Outputs::None, spans: &[] }
+            });
+            let sequences: Vec<_> = sequences.collect();
+            let ids = Input::Ids(&ids[..next as usize]);
+            let inputs = [ids, ids, Input::Given(&given)];
+            CALLS.store(0, Ordering::Relaxed);
+            let step = Step { inputs: &inputs, sequences: &sequences, watch: &mut Unwatched };
+            cpu.run(&program, &loaded, &mut state, &mut output, step).unwrap();
+            let calls = CALLS.load(Ordering::Relaxed);
+            assert!(round == 0 || calls == 0, "{calls} allocations in a step of {lengths:?} rows");
         }
     }
     COUNTS.set(false);
@@ -131,10 +166,12 @@ fn loading_allocates_what_was_planned() {
     let weights = cpu.load(&graph, &source).unwrap();
     let state = cpu.state(&graph, &[16, 7]).unwrap();
     let program = cpu.compile(&graph, &weights).unwrap();
+    let mut output = cpu.output(&graph).unwrap();
+    output.begin(graph.key.output_rows as usize).unwrap();
     COUNTS.set(false);
     let taken = (BYTES.load(Ordering::Relaxed) - before) as u64;
     // Names and the two lists of instructions are beyond the plan.
     let rest = taken.checked_sub(plan.total()).expect("at least the plan");
     assert!(rest < 64 << 10, "{taken} bytes were allocated; {plan:?} is {}", plan.total());
-    drop((weights, state, program));
+    drop((weights, state, program, output));
 }

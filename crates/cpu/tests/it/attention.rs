@@ -5,7 +5,7 @@ use girih_graph::backend::{Input, Range32};
 use girih_graph::{Builder, Graph, Op, Span};
 use girih_tensor::{DType, Shape, reference};
 
-use crate::case::{Case, finish};
+use crate::case::{Case, TestInput, finish};
 use crate::fixture::{Random, Source, TestSequence, U, cpu_with, gamma, key, on, step};
 
 /// The sizes and constants of one case.
@@ -39,7 +39,6 @@ impl Sizes {
 fn graph(sizes: Sizes, rows: usize) -> (Graph, Source) {
     let mut builder = Builder::new(key(rows, 1024));
     let x = builder.input("x", &[sizes.width()], DType::F32);
-    let group = builder.group(sizes.span);
     let mut source = Source::default();
     let shapes =
         [[sizes.heads, sizes.size], [sizes.kv_heads, sizes.size], [sizes.kv_heads, sizes.value_size]];
@@ -56,10 +55,16 @@ fn graph(sizes: Sizes, rows: usize) -> (Graph, Source) {
         let flat = builder.shaped(&format!("{name}.flat"), Op::Linear, &[x, weight], &[outputs]);
         builder.shaped(name, Op::Reshape, &[flat], &shape)
     });
-    let keys = builder.state("keys", &shapes[1], sizes.dtype, group);
-    let values = builder.state("values", &shapes[2], sizes.dtype, group);
-    builder.write(k, keys);
-    builder.write(v, values);
+    let [keys, values] = if sizes.span == Span::All {
+        [k, v]
+    } else {
+        let group = builder.group(sizes.span);
+        let keys = builder.state("keys", &shapes[1], sizes.dtype, group);
+        let values = builder.state("values", &shapes[2], sizes.dtype, group);
+        builder.write(k, keys);
+        builder.write(v, values);
+        [keys, values]
+    };
     let Sizes { scale, span, softcap, .. } = sizes;
     let op = Op::Attend { scale, span, softcap };
     let y = builder.shaped("y", op, &[q, keys, values], &[sizes.heads, sizes.value_size]);
@@ -124,7 +129,10 @@ fn case(sizes: Sizes, sequences: Vec<TestSequence>, random: &mut Random) -> Case
     for sequence in &sequences {
         for row in 0..sequence.rows as usize {
             let mutual = sequence.spans.iter().map(|span| span.indexes()).find(|span| span.contains(&row));
-            let seen = sizes.span.first(row)..mutual.map_or(row + 1, |span| span.end);
+            let seen = match sizes.span {
+                Span::All => 0..sequence.rows as usize,
+                span => span.first(row)..mutual.map_or(row + 1, |span| span.end),
+            };
             for head in 0..sizes.heads {
                 let q = &rows[first + row][head * sizes.size..][..sizes.size];
                 let group = head / (sizes.heads / sizes.kv_heads);
@@ -139,7 +147,7 @@ fn case(sizes: Sizes, sequences: Vec<TestSequence>, random: &mut Random) -> Case
         first += sequence.rows as usize;
     }
     let name = format!("attend {sizes:?} of {sequences:?}");
-    Case { name, graph, source, tokens: Vec::new(), embeddings, sequences, bounds: all }
+    Case { name, graph, source, inputs: vec![TestInput::Rows(embeddings)], sequences, bounds: all }
 }
 
 /// Sequences from their beginning; results of later steps are the same, as `invariance` tests.
@@ -181,6 +189,15 @@ pub fn cases(random: &mut Random) -> Vec<Case> {
         case(Sizes { span: Span::Window(4), ..plain }, vec![image(7)], random),
         case(many, vec![image(250)], random),
     ];
+    // Rows of the step, without state.
+    let rows_of = |lengths: &[u32]| lengths.iter().map(|length| TestSequence::new(0, 0, *length)).collect();
+    let bert = Sizes { heads: 2, kv_heads: 2, size: 12, value_size: 12, span: Span::All, ..plain };
+    all.extend([
+        case(bert, rows_of(&[1, 64, 65, 3, 63, 2, 1]), random),
+        case(Sizes { size: 64, value_size: 64, scale: 0.125, ..bert }, rows_of(&[70, 300]), random),
+        case(Sizes { scale: 20.0, size: 5, value_size: 7, ..bert }, rows_of(&[512]), random),
+        case(Sizes { heads: 6, softcap: Some(0.5), ..bert }, rows_of(&[257, 255]), random),
+    ]);
     for (index, size) in [1, 5, 16, 31, 48, 64, 80, 96, 128, 256].into_iter().enumerate() {
         let dtype = [DType::F32, DType::F16, DType::BF16][index % 3];
         let sizes = Sizes { size, value_size: size, heads: 2, kv_heads: 1, dtype, ..plain };

@@ -591,6 +591,23 @@ fn wrong_row_kernels_are_detected() {
     let right = portable();
     let norm = |x: &[f32], w: &[f32], _: f32, y: &mut [f32]| (portable().norm)(x, w, 0.0, y);
     assert_detected("norm", &[("epsilon is not added", Table { norm, ..right })]);
+    let layer_norm = |x: &[f32], w: &[f32], bias: Option<&[f32]>, _: f32, y: &mut [f32]| {
+        (portable().layer_norm)(x, w, bias, 0.0, y);
+    };
+    let without_mean = |x: &[f32], w: &[f32], bias: Option<&[f32]>, epsilon: f32, y: &mut [f32]| {
+        (portable().norm)(x, w, epsilon, y);
+        y.iter_mut().zip(bias.unwrap_or(&[])).for_each(|(y, bias)| *y += bias);
+    };
+    let wrong = [
+        ("epsilon is not added", Table { layer_norm, ..right }),
+        ("the mean is not subtracted", Table { layer_norm: without_mean, ..right }),
+    ];
+    assert_detected("layer_norm", &wrong);
+    let without_bias = |x: &[f32], w: &[f32], _: Option<&[f32]>, epsilon: f32, y: &mut [f32]| {
+        (portable().layer_norm)(x, w, None, epsilon, y);
+    };
+    let table = Table { layer_norm: without_bias, ..right };
+    assert_detected("layer_norm, bias", &[("the bias is not added", table)]);
     let rotate = |x: &[f32], rotation: Rotation<'_>, pairing: Pairing, y: &mut [f32]| {
         let sines: Vec<f32> = rotation.sines.iter().map(|sine| -sine).collect();
         (portable().rotate)(x, Rotation { sines: &sines, ..rotation }, pairing, y);
@@ -598,6 +615,14 @@ fn wrong_row_kernels_are_detected() {
     assert_detected("rotate", &[("heads are rotated in the other direction", Table { rotate, ..right })]);
     let gate = |_: Act, gate: &[f32], up: &[f32], y: &mut [f32]| (portable().gate)(Act::Silu, gate, up, y);
     assert_detected("gate GeluTanh", &[("the activation function is always SiLU", Table { gate, ..right })]);
+    let other_form = |act: Act, x: &[f32], y: &mut [f32]| {
+        let act = if act == Act::Gelu { Act::GeluTanh } else { Act::Gelu };
+        (portable().activate)(act, x, y);
+    };
+    let table = Table { activate: other_form, ..right };
+    assert_detected("activate Gelu", &[("GELU has its other form", table)]);
+    let activate = |act: Act, x: &[f32], y: &mut [f32]| without_last(y, |y| (portable().activate)(act, x, y));
+    assert_detected("activate", &[("the last value is missing", Table { activate, ..right })]);
     let gate = |act: Act, gate: &[f32], up: &[f32], y: &mut [f32]| {
         without_last(y, |y| (portable().gate)(act, gate, up, y));
     };

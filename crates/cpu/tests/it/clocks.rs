@@ -15,7 +15,7 @@ type Report = (String, &'static str, usize, u64, u64, Duration);
 
 /// Watches every value, and keeps their bits.
 #[derive(Default)]
-struct Everything(Vec<(String, Vec<u32>)>);
+pub struct Everything(pub Vec<(String, Vec<u32>)>);
 
 impl Watch for Everything {
     fn wants(&self, _: &str) -> bool {
@@ -72,11 +72,8 @@ fn watched(graph: &Graph, runner: &mut dyn Runner, watch: &mut dyn Watch) -> Vec
     let blocks = vec![&blocks[..]; graph.groups.len()];
     let rows = Range32 { start: 0, end: 30 };
     let sequence = Sequence { blocks: &blocks, position: 0, rows, outputs: Outputs::Last, spans: &[] };
-    let mut output = vec![0.0; runner.width()];
-    runner
-        .step(Step { inputs: Input::Ids(&tokens), sequences: &[sequence], output: &mut output, watch })
-        .unwrap();
-    output.into_iter().map(f32::to_bits).collect()
+    runner.step(Step { inputs: &[Input::Ids(&tokens)], sequences: &[sequence], watch }).unwrap();
+    runner.output().rows(0..1).unwrap().iter().map(|x| x.to_bits()).collect()
 }
 
 fn run(graph: &Graph, runner: &mut dyn Runner, asks: bool) -> (Vec<Report>, Duration) {

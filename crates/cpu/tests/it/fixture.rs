@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use girih_cpu::kernels::{Table, tables};
 use girih_cpu::{ActivationPrecision, Cpu, CpuOptions};
-use girih_graph::backend::{Block, Input, Range32, Unwatched};
+use girih_graph::backend::{Block, Input, Range32, Unwatched, Watch, step_count};
 use girih_graph::{
-    BLOCK_POSITIONS, Backend, Error, Graph, InputKind, Key, OutputKind, Outputs, Runner, Sequence, Step,
-    Variant, WeightSource, load,
+    BLOCK_POSITIONS, Backend, Error, Graph, Key, OutputKind, Outputs, Runner, Sequence, Step, WeightSource,
+    load,
 };
 pub use girih_tensor::Random;
 use girih_tensor::{DType, Shape};
@@ -87,8 +87,23 @@ impl TestSequence {
     }
 }
 
-/// Runs one step of these sequences.
+/// Runs one step of these sequences in a graph with one input; returns its result rows.
 pub fn step(runner: &mut dyn Runner, input: Input<'_>, sequences: &[TestSequence]) -> Vec<f32> {
+    step_of(runner, &[input], sequences)
+}
+
+/// As [`step`], in a graph with any number of inputs.
+pub fn step_of(runner: &mut dyn Runner, inputs: &[Input<'_>], sequences: &[TestSequence]) -> Vec<f32> {
+    step_watched(runner, inputs, sequences, &mut Unwatched)
+}
+
+/// As [`step_of`], with a watch.
+pub fn step_watched(
+    runner: &mut dyn Runner,
+    inputs: &[Input<'_>],
+    sequences: &[TestSequence],
+    watch: &mut dyn Watch,
+) -> Vec<f32> {
     let groups = runner.blocks().len();
     let lists: Vec<Vec<Block>> = sequences
         .iter()
@@ -108,16 +123,15 @@ pub fn step(runner: &mut dyn Runner, input: Input<'_>, sequences: &[TestSequence
             Sequence { blocks, position: s.position, rows, outputs: s.outputs, spans: &s.spans }
         })
         .collect();
-    let output_rows: usize = sequences.iter().map(|sequence| sequence.output_rows().len()).sum();
-    let mut output = vec![f32::NAN; output_rows * runner.width()];
-    runner.step(Step { inputs, sequences: &sequences, output: &mut output, watch: &mut Unwatched }).unwrap();
-    output
+    runner.step(Step { inputs, sequences: &sequences, watch }).unwrap();
+    let rows = step_count(&sequences, runner.max_key().output.extent());
+    runner.output().rows(0..rows).unwrap().to_vec()
 }
 
 /// A key with embeddings as input and hidden states as output.
 pub fn key(rows: usize, context: u32) -> Key {
-    let variant = Variant { input: InputKind::Embeddings, output: OutputKind::Hidden };
-    Key { rows: rows as u32, sequences: 8, context, output_rows: rows as u32, variant }
+    let output = OutputKind::Hidden;
+    Key { rows: rows as u32, sequences: 8, context, output_rows: rows as u32, output }
 }
 
 /// Loads `graph` on a backend, with `blocks` blocks in each of its groups.

@@ -26,6 +26,13 @@ fn guarded<const TABLE: usize, const END: bool>() -> Table {
             let (x, weight) = (copy::<_, END>(x), copy::<_, END>(weight));
             with::<_, END>(y, |y| (tables()[TABLE].norm)(&x, &weight, epsilon, y));
         },
+        layer_norm: |x, weight, bias, epsilon, y| {
+            let (x, weight) = (copy::<_, END>(x), copy::<_, END>(weight));
+            let bias = bias.map(copy::<_, END>);
+            with::<_, END>(y, |y| {
+                (tables()[TABLE].layer_norm)(&x, &weight, bias.as_deref(), epsilon, y);
+            });
+        },
         rotate: |x, rotation, pairing, y| {
             let (x, cosines, sines) =
                 (copy::<_, END>(x), copy::<_, END>(rotation.cosines), copy::<_, END>(rotation.sines));
@@ -35,6 +42,10 @@ fn guarded<const TABLE: usize, const END: bool>() -> Table {
         gate: |act, gate, up, y| {
             let (gate, up) = (copy::<_, END>(gate), copy::<_, END>(up));
             with::<_, END>(y, |y| (tables()[TABLE].gate)(act, &gate, &up, y));
+        },
+        activate: |act, x, y| {
+            let x = copy::<_, END>(x);
+            with::<_, END>(y, |y| (tables()[TABLE].activate)(act, &x, y));
         },
         add: |a, b, y| {
             let (a, b) = (copy::<_, END>(a), copy::<_, END>(b));

@@ -3,7 +3,7 @@
 
 use girih_cpu::kernels::packed::{GROUP, Layout};
 use girih_cpu::kernels::{Table, tables};
-use girih_graph::backend::Inputs;
+use girih_graph::backend::Input;
 use girih_graph::{Builder, Graph, Op};
 use girih_tensor::{DType, Shape};
 

@@ -5,6 +5,7 @@ use girih_cpu::kernels::{by_name, names, tables};
 use girih_tensor::reference;
 
 use crate::fixture::{Random, gamma};
+use crate::rows::exact_layer_norm;
 
 /// Lengths with any remainder of a vector, and long ones.
 fn lengths() -> impl Iterator<Item = usize> {
@@ -41,6 +42,24 @@ fn normalised_rows_keep_their_bound() {
                     let expected = f64::from(x[index]) / root * f64::from(weight[index]);
                     let right = agrees(*y, expected, relative * expected.abs());
                     assert!(right, "{}, value {index} of {len}: {y}, not {expected}", table.name);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_normalised_by_mean_and_variance_keep_their_bound() {
+    let (mut random, epsilon) = (Random(6), 1e-5);
+    for len in lengths().skip(1) {
+        for x in rows(len, &mut random) {
+            let (weight, bias) = (random.numbers(len), random.numbers(len));
+            for (table, bias) in tables().iter().flat_map(|table| [(table, None), (table, Some(&bias[..]))]) {
+                let mut y = vec![f32::NAN; len];
+                (table.layer_norm)(&x, &weight, bias, epsilon, &mut y);
+                for (y, (expected, bound)) in y.iter().zip(exact_layer_norm(&x, &weight, bias, epsilon)) {
+                    let right = agrees(*y, expected, bound);
+                    assert!(right, "{}, of {len}: {y}, not {expected} within {bound:e}", table.name);
                 }
             }
         }

@@ -5,7 +5,7 @@
 use girih_cpu::kernels::packed::{BAND, Layout};
 use girih_cpu::kernels::{QUANT_GROUP, Table, tables};
 use girih_cpu::{ActivationPrecision, Cpu, CpuOptions};
-use girih_graph::backend::Inputs;
+use girih_graph::backend::Input;
 use girih_graph::{Builder, Graph, Op};
 use girih_tensor::{DType, Shape, reference};
 use half::{bf16, f16};

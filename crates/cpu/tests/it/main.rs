@@ -10,6 +10,7 @@ mod bands;
 mod broken;
 mod case;
 mod clocks;
+mod encoder;
 mod fixture;
 mod guard_pages;
 mod guarded;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use girih_cpu::{ActivationPrecision, Cpu, CpuOptions, kernels};
-use girih_graph::backend::Inputs;
+use girih_graph::backend::Input;
 use girih_graph::description::{BackendChoice, NoServices, Services};
 use girih_graph::{Backend, Runner};
 use girih_tensor::DType;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use girih_cpu::kernels::packed::Layout;
 use girih_cpu::{Cpu, CpuOptions, Residence};
-use girih_graph::backend::Inputs;
+use girih_graph::backend::Input;
 use girih_graph::store::{Store, StoreWriter, StoredItem, UnsavedItem};
 use girih_graph::{Error, Graph, WeightSource, load};
 use girih_tensor::DType;

@@ -7,11 +7,15 @@ use girih_tensor::reference;
 use crate::bands::below;
 use crate::fixture::{Random, U, gamma};
 use crate::path::{KernelPath, Tally};
-use crate::rows::{edge, exact_gate, unequal_codes, wrong_code};
+use crate::rows::{edge, exact_gate, exact_layer_norm, unequal_codes, wrong_code};
 
 pub fn paths() -> Vec<KernelPath> {
     let mut paths = vec![
         KernelPath::new("norm".into(), norm),
+        KernelPath::new("layer_norm".into(), |table, random, tally| layer_norm(table, false, random, tally)),
+        KernelPath::new("layer_norm, bias".into(), |table, random, tally| {
+            layer_norm(table, true, random, tally);
+        }),
         KernelPath::new("add".into(), add),
         KernelPath::new("scale".into(), scale),
         KernelPath::new("softcap".into(), softcap),
@@ -25,6 +29,9 @@ pub fn paths() -> Vec<KernelPath> {
     for &act in Act::ALL {
         paths.push(KernelPath::new(format!("gate {act:?}"), move |table, random, tally| {
             gate(table, act, random, tally);
+        }));
+        paths.push(KernelPath::new(format!("activate {act:?}"), move |table, random, tally| {
+            activate(table, act, random, tally);
         }));
     }
     paths
@@ -56,6 +63,17 @@ fn norm(table: &Table, random: &mut Random, tally: &mut Tally) {
     }
 }
 
+fn layer_norm(table: &Table, with_bias: bool, random: &mut Random, tally: &mut Tally) {
+    let len = length(random);
+    let (x, weight, bias) = (numbers(len, random), random.numbers(len), random.numbers(len));
+    let bias = with_bias.then_some(&bias[..]);
+    let mut y = vec![f32::NAN; len];
+    (table.layer_norm)(&x, &weight, bias, 1e-5, &mut y);
+    for (index, (expected, bound)) in exact_layer_norm(&x, &weight, bias, 1e-5).into_iter().enumerate() {
+        tally.record(y[index], expected, bound, || format!("value {index} of {len}"));
+    }
+}
+
 fn rotate(table: &Table, pairing: Pairing, random: &mut Random, tally: &mut Tally) {
     let (pairs, heads) = (1 + below(70, random), 1 + below(3, random));
     let [cosines, sines] = [random.numbers(pairs), random.numbers(pairs)];
@@ -84,6 +102,16 @@ fn gate(table: &Table, act: Act, random: &mut Random, tally: &mut Tally) {
     for ((gate, up), got) in gates.iter().zip(&ups).zip(&y) {
         let (expected, bound) = exact_gate(act, *gate, *up);
         tally.record(*got, expected, bound, || format!("{gate} and {up}"));
+    }
+}
+
+fn activate(table: &Table, act: Act, random: &mut Random, tally: &mut Tally) {
+    let x: Vec<f32> = numbers(length(random), random).iter().map(|x| x * 0.1).collect();
+    let mut y = vec![f32::NAN; x.len()];
+    (table.activate)(act, &x, &mut y);
+    for (x, got) in x.iter().zip(&y) {
+        let (expected, bound) = exact_gate(act, *x, 1.0);
+        tally.record(*got, expected, bound, || format!("{x}"));
     }
 }
 

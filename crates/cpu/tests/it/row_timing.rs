@@ -64,9 +64,13 @@ impl Buffers {
 fn measured() -> Vec<Measured> {
     // Quantized before q, k and v; before o; before gate and up; before down.
     let (rotated, quantized) = ((HEADS + KV_HEADS) * HEAD, 3 * WIDTH + FFN);
-    let kernels: [(&'static str, usize, usize, KernelCall); 9] = [
+    let kernels: [(&'static str, usize, usize, KernelCall); 11] = [
         ("norm", WIDTH, 2 * WIDTH, |table, buffers, run| {
             (table.norm)(&buffers.a[run.clone()], &buffers.weight[..WIDTH], 1e-5, &mut buffers.y[run]);
+        }),
+        ("layer norm", WIDTH, 0, |table, buffers, run| {
+            let (x, weight) = (&buffers.a[run.clone()], &buffers.weight[..WIDTH]);
+            (table.layer_norm)(x, weight, Some(&buffers.b[..WIDTH]), 1e-5, &mut buffers.y[run]);
         }),
         ("rotate halves", WIDTH, rotated, |table, buffers, run| rotate(table, buffers, Pairing::Halves, run)),
         ("rotate neighbours", WIDTH, 0, |table, buffers, run| {
@@ -76,7 +80,10 @@ fn measured() -> Vec<Measured> {
             (table.add)(&buffers.a[run.clone()], &buffers.b[run.clone()], &mut buffers.y[run]);
         }),
         ("silu gate", FFN, FFN, |table, buffers, run| gate(table, buffers, Act::Silu, run)),
-        ("gelu gate", FFN, 0, |table, buffers, run| gate(table, buffers, Act::GeluTanh, run)),
+        ("gelu_tanh gate", FFN, 0, |table, buffers, run| gate(table, buffers, Act::GeluTanh, run)),
+        ("gelu", FFN, 0, |table, buffers, run| {
+            (table.activate)(Act::Gelu, &buffers.a[run.clone()], &mut buffers.y[run]);
+        }),
         ("scale", WIDTH, 0, |table, buffers, run| {
             (table.scale)(&buffers.a[run.clone()], 0.3, &mut buffers.y[run]);
         }),

@@ -3,8 +3,9 @@
 
 use girih_cpu::kernels::{QUANT_GROUP, Rotation, Table, tables};
 use girih_graph::{Act, Pairing};
+use girih_tensor::reference;
 
-use crate::fixture::{Random, gamma, portable};
+use crate::fixture::{Random, U, gamma, portable};
 
 /// Lengths with any remainder of a vector, and long ones.
 fn lengths() -> impl Iterator<Item = usize> {
@@ -56,15 +57,45 @@ fn gated(table: &Table, act: Act, gate: &[f32], up: &[f32]) -> Vec<f32> {
 /// follow. The argument of GELU's exponential has four roundings of its own; an absolute error of the
 /// argument becomes a relative error of the exponential, and so at most that of the result. If the
 /// exponential overflows `f32`, a quotient below 2⁻¹²¹ is lost.
+///
+/// GELU has an error of 5 ulp, and its definition cancels in `f64` where erf is near −1.
 pub fn exact_gate(act: Act, gate: f32, up: f32) -> (f64, f64) {
     let x = f64::from(gate);
     let twice = 2.0 * (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
-    let (argument, relative) = match act {
-        Act::Silu => (x, gamma(6)),
-        Act::GeluTanh => (twice, gamma(6) + (twice.abs().min(100.0) * gamma(4)).exp_m1()),
+    let divided = |argument: f64| x / (1.0 + (-argument).exp());
+    let (activated, relative, cancelled) = match act {
+        Act::Silu => (divided(x), gamma(6), 0.0),
+        Act::GeluTanh => (divided(twice), gamma(6) + (twice.abs().min(100.0) * gamma(4)).exp_m1(), 0.0),
+        Act::Gelu => {
+            let erf = reference::erf(x * std::f64::consts::FRAC_1_SQRT_2);
+            (0.5 * x * (1.0 + erf), gamma(11), 4.0 * f64::EPSILON * x.abs())
+        }
     };
-    let expected = x / (1.0 + (-argument).exp()) * f64::from(up);
-    (expected, relative * expected.abs() + 2f64.powi(-121) * f64::from(up.abs()) + 2f64.powi(-149))
+    let (expected, up) = (activated * f64::from(up), f64::from(up.abs()));
+    (expected, relative * expected.abs() + (cancelled + 2f64.powi(-121)) * up + 2f64.powi(-149))
+}
+
+/// A normalized row, and the bounds of a kernel's errors.
+///
+/// The mean has an error of gamma(n) of the mean size of terms; it is added to each distance, and its
+/// square to the variance, because distances from the exact mean add up to zero. The sum of squares has
+/// one rounding per term and two for the square of a rounded distance, and the root halves their error.
+/// A quotient, epsilon, the root, the quotient, a distance, two products and the sum with the bias follow.
+pub fn exact_layer_norm(x: &[f32], weight: &[f32], bias: Option<&[f32]>, epsilon: f32) -> Vec<(f64, f64)> {
+    let count = x.len();
+    let (mean, root) = reference::mean_and_deviation(x, f64::from(epsilon));
+    let size = x.iter().map(|x| f64::from(x.abs())).sum::<f64>() / count as f64;
+    let mean_error = gamma(count + 1) * size;
+    let relative = gamma(count + 4) / 2.0 + (mean_error / root).powi(2) / 2.0 + gamma(7);
+    let value = |index: usize| {
+        let weight = f64::from(weight[index]) / root;
+        let (distance, bias) =
+            ((f64::from(x[index]) - mean) * weight, bias.map_or(0.0, |bias| f64::from(bias[index])));
+        // A tenth more for products of errors.
+        let error = 1.1 * (mean_error * weight.abs() + relative * distance.abs()) + U * bias.abs();
+        (distance + bias, error + 2f64.powi(-148))
+    };
+    (0..count).map(value).collect()
 }
 
 /// The first result of a gate beyond its bound.
@@ -96,6 +127,21 @@ fn a_slightly_wrong_gate_is_detected() {
         y.iter_mut().for_each(|y| *y *= 1.0 + 1e-6);
     };
     assert!(Act::ALL.iter().all(|&act| wrong_gate(&Table { gate: off, ..tables()[0] }, act).is_some()));
+}
+
+/// Each activation is the gate of ones, to the bit, so the tests of gates cover it.
+#[test]
+fn an_activation_is_a_gate_of_ones() {
+    let x = numbers(5000, &mut Random(8));
+    for table in tables() {
+        for &act in Act::ALL {
+            let mut y = vec![f32::NAN; x.len()];
+            (table.activate)(act, &x, &mut y);
+            let gated = gated(table, act, &x, &vec![1.0; x.len()]);
+            let differs = |(a, b): (&f32, &f32)| a.to_bits() != b.to_bits();
+            assert_eq!(y.iter().zip(&gated).position(differs), None, "{} {act:?}", table.name);
+        }
+    }
 }
 
 #[test]
@@ -142,7 +188,9 @@ type Kernel = Box<dyn Fn(&Table, &[f32], &[f32], &mut [f32])>;
 fn elementwise() -> Vec<(&'static str, Kernel)> {
     vec![
         ("silu", Box::new(|table, a, b, y| (table.gate)(Act::Silu, a, b, y))),
-        ("gelu", Box::new(|table, a, b, y| (table.gate)(Act::GeluTanh, a, b, y))),
+        ("gelu_tanh", Box::new(|table, a, b, y| (table.gate)(Act::GeluTanh, a, b, y))),
+        ("gelu", Box::new(|table, a, b, y| (table.gate)(Act::Gelu, a, b, y))),
+        ("activate", Box::new(|table, a, _, y| (table.activate)(Act::Gelu, a, y))),
         ("add", Box::new(|table, a, b, y| (table.add)(a, b, y))),
         ("scale", Box::new(|table, a, _, y| (table.scale)(a, 0.7, y))),
         (
@@ -204,6 +252,13 @@ fn tables_yield_equal_bits() {
             (table.norm)(&x, &b, 1e-5, &mut y);
             y
         });
+        for bias in [None, Some(&a.iter().map(|x| x.clamp(-9.0, 9.0)).collect::<Vec<_>>()[..])] {
+            assert_equal("layer_norm", true, |table| {
+                let mut y = vec![f32::NAN; len];
+                (table.layer_norm)(&x, &b, bias, 1e-5, &mut y);
+                y
+            });
+        }
         for pairing in [Pairing::Halves, Pairing::Neighbours] {
             let x = random.numbers(2 * len * 3);
             let rotation = Rotation { cosines: &a, sines: &b };

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use girih_cpu::kernels::{Table, by_name, tables};
 use girih_cpu::{ActivationPrecision, Cpu, CpuOptions};
-use girih_graph::backend::Inputs;
+use girih_graph::backend::Input;
 use girih_graph::{Builder, Graph, Op, Outputs, Runner};
 use girih_tensor::{DType, Shape};
 

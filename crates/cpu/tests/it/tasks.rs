@@ -17,6 +17,7 @@ fn a_token_takes_five_tasks_a_layer() {
     let cpu = cpu(2);
     let weights = cpu.load(&graph, &source).unwrap();
     let mut state = cpu.state(&graph, &[8, 8]).unwrap();
+    let mut output = cpu.output(&graph).unwrap();
     let program = cpu.compile(&graph, &weights).unwrap();
     let blocks: Vec<Block> = (0..8).map(Block).collect();
     let mut tasks = |position: u32, rows: u32| {
@@ -24,11 +25,11 @@ fn a_token_takes_five_tasks_a_layer() {
         let rows = Range32 { start: 0, end: rows };
         let sequence =
             Sequence { blocks: &[blocks, blocks], position, rows, outputs: Outputs::Last, spans: &[] };
-        let (tokens, mut output) = (vec![7; rows.end as usize], vec![0.0; 50]);
-        let inputs = Input::Ids(&tokens);
+        let tokens = vec![7; rows.end as usize];
+        let inputs = [Input::Ids(&tokens)];
         let before = cpu.tasks();
-        let step = Step { inputs, sequences: &[sequence], output: &mut output, watch: &mut Unwatched };
-        cpu.run(&program, &weights, &mut state, step).unwrap();
+        let step = Step { inputs: &inputs, sequences: &[sequence], watch: &mut Unwatched };
+        cpu.run(&program, &weights, &mut state, &mut output, step).unwrap();
         cpu.tasks() - before
     };
     assert!(tasks(0, 300) > 5 * LAYERS, "a prompt takes more: its rows are many");

@@ -4,6 +4,7 @@ mod batches;
 mod cache;
 mod constraints;
 mod drafts;
+mod encoders;
 mod failures;
 mod filters;
 mod generation;

@@ -148,7 +148,10 @@ fn merges_of_missing_tokens_are_refused() {
 #[test]
 fn unsupported_models_and_pre_tokenizers_are_refused_by_name() {
     let model = GgufVocab { model: "t5".to_owned(), ..spm() };
-    assert_eq!(refusal(model), "tokenizer.ggml: model `t5` is not supported; it must be `llama` or `gpt2`");
+    assert_eq!(
+        refusal(model),
+        "tokenizer.ggml: model `t5` is not supported; it must be `llama`, `gpt2` or `bert`"
+    );
     let pre = GgufVocab { pre: Some("tekken".to_owned()), ..bpe() };
     assert_eq!(
         refusal(pre),

@@ -8,3 +8,4 @@ mod in_process;
 mod long;
 mod spans;
 mod vocab;
+mod wordpiece;

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 
 use super::quantize::Quantize;
-use super::rows::{Add, Gate, Norm, Rotate, Scale, Softcap};
+use super::rows::{Activate, Add, Gate, LayerNorm, Norm, Rotate, Scale, Softcap};
 use super::{Packed, attend, packed};
 use crate::kernels::attend::AttendKernels;
 use crate::kernels::packed::MatmulKernels;
@@ -45,8 +45,10 @@ pub(in super::super) fn table<I: Packed>(_: I) -> Table {
             bf16_name: "bf16",
         },
         norm: function!(Norm { x, weight, epsilon, y }),
+        layer_norm: function!(LayerNorm { x, weight, bias, epsilon, y }),
         rotate: function!(Rotate { x, rotation, pairing, y }),
         gate: function!(Gate { act, gate, up, y }),
+        activate: function!(Activate { act, x, y }),
         add: function!(Add { a, b, y }),
         scale: function!(Scale { x, factor, y }),
         softcap: function!(Softcap { values, cap }),

@@ -5,9 +5,7 @@
 use std::time::Instant;
 
 use girih_graph::backend::{Block, Range32, Sequence};
-use girih_graph::{
-    BLOCK_POSITIONS, Builder, Graph, InputKind, Key, Op, OutputKind, Outputs, Span, backend::State,
-};
+use girih_graph::{BLOCK_POSITIONS, Builder, Graph, Key, Op, OutputKind, Outputs, Span, backend::State};
 use girih_tensor::DType;
 
 use super::{AttentionOperands, AttentionParams, attend, local_len, partials_len};
@@ -25,8 +23,8 @@ const BENCH_ROUNDS: usize = 7;
 
 /// Layers of attention, each with its own keys and values.
 fn graph(layers: usize, rows: u32, context: u32, dtype: DType) -> Graph {
-    let variant = Variant { input: InputKind::Embeddings, output: OutputKind::Hidden };
-    let mut builder = Builder::new(Key { rows, sequences: 1, context, output_rows: rows, variant });
+    let output = OutputKind::Hidden;
+    let mut builder = Builder::new(Key { rows, sequences: 1, context, output_rows: rows, output });
     let mut x = builder.input("x", &[QUERY_HEADS, HEAD_SIZE], DType::F32);
     let group = builder.group(Span::Full);
     for layer in 0..layers {
