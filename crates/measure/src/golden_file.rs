@@ -83,10 +83,13 @@ impl<'a> GoldenFile<'a> {
         }
         let paths: Vec<String> = self.container.paths().map(|path| path.display().to_string()).collect();
         Err(Error::new(format!(
-            "{}: is a golden of {}, but this model is {}: make a golden of this model",
+            "{}: is a golden of {}; this model {}: make a golden of this model",
             paths.join(", "),
             have.name(),
-            need.name()
+            match need {
+                GoldenKind::Decoder => "generates text",
+                GoldenKind::Encoder => "is an encoder",
+            }
         )))
     }
 

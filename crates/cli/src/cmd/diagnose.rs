@@ -3,13 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
-use girih::{BackendChoice, RunOptions};
-use girih_measure::{LayerRow, diagnose, diagnose_against, random_tokens};
+use girih::{BackendChoice, Model, RunOptions};
+use girih_measure::{LayerRow, diagnose, diagnose_against, diagnose_encoder, random_tokens};
 use girih_tensor::Random;
 use serde_json::{Value, json};
 
 use super::outcome::Outcome;
-use super::verify::{Against, GoldenRun, bound};
+use super::verify::{Against, EncoderGoldenRun, GoldenRun, bound};
 use crate::args::{DeviceArgs, ModelArgs};
 use crate::backend_args::parse_backend;
 use crate::error::{Error, Result};
@@ -56,11 +56,24 @@ pub fn run(args: &Args) -> Result<Outcome> {
 }
 
 fn against_golden(args: &Args, golden: &Path) -> Result<Outcome> {
-    let mut run = GoldenRun::open(&args.model, &args.device, golden, args.against)?;
+    let model = loading::open_model(&args.model)?;
+    if model.files().facts.is_encoder() {
+        return encoder_against_golden(args, &model, golden);
+    }
+    let mut run = GoldenRun::of(model, &args.device, golden, args.against)?;
     let layers = run.model.files().facts.layers.len();
     let mut prompts = Vec::new();
     for prompt in &run.golden.prompts {
         prompts.push(diagnose(&mut run.engine, prompt, layers, &run.bound)?);
+    }
+    report(args, &run.activations, &Value::Null, &prompts)
+}
+
+fn encoder_against_golden(args: &Args, model: &Model, golden: &Path) -> Result<Outcome> {
+    let mut run = EncoderGoldenRun::of(model, &args.device, golden, args.against)?;
+    let mut prompts = Vec::new();
+    for prompt in &run.golden.prompts {
+        prompts.push(diagnose_encoder(&mut run.encoder, prompt, run.layers, run.pooling, &run.bound)?);
     }
     report(args, &run.activations, &Value::Null, &prompts)
 }

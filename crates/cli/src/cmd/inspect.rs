@@ -6,7 +6,7 @@ use girih::tools::FreeMemory;
 use girih::{Plan, PoolBytes, Refusal};
 use girih_graph::BLOCK_POSITIONS;
 use girih_model::ModelFiles;
-use girih_model::arch::{AttentionFacts, Ffn, Mixer};
+use girih_model::arch::{AttentionFacts, Facts, LayerFacts, Mixer};
 use serde_json::{Value, json};
 
 use super::outcome::Outcome;
@@ -135,7 +135,9 @@ fn facts(model: &ModelFiles) -> Value {
         .iter()
         .map(|layer| {
             let Mixer::Attend(attend) = &layer.mixer;
-            let Ffn::Gated { size, act, biases } = layer.ffn;
+            let rope = attend.rope.as_ref().map(
+                |rope| json!({"base": rope.base, "pairing": rope.pairing.name(), "factors": rope.factors}),
+            );
             json!({
                 "heads": attend.heads,
                 "kv_heads": attend.kv_heads,
@@ -145,12 +147,13 @@ fn facts(model: &ModelFiles) -> Value {
                 "softcap": attend.softcap,
                 "qk_norm": attend.qk_norm.is_some(),
                 "attention_biases": [attend.biases.q, attend.biases.k, attend.biases.v, attend.biases.o],
-                "rope": {"base": attend.rope.base, "pairing": attend.rope.pairing.name(), "factors": attend.rope.factors},
-                "ffn": size,
-                "act": act.name(),
-                "ffn_biases": biases,
+                "rope": rope,
+                "ffn": layer.ffn.size(),
+                "act": layer.ffn.act().name(),
+                "ffn_biases": layer.ffn.biases(),
                 "norms": layer.norms.positions.iter().map(|position| position.name()).collect::<Vec<_>>(),
-                "epsilon": layer.norms.epsilon,
+                "norm": layer.norms.norm.kind,
+                "epsilon": layer.norms.norm.epsilon,
             })
         })
         .collect();
@@ -160,8 +163,12 @@ fn facts(model: &ModelFiles) -> Value {
         "vocabulary": facts.sizes.vocabulary,
         "context": facts.sizes.context,
         "embed_scale": facts.embed.scale,
-        "tied": facts.head.tied,
-        "logit_softcap": facts.head.softcap,
+        "token_types": facts.embed.token_types,
+        "learned_positions": facts.embed.positions,
+        "encoder": facts.is_encoder(),
+        "pooling": facts.pooling.map(|pooling| json!({"how": pooling.how.name(), "normalized": pooling.normalized})),
+        "tied": facts.head.map(|head| head.tied),
+        "logit_softcap": facts.head.and_then(|head| head.softcap),
         "layers": layers,
         "generation": model.generation,
     })
@@ -173,22 +180,8 @@ fn print_facts(model: &ModelFiles) -> Result<()> {
     print_line!("architecture: {}", facts.name)?;
     let sizes = facts.sizes;
     print_line!("width {}, vocabulary {}, context {}", sizes.width, sizes.vocabulary, sizes.context)?;
-    print_line!("head: {}", if facts.head.tied { "tied to the embedding" } else { "separate" })?;
-    let described: Vec<String> = facts
-        .layers
-        .iter()
-        .map(|layer| {
-            let Mixer::Attend(AttentionFacts { heads, kv_heads, head_size, span, rope, qk_norm, .. }) = &layer.mixer;
-            let Ffn::Gated { size, act, .. } = layer.ffn;
-            let normed = if qk_norm.is_some() { ", q/k norm" } else { "" };
-            let scaled = if rope.factors.is_empty() { "" } else { ", scaled" };
-            format!(
-                "{heads} heads of {head_size}, {kv_heads} KV heads, span {span}{normed}, rope base {}{scaled}; {} {size}",
-                rope.base,
-                act.name()
-            )
-        })
-        .collect();
+    print_line!("{}", output(facts))?;
+    let described: Vec<String> = facts.layers.iter().map(described).collect();
     let mut first = 0;
     for run in described.chunk_by(|a, b| a == b) {
         let last = first + run.len() - 1;
@@ -197,4 +190,28 @@ fn print_facts(model: &ModelFiles) -> Result<()> {
         first = last + 1;
     }
     Ok(())
+}
+
+/// What the model computes from its last layer.
+fn output(facts: &Facts) -> String {
+    let pooled = facts.pooling.map(|pooling| {
+        let normalized = if pooling.normalized { ", normalized" } else { "" };
+        format!("pooling: {}{normalized}", pooling.how.name())
+    });
+    match facts.head {
+        Some(head) if head.tied => "head: tied to the embedding".to_owned(),
+        Some(_) => "head: separate".to_owned(),
+        None => format!("encoder; {}", pooled.unwrap_or_else(|| "no pooling".to_owned())),
+    }
+}
+
+/// A layer in a line.
+fn described(layer: &LayerFacts) -> String {
+    let Mixer::Attend(AttentionFacts { heads, kv_heads, head_size, span, rope, qk_norm, .. }) = &layer.mixer;
+    let normed = if qk_norm.is_some() { ", q/k norm" } else { "" };
+    let rotated = rope.as_ref().map_or(", no rope".to_owned(), |rope| {
+        format!(", rope base {}{}", rope.base, if rope.factors.is_empty() { "" } else { ", scaled" })
+    });
+    let (act, size) = (layer.ffn.act().name(), layer.ffn.size());
+    format!("{heads} heads of {head_size}, {kv_heads} KV heads, span {span}{normed}{rotated}; {act} {size}")
 }

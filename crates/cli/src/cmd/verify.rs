@@ -2,8 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use girih::{Engine, Model, Numerics, Plan, Rounding};
-use girih_measure::{ErrorBound, Golden, GoldenPrecision, GoldenSizes, PromptVerdict, verify as gate};
+use girih::engine::Encoder;
+use girih::graph::Pooling;
+use girih::{Engine, Model, Numerics, Plan, Rounding, RunOptions};
+use girih_measure::{
+    EncoderGolden, EncoderPromptVerdict, EncoderVerdict, ErrorBound, Golden, GoldenPrecision, GoldenSizes,
+    LayerRow, PromptVerdict, verify as gate, verify_encoder,
+};
 use serde_json::json;
 
 use super::outcome::Outcome;
@@ -62,24 +67,12 @@ pub struct GoldenRun {
 }
 
 impl GoldenRun {
-    /// Loads a model and a golden file of this arithmetic.
+    /// Loads an opened model and a golden file of this arithmetic.
     ///
     /// # Errors
-    /// When either cannot be read, or the model does not load.
-    pub fn open(
-        model: &ModelArgs,
-        device: &DeviceArgs,
-        golden: &Path,
-        against: Against,
-    ) -> Result<GoldenRun> {
-        let model = loading::open_model(model)?;
-        let facts = &model.files().facts;
-        let sizes = GoldenSizes {
-            layers: facts.layers.len(),
-            width: facts.sizes.width,
-            vocabulary: facts.sizes.vocabulary,
-        };
-        let golden = Golden::read(golden, against.precision(), &sizes);
+    /// When the golden cannot be read, or the model does not load.
+    pub fn of(model: Model, device: &DeviceArgs, golden: &Path, against: Against) -> Result<GoldenRun> {
+        let golden = Golden::read(golden, against.precision(), &sizes(&model));
         let golden = golden.map_err(|error| Error::call(error.to_string()))?;
         let plan = loading::plan(&model, device, OUTPUT_ROWS)?;
         let activations = plan.numerics().name();
@@ -87,6 +80,56 @@ impl GoldenRun {
         let engine = loading::engine(plan, Show::unless(device.quiet))?;
         Ok(GoldenRun { model, engine, golden, bound, activations })
     }
+}
+
+/// A loaded encoder with the golden file to compare it with.
+pub struct EncoderGoldenRun {
+    pub encoder: Encoder,
+    pub golden: EncoderGolden,
+    pub bound: ErrorBound,
+    pub layers: usize,
+    pub pooling: Pooling,
+    /// The precision of activations in matmuls.
+    pub activations: String,
+}
+
+impl EncoderGoldenRun {
+    /// Loads an encoder and a golden file of this arithmetic.
+    ///
+    /// # Errors
+    /// When the golden cannot be read, or the model does not load or pool.
+    pub fn of(
+        model: &Model,
+        device: &DeviceArgs,
+        golden: &Path,
+        against: Against,
+    ) -> Result<EncoderGoldenRun> {
+        let golden = EncoderGolden::read(golden, against.precision(), &sizes(model));
+        let golden = golden.map_err(|error| Error::call(error.to_string()))?;
+        // The texts of the batch run in one step, if its rows hold them.
+        let sequences = golden.batch.len().max(1) as u32;
+        let plan = model.plan(RunOptions { sequences, ..loading::options(device)? })?;
+        let facts = &model.files().facts;
+        let pooling = facts.pooling.ok_or_else(|| Error::call("the model defines no pooled row"))?;
+        let (activations, bound) = (plan.numerics().name(), bound(model, device, against, &plan)?);
+        let (bar, watch) = loading::watch(Show::unless(device.quiet));
+        let encoder = plan.load_encoder(watch)?;
+        bar.finish_and_clear();
+        Ok(EncoderGoldenRun {
+            encoder,
+            golden,
+            bound,
+            layers: facts.layers.len(),
+            pooling: pooling.how,
+            activations,
+        })
+    }
+}
+
+/// The sizes that a golden of this model has.
+fn sizes(model: &Model) -> GoldenSizes {
+    let facts = &model.files().facts;
+    GoldenSizes { layers: facts.layers.len(), width: facts.sizes.width, vocabulary: facts.sizes.vocabulary }
 }
 
 /// The error bound. It depends on the longest sum, the golden's arithmetic, the
@@ -114,7 +157,11 @@ pub fn bound(model: &Model, device: &DeviceArgs, against: Against, plan: &Plan) 
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let mut run = GoldenRun::open(&args.model, &args.device, &args.golden, args.against)?;
+    let model = loading::open_model(&args.model)?;
+    if model.files().facts.is_encoder() {
+        return run_encoder(args, &model);
+    }
+    let mut run = GoldenRun::of(model, &args.device, &args.golden, args.against)?;
     let layers = run.model.files().facts.layers.len();
     let verdict = gate(&mut run.engine, &run.golden, layers, &run.bound)?;
     if args.json {
@@ -135,18 +182,51 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(if verdict.passed { Outcome::Done } else { Outcome::Failed })
 }
 
+fn run_encoder(args: &Args, model: &Model) -> Result<Outcome> {
+    let run = EncoderGoldenRun::of(model, &args.device, &args.golden, args.against)?;
+    let EncoderGoldenRun { mut encoder, golden, bound, layers, pooling, activations } = run;
+    let EncoderVerdict { passed, prompts, batch } =
+        verify_encoder(&mut encoder, &golden, layers, pooling, &bound)?;
+    if args.json {
+        print_json(&json!({
+            "passed": passed,
+            "against": args.against.precision().name(),
+            "activations": activations,
+            "prompts": prompts,
+            "batch": batch,
+        }))?;
+    } else {
+        for EncoderPromptVerdict { prompt, tokens, pooled_max_abs, first_out_of_bound, .. } in &prompts {
+            let text = format!("prompt {prompt}: {tokens} tokens; pooled row within {pooled_max_abs:.2e}");
+            print_line!("{text}{}", out_of_bound(first_out_of_bound.as_ref()))?;
+        }
+        if let Some(row) = &batch {
+            let text = format!("batch: hidden states within {:.2e}", row.max_abs);
+            print_line!("{text}{}", out_of_bound(Some(row).filter(|row| !row.within())))?;
+        }
+        print_line!("activations in {activations}")?;
+        print_line!("{}", if passed { "passed" } else { "failed" })?;
+    }
+    Ok(if passed { Outcome::Done } else { Outcome::Failed })
+}
+
+/// The first layer out of bound, as the end of a sentence.
+fn out_of_bound(first: Option<&LayerRow>) -> String {
+    first.map_or_else(String::new, |row| {
+        format!(
+            "; {} is out of bound at token {}: {:.1} times the rounding bound",
+            row.layer, row.worst_token, row.of_bound
+        )
+    })
+}
+
 /// The result of one prompt, for people.
 fn sentence(prompt: &PromptVerdict) -> String {
     let PromptVerdict { prompt: index, tokens, equal_tokens, greedy_tokens, logits_max_abs, .. } = prompt;
     let mut text = format!(
         "prompt {index}: {tokens} tokens; logits within {logits_max_abs:.2e}; {equal_tokens} of {greedy_tokens} greedy tokens equal"
     );
-    if let Some(row) = &prompt.first_out_of_bound {
-        text += &format!(
-            "; {} is out of bound at token {}: {:.1} times the rounding bound",
-            row.layer, row.worst_token, row.of_bound
-        );
-    }
+    text += &out_of_bound(prompt.first_out_of_bound.as_ref());
     if let Some(parting) = &prompt.divergence {
         let rating = if parting.tolerable() { "tolerable" } else { "not tolerable" };
         text += &format!(

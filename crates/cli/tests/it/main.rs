@@ -2,6 +2,7 @@
 
 mod batches;
 mod calls;
+mod encoders;
 mod nll;
 mod npu;
 mod npu_verify;

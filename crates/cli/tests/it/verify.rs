@@ -19,12 +19,12 @@ const ALL: &[&str] =
 const LOGITS_WITHIN: f64 = 1e-3;
 
 /// The call that compares a model with a golden.
-fn compare(command: &str, model: &str, golden: &Path) -> Call {
+pub fn compare(command: &str, model: &str, golden: &Path) -> Call {
     girih(&[command, model, "--golden", name(golden), "--quiet"])
 }
 
 /// A copy of a fixture with the configuration file `config`.
-fn model(folder: &Path, config: &str) -> Folder {
+pub fn model(folder: &Path, config: &str) -> Folder {
     let model = Folder::of(folder, &["model.safetensors"]);
     model.copy(&folder.join(config), "config.json");
     model
@@ -124,7 +124,7 @@ fn the_forms_of_the_trained_model_pass() {
 
 /// The verdict of `command` for a model that must agree with its golden, with
 /// these options and activations of this precision.
-fn agrees(command: &str, model: &str, golden: &Path, more: &[&str], activations: &str) -> Value {
+pub fn agrees(command: &str, model: &str, golden: &Path, more: &[&str], activations: &str) -> Value {
     let ended = compare(command, model, golden).with(more).with(&["--json"]).end();
     assert_eq!(ended.code, 0, "{command} {model} with {more:?}: {}{}", ended.stdout, ended.stderr);
     let verdict = ended.json();
@@ -230,7 +230,7 @@ fn int8_activations_apply_to_quantized_weights_only() {
 }
 
 /// Changes one number of a safetensors file.
-fn change(file: &Path, tensor: &str, index: usize, change: impl Fn(f64) -> f64) {
+pub fn change(file: &Path, tensor: &str, index: usize, change: impl Fn(f64) -> f64) {
     let mut bytes = std::fs::read(file).expect("the file is there");
     let length = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")) as usize;
     let header: Value = serde_json::from_slice(&bytes[8..8 + length]).expect("the header is JSON");
@@ -270,7 +270,7 @@ fn first_layers_out(diagnosis: &str) -> Vec<&str> {
 
 /// Checks that `verify` fails and names this layer, and that `diagnose` names it
 /// for every prompt.
-fn is_found(model: &Path, golden: &Path, layer: &str, what: &str) {
+pub fn is_found(model: &Path, golden: &Path, layer: &str, what: &str) {
     let ended = compare("verify", name(model), golden).end();
     assert_eq!(ended.code, 1, "{what}: {}{}", ended.stdout, ended.stderr);
     assert!(ended.stdout.contains("prompt 0: ") && ended.stdout.contains("prompt 1: "), "{}", ended.stdout);
