@@ -83,7 +83,7 @@ fn embeddings_in_place_of_tokens_have_the_same_results() {
     let tokens = tokens(6);
     let sequence = TestSequence { outputs: Outputs::LastN(3), ..TestSequence::whole(6) };
     let mut log = ValueLog(&["embed", "head.norm", "layers.0.keys"], Vec::new());
-    watched(open_random(TOKENS).as_mut(), Input::Ids(&tokens), &[sequence], &mut log);
+    watched(open_random(TOKENS).as_mut(), &[Input::Ids(&tokens)], &[sequence], &mut log);
     // A watch receives values in order, at the step's extents, but no state.
     let shown: Vec<_> = log.1.iter().map(|(name, shape, _)| (name.as_str(), shape.to_string())).collect();
     assert_eq!(shown, [("embed", "[6, 32]".to_owned()), ("head.norm", "[3, 32]".to_owned())]);

@@ -5,6 +5,7 @@ mod check;
 mod forms;
 mod interpret;
 mod operators;
+mod picks;
 mod plan;
 mod random;
 mod runner;
