@@ -124,7 +124,7 @@ fn copied_and_imported_blocks_equal_the_original() {
     }
     assert_eq!(next(runner.as_mut(), 7, Block(3)), expected);
     let error = runner.state().import(groups[0], Block(3), &saved[0][1..]).expect_err("one byte is missing");
-    assert_eq!(error.to_string(), "a block of state is 8192 bytes; 8191 were given");
+    assert_eq!(error.to_string(), "a block of state is 4096 bytes; 4095 were given");
 }
 
 #[test]

@@ -11,5 +11,6 @@ mod random;
 mod runner;
 mod session;
 mod sink_gather;
+mod state;
 mod table;
 mod text;

@@ -67,12 +67,19 @@ pub fn run_once(graph: &Graph) {
     assert_eq!(out.len(), runner.width());
 }
 
+/// Random weights that depend only on their names.
+pub fn random_weights(graph: &Graph) -> WeightTable {
+    WeightTable::of(graph, random_numbers)
+}
+
+fn random_numbers(name: &str, count: usize) -> Vec<f32> {
+    let mut random = Random(name.bytes().fold(7, |seed, byte| seed * 31 % 1_000_003 + u64::from(byte)));
+    (0..count).map(|_| random.number()).collect()
+}
+
 /// As [`open`], with random weights that depend only on their names.
 pub fn open_random(text: &str) -> Box<dyn Runner> {
-    open(text, |name, count| {
-        let mut random = Random(name.bytes().fold(7, |seed, byte| seed * 31 % 1_000_003 + u64::from(byte)));
-        (0..count).map(|_| random.number()).collect()
-    })
+    open(text, random_numbers)
 }
 
 /// One sequence of a step, with the same blocks in every group.
