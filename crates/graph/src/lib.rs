@@ -73,6 +73,7 @@ mod output;
 mod plan;
 mod runner;
 mod sink_gather;
+pub mod split;
 pub mod state;
 pub mod store;
 mod text;

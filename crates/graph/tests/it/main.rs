@@ -11,6 +11,7 @@ mod random;
 mod runner;
 mod session;
 mod sink_gather;
+mod split;
 mod state;
 mod table;
 mod text;
