@@ -237,7 +237,8 @@ mod tests {
         // Beyond these it is x/2, x or 0 but for a rounding.
         let (few, curved) = ([[1e-37, 2e-4], [14.0, 1e30]], [2e-4, 14.0]);
         let ranges = few.map(|ends| (ends, step.max(9973))).into_iter().chain([(curved, step)]);
-        let both = ranges.flat_map(|(ends, step)| [(ends, step), (ends.map(|x: f32| -x.min(12.9)), step)]);
+        let both = ranges
+            .flat_map(|(ends, step): ([f32; 2], usize)| [(ends, step), (ends.map(|x| -x.min(12.9)), step)]);
         let error = both.map(|(ends, step)| worst(gelu, exact_gelu, ends, step)).fold(0.0, f64::max);
         assert!(error <= 6.0, "error in ulp of gelu: {error}");
         error

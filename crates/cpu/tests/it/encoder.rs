@@ -297,6 +297,23 @@ fn a_sequence_has_the_same_bits_in_every_step() {
     }
 }
 
+/// Keys and values of earlier steps remain in memory, here as NaN.
+#[test]
+fn values_of_earlier_steps_do_not_affect_results() {
+    let batch = [ids(5, 70), ids(6, 3), ids(7, 130)];
+    for table in tables() {
+        let mut runner = runner(*table, NARROW_HEADS, 2);
+        let want = pooled(&mut *runner, &batch);
+        let zeros = vec![0; 700];
+        let nans = vec![f32::NAN; zeros.len() * NARROW_HEADS.heads * NARROW_HEADS.size];
+        let given = [GivenRows { first_row: 0, values: &nans }];
+        let inputs = [Input::Ids(&zeros), Input::Ids(&zeros), Input::Given(&given)];
+        let results = step_of(&mut *runner, &inputs, &sequences(&[300, 400]));
+        assert!(results.iter().all(|x| x.is_nan()), "{}", table.name);
+        assert!(pooled(&mut *runner, &batch) == want, "{}", table.name);
+    }
+}
+
 /// Given rows that are rows of the table have the effect of their tokens.
 #[test]
 fn given_rows_yield_the_bits_of_equal_embedding_rows() {
