@@ -142,8 +142,8 @@ impl Backend for Cpu {
         vec![max]
     }
 
-    fn knows(&self, op: Op) -> bool {
-        lower::knows(op)
+    fn knows(&self, op: Op, operands: usize) -> bool {
+        lower::knows(op, operands)
     }
 
     fn objections(&self, graph: &Graph) -> Vec<Refusal> {

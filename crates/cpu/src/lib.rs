@@ -38,6 +38,7 @@ pub mod prefetch_distance;
 mod probe;
 mod run;
 mod state;
+mod state_layout;
 pub mod topology;
 mod weights;
 

@@ -19,27 +19,24 @@ use crate::ops::attend::AttentionParams;
 use crate::state::{self, KvStore};
 use crate::weights::{CpuWeights, WeightForm};
 
-/// Whether the backend has code for an op; [`lower`] refuses all others.
-pub(crate) fn knows(op: Op) -> bool {
-    matches!(
-        op,
-        Op::Embed
-            | Op::Splice
-            | Op::Norm { .. }
-            | Op::LayerNorm { .. }
-            | Op::Linear
-            | Op::Reshape
-            | Op::Rope { .. }
-            | Op::Write
-            | Op::Attend { .. }
-            | Op::Gate { .. }
-            | Op::Activate { .. }
-            | Op::Add
-            | Op::Scale { .. }
-            | Op::Softcap { .. }
-            | Op::Gather
-            | Op::Pool { .. }
-    )
+/// Whether the backend has code for an op with this number of operands; [`lower`] refuses all
+/// others.
+pub(crate) fn knows(op: Op, operands: usize) -> bool {
+    match op {
+        Op::Reshape
+        | Op::Write
+        | Op::Activate { .. }
+        | Op::Scale { .. }
+        | Op::Softcap { .. }
+        | Op::Gather
+        | Op::Pool { .. } => operands == 1,
+        Op::Embed | Op::Splice | Op::Norm { .. } | Op::Rope { .. } | Op::Gate { .. } | Op::Add => {
+            operands == 2
+        }
+        Op::Linear | Op::LayerNorm { .. } => operands == 2 || operands == 3,
+        Op::Attend { .. } => operands == 3,
+        _ => false,
+    }
 }
 
 /// How matmuls of `graph` round activations when `precision` is requested.

@@ -130,6 +130,22 @@ impl CpuProgram {
         }
     }
 
+    /// Checks that the program's memory holds a step of these sizes.
+    ///
+    /// # Panics
+    /// If it does not.
+    fn check_size(&self, rows: usize, output_rows: usize, sequences: usize) {
+        let Key { rows: max, output_rows: max_outputs, sequences: max_sequences, .. } = self.key;
+        assert!(
+            rows <= max as usize
+                && output_rows <= max_outputs as usize
+                && sequences <= max_sequences as usize,
+            "a step of {rows} rows, {output_rows} of them output rows, and {sequences} sequences \
+             in a program for [{}]",
+            self.key,
+        );
+    }
+
     /// Runs one step.
     ///
     /// # Panics
@@ -157,16 +173,7 @@ impl CpuProgram {
         } = &mut *self.memory.borrow_mut();
         list_rows(sequences, origins, output_rows);
         rotations.iter_mut().for_each(StepRotations::clear);
-        assert!(
-            origins.len() <= self.key.rows as usize
-                && output_rows.len() <= self.key.output_rows as usize
-                && sequences.len() <= self.key.sequences as usize,
-            "a step of {} rows, {} of them output rows, and {} sequences in a program for [{}]",
-            origins.len(),
-            output_rows.len(),
-            sequences.len(),
-            self.key,
-        );
+        self.check_size(origins.len(), output_rows.len(), sequences.len());
         let output = output.begin(step_count(sequences, self.key.output.extent()))?;
         let mut run = CpuRun {
             executor: Executor { table, pool, locals, partials, variant: [""; 4] },

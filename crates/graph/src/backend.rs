@@ -6,12 +6,12 @@ use std::time::Duration;
 use girih_tensor::{Error, Shape};
 
 use crate::constant::Span;
-use crate::graph::{Graph, Key};
+use crate::graph::{Graph, Key, Node};
 use crate::memory_plan::MemoryPlan;
 use crate::numerics::Numerics;
 use crate::op::Op;
 use crate::output::Output;
-use crate::value::{Extent, GroupId, Role, ValueId};
+use crate::value::{Extent, GroupId, Role};
 
 /// Positions in one block of state: the unit in which sequences own memory.
 ///
@@ -231,9 +231,12 @@ pub struct Refusal {
 
 impl Refusal {
     /// The refusal of a node whose op the backend does not know.
-    fn unknown_op(graph: &Graph, output: ValueId, op: Op) -> Refusal {
-        let reason = format!("it has no code for the op '{}'", op.name());
-        Refusal { node: graph.value(output).name.clone(), reason }
+    fn unknown_op(graph: &Graph, node: &Node) -> Refusal {
+        let mut reason = format!("it has no code for the op '{}'", node.op.name());
+        if node.inputs.len() > node.op.spec().required {
+            reason += &format!(" with {} operands", node.inputs.len());
+        }
+        Refusal { node: graph.value(node.output).name.clone(), reason }
     }
 }
 
@@ -280,16 +283,16 @@ pub trait Backend: Send + 'static {
     }
     /// The keys to compile, none larger than `largest`, smallest first.
     fn ladder(&self, largest: Key) -> Vec<Key>;
-    /// Whether the backend has code for an op. It lists the ops that it runs,
-    /// so that a new op is refused until it is listed.
-    fn knows(&self, op: Op) -> bool;
+    /// Whether the backend has code for an op with this number of operands. It lists the ops
+    /// that it runs, so that a new op, or a new optional operand, is refused until it is listed.
+    fn knows(&self, op: Op, operands: usize) -> bool;
     /// The nodes that the backend does not run although it has code for their
     /// ops. It is called only for graphs whose ops it all knows.
     fn objections(&self, graph: &Graph) -> Vec<Refusal>;
     /// The nodes that the backend does not run; empty if it runs the whole graph.
     fn refuses(&self, graph: &Graph) -> Vec<Refusal> {
-        let unknown = graph.nodes.iter().filter(|node| !self.knows(node.op));
-        let unknown: Vec<_> = unknown.map(|node| Refusal::unknown_op(graph, node.output, node.op)).collect();
+        let unknown = graph.nodes.iter().filter(|node| !self.knows(node.op, node.inputs.len()));
+        let unknown: Vec<_> = unknown.map(|node| Refusal::unknown_op(graph, node)).collect();
         if unknown.is_empty() { self.objections(graph) } else { unknown }
     }
     /// The memory of the graph with `blocks[g]` blocks of state for group `g`.

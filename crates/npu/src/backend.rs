@@ -184,8 +184,8 @@ impl Backend for Npu {
         keys.into_iter().collect()
     }
 
-    fn knows(&self, op: Op) -> bool {
-        partition::knows(op)
+    fn knows(&self, op: Op, operands: usize) -> bool {
+        partition::knows(op, operands)
     }
 
     fn objections(&self, graph: &Graph) -> Vec<Refusal> {

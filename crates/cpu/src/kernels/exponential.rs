@@ -148,7 +148,7 @@ fn gelu_tanh(x: f32) -> f32 {
     x / (1.0 + exp(-twice))
 }
 
-/// `x/2 · (1 + erf(x / √2))` with an error of at most 5 ulp; where `Q` underflows, below about −13,
+/// `x/2 · (1 + erf(x / √2))` with an error of at most 6 ulp; where `Q` underflows, below about −13,
 /// it is zero.
 #[inline(always)]
 fn gelu(x: f32) -> f32 {
@@ -234,10 +234,12 @@ mod tests {
 
     /// The largest error of `gelu` in ulp, where its result is a normal number.
     fn check_gelu(step: usize) -> f64 {
-        let error =
-            [[1e-37, 1e30], [-1e-37, -12.9]].map(|ends| worst(gelu, exact_gelu, ends, step)).into_iter();
-        let error = error.fold(0.0, f64::max);
-        assert!(error <= 5.0, "error in ulp of gelu: {error}");
+        // Beyond these it is x/2, x or 0 but for a rounding.
+        let (few, curved) = ([[1e-37, 2e-4], [14.0, 1e30]], [2e-4, 14.0]);
+        let ranges = few.map(|ends| (ends, step.max(9973))).into_iter().chain([(curved, step)]);
+        let both = ranges.flat_map(|(ends, step)| [(ends, step), (ends.map(|x: f32| -x.min(12.9)), step)]);
+        let error = both.map(|(ends, step)| worst(gelu, exact_gelu, ends, step)).fold(0.0, f64::max);
+        assert!(error <= 6.0, "error in ulp of gelu: {error}");
         error
     }
 
@@ -249,7 +251,7 @@ mod tests {
             // The definition in `f64` cancels for negative `x`.
             let x = f64::from(x as f32);
             let (got, want) = (f64::from(gelu(x as f32)), defined(x));
-            assert!((got - want).abs() <= 5.0 * 1.2e-7 * want.abs() + 1e-15 * x.abs(), "gelu({x}) is {got}");
+            assert!((got - want).abs() <= 6.0 * 1.2e-7 * want.abs() + 1e-15 * x.abs(), "gelu({x}) is {got}");
         }
         for (x, want) in [
             (0.0, 0.0),

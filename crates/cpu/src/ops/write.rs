@@ -11,7 +11,8 @@ use super::rope::StepRotations;
 use crate::kernels::Table;
 use crate::memory::Aligned;
 use crate::pool::{Grid, OutputTile};
-use crate::state::{SequenceBlocks, StateLayout, StateTensor};
+use crate::state::{SequenceBlocks, StateTensor};
+use crate::state_layout::StateLayout;
 
 /// The maximum number of state values that a task writes: keys and values.
 pub(crate) const MAX_WRITES: usize = 2;

@@ -39,23 +39,19 @@ enum Site {
     Unknown,
 }
 
-/// Whether the array or the host has code for an op.
-pub fn knows(op: Op) -> bool {
-    matches!(
-        op,
+/// Whether the array or the host has code for an op with this number of operands.
+pub fn knows(op: Op, operands: usize) -> bool {
+    match op {
+        Op::Reshape | Op::Write | Op::Scale { .. } | Op::Softcap { .. } | Op::Gather => operands == 1,
         Op::Embed
-            | Op::Norm { .. }
-            | Op::Linear
-            | Op::Reshape
-            | Op::Rope { .. }
-            | Op::Write
-            | Op::Attend { .. }
-            | Op::Gate { act: Act::Silu | Act::GeluTanh }
-            | Op::Add
-            | Op::Scale { .. }
-            | Op::Softcap { .. }
-            | Op::Gather
-    )
+        | Op::Norm { .. }
+        | Op::Rope { .. }
+        | Op::Gate { act: Act::Silu | Act::GeluTanh }
+        | Op::Add => operands == 2,
+        Op::Linear => operands == 2 || operands == 3,
+        Op::Attend { .. } => operands == 3,
+        _ => false,
+    }
 }
 
 /// Partitions `graph`.
