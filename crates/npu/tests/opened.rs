@@ -77,10 +77,9 @@ fn bits(mut runner: Box<dyn Runner>) -> Vec<u32> {
     let blocks: Vec<Block> = (0..32).map(Block).collect();
     let rows = Range32 { start: 0, end: 5 };
     let sequence = Sequence { blocks: &[&blocks], position: 0, rows, outputs: Outputs::Last, spans: &[] };
-    let mut output = vec![0.0; runner.width()];
-    let (inputs, sequences) = (Input::Ids(&tokens), &[sequence]);
-    runner.step(Step { inputs, sequences, output: &mut output, watch: &mut Unwatched }).unwrap();
-    output.into_iter().map(f32::to_bits).collect()
+    let (inputs, sequences) = (&[Input::Ids(&tokens)], &[sequence]);
+    runner.step(Step { inputs, sequences, watch: &mut Unwatched }).unwrap();
+    runner.output().rows(0..1).unwrap().iter().copied().map(f32::to_bits).collect()
 }
 
 #[test]
@@ -89,7 +88,7 @@ fn a_backend_opened_by_name_computes_the_same_bits_and_keeps_its_blobs() {
     let options = [("npu-mapping", "unstitched"), ("npu-runtime", "values=brokered"), ("npu-lengths", "8")];
     let npu = open(&services, &options);
     let graph = llama(&SMALL, key(24));
-    assert!(npu.plan(&graph, &[32]).weights > 0);
+    assert!(npu.plan(&graph, &[32]).host.weights > 0);
     assert_eq!(npu.describe(&graph), "npu, target toy, simulated");
     let mapping = ArrayMapping::named("unstitched").unwrap();
     let runtime = Runtime::default().with("values=brokered").unwrap();

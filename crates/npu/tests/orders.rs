@@ -27,10 +27,10 @@ fn logits(order: EventOrder) -> Vec<u32> {
     for tokens in [&PROMPT[..], &[500]] {
         let rows = Range32 { start: 0, end: tokens.len() as u32 };
         let sequences = [Sequence { blocks, position, rows, outputs: Outputs::All, spans: &[] }];
-        let mut output = vec![0.0; tokens.len() * SMALL.vocabulary];
-        let (inputs, watch) = (Input::Ids(tokens), &mut Unwatched);
-        runner.step(Step { inputs, sequences: &sequences, output: &mut output, watch }).unwrap();
+        let (inputs, watch) = (&[Input::Ids(tokens)], &mut Unwatched);
+        runner.step(Step { inputs, sequences: &sequences, watch }).unwrap();
         position += tokens.len() as u32;
+        let output = runner.output().rows(0..tokens.len()).unwrap();
         bits.extend(output.iter().map(|logit| logit.to_bits()));
     }
     bits

@@ -49,10 +49,9 @@ fn after(runner: &mut dyn Runner, blocks: std::ops::Range<u32>, position: u32, t
     let blocks: &[&[Block]] = &[&blocks];
     let rows = Range32 { start: 0, end: tokens.len() as u32 };
     let sequence = Sequence { blocks, position, rows, outputs: Outputs::Last, spans: &[] };
-    let mut output = vec![0.0; SMALL.vocabulary];
-    let inputs = Input::Ids(tokens);
-    runner.step(Step { inputs, sequences: &[sequence], output: &mut output, watch: &mut Unwatched }).unwrap();
-    output
+    let inputs = &[Input::Ids(tokens)];
+    runner.step(Step { inputs, sequences: &[sequence], watch: &mut Unwatched }).unwrap();
+    runner.output().rows(0..1).unwrap().to_vec()
 }
 
 /// The logits after each of these chunks of tokens of one sequence.
@@ -202,17 +201,16 @@ fn estimates_and_runs_count_the_same() {
             let program = npu.compile(&graph, &weights).unwrap();
             let blocks: Vec<Block> = (0..32).map(Block).collect();
             let blocks: &[&[Block]] = &[&blocks];
-            let mut output = vec![0.0; SMALL.vocabulary];
+            let mut output = npu.output(&graph).unwrap();
             let range = Range32 { start: 0, end: tokens.len() as u32 };
             let mut before = Ledger::default();
             for _ in 0..2 {
                 before = npu.device().ledger;
                 let sequence =
                     Sequence { blocks, position: 40, rows: range, outputs: Outputs::Last, spans: &[] };
-                let inputs = Input::Ids(tokens);
-                let step =
-                    Step { inputs, sequences: &[sequence], output: &mut output, watch: &mut Unwatched };
-                npu.run(&program, &weights, &mut state, step).unwrap();
+                let inputs = &[Input::Ids(tokens)];
+                let step = Step { inputs, sequences: &[sequence], watch: &mut Unwatched };
+                npu.run(&program, &weights, &mut state, &mut output, step).unwrap();
             }
             let found = since(before, npu.device().ledger);
             let compiler = Compiler::new(target.clone(), policy, None);

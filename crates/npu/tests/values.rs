@@ -15,7 +15,6 @@ use random::RandomWeights;
 
 /// The logits after a prompt and after each further token.
 fn logits(runner: &mut dyn Runner, prompt: &[u32], more: &[u32]) -> Vec<Vec<f32>> {
-    let vocabulary = runner.width();
     let blocks: Vec<Block> = (0..32).map(Block).collect();
     let blocks: &[&[Block]] = &[&blocks];
     let mut position = 0;
@@ -23,13 +22,10 @@ fn logits(runner: &mut dyn Runner, prompt: &[u32], more: &[u32]) -> Vec<Vec<f32>
     for tokens in std::iter::once(prompt).chain(more.chunks(1)) {
         let rows = Range32 { start: 0, end: tokens.len() as u32 };
         let sequence = Sequence { blocks, position, rows, outputs: Outputs::Last, spans: &[] };
-        let mut output = vec![0.0; vocabulary];
-        let inputs = Input::Ids(tokens);
-        runner
-            .step(Step { inputs, sequences: &[sequence], output: &mut output, watch: &mut Unwatched })
-            .unwrap();
+        let inputs = &[Input::Ids(tokens)];
+        runner.step(Step { inputs, sequences: &[sequence], watch: &mut Unwatched }).unwrap();
         position += tokens.len() as u32;
-        all.push(output);
+        all.push(runner.output().rows(0..1).unwrap().to_vec());
     }
     all
 }
@@ -102,7 +98,7 @@ fn submissions_and_traffic_are_counted() {
     let graph = |rows| llama(&SMALL, key(rows));
     let weights = npu.load(&graph(24), &RandomWeights(7)).unwrap();
     let mut state = npu.state(&graph(24), &[32]).unwrap();
-    let mut output = vec![0.0; SMALL.vocabulary];
+    let mut output = npu.output(&graph(24)).unwrap();
     let blocks: Vec<Block> = (0..32).map(Block).collect();
     let blocks: &[&[Block]] = &[&blocks];
     let layers = SMALL.layers as u64;
@@ -112,9 +108,9 @@ fn submissions_and_traffic_are_counted() {
         let before = npu.device().ledger;
         let range = Range32 { start: 0, end: tokens.len() as u32 };
         let sequence = Sequence { blocks, position, rows: range, outputs: Outputs::Last, spans: &[] };
-        let inputs = Input::Ids(tokens);
-        let step = Step { inputs, sequences: &[sequence], output: &mut output, watch: &mut Unwatched };
-        npu.run(&program, &weights, &mut state, step).unwrap();
+        let inputs = &[Input::Ids(tokens)];
+        let step = Step { inputs, sequences: &[sequence], watch: &mut Unwatched };
+        npu.run(&program, &weights, &mut state, &mut output, step).unwrap();
         position += tokens.len() as u32;
         let after = npu.device().ledger;
         assert_eq!(after.submissions - before.submissions, want);

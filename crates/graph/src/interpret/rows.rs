@@ -1,12 +1,18 @@
 //! The ops that compute one row at a time.
 
-use girih_tensor::reference;
+use girih_tensor::{Result, reference};
 
+use super::weights::WeightRows;
 use crate::backend::{GivenRows, Sequence};
 use crate::constant::{Act, Pairing, Pooling};
 
-pub(super) fn embed(ids: &[u32], table: &[f32], width: usize) -> Vec<f32> {
-    ids.iter().flat_map(|&id| &table[id as usize * width..][..width]).copied().collect()
+/// Looks up rows of a table, which is the weight `table`.
+pub(super) fn embed(ids: &[u32], table: &str, weights: &dyn WeightRows) -> Result<Vec<f32>> {
+    let mut rows = Vec::new();
+    for &id in ids {
+        rows.extend_from_slice(&weights.rows(table, id as usize..id as usize + 1)?);
+    }
+    Ok(rows)
 }
 
 pub(super) fn splice(x: &[f32], given: &[GivenRows<'_>], width: usize) -> Vec<f32> {

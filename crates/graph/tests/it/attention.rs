@@ -2,16 +2,30 @@
 //! numbers computed by hand.
 
 use girih_graph::backend::{Block, Input, Range32};
+use girih_tensor::Random;
 
 use crate::operators::near;
 use crate::session::{TestSequence, open, step};
 
 /// Two query heads that share one KV head, all of size 1. A row of the input
-/// has the two queries, the key and the value.
+/// has the two queries, the key and the value. With the span `all` there is no state.
 fn form(span: &str, cap: &str, dtype: &str) -> String {
+    let (group, state, held) = match span {
+        "all" => (String::new(), String::new(), "k.heads, v.heads"),
+        _ => (
+            format!("group only span {span}"),
+            format!(
+                "state keys: [context 128, 1, 1] {dtype} in only
+                state values: [context 128, 1, 1] {dtype} in only
+                keys = write k.heads
+                values = write v.heads"
+            ),
+            "keys, values",
+        ),
+    };
     format!(
-        "graph rows 8 sequences 2 context 128 output_rows 8 embeddings -> hidden
-        group only span {span}
+        "graph rows 8 sequences 2 context 128 output_rows 8 -> hidden
+        {group}
         input x: [rows 8, 4] f32
         weight queries: [2, 4] f32
         q: [rows 8, 2] = linear x, queries
@@ -22,11 +36,8 @@ fn form(span: &str, cap: &str, dtype: &str) -> String {
         weight fourth: [1, 4] f32
         v: [rows 8, 1] = linear x, fourth
         v.heads: [rows 8, 1, 1] = reshape v
-        state keys: [context 128, 1, 1] {dtype} in only
-        state values: [context 128, 1, 1] {dtype} in only
-        keys = write k.heads
-        values = write v.heads
-        mixed: [rows 8, 2, 1] = attend(scale=2.0 span={span}{cap}) q.heads, keys, values
+        {state}
+        mixed: [rows 8, 2, 1] = attend(scale=2.0 span={span}{cap}) q.heads, {held}
         flat: [rows 8, 2] = reshape mixed
         output z: [output_rows 8, 2] = gather flat"
     )
@@ -53,7 +64,7 @@ fn results_are_values_weighted_by_the_softmax_of_scores() {
 #[test]
 fn neighbouring_query_heads_share_a_head_of_keys() {
     // Four query heads share two KV heads: two of them read 10, two read 20.
-    let text = "graph rows 1 sequences 1 context 64 output_rows 1 embeddings -> hidden
+    let text = "graph rows 1 sequences 1 context 64 output_rows 1 -> hidden
         group full span full
         input x: [rows 1, 2, 1] f32
         flat: [rows 1, 2] = reshape x
@@ -93,6 +104,30 @@ fn a_row_sees_the_positions_of_its_span() {
     near(&means("window:1", &[TestSequence::whole(4)]), &[1.0, 2.0, 4.0, 8.0]);
     near(&means("window:3", &[TestSequence::whole(4)]), &[1.0, 3.0 / 2.0, 7.0 / 3.0, 14.0 / 3.0]);
     near(&means("window:4294967295", &[TestSequence::whole(3)]), &[1.0, 3.0 / 2.0, 7.0 / 3.0]);
+}
+
+#[test]
+fn rows_without_state_attend_to_all_rows_of_their_sequence() {
+    near(&means("all", &[TestSequence::whole(4)]), &[15.0 / 4.0; 4]);
+    let both = [TestSequence::whole(2), TestSequence::whole(3)];
+    near(&means("all", &both), &[1.5, 1.5, 28.0 / 3.0, 28.0 / 3.0, 28.0 / 3.0]);
+    // Head 0 of both rows scores 2 · 1/2 · 0 and 2 · 1/2 · ln 3, as with state; the first
+    // row attends to the second one, too. Head 1 scores 0 and 0.
+    let x = [[0.5, 0.0, 0.0, 1.0], [0.5, 0.0, 3f32.ln(), 5.0]];
+    near(&run(&form("all", "", ""), &x, &[TestSequence::whole(2)]), &[4.0, 3.0, 4.0, 3.0]);
+}
+
+/// The last row of a causal sequence attends to all rows, as every row of a span `all` does.
+#[test]
+fn attention_over_rows_equals_attention_over_state_for_the_last_row() {
+    let mut random = Random(11);
+    let x: Vec<[f32; 4]> = (0..8).map(|_| [0; 4].map(|_| random.number())).collect();
+    for cap in ["", " softcap=0.5"] {
+        let over_rows = run(&form("all", cap, ""), &x, &[TestSequence::whole(8)]);
+        let over_state = run(&form("full", cap, "f32"), &x, &[TestSequence::whole(8)]);
+        assert_eq!(over_rows[14..], over_state[14..]);
+        assert_ne!(over_rows[..14], over_state[..14]);
+    }
 }
 
 #[test]

@@ -3,13 +3,14 @@
 use girih_graph::{Graph, GroupId, Role, ValueId, faults};
 use girih_tensor::{DType, Shape};
 
-use crate::forms::{EMBEDDINGS, TOKENS, edited, parse};
+use crate::forms::{EMBEDDINGS, ENCODER, TOKENS, edited, parse};
 use crate::random;
 
 #[test]
 fn sound_graphs_have_no_faults() {
     assert_eq!(faults(&parse(TOKENS)), []);
     assert_eq!(faults(&parse(EMBEDDINGS)), []);
+    assert_eq!(faults(&parse(ENCODER)), []);
     for seed in 0..300 {
         assert_eq!(faults(&random::graph(seed)), [], "seed {seed}");
     }
@@ -132,8 +133,8 @@ fn rule_5_nothing_is_read_before_it_is_written() {
 }
 
 #[test]
-fn rule_6_there_is_one_input_and_one_output_and_every_value_is_read() {
-    edit("input tokens", "weight tokens", "graph", "0 values of the role input");
+fn rule_6_there_is_an_input_and_one_output_and_every_value_is_read() {
+    edit("input tokens", "weight tokens", "graph", "has no input");
     edit("output logits", "logits", "graph", "0 values of the role output");
     edit("output logits", "logits", "logits", "nothing reads it");
     edit("head.norm: [output_rows", "output head.norm: [output_rows", "graph", "2 values of the role output");
@@ -143,8 +144,7 @@ fn rule_6_there_is_one_input_and_one_output_and_every_value_is_read() {
         "head.norm",
         "nothing reads it",
     );
-    edit("tokens -> logits", "embeddings -> logits", "tokens", "i32 does not suit");
-    edit("tokens: [rows 8] i32", "tokens: [rows 8] f32", "tokens", "f32 does not suit");
+    edit("tokens: [rows 8] i32", "tokens: [rows 8] f16", "tokens", "f16 does not suit");
     edit("tokens: [rows 8] i32", "tokens: [rows 8, 2] i32", "tokens", "i32 does not suit");
 }
 
@@ -174,7 +174,28 @@ fn rule_7_types_suit_roles() {
     );
 }
 
+#[test]
+fn rule_6_only_splice_reads_given_rows() {
+    let words = "has given rows only, which nothing but 'splice' may read";
+    let edit = |from: &str, to: &str, name: &str| expect(&parse(&edited(ENCODER, from, to)), name, words);
+    edit("layer_norm(epsilon=1e-12) embed,", "layer_norm(epsilon=1e-12) image,", "image");
+    edit("splice embed.sum, image", "splice image, image", "image");
+}
+
 const SHAPES: &str = "do not have the shapes";
+
+#[test]
+fn rule_7_ops_of_encoders_have_fitting_operands() {
+    let edit = |from: &str, to: &str, name: &str| expect(&parse(&edited(ENCODER, from, to)), name, SHAPES);
+    edit("embed.norm.bias: [16]", "embed.norm.bias: [15]", "embed.norm");
+    edit("splice embed.sum, image", "splice embed.sum, embed.types", "embed");
+    edit("input image: [rows 8, 16]", "input image: [rows 8, 15]", "embed");
+    edit("layers.0.gelu: [rows 8, 32]", "layers.0.gelu: [rows 8, 16]", "layers.0.gelu");
+    edit("pooled: [sequences 2, 16]", "pooled: [sequences 2, 15]", "pooled");
+    edit("pooled: [sequences 2, 16]", "pooled: [output_rows 1, 16]", "pooled");
+    edit("layers.0.v.heads: [rows 8, 2, 4]", "layers.0.v.heads: [rows 8, 1, 8]", "layers.0.mixed");
+    expect(&parse(&TOKENS.replace("tokens: [rows 8] i32", "tokens: [rows 8] f32")), "embed.rows", SHAPES);
+}
 
 #[test]
 fn rule_7_elementwise_ops_have_operands_of_equal_shapes() {
@@ -194,12 +215,7 @@ fn rule_7_embed_and_linear_have_fitting_matrices() {
     edit("embed.rows: [rows 8, 32]", "embed.rows: [rows 8, 4, 8]", "embed.rows", SHAPES);
     edit("embed.rows: [rows 8, 32]", "embed.rows: [output_rows 4, 32]", "embed.rows", SHAPES);
     edit("= embed tokens, embed.table", "= embed tokens, tokens", "embed.rows", SHAPES);
-    edit(
-        "= embed tokens, embed.table",
-        "= scale(factor=1.0) tokens",
-        "embed.rows",
-        "only 'embed' reads tokens",
-    );
+    edit("= embed tokens, embed.table", "= scale(factor=1.0) tokens", "embed.rows", "only 'embed' reads ids");
     edit("layers.0.q: [rows 8, 32]", "layers.0.q: [rows 8, 64]", "layers.0.q", SHAPES);
     edit("layers.0.q.bias: [32]", "layers.0.q.bias: [31]", "layers.0.q", SHAPES);
     edit("layers.0.flat, layers.0.o.weight", "layers.0.flat, layers.0.k.weight", "layers.0.o", SHAPES);
@@ -230,7 +246,7 @@ fn rule_7_positional_ops_read_rows() {
 
 /// A graph of square matrices in which rows, output rows and width are 4, so
 /// that its values differ only in their roles and the kinds of their extents.
-const SQUARE: &str = "graph rows 4 sequences 1 context 64 output_rows 4 tokens -> hidden
+const SQUARE: &str = "graph rows 4 sequences 1 context 64 output_rows 4 -> hidden
 group full span full
 input tokens: [rows 4] i32
 weight table: [4, 4] f32
@@ -273,7 +289,7 @@ fn rule_7_values_of_the_right_shape_need_the_right_role() {
     edit("seen: [rows 4, 1, 4]", "seen: [output_rows 4, 1, 4]", "seen");
     edit("rotated: [rows 4, 1, 4]", "rotated: [output_rows 4, 1, 4]", "rotated");
     edit("rotated: [rows 4, 1, 4]", "rotated: [output_rows 4, 1, 4]", "keys");
-    let rotated_by_its_rows = "graph rows 4 sequences 1 context 64 output_rows 4 embeddings -> hidden
+    let rotated_by_its_rows = "graph rows 4 sequences 1 context 64 output_rows 4 -> hidden
         input x: [rows 4] f32
         column: [rows 4, 1] = reshape x
         weight line: [8, 1] f32
@@ -318,6 +334,9 @@ fn rule_8_outermost_extents_count_what_roles_require() {
     edit("output logits: [output_rows 4,", "output logits: [rows 8,", "logits", COUNTS);
     edit("layers.0.flat: [rows 8,", "layers.0.flat: [rows 9,", "layers.0.flat", "is 9; the key says 8");
     edit("graph rows 8", "graph rows 9", "tokens", "is 8; the key says 9");
+    edit("-> logits", "-> pooled", "logits", COUNTS);
+    expect(&parse(&edited(ENCODER, "-> pooled", "-> hidden")), "head", COUNTS);
+    expect(&parse(&ENCODER.replace("[sequences 2,", "[sequences 3,")), "pooled", "is 3; the key says 2");
     edit("context 128 output_rows", "context 64 output_rows", "layers.1.values", "is 128; the key says 64");
 }
 
@@ -338,6 +357,11 @@ fn rule_9_attention_sees_as_far_as_its_group() {
         "layers.0.mixed",
         GROUP,
     );
+    edit("group full span full", "group full span all", "full", "state cannot hold later positions");
+    for span in ["full", "window:4"] {
+        let text = edited(ENCODER, "span=all", &format!("span={span}"));
+        expect(&parse(&text), "layers.0.mixed", "nor rows of a span 'all'");
+    }
 }
 
 #[test]

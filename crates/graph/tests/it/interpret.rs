@@ -83,7 +83,7 @@ fn embeddings_in_place_of_tokens_have_the_same_results() {
     let tokens = tokens(6);
     let sequence = TestSequence { outputs: Outputs::LastN(3), ..TestSequence::whole(6) };
     let mut log = ValueLog(&["embed", "head.norm", "layers.0.keys"], Vec::new());
-    watched(open_random(TOKENS).as_mut(), Input::Ids(&tokens), &[sequence], &mut log);
+    watched(open_random(TOKENS).as_mut(), &[Input::Ids(&tokens)], &[sequence], &mut log);
     // A watch receives values in order, at the step's extents, but no state.
     let shown: Vec<_> = log.1.iter().map(|(name, shape, _)| (name.as_str(), shape.to_string())).collect();
     assert_eq!(shown, [("embed", "[6, 32]".to_owned()), ("head.norm", "[3, 32]".to_owned())]);
@@ -124,7 +124,7 @@ fn copied_and_imported_blocks_equal_the_original() {
     }
     assert_eq!(next(runner.as_mut(), 7, Block(3)), expected);
     let error = runner.state().import(groups[0], Block(3), &saved[0][1..]).expect_err("one byte is missing");
-    assert_eq!(error.to_string(), "a block of state is 8192 bytes; 8191 were given");
+    assert_eq!(error.to_string(), "a block of state is 4096 bytes; 4095 were given");
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! The ops that compute one row at a time, with numbers computed by hand.
 
 use girih_graph::Outputs;
-use girih_graph::backend::{Block, Input};
+use girih_graph::backend::{Block, GivenRows, Input, Unwatched};
 
-use crate::session::{TestSequence, open, step};
+use crate::session::{TestSequence, open, step, watched};
 
 /// Equal up to the rounding of the inputs (such as ln 3) and of the result: no
 /// case multiplies an error of its inputs by more than seven.
@@ -31,7 +31,7 @@ fn run_from(position: u32, lines: &[&str], weights: &[(&str, &[f32])], x: &[f32]
         .0;
     let rows = shape.split(',').next().expect("split yields one at least");
     let text = format!(
-        "graph rows {rows} sequences 1 context 64 output_rows {rows} embeddings -> hidden\n{}\n\
+        "graph rows {rows} sequences 1 context 64 output_rows {rows} -> hidden\n{}\n\
          output z: [output_rows {shape}] = gather y",
         lines.join("\n"),
     );
@@ -44,7 +44,7 @@ fn run_from(position: u32, lines: &[&str], weights: &[(&str, &[f32])], x: &[f32]
 
 #[test]
 fn embed_returns_rows_of_its_table() {
-    let text = "graph rows 3 sequences 1 context 64 output_rows 3 tokens -> hidden
+    let text = "graph rows 3 sequences 1 context 64 output_rows 3 -> hidden
         input tokens: [rows 3] i32
         weight table: [3, 2] f32
         rows: [rows 3, 2] = embed tokens, table
@@ -74,6 +74,24 @@ fn norm_of_heads_is_over_each_head() {
     // The second head: (36 + 64) / 2 + 12.5 = 62.5; √62.5 = 2.5·√10.
     let tenth = 1.0 / (2.5 * 10f64.sqrt());
     near(&run(&lines, &[("w", &[1.0, 1.0])], &[3.0, 4.0, 6.0, 8.0]), &[0.6, 0.8, 6.0 * tenth, 8.0 * tenth]);
+}
+
+#[test]
+fn layer_norm_subtracts_the_mean_and_divides_by_the_deviation() {
+    let layer_norm = |epsilon: &str, bias: &str, operands: &str, x: &[f32]| {
+        let last = format!("y: [rows 1, 4] = layer_norm(epsilon={epsilon}) {operands}");
+        let lines = ["input x: [rows 1, 4] f32", "weight w: [4] f32", bias, &last];
+        run(&lines, &[("w", &[1.0, 1.0, 10.0, -1.0]), ("b", &[0.5, 0.0, -1.0, 2.0])], x)
+    };
+    // The mean is 3. The variance is the mean of the squares less the square of the mean:
+    // (1 + 4 + 9 + 36) / 4 - 9 = 3.5.
+    let x = [1.0, 2.0, 3.0, 6.0];
+    let unit = 1.0 / 3.5f64.sqrt();
+    near(&layer_norm("0.0", "", "x, w", &x), &[-2.0 * unit, -unit, 0.0, -3.0 * unit]);
+    // √(3.5 + 12.5) = 4: the epsilon stands inside the root, and the bias is not scaled.
+    let with_bias = layer_norm("12.5", "weight b: [4] f32", "x, w, b", &x);
+    near(&with_bias, &[0.0, -0.25, -1.0, 1.25]);
+    near(&layer_norm("1.0", "", "x, w", &[7.0; 4]), &[0.0; 4]);
 }
 
 #[test]
@@ -147,6 +165,87 @@ fn gate_activates_its_first_operand_and_multiplies() {
     near(&gate("gelu_tanh", [-1.0, 4.0]), &[-2.0 * (1.0 - (grown - 1.0) / (grown + 1.0))]);
 }
 
+/// `erf(x)` by its Taylor series, `2/√π · Σ (−1)ⁿ x²ⁿ⁺¹ / (n! (2n + 1))`, for small `x`.
+fn erf_by_its_series(x: f64) -> f64 {
+    let (mut power, mut sum) = (x, 0.0);
+    for n in 0..60 {
+        sum += power / f64::from(2 * n + 1);
+        power *= -x * x / f64::from(n + 1);
+    }
+    sum * std::f64::consts::FRAC_2_SQRT_PI
+}
+
+#[test]
+fn activate_applies_each_activation_by_element() {
+    let activate = |act: &str, x: &[f32; 4]| {
+        let last = format!("y: [rows 2, 2] = activate(act={act}) x");
+        run(&["input x: [rows 2, 2] f32", &last], &[], x)
+    };
+    // silu(−x) = silu(x) − x, and silu(ln 3) = 3/4 · ln 3.
+    let log = 3f64.ln();
+    near(&activate("silu", &[0.0, 3f32.ln(), -3f32.ln(), -1e30]), &[0.0, 0.75 * log, -0.25 * log, 0.0]);
+    let x = [0.5f32, -1.25, 2.0, -0.0];
+    let expected = x.map(|x| {
+        let x = f64::from(x);
+        x / 2.0 * (1.0 + erf_by_its_series(x / 2f64.sqrt()))
+    });
+    near(&activate("gelu", &x), &expected);
+    // 1 + tanh(t) = 2 / (1 + e⁻²ᵗ).
+    let expected = x.map(|x| {
+        let x = f64::from(x);
+        x / (1.0 + (-2.0 * (2.0 / std::f64::consts::PI).sqrt() * x * (1.0 + 0.044715 * x * x)).exp())
+    });
+    near(&activate("gelu_tanh", &x), &expected);
+    near(&activate("gelu", &[0.0, 30.0, -30.0, 1e30]), &[0.0, 30.0, 0.0, f64::from(1e30f32)]);
+}
+
+#[test]
+fn gate_with_gelu_multiplies_the_activation() {
+    let lines = ["input x: [rows 1, 2] f32", "y: [rows 1, 2] = gate(act=gelu) x, x"];
+    let expected = [1.0, -0.5].map(|x: f64| x * x / 2.0 * (1.0 + erf_by_its_series(x / 2f64.sqrt())));
+    near(&run(&lines, &[], &[1.0, -0.5]), &expected);
+}
+
+#[test]
+fn splice_replaces_the_given_rows() {
+    let text = "graph rows 4 sequences 2 context 64 output_rows 4 -> hidden
+        input x: [rows 4, 2] f32
+        input image: [rows 4, 2] f32
+        y: [rows 4, 2] = splice x, image
+        output z: [output_rows 4, 2] = gather y";
+    let spliced = |given: &[GivenRows<'_>]| {
+        let x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
+        let other = TestSequence { blocks: &[Block(1)], ..TestSequence::whole(1) };
+        let sequences = [TestSequence::whole(3), other];
+        let inputs = [Input::Rows(&x), Input::Given(given)];
+        watched(open(text, |_, _| Vec::new()).as_mut(), &inputs, &sequences, &mut Unwatched)
+    };
+    assert_eq!(spliced(&[]), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
+    // Rows are numbered over all sequences of the step.
+    let first = GivenRows { first_row: 1, values: &[-1.0, -2.0] };
+    let last = GivenRows { first_row: 2, values: &[-3.0, -4.0, -5.0, -6.0] };
+    assert_eq!(spliced(&[first]), [1.0, 2.0, -1.0, -2.0, 5.0, 6.0, 7.0, 8.0]);
+    assert_eq!(spliced(&[first, last]), [1.0, 2.0, -1.0, -2.0, -3.0, -4.0, -5.0, -6.0]);
+}
+
+#[test]
+fn pool_makes_one_row_of_each_sequence() {
+    let pooled = |how: &str| {
+        let text = format!(
+            "graph rows 4 sequences 2 context 64 output_rows 1 -> pooled
+            input x: [rows 4, 2] f32
+            output z: [sequences 2, 2] = pool(how={how}) x"
+        );
+        let sequence = |rows| TestSequence { outputs: Outputs::None, ..TestSequence::whole(rows) };
+        let x = [1.0, -1.0, 2.0, -2.0, 6.0, 0.5, 9.0, 10.0];
+        step(open(&text, |_, _| Vec::new()).as_mut(), Input::Rows(&x), &[sequence(3), sequence(1)])
+    };
+    assert_eq!(pooled("first"), [1.0, -1.0, 9.0, 10.0]);
+    assert_eq!(pooled("last"), [6.0, 0.5, 9.0, 10.0]);
+    // (1 + 2 + 6) / 3 and (-1 - 2 + 1/2) / 3.
+    near(&pooled("mean"), &[3.0, -2.5 / 3.0, 9.0, 10.0]);
+}
+
 #[test]
 fn add_scale_and_softcap_are_elementwise() {
     let x = "input x: [rows 1, 2] f32";
@@ -162,7 +261,7 @@ fn gathered(outputs: Outputs) -> Vec<f32> {
 }
 
 fn gathered_of_two(rows: [u32; 2], outputs: [Outputs; 2]) -> Vec<f32> {
-    let text = "graph rows 4 sequences 2 context 64 output_rows 4 embeddings -> hidden
+    let text = "graph rows 4 sequences 2 context 64 output_rows 4 -> hidden
         input x: [rows 4, 1] f32
         output z: [output_rows 4, 1] = gather x";
     let sequence = |index: usize| TestSequence {

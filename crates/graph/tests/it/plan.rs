@@ -4,13 +4,14 @@
 use girih_graph::{Builder, Graph, Key, Op, OutputKind, Placement, Role, ScratchPlan};
 use girih_tensor::DType;
 
-use crate::forms::{EMBEDDINGS, TOKENS, parse};
+use crate::forms::{EMBEDDINGS, ENCODER, TOKENS, parse};
 use crate::random;
 
 #[test]
 fn values_that_live_together_share_no_memory() {
     check(&parse(TOKENS));
     check(&parse(EMBEDDINGS));
+    check(&parse(ENCODER));
     (0..300).for_each(|seed| check(&random::graph(seed)));
 }
 

@@ -1,6 +1,6 @@
 //! Random graphs from a seed, the same on every machine.
 
-use girih_graph::{Act, Builder, Graph, InputKind, Key, Op, OutputKind, Pairing, Span, ValueId};
+use girih_graph::{Act, Builder, Graph, Key, Op, OutputKind, Pairing, Pooling, Span, ValueId};
 use girih_tensor::{DType, Random, Shape};
 
 /// Columns of every row, equal to heads × head size.
@@ -10,15 +10,12 @@ const HEADS: [usize; 2] = [2, 4];
 /// A graph without faults: some ops on rows of one width, then a head.
 pub fn graph(seed: u64) -> Graph {
     let mut random = Random(seed);
-    let variant = Variant {
-        input: random.of(&[InputKind::Tokens, InputKind::Embeddings]),
-        output: random.of(&[OutputKind::Logits, OutputKind::Hidden, OutputKind::Pooled]),
-    };
+    let output = random.of(&[OutputKind::Logits, OutputKind::Hidden, OutputKind::Pooled]);
     let mut extent = |end: usize| random.below(end) as u32 + 1;
     let key =
-        Key { rows: extent(40), sequences: extent(4), context: extent(300), output_rows: extent(9), variant };
-    let mut grower = GraphGrower { random, graph: Builder::new(key), count: 0, unread: Vec::new() };
-    grower.input(variant.input);
+        Key { rows: extent(40), sequences: extent(4), context: extent(300), output_rows: extent(9), output };
+    let mut grower = GraphGrower { random, graph: Builder::new(key), output, count: 0, unread: Vec::new() };
+    grower.input();
     for _ in 0..grower.random.below(25) {
         grower.grow();
     }
@@ -29,6 +26,7 @@ pub fn graph(seed: u64) -> Graph {
 struct GraphGrower {
     random: Random,
     graph: Builder,
+    output: OutputKind,
     count: usize,
     /// Values that no op reads yet; never empty.
     unread: Vec<ValueId>,
@@ -40,15 +38,19 @@ impl GraphGrower {
         format!("{kind}.{}", self.count)
     }
 
-    fn input(&mut self, kind: InputKind) {
-        let first = match kind {
-            InputKind::Embeddings => self.graph.input("input", &[WIDTH], DType::F32),
-            InputKind::Tokens => {
+    fn input(&mut self) {
+        let mut first = match self.random.below(2) {
+            0 => self.graph.input("input", &[WIDTH], DType::F32),
+            _ => {
                 let tokens = self.graph.input("input", &[], DType::I32);
                 let table = self.graph.weight("table", Shape::matrix(5, WIDTH), DType::BF16);
                 self.graph.shaped("embed", Op::Embed, &[tokens, table], &[WIDTH])
             }
         };
+        if self.random.below(3) == 0 {
+            let given = self.graph.input("given", &[WIDTH], DType::F32);
+            first = self.graph.same("spliced", Op::Splice, &[first, given]);
+        }
         self.unread.push(first);
     }
 
@@ -67,7 +69,7 @@ impl GraphGrower {
     fn grow(&mut self) {
         let x = self.rows();
         let name = self.name("row");
-        let new = match self.random.below(7) {
+        let new = match self.random.below(10) {
             0 => {
                 let weight = self.weight(&[WIDTH]);
                 let epsilon = self.random.positive();
@@ -83,11 +85,17 @@ impl GraphGrower {
                 let cap = self.random.positive();
                 self.graph.same(&name, Op::Softcap { cap }, &[x])
             }
+            5 => {
+                let act = self.random.of(Act::ALL);
+                self.graph.same(&name, Op::Activate { act }, &[x])
+            }
+            6 => self.layer_norm(&name, x),
+            7 => self.attend_rows(&name, x),
             pairwise => {
                 self.unread.push(x);
                 let other = self.rows();
                 let act = self.random.of(Act::ALL);
-                let op = if pairwise == 5 { Op::Add } else { Op::Gate { act } };
+                let op = if pairwise == 8 { Op::Add } else { Op::Gate { act } };
                 self.graph.same(&name, op, &[x, other])
             }
         };
@@ -100,6 +108,22 @@ impl GraphGrower {
             operands.push(self.weight(&[WIDTH]));
         }
         self.graph.shaped(name, Op::Linear, &operands, &[WIDTH])
+    }
+
+    fn layer_norm(&mut self, name: &str, x: ValueId) -> ValueId {
+        let mut operands = vec![x, self.weight(&[WIDTH])];
+        if self.random.below(2) == 0 {
+            operands.push(self.weight(&[WIDTH]));
+        }
+        self.graph.same(name, Op::LayerNorm { epsilon: self.random.positive() }, &operands)
+    }
+
+    /// Attention over the rows of the step.
+    fn attend_rows(&mut self, name: &str, x: ValueId) -> ValueId {
+        let heads = self.graph.shaped(&format!("{name}.heads"), Op::Reshape, &[x], &HEADS);
+        let op = Op::Attend { scale: self.random.positive(), span: Span::All, softcap: None };
+        let mixed = self.graph.same(&format!("{name}.mixed"), op, &[heads, heads, heads]);
+        self.graph.shaped(name, Op::Reshape, &[mixed], &[WIDTH])
     }
 
     fn attend(&mut self, name: &str, x: ValueId) -> ValueId {
@@ -121,14 +145,17 @@ impl GraphGrower {
         self.graph.shaped(name, Op::Reshape, &[mixed], &[WIDTH])
     }
 
-    /// Adds the sum of all unread values, its gather and the head.
+    /// Adds the sum of all unread values, its gather or pool, and the head.
     fn finish(mut self) -> Graph {
         let mut sum = self.unread[0];
         for value in std::mem::take(&mut self.unread).split_off(1) {
             let name = self.name("sum");
             sum = self.graph.same(&name, Op::Add, &[sum, value]);
         }
-        let last = self.graph.gather("last", sum);
+        let last = match self.output {
+            OutputKind::Pooled => self.graph.pool("last", self.random.of(Pooling::ALL), sum),
+            OutputKind::Logits | OutputKind::Hidden => self.graph.gather("last", sum),
+        };
         let head = self.weight(&[3, WIDTH]);
         let output = self.graph.shaped("output", Op::Linear, &[last, head], &[3]);
         self.graph.finish(output)

@@ -2,10 +2,10 @@
 
 use std::cell::RefCell;
 
-use girih_graph::backend::{Block, Input, MemoryPlan, Range32, Refusal, State, Unwatched};
+use girih_graph::backend::{Block, GivenRows, Input, Range32, Refusal, State, Unwatched, step_count};
 use girih_graph::{
-    Backend, Error, Graph, GroupId, Key, Numerics, Op, OutputKind, Outputs, Runner, Sequence, Step,
-    WeightSource, load,
+    Backend, DevicePool, Error, ErrorKind, Extent, Graph, GroupId, HostRows, InputKind, Key, MemoryPlan,
+    Numerics, Op, OutputKind, Outputs, PoolBytes, Runner, Sequence, Step, WeightSource, load,
 };
 
 use crate::forms::parse;
@@ -22,6 +22,8 @@ struct Null {
     objections: &'static [&'static str],
     /// An op that it does not know.
     unknown: Option<&'static str>,
+    /// Its memory, if it has its own.
+    device: Option<DevicePool>,
 }
 
 struct Steps(u32);
@@ -45,6 +47,7 @@ impl Backend for Null {
     type Weights = ();
     type State = Steps;
     type Program = Key;
+    type Output = HostRows;
 
     fn name(&self) -> &'static str {
         "null"
@@ -55,7 +58,7 @@ impl Backend for Null {
     fn ladder(&self, _: Key) -> Vec<Key> {
         self.ladder.clone()
     }
-    fn knows(&self, op: Op) -> bool {
+    fn knows(&self, op: Op, _: usize) -> bool {
         self.unknown != Some(op.name())
     }
     fn objections(&self, graph: &Graph) -> Vec<Refusal> {
@@ -63,7 +66,9 @@ impl Backend for Null {
         known.map(|name| Refusal { node: (*name).into(), reason: "it has no arithmetic".into() }).collect()
     }
     fn plan(&self, _: &Graph, blocks: &[u32]) -> MemoryPlan {
-        MemoryPlan { weights: 1, state: u64::from(blocks.iter().sum::<u32>()), scratch: u64::MAX }
+        let state = u64::from(blocks.iter().sum::<u32>());
+        let host = PoolBytes { weights: 1, state, scratch: u64::MAX, ..PoolBytes::default() };
+        MemoryPlan { host, device: self.device }
     }
     fn load(&self, _: &Graph, _: &dyn WeightSource) -> Result<(), Error> {
         Ok(())
@@ -74,10 +79,21 @@ impl Backend for Null {
     fn compile(&self, graph: &Graph, (): &()) -> Result<Key, Error> {
         Ok(graph.key)
     }
-    fn run(&self, program: &Key, (): &(), state: &mut Steps, step: Step<'_>) -> Result<(), Error> {
+    fn output(&self, graph: &Graph) -> Result<HostRows, Error> {
+        HostRows::new(graph)
+    }
+    fn run(
+        &self,
+        program: &Key,
+        (): &(),
+        state: &mut Steps,
+        output: &mut HostRows,
+        step: Step<'_>,
+    ) -> Result<(), Error> {
         state.0 += 1;
         let row = [program.rows as f32, program.context as f32, state.0 as f32];
-        step.output.chunks_exact_mut(3).for_each(|output| output.copy_from_slice(&row));
+        let rows = output.begin(step_count(step.sequences, Extent::OutputRows))?;
+        rows.chunks_exact_mut(3).for_each(|output| output.copy_from_slice(&row));
         Ok(())
     }
 }
@@ -90,11 +106,11 @@ impl WeightSource for NoWeights {
     }
 }
 
-/// A graph of a key: rows of 3, two groups, a vocabulary of 16.
+/// A graph of a key: rows of 3, two groups; with logits a vocabulary of 16, else rows in.
 fn build(key: Key) -> Result<Graph, Error> {
     let Key { rows, context, output_rows, .. } = key;
-    let input = match key.variant {
-        Variant::GENERATE => format!(
+    let input = match key.output {
+        OutputKind::Logits => format!(
             "input tokens: [rows {rows}] i32
             weight large: [20, 3] f32
             other: [rows {rows}, 3] = embed tokens, large
@@ -123,7 +139,7 @@ fn decode(context: u32) -> Key {
 }
 
 fn null() -> Null {
-    Null { ladder: vec![decode(256), decode(1152), MAX_KEY], objections: &[], unknown: None }
+    Null { ladder: vec![decode(256), decode(1152), MAX_KEY], objections: &[], unknown: None, device: None }
 }
 
 fn loaded() -> Box<dyn Runner> {
@@ -137,17 +153,16 @@ fn the_smallest_program_that_holds_a_step_runs_and_programs_share_state() {
         let all: Vec<_> = (0..20).map(Block).collect();
         let blocks = [&all[..], &all[..]];
         let sequence = Sequence { position, ..sequence(&blocks, rows) };
-        let mut output = [0.0; 3];
         let tokens = vec![1; rows as usize];
-        step(runner.as_mut(), Input::Ids(&tokens), &[sequence], &mut output).map(|()| output)
+        step(runner.as_mut(), &[Input::Ids(&tokens)], &[sequence])
     };
-    assert_eq!(ran(19, 1), Ok([1.0, 256.0, 1.0]));
-    assert_eq!(ran(255, 1), Ok([1.0, 256.0, 2.0]));
-    assert_eq!(ran(256, 1), Ok([1.0, 1152.0, 3.0]));
-    assert_eq!(ran(1151, 1), Ok([1.0, 1152.0, 4.0]));
-    assert_eq!(ran(11, 9), Ok([512.0, 1152.0, 5.0]));
-    let sentence = "a step of [rows 1 sequences 1 context 1153 output_rows 1 tokens -> logits] is larger than the \
-                    largest program, [rows 512 sequences 2 context 1152 output_rows 4 tokens -> logits]";
+    assert_eq!(ran(19, 1), Ok(vec![1.0, 256.0, 1.0]));
+    assert_eq!(ran(255, 1), Ok(vec![1.0, 256.0, 2.0]));
+    assert_eq!(ran(256, 1), Ok(vec![1.0, 1152.0, 3.0]));
+    assert_eq!(ran(1151, 1), Ok(vec![1.0, 1152.0, 4.0]));
+    assert_eq!(ran(11, 9), Ok(vec![512.0, 1152.0, 5.0]));
+    let sentence = "a step of [rows 1 sequences 1 context 1153 output_rows 1 -> logits] is larger than the \
+                    largest program, [rows 512 sequences 2 context 1152 output_rows 4 -> logits]";
     assert_eq!(ran(1152, 1), Err(sentence.to_owned()));
     assert_eq!(ran(0, 513).map_err(|error| error.contains("is larger than")), Err(true));
 }
@@ -156,7 +171,6 @@ fn the_smallest_program_that_holds_a_step_runs_and_programs_share_state() {
 fn a_key_holds_steps_that_are_no_larger_in_any_extent() {
     let step = Key { rows: 3, sequences: 2, context: 90, output_rows: 2, ..MAX_KEY };
     assert!(step.holds(&step) && MAX_KEY.holds(&step) && !step.holds(&MAX_KEY));
-    let hidden = Variant { output: OutputKind::Hidden, ..Variant::GENERATE };
     for larger in [
         Key { rows: 4, ..step },
         Key { sequences: 3, ..step },
@@ -165,7 +179,8 @@ fn a_key_holds_steps_that_are_no_larger_in_any_extent() {
     ] {
         assert!(!step.holds(&larger) && larger.holds(&step), "{larger}");
     }
-    assert!(!MAX_KEY.holds(&Key { variant: hidden, ..step }), "programs of another variant hold no step");
+    let hidden = Key { output: OutputKind::Hidden, ..step };
+    assert!(!MAX_KEY.holds(&hidden), "programs of another output hold no step");
 }
 
 #[test]
@@ -173,7 +188,9 @@ fn a_runner_reports_its_sizes() {
     let mut runner = loaded();
     assert_eq!((runner.backend(), runner.max_key(), runner.width()), ("null", MAX_KEY, 3));
     assert_eq!(runner.blocks(), BLOCKS);
-    assert_eq!(runner.plan().state, 60);
+    let [input] = runner.inputs() else { panic!("{:?}", runner.inputs()) };
+    assert_eq!((input.name.as_str(), input.kind), ("tokens", InputKind::Ids { bound: 16 }));
+    assert_eq!(runner.plan().host.state, 60);
     assert_eq!(runner.plan().total(), u64::MAX, "a sum that overflows saturates");
     assert_eq!(runner.state().export(GroupId(0), Block(0)).unwrap(), [0; 4]);
 }
@@ -189,14 +206,16 @@ fn sequence<'a>(blocks: &'a [&'a [Block]], rows: u32) -> Sequence<'a> {
     }
 }
 
+/// The result rows of a step, or the error.
 fn step(
     runner: &mut dyn Runner,
-    input: Input<'_>,
+    inputs: &[Input<'_>],
     sequences: &[Sequence<'_>],
-    output: &mut [f32],
-) -> Result<(), String> {
-    let step = Step { inputs, sequences, output, watch: &mut Unwatched };
-    runner.step(step).map_err(|error| error.to_string())
+) -> Result<Vec<f32>, String> {
+    let step = Step { inputs, sequences, watch: &mut Unwatched };
+    runner.step(step).map_err(|error| error.to_string())?;
+    let rows = step_count(sequences, Extent::OutputRows);
+    Ok(runner.output().rows(0..rows).map_err(|error| error.to_string())?.to_vec())
 }
 
 const TWO: &[&[Block]] = &[&[Block(0)], &[Block(0)]];
@@ -205,43 +224,90 @@ const TWO: &[&[Block]] = &[&[Block(0)], &[Block(0)]];
 fn refused(change: impl FnOnce(&mut Sequence<'_>), sentence: &str) {
     let mut changed = sequence(TWO, 3);
     change(&mut changed);
-    refused_step(Input::Ids(&[1, 2, 3]), &[changed], 3, sentence);
+    refused_step(&[Input::Ids(&[1, 2, 3])], &[changed], sentence);
 }
 
-fn refused_step(input: Input<'_>, sequences: &[Sequence<'_>], room: usize, sentence: &str) {
+fn refused_step(inputs: &[Input<'_>], sequences: &[Sequence<'_>], sentence: &str) {
     let mut runner = loaded();
-    let mut output = vec![0.0; room];
-    assert_eq!(step(runner.as_mut(), inputs, sequences, &mut output), Err(sentence.to_owned()));
+    assert_eq!(step(runner.as_mut(), inputs, sequences), Err(sentence.to_owned()));
     assert_eq!(runner.state().export(GroupId(0), Block(0)).unwrap(), [0; 4], "the backend did not run it");
 }
 
 #[test]
 fn inputs_that_do_not_fit_the_programs_are_refused() {
-    let sequences = [sequence(TWO, 3)];
-    // The vocabulary is that of the smaller table.
-    refused_step(Input::Ids(&[1, 16, 3]), &sequences, 3, "token 16 is outside the vocabulary of 16");
-    refused_step(Input::Ids(&[1, 2]), &sequences, 3, "a step of 2 rows has sequences for 3");
-    let rows = [0.0; 9];
-    refused_step(Input::Rows(&rows), &sequences, 3, "the step has embeddings; the programs need tokens");
-    refused_step(Input::Ids(&[]), &[], 0, "a step has no rows; at least one is needed");
-    let room = |room, sentence| refused_step(Input::Ids(&[1, 2, 3]), &sequences, room, sentence);
-    room(0, "the output of a step has room for 0 values; it needs 3");
-    room(9, "the output of a step has room for 9 values; it needs 3");
+    let refused = |inputs: &[Input<'_>], sentence: &str| refused_step(inputs, &[sequence(TWO, 3)], sentence);
+    let ids = Input::Ids(&[1, 2, 3]);
+    // The bound is that of the smaller table.
+    refused(&[Input::Ids(&[1, 16, 3])], "id 16 of 'tokens' is outside its table of 16 rows");
+    refused(&[Input::Ids(&[1, 2])], "the step has 2 ids for 'tokens'; its sequences need 3");
+    refused(&[], "a step has 0 inputs; the programs need 1");
+    refused(&[ids, ids], "a step has 2 inputs; the programs need 1");
+    let another = "the step has another kind of input for 'tokens' than Ids { bound: 16 }";
+    refused(&[Input::Rows(&[0.0; 9])], another);
+    refused(&[Input::Given(&[])], another);
+    refused_step(&[Input::Ids(&[])], &[], "a step has no rows; at least one is needed");
 }
 
 #[test]
-fn embeddings_must_be_whole_rows() {
-    let variant = Variant { input: girih_graph::InputKind::Embeddings, ..Variant::GENERATE };
-    let max_key = Key { variant, ..MAX_KEY };
+fn rows_of_an_input_must_be_whole() {
+    let max_key = Key { output: OutputKind::Hidden, ..MAX_KEY };
     let backend = Null { ladder: vec![max_key], ..null() };
     let mut runner =
         load(backend, &NoWeights, max_key, &BLOCKS, build).unwrap_or_else(|error| panic!("{error}"));
-    let mut run = |input: Input<'_>| step(runner.as_mut(), inputs, &[sequence(TWO, 3)], &mut [0.0; 3]);
-    assert_eq!(run(Input::Rows(&[0.0; 9])), Ok(()));
+    let mut run = |input: Input<'_>| step(runner.as_mut(), &[input], &[sequence(TWO, 3)]);
+    assert_eq!(run(Input::Rows(&[0.0; 9])), Ok(vec![512.0, 1152.0, 1.0]));
     let refused = |sentence: &str| Err(sentence.to_owned());
-    assert_eq!(run(Input::Rows(&[0.0; 8])), refused("8 embedding values are not whole rows of 3"));
-    assert_eq!(run(Input::Rows(&[0.0; 6])), refused("a step of 2 rows has sequences for 3"));
-    assert_eq!(run(Input::Ids(&[1, 2, 3])), refused("the step has tokens; the programs need embeddings"));
+    assert_eq!(run(Input::Rows(&[0.0; 8])), refused("the step has 8 values for 'x'; its sequences need 9"));
+    assert_eq!(run(Input::Rows(&[0.0; 6])), refused("the step has 6 values for 'x'; its sequences need 9"));
+    let another = "the step has another kind of input for 'x' than Rows { width: 3 }";
+    assert_eq!(run(Input::Ids(&[1, 2, 3])), refused(another));
+}
+
+/// An encoder that splices given rows and pools; its steps have one sequence of three rows.
+fn encoder(position: u32, given: &[GivenRows<'_>]) -> Result<Vec<f32>, String> {
+    let graph = parse(
+        "graph rows 4 sequences 2 context 8 output_rows 1 -> pooled
+        input x: [rows 4, 3] f32
+        input image: [rows 4, 3] f32
+        y: [rows 4, 3] = splice x, image
+        output z: [sequences 2, 3] = pool(how=last) y",
+    );
+    let backend = Null { ladder: vec![graph.key], ..null() };
+    let mut runner = load(backend, &NoWeights, graph.key, &[], |_| Ok(graph.clone()))
+        .unwrap_or_else(|error| panic!("{error}"));
+    let kinds: Vec<_> = runner.inputs().iter().map(|input| input.kind).collect();
+    assert_eq!(kinds, [InputKind::Rows { width: 3 }, InputKind::Given { width: 3 }]);
+    let sequence = Sequence { position, ..sequence(&[], 3) };
+    step(runner.as_mut(), &[Input::Rows(&[0.0; 9]), Input::Given(given)], &[sequence])
+}
+
+#[test]
+fn given_rows_are_whole_in_order_and_within_the_step() {
+    let given = |first_row, values| GivenRows { first_row, values };
+    let values = [0.0; 12];
+    for accepted in [&[][..], &[given(0, &values[..9])], &[given(0, &values[..3]), given(1, &values[..6])]] {
+        assert_eq!(encoder(0, accepted), Ok(vec![4.0, 8.0, 1.0]));
+    }
+    let refused = |rows: &[GivenRows<'_>], sentence: &str| {
+        assert_eq!(encoder(0, rows), Err(sentence.to_owned()));
+    };
+    refused(&[given(0, &values[..4])], "4 values given for 'image' are not rows of 3");
+    refused(&[given(0, &[])], "0 values given for 'image' are not rows of 3");
+    let outside = |range: &str| {
+        format!("the rows {range} given for 'image' overlap others or leave the 3 rows of the step")
+    };
+    refused(&[given(0, &values)], &outside("0..4"));
+    refused(&[given(3, &values[..3])], &outside("3..4"));
+    refused(&[given(u32::MAX, &values[..3])], &outside("4294967295..4294967296"));
+    refused(&[given(0, &values[..6]), given(1, &values[..3])], &outside("1..2"));
+    refused(&[given(2, &values[..3]), given(0, &values[..3])], &outside("0..1"));
+}
+
+#[test]
+fn sequences_of_programs_without_state_begin_at_position_0() {
+    let sentence = "a sequence begins at position 1, but its programs keep no state: \
+                    run the whole sequence in one step";
+    assert_eq!(encoder(1, &[]), Err(sentence.to_owned()));
 }
 
 #[test]
@@ -252,13 +318,12 @@ fn sequences_with_gaps_or_overlaps_are_refused() {
     refused(|sequence| sequence.rows = Range32 { start: 3, end: 0 }, sentence);
     let second = |start, end| Sequence { rows: Range32 { start, end }, ..sequence(TWO, 3) };
     for sequences in [[sequence(TWO, 2), second(1, 3)], [second(2, 3), sequence(TWO, 2)]] {
-        refused_step(Input::Ids(&[1, 2, 3]), &sequences, 6, sentence);
+        refused_step(&[Input::Ids(&[1, 2, 3])], &sequences, sentence);
     }
     refused_step(
-        Input::Ids(&[1, 2, 3]),
+        &[Input::Ids(&[1, 2, 3])],
         &[sequence(TWO, 2), second(2, 4)],
-        6,
-        "a step of 3 rows has sequences for 4",
+        "the step has 3 ids for 'tokens'; its sequences need 4",
     );
 }
 
@@ -290,7 +355,7 @@ fn mutual_spans_outside_their_sequence_are_refused() {
             "the mutual span {start}..{end} is empty, overlaps another, or leaves the positions {sequence} of its sequence"
         );
         let changed = Sequence { spans: &spans, position: 4, ..self::sequence(TWO, 3) };
-        refused_step(Input::Ids(&[1, 2, 3]), &[changed], 3, &sentence);
+        refused_step(&[Input::Ids(&[1, 2, 3])], &[changed], &sentence);
     };
     refuse(3, 5, "4..7");
     refuse(5, 8, "4..7");
@@ -303,7 +368,8 @@ fn mutual_spans_outside_their_sequence_are_refused() {
     );
     let apart = [Range32 { start: 0, end: 2 }, Range32 { start: 2, end: 3 }];
     let sequence = Sequence { spans: &apart, ..sequence(TWO, 3) };
-    assert_eq!(step(loaded().as_mut(), Input::Ids(&[1, 2, 3]), &[sequence], &mut [0.0; 3]), Ok(()));
+    let ran = step(loaded().as_mut(), &[Input::Ids(&[1, 2, 3])], &[sequence]);
+    assert_eq!(ran, Ok(vec![512.0, 1152.0, 1.0]));
 }
 
 /// The error of a load that must fail.
@@ -326,6 +392,20 @@ fn loads_of_faulty_graphs_are_refused() {
     let stuck = unloadable(null(), &BLOCKS, |_| build(MAX_KEY));
     assert!(stuck.starts_with("a graph for [rows 1 ") && stuck.contains("has the key [rows 512 "), "{stuck}");
     assert_eq!(unloadable(null(), &BLOCKS, |_| Err(Error::new("no facts"))), "no facts");
+}
+
+#[test]
+fn a_device_with_too_little_memory_is_refused_with_the_arithmetic() {
+    let bytes = PoolBytes { weights: 700, state: 250, scratch: 0, output: 50, staging: 1 };
+    let with = |free| Null { device: Some(DevicePool { bytes, free }), ..null() };
+    let loaded = load(with(1001), &NoWeights, MAX_KEY, &BLOCKS, build);
+    assert!(loaded.is_ok_and(|runner| runner.plan().device.is_some_and(|device| device.bytes == bytes)));
+    let error = load(with(1000), &NoWeights, MAX_KEY, &BLOCKS, build).err().expect("a byte is missing");
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    let sentence = "the model needs 1001 bytes (weights 700 + KV cache 250 + output 50 + staging 1), \
+                    but the device has 1000 free: choose a smaller context, a smaller type of KV cache \
+                    or a smaller model";
+    assert_eq!(error.to_string(), sentence);
 }
 
 #[test]

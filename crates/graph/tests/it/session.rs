@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use girih_graph::backend::{Block, Input, Range32, Unwatched};
+use girih_graph::backend::{Block, GivenRows, Input, Range32, Unwatched, step_count};
 use girih_graph::interpret::Interpreter;
 use girih_graph::{Error, Graph, InputKind, Outputs, Runner, Sequence, Step, Watch, WeightSource, load};
 use girih_tensor::Random;
@@ -42,27 +42,44 @@ pub fn open(text: &str, numbers: impl FnMut(&str, usize) -> Vec<f32>) -> Box<dyn
         .unwrap_or_else(|error| panic!("{error}, in:\n{text}"))
 }
 
-/// Runs one step of a graph without faults, of random weights and inputs.
+/// Runs one step of a graph without faults, of random weights; its last output has the values of
+/// one row, or of each sequence.
 pub fn run_once(graph: &Graph) {
     let mut runner = open_random(&graph.to_string());
-    let rows = graph.key.rows.min(graph.key.context).min(64);
-    let input = graph.input().expect("a sound graph has an input");
-    let tokens = vec![0; rows as usize];
-    let embeddings = vec![0.5; rows as usize * graph.value(input).shape.stride()];
-    let inputs = match graph.key.variant.input {
-        InputKind::Tokens => Input::Ids(&tokens),
-        InputKind::Embeddings => Input::Rows(&embeddings),
-    };
-    let sequence = TestSequence { outputs: Outputs::Last, ..TestSequence::whole(rows) };
-    assert_eq!(step(runner.as_mut(), inputs, &[sequence]).len(), runner.width());
+    let rows = graph.key.rows.min(graph.key.context).min(64) as usize;
+    let ids = vec![0; rows];
+    let specs = runner.inputs().to_vec();
+    let values = specs.iter().map(|spec| match spec.kind {
+        InputKind::Ids { .. } => Vec::new(),
+        InputKind::Rows { width } => vec![0.5; rows * width],
+        InputKind::Given { width } => vec![0.25; width],
+    });
+    let values: Vec<Vec<f32>> = values.collect();
+    let given: Vec<_> = values.iter().map(|values| [GivenRows { first_row: 0, values }]).collect();
+    let inputs = specs.iter().zip(values.iter().zip(&given)).map(|(spec, (values, given))| match spec.kind {
+        InputKind::Ids { .. } => Input::Ids(&ids),
+        InputKind::Rows { .. } => Input::Rows(values),
+        InputKind::Given { .. } => Input::Given(given),
+    });
+    let inputs: Vec<Input<'_>> = inputs.collect();
+    let sequence = TestSequence { outputs: Outputs::Last, ..TestSequence::whole(rows as u32) };
+    let out = watched(runner.as_mut(), &inputs, &[sequence], &mut Unwatched);
+    assert_eq!(out.len(), runner.width());
+}
+
+/// Random weights that depend only on their names.
+pub fn random_weights(graph: &Graph) -> WeightTable {
+    WeightTable::of(graph, random_numbers)
+}
+
+fn random_numbers(name: &str, count: usize) -> Vec<f32> {
+    let mut random = Random(name.bytes().fold(7, |seed, byte| seed * 31 % 1_000_003 + u64::from(byte)));
+    (0..count).map(|_| random.number()).collect()
 }
 
 /// As [`open`], with random weights that depend only on their names.
 pub fn open_random(text: &str) -> Box<dyn Runner> {
-    open(text, |name, count| {
-        let mut random = Random(name.bytes().fold(7, |seed, byte| seed * 31 % 1_000_003 + u64::from(byte)));
-        (0..count).map(|_| random.number()).collect()
-    })
+    open(text, random_numbers)
 }
 
 /// One sequence of a step, with the same blocks in every group.
@@ -82,20 +99,20 @@ impl TestSequence<'_> {
     }
 }
 
-/// Runs a step of these sequences, which `runner` must accept.
+/// Runs a step of these sequences, which `runner` must accept, and returns its result rows.
 pub fn step(runner: &mut dyn Runner, input: Input<'_>, sequences: &[TestSequence<'_>]) -> Vec<f32> {
-    watched(runner, inputs, sequences, &mut Unwatched)
+    watched(runner, &[input], sequences, &mut Unwatched)
 }
 
+/// As [`step`], with several inputs and a watch.
 pub fn watched(
     runner: &mut dyn Runner,
-    input: Input<'_>,
+    inputs: &[Input<'_>],
     sequences: &[TestSequence<'_>],
     watch: &mut dyn Watch,
 ) -> Vec<f32> {
     let groups = runner.blocks().len();
     let blocks: Vec<Vec<&[Block]>> = sequences.iter().map(|sequence| vec![sequence.blocks; groups]).collect();
-    let output_rows: u32 = sequences.iter().map(|sequence| sequence.outputs.count(sequence.rows)).sum();
     let mut end = 0;
     let sequences: Vec<Sequence<'_>> = sequences
         .iter()
@@ -107,8 +124,8 @@ pub fn watched(
             Sequence { blocks, position, rows: Range32 { start, end }, outputs, spans }
         })
         .collect();
-    let mut output = vec![f32::NAN; output_rows as usize * runner.width()];
-    let step = Step { inputs, sequences: &sequences, output: &mut output, watch };
+    let results = step_count(&sequences, runner.max_key().output.extent());
+    let step = Step { inputs, sequences: &sequences, watch };
     runner.step(step).unwrap_or_else(|error| panic!("{error}"));
-    output
+    runner.output().rows(0..results).expect("the interpreter's results are in memory").to_vec()
 }

@@ -7,7 +7,7 @@ use crate::forms::parse;
 use crate::session;
 
 /// Texts of constants, at least one for each type.
-const CONSTANT_TEXTS: [&str; 4] = ["1.0", "full", "halves", "silu"];
+const CONSTANT_TEXTS: [&str; 5] = ["1.0", "full", "halves", "silu", "first"];
 
 /// Inner extents to try for activations and state.
 const INNER_EXTENTS: [&str; 3] = [", 2", "", ", 1, 2"];
@@ -20,6 +20,7 @@ const WEIGHT_EXTENTS: [&str; 3] = ["1", "2", "2, 2"];
 enum ResultKind {
     Rows,
     OutputRows,
+    Sequences,
     State,
 }
 
@@ -34,7 +35,7 @@ struct SmallGraph {
 
 impl SmallGraph {
     fn all() -> impl Iterator<Item = SmallGraph> {
-        let results = [ResultKind::Rows, ResultKind::OutputRows, ResultKind::State];
+        let results = [ResultKind::Rows, ResultKind::OutputRows, ResultKind::Sequences, ResultKind::State];
         INNER_EXTENTS.into_iter().flat_map(move |x| {
             WEIGHT_EXTENTS.into_iter().flat_map(move |first| {
                 WEIGHT_EXTENTS.into_iter().flat_map(move |second| {
@@ -55,15 +56,17 @@ impl SmallGraph {
     fn text(&self, op: &str, operands: &[String]) -> String {
         let SmallGraph { x, weights, result, y } = self;
         let uses = |name: &str| operands.iter().any(|operand| operand == name);
-        let input = if uses("tokens") { "tokens" } else { "embeddings" };
-        let mut text = format!("graph rows 2 sequences 1 context 64 output_rows 1 {input} -> hidden\n");
+        let output = if matches!(result, ResultKind::Sequences) { "pooled" } else { "hidden" };
+        let mut text = format!("graph rows 2 sequences 1 context 64 output_rows 1 -> {output}\n");
         text += "group full span full\n";
         if uses("tokens") {
             text += "input tokens: [rows 2] i32\n";
         }
-        // A second input is a fault of the graph, but not of `y`.
         if !uses("tokens") || uses("x") || uses("kept") || matches!(result, ResultKind::State) {
             text += &format!("input x: [rows 2{x}] f32\n");
+        }
+        if uses("given") {
+            text += &format!("input given: [rows 2{x}] f32\n");
         }
         for (name, extents) in ["w0", "w1"].into_iter().zip(weights).filter(|(name, _)| uses(name)) {
             text += &format!("weight {name}: [{extents}] f32\n");
@@ -77,6 +80,7 @@ impl SmallGraph {
                 format!("y: [rows 2{y}] = {call}\noutput z: [output_rows 1{y}] = gather y\n")
             }
             ResultKind::OutputRows => format!("output y: [output_rows 1{y}] = {call}\n"),
+            ResultKind::Sequences => format!("output y: [sequences 1{y}] = {call}\n"),
             ResultKind::State => format!(
                 "state y: [context 64{y}] f32 in full\ny = {call}\n\
                  seen: [rows 2{x}] = attend(scale=1.0 span=full) x, y, y\n\
@@ -91,11 +95,12 @@ fn operands(spec: &OpSpec, count: usize) -> Vec<String> {
     let mut weights = 0..;
     let name = |kind: &OperandKind| match kind {
         OperandKind::Ids => "tokens".to_owned(),
+        OperandKind::Given => "given".to_owned(),
         OperandKind::Rows | OperandKind::Activations => "x".to_owned(),
         OperandKind::Matrix | OperandKind::Vector => {
             format!("w{}", weights.next().expect("the range has no end"))
         }
-        OperandKind::State => "kept".to_owned(),
+        OperandKind::StateOrRows => "kept".to_owned(),
     };
     spec.operands[..count].iter().map(name).collect()
 }
@@ -185,10 +190,10 @@ fn every_op_refuses_operands_of_other_kinds() {
     for spec in Op::table() {
         let all = spec.operands.len();
         let (graph, op, right) = (sound(spec, all), printed(spec), operands(spec, all));
-        let names = ["x", "w0", "w1", "kept", "tokens"];
+        let names = ["x", "w0", "w1", "kept", "tokens", "given"];
         for (index, name) in (0..all).flat_map(|index| names.map(|name| (index, name))) {
-            let is_alike = right[index].starts_with('w') && name.starts_with('w');
-            if right[index] == name || is_alike {
+            let is_alike = |names: [&str; 2]| names.contains(&right[index].as_str()) && names.contains(&name);
+            if right[index] == name || is_alike(["w0", "w1"]) || is_alike(["x", "given"]) {
                 continue;
             }
             let mut wrong = right.clone();

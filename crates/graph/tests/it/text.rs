@@ -3,13 +3,13 @@
 use girih_graph::{Graph, GroupId, Role, ValueId, faults};
 use girih_tensor::Random;
 
-use crate::forms::{EMBEDDINGS, TOKENS, edited, parse};
+use crate::forms::{EMBEDDINGS, ENCODER, TOKENS, edited, parse};
 use crate::random;
 use crate::session;
 
 #[test]
 fn golden_forms_print_as_they_are_written() {
-    for text in [TOKENS, EMBEDDINGS] {
+    for text in [TOKENS, EMBEDDINGS, ENCODER] {
         assert_eq!(parse(text).to_string(), text);
     }
 }
@@ -51,8 +51,8 @@ fn malformed_texts_are_refused_by_line() {
     for (from, to, line, words) in [
         ("rows 8 sequences", "rows -8 sequences", 1, "begins with"),
         ("rows 8 sequences", "rows 4294967296 sequences", 1, "begins with"),
-        ("tokens -> logits", "bytes -> logits", 1, "begins with"),
-        ("tokens -> logits", "tokens -> logits twice", 1, "begins with"),
+        ("-> logits", "-> bytes", 1, "begins with"),
+        ("-> logits", "-> logits twice", 1, "begins with"),
         ("group full span full", "group full", 2, "a group has a span"),
         ("span window:4\n", "span window:-4\n", 3, "'window:-4' is not a span"),
         ("group window_4 span", "group full span", 3, "'full' is declared twice"),
@@ -97,7 +97,7 @@ fn mutated_texts_never_panic() {
     let mut random = Random(0x9172);
     let (mut parsed, mut sound) = (0, 0);
     for round in 0..5000 {
-        let text = mutated(if round % 2 == 0 { TOKENS } else { EMBEDDINGS }, &mut random);
+        let text = mutated([TOKENS, EMBEDDINGS, ENCODER][round % 3], &mut random);
         match text.parse::<Graph>() {
             Err(error) => assert!(error.to_string().starts_with("line "), "round {round}: {error}"),
             Ok(graph) => {

@@ -1,0 +1,215 @@
+//! State in the host's memory: keys and values of all sequences, position by position.
+//!
+//! ```text
+//! tensor   = block 0 | block 1 | …          the engine assigns blocks to sequences
+//! block    = position 0 | … | position 63
+//! position = head 0 | head 1 | …
+//! ```
+//!
+//! The numbers are packed in the state's type. The size of the context is not part of the
+//! layout, so programs of all keys share it.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use girih_tensor::{DType, Error, Result};
+
+use crate::backend::{BLOCK_POSITIONS, Block, Sequence, State};
+use crate::graph::Graph;
+use crate::memory::zeroed;
+use crate::value::{GroupId, Role, Value};
+
+/// The state tensors of a graph.
+#[derive(Debug)]
+pub struct PositionMajor {
+    tensors: Vec<StateTensor>,
+}
+
+/// One state tensor, with all blocks of its group.
+#[derive(Debug)]
+struct StateTensor {
+    name: String,
+    group: GroupId,
+    dtype: DType,
+    /// Values of one position.
+    inner: usize,
+    bytes: Vec<u8>,
+    /// The stamp of the last write of each block; 0 if never written.
+    stamps: Vec<u64>,
+}
+
+/// Returns a stamp that has not been used before, in any state.
+fn next_stamp() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+impl PositionMajor {
+    /// The bytes of `blocks[g]` blocks for each group `g`.
+    pub fn plan(graph: &Graph, blocks: &[u32]) -> u64 {
+        let sizes = values(graph, blocks).map(|(value, _, blocks)| {
+            StateTensor::size(value, blocks).map_or(u64::MAX, |bytes| bytes as u64)
+        });
+        sizes.fold(0, u64::saturating_add)
+    }
+
+    /// Makes zeroed state with `blocks[g]` blocks for each group `g`.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub fn new(graph: &Graph, blocks: &[u32]) -> Result<PositionMajor> {
+        let tensors = values(graph, blocks).map(|(value, group, blocks)| {
+            let bytes = zeroed(&value.name, StateTensor::size(value, blocks))?;
+            let stamps = zeroed(&value.name, Some(blocks as usize))?;
+            let (name, dtype, inner) = (value.name.clone(), value.dtype, value.shape.stride());
+            Ok(StateTensor { name, group, dtype, inner, bytes, stamps })
+        });
+        Ok(PositionMajor { tensors: tensors.collect::<Result<_>>()? })
+    }
+
+    /// Returns the rows of a state tensor at some positions of a sequence, one after another.
+    ///
+    /// # Errors
+    /// When the state belongs to another graph.
+    pub fn rows(&self, name: &str, sequence: &Sequence<'_>, positions: Range<usize>) -> Result<Vec<f32>> {
+        let index = self.index(name)?;
+        let tensor = &self.tensors[index];
+        let mut rows = vec![0.0; positions.len() * tensor.inner];
+        for (position, row) in positions.zip(rows.chunks_exact_mut(tensor.inner.max(1))) {
+            tensor.dtype.unpack(&tensor.bytes[tensor.slot(sequence, position)], row);
+        }
+        Ok(rows)
+    }
+
+    /// Stores the rows of a sequence in this step at their positions, rounded to the type of the
+    /// state. `rows` has those of the sequence only.
+    ///
+    /// # Errors
+    /// When the state belongs to another graph.
+    pub fn write(&mut self, name: &str, sequence: &Sequence<'_>, rows: &[f32]) -> Result<()> {
+        let index = self.index(name)?;
+        let tensor = &mut self.tensors[index];
+        for (row, position) in rows.chunks_exact(tensor.inner.max(1)).zip(sequence.position as usize..) {
+            let slot = tensor.slot(sequence, position);
+            tensor.dtype.pack(row, &mut tensor.bytes[slot]);
+            tensor.touch(tensor.block_of(sequence, position));
+        }
+        Ok(())
+    }
+
+    /// The stamp of the last write to the block of the positions from `index` · 64 of a
+    /// sequence. As long as it is the same, so are the contents of the block.
+    ///
+    /// # Errors
+    /// When the state belongs to another graph.
+    pub fn stamp(&self, name: &str, sequence: &Sequence<'_>, index: usize) -> Result<u64> {
+        let tensor = &self.tensors[self.index(name)?];
+        Ok(tensor.stamps[tensor.block_of(sequence, index * BLOCK_POSITIONS).0 as usize])
+    }
+
+    /// The index of the tensor of this name.
+    fn index(&self, name: &str) -> Result<usize> {
+        let index = self.tensors.iter().position(|tensor| tensor.name == name);
+        index.ok_or_else(|| Error::new(format!("the state has no '{name}'; it belongs to another graph")))
+    }
+
+    /// The tensors of a group.
+    fn of(&self, group: GroupId) -> impl Iterator<Item = &StateTensor> {
+        self.tensors.iter().filter(move |tensor| tensor.group == group)
+    }
+
+    /// As [`PositionMajor::of`], mutable.
+    fn of_mut(&mut self, group: GroupId) -> impl Iterator<Item = &mut StateTensor> {
+        self.tensors.iter_mut().filter(move |tensor| tensor.group == group)
+    }
+}
+
+/// The state values of a graph, with their groups and numbers of blocks.
+fn values<'a>(graph: &'a Graph, blocks: &'a [u32]) -> impl Iterator<Item = (&'a Value, GroupId, u32)> {
+    graph.values.iter().filter_map(|value| match value.role {
+        Role::State(group) => Some((value, group, blocks[group.0 as usize])),
+        _ => None,
+    })
+}
+
+/// The bytes of one position of `inner` values.
+fn position_bytes(dtype: DType, inner: usize) -> Option<usize> {
+    (inner / dtype.tile().1).checked_mul(dtype.block_bytes())
+}
+
+impl StateTensor {
+    /// The bytes of a tensor, unless they overflow.
+    fn size(value: &Value, blocks: u32) -> Option<usize> {
+        let position = position_bytes(value.dtype, value.shape.stride())?;
+        position.checked_mul(BLOCK_POSITIONS)?.checked_mul(blocks as usize)
+    }
+
+    /// The bytes of one position.
+    fn stride(&self) -> usize {
+        position_bytes(self.dtype, self.inner).expect("the whole tensor is in memory")
+    }
+
+    /// The byte range of a block.
+    fn range(&self, block: Block) -> Range<usize> {
+        let bytes = BLOCK_POSITIONS * self.stride();
+        block.0 as usize * bytes..(block.0 as usize + 1) * bytes
+    }
+
+    /// Gives a block whose contents change a new stamp.
+    fn touch(&mut self, block: Block) {
+        self.stamps[block.0 as usize] = next_stamp();
+    }
+
+    /// The block of a position of a sequence.
+    fn block_of(&self, sequence: &Sequence<'_>, position: usize) -> Block {
+        sequence.blocks[self.group.0 as usize][position / BLOCK_POSITIONS]
+    }
+
+    /// The byte range of a position of a sequence.
+    fn slot(&self, sequence: &Sequence<'_>, position: usize) -> Range<usize> {
+        let block = self.block_of(sequence, position);
+        let start = self.range(block).start + position % BLOCK_POSITIONS * self.stride();
+        start..start + self.stride()
+    }
+}
+
+impl State for PositionMajor {
+    fn copy(&mut self, group: GroupId, from: Block, to: Block) -> Result<()> {
+        for tensor in self.of_mut(group) {
+            let (from, start) = (tensor.range(from), tensor.range(to).start);
+            tensor.bytes.copy_within(from, start);
+            tensor.touch(to);
+        }
+        Ok(())
+    }
+
+    fn zero(&mut self, group: GroupId, block: Block) -> Result<()> {
+        for tensor in self.of_mut(group) {
+            let range = tensor.range(block);
+            tensor.bytes[range].fill(0);
+            tensor.touch(block);
+        }
+        Ok(())
+    }
+
+    fn export(&self, group: GroupId, block: Block) -> Result<Vec<u8>> {
+        Ok(self.of(group).flat_map(|tensor| &tensor.bytes[tensor.range(block)]).copied().collect())
+    }
+
+    fn import(&mut self, group: GroupId, block: Block, bytes: &[u8]) -> Result<()> {
+        let need: usize = self.of(group).map(|tensor| tensor.range(block).len()).sum();
+        if bytes.len() != need {
+            let have = bytes.len();
+            return Err(Error::new(format!("a block of state is {need} bytes; {have} were given")));
+        }
+        let mut rest = bytes;
+        for tensor in self.of_mut(group) {
+            let range = tensor.range(block);
+            let (own, others) = rest.split_at(range.len());
+            tensor.bytes[range].copy_from_slice(own);
+            tensor.touch(block);
+            rest = others;
+        }
+        Ok(())
+    }
+}
