@@ -3,7 +3,7 @@
 
     scripts/make_golden.py MODEL golden.safetensors --prompt "Once upon a time" --ids 1,17,4
 
-MODEL is the folder of a causal language model, or its id on the hub. Needs torch, transformers and
+MODEL is the folder of a causal language model, or its id on the hub; with --encoder, that of an encoder. Needs torch, transformers and
 safetensors. Everything runs on the CPU with eager attention, on one thread by default: the order of sums,
 and so the file, then depends only on the libraries' versions and the processor.
 In bf16 the model is loaded as users load it: weights and arithmetic in bf16, the RoPE frequencies in
@@ -21,6 +21,13 @@ For prompt I (T tokens) and precision P (f32 or bf16: of weights and of arithmet
     pI.greedy_P      int32 [N]        the greedy continuation
     pI.margin_P      float32 [N]      the difference between the two largest logits of each step
     pI.step_top5_P   int32 [N, 5]     the ids of the five largest logits of each step, largest first
+
+For an encoder, the file has `input_ids`, `hidden_P` (without a final norm) and, instead of the others,
+
+    pI.token_type_ids  int32 [1, T]   0 for the first half of the prompt, 1 for the second
+    pI.mean_P          float32 [D]    the mean of the last hidden states
+    batch.*            the prompts with token type 0 as one batch in f32: input_ids int32 [B, T],
+                       attention_mask int32 [B, T] (1, then 0 for padding), last_hidden_f32 [B, T, D]
 
 The greedy continuation does not stop at a stop token. It is computed without a KV cache unless
 `--cache` is given: each step then runs all tokens so far, so no bug in a cache can affect the golden file.
@@ -113,6 +120,33 @@ def prompt_tensors(model: torch.nn.Module, prompt: list[int], steps: int, cached
     return {"hidden": hidden, "logits": output.logits[0]} | greedy(model, prompt, steps, cached)
 
 
+def token_types(prompt: list[int]) -> torch.Tensor:
+    """Return 0 for the first half of a prompt, and 1 for the second."""
+    half = len(prompt) // 2
+    return torch.tensor([[0] * half + [1] * (len(prompt) - half)])
+
+
+def encoder_tensors(model: torch.nn.Module, prompt: list[int]) -> Tensors:
+    """Return the tensors of one prompt of an encoder at the model's precision."""
+    ids = torch.tensor([prompt])
+    output = model(input_ids=ids, token_type_ids=token_types(prompt), output_hidden_states=True)
+    mean = output.last_hidden_state[0].float().mean(0)
+    return {"hidden": torch.cat(output.hidden_states), "mean": mean}
+
+
+def batch_tensors(model: torch.nn.Module, prompts: list[list[int]]) -> Tensors:
+    """Return the tensors of all prompts as one padded batch."""
+    longest = max(len(prompt) for prompt in prompts)
+    ids = torch.tensor([prompt + [0] * (longest - len(prompt)) for prompt in prompts])
+    mask = torch.tensor([[1] * len(prompt) + [0] * (longest - len(prompt)) for prompt in prompts])
+    hidden = model(input_ids=ids, attention_mask=mask).last_hidden_state
+    return {
+        "batch.input_ids": ids.to(torch.int32),
+        "batch.attention_mask": mask.to(torch.int32),
+        "batch.last_hidden_f32": hidden.contiguous(),
+    }
+
+
 def arguments() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
@@ -133,6 +167,7 @@ def arguments() -> argparse.Namespace:
         default=list(PRECISIONS),
         help="f32, bf16 or both with a comma (default: f32,bf16)",
     )
+    parser.add_argument("--encoder", action="store_true", help="the model is an encoder, such as BERT")
     parser.add_argument("--cache", action="store_true", help="use a KV cache for the greedy continuation")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch (default: 1)")
     args = parser.parse_args()
@@ -155,15 +190,24 @@ def main() -> None:
     transformers.utils.logging.disable_progress_bar()
     prompts = prompt_ids(args.prompts, args.model, args.seed)
     golden = {f"p{i}.input_ids": torch.tensor(prompt, dtype=torch.int32) for i, prompt in enumerate(prompts)}
+    if args.encoder:
+        types = {f"p{i}.token_type_ids": token_types(prompt) for i, prompt in enumerate(prompts)}
+        golden |= {name: tensor.to(torch.int32) for name, tensor in types.items()}
+    loader = transformers.AutoModel if args.encoder else transformers.AutoModelForCausalLM
     for precision in args.precision:
-        model = transformers.AutoModelForCausalLM.from_pretrained(
+        model = loader.from_pretrained(
             args.model, dtype=PRECISIONS[precision], attn_implementation="eager"
         ).eval()
+        if args.encoder and precision == "f32":
+            golden |= batch_tensors(model, prompts)
         for i, prompt in enumerate(prompts):
-            tensors = prompt_tensors(model, prompt, args.tokens, args.cache)
+            if args.encoder:
+                tensors, note = encoder_tensors(model, prompt), ""
+            else:
+                tensors = prompt_tensors(model, prompt, args.tokens, args.cache)
+                note = f", smallest margin {tensors['margin'].min().item():.4f}"
             golden |= {f"p{i}.{part}_{precision}": tensor.contiguous() for part, tensor in tensors.items()}
-            margin = tensors["margin"].min().item()
-            print(f"prompt {i}, {precision}: {len(prompt)} tokens, smallest margin {margin:.4f}")
+            print(f"prompt {i}, {precision}: {len(prompt)} tokens{note}")
     # One entry only: safetensors writes several in random order, and the file would differ from run to run.
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
     save_file(golden, args.out, metadata={"made_with": versions})

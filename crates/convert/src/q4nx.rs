@@ -75,6 +75,7 @@ fn write_folder(
         let from = model.folder().join(name);
         if from.is_file() {
             let to = out.join(name);
+            to.parent().map_or(Ok(()), fs::create_dir_all).map_err(|error| unwritten(&to, &error))?;
             fs::copy(&from, &to).map_err(|error| unwritten(&to, &error))?;
         }
     }

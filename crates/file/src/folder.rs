@@ -3,7 +3,8 @@
 /// The index of a sharded safetensors model.
 pub const SAFETENSORS_INDEX: &str = "model.safetensors.index.json";
 
-/// The small files that accompany safetensors files.
+/// The small files that accompany safetensors files. A pooling module lies in the folder that
+/// sentence-transformers gives it.
 pub const COMPANIONS: &[&str] = &[
     "config.json",
     "generation_config.json",
@@ -16,5 +17,7 @@ pub const COMPANIONS: &[&str] = &[
     "merges.txt",
     "chat_template.json",
     "chat_template.jinja",
+    "modules.json",
+    "1_Pooling/config.json",
     SAFETENSORS_INDEX,
 ];

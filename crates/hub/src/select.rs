@@ -161,6 +161,9 @@ mod tests {
             "consolidated.safetensors",
             "pytorch_model.bin",
             "model.onnx",
+            "modules.json",
+            "1_Pooling/config.json",
+            "2_Dense/config.json",
             "original/consolidated.00.pth",
             "onnx/model.safetensors",
             "x-Q4_0.gguf",
@@ -169,6 +172,8 @@ mod tests {
             "config.json",
             "tokenizer.json",
             SAFETENSORS_INDEX,
+            "modules.json",
+            "1_Pooling/config.json",
             "model-00001-of-00002.safetensors",
             "model-00002-of-00002.safetensors",
         ];

@@ -68,7 +68,11 @@ fn encoders_pass_with_every_isa_and_precision() {
 #[test]
 fn one_wrong_fact_is_found() {
     let wrong: [(&str, &[(&str, &str)], &str); 7] = [
-        ("bert", &[("after_mixer_residual", "after_mixer"), ("after_ffn_residual", "after_ffn")], "layers.0.out"),
+        (
+            "bert",
+            &[("after_mixer_residual", "after_mixer"), ("after_ffn_residual", "after_ffn")],
+            "layers.0.out",
+        ),
         ("bert", &[("after_mixer_residual", "before_mixer")], "layers.0.out"),
         ("bert", &[("kind = \"layer\"", "kind = \"rms\"")], "embed"),
         ("bert", &[("norm = true", "norm = false")], "embed"),
@@ -85,7 +89,8 @@ fn one_wrong_fact_is_found() {
             });
             let file = Folder::new();
             let arch = file.write("arch.toml", &changed);
-            let ended = compare("verify", name(&folder), &golden(&folder)).with(&["--arch", name(&arch)]).end();
+            let ended =
+                compare("verify", name(&folder), &golden(&folder)).with(&["--arch", name(&arch)]).end();
             assert_eq!(ended.code, 1, "{encoder}, {changes:?}: {}{}", ended.stdout, ended.stderr);
             let words = format!("; {layer} is out of bound at token ");
             assert!(ended.stdout.contains(&words), "{encoder}, {changes:?}: {}", ended.stdout);
@@ -161,7 +166,10 @@ fn a_golden_value_that_was_changed_is_found() {
         // Text 1 of the batch has the rows from 40 on; its token 4 follows the 5 of text 0.
         let text = changed("batch.last_hidden_f32", (40 + 4) * 48 + 7, &|value| value + 1e-3);
         assert!(text.contains("; layers.2.out is out of bound at token 9: "), "{text}");
-        assert!(text.lines().any(|line| line.starts_with("batch: ") && line.contains("out of bound")), "{text}");
+        assert!(
+            text.lines().any(|line| line.starts_with("batch: ") && line.contains("out of bound")),
+            "{text}"
+        );
         let text = changed("p0.hidden_f32", 3, &|_| f64::NAN);
         assert!(text.contains("; embed is out of bound at token 0: "), "{text}");
     }
@@ -172,8 +180,10 @@ fn goldens_of_other_models_are_refused() {
     let (llama, encoders) = (fixture("llama32_tied"), encoders());
     for (_, folder) in &encoders {
         compare("verify", name(&llama), &golden(folder)).fails(2, "is a golden of an encoder");
-        compare("verify", name(folder), &golden(&llama)).fails(2, "is a golden of a model that generates text");
-        compare("verify", name(folder), &folder.join("model.safetensors")).fails(2, "a golden file is needed");
+        compare("verify", name(folder), &golden(&llama))
+            .fails(2, "is a golden of a model that generates text");
+        compare("verify", name(folder), &folder.join("model.safetensors"))
+            .fails(2, "a golden file is needed");
 
         let hostile = Folder::of(folder, &["golden.safetensors"]);
         let file = hostile.file("golden.safetensors");
@@ -194,7 +204,10 @@ fn inspect_shows_an_encoder() {
         let text = girih(&["inspect", name(&folder)]).done().stdout;
         assert!(text.contains(&format!("architecture: {encoder}\n")), "{text}");
         assert!(text.contains("encoder; pooling: mean\n") && text.contains("span all"), "{text}");
-        assert!(text.contains(if encoder == "bert" { "gelu 192" } else { "rope base 1000; silu 96" }), "{text}");
+        assert!(
+            text.contains(if encoder == "bert" { "gelu 192" } else { "rope base 1000; silu 96" }),
+            "{text}"
+        );
         let facts = girih(&["inspect", name(&folder), "--json"]).done().json()["facts"].take();
         assert_eq!(facts["encoder"], true);
         assert_eq!(facts["tied"], Value::Null);
