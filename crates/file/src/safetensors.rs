@@ -30,12 +30,13 @@ pub(super) const METADATA: &str = "__metadata__";
 
 /// The formats that both safetensors and girih support, in the order of the
 /// reference implementation.
-pub(super) const SAFETENSORS_TYPES: [(DType, &str); 6] = [
+pub(super) const SAFETENSORS_TYPES: [(DType, &str); 7] = [
     (DType::U8, "U8"),
     (DType::I8, "I8"),
     (DType::F16, "F16"),
     (DType::BF16, "BF16"),
     (DType::I32, "I32"),
+    (DType::I64, "I64"),
     (DType::F32, "F32"),
 ];
 

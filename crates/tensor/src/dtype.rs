@@ -80,6 +80,8 @@ formats! {
     U8 = "u8", format::U8, read_write;
     /// Signed 32-bit integers: token ids.
     I32 = "i32", format::I32, read_write;
+    /// Signed 64-bit integers: buffers such as BERT's list of positions.
+    I64 = "i64", format::I64, read_write;
     /// 32 values of 4 bits, one scale.
     Q4_0 = "q4_0", format::Q4_0, read_write;
     /// 32 values of 4 bits, one scale and one minimum.

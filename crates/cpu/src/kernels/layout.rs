@@ -337,7 +337,7 @@ impl Layout {
             DType::BF16 => Layout::Bf16,
             DType::F16 => Layout::F16,
             DType::F32 => Layout::F32,
-            DType::I8 | DType::U8 | DType::I32 => Layout::Stored(dtype),
+            DType::I8 | DType::U8 | DType::I32 | DType::I64 => Layout::Stored(dtype),
         }
     }
 

@@ -39,4 +39,6 @@ dense! {
     U8 1 |b| f32::from(u8::from_le_bytes(b)), |v| (v.round() as u8).to_le_bytes();
     /// Signed 32-bit integers; writing rounds half away from zero and saturates.
     I32 4 |b| i32::from_le_bytes(b) as f32, |v| (v.round() as i32).to_le_bytes();
+    /// Signed 64-bit integers, which f32 rounds; writing rounds half away from zero and saturates.
+    I64 8 |b| i64::from_le_bytes(b) as f32, |v| (v.round() as i64).to_le_bytes();
 }

@@ -26,7 +26,7 @@ mod q8_0;
 
 pub use block::{BlockFormat, Pack};
 pub(crate) use block::{pack_blocks, unpack_blocks};
-pub use dense::{Bf16, F16, F32, I8, I32, U8};
+pub use dense::{Bf16, F16, F32, I8, I32, I64, U8};
 pub use iq4_nl::Iq4Nl;
 pub use iq4_xs::Iq4Xs;
 pub use mxfp4::Mxfp4;
