@@ -45,8 +45,7 @@ pub struct Split {
 
 /// Divides a graph: `site` is asked once for each node, by its index. A part ends where the
 /// next node runs elsewhere.
-pub fn split(graph: &Graph, site: impl FnMut(&Graph, usize) -> Site) -> Split {
-    let mut site = site;
+pub fn split(graph: &Graph, mut site: impl FnMut(&Graph, usize) -> Site) -> Split {
     let sites: Vec<Site> = (0..graph.nodes.len()).map(|index| site(graph, index)).collect();
     let mut first = 0;
     let runs = sites.chunk_by(|site, next| is_host(site) == is_host(next)).map(|run| {

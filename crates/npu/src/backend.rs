@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard};
 
 use girih_graph::backend::{Backend, HostWork, Refusal, WeightSource};
+use girih_graph::state::PositionMajor;
 use girih_graph::{Graph, HostRows, Key, MemoryPlan, Numerics, Op, PoolBytes, Rounding, Step};
 use girih_tensor::{DType, Error, Result};
 
 use crate::blob::BlobFolder;
 use crate::driver::{CompiledGraph, Compiler, Device, NpuProgram, NpuWeights, Runtime, WarningSink};
 use crate::form::groups::Groups;
-use crate::host::NpuState;
 use crate::pass::{self, ArrayMapping, AttentionPlacement, NoDump, Policy, partition};
 use crate::sim::EventOrder;
 use crate::target::Target;
@@ -140,7 +140,7 @@ impl Npu {
 
 impl Backend for Npu {
     type Weights = NpuWeights;
-    type State = NpuState;
+    type State = PositionMajor;
     type Program = NpuProgram;
     type Output = HostRows;
 
@@ -199,7 +199,7 @@ impl Backend for Npu {
 
     fn plan(&self, graph: &Graph, blocks: &[u32]) -> MemoryPlan {
         // The array's buffer objects lie in the host's memory.
-        let (state, output) = (NpuState::plan(graph, blocks), HostRows::plan(graph));
+        let (state, output) = (PositionMajor::plan(graph, blocks), HostRows::plan(graph));
         let host = PoolBytes { state, output, ..PoolBytes::default() };
         MemoryPlan::on_host(match self.groups(graph) {
             Ok(groups) => PoolBytes {
@@ -217,8 +217,8 @@ impl Backend for Npu {
         NpuWeights::load(graph, &self.groups(graph)?, source, &mut self.device())
     }
 
-    fn state(&self, graph: &Graph, blocks: &[u32]) -> Result<NpuState> {
-        NpuState::new(graph, blocks)
+    fn state(&self, graph: &Graph, blocks: &[u32]) -> Result<PositionMajor> {
+        PositionMajor::new(graph, blocks)
     }
 
     fn compile(&self, graph: &Graph, weights: &NpuWeights) -> Result<NpuProgram> {
@@ -234,7 +234,7 @@ impl Backend for Npu {
         &self,
         program: &NpuProgram,
         weights: &NpuWeights,
-        state: &mut NpuState,
+        state: &mut PositionMajor,
         output: &mut HostRows,
         step: Step<'_>,
     ) -> Result<(), Error> {

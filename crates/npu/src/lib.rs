@@ -7,7 +7,7 @@ pub mod backend;
 pub mod blob;
 pub mod driver;
 pub mod form;
-pub mod host;
+mod host;
 mod info;
 pub mod kernel;
 pub mod memory;
@@ -17,5 +17,6 @@ pub mod target;
 
 pub use backend::{Npu, NpuOptions, ONE_ROW_NOTE};
 pub use girih_tensor::{Error, Result};
+pub use host::HostCost;
 pub use info::INFO;
 pub use target::Target;

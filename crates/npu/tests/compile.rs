@@ -2,16 +2,16 @@
 
 mod llama;
 
-use girih_graph::Key;
-use girih_npu::Target;
+use girih_graph::{Backend as _, Graph, Key, faults};
 use girih_npu::form::groups::{Groups, StepAction};
 use girih_npu::form::schedule::Schedule;
 use girih_npu::pass::{AttentionPlacement, Grouping, NoDump, Policy, compile, groups, host_fallbacks};
+use girih_npu::{Npu, NpuOptions, Target};
 use llama::{LLAMA_1B, LlamaSizes, SMALL, key, llama};
 
 fn cut(sizes: &LlamaSizes, rows: u32, target: &Target, policy: Policy) -> Groups {
     let graph = llama(sizes, key(rows));
-    assert_eq!(girih_graph::faults(&graph), vec![]);
+    assert_eq!(faults(&graph), vec![]);
     groups(&graph, target, &policy.into(), &mut NoDump)
         .unwrap_or_else(|error| panic!("{}: {error}", target.name))
 }
@@ -118,4 +118,40 @@ fn a_host_fallback_has_a_reason() {
     assert!(why(key(1), Policy::MLIR_AIR).unwrap().contains("single rows"));
     let two = Key { sequences: 2, ..key(64) };
     assert!(why(two, Policy::MLIR_AIR).unwrap().contains("2 sequences; the array's attention supports one"));
+}
+
+/// Ops that the interpreter defines and the array does not have are refused by name, even those
+/// that the host could compute.
+#[test]
+fn ops_of_encoders_are_refused_by_name() {
+    let npu = Npu::new("toy", NpuOptions::default()).unwrap();
+    let refused = |lines: &str, output: &str| -> Vec<String> {
+        let text = format!(
+            "graph rows 24 sequences 1 context 64 output_rows 1 -> {output}\n\
+             input x: [rows 24, 4, 8] f32\nflat: [rows 24, 32] = reshape x\n{lines}"
+        );
+        let graph: Graph = text.parse().unwrap();
+        assert_eq!(faults(&graph), []);
+        assert!(groups(&graph, npu.target(), &Policy::MLIR_AIR.into(), &mut NoDump).is_err());
+        npu.refuses(&graph)
+            .into_iter()
+            .map(|refusal| format!("{}: {}", refusal.node, refusal.reason))
+            .collect()
+    };
+    let last = "output z: [output_rows 1, 32] = gather y\n";
+    for (op, line) in [
+        ("layer_norm", "weight w: [32] f32\ny: [rows 24, 32] = layer_norm(epsilon=0.0) flat, w\n"),
+        ("activate", "y: [rows 24, 32] = activate(act=silu) flat\n"),
+        ("splice", "input g: [rows 24, 32] f32\ny: [rows 24, 32] = splice flat, g\n"),
+        ("gate", "y: [rows 24, 32] = gate(act=gelu) flat, flat\n"),
+    ] {
+        let sentence = format!("y: it has no code for the op '{op}'");
+        assert_eq!(refused(&format!("{line}{last}"), "hidden"), [sentence]);
+    }
+    let attend = "seen: [rows 24, 4, 8] = attend(scale=1.0 span=all) x, x, x\n\
+                  thick: [rows 24, 32] = reshape seen\ny: [rows 24, 32] = add thick, flat\n";
+    let all = refused(&format!("{attend}{last}"), "hidden");
+    assert_eq!(all, ["seen: it has no code for the op 'attend'"]);
+    let pooled = refused("output z: [sequences 1, 32] = pool(how=mean) flat\n", "pooled");
+    assert_eq!(pooled, ["z: it has no code for the op 'pool'"]);
 }

@@ -6,7 +6,7 @@ mod random;
 
 use girih_graph::backend::{Block, Input, Range32, Unwatched};
 use girih_graph::interpret::Interpreter;
-use girih_graph::{Backend as _, Outputs, Runner, Sequence, Step, load};
+use girih_graph::{Backend as _, Graph, Output as _, Outputs, Runner, Sequence, Step, load};
 use girih_npu::pass::{AttentionPlacement, Grouping, Policy};
 use girih_npu::sim::EventOrder;
 use girih_npu::{Npu, NpuOptions};
@@ -88,6 +88,48 @@ fn a_head_of_several_launches_computes_all_of_its_values() {
         let mut array = load(npu, &RandomWeights(7), key(8), &[32], graph).unwrap();
         assert_close(&logits(&mut *array, &PROMPT[..5], &[]), &exact);
     }
+}
+
+/// A graph of which the host computes all nodes, because their rows are output rows.
+const TAIL: &str = "graph rows 24 sequences 1 context 64 output_rows 1 -> hidden
+input tokens: [rows 24] i32
+weight table: [512, 32] bf16
+embed: [rows 24, 32] = embed tokens, table
+last: [output_rows 1, 32] = gather embed
+twice: [output_rows 1, 32] = add last, last
+weight tail.norm: [32] bf16
+normed: [output_rows 1, 32] = norm(epsilon=1e-5) twice, tail.norm
+scaled: [output_rows 1, 32] = scale(factor=0.3) last
+gated: [output_rows 1, 32] = gate(act=gelu_tanh) normed, scaled
+output capped: [output_rows 1, 32] = softcap(cap=0.1) gated
+";
+
+/// The bug of a sum of output rows: the plan put it on the host, which had no kernel for it.
+#[test]
+fn the_host_computes_output_rows_by_the_definition_of_each_op() {
+    let graph: Graph = TAIL.parse().unwrap();
+    let mut exact = load(Interpreter, &RandomWeights(7), graph.key, &[], |_| Ok(graph.clone())).unwrap();
+    let npu = Npu::new("toy", NpuOptions::default()).unwrap();
+    assert_eq!(npu.refuses(&graph), []);
+    let weights = npu.load(&graph, &RandomWeights(7)).unwrap();
+    let program = npu.compile(&graph, &weights).unwrap();
+    let (mut state, mut output) = (npu.state(&graph, &[]).unwrap(), npu.output(&graph).unwrap());
+    let rows = Range32 { start: 0, end: 19 };
+    let sequences = [Sequence { blocks: &[], position: 0, rows, outputs: Outputs::Last, spans: &[] }];
+    let inputs = &[Input::Ids(&PROMPT)];
+    exact.step(Step { inputs, sequences: &sequences, watch: &mut Unwatched }).unwrap();
+    let step = Step { inputs, sequences: &sequences, watch: &mut Unwatched };
+    npu.run(&program, &weights, &mut state, &mut output, step).unwrap();
+    let bits = |row: &[f32]| row.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+    assert_eq!(bits(output.rows(0..1).unwrap()), bits(exact.output().rows(0..1).unwrap()));
+    let host = npu.device().ledger.host;
+    // A sum of 32 values, the norm, the scale, the gate and the softcap.
+    assert_eq!(host.flops, 32 * (1 + 4 + 1 + 10 + 10));
+    assert_eq!(host.bytes, 4 * 19 * 32 + 32 * (8 + 12 + 8 + 8 + 12 + 8));
+    let none = [Sequence { outputs: Outputs::None, ..sequences[0] }];
+    let step = Step { inputs, sequences: &none, watch: &mut Unwatched };
+    npu.run(&program, &weights, &mut state, &mut output, step).unwrap();
+    assert_eq!(output.rows(0..0).unwrap(), []);
 }
 
 /// The runtime counts submissions: a prompt takes three programs per layer and

@@ -15,7 +15,7 @@ use super::traffic::{PartTransfers, TensorLocation, TensorTransfer, Traffic, cop
 use super::weights::LoadCost;
 use crate::form::groups::{ArrayTensor, Groups, StepAction, TensorKind};
 use crate::form::schedule::ArgumentRole;
-use crate::host::{self, HostCost, HostJob, WeightRows};
+use crate::host::HostCost;
 use crate::memory::SimMemory;
 use crate::sim::{EventOrder, SimReport, SimUnwatched, Simulator};
 use crate::target::Target;
@@ -59,15 +59,6 @@ pub struct Scenario {
     pub rows: u32,
     /// The choices of the runtime.
     pub runtime: Runtime,
-}
-
-/// A source without weights: work is counted from shapes alone.
-struct Shapes;
-
-impl WeightRows for Shapes {
-    fn row(&self, _: &str, _: usize) -> Result<Vec<f32>> {
-        Ok(Vec::new())
-    }
 }
 
 /// Estimates one step of all rows of a graph, of one sequence that already has
@@ -201,7 +192,7 @@ fn costs_of(
         let mut ledger = Ledger::default();
         transfers.down.iter().for_each(|&step| count.down(step, &mut ledger));
         if let StepAction::Host { node } = step {
-            count.work(*node as usize, &mut ledger);
+            ledger.add(HostCost::of(graph, &graph.nodes[*node as usize], sequences));
         }
         transfers.up.iter().chain(&transfers.made).for_each(|&step| count.up(step, &mut ledger));
         ledger
@@ -223,16 +214,6 @@ struct StepCounter<'a> {
 }
 
 impl StepCounter<'_> {
-    /// Counts the host work of a node.
-    fn work(&self, node: usize, ledger: &mut Ledger) {
-        let StepCounter { graph, sequences, .. } = *self;
-        let (node, inputs) = (&graph.nodes[node], &[]);
-        let job = HostJob { graph, node, operands: &[], weights: &Shapes, inputs, sequences };
-        if let Some(kernel) = host::kernel(node.op) {
-            ledger.add(kernel.work(&job));
-        }
-    }
-
     fn up(&self, step: TensorTransfer, ledger: &mut Ledger) {
         let tensor = &self.groups.tensors[step.tensor as usize];
         let bytes = tensor.bytes();

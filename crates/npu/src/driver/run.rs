@@ -1,6 +1,8 @@
 //! Runs a step: the host computes, and values move between host and array.
 
 use girih_graph::backend::{Input, Sequence, step_count};
+use girih_graph::interpret::{Values, WeightRows as _};
+use girih_graph::state::PositionMajor;
 use girih_graph::{BLOCK_POSITIONS, Extent, Graph, HostRows, Role, Step, ValueId};
 use girih_tensor::{DType, Error, Result, Shape};
 
@@ -10,7 +12,7 @@ use super::program::NpuProgram;
 use super::traffic::{PartTransfers, TensorLocation, TensorTransfer, copies, elements, sees_all};
 use super::weights::NpuWeights;
 use crate::form::groups::{ArrayTensor, CHUNK_HEAD, StepAction as Part, TensorKind};
-use crate::host::{self, HostCost, HostJob, NpuState, WeightRows as _};
+use crate::host::HostCost;
 
 impl NpuProgram {
     /// Runs one step, which may have fewer rows than the program.
@@ -21,7 +23,7 @@ impl NpuProgram {
         &self,
         device: &mut Device,
         weights: &NpuWeights,
-        state: &mut NpuState,
+        state: &mut PositionMajor,
         results: &mut HostRows,
         step: Step<'_>,
     ) -> Result<()> {
@@ -59,7 +61,7 @@ struct StepRun<'a> {
     program: &'a NpuProgram,
     device: &'a mut Device,
     weights: &'a NpuWeights,
-    state: &'a mut NpuState,
+    state: &'a mut PositionMajor,
     inputs: &'a [Input<'a>],
     sequences: &'a [Sequence<'a>],
     /// Values on the host that belong to no tensor of the array.
@@ -111,7 +113,8 @@ impl StepRun<'_> {
     /// The cosines and sines of every row's position. The angle is rounded to
     /// `f32` first, as in the definition of the rotation.
     fn rotation_table(&self, tensor: &ArrayTensor) -> Result<Vec<f32>> {
-        let frequencies = self.weights.rows(self.device).row(&tensor.name, 0)?;
+        let weights = self.weights.rows(self.device);
+        let frequencies = weights.rows(&tensor.name, 0..1)?;
         let mut table = Vec::with_capacity(self.rows() * 2 * frequencies.len());
         for sequence in self.sequences {
             for (_, position) in sequence.rows.indexes().zip(sequence.position..) {
@@ -236,31 +239,22 @@ impl StepRun<'_> {
         Ok(unpacked(&bytes[..count / columns as usize * row_bytes], row_bytes, columns as usize))
     }
 
-    fn host(&mut self, node: usize) -> Result<()> {
-        let node = &self.program.graph.nodes[node];
-        let kernel = host::kernel(node.op);
-        let kernel =
-            kernel.ok_or_else(|| Error::new(format!("the host has no kernel for {}", node.op.name())))?;
-        let mut operands = Vec::new();
-        for &input in &node.inputs {
-            let value = self.program.graph.value(input);
-            let held =
-                value.role == Role::Scratch || (value.role == Role::Input && value.dtype == DType::F32);
-            operands.push(if held { self.held(input)? } else { Vec::new() });
+    /// Computes a node on the host, by its definition.
+    fn host(&mut self, index: usize) -> Result<()> {
+        let graph = &self.program.graph;
+        let node = &graph.nodes[index];
+        let mut values = Values::new(graph, self.sequences);
+        graph.inputs().zip(self.inputs).for_each(|((id, _), input)| values.bring(id, *input));
+        for &operand in &node.inputs {
+            let value = graph.value(operand);
+            // What the array reads, too, is held as the array sees it, rounded to bf16.
+            if value.role == Role::Scratch || (value.role == Role::Input && value.dtype == DType::F32) {
+                values.set(operand, self.held(operand)?);
+            }
         }
-        let rows = self.weights.rows(self.device);
-        let job = HostJob {
-            graph: &self.program.graph,
-            node,
-            operands: &operands,
-            weights: &rows,
-            inputs: self.inputs,
-            sequences: self.sequences,
-        };
-        let (numbers, work) = (kernel.compute(&job, self.state)?, kernel.work(&job));
-        drop(rows);
-        self.device.ledger.add(work);
-        if self.program.graph.value(node.output).role == Role::Scratch || !numbers.is_empty() {
+        values.run(index, &self.weights.rows(self.device), self.state)?;
+        self.device.ledger.add(HostCost::of(graph, node, self.sequences));
+        if let Some(numbers) = values.take(node.output) {
             self.store(node.output, numbers);
         }
         Ok(())

@@ -2,16 +2,18 @@
 //! objects, on the host, or both, depending on the runtime. Those that only the
 //! host reads keep the format of the file.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use girih_graph::backend::WeightSource;
+use girih_graph::interpret::WeightRows;
 use girih_graph::{Graph, Value};
 use girih_tensor::{DType, Error, Result, View};
 
 use super::device::Device;
 use super::runtime::{Runtime, WeightUse};
 use crate::form::groups::{ArrayTensor, Groups, TensorKind};
-use crate::host::WeightRows;
 use crate::memory::ObjectId;
 
 /// The number of rows decoded at once.
@@ -254,32 +256,39 @@ struct HostView<'a> {
 }
 
 impl WeightRows for HostView<'_> {
-    fn row(&self, name: &str, row: usize) -> Result<Vec<f32>> {
-        let outside = |rows: usize| Error::new(format!("'{name}' has {rows} rows; row {row} does not exist"));
+    fn rows(&self, name: &str, rows: Range<usize>) -> Result<Cow<'_, [f32]>> {
+        let outside =
+            |count: usize| Error::new(format!("'{name}' has {count} rows; the rows {rows:?} do not exist"));
         if let Some(resident) = self.weights.resident.get(name) {
-            if row >= resident.rows as usize {
+            if rows.end > resident.rows as usize {
                 return Err(outside(resident.rows as usize));
             }
-            let mut numbers = vec![0.0; resident.columns as usize];
-            let start = row * resident.padded[1] as usize * 2;
-            let bytes = start..start + 2 * numbers.len();
-            let bytes = match &resident.home {
-                WeightHome::Host(copy) | WeightHome::Both(_, copy) => &copy[bytes],
-                WeightHome::Object(object) => {
-                    self.device.map(*object, bytes.start as u64..bytes.end as u64)?
-                }
-            };
-            DType::BF16.unpack(bytes, &mut numbers);
-            return Ok(numbers);
+            let mut numbers = vec![0.0; rows.len() * resident.columns as usize];
+            for (row, numbers) in rows.zip(numbers.chunks_exact_mut(resident.columns.max(1) as usize)) {
+                DType::BF16.unpack(self.resident_row(resident, row)?, numbers);
+            }
+            return Ok(numbers.into());
         }
         let weight = self.weights.host.get(name);
         let weight = weight.ok_or_else(|| Error::new(format!("the weight '{name}' does not exist")))?;
-        if row >= weight.rows {
+        if rows.end > weight.rows {
             return Err(outside(weight.rows));
         }
         let view = View::new(weight.dtype, weight.rows, weight.columns, &weight.bytes)?;
-        let mut numbers = vec![0.0; weight.columns];
-        view.unpack_rows(row..row + 1, &mut numbers);
-        Ok(numbers)
+        let mut numbers = vec![0.0; rows.len() * weight.columns];
+        view.unpack_rows(rows, &mut numbers);
+        Ok(numbers.into())
+    }
+}
+
+impl HostView<'_> {
+    /// The bf16 values of a row of a weight that the array reads, without its padding.
+    fn resident_row<'a>(&'a self, weight: &'a ResidentWeight, row: usize) -> Result<&'a [u8]> {
+        let start = row * weight.padded[1] as usize * 2;
+        let bytes = start..start + 2 * weight.columns as usize;
+        match &weight.home {
+            WeightHome::Host(copy) | WeightHome::Both(_, copy) => Ok(&copy[bytes]),
+            WeightHome::Object(object) => self.device.map(*object, bytes.start as u64..bytes.end as u64),
+        }
     }
 }

@@ -2,6 +2,7 @@
 //! host, and which of them share a program, as the policy determines.
 
 use girih_graph::backend::HostWork;
+use girih_graph::split::{Site, name_in_layer, split};
 use girih_graph::{Act, BLOCK_POSITIONS, Extent, Graph, Op, Role, Span, ValueId};
 use girih_tensor::{Error, Result};
 
@@ -25,10 +26,10 @@ const MAX_TENSOR_VALUES: u64 = (1 << 31) - 1;
 const MAX_HEAD_SIZE: u32 = 1 << 16;
 
 /// Where a node is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Site {
-    /// On the host.
-    Host,
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum NodeSite {
+    /// On the host, for this reason.
+    Host(String),
     /// On the array, all rows at once.
     Array,
     /// On the array, one output row at a time.
@@ -49,7 +50,7 @@ pub fn knows(op: Op, operands: usize) -> bool {
         | Op::Gate { act: Act::Silu | Act::GeluTanh }
         | Op::Add => operands == 2,
         Op::Linear => operands == 2 || operands == 3,
-        Op::Attend { .. } => operands == 3,
+        Op::Attend { span: Span::Full | Span::Window(_), .. } => operands == 3,
         _ => false,
     }
 }
@@ -84,20 +85,20 @@ pub fn partition(graph: &Graph, target: &Target, mapping: &ArrayMapping) -> Resu
             Grouping::Stitched => attends || enters_attention(graph, index),
             Grouping::Joined => attends,
         };
-        if site != Site::View && (site != Site::Array || begins) {
+        if site != NodeSite::View && (site != NodeSite::Array || begins) {
             partitioner.close(&mut segment, false)?;
         }
         match site {
-            Site::Unknown => unreachable!("refused above"),
-            Site::View => {}
-            Site::Host => partitioner.groups.steps.push(StepAction::Host { node: index as u32 }),
-            Site::Array => {
+            NodeSite::Unknown => unreachable!("refused above"),
+            NodeSite::View => {}
+            NodeSite::Host(_) => partitioner.groups.steps.push(StepAction::Host { node: index as u32 }),
+            NodeSite::Array => {
                 segment.push(index);
                 if attends {
                     partitioner.close(&mut segment, false)?;
                 }
             }
-            Site::EachOutputRow => partitioner.close(&mut vec![index], true)?,
+            NodeSite::EachOutputRow => partitioner.close(&mut vec![index], true)?,
         }
     }
     partitioner.close(&mut segment, false)?;
@@ -117,7 +118,8 @@ pub fn refusal(graph: &Graph, target: &Target, policy: Policy, index: usize) -> 
     };
     match node.op {
         Op::Norm { .. } | Op::Rope { .. }
-            if site(graph, target, policy, index) == Site::Array && heads_break(&x?.shape.extents()[1..]) =>
+            if site(graph, target, policy, index) == NodeSite::Array
+                && heads_break(&x?.shape.extents()[1..]) =>
         {
             let granule = column_granule(target);
             Some(format!(
@@ -125,10 +127,10 @@ pub fn refusal(graph: &Graph, target: &Target, policy: Policy, index: usize) -> 
                 &x?.shape.extents()[1..]
             ))
         }
-        Op::Scale { .. } | Op::Softcap { .. } if site(graph, target, policy, index) == Site::Array => {
+        Op::Scale { .. } | Op::Softcap { .. } if site(graph, target, policy, index) == NodeSite::Array => {
             Some(format!("{} of rows of the step has no kernel on the array yet", node.op.name()))
         }
-        op if site(graph, target, policy, index) == Site::Unknown => {
+        op if site(graph, target, policy, index) == NodeSite::Unknown => {
             Some(format!("it has no code for the op '{}'", op.name()))
         }
         _ => None,
@@ -136,41 +138,39 @@ pub fn refusal(graph: &Graph, target: &Target, policy: Policy, index: usize) -> 
 }
 
 /// Where a node is computed.
-fn site(graph: &Graph, target: &Target, policy: Policy, index: usize) -> Site {
+fn site(graph: &Graph, target: &Target, policy: Policy, index: usize) -> NodeSite {
     let node = &graph.nodes[index];
     let output_rows = graph.value(node.output).outermost == Extent::OutputRows;
     let embeds = |value: ValueId| graph.nodes.iter().any(|node| node.output == value && node.op == Op::Embed);
+    let host = |reason: &str| NodeSite::Host(reason.to_owned());
     match node.op {
-        Op::Reshape => Site::View,
-        Op::Embed | Op::Gather | Op::Write => Site::Host,
-        Op::Attend { .. } if attends(graph, target, policy, index) => Site::Array,
-        Op::Attend { .. } => Site::Host,
-        Op::Linear if output_rows => Site::EachOutputRow,
-        Op::Scale { .. } if embeds(node.inputs[0]) => Site::Host,
+        op if !knows(op) => NodeSite::Unknown,
+        Op::Reshape => NodeSite::View,
+        Op::Embed => host("the host looks up the rows of tokens"),
+        Op::Write => host("the KV cache is in host memory"),
+        Op::Gather => host("only the host has the list of output rows"),
+        Op::Attend { .. } => {
+            attention_fallback(graph, target, policy, index).map_or(NodeSite::Array, NodeSite::Host)
+        }
+        Op::Linear if output_rows => NodeSite::EachOutputRow,
+        _ if output_rows => host("its rows are output rows, which the host has gathered"),
+        Op::Scale { .. } if embeds(node.inputs[0]) => {
+            host("its rows are embeddings, which the host has looked up")
+        }
         Op::Linear
         | Op::Norm { .. }
         | Op::Rope { .. }
         | Op::Gate { .. }
         | Op::Add
         | Op::Scale { .. }
-        | Op::Softcap { .. } => {
-            if output_rows {
-                Site::Host
-            } else {
-                Site::Array
-            }
-        }
-        _ => Site::Unknown,
+        | Op::Softcap { .. } => NodeSite::Array,
+        _ => NodeSite::Unknown,
     }
 }
 
-/// Whether attention runs on the array: the policy allows it, all rows are of one
-/// sequence, scores have no softcap, and padding does not split heads.
-fn attends(graph: &Graph, target: &Target, policy: Policy, index: usize) -> bool {
-    attention_fallback(graph, target, policy, index).is_none()
-}
-
-/// Returns why attention runs on the host, if it does.
+/// Returns why attention runs on the host, if it does. It runs on the array when the policy
+/// allows it, all rows are of one sequence, scores have no softcap, and padding does not split
+/// heads.
 fn attention_fallback(graph: &Graph, target: &Target, policy: Policy, index: usize) -> Option<String> {
     let node = &graph.nodes[index];
     let Op::Attend { softcap, .. } = node.op else { return None };
@@ -201,29 +201,11 @@ fn attention_fallback(graph: &Graph, target: &Target, policy: Policy, index: usi
 
 /// Returns all nodes that run on the host, by kind, in the graph's order.
 pub fn host_fallbacks(graph: &Graph, target: &Target, policy: Policy) -> Vec<HostWork> {
-    let mut all: Vec<HostWork> = Vec::new();
-    for (index, node) in graph.nodes.iter().enumerate() {
-        if site(graph, target, policy, index) != Site::Host {
-            continue;
-        }
-        let reason = match node.op {
-            Op::Attend { .. } => attention_fallback(graph, target, policy, index).unwrap_or_default(),
-            Op::Embed => "the host looks up the rows of tokens".to_owned(),
-            Op::Write => "the KV cache is in host memory".to_owned(),
-            Op::Gather => "only the host has the list of output rows".to_owned(),
-            _ if graph.value(node.output).outermost == Extent::OutputRows => {
-                "its rows are output rows, which the host has gathered".to_owned()
-            }
-            _ => "its rows are embeddings, which the host has looked up".to_owned(),
-        };
-        let name = label(&graph.value(node.output).name);
-        let alike = |known: &&mut HostWork| known.name == name && known.reason == reason;
-        match all.iter_mut().find(alike) {
-            Some(known) => known.count += 1,
-            None => all.push(HostWork { name: name.to_owned(), op: node.op.name(), count: 1, reason }),
-        }
-    }
-    all
+    let divided = split(graph, |graph, index| match site(graph, target, policy, index) {
+        NodeSite::Host(reason) => Site::Host(reason),
+        NodeSite::Array | NodeSite::EachOutputRow | NodeSite::View | NodeSite::Unknown => Site::Device,
+    });
+    divided.host_work()
 }
 
 /// Whether a node is the norm before attention: its result reaches a write of
@@ -309,7 +291,7 @@ impl Partitioner<'_> {
                     inputs += 1;
                     format!("in.{}", inputs - 1)
                 }
-                _ => label(&tensor.name).to_owned(),
+                _ => name_in_layer(&tensor.name).to_owned(),
             };
             let bytes = if each_output_row && role != ArgumentRole::Static {
                 tensor.row_bytes()
@@ -377,7 +359,7 @@ impl Partitioner<'_> {
         let kernel = self.kernel(index, &tensors)?;
         let arguments: Vec<u32> = tensors.iter().map(|&tensor| draft.argument(tensor)).collect();
         draft.written[arguments[arguments.len() - 1] as usize] = true;
-        let name = label(&self.graph.value(node.output).name).to_owned();
+        let name = name_in_layer(&self.graph.value(node.output).name).to_owned();
         let parts = self.parts(index, kernel);
         for (part, kernel) in parts.iter().enumerate() {
             let name = if parts.len() > 1 { format!("{name}.{part}") } else { name.clone() };
@@ -387,7 +369,7 @@ impl Partitioner<'_> {
         if let (Op::Linear, Some(&bias)) = (node.op, node.inputs.get(2)) {
             let (sum, bias) = (tensors[tensors.len() - 1], self.tensor(bias)?);
             let [rows, n] = self.groups.tensors[sum as usize].padded;
-            let rows = if self.site(index) == Site::EachOutputRow { 1 } else { rows };
+            let rows = if self.site(index) == NodeSite::EachOutputRow { 1 } else { rows };
             let [sum, bias] = [sum, bias].map(|tensor| draft.argument(tensor));
             let (kernel, arguments) = (Kernel::Bias { rows, n }, vec![sum, bias, sum]);
             let (name, tiling) = (format!("{name}.bias"), self.mapping.tiling(&kernel));
@@ -399,7 +381,9 @@ impl Partitioner<'_> {
     /// Splits the kernel of a large head; returns other kernels unchanged.
     fn parts(&self, index: usize, kernel: Kernel) -> Vec<Kernel> {
         match kernel {
-            Kernel::Gemv { n, k, .. } if n > MAX_LAUNCH_VALUES && self.site(index) == Site::EachOutputRow => {
+            Kernel::Gemv { n, k, .. }
+                if n > MAX_LAUNCH_VALUES && self.site(index) == NodeSite::EachOutputRow =>
+            {
                 let granule = 16 * self.target.array.columns;
                 let least = n.div_ceil(MAX_LAUNCH_VALUES);
                 let count = (least..=n / granule)
@@ -411,7 +395,7 @@ impl Partitioner<'_> {
         }
     }
 
-    fn site(&self, index: usize) -> Site {
+    fn site(&self, index: usize) -> NodeSite {
         site(self.graph, self.target, self.mapping.policy, index)
     }
 
@@ -460,7 +444,7 @@ impl Partitioner<'_> {
         let all = rows.checked_mul(columns);
         let all = all.ok_or_else(|| Error::new(format!("{rows}x{columns} values exceed 32 bits")));
         Ok(match node.op {
-            Op::Linear if rows == 1 || self.site(index) == Site::EachOutputRow => {
+            Op::Linear if rows == 1 || self.site(index) == NodeSite::EachOutputRow => {
                 Kernel::Gemv { first: 0, n: padded(1)[0], k: columns }
             }
             Op::Linear => Kernel::Gemm { m: rows, n: padded(1)[0], k: columns },
@@ -572,19 +556,6 @@ fn size(extent: usize) -> Result<u32> {
 fn padded(extent: usize, granule: u32) -> Result<u32> {
     let whole = size(extent)?.div_ceil(granule).checked_mul(granule);
     whole.ok_or_else(|| Error::new(format!("an extent of {extent} exceeds 32 bits")))
-}
-
-/// Returns a value's name without its layer: the part after its last number.
-fn label(name: &str) -> &str {
-    let mut rest = name;
-    let mut label = name;
-    while let Some((head, tail)) = rest.split_once('.') {
-        if head.bytes().all(|byte| byte.is_ascii_digit()) {
-            label = tail;
-        }
-        rest = tail;
-    }
-    label
 }
 
 /// Returns a name for a program, from its kernels.
