@@ -54,9 +54,9 @@ fn gated(table: &Table, act: Act, gate: &[f32], up: &[f32]) -> Vec<f32> {
 /// `act(gate) · up`, and the bound of a kernel's error.
 ///
 /// The exponential has an error of 1.02 ulp, less than three roundings; a sum, a quotient and a product
-/// follow. The argument of the exponential in GELU's tanh form has four roundings of its own; an absolute error of the
-/// argument becomes a relative error of the exponential, and so at most that of the result. If the
-/// exponential overflows `f32`, a quotient below 2⁻¹²¹ is lost.
+/// follow. The argument of the exponential in GELU's tanh form has four roundings of its own; an absolute
+/// error of the argument becomes a relative error of the exponential, and so at most that of the result.
+/// If the exponential overflows `f32`, a quotient below 2⁻¹²¹ is lost.
 ///
 /// GELU by erf has an error of 6.11 ulp, less than 13 roundings, and a product follows. Its definition
 /// cancels in `f64` where erf is near −1.
