@@ -221,7 +221,7 @@ impl NodeCase<'_> {
                     .collect()
             }
             Op::Activate { .. } => {
-                x.expect("an op computes it").iter().map(|x| gamma(13) * f64::from(x.abs())).collect()
+                x.expect("an op computes it").iter().map(|x| gamma(14) * f64::from(x.abs())).collect()
             }
             // An error of a score is one of its weight and of the sum of weights. The last term is what
             // exponentials and at most three chunks add.
