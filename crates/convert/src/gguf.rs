@@ -10,7 +10,7 @@ use girih_tensor::{DType, Error, Result, Shape};
 
 use super::keys::{GgufKeys, attend, keys};
 use super::options::ConvertOptions;
-use super::plan::{Chooser, FileLayout, Planned, at, weights};
+use super::plan::{Chooser, FileLayout, Planned, at, check_whole, weights};
 use super::report::{ConvertProgress, ConvertReport, WrittenTensor};
 use super::types::{FileType, MatrixRole, MixContext, fitting, mixed};
 use super::{stream, vocabulary};
@@ -125,6 +125,7 @@ fn plan(
         let name = entry.gguf.as_ref().ok_or_else(|| {
             Error::new(format!("architecture {} has no name in GGUF for '{weight}'", model.arch().name))
         })?;
+        check_whole(&weight, entry.gguf_part)?;
         let name = at(name, layer);
         let (stored, note) = if shape.extents().len() < 2 {
             (DType::F32, None)

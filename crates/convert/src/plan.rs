@@ -64,6 +64,16 @@ pub(super) fn at(pattern: &str, layer: Option<usize>) -> String {
     layer.map_or(pattern.to_owned(), |layer| pattern.replace("{i}", &layer.to_string()))
 }
 
+/// Refuses a weight that shares its tensor in the file with others.
+pub(super) fn check_whole(weight: &str, part: Option<[usize; 2]>) -> Result<()> {
+    match part {
+        None => Ok(()),
+        Some(_) => Err(Error::new(format!(
+            "'{weight}' is a part of a tensor in this type of file, which can be read but not written"
+        ))),
+    }
+}
+
 /// Chooses the formats of matrices: by the recipe, else by the file's type.
 pub(super) struct Chooser<'a> {
     recipe: Option<&'a Recipe>,

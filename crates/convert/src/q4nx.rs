@@ -15,7 +15,7 @@ use girih_model::ModelFiles;
 use girih_tensor::{DType, Error, Result};
 
 use super::options::ConvertOptions;
-use super::plan::{Chooser, FileLayout, Planned, weights};
+use super::plan::{Chooser, FileLayout, Planned, check_whole, weights};
 use super::report::{ConvertProgress, ConvertReport};
 use super::stream;
 
@@ -49,6 +49,7 @@ fn plan(model: &ModelFiles, options: &ConvertOptions) -> Result<Vec<Planned>> {
     let mut planned = Vec::new();
     for (weight, entry, _) in weights(model.arch(), &model.weights, model.facts.layers.len()) {
         let Some((name, info)) = model.weights.stored(&weight) else { continue };
+        check_whole(&weight, entry.hf_part)?;
         let (name, shape, source) = (name.to_owned(), info.shape, info.dtype);
         let (stored, note) = match (shape.extents().len(), entry.hf_as) {
             (2, None) => {

@@ -5,17 +5,15 @@ use std::path::{Path, PathBuf};
 use girih_cpu::kernels::tables;
 use serde_json::Value;
 
-use crate::program::{Folder, data, fixture, girih, name, read};
+use crate::program::{Folder, fixture, girih, name, read};
 use crate::verify::{agrees, change, compare, is_found, model};
 
-/// The encoders of the test data.
+/// The encoders of the repository.
 const ENCODERS: [&str; 2] = ["bert", "nomic_bert"];
 
-/// The folders of the encoders that are there, with their names.
-fn encoders() -> Vec<(&'static str, PathBuf)> {
-    let Some(data) = data() else { return Vec::new() };
-    let folders = ENCODERS.map(|name| (name, data.join("fixtures").join(name)));
-    folders.into_iter().filter(|(_, folder)| folder.is_dir()).collect()
+/// The folders of the encoders, with their names.
+fn encoders() -> [(&'static str, PathBuf); 2] {
+    ENCODERS.map(|name| (name, fixture(name)))
 }
 
 fn golden(folder: &Path) -> PathBuf {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use girih_file::{ContainerWriter, NewTensor};
-use girih_model::ModelFiles;
+use girih_model::{ModelFiles, ModelLimits};
 use girih_tensor::{DType, Shape};
 use serde_json::{Value, json};
 
@@ -125,14 +125,29 @@ fn biases_are_interleaved_like_their_rows() {
 
 #[test]
 fn encoders_are_refused_before_anything_is_written() {
-    let Some(data) = crate::data::folder() else { return };
     for name in ["bert", "nomic_bert"] {
-        let model = open(&data.join("fixtures").join(name));
+        let model = open(&committed(name));
         for (target, out) in [("f32", "out.gguf"), ("q4nx", "out")] {
             let out = empty_folder(&format!("convert-{name}-{target}")).join(out);
             let error = write(&model, &out, &options(target)).unwrap_err().to_string();
             assert!(error.contains(&format!("architecture {name} are encoders")), "{error}");
             assert!(!out.exists());
         }
+    }
+}
+
+/// A weight that is all of its tensor, but described as a part, stands for those of fused projections.
+#[test]
+fn parts_of_tensors_are_refused() {
+    let text = include_str!("../../../../archs/llama.toml");
+    let part = text.replace("o_proj.weight\"", "o_proj.weight\", hf_part = [0, 1], gguf_part = [0, 1]");
+    assert_ne!(part, text);
+    let arch = girih_model::arch::schema::parse(&part).unwrap();
+    let model = ModelFiles::open(&committed(SMALL), vec![arch], &ModelLimits::DEFAULT).unwrap();
+    for (target, out) in [("f32", "out.gguf"), ("q4nx", "out")] {
+        let out = empty_folder(&format!("convert-part-{target}")).join(out);
+        let error = write(&model, &out, &options(target)).unwrap_err().to_string();
+        assert!(error.contains("'layers.0.mixer.o.weight' is a part of a tensor"), "{error}");
+        assert!(!out.exists());
     }
 }

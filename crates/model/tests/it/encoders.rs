@@ -13,23 +13,14 @@ use girih_model::{ModelFiles, ModelLimits, layer_output};
 use girih_tensor::{DType, Shape};
 use serde_json::{Value as Json, json};
 
-use crate::light::{data, numbers, open};
+use crate::light::{committed, numbers, open};
 
-/// The encoders of the larger test data.
+/// The encoders of the repository.
 const NAMES: [&str; 2] = ["bert", "nomic_bert"];
 
 /// The largest difference from transformers in single precision: hidden states are about 1, and
 /// the interpreter sums in double precision.
 const CLOSE: f32 = 2e-5;
-
-fn fixture(name: &str) -> Option<PathBuf> {
-    let folder = data("fixtures")?.join(name);
-    if !folder.is_dir() {
-        eprintln!("skipped: {} does not exist", folder.display());
-        return None;
-    }
-    Some(folder)
-}
 
 /// A copy of a fixture's folder, removed when it is dropped.
 struct Copy(PathBuf);
@@ -153,7 +144,7 @@ fn prompt(golden: &Container, index: usize) -> (Vec<u32>, Vec<u32>) {
 #[test]
 fn hidden_states_and_means_are_those_of_transformers() {
     for name in NAMES {
-        let Some(folder) = fixture(name) else { continue };
+        let folder = committed(name);
         let (model, limits) = (open(&folder), ModelLimits::DEFAULT.file);
         let golden = Container::open(&folder.join("golden.safetensors"), &limits).unwrap();
         let mut runner = interpreted(&model, OutputKind::Pooled);
@@ -173,7 +164,7 @@ fn hidden_states_and_means_are_those_of_transformers() {
 #[test]
 fn texts_of_one_step_do_not_see_each_other() {
     for name in NAMES {
-        let Some(folder) = fixture(name) else { continue };
+        let folder = committed(name);
         let model = open(&folder);
         let golden = Container::open(&folder.join("golden.safetensors"), &ModelLimits::DEFAULT.file).unwrap();
         let texts = [0, 1].map(|index| {
@@ -198,7 +189,7 @@ fn every_style_of_config_gives_the_same_facts() {
     for (name, others) in
         [("bert", &["config.v5.json"][..]), ("nomic_bert", &["config.v5.json", "config.hub.json"])]
     {
-        let Some(folder) = fixture(name) else { continue };
+        let folder = committed(name);
         let facts = open(&folder).facts;
         assert!(facts.is_encoder());
         for other in others {
@@ -226,7 +217,7 @@ fn settings_of_other_models_are_refused_by_name() {
         ("nomic_bert", "mlp_fc1_bias", json!(true)),
         ("nomic_bert", "scale_attn_weights", json!(false)),
     ] {
-        let Some(folder) = fixture(name) else { continue };
+        let folder = committed(name);
         let copy = Copy::of(&folder, key);
         copy.set(&json!({ key: value }));
         let error = copy.error();
@@ -236,14 +227,14 @@ fn settings_of_other_models_are_refused_by_name() {
 
 #[test]
 fn outputs_that_a_model_lacks_are_refused_by_name() {
-    let Some(folder) = fixture("bert") else { return };
+    let folder = committed("bert");
     let key = Key { rows: 4, sequences: 1, context: 4, output_rows: 4, output: OutputKind::Logits };
     let error = open(&folder).graph(key, DType::F16).unwrap_err().to_string();
     assert_eq!(
         error,
         "this model of architecture bert has no logits; it has hidden states and a pooled output"
     );
-    let Some(folder) = fixture("qwen3") else { return };
+    let folder = committed("qwen3");
     let pooled = Key { output: OutputKind::Pooled, ..key };
     let error = open(&folder).graph(pooled, DType::F16).unwrap_err().to_string();
     assert_eq!(
@@ -266,7 +257,7 @@ fn module(kind: &str, path: &str) -> Json {
 
 #[test]
 fn pooling_is_that_of_the_models_files() {
-    let Some(folder) = fixture("bert") else { return };
+    let folder = committed("bert");
     assert_eq!(open(&folder).facts.pooling, Some(PoolingFacts { how: Pooling::Mean, normalized: false }));
     let parts =
         [module("Transformer", ""), module("Pooling", "1_Pooling"), module("Normalize", "2_Normalize")];
@@ -286,7 +277,7 @@ fn pooling_is_that_of_the_models_files() {
 
 #[test]
 fn unknown_poolings_are_refused_by_name() {
-    let Some(folder) = fixture("bert") else { return };
+    let folder = committed("bert");
     let parts = |last: Json| json!([module("Transformer", ""), module("Pooling", "1_Pooling"), last]);
     let usual = json!([module("Transformer", ""), module("Pooling", "1_Pooling")]);
     let mean = json!({ "pooling_mode_mean_tokens": true });
@@ -364,7 +355,7 @@ fn check_equal(model: &ModelFiles, other: &ModelFiles) {
 
 #[test]
 fn a_model_saved_as_a_part_of_another_is_opened() {
-    let Some(folder) = fixture("bert") else { return };
+    let folder = committed("bert");
     let model = open(&folder);
     let copy = Copy::of(&folder, "prefix");
     let renamed = tensors(&model)
@@ -378,7 +369,7 @@ fn a_model_saved_as_a_part_of_another_is_opened() {
 
 #[test]
 fn parts_of_a_fused_projection_are_its_rows() {
-    let Some(folder) = fixture("nomic_bert") else { return };
+    let folder = committed("nomic_bert");
     let model = open(&folder);
     let fused = numbers(model.weights.container(), "encoder.layers.1.attn.Wqkv.weight");
     let part = |name: &str| model.weights.numbers(&format!("layers.1.mixer.{name}.weight")).unwrap();
@@ -387,8 +378,8 @@ fn parts_of_a_fused_projection_are_its_rows() {
 
 #[test]
 fn a_fused_projection_of_uneven_rows_is_refused() {
-    let Some(folder) = fixture("nomic_bert") else { return };
-    for (rows, words) in [(145, "part 0 of 3 equal parts"), (147, "the model needs [48, 48]")] {
+    let folder = committed("nomic_bert");
+    for (rows, words) in [(145, "of 3 equal parts cannot be read"), (147, "the model needs [48, 48]")] {
         let copy = Copy::of(&folder, "uneven");
         let mut tensors = tensors(&open(&folder));
         for (tensor, bytes) in tensors.iter_mut().filter(|(tensor, _)| tensor.name.contains("Wqkv")) {
@@ -444,7 +435,7 @@ fn write_gguf(model: &ModelFiles, path: &Path, further: &[(&str, MetadataValue)]
 #[test]
 fn a_gguf_gives_the_same_facts_and_weights() {
     for name in NAMES {
-        let Some(folder) = fixture(name) else { continue };
+        let folder = committed(name);
         let (model, copy) = (open(&folder), Copy::of(&folder, &format!("{name}-gguf")));
         let path = copy.0.join("model.gguf");
         let further =

@@ -12,7 +12,7 @@ use girih_model::{ModelFiles, ModelLimits};
 use girih_tensor::{DType, View};
 
 /// The folder of a fixture in the repository.
-fn committed(name: &str) -> PathBuf {
+pub fn committed(name: &str) -> PathBuf {
     let root = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it for tests");
     Path::new(&root).join("../../tests/fixtures").join(name)
 }
@@ -30,7 +30,7 @@ fn fixtures(names: &[&str]) -> Vec<PathBuf> {
 }
 
 /// A folder of the larger test data.
-pub fn data(name: &str) -> Option<PathBuf> {
+fn data(name: &str) -> Option<PathBuf> {
     crate::data::folder().map(|folder| folder.join(name))
 }
 
@@ -39,7 +39,7 @@ pub fn open(path: &Path) -> ModelFiles {
 }
 
 /// Opens a model, with further architectures.
-pub fn open_as(path: &Path, given: Vec<Arch>) -> ModelFiles {
+fn open_as(path: &Path, given: Vec<Arch>) -> ModelFiles {
     ModelFiles::open(path, given, &ModelLimits::DEFAULT)
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
