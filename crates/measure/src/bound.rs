@@ -264,7 +264,9 @@ fn coarser(dtype: DType) -> f64 {
 /// a group; `None` for formats that do not quantize.
 fn levels(dtype: DType) -> Option<f64> {
     Some(match dtype {
-        DType::F32 | DType::F16 | DType::BF16 | DType::I64 | DType::I32 | DType::I8 | DType::U8 => return None,
+        DType::F32 | DType::F16 | DType::BF16 | DType::I64 | DType::I32 | DType::I8 | DType::U8 => {
+            return None;
+        }
         DType::Q2_K => 3.0,
         DType::Q3_K => 7.0,
         // Neighbouring levels of a four-bit float differ by up to a third of the largest.

@@ -7,7 +7,7 @@ use girih_graph::Picks;
 
 use super::draw::{draw, uniform};
 use super::history::History;
-use super::{SAMPLERS, none_left};
+use super::pick::{SAMPLERS, none_left};
 use crate::{Result, Sampling};
 
 /// The number of samplers of [`SAMPLERS`] up to the temperature; the others are filters.

@@ -239,7 +239,6 @@ fn every_unsupported_ggml_type_is_refused_by_name() {
         (21, "IQ3_S"),
         (22, "IQ2_S"),
         (25, "I16"),
-        (27, "I64"),
         (28, "F64"),
         (29, "IQ1_M"),
         (34, "TQ1_0"),

@@ -144,7 +144,7 @@ fn site(graph: &Graph, target: &Target, policy: Policy, index: usize) -> NodeSit
     let embeds = |value: ValueId| graph.nodes.iter().any(|node| node.output == value && node.op == Op::Embed);
     let host = |reason: &str| NodeSite::Host(reason.to_owned());
     match node.op {
-        op if !knows(op) => NodeSite::Unknown,
+        op if !knows(op, node.inputs.len()) => NodeSite::Unknown,
         Op::Reshape => NodeSite::View,
         Op::Embed => host("the host looks up the rows of tokens"),
         Op::Write => host("the KV cache is in host memory"),
