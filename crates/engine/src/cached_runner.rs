@@ -5,7 +5,7 @@ use girih_graph::{BLOCK_POSITIONS, Output, Outputs, Runner, Sequence, Step, Watc
 
 use crate::cache::{PrefixCache, SequenceId, StateChange};
 use crate::position_key::PositionKey;
-use crate::special_rows::SpecialRows;
+use crate::prompt_content::StepContent;
 use crate::step_inputs::{InputSource, InputValues};
 use crate::{Error, ErrorKind, Result};
 
@@ -22,7 +22,7 @@ pub(crate) struct StepTokens<'a> {
     /// They follow the tokens that the sequence has run; blocks are reserved for them.
     pub tokens: &'a [u32],
     /// The given rows and mutual spans among their positions.
-    pub special: SpecialRows<'a>,
+    pub content: StepContent<'a>,
     /// Which of their rows are output rows.
     pub outputs: Outputs,
 }
@@ -30,7 +30,7 @@ pub(crate) struct StepTokens<'a> {
 impl<'a> StepTokens<'a> {
     /// Tokens without given rows and mutual spans.
     pub fn plain(sequence: SequenceId, tokens: &'a [u32], outputs: Outputs) -> StepTokens<'a> {
-        StepTokens { sequence, tokens, special: SpecialRows::default(), outputs }
+        StepTokens { sequence, tokens, content: StepContent::default(), outputs }
     }
 }
 
@@ -97,15 +97,15 @@ impl CachedRunner {
             .zip(&blocks)
             .map(|(one, blocks)| {
                 let position = self.cache.length(one.sequence);
-                let start = values.push(one.tokens, &[], position, one.special.given.iter().copied());
+                let start = values.push(one.tokens, &[], position, one.content.given.iter().copied());
                 let rows = Range32 { start, end: start + one.tokens.len() as u32 };
-                Sequence { blocks, position, rows, outputs: one.outputs, spans: &one.special.spans }
+                Sequence { blocks, position, rows, outputs: one.outputs, spans: &one.content.spans }
             })
             .collect();
         let step = Step { inputs: &values.inputs(&self.sources), sequences: &sequences, watch };
         self.runner.step(step).and_then(|()| self.runner.output().wait()).map_err(failed)?;
-        for StepTokens { sequence, tokens, special, .. } in pending {
-            self.cache.extend(*sequence, &special.keys(tokens));
+        for StepTokens { sequence, tokens, content, .. } in pending {
+            self.cache.extend(*sequence, &content.keys(tokens));
         }
         Ok(())
     }

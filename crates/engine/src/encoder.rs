@@ -1,6 +1,6 @@
 //! Encoders: models without state that turn each sequence into one row.
 
-use girih_graph::backend::Range32;
+use girih_graph::backend::{Input, Range32};
 use girih_graph::{OutputKind, Outputs, Runner, Sequence, Step, Watch};
 
 use crate::cached_runner::failed;
@@ -30,8 +30,7 @@ impl Encoder {
     /// has an input that is not known.
     pub fn new(runner: Box<dyn Runner>) -> Result<Encoder> {
         if runner.max_key().output != OutputKind::Pooled || !runner.groups().is_empty() {
-            let sentence = "the loaded programs do not map sequences to pooled rows without state; \
-                 load an encoder";
+            let sentence = "the loaded model does not pool sequences, or keeps state; load an encoder";
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
         }
         let sources = InputSource::of(runner.inputs())?;
@@ -54,8 +53,9 @@ impl Encoder {
     ///
     /// # Errors
     /// Of the kind [`ErrorKind::TooLong`] when a sequence has more than
-    /// [`Encoder::max_tokens`], and [`ErrorKind::Refused`] when it has none, or another number
-    /// of token types; [`ErrorKind::DeviceFailed`] when the device fails.
+    /// [`Encoder::max_tokens`], and [`ErrorKind::Refused`] when it has none, an unknown one, or
+    /// another number of token types; [`ErrorKind::NotANumber`] when a row is not finite, and
+    /// [`ErrorKind::DeviceFailed`] when the device fails.
     pub fn encode(&mut self, sequences: &[EncoderInput<'_>], watch: &mut dyn Watch) -> Result<Vec<Vec<f32>>> {
         sequences.iter().try_for_each(|sequence| self.check(sequence))?;
         let max_key = self.runner.max_key();
@@ -88,6 +88,15 @@ impl Encoder {
             let sentence = format!("{types} token types were given for {have} tokens; give one for each");
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
         }
+        for (source, spec) in self.sources.iter().zip(self.runner.inputs()) {
+            let ids = match source {
+                InputSource::Tokens => sequence.tokens,
+                InputSource::TokenTypes => sequence.token_types,
+                InputSource::Positions | InputSource::Given => continue,
+            };
+            spec.check(&Input::Ids(ids), ids.len())
+                .map_err(|error| Error::with_kind(ErrorKind::Refused, error.to_string()))?;
+        }
         Ok(())
     }
 
@@ -111,6 +120,11 @@ impl Encoder {
         self.runner.step(step).and_then(|()| self.runner.output().wait()).map_err(failed)?;
         let width = self.runner.width();
         let pooled = self.runner.output().rows(0..encoded.len()).map_err(failed)?;
+        if pooled.iter().any(|value| !value.is_finite()) {
+            let sentence = "the model produced a vector with NaN or infinity; \
+                 its weights are damaged, or its values overflow";
+            return Err(Error::with_kind(ErrorKind::NotANumber, sentence));
+        }
         rows.extend(pooled.chunks_exact(width).map(<[f32]>::to_vec));
         Ok(())
     }

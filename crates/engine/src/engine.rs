@@ -8,7 +8,7 @@ use girih_graph::backend::Unwatched;
 use girih_graph::{BLOCK_POSITIONS, InputKind, Key, OutputKind, Outputs, Runner, Span, Watch};
 
 use crate::cache::{self, PrefixCache, SequenceId, SharingRules, before_span};
-use crate::cached_runner::{CachedRunner, StepTokens};
+use crate::cached_runner::{CachedRunner, StepTokens, failed};
 use crate::choose::{RequestOutcome, StepOutcome, choose_tokens_guarded};
 use crate::hooks::guard;
 use crate::live_request::LiveRequest;
@@ -147,7 +147,7 @@ impl Engine {
             return Ok(());
         }
         let width = width.ok_or_else(|| {
-            refused("the request gives rows, but the loaded programs take tokens only: load programs that take both")
+            refused("the request gives rows, but the loaded programs take tokens only; build the graph with given rows")
         })?;
         let need = |rows: &EmbeddedRows| (rows.rows as usize).checked_mul(width);
         match request.given.iter().find(|rows| need(rows) != Some(rows.values.len())) {
@@ -341,8 +341,8 @@ impl Engine {
             let Active { live, sequence } = &self.active[rows.sequence];
             let tokens =
                 if draft_rows.is_empty() { &live.tokens[rows.positions.indexes()] } else { draft_rows };
-            let special = live.special(rows.positions);
-            StepTokens { sequence: *sequence, tokens, special, outputs: rows.outputs }
+            let content = live.content(rows.positions);
+            StepTokens { sequence: *sequence, tokens, content, outputs: rows.outputs }
         });
         let pending: Vec<_> = step_tokens.collect();
         let run = || self.runner.run(&pending, &mut Unwatched);
@@ -516,7 +516,7 @@ impl Engine {
             }
             match all {
                 0 => Ok(vec![0.0; engine.runner().width()]),
-                _ => Ok(engine.runner.output().rows(0..1)?.to_vec()),
+                _ => Ok(engine.runner.output().rows(0..1).map_err(failed)?.to_vec()),
             }
         })
     }
@@ -560,7 +560,8 @@ impl Engine {
             let room = self.runner.reserve(sequence, end)?;
             assert!(room, "one sequence within the limits fits into the state");
             self.runner.run(&[StepTokens::plain(sequence, tokens, Outputs::All)], watch)?;
-            for row in self.runner.output().rows(0..tokens.len())?.chunks_exact(width) {
+            let rows = self.runner.output().rows(0..tokens.len()).map_err(failed)?;
+            for row in rows.chunks_exact(width) {
                 each(position, row);
                 position += 1;
             }

@@ -1,6 +1,8 @@
 //! Shares one loaded model among requests: tokens in, tokens out. This crate has no
 //! notion of instruction sets, file formats or protocols.
 //!
+//! An [`Encoder`] runs models that turn each sequence into one row.
+//!
 //! An [`Engine`] owns a [`Runner`](girih_graph::Runner). [`Engine::submit`] queues a
 //! [`TokenRequest`]; each [`Engine::step`] runs the model once and returns its
 //! [`RequestEvent`]s. A request's tokens depend on the request only: not on the size
@@ -42,13 +44,13 @@ mod hooks;
 mod live_request;
 mod overflow;
 mod position_key;
+mod prompt_content;
 mod queue;
 mod request;
 mod result_rows;
 pub mod sample;
 mod sampling;
 pub mod schedule;
-mod special_rows;
 mod step_inputs;
 pub mod text;
 
@@ -57,7 +59,7 @@ pub use engine::Engine;
 pub use girih_graph::{Error, ErrorKind, Result};
 pub use hooks::{Constraint, Drafter, Hooks};
 pub use overflow::Overflow;
-pub use position_key::{PositionKey, SpecialPosition};
+pub use position_key::{PositionContent, PositionKey};
 pub use request::{
     EmbeddedRows, EngineLimits, EventKind, RequestEvent, RequestId, Stats, Stop, Stops, TokenRate,
     TokenRequest,

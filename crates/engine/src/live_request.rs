@@ -8,9 +8,9 @@ use girih_graph::backend::Range32;
 use crate::hooks::guard;
 use crate::overflow::{self, Overflow};
 use crate::position_key::PositionKey;
+use crate::prompt_content::{PromptContent, StepContent};
 use crate::result_rows::ResultRows;
 use crate::sample::{History, Logprobs, PickQuery, logprobs, pick, pick_allowed, pick_from, refuse_nan};
-use crate::special_rows::{SpecialPrompt, SpecialRows};
 use crate::text::{ReleasedText, StopStrings};
 use crate::{Error, EventKind, Hooks, RequestEvent, RequestId, Result, Stats, Stop, TokenRequest};
 
@@ -29,7 +29,7 @@ pub(crate) struct LiveRequest {
     pub tokens: Vec<u32>,
     /// The number of tokens of the piece's prompt.
     prompt: usize,
-    special: SpecialPrompt,
+    content: PromptContent,
     /// The maximum number of tokens to generate in this piece.
     room: usize,
     hooks: Hooks,
@@ -74,7 +74,7 @@ impl LiveRequest {
             context,
             tokens,
             prompt: 0,
-            special: SpecialPrompt::new(given, spans),
+            content: PromptContent::new(given, spans),
             room: 0,
             hooks,
             allowed: Vec::new(),
@@ -114,17 +114,17 @@ impl LiveRequest {
 
     /// The mutual spans of the prompt.
     pub fn spans(&self) -> &[Range32] {
-        &self.special.spans
+        &self.content.spans
     }
 
     /// The given rows and mutual spans among these positions.
-    pub fn special(&self, positions: Range32) -> SpecialRows<'_> {
-        self.special.part(positions)
+    pub fn content(&self, positions: Range32) -> StepContent<'_> {
+        self.content.part(positions)
     }
 
     /// What the prefix cache compares.
     pub fn keys(&self) -> Vec<PositionKey> {
-        self.special.keys(&self.tokens, 0)
+        self.content.keys(&self.tokens, 0)
     }
 
     pub fn id(&self) -> RequestId {

@@ -9,12 +9,12 @@ pub enum PositionKey {
     /// A token.
     Token(u32),
     /// A token in a mutual span, or a given row.
-    Special(Arc<SpecialPosition>),
+    Content(Arc<PositionContent>),
 }
 
 /// What a position holds that is not just a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SpecialPosition {
+pub struct PositionContent {
     /// The content that gives the row, and the row's index there; `None` for a token's embedding.
     pub given: Option<([u8; 32], u32)>,
     /// The token; a given row replaces its embedding.

@@ -17,7 +17,7 @@ pub struct TokenRequest {
     /// count them as reply.
     pub replied: u32,
     /// Rows that replace the embeddings of tokens of the prompt, such as those of an image: in
-    /// order of position, without overlap. The tokens count in penalties only.
+    /// order of position, without overlap. Their tokens affect only penalties.
     pub given: Vec<EmbeddedRows>,
     /// Mutual spans of the prompt: ranges of positions that attend to each other both ways, in
     /// order, without overlap. Each is run in one step.
@@ -116,7 +116,7 @@ impl TokenRequest {
     pub fn check(&self, limits: &EngineLimits, vocabulary: usize) -> Result<()> {
         let TokenRequest { tokens, sampling, stops, logprobs, .. } = self;
         self.check_length(limits.context)?;
-        self.check_special(limits)?;
+        self.check_content(limits)?;
         at_most("stop tokens", stops.tokens.len(), limits.stop_tokens)?;
         at_most("stop strings", stops.strings.len(), limits.stop_strings)?;
         at_most("biased tokens", sampling.bias.len(), limits.biases)?;
@@ -172,7 +172,7 @@ impl TokenRequest {
 
     /// Checks given rows and mutual spans against the prompt, and that each span fits into a
     /// step beside the other sequences.
-    fn check_special(&self, limits: &EngineLimits) -> Result<()> {
+    fn check_content(&self, limits: &EngineLimits) -> Result<()> {
         if self.given.is_empty() && self.spans.is_empty() {
             return Ok(());
         }
@@ -193,7 +193,7 @@ impl TokenRequest {
         match self.spans.iter().map(|span| span.end - span.start).max() {
             Some(length) if length > max => Err(refused(format!(
                 "a mutual span has {length} positions, which must be run in one step; the limit is {max}: \
-                 enlarge the rows per step"
+                 raise the chunk"
             ))),
             _ => Ok(()),
         }

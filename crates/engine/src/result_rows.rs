@@ -46,12 +46,13 @@ impl<'a> ResultRows<'a> {
         self.output.picks(self.rows.start + index, top, asked).map_err(failed)
     }
 
-    /// Whether one of these rows has NaN.
+    /// Whether one of these rows has NaN, or cannot be read, so that its state is not to be
+    /// trusted.
     pub fn have_nan(&mut self, mut indexes: Range<usize>) -> bool {
         let has_picks = self.max_picks() > 0;
         indexes.any(|index| match has_picks {
-            true => self.picks(index, 0, &[]).is_ok_and(|picks| picks.has_nan),
-            false => self.row(index).is_ok_and(has_nan),
+            true => self.picks(index, 0, &[]).map_or(true, |picks| picks.has_nan),
+            false => self.row(index).map_or(true, has_nan),
         })
     }
 }

@@ -44,8 +44,8 @@ impl ScheduledRows {
 /// `rows` rows, and the oldest prompt always advances: no sequence starves.
 ///
 /// A mutual span is run in one step: if its positions exceed the remaining rows, the sequence
-/// stops before it. A span that is no longer than the rows less those of the other sequences'
-/// decode runs at the latest when its prompt is the oldest.
+/// stops before it. A span of at most `rows` less one row for each other sequence runs, at
+/// the latest, when its prompt is the oldest.
 ///
 /// Only the last known token is an output row, because only its logits choose a new
 /// token.

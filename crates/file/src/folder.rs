@@ -19,5 +19,7 @@ pub const COMPANIONS: &[&str] = &[
     "chat_template.jinja",
     "modules.json",
     "1_Pooling/config.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
     SAFETENSORS_INDEX,
 ];

@@ -27,6 +27,8 @@
 //! - **Settings**: threads, backend, context and the type of the KV cache are
 //!   [`RunOptions`]; temperature, seed and length belong to a [`Request`].
 //! - **A chat needs a template**: `model.text_processor()?.template` is `None` without one.
+//! - **Embeddings**: [`Plan::load_embedder`] loads an encoder; an [`Embedder`] returns one vector
+//!   for each text.
 //! - **Linux only** so far: free memory is read from `/proc`.
 //!
 //! | feature | enables |

@@ -388,6 +388,11 @@ fn largest_step(model: &Model, options: &RunOptions) -> Result<Key> {
         ));
     }
     let output_rows = output_rows.max(sequences).min(rows);
+    if is_encoder && options.given_rows {
+        return refused(
+            "rows in place of embeddings were requested, which an encoder does not take".to_owned(),
+        );
+    }
     let output = if is_encoder { OutputKind::Pooled } else { OutputKind::Logits };
     Ok(Key { rows, sequences, context, output_rows, output })
 }

@@ -45,7 +45,7 @@ pub struct RunOptions {
     /// ```
     pub context: Option<u32>,
     /// The maximum number of rows (tokens) of one step. Only the `npu` backend's results depend on
-    /// it. Default 512.
+    /// it. A step of an encoder has room for `context` tokens if that is more. Default 512.
     ///
     /// ```
     /// assert_eq!(girih::RunOptions::default().chunk, 512);

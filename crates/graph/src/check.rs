@@ -9,16 +9,17 @@
 //! 4. Scratch and output values are written by exactly one node, inputs and
 //!    weights by none, state by exactly one, and only by `write`.
 //! 5. Nothing is read before it is written; state is written before it is read.
-//! 6. There is an input and one output; every value but the output is read. Ids
-//!    are read by `embed` only, and what `splice` reads as given rows by nothing else.
+//! 6. There is at least one input and exactly one output; every value but the output
+//!    is read. Only `embed` reads ids. An input that `splice` reads as given rows has
+//!    no other reader.
 //! 7. Every node has the operands, shapes and types of its op's entry in the
 //!    table; scratch and outputs are `f32`.
 //! 8. An outermost extent counts what the value's role requires: rows for an
 //!    input, sequences for a pooled output and output rows for any other, one of
 //!    these for scratch, positions for state, and nothing that varies for a weight.
 //!    An extent that varies is that of the key.
-//! 9. The keys and values of `attend` are state of one group, whose span it has, or rows of the
-//!    step, all of which it attends to. No group has the span `all`.
+//! 9. The keys and values of `attend` are both state of one group, which has the same span, or
+//!    both rows of the step, with the span `all`. No group has the span `all`.
 //! 10. Constants are in the ranges of the op's entry; windows and extents are
 //!     positive; all values together fit into the address space of a process.
 
@@ -207,7 +208,10 @@ impl GraphCheck<'_> {
             if own.any(|(node, (index, _))| is_spliced(node, index))
                 && reads().any(|(node, (index, input))| *input == id && !is_spliced(node, index))
             {
-                self.fault(&value.name, "has given rows only, which nothing but 'splice' may read");
+                self.fault(
+                    &value.name,
+                    "is read by 'splice' as given rows and by another op; use two inputs",
+                );
             }
         }
     }
@@ -317,7 +321,7 @@ fn operands(graph: &Graph, op: Op, inputs: &[&Value], output: &Value) -> Option<
         && !are_attended_together(graph, span, inputs[1], inputs[2])
     {
         return Some(
-            "its keys and values are not state of one group with the same span, nor rows of a span 'all'",
+            "its keys and values are neither state of one group with its span, nor rows with the span 'all'",
         );
     }
     (!spec.fits(inputs, output)).then_some("its operands do not have the shapes it needs")

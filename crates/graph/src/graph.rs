@@ -50,7 +50,7 @@ pub enum OutputKind {
 }
 
 impl OutputKind {
-    /// What the rows of such an output count.
+    /// What the output has one row for.
     pub fn extent(self) -> Extent {
         match self {
             OutputKind::Logits | OutputKind::Hidden => Extent::OutputRows,
@@ -188,7 +188,7 @@ impl Builder {
         self.node(name, Op::Gather, &[x], shape, Extent::OutputRows)
     }
 
-    /// Adds one row for each sequence, made of its rows of `x`.
+    /// Pools the rows of `x` to one row for each sequence.
     pub fn pool(&mut self, name: &str, how: Pooling, x: ValueId) -> ValueId {
         let shape = self.graph.value(x).shape.with_outermost(self.graph.key.sequences as usize);
         self.node(name, Op::Pool { how }, &[x], shape, Extent::Sequences)

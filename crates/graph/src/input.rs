@@ -1,5 +1,7 @@
 //! What the inputs of a graph take, and the check of a step's inputs against it.
 
+use std::fmt;
+
 use girih_tensor::{DType, Error, Result};
 
 use crate::backend::{GivenRows, Input};
@@ -34,6 +36,16 @@ pub enum InputKind {
         /// Values in a row.
         width: usize,
     },
+}
+
+impl fmt::Display for InputKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InputKind::Ids { bound } => write!(f, "ids below {bound}"),
+            InputKind::Rows { width } => write!(f, "rows of {width} values"),
+            InputKind::Given { width } => write!(f, "some rows of {width} values"),
+        }
+    }
 }
 
 impl InputSpec {
@@ -88,8 +100,13 @@ impl InputSpec {
                 self.count("values", values.len(), rows.saturating_mul(width))
             }
             (InputKind::Given { width }, Input::Given(given)) => self.check_given(given, width, rows),
-            (kind, _) => {
-                Err(Error::new(format!("the step has another kind of input for '{name}' than {kind:?}")))
+            (need, found) => {
+                let found = match found {
+                    Input::Ids(_) => "ids",
+                    Input::Rows(_) => "rows of values",
+                    Input::Given(_) => "values of some rows",
+                };
+                Err(Error::new(format!("input '{name}' takes {need}, but the step brings {found}")))
             }
         }
     }

@@ -248,7 +248,7 @@ ops! {
         /// Added to the mean square.
         epsilon: f32 [not_negative],
     } (Activations, Vector) Own
-        |o| o.same(0) && o.is(1, &[o.columns(0)]);
+        |o| o.rank(0) > 1 && o.same(0) && o.is(1, &[o.columns(0)]);
 
     /// `(x [R, …, D], weight [D], bias [D]?) → same`: normalisation of the innermost
     /// dimension, `(x − mean(x)) / √(variance(x) + epsilon) · weight + bias`, where the
@@ -257,7 +257,7 @@ ops! {
         /// Added to the variance.
         epsilon: f32 [not_negative],
     } (Activations, Vector; Vector) Own
-        |o| o.same(0) && o.is(1, &[o.columns(0)]) && o.is(2, &[o.columns(0)]);
+        |o| o.rank(0) > 1 && o.same(0) && o.is(1, &[o.columns(0)]) && o.is(2, &[o.columns(0)]);
 
     /// `(x [R, K], weight [N, K], bias [N]?) → [R, N]`: `x · weightᵀ + bias`.
     Linear = "linear" (Activations, Matrix; Vector) Own |o| {

@@ -102,7 +102,12 @@ impl HostRows {
     pub fn new(graph: &Graph) -> Result<HostRows> {
         let width = graph.output().map_or(0, |output| graph.value(output).shape.stride());
         let mut rows = HostRows::of_width(width);
-        rows.reserve(graph.key.sequences as usize)?;
+        let key = graph.key;
+        let first = match key.output {
+            OutputKind::Logits | OutputKind::Hidden => key.sequences.min(key.output_rows),
+            OutputKind::Pooled => key.sequences,
+        };
+        rows.reserve(first as usize)?;
         Ok(rows)
     }
 

@@ -185,6 +185,11 @@ impl<B: Backend> Loaded<B> {
             output_rows += sequence.outputs.count(count);
             self.check_blocks(sequence, end)?;
             check_spans(sequence, end)?;
+            if self.is_whole && !sequence.spans.is_empty() {
+                return Err(Error::new(
+                    "a sequence has mutual spans, but the rows of its programs see the whole sequence: leave them out",
+                ));
+            }
             if self.is_whole && sequence.position != 0 {
                 let position = sequence.position;
                 return Err(Error::new(format!(

@@ -11,7 +11,7 @@ use crate::arch::{self, Arch, Facts, ModelConfig};
 use crate::build::{self, GraphOptions};
 use crate::generation::Generation;
 use crate::limits::ModelLimits;
-use crate::modules;
+use crate::modules::{self, SentenceFacts};
 use crate::weights::ModelWeights;
 
 /// An opened and checked model; its weights are read on demand.
@@ -49,7 +49,11 @@ impl ModelFiles {
         let (mut facts, weights, arch) = interpret(container, config.as_ref(), given, limits)?;
         if arch.pooling.is_some() && config.is_some() {
             // The files of the model's author count before the architecture's default.
-            facts.pooling = modules::pooling(folder, limits)?.or(facts.pooling);
+            if let Some(SentenceFacts { pooling, max_tokens }) = modules::read(folder, limits)? {
+                facts.pooling = Some(pooling);
+                let context = facts.sizes.context;
+                facts.sizes.context = max_tokens.map_or(context, |max| max.min(context));
+            }
         }
         Ok(ModelFiles { facts, weights, generation, arch, folder: folder.to_owned() })
     }

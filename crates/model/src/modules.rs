@@ -1,11 +1,13 @@
 //! `modules.json` of sentence-transformers: what follows a model whose texts become vectors.
 
 use std::path::{Component, Path};
+use std::{fs, io};
 
 use girih_file::{quote, read_small};
 use girih_graph::Pooling;
 use girih_tensor::{Error, Result};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 
 use crate::arch::PoolingFacts;
@@ -13,6 +15,12 @@ use crate::limits::ModelLimits;
 
 /// The file that lists the modules.
 const MODULES: &str = "modules.json";
+
+/// The settings of the first module, the model itself.
+const TRANSFORMER: &str = "sentence_bert_config.json";
+
+/// The prompts of the whole.
+const PROMPTS: &str = "config_sentence_transformers.json";
 
 /// The maximum number of modules that an error names.
 const MODULES_NAMED: usize = 5;
@@ -34,17 +42,25 @@ struct Module {
     path: String,
 }
 
-/// Reads the pooling that the files in a model's folder state; `None` without `modules.json`.
+/// What the files of sentence-transformers state.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SentenceFacts {
+    /// How a text becomes one vector.
+    pub pooling: PoolingFacts,
+    /// The maximum number of tokens of a text, if they state one.
+    pub max_tokens: Option<usize>,
+}
+
+/// Reads what the files of sentence-transformers in a model's folder state; `None` without
+/// `modules.json`.
 ///
 /// # Errors
-/// When the files are malformed, or list a module or a mode that girih does not compute.
-pub(crate) fn pooling(folder: &Path, limits: &ModelLimits) -> Result<Option<PoolingFacts>> {
-    let path = folder.join(MODULES);
-    if !path.exists() {
+/// When the files are malformed, or state what girih does not compute.
+pub(crate) fn read(folder: &Path, limits: &ModelLimits) -> Result<Option<SentenceFacts>> {
+    let Some(modules) = read_if_present::<Vec<Module>>(&folder.join(MODULES), limits)? else {
         return Ok(None);
-    }
-    let modules: Vec<Module> = serde_json::from_slice(&read_small(&path, limits.file.json_bytes)?)
-        .map_err(|error| Error::new(format!("is not a valid modules.json: {error}")).of(path.display()))?;
+    };
+    let path = folder.join(MODULES);
     let classes = modules.iter().map(|module| module.class.rsplit('.').next().unwrap_or_default());
     let classes: Vec<&str> = classes.collect();
     let normalized = match classes[..] {
@@ -65,11 +81,61 @@ pub(crate) fn pooling(folder: &Path, limits: &ModelLimits) -> Result<Option<Pool
         return Err(Error::new(format!("names the folder {named}; one inside the model's is needed"))
             .of(path.display()));
     }
+    if !modules[0].path.is_empty() {
+        let named = quote(&modules[0].path);
+        return Err(Error::new(format!(
+            "names the folder {named} for 'Transformer'; the model's own is needed"
+        ))
+        .of(path.display()));
+    }
     let path = folder.join(part).join("config.json");
-    let config: Map<String, Json> = serde_json::from_slice(&read_small(&path, limits.file.json_bytes)?)
-        .map_err(|error| Error::new(format!("is not a valid JSON object: {error}")).of(path.display()))?;
+    let config: Map<String, Json> = parse(&path, limits)?;
     let how = mode(&config).map_err(|error| error.of(path.display()))?;
-    Ok(Some(PoolingFacts { how, normalized }))
+    Ok(Some(SentenceFacts {
+        pooling: PoolingFacts { how, normalized },
+        max_tokens: max_tokens(folder, limits)?,
+    }))
+}
+
+/// The maximum number of tokens of a text; refuses changes of the text that girih does not make.
+fn max_tokens(folder: &Path, limits: &ModelLimits) -> Result<Option<usize>> {
+    let path = folder.join(PROMPTS);
+    let prompts: Map<String, Json> = read_if_present(&path, limits)?.unwrap_or_default();
+    if let Some(name) = prompts.get("default_prompt_name").filter(|name| !name.is_null()) {
+        let sentence =
+            format!("adds the prompt {name} to every text, which is not supported; remove the key");
+        return Err(Error::new(sentence).of(path.display()));
+    }
+    let path = folder.join(TRANSFORMER);
+    let transformer: Map<String, Json> = read_if_present(&path, limits)?.unwrap_or_default();
+    if transformer.get("do_lower_case") == Some(&Json::Bool(true)) {
+        let sentence = "lowers the case of texts before they are tokenized, which is not supported; \
+             remove 'do_lower_case'";
+        return Err(Error::new(sentence).of(path.display()));
+    }
+    match transformer.get("max_seq_length") {
+        None | Some(Json::Null) => Ok(None),
+        Some(value) => match value.as_u64().and_then(|tokens| usize::try_from(tokens).ok()) {
+            Some(tokens) if tokens > 0 => Ok(Some(tokens)),
+            _ => {
+                let sentence = format!("max_seq_length is {value}; a positive integer is needed");
+                Err(Error::new(sentence).of(path.display()))
+            }
+        },
+    }
+}
+
+/// Reads a file of JSON; `None` if there is none. A link whose target is missing is an error.
+fn read_if_present<T: DeserializeOwned>(path: &Path, limits: &ModelLimits) -> Result<Option<T>> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        _ => parse(path, limits).map(Some),
+    }
+}
+
+fn parse<T: DeserializeOwned>(path: &Path, limits: &ModelLimits) -> Result<T> {
+    serde_json::from_slice(&read_small(path, limits.file.json_bytes)?)
+        .map_err(|error| Error::new(format!("is not valid: {error}")).of(path.display()))
 }
 
 /// The only mode that the configuration of a pooling module sets.

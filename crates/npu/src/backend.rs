@@ -157,7 +157,7 @@ impl Backend for Npu {
     }
 
     fn host_work(&self, graph: &Graph) -> Vec<HostWork> {
-        pass::host_fallbacks(graph, self.target(), self.compiler.policy())
+        pass::array_split(graph, self.target(), self.compiler.policy()).host_work()
     }
 
     /// Results are stored in bf16; operands of matmuls are not rounded beyond that.

@@ -5,7 +5,7 @@ mod llama;
 use girih_graph::{Backend as _, Graph, Key, faults};
 use girih_npu::form::groups::{Groups, StepAction};
 use girih_npu::form::schedule::Schedule;
-use girih_npu::pass::{AttentionPlacement, Grouping, NoDump, Policy, compile, groups, host_fallbacks};
+use girih_npu::pass::{AttentionPlacement, Grouping, NoDump, Policy, array_split, compile, groups};
 use girih_npu::{Npu, NpuOptions, Target};
 use llama::{LLAMA_1B, LlamaSizes, SMALL, key, llama};
 
@@ -103,7 +103,7 @@ fn a_tensor_that_is_too_large_is_refused_by_name() {
 fn a_host_fallback_has_a_reason() {
     let target = Target::named("toy").unwrap();
     let why = |key, policy| {
-        let all = host_fallbacks(&llama(&SMALL, key), &target, policy);
+        let all = array_split(&llama(&SMALL, key), &target, policy).host_work();
         let reason = |name: &str| {
             all.iter().find(|fallback| fallback.name == name).map(|fallback| fallback.reason.clone())
         };

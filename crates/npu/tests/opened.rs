@@ -13,7 +13,7 @@ use girih_graph::description::{AnyBackend, BackendChoice, Services};
 use girih_graph::store::{Store, StoreOptions};
 use girih_graph::{Backend, Error, Outputs, Runner, Sequence, Step, load};
 use girih_npu::driver::Runtime;
-use girih_npu::pass::{ArrayMapping, host_fallbacks};
+use girih_npu::pass::{ArrayMapping, array_split};
 use girih_npu::{INFO, Npu, NpuOptions};
 use llama::{SMALL, key, llama};
 use random::RandomWeights;
@@ -94,7 +94,7 @@ fn a_backend_opened_by_name_computes_the_same_bits_and_keeps_its_blobs() {
     let runtime = Runtime::default().with("values=brokered").unwrap();
     let direct = NpuOptions { runtime, lengths: vec![8], ..NpuOptions::default() };
     let direct = Npu::new("toy", direct).unwrap().with_mapping(mapping.clone());
-    let fallbacks = host_fallbacks(&graph, direct.target(), mapping.policy);
+    let fallbacks = array_split(&graph, direct.target(), mapping.policy).host_work();
     assert!(!fallbacks.is_empty());
     assert_eq!(npu.host_work(&graph), fallbacks);
     assert_eq!(npu.ladder(key(24)), Backend::ladder(&direct, key(24)));

@@ -337,6 +337,14 @@ impl<'a> GgufVocab<'a> {
         if self.add_eos == Some(true) && self.eos != self.sep {
             return Err(Error::new("add_eos_token is on; a text of `bert` ends in the separator only"));
         }
+        if let (Some(bos), Some(cls)) = (self.bos, self.cls)
+            && bos != cls
+        {
+            let sentence =
+                format!("bos_token_id is {bos} and cls_token_id {cls}; for `bert` they must be equal");
+            return Err(Error::new(sentence));
+        }
+        let adds_sep = self.add_sep.unwrap_or(true) || self.add_eos == Some(true);
         Ok(BosEosIds {
             before: end(
                 self.add_bos.unwrap_or(true),
@@ -344,7 +352,7 @@ impl<'a> GgufVocab<'a> {
                 "add_bos_token",
                 "cls_token_id",
             )?,
-            after: end(self.add_sep.unwrap_or(true), self.sep, "add_sep_token", "seperator_token_id")?,
+            after: end(adds_sep, self.sep, "add_sep_token", "seperator_token_id")?,
         })
     }
 

@@ -14,11 +14,11 @@ use crate::progress::Show;
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
-    /// Texts, each printed as a line with the values of its vector [default: standard input as one text].
+    /// Texts; prints one line of numbers for each [default: standard input as one text].
     text: Vec<String>,
     #[command(flatten)]
     device: DeviceArgs,
-    /// Print JSON: the text and its vector.
+    /// Print one JSON object for each text: the text and its vector.
     #[arg(long)]
     json: bool,
 }

@@ -38,7 +38,7 @@ enum CliCommand {
     Run(run::Args),
     /// Chat with a model.
     Chat(chat::Args),
-    /// Print the embeddings of texts.
+    /// Print one vector for each text.
     Embed(embed::Args),
     /// Show the tokens of a text.
     Tokenize(tokenize::Args),

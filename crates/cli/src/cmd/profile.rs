@@ -44,6 +44,10 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let context = u32::try_from(total).ok().filter(|&total| total > 0);
     let context = context.ok_or_else(|| Error::call(format!("{total} tokens cannot be run")))?;
     let model = loading::open_model(&args.model)?;
+    if model.files().facts.is_encoder() {
+        let name = model.name();
+        return Err(Error::call(format!("{name} is an encoder; profile runs models that generate text")));
+    }
     let mut device = args.device.clone();
     device.context.get_or_insert(context);
     let threads = device.thread_count();

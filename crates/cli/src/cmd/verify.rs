@@ -110,7 +110,9 @@ impl EncoderGoldenRun {
         let sequences = golden.batch.len().max(1) as u32;
         let plan = model.plan(RunOptions { sequences, ..loading::options(device)? })?;
         let facts = &model.files().facts;
-        let pooling = facts.pooling.ok_or_else(|| Error::call("the model defines no pooled row"))?;
+        let pooling = facts.pooling.ok_or_else(|| {
+            Error::call("the model states no pooling, which verify compares; add its modules.json")
+        })?;
         let (activations, bound) = (plan.numerics().name(), bound(model, device, against, &plan)?);
         let (bar, watch) = loading::watch(Show::unless(device.quiet));
         let encoder = plan.load_encoder(watch)?;

@@ -70,8 +70,8 @@ pub(crate) fn local_len(shared: usize, size: usize, value_size: usize) -> usize 
     AttendScratchSizes::of(shared, size, value_size.next_multiple_of(LANES)).total()
 }
 
-/// The length of the partial sums of a step, in `f32` values. Sequences of so few rows that they would
-/// be split have one chunk if they attend to rows of the step.
+/// The length of the partial sums of a step, in `f32` values. 0 for attention to rows of the step: a
+/// sequence short enough to be split has one chunk.
 pub(crate) fn partials_len(graph: &Graph, node: &Node) -> usize {
     if matches!(node.op, Op::Attend { span: Span::All, .. }) {
         return 0;

@@ -81,8 +81,8 @@ pub struct SharingRules<'a> {
 
 /// Returns the start of the span that `length` positions would cut, else `length`.
 pub fn before_span(spans: &[Range32], length: u32) -> u32 {
-    let cut = spans.iter().find(|span| span.start < length && length < span.end);
-    cut.map_or(length, |span| span.start)
+    let next = spans.partition_point(|span| span.end <= length);
+    spans.get(next).map_or(length, |span| span.start.min(length))
 }
 
 /// A sequence's blocks of one group.

@@ -73,7 +73,12 @@ impl Runner for Sums {
                 let Input::Ids(ids) = input else { panic!("all inputs are ids") };
                 rows.push(ids[sequence.rows.indexes()].iter().sum::<u32>() as f32);
             }
-            rows.push(step.sequences.len() as f32);
+            // Token 666 overflows.
+            let overflows = step
+                .inputs
+                .iter()
+                .any(|input| matches!(input, Input::Ids(ids) if ids[sequence.rows.indexes()].contains(&666)));
+            rows.push(if overflows { f32::NAN } else { step.sequences.len() as f32 });
         }
         self.output.begin(step.sequences.len())?.copy_from_slice(&rows);
         Ok(())
@@ -137,6 +142,16 @@ fn texts_that_do_not_fit_are_refused_before_anything_runs() {
     assert!(refused(text(&[], &[])).to_string().starts_with("the text has no tokens"));
     let types = refused(text(&[1, 2], &[1]));
     assert_eq!(types.to_string(), "1 token types were given for 2 tokens; give one for each");
+    let unknown = refused(text(&[1, 1000], &[]));
+    assert_eq!(unknown.kind(), ErrorKind::Refused);
+    assert_eq!(unknown.to_string(), "id 1000 of 'tokens' is outside its table of 1000 rows");
+}
+
+#[test]
+fn a_vector_that_is_not_finite_is_an_error() {
+    let mut encoder = Encoder::new(sums(&["tokens"])).unwrap();
+    let error = encoder.encode(&[text(&[1], &[]), text(&[666], &[])], &mut Unwatched).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotANumber);
 }
 
 #[test]

@@ -48,6 +48,18 @@ fn node(graph: &Graph, name: &str) -> usize {
     graph.nodes.iter().position(|node| Some(node.output) == id).expect("the form has the node")
 }
 
+/// The innermost dimension of a value of rank 1 is its rows.
+#[test]
+fn a_norm_needs_a_dimension_within_its_rows() {
+    for op in ["norm", "layer_norm"] {
+        let text = format!(
+            "graph rows 4 sequences 1 context 64 output_rows 1 -> hidden\ninput x: [rows 4] f32\n\
+             weight w: [4] f32\ny: [rows 4] = {op}(epsilon=1e-5) x, w\noutput z: [output_rows 1] = gather y\n"
+        );
+        expect(&parse(&text), "y", "its operands do not have the shapes it needs");
+    }
+}
+
 #[test]
 fn rule_1_names_are_plain_and_unique() {
     change("a b", "letters, digits", |g| g.values[3].name = "a b".into());

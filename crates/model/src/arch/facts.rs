@@ -66,7 +66,7 @@ pub struct NormFacts {
 /// How the rows of a text become one vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolingFacts {
-    /// How.
+    /// Which rows the vector is made of.
     pub how: Pooling,
     /// Whether the vector is divided by its length. The graph leaves that to the caller.
     pub normalized: bool,
@@ -188,7 +188,7 @@ impl Ffn {
 pub struct Norms {
     /// Their positions.
     pub positions: Vec<NormPosition>,
-    /// Each of them.
+    /// What each norm computes, and its epsilon.
     pub norm: NormFacts,
 }
 

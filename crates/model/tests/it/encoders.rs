@@ -301,6 +301,7 @@ fn unknown_poolings_are_refused_by_name() {
             "'include_prompt'",
         ),
         (json!([module("Transformer", ""), module("Pooling", "../elsewhere")]), &mean, "'../elsewhere'"),
+        (json!([module("Transformer", "0_Bert"), module("Pooling", "1_Pooling")]), &mean, "'0_Bert'"),
         (json!([module("Transformer", "")]), &mean, "'Pooling'"),
         (json!({ "modules": [] }), &mean, "modules.json"),
     ]
@@ -311,6 +312,42 @@ fn unknown_poolings_are_refused_by_name() {
             pooled_by(&folder, &format!("refused-{index}"), &modules, pooling).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
+}
+
+#[test]
+fn the_settings_of_sentences_bound_texts_or_are_refused() {
+    let folder = committed("bert");
+    let open = |label: &str, files: &[(&str, Json)]| {
+        let copy = Copy::of(&folder, label);
+        copy.write(
+            "modules.json",
+            json!([module("Transformer", ""), module("Pooling", "1_Pooling")]).to_string(),
+        );
+        copy.write("1_Pooling/config.json", json!({ "pooling_mode_mean_tokens": true }).to_string());
+        files.iter().for_each(|(name, content)| copy.write(name, content.to_string()));
+        copy.open().map(|model| model.facts.sizes.context).map_err(|error| error.to_string())
+    };
+    let bert = |content| [("sentence_bert_config.json", content)];
+    assert_eq!(open("sentences-none", &[]), Ok(128));
+    assert_eq!(open("sentences-64", &bert(json!({ "max_seq_length": 64, "do_lower_case": false }))), Ok(64));
+    assert_eq!(open("sentences-many", &bert(json!({ "max_seq_length": 4096 }))), Ok(128));
+    for (label, content, words) in [
+        ("sentences-0", json!({ "max_seq_length": 0 }), "max_seq_length is 0; a positive integer is needed"),
+        ("sentences-case", json!({ "do_lower_case": true }), "remove 'do_lower_case'"),
+    ] {
+        let error = open(label, &bert(content)).unwrap_err();
+        assert!(error.contains(words), "{error}");
+    }
+    let prompts = [("config_sentence_transformers.json", json!({ "default_prompt_name": "query" }))];
+    let error = open("sentences-prompt", &prompts).unwrap_err();
+    assert!(error.contains("adds the prompt \"query\" to every text"), "{error}");
+}
+
+#[test]
+fn a_link_to_a_missing_list_of_modules_is_an_error() {
+    let copy = Copy::of(&committed("bert"), "modules-link");
+    std::os::unix::fs::symlink("missing", copy.0.join("modules.json")).unwrap();
+    assert!(copy.open().unwrap_err().to_string().contains("modules.json"));
 }
 
 /// A tensor of a file and its bytes.

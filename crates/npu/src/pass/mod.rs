@@ -23,7 +23,7 @@ use crate::form::tiled::{Tiled, TiledLaunch};
 use crate::target::Target;
 
 pub use mapping::{ArrayMapping, TileRule};
-pub use partition::host_fallbacks;
+pub use partition::array_split;
 pub use policy::{AttentionPlacement, Grouping, Policy};
 pub use unfit::Unfit;
 

@@ -1,8 +1,7 @@
 //! Pass 1, from graph to groups: which nodes run on the array and which on the
 //! host, and which of them share a program, as the policy determines.
 
-use girih_graph::backend::HostWork;
-use girih_graph::split::{Site, name_in_layer, split};
+use girih_graph::split::{Site, Split, name_in_layer, split};
 use girih_graph::{Act, BLOCK_POSITIONS, Extent, Graph, Op, Role, Span, ValueId};
 use girih_tensor::{Error, Result};
 
@@ -199,13 +198,12 @@ fn attention_fallback(graph: &Graph, target: &Target, policy: Policy, index: usi
     }
 }
 
-/// Returns all nodes that run on the host, by kind, in the graph's order.
-pub fn host_fallbacks(graph: &Graph, target: &Target, policy: Policy) -> Vec<HostWork> {
-    let divided = split(graph, |graph, index| match site(graph, target, policy, index) {
+/// Divides a graph between the array and the host.
+pub fn array_split(graph: &Graph, target: &Target, policy: Policy) -> Split {
+    split(graph, |graph, index| match site(graph, target, policy, index) {
         NodeSite::Host(reason) => Site::Host(reason),
         NodeSite::Array | NodeSite::EachOutputRow | NodeSite::View | NodeSite::Unknown => Site::Device,
-    });
-    divided.host_work()
+    })
 }
 
 /// Whether a node is the norm before attention: its result reaches a write of

@@ -10,7 +10,7 @@ use girih_npu::ONE_ROW_NOTE;
 use girih_npu::blob;
 use girih_npu::form::groups::{Groups, StepAction};
 use girih_npu::form::schedule::Schedule;
-use girih_npu::pass::{NoDump, host_fallbacks};
+use girih_npu::pass::{NoDump, array_split};
 use serde_json::{Value, json};
 
 use super::args::CompileModelArgs;
@@ -29,6 +29,9 @@ pub struct Args {
     /// Print everything as text that can be parsed: a schedule, or the groups of each step.
     #[arg(long)]
     text: bool,
+    /// Print where each graph is cut between host and device, and what crosses; only for a model.
+    #[arg(long, conflicts_with_all = ["text", "json"])]
+    split: bool,
     /// Print JSON; only for a model.
     #[arg(long, conflicts_with = "text")]
     json: bool,
@@ -45,6 +48,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let schedule = blob::read(file, &target).map_err(|error| error.of(path.display()))?;
     if args.json {
         return Err(Error::call("--json needs a model; use --text for a blob"));
+    }
+    if args.split {
+        return Err(Error::call("--split needs a model; use --text for a blob"));
     }
     if args.text {
         print(&schedule)?
@@ -85,8 +91,12 @@ fn model(args: &Args) -> Result<Outcome> {
     let mut steps = Vec::new();
     for graph in args.source.graphs()? {
         let groups = compiler.groups(&graph, &mut NoDump)?;
-        let host = host_fallbacks(&graph, compiler.target(), compiler.policy());
-        if args.json {
+        let split = array_split(&graph, compiler.target(), compiler.policy());
+        let host = split.host_work();
+        if args.split {
+            print_line!("{}", graph.key)?;
+            print(&split)?;
+        } else if args.json {
             steps.push(described(&graph, &groups, &host));
         } else if args.text {
             print(&groups)?;
@@ -100,7 +110,7 @@ fn model(args: &Args) -> Result<Outcome> {
             "policy": compiler.policy().name(),
             "steps": steps,
         }))?;
-    } else if !args.text {
+    } else if !args.text && !args.split {
         print_line!("{ONE_ROW_NOTE}")?;
     }
     Ok(Outcome::Done)

@@ -6,19 +6,19 @@ use std::sync::Arc;
 use girih_graph::backend::{GivenRows, Range32};
 
 use crate::EmbeddedRows;
-use crate::position_key::{PositionKey, SpecialPosition};
+use crate::position_key::{PositionContent, PositionKey};
 
 /// The given rows and mutual spans of a prompt.
 #[derive(Debug, Default)]
-pub(crate) struct SpecialPrompt {
+pub(crate) struct PromptContent {
     given: Vec<EmbeddedRows>,
     pub spans: Vec<Range32>,
 }
 
 /// The given rows and mutual spans among the positions of a step.
 #[derive(Debug, Default)]
-pub(crate) struct SpecialRows<'a> {
-    prompt: Option<&'a SpecialPrompt>,
+pub(crate) struct StepContent<'a> {
+    prompt: Option<&'a PromptContent>,
     /// The first position.
     start: u32,
     /// The given rows, counted from the first position.
@@ -27,14 +27,14 @@ pub(crate) struct SpecialRows<'a> {
     pub spans: Vec<Range32>,
 }
 
-impl SpecialPrompt {
-    /// Returns the special rows of a prompt, whose parts were checked.
-    pub fn new(given: Vec<EmbeddedRows>, spans: Vec<Range32>) -> SpecialPrompt {
-        SpecialPrompt { given, spans }
+impl PromptContent {
+    /// Returns the content of a prompt, whose parts were checked.
+    pub fn new(given: Vec<EmbeddedRows>, spans: Vec<Range32>) -> PromptContent {
+        PromptContent { given, spans }
     }
 
     /// Those among `positions`, which cut no span.
-    pub fn part(&self, positions: Range32) -> SpecialRows<'_> {
+    pub fn part(&self, positions: Range32) -> StepContent<'_> {
         let given = self.given.iter().filter_map(|rows| {
             let (start, end) = (rows.first.max(positions.start), (rows.first + rows.rows).min(positions.end));
             let width = rows.values.len() / rows.rows as usize;
@@ -44,7 +44,7 @@ impl SpecialPrompt {
         });
         let spans =
             self.spans.iter().filter(|span| positions.start <= span.start && span.end <= positions.end);
-        SpecialRows {
+        StepContent {
             prompt: Some(self),
             start: positions.start,
             given: given.collect(),
@@ -54,13 +54,16 @@ impl SpecialPrompt {
 
     /// The keys of `tokens`, the first of which is at position `start`.
     pub fn keys(&self, tokens: &[u32], start: u32) -> Vec<PositionKey> {
+        // Both lists are in order, so each is walked once.
+        let (mut given, mut spans) = (self.given.iter().peekable(), self.spans.iter().peekable());
         let key = |(position, &token): (u32, &u32)| {
-            let given =
-                self.given.iter().find(|rows| (rows.first..rows.first + rows.rows).contains(&position));
-            let span = self.spans.iter().find(|span| (span.start..span.end).contains(&position));
+            while given.next_if(|rows| rows.first + rows.rows <= position).is_some() {}
+            while spans.next_if(|span| span.end <= position).is_some() {}
+            let given = given.peek().filter(|rows| rows.first <= position);
+            let span = spans.peek().filter(|span| span.start <= position);
             match (given, span) {
                 (None, None) => PositionKey::Token(token),
-                _ => PositionKey::Special(Arc::new(SpecialPosition {
+                _ => PositionKey::Content(Arc::new(PositionContent {
                     given: given.map(|rows| (rows.content, position - rows.first)),
                     token,
                     span: span.map(|span| (position - span.start, span.end - span.start)),
@@ -71,7 +74,7 @@ impl SpecialPrompt {
     }
 }
 
-impl SpecialRows<'_> {
+impl StepContent<'_> {
     /// The keys of these positions, which have `tokens`.
     pub fn keys(&self, tokens: &[u32]) -> Vec<PositionKey> {
         match self.prompt {
