@@ -188,7 +188,7 @@ fn rule_7_types_suit_roles() {
 
 #[test]
 fn rule_6_only_splice_reads_given_rows() {
-    let words = "has given rows only, which nothing but 'splice' may read";
+    let words = "is read by 'splice' as given rows and by another op; use two inputs";
     let edit = |from: &str, to: &str, name: &str| expect(&parse(&edited(ENCODER, from, to)), name, words);
     edit("layer_norm(epsilon=1e-12) embed,", "layer_norm(epsilon=1e-12) image,", "image");
     edit("splice embed.sum, image", "splice image, image", "image");
@@ -354,7 +354,7 @@ fn rule_8_outermost_extents_count_what_roles_require() {
 
 #[test]
 fn rule_9_attention_sees_as_far_as_its_group() {
-    const GROUP: &str = "state of one group with the same span";
+    const GROUP: &str = "neither state of one group with its span, nor rows";
     edit("span=full", "span=window:5", "layers.0.mixed", GROUP);
     edit("group window_4 span window:4", "group window_4 span window:5", "layers.1.mixed", GROUP);
     edit(
@@ -372,7 +372,7 @@ fn rule_9_attention_sees_as_far_as_its_group() {
     edit("group full span full", "group full span all", "full", "state cannot hold later positions");
     for span in ["full", "window:4"] {
         let text = edited(ENCODER, "span=all", &format!("span={span}"));
-        expect(&parse(&text), "layers.0.mixed", "nor rows of a span 'all'");
+        expect(&parse(&text), "layers.0.mixed", "nor rows with the span 'all'");
     }
 }
 

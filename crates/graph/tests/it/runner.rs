@@ -242,9 +242,9 @@ fn inputs_that_do_not_fit_the_programs_are_refused() {
     refused(&[Input::Ids(&[1, 2])], "the step has 2 ids for 'tokens'; its sequences need 3");
     refused(&[], "a step has 0 inputs; the programs need 1");
     refused(&[ids, ids], "a step has 2 inputs; the programs need 1");
-    let another = "the step has another kind of input for 'tokens' than Ids { bound: 16 }";
-    refused(&[Input::Rows(&[0.0; 9])], another);
-    refused(&[Input::Given(&[])], another);
+    let another = |found| format!("input 'tokens' takes ids below 16, but the step brings {found}");
+    refused(&[Input::Rows(&[0.0; 9])], &another("rows of values"));
+    refused(&[Input::Given(&[])], &another("values of some rows"));
     refused_step(&[Input::Ids(&[])], &[], "a step has no rows; at least one is needed");
 }
 
@@ -259,7 +259,7 @@ fn rows_of_an_input_must_be_whole() {
     let refused = |sentence: &str| Err(sentence.to_owned());
     assert_eq!(run(Input::Rows(&[0.0; 8])), refused("the step has 8 values for 'x'; its sequences need 9"));
     assert_eq!(run(Input::Rows(&[0.0; 6])), refused("the step has 6 values for 'x'; its sequences need 9"));
-    let another = "the step has another kind of input for 'x' than Rows { width: 3 }";
+    let another = "input 'x' takes rows of 3 values, but the step brings ids";
     assert_eq!(run(Input::Ids(&[1, 2, 3])), refused(another));
 }
 
