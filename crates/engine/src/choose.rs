@@ -37,7 +37,7 @@ pub(crate) enum RequestOutcome {
     Truncation,
     /// It fails for reasons of its own; its state stays valid.
     Failed(Error),
-    /// It fails because the model produced NaN, which may be in its state, too.
+    /// It fails because the model produced NaN, or may have, which may be in its state, too.
     Nan(Error),
 }
 
@@ -73,8 +73,8 @@ fn choose_tokens(live: &mut LiveRequest, rows: &mut ResultRows<'_>, draft_rows: 
                 step.events.push(EventKind::Logits(row));
                 RequestOutcome::Stop(Stop::Length)
             }
-            Ok(Err(error)) => RequestOutcome::Nan(error),
-            Err(error) => RequestOutcome::Failed(error),
+            // A row that cannot be read may have NaN.
+            Ok(Err(error)) | Err(error) => RequestOutcome::Nan(error),
         });
         return step;
     }

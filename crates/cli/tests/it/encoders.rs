@@ -219,3 +219,48 @@ fn inspect_shows_an_encoder() {
         assert!(graph.contains("layer_norm") && !graph.contains("write"), "{graph}");
     }
 }
+
+/// BERT with the tokenizer of the built-in model, which has as many tokens.
+fn with_tokenizer() -> Folder {
+    let folder = model(&fixture("bert"), "config.json");
+    folder.copy(&fixture("../../crates/girih/assets/stories260k/tokenizer.json"), "tokenizer.json");
+    folder
+}
+
+#[test]
+fn embed_prints_a_vector_for_each_text() {
+    let folder = with_tokenizer();
+    let vectors = |texts: &[&str], more: &[&str]| -> Vec<String> {
+        let call = girih(&["embed", folder.name()]).with(texts).with(more).done();
+        call.stdout.lines().map(str::to_owned).collect()
+    };
+    let both = vectors(&["a cat", "Once upon a time there was a dog"], &[]);
+    assert_eq!(both.len(), 2);
+    assert_ne!(both[0], both[1]);
+    for (line, text) in both.iter().zip(["a cat", "Once upon a time there was a dog"]) {
+        assert_eq!(line.split(' ').filter(|value| value.parse::<f32>().is_ok()).count(), 48);
+        assert_eq!(vectors(&[text], &["--threads", "1"]), std::slice::from_ref(line), "alone, on one thread");
+    }
+    let json = girih(&["embed", folder.name(), "a cat", "--json"]).done().json();
+    let values: Vec<f32> =
+        json["embedding"].as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect();
+    let printed: Vec<f32> = both[0].split(' ').map(|value| value.parse().unwrap()).collect();
+    assert_eq!((json["text"].as_str(), values), (Some("a cat"), printed.clone()));
+    let defined = vectors(&["a cat"], &["--backend", "interpreter"]);
+    for (value, defined) in printed.iter().zip(defined[0].split(' ')) {
+        assert!((value - defined.parse::<f32>().unwrap()).abs() < 1e-5, "{value} instead of {defined}");
+    }
+}
+
+#[test]
+fn commands_refuse_models_of_the_other_kind() {
+    let folder = with_tokenizer();
+    let long = "a cat and a dog ".repeat(60);
+    girih(&["embed", folder.name(), &long]).fails(2, "; the encoder takes 128: shorten the text");
+    girih(&["embed", folder.name(), "a cat", "--kv", "f16"])
+        .fails(2, "but an encoder has none; leave it at f32");
+    girih(&["embed", "stories260k", "a cat"]).fails(2, "generates text and defines no embeddings");
+    for (command, more) in [("run", &["a cat"][..]), ("bench", &["-p", "8", "-n", "4"]), ("profile", &[])] {
+        girih(&[command, folder.name()]).with(more).fails(2, "is an encoder");
+    }
+}

@@ -49,6 +49,21 @@ fn programs_are_compiled_once_and_can_be_printed_and_timed() {
     assert!(sim["steps"][0]["array_ms"].as_f64() > sim["steps"][1]["array_ms"].as_f64());
 }
 
+#[test]
+fn inspect_prints_where_the_graph_is_cut() {
+    let call =
+        ["npu", "inspect", "stories260k", "--target", "toy", "--rows", "4", "--context", "64", "--split"];
+    let text = girih(&call).done().stdout;
+    let parts: Vec<&str> = text.lines().filter(|line| line.starts_with("host ")).collect();
+    assert!(text.starts_with("rows 4 sequences 1 context 64 output_rows 1 -> logits\n"), "{text}");
+    assert_eq!(
+        parts[0],
+        "host embed .. embed: in 16 bytes (tokens), out 1024 bytes (embed): the host looks up the rows of tokens"
+    );
+    assert!(text.lines().any(|line| line.starts_with("device layers.0.before_mixer .. ")), "{text}");
+    assert!(text.contains(", state layers.0.mixer.keys, layers.0.mixer.values: "), "{text}");
+}
+
 /// The bug: variables and configuration keys applied to top-level commands only;
 /// the `npu` commands ignored variables and refused keys.
 #[test]
