@@ -97,8 +97,8 @@ impl PositionMajor {
         Ok(())
     }
 
-    /// The stamp of the last write to the block of the positions from `index` · 64 of a
-    /// sequence. As long as it is the same, so are the contents of the block.
+    /// The stamp of the last write to block `index` of a sequence, which holds the positions from
+    /// 64 · `index` on. Equal stamps mean equal contents.
     ///
     /// # Errors
     /// When the state belongs to another graph.

@@ -45,17 +45,16 @@
 //!    deviations, seven for the largest models here, and the factor by which operators
 //!    enlarge errors (norms divide by small numbers, attention heads select few values)
 //!    stays below [`GAIN`].
-//! 6. An encoder's layer has no more operators: a layer norm counts as two with sums, one for
-//!    the mean and one for the variance, and stands only after each residual, which makes 15
-//!    operators, 11 of them with sums. Its distance from the mean may be small, as the divisor
-//!    of any norm, which [`GAIN`] covers. GELU is an elementwise operator: its polynomial,
+//! 6. An encoder's layer has at most 15 operators, 11 of them with sums: each of its two layer
+//!    norms counts as two operators with sums, one for the mean and one for the variance. The
+//!    divisor of a layer norm may be small, as that of any norm; [`GAIN`] covers this. GELU is an elementwise operator: its polynomial,
 //!    exponential, sum, quotient and products are as many as a gate's. A bias is one more term
 //!    of its sum, and is stored with it. The embedding is the sum of up to [`TABLES`] rows of
 //!    weights and its norm, so [`EMBEDDING`] operators take the place of the two outside the
 //!    layers, and `TABLES · q²` that of `q²`. A norm after the residual scales noise and value
 //!    alike, so noise adds up as above. A pooled row is at most one more sum. A mean of rows may
-//!    be much smaller than the rows, because their values cancel; their errors, which have the
-//!    same weights and roundings in common, need not. So its `rms` is that of all its rows.
+//!    be much smaller than the rows, because their values cancel. Their errors come from the
+//!    same weights and need not cancel, so its `rms` is that of all its rows.
 //!
 //! So a value may differ by `7 · GAIN · η · rms`, where `rms` is the root mean square of
 //! its row in the golden. The tests reach up to 25 % of this bound in single precision,
