@@ -52,7 +52,7 @@ impl PromptContent {
         }
     }
 
-    /// The keys of `tokens`, the first of which is at position `start`.
+    /// The keys of `tokens`; the first token is at position `start`.
     pub fn keys(&self, tokens: &[u32], start: u32) -> Vec<PositionKey> {
         // Both lists are in order, so each is walked once.
         let (mut given, mut spans) = (self.given.iter().peekable(), self.spans.iter().peekable());

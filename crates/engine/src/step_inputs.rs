@@ -51,8 +51,8 @@ pub(crate) struct InputValues<'a> {
 }
 
 impl<'a> InputValues<'a> {
-    /// Appends a sequence's rows, the first of which is at `position`; returns the index of its
-    /// first row. `token_types` may be empty for type 0; the rows of `given` are counted from the
+    /// Appends a sequence's rows and returns the index of the first one, whose position is
+    /// `position`. `token_types` may be empty for type 0; the rows of `given` are counted from the
     /// first row of the sequence.
     pub fn push(
         &mut self,

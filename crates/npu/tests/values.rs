@@ -90,7 +90,7 @@ fn a_head_of_several_launches_computes_all_of_its_values() {
     }
 }
 
-/// A graph of which the host computes all nodes, because their rows are output rows.
+/// A graph whose nodes all run on the host, because their rows are output rows.
 const TAIL: &str = "graph rows 24 sequences 1 context 64 output_rows 1 -> hidden
 input tokens: [rows 24] i32
 weight table: [512, 32] bf16

@@ -177,8 +177,7 @@ mod tests {
     use super::*;
     use crate::limits::TextLimits;
 
-    /// The model with these tokens, of which the first is the unknown one, and its
-    /// table.
+    /// The model with these tokens and its table. The first token is the unknown one.
     fn model(
         tokens: &[&str],
         prefix: &str,

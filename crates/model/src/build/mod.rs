@@ -122,7 +122,8 @@ impl Build<'_> {
         }
     }
 
-    /// The rows that the first layer reads: embeddings, some of which the step may replace.
+    /// The rows that the first layer reads: embeddings. With `given_rows`, the step may replace
+    /// some of them.
     fn input_rows(&mut self, given_rows: bool) -> Result<ValueId> {
         if !given_rows {
             return self.embed("embed");
