@@ -22,6 +22,14 @@ impl<'a> ModelConfig<'a> {
         matches!(self, ModelConfig::Gguf(_))
     }
 
+    /// Whether a GGUF has all of these keys; true for other containers.
+    pub(super) fn has_gguf(&self, keys: &[String]) -> bool {
+        match self {
+            ModelConfig::Hf(_) => true,
+            ModelConfig::Gguf(metadata) => keys.iter().all(|key| metadata.value(key).is_some()),
+        }
+    }
+
     /// The names of the model's architecture.
     pub(super) fn architectures(&self) -> Result<Vec<String>> {
         match self {

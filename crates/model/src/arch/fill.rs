@@ -38,7 +38,7 @@ pub(crate) fn fill(
     limits: &ModelLimits,
 ) -> Result<Facts> {
     check_refused(arch, config)?;
-    let fill = Fill { arch, config, stored };
+    let fill = Fill { arch, config, layers, stored };
     let norm =
         NormFacts { kind: arch.norms.kind, epsilon: fill.required("norms.epsilon", &arch.norms.epsilon)? };
     let norms = Norms { positions: arch.norms.positions.clone(), norm };
@@ -80,6 +80,7 @@ fn check_refused(arch: &Arch, config: &ModelConfig<'_>) -> Result<()> {
 struct Fill<'a> {
     arch: &'a Arch,
     config: &'a ModelConfig<'a>,
+    layers: usize,
     stored: &'a dyn Stored,
 }
 
@@ -200,10 +201,7 @@ impl Fill<'_> {
         epsilon: f32,
     ) -> Result<AttentionFacts> {
         let mixer = &self.arch.mixer;
-        let scale_of = match &mixer.scale_of {
-            Some(field) => self.config.number(field)?.unwrap_or(heads.size as f64),
-            None => heads.size as f64,
-        };
+        let scale_of = self.scale_of(heads)?;
         if scale_of <= 0.0 {
             return Err(Error::new(format!(
                 "scores are divided by the square root of {scale_of}; a positive number is needed"
@@ -221,6 +219,19 @@ impl Fill<'_> {
             scale: (1.0 / scale_of.sqrt()) as f32,
             softcap: self.cap(mixer.softcap.as_ref())?,
         })
+    }
+
+    /// The number whose inverse square root scales the scores.
+    fn scale_of(&self, heads: &HeadSizes) -> Result<f64> {
+        let mixer = &self.arch.mixer;
+        let Some(field) = &mixer.scale_of else { return Ok(heads.size as f64) };
+        let implied = mixer.gguf_scale_of.filter(|_| self.config.is_gguf());
+        if let Some(implied) = implied
+            && self.config.stated(field)?.is_none()
+        {
+            return Ok(implied.of(self.layers, heads.width, heads.heads, heads.size) as f64);
+        }
+        Ok(self.config.number(field)?.unwrap_or(heads.size as f64))
     }
 
     fn cap(&self, field: Option<&Field>) -> Result<Option<f32>> {
