@@ -13,6 +13,7 @@ use super::rope;
 use super::schema::{
     self, Arch, DefaultValue, EmbedScale, FfnKind, Field, HeadSchema, LayerKind, StatedValue,
 };
+use super::value::brief;
 use crate::limits::ModelLimits;
 
 /// Properties of a model that its stored weights determine.
@@ -36,8 +37,9 @@ pub(crate) fn fill(
     layers: usize,
     stored: &dyn Stored,
     limits: &ModelLimits,
+    allow: &[String],
 ) -> Result<Facts> {
-    check_refused(arch, config)?;
+    check_refused(arch, config, allow)?;
     let fill = Fill { arch, config, layers, stored };
     let norm =
         NormFacts { kind: arch.norms.kind, epsilon: fill.required("norms.epsilon", &arch.norms.epsilon)? };
@@ -46,6 +48,7 @@ pub(crate) fn fill(
     let spans = fill.spans(layers)?;
     let mut filled = Vec::with_capacity(layers);
     for (index, kind) in spans.into_iter().enumerate() {
+        fill.check_biases(index)?;
         filled.push(LayerFacts {
             mixer: Mixer::Attend(fill.attend(index, kind, &heads, norm.epsilon)?),
             ffn: fill.ffn(index)?,
@@ -54,7 +57,7 @@ pub(crate) fn fill(
     }
     let sizes = ModelSizes {
         width: heads.width,
-        vocabulary: stored.rows("embed.table")?,
+        vocabulary: fill.vocabulary()?,
         context: fill.size("sizes.context", &arch.sizes.context)?,
     };
     Ok(Facts {
@@ -68,8 +71,8 @@ pub(crate) fn fill(
 }
 
 /// Refuses a model whose parameters set a key that the description excludes.
-fn check_refused(arch: &Arch, config: &ModelConfig<'_>) -> Result<()> {
-    for (key, excluded) in &arch.refuse {
+fn check_refused(arch: &Arch, config: &ModelConfig<'_>, allow: &[String]) -> Result<()> {
+    for (key, excluded) in arch.refuse.iter().filter(|(key, _)| !allow.contains(key)) {
         if let Some(why) = config.exclusion(key, excluded)? {
             return Err(Error::new(format!("{} sets '{key}': {why}", config.part())));
         }
@@ -117,11 +120,63 @@ impl Fill<'_> {
         if let Some(size) = self.config.size(field)? {
             return Ok(size);
         }
-        let Some(DefaultValue::Word(word)) = &field.default else { return Err(self.missing(name, field)) };
+        let Some(DefaultValue::Word(word)) = self.config.default(field) else {
+            return Err(self.missing(name, field));
+        };
         let known = words.iter().find(|(known, _)| known == word);
         known.map(|(_, size)| *size).ok_or_else(|| {
             Error::new(format!("architecture {}: '{word}' is not a valid default for {name}", self.arch.name))
         })
+    }
+
+    /// The rows of the embedding table, which the parameters must state too.
+    fn vocabulary(&self) -> Result<usize> {
+        let (rows, field) = (self.stored.rows("embed.table")?, self.arch.vocabulary());
+        let stated = self.config.size(&field)?;
+        if stated.is_none() && !self.config.is_gguf() {
+            return Err(self.missing("sizes.vocabulary", &field));
+        }
+        self.check_rows(&field, stated, "the embedding table", rows)?;
+        Ok(rows)
+    }
+
+    /// Checks that a table has the number of rows that the parameters state, if they do.
+    fn check_rows(&self, field: &Field, stated: Option<usize>, table: &str, rows: usize) -> Result<()> {
+        match stated.filter(|stated| *stated != rows) {
+            Some(stated) => {
+                let key = self.config.key(field);
+                Err(Error::new(format!(
+                    "{key} is {stated}, but {table} has {rows} rows; equal numbers are needed"
+                )))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that the projections of a layer have the biases that `config.json` states, as
+    /// transformers ignores others and makes up missing ones. A GGUF states them by its tensors.
+    fn check_biases(&self, layer: usize) -> Result<()> {
+        if self.config.is_gguf() {
+            return Ok(());
+        }
+        for (key, flag) in &self.arch.biases {
+            let stated = match self.config.json(key) {
+                Some(value) => value.as_bool().ok_or_else(|| {
+                    let value = brief(value);
+                    Error::new(format!("config.json's '{key}' is {value}; true or false is needed"))
+                })?,
+                None => flag.default,
+            };
+            let wrong =
+                flag.of.iter().find(|part| self.stored.has(&format!("layers.{layer}.{part}.bias")) != stated);
+            if let Some(part) = wrong {
+                let has = if stated { "has no" } else { "has a" };
+                return Err(Error::new(format!(
+                    "config.json's '{key}' is {stated}, but '{part}' of layer {layer} {has} bias; both must agree"
+                )));
+            }
+        }
+        Ok(())
     }
 
     fn heads(&self, limits: &ModelLimits) -> Result<HeadSizes> {
@@ -149,8 +204,12 @@ impl Fill<'_> {
     fn spans(&self, layers: usize) -> Result<Vec<LayerKind>> {
         let mixer = &self.arch.mixer;
         if let Some(types) = &mixer.layer_types
-            && let Some(list) = self.config.json(&types.hf).and_then(|value| value.as_array())
+            && let Some(value) = self.config.json(&types.hf)
         {
+            let list = value.as_array().ok_or_else(|| {
+                let value = brief(value);
+                Error::new(format!("config.json's '{}' is {value}; a list is needed", types.hf))
+            })?;
             if list.len() != layers {
                 let have = list.len();
                 return Err(Error::new(format!(
@@ -159,9 +218,10 @@ impl Fill<'_> {
                 )));
             }
             let kind = |word: &serde_json::Value| match word.as_str() {
-                Some(word) if word == types.local => Ok(LayerKind::Local),
+                Some(word) if types.local.as_deref() == Some(word) => Ok(LayerKind::Local),
                 Some(word) if word == types.full => Ok(LayerKind::Full),
                 _ => {
+                    let word = brief(word);
                     Err(Error::new(format!("config.json's '{}' contains the unknown kind {word}", types.hf)))
                 }
             };
@@ -248,6 +308,8 @@ impl Fill<'_> {
         match (kind, &self.arch.sizes.window) {
             (LayerKind::Full, _) => Ok(Span::Full),
             (LayerKind::All, _) => Ok(Span::All),
+            // transformers takes a window of null as none.
+            (LayerKind::Local, Some(field)) if self.config.is_null(field) => Ok(Span::Full),
             (LayerKind::Local, Some(field)) => Ok(Span::Window(self.size("sizes.window", field)? as u32)),
             (LayerKind::Local, None) => {
                 Err(Error::new(format!("architecture {}: local layers need sizes.window", self.arch.name)))
@@ -300,15 +362,19 @@ impl Fill<'_> {
         let embed = &self.arch.embed;
         let table = |has: bool, name: &str| has.then(|| self.stored.rows(name)).transpose();
         let positions = table(embed.positions, "embed.positions")?;
-        if let Some(rows) = positions.filter(|rows| *rows < sizes.context) {
+        if let Some(rows) = positions.filter(|rows| *rows != sizes.context) {
             let (key, context) = (self.config.key(&self.arch.sizes.context), sizes.context);
             return Err(Error::new(format!(
-                "{key} is {context}, but the table of positions has {rows} rows"
+                "{key} is {context}, but the table of positions has {rows} rows; equal numbers are needed"
             )));
+        }
+        let token_types = table(embed.token_types, "embed.token_types")?;
+        if let (Some(field), Some(rows)) = (&embed.token_type_count, token_types) {
+            self.check_rows(field, self.config.size(field)?, "the table of token types", rows)?;
         }
         Ok(EmbedFacts {
             scale: embed.scale.map(|EmbedScale::SqrtWidth| (sizes.width as f32).sqrt()),
-            token_types: table(embed.token_types, "embed.token_types")?,
+            token_types,
             positions,
             norm: embed.norm.then_some(norm),
         })
