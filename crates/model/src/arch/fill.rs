@@ -11,7 +11,7 @@ use super::facts::{
 };
 use super::rope;
 use super::schema::{
-    self, Arch, DefaultValue, EmbedScale, FfnKind, Field, HeadSchema, LayerKind, StatedValue,
+    self, Arch, DefaultValue, EmbedScale, ExcludedKey, FfnKind, Field, HeadSchema, LayerKind, StatedValue,
 };
 use super::value::brief;
 use crate::limits::ModelLimits;
@@ -74,7 +74,8 @@ pub(crate) fn fill(
 fn check_refused(arch: &Arch, config: &ModelConfig<'_>, allow: &[String]) -> Result<()> {
     for (key, excluded) in arch.refuse.iter().filter(|(key, _)| !allow.contains(key)) {
         if let Some(why) = config.exclusion(key, excluded)? {
-            return Err(Error::new(format!("{} sets '{key}': {why}", config.part())));
+            let verb = if matches!(excluded, ExcludedKey::Null(_)) { "does not set null for" } else { "sets" };
+            return Err(Error::new(format!("{} {verb} '{key}': {why}", config.part())));
         }
     }
     Ok(())

@@ -65,8 +65,8 @@ pub struct Match {
     /// Values of `general.architecture` in GGUF.
     #[serde(default)]
     pub gguf: Vec<String>,
-    /// Keys of GGUF that a model has; without all of them, the next architecture of the same name
-    /// is tried.
+    /// Keys of GGUF that a model states, other than as 0; without all of them, the next
+    /// architecture of the same name is tried.
     #[serde(default)]
     pub gguf_if: Vec<String>,
     /// A prefix that the names of weights in safetensors may have, because the model was saved
@@ -356,6 +356,17 @@ pub enum ExcludedKey {
     Set(String),
     /// It must be absent, null or this value.
     Other(RequiredValue),
+    /// It must be stated as null in `config.json`, as transformers takes another value if it is
+    /// absent; a GGUF has no such key.
+    Null(RequiredNull),
+}
+
+/// Null, as the only value that a key may have.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RequiredNull {
+    /// The error for a model with another value, or without the key.
+    pub only_null: String,
 }
 
 /// The only value that a key may have.
@@ -490,6 +501,9 @@ pub struct Field {
     /// programs.
     #[serde(default)]
     pub gguf_also: Vec<String>,
+    /// Whether llama.cpp does not read the GGUF key, so that writing it deserves a warning.
+    #[serde(default)]
+    pub gguf_own: bool,
     /// The default.
     pub default: Option<DefaultValue>,
     /// The default in `config.json`, if it is another one.
