@@ -58,12 +58,13 @@ impl ModelWeights {
     pub(crate) fn resolve(arch: &Arch, container: Container, layers: usize) -> Result<ModelWeights> {
         let mut entries = BTreeMap::new();
         let mut missing = Vec::new();
-        let mut known = unused(arch, &container, layers);
-        let prefix = prefix(arch, &container);
+        let unused = Patterns::unused(arch, &container, layers);
+        let mut known = BTreeSet::new();
+        let starts = starts(arch, &container);
         for (pattern, weight) in &arch.weights {
             let (tensor, part) = stored_as(weight, container.kind());
             for (name, tensor) in expand(pattern, tensor, layers) {
-                let Some(tensor) = tensor.map(|tensor| format!("{prefix}{tensor}")) else { continue };
+                let Some(tensor) = tensor.map(|tensor| restarted(&tensor, &starts)) else { continue };
                 if let Some(info) = container.tensors().get(&tensor) {
                     let info = part_of(info, part).map_err(|error| {
                         Error::new(format!("tensor {} has the shape {}, {error}", quote(&tensor), info.shape))
@@ -76,8 +77,8 @@ impl ModelWeights {
                 known.insert(tensor);
             }
         }
-        let unknown: Vec<&String> =
-            container.tensors().keys().filter(|name| !known.contains(*name)).collect();
+        let is_known = |name: &String| known.contains(name) || unused.has(name);
+        let unknown: Vec<&String> = container.tensors().keys().filter(|name| !is_known(name)).collect();
         refuse(arch, "needs tensors that the file lacks", &missing.iter().collect::<Vec<_>>())?;
         refuse(arch, "does not describe these tensors of the file", &unknown)?;
         Ok(ModelWeights { container, entries })
@@ -313,13 +314,24 @@ fn part_of(info: &TensorInfo, part: Option<[usize; 2]>) -> Result<TensorInfo> {
     Ok(TensorInfo { shape, offset: info.offset + index as u64 * bytes, bytes, ..info.clone() })
 }
 
-/// The prefix that the container's names of weights have, if it is the architecture's.
-fn prefix<'a>(arch: &'a Arch, container: &Container) -> &'a str {
-    let prefix = match container.kind() {
-        ContainerKind::Safetensors => arch.matches.hf_prefix.as_deref().unwrap_or_default(),
-        ContainerKind::Gguf => "",
-    };
-    if container.tensors().keys().any(|name| name.starts_with(prefix)) { prefix } else { "" }
+/// The starts of the architecture's names of weights, each with the one that replaces it in this
+/// container.
+fn starts<'a>(arch: &'a Arch, container: &Container) -> Vec<(&'a str, &'a str)> {
+    if container.kind() == ContainerKind::Gguf {
+        return Vec::new();
+    }
+    let occurs = |start: &&str| container.tensors().keys().any(|name| name.starts_with(start));
+    let prefix = arch.matches.hf_prefix.as_deref().filter(occurs);
+    let stated = arch.matches.hf_starts.iter().filter_map(|(start, others)| {
+        Some((start.as_str(), others.iter().map(String::as_str).find(occurs)?))
+    });
+    stated.chain(prefix.map(|prefix| ("", prefix))).collect()
+}
+
+/// A name with the start that it has in the container.
+fn restarted(name: &str, starts: &[(&str, &str)]) -> String {
+    let found = starts.iter().find_map(|(start, other)| Some((other, name.strip_prefix(start)?)));
+    found.map_or_else(|| name.to_owned(), |(start, rest)| format!("{start}{rest}"))
 }
 
 /// girih's name and the container's, for every layer if the pattern has `{i}`.
@@ -335,18 +347,33 @@ fn expand<'a>(
     })
 }
 
-/// The names of tensors that the architecture ignores.
-fn unused(arch: &Arch, container: &Container, layers: usize) -> BTreeSet<String> {
-    let patterns = match container.kind() {
-        ContainerKind::Safetensors => arch.unused.hf.clone(),
-        ContainerKind::Gguf => {
-            let factors = arch.rope.values().filter_map(|rope| rope.scaling.as_ref()?.factors.clone());
-            arch.unused.gguf.iter().cloned().chain(factors).collect()
-        }
-    };
-    let names = patterns.iter().flat_map(|pattern| expand(pattern, None, layers)).map(|(name, _)| name);
-    let prefix = prefix(arch, container);
-    names.flat_map(|name| [format!("{prefix}{name}"), name]).collect()
+/// Names, and starts of names.
+struct Patterns {
+    names: BTreeSet<String>,
+    starts: Vec<String>,
+}
+
+impl Patterns {
+    /// The tensors that the architecture ignores.
+    fn unused(arch: &Arch, container: &Container, layers: usize) -> Patterns {
+        let patterns = match container.kind() {
+            ContainerKind::Safetensors => arch.unused.hf.clone(),
+            ContainerKind::Gguf => {
+                let factors = arch.rope.values().filter_map(|rope| rope.scaling.as_ref()?.factors.clone());
+                arch.unused.gguf.iter().cloned().chain(factors).collect()
+            }
+        };
+        let expanded = patterns.iter().flat_map(|pattern| expand(pattern, None, layers));
+        let replaced = starts(arch, container);
+        let both = expanded.flat_map(|(name, _)| [restarted(&name, &replaced), name]);
+        let (open, names): (Vec<String>, Vec<String>) = both.partition(|name| name.ends_with('*'));
+        let starts = open.iter().map(|name| name.trim_end_matches('*').to_owned()).collect();
+        Patterns { names: names.into_iter().collect(), starts }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.names.contains(name) || self.starts.iter().any(|start| name.starts_with(start.as_str()))
+    }
 }
 
 /// Fails with a list of `tensors`, if there are any.

@@ -11,7 +11,7 @@ use super::facts::{
 };
 use super::rope;
 use super::schema::{
-    self, Arch, DefaultValue, EmbedScale, FfnKind, Field, HeadSchema, LayerKind, StatedValue,
+    self, Arch, DefaultValue, EmbedScale, ExcludedKey, FfnKind, Field, HeadSchema, LayerKind, StatedValue,
 };
 use super::value::brief;
 use crate::limits::ModelLimits;
@@ -42,7 +42,7 @@ pub(crate) fn fill(
     allow: &[String],
 ) -> Result<Facts> {
     check_refused(arch, config, allow)?;
-    let fill = Fill { arch, config, stored };
+    let fill = Fill { arch, config, layers, stored };
     let norm =
         NormFacts { kind: arch.norms.kind, epsilon: fill.required("norms.epsilon", &arch.norms.epsilon)? };
     let norms = Norms { positions: arch.norms.positions.clone(), norm };
@@ -76,7 +76,8 @@ pub(crate) fn fill(
 fn check_refused(arch: &Arch, config: &ModelConfig<'_>, allow: &[String]) -> Result<()> {
     for (key, excluded) in arch.refuse.iter().filter(|(key, _)| !allow.contains(key)) {
         if let Some(why) = config.exclusion(key, excluded)? {
-            return Err(Error::new(format!("{} sets '{key}': {why}", config.part())));
+            let verb = if matches!(excluded, ExcludedKey::Null(_)) { "does not set null for" } else { "sets" };
+            return Err(Error::new(format!("{} {verb} '{key}': {why}", config.part())));
         }
     }
     Ok(())
@@ -85,6 +86,7 @@ fn check_refused(arch: &Arch, config: &ModelConfig<'_>, allow: &[String]) -> Res
 struct Fill<'a> {
     arch: &'a Arch,
     config: &'a ModelConfig<'a>,
+    layers: usize,
     stored: &'a dyn Stored,
 }
 
@@ -262,10 +264,7 @@ impl Fill<'_> {
         epsilon: f32,
     ) -> Result<AttentionFacts> {
         let mixer = &self.arch.mixer;
-        let scale_of = match &mixer.scale_of {
-            Some(field) => self.config.number(field)?.unwrap_or(heads.size as f64),
-            None => heads.size as f64,
-        };
+        let scale_of = self.scale_of(heads)?;
         if scale_of <= 0.0 {
             return Err(Error::new(format!(
                 "scores are divided by the square root of {scale_of}; a positive number is needed"
@@ -283,6 +282,19 @@ impl Fill<'_> {
             scale: (1.0 / scale_of.sqrt()) as f32,
             softcap: self.cap(mixer.softcap.as_ref())?,
         })
+    }
+
+    /// The number whose inverse square root scales the scores.
+    fn scale_of(&self, heads: &HeadSizes) -> Result<f64> {
+        let mixer = &self.arch.mixer;
+        let Some(field) = &mixer.scale_of else { return Ok(heads.size as f64) };
+        let implied = mixer.gguf_scale_of.filter(|_| self.config.is_gguf());
+        if let Some(implied) = implied
+            && self.config.stated(field)?.is_none()
+        {
+            return Ok(implied.of(self.layers, heads.width, heads.heads, heads.size) as f64);
+        }
+        Ok(self.config.number(field)?.unwrap_or(heads.size as f64))
     }
 
     fn cap(&self, field: Option<&Field>) -> Result<Option<f32>> {

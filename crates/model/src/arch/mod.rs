@@ -29,9 +29,21 @@ const NAMED: usize = 5;
 
 /// The descriptions that girih ships with.
 const SHIPPED: &[&str] = &[
+    // Before Llama, whose name in GGUF it also has.
+    include_str!("../../../../archs/mistral.toml"),
     include_str!("../../../../archs/llama.toml"),
+    include_str!("../../../../archs/ministral.toml"),
+    include_str!("../../../../archs/mistral3.toml"),
+    include_str!("../../../../archs/qwen2.toml"),
     include_str!("../../../../archs/qwen3.toml"),
+    include_str!("../../../../archs/gemma.toml"),
+    include_str!("../../../../archs/gemma2.toml"),
     include_str!("../../../../archs/gemma3.toml"),
+    include_str!("../../../../archs/gemma3_vision.toml"),
+    include_str!("../../../../archs/helium.toml"),
+    include_str!("../../../../archs/ernie4_5.toml"),
+    include_str!("../../../../archs/seed_oss.toml"),
+    include_str!("../../../../archs/exaone4.toml"),
     include_str!("../../../../archs/bert.toml"),
     include_str!("../../../../archs/nomic_bert.toml"),
 ];
@@ -70,13 +82,15 @@ pub fn find<'a>(known: &'a [Arch], config: &ModelConfig<'_>) -> Result<&'a Arch>
     let names = config.architectures()?;
     let found = known.iter().find(|arch| {
         let matches = if config.is_gguf() { &arch.matches.gguf } else { &arch.matches.hf };
-        names.iter().any(|name| matches.contains(name))
+        names.iter().any(|name| matches.contains(name)) && config.has_gguf(&arch.matches.gguf_if)
     });
     let found = found.ok_or_else(|| {
         let all = known
             .iter()
             .flat_map(|arch| if config.is_gguf() { &arch.matches.gguf } else { &arch.matches.hf });
-        let all: Vec<&str> = all.map(String::as_str).collect();
+        let mut all: Vec<&str> = all.map(String::as_str).collect();
+        let mut seen = std::collections::BTreeSet::new();
+        all.retain(|name| seen.insert(*name));
         Error::new(format!(
             "unknown architecture {}; known: {}; describe another in a file and pass it with --arch",
             names.iter().take(NAMED).map(|name| quote(name)).collect::<Vec<_>>().join(", "),
@@ -115,7 +129,10 @@ mod tests {
     fn shipped_descriptions_are_valid() {
         let arches = known(Vec::new()).unwrap();
         let names: Vec<&str> = arches.iter().map(|arch| arch.name.as_str()).collect();
-        assert_eq!(names, ["llama", "qwen3", "gemma3", "bert", "nomic_bert"]);
+        assert_eq!(names, [
+            "mistral", "llama", "ministral", "mistral3", "qwen2", "qwen3", "gemma", "gemma2", "gemma3",
+            "gemma3_vision", "helium", "ernie4_5", "seed_oss", "exaone4", "bert", "nomic_bert",
+        ]);
     }
 
     #[test]

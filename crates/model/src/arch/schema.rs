@@ -65,9 +65,17 @@ pub struct Match {
     /// Values of `general.architecture` in GGUF.
     #[serde(default)]
     pub gguf: Vec<String>,
+    /// Keys of GGUF that a model states, other than as 0; without all of them, the next
+    /// architecture of the same name is tried.
+    #[serde(default)]
+    pub gguf_if: Vec<String>,
     /// A prefix that the names of weights in safetensors may have, because the model was saved
     /// as a part of another one.
     pub hf_prefix: Option<String>,
+    /// Starts of the names of weights in safetensors, each with those that replace it in files of
+    /// models that have further parts. The first of these that occurs in the file is used.
+    #[serde(default)]
+    pub hf_starts: BTreeMap<String, Vec<String>>,
 }
 
 /// The fields of the sizes.
@@ -182,8 +190,46 @@ pub struct MixerSchema {
     /// The number whose inverse square root scales the scores; the size of a head
     /// by default.
     pub scale_of: Option<Field>,
+    /// The same number for a GGUF without the key, in place of the default.
+    pub gguf_scale_of: Option<GgufScaleOf>,
     /// The softcap of scores.
     pub softcap: Option<Field>,
+}
+
+/// The number whose inverse square root scales the scores in a GGUF that does not state it: what
+/// llama.cpp computes for an architecture (`f_attention_scale` in `src/models/*.cpp`), which tells
+/// the largest model from the others by its number of layers.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GgufScaleOf {
+    /// The number in most models.
+    pub usual: ScaleOf,
+    /// The number of layers of the models with the other number.
+    pub layers: usize,
+    /// That number.
+    pub then: ScaleOf,
+}
+
+impl GgufScaleOf {
+    /// The number for a model of `layers` layers with heads of `head_size`, of which `heads` would
+    /// fill `width`.
+    pub fn of(&self, layers: usize, width: usize, heads: usize, head_size: usize) -> usize {
+        match if layers == self.layers { self.then } else { self.usual } {
+            ScaleOf::HeadSize => head_size,
+            ScaleOf::WidthPerHead => width / heads,
+        }
+    }
+}
+
+/// A number that scales scores.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub enum ScaleOf {
+    /// The size of a head.
+    #[serde(rename = "head_size")]
+    HeadSize,
+    /// The hidden size, divided by the number of query heads and rounded down.
+    #[serde(rename = "width / heads")]
+    WidthPerHead,
 }
 
 /// The kind of a layer, by the positions that it attends to.
@@ -310,6 +356,17 @@ pub enum ExcludedKey {
     Set(String),
     /// It must be absent, null or this value.
     Other(RequiredValue),
+    /// It must be stated as null in `config.json`, as transformers takes another value if it is
+    /// absent; a GGUF has no such key.
+    Null(RequiredNull),
+}
+
+/// Null, as the only value that a key may have.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RequiredNull {
+    /// The error for a model with another value, or without the key.
+    pub only_null: String,
 }
 
 /// The only value that a key may have.
@@ -419,10 +476,10 @@ pub enum Relayout {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Unused {
-    /// Names in safetensors.
+    /// Names in safetensors; a `*` at the end stands for any rest.
     #[serde(default)]
     pub hf: Vec<String>,
-    /// Names in GGUF.
+    /// Names in GGUF, in the same way.
     #[serde(default)]
     pub gguf: Vec<String>,
 }
@@ -444,6 +501,9 @@ pub struct Field {
     /// programs.
     #[serde(default)]
     pub gguf_also: Vec<String>,
+    /// Whether llama.cpp does not read the GGUF key, so that writing it deserves a warning.
+    #[serde(default)]
+    pub gguf_own: bool,
     /// The default.
     pub default: Option<DefaultValue>,
     /// The default in `config.json`, if it is another one.
