@@ -76,7 +76,8 @@ pub(crate) fn fill(
 fn check_refused(arch: &Arch, config: &ModelConfig<'_>, allow: &[String]) -> Result<()> {
     for (key, excluded) in arch.refuse.iter().filter(|(key, _)| !allow.contains(key)) {
         if let Some(why) = config.exclusion(key, excluded)? {
-            let verb = if matches!(excluded, ExcludedKey::Null(_)) { "does not set null for" } else { "sets" };
+            let verb =
+                if matches!(excluded, ExcludedKey::Null(_)) { "does not set null for" } else { "sets" };
             return Err(Error::new(format!("{} {verb} '{key}': {why}", config.part())));
         }
     }
@@ -163,7 +164,7 @@ impl Fill<'_> {
             return Ok(());
         }
         for (key, flag) in &self.arch.biases {
-            let stated = match self.config.json(key) {
+            let stated = match self.config.entry(key) {
                 Some(value) => value.as_bool().ok_or_else(|| {
                     let value = brief(value);
                     Error::new(format!("config.json's '{key}' is {value}; true or false is needed"))
