@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::iter;
 use std::path::PathBuf;
 
-use clap::builder::Resettable;
+use clap::builder::{Resettable, Styles};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Id};
 use girih::{BackendChoice, BackendInfo};
@@ -19,6 +19,7 @@ use crate::cmd::Cli;
 use crate::cmd::diagnose::REFERENCE;
 use crate::error::{Error, Result};
 use crate::input::{DESCRIPTION_BYTES, text_file};
+use crate::visible::is_obeyed;
 
 /// Flags that have no variable and no key.
 const NO_SETTING: &[&str] = &["help", "version"];
@@ -40,9 +41,30 @@ pub fn read() -> Result<Cli> {
     // are reported below.
     let typed = command.clone().ignore_errors(true).try_get_matches().ok();
     let command = all_with_sources(command, &file, typed.as_ref());
-    let matches = command.try_get_matches().map_err(|error| Error::Usage(Box::new(error)))?;
+    let obeyed = has_obeyed_text(&file);
+    let command = if obeyed { command.styles(Styles::plain()) } else { command };
+    let matches = command.try_get_matches().map_err(|error| usage(error, obeyed))?;
     refuse_idle_options(innermost(&matches))?;
-    Cli::from_arg_matches(&matches).map_err(|error| Error::Usage(Box::new(error)))
+    Cli::from_arg_matches(&matches).map_err(|error| usage(error, obeyed))
+}
+
+/// Whether an argument, a variable or a value of the configuration file has characters that a
+/// terminal obeys.
+fn has_obeyed_text(file: &BTreeMap<String, String>) -> bool {
+    let arguments = std::env::args_os().map(|text| text.to_string_lossy().contains(is_obeyed));
+    let variables = std::env::vars_os().map(|(_, text)| text.to_string_lossy().contains(is_obeyed));
+    let values = file.values().map(|text| text.contains(is_obeyed));
+    arguments.chain(variables).chain(values).any(|found| found)
+}
+
+/// The parser's message. If it may repeat characters that a terminal obeys, it has no colours, so
+/// that all escape codes in it are foreign and can be made visible.
+fn usage(error: clap::Error, obeyed: bool) -> Error {
+    if !obeyed || !error.use_stderr() {
+        return Error::Usage(Box::new(error));
+    }
+    let text = error.render().ansi().to_string();
+    Error::call(text.trim_start_matches("error: ").trim_end())
 }
 
 /// The arguments of the innermost subcommand.

@@ -10,6 +10,7 @@ mod program;
 mod same;
 mod speed;
 mod story;
+mod terminal;
 mod templates;
 mod text;
 mod verify;
