@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use crate::visible::{Visible, VisibleJson};
+use crate::visible::{Visible, VisibleJson, capped};
 
 /// Prints a line of the result, like `println!`, and returns whether it could.
 macro_rules! print_line {
@@ -46,10 +46,10 @@ pub fn stream(text: &str) -> Result<()> {
     io::stdout().flush().map_err(failed)
 }
 
-/// Prints a line to standard error, as [`Visible`]. A failure is ignored, as it could not be
-/// reported.
+/// Prints a line to standard error, as [`Visible`] and [`capped`]. A failure is ignored, as it could
+/// not be reported.
 pub fn print_note(line: impl Display) {
-    let _ = writeln!(io::stderr(), "{}", Visible(line));
+    let _ = writeln!(io::stderr(), "{}", capped(&Visible(line).to_string()));
 }
 
 /// Formats a number of bytes for people: `1.50 GiB`.

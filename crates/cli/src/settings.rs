@@ -13,6 +13,7 @@ use clap::builder::{Resettable, Styles};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Id};
 use girih::{BackendChoice, BackendInfo};
+use girih_file::{fault_in_line, quote};
 
 use crate::backend_args::{self, BACKEND};
 use crate::cmd::Cli;
@@ -34,7 +35,8 @@ pub fn read() -> Result<Cli> {
     let unknown = unknown_keys(&command, &file);
     if let Some(key) = unknown.first() {
         return Err(Error::call(format!(
-            "unknown key '{key}' in the configuration file: no command has such a flag"
+            "unknown key {} in the configuration file: no command has such a flag",
+            quote(key)
         )));
     }
     // Parses the command line alone first, to find the arguments that are typed; errors
@@ -145,9 +147,10 @@ fn configuration() -> Result<BTreeMap<String, String>> {
         return Ok(BTreeMap::new());
     }
     let text = text_file(&path, DESCRIPTION_BYTES)?;
-    let table: toml::Table = text
-        .parse()
-        .map_err(|error| Error::call(format!("{}: is not valid TOML: {error}", path.display())))?;
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+        let fault = fault_in_line(&text, error.span().map(|span| span.start), error.message());
+        Error::call(format!("{}: is not valid TOML: {fault}", path.display()))
+    })?;
     table.into_iter().map(|(key, value)| Ok((key.clone(), single_value(&path, &key, value)?))).collect()
 }
 
@@ -162,8 +165,9 @@ fn single_value(path: &std::path::Path, key: &str, value: toml::Value) -> Result
         toml::Value::String(text) => Ok(text),
         toml::Value::Integer(_) | toml::Value::Float(_) | toml::Value::Boolean(_) => Ok(value.to_string()),
         _ => Err(Error::call(format!(
-            "{}: '{key}' is a list or a table; a single value is needed",
-            path.display()
+            "{}: {} is a list or a table; a single value is needed",
+            path.display(),
+            quote(key)
         ))),
     }
 }

@@ -1,5 +1,6 @@
 //! Text from outside without the characters that a terminal obeys.
 
+use std::borrow::Cow;
 use std::fmt::{self, Display, Write};
 
 /// A text whose control characters are shown as escapes, such as `\u{1b}`.
@@ -35,6 +36,21 @@ pub fn is_obeyed(c: char) -> bool {
     }
 }
 
+/// The maximum number of characters of a message. girih's own sentences are shorter.
+const MESSAGE_CHARS: usize = 1000;
+
+/// A message without its middle, if it repeats so much of something that it has more than 1000
+/// characters.
+pub fn capped(message: &str) -> Cow<'_, str> {
+    let count = message.chars().count();
+    if count <= MESSAGE_CHARS {
+        return message.into();
+    }
+    let first: String = message.chars().take(MESSAGE_CHARS / 2).collect();
+    let last: String = message.chars().skip(count - MESSAGE_CHARS / 2 + 1).collect();
+    format!("{first}…{last}").into()
+}
+
 /// Writes text, and passes the characters that a terminal obeys to `escape`.
 struct Escaping<'a, 'f> {
     out: &'a mut fmt::Formatter<'f>,
@@ -61,7 +77,10 @@ mod tests {
         let shown = |text: &str| Visible(text).to_string();
         assert_eq!(shown("a\u{1b}[2J\u{7}b\nc\td"), "a\\u{1b}[2J\\u{7}b\nc\td");
         assert_eq!(shown("\r\u{8}\u{7f}\u{80}\u{9b}\u{9f}"), "\\u{d}\\u{8}\\u{7f}\\u{80}\\u{9b}\\u{9f}");
-        assert_eq!(shown("\u{2028}\u{202a}\u{202e}\u{2066}\u{2069}"), "\\u{2028}\\u{202a}\\u{202e}\\u{2066}\\u{2069}");
+        assert_eq!(
+            shown("\u{2028}\u{202a}\u{202e}\u{2066}\u{2069}"),
+            "\\u{2028}\\u{202a}\\u{202e}\\u{2066}\\u{2069}"
+        );
         for kept in ["", "naïve – 日本語 ✓", "👩\u{200d}🔬", "ש\u{200f}", "\u{a0}\\n"] {
             assert_eq!(shown(kept), kept);
         }
@@ -74,6 +93,16 @@ mod tests {
             let shown = Visible(c).to_string();
             assert!(!shown.contains(char::is_control), "{c:?}");
         }
+    }
+
+    #[test]
+    fn a_message_of_more_than_1000_characters_loses_its_middle() {
+        let long = format!("girih: {}: cut it", "é".repeat(70_000));
+        let shown = capped(&long);
+        assert_eq!(shown.chars().count(), 1000);
+        assert!(shown.starts_with("girih: é") && shown.ends_with("é: cut it") && shown.contains('…'));
+        let short = "é".repeat(1000);
+        assert_eq!(capped(&short), short);
     }
 
     /// The escapes of JSON mean the same characters.

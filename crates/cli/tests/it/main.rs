@@ -10,7 +10,7 @@ mod program;
 mod same;
 mod speed;
 mod story;
-mod terminal;
 mod templates;
+mod terminal;
 mod text;
 mod verify;

@@ -1,6 +1,6 @@
 //! A model's parameters, from `config.json` or the header of a GGUF.
 
-use girih_file::Metadata;
+use girih_file::{Metadata, shorten};
 use girih_tensor::{Error, Result};
 use serde_json::Value as Json;
 
@@ -110,7 +110,7 @@ impl<'a> ModelConfig<'a> {
         match (self.stated(field)?, &field.default) {
             (Some(StatedValue::Number(number)), _) if number.is_finite() => Ok(Some(number)),
             (Some(other), _) => {
-                Err(Error::new(format!("{} is {other:?}; a number is needed", self.key(field))))
+                Err(Error::new(format!("{} is {}; a number is needed", self.key(field), shown(&other))))
             }
             (None, Some(DefaultValue::Number(number))) => Ok(Some(*number)),
             (None, _) => Ok(None),
@@ -132,7 +132,7 @@ impl<'a> ModelConfig<'a> {
         match (self.stated(field)?, &field.default) {
             (Some(StatedValue::Word(word)), _) => Ok(Some(word)),
             (Some(other), _) => {
-                Err(Error::new(format!("{} is {other:?}; a string is needed", self.key(field))))
+                Err(Error::new(format!("{} is {}; a string is needed", self.key(field), shown(&other))))
             }
             (None, Some(DefaultValue::Word(word))) => Ok(Some(word.clone())),
             (None, _) => Ok(None),
@@ -144,11 +144,16 @@ impl<'a> ModelConfig<'a> {
         match self.stated(field)? {
             Some(StatedValue::Flag(flag)) => Ok(Some(flag)),
             Some(other) => {
-                Err(Error::new(format!("{} is {other:?}; true or false is needed", self.key(field))))
+                Err(Error::new(format!("{} is {}; true or false is needed", self.key(field), shown(&other))))
             }
             None => Ok(None),
         }
     }
+}
+
+/// A value for an error: the text of a file may be long.
+fn shown(value: &StatedValue) -> String {
+    shorten(format_args!("{value:?}"))
 }
 
 fn json((path, value): (&str, &Json)) -> Result<Option<StatedValue>> {

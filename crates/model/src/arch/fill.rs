@@ -1,6 +1,6 @@
 //! Makes [`Facts`] from an architecture's description and a model's parameters.
 
-use girih_file::quote;
+use girih_file::{quote, shorten};
 use girih_graph::{Act, Pairing, Pooling, Span};
 use girih_tensor::{Error, Result};
 
@@ -160,9 +160,11 @@ impl Fill<'_> {
             let kind = |word: &serde_json::Value| match word.as_str() {
                 Some(word) if word == types.local => Ok(LayerKind::Local),
                 Some(word) if word == types.full => Ok(LayerKind::Full),
-                _ => {
-                    Err(Error::new(format!("config.json's '{}' contains the unknown kind {word}", types.hf)))
-                }
+                _ => Err(Error::new(format!(
+                    "config.json's '{}' contains the unknown kind {}",
+                    types.hf,
+                    shorten(word)
+                ))),
             };
             return list.iter().map(kind).collect();
         }
@@ -313,7 +315,8 @@ impl Fill<'_> {
             Some(other) => {
                 let key = self.config.key(field);
                 return Err(Error::new(format!(
-                    "{key} is {other:?}; the types 0 (none), 1 (mean), 2 (first) and 3 (last) are supported"
+                    "{key} is {}; the types 0 (none), 1 (mean), 2 (first) and 3 (last) are supported",
+                    shorten(format_args!("{other:?}"))
                 )));
             }
             None => self.default_pooling(field)?,
