@@ -28,6 +28,6 @@ pub use container::{Container, ContainerKind, HeaderContents, TensorInfo};
 pub use folder::{COMPANIONS, SAFETENSORS_INDEX};
 pub use limits::FileLimits;
 pub use metadata::{Metadata, MetadataArray, MetadataValue, Strings};
-pub use quote::quote;
+pub use quote::{fault_in_line, quote, shorten};
 pub use source::{ByteSource, ReadAt, read_small};
 pub use writer::{ContainerWriter, NewTensor};

@@ -12,7 +12,7 @@ use crate::container::{Container, ContainerKind, HeaderContents, Shard};
 use crate::folder::SAFETENSORS_INDEX;
 use crate::limits::FileLimits;
 use crate::metadata::Metadata;
-use crate::quote::quote;
+use crate::quote::{quote, shorten};
 use crate::safetensors::UniqueMap;
 use crate::source::{ByteSource, ReadAt};
 use crate::{gguf, safetensors};
@@ -82,8 +82,11 @@ fn open_folder(folder: &Path, limits: &FileLimits) -> Result<Container> {
             .of(folder.display())),
         [model] => open_gguf(&folder.join(model), limits),
         _ => {
-            let sentence =
-                format!("contains {} models ({}); pass the path of one", models.len(), models.join(", "));
+            let sentence = format!(
+                "contains {} models ({}); pass the path of one",
+                models.len(),
+                shorten(models.join(", "))
+            );
             Err(Error::new(sentence).of(folder.display()))
         }
     }
@@ -154,6 +157,12 @@ fn open_indexed(folder: &Path, index: &Path, limits: &FileLimits) -> Result<Cont
             return Err(Error::new(sentence).of(index.display()));
         }
     }
+    // The index may be of another version of the model than the files.
+    if let Some((tensor, info)) = container.tensors.iter().find(|(tensor, _)| !files.contains_key(*tensor)) {
+        let sentence =
+            format!("tensor {} is not listed in the index; pass the model's own index", quote(tensor));
+        return Err(Error::new(sentence).of(container.shards[info.shard].path.display()));
+    }
     Ok(container)
 }
 
@@ -170,8 +179,9 @@ fn read_index(path: &Path, limits: &FileLimits) -> Result<BTreeMap<String, Strin
 
 /// The file name of each tensor, from the bytes of the index.
 pub(crate) fn parse_index(json: &[u8], limits: &FileLimits) -> Result<BTreeMap<String, String>> {
-    let index: ShardIndex = serde_json::from_slice(json)
-        .map_err(|error| Error::new(format!("is not a valid index of safetensors files: {error}")))?;
+    let index: ShardIndex = serde_json::from_slice(json).map_err(|error| {
+        Error::new(format!("is not a valid index of safetensors files: {}", shorten(error)))
+    })?;
     let files = index.weight_map.0;
     let names: BTreeSet<&String> = files.values().collect();
     if names.is_empty() {

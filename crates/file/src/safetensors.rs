@@ -22,7 +22,7 @@ use crate::container::{HeaderContents, TensorInfo, shape};
 use crate::limits::FileLimits;
 use crate::metadata::{Metadata, MetadataValue};
 use crate::q4nx;
-use crate::quote::quote;
+use crate::quote::{quote, shorten};
 use crate::source::ReadAt;
 
 /// The header's key for its string pairs.
@@ -188,7 +188,7 @@ fn read_json(json: &[u8], limits: &FileLimits) -> Result<RawHeader> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let header = deserializer.deserialize_map(HeaderVisitor { limits });
     let header = header.and_then(|header| deserializer.end().map(|()| header));
-    header.map_err(|error| Error::new(format!("the header is invalid: {error}")))
+    header.map_err(|error| Error::new(format!("the header is invalid: {}", shorten(error))))
 }
 
 struct HeaderVisitor<'a> {
@@ -209,6 +209,7 @@ impl<'de> Visitor<'de> for HeaderVisitor<'_> {
             if header.tensors.len() as u64 == self.limits.tensors {
                 return Err(A::Error::custom(format!("has more than {} tensors", self.limits.tensors)));
             }
+            self.limits.check_name(&name).map_err(A::Error::custom)?;
             if !names.insert(name.clone()) {
                 return Err(A::Error::custom(format!("{} occurs twice", quote(&name))));
             }
@@ -251,6 +252,7 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for UniqueMap<V> {
                     if pairs.len() == UNIQUE_PAIRS_MAX {
                         return Err(A::Error::custom(format!("has more than {UNIQUE_PAIRS_MAX} pairs")));
                     }
+                    FileLimits::DEFAULT.check_name(&key).map_err(A::Error::custom)?;
                     if pairs.contains_key(&key) {
                         return Err(A::Error::custom(format!("{} occurs twice", quote(&key))));
                     }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use girih_file::{Container, ContainerKind, TensorInfo, quote};
+use girih_file::{Container, ContainerKind, TensorInfo, quote, shorten};
 use girih_graph::WeightSource;
 use girih_tensor::{DType, Error, Result, Shape, View};
 use sha2::{Digest as _, Sha256};
@@ -125,7 +125,8 @@ impl ModelWeights {
         if !fits {
             let (dtype, shape) = (info.dtype, info.shape);
             return Err(Error::new(format!(
-                "tensor '{tensor}', {dtype} {shape}, cannot be rearranged to girih's layout"
+                "tensor {}, {dtype} {shape}, cannot be rearranged to girih's layout",
+                quote(tensor)
             )));
         }
         *order = new;
@@ -362,7 +363,7 @@ fn refuse(arch: &Arch, why: &str, tensors: &[&String]) -> Result<()> {
     let more = tensors.len().saturating_sub(LISTED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let (name, list) = (&arch.name, listed.join(", "));
-    Err(Error::new(format!("architecture {name} {why}: {list}{more}")))
+    Err(Error::new(format!("architecture {name} {why}: {}{more}", shorten(list))))
 }
 
 fn decode(dtype: DType, shape: &Shape, bytes: &[u8]) -> Result<Vec<f32>> {
