@@ -119,7 +119,7 @@ impl Container {
     /// identifies the model.
     ///
     /// # Errors
-    /// When a file cannot be read.
+    /// When a file cannot be read, or was changed since it was opened.
     pub fn sha256(&self) -> Result<String> {
         let mut hasher = Sha256::new();
         let mut piece = vec![0; 1 << 20];
@@ -132,14 +132,26 @@ impl Container {
                 offset += count as u64;
             }
         }
+        self.check_unchanged()?;
         Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// The identity of the files, one line each, without reading them; `None`
-    /// for bytes in memory.
+    /// The identity of the files when they were opened, one line each, without reading them:
+    /// device, inode, size and times. `None` for bytes in memory.
     pub fn identity(&self) -> Option<String> {
-        let lines = self.shards.iter().map(|shard| shard.source.identity(&shard.path));
+        let lines = self.shards.iter().map(|shard| shard.source.identity());
         Some(lines.collect::<Option<Vec<_>>>()?.join("\n"))
+    }
+
+    /// Checks that what was read so far is of one state of the files: that their identity is
+    /// still the one that they had when they were opened. Call it after the last read.
+    ///
+    /// # Errors
+    /// When a file was changed meanwhile.
+    pub fn check_unchanged(&self) -> Result<()> {
+        self.shards.iter().try_for_each(|Shard { path, source }| {
+            source.check_unchanged().map_err(|error| error.of(path.display()))
+        })
     }
 
     /// Adds the tensors of one more file.

@@ -12,9 +12,10 @@ use crate::container::{Container, ContainerKind, HeaderContents, Shard};
 use crate::folder::SAFETENSORS_INDEX;
 use crate::limits::FileLimits;
 use crate::metadata::Metadata;
+use crate::outside::read_required;
 use crate::quote::{quote, shorten};
 use crate::safetensors::UniqueMap;
-use crate::source::{ByteSource, ReadAt};
+use crate::source::ByteSource;
 use crate::{gguf, safetensors};
 
 const SAFETENSORS: &str = "model.safetensors";
@@ -142,7 +143,8 @@ struct ShardIndex {
 }
 
 fn open_indexed(folder: &Path, index: &Path, limits: &FileLimits) -> Result<Container> {
-    let files = read_index(index, limits).map_err(|error| error.of(index.display()))?;
+    let json = read_required(folder, SAFETENSORS_INDEX, limits.json_bytes)?;
+    let files = parse_index(&json, limits).map_err(|error| error.of(index.display()))?;
     let names: BTreeSet<&String> = files.values().collect();
     let paths = names.iter().map(|name| folder.join(name)).collect();
     let container = open_files(ContainerKind::Safetensors, paths, limits)?;
@@ -166,18 +168,7 @@ fn open_indexed(folder: &Path, index: &Path, limits: &FileLimits) -> Result<Cont
     Ok(container)
 }
 
-/// The file name of each tensor; the names have no folders.
-fn read_index(path: &Path, limits: &FileLimits) -> Result<BTreeMap<String, String>> {
-    let source = ByteSource::open(path)?;
-    if source.length() > limits.json_bytes {
-        return Err(Error::new(format!("has {} bytes; the cap is {}", source.length(), limits.json_bytes)));
-    }
-    let mut json = vec![0; source.length() as usize]; // bounded by the cap
-    source.read_at(0, &mut json)?;
-    parse_index(&json, limits)
-}
-
-/// The file name of each tensor, from the bytes of the index.
+/// The file name of each tensor, from the bytes of the index; the names have no folders.
 pub(crate) fn parse_index(json: &[u8], limits: &FileLimits) -> Result<BTreeMap<String, String>> {
     let index: ShardIndex = serde_json::from_slice(json).map_err(|error| {
         Error::new(format!("is not a valid index of safetensors files: {}", shorten(error)))
