@@ -23,12 +23,11 @@ impl<'a> ModelConfig<'a> {
         matches!(self, ModelConfig::Gguf(_))
     }
 
-    /// Whether a GGUF has all of these keys; true for other containers.
+    /// Whether a GGUF states all of these keys, other than as 0; true for other containers.
     pub(super) fn has_gguf(&self, keys: &[String]) -> bool {
-        match self {
-            ModelConfig::Hf(_) => true,
-            ModelConfig::Gguf(metadata) => keys.iter().all(|key| metadata.value(key).is_some()),
-        }
+        let ModelConfig::Gguf(metadata) = self else { return true };
+        let is_zero = |key| matches!(metadata.get::<u64>(key), Ok(Some(0)));
+        keys.iter().all(|key| metadata.value(key).is_some() && !is_zero(key))
     }
 
     /// The names of the model's architecture.
@@ -139,6 +138,10 @@ impl<'a> ModelConfig<'a> {
 
     /// The sentence of `excluded` if the model sets `key` in a way that it excludes.
     pub(super) fn exclusion<'s>(&self, key: &str, excluded: &'s ExcludedKey) -> Result<Option<&'s str>> {
+        if let ExcludedKey::Null(required) = excluded {
+            let is_null = self.is_gguf() || self.entry(key).is_some_and(Json::is_null);
+            return Ok((!is_null).then_some(required.only_null.as_str()));
+        }
         let stated = match self {
             ModelConfig::Hf(_) => match self.json(key) {
                 None => return Ok(None),
@@ -154,6 +157,7 @@ impl<'a> ModelConfig<'a> {
         let (harmless, why) = match excluded {
             ExcludedKey::Set(why) => (stated == Some(StatedValue::Flag(false)), why),
             ExcludedKey::Other(required) => (stated.as_ref() == Some(&required.unless), &required.why),
+            ExcludedKey::Null(required) => (false, &required.only_null),
         };
         Ok((!harmless).then_some(why.as_str()))
     }

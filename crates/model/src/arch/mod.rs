@@ -88,7 +88,9 @@ pub fn find<'a>(known: &'a [Arch], config: &ModelConfig<'_>) -> Result<&'a Arch>
         let all = known
             .iter()
             .flat_map(|arch| if config.is_gguf() { &arch.matches.gguf } else { &arch.matches.hf });
-        let all: Vec<&str> = all.map(String::as_str).collect();
+        let mut all: Vec<&str> = all.map(String::as_str).collect();
+        let mut seen = std::collections::BTreeSet::new();
+        all.retain(|name| seen.insert(*name));
         Error::new(format!(
             "unknown architecture {}; known: {}; describe another in a file and pass it with --arch",
             shorten(names.iter().take(NAMED).map(|name| quote(name)).collect::<Vec<_>>().join(", ")),

@@ -66,8 +66,8 @@ pub struct Match {
     /// Values of `general.architecture` in GGUF.
     #[serde(default)]
     pub gguf: Vec<String>,
-    /// Keys of GGUF that a model has; without all of them, the next architecture of the same name
-    /// is tried.
+    /// Keys of GGUF that a model states, other than as 0; without all of them, the next
+    /// architecture of the same name is tried.
     #[serde(default)]
     pub gguf_if: Vec<String>,
     /// A prefix that the names of weights in safetensors may have, because the model was saved
@@ -333,7 +333,7 @@ pub enum FfnKind {
 #[serde(deny_unknown_fields)]
 pub struct HeadSchema {
     /// Whether the embedding table is also the head. If a model does not state
-    /// it, the head is tied if there is no `head.weight`.
+    /// it, the head is tied if there is no `head.weight`; one that differs from the table is used.
     pub tied: Option<Field>,
     /// The softcap of logits.
     pub softcap: Option<Field>,
@@ -357,6 +357,17 @@ pub enum ExcludedKey {
     Set(String),
     /// It must be absent, null or this value.
     Other(RequiredValue),
+    /// It must be stated as null in `config.json`, as transformers takes another value if it is
+    /// absent; a GGUF has no such key.
+    Null(RequiredNull),
+}
+
+/// Null, as the only value that a key may have.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RequiredNull {
+    /// The error for a model with another value, or without the key.
+    pub only_null: String,
 }
 
 /// The only value that a key may have.
@@ -491,6 +502,9 @@ pub struct Field {
     /// programs.
     #[serde(default)]
     pub gguf_also: Vec<String>,
+    /// Whether llama.cpp does not read the GGUF key, so that writing it deserves a warning.
+    #[serde(default)]
+    pub gguf_own: bool,
     /// The default.
     pub default: Option<DefaultValue>,
     /// The default in `config.json`, if it is another one.
