@@ -62,13 +62,17 @@ impl ModelFiles {
     ///
     /// # Errors
     /// Those of [`ModelFiles::open`].
-    pub fn embedded(files: &Embedded, limits: &ModelLimits) -> Result<ModelFiles> {
+    pub fn embedded(
+        files: &Embedded,
+        options: impl Into<ArchOptions>,
+        limits: &ModelLimits,
+    ) -> Result<ModelFiles> {
         let container =
             Container::memory(ContainerKind::Safetensors, files.name, files.weights, &limits.file)?;
         let config: Json = parse_json(files.config.as_bytes())?;
         let generation = Some(Generation::parse(files.generation.as_bytes())?);
         let Interpreted { facts, weights, arch, ignored_keys } =
-            interpret(container, Some(&config), ArchOptions::default(), limits)?;
+            interpret(container, Some(&config), options.into(), limits)?;
         Ok(ModelFiles { facts, weights, generation, arch, ignored_keys, folder: PathBuf::from(files.name) })
     }
 

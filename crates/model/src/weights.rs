@@ -15,6 +15,9 @@ use crate::arch::{Facts, Mixer};
 /// The maximum number of names that an error lists.
 const LISTED: usize = 5;
 
+/// The number of bytes that are compared at once.
+const COMPARED: usize = 1 << 20;
+
 /// The version of the [`TensorOrder`]s. It is raised when the bytes of one
 /// change, because packed weights are cached under the source's identity.
 const ORDER_VERSION: u32 = 1;
@@ -261,6 +264,26 @@ impl crate::arch::Stored for ModelWeights {
 
     fn rows(&self, name: &str) -> Result<usize> {
         self.info(name).map(|(_, shape)| shape.extents()[0]).ok_or_else(|| absent(name))
+    }
+
+    fn same(&self, a: &str, b: &str) -> Result<bool> {
+        let (Some((dtype, shape)), other) = (self.info(a), self.info(b)) else { return Ok(false) };
+        if other != Some((dtype, shape)) {
+            return Ok(false);
+        }
+        let (total, mut offset) = (dtype.bytes(&shape)?, 0);
+        let mut slices = [vec![0; COMPARED.min(total)], vec![0; COMPARED.min(total)]];
+        while offset < total {
+            let length = COMPARED.min(total - offset);
+            for (name, slice) in [a, b].into_iter().zip(&mut slices) {
+                self.fill(name, offset as u64, &mut slice[..length])?;
+            }
+            if slices[0][..length] != slices[1][..length] {
+                return Ok(false);
+            }
+            offset += length;
+        }
+        Ok(true)
     }
 
     fn numbers(&self, tensor: &str) -> Result<Option<Vec<f32>>> {

@@ -22,6 +22,8 @@ pub(crate) trait Stored {
     fn has(&self, name: &str) -> bool;
     /// The number of rows of the weight of this name.
     fn rows(&self, name: &str) -> Result<usize>;
+    /// Whether two weights have the same format, shape and values.
+    fn same(&self, a: &str, b: &str) -> Result<bool>;
     /// The values of a tensor, by its name in the container.
     fn numbers(&self, tensor: &str) -> Result<Option<Vec<f32>>>;
 }
@@ -309,7 +311,7 @@ impl Fill<'_> {
         match (kind, &self.arch.sizes.window) {
             (LayerKind::Full, _) => Ok(Span::Full),
             (LayerKind::All, _) => Ok(Span::All),
-            // transformers takes a window of null as none.
+            // A window of null is none, as in transformers' `masking_utils` of Mistral.
             (LayerKind::Local, Some(field)) if self.config.is_null(field) => Ok(Span::Full),
             (LayerKind::Local, Some(field)) => Ok(Span::Window(self.size("sizes.window", field)? as u32)),
             (LayerKind::Local, None) => {
@@ -420,7 +422,11 @@ impl Fill<'_> {
                 "the head is not tied to the embedding table, but the model has no tensor for it",
             ));
         }
-        let tied = stated.unwrap_or(!stored);
+        // transformers 5 ties no head whose weights are stored and differ from the embedding table.
+        let tied = match (stated, stored) {
+            (Some(true), true) => self.stored.same("head.weight", "embed.table")?,
+            _ => !stored,
+        };
         Ok(Head { norm, tied, softcap: self.cap(head.softcap.as_ref())? })
     }
 }

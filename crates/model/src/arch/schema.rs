@@ -333,7 +333,7 @@ pub enum FfnKind {
 #[serde(deny_unknown_fields)]
 pub struct HeadSchema {
     /// Whether the embedding table is also the head. If a model does not state
-    /// it, the head is tied if there is no `head.weight`.
+    /// it, the head is tied if there is no `head.weight`; one that differs from the table is used.
     pub tied: Option<Field>,
     /// The softcap of logits.
     pub softcap: Option<Field>,
