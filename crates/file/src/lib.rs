@@ -26,7 +26,7 @@ mod source;
 mod staged;
 mod writer;
 
-pub use container::{Container, ContainerKind, HeaderContents, TensorInfo};
+pub use container::{Container, ContainerKind, HeaderContents, TensorInfo, UnreadableTensor};
 pub use folder::{COMPANIONS, SAFETENSORS_INDEX};
 pub use limits::FileLimits;
 pub use metadata::{Metadata, MetadataArray, MetadataValue, Strings};

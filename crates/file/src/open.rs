@@ -62,7 +62,7 @@ impl Container {
     ) -> Result<Container> {
         let source = ByteSource::memory(bytes);
         let mut container =
-            Container { kind, shards: Vec::new(), metadata: Metadata::new(), tensors: BTreeMap::new() };
+            Container { kind, shards: Vec::new(), metadata: Metadata::new(), tensors: BTreeMap::new(), unreadable: BTreeMap::new() };
         let contents = parse(kind, &source, limits).map_err(|error| error.of(name))?;
         container.add(Shard { path: PathBuf::from(name), source }, contents, limits)?;
         Ok(container)
@@ -110,7 +110,7 @@ fn gguf_models(folder: &Path) -> Result<Vec<String>> {
 
 fn open_files(kind: ContainerKind, paths: Vec<PathBuf>, limits: &FileLimits) -> Result<Container> {
     let mut container =
-        Container { kind, shards: Vec::new(), metadata: Metadata::new(), tensors: BTreeMap::new() };
+        Container { kind, shards: Vec::new(), metadata: Metadata::new(), tensors: BTreeMap::new(), unreadable: BTreeMap::new() };
     let count = paths.len() as u32; // bounded by the cap on shards
     for (index, path) in (0..).zip(paths) {
         let (source, contents) = open_file(kind, &path, limits).map_err(|error| error.of(path.display()))?;
@@ -149,7 +149,9 @@ fn open_indexed(folder: &Path, index: &Path, limits: &FileLimits) -> Result<Cont
     let paths = names.iter().map(|name| folder.join(name)).collect();
     let container = open_files(ContainerKind::Safetensors, paths, limits)?;
     for (tensor, name) in &files {
-        let held = container.tensors.get(tensor).map(|info| &container.shards[info.shard].path);
+        let readable = container.tensors.get(tensor).map(|info| info.shard);
+        let shard = readable.or_else(|| Some(container.unreadable.get(tensor)?.shard));
+        let held = shard.map(|shard| &container.shards[shard].path);
         if held != Some(&folder.join(name)) {
             let sentence = format!(
                 "tensor {} is listed in {}, but that file does not contain it",

@@ -65,7 +65,11 @@ impl ModelWeights {
             let (tensor, part) = stored_as(weight, container.kind());
             for (name, tensor) in expand(pattern, tensor, layers) {
                 let Some(tensor) = tensor.map(|tensor| restarted(&tensor, &starts)) else { continue };
+                if let Some(unreadable) = container.unreadable().get(&tensor) {
+                    return Err(Error::new(format!("tensor {}: {}", quote(&tensor), unreadable.why)));
+                }
                 if let Some(info) = container.tensors().get(&tensor) {
+                    check_numbers(&tensor, info)?;
                     let info = part_of(info, part).map_err(|error| {
                         Error::new(format!("tensor {} has the shape {}, {error}", quote(&tensor), info.shape))
                     })?;
@@ -78,7 +82,8 @@ impl ModelWeights {
             }
         }
         let is_known = |name: &String| known.contains(name) || unused.has(name);
-        let unknown: Vec<&String> = container.tensors().keys().filter(|name| !is_known(name)).collect();
+        let names = container.tensors().keys().chain(container.unreadable().keys());
+        let unknown: Vec<&String> = names.filter(|name| !is_known(name)).collect();
         refuse(arch, "needs tensors that the file lacks", &missing.iter().collect::<Vec<_>>())?;
         refuse(arch, "does not describe these tensors of the file", &unknown)?;
         Ok(ModelWeights { container, entries })
@@ -296,6 +301,18 @@ fn stored_as(weight: &Weight, kind: ContainerKind) -> (Option<&str>, Option<[usi
         ContainerKind::Safetensors => (weight.hf.as_deref(), weight.hf_part),
         ContainerKind::Gguf => (weight.gguf.as_deref(), weight.gguf_part),
     }
+}
+
+/// Refuses a weight that is stored as integers: their scales, if there are any, are elsewhere.
+fn check_numbers(tensor: &str, info: &TensorInfo) -> Result<()> {
+    if !matches!(info.dtype, DType::I8 | DType::U8 | DType::I32 | DType::I64) {
+        return Ok(());
+    }
+    Err(Error::new(format!(
+        "tensor {} is stored as {} without scales, which is no format of weights; convert the original model",
+        quote(tensor),
+        info.dtype
+    )))
 }
 
 /// A part of the rows of a tensor, as a tensor of its own; all of it without `part`.
