@@ -26,12 +26,12 @@ mod source;
 mod staged;
 mod writer;
 
-pub use container::{Container, ContainerKind, HeaderContents, TensorInfo};
+pub use container::{Container, ContainerKind, HeaderContents, TensorInfo, UnreadableTensor};
 pub use folder::{COMPANIONS, SAFETENSORS_INDEX};
 pub use limits::FileLimits;
 pub use metadata::{Metadata, MetadataArray, MetadataValue, Strings};
 pub use outside::{open_companion, open_regular, read_companion, read_required, read_small};
 pub use private::PrivateFolder;
-pub use quote::quote;
+pub use quote::{fault_in_line, quote, shorten};
 pub use source::{ByteSource, ReadAt};
 pub use writer::{ContainerWriter, NewTensor};

@@ -13,7 +13,7 @@ use crate::folder::SAFETENSORS_INDEX;
 use crate::limits::FileLimits;
 use crate::metadata::Metadata;
 use crate::outside::read_required;
-use crate::quote::quote;
+use crate::quote::{quote, shorten};
 use crate::safetensors::UniqueMap;
 use crate::source::ByteSource;
 use crate::{gguf, safetensors};
@@ -62,7 +62,7 @@ impl Container {
     ) -> Result<Container> {
         let source = ByteSource::memory(bytes);
         let mut container =
-            Container { kind, shards: Vec::new(), metadata: Metadata::new(), tensors: BTreeMap::new() };
+            Container { kind, shards: Vec::new(), metadata: Metadata::new(), tensors: BTreeMap::new(), unreadable: BTreeMap::new() };
         let contents = parse(kind, &source, limits).map_err(|error| error.of(name))?;
         container.add(Shard { path: PathBuf::from(name), source }, contents, limits)?;
         Ok(container)
@@ -83,8 +83,11 @@ fn open_folder(folder: &Path, limits: &FileLimits) -> Result<Container> {
             .of(folder.display())),
         [model] => open_gguf(&folder.join(model), limits),
         _ => {
-            let sentence =
-                format!("contains {} models ({}); pass the path of one", models.len(), models.join(", "));
+            let sentence = format!(
+                "contains {} models ({}); pass the path of one",
+                models.len(),
+                shorten(models.join(", "))
+            );
             Err(Error::new(sentence).of(folder.display()))
         }
     }
@@ -107,7 +110,7 @@ fn gguf_models(folder: &Path) -> Result<Vec<String>> {
 
 fn open_files(kind: ContainerKind, paths: Vec<PathBuf>, limits: &FileLimits) -> Result<Container> {
     let mut container =
-        Container { kind, shards: Vec::new(), metadata: Metadata::new(), tensors: BTreeMap::new() };
+        Container { kind, shards: Vec::new(), metadata: Metadata::new(), tensors: BTreeMap::new(), unreadable: BTreeMap::new() };
     let count = paths.len() as u32; // bounded by the cap on shards
     for (index, path) in (0..).zip(paths) {
         let (source, contents) = open_file(kind, &path, limits).map_err(|error| error.of(path.display()))?;
@@ -146,7 +149,9 @@ fn open_indexed(folder: &Path, index: &Path, limits: &FileLimits) -> Result<Cont
     let paths = names.iter().map(|name| folder.join(name)).collect();
     let container = open_files(ContainerKind::Safetensors, paths, limits)?;
     for (tensor, name) in &files {
-        let held = container.tensors.get(tensor).map(|info| &container.shards[info.shard].path);
+        let readable = container.tensors.get(tensor).map(|info| info.shard);
+        let shard = readable.or_else(|| Some(container.unreadable.get(tensor)?.shard));
+        let held = shard.map(|shard| &container.shards[shard].path);
         if held != Some(&folder.join(name)) {
             let sentence = format!(
                 "tensor {} is listed in {}, but that file does not contain it",
@@ -156,13 +161,20 @@ fn open_indexed(folder: &Path, index: &Path, limits: &FileLimits) -> Result<Cont
             return Err(Error::new(sentence).of(index.display()));
         }
     }
+    // The index may be of another version of the model than the files.
+    if let Some((tensor, info)) = container.tensors.iter().find(|(tensor, _)| !files.contains_key(*tensor)) {
+        let sentence =
+            format!("tensor {} is not listed in the index; pass the model's own index", quote(tensor));
+        return Err(Error::new(sentence).of(container.shards[info.shard].path.display()));
+    }
     Ok(container)
 }
 
 /// The file name of each tensor, from the bytes of the index; the names have no folders.
 pub(crate) fn parse_index(json: &[u8], limits: &FileLimits) -> Result<BTreeMap<String, String>> {
-    let index: ShardIndex = serde_json::from_slice(json)
-        .map_err(|error| Error::new(format!("is not a valid index of safetensors files: {error}")))?;
+    let index: ShardIndex = serde_json::from_slice(json).map_err(|error| {
+        Error::new(format!("is not a valid index of safetensors files: {}", shorten(error)))
+    })?;
     let files = index.weight_map.0;
     let names: BTreeSet<&String> = files.values().collect();
     if names.is_empty() {

@@ -14,7 +14,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use girih_file::{FileLimits, SAFETENSORS_INDEX};
+use girih_file::{FileLimits, SAFETENSORS_INDEX, shorten};
 use girih_tensor::{Error, ErrorKind, Result};
 use rustix::fs::{FlockOperation, flock};
 use serde::Deserialize;
@@ -248,7 +248,8 @@ fn shards(index: &Path) -> Result<BTreeSet<String>> {
     let text =
         read_capped(index, FileLimits::DEFAULT.json_bytes).map_err(|error| unreadable(index, error))?;
     let index: WeightMap = serde_json::from_str(&text).map_err(|error| {
-        Error::new(format!("is not a valid index of safetensors files: {error}")).of(index.display())
+        Error::new(format!("is not a valid index of safetensors files: {}", shorten(error)))
+            .of(index.display())
     })?;
     let shards: BTreeSet<String> = index.weight_map.into_values().collect();
     shards.iter().try_for_each(|name| check_file_name(name))?;

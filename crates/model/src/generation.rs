@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use girih_file::read_small;
+use girih_file::{read_small, shorten};
 use girih_tensor::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -74,6 +74,6 @@ impl Generation {
     /// When it is malformed.
     pub fn parse(text: &[u8]) -> Result<Generation> {
         serde_json::from_slice(text)
-            .map_err(|error| Error::new(format!("is not a valid generation_config.json: {error}")))
+            .map_err(|error| Error::new(format!("is not a valid generation_config.json: {}", shorten(error))))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use girih_file::{Container, ContainerKind, read_small};
+use girih_file::{Container, ContainerKind, read_small, shorten};
 use girih_graph::{Graph, Key};
 use girih_tensor::{DType, Error, Result};
 use serde_json::Value as Json;
@@ -163,5 +163,5 @@ fn read_json(path: &Path, limits: &ModelLimits) -> Result<Json> {
 }
 
 fn parse_json(text: &[u8]) -> Result<Json> {
-    serde_json::from_slice(text).map_err(|error| Error::new(format!("is not valid JSON: {error}")))
+    serde_json::from_slice(text).map_err(|error| Error::new(format!("is not valid JSON: {}", shorten(error))))
 }

@@ -3,7 +3,7 @@
 use std::path::{Component, Path};
 use std::{fs, io};
 
-use girih_file::{quote, read_small};
+use girih_file::{quote, read_small, shorten};
 use girih_graph::Pooling;
 use girih_tensor::{Error, Result};
 use serde::Deserialize;
@@ -135,7 +135,7 @@ fn read_if_present<T: DeserializeOwned>(path: &Path, limits: &ModelLimits) -> Re
 
 fn parse<T: DeserializeOwned>(path: &Path, limits: &ModelLimits) -> Result<T> {
     serde_json::from_slice(&read_small(path, limits.file.json_bytes)?)
-        .map_err(|error| Error::new(format!("is not valid: {error}")).of(path.display()))
+        .map_err(|error| Error::new(format!("is not valid: {}", shorten(error))).of(path.display()))
 }
 
 /// The only mode that the configuration of a pooling module sets.

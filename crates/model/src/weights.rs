@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use girih_file::{Container, ContainerKind, TensorInfo, quote};
+use girih_file::{Container, ContainerKind, TensorInfo, quote, shorten};
 use girih_graph::WeightSource;
 use girih_tensor::{DType, Error, Result, Shape, View};
 use sha2::{Digest as _, Sha256};
@@ -65,7 +65,11 @@ impl ModelWeights {
             let (tensor, part) = stored_as(weight, container.kind());
             for (name, tensor) in expand(pattern, tensor, layers) {
                 let Some(tensor) = tensor.map(|tensor| restarted(&tensor, &starts)) else { continue };
+                if let Some(unreadable) = container.unreadable().get(&tensor) {
+                    return Err(Error::new(format!("tensor {}: {}", quote(&tensor), unreadable.why)));
+                }
                 if let Some(info) = container.tensors().get(&tensor) {
+                    check_numbers(&tensor, info)?;
                     let info = part_of(info, part).map_err(|error| {
                         Error::new(format!("tensor {} has the shape {}, {error}", quote(&tensor), info.shape))
                     })?;
@@ -78,7 +82,8 @@ impl ModelWeights {
             }
         }
         let is_known = |name: &String| known.contains(name) || unused.has(name);
-        let unknown: Vec<&String> = container.tensors().keys().filter(|name| !is_known(name)).collect();
+        let names = container.tensors().keys().chain(container.unreadable().keys());
+        let unknown: Vec<&String> = names.filter(|name| !is_known(name)).collect();
         refuse(arch, "needs tensors that the file lacks", &missing.iter().collect::<Vec<_>>())?;
         refuse(arch, "does not describe these tensors of the file", &unknown)?;
         Ok(ModelWeights { container, entries })
@@ -128,7 +133,8 @@ impl ModelWeights {
         if !fits {
             let (dtype, shape) = (info.dtype, info.shape);
             return Err(Error::new(format!(
-                "tensor '{tensor}', {dtype} {shape}, cannot be rearranged to girih's layout"
+                "tensor {}, {dtype} {shape}, cannot be rearranged to girih's layout",
+                quote(tensor)
             )));
         }
         *order = new;
@@ -297,6 +303,18 @@ fn stored_as(weight: &Weight, kind: ContainerKind) -> (Option<&str>, Option<[usi
     }
 }
 
+/// Refuses a weight that is stored as integers: their scales, if there are any, are elsewhere.
+fn check_numbers(tensor: &str, info: &TensorInfo) -> Result<()> {
+    if !matches!(info.dtype, DType::I8 | DType::U8 | DType::I32 | DType::I64) {
+        return Ok(());
+    }
+    Err(Error::new(format!(
+        "tensor {} is stored as {} without scales, which is no format of weights; convert the original model",
+        quote(tensor),
+        info.dtype
+    )))
+}
+
 /// A part of the rows of a tensor, as a tensor of its own; all of it without `part`.
 fn part_of(info: &TensorInfo, part: Option<[usize; 2]>) -> Result<TensorInfo> {
     if info.shape.elements() == 0 {
@@ -385,7 +403,7 @@ fn refuse(arch: &Arch, why: &str, tensors: &[&String]) -> Result<()> {
     let more = tensors.len().saturating_sub(LISTED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let (name, list) = (&arch.name, listed.join(", "));
-    Err(Error::new(format!("architecture {name} {why}: {list}{more}")))
+    Err(Error::new(format!("architecture {name} {why}: {}{more}", shorten(list))))
 }
 
 fn decode(dtype: DType, shape: &Shape, bytes: &[u8]) -> Result<Vec<f32>> {

@@ -6,6 +6,7 @@ use std::fs;
 use std::io::Read as _;
 use std::path::Path;
 
+use girih_file::shorten;
 use girih_tensor::{Error, Result};
 use serde::Deserialize;
 
@@ -136,7 +137,7 @@ fn unreadable(error: std::io::Error) -> Error {
 impl TokenizerConfig {
     fn parse(bytes: &[u8]) -> Result<TokenizerConfig> {
         serde_json::from_slice(bytes)
-            .map_err(|error| Error::new(format!("not a valid tokenizer_config.json: {error}")))
+            .map_err(|error| Error::new(format!("not a valid tokenizer_config.json: {}", shorten(error))))
     }
 
     fn apply(self, parts: &mut TokenizerParts) -> Result<()> {

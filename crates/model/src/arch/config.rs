@@ -1,6 +1,6 @@
 //! A model's parameters, from `config.json` or the header of a GGUF.
 
-use girih_file::Metadata;
+use girih_file::{Metadata, shorten};
 use girih_tensor::{Error, Result};
 use serde_json::Value as Json;
 
@@ -175,7 +175,7 @@ impl<'a> ModelConfig<'a> {
         match (self.stated(field)?, self.default(field)) {
             (Some(StatedValue::Number(number)), _) if number.is_finite() => Ok(Some(number)),
             (Some(other), _) => {
-                Err(Error::new(format!("{} is {other:?}; a number is needed", self.key(field))))
+                Err(Error::new(format!("{} is {}; a number is needed", self.key(field), shown(&other))))
             }
             (None, Some(DefaultValue::Number(number))) => Ok(Some(*number)),
             (None, _) => Ok(None),
@@ -200,7 +200,7 @@ impl<'a> ModelConfig<'a> {
         match (self.stated(field)?, self.default(field)) {
             (Some(StatedValue::Word(word)), _) => Ok(Some(word)),
             (Some(other), _) => {
-                Err(Error::new(format!("{} is {other:?}; a string is needed", self.key(field))))
+                Err(Error::new(format!("{} is {}; a string is needed", self.key(field), shown(&other))))
             }
             (None, Some(DefaultValue::Word(word))) => Ok(Some(word.clone())),
             (None, _) => Ok(None),
@@ -212,12 +212,17 @@ impl<'a> ModelConfig<'a> {
         match (self.stated(field)?, self.default(field)) {
             (Some(StatedValue::Flag(flag)), _) => Ok(Some(flag)),
             (Some(other), _) => {
-                Err(Error::new(format!("{} is {other:?}; true or false is needed", self.key(field))))
+                Err(Error::new(format!("{} is {}; true or false is needed", self.key(field), shown(&other))))
             }
             (None, Some(DefaultValue::Flag(flag))) => Ok(Some(*flag)),
             (None, _) => Ok(None),
         }
     }
+}
+
+/// A value for an error: the text of a file may be long.
+fn shown(value: &StatedValue) -> String {
+    shorten(format_args!("{value:?}"))
 }
 
 fn json((path, value): (&str, &Json)) -> Result<Option<StatedValue>> {

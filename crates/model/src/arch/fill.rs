@@ -1,6 +1,6 @@
 //! Makes [`Facts`] from an architecture's description and a model's parameters.
 
-use girih_file::quote;
+use girih_file::{quote, shorten};
 use girih_graph::{Act, Pairing, Pooling, Span};
 use girih_tensor::{Error, Result};
 
@@ -394,7 +394,8 @@ impl Fill<'_> {
             Some(other) => {
                 let key = self.config.key(field);
                 return Err(Error::new(format!(
-                    "{key} is {other:?}; the types 0 (none), 1 (mean), 2 (first) and 3 (last) are supported"
+                    "{key} is {}; the types 0 (none), 1 (mean), 2 (first) and 3 (last) are supported",
+                    shorten(format_args!("{other:?}"))
                 )));
             }
             None => self.default_pooling(field)?,

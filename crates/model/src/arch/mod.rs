@@ -21,7 +21,7 @@ pub use keys::{SharedKeys, shared_keys};
 pub(crate) use rope::frequencies;
 pub use schema::{Arch, NormKind, NormPosition};
 
-use girih_file::quote;
+use girih_file::{quote, shorten};
 use girih_tensor::{Error, Result};
 
 /// The maximum number of a model's architectures that an error names.
@@ -93,7 +93,7 @@ pub fn find<'a>(known: &'a [Arch], config: &ModelConfig<'_>) -> Result<&'a Arch>
         all.retain(|name| seen.insert(*name));
         Error::new(format!(
             "unknown architecture {}; known: {}; describe another in a file and pass it with --arch",
-            names.iter().take(NAMED).map(|name| quote(name)).collect::<Vec<_>>().join(", "),
+            shorten(names.iter().take(NAMED).map(|name| quote(name)).collect::<Vec<_>>().join(", ")),
             all.join(", ")
         ))
     })?;

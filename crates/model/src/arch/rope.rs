@@ -135,7 +135,7 @@ fn described(path: &str, object: &Json, base: f32, size: usize) -> Result<Vec<f3
     let number = |name: &str| {
         let value = object.get(name).and_then(Json::as_f64).filter(|value| *value > 0.0);
         value.ok_or_else(|| {
-            Error::new(format!("{key} has no positive '{name}', which rope_type '{kind}' needs"))
+            Error::new(format!("{key} has no positive '{name}', which rope_type {} needs", quote(kind)))
         })
     };
     match kind {

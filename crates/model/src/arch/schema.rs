@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use girih_file::fault_in_line;
 use girih_tensor::{Error, Result};
 use serde::Deserialize;
 
@@ -598,5 +599,8 @@ impl Arch {
 /// # Errors
 /// When the text is not valid TOML, or does not follow the schema.
 pub fn parse(text: &str) -> Result<Arch> {
-    toml::from_str(text).map_err(|error| Error::new(format!("is not a valid architecture: {error}")))
+    toml::from_str(text).map_err(|error: toml::de::Error| {
+        let fault = fault_in_line(text, error.span().map(|span| span.start), error.message());
+        Error::new(format!("is not a valid architecture: {fault}"))
+    })
 }

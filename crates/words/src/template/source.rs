@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
+use girih_file::{quote, shorten};
 use girih_tensor::{Error, Result};
 use serde_json::{Map, Value};
 
@@ -33,8 +34,9 @@ impl ChatTemplate {
     /// `chat_template` in `tokenizer_config.json`. `None` if both are missing.
     pub fn read(folder: &Path, limits: &TextLimits) -> Result<Option<ChatTemplate>> {
         let config = match read_text(&folder.join("tokenizer_config.json"), limits.file.json_bytes)? {
-            Some(text) => serde_json::from_str(&text)
-                .map_err(|error| Error::new(format!("is not JSON: {error}")).of("tokenizer_config.json"))?,
+            Some(text) => serde_json::from_str(&text).map_err(|error| {
+                Error::new(format!("is not JSON: {}", shorten(error))).of("tokenizer_config.json")
+            })?,
             None => Value::Null,
         };
         let variables = token_variables(&config);
@@ -48,7 +50,7 @@ impl ChatTemplate {
         for (name, source) in &named {
             check_size(
                 "tokenizer_config.json",
-                &format!("the chat template '{name}'"),
+                &format!("the chat template {}", quote(name)),
                 source.len(),
                 limits,
             )?;
@@ -64,10 +66,8 @@ impl ChatTemplate {
         };
         tools.and_then(|_| by_name("tool_use")).or_else(|| by_name("default")).ok_or_else(|| {
             let names: Vec<&str> = self.named.iter().map(|(name, _)| name.as_str()).collect();
-            Error::new(format!(
-                "the model's chat templates are named {}; none is 'default'",
-                names.join(", ")
-            ))
+            let names = shorten(names.join(", "));
+            Error::new(format!("the model's chat templates are named {names}; none is 'default'"))
         })
     }
 }

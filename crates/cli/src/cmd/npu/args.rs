@@ -4,6 +4,7 @@
 use std::fmt::Display;
 use std::path::Path;
 
+use girih_file::shorten;
 use girih_graph::{Graph, Key, OutputKind, faults};
 use girih_npu::Target;
 use girih_npu::driver::Compiler;
@@ -183,7 +184,7 @@ impl MappingArgs {
 
 /// Reads a graph from a file of its text form.
 fn read_graph(path: &Path) -> Result<Graph> {
-    let failed = |error: &dyn Display| Error::call(format!("{}: {error}", path.display()));
+    let failed = |error: &dyn Display| Error::call(format!("{}: {}", path.display(), shorten(error)));
     let text = text_file(path, GRAPH_BYTES)?;
     let graph: Graph = text.parse().map_err(|error| failed(&error))?;
     match faults(&graph).first() {
