@@ -95,6 +95,9 @@ FURTHER = {
     "pretraining_tp": [1, 2],
     "position_embedding_type": ["absolute", "relative_key"],
     "is_decoder": [True, False],
+    "temperature": [0.7, 1.0],
+    "max_length": [20],
+    "repetition_penalty": [1.5],
     "layer_norm_eps": [1e-3],
 }
 """Keys that have changed the numbers of some model, with values to try."""
