@@ -265,7 +265,7 @@ fn fill_all(
 
 /// The matrices of a graph that are worth caching: those that are packed. All other weights can be
 /// read from their source just as fast.
-fn contents(graph: &Graph, identity: &[u8]) -> Option<PackContents> {
+pub(crate) fn contents(graph: &Graph, identity: &[u8]) -> Option<PackContents> {
     let matrices = graph.weights().filter_map(|(id, value)| {
         let layout = Layout::of(value.dtype);
         let is_packed = WeightForm::in_graph(graph, id) == Some(WeightForm::Matrix)

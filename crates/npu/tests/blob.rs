@@ -7,7 +7,7 @@ use girih_npu::Target;
 use girih_npu::blob::{BlobCache, decode, digest, encode, read};
 use girih_npu::form::groups::ArrayProgram;
 use girih_npu::form::schedule::Schedule;
-use girih_npu::pass::{NoDump, Policy, VERSION, compile, groups};
+use girih_npu::pass::{ArrayMapping, NoDump, Policy, VERSION, compile, groups};
 use girih_tensor::Random;
 use llama::{LlamaSizes, SMALL, key, llama};
 use object::{Object as _, ObjectSection as _};
@@ -42,6 +42,35 @@ fn a_blob_decodes_to_the_encoded_schedule() {
             assert_eq!(decode(&bytes, &target).unwrap(), schedule);
             assert_eq!(encode(&schedule, &target).unwrap(), bytes, "equal schedules have equal bytes");
         }
+    }
+}
+
+/// Seeds that are refused at once teach a fuzzer nothing. CONTRIBUTING.md says how they are
+/// made.
+#[test]
+fn the_seeds_of_the_fuzz_targets_are_accepted() {
+    let toy = Target::named("toy").unwrap();
+    let files = |folder: &str| {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder);
+        let files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert!(!files.is_empty());
+        files
+    };
+    for path in files("fuzz/seeds/blob") {
+        let bytes = std::fs::read(&path).unwrap();
+        assert!(decode(&bytes, &toy).is_ok(), "{}: compile it again", path.display());
+        girih_npu::fuzz::blob(&bytes);
+    }
+    for path in files("fuzz/seeds/mapping").into_iter().chain(files("crates/npu/src/pass/mapping")) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.parse::<ArrayMapping>().is_ok(), "{}", path.display());
+        girih_npu::fuzz::mapping(&text);
+    }
+    let is_target = |path: &std::path::PathBuf| !path.to_string_lossy().contains("kernels-");
+    for path in files("targets/npu").into_iter().filter(is_target) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(Target::parse(&text, None).is_ok(), "{}", path.display());
+        girih_npu::fuzz::target(&text);
     }
 }
 
