@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|argument| argument == template::WORKER_COMMAND) {
         return template::worker_main();
     }
-    match settings::read().and_then(cmd::dispatch) {
+    match machine::check_process_room().and_then(|()| settings::read()).and_then(cmd::dispatch) {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Failed) => ExitCode::from(1),
         Err(error) => report(error),

@@ -4,6 +4,7 @@ mod batches;
 mod calls;
 mod encoders;
 mod interrupted;
+mod little_memory;
 mod messages;
 mod nll;
 mod npu;

@@ -12,7 +12,7 @@ const COMMANDS: [(&[&str], &[&str]); 9] = [
     (&["chat"], &["-n", "1"]),
     (&["embed"], &["Hi"]),
     (&["inspect"], &[]),
-    (&["perplexity"], &["text"]),
+    (&["perplexity"], &["/dev/null"]),
     (&["bench"], &["--tests", "pp1"]),
     (&["profile"], &[]),
     (&["npu", "inspect"], &["--target", "toy"]),
@@ -176,6 +176,8 @@ fn hostile_descriptions_are_not_repeated() {
         assert_short(girih(&quantize), "a recipe");
         assert_short(girih(&["run"]).env("GIRIH_CONFIG", file), "a configuration");
     }
+    let config = folder.write("config.toml", &format!("temp = \"{}\"", long()));
+    assert_short(girih(&["run"]).env("GIRIH_CONFIG", &config), "a value of the configuration");
     let rule = folder.write("recipe.toml", &format!("[[rule]]\ntensors = \"*\"\ntype = \"{}\"", long()));
     let out = folder.file("out.gguf");
     let quantize = ["quantize", "stories260k", name(&out), "--type", "q8_0", "--recipe", name(&rule)];
