@@ -43,6 +43,7 @@ pub(super) fn write(
     let mut ordered = planned.clone();
     ordered.sort_by_key(|tensor| ranks[tensor.name.as_str()]);
     let report = stream::write_all(&mut writer, &model.weights, &ordered, options, progress)?;
+    writer.sync()?;
     fs::create_dir(out).map_err(|error| unwritten(out, &error))?;
     // The weights get their name last, as an incomplete folder is not a model.
     let finished = copy_companions(model, out).and_then(|()| writer.finish());

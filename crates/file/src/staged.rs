@@ -57,15 +57,20 @@ impl Staged {
         self.file.write_all(bytes).map_err(|error| self.unwritten(&error))
     }
 
+    /// Syncs the file to disk.
+    pub(crate) fn sync(&mut self) -> Result<()> {
+        let synced = self.file.flush().and_then(|()| self.file.get_ref().sync_all());
+        synced.map_err(|error| self.unwritten(&error))
+    }
+
     /// Syncs the file to disk and gives it its name. A file that has got this name meanwhile is
     /// kept, and is an error.
     pub(crate) fn publish(mut self) -> Result<()> {
-        self.settle().map_err(|error| self.unwritten(&error))
+        self.sync()?;
+        self.name().map_err(|error| self.unwritten(&error))
     }
 
-    fn settle(&mut self) -> io::Result<()> {
-        self.file.flush()?;
-        self.file.get_ref().sync_all()?;
+    fn name(&self) -> io::Result<()> {
         match &self.temporary {
             None => {
                 let link = format!("{OPEN_FILES}/{}", self.file.get_ref().as_raw_fd());

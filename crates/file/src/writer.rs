@@ -94,7 +94,21 @@ impl ContainerWriter {
         self.staged.append(bytes)
     }
 
-    /// Syncs the file to disk and gives it its final name.
+    /// Completes the last tensor and syncs the file to disk, so that finishing takes no time.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    ///
+    /// # Panics
+    /// When a tensor is incomplete.
+    pub fn sync(&mut self) -> Result<()> {
+        while self.current < self.slots.len() {
+            self.close_slot()?;
+        }
+        self.staged.sync()
+    }
+
+    /// [Syncs](ContainerWriter::sync) the file and gives it its final name.
     ///
     /// # Errors
     /// When the file cannot be written, or when there is a file of this name by now, which is kept.
@@ -102,9 +116,7 @@ impl ContainerWriter {
     /// # Panics
     /// When a tensor is incomplete.
     pub fn finish(mut self) -> Result<()> {
-        while self.current < self.slots.len() {
-            self.close_slot()?;
-        }
+        self.sync()?;
         self.staged.publish()
     }
 
