@@ -9,6 +9,7 @@ mod advice;
 mod args;
 mod backend_args;
 mod cmd;
+mod editor;
 mod error;
 mod input;
 mod limits;
@@ -19,7 +20,9 @@ mod phases;
 mod progress;
 mod report;
 mod request;
+mod sandbox;
 mod settings;
+mod visible;
 
 use std::process::ExitCode;
 
@@ -31,8 +34,15 @@ use crate::error::Error;
 fn main() -> ExitCode {
     // Chat templates run in a separate process of this same program, which
     // must not read a configuration or an environment.
-    if std::env::args_os().nth(1).is_some_and(|argument| argument == template::WORKER_COMMAND) {
-        return template::worker_main();
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_some_and(|argument| argument == template::WORKER_COMMAND) {
+        let rest: Vec<String> = arguments.map(|name| name.to_string_lossy().into_owned()).collect();
+        return match rest.split_first() {
+            Some((first, names)) if first == template::PROBE_ARGUMENT => {
+                template::probe_main(names.iter().map(String::as_str))
+            }
+            _ => template::worker_main(),
+        };
     }
     match settings::read().and_then(cmd::dispatch) {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
@@ -53,27 +63,6 @@ fn report(error: Error) -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
-    output::print_note(format_args!("girih: {}", escaped(&sentence)));
+    output::print_note(format_args!("girih: {sentence}"));
     ExitCode::from(code)
-}
-
-/// Escapes control characters: a message may quote a file, and a terminal would
-/// obey them.
-fn escaped(sentence: &str) -> String {
-    let escape = |c: char| match c {
-        '\n' | '\t' => c.to_string(),
-        c if c.is_control() => c.escape_default().to_string(),
-        c => c.to_string(),
-    };
-    sentence.chars().map(escape).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn control_characters_of_an_error_are_escaped() {
-        assert_eq!(escaped("a\u{1b}[2J\u{7}b\nc"), "a\\u{1b}[2J\\u{7}b\nc");
-    }
 }

@@ -69,6 +69,23 @@ pub fn diagnose(
     Ok(rows)
 }
 
+/// Runs tokens and returns the [followed](ErrorBound::along) error of the logits of each, if
+/// errors are followed.
+///
+/// # Errors
+/// When the tokens do not fit into the context, or a step fails.
+pub(crate) fn logit_errors(
+    engine: &mut Engine,
+    tokens: &[u32],
+    bound: &ErrorBound,
+) -> Result<Vec<Option<f64>>> {
+    let Some(mut sizes) = bound.row_sizes() else { return Ok(vec![None; tokens.len()]) };
+    engine.logits(tokens, &mut sizes, |_, _| {})?;
+    let errors = sizes.errors(bound.rounding_errors());
+    let error = |row| errors.as_ref().and_then(|errors| errors.of("logits", row));
+    Ok((0..tokens.len()).map(error).collect())
+}
+
 /// Collects the hidden states of a run and, if the bound needs them, the sizes of all rows.
 struct RunWatch<'a> {
     hidden: HiddenStates,
