@@ -76,7 +76,7 @@ impl GoldenRun {
         let golden = golden.map_err(|error| Error::call(error.to_string()))?;
         let plan = loading::plan(&model, device, OUTPUT_ROWS)?;
         let activations = plan.numerics().name();
-        let bound = bound(&model, device, against, &plan)?;
+        let bound = bound(&model, device, against, &plan)?.along(plan.graph());
         let engine = loading::engine(plan, Show::unless(device.quiet))?;
         Ok(GoldenRun { model, engine, golden, bound, activations })
     }
