@@ -147,6 +147,11 @@ def batch_tensors(model: torch.nn.Module, prompts: list[list[int]]) -> Tensors:
     }
 
 
+def model_class(model: str) -> type:
+    """Return the class that the model's configuration names, which for some models also reads images."""
+    return getattr(transformers, transformers.AutoConfig.from_pretrained(model).architectures[0])
+
+
 def arguments() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
@@ -193,7 +198,7 @@ def main() -> None:
     if args.encoder:
         types = {f"p{i}.token_type_ids": token_types(prompt) for i, prompt in enumerate(prompts)}
         golden |= {name: tensor.to(torch.int32) for name, tensor in types.items()}
-    loader = transformers.AutoModel if args.encoder else transformers.AutoModelForCausalLM
+    loader = transformers.AutoModel if args.encoder else model_class(args.model)
     for precision in args.precision:
         model = loader.from_pretrained(
             args.model, dtype=PRECISIONS[precision], attn_implementation="eager"

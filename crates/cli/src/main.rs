@@ -9,6 +9,7 @@ mod advice;
 mod args;
 mod backend_args;
 mod cmd;
+mod editor;
 mod error;
 mod input;
 mod limits;
@@ -21,6 +22,7 @@ mod report;
 mod request;
 mod sandbox;
 mod settings;
+mod visible;
 
 use std::process::ExitCode;
 
@@ -61,27 +63,6 @@ fn report(error: Error) -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
-    output::print_note(format_args!("girih: {}", escaped(&sentence)));
+    output::print_note(format_args!("girih: {sentence}"));
     ExitCode::from(code)
-}
-
-/// Escapes control characters: a message may quote a file, and a terminal would
-/// obey them.
-fn escaped(sentence: &str) -> String {
-    let escape = |c: char| match c {
-        '\n' | '\t' => c.to_string(),
-        c if c.is_control() => c.escape_default().to_string(),
-        c => c.to_string(),
-    };
-    sentence.chars().map(escape).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn control_characters_of_an_error_are_escaped() {
-        assert_eq!(escaped("a\u{1b}[2J\u{7}b\nc"), "a\\u{1b}[2J\\u{7}b\nc");
-    }
 }

@@ -1,11 +1,15 @@
 //! Standard output and standard error. A closed pipe is an error, not a panic.
+//!
+//! Text of a model or a file reaches a pipe as it is, and a terminal without characters that the
+//! terminal would obey. Standard error has only messages; they never contain such characters.
 
 use std::fmt::Display;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 
 use serde::Serialize;
 
 use crate::error::{Error, Result};
+use crate::visible::{Visible, VisibleJson, capped};
 
 /// Prints a line of the result, like `println!`, and returns whether it could.
 macro_rules! print_line {
@@ -14,20 +18,23 @@ macro_rules! print_line {
     };
 }
 
-/// Prints a part of the result as it is.
+/// Prints a part of the result: as it is, or on a terminal as [`Visible`].
 ///
 /// # Errors
 /// When standard output is closed or cannot be written.
 pub fn print(text: impl Display) -> Result<()> {
-    write!(io::stdout(), "{text}").map_err(failed)
+    let mut out = io::stdout();
+    let written = if out.is_terminal() { write!(out, "{}", Visible(text)) } else { write!(out, "{text}") };
+    written.map_err(failed)
 }
 
-/// Prints one line of JSON.
+/// Prints one line of JSON, on a terminal with more characters escaped than JSON demands.
 ///
 /// # Errors
 /// As [`print()`].
 pub fn print_json(value: &impl Serialize) -> Result<()> {
-    print_line!("{}", serde_json::to_string(value)?)
+    let line = serde_json::to_string(value)?;
+    if io::stdout().is_terminal() { print_line!("{}", VisibleJson(line)) } else { print_line!("{line}") }
 }
 
 /// Prints a part of the result and flushes it.
@@ -39,9 +46,10 @@ pub fn stream(text: &str) -> Result<()> {
     io::stdout().flush().map_err(failed)
 }
 
-/// Prints a line to standard error. A failure is ignored, as it could not be reported.
+/// Prints a line to standard error, as [`Visible`] and [`capped`]. A failure is ignored, as it could
+/// not be reported.
 pub fn print_note(line: impl Display) {
-    let _ = writeln!(io::stderr(), "{line}");
+    let _ = writeln!(io::stderr(), "{}", capped(&Visible(line).to_string()));
 }
 
 /// Formats a number of bytes for people: `1.50 GiB`.

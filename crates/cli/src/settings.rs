@@ -9,16 +9,18 @@ use std::collections::BTreeMap;
 use std::iter;
 use std::path::PathBuf;
 
-use clap::builder::Resettable;
+use clap::builder::{Resettable, Styles};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Id};
 use girih::{BackendChoice, BackendInfo};
+use girih_file::{fault_in_line, quote};
 
 use crate::backend_args::{self, BACKEND};
 use crate::cmd::Cli;
 use crate::cmd::diagnose::REFERENCE;
 use crate::error::{Error, Result};
 use crate::input::{DESCRIPTION_BYTES, text_file};
+use crate::visible::is_obeyed;
 
 /// Flags that have no variable and no key.
 const NO_SETTING: &[&str] = &["help", "version"];
@@ -33,16 +35,38 @@ pub fn read() -> Result<Cli> {
     let unknown = unknown_keys(&command, &file);
     if let Some(key) = unknown.first() {
         return Err(Error::call(format!(
-            "unknown key '{key}' in the configuration file: no command has such a flag"
+            "unknown key {} in the configuration file: no command has such a flag",
+            quote(key)
         )));
     }
     // Parses the command line alone first, to find the arguments that are typed; errors
     // are reported below.
     let typed = command.clone().ignore_errors(true).try_get_matches().ok();
     let command = all_with_sources(command, &file, typed.as_ref());
-    let matches = command.try_get_matches().map_err(|error| Error::Usage(Box::new(error)))?;
+    let obeyed = has_obeyed_text(&file);
+    let command = if obeyed { command.styles(Styles::plain()) } else { command };
+    let matches = command.try_get_matches().map_err(|error| usage(error, obeyed))?;
     refuse_idle_options(innermost(&matches))?;
-    Cli::from_arg_matches(&matches).map_err(|error| Error::Usage(Box::new(error)))
+    Cli::from_arg_matches(&matches).map_err(|error| usage(error, obeyed))
+}
+
+/// Whether an argument, a variable or a value of the configuration file has characters that a
+/// terminal obeys.
+fn has_obeyed_text(file: &BTreeMap<String, String>) -> bool {
+    let arguments = std::env::args_os().map(|text| text.to_string_lossy().contains(is_obeyed));
+    let variables = std::env::vars_os().map(|(_, text)| text.to_string_lossy().contains(is_obeyed));
+    let values = file.values().map(|text| text.contains(is_obeyed));
+    arguments.chain(variables).chain(values).any(|found| found)
+}
+
+/// The parser's message. If it may repeat characters that a terminal obeys, it has no colours, so
+/// that all escape codes in it are foreign and can be made visible.
+fn usage(error: clap::Error, obeyed: bool) -> Error {
+    if !obeyed || !error.use_stderr() {
+        return Error::Usage(Box::new(error));
+    }
+    let text = error.render().ansi().to_string();
+    Error::call(text.trim_start_matches("error: ").trim_end())
 }
 
 /// The arguments of the innermost subcommand.
@@ -123,9 +147,10 @@ fn configuration() -> Result<BTreeMap<String, String>> {
         return Ok(BTreeMap::new());
     }
     let text = text_file(&path, DESCRIPTION_BYTES)?;
-    let table: toml::Table = text
-        .parse()
-        .map_err(|error| Error::call(format!("{}: is not valid TOML: {error}", path.display())))?;
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+        let fault = fault_in_line(&text, error.span().map(|span| span.start), error.message());
+        Error::call(format!("{}: is not valid TOML: {fault}", path.display()))
+    })?;
     table.into_iter().map(|(key, value)| Ok((key.clone(), single_value(&path, &key, value)?))).collect()
 }
 
@@ -140,8 +165,9 @@ fn single_value(path: &std::path::Path, key: &str, value: toml::Value) -> Result
         toml::Value::String(text) => Ok(text),
         toml::Value::Integer(_) | toml::Value::Float(_) | toml::Value::Boolean(_) => Ok(value.to_string()),
         _ => Err(Error::call(format!(
-            "{}: '{key}' is a list or a table; a single value is needed",
-            path.display()
+            "{}: {} is a list or a table; a single value is needed",
+            path.display(),
+            quote(key)
         ))),
     }
 }

@@ -1,5 +1,6 @@
 //! The tensors of a converted model and their storage formats.
 
+use girih_file::quote;
 use girih_model::ModelWeights;
 use girih_model::arch::Arch;
 use girih_model::arch::schema::Weight;
@@ -100,7 +101,7 @@ impl<'a> Chooser<'a> {
         };
         self.used.push(rule);
         let of_rule =
-            |error: Error| error.of(format!("rule {} of the recipe, tensor '{}'", rule + 1, names[1]));
+            |error: Error| error.of(format!("rule {} of the recipe, tensor {}", rule + 1, quote(names[1])));
         if !self.supported.contains(&dtype) {
             let supported: Vec<&str> = self.supported.iter().map(|dtype| dtype.name()).collect();
             return Err(of_rule(Error::new(format!(

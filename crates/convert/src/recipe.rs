@@ -9,6 +9,7 @@
 //! The first matching rule counts; a matrix without one has the format of the
 //! file's type. `*` matches any characters.
 
+use girih_file::{fault_in_line, quote};
 use girih_tensor::{DType, Error, Result};
 use serde::Deserialize;
 
@@ -49,8 +50,10 @@ impl Recipe {
     /// When the text is not TOML of this form, or names a format that girih does
     /// not write.
     pub fn parse(text: &str) -> Result<Recipe> {
-        let file: RecipeFile =
-            toml::from_str(text).map_err(|error| Error::new(format!("is not a valid recipe: {error}")))?;
+        let file: RecipeFile = toml::from_str(text).map_err(|error: toml::de::Error| {
+            let fault = fault_in_line(text, error.span().map(|span| span.start), error.message());
+            Error::new(format!("is not a valid recipe: {fault}"))
+        })?;
         if file.rule.is_empty() || file.rule.len() > RULES_MAX {
             let count = file.rule.len();
             return Err(Error::new(format!("has {count} rules; 1 to {RULES_MAX} are needed")));
@@ -76,10 +79,10 @@ impl Recipe {
         match self.rules.iter().enumerate().find(|(index, _)| !used.contains(index)) {
             None => Ok(()),
             Some((index, rule)) => Err(Error::new(format!(
-                "rule {} of the recipe, '{}', applies to no matrix: none has such a name, or earlier rules \
+                "rule {} of the recipe, {}, applies to no matrix: none has such a name, or earlier rules \
                  match first",
                 index + 1,
-                rule.tensors
+                quote(&rule.tensors)
             ))),
         }
     }

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::thread;
 
-use girih_file::ContainerWriter;
+use girih_file::{ContainerWriter, quote};
 use girih_graph::WeightSource;
 use girih_model::{ModelWeights, interleaved_row};
 use girih_tensor::{DType, Error, Result, Shape, View};
@@ -32,9 +32,10 @@ pub(super) fn write_all(
             progress(ConvertProgress { tensor: &tensor.name, done, total });
         };
         write(writer, weights, tensor, options.threads, &mut step)
-            .map_err(|error| error.of(format!("tensor '{}'", tensor.name)))?;
+            .map_err(|error| error.of(format!("tensor {}", quote(&tensor.name))))?;
         report.tensors.push(tensor.written());
     }
+    weights.check_unchanged()?;
     Ok(report)
 }
 

@@ -73,7 +73,8 @@ impl CpuWeights {
     /// from `source`. In the second case it hands the packed matrices to the store.
     ///
     /// # Errors
-    /// If `source` fails or there is not enough memory; never because of the store.
+    /// If `source` fails or was changed meanwhile, or there is not enough memory; never because
+    /// of the store.
     pub(crate) fn load(
         graph: &Graph,
         source: &dyn WeightSource,
@@ -93,6 +94,7 @@ impl CpuWeights {
             }
         }
         let weights = CpuWeights::fill(graph, source, None, pool)?;
+        source.check_unchanged()?;
         let matrix = |name: &str| {
             let index = weights.indexes.get(name).expect("a packed weight is a matrix of the graph");
             &weights.matrix(*index).bytes

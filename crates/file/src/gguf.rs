@@ -109,7 +109,7 @@ pub fn parse(source: &dyn ReadAt, limits: &FileLimits) -> Result<HeaderContents>
             .map_err(|e| e.of(format!("tensor {}", quote(name))))?;
     }
     check_overlap(&entries)?;
-    Ok(HeaderContents { metadata, tensors: entries })
+    Ok(HeaderContents { metadata, tensors: entries, unreadable: BTreeMap::new() })
 }
 
 /// The alignment that the metadata specifies.
@@ -169,11 +169,18 @@ impl HeaderParser<'_> {
     fn pairs(&mut self, count: u64) -> Result<Metadata> {
         let mut metadata = Metadata::new();
         for index in 0..count {
-            let key = self.string().map_err(|e| e.of(format!("key {} of {count}", index + 1)))?.to_owned();
+            let key = self.name().map_err(|e| e.of(format!("key {} of {count}", index + 1)))?;
             let value = self.value().map_err(|e| e.of(format!("key {}", quote(&key))))?;
             metadata.insert(key, value)?;
         }
         Ok(metadata)
+    }
+
+    /// Reads the name of a key or a tensor.
+    fn name(&mut self) -> Result<String> {
+        let name = self.string()?.to_owned();
+        self.limits.check_name(&name)?;
+        Ok(name)
     }
 
     fn string(&mut self) -> Result<&str> {
@@ -266,8 +273,7 @@ impl HeaderParser<'_> {
     fn entries(&mut self, count: u64) -> Result<BTreeMap<String, TensorInfo>> {
         let mut entries = BTreeMap::new();
         for index in 0..count {
-            let name =
-                self.string().map_err(|e| e.of(format!("tensor {} of {count}", index + 1)))?.to_owned();
+            let name = self.name().map_err(|e| e.of(format!("tensor {} of {count}", index + 1)))?;
             let info = self.entry().map_err(|e| e.of(format!("tensor {}", quote(&name))))?;
             if entries.contains_key(&name) {
                 return Err(Error::new(format!(

@@ -12,9 +12,10 @@ use crate::container::{Container, ContainerKind, HeaderContents, Shard};
 use crate::folder::SAFETENSORS_INDEX;
 use crate::limits::FileLimits;
 use crate::metadata::Metadata;
-use crate::quote::quote;
+use crate::outside::read_required;
+use crate::quote::{quote, shorten};
 use crate::safetensors::UniqueMap;
-use crate::source::{ByteSource, ReadAt};
+use crate::source::ByteSource;
 use crate::{gguf, safetensors};
 
 const SAFETENSORS: &str = "model.safetensors";
@@ -60,8 +61,13 @@ impl Container {
         limits: &FileLimits,
     ) -> Result<Container> {
         let source = ByteSource::memory(bytes);
-        let mut container =
-            Container { kind, shards: Vec::new(), metadata: Metadata::new(), tensors: BTreeMap::new() };
+        let mut container = Container {
+            kind,
+            shards: Vec::new(),
+            metadata: Metadata::new(),
+            tensors: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
+        };
         let contents = parse(kind, &source, limits).map_err(|error| error.of(name))?;
         container.add(Shard { path: PathBuf::from(name), source }, contents, limits)?;
         Ok(container)
@@ -82,8 +88,11 @@ fn open_folder(folder: &Path, limits: &FileLimits) -> Result<Container> {
             .of(folder.display())),
         [model] => open_gguf(&folder.join(model), limits),
         _ => {
-            let sentence =
-                format!("contains {} models ({}); pass the path of one", models.len(), models.join(", "));
+            let sentence = format!(
+                "contains {} models ({}); pass the path of one",
+                models.len(),
+                shorten(models.join(", "))
+            );
             Err(Error::new(sentence).of(folder.display()))
         }
     }
@@ -105,8 +114,13 @@ fn gguf_models(folder: &Path) -> Result<Vec<String>> {
 }
 
 fn open_files(kind: ContainerKind, paths: Vec<PathBuf>, limits: &FileLimits) -> Result<Container> {
-    let mut container =
-        Container { kind, shards: Vec::new(), metadata: Metadata::new(), tensors: BTreeMap::new() };
+    let mut container = Container {
+        kind,
+        shards: Vec::new(),
+        metadata: Metadata::new(),
+        tensors: BTreeMap::new(),
+        unreadable: BTreeMap::new(),
+    };
     let count = paths.len() as u32; // bounded by the cap on shards
     for (index, path) in (0..).zip(paths) {
         let (source, contents) = open_file(kind, &path, limits).map_err(|error| error.of(path.display()))?;
@@ -139,12 +153,15 @@ struct ShardIndex {
 }
 
 fn open_indexed(folder: &Path, index: &Path, limits: &FileLimits) -> Result<Container> {
-    let files = read_index(index, limits).map_err(|error| error.of(index.display()))?;
+    let json = read_required(folder, SAFETENSORS_INDEX, limits.json_bytes)?;
+    let files = parse_index(&json, limits).map_err(|error| error.of(index.display()))?;
     let names: BTreeSet<&String> = files.values().collect();
     let paths = names.iter().map(|name| folder.join(name)).collect();
     let container = open_files(ContainerKind::Safetensors, paths, limits)?;
     for (tensor, name) in &files {
-        let held = container.tensors.get(tensor).map(|info| &container.shards[info.shard].path);
+        let readable = container.tensors.get(tensor).map(|info| info.shard);
+        let shard = readable.or_else(|| Some(container.unreadable.get(tensor)?.shard));
+        let held = shard.map(|shard| &container.shards[shard].path);
         if held != Some(&folder.join(name)) {
             let sentence = format!(
                 "tensor {} is listed in {}, but that file does not contain it",
@@ -154,24 +171,20 @@ fn open_indexed(folder: &Path, index: &Path, limits: &FileLimits) -> Result<Cont
             return Err(Error::new(sentence).of(index.display()));
         }
     }
+    // The index may be of another version of the model than the files.
+    if let Some((tensor, info)) = container.tensors.iter().find(|(tensor, _)| !files.contains_key(*tensor)) {
+        let sentence =
+            format!("tensor {} is not listed in the index; pass the model's own index", quote(tensor));
+        return Err(Error::new(sentence).of(container.shards[info.shard].path.display()));
+    }
     Ok(container)
 }
 
-/// The file name of each tensor; the names have no folders.
-fn read_index(path: &Path, limits: &FileLimits) -> Result<BTreeMap<String, String>> {
-    let source = ByteSource::open(path)?;
-    if source.length() > limits.json_bytes {
-        return Err(Error::new(format!("has {} bytes; the cap is {}", source.length(), limits.json_bytes)));
-    }
-    let mut json = vec![0; source.length() as usize]; // bounded by the cap
-    source.read_at(0, &mut json)?;
-    parse_index(&json, limits)
-}
-
-/// The file name of each tensor, from the bytes of the index.
+/// The file name of each tensor, from the bytes of the index; the names have no folders.
 pub(crate) fn parse_index(json: &[u8], limits: &FileLimits) -> Result<BTreeMap<String, String>> {
-    let index: ShardIndex = serde_json::from_slice(json)
-        .map_err(|error| Error::new(format!("is not a valid index of safetensors files: {error}")))?;
+    let index: ShardIndex = serde_json::from_slice(json).map_err(|error| {
+        Error::new(format!("is not a valid index of safetensors files: {}", shorten(error)))
+    })?;
     let files = index.weight_map.0;
     let names: BTreeSet<&String> = files.values().collect();
     if names.is_empty() {

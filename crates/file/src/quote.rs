@@ -1,12 +1,94 @@
-//! Untrusted names in errors.
+//! Untrusted text in errors.
+
+use std::fmt::Display;
 
 /// The maximum number of characters of a name in an error.
 const QUOTED: usize = 80;
 
+/// The maximum number of characters of a foreign sentence in an error.
+const SHORTENED: usize = 200;
+
+/// The number of these characters that are the sentence's last ones.
+const LAST: usize = 60;
+
 /// An untrusted name for an error: in quotes, with control characters escaped,
-/// and shortened.
+/// and shortened to 80 characters.
 pub fn quote(name: &str) -> String {
-    let shown: String = name.chars().take(QUOTED).flat_map(char::escape_debug).collect();
-    let rest = if name.chars().nth(QUOTED).is_some() { "…" } else { "" };
-    format!("'{shown}{rest}'")
+    let mut shown = String::new();
+    let mut left = QUOTED;
+    for c in name.chars() {
+        let escaped = c.escape_debug();
+        let Some(rest) = left.checked_sub(escaped.len()) else {
+            shown.push('…');
+            break;
+        };
+        left = rest;
+        shown.extend(escaped);
+    }
+    format!("'{shown}'")
+}
+
+/// An untrusted sentence for an error, such as that of a parser which repeats its input: with
+/// control characters escaped, and without its middle if it has more than 200 characters.
+pub fn shorten(sentence: impl Display) -> String {
+    let escape = |c: char| if is_printed(c) { vec![c] } else { c.escape_unicode().collect() };
+    let shown: Vec<char> = sentence.to_string().trim_end().chars().flat_map(escape).collect();
+    let Some(cut) = shown.len().checked_sub(SHORTENED).filter(|cut| *cut > 0) else {
+        return shown.into_iter().collect();
+    };
+    let (first, rest) = shown.split_at(SHORTENED - LAST);
+    // One character more is left out for the sign of the cut.
+    first.iter().chain(&['…']).chain(&rest[cut + 1..]).collect()
+}
+
+/// The fault of a parser in a text that a person wrote: the line, and the parser's sentence as in
+/// [`shorten`]. `at` is the position of the fault in bytes, if the parser tells it.
+pub fn fault_in_line(text: &str, at: Option<usize>, sentence: impl Display) -> String {
+    let before = at.and_then(|at| text.as_bytes().get(..at));
+    let line = before.map(|before| 1 + before.iter().filter(|byte| **byte == b'\n').count());
+    let named = line.map(|line| format!("line {line}: ")).unwrap_or_default();
+    format!("{named}{}", shorten(sentence))
+}
+
+/// Whether a character is shown in an error as it is: not if it controls a terminal or the
+/// direction of text.
+fn is_printed(c: char) -> bool {
+    !c.is_control() && !matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_name_is_cut_and_a_short_one_kept() {
+        assert_eq!(quote("a.b"), "'a.b'");
+        assert_eq!(quote(&"a".repeat(80)), format!("'{}'", "a".repeat(80)));
+        assert_eq!(quote(&"a".repeat(81)), format!("'{}…'", "a".repeat(80)));
+        // Escapes count, too.
+        assert!(quote(&"\u{1b}".repeat(1000)).chars().count() <= 83);
+        assert_eq!(quote("a\n\u{202e}"), "'a\\n\\u{202e}'");
+    }
+
+    #[test]
+    fn a_long_sentence_loses_its_middle() {
+        let kept = "é".repeat(200);
+        assert_eq!(shorten(&kept), kept);
+        let long = format!("unknown field {}, expected one of a, b at line 1 column 2", "x".repeat(70_000));
+        let shown = shorten(long);
+        assert_eq!(shown.chars().count(), 200);
+        assert!(
+            shown.starts_with("unknown field xxx")
+                && shown.ends_with("expected one of a, b at line 1 column 2")
+        );
+        assert!(shorten("\u{1b}\u{9b}\u{202e}".repeat(500)).chars().count() <= 200);
+        assert_eq!(shorten("a\nb\u{7}"), "a\\u{a}b\\u{7}");
+    }
+
+    #[test]
+    fn a_fault_has_its_line() {
+        assert_eq!(fault_in_line("a\nb = ]", Some(6), "no"), "line 2: no");
+        assert_eq!(fault_in_line("a", None, "no"), "no");
+        assert_eq!(fault_in_line("a", Some(7), "no"), "no");
+    }
 }

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use girih_file::shorten;
 use url::{Host, ParseError, Url};
 
 /// An absolute http or https URL without user, password or fragment.
@@ -72,10 +73,10 @@ impl Address {
 }
 
 impl fmt::Display for Address {
-    /// Writes the URL without its query.
+    /// Writes the URL without its query, for errors: a server may redirect to a long one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = self.as_str();
-        f.write_str(all.split('?').next().unwrap_or_default())
+        f.write_str(&shorten(all.split('?').next().unwrap_or_default()))
     }
 }
 

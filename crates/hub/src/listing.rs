@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use girih_file::shorten;
 use girih_tensor::{Error, Result};
 use serde::Deserialize;
 
@@ -62,7 +63,8 @@ impl Listing {
     pub fn parse(json: &[u8]) -> Result<Listing> {
         let parsed: ListingJson = serde_json::from_slice(json).map_err(|error| {
             Error::new(format!(
-                "the server's list of files is not what the hub sends ({error}); check HF_ENDPOINT"
+                "the server's list of files is not what the hub sends ({}); check HF_ENDPOINT",
+                shorten(error)
             ))
         })?;
         let commit = parsed.sha;
@@ -77,7 +79,7 @@ impl Listing {
         for sibling in &parsed.siblings {
             check_file_name(&sibling.rfilename)?;
             if !seen.insert(sibling.rfilename.as_str()) {
-                return Err(Error::new(format!("the repository lists {:?} twice", sibling.rfilename)));
+                return Err(Error::new(format!("the repository lists {:?} twice", cut(&sibling.rfilename))));
             }
         }
         let files = parsed.siblings.into_iter().map(RemoteFile::read).collect::<Result<_>>()?;
@@ -95,7 +97,7 @@ impl RemoteFile {
             Error::new(format!(
                 "the listing names {:?} as the digest of {:?}; 64 or 40 hexadecimal digits are needed",
                 cut(&text),
-                sibling.rfilename
+                cut(&sibling.rfilename)
             ))
         })?;
         Ok(RemoteFile { name: sibling.rfilename, size, digest })

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
+use girih_file::quote;
 use girih_tensor::{Error, Result};
 use ureq::http::header::{CONTENT_LENGTH, CONTENT_RANGE};
 
@@ -124,7 +125,8 @@ impl Partial {
             self.resumed |= self.length > 0;
             return Ok(());
         }
-        let sentence = format!("the server sends the range {found:?} instead of {need:?}; starting over");
+        let sentence =
+            format!("the server sends the range {} instead of {need:?}; starting over", quote(found));
         self.start_over(target)?;
         Err(RequestFailure::transient(sentence))
     }

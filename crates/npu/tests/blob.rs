@@ -135,8 +135,7 @@ fn float_parameters_are_stored_once_in_a_section() {
     }
 }
 
-/// A device file has length 0 and never ends; in a folder that other users can
-/// write to, a blob may be a link to one.
+/// A device file has length 0 and never ends.
 #[test]
 fn reading_an_endless_file_stops_at_the_maximum_size_of_a_blob() {
     let target = Target::named("toy").unwrap();
@@ -145,17 +144,52 @@ fn reading_an_endless_file_stops_at_the_maximum_size_of_a_blob() {
     let (_, schedule) = compiled(&target).swap_remove(0);
     let bytes = encode(&schedule, &target).unwrap();
     assert_eq!(read(&bytes[..], &target).unwrap(), schedule);
-    #[cfg(unix)]
-    {
-        let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("endless-blobs");
-        let _ = std::fs::remove_dir_all(&folder);
-        let cache = BlobCache::open(&folder).unwrap();
-        let (program, _) = compiled(&target).swap_remove(0);
-        let path = folder.join(format!("{}.elf", BlobCache::key(&program, &target)));
-        std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+}
+
+/// Another user may plant a blob, or make a folder that a blob can be planted in.
+#[test]
+fn a_blob_that_others_could_have_written_is_refused_by_name() {
+    use girih_npu::blob::BlobFolder;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("planted-blobs");
+    let _ = fs::remove_dir_all(&folder);
+    let mode =
+        |path: &std::path::Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    let target = Target::named("toy").unwrap();
+    let cache = BlobCache::open(&folder).unwrap();
+    let (program, schedule) = compiled(&target).swap_remove(0);
+    cache.put(&program, &target, &schedule).unwrap();
+    let path = folder.join(format!("{}.elf", BlobCache::key(&program, &target)));
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let refusal = |part: &str| {
         let error = cache.get(&program, &target).unwrap_err().to_string();
-        assert!(error.contains("has over 268435456 bytes"), "{error}");
-    }
+        assert!(error.starts_with(&path.display().to_string()) && error.contains(part), "{error}");
+    };
+    mode(&path, 0o666);
+    refusal("has the mode 0666, so others can write to it");
+    fs::remove_file(&path).unwrap();
+    symlink("/dev/zero", &path).unwrap();
+    refusal("is a link");
+    fs::remove_file(&path).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    refusal("is not a regular file");
+    // It is replaced.
+    cache.put(&program, &target, &schedule).unwrap();
+    assert_eq!(cache.get(&program, &target).unwrap().as_ref(), Some(&schedule));
+
+    mode(&folder, 0o777);
+    let opened = |is_named| {
+        let mut notes = Vec::new();
+        let blobs = BlobFolder { path: folder.clone(), limit: 1 << 20, is_named };
+        let opened = blobs.open(|note| notes.push(note.to_owned()));
+        (opened.map(|cache| cache.is_some()).map_err(|error| error.to_string()), notes)
+    };
+    let sentence = format!("{}: has the mode 0777", folder.display());
+    assert!(opened(true).0.unwrap_err().starts_with(&sentence));
+    let (cache, notes) = opened(false);
+    assert_eq!(cache, Ok(false));
+    assert!(notes[0].starts_with(&sentence) && notes[0].ends_with("compiled programs are not kept"));
 }
 
 /// Truncated blobs and blobs with flipped bits are refused or decode to some

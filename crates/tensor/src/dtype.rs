@@ -194,6 +194,8 @@ impl FromStr for DType {
     fn from_str(text: &str) -> Result<DType, Error> {
         DType::ALL.iter().copied().find(|dtype| dtype.name().eq_ignore_ascii_case(text)).ok_or_else(|| {
             let known: Vec<_> = DType::ALL.iter().map(|dtype| dtype.name()).collect();
+            // The text may come from a file, so only the length of a name is repeated.
+            let text: String = text.chars().take(80).collect();
             Error::new(format!("'{text}' is not a storage format; known formats: {}", known.join(", ")))
         })
     }

@@ -6,10 +6,12 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use girih::{CancelHandle, Conversation, Session, Stop};
+use rustyline::error::ReadlineError;
 use serde_json::{Value, json};
 
 use super::outcome::Outcome;
 use crate::args::{DeviceArgs, ModelArgs, SamplingArgs};
+use crate::editor::LineEditor;
 use crate::error::{Error, Result};
 use crate::input::each_line_of_text;
 use crate::loading;
@@ -86,23 +88,19 @@ impl ChatLoop<'_> {
     /// Runs the conversation at a terminal.
     fn converse(&mut self) -> Result<Outcome> {
         self.show.note("/help lists the commands");
-        let mut editor = rustyline::DefaultEditor::new().map_err(Error::work)?;
+        let mut editor = LineEditor::new().map_err(Error::work)?;
         loop {
-            match editor.readline("> ") {
-                Ok(line) => {
-                    // A full history is no error.
-                    let _ = editor.add_history_entry(&line);
-                    match self.line(&line) {
-                        Ok(ControlFlow::Break(())) => return Ok(Outcome::Done),
-                        Ok(ControlFlow::Continue(())) => {}
-                        Err(Error::Work(sentence) | Error::Call(sentence)) => {
-                            print_note(format_args!("girih: {sentence}"))
-                        }
-                        Err(error) => return Err(error),
+            match editor.line() {
+                Ok(line) => match self.line(&line) {
+                    Ok(ControlFlow::Break(())) => return Ok(Outcome::Done),
+                    Ok(ControlFlow::Continue(())) => {}
+                    Err(Error::Work(sentence) | Error::Call(sentence)) => {
+                        print_note(format_args!("girih: {sentence}"))
                     }
-                }
-                Err(rustyline::error::ReadlineError::Interrupted) => {}
-                Err(rustyline::error::ReadlineError::Eof) => return Ok(Outcome::Done),
+                    Err(error) => return Err(error),
+                },
+                Err(ReadlineError::Interrupted) => {}
+                Err(ReadlineError::Eof) => return Ok(Outcome::Done),
                 Err(error) => return Err(Error::work(error)),
             }
         }

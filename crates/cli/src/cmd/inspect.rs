@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use girih::tools::FreeMemory;
 use girih::{Plan, PoolBytes, Refusal};
+use girih_file::quote;
 use girih_graph::BLOCK_POSITIONS;
 use girih_model::ModelFiles;
 use girih_model::arch::{AttentionFacts, Facts, LayerFacts, Mixer};
@@ -54,12 +55,16 @@ pub fn run(args: &Args) -> Result<Outcome> {
             "key": plan.key().to_string(),
             "backend": backend,
             "refusals": refusals,
+            "ignored_keys": model.ignored_keys(),
             "state": state(&plan),
             "memory": report::memory_json(&needed, free),
         }))?;
         return Ok(Outcome::Done);
     }
     print_facts(model)?;
+    for key in model.ignored_keys() {
+        print_line!("ignored key: {}", quote(key))?;
+    }
     for (dtype, (count, size)) in storage(model) {
         print_line!("{count:>6} tensors {dtype:<6} {}", bytes(size))?;
     }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use girih::{Conversation, Model, TextOrigin, TextSpan};
+use girih_file::shorten;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -55,7 +56,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let mut renderer = options.renderer();
     if let Some(file) = &args.jsonl {
         return answer_lines(file, |line| {
-            let request: RenderLine = serde_json::from_str(line).map_err(Error::work)?;
+            let request: RenderLine =
+                serde_json::from_str(line).map_err(|error| Error::work(shorten(error)))?;
             let RenderLine { messages, tools, documents, add_generation_prompt, variables } = request;
             let conversation = Conversation { messages, tools, documents, add_generation_prompt, variables };
             Ok(json!({"text": joined(&processor.render(&mut renderer, &conversation)?)}))

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use girih::{BosEos, Model, TextOrigin};
+use girih_file::shorten;
 use girih_words::Tokenizer;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -12,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::input::{each_line, standard_input};
 use crate::loading::open_options;
 use crate::output::print_json;
+use crate::visible::capped;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -51,7 +53,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let processor = Model::text_processor_of(&args.model, &open_options()?)?;
     if let Some(file) = &args.jsonl {
         return answer_lines(file, |line| {
-            let request: TokenizeLine = serde_json::from_str(line).map_err(Error::work)?;
+            let request: TokenizeLine =
+                serde_json::from_str(line).map_err(|error| Error::work(shorten(error)))?;
             let origin = if request.plain { TextOrigin::User } else { TextOrigin::Template };
             let bos_eos = if request.special { BosEos::Add } else { BosEos::Omit };
             Ok(json!({"ids": processor.tokenizer.encode(&request.text, origin, bos_eos)?}))
@@ -102,7 +105,9 @@ pub fn answer_lines(file: &Path, mut answer: impl FnMut(&str) -> Result<Value>) 
         let line = line.map_err(|error| Error::work(format!("the line is not valid UTF-8: {error}")));
         match line.and_then(|line| answer(&line)) {
             Ok(value) => print_json(&value),
-            Err(Error::Work(sentence) | Error::Call(sentence)) => print_json(&json!({"error": sentence})),
+            Err(Error::Work(sentence) | Error::Call(sentence)) => {
+                print_json(&json!({"error": capped(&sentence)}))
+            }
             Err(error) => Err(error),
         }
     })?;

@@ -11,5 +11,6 @@ mod same;
 mod speed;
 mod story;
 mod templates;
+mod terminal;
 mod text;
 mod verify;

@@ -1,11 +1,13 @@
 //! Calls of the binary, each in an environment of its own, and the paths of test
 //! files.
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
 
 /// A call of the binary. Its environment has only the variables that a test sets,
@@ -67,18 +69,34 @@ impl Call {
 
     /// Runs the call to its end.
     pub fn end(self) -> Ended {
-        self.print_to(Stdio::piped())
+        self.print_to(Stdio::piped(), Stdio::piped())
+    }
+
+    /// Runs the call with a terminal as standard output; returns what the terminal received.
+    pub fn stdout_on_terminal(self) -> Ended {
+        let terminal = Terminal::open();
+        let mut ended = self.print_to(terminal.side(), Stdio::piped());
+        ended.stdout = terminal.received();
+        ended
+    }
+
+    /// Runs the call with a terminal as standard error; returns what the terminal received.
+    pub fn stderr_on_terminal(self) -> Ended {
+        let terminal = Terminal::open();
+        let mut ended = self.print_to(Stdio::piped(), terminal.side());
+        ended.stderr = terminal.received();
+        ended
     }
 
     /// Runs the call with a closed pipe as standard output.
     pub fn unread(self) -> Ended {
         let (reader, writer) = std::io::pipe().expect("the system has pipes");
         drop(reader);
-        self.print_to(writer.into())
+        self.print_to(writer.into(), Stdio::piped())
     }
 
-    fn print_to(mut self, stdout: Stdio) -> Ended {
-        self.command.stdin(Stdio::piped()).stdout(stdout).stderr(Stdio::piped());
+    fn print_to(mut self, stdout: Stdio, stderr: Stdio) -> Ended {
+        self.command.stdin(Stdio::piped()).stdout(stdout).stderr(stderr);
         let mut child = self.command.spawn().expect("the binary is there");
         let mut pipe = child.stdin.take().expect("it is piped");
         let stdin = self.stdin;
@@ -125,6 +143,40 @@ impl Ended {
     pub fn json_lines(&self) -> Vec<Value> {
         let value = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
         self.stdout.lines().map(value).collect()
+    }
+}
+
+/// A terminal that keeps what is printed on it.
+struct Terminal {
+    program_side: File,
+    reader: std::thread::JoinHandle<Vec<u8>>,
+}
+
+impl Terminal {
+    fn open() -> Terminal {
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("the system has terminals");
+        grantpt(&ours).and_then(|()| unlockpt(&ours)).expect("the terminal is ours");
+        let path = ptsname(&ours, Vec::new()).expect("it has a name").into_string().expect("in UTF-8");
+        let program_side = File::options().read(true).write(true).open(path).expect("it is unlocked");
+        let reader = std::thread::spawn(move || {
+            let mut received = Vec::new();
+            // It ends with an error when no program has the terminal open.
+            let _ = File::from(ours).read_to_end(&mut received);
+            received
+        });
+        Terminal { program_side, reader }
+    }
+
+    /// The side for a program.
+    fn side(&self) -> Stdio {
+        self.program_side.try_clone().expect("there are few open files").into()
+    }
+
+    /// All that the programs printed, with the line ends that they printed.
+    fn received(self) -> String {
+        drop(self.program_side);
+        let received = self.reader.join().expect("the reader does not panic");
+        String::from_utf8(received).expect("the binary prints UTF-8").replace("\r\n", "\n")
     }
 }
 

@@ -119,7 +119,9 @@ fn safetensors_extents() -> Vec<(&'static str, Vec<u8>)> {
         ("st-shape-overflow.safetensors", one("I8", "[4294967296,4294967296]", "[0,0]", 0)),
         ("st-shape-overflow-hidden.safetensors", one("I8", "[0,4294967296,4294967296]", "[0,0]", 0)),
         ("st-bytes-overflow.safetensors", one("F32", "[4611686018427387904]", "[0,0]", 0)),
-        ("st-rank-5.safetensors", one("I8", "[1,1,1,1,1]", "[0,1]", 1)),
+        ("st-size-of-rank-5.safetensors", one("I8", "[1,1,1,1,2]", "[0,1]", 1)),
+        ("st-rank-5-overflow.safetensors", one("I8", "[0,4294967296,4294967296,1,1]", "[0,0]", 0)),
+        ("st-rank-5-past-end.safetensors", one("I8", "[1,1,1,1,4096]", "[0,4096]", 16)),
         ("st-size-of-shape.safetensors", one("F32", "[2]", "[0,4]", 4)),
         ("st-offsets-reversed.safetensors", one("I8", "[4]", "[4,0]", 4)),
         ("st-past-end.safetensors", one("I8", "[4096]", "[0,4096]", 16)),
@@ -128,7 +130,8 @@ fn safetensors_extents() -> Vec<(&'static str, Vec<u8>)> {
         ("st-same-extent.safetensors", two("[0,4]", "[0,4]")),
         ("st-trailing.safetensors", one("I8", "[4]", "[0,4]", 5)),
         ("st-type-unknown.safetensors", one("F99", "[1]", "[0,1]", 1)),
-        ("st-type-f64.safetensors", one("F64", "[1]", "[0,8]", 8)),
+        ("st-size-of-f64.safetensors", one("F64", "[1]", "[0,4]", 4)),
+        ("st-size-of-f4.safetensors", one("F4", "[3]", "[0,1]", 1)),
     ]
 }
 
@@ -324,4 +327,74 @@ fn pipes_and_other_non_files_are_refused_without_waiting() {
         error(&folder.join("model.bin")),
         "F/model.bin: is neither a folder nor a .safetensors or .gguf file"
     );
+}
+
+#[test]
+fn a_long_name_is_refused_by_its_beginning() {
+    let long = "k".repeat(70_000);
+    let (gguf_key, tensor) = (
+        Gguf::start(3, 0, 1).key(&long, 4).u32(1).0,
+        Gguf::start(3, 1, 0).entry(&long, &[32], 0, 0).data(128),
+    );
+    let header = |name: &str| format!(r#"{{"{name}":{{"dtype":"I8","shape":[1],"data_offsets":[0,1]}}}}"#);
+    let pair = format!(r#"{{"__metadata__":{{"{long}":"1"}}}}"#);
+    let limits = &FileLimits::DEFAULT;
+    let errors = [
+        gguf::parse(&gguf_key, limits).unwrap_err(),
+        gguf::parse(&tensor, limits).unwrap_err(),
+        safetensors::parse(&raw::safetensors(&header(&long), 1), limits).unwrap_err(),
+        safetensors::parse(&raw::safetensors(&pair, 0), limits).unwrap_err(),
+    ];
+    for error in errors.map(|error| error.to_string()) {
+        let name = format!("the name '{}…' has 70000 bytes; the cap is 1024", "k".repeat(80));
+        assert!(error.contains(&name), "{error}");
+        assert!(error.len() < 400, "{error}");
+    }
+    let longest = "k".repeat(1024);
+    safetensors::parse(&raw::safetensors(&header(&longest), 1), limits).unwrap();
+    gguf::parse(&Gguf::start(3, 0, 1).key(&longest, 4).u32(1).data(0), limits).unwrap();
+}
+
+/// Its weights would be read although the index knows nothing of them.
+#[test]
+fn a_tensor_that_the_index_does_not_list_is_refused() {
+    let folder = empty_folder("unlisted");
+    let header = r#"{"a":{"dtype":"I8","shape":[1],"data_offsets":[0,1]},
+                     "b":{"dtype":"I8","shape":[1],"data_offsets":[1,2]}}"#;
+    std::fs::write(folder.join("1.safetensors"), raw::safetensors(header, 2)).unwrap();
+    let index = folder.join("model.safetensors.index.json");
+    std::fs::write(&index, r#"{"weight_map":{"a":"1.safetensors"}}"#).unwrap();
+    let error = Container::open(&folder, &FileLimits::DEFAULT).unwrap_err().to_string();
+    assert!(
+        error.ends_with("1.safetensors: tensor 'b' is not listed in the index; pass the model's own index")
+    );
+    std::fs::write(&index, r#"{"weight_map":{"a":"1.safetensors","b":"1.safetensors"}}"#).unwrap();
+    Container::open(&folder, &FileLimits::DEFAULT).unwrap();
+}
+
+/// Parsers repeat what they cannot read.
+#[test]
+fn errors_repeat_at_most_200_characters_of_a_file() {
+    let long = "x".repeat(70_000);
+    let entry = |dtype: &str, key: &str| {
+        format!(r#"{{"a":{{"dtype":"{dtype}","shape":[1],"data_offsets":[0,1],"{key}":1}}}}"#)
+    };
+    let folder = empty_folder("long-index");
+    let index = |text: String| {
+        std::fs::write(folder.join("model.safetensors.index.json"), text).unwrap();
+        Container::open(&folder, &FileLimits::DEFAULT).unwrap_err()
+    };
+    let limits = &FileLimits::DEFAULT;
+    let errors = [
+        safetensors::parse(&raw::safetensors(&entry(&long, "strides"), 1), limits).unwrap_err(),
+        safetensors::parse(&raw::safetensors(&entry("I8", &long), 1), limits).unwrap_err(),
+        safetensors::parse(&raw::safetensors(&format!("\"{long}\""), 1), limits).unwrap_err(),
+        index(format!(r#"{{"weight_map":"{long}"}}"#)),
+        index(format!(r#"{{"weight_map":{{"a":"{long}"}}}}"#)),
+        index(format!(r#"{{"weight_map":{{"{long}":"1.safetensors"}}}}"#)),
+    ];
+    for error in errors.map(|error| error.to_string()) {
+        let repeated = error.chars().filter(|c| *c == 'x').count();
+        assert!((1..=200).contains(&repeated) && error.chars().count() < 500, "{error}");
+    }
 }

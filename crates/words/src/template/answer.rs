@@ -2,6 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use girih_file::shorten;
+
 use super::jinja::CompiledTemplate;
 use super::protocol::{RenderAnswer, RenderJob};
 
@@ -26,7 +28,7 @@ fn render(
     let job: RenderJob = match serde_json::from_slice(job) {
         Ok(job) => job,
         Err(error) => {
-            return RenderAnswer::Failed(format!("has variables that cannot be read: {error}"));
+            return RenderAnswer::Failed(format!("has variables that cannot be read: {}", shorten(error)));
         }
     };
     if !compiled.as_ref().is_some_and(|compiled| compiled.is_of(&job.template)) {

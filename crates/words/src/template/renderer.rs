@@ -10,6 +10,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use girih_file::shorten;
 use girih_tensor::{Error, ErrorKind, Result};
 
 use super::limits::RenderLimits;
@@ -117,7 +118,7 @@ fn ask_process(
         Ok(answer) => {
             *idle = Some(worker);
             serde_json::from_slice(&answer).map_err(|error| {
-                Error::new(format!("the chat template's renderer sent an invalid answer: {error}"))
+                Error::new(format!("the chat template's renderer sent an invalid answer: {}", shorten(error)))
             })
         }
         Err(fault) => Err(worker.end(&fault, limits)),
@@ -175,12 +176,12 @@ fn spans(answer: RenderAnswer, marks: &Marks<'_>) -> Result<Vec<TextSpan>> {
     match answer {
         RenderAnswer::Text(text) => Ok(marks.split(&text)),
         RenderAnswer::Raised(message) => {
-            let message = marks.restore(&message);
+            let message = shorten(marks.restore(&message));
             let sentence = format!("the chat template refuses the conversation: {message}");
             Err(Error::with_kind(ErrorKind::Refused, sentence))
         }
         RenderAnswer::Failed(clause) => {
-            Err(Error::new(format!("the chat template {}", marks.restore(&clause))))
+            Err(Error::new(format!("the chat template {}", shorten(marks.restore(&clause)))))
         }
     }
 }
@@ -261,7 +262,7 @@ impl Worker {
         match fault {
             WorkerFault::TimedOut => timed_out(limits.time),
             WorkerFault::InvalidAnswer(error) => {
-                Error::new(format!("the chat template's renderer sent an invalid answer: {error}"))
+                Error::new(format!("the chat template's renderer sent an invalid answer: {}", shorten(error)))
             }
             WorkerFault::Closed => match self.last_status() {
                 Ok(status) => self.exit_error(status),
@@ -304,7 +305,10 @@ impl Worker {
             Some(signal) => Error::new(format!("the chat template's renderer was killed by signal {signal}")),
             None => {
                 let line = stderr.lines().next().unwrap_or_default();
-                Error::new(format!("the chat template's renderer exited without an answer ({status}) {line}"))
+                Error::new(format!(
+                    "the chat template's renderer exited without an answer ({status}) {}",
+                    shorten(line)
+                ))
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Checks a request against the limits, marks it, and builds the worker's job.
 
+use girih_file::quote;
 use girih_tensor::{Error, ErrorKind, Result};
 use serde_json::{Map, Value, json};
 
@@ -130,7 +131,7 @@ fn arguments(conversation: &Conversation) -> Result<Map<String, Value>> {
     all.insert("documents".to_owned(), list(&conversation.documents));
     all.insert("add_generation_prompt".to_owned(), Value::Bool(conversation.add_generation_prompt));
     if let Some((name, _)) = all.iter().find(|(_, value)| nests_deeper(value, MAX_NESTING)) {
-        let sentence = format!("'{name}' nests deeper than {MAX_NESTING} levels");
+        let sentence = format!("{} nests deeper than {MAX_NESTING} levels", quote(name));
         return Err(Error::with_kind(ErrorKind::Refused, sentence));
     }
     Ok(all)

@@ -4,6 +4,7 @@
 use std::fmt::Display;
 use std::path::Path;
 
+use girih_file::shorten;
 use girih_graph::{Graph, Key, OutputKind, faults};
 use girih_npu::Target;
 use girih_npu::driver::Compiler;
@@ -108,8 +109,9 @@ impl StepArgs {
     /// When the file is malformed, or options contradict each other.
     pub fn graphs_of(&self, name: &str) -> Result<Vec<Graph>> {
         if name.ends_with(".graph") {
-            if self.rows.is_some() || self.context.is_some() || !self.arch.arch.is_empty() {
-                let sentence = "a graph fixes its rows and context; omit --rows, --context and --arch";
+            if self.rows.is_some() || self.context.is_some() || !self.arch.is_empty() {
+                let sentence =
+                    "a graph fixes its rows and context; omit --rows, --context, --arch and --allow-key";
                 return Err(Error::call(format!("{name}: {sentence}")));
             }
             return Ok(vec![read_graph(Path::new(name))?]);
@@ -182,7 +184,7 @@ impl MappingArgs {
 
 /// Reads a graph from a file of its text form.
 fn read_graph(path: &Path) -> Result<Graph> {
-    let failed = |error: &dyn Display| Error::call(format!("{}: {error}", path.display()));
+    let failed = |error: &dyn Display| Error::call(format!("{}: {}", path.display(), shorten(error)));
     let text = text_file(path, GRAPH_BYTES)?;
     let graph: Graph = text.parse().map_err(|error| failed(&error))?;
     match faults(&graph).first() {

@@ -1,0 +1,79 @@
+//! The line editor of `girih chat`. It shows a pasted control character as a sign.
+
+use std::borrow::Cow;
+
+use rustyline::completion::Completer;
+use rustyline::error::ReadlineError;
+use rustyline::highlight::{CmdKind, Highlighter};
+use rustyline::hint::Hinter;
+use rustyline::history::DefaultHistory;
+use rustyline::validate::Validator;
+use rustyline::{Editor, Helper};
+
+use crate::visible::is_obeyed;
+
+/// An editor with a history in memory.
+pub struct LineEditor(Editor<ShownLine, DefaultHistory>);
+
+impl LineEditor {
+    /// An editor on standard input and output.
+    ///
+    /// # Errors
+    /// When the terminal cannot be used.
+    pub fn new() -> Result<LineEditor, ReadlineError> {
+        let mut editor = Editor::new()?;
+        editor.set_helper(Some(ShownLine));
+        Ok(LineEditor(editor))
+    }
+
+    /// Reads a line and adds it to the history.
+    ///
+    /// # Errors
+    /// At the end of input, after Ctrl-C, and when the terminal fails.
+    pub fn line(&mut self) -> Result<String, ReadlineError> {
+        let line = self.0.readline("> ")?;
+        // A full history is no error.
+        let _ = self.0.add_history_entry(&line);
+        Ok(line)
+    }
+}
+
+/// How a line looks while it is edited: U+FFFD stands for each character that the terminal would
+/// obey, as it has a width of one column, too.
+struct ShownLine;
+
+impl Highlighter for ShownLine {
+    fn highlight<'l>(&self, line: &'l str, _: usize) -> Cow<'l, str> {
+        if line.contains(is_obeyed) { line.replace(is_obeyed, "\u{fffd}").into() } else { line.into() }
+    }
+
+    fn highlight_char(&self, line: &str, _: usize, _: CmdKind) -> bool {
+        line.contains(is_obeyed)
+    }
+}
+
+impl Completer for ShownLine {
+    type Candidate = String;
+}
+
+impl Hinter for ShownLine {
+    type Hint = String;
+}
+
+impl Validator for ShownLine {}
+
+impl Helper for ShownLine {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pasted_escape_code_is_shown_as_a_sign() {
+        let shown = |line| ShownLine.highlight(line, 0).into_owned();
+        assert_eq!(shown("a\u{1b}]52;c;eA==\u{7}b"), "a\u{fffd}]52;c;eA==\u{fffd}b");
+        assert_eq!(shown("日本\tb"), "日本\tb");
+        // Otherwise the editor would write the last character as it is.
+        assert!(ShownLine.highlight_char("a\u{9b}", 3, CmdKind::Other));
+    }
+}

@@ -1,0 +1,82 @@
+//! What a terminal and a pipe receive of text that contains control characters.
+
+use serde_json::Value;
+
+use crate::program::{Ended, Folder, fixture, girih};
+
+/// Text that writes the clipboard of many terminals (OSC 52), erases a line (CSI in C1), and reverses text.
+const ATTACK: &str = "a\u{1b}]52;c;eHh4\u{7}b\u{9b}2Kc\u{202e}e\tf";
+
+/// The same on a terminal.
+const SHOWN: &str = "a\\u{1b}]52;c;eHh4\\u{7}b\\u{9b}2Kc\\u{202e}e\tf";
+
+/// The id of the byte 0x1B in stories260k.
+const ESCAPE_ID: &str = "30";
+
+/// Tokenizer and template of a model.
+fn template_folder(template: &str) -> Folder {
+    let folder = Folder::of(&fixture("llama32_tied"), &["tokenizer.json", "tokenizer_config.json"]);
+    folder.write("chat_template.jinja", template);
+    folder
+}
+
+/// Whether only line feeds and tabs are control characters.
+fn is_harmless(text: &str) -> bool {
+    !text.contains(|c: char| c.is_control() && !matches!(c, '\n' | '\t'))
+}
+
+#[test]
+fn a_prompt_is_escaped_on_a_terminal_and_unchanged_in_a_pipe() {
+    let call = || girih(&["run", "stories260k", ATTACK, "-n", "2", "--quiet"]);
+    let (shown, piped) = (call().stdout_on_terminal(), call().done());
+    assert_eq!(shown.code, 0, "{}", shown.stderr);
+    assert!(shown.stdout.starts_with(SHOWN) && is_harmless(&shown.stdout), "{:?}", shown.stdout);
+    assert!(piped.stdout.starts_with(ATTACK), "{:?}", piped.stdout);
+    // Standard error is judged by itself.
+    assert!(call().stderr_on_terminal().stdout.starts_with(ATTACK));
+}
+
+#[test]
+fn a_reply_is_escaped_on_a_terminal_and_unchanged_in_a_pipe() {
+    let forced = format!("{ESCAPE_ID}=inf");
+    let call =
+        || girih(&["run", "stories260k", "Once", "-n", "3", "--json", "--quiet", "--logit-bias", &forced]);
+    let (shown, piped) = (call().stdout_on_terminal(), call().done());
+    assert!(shown.stdout.starts_with("Once\\u{1b}\\u{1b}\\u{1b}\n"), "{:?}", shown.stdout);
+    assert!(is_harmless(&shown.stdout));
+    assert!(piped.stdout.starts_with("Once\u{1b}\u{1b}\u{1b}\n"), "{:?}", piped.stdout);
+    assert_eq!(shown.json()["text"], piped.json()["text"]);
+}
+
+#[test]
+fn a_template_is_escaped_on_a_terminal_and_unchanged_in_a_pipe() {
+    let folder = template_folder(&format!("{ATTACK}{{{{ messages[0].content }}}}"));
+    let call = |more: &[&str]| girih(&["render", folder.name(), ATTACK]).with(more);
+    let shown = call(&[]).stdout_on_terminal().stdout;
+    assert_eq!(shown, format!("{SHOWN}{SHOWN}"));
+    assert_eq!(call(&[]).done().stdout, format!("{ATTACK}{ATTACK}"));
+    // JSON stays JSON, with the same value.
+    let spans = |ended: Ended| -> Value { ended.json()["spans"].clone() };
+    let json = call(&["--json"]).stdout_on_terminal();
+    assert!(is_harmless(&json.stdout) && !json.stdout.contains('\u{202e}'), "{:?}", json.stdout);
+    assert_eq!(spans(json), spans(call(&["--json"]).done()));
+}
+
+#[test]
+fn errors_and_wrong_calls_have_no_control_characters() {
+    let folder = template_folder(&format!("{{{{ raise_exception('{ATTACK}') }}}}"));
+    let calls = [
+        girih(&["render", folder.name(), "Hi"]),
+        girih(&["run", ATTACK, "Hi"]),
+        girih(&["run", "stories260k", "Hi", "--temp", ATTACK]),
+        girih(&[ATTACK]),
+        girih(&["run", "stories260k", "Hi"]).env("GIRIH_TEMP", ATTACK),
+        girih(&["run"]).home_file(".config/girih/config.toml", &format!("\"{}\" = 1", "a\\u001b]52;")),
+    ];
+    for call in calls {
+        let ended = call.stderr_on_terminal();
+        assert_ne!(ended.code, 0);
+        assert!(ended.stderr.contains("\\u{1b}"), "{:?}", ended.stderr);
+        assert!(is_harmless(&ended.stderr) && !ended.stderr.contains('\u{202e}'), "{:?}", ended.stderr);
+    }
+}
