@@ -5,6 +5,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
+/// The system for which packages are listed.
+pub const PLATFORM: &str = "x86_64-unknown-linux-gnu";
+
 /// A crate with a choice of its features.
 struct FeatureSet {
     name: &'static str,
@@ -44,11 +47,11 @@ const fn of_girih(
 
 /// A package of a dependency tree.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Package {
-    name: String,
-    version: String,
+pub struct Package {
+    pub name: String,
+    pub version: String,
     /// Whether it is a crate of this workspace.
-    is_ours: bool,
+    pub is_ours: bool,
 }
 
 /// Prints the table and returns the faults.
@@ -67,6 +70,15 @@ pub fn report(root: &Path) -> Result<Vec<String>, String> {
     Ok(faults)
 }
 
+/// The packages of the program.
+///
+/// # Errors
+/// When cargo cannot list them.
+pub fn of_program(root: &Path) -> Result<BTreeSet<Package>, String> {
+    let [.., program] = &FEATURE_SETS;
+    parse(&cargo_tree(root, program)?)
+}
+
 /// The output of `cargo tree` for one feature set.
 fn cargo_tree(root: &Path, set: &FeatureSet) -> Result<String, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -79,7 +91,16 @@ fn cargo_tree(root: &Path, set: &FeatureSet) -> Result<String, String> {
         set.package,
         "--no-default-features",
     ]);
-    command.args(["-e", "normal,build", "--prefix", "none", "--features", set.features]);
+    command.args([
+        "--target",
+        PLATFORM,
+        "-e",
+        "normal,build",
+        "--prefix",
+        "none",
+        "--features",
+        set.features,
+    ]);
     let output = command.output().map_err(|error| format!("cargo cannot be started: {error}"))?;
     if !output.status.success() {
         let reason = String::from_utf8_lossy(&output.stderr);

@@ -1,8 +1,8 @@
 //! Writes a software bill of materials: the packages in the program, as CycloneDX in JSON.
 //!
-//! It lists what `cargo metadata` resolves for the program with its default features on x86-64
-//! Linux, with licences, and the digests of Cargo.lock. The same commit gives the same bytes, so
-//! it has no time and no serial number.
+//! It has the packages of the program on x86-64 Linux, as `cargo tree` lists them, with what
+//! `cargo metadata` knows of them and the digests of Cargo.lock. The same commit gives the same
+//! bytes, so it has no time and no serial number.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,11 +10,10 @@ use std::process::Command;
 
 use serde_json::{Map, Value, json};
 
+use crate::packages::{PLATFORM, Package, of_program};
+
 /// The package of the program.
 const PROGRAM: &str = "girih-cli";
-
-/// The system for which the packages are listed.
-const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 
 /// The version of CycloneDX: https://cyclonedx.org/docs/1.5/json/.
 const SPEC_VERSION: &str = "1.5";
@@ -36,12 +35,13 @@ pub fn document(root: &Path) -> Result<String, String> {
     let metadata: Value = metadata.map_err(|error| format!("cargo metadata printed no JSON: {error}"))?;
     let lock = std::fs::read_to_string(root.join("Cargo.lock"));
     let lock = lock.map_err(|error| format!("Cargo.lock cannot be read: {error}"))?;
-    let document = bill(&metadata, &lock)?;
+    let document = bill(&metadata, &lock, &of_program(root)?)?;
     Ok(format!("{document:#}"))
 }
 
-/// The document from the output of `cargo metadata` and the text of Cargo.lock.
-fn bill(metadata: &Value, lock: &str) -> Result<Value, String> {
+/// The document of the `built` packages, from the output of `cargo metadata` and the text of
+/// Cargo.lock. Packages that only tests or their features bring are not built.
+fn bill(metadata: &Value, lock: &str, built: &BTreeSet<Package>) -> Result<Value, String> {
     let digests = digests(lock)?;
     let packages: BTreeMap<&str, &Value> = array(metadata, "packages")?
         .iter()
@@ -53,10 +53,18 @@ fn bill(metadata: &Value, lock: &str) -> Result<Value, String> {
         .map(|node| Ok((text(node, "id")?, node)))
         .collect::<Result<_, String>>()?;
     let program = packages.iter().find(|(_, package)| package["name"] == PROGRAM);
-    let (program, _) = program.ok_or_else(|| format!("cargo metadata lists no package {PROGRAM}"))?;
-    let macros = packages.iter().filter(|(_, package)| is_macro(package)).map(|(&id, _)| id).collect();
-    let runs = reachable(program, &nodes, &[Value::Null], &macros)?;
-    let builds = reachable(program, &nodes, &[Value::Null, json!("build")], &BTreeSet::new())?;
+    let (&program, _) = program.ok_or_else(|| format!("cargo metadata lists no package {PROGRAM}"))?;
+    let is_built = |package: &Value| {
+        built.iter().any(|one| package["name"] == *one.name && package["version"] == *one.version)
+    };
+    let unbuilt: BTreeSet<&str> =
+        packages.iter().filter(|(_, package)| !is_built(package)).map(|(&id, _)| id).collect();
+    let builds = reachable(program, &nodes, &[Value::Null, json!("build")], &unbuilt)?;
+    if builds.len() != built.len() {
+        return Err(format!("cargo metadata leads to {} of {} packages", builds.len(), built.len()));
+    }
+    let macros = packages.iter().filter(|(_, package)| is_macro(package)).map(|(&id, _)| id);
+    let runs = reachable(program, &nodes, &[Value::Null], &unbuilt.iter().copied().chain(macros).collect())?;
     let package = |id: &str| packages.get(id).copied().ok_or_else(|| format!("{id} has no package"));
     let (mut components, mut dependencies) = (BTreeMap::new(), BTreeMap::new());
     for &id in &builds {
@@ -66,7 +74,7 @@ fn bill(metadata: &Value, lock: &str) -> Result<Value, String> {
             uses.into_iter().filter(|other| builds.contains(other)).map(|other| reference(package(other)?));
         let uses: BTreeSet<String> = uses.collect::<Result<_, String>>()?;
         dependencies.insert(reference(of)?, json!({"ref": reference(of)?, "dependsOn": uses}));
-        if id != *program {
+        if id != program {
             // What only runs while girih is built is not in the program.
             let scope = if runs.contains(id) { "required" } else { "excluded" };
             components.insert(reference(of)?, component(of, "library", &digests, Some(scope))?);
@@ -205,9 +213,19 @@ mod tests {
         })
     }
 
+    fn built() -> BTreeSet<Package> {
+        let package = |(name, version): (&str, &str)| Package {
+            name: name.to_owned(),
+            version: version.to_owned(),
+            is_ours: name == PROGRAM,
+        };
+        let names = [("girih-cli", "0.1.0"), ("derive", "1.0.0"), ("half", "2.7.1"), ("quote", "1.0.0")];
+        names.map(package).into()
+    }
+
     #[test]
     fn the_packages_of_the_program_are_listed_with_licence_digest_and_edges() {
-        let bill = bill(&metadata(), LOCK).unwrap();
+        let bill = bill(&metadata(), LOCK, &built()).unwrap();
         assert_eq!(bill["metadata"]["component"]["name"], "girih-cli");
         let component = |name: &str, version: &str, digest: &str, scope: &str| {
             let url = format!("pkg:cargo/{name}@{version}");
@@ -236,10 +254,18 @@ mod tests {
     fn a_package_without_licence_or_digest_is_refused() {
         let mut unlicensed = metadata();
         unlicensed["packages"][1]["license"] = Value::Null;
-        assert_eq!(bill(&unlicensed, LOCK), Err("half 2.7.1 states no licence".to_owned()));
+        assert_eq!(bill(&unlicensed, LOCK, &built()), Err("half 2.7.1 states no licence".to_owned()));
         let unlocked = LOCK.replace("2.7.1", "2.7.0");
-        assert_eq!(bill(&metadata(), &unlocked), Err("half 2.7.1 has no digest in Cargo.lock".to_owned()));
-        assert!(bill(&json!({}), LOCK).is_err());
+        assert_eq!(
+            bill(&metadata(), &unlocked, &built()),
+            Err("half 2.7.1 has no digest in Cargo.lock".to_owned())
+        );
+        assert!(bill(&json!({}), LOCK, &built()).is_err());
+        let mut unlisted = metadata();
+        unlisted["resolve"]["nodes"][1]["deps"] = json!([]);
+        unlisted["resolve"]["nodes"][2]["deps"] = json!([]);
+        let found = bill(&unlisted, LOCK, &built());
+        assert_eq!(found, Err("cargo metadata leads to 3 of 4 packages".to_owned()));
     }
 
     /// Every reference of the repository's own document names one of its components.

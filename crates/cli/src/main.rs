@@ -44,7 +44,7 @@ fn main() -> ExitCode {
             _ => template::worker_main(),
         };
     }
-    match settings::read().and_then(cmd::dispatch) {
+    match machine::check_process_room().and_then(|()| settings::read()).and_then(cmd::dispatch) {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Failed) => ExitCode::from(1),
         Err(error) => report(error),

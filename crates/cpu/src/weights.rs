@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use girih_graph::store::Store;
-use girih_graph::{Error, Graph, Op, OperandKind, Value, ValueId, WeightSource};
+use girih_graph::{Error, ErrorKind, Graph, Op, OperandKind, Value, ValueId, WeightSource};
 use girih_tensor::{DType, View};
 
 use crate::activations::bands;
@@ -291,7 +291,12 @@ fn read_and_pack(
         _ => all / bands(rows).max(1),
     };
     let start = band * band_bytes;
-    stored.resize(band_bytes.min(all - start), 0);
+    let length = band_bytes.min(all - start);
+    stored.try_reserve_exact(length.saturating_sub(stored.len())).map_err(|_| {
+        let sentence = format!("cannot allocate {length} bytes to read '{}'", value.name);
+        Error::with_kind(ErrorKind::OutOfMemory, sentence)
+    })?;
+    stored.resize(length, 0);
     source.read(&value.name, start as u64, stored)?;
     pack_band(dtype, value.shape.columns(), stored, packed);
     Ok(())

@@ -10,6 +10,7 @@ use girih_graph::backend::{HostWork, Refusal};
 use girih_graph::description::{AnyBackend, BackendChoice, Services};
 use girih_graph::{
     Error, ErrorKind, Graph, Key, MemoryPlan, Numerics, OutputKind, Result, Runner, StateGroup,
+    WeightSource as _,
 };
 use girih_model::GraphOptions;
 use girih_tensor::DType;

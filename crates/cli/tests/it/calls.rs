@@ -321,7 +321,15 @@ fn the_doctor_finds_this_program_healthy() {
     let found = girih(&["doctor", "--json"]).done().json();
     assert_eq!(found["built_in_model"], "works");
     assert_eq!(found["chat_templates"], "works");
-    assert!(girih(&["doctor"]).done().stdout.contains("built-in model: works"));
+    for protection in ["landlock", "seccomp"] {
+        let state = found["template_worker"][protection].as_str().expect("on, or off with a reason");
+        assert!(state == "on" || state.starts_with("off: "), "{protection}: {state}");
+    }
+    let text = girih(&["doctor"]).done().stdout;
+    assert!(
+        text.contains("built-in model: works") && text.contains("template worker: landlock is "),
+        "{text}"
+    );
 }
 
 #[test]

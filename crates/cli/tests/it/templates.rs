@@ -351,7 +351,7 @@ fn a_worker_renders_and_says_what_is_off_on_an_old_kernel() {
     let Ok(processor) = TargetArch::try_from(std::env::consts::ARCH) else {
         return eprintln!("skipped: seccompiler has no filter for this processor");
     };
-    let old_kernel = |calls: &[i64]| {
+    let old_kernel = move |calls: &[i64]| {
         let calls = calls.iter().map(|&call| (call, Vec::new())).collect();
         let fails = SeccompAction::Errno(libc::ENOSYS as u32);
         let filter = SeccompFilter::new(calls, SeccompAction::Allow, fails, processor).expect("a filter");

@@ -95,6 +95,7 @@ fn biased() -> ModelFiles {
         tensors.push((NewTensor { name, dtype: DType::F32, shape: Shape::vector(rows) }, bytes));
     }
     let path = folder.join("model.safetensors");
+    std::fs::remove_file(&path).unwrap();
     let news: Vec<NewTensor> = tensors.iter().map(|(tensor, _)| tensor.clone()).collect();
     let mut writer = ContainerWriter::safetensors(&path, &Default::default(), &news).unwrap();
     let order: Vec<String> = writer.order().map(str::to_owned).collect();
