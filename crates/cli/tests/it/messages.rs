@@ -13,7 +13,7 @@ const COMMANDS: [(&[&str], &[&str]); 9] = [
     (&["embed"], &["Hi"]),
     (&["inspect"], &[]),
     (&["perplexity"], &["/dev/null"]),
-    (&["bench"], &["--tests", "pp1"]),
+    (&["bench"], &["-p", "1", "-n", "0"]),
     (&["profile"], &[]),
     (&["npu", "inspect"], &["--target", "toy"]),
     (&["quantize"], &["/nowhere/out.gguf", "--type", "q8_0"]),
