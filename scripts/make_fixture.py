@@ -4,9 +4,9 @@
     scripts/make_fixture.py tests/fixtures/qwen2 --seed 2
 
 reads `config.json` from the folder, builds the model with Hugging Face transformers, and writes
-`model.safetensors` in bf16 beside it, with the tensor names of transformers. `make_golden.py` then writes
-the reference outputs. Needs torch, transformers and safetensors. The same configuration, seed and version
-of torch give the same bytes.
+`model.safetensors` in bf16 beside it, with the tensor names of transformers. `--rename` gives them the names of
+published models where those differ. `make_golden.py` then writes the reference outputs. Needs torch, transformers
+and safetensors. The same configuration, seed and version of torch give the same bytes.
 
 An error in any weight changes the logits: matrices keep the magnitude of their inputs, and biases and norm
 weights are far from their initial values.
@@ -39,18 +39,32 @@ def weight(name: str, stored: torch.Tensor, generator: torch.Generator) -> torch
     return stored + noise * NORM_SPREAD
 
 
+def renamed(name: str, renames: list[str]) -> str:
+    """Return the name under which a parameter is stored."""
+    for rename in renames:
+        old, new = rename.split("=")
+        if name.startswith(old):
+            return new + name.removeprefix(old)
+    return name
+
+
 @torch.inference_mode()
 def main() -> None:
     """Write the weights for the model of the command line."""
     parser = argparse.ArgumentParser(description="Write random weights for a folder's config.json.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seed", type=int, default=0, help="seed of the random weights (default: 0)")
+    parser.add_argument(
+        "--rename", action="append", default=[], metavar="OLD=NEW", help="the start of tensor names, and its replacement"
+    )
     args = parser.parse_args()
     config = transformers.AutoConfig.from_pretrained(args.folder)
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model = getattr(transformers, config.architectures[0])._from_config(config, dtype=torch.float32)
     generator = torch.Generator().manual_seed(args.seed)
     parameters = sorted(model.named_parameters())  # names a tied matrix once
-    weights = {name: weight(name, stored, generator).to(torch.bfloat16) for name, stored in parameters}
+    weights = {
+        renamed(name, args.rename): weight(name, stored, generator).to(torch.bfloat16) for name, stored in parameters
+    }
     save_file(weights, args.folder / "model.safetensors", metadata={"format": "pt"})
     print(f"{args.folder}: {sum(stored.numel() for _, stored in parameters)} parameters")
 

@@ -16,12 +16,22 @@ pub struct ModelArgs {
     pub arch: ArchArgs,
 }
 
-/// Which architectures besides girih's own.
+/// Which architectures besides girih's own, and which keys may be ignored.
 #[derive(Debug, Args)]
 pub struct ArchArgs {
     /// Description (TOML) of an architecture that girih does not include; can be repeated.
     #[arg(long, value_name = "FILE")]
     pub arch: Vec<PathBuf>,
+    /// Ignore this key of the model, which girih does not read and which may change results; can be repeated.
+    #[arg(long, value_name = "NAME")]
+    pub allow_key: Vec<String>,
+}
+
+impl ArchArgs {
+    /// Whether none is given.
+    pub fn is_empty(&self) -> bool {
+        self.arch.is_empty() && self.allow_key.is_empty()
+    }
 }
 
 /// Where and how a model runs.

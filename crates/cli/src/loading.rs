@@ -37,7 +37,7 @@ pub fn environment() -> Result<HubEnv> {
 /// # Errors
 /// When it is an id that is not in the cache, or the files are malformed or not supported.
 pub fn open(name: &str, arch: &ArchArgs) -> Result<Model> {
-    let mut options = open_options()?;
+    let mut options = OpenOptions { allow_key: arch.allow_key.clone(), ..open_options()? };
     for path in &arch.arch {
         let text = text_file(path, DESCRIPTION_BYTES)?;
         options = options.architecture(&text).map_err(|error| error.of(path.display()))?;

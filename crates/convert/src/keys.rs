@@ -3,8 +3,8 @@
 
 use girih_file::{Metadata, MetadataValue};
 use girih_graph::Span;
-use girih_model::arch::schema::{Arch, DefaultValue, Field, LayerKind};
-use girih_model::arch::{AttentionFacts, Facts, Head, LayerFacts, Mixer, act};
+use girih_model::arch::schema::{Arch, DefaultValue, Field, LayerKind, RopeSchema};
+use girih_model::arch::{AttentionFacts, Facts, Head, LayerFacts, Mixer, Rope, act};
 use girih_tensor::{Error, Result};
 
 /// The keys and the tensor of a GGUF file that state a model's facts.
@@ -44,17 +44,33 @@ struct KeyWriter<'a> {
     keys: GgufKeys,
 }
 
-impl KeyWriter<'_> {
+impl<'a> KeyWriter<'a> {
     fn no_key(&self, what: &str) -> Error {
         Error::new(format!("architecture {} has no GGUF key for {what}", self.arch.name))
     }
 
     fn put(&mut self, what: &str, field: &Field, value: MetadataValue) -> Result<()> {
         let key = field.gguf.as_ref().ok_or_else(|| self.no_key(what))?;
+        if field.gguf_own {
+            self.keys.warnings.push(format!("llama.cpp does not read '{key}' and may give other results"));
+        }
         for key in std::iter::once(key).chain(&field.gguf_also) {
-            self.keys.metadata.insert(key.as_str(), value.clone())?;
+            self.put_once(key, value.clone())?;
         }
         Ok(())
+    }
+
+    /// Writes a key that two parameters may share, if their values are equal.
+    fn put_once(&mut self, key: &str, value: MetadataValue) -> Result<()> {
+        match self.keys.metadata.value(key) {
+            Some(other) if *other == value => Ok(()),
+            Some(other) => Err(Error::new(format!(
+                "GGUF's '{key}' states two parameters of architecture {}, which are {other} and {value}; \
+                 equal values are needed",
+                self.arch.name
+            ))),
+            None => self.keys.metadata.insert(key, value),
+        }
     }
 
     fn put_size(&mut self, what: &str, field: &Field, size: usize) -> Result<()> {
@@ -101,6 +117,10 @@ impl KeyWriter<'_> {
         if let (Some(field), Some(window)) = (&arch.sizes.window, windows) {
             self.put("sizes.window", field, MetadataValue::U32(window))?;
         }
+        let is_condition = |field: &Field| field.gguf.iter().any(|key| arch.matches.gguf_if.contains(key));
+        if windows.is_none() && arch.sizes.window.as_ref().is_some_and(is_condition) {
+            return Ok(()); // the file is one of another architecture, whose layers are full
+        }
         let spans = &arch.mixer.spans;
         let is_full = |index: usize| attend(&layers[index]).span == Span::Full;
         let usual = |index: usize| spans[index % spans.len()] == LayerKind::Full;
@@ -123,7 +143,12 @@ impl KeyWriter<'_> {
             self.put("mixer.softcap", field, MetadataValue::F32(cap))?;
         }
         let scale = |of: f32| (1.0 / f64::from(of).sqrt()) as f32;
-        if attend.scale == scale(attend.head_size as f32) {
+        let (layers, width) = (self.facts.layers.len(), self.facts.sizes.width);
+        // What llama.cpp takes for such a model, as it reads no key.
+        let implied = mixer
+            .gguf_scale_of
+            .map_or(attend.head_size, |rule| rule.of(layers, width, attend.heads, attend.head_size));
+        if attend.scale == scale(implied as f32) {
             return Ok(());
         }
         let field = mixer.scale_of.as_ref().ok_or_else(|| self.no_key("the scale of its scores"))?;
@@ -132,38 +157,73 @@ impl KeyWriter<'_> {
         let exact = (1.0 / f64::from(attend.scale).powi(2)) as f32;
         let of = if scale(exact.round()) == attend.scale { exact.round() } else { exact };
         self.keys.warnings.push(format!(
-            "scores are divided by the square root of {of}, not of the head size {}; llama.cpp does not read this key \
-             and may give other results",
-            attend.head_size
+            "scores are divided by the square root of {of}; llama.cpp does not read this key, takes {implied} for \
+             {layers} layers, and gives other results"
         ));
         self.put("mixer.scale_of", field, MetadataValue::F32(of))
     }
 
     fn ropes(&mut self) -> Result<()> {
-        for (kind, rope) in &self.arch.rope {
-            let name = kind.name();
-            let mut used = self.facts.layers.iter().filter_map(|layer| attend(layer).rope.as_ref());
-            let Some(facts) = used.find(|rope| rope.name == name) else { continue };
-            self.put(&format!("rope.{name}.base"), &rope.base, MetadataValue::F32(facts.base))?;
-            let Some(&first) = facts.factors.first() else { continue };
-            let scaling = rope.scaling.as_ref();
-            let prefix = scaling.and_then(|scaling| scaling.gguf.as_deref());
-            let tensor = scaling.and_then(|scaling| scaling.factors.as_deref());
-            match (prefix, tensor) {
-                (Some(prefix), _) if facts.factors.iter().all(|factor| *factor == first) => {
-                    let metadata = &mut self.keys.metadata;
-                    metadata.insert(format!("{prefix}.type"), MetadataValue::String("linear".to_owned()))?;
-                    metadata.insert(format!("{prefix}.factor"), MetadataValue::F32(first))?;
-                }
-                (_, Some(tensor)) => self.keys.factors = Some((tensor.to_owned(), facts.factors.clone())),
-                _ => {
-                    return Err(
-                        self.no_key(&format!("the scaling of its rotary frequencies ({name} layers)"))
-                    );
-                }
+        let arch = self.arch;
+        let used: Vec<(&RopeSchema, &Rope)> =
+            arch.rope.iter().filter_map(|(kind, rope)| Some((rope, self.rope_of(kind.name())?))).collect();
+        for (rope, facts) in &used {
+            self.check_shared(rope, facts, &used)?;
+            self.put(&format!("rope.{}.base", facts.name), &rope.base, MetadataValue::F32(facts.base))?;
+            if let Some(&first) = facts.factors.first() {
+                self.factors(rope, facts, first)?;
             }
         }
         Ok(())
+    }
+
+    /// The rotary embedding of the layers of a kind, if there are any.
+    fn rope_of(&self, name: &str) -> Option<&'a Rope> {
+        let layers = &self.facts.layers;
+        layers.iter().filter_map(|layer| attend(layer).rope.as_ref()).find(|rope| rope.name == name)
+    }
+
+    /// Checks that kinds of layers that share the keys or the tensor of their scaling also share
+    /// its values.
+    fn check_shared(&self, rope: &RopeSchema, facts: &Rope, used: &[(&RopeSchema, &Rope)]) -> Result<()> {
+        let places = |rope: &RopeSchema| {
+            let scaling = rope.scaling.as_ref();
+            scaling.map_or([None, None], |scaling| [scaling.gguf.clone(), scaling.factors.clone()])
+        };
+        for (other, other_facts) in used {
+            let both = places(rope).into_iter().zip(places(other));
+            let shared =
+                both.into_iter().find_map(|(one, other)| one.filter(|one| Some(one) == other.as_ref()));
+            if let Some(shared) = shared.filter(|_| facts.factors != other_facts.factors) {
+                return Err(Error::new(format!(
+                    "GGUF's '{shared}' scales the rotary frequencies of {} and of {} layers, which differ; equal \
+                     ones are needed",
+                    facts.name, other_facts.name
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The divisors of the frequencies of one kind of layer, of which `first` is the first.
+    fn factors(&mut self, rope: &RopeSchema, facts: &Rope, first: f32) -> Result<()> {
+        let scaling = rope.scaling.as_ref();
+        let prefix = scaling.and_then(|scaling| scaling.gguf.as_deref());
+        let tensor = scaling.and_then(|scaling| scaling.factors.as_deref());
+        match (prefix, tensor) {
+            (Some(prefix), _) if facts.factors.iter().all(|factor| *factor == first) => {
+                self.put_once(&format!("{prefix}.type"), MetadataValue::String("linear".to_owned()))?;
+                self.put_once(&format!("{prefix}.factor"), MetadataValue::F32(first))
+            }
+            (_, Some(tensor)) => {
+                self.keys.factors = Some((tensor.to_owned(), facts.factors.clone()));
+                Ok(())
+            }
+            _ => {
+                let name = facts.name;
+                Err(self.no_key(&format!("the scaling of its rotary frequencies ({name} layers)")))
+            }
+        }
     }
 
     fn act(&mut self) -> Result<()> {

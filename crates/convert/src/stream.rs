@@ -39,6 +39,7 @@ pub(super) fn write_all(
             .map_err(|error| error.of(format!("tensor {}", quote(&tensor.name))))?;
         report.tensors.push(tensor.written());
     }
+    weights.check_unchanged()?;
     Ok(report)
 }
 

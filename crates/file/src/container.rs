@@ -35,6 +35,15 @@ pub struct TensorInfo {
     pub bytes: u64,
 }
 
+/// A stored tensor that girih cannot read, which only matters to models that use it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnreadableTensor {
+    /// The index of the container's file that holds it, from 0.
+    pub shard: usize,
+    /// The reason, as a part of a sentence about the tensor.
+    pub why: String,
+}
+
 /// The contents of one file's header.
 #[derive(Clone, Debug, Default)]
 pub struct HeaderContents {
@@ -42,6 +51,8 @@ pub struct HeaderContents {
     pub metadata: Metadata,
     /// The tensors by name; their `shard` is 0.
     pub tensors: BTreeMap<String, TensorInfo>,
+    /// Further tensors, which girih cannot read; their extents are checked like those of others.
+    pub unreadable: BTreeMap<String, UnreadableTensor>,
 }
 
 /// The files of one model, read as one container.
@@ -51,6 +62,7 @@ pub struct Container {
     pub(crate) shards: Vec<Shard>,
     pub(crate) metadata: Metadata,
     pub(crate) tensors: BTreeMap<String, TensorInfo>,
+    pub(crate) unreadable: BTreeMap<String, UnreadableTensor>,
 }
 
 /// One file of a container.
@@ -77,20 +89,29 @@ impl Container {
         &self.metadata
     }
 
-    /// All tensors by name.
+    /// All tensors that girih can read, by name.
     pub fn tensors(&self) -> &BTreeMap<String, TensorInfo> {
         &self.tensors
+    }
+
+    /// The other tensors by name.
+    pub fn unreadable(&self) -> &BTreeMap<String, UnreadableTensor> {
+        &self.unreadable
     }
 
     /// The tensor called `name`.
     ///
     /// # Errors
-    /// When the container has no such tensor.
+    /// When the container has no such tensor, or girih cannot read it.
     pub fn tensor(&self, name: &str) -> Result<&TensorInfo> {
         let first = self.shards.first().map_or(Path::new(""), |shard| &shard.path);
-        self.tensors
-            .get(name)
-            .ok_or_else(|| Error::new(format!("has no tensor {}", quote(name))).of(first.display()))
+        self.tensors.get(name).ok_or_else(|| {
+            let sentence = match self.unreadable.get(name) {
+                Some(tensor) => format!("tensor {}: {}", quote(name), tensor.why),
+                None => format!("has no tensor {}", quote(name)),
+            };
+            Error::new(sentence).of(first.display())
+        })
     }
 
     /// Reads the bytes of a tensor into `into`, starting at byte `offset` of the tensor.
@@ -119,7 +140,7 @@ impl Container {
     /// identifies the model.
     ///
     /// # Errors
-    /// When a file cannot be read.
+    /// When a file cannot be read, or was changed since it was opened.
     pub fn sha256(&self) -> Result<String> {
         let mut hasher = Sha256::new();
         let mut piece = vec![0; 1 << 20];
@@ -132,14 +153,26 @@ impl Container {
                 offset += count as u64;
             }
         }
+        self.check_unchanged()?;
         Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// The identity of the files, one line each, without reading them; `None`
-    /// for bytes in memory.
+    /// The identity of the files when they were opened, one line each, without reading them:
+    /// device, inode, size and times. `None` for bytes in memory.
     pub fn identity(&self) -> Option<String> {
-        let lines = self.shards.iter().map(|shard| shard.source.identity(&shard.path));
+        let lines = self.shards.iter().map(|shard| shard.source.identity());
         Some(lines.collect::<Option<Vec<_>>>()?.join("\n"))
+    }
+
+    /// Checks that what was read so far is of one state of the files: that their identity is
+    /// still the one that they had when they were opened. Call it after the last read.
+    ///
+    /// # Errors
+    /// When a file was changed meanwhile.
+    pub fn check_unchanged(&self) -> Result<()> {
+        self.shards.iter().try_for_each(|Shard { path, source }| {
+            source.check_unchanged().map_err(|error| error.of(path.display()))
+        })
     }
 
     /// Adds the tensors of one more file.
@@ -148,15 +181,21 @@ impl Container {
         if index == 0 {
             self.metadata = contents.metadata;
         }
-        for (name, mut info) in contents.tensors {
-            info.shard = index;
-            if self.tensors.contains_key(&name) {
-                let sentence = format!("tensor {} is also in another file of this model", quote(&name));
+        for name in contents.tensors.keys().chain(contents.unreadable.keys()) {
+            if self.tensors.contains_key(name) || self.unreadable.contains_key(name) {
+                let sentence = format!("tensor {} is also in another file of this model", quote(name));
                 return Err(Error::new(sentence).of(shard.path.display()));
             }
+        }
+        for (name, mut info) in contents.tensors {
+            info.shard = index;
             self.tensors.insert(name, info);
         }
-        if self.tensors.len() as u64 > limits.tensors {
+        for (name, mut tensor) in contents.unreadable {
+            tensor.shard = index;
+            self.unreadable.insert(name, tensor);
+        }
+        if (self.tensors.len() + self.unreadable.len()) as u64 > limits.tensors {
             let sentence = format!("the files up to this one have more than {} tensors", limits.tensors);
             return Err(Error::new(sentence).of(shard.path.display()));
         }

@@ -109,7 +109,7 @@ pub fn parse(source: &dyn ReadAt, limits: &FileLimits) -> Result<HeaderContents>
             .map_err(|e| e.of(format!("tensor {}", quote(name))))?;
     }
     check_overlap(&entries)?;
-    Ok(HeaderContents { metadata, tensors: entries })
+    Ok(HeaderContents { metadata, tensors: entries, unreadable: BTreeMap::new() })
 }
 
 /// The alignment that the metadata specifies.

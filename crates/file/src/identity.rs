@@ -1,57 +1,98 @@
-//! The identity of a file, without reading it. For a file in the Hugging Face cache it is
-//! the name of its blob, which is the digest of its bytes; for any other file, its device,
-//! inode, size and times. A change that updates none of these is not noticed.
+//! The identity of a file, without reading it: its device, inode, size and times.
+//!
+//! The name of a file is no identity, even where it is a digest: anybody can give any file that
+//! name. So equal files in two places have two identities, and so has a file that was copied. A
+//! change that updates none of the five is not noticed: one through a memory map that is not
+//! yet written back, or one on a disk whose inodes and times somebody else has chosen.
 
-use std::fs::{File, Metadata};
+use std::fmt;
+use std::fs::File;
+use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The number of digits in the names of blobs: SHA-1 of small files, SHA-256 of large ones.
-const BLOB_DIGITS: [usize; 2] = [40, 64];
+/// The coarsest clock of a file's times in Linux is the timer of the kernel, with at least 100
+/// ticks in a second (`CONFIG_HZ`).
+const CLOCK_TICK: Duration = Duration::from_millis(10);
 
-/// The identity of a file that was opened at `path`, in one line.
-pub(super) fn of(file: &File, path: &Path) -> Option<String> {
-    let status = file.metadata().ok()?;
-    let size = status.len();
-    Some(match blob(&status, path) {
-        Some(digest) => format!("blob {digest} of {size} bytes"),
-        None => format!(
-            "device {} inode {} of {size} bytes, modified {}.{:09}, changed {}.{:09}",
-            status.dev(),
-            status.ino(),
-            status.mtime(),
-            status.mtime_nsec(),
-            status.ctime(),
-            status.ctime_nsec()
-        ),
-    })
+/// What identifies an open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileIdentity {
+    device: u64,
+    inode: u64,
+    size: u64,
+    /// Seconds and nanoseconds.
+    modified: (i64, i64),
+    /// Seconds and nanoseconds; no program can set it.
+    changed: (i64, i64),
 }
 
-/// The digest that names the file in the Hugging Face cache, if it is a blob there.
-fn blob(status: &Metadata, path: &Path) -> Option<String> {
-    let path = path.canonicalize().ok()?;
-    let name = path.file_name()?.to_str()?;
-    let is_digest = BLOB_DIGITS.contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let is_blob = is_digest && path.parent()?.file_name()? == "blobs";
-    // The link may have been redirected since the file was opened.
-    let now = path.metadata().ok()?;
-    let is_same = (now.dev(), now.ino()) == (status.dev(), status.ino());
-    (is_blob && is_same).then(|| name.to_owned())
+impl FileIdentity {
+    /// The identity of an open file.
+    ///
+    /// # Errors
+    /// When the system does not tell it.
+    pub fn of(file: &File) -> io::Result<FileIdentity> {
+        let status = file.metadata()?;
+        Ok(FileIdentity {
+            device: status.dev(),
+            inode: status.ino(),
+            size: status.size(),
+            modified: (status.mtime(), status.mtime_nsec()),
+            changed: (status.ctime(), status.ctime_nsec()),
+        })
+    }
+
+    /// As [`FileIdentity::of`]; waits for the clock if the file was changed within its last
+    /// tick, because a further change in the same tick would not show.
+    ///
+    /// # Errors
+    /// As [`FileIdentity::of`].
+    pub fn settled(file: &File) -> io::Result<FileIdentity> {
+        let identity = FileIdentity::of(file)?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (seconds, nanoseconds) = identity.changed;
+        let changed = Duration::new(seconds.try_into().unwrap_or(0), nanoseconds.try_into().unwrap_or(0));
+        if now.abs_diff(changed) > CLOCK_TICK {
+            return Ok(identity);
+        }
+        thread::sleep(2 * CLOCK_TICK);
+        FileIdentity::of(file)
+    }
+
+    /// The size in bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+}
+
+impl fmt::Display for FileIdentity {
+    /// One line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let FileIdentity { device, inode, size, modified, changed } = self;
+        write!(
+            f,
+            "device {device} inode {inode} of {size} bytes, modified {}.{:09}, changed {}.{:09}",
+            modified.0, modified.1, changed.0, changed.1
+        )
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
+    use std::path::Path;
 
     use super::*;
 
-    fn identity(path: &Path) -> String {
-        of(&File::open(path).unwrap(), path).unwrap()
+    fn identity(path: &Path) -> FileIdentity {
+        FileIdentity::settled(&File::open(path).unwrap()).unwrap()
     }
 
     #[test]
-    fn a_blob_is_identified_by_its_digest_in_every_cache() {
+    fn a_name_that_is_a_digest_is_no_identity() {
         let root = std::env::temp_dir().join(format!("girih-identity-blob-{}", std::process::id()));
         let digest = "ab".repeat(32);
         for cache in ["a", "b"] {
@@ -62,24 +103,25 @@ mod tests {
             symlink(blobs.join(&digest), snapshot.join("model.gguf")).unwrap();
         }
         let [a, b] = ["a", "b"].map(|cache| identity(&root.join(cache).join("snapshot/model.gguf")));
-        assert_eq!((&a, &b), (&format!("blob {digest} of 7 bytes"), &a));
+        assert_ne!(a, b);
+        assert_eq!(identity(&root.join("a/blobs").join(&digest)), a, "a link has the identity of its file");
         fs::remove_dir_all(&root).unwrap();
     }
 
     #[test]
-    fn other_files_are_identified_by_inode_size_and_times() {
+    fn files_are_identified_by_inode_size_and_times() {
         let root = std::env::temp_dir().join(format!("girih-identity-file-{}", std::process::id()));
         fs::create_dir_all(&root).unwrap();
         let (path, other) = (root.join("model.gguf"), root.join("other.gguf"));
         fs::write(&path, "numbers").unwrap();
         fs::write(&other, "numbers").unwrap();
         let first = identity(&path);
-        assert!(first.starts_with("device ") && first.contains(" of 7 bytes"), "{first}");
+        let line = first.to_string();
+        assert!(line.starts_with("device ") && line.contains(" of 7 bytes"), "{line}");
         assert_eq!(identity(&path), first);
         assert_ne!(identity(&other), first);
-        // The same size and modification time.
+        // The same size and modification time, written at once.
         let time = fs::metadata(&path).unwrap().modified().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(20));
         fs::write(&path, "Numbers").unwrap();
         File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
         assert_ne!(identity(&path), first);

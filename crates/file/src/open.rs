@@ -12,9 +12,10 @@ use crate::container::{Container, ContainerKind, HeaderContents, Shard};
 use crate::folder::SAFETENSORS_INDEX;
 use crate::limits::FileLimits;
 use crate::metadata::Metadata;
+use crate::outside::read_required;
 use crate::quote::{quote, shorten};
 use crate::safetensors::UniqueMap;
-use crate::source::{ByteSource, ReadAt};
+use crate::source::ByteSource;
 use crate::{gguf, safetensors};
 
 const SAFETENSORS: &str = "model.safetensors";
@@ -60,8 +61,13 @@ impl Container {
         limits: &FileLimits,
     ) -> Result<Container> {
         let source = ByteSource::memory(bytes);
-        let mut container =
-            Container { kind, shards: Vec::new(), metadata: Metadata::new(), tensors: BTreeMap::new() };
+        let mut container = Container {
+            kind,
+            shards: Vec::new(),
+            metadata: Metadata::new(),
+            tensors: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
+        };
         let contents = parse(kind, &source, limits).map_err(|error| error.of(name))?;
         container.add(Shard { path: PathBuf::from(name), source }, contents, limits)?;
         Ok(container)
@@ -108,8 +114,13 @@ fn gguf_models(folder: &Path) -> Result<Vec<String>> {
 }
 
 fn open_files(kind: ContainerKind, paths: Vec<PathBuf>, limits: &FileLimits) -> Result<Container> {
-    let mut container =
-        Container { kind, shards: Vec::new(), metadata: Metadata::new(), tensors: BTreeMap::new() };
+    let mut container = Container {
+        kind,
+        shards: Vec::new(),
+        metadata: Metadata::new(),
+        tensors: BTreeMap::new(),
+        unreadable: BTreeMap::new(),
+    };
     let count = paths.len() as u32; // bounded by the cap on shards
     for (index, path) in (0..).zip(paths) {
         let (source, contents) = open_file(kind, &path, limits).map_err(|error| error.of(path.display()))?;
@@ -142,12 +153,15 @@ struct ShardIndex {
 }
 
 fn open_indexed(folder: &Path, index: &Path, limits: &FileLimits) -> Result<Container> {
-    let files = read_index(index, limits).map_err(|error| error.of(index.display()))?;
+    let json = read_required(folder, SAFETENSORS_INDEX, limits.json_bytes)?;
+    let files = parse_index(&json, limits).map_err(|error| error.of(index.display()))?;
     let names: BTreeSet<&String> = files.values().collect();
     let paths = names.iter().map(|name| folder.join(name)).collect();
     let container = open_files(ContainerKind::Safetensors, paths, limits)?;
     for (tensor, name) in &files {
-        let held = container.tensors.get(tensor).map(|info| &container.shards[info.shard].path);
+        let readable = container.tensors.get(tensor).map(|info| info.shard);
+        let shard = readable.or_else(|| Some(container.unreadable.get(tensor)?.shard));
+        let held = shard.map(|shard| &container.shards[shard].path);
         if held != Some(&folder.join(name)) {
             let sentence = format!(
                 "tensor {} is listed in {}, but that file does not contain it",
@@ -166,18 +180,7 @@ fn open_indexed(folder: &Path, index: &Path, limits: &FileLimits) -> Result<Cont
     Ok(container)
 }
 
-/// The file name of each tensor; the names have no folders.
-fn read_index(path: &Path, limits: &FileLimits) -> Result<BTreeMap<String, String>> {
-    let source = ByteSource::open(path)?;
-    if source.length() > limits.json_bytes {
-        return Err(Error::new(format!("has {} bytes; the cap is {}", source.length(), limits.json_bytes)));
-    }
-    let mut json = vec![0; source.length() as usize]; // bounded by the cap
-    source.read_at(0, &mut json)?;
-    parse_index(&json, limits)
-}
-
-/// The file name of each tensor, from the bytes of the index.
+/// The file name of each tensor, from the bytes of the index; the names have no folders.
 pub(crate) fn parse_index(json: &[u8], limits: &FileLimits) -> Result<BTreeMap<String, String>> {
     let index: ShardIndex = serde_json::from_slice(json).map_err(|error| {
         Error::new(format!("is not a valid index of safetensors files: {}", shorten(error)))

@@ -18,7 +18,7 @@ use girih_tensor::{DType, Error, Result, Shape};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
-use crate::container::{HeaderContents, TensorInfo, shape};
+use crate::container::{HeaderContents, TensorInfo, UnreadableTensor, shape};
 use crate::limits::FileLimits;
 use crate::metadata::{Metadata, MetadataValue};
 use crate::q4nx;
@@ -40,13 +40,31 @@ pub(super) const SAFETENSORS_TYPES: [(DType, &str); 7] = [
     (DType::F32, "F32"),
 ];
 
+/// The other formats of safetensors and their bits (`Dtype::bitsize` of the crate `safetensors`
+/// 0.7). girih checks the extents of such tensors and cannot read them.
+const FOREIGN_TYPES: [(&str, u64); 13] = [
+    ("BOOL", 8),
+    ("F4", 4),
+    ("F6_E2M3", 6),
+    ("F6_E3M2", 6),
+    ("F8_E5M2", 8),
+    ("F8_E4M3", 8),
+    ("F8_E8M0", 8),
+    ("I16", 16),
+    ("U16", 16),
+    ("U32", 32),
+    ("U64", 64),
+    ("F64", 64),
+    ("C64", 64),
+];
+
 /// Reads a header and checks that its extents fill `source` exactly.
 ///
 /// A scalar, whose shape safetensors writes as `[]`, has the shape `[1]`.
 ///
 /// # Errors
 /// When the file is not a safetensors file, exceeds one of the `limits`,
-/// contradicts itself, or has a tensor type that girih does not read.
+/// contradicts itself, or has a tensor type that is not one of safetensors.
 pub fn parse(source: &dyn ReadAt, limits: &FileLimits) -> Result<HeaderContents> {
     let json = header(source, limits)?;
     let header: RawHeader = read_json(&json, limits)?;
@@ -54,10 +72,14 @@ pub fn parse(source: &dyn ReadAt, limits: &FileLimits) -> Result<HeaderContents>
     entries.sort_by_key(|(_, entry)| entry.data_offsets);
     let data = 8 + json.len() as u64;
     let mut tensors = BTreeMap::new();
+    let mut unreadable = BTreeMap::new();
     let mut next = 0;
     for (name, entry) in entries {
-        let info = entry.locate(data, &mut next).map_err(|e| e.of(format!("tensor {}", quote(&name))))?;
-        tensors.insert(name, info);
+        let found = entry.locate(data, &mut next).map_err(|e| e.of(format!("tensor {}", quote(&name))))?;
+        match found {
+            Found::Readable(info) => drop(tensors.insert(name, info)),
+            Found::Unreadable(why) => drop(unreadable.insert(name, UnreadableTensor { shard: 0, why })),
+        }
     }
     let held = source.length() - data;
     if next != held {
@@ -66,7 +88,7 @@ pub fn parse(source: &dyn ReadAt, limits: &FileLimits) -> Result<HeaderContents>
         )));
     }
     q4nx::reveal(&header.metadata, &mut tensors)?;
-    Ok(HeaderContents { metadata: header.metadata, tensors })
+    Ok(HeaderContents { metadata: header.metadata, tensors, unreadable })
 }
 
 /// Reads the bytes of the JSON text.
@@ -110,16 +132,32 @@ struct RawEntry {
     data_offsets: (u64, u64),
 }
 
+/// A tensor whose extent is checked.
+enum Found {
+    Readable(TensorInfo),
+    /// The reason why girih cannot read it.
+    Unreadable(String),
+}
+
 impl RawEntry {
     /// Checks the entry, whose data must start at `next`, and moves `next` to its end.
-    fn locate(&self, data: u64, next: &mut u64) -> Result<TensorInfo> {
-        let dtype = dtype_of(&self.dtype)?;
-        let shape = self.shape.checked()?;
-        let bytes = dtype.bytes(&shape)? as u64;
+    fn locate(&self, data: u64, next: &mut u64) -> Result<Found> {
+        let dtype = SAFETENSORS_TYPES.iter().find(|row| row.1 == self.dtype).map(|row| row.0);
+        let (bytes, shown) = match (dtype, self.shape.is_supported()) {
+            (Some(dtype), true) => {
+                let shape = self.shape.checked()?;
+                (dtype.bytes(&shape)? as u64, shape.to_string())
+            }
+            (Some(dtype), false) => {
+                (self.shape.bytes(8 * dtype.block_bytes() as u64)?, self.shape.to_string())
+            }
+            (None, _) => (self.shape.bytes(foreign_bits(&self.dtype)?)?, self.shape.to_string()),
+        };
         let (start, end) = self.data_offsets;
         if end.checked_sub(start) != Some(bytes) {
+            let dtype = dtype.map_or_else(|| quote(&self.dtype), |dtype| dtype.name().to_owned());
             return Err(Error::new(format!(
-                "has the offsets {start}..{end}, but {shape} of {dtype} takes {bytes} bytes"
+                "has the offsets {start}..{end}, but {shown} of {dtype} takes {bytes} bytes"
             )));
         }
         if start != *next {
@@ -131,27 +169,61 @@ impl RawEntry {
         let offset = data
             .checked_add(start)
             .ok_or_else(|| Error::new(format!("starts at {start}, which overflows the file offset")))?;
-        Ok(TensorInfo { dtype, shape, shard: 0, offset, bytes })
+        Ok(match dtype {
+            None => Found::Unreadable(unread_type(&self.dtype)),
+            Some(_) if !self.shape.is_supported() => {
+                let (rank, max) = (self.shape.rank, Shape::MAX_RANK);
+                Found::Unreadable(format!("has {rank} dimensions; 1 to {max} are supported"))
+            }
+            Some(dtype) => {
+                Found::Readable(TensorInfo { dtype, shape: self.shape.checked()?, shard: 0, offset, bytes })
+            }
+        })
     }
 }
 
-fn dtype_of(name: &str) -> Result<DType> {
-    SAFETENSORS_TYPES.iter().find(|row| row.1 == name).map(|row| row.0).ok_or_else(|| {
-        let held = SAFETENSORS_TYPES.map(|row| row.1).join(", ");
-        Error::new(format!(
-            "stored as {}, which girih does not read; convert it to one of {held}",
-            quote(name)
-        ))
-    })
+/// The bits of a value of a format that girih does not read.
+fn foreign_bits(name: &str) -> Result<u64> {
+    let found = FOREIGN_TYPES.iter().find(|row| row.0 == name);
+    found.map(|row| row.1).ok_or_else(|| Error::new(unread_type(name)))
 }
 
-/// The extents of a shape, up to the rank that girih supports.
+/// The sentence about a format that girih does not read.
+fn unread_type(name: &str) -> String {
+    let held = SAFETENSORS_TYPES.map(|row| row.1).join(", ");
+    format!("stored as {}, which girih does not read; convert it to one of {held}", quote(name))
+}
+
+/// The extents of a shape. Of more than girih supports, only their number and product are kept.
 struct Extents {
     extents: [u64; Shape::MAX_RANK],
     rank: usize,
+    /// The product of all extents, and the product without those that are 0, which must not hide
+    /// an overflow of the others; `None` after an overflow.
+    products: Option<(u64, u64)>,
+}
+
+impl fmt::Display for Extents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = &self.extents[..self.rank.min(Shape::MAX_RANK)];
+        let shown = shown.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+        write!(f, "[{shown}{}]", if self.is_supported() { "" } else { ", …" })
+    }
 }
 
 impl Extents {
+    fn is_supported(&self) -> bool {
+        self.rank <= Shape::MAX_RANK
+    }
+
+    /// The size of a tensor whose values have `bits` bits.
+    fn bytes(&self, bits: u64) -> Result<u64> {
+        let bits = self.products.and_then(|(elements, _)| elements.checked_mul(bits));
+        bits.filter(|bits| bits.is_multiple_of(8)).map(|bits| bits / 8).ok_or_else(|| {
+            Error::new(format!("has the shape {self}, which is too large or no whole number of bytes"))
+        })
+    }
+
     fn checked(&self) -> Result<Shape> {
         // A scalar has the shape [1].
         shape(&self.extents[..self.rank.max(1)])
@@ -164,15 +236,18 @@ impl<'de> Deserialize<'de> for Extents {
         impl<'de> Visitor<'de> for ExtentsVisitor {
             type Value = Extents;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a shape of at most 4 dimensions")
+                f.write_str("a shape")
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Extents, A::Error> {
-                let mut shape = Extents { extents: [1; Shape::MAX_RANK], rank: 0 };
-                while let Some(extent) = list.next_element()? {
-                    *shape.extents.get_mut(shape.rank).ok_or_else(|| {
-                        A::Error::custom("a shape has more than 4 dimensions, which girih does not support")
-                    })? = extent;
+                let mut shape = Extents { extents: [1; Shape::MAX_RANK], rank: 0, products: Some((1, 1)) };
+                while let Some(extent) = list.next_element::<u64>()? {
+                    if let Some(place) = shape.extents.get_mut(shape.rank) {
+                        *place = extent;
+                    }
                     shape.rank += 1;
+                    shape.products = shape.products.and_then(|(product, without_zeros)| {
+                        Some((product.checked_mul(extent)?, without_zeros.checked_mul(extent.max(1))?))
+                    });
                 }
                 Ok(shape)
             }

@@ -2,13 +2,14 @@
 //! fuzzing, of memory.
 
 use std::borrow::Cow;
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use girih_tensor::{Error, Result};
 
-use crate::identity;
+use crate::identity::FileIdentity;
+use crate::outside::{not_opened, open_regular};
 
 /// Bytes of a known length that can be read at any offset.
 pub trait ReadAt {
@@ -33,7 +34,8 @@ pub struct ByteSource {
 
 #[derive(Debug)]
 enum Backing {
-    File(File),
+    /// With the identity that the file had when it was opened.
+    File(File, FileIdentity),
     Memory(Cow<'static, [u8]>),
 }
 
@@ -43,22 +45,25 @@ impl ByteSource {
     /// # Errors
     /// When the file does not exist, or is a pipe, a device or a folder.
     pub fn open(path: &Path) -> Result<ByteSource> {
-        // Without O_NONBLOCK, opening a pipe blocks until it has a writer.
-        let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
-        let unreadable = |error| Error::new(format!("cannot be opened: {error}"));
-        let file = OpenOptions::new().read(true).custom_flags(nonblocking).open(path).map_err(unreadable)?;
-        let status = file.metadata().map_err(unreadable)?;
-        if !status.is_file() {
-            return Err(Error::new("is not a regular file; girih reads models from regular files only"));
-        }
-        Ok(ByteSource { backing: Backing::File(file), length: status.len() })
+        let file = open_regular(path).map_err(not_opened)?;
+        let identity = FileIdentity::settled(&file).map_err(not_opened)?;
+        Ok(ByteSource { length: identity.size(), backing: Backing::File(file, identity) })
     }
 
-    /// See [`identity::of`]; `None` for bytes in memory.
-    pub(super) fn identity(&self, path: &Path) -> Option<String> {
+    /// The identity of the file when it was opened, in one line; `None` for bytes in memory.
+    pub(super) fn identity(&self) -> Option<String> {
         match &self.backing {
-            Backing::File(file) => identity::of(file, path),
+            Backing::File(_, identity) => Some(identity.to_string()),
             Backing::Memory(_) => None,
+        }
+    }
+
+    /// See [`Container::check_unchanged`](crate::Container::check_unchanged).
+    pub(super) fn check_unchanged(&self) -> Result<()> {
+        let Backing::File(file, identity) = &self.backing else { return Ok(()) };
+        match FileIdentity::of(file) {
+            Ok(now) if now == *identity => Ok(()),
+            _ => Err(Error::new("was changed while it was read; load it again")),
         }
     }
 
@@ -67,24 +72,6 @@ impl ByteSource {
         let bytes = bytes.into();
         ByteSource { length: bytes.len() as u64, backing: Backing::Memory(bytes) }
     }
-}
-
-/// Reads a whole small file, such as JSON.
-///
-/// # Errors
-/// When it is not a regular file, has more than `max` bytes, or cannot be read.
-pub fn read_small(path: &Path, max: u64) -> Result<Vec<u8>> {
-    let read = || {
-        let source = ByteSource::open(path)?;
-        if source.length > max {
-            let length = source.length;
-            return Err(Error::new(format!("has {length} bytes; the cap is {max}")));
-        }
-        let mut bytes = vec![0; source.length as usize]; // bounded by `max`
-        source.read_at(0, &mut bytes)?;
-        Ok(bytes)
-    };
-    read().map_err(|error| error.of(path.display()))
 }
 
 impl ReadAt for ByteSource {
@@ -96,7 +83,7 @@ impl ReadAt for ByteSource {
         check_range(self.length, offset, into.len())?;
         match &self.backing {
             Backing::Memory(bytes) => bytes.as_ref().read_at(offset, into),
-            Backing::File(file) => file.read_exact_at(into, offset).map_err(|error| {
+            Backing::File(file, _) => file.read_exact_at(into, offset).map_err(|error| {
                 Error::new(format!("{} bytes at {offset} cannot be read: {error}", into.len()))
             }),
         }

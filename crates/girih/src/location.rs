@@ -6,6 +6,7 @@ use girih_file::ContainerKind;
 #[cfg(not(feature = "hub"))]
 use girih_graph::ErrorKind;
 use girih_graph::{Error, Result};
+use girih_model::arch::ArchOptions;
 use girih_model::{ModelFiles, ModelLimits};
 use girih_words::{TextLimits, TextProcessor, Tokenizer};
 
@@ -38,11 +39,13 @@ impl ModelLocation {
     /// # Errors
     /// When the files are malformed or not supported.
     pub fn files(&self, options: &OpenOptions) -> Result<ModelFiles> {
+        let arch = ArchOptions {
+            architectures: options.architectures.clone(),
+            allow_keys: options.allow_key.clone(),
+        };
         match self {
-            ModelLocation::BuiltIn => ModelFiles::embedded(&STORIES, &ModelLimits::DEFAULT),
-            ModelLocation::Path(path) => {
-                ModelFiles::open(path, options.architectures.clone(), &ModelLimits::DEFAULT)
-            }
+            ModelLocation::BuiltIn => ModelFiles::embedded(&STORIES, arch, &ModelLimits::DEFAULT),
+            ModelLocation::Path(path) => ModelFiles::open(path, arch, &ModelLimits::DEFAULT),
         }
     }
 

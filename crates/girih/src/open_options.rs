@@ -39,6 +39,16 @@ pub struct OpenOptions {
     /// See [`OpenOptions::architecture`].
     #[doc(hidden)]
     pub architectures: Vec<Arch>,
+    /// Keys of a model that girih ignores, although they may change its numbers: paths in
+    /// `config.json` with dots between the levels, or keys of a GGUF. Without them, a model with
+    /// a key that girih does not know is refused.
+    ///
+    /// ```
+    /// let options = girih::OpenOptions { allow_key: vec!["logit_scale".into()], ..Default::default() };
+    /// let refused = girih::Model::open_with("stories260k", &options).unwrap_err();
+    /// assert!(refused.to_string().contains("has no such key"));
+    /// ```
+    pub allow_key: Vec<String>,
     /// The settings of the Hugging Face cache, in which ids such as `org/name` are found, or
     /// why there are none.
     ///
@@ -56,6 +66,7 @@ impl Default for OpenOptions {
             cache: None,
             templates: TemplateProcess::default(),
             architectures: Vec::new(),
+            allow_key: Vec::new(),
             #[cfg(feature = "hub")]
             hub: Err(Error::with_kind(
                 ErrorKind::NotFound,
@@ -89,7 +100,7 @@ impl Default for OpenOptions {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum TemplateProcess {
     /// A thread of this process, with limits on time (2 s), recursion and output. Only a worker
-    /// process also limits memory.
+    /// process also limits memory, and gives up files, the network and other processes.
     #[default]
     Own,
     /// A process that is started for the first template. It must call

@@ -10,6 +10,7 @@ use girih_graph::backend::{HostWork, Refusal};
 use girih_graph::description::{AnyBackend, BackendChoice, Services};
 use girih_graph::{
     Error, ErrorKind, Graph, Key, MemoryPlan, Numerics, OutputKind, Result, Runner, StateGroup,
+    WeightSource as _,
 };
 use girih_model::GraphOptions;
 use girih_tensor::DType;
@@ -244,7 +245,7 @@ impl Plan {
     /// # Errors
     /// [`ErrorKind::OutOfMemory`] if the model does not fit into memory, [`ErrorKind::Refused`] if
     /// the backend refuses a node, [`ErrorKind::Cancelled`] if the session was dropped, others if
-    /// a file cannot be read.
+    /// a file cannot be read or was changed since the model was opened.
     pub fn load(self, progress: impl Fn(Progress) + Send + Sync + 'static) -> Result<Engine> {
         self.require_decoder()?;
         let limits = self.limits();
@@ -341,7 +342,9 @@ impl Plan {
             cancelled: &services.control().cancelled,
         };
         let graph_options = graph_options(&options);
-        backend.load(&source, key, &blocks, &|key| model.files().graph(key, graph_options))
+        let runner = backend.load(&source, key, &blocks, &|key| model.files().graph(key, graph_options))?;
+        source.check_unchanged()?;
+        Ok(runner)
     }
 
     pub(crate) fn services(&self) -> &Arc<ModelServices> {

@@ -11,7 +11,7 @@ use crate::arch::Arch;
 use crate::build;
 use crate::generation::Generation;
 use crate::limits::ModelLimits;
-use crate::model::interpret;
+use crate::model::{Interpreted, interpret};
 use crate::weights::ModelWeights;
 
 const LIMITS: ModelLimits = ModelLimits::DEFAULT;
@@ -60,8 +60,8 @@ pub fn generation(bytes: &[u8]) {
 /// that every weight can be read to its end.
 fn check_model(container: Container, config: Option<&Json>, given: Vec<Arch>) {
     let only_shipped = given.is_empty();
-    let (facts, weights) = match interpret(container, config, given, &LIMITS) {
-        Ok((facts, weights, _)) => (facts, weights),
+    let (facts, weights) = match interpret(container, config, given.into(), &LIMITS) {
+        Ok(Interpreted { facts, weights, .. }) => (facts, weights),
         // Terminals interpret control characters, so an error must not contain a file's.
         Err(error) => {
             return assert!(!only_shipped || !error.to_string().contains(char::is_control), "{error:?}");

@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use girih_file::{Container, ContainerKind, read_small, shorten};
+use girih_file::{Container, ContainerKind, read_required, shorten};
 use girih_graph::{Graph, Key};
 use girih_tensor::{DType, Error, Result};
 use serde_json::Value as Json;
 
-use crate::arch::{self, Arch, Facts, ModelConfig};
+use crate::arch::{self, Arch, ArchOptions, Facts, ModelConfig};
 use crate::build::{self, GraphOptions};
 use crate::generation::Generation;
 use crate::limits::ModelLimits;
@@ -24,29 +24,29 @@ pub struct ModelFiles {
     /// The sampling settings that it ships with, if any.
     pub generation: Option<Generation>,
     arch: Arch,
+    ignored_keys: Vec<String>,
     folder: PathBuf,
 }
 
 impl ModelFiles {
     /// Opens the model at `path`: a folder, a `.safetensors` or a `.gguf`.
     ///
-    /// The architectures in `given` are tried before the shipped ones.
-    ///
     /// # Errors
-    /// When the files are malformed, the architecture is unknown, or the weights
-    /// are not those of the architecture.
-    pub fn open(path: &Path, given: Vec<Arch>, limits: &ModelLimits) -> Result<ModelFiles> {
+    /// When the files are malformed, the architecture is unknown, the weights are not those of
+    /// the architecture, or a key that girih does not read may change the model.
+    pub fn open(path: &Path, options: impl Into<ArchOptions>, limits: &ModelLimits) -> Result<ModelFiles> {
         let container = Container::open(path, &limits.file)?;
         let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) };
         let config = match container.kind() {
             ContainerKind::Gguf => None,
-            ContainerKind::Safetensors => Some(read_json(&folder.join("config.json"), limits)?),
+            ContainerKind::Safetensors => Some(read_json(folder, "config.json", limits)?),
         };
         let generation = match container.kind() {
             ContainerKind::Gguf => None,
             ContainerKind::Safetensors => Generation::read(folder, limits)?,
         };
-        let (mut facts, weights, arch) = interpret(container, config.as_ref(), given, limits)?;
+        let Interpreted { mut facts, weights, arch, ignored_keys } =
+            interpret(container, config.as_ref(), options.into(), limits)?;
         if arch.pooling.is_some() && config.is_some() {
             // The files of the model's author count before the architecture's default.
             if let Some(SentenceFacts { pooling, max_tokens }) = modules::read(folder, limits)? {
@@ -55,25 +55,36 @@ impl ModelFiles {
                 facts.sizes.context = max_tokens.map_or(context, |max| max.min(context));
             }
         }
-        Ok(ModelFiles { facts, weights, generation, arch, folder: folder.to_owned() })
+        Ok(ModelFiles { facts, weights, generation, arch, ignored_keys, folder: folder.to_owned() })
     }
 
     /// Opens a model whose files are part of the program.
     ///
     /// # Errors
     /// Those of [`ModelFiles::open`].
-    pub fn embedded(files: &Embedded, limits: &ModelLimits) -> Result<ModelFiles> {
+    pub fn embedded(
+        files: &Embedded,
+        options: impl Into<ArchOptions>,
+        limits: &ModelLimits,
+    ) -> Result<ModelFiles> {
         let container =
             Container::memory(ContainerKind::Safetensors, files.name, files.weights, &limits.file)?;
         let config: Json = parse_json(files.config.as_bytes())?;
         let generation = Some(Generation::parse(files.generation.as_bytes())?);
-        let (facts, weights, arch) = interpret(container, Some(&config), Vec::new(), limits)?;
-        Ok(ModelFiles { facts, weights, generation, arch, folder: PathBuf::from(files.name) })
+        let Interpreted { facts, weights, arch, ignored_keys } =
+            interpret(container, Some(&config), options.into(), limits)?;
+        Ok(ModelFiles { facts, weights, generation, arch, ignored_keys, folder: PathBuf::from(files.name) })
     }
 
     /// The description of the model's architecture.
     pub fn arch(&self) -> &Arch {
         &self.arch
+    }
+
+    /// The keys of the model that may change it and were ignored, because
+    /// [`ArchOptions::allow_keys`] names them.
+    pub fn ignored_keys(&self) -> &[String] {
+        &self.ignored_keys
     }
 
     /// The folder that holds the model's files.
@@ -118,28 +129,38 @@ pub struct Embedded {
     pub tokenizer: &'static str,
 }
 
+/// What a container and its `config.json` describe.
+pub(crate) struct Interpreted {
+    pub facts: Facts,
+    pub weights: ModelWeights,
+    pub arch: Arch,
+    pub ignored_keys: Vec<String>,
+}
+
 /// Finds the architecture, facts and weights of a container.
 pub(crate) fn interpret(
     container: Container,
     config: Option<&Json>,
-    given: Vec<Arch>,
+    options: ArchOptions,
     limits: &ModelLimits,
-) -> Result<(Facts, ModelWeights, Arch)> {
+) -> Result<Interpreted> {
     let source = config.map_or(ModelConfig::Gguf(container.metadata()), ModelConfig::Hf);
-    let known = arch::known(given)?;
+    let known = arch::known(options.architectures)?;
     let arch = arch::find(&known, &source)?.clone();
     let layers = source.layers(&arch, limits)?;
     let mut weights = ModelWeights::resolve(&arch, container, layers)?;
     // The header, which may hold a vocabulary, has moved with the container.
     let source = config.map_or(ModelConfig::Gguf(weights.container().metadata()), ModelConfig::Hf);
-    let facts = arch::fill(&arch, &source, layers, &weights, limits)?;
+    let facts = arch::fill(&arch, &source, layers, &weights, limits, &options.allow_keys)?;
+    let ignored_keys = arch::check_keys(&arch, &source, &facts, &options.allow_keys)?;
     weights.complete(&arch, &facts)?;
-    Ok((facts, weights, arch))
+    Ok(Interpreted { facts, weights, arch, ignored_keys })
 }
 
-/// Reads a small JSON file.
-fn read_json(path: &Path, limits: &ModelLimits) -> Result<Json> {
-    parse_json(&read_small(path, limits.file.json_bytes)?).map_err(|error| error.of(path.display()))
+/// Reads a small JSON file of the model in `folder`.
+fn read_json(folder: &Path, name: &str, limits: &ModelLimits) -> Result<Json> {
+    let text = read_required(folder, name, limits.file.json_bytes)?;
+    parse_json(&text).map_err(|error| error.of(folder.join(name).display()))
 }
 
 fn parse_json(text: &[u8]) -> Result<Json> {

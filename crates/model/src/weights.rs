@@ -15,6 +15,9 @@ use crate::arch::{Facts, Mixer};
 /// The maximum number of names that an error lists.
 const LISTED: usize = 5;
 
+/// The number of bytes that are compared at once.
+const COMPARED: usize = 1 << 20;
+
 /// The version of the [`TensorOrder`]s. It is raised when the bytes of one
 /// change, because packed weights are cached under the source's identity.
 const ORDER_VERSION: u32 = 1;
@@ -55,13 +58,18 @@ impl ModelWeights {
     pub(crate) fn resolve(arch: &Arch, container: Container, layers: usize) -> Result<ModelWeights> {
         let mut entries = BTreeMap::new();
         let mut missing = Vec::new();
-        let mut known = unused(arch, &container, layers);
-        let prefix = prefix(arch, &container);
+        let unused = Patterns::unused(arch, &container, layers);
+        let mut known = BTreeSet::new();
+        let starts = starts(arch, &container);
         for (pattern, weight) in &arch.weights {
             let (tensor, part) = stored_as(weight, container.kind());
             for (name, tensor) in expand(pattern, tensor, layers) {
-                let Some(tensor) = tensor.map(|tensor| format!("{prefix}{tensor}")) else { continue };
+                let Some(tensor) = tensor.map(|tensor| restarted(&tensor, &starts)) else { continue };
+                if let Some(unreadable) = container.unreadable().get(&tensor) {
+                    return Err(Error::new(format!("tensor {}: {}", quote(&tensor), unreadable.why)));
+                }
                 if let Some(info) = container.tensors().get(&tensor) {
+                    check_numbers(&tensor, info)?;
                     let info = part_of(info, part).map_err(|error| {
                         Error::new(format!("tensor {} has the shape {}, {error}", quote(&tensor), info.shape))
                     })?;
@@ -73,8 +81,9 @@ impl ModelWeights {
                 known.insert(tensor);
             }
         }
-        let unknown: Vec<&String> =
-            container.tensors().keys().filter(|name| !known.contains(*name)).collect();
+        let is_known = |name: &String| known.contains(name) || unused.has(name);
+        let names = container.tensors().keys().chain(container.unreadable().keys());
+        let unknown: Vec<&String> = names.filter(|name| !is_known(name)).collect();
         refuse(arch, "needs tensors that the file lacks", &missing.iter().collect::<Vec<_>>())?;
         refuse(arch, "does not describe these tensors of the file", &unknown)?;
         Ok(ModelWeights { container, entries })
@@ -246,6 +255,10 @@ impl WeightSource for ModelWeights {
         }
         Some(digest.finalize().into())
     }
+
+    fn check_unchanged(&self) -> Result<()> {
+        self.container.check_unchanged()
+    }
 }
 
 impl crate::arch::Stored for ModelWeights {
@@ -255,6 +268,26 @@ impl crate::arch::Stored for ModelWeights {
 
     fn rows(&self, name: &str) -> Result<usize> {
         self.info(name).map(|(_, shape)| shape.extents()[0]).ok_or_else(|| absent(name))
+    }
+
+    fn same(&self, a: &str, b: &str) -> Result<bool> {
+        let (Some((dtype, shape)), other) = (self.info(a), self.info(b)) else { return Ok(false) };
+        if other != Some((dtype, shape)) {
+            return Ok(false);
+        }
+        let (total, mut offset) = (dtype.bytes(&shape)?, 0);
+        let mut slices = [vec![0; COMPARED.min(total)], vec![0; COMPARED.min(total)]];
+        while offset < total {
+            let length = COMPARED.min(total - offset);
+            for (name, slice) in [a, b].into_iter().zip(&mut slices) {
+                self.fill(name, offset as u64, &mut slice[..length])?;
+            }
+            if slices[0][..length] != slices[1][..length] {
+                return Ok(false);
+            }
+            offset += length;
+        }
+        Ok(true)
     }
 
     fn numbers(&self, tensor: &str) -> Result<Option<Vec<f32>>> {
@@ -274,6 +307,18 @@ fn stored_as(weight: &Weight, kind: ContainerKind) -> (Option<&str>, Option<[usi
     }
 }
 
+/// Refuses a weight that is stored as integers: their scales, if there are any, are elsewhere.
+fn check_numbers(tensor: &str, info: &TensorInfo) -> Result<()> {
+    if !matches!(info.dtype, DType::I8 | DType::U8 | DType::I32 | DType::I64) {
+        return Ok(());
+    }
+    Err(Error::new(format!(
+        "tensor {} is stored as {} without scales, which is no format of weights; convert the original model",
+        quote(tensor),
+        info.dtype
+    )))
+}
+
 /// A part of the rows of a tensor, as a tensor of its own; all of it without `part`.
 fn part_of(info: &TensorInfo, part: Option<[usize; 2]>) -> Result<TensorInfo> {
     if info.shape.elements() == 0 {
@@ -291,13 +336,24 @@ fn part_of(info: &TensorInfo, part: Option<[usize; 2]>) -> Result<TensorInfo> {
     Ok(TensorInfo { shape, offset: info.offset + index as u64 * bytes, bytes, ..info.clone() })
 }
 
-/// The prefix that the container's names of weights have, if it is the architecture's.
-fn prefix<'a>(arch: &'a Arch, container: &Container) -> &'a str {
-    let prefix = match container.kind() {
-        ContainerKind::Safetensors => arch.matches.hf_prefix.as_deref().unwrap_or_default(),
-        ContainerKind::Gguf => "",
-    };
-    if container.tensors().keys().any(|name| name.starts_with(prefix)) { prefix } else { "" }
+/// The starts of the architecture's names of weights, each with the one that replaces it in this
+/// container.
+fn starts<'a>(arch: &'a Arch, container: &Container) -> Vec<(&'a str, &'a str)> {
+    if container.kind() == ContainerKind::Gguf {
+        return Vec::new();
+    }
+    let occurs = |start: &&str| container.tensors().keys().any(|name| name.starts_with(start));
+    let prefix = arch.matches.hf_prefix.as_deref().filter(occurs);
+    let stated = arch.matches.hf_starts.iter().filter_map(|(start, others)| {
+        Some((start.as_str(), others.iter().map(String::as_str).find(occurs)?))
+    });
+    stated.chain(prefix.map(|prefix| ("", prefix))).collect()
+}
+
+/// A name with the start that it has in the container.
+fn restarted(name: &str, starts: &[(&str, &str)]) -> String {
+    let found = starts.iter().find_map(|(start, other)| Some((other, name.strip_prefix(start)?)));
+    found.map_or_else(|| name.to_owned(), |(start, rest)| format!("{start}{rest}"))
 }
 
 /// girih's name and the container's, for every layer if the pattern has `{i}`.
@@ -313,18 +369,33 @@ fn expand<'a>(
     })
 }
 
-/// The names of tensors that the architecture ignores.
-fn unused(arch: &Arch, container: &Container, layers: usize) -> BTreeSet<String> {
-    let patterns = match container.kind() {
-        ContainerKind::Safetensors => arch.unused.hf.clone(),
-        ContainerKind::Gguf => {
-            let factors = arch.rope.values().filter_map(|rope| rope.scaling.as_ref()?.factors.clone());
-            arch.unused.gguf.iter().cloned().chain(factors).collect()
-        }
-    };
-    let names = patterns.iter().flat_map(|pattern| expand(pattern, None, layers)).map(|(name, _)| name);
-    let prefix = prefix(arch, container);
-    names.flat_map(|name| [format!("{prefix}{name}"), name]).collect()
+/// Names, and starts of names.
+struct Patterns {
+    names: BTreeSet<String>,
+    starts: Vec<String>,
+}
+
+impl Patterns {
+    /// The tensors that the architecture ignores.
+    fn unused(arch: &Arch, container: &Container, layers: usize) -> Patterns {
+        let patterns = match container.kind() {
+            ContainerKind::Safetensors => arch.unused.hf.clone(),
+            ContainerKind::Gguf => {
+                let factors = arch.rope.values().filter_map(|rope| rope.scaling.as_ref()?.factors.clone());
+                arch.unused.gguf.iter().cloned().chain(factors).collect()
+            }
+        };
+        let expanded = patterns.iter().flat_map(|pattern| expand(pattern, None, layers));
+        let replaced = starts(arch, container);
+        let both = expanded.flat_map(|(name, _)| [restarted(&name, &replaced), name]);
+        let (open, names): (Vec<String>, Vec<String>) = both.partition(|name| name.ends_with('*'));
+        let starts = open.iter().map(|name| name.trim_end_matches('*').to_owned()).collect();
+        Patterns { names: names.into_iter().collect(), starts }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.names.contains(name) || self.starts.iter().any(|start| name.starts_with(start.as_str()))
+    }
 }
 
 /// Fails with a list of `tensors`, if there are any.

@@ -5,7 +5,7 @@ use std::fmt;
 
 use girih::tools::FreeMemory;
 use girih::{Conversation, ErrorKind, Model, Plan, PoolBytes, Refusal};
-use girih_file::ContainerKind;
+use girih_file::{ContainerKind, quote};
 use girih_graph::BLOCK_POSITIONS;
 use girih_model::ModelFiles;
 use girih_model::arch::{AttentionFacts, Facts, LayerFacts, Mixer};
@@ -59,6 +59,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
             "key": plan.key().to_string(),
             "backend": backend,
             "refusals": refusals,
+            "ignored_keys": model.ignored_keys(),
             "state": state(&plan),
             "memory": report::memory_json(&needed, free),
             "tokenizer": parts.tokenizer.json(),
@@ -67,6 +68,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
         return Ok(ended);
     }
     print_facts(model)?;
+    for key in model.ignored_keys() {
+        print_line!("ignored key: {}", quote(key))?;
+    }
     print_line!("tokenizer: {}", parts.tokenizer)?;
     print_line!("chat template: {}", parts.template)?;
     for (dtype, (count, size)) in storage(model) {

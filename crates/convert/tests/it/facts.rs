@@ -26,7 +26,7 @@ fn configured(folder: &str, name: &str, values: &Value) -> PathBuf {
 #[test]
 fn rare_facts_survive() {
     let every_third = json!({ "sliding_window_pattern": 3 });
-    let caps = json!({ "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0 });
+    let caps = json!({ "final_logit_softcapping": 30.0 });
     let linear = json!({ "rope_scaling": { "rope_type": "linear", "factor": 4.0 } });
     for (index, (name, values)) in [
         ("gemma3_text", &every_third),
@@ -75,10 +75,11 @@ fn facts_without_a_key_are_refused_by_name() {
     }
 }
 
-/// The small model with biases on queries and keys, which GGUF interleaves like their rows.
+/// The small model with biases of attention; GGUF interleaves those of queries and keys like their
+/// rows.
 fn biased() -> ModelFiles {
-    let folder = configured("convert-biased", SMALL, &json!({}));
-    let model = open(&folder);
+    let folder = configured("convert-biased", SMALL, &json!({ "attention_bias": true }));
+    let model = open(&committed(SMALL));
     let container = model.weights.container();
     let mut tensors: Vec<(NewTensor, Vec<u8>)> = Vec::new();
     for (name, info) in container.tensors() {
@@ -87,7 +88,8 @@ fn biased() -> ModelFiles {
         tensors.push((NewTensor { name: name.clone(), dtype: info.dtype, shape: info.shape }, bytes));
     }
     let layers = model.facts.layers.len();
-    for (layer, part, rows) in (0..layers).flat_map(|layer| [(layer, "q", 64), (layer, "k", 32)]) {
+    let parts = [("q", 64), ("k", 32), ("v", 32), ("o", 64)];
+    for (layer, (part, rows)) in (0..layers).flat_map(|layer| parts.map(|part| (layer, part))) {
         let name = format!("model.layers.{layer}.self_attn.{part}_proj.bias");
         let bytes = (0..rows).flat_map(|row| (row as f32).to_le_bytes()).collect();
         tensors.push((NewTensor { name, dtype: DType::F32, shape: Shape::vector(rows) }, bytes));

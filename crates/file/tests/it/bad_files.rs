@@ -119,7 +119,9 @@ fn safetensors_extents() -> Vec<(&'static str, Vec<u8>)> {
         ("st-shape-overflow.safetensors", one("I8", "[4294967296,4294967296]", "[0,0]", 0)),
         ("st-shape-overflow-hidden.safetensors", one("I8", "[0,4294967296,4294967296]", "[0,0]", 0)),
         ("st-bytes-overflow.safetensors", one("F32", "[4611686018427387904]", "[0,0]", 0)),
-        ("st-rank-5.safetensors", one("I8", "[1,1,1,1,1]", "[0,1]", 1)),
+        ("st-size-of-rank-5.safetensors", one("I8", "[1,1,1,1,2]", "[0,1]", 1)),
+        ("st-rank-5-overflow.safetensors", one("I8", "[0,4294967296,4294967296,1,1]", "[0,0]", 0)),
+        ("st-rank-5-past-end.safetensors", one("I8", "[1,1,1,1,4096]", "[0,4096]", 16)),
         ("st-size-of-shape.safetensors", one("F32", "[2]", "[0,4]", 4)),
         ("st-offsets-reversed.safetensors", one("I8", "[4]", "[4,0]", 4)),
         ("st-past-end.safetensors", one("I8", "[4096]", "[0,4096]", 16)),
@@ -128,7 +130,8 @@ fn safetensors_extents() -> Vec<(&'static str, Vec<u8>)> {
         ("st-same-extent.safetensors", two("[0,4]", "[0,4]")),
         ("st-trailing.safetensors", one("I8", "[4]", "[0,4]", 5)),
         ("st-type-unknown.safetensors", one("F99", "[1]", "[0,1]", 1)),
-        ("st-type-f64.safetensors", one("F64", "[1]", "[0,8]", 8)),
+        ("st-size-of-f64.safetensors", one("F64", "[1]", "[0,4]", 4)),
+        ("st-size-of-f4.safetensors", one("F4", "[3]", "[0,1]", 1)),
     ]
 }
 

@@ -5,5 +5,7 @@ mod bad_files;
 mod files;
 mod folder;
 mod mutations;
+mod outside;
+mod private;
 mod q4nx;
 mod raw;

@@ -5,6 +5,7 @@ use girih_tensor::{Error, Result};
 use serde_json::Value as Json;
 
 use super::schema::{Arch, DefaultValue, ExcludedKey, Field, StatedValue};
+use super::value::brief;
 use crate::limits::ModelLimits;
 
 /// The source of a model's parameters.
@@ -22,6 +23,13 @@ impl<'a> ModelConfig<'a> {
         matches!(self, ModelConfig::Gguf(_))
     }
 
+    /// Whether a GGUF states all of these keys, other than as 0; true for other containers.
+    pub(super) fn has_gguf(&self, keys: &[String]) -> bool {
+        let ModelConfig::Gguf(metadata) = self else { return true };
+        let is_zero = |key| matches!(metadata.get::<u64>(key), Ok(Some(0)));
+        keys.iter().all(|key| metadata.value(key).is_some() && !is_zero(key))
+    }
+
     /// The names of the model's architecture.
     pub(super) fn architectures(&self) -> Result<Vec<String>> {
         match self {
@@ -30,12 +38,16 @@ impl<'a> ModelConfig<'a> {
             }
             ModelConfig::Hf(config) => {
                 let list = config.get("architectures").and_then(Json::as_array);
-                let names: Vec<String> =
-                    list.into_iter().flatten().filter_map(Json::as_str).map(str::to_owned).collect();
-                if names.is_empty() {
-                    return Err(Error::new("config.json lists no 'architectures'; at least one is needed"));
+                let names = list.into_iter().flatten().map(|name| name.as_str().map(str::to_owned));
+                match names.collect::<Option<Vec<String>>>() {
+                    Some(names) if !names.is_empty() => Ok(names),
+                    Some(_) => {
+                        Err(Error::new("config.json lists no 'architectures'; at least one is needed"))
+                    }
+                    None => Err(Error::new(
+                        "config.json's 'architectures' is not a list of strings; one is needed",
+                    )),
                 }
-                Ok(names)
             }
         }
     }
@@ -53,19 +65,67 @@ impl<'a> ModelConfig<'a> {
 
     /// The value at a path of `config.json`; null counts as absent.
     pub(super) fn json(&self, path: &str) -> Option<&'a Json> {
+        self.entry(path).filter(|value| !value.is_null())
+    }
+
+    /// The value at a path of `config.json`, which may be null.
+    pub(super) fn entry(&self, path: &str) -> Option<&'a Json> {
         let ModelConfig::Hf(config) = self else { return None };
-        let found = path.split('.').try_fold(*config, |level, key| level.get(key));
-        found.filter(|value| !value.is_null())
+        path.split('.').try_fold(*config, |level, key| level.get(key))
+    }
+
+    /// Whether `config.json` states null for a field, and no other value.
+    pub(super) fn is_null(&self, field: &Field) -> bool {
+        let entries = || field.hf.iter().filter_map(|path| self.entry(path));
+        entries().count() > 0 && entries().all(Json::is_null)
+    }
+
+    /// The value of a field in `config.json`, and its path. Null counts as absent if the
+    /// default is another size, or if there is none.
+    fn found<'f>(&self, field: &'f Field) -> Result<Option<(&'f str, &'a Json)>> {
+        let mut found = field.hf.iter().filter_map(|path| Some((path, self.json(path)?)));
+        let Some((first, value)) = found.next() else {
+            if self.is_null(field) && self.default(field).is_some_and(|default| !default.is_a_size()) {
+                let key = self.key(field);
+                return Err(Error::new(format!("{key} is null; a value is needed, or remove the key")));
+            }
+            return Ok(None);
+        };
+        let other = found.find(|(_, other)| !field.hf_first && !same(value, other));
+        if let Some((path, other)) = other {
+            let (value, other) = (brief(value), brief(other));
+            return Err(Error::new(format!(
+                "config.json sets '{first}' to {value} and '{path}' to {other}; equal values are needed"
+            )));
+        }
+        Ok(Some((first, value)))
     }
 
     /// The container's value of a field; `None` if it is absent.
     pub(super) fn stated(&self, field: &Field) -> Result<Option<StatedValue>> {
         match self {
-            ModelConfig::Hf(_) => {
-                field.hf.iter().find_map(|path| Some((path, self.json(path)?))).map_or(Ok(None), json)
+            ModelConfig::Hf(_) => self.found(field)?.map_or(Ok(None), json),
+            ModelConfig::Gguf(metadata) => {
+                let Some(key) = field.gguf.as_deref() else { return Ok(None) };
+                let value = gguf(metadata, key)?;
+                for also in &field.gguf_also {
+                    let other = gguf(metadata, also)?;
+                    if other.is_some() && value.is_some() && value != other {
+                        let [value, other] = [key, also].map(|key| metadata.value(key).expect("it was read"));
+                        return Err(Error::new(format!(
+                            "GGUF sets '{key}' to {value} and '{also}' to {other}; equal values are needed"
+                        )));
+                    }
+                }
+                Ok(value)
             }
-            ModelConfig::Gguf(metadata) => field.gguf.as_deref().map_or(Ok(None), |key| gguf(metadata, key)),
         }
+    }
+
+    /// The default of a field in this container.
+    pub(super) fn default<'f>(&self, field: &'f Field) -> Option<&'f DefaultValue> {
+        let own = field.hf_default.as_ref().filter(|_| !self.is_gguf());
+        own.or(field.default.as_ref())
     }
 
     /// The field's key, for errors.
@@ -78,12 +138,16 @@ impl<'a> ModelConfig<'a> {
 
     /// The sentence of `excluded` if the model sets `key` in a way that it excludes.
     pub(super) fn exclusion<'s>(&self, key: &str, excluded: &'s ExcludedKey) -> Result<Option<&'s str>> {
+        if let ExcludedKey::Null(required) = excluded {
+            let is_null = self.is_gguf() || self.entry(key).is_some_and(Json::is_null);
+            return Ok((!is_null).then_some(required.only_null.as_str()));
+        }
         let stated = match self {
             ModelConfig::Hf(_) => match self.json(key) {
                 None => return Ok(None),
                 Some(Json::Object(object)) if object.is_empty() => return Ok(None),
                 // No list or object is harmless.
-                Some(value) => json((key, value)).ok().flatten(),
+                Some(value) => StatedValue::of_json(value),
             },
             ModelConfig::Gguf(metadata) => match gguf(metadata, key)? {
                 None => return Ok(None),
@@ -93,6 +157,7 @@ impl<'a> ModelConfig<'a> {
         let (harmless, why) = match excluded {
             ExcludedKey::Set(why) => (stated == Some(StatedValue::Flag(false)), why),
             ExcludedKey::Other(required) => (stated.as_ref() == Some(&required.unless), &required.why),
+            ExcludedKey::Null(required) => (false, &required.only_null),
         };
         Ok((!harmless).then_some(why.as_str()))
     }
@@ -107,7 +172,7 @@ impl<'a> ModelConfig<'a> {
 
     /// A number, or the field's default if that is a number.
     pub(super) fn number(&self, field: &Field) -> Result<Option<f64>> {
-        match (self.stated(field)?, &field.default) {
+        match (self.stated(field)?, self.default(field)) {
             (Some(StatedValue::Number(number)), _) if number.is_finite() => Ok(Some(number)),
             (Some(other), _) => {
                 Err(Error::new(format!("{} is {}; a number is needed", self.key(field), shown(&other))))
@@ -120,16 +185,19 @@ impl<'a> ModelConfig<'a> {
     /// A size: an integer from 1 to 2³¹ − 1.
     pub(super) fn size(&self, field: &Field) -> Result<Option<usize>> {
         let Some(number) = self.number(field)? else { return Ok(None) };
-        if number.fract() != 0.0 || !(1.0..=f64::from(i32::MAX)).contains(&number) {
-            let key = self.key(field);
-            return Err(Error::new(format!("{key} is {number}; an integer from 1 to 2147483647 is needed")));
+        // transformers takes no `3.0` for a size.
+        let is_float = self.found(field)?.is_some_and(|(_, value)| value.is_f64());
+        if is_float || number.fract() != 0.0 || !(1.0..=f64::from(i32::MAX)).contains(&number) {
+            let (key, shown) =
+                (self.key(field), if is_float { format!("{number:?}") } else { number.to_string() });
+            return Err(Error::new(format!("{key} is {shown}; an integer from 1 to 2147483647 is needed")));
         }
         Ok(Some(number as usize))
     }
 
     /// A string, or the field's default if that is a string.
     pub(super) fn word(&self, field: &Field) -> Result<Option<String>> {
-        match (self.stated(field)?, &field.default) {
+        match (self.stated(field)?, self.default(field)) {
             (Some(StatedValue::Word(word)), _) => Ok(Some(word)),
             (Some(other), _) => {
                 Err(Error::new(format!("{} is {}; a string is needed", self.key(field), shown(&other))))
@@ -141,12 +209,13 @@ impl<'a> ModelConfig<'a> {
 
     /// A bool.
     pub(super) fn flag(&self, field: &Field) -> Result<Option<bool>> {
-        match self.stated(field)? {
-            Some(StatedValue::Flag(flag)) => Ok(Some(flag)),
-            Some(other) => {
+        match (self.stated(field)?, self.default(field)) {
+            (Some(StatedValue::Flag(flag)), _) => Ok(Some(flag)),
+            (Some(other), _) => {
                 Err(Error::new(format!("{} is {}; true or false is needed", self.key(field), shown(&other))))
             }
-            None => Ok(None),
+            (None, Some(DefaultValue::Flag(flag))) => Ok(Some(*flag)),
+            (None, _) => Ok(None),
         }
     }
 }
@@ -157,15 +226,19 @@ fn shown(value: &StatedValue) -> String {
 }
 
 fn json((path, value): (&str, &Json)) -> Result<Option<StatedValue>> {
-    match value {
-        Json::Number(number) => Ok(number.as_f64().map(StatedValue::Number)),
-        Json::String(word) => Ok(Some(StatedValue::Word(word.clone()))),
-        Json::Bool(flag) => Ok(Some(StatedValue::Flag(*flag))),
-        _ => Err(Error::new(format!("config.json's '{path}' is a list or an object; one value is needed"))),
-    }
+    let stated = StatedValue::of_json(value);
+    stated.map(Some).ok_or_else(|| {
+        Error::new(format!("config.json's '{path}' is a list or an object; one value is needed"))
+    })
 }
 
-fn gguf(metadata: &Metadata, key: &str) -> Result<Option<StatedValue>> {
+/// Whether two values are equal; 1 and 1.0 are.
+fn same(a: &Json, b: &Json) -> bool {
+    a == b || a.as_f64().is_some_and(|a| b.as_f64() == Some(a))
+}
+
+/// The value of a key of GGUF; `None` if it is absent.
+pub(super) fn gguf(metadata: &Metadata, key: &str) -> Result<Option<StatedValue>> {
     let Some(value) = metadata.value(key) else { return Ok(None) };
     if let Ok(Some(number)) = metadata.get::<u64>(key) {
         return Ok(Some(StatedValue::Number(number as f64)));

@@ -11,8 +11,9 @@ use super::facts::{
 };
 use super::rope;
 use super::schema::{
-    self, Arch, DefaultValue, EmbedScale, FfnKind, Field, HeadSchema, LayerKind, StatedValue,
+    self, Arch, DefaultValue, EmbedScale, ExcludedKey, FfnKind, Field, HeadSchema, LayerKind, StatedValue,
 };
+use super::value::brief;
 use crate::limits::ModelLimits;
 
 /// Properties of a model that its stored weights determine.
@@ -21,6 +22,8 @@ pub(crate) trait Stored {
     fn has(&self, name: &str) -> bool;
     /// The number of rows of the weight of this name.
     fn rows(&self, name: &str) -> Result<usize>;
+    /// Whether two weights have the same format, shape and values.
+    fn same(&self, a: &str, b: &str) -> Result<bool>;
     /// The values of a tensor, by its name in the container.
     fn numbers(&self, tensor: &str) -> Result<Option<Vec<f32>>>;
 }
@@ -36,9 +39,10 @@ pub(crate) fn fill(
     layers: usize,
     stored: &dyn Stored,
     limits: &ModelLimits,
+    allow: &[String],
 ) -> Result<Facts> {
-    check_refused(arch, config)?;
-    let fill = Fill { arch, config, stored };
+    check_refused(arch, config, allow)?;
+    let fill = Fill { arch, config, layers, stored };
     let norm =
         NormFacts { kind: arch.norms.kind, epsilon: fill.required("norms.epsilon", &arch.norms.epsilon)? };
     let norms = Norms { positions: arch.norms.positions.clone(), norm };
@@ -46,6 +50,7 @@ pub(crate) fn fill(
     let spans = fill.spans(layers)?;
     let mut filled = Vec::with_capacity(layers);
     for (index, kind) in spans.into_iter().enumerate() {
+        fill.check_biases(index)?;
         filled.push(LayerFacts {
             mixer: Mixer::Attend(fill.attend(index, kind, &heads, norm.epsilon)?),
             ffn: fill.ffn(index)?,
@@ -54,7 +59,7 @@ pub(crate) fn fill(
     }
     let sizes = ModelSizes {
         width: heads.width,
-        vocabulary: stored.rows("embed.table")?,
+        vocabulary: fill.vocabulary()?,
         context: fill.size("sizes.context", &arch.sizes.context)?,
     };
     Ok(Facts {
@@ -68,10 +73,12 @@ pub(crate) fn fill(
 }
 
 /// Refuses a model whose parameters set a key that the description excludes.
-fn check_refused(arch: &Arch, config: &ModelConfig<'_>) -> Result<()> {
-    for (key, excluded) in &arch.refuse {
+fn check_refused(arch: &Arch, config: &ModelConfig<'_>, allow: &[String]) -> Result<()> {
+    for (key, excluded) in arch.refuse.iter().filter(|(key, _)| !allow.contains(key)) {
         if let Some(why) = config.exclusion(key, excluded)? {
-            return Err(Error::new(format!("{} sets '{key}': {why}", config.part())));
+            let verb =
+                if matches!(excluded, ExcludedKey::Null(_)) { "does not set null for" } else { "sets" };
+            return Err(Error::new(format!("{} {verb} '{key}': {why}", config.part())));
         }
     }
     Ok(())
@@ -80,6 +87,7 @@ fn check_refused(arch: &Arch, config: &ModelConfig<'_>) -> Result<()> {
 struct Fill<'a> {
     arch: &'a Arch,
     config: &'a ModelConfig<'a>,
+    layers: usize,
     stored: &'a dyn Stored,
 }
 
@@ -116,11 +124,63 @@ impl Fill<'_> {
         if let Some(size) = self.config.size(field)? {
             return Ok(size);
         }
-        let Some(DefaultValue::Word(word)) = &field.default else { return Err(self.missing(name, field)) };
+        let Some(DefaultValue::Word(word)) = self.config.default(field) else {
+            return Err(self.missing(name, field));
+        };
         let known = words.iter().find(|(known, _)| known == word);
         known.map(|(_, size)| *size).ok_or_else(|| {
             Error::new(format!("architecture {}: '{word}' is not a valid default for {name}", self.arch.name))
         })
+    }
+
+    /// The rows of the embedding table, which the parameters must state too.
+    fn vocabulary(&self) -> Result<usize> {
+        let (rows, field) = (self.stored.rows("embed.table")?, self.arch.vocabulary());
+        let stated = self.config.size(&field)?;
+        if stated.is_none() && !self.config.is_gguf() {
+            return Err(self.missing("sizes.vocabulary", &field));
+        }
+        self.check_rows(&field, stated, "the embedding table", rows)?;
+        Ok(rows)
+    }
+
+    /// Checks that a table has the number of rows that the parameters state, if they do.
+    fn check_rows(&self, field: &Field, stated: Option<usize>, table: &str, rows: usize) -> Result<()> {
+        match stated.filter(|stated| *stated != rows) {
+            Some(stated) => {
+                let key = self.config.key(field);
+                Err(Error::new(format!(
+                    "{key} is {stated}, but {table} has {rows} rows; equal numbers are needed"
+                )))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that the projections of a layer have the biases that `config.json` states, as
+    /// transformers ignores others and makes up missing ones. A GGUF states them by its tensors.
+    fn check_biases(&self, layer: usize) -> Result<()> {
+        if self.config.is_gguf() {
+            return Ok(());
+        }
+        for (key, flag) in &self.arch.biases {
+            let stated = match self.config.entry(key) {
+                Some(value) => value.as_bool().ok_or_else(|| {
+                    let value = brief(value);
+                    Error::new(format!("config.json's '{key}' is {value}; true or false is needed"))
+                })?,
+                None => flag.default,
+            };
+            let wrong =
+                flag.of.iter().find(|part| self.stored.has(&format!("layers.{layer}.{part}.bias")) != stated);
+            if let Some(part) = wrong {
+                let has = if stated { "has no" } else { "has a" };
+                return Err(Error::new(format!(
+                    "config.json's '{key}' is {stated}, but '{part}' of layer {layer} {has} bias; both must agree"
+                )));
+            }
+        }
+        Ok(())
     }
 
     fn heads(&self, limits: &ModelLimits) -> Result<HeadSizes> {
@@ -148,8 +208,12 @@ impl Fill<'_> {
     fn spans(&self, layers: usize) -> Result<Vec<LayerKind>> {
         let mixer = &self.arch.mixer;
         if let Some(types) = &mixer.layer_types
-            && let Some(list) = self.config.json(&types.hf).and_then(|value| value.as_array())
+            && let Some(value) = self.config.json(&types.hf)
         {
+            let list = value.as_array().ok_or_else(|| {
+                let value = brief(value);
+                Error::new(format!("config.json's '{}' is {value}; a list is needed", types.hf))
+            })?;
             if list.len() != layers {
                 let have = list.len();
                 return Err(Error::new(format!(
@@ -158,13 +222,12 @@ impl Fill<'_> {
                 )));
             }
             let kind = |word: &serde_json::Value| match word.as_str() {
-                Some(word) if word == types.local => Ok(LayerKind::Local),
+                Some(word) if types.local.as_deref() == Some(word) => Ok(LayerKind::Local),
                 Some(word) if word == types.full => Ok(LayerKind::Full),
-                _ => Err(Error::new(format!(
-                    "config.json's '{}' contains the unknown kind {}",
-                    types.hf,
-                    shorten(word)
-                ))),
+                _ => {
+                    let word = brief(word);
+                    Err(Error::new(format!("config.json's '{}' contains the unknown kind {word}", types.hf)))
+                }
             };
             return list.iter().map(kind).collect();
         }
@@ -202,10 +265,7 @@ impl Fill<'_> {
         epsilon: f32,
     ) -> Result<AttentionFacts> {
         let mixer = &self.arch.mixer;
-        let scale_of = match &mixer.scale_of {
-            Some(field) => self.config.number(field)?.unwrap_or(heads.size as f64),
-            None => heads.size as f64,
-        };
+        let scale_of = self.scale_of(heads)?;
         if scale_of <= 0.0 {
             return Err(Error::new(format!(
                 "scores are divided by the square root of {scale_of}; a positive number is needed"
@@ -225,6 +285,19 @@ impl Fill<'_> {
         })
     }
 
+    /// The number whose inverse square root scales the scores.
+    fn scale_of(&self, heads: &HeadSizes) -> Result<f64> {
+        let mixer = &self.arch.mixer;
+        let Some(field) = &mixer.scale_of else { return Ok(heads.size as f64) };
+        let implied = mixer.gguf_scale_of.filter(|_| self.config.is_gguf());
+        if let Some(implied) = implied
+            && self.config.stated(field)?.is_none()
+        {
+            return Ok(implied.of(self.layers, heads.width, heads.heads, heads.size) as f64);
+        }
+        Ok(self.config.number(field)?.unwrap_or(heads.size as f64))
+    }
+
     fn cap(&self, field: Option<&Field>) -> Result<Option<f32>> {
         let cap = self.optional(field)?;
         match cap {
@@ -239,6 +312,8 @@ impl Fill<'_> {
         match (kind, &self.arch.sizes.window) {
             (LayerKind::Full, _) => Ok(Span::Full),
             (LayerKind::All, _) => Ok(Span::All),
+            // A window of null is none, as in transformers' `masking_utils` of Mistral.
+            (LayerKind::Local, Some(field)) if self.config.is_null(field) => Ok(Span::Full),
             (LayerKind::Local, Some(field)) => Ok(Span::Window(self.size("sizes.window", field)? as u32)),
             (LayerKind::Local, None) => {
                 Err(Error::new(format!("architecture {}: local layers need sizes.window", self.arch.name)))
@@ -291,15 +366,19 @@ impl Fill<'_> {
         let embed = &self.arch.embed;
         let table = |has: bool, name: &str| has.then(|| self.stored.rows(name)).transpose();
         let positions = table(embed.positions, "embed.positions")?;
-        if let Some(rows) = positions.filter(|rows| *rows < sizes.context) {
+        if let Some(rows) = positions.filter(|rows| *rows != sizes.context) {
             let (key, context) = (self.config.key(&self.arch.sizes.context), sizes.context);
             return Err(Error::new(format!(
-                "{key} is {context}, but the table of positions has {rows} rows"
+                "{key} is {context}, but the table of positions has {rows} rows; equal numbers are needed"
             )));
+        }
+        let token_types = table(embed.token_types, "embed.token_types")?;
+        if let (Some(field), Some(rows)) = (&embed.token_type_count, token_types) {
+            self.check_rows(field, self.config.size(field)?, "the table of token types", rows)?;
         }
         Ok(EmbedFacts {
             scale: embed.scale.map(|EmbedScale::SqrtWidth| (sizes.width as f32).sqrt()),
-            token_types: table(embed.token_types, "embed.token_types")?,
+            token_types,
             positions,
             norm: embed.norm.then_some(norm),
         })
@@ -344,7 +423,11 @@ impl Fill<'_> {
                 "the head is not tied to the embedding table, but the model has no tensor for it",
             ));
         }
-        let tied = stated.unwrap_or(!stored);
+        // transformers 5 ties no head whose weights are stored and differ from the embedding table.
+        let tied = match (stated, stored) {
+            (Some(true), true) => self.stored.same("head.weight", "embed.table")?,
+            _ => !stored,
+        };
         Ok(Head { norm, tied, softcap: self.cap(head.softcap.as_ref())? })
     }
 }

@@ -4,8 +4,10 @@
 mod config;
 mod facts;
 mod fill;
+mod keys;
 mod rope;
 pub mod schema;
+mod value;
 
 pub use config::ModelConfig;
 pub use facts::{
@@ -14,6 +16,8 @@ pub use facts::{
 };
 pub use fill::act;
 pub(crate) use fill::{Stored, fill};
+pub(crate) use keys::check_keys;
+pub use keys::{SharedKeys, shared_keys};
 pub(crate) use rope::frequencies;
 pub use schema::{Arch, NormKind, NormPosition};
 
@@ -25,9 +29,21 @@ const NAMED: usize = 5;
 
 /// The descriptions that girih ships with.
 const SHIPPED: &[&str] = &[
+    // Before Llama, whose name in GGUF it also has.
+    include_str!("../../../../archs/mistral.toml"),
     include_str!("../../../../archs/llama.toml"),
+    include_str!("../../../../archs/ministral.toml"),
+    include_str!("../../../../archs/mistral3.toml"),
+    include_str!("../../../../archs/qwen2.toml"),
     include_str!("../../../../archs/qwen3.toml"),
+    include_str!("../../../../archs/gemma.toml"),
+    include_str!("../../../../archs/gemma2.toml"),
     include_str!("../../../../archs/gemma3.toml"),
+    include_str!("../../../../archs/gemma3_vision.toml"),
+    include_str!("../../../../archs/helium.toml"),
+    include_str!("../../../../archs/ernie4_5.toml"),
+    include_str!("../../../../archs/seed_oss.toml"),
+    include_str!("../../../../archs/exaone4.toml"),
     include_str!("../../../../archs/bert.toml"),
     include_str!("../../../../archs/nomic_bert.toml"),
 ];
@@ -41,27 +57,68 @@ pub fn known(given: Vec<Arch>) -> Result<Vec<Arch>> {
     given.into_iter().map(Ok).chain(shipped).collect()
 }
 
+/// How a model's files are interpreted.
+#[derive(Clone, Debug, Default)]
+pub struct ArchOptions {
+    /// Descriptions of architectures that are tried before the shipped ones.
+    pub architectures: Vec<Arch>,
+    /// Keys of the model that are ignored, although they may change it: paths of `config.json`
+    /// with dots between the levels, or keys of GGUF.
+    pub allow_keys: Vec<String>,
+}
+
+impl From<Vec<Arch>> for ArchOptions {
+    fn from(architectures: Vec<Arch>) -> ArchOptions {
+        ArchOptions { architectures, allow_keys: Vec::new() }
+    }
+}
+
 /// The architecture of a model.
 ///
 /// # Errors
-/// When no description matches; the error lists the known ones.
+/// When no description matches; the error lists the known ones. When the model's `model_type`,
+/// by which transformers chooses its code, is another one than the description's.
 pub fn find<'a>(known: &'a [Arch], config: &ModelConfig<'_>) -> Result<&'a Arch> {
     let names = config.architectures()?;
     let found = known.iter().find(|arch| {
         let matches = if config.is_gguf() { &arch.matches.gguf } else { &arch.matches.hf };
-        names.iter().any(|name| matches.contains(name))
+        names.iter().any(|name| matches.contains(name)) && config.has_gguf(&arch.matches.gguf_if)
     });
-    found.ok_or_else(|| {
+    let found = found.ok_or_else(|| {
         let all = known
             .iter()
             .flat_map(|arch| if config.is_gguf() { &arch.matches.gguf } else { &arch.matches.hf });
-        let all: Vec<&str> = all.map(String::as_str).collect();
+        let mut all: Vec<&str> = all.map(String::as_str).collect();
+        let mut seen = std::collections::BTreeSet::new();
+        all.retain(|name| seen.insert(*name));
         Error::new(format!(
             "unknown architecture {}; known: {}; describe another in a file and pass it with --arch",
             shorten(names.iter().take(NAMED).map(|name| quote(name)).collect::<Vec<_>>().join(", ")),
             all.join(", ")
         ))
-    })
+    })?;
+    check_model_type(found, config)?;
+    Ok(found)
+}
+
+/// Checks the name by which transformers chooses a model's code.
+fn check_model_type(arch: &Arch, config: &ModelConfig<'_>) -> Result<()> {
+    let known = &arch.matches.hf_model_type;
+    if config.is_gguf() || known.is_empty() {
+        return Ok(());
+    }
+    let stated = config.json("model_type");
+    if stated
+        .and_then(|stated| stated.as_str())
+        .is_some_and(|stated| known.iter().any(|known| known == stated))
+    {
+        return Ok(());
+    }
+    let (stated, known) = (stated.map_or("missing".to_owned(), value::brief), known.join(" or "));
+    Err(Error::new(format!(
+        "config.json's 'model_type' is {stated}; architecture {} needs {known}",
+        arch.name
+    )))
 }
 
 #[cfg(test)]
@@ -72,7 +129,27 @@ mod tests {
     fn shipped_descriptions_are_valid() {
         let arches = known(Vec::new()).unwrap();
         let names: Vec<&str> = arches.iter().map(|arch| arch.name.as_str()).collect();
-        assert_eq!(names, ["llama", "qwen3", "gemma3", "bert", "nomic_bert"]);
+        assert_eq!(
+            names,
+            [
+                "mistral",
+                "llama",
+                "ministral",
+                "mistral3",
+                "qwen2",
+                "qwen3",
+                "gemma",
+                "gemma2",
+                "gemma3",
+                "gemma3_vision",
+                "helium",
+                "ernie4_5",
+                "seed_oss",
+                "exaone4",
+                "bert",
+                "nomic_bert",
+            ]
+        );
     }
 
     #[test]

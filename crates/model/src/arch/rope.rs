@@ -12,6 +12,34 @@ use serde_json::Value as Json;
 
 use super::config::ModelConfig;
 use super::schema::Scaling;
+use super::value::brief;
+
+/// The keys of a scaling object that all schemes read.
+pub(super) const SCHEME_KEYS: [&str; 2] = ["rope_type", "type"];
+
+/// The keys that each scheme reads.
+const SCHEMES: [(&str, &[&str]); 3] = [
+    ("default", &SCHEME_KEYS),
+    ("linear", &["rope_type", "type", "factor"]),
+    (
+        "llama3",
+        &[
+            "rope_type",
+            "type",
+            "factor",
+            "low_freq_factor",
+            "high_freq_factor",
+            "original_max_position_embeddings",
+        ],
+    ),
+];
+
+/// The keys that the scheme of a `rope_scaling` or `rope_parameters` object reads.
+pub(super) fn scheme_keys(object: &Json) -> &'static [&'static str] {
+    let kind = SCHEME_KEYS.iter().find_map(|key| object.get(key)).and_then(Json::as_str);
+    let known = SCHEMES.iter().find(|(known, _)| Some(*known) == kind);
+    known.map_or(&SCHEME_KEYS, |(_, keys)| keys)
+}
 
 /// The `size / 2` frequencies, in radians per position:
 /// `base^(−2i/size) / factors[i]`.
@@ -41,18 +69,26 @@ pub(super) fn factors(
 ) -> Result<Vec<f32>> {
     let Some(scaling) = scaling else { return Ok(Vec::new()) };
     let factors = match config {
-        ModelConfig::Hf(_) => {
-            let object = scaling.hf.iter().find_map(|path| Some((path, config.json(path)?)));
-            object.map_or(Ok(Vec::new()), |(path, object)| described(path, object, base, size))?
-        }
+        ModelConfig::Hf(_) => object(config, scaling)?
+            .map_or(Ok(Vec::new()), |(path, object)| described(path, object, base, size))?,
         ModelConfig::Gguf(metadata) => {
             let stored = scaling.factors.as_deref().map_or(Ok(None), tensor)?;
             let prefix = scaling.gguf.as_deref().unwrap_or_default();
-            let kind = metadata.get::<&str>(&format!("{prefix}.type"))?.unwrap_or("none");
+            let stated = metadata.get::<&str>(&format!("{prefix}.type"))?;
+            let factor = metadata.get::<f32>(&format!("{prefix}.factor"))?;
+            // llama.cpp's `load_hparams` takes a factor without a type as linear, and 0 as 1.
+            let factor =
+                if stated.is_none() { factor.filter(|factor| ![0.0, 1.0].contains(factor)) } else { factor };
+            let kind = stated.unwrap_or(if factor.is_some() { "linear" } else { "none" });
             match (stored, kind) {
                 (Some(stored), "none") => stored,
                 (None, "none") => Vec::new(),
-                (None, "linear") => vec![metadata.require::<f32>(&format!("{prefix}.factor"))?; size / 2],
+                (None, "linear") => {
+                    let factor = factor.ok_or_else(|| {
+                        Error::new(format!("GGUF's '{prefix}.factor' is missing; linear scaling needs it"))
+                    })?;
+                    vec![factor; size / 2]
+                }
                 (_, kind) => return Err(unknown(kind, &format!("GGUF's '{prefix}.type'"))),
             }
         }
@@ -67,11 +103,35 @@ pub(super) fn factors(
     Ok(factors)
 }
 
+/// The scaling object of `config.json` that is not empty, and its path. Several must be equal,
+/// as transformers merges them by rules of each model.
+fn object<'a>(config: &ModelConfig<'a>, scaling: &'a Scaling) -> Result<Option<(&'a str, &'a Json)>> {
+    let stated = scaling.hf.iter().filter_map(|path| Some((path, config.json(path)?)));
+    let mut stated = stated.filter(|(_, value)| value.as_object().is_none_or(|object| !object.is_empty()));
+    let Some((path, first)) = stated.next() else { return Ok(None) };
+    if !first.is_object() {
+        let value = brief(first);
+        return Err(Error::new(format!("config.json's '{path}' is {value}; an object is needed")));
+    }
+    if let Some((other, _)) = stated.find(|(_, value)| *value != first) {
+        return Err(Error::new(format!(
+            "config.json sets '{path}' and '{other}' differently; remove one of them"
+        )));
+    }
+    Ok(Some((path, first)))
+}
+
 /// The divisors of a `rope_scaling` or `rope_parameters` object.
 fn described(path: &str, object: &Json, base: f32, size: usize) -> Result<Vec<f32>> {
     let key = format!("config.json's '{path}'");
-    let kind =
-        object.get("rope_type").or_else(|| object.get("type")).and_then(Json::as_str).unwrap_or("default");
+    let kinds = || SCHEME_KEYS.iter().filter_map(|key| object.get(key));
+    let kind = kinds()
+        .next()
+        .map_or(Some("default"), Json::as_str)
+        .filter(|kind| kinds().all(|other| other == kind));
+    let Some(kind) = kind else {
+        return Err(Error::new(format!("{key} has no 'rope_type', or several; one string is needed")));
+    };
     let number = |name: &str| {
         let value = object.get(name).and_then(Json::as_f64).filter(|value| *value > 0.0);
         value.ok_or_else(|| {
@@ -114,11 +174,11 @@ struct Llama3 {
 impl Llama3 {
     fn divisor(&self, base: f64, i: usize, size: usize) -> f32 {
         let wavelength = TAU * base.powf((2 * i) as f64 / size as f64);
-        if wavelength < self.original / self.high {
-            return 1.0;
-        }
         if wavelength > self.original / self.low {
             return self.factor as f32;
+        }
+        if wavelength < self.original / self.high {
+            return 1.0;
         }
         let smooth = (self.original / wavelength - self.low) / (self.high - self.low);
         (1.0 / ((1.0 - smooth) / self.factor + smooth)) as f32

@@ -38,6 +38,13 @@ pub struct Arch {
     /// Keys of `config.json` or GGUF that exclude a model.
     #[serde(default)]
     pub refuse: BTreeMap<String, ExcludedKey>,
+    /// Keys of `config.json` or GGUF that girih does not read, because they change no number of
+    /// this architecture's models. `archs/harmless.toml` has those of all models.
+    #[serde(default)]
+    pub harmless: BTreeMap<String, HarmlessKey>,
+    /// Flags of `config.json` that state whether projections have a bias.
+    #[serde(default)]
+    pub biases: BTreeMap<String, BiasFlag>,
     /// The weights by girih's names, with `{i}` for the layer.
     pub weights: BTreeMap<String, Weight>,
     /// Tensors of containers that girih does not use.
@@ -52,12 +59,24 @@ pub struct Match {
     /// Values of `architectures` in `config.json`.
     #[serde(default)]
     pub hf: Vec<String>,
+    /// Values of `model_type` in `config.json`, which must be one of them; without any, it is
+    /// not compared.
+    #[serde(default)]
+    pub hf_model_type: Vec<String>,
     /// Values of `general.architecture` in GGUF.
     #[serde(default)]
     pub gguf: Vec<String>,
+    /// Keys of GGUF that a model states, other than as 0; without all of them, the next
+    /// architecture of the same name is tried.
+    #[serde(default)]
+    pub gguf_if: Vec<String>,
     /// A prefix that the names of weights in safetensors may have, because the model was saved
     /// as a part of another one.
     pub hf_prefix: Option<String>,
+    /// Starts of the names of weights in safetensors, each with those that replace it in files of
+    /// models that have further parts. The first of these that occurs in the file is used.
+    #[serde(default)]
+    pub hf_starts: BTreeMap<String, Vec<String>>,
 }
 
 /// The fields of the sizes.
@@ -80,8 +99,8 @@ pub struct SizesSchema {
     pub context: Field,
     /// The window of a local layer, in positions.
     pub window: Option<Field>,
-    /// The number of rows of the embedding table: read from the table itself, and
-    /// written to GGUF files under this key.
+    /// The number of rows of the embedding table, which must be those of the table itself. In
+    /// `config.json` it is `vocab_size` by default.
     pub vocabulary: Option<Field>,
 }
 
@@ -94,6 +113,8 @@ pub struct EmbedSchema {
     /// Whether the row of the token's type is added: weight `embed.token_types`.
     #[serde(default)]
     pub token_types: bool,
+    /// The number of rows of that table.
+    pub token_type_count: Option<Field>,
     /// Whether the row of the position is added: weight `embed.positions`.
     #[serde(default)]
     pub positions: bool,
@@ -170,8 +191,46 @@ pub struct MixerSchema {
     /// The number whose inverse square root scales the scores; the size of a head
     /// by default.
     pub scale_of: Option<Field>,
+    /// The same number for a GGUF without the key, in place of the default.
+    pub gguf_scale_of: Option<GgufScaleOf>,
     /// The softcap of scores.
     pub softcap: Option<Field>,
+}
+
+/// The number whose inverse square root scales the scores in a GGUF that does not state it: what
+/// llama.cpp computes for an architecture (`f_attention_scale` in `src/models/*.cpp`), which tells
+/// the largest model from the others by its number of layers.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GgufScaleOf {
+    /// The number in most models.
+    pub usual: ScaleOf,
+    /// The number of layers of the models with the other number.
+    pub layers: usize,
+    /// That number.
+    pub then: ScaleOf,
+}
+
+impl GgufScaleOf {
+    /// The number for a model of `layers` layers with heads of `head_size`, of which `heads` would
+    /// fill `width`.
+    pub fn of(&self, layers: usize, width: usize, heads: usize, head_size: usize) -> usize {
+        match if layers == self.layers { self.then } else { self.usual } {
+            ScaleOf::HeadSize => head_size,
+            ScaleOf::WidthPerHead => width / heads,
+        }
+    }
+}
+
+/// A number that scales scores.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub enum ScaleOf {
+    /// The size of a head.
+    #[serde(rename = "head_size")]
+    HeadSize,
+    /// The hidden size, divided by the number of query heads and rounded down.
+    #[serde(rename = "width / heads")]
+    WidthPerHead,
 }
 
 /// The kind of a layer, by the positions that it attends to.
@@ -203,8 +262,8 @@ impl LayerKind {
 pub struct LayerTypes {
     /// The key.
     pub hf: String,
-    /// The word for a local layer.
-    pub local: String,
+    /// The word for a local layer, if the architecture has any.
+    pub local: Option<String>,
     /// The word for a full layer.
     pub full: String,
 }
@@ -274,7 +333,7 @@ pub enum FfnKind {
 #[serde(deny_unknown_fields)]
 pub struct HeadSchema {
     /// Whether the embedding table is also the head. If a model does not state
-    /// it, the head is tied if there is no `head.weight`.
+    /// it, the head is tied if there is no `head.weight`; one that differs from the table is used.
     pub tied: Option<Field>,
     /// The softcap of logits.
     pub softcap: Option<Field>,
@@ -298,6 +357,17 @@ pub enum ExcludedKey {
     Set(String),
     /// It must be absent, null or this value.
     Other(RequiredValue),
+    /// It must be stated as null in `config.json`, as transformers takes another value if it is
+    /// absent; a GGUF has no such key.
+    Null(RequiredNull),
+}
+
+/// Null, as the only value that a key may have.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RequiredNull {
+    /// The error for a model with another value, or without the key.
+    pub only_null: String,
 }
 
 /// The only value that a key may have.
@@ -320,6 +390,52 @@ pub enum StatedValue {
     Number(f64),
     /// A string.
     Word(String),
+}
+
+/// A key that girih does not read.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HarmlessKey {
+    /// The values with which it changes no number; null always counts as absent.
+    pub is: HarmlessValues,
+    /// The reason.
+    pub why: String,
+}
+
+/// The values with which a key changes no number.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum HarmlessValues {
+    /// All of a kind.
+    Kind(ValueKind),
+    /// These.
+    Listed(Vec<StatedValue>),
+}
+
+/// A kind of value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ValueKind {
+    /// All values, lists and objects too.
+    Any,
+    /// True or false.
+    Flag,
+    /// A number.
+    Number,
+    /// A string.
+    Text,
+    /// An integer, or a list of integers.
+    Ids,
+}
+
+/// A flag of `config.json` that states whether projections have a bias.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BiasFlag {
+    /// Its value in models that do not state it.
+    pub default: bool,
+    /// The projections of a layer, such as `mixer.q`.
+    pub of: Vec<String>,
 }
 
 /// One weight and its names.
@@ -361,30 +477,38 @@ pub enum Relayout {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Unused {
-    /// Names in safetensors.
+    /// Names in safetensors; a `*` at the end stands for any rest.
     #[serde(default)]
     pub hf: Vec<String>,
-    /// Names in GGUF.
+    /// Names in GGUF, in the same way.
     #[serde(default)]
     pub gguf: Vec<String>,
 }
 
-/// The source of one parameter: paths in `config.json` (the first that exists
-/// and is not null counts), a key of GGUF, and a default.
+/// The source of one parameter: paths in `config.json` (those that exist must have the same
+/// value), a key of GGUF, and a default.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Field {
     /// Paths in `config.json`, with dots between the levels.
     #[serde(default)]
     pub hf: Names,
+    /// Whether the paths may have several values, of which the first counts.
+    #[serde(default)]
+    pub hf_first: bool,
     /// A key of GGUF.
     pub gguf: Option<String>,
-    /// Further GGUF keys that are written with the same value for other programs,
-    /// and not read.
+    /// Further GGUF keys that must have the same value if they exist, and are written for other
+    /// programs.
     #[serde(default)]
     pub gguf_also: Vec<String>,
+    /// Whether llama.cpp does not read the GGUF key, so that writing it deserves a warning.
+    #[serde(default)]
+    pub gguf_own: bool,
     /// The default.
     pub default: Option<DefaultValue>,
+    /// The default in `config.json`, if it is another one.
+    pub hf_default: Option<DefaultValue>,
 }
 
 /// One name, or several in order of preference.
@@ -418,10 +542,56 @@ impl Names {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum DefaultValue {
+    /// A bool.
+    Flag(bool),
     /// A number.
     Number(f64),
     /// Another size, or a string.
     Word(String),
+}
+
+impl Arch {
+    /// The fields of its parameters, each with the parameter's name.
+    pub fn fields(&self) -> Vec<(String, &Field)> {
+        let (sizes, mixer, embed, head) = (&self.sizes, &self.mixer, &self.embed, self.head.as_ref());
+        let fixed = [
+            ("sizes.width", Some(&sizes.width)),
+            ("sizes.layers", Some(&sizes.layers)),
+            ("sizes.heads", Some(&sizes.heads)),
+            ("sizes.kv_heads", Some(&sizes.kv_heads)),
+            ("sizes.head_size", Some(&sizes.head_size)),
+            ("sizes.ffn", Some(&sizes.ffn)),
+            ("sizes.context", Some(&sizes.context)),
+            ("sizes.window", sizes.window.as_ref()),
+            ("sizes.vocabulary", sizes.vocabulary.as_ref()),
+            ("embed.token_type_count", embed.token_type_count.as_ref()),
+            ("norms.epsilon", Some(&self.norms.epsilon)),
+            ("mixer.period", mixer.period.as_ref()),
+            ("mixer.scale_of", mixer.scale_of.as_ref()),
+            ("mixer.softcap", mixer.softcap.as_ref()),
+            ("ffn.act", Some(&self.ffn.act)),
+            ("head.tied", head.and_then(|head| head.tied.as_ref())),
+            ("head.softcap", head.and_then(|head| head.softcap.as_ref())),
+            ("pooling.how", self.pooling.as_ref().map(|pooling| &pooling.how)),
+        ];
+        let fixed = fixed.into_iter().filter_map(|(name, field)| Some((name.to_owned(), field?)));
+        let bases = self.rope.iter().map(|(kind, rope)| (format!("rope.{}.base", kind.name()), &rope.base));
+        fixed.chain(bases).collect()
+    }
+
+    /// The paths of the objects in `config.json` that scale rotary frequencies.
+    pub fn scaling_paths(&self) -> impl Iterator<Item = &str> {
+        self.rope.values().filter_map(|rope| rope.scaling.as_ref()).flat_map(|scaling| scaling.hf.iter())
+    }
+
+    /// The field of the number of rows of the embedding table.
+    pub fn vocabulary(&self) -> Field {
+        let mut field = self.sizes.vocabulary.clone().unwrap_or_default();
+        if field.hf.iter().next().is_none() {
+            field.hf = Names::One("vocab_size".to_owned());
+        }
+        field
+    }
 }
 
 /// Parses the description of an architecture.

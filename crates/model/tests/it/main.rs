@@ -4,4 +4,7 @@
 #[path = "../../../words/tests/it/data.rs"]
 mod data;
 mod encoders;
+#[path = "../../../file/tests/it/folder.rs"]
+mod folder;
+mod keys;
 mod light;

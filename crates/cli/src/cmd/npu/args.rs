@@ -109,8 +109,9 @@ impl StepArgs {
     /// When the file is malformed, or options contradict each other.
     pub fn graphs_of(&self, name: &str) -> Result<Vec<Graph>> {
         if name.ends_with(".graph") {
-            if self.rows.is_some() || self.context.is_some() || !self.arch.arch.is_empty() {
-                let sentence = "a graph fixes its rows and context; omit --rows, --context and --arch";
+            if self.rows.is_some() || self.context.is_some() || !self.arch.is_empty() {
+                let sentence =
+                    "a graph fixes its rows and context; omit --rows, --context, --arch and --allow-key";
                 return Err(Error::call(format!("{name}: {sentence}")));
             }
             return Ok(vec![read_graph(Path::new(name))?]);

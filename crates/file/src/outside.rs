@@ -1,0 +1,141 @@
+//! Opens files from outside the program. Every file that somebody else may have written or
+//! placed is opened here, so that none of them makes girih wait or leads it elsewhere.
+//!
+//! Weights, and what a user names, may lie anywhere, behind links too: they are only parsed.
+//! The companions of a model, whose text may reach a prompt or a terminal, must lie in its
+//! folder. The cache of a hub is the one exception: there each file of a snapshot is a link to
+//! a blob beside it.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use girih_tensor::{Error, Result};
+use rustix::fs::OFlags;
+
+/// The number of digits of a commit, and of git's digest of a small file.
+const SHA1_DIGITS: usize = 40;
+
+/// The number of digits of the digest of a large file.
+const SHA256_DIGITS: usize = 64;
+
+/// Opens a regular file, or a link to one, that may lie anywhere.
+///
+/// # Errors
+/// When it does not exist, cannot be opened, or is a pipe, a device or a folder. A pipe is
+/// refused at once, even if it has no writer.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    open(path, OFlags::empty())
+}
+
+/// Opens a file of the model in `folder`; `None` if there is no file `name`.
+///
+/// # Errors
+/// As [`open_regular`], and when a link leads out of the folder. In a snapshot of a hub's
+/// cache, a link may lead to a blob of the same repository.
+pub fn open_companion(folder: &Path, name: impl AsRef<Path>) -> io::Result<Option<File>> {
+    let path = folder.join(name);
+    match path.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        status => drop(status?),
+    }
+    let real = path.canonicalize().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => io::Error::other("is a link to a file that does not exist"),
+        _ => error,
+    })?;
+    let folder = match folder.as_os_str().is_empty() {
+        true => Path::new(".").canonicalize()?,
+        false => folder.canonicalize()?,
+    };
+    if !real.starts_with(&folder) && !is_blob_of(&real, &folder) {
+        let sentence = "is a link that leaves the model's folder; put the file itself there";
+        return Err(io::Error::other(sentence));
+    }
+    let file = open(&real, OFlags::NOFOLLOW)?;
+    // A folder of this path may have become a link after it was checked.
+    let again = real.canonicalize()?;
+    let (status, now) = (file.metadata()?, again.metadata()?);
+    match again == real && (status.dev(), status.ino()) == (now.dev(), now.ino()) {
+        true => Ok(Some(file)),
+        false => Err(io::Error::other("was moved while it was opened; try again")),
+    }
+}
+
+/// Reads a small file that may lie anywhere, such as a text that the user has named.
+///
+/// # Errors
+/// When it is not a regular file, has more than `max` bytes, or cannot be read.
+pub fn read_small(path: &Path, max: u64) -> Result<Vec<u8>> {
+    let read = open_regular(path).map_err(not_opened).and_then(|file| read_all(&file, max));
+    read.map_err(|error| error.of(path.display()))
+}
+
+/// Reads a small file of the model in `folder`, such as its configuration; `None` if there is
+/// no file `name`.
+///
+/// # Errors
+/// As [`open_companion`], and when it has more than `max` bytes or cannot be read.
+pub fn read_companion(folder: &Path, name: impl AsRef<Path>, max: u64) -> Result<Option<Vec<u8>>> {
+    let opened = open_companion(folder, &name).map_err(not_opened);
+    let read = opened.and_then(|file| file.map(|file| read_all(&file, max)).transpose());
+    read.map_err(|error| error.of(folder.join(name).display()))
+}
+
+/// As [`read_companion`], for a file that the model must have.
+///
+/// # Errors
+/// As [`read_companion`], and when there is no such file.
+pub fn read_required(folder: &Path, name: impl AsRef<Path>, max: u64) -> Result<Vec<u8>> {
+    read_companion(folder, &name, max)?.ok_or_else(|| {
+        let missing = io::Error::from(rustix::io::Errno::NOENT);
+        not_opened(missing).of(folder.join(name).display())
+    })
+}
+
+/// The sentence for a file that was not opened.
+pub(crate) fn not_opened(error: io::Error) -> Error {
+    match error.kind() {
+        // A sentence of this module.
+        io::ErrorKind::Other => Error::new(error.to_string()),
+        _ => Error::new(format!("cannot be opened: {error}")),
+    }
+}
+
+fn open(path: &Path, more: OFlags) -> io::Result<File> {
+    // Without O_NONBLOCK, opening a pipe blocks until it has a writer.
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY | more;
+    let file = File::options().read(true).custom_flags(flags.bits() as i32).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("is not a regular file; girih reads models from regular files only")),
+    }
+}
+
+fn read_all(file: &File, max: u64) -> Result<Vec<u8>> {
+    let unread = |error| Error::new(format!("cannot be read: {error}"));
+    let length = file.metadata().map_err(unread)?.len();
+    if length > max {
+        return Err(Error::new(format!("has {length} bytes; the cap is {max}")));
+    }
+    let mut bytes = vec![0; length as usize]; // bounded by `max`
+    file.read_exact_at(&mut bytes, 0).map_err(unread)?;
+    Ok(bytes)
+}
+
+/// Whether `real` is a blob of the repository whose snapshot `folder` is, or lies in. Both are
+/// paths without links: `REPOSITORY/blobs/DIGEST` and `REPOSITORY/snapshots/COMMIT`.
+fn is_blob_of(real: &Path, folder: &Path) -> bool {
+    let repository = folder.ancestors().find_map(|snapshot| {
+        let snapshots = snapshot.parent().filter(|_| has_digits(snapshot, &[SHA1_DIGITS]))?;
+        snapshots.parent().filter(|_| snapshots.ends_with("snapshots"))
+    });
+    let blobs: Option<PathBuf> = repository.map(|repository| repository.join("blobs"));
+    blobs.as_deref() == real.parent() && has_digits(real, &[SHA1_DIGITS, SHA256_DIGITS])
+}
+
+/// Whether the name at the end of `path` is one of these numbers of hexadecimal digits.
+fn has_digits(path: &Path, counts: &[usize]) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    counts.contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+}

@@ -1,0 +1,249 @@
+//! Checks that every key of a model's parameters is read, or is known to change no number.
+//!
+//! A key that nobody reads may be the one that makes a model another model. So each key of
+//! `config.json` and of a GGUF's architecture is read by the description, or harmless by value, or
+//! refused by name.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use girih_file::{Metadata, quote};
+use girih_tensor::{Error, Result};
+use serde::Deserialize;
+use serde_json::Value as Json;
+
+use super::config::{ModelConfig, gguf};
+use super::facts::{Facts, Mixer};
+use super::rope::{SCHEME_KEYS, scheme_keys};
+use super::schema::{Arch, HarmlessKey, StatedValue};
+use super::value::brief;
+
+/// The maximum number of keys that an error names.
+const KEYS_NAMED: usize = 5;
+
+/// The object of `config.json` that has the keys of a language model in one of several parts.
+const TEXT_PART: &str = "text_config.";
+
+/// The list that holds for all architectures.
+const SHARED: &str = include_str!("../../../../archs/harmless.toml");
+
+/// The keys that change no number of any model.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SharedKeys {
+    /// Keys of `config.json`.
+    pub hf: BTreeMap<String, HarmlessKey>,
+    /// Keys of GGUF without the name of the architecture, with which they begin.
+    pub gguf: BTreeMap<String, HarmlessKey>,
+}
+
+/// The keys that change no number of any model.
+///
+/// # Errors
+/// When the list is malformed, which a test excludes.
+pub fn shared_keys() -> Result<SharedKeys> {
+    toml::from_str(SHARED).map_err(|error| Error::new(format!("archs/harmless.toml is not valid: {error}")))
+}
+
+/// A key that girih does not read, and its value for an error.
+type Unread = (String, String);
+
+/// Checks the keys of a model; returns those that `allow` makes girih ignore.
+///
+/// # Errors
+/// When the model has a key that may change numbers and is neither read nor allowed, or when an
+/// allowed key is read or absent.
+pub(crate) fn check_keys(
+    arch: &Arch,
+    config: &ModelConfig<'_>,
+    facts: &Facts,
+    allow: &[String],
+) -> Result<Vec<String>> {
+    let keys = Keys { arch, config, shared: shared_keys()?, read: read(arch, config) };
+    let unread = match config {
+        ModelConfig::Hf(json) => keys.of_json(json),
+        ModelConfig::Gguf(metadata) => keys.of_gguf(metadata, facts)?,
+    };
+    let (ignored, refused): (Vec<Unread>, Vec<Unread>) =
+        unread.into_iter().partition(|(key, _)| allow.contains(key));
+    if !refused.is_empty() {
+        return Err(unknown(config.part(), &arch.name, &refused));
+    }
+    for key in allow {
+        keys.check_allowed(key)?;
+    }
+    Ok(ignored.into_iter().map(|(key, _)| key).collect())
+}
+
+/// The sentence about keys that are not read.
+fn unknown(part: &str, arch: &str, refused: &[Unread]) -> Error {
+    let named = refused.iter().take(KEYS_NAMED).map(|(key, value)| format!("{} to {value}", quote(key)));
+    let named = named.collect::<Vec<_>>().join(", ");
+    let more = refused.len().saturating_sub(KEYS_NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let (subject, object) = if refused.len() == 1 { ("it", "it") } else { ("they", "each") };
+    Error::new(format!(
+        "{part} sets {named}{more}, which architecture {arch} does not read; {subject} may change the model: \
+         pass --allow-key {} to ignore {object}",
+        if refused.len() == 1 { plain(&refused[0].0) } else { "NAME".to_owned() }
+    ))
+}
+
+/// A key as an argument on the command line.
+fn plain(key: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    if key.len() <= 80 && key.chars().all(is_plain) { key.to_owned() } else { quote(key) }
+}
+
+/// The keys that the description reads.
+fn read(arch: &Arch, config: &ModelConfig<'_>) -> BTreeSet<String> {
+    let fields = arch.fields();
+    let scalings = arch.rope.values().filter_map(|rope| rope.scaling.as_ref());
+    let mut read = BTreeSet::new();
+    match config {
+        ModelConfig::Hf(_) => {
+            read.extend(["architectures", "model_type"].map(str::to_owned));
+            read.extend(fields.iter().flat_map(|(_, field)| field.hf.iter()).map(str::to_owned));
+            read.extend(arch.mixer.layer_types.iter().map(|types| types.hf.clone()));
+            read.extend(arch.biases.keys().cloned());
+            read.extend(arch.vocabulary().hf.iter().map(str::to_owned));
+            for path in scalings.flat_map(|scaling| scaling.hf.iter()) {
+                let keys = config.json(path).map_or(&SCHEME_KEYS[..], scheme_keys);
+                read.extend(keys.iter().map(|key| format!("{path}.{key}")));
+            }
+        }
+        ModelConfig::Gguf(metadata) => {
+            for (key, field) in fields.iter().filter_map(|(_, field)| Some((field.gguf.as_ref()?, field))) {
+                read.insert(key.clone());
+                // Without the key itself, the others have been compared with nothing.
+                let also = field.gguf_also.iter().filter(|_| metadata.value(key).is_some());
+                read.extend(also.cloned());
+            }
+            for prefix in scalings.filter_map(|scaling| scaling.gguf.as_ref()) {
+                read.extend(["type", "factor"].map(|key| format!("{prefix}.{key}")));
+            }
+        }
+    }
+    read
+}
+
+struct Keys<'a> {
+    arch: &'a Arch,
+    config: &'a ModelConfig<'a>,
+    shared: SharedKeys,
+    read: BTreeSet<String>,
+}
+
+impl Keys<'_> {
+    /// The keys of `config.json` that may change numbers and are not read. An object of which
+    /// nothing is read counts as one key.
+    fn of_json(&self, config: &Json) -> Vec<Unread> {
+        let mut unread = Vec::new();
+        let mut objects = vec![(String::new(), config)];
+        while let Some((parent, object)) = objects.pop() {
+            for (key, value) in object.as_object().into_iter().flatten() {
+                let path = format!("{parent}{key}");
+                // A dot is between levels, so no description can name a key that has one.
+                let is_path = !key.contains('.');
+                if value.is_null() || is_path && self.is_known(&path, value) {
+                    continue;
+                }
+                let below = format!("{path}.");
+                let is_parent =
+                    self.read.range(below.clone()..).next().is_some_and(|read| read.starts_with(&below));
+                match value {
+                    Json::Object(_) if is_path && is_parent => objects.push((below, value)),
+                    Json::Object(object) if object.is_empty() => {}
+                    _ => unread.push((path, brief(value))),
+                }
+            }
+        }
+        unread
+    }
+
+    /// Whether a key of `config.json` is read, or harmless with this value.
+    fn is_known(&self, path: &str, value: &Json) -> bool {
+        // The first rope scaling that is stated counts, and it must be an object.
+        let is_scaling = || self.arch.scaling_paths().any(|scaling| scaling == path) && !value.is_object();
+        if self.read.contains(path) || is_scaling() {
+            return true;
+        }
+        if let Some(excluded) = self.arch.refuse.get(path) {
+            return matches!(self.config.exclusion(path, excluded), Ok(None));
+        }
+        let shared = &self.shared.hf;
+        let entry = self.arch.harmless.get(path).or_else(|| shared.get(path));
+        let entry = entry.or_else(|| shared.get(path.strip_prefix(TEXT_PART)?));
+        entry.is_some_and(|entry| entry.is.contain(value))
+    }
+
+    /// The keys of a GGUF's architecture that may change numbers and are not read.
+    fn of_gguf(&self, metadata: &Metadata, facts: &Facts) -> Result<Vec<Unread>> {
+        let prefix = format!("{}.", metadata.require::<&str>("general.architecture")?);
+        let mut unread = Vec::new();
+        for (key, value) in metadata.iter() {
+            let is_known = match (key, key.strip_prefix(&prefix)) {
+                ("general.type", _) => metadata.get::<&str>(key)? == Some("model"),
+                (_, Some(suffix)) => self.is_known_in_gguf(key, suffix, metadata, facts),
+                _ => !key.starts_with("adapter."),
+            };
+            if !is_known {
+                unread.push((key.to_owned(), value.to_string()));
+            }
+        }
+        Ok(unread)
+    }
+
+    /// Whether a key of a GGUF's architecture is read, or harmless with its value.
+    fn is_known_in_gguf(&self, key: &str, suffix: &str, metadata: &Metadata, facts: &Facts) -> bool {
+        let stated = gguf(metadata, key).ok().flatten();
+        if self.read.contains(key) || stated.is_some() && stated == implied(suffix, facts) {
+            return true;
+        }
+        if let Some(excluded) = self.arch.refuse.get(key) {
+            return matches!(self.config.exclusion(key, excluded), Ok(None));
+        }
+        let entry = self.arch.harmless.get(key).or_else(|| self.shared.gguf.get(suffix));
+        entry.is_some_and(|entry| match &stated {
+            Some(stated) => entry.is.contain_stated(stated),
+            None => entry.is.contain(&Json::Null), // an array
+        })
+    }
+
+    /// Checks that the model has an allowed key, and that girih does not read it.
+    fn check_allowed(&self, key: &str) -> Result<()> {
+        let has = match self.config {
+            ModelConfig::Hf(_) => self.config.json(key).is_some(),
+            ModelConfig::Gguf(metadata) => metadata.value(key).is_some(),
+        };
+        let part = self.config.part();
+        if !has {
+            return Err(Error::new(format!(
+                "--allow-key {}: {part} has no such key; give its full path",
+                plain(key)
+            )));
+        }
+        let below = format!("{key}.");
+        if self.read.iter().any(|read| read == key || read.starts_with(&below)) {
+            return Err(Error::new(format!(
+                "--allow-key {}: architecture {} reads this key of {part}, so it cannot be ignored",
+                plain(key),
+                self.arch.name
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// The value that a model's facts imply for a key of GGUF whose description does not read it.
+fn implied(suffix: &str, facts: &Facts) -> Option<StatedValue> {
+    let Mixer::Attend(attend) = &facts.layers.first()?.mixer;
+    match suffix {
+        "attention.key_length" | "attention.value_length" => {
+            Some(StatedValue::Number(attend.head_size as f64))
+        }
+        "rope.dimension_count" if attend.rope.is_some() => Some(StatedValue::Number(attend.head_size as f64)),
+        "attention.causal" => Some(StatedValue::Flag(!facts.is_encoder())),
+        "vocab_size" => Some(StatedValue::Number(facts.sizes.vocabulary as f64)),
+        _ => None,
+    }
+}
