@@ -78,6 +78,8 @@ fn a_hostile_configuration_is_not_repeated() {
         ("hidden_act", json!(long())),
         ("rope_scaling", json!({"rope_type": long()})),
         ("tie_word_embeddings", json!(long())),
+        (&long(), json!(long())),
+        ("unknown", json!({long(): {long(): long()}})),
     ] {
         check(&COMMANDS, model_with_key(key, value).path(), key);
     }
