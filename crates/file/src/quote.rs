@@ -86,13 +86,9 @@ mod tests {
     fn a_long_sentence_loses_its_middle() {
         let kept = "é".repeat(200);
         assert_eq!(shorten(&kept), kept);
-        let long = format!("unknown field {}, expected one of a, b at line 1 column 2", "x".repeat(70_000));
-        let shown = shorten(long);
+        let shown = shorten(format!("unknown {} at line 1 column 2", "x".repeat(70_000)));
         assert_eq!(shown.chars().count(), 200);
-        assert!(
-            shown.starts_with("unknown field xxx")
-                && shown.ends_with("expected one of a, b at line 1 column 2")
-        );
+        assert!(shown.starts_with("unknown xxx") && shown.ends_with("xxx at line 1 column 2"), "{shown}");
         assert!(shorten("\u{1b}\u{9b}\u{202e}".repeat(500)).chars().count() <= 200);
         assert_eq!(shorten("a\nb\u{7}"), "a\\u{a}b\\u{7}");
     }
@@ -100,7 +96,8 @@ mod tests {
     #[test]
     fn what_a_parser_expected_is_kept() {
         let end = format!(", expected one of {} at line 1 column 2", "`field`, ".repeat(20));
-        let long = format!("unknown field {}, expected{end}", "x".repeat(70_000));
+        // The input may contain the same words.
+        let long = format!("unknown field {}, expected x{end}", "x".repeat(70_000));
         let shown = shorten(&long);
         assert!(shown.starts_with("unknown field xxx") && shown.ends_with(&end), "{shown}");
         assert_eq!(shown.chars().count(), 200 + end.len());

@@ -45,9 +45,9 @@ impl FreeMemory {
     }
 }
 
-/// The bytes that a process needs beside a plan: its threads' stacks, tokenizer and buffers. A small
-/// allocation that fails ends a Rust program, so the plan must leave room for all of them.
-const BESIDE_PLAN: u64 = 96 << 20;
+/// The bytes that a process needs beside a plan: stacks of threads, buffers, and the lists of an
+/// engine. A small allocation that fails ends a Rust program, so a limit must leave room for them.
+const BESIDE_PLAN: u64 = 64 << 20;
 
 /// Checks that a plan fits into free memory, and into the limits of this process.
 ///

@@ -16,7 +16,7 @@ use girih_model::GraphOptions;
 use girih_tensor::DType;
 
 use crate::embedder::Embedder;
-use crate::free_memory::check;
+use crate::free_memory::{check, process_room};
 use crate::model::Model;
 use crate::progress::{CountedWeights, Progress, ProgressCallback};
 use crate::run_options::RunOptions;
@@ -325,6 +325,10 @@ impl Plan {
     pub(crate) fn load_with(self, callback: ProgressCallback) -> Result<Box<dyn Runner>> {
         // A plan with refusals may have no meaningful size; loading names the refusal.
         if self.refusals().is_empty() {
+            if process_room().is_some() {
+                // Its memory then counts as used. A request reports its error.
+                let _ = self.model.text_processor();
+            }
             check(&self.memory())?;
         }
         let Plan { model, options, backend, services, key, graph, blocks } = self;

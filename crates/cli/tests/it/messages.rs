@@ -13,7 +13,7 @@ const COMMANDS: [(&[&str], &[&str]); 9] = [
     (&["embed"], &["Hi"]),
     (&["inspect"], &[]),
     (&["perplexity"], &["/dev/null"]),
-    (&["bench"], &["--tests", "pp1"]),
+    (&["bench"], &["-p", "1", "-n", "0"]),
     (&["profile"], &[]),
     (&["npu", "inspect"], &["--target", "toy"]),
     (&["quantize"], &["/nowhere/out.gguf", "--type", "q8_0"]),
@@ -78,6 +78,8 @@ fn a_hostile_configuration_is_not_repeated() {
         ("hidden_act", json!(long())),
         ("rope_scaling", json!({"rope_type": long()})),
         ("tie_word_embeddings", json!(long())),
+        (&long(), json!(long())),
+        ("unknown", json!({long(): {long(): long()}})),
     ] {
         check(&COMMANDS, model_with_key(key, value).path(), key);
     }

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use girih_file::{Metadata, quote};
+use girih_file::{Metadata, quote, shorten};
 use girih_tensor::{Error, Result};
 use serde::Deserialize;
 use serde_json::Value as Json;
@@ -78,14 +78,18 @@ pub(crate) fn check_keys(
 /// The sentence about keys that are not read.
 fn unknown(part: &str, arch: &str, refused: &[Unread]) -> Error {
     let named = refused.iter().take(KEYS_NAMED).map(|(key, value)| format!("{} to {value}", quote(key)));
-    let named = named.collect::<Vec<_>>().join(", ");
+    let named = shorten(named.collect::<Vec<_>>().join(", "));
     let more = refused.len().saturating_sub(KEYS_NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let (subject, object) = if refused.len() == 1 { ("it", "it") } else { ("they", "each") };
+    // A key that cannot be typed is named only once.
+    let argument = match refused {
+        [(key, _)] if plain(key) == *key => key,
+        _ => "NAME",
+    };
     Error::new(format!(
         "{part} sets {named}{more}, which architecture {arch} does not read; {subject} may change the model: \
-         pass --allow-key {} to ignore {object}",
-        if refused.len() == 1 { plain(&refused[0].0) } else { "NAME".to_owned() }
+         pass --allow-key {argument} to ignore {object}"
     ))
 }
 
