@@ -192,7 +192,8 @@ impl<'a> KeyWriter<'a> {
         };
         for (other, other_facts) in used {
             let both = places(rope).into_iter().zip(places(other));
-            let shared = both.into_iter().find_map(|(one, other)| one.filter(|one| Some(one) == other.as_ref()));
+            let shared =
+                both.into_iter().find_map(|(one, other)| one.filter(|one| Some(one) == other.as_ref()));
             if let Some(shared) = shared.filter(|_| facts.factors != other_facts.factors) {
                 return Err(Error::new(format!(
                     "GGUF's '{shared}' scales the rotary frequencies of {} and of {} layers, which differ; equal \

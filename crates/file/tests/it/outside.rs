@@ -56,9 +56,12 @@ fn a_companion_that_links_out_of_its_folder_is_refused() {
     fs::write(root.join("outside.txt"), "secret").unwrap();
     fs::write(folder.join("inside.txt"), "text").unwrap();
     let leaves = "is a link that leaves the model's folder; put the file itself there";
-    for (name, target) in
-        [("passwd", "/etc/passwd"), ("up", "../outside.txt"), ("device", "/dev/zero"), ("loop", "../model/up")]
-    {
+    for (name, target) in [
+        ("passwd", "/etc/passwd"),
+        ("up", "../outside.txt"),
+        ("device", "/dev/zero"),
+        ("loop", "../model/up"),
+    ] {
         symlink(target, folder.join(name)).unwrap();
         assert_eq!(error(&folder, name), format!("F/{name}: {leaves}"));
     }

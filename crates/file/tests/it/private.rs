@@ -54,7 +54,8 @@ fn files_that_others_could_have_written_are_refused_by_name() {
     fs::write(path.join("good"), "1").unwrap();
     for mode in [0o666, 0o620, 0o602] {
         set_mode(&path.join("good"), mode);
-        let sentence = format!("good: has the mode {mode:04o}, so others can write to it: run chmod go-w on it");
+        let sentence =
+            format!("good: has the mode {mode:04o}, so others can write to it: run chmod go-w on it");
         assert_eq!(error("good"), sentence);
     }
     set_mode(&path.join("good"), 0o400);

@@ -76,7 +76,8 @@ pub(crate) fn fill(
 fn check_refused(arch: &Arch, config: &ModelConfig<'_>, allow: &[String]) -> Result<()> {
     for (key, excluded) in arch.refuse.iter().filter(|(key, _)| !allow.contains(key)) {
         if let Some(why) = config.exclusion(key, excluded)? {
-            let verb = if matches!(excluded, ExcludedKey::Null(_)) { "does not set null for" } else { "sets" };
+            let verb =
+                if matches!(excluded, ExcludedKey::Null(_)) { "does not set null for" } else { "sets" };
             return Err(Error::new(format!("{} {verb} '{key}': {why}", config.part())));
         }
     }

@@ -129,10 +129,27 @@ mod tests {
     fn shipped_descriptions_are_valid() {
         let arches = known(Vec::new()).unwrap();
         let names: Vec<&str> = arches.iter().map(|arch| arch.name.as_str()).collect();
-        assert_eq!(names, [
-            "mistral", "llama", "ministral", "mistral3", "qwen2", "qwen3", "gemma", "gemma2", "gemma3",
-            "gemma3_vision", "helium", "ernie4_5", "seed_oss", "exaone4", "bert", "nomic_bert",
-        ]);
+        assert_eq!(
+            names,
+            [
+                "mistral",
+                "llama",
+                "ministral",
+                "mistral3",
+                "qwen2",
+                "qwen3",
+                "gemma",
+                "gemma2",
+                "gemma3",
+                "gemma3_vision",
+                "helium",
+                "ernie4_5",
+                "seed_oss",
+                "exaone4",
+                "bert",
+                "nomic_bert",
+            ]
+        );
     }
 
     #[test]
