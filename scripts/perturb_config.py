@@ -9,8 +9,9 @@ variant, one of these must hold:
 
     refused   `girih inspect` refuses it
     equal     transformers loads it with all weights, and `girih verify` passes against its outputs in f32
-    unjudged  transformers takes no such value of a key that archs/*.toml lists as harmless, and girih's
-              outputs are those of the unchanged folder; or the variant is one of ACCEPTED
+    unjudged  transformers takes no such value of a key that archs/*.toml lists as harmless (or null for one
+              that it refuses), and girih's outputs are those of the unchanged folder; or the key is one of
+              ACCEPTED
 
 Where transformers takes no integer for a number, the same number as a float counts.
 
@@ -99,10 +100,16 @@ FURTHER = {
 """Keys that have changed the numbers of some model, with values to try."""
 
 ACCEPTED = {
-    "sliding_window": "null is no window, as in Mistral; transformers' Gemma 3 fails with it",
-    "query_pre_attn_scalar": "transformers takes integers only",
+    "Gemma2ForCausalLM sliding_window": "null is no window, as in Mistral; this class fails with it",
+    "Gemma3ForCausalLM sliding_window": "null is no window, as in Mistral; this class fails with it",
+    "Gemma3ForConditionalGeneration sliding_window": "null is no window, as in Mistral; this class fails with it",
+    "MinistralForCausalLM sliding_window": "null is no window, as in Mistral; this class fails with it",
+    "Gemma2ForCausalLM query_pre_attn_scalar": "this class takes integers only",
+    "Gemma3ForCausalLM query_pre_attn_scalar": "this class takes integers only",
+    "Gemma3ForConditionalGeneration query_pre_attn_scalar": "this class takes integers only",
+    "Exaone4ForCausalLM layer_types": "without a window all layers are full; this class divides by zero",
 }
-"""Keys of which girih takes more values than transformers."""
+"""Keys of which girih takes more values than a class of transformers."""
 
 Variant = tuple[tuple[str, ...], Any]
 """The path of a key and its new value."""
@@ -167,7 +174,11 @@ def attributes() -> dict[str, list[Any]]:
 
 
 def additions(config: dict) -> list[Variant]:
-    """List the variants that add a key."""
+    """List the variants that add a key; to the text part of a model of several parts, too."""
+    if "text_config" in config:
+        inside = [(("text_config", *path), value) for path, value in additions(config["text_config"])]
+        alone = {key: value for key, value in config.items() if key != "text_config"}
+        return inside + [variant for variant in additions(alone) if variant[0][0] != "text_config"]
     listed: list[Variant] = []
     for name, defaults in sorted(attributes().items()):
         values = [other for default in defaults for other in others(default)[:3] if other is not None]
@@ -195,19 +206,25 @@ def changed(config: dict, variant: Variant) -> dict:
     return config
 
 
-def harmless() -> set[str]:
-    """Return the keys that some description lists as harmless."""
+def harmless() -> tuple[set[str], set[str]]:
+    """Return the keys that some description lists as harmless, and those that are harmless as null."""
     keys: set[str] = set()
+    refused: set[str] = set()
     for path in (ROOT / "archs").glob("*.toml"):
         description = tomllib.loads(path.read_text())
         keys |= set(description.get("hf", {})) | set(description.get("harmless", {}))
-    return keys
+        refused |= set(description.get("refuse", {}))
+    return keys, refused
 
 
 @torch.inference_mode()
-def golden(folder: Path, encoder: bool, prompt: list[int]) -> dict[str, torch.Tensor] | str:
-    """Return the outputs of transformers for the prompt, or why there are none."""
-    loader = transformers.AutoModel if encoder else transformers.AutoModelForCausalLM
+def golden(folder: Path, kind: str, prompt: list[int]) -> dict[str, torch.Tensor] | str:
+    """Return the outputs of transformers for the prompt, or why there are none; `kind` is the model's class."""
+    encoder = kind.endswith("Model")
+    if kind.endswith("ForConditionalGeneration"):
+        loader = getattr(transformers, kind)
+    else:
+        loader = transformers.AutoModel if encoder else transformers.AutoModelForCausalLM
     try:
         model, info = loader.from_pretrained(
             folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True, return_dict=True
@@ -233,16 +250,17 @@ def golden(folder: Path, encoder: bool, prompt: list[int]) -> dict[str, torch.Te
 class Judge:
     """Compares girih with transformers on variants of one folder."""
 
-    def __init__(self, source: Path, girih: Path, folder: Path, seed: int) -> None:
+    def __init__(self, source: Path, config: str, girih: Path, folder: Path, seed: int) -> None:
         self.girih, self.folder = girih, folder
-        self.config = json.loads((source / "config.json").read_text())
+        self.config = json.loads((source / config).read_text())
         shutil.copyfile(source / "model.safetensors", folder / "model.safetensors")
-        self.encoder = "CausalLM" not in self.config["architectures"][0]
+        self.kind = self.config["architectures"][0]
         generator = random.Random(seed)
-        self.prompt = [generator.randrange(3, self.config["vocab_size"]) for _ in range(TOKENS)]
+        sizes = self.config.get("text_config", self.config)
+        self.prompt = [generator.randrange(3, sizes["vocab_size"]) for _ in range(TOKENS)]
         self.harmless = harmless()
         (folder / "config.json").write_text(json.dumps(self.config))
-        self.unchanged = golden(folder, self.encoder, self.prompt)
+        self.unchanged = golden(folder, self.kind, self.prompt)
         if isinstance(self.unchanged, str):
             raise SystemExit(f"{source}: {self.unchanged}")
 
@@ -266,14 +284,17 @@ class Judge:
             return "WRONG", f"girih panics: {inspected.stderr[-300:]}"
         if inspected.returncode != 0:
             return "refused", inspected.stderr.strip()
-        outputs = golden(self.folder, self.encoder, self.prompt)
+        outputs = golden(self.folder, self.kind, self.prompt)
         if not isinstance(outputs, str):
             differs = self.passes(outputs)
             return ("WRONG", f"the outputs differ: {differs}") if differs else ("equal", "")
-        if variant[0][-1] in ACCEPTED:
-            return "unjudged", f"{ACCEPTED[variant[0][-1]]} ({outputs})"
+        reason = ACCEPTED.get(f"{self.kind} {variant[0][-1]}")
+        if reason:
+            return "unjudged", f"{reason} ({outputs})"
         differs = self.passes(self.unchanged)
-        if ".".join(variant[0]) in self.harmless and not differs:
+        path = variant[0][1:] if variant[0][0] == "text_config" else variant[0]
+        known = self.harmless[0] if variant[1] is not None else self.harmless[0] | self.harmless[1]
+        if not differs and any(".".join(path[:end]) in known for end in range(1, len(path) + 1)):
             return "unjudged", outputs
         if type(variant[1]) is int and ("expected float" in outputs or "match any type" in outputs):
             return self.judge_as_float(variant)
@@ -284,7 +305,7 @@ class Judge:
         path, value = variant
         file = self.folder / "config.json"
         file.write_text(json.dumps(changed(self.config, (path, float(value)))))
-        outputs = golden(self.folder, self.encoder, self.prompt)
+        outputs = golden(self.folder, self.kind, self.prompt)
         file.write_text(json.dumps(changed(self.config, variant)))
         differs = outputs if isinstance(outputs, str) else self.passes(outputs)
         return ("WRONG", f"as a float: {differs}") if differs else ("equal", "")
@@ -296,6 +317,7 @@ def arguments() -> argparse.Namespace:
         description="Check girih against transformers on changed configurations of small models."
     )
     parser.add_argument("models", nargs="+", type=Path, metavar="MODEL", help="folders of models")
+    parser.add_argument("--config", default="config.json", help="the file of the folder to change (default: config.json)")
     parser.add_argument("--girih", type=Path, required=True, help="the program")
     parser.add_argument("--count", type=int, default=200, help="variants per model (default: 200)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the choice (default: 0)")
@@ -312,7 +334,7 @@ def main() -> None:
     is_wrong = False
     for source in args.models:
         with tempfile.TemporaryDirectory() as folder:
-            judge = Judge(source, args.girih.resolve(), Path(folder), args.seed)
+            judge = Judge(source, args.config, args.girih.resolve(), Path(folder), args.seed)
             generator = random.Random(args.seed)
             own, new = changes(judge.config), additions(judge.config)
             half = min(len(own), (args.count + 1) // 2)

@@ -127,6 +127,17 @@ impl GoldenPrecision {
         }
     }
 
+    /// The largest difference between a number of this size and its neighbours in the type in
+    /// which results are stored.
+    pub(crate) fn spacing(self, size: f64) -> f64 {
+        let relative = match self {
+            GoldenPrecision::F32 => f64::from(f32::EPSILON),
+            // Eight bits of significand, including the implicit one.
+            GoldenPrecision::Bf16 => 2f64.powi(-7),
+        };
+        relative * size
+    }
+
     /// The type in which results are stored.
     fn stored(self) -> DType {
         match self {
@@ -196,6 +207,11 @@ impl ErrorBound {
         ErrorBound { stored: self.stored.hypot(rounding(activations)), ..self }
     }
 
+    /// Whether weights were quantized.
+    pub(crate) fn has_quantized_weights(&self) -> bool {
+        self.weights > 0.0
+    }
+
     /// Returns the relative error of weights stored as `dtype`: the root mean square of the
     /// rounding divided by that of the numbers. A rounding error is uniform over a step
     /// between the format's levels, so its root mean square is the step divided by `√12`.
@@ -233,6 +249,12 @@ impl ErrorBound {
             + head.powi(2);
         DEVIATIONS * GAIN * noise.sqrt() * rms
     }
+}
+
+/// Returns the largest difference between sums of `terms` products in single precision that
+/// differ only in their order, relative to the root mean square of such sums.
+pub(crate) fn reordered_sum(terms: usize) -> f64 {
+    DEVIATIONS * GAIN * (terms as f64).sqrt() * rounding(DType::F32)
 }
 
 /// Returns the root mean square of the relative error of rounding results to a format.

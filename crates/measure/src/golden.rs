@@ -7,11 +7,16 @@
 //! `pI.margin_P [N]` (the difference between the two largest logits) and
 //! `pI.step_top5_P [N, 5]` (the ids of the five largest logits of each step).
 //! `scripts/make_golden.py` writes one from any model that transformers runs.
+//!
+//! A golden that contradicts itself is refused: all numbers are finite, each greedy token
+//! heads its `step_top5`, and step 0 agrees with the last row of the logits.
 
 use std::path::Path;
 
+use crate::bound::{GoldenPrecision, reordered_sum, rms};
 use crate::golden_file::{GoldenFile, GoldenKind, GoldenSizes};
-use crate::{Error, GoldenPrecision, Result};
+use crate::golden_step::{Disagreement, GoldenStep};
+use crate::{Error, Result};
 
 /// The prompts of a golden file, at one precision.
 #[derive(Debug)]
@@ -40,17 +45,16 @@ pub struct ReferenceOutputs {
     pub logits: Vec<f32>,
     /// The number of logits of a row.
     pub vocabulary: usize,
-    /// The greedy continuation.
-    pub greedy: Vec<u32>,
-    /// The five most likely tokens of each step.
-    pub top5: Vec<[u32; 5]>,
+    /// The greedy continuation; it has at least one step.
+    pub greedy: Vec<GoldenStep>,
 }
 
 impl Golden {
     /// Reads the goldens of one precision for a model of these sizes.
     ///
     /// # Errors
-    /// When the file is not a golden, lacks this precision, or has other sizes.
+    /// When the file is not a golden, lacks this precision, has other sizes, or
+    /// contradicts itself.
     pub fn read(path: &Path, precision: GoldenPrecision, sizes: &GoldenSizes) -> Result<Golden> {
         let file = GoldenFile::open(path, precision, sizes)?;
         file.check_kind(GoldenKind::Decoder)?;
@@ -62,22 +66,62 @@ impl Golden {
 fn prompt(file: &GoldenFile<'_>, index: usize) -> Result<GoldenPrompt> {
     let GoldenSizes { width, vocabulary, .. } = *file.sizes();
     let tokens = file.tokens(index)?;
+    let hidden = file.hidden(index, tokens.len())?;
     let logits = file.numbers(&file.name(index, "logits"), &[tokens.len(), vocabulary])?;
-    let top5 = file.ids(&file.name(index, "step_top5"), 2)?;
-    let greedy = file.ids(&file.name(index, "greedy"), 1)?;
-    if top5.len() != 5 * greedy.len() {
-        let (steps, top5) = (greedy.len(), top5.len());
+    let greedy = steps(file, index)?;
+    let last = &logits[logits.len() - vocabulary..];
+    let allowance = own_allowance(file.precision(), width, last);
+    if let Some(disagreement) = greedy[0].disagreement(last, allowance) {
+        let what = contradiction(&disagreement, &file.name(index, "margin"), &file.name(index, "step_top5"));
+        let logits = file.name(index, "logits");
         return Err(Error::new(format!(
-            "prompt {index} has {steps} greedy tokens and {top5} top-5 tokens; 5 per step are needed"
+            "prompt {index}, step 0: {what} in the last row of '{logits}'; make the golden again"
         )));
     }
-    let reference = ReferenceOutputs {
-        hidden: file.hidden(index, tokens.len())?,
-        width,
-        logits,
-        vocabulary,
-        greedy,
-        top5: top5.chunks_exact(5).map(|ids| ids.try_into().expect("chunks of five")).collect(),
-    };
-    Ok(GoldenPrompt { tokens, reference })
+    Ok(GoldenPrompt { tokens, reference: ReferenceOutputs { hidden, width, logits, vocabulary, greedy } })
+}
+
+/// Reads the greedy continuation of a prompt; it has at least one step.
+fn steps(file: &GoldenFile<'_>, index: usize) -> Result<Vec<GoldenStep>> {
+    let names = ["greedy", "margin", "step_top5"].map(|part| file.name(index, part));
+    let greedy = file.ids(&names[0], 1)?;
+    let margins = file.numbers(&names[1], &[greedy.len()])?;
+    let top5 = file.ids(&names[2], 2)?;
+    let shape = file.extents(&names[2])?;
+    if shape != [greedy.len(), 5] {
+        let needed = [greedy.len(), 5];
+        return Err(Error::new(format!(
+            "tensor '{}' has the shape {shape:?}; for the steps of '{}' it must be {needed:?}",
+            names[2], names[0]
+        )));
+    }
+    file.check_tokens(&format!("tensor '{}'", names[0]), &greedy)?;
+    file.check_tokens(&format!("tensor '{}'", names[2]), &top5)?;
+    let rows = greedy.into_iter().zip(margins).zip(top5.chunks_exact(5));
+    let steps = rows.enumerate().map(|(at, ((token, margin), ids))| {
+        let step = GoldenStep { token, margin, top5: ids.try_into().expect("chunks of five") };
+        step.check(&format!("prompt {index}, step {at}"))?;
+        Ok(step)
+    });
+    steps.collect()
+}
+
+/// Twice the difference that a logit may have in the two runs from which a golden has the
+/// logits and the first step. The runs may sum a logit's products in different orders, and the
+/// golden's precision rounds the results: a sum near the middle of two of its numbers may become
+/// either. That concerns one logit of two, so it is counted once.
+fn own_allowance(precision: GoldenPrecision, width: usize, row: &[f32]) -> f64 {
+    let largest = row.iter().fold(0.0f32, |max, logit| max.max(logit.abs()));
+    2.0 * reordered_sum(width) * rms(row) + precision.spacing(f64::from(largest))
+}
+
+fn contradiction(disagreement: &Disagreement, margin: &str, top5: &str) -> String {
+    match disagreement {
+        Disagreement::Lead { token, lead, margin: found } => {
+            format!("'{margin}' is {found}, but token {token} leads by {lead}")
+        }
+        Disagreement::Rank { above, below, excess } => {
+            format!("'{top5}' ranks {below} before {above}, which is larger by {excess}")
+        }
+    }
 }

@@ -148,7 +148,7 @@ impl<'a> GoldenFile<'a> {
         })
     }
 
-    /// A tensor of floats, row after row.
+    /// A tensor of finite floats, row after row.
     pub(crate) fn numbers(&self, name: &str, extents: &[usize]) -> Result<Vec<f32>> {
         let info = self.container.tensor(name)?;
         if info.shape.extents() != extents || info.shape.elements() > MAX_VALUES {
@@ -163,7 +163,14 @@ impl<'a> GoldenFile<'a> {
             View::new(info.dtype, rows, columns, &bytes).map_err(|error| Error::new(error.to_string()))?;
         let mut numbers = vec![0.0; rows * columns];
         view.unpack_rows(0..rows, &mut numbers);
-        Ok(numbers)
+        match numbers.iter().position(|number| !number.is_finite()) {
+            None => Ok(numbers),
+            Some(index) => Err(Error::new(format!(
+                "tensor '{name}' has {} at {:?}; finite numbers are needed: make the golden again",
+                numbers[index],
+                place(index, extents)
+            ))),
+        }
     }
 
     /// A tensor of token ids, row after row.
@@ -190,4 +197,20 @@ impl<'a> GoldenFile<'a> {
         self.container.read(info, 0, &mut bytes)?;
         Ok(bytes)
     }
+}
+
+/// The indices of a value along each dimension.
+fn place(index: usize, extents: &[usize]) -> Vec<usize> {
+    let mut rest = index;
+    let mut indices: Vec<usize> = extents
+        .iter()
+        .rev()
+        .map(|extent| {
+            let at = rest % extent;
+            rest /= extent;
+            at
+        })
+        .collect();
+    indices.reverse();
+    indices
 }

@@ -6,8 +6,8 @@ use girih::engine::Encoder;
 use girih::graph::Pooling;
 use girih::{Engine, Model, Numerics, Plan, Rounding, RunOptions};
 use girih_measure::{
-    EncoderGolden, EncoderPromptVerdict, EncoderVerdict, ErrorBound, Golden, GoldenPrecision, GoldenSizes,
-    LayerRow, PromptVerdict, verify as gate, verify_encoder,
+    Disagreement, Divergence, EncoderGolden, EncoderPromptVerdict, EncoderVerdict, ErrorBound, FailedStep,
+    Golden, GoldenPrecision, GoldenSizes, LayerRow, PromptVerdict, verify as gate, verify_encoder,
 };
 use serde_json::json;
 
@@ -229,16 +229,26 @@ fn sentence(prompt: &PromptVerdict) -> String {
         "prompt {index}: {tokens} tokens; logits within {logits_max_abs:.2e}; {equal_tokens} of {greedy_tokens} greedy tokens equal"
     );
     text += &out_of_bound(prompt.first_out_of_bound.as_ref());
-    if let Some(parting) = &prompt.divergence {
-        let rating = if parting.tolerable() { "tolerable" } else { "not tolerable" };
+    if let Some(Divergence { step, ours, golden, margin, allowance, tolerated, .. }) = &prompt.divergence {
+        let rating = if *tolerated { "tolerated" } else { "not tolerated" };
         text += &format!(
-            "; at step {} the model chose {} and the golden {}, {rating}: the model's token is{} in the golden's top 5, the golden's is{} in the model's",
-            parting.step,
-            parting.ours,
-            parting.golden,
-            if parting.ours_in_golden_top5 { "" } else { " not" },
-            if parting.golden_in_our_top5 { "" } else { " not" },
+            "; at step {step} the model chose {ours} and the golden {golden} with a margin of {margin:.2e}, {rating} (allowance {allowance:.2e})"
         );
     }
+    if let Some(failed) = &prompt.failed_step {
+        text += &format!("; step {} fails: {}", failed.step, disagreement(failed));
+    }
     text
+}
+
+/// Why a step fails, as the end of a sentence.
+fn disagreement(FailedStep { disagreement, allowance, .. }: &FailedStep) -> String {
+    match disagreement {
+        Disagreement::Lead { token, lead, margin } => format!(
+            "token {token} leads by {margin:.2e} in the golden and by {lead:.2e} in the model; {allowance:.2e} is allowed"
+        ),
+        Disagreement::Rank { above, below, excess } => format!(
+            "the golden ranks token {below} before {above}, which exceeds it by {excess:.2e} in the model; {allowance:.2e} is allowed"
+        ),
+    }
 }

@@ -26,7 +26,7 @@ pub fn configured(folder: &str, name: &str, values: &Value) -> PathBuf {
 #[test]
 fn rare_facts_survive() {
     let every_third = json!({ "sliding_window_pattern": 3 });
-    let caps = json!({ "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0 });
+    let caps = json!({ "final_logit_softcapping": 30.0 });
     let linear = json!({ "rope_scaling": { "rope_type": "linear", "factor": 4.0 } });
     for (index, (name, values)) in [
         ("gemma3_text", &every_third),

@@ -69,7 +69,7 @@ impl<'a> ModelConfig<'a> {
     }
 
     /// The value at a path of `config.json`, which may be null.
-    fn entry(&self, path: &str) -> Option<&'a Json> {
+    pub(super) fn entry(&self, path: &str) -> Option<&'a Json> {
         let ModelConfig::Hf(config) = self else { return None };
         path.split('.').try_fold(*config, |level, key| level.get(key))
     }

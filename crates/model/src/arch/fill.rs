@@ -164,7 +164,7 @@ impl Fill<'_> {
             return Ok(());
         }
         for (key, flag) in &self.arch.biases {
-            let stated = match self.config.json(key) {
+            let stated = match self.config.entry(key) {
                 Some(value) => value.as_bool().ok_or_else(|| {
                     let value = brief(value);
                     Error::new(format!("config.json's '{key}' is {value}; true or false is needed"))

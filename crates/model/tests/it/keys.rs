@@ -128,6 +128,8 @@ fn keys_that_make_another_model_are_refused() {
         ("qwen3", json!({ "layer_types": "full_attention" }), "a list is needed"),
         ("gemma3_text", json!({ "hidden_act": "silu" }), "hidden_act"),
         ("gemma3_text", json!({ "layer_types": 5 }), "a list is needed"),
+        ("gemma3_text", json!({ "attn_logit_softcapping": 50.0 }), "attn_logit_softcapping"),
+        ("gemma3_text", json!({ "rope_scaling": { "type": "linear", "factor": 2.0 } }), "rope_scaling.type"),
         ("gemma3_text", json!({ "use_bidirectional_attention": true }), "use_bidirectional_attention"),
     ]);
     check_refused("another", &refused);
@@ -152,6 +154,7 @@ fn values_that_contradict_the_weights_are_refused() {
             ),
             ("llama32_tied", json!({ "mlp_bias": true }), "mlp_bias"),
             ("llama32_tied", json!({ "mlp_bias": 0 }), "true or false is needed"),
+            ("llama32_tied", json!({ "mlp_bias": null }), "true or false is needed"),
             (
                 "llama_biased",
                 json!({ "attention_bias": false }),
@@ -341,8 +344,8 @@ fn tiny_gguf(path: &Path, further: &[(&str, MetadataValue)]) {
     for (key, value) in pairs.iter().chain(further) {
         metadata.insert(*key, value.clone()).unwrap();
     }
-    let tensors = [
-        ("token_embd.weight", &[32, 16] as &[usize]),
+    let tensors: [(&str, &[usize]); 11] = [
+        ("token_embd.weight", &[32, 16]),
         ("output_norm.weight", &[16]),
         ("blk.0.attn_norm.weight", &[16]),
         ("blk.0.attn_q.weight", &[16, 16]),
@@ -389,7 +392,6 @@ fn keys_of_a_gguf_that_nobody_reads_are_refused() {
         ),
         ("llama.logit_scale", MetadataValue::F32(0.5), "llama.logit_scale"),
         ("llama.residual_scale", MetadataValue::F32(0.22), "llama.residual_scale"),
-        ("llama.attention.sliding_window", MetadataValue::U32(16), "llama.attention.sliding_window"),
         ("llama.attention.scale", MetadataValue::F32(0.1), "llama.attention.scale"),
         ("llama.rope.scaling.attn_factor", MetadataValue::F32(1.5), "attn_factor"),
         ("llama.rope.scale_linear", MetadataValue::F32(2.0), "scale_linear"),
@@ -550,6 +552,7 @@ fn section(arch: &Arch) -> String {
     for (key, excluded) in &arch.refuse {
         let becomes = match excluded {
             ExcludedKey::Set(why) => format!("refused: {why}"),
+            ExcludedKey::Null(other) => format!("refused unless null: {}", other.only_null),
             ExcludedKey::Other(other) => format!("refused unless {}: {}", shown(&other.unless), other.why),
         };
         row(&mut table, &format!("`{key}`"), &becomes);
