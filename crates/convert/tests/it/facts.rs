@@ -11,7 +11,7 @@ use super::{SMALL, check_copy, committed, open, options, write};
 use crate::folder::empty_folder;
 
 /// A copy of a committed model's folder with other values in `config.json`.
-fn configured(folder: &str, name: &str, values: &Value) -> PathBuf {
+pub fn configured(folder: &str, name: &str, values: &Value) -> PathBuf {
     let folder = empty_folder(folder);
     std::fs::copy(committed(name).join("model.safetensors"), folder.join("model.safetensors")).unwrap();
     let text = std::fs::read(committed(name).join("config.json")).unwrap();
