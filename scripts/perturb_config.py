@@ -110,6 +110,7 @@ ACCEPTED = {
     "Gemma2ForCausalLM query_pre_attn_scalar": "this class takes integers only",
     "Gemma3ForCausalLM query_pre_attn_scalar": "this class takes integers only",
     "Gemma3ForConditionalGeneration query_pre_attn_scalar": "this class takes integers only",
+    "Qwen2ForCausalLM head_dim": "null counts as absent; this class computes with it",
     "Exaone4ForCausalLM layer_types": "without a window all layers are full; this class divides by zero",
 }
 """Keys of which girih takes more values than a class of transformers."""
