@@ -9,7 +9,7 @@ use girih_engine::{Encoder, Engine, EngineLimits, cache};
 use girih_graph::backend::{HostWork, Refusal};
 use girih_graph::description::{AnyBackend, BackendChoice, Services};
 use girih_graph::{
-    Error, ErrorKind, Graph, Key, MemoryPlan, Numerics, OutputKind, Result, Runner, StateGroup,
+    Error, ErrorKind, Graph, Key, MemoryPlan, Numerics, OutputKind, Result, Runner, StateGroup, WeightSource,
 };
 use girih_model::GraphOptions;
 use girih_tensor::DType;
