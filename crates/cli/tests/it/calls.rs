@@ -56,7 +56,8 @@ fn an_allowed_key_is_ignored_by_every_command_and_listed() {
     let copy = Folder::of(&fixture("llama32_tied"), &["model.safetensors", "tokenizer.json"]);
     let config = crate::program::read(&fixture("llama32_tied/config.json"));
     copy.write("config.json", &config.replacen('{', "{\"logit_scale\": 0.5, \"clip_qkv\": 8,", 1));
-    let words = "config.json sets 'clip_qkv' to 8, 'logit_scale' to 0.5, which architecture llama does not read";
+    let words =
+        "config.json sets 'clip_qkv' to 8, 'logit_scale' to 0.5, which architecture llama does not read";
     girih(&["inspect", copy.name()]).fails(1, words);
     let allow = ["--allow-key", "logit_scale", "--allow-key", "clip_qkv"];
     let shown = girih(&["inspect", copy.name()]).with(&allow).done().stdout;
