@@ -29,6 +29,9 @@ For an encoder, the file has `input_ids`, `hidden_P` (without a final norm) and,
     batch.*            the prompts with token type 0 as one batch in f32: input_ids int32 [B, T],
                        attention_mask int32 [B, T] (1, then 0 for padding), last_hidden_f32 [B, T, D]
 
+`girih verify` refuses a golden file that contradicts itself: step 0 must be the best of the last row of logits, each greedy
+token the first of its step's ids, and the mean that of the last hidden states.
+
 The greedy continuation does not stop at a stop token. It is computed without a KV cache unless
 `--cache` is given: each step then runs all tokens so far, so no bug in a cache can affect the golden file.
 With a cache, large models take far less time, and roundings differ slightly.

@@ -2,18 +2,20 @@
 #![forbid(unsafe_code)]
 
 mod packages;
+mod sbom;
 mod tidy;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo run -p xtask -- tidy|packages";
+const USAGE: &str = "usage: cargo run -p xtask -- tidy|packages|sbom";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["tidy"] => tidy(),
         ["packages"] => packages(),
+        ["sbom"] => sbom(),
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)
@@ -43,6 +45,20 @@ fn packages() -> ExitCode {
         Ok(faults) => {
             faults.iter().for_each(|fault| println!("{fault}"));
             ExitCode::FAILURE
+        }
+        Err(sentence) => {
+            eprintln!("{sentence}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints the software bill of materials of the program.
+fn sbom() -> ExitCode {
+    match sbom::document(&root()) {
+        Ok(text) => {
+            println!("{text}");
+            ExitCode::SUCCESS
         }
         Err(sentence) => {
             eprintln!("{sentence}");

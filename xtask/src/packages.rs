@@ -1,31 +1,57 @@
-//! Counts the packages that each feature set of the crate `girih` brings, and holds
-//! the default set to a limit.
+//! Counts the packages that the program and each feature set of the crate `girih` bring, and
+//! holds each to a limit.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
+/// The system for which packages are listed.
+pub const PLATFORM: &str = "x86_64-unknown-linux-gnu";
+
+/// A crate with a choice of its features.
+struct FeatureSet {
+    name: &'static str,
+    package: &'static str,
+    features: &'static str,
+    /// The maximum number of packages, the workspace's own and those of the build included.
+    max_packages: usize,
+    /// Packages that it may not bring.
+    banned: &'static [&'static str],
+}
+
+const TLS: [&str; 6] = ["rustls", "ring", "native-tls", "openssl", "openssl-sys", "aws-lc-rs"];
+
+/// TLS and both backends.
+const BANNED: [&str; 8] = [TLS[0], TLS[1], TLS[2], TLS[3], TLS[4], TLS[5], "girih-npu", "girih-cpu"];
+
 /// The feature sets, smallest first. Without features, only the interpreter is
 /// there.
-const FEATURE_SETS: [&str; 5] = ["", "cpu", "npu", "hub", "cpu,npu,hub"];
+const FEATURE_SETS: [FeatureSet; 6] = [
+    of_girih("(none)", "", 61, &BANNED),
+    // What a dependency on girih enables by default.
+    of_girih("cpu", "cpu", 63, BANNED.split_at(7).0),
+    of_girih("npu", "npu", 64, &TLS),
+    of_girih("hub", "hub", 91, BANNED.split_at(6).1),
+    of_girih("cpu,npu,hub", "cpu,npu,hub", 96, &[]),
+    FeatureSet { name: "the program", package: "girih-cli", features: "", max_packages: 124, banned: &[] },
+];
 
-/// The feature set with limits: what a dependency on girih enables by default.
-const LIMITED: &str = "cpu";
-
-/// The maximum number of packages of [`LIMITED`], the workspace's own included.
-const MAX_PACKAGES: usize = 119;
-
-/// Packages that [`LIMITED`] may not bring: TLS, and the other backend.
-const BANNED: [&str; 7] =
-    ["rustls", "ring", "native-tls", "openssl", "openssl-sys", "aws-lc-rs", "girih-npu"];
+const fn of_girih(
+    name: &'static str,
+    features: &'static str,
+    max_packages: usize,
+    banned: &'static [&'static str],
+) -> FeatureSet {
+    FeatureSet { name, package: "girih", features, max_packages, banned }
+}
 
 /// A package of a dependency tree.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Package {
-    name: String,
-    version: String,
+pub struct Package {
+    pub name: String,
+    pub version: String,
     /// Whether it is a crate of this workspace.
-    is_ours: bool,
+    pub is_ours: bool,
 }
 
 /// Prints the table and returns the faults.
@@ -33,30 +59,52 @@ struct Package {
 /// # Errors
 /// When cargo cannot list the packages of a feature set.
 pub fn report(root: &Path) -> Result<Vec<String>, String> {
-    println!("{:<14}{:>9}{:>10}", "features", "packages", "with ours");
+    println!("{:<14}{:>9}{:>10}{:>8}", "features", "packages", "with ours", "limit");
     let mut faults = Vec::new();
-    for features in FEATURE_SETS {
-        let packages = parse(&cargo_tree(root, features)?)?;
+    for set in &FEATURE_SETS {
+        let packages = parse(&cargo_tree(root, set)?)?;
         let foreign = packages.iter().filter(|package| !package.is_ours).count();
-        let name = if features.is_empty() { "(none)" } else { features };
-        println!("{name:<14}{foreign:>9}{:>10}", packages.len());
-        if features == LIMITED {
-            faults = faults_of(&packages);
-        }
+        println!("{:<14}{foreign:>9}{:>10}{:>8}", set.name, packages.len(), set.max_packages);
+        faults.extend(faults_of(set, &packages));
     }
     Ok(faults)
 }
 
+/// The packages of the program.
+///
+/// # Errors
+/// When cargo cannot list them.
+pub fn of_program(root: &Path) -> Result<BTreeSet<Package>, String> {
+    let [.., program] = &FEATURE_SETS;
+    parse(&cargo_tree(root, program)?)
+}
+
 /// The output of `cargo tree` for one feature set.
-fn cargo_tree(root: &Path, features: &str) -> Result<String, String> {
+fn cargo_tree(root: &Path, set: &FeatureSet) -> Result<String, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.current_dir(root).args(["tree", "--locked", "--offline", "-p", "girih", "--no-default-features"]);
-    command.args(["-e", "normal,build", "--prefix", "none", "--features", features]);
+    command.current_dir(root).args([
+        "tree",
+        "--locked",
+        "--offline",
+        "-p",
+        set.package,
+        "--no-default-features",
+    ]);
+    command.args([
+        "--target",
+        PLATFORM,
+        "-e",
+        "normal,build",
+        "--prefix",
+        "none",
+        "--features",
+        set.features,
+    ]);
     let output = command.output().map_err(|error| format!("cargo cannot be started: {error}"))?;
     if !output.status.success() {
         let reason = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("cargo tree failed for the features '{features}': {}", reason.trim()));
+        return Err(format!("cargo tree failed for the features '{}': {}", set.name, reason.trim()));
     }
     String::from_utf8(output.stdout).map_err(|_| "cargo tree printed text that is not UTF-8".to_owned())
 }
@@ -82,17 +130,18 @@ fn parse(tree: &str) -> Result<BTreeSet<Package>, String> {
     Ok(packages)
 }
 
-/// What is wrong with the packages of [`LIMITED`].
-fn faults_of(packages: &BTreeSet<Package>) -> Vec<String> {
+/// What is wrong with the packages of a feature set.
+fn faults_of(set: &FeatureSet, packages: &BTreeSet<Package>) -> Vec<String> {
     let mut faults = Vec::new();
-    if packages.len() > MAX_PACKAGES {
+    let FeatureSet { name, max_packages, .. } = set;
+    if packages.len() > *max_packages {
         faults.push(format!(
-            "the features '{LIMITED}' bring {} packages, the maximum is {MAX_PACKAGES}: remove a dependency",
+            "the features '{name}' bring {} packages, the maximum is {max_packages}: remove a dependency",
             packages.len()
         ));
     }
-    for package in packages.iter().filter(|package| BANNED.contains(&package.name.as_str())) {
-        faults.push(format!("the features '{LIMITED}' bring {}: make it optional", package.name));
+    for package in packages.iter().filter(|package| set.banned.contains(&package.name.as_str())) {
+        faults.push(format!("the features '{name}' bring {}: make it optional", package.name));
     }
     faults
 }
@@ -127,7 +176,7 @@ mod tests {
                 ("serde_derive", "1.0.2", false),
             ]
         );
-        assert!(faults_of(&packages).is_empty());
+        assert!(FEATURE_SETS[1..].iter().any(|set| faults_of(set, &packages).is_empty()));
     }
 
     #[test]
@@ -138,13 +187,16 @@ mod tests {
     }
 
     #[test]
-    fn a_banned_package_and_one_package_too_many_are_faults() {
-        let tls = parse(&format!("{TREE}rustls v0.23.1\ngirih-npu v0.1.0 (/src/crates/npu)\n")).unwrap();
-        let faults = faults_of(&tls);
-        assert_eq!(faults.len(), 2, "{faults:?}");
-        assert!(faults[0].contains("girih-npu") && faults[1].contains("rustls"), "{faults:?}");
+    fn a_banned_package_and_one_package_too_many_are_faults_of_every_set() {
         let rows = |count: usize| (0..count).map(|n| format!("a{n} v1.0.0\n")).collect::<String>();
-        assert!(faults_of(&parse(&rows(MAX_PACKAGES)).unwrap()).is_empty());
-        assert_eq!(faults_of(&parse(&rows(MAX_PACKAGES + 1)).unwrap()).len(), 1);
+        let faults = |set, tree: &str| faults_of(set, &parse(tree).unwrap());
+        for set in &FEATURE_SETS {
+            assert!(faults(set, &rows(set.max_packages)).is_empty());
+            assert_eq!(faults(set, &rows(set.max_packages + 1)).len(), 1, "{}", set.name);
+        }
+        let tls = format!("{TREE}rustls v0.23.1\ngirih-npu v0.1.0 (/src/crates/npu)\n");
+        let counts = FEATURE_SETS.each_ref().map(|set| faults(set, &tls).len());
+        // TREE has girih-cpu.
+        assert_eq!(counts, [3, 2, 1, 2, 0, 0]);
     }
 }

@@ -64,6 +64,7 @@ pub fn each_line_of_text(mut take: impl FnMut(&str) -> Result<ControlFlow<()>>) 
     })
 }
 
+/// Opens a file that the user has named. It may be a pipe, such as `<(command)` of a shell.
 fn open(path: &Path) -> Result<File> {
     File::open(path).map_err(|error| unreadable(path.display(), &error))
 }

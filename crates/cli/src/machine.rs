@@ -4,12 +4,36 @@
 use std::fs;
 use std::path::Path;
 
+use girih::tools::process_room;
+
+use crate::error::{Error, Result};
+use crate::output::bytes;
+
 /// The value of a line of `/proc/self/status`, in bytes: `VmHWM` is the peak of resident memory.
 pub fn status(key: &str) -> Option<u64> {
     let text = fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
     let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
     kib.checked_mul(1024)
+}
+
+/// The bytes that any command needs: a small allocation that fails ends the program without a
+/// sentence.
+const ROOM_MIN: u64 = 64 << 20;
+
+/// Checks that the limits of this process leave room for a command.
+///
+/// # Errors
+/// When they do not.
+pub fn check_process_room() -> Result<()> {
+    match process_room().filter(|room| *room < ROOM_MIN) {
+        None => Ok(()),
+        Some(room) => Err(Error::work(format!(
+            "the limit of this process (ulimit -v or -d) leaves {}; {} are needed: raise it",
+            bytes(room),
+            bytes(ROOM_MIN)
+        ))),
+    }
 }
 
 /// Resets the peak of resident memory to the present value (`proc(5)`,

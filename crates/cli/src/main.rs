@@ -20,6 +20,7 @@ mod phases;
 mod progress;
 mod report;
 mod request;
+mod sandbox;
 mod settings;
 mod visible;
 
@@ -33,10 +34,17 @@ use crate::error::Error;
 fn main() -> ExitCode {
     // Chat templates run in a separate process of this same program, which
     // must not read a configuration or an environment.
-    if std::env::args_os().nth(1).is_some_and(|argument| argument == template::WORKER_COMMAND) {
-        return template::worker_main();
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_some_and(|argument| argument == template::WORKER_COMMAND) {
+        let rest: Vec<String> = arguments.map(|name| name.to_string_lossy().into_owned()).collect();
+        return match rest.split_first() {
+            Some((first, names)) if first == template::PROBE_ARGUMENT => {
+                template::probe_main(names.iter().map(String::as_str))
+            }
+            _ => template::worker_main(),
+        };
     }
-    match settings::read().and_then(cmd::dispatch) {
+    match machine::check_process_room().and_then(|()| settings::read()).and_then(cmd::dispatch) {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Failed) => ExitCode::from(1),
         Err(error) => report(error),

@@ -6,14 +6,16 @@
 //! that do not apply are ignored; on the command line they are errors.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::iter;
 use std::path::PathBuf;
 
 use clap::builder::{Resettable, Styles};
+use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Id};
 use girih::{BackendChoice, BackendInfo};
-use girih_file::{fault_in_line, quote};
+use girih_file::{fault_in_line, quote, shorten};
 
 use crate::backend_args::{self, BACKEND};
 use crate::cmd::Cli;
@@ -21,6 +23,12 @@ use crate::cmd::diagnose::REFERENCE;
 use crate::error::{Error, Result};
 use crate::input::{DESCRIPTION_BYTES, text_file};
 use crate::visible::is_obeyed;
+
+/// The maximum bytes of an argument that the parser's messages repeat as it is.
+const REPEATED_BYTES: usize = 200;
+
+/// The bytes of a message of the parser from which on it is shortened.
+const MESSAGE_BYTES: usize = 600;
 
 /// Flags that have no variable and no key.
 const NO_SETTING: &[&str] = &["help", "version"];
@@ -43,30 +51,34 @@ pub fn read() -> Result<Cli> {
     // are reported below.
     let typed = command.clone().ignore_errors(true).try_get_matches().ok();
     let command = all_with_sources(command, &file, typed.as_ref());
-    let obeyed = has_obeyed_text(&file);
-    let command = if obeyed { command.styles(Styles::plain()) } else { command };
-    let matches = command.try_get_matches().map_err(|error| usage(error, obeyed))?;
+    let unprintable = has_unprintable_text(&file);
+    let command = if unprintable { command.styles(Styles::plain()) } else { command };
+    let matches = command.try_get_matches().map_err(|error| usage(error, unprintable))?;
     refuse_idle_options(innermost(&matches))?;
-    Cli::from_arg_matches(&matches).map_err(|error| usage(error, obeyed))
+    Cli::from_arg_matches(&matches).map_err(|error| usage(error, unprintable))
 }
 
-/// Whether an argument, a variable or a value of the configuration file has characters that a
-/// terminal obeys.
-fn has_obeyed_text(file: &BTreeMap<String, String>) -> bool {
-    let arguments = std::env::args_os().map(|text| text.to_string_lossy().contains(is_obeyed));
-    let variables = std::env::vars_os().map(|(_, text)| text.to_string_lossy().contains(is_obeyed));
-    let values = file.values().map(|text| text.contains(is_obeyed));
-    arguments.chain(variables).chain(values).any(|found| found)
+/// Whether an argument, a variable or a value of the configuration file cannot be repeated as it is:
+/// it is long, or has characters that a terminal obeys.
+fn has_unprintable_text(file: &BTreeMap<String, String>) -> bool {
+    let is_unprintable =
+        |text: &OsStr| text.len() > REPEATED_BYTES || text.to_string_lossy().contains(is_obeyed);
+    let of_girih = |name: &OsStr| name.to_string_lossy().starts_with("GIRIH_");
+    std::env::args_os().any(|text| is_unprintable(&text))
+        || std::env::vars_os().any(|(name, text)| of_girih(&name) && is_unprintable(&text))
+        || file.values().any(|text| is_unprintable(text.as_ref()))
 }
 
-/// The parser's message. If it may repeat characters that a terminal obeys, it has no colours, so
-/// that all escape codes in it are foreign and can be made visible.
-fn usage(error: clap::Error, obeyed: bool) -> Error {
-    if !obeyed || !error.use_stderr() {
+/// The parser's message. If it may repeat what cannot be printed, it becomes an error without colours:
+/// then all escape codes in it are foreign, and are made visible.
+fn usage(error: clap::Error, unprintable: bool) -> Error {
+    let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    if !unprintable || is_help || !error.use_stderr() {
         return Error::Usage(Box::new(error));
     }
     let text = error.render().ansi().to_string();
-    Error::call(text.trim_start_matches("error: ").trim_end())
+    let text = text.trim_start_matches("error: ").trim_end();
+    if text.len() > MESSAGE_BYTES { Error::call(shorten(text)) } else { Error::call(text) }
 }
 
 /// The arguments of the innermost subcommand.

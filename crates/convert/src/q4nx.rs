@@ -34,13 +34,24 @@ pub(super) fn write(
         ));
     }
     let planned = plan(model, options)?;
+    let tensors = planned.iter().map(new_tensor).collect::<Result<Vec<_>>>()?;
+    // The folder is created when the weights are complete, so that an interruption leaves nothing.
+    let path = out.join("model.safetensors");
+    let mut writer =
+        ContainerWriter::safetensors_for_new_folder(&path, &metadata(model, &planned), &tensors)?;
+    let ranks: HashMap<&str, usize> = writer.order().zip(0..).collect();
+    let mut ordered = planned.clone();
+    ordered.sort_by_key(|tensor| ranks[tensor.name.as_str()]);
+    let report = stream::write_all(&mut writer, &model.weights, &ordered, options, progress)?;
+    writer.sync()?;
     fs::create_dir(out).map_err(|error| unwritten(out, &error))?;
-    let written = write_folder(model, out, &planned, options, progress);
-    if written.is_err() {
+    // The weights get their name last, as an incomplete folder is not a model.
+    let finished = copy_companions(model, out).and_then(|()| writer.finish());
+    if finished.is_err() {
         // If removing the folder fails too, the write error is reported.
         let _ = fs::remove_dir_all(out);
     }
-    written
+    finished.map(|()| report)
 }
 
 /// Plans every tensor of the model and its format.
@@ -65,13 +76,8 @@ fn plan(model: &ModelFiles, options: &ConvertOptions) -> Result<Vec<Planned>> {
     Ok(planned)
 }
 
-fn write_folder(
-    model: &ModelFiles,
-    out: &Path,
-    planned: &[Planned],
-    options: &ConvertOptions,
-    progress: &mut dyn FnMut(ConvertProgress<'_>),
-) -> Result<ConvertReport> {
+/// Copies the configuration and the tokenizer.
+fn copy_companions(model: &ModelFiles, out: &Path) -> Result<()> {
     for name in COMPANIONS.iter().filter(|name| **name != SAFETENSORS_INDEX) {
         let from = model.folder().join(name);
         if from.is_file() {
@@ -80,16 +86,7 @@ fn write_folder(
             fs::copy(&from, &to).map_err(|error| unwritten(&to, &error))?;
         }
     }
-    let tensors = planned.iter().map(new_tensor).collect::<Result<Vec<_>>>()?;
-    // The weights are written last, so that an incomplete folder is not a model.
-    let mut writer =
-        ContainerWriter::safetensors(&out.join("model.safetensors"), &metadata(model, planned), &tensors)?;
-    let ranks: HashMap<&str, usize> = writer.order().zip(0..).collect();
-    let mut ordered = planned.to_vec();
-    ordered.sort_by_key(|tensor| ranks[tensor.name.as_str()]);
-    let report = stream::write_all(&mut writer, &model.weights, &ordered, options, progress)?;
-    writer.finish()?;
-    Ok(report)
+    Ok(())
 }
 
 fn new_tensor(tensor: &Planned) -> Result<NewTensor> {

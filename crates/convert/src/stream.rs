@@ -6,7 +6,7 @@ use std::thread;
 use girih_file::{ContainerWriter, quote};
 use girih_graph::WeightSource;
 use girih_model::{ModelWeights, interleaved_row};
-use girih_tensor::{DType, Error, Result, Shape, View};
+use girih_tensor::{DType, Error, ErrorKind, Result, Shape, View};
 
 use super::options::ConvertOptions;
 use super::plan::{FileLayout, Planned};
@@ -14,6 +14,10 @@ use super::report::{ConvertProgress, ConvertReport};
 
 /// The approximate number of weights in memory at a time: 16 MiB of `f32`.
 const BAND_WEIGHTS: usize = 4 << 20;
+
+/// The bytes in memory of a weight of a band, at most: as read, as `f32`, reordered, packed by part
+/// and as a whole, and decoded again.
+const BAND_WEIGHT_BYTES: usize = 6 * size_of::<f32>();
 
 /// Writes all `planned` tensors; returns their report.
 pub(super) fn write_all(
@@ -35,6 +39,7 @@ pub(super) fn write_all(
             .map_err(|error| error.of(format!("tensor {}", quote(&tensor.name))))?;
         report.tensors.push(tensor.written());
     }
+    weights.check_unchanged()?;
     Ok(report)
 }
 
@@ -51,6 +56,7 @@ fn write(
     let band = unit * band.max(1);
     for start in (0..matrix.rows).step_by(band) {
         let rows = band.min(matrix.rows - start);
+        check_memory(rows * matrix.columns)?;
         let bytes = matrix.read(weights, start, rows)?;
         let values = matrix.decode(&bytes, rows)?;
         if let Some(value) = values.iter().find(|value| !value.is_finite()) {
@@ -63,6 +69,16 @@ fn write(
         step(values.len());
     }
     Ok(())
+}
+
+/// Checks that a band of this many weights can be converted: the vectors of a band are allocated
+/// where a failure would end the process, so as many bytes are reserved and freed before.
+fn check_memory(weights: usize) -> Result<()> {
+    let bytes = weights.saturating_mul(BAND_WEIGHT_BYTES);
+    Vec::<u8>::new().try_reserve_exact(bytes).map_err(|_| {
+        let sentence = format!("cannot be converted: {bytes} bytes of memory are needed and not available");
+        Error::with_kind(ErrorKind::OutOfMemory, sentence)
+    })
 }
 
 /// A tensor as rows and columns; a vector is a column, so that its elements can
@@ -145,7 +161,10 @@ impl MatrixView<'_> {
         let rows = (values.len() / self.columns.max(1)).div_ceil(threads.get()).next_multiple_of(tiles);
         let parts = values.chunks((rows * self.columns).max(1));
         let packed = thread::scope(|scope| {
-            let workers: Vec<_> = parts.map(|part| scope.spawn(|| self.pack_part(part))).collect();
+            let start = |part| thread::Builder::new().spawn_scoped(scope, move || self.pack_part(part));
+            let workers = parts.map(start).collect::<std::io::Result<Vec<_>>>();
+            let workers = workers
+                .map_err(|error| Error::new(format!("no thread can be started for packing: {error}")))?;
             let joined = workers.into_iter().map(|worker| worker.join().expect("packing does not panic"));
             joined.collect::<Result<Vec<_>>>()
         })?;

@@ -82,7 +82,8 @@ const OPTIONS: &[BackendOption] = &[
         name: WEIGHTS,
         placeholder: "MODE",
         help: "Read packed weights into memory and check them, or map their file, which starts sooner, \
-            checks less and computes more slowly [default: read]",
+            checks less and computes more slowly; the system kills the process (SIGBUS) if another \
+            program shortens a mapped file [default: read]",
         values: AllowedValues::OneOf(|| names(RESIDENCES)),
         repeats: false,
     },

@@ -20,6 +20,8 @@ mod amount;
 mod backend;
 mod barrier;
 mod fuse;
+#[doc(hidden)]
+pub mod fuzz;
 mod info;
 mod instruction;
 pub mod kernels;

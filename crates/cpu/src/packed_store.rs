@@ -133,6 +133,20 @@ impl PackContents {
         self.head.len() + (self.digests + 1) * DIGEST_BYTES
     }
 
+    /// Makes the digests in a file of this length match its bytes, with or without those of its
+    /// bands, as someone could who forges a file.
+    pub fn renew_digests(&self, file: &mut [u8], with_bands: bool) {
+        let matrices = self.matrices.values().filter(|_| with_bands);
+        let bands = matrices.flat_map(|matrix| (0..matrix.bands).map(move |band| (matrix, band)));
+        for (MatrixOffset { offset, band_bytes, digest, .. }, band) in bands {
+            let found = xxh3_64(&file[*offset as usize + band * band_bytes..][..*band_bytes]);
+            let at = self.head.len() + (digest + band) * DIGEST_BYTES;
+            file[at..][..DIGEST_BYTES].copy_from_slice(&found.to_le_bytes());
+        }
+        let (body, rest) = file.split_at_mut(self.start() - DIGEST_BYTES);
+        rest[..DIGEST_BYTES].copy_from_slice(&xxh3_64(body).to_le_bytes());
+    }
+
     /// The offset of a band, and the index of its digest.
     fn band(&self, name: &str, band: usize) -> (u64, usize) {
         let matrix = &self.matrices[name];

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use girih_graph::store::Store;
-use girih_graph::{Error, Graph, Op, OperandKind, Value, ValueId, WeightSource};
+use girih_graph::{Error, ErrorKind, Graph, Op, OperandKind, Value, ValueId, WeightSource};
 use girih_tensor::{DType, View};
 
 use crate::activations::bands;
@@ -73,7 +73,8 @@ impl CpuWeights {
     /// from `source`. In the second case it hands the packed matrices to the store.
     ///
     /// # Errors
-    /// If `source` fails or there is not enough memory; never because of the store.
+    /// If `source` fails or was changed meanwhile, or there is not enough memory; never because
+    /// of the store.
     pub(crate) fn load(
         graph: &Graph,
         source: &dyn WeightSource,
@@ -93,6 +94,7 @@ impl CpuWeights {
             }
         }
         let weights = CpuWeights::fill(graph, source, None, pool)?;
+        source.check_unchanged()?;
         let matrix = |name: &str| {
             let index = weights.indexes.get(name).expect("a packed weight is a matrix of the graph");
             &weights.matrix(*index).bytes
@@ -263,7 +265,7 @@ fn fill_all(
 
 /// The matrices of a graph that are worth caching: those that are packed. All other weights can be
 /// read from their source just as fast.
-fn contents(graph: &Graph, identity: &[u8]) -> Option<PackContents> {
+pub(crate) fn contents(graph: &Graph, identity: &[u8]) -> Option<PackContents> {
     let matrices = graph.weights().filter_map(|(id, value)| {
         let layout = Layout::of(value.dtype);
         let is_packed = WeightForm::in_graph(graph, id) == Some(WeightForm::Matrix)
@@ -289,7 +291,12 @@ fn read_and_pack(
         _ => all / bands(rows).max(1),
     };
     let start = band * band_bytes;
-    stored.resize(band_bytes.min(all - start), 0);
+    let length = band_bytes.min(all - start);
+    stored.try_reserve_exact(length.saturating_sub(stored.len())).map_err(|_| {
+        let sentence = format!("cannot allocate {length} bytes to read '{}'", value.name);
+        Error::with_kind(ErrorKind::OutOfMemory, sentence)
+    })?;
+    stored.resize(length, 0);
     source.read(&value.name, start as u64, stored)?;
     pack_band(dtype, value.shape.columns(), stored, packed);
     Ok(())

@@ -7,6 +7,7 @@ use girih_tensor::{Error, Result};
 use crate::gguf::{GGUF_MAGIC, alignment, type_id};
 use crate::metadata::{Metadata, MetadataArray, MetadataValue};
 use crate::quote::quote;
+use crate::staged::folder_of;
 use crate::writer::{ContainerWriter, NewTensor, TensorSlot};
 
 /// The version that is written. Everything that girih uses is the same in version 2.
@@ -21,7 +22,7 @@ impl ContainerWriter {
     /// number of blocks, or when the file cannot be created.
     pub fn gguf(path: &Path, metadata: &Metadata, tensors: &[NewTensor]) -> Result<ContainerWriter> {
         let (header, slots) = header(metadata, tensors).map_err(|error| error.of(path.display()))?;
-        ContainerWriter::start(path, &header, slots)
+        ContainerWriter::start(path, folder_of(path), &header, slots)
     }
 }
 

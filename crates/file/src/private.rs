@@ -25,15 +25,16 @@ impl PrivateFolder {
     /// Opens the folder; `None` if it does not exist.
     ///
     /// # Errors
-    /// When it cannot be opened, belongs to another user, or others can write to it.
+    /// When it cannot be opened, belongs to another user, or others can write to it; the sentence
+    /// does not name the folder.
     pub fn open(path: &Path) -> Result<Option<PrivateFolder>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = match rustix::fs::openat(CWD, path, flags, Mode::empty()) {
             Ok(folder) => File::from(folder),
             Err(Errno::NOENT) => return Ok(None),
-            Err(error) => return Err(Error::new(format!("cannot be opened: {error}")).of(path.display())),
+            Err(error) => return Err(Error::new(format!("cannot be opened: {error}"))),
         };
-        check_owner(&folder).map_err(|error| error.of(path.display()))?;
+        check_owner(&folder)?;
         Ok(Some(PrivateFolder(folder.into())))
     }
 
@@ -42,8 +43,7 @@ impl PrivateFolder {
     /// # Errors
     /// As [`PrivateFolder::open`], and when it cannot be created.
     pub fn create(path: &Path) -> Result<PrivateFolder> {
-        let uncreated =
-            |error: io::Error| Error::new(format!("cannot be created: {error}")).of(path.display());
+        let uncreated = |error: io::Error| Error::new(format!("cannot be created: {error}"));
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(uncreated)?;
         PrivateFolder::open(path)?.ok_or_else(|| uncreated(Errno::NOENT.into()))
     }

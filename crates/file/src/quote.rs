@@ -11,6 +11,12 @@ const SHORTENED: usize = 200;
 /// The number of these characters that are the sentence's last ones.
 const LAST: usize = 60;
 
+/// How serde begins what it expected instead of what it found.
+const EXPECTED: &str = ", expected ";
+
+/// The maximum number of bytes of what serde expected: names of fields or variants of girih.
+const EXPECTED_BYTES: usize = 400;
+
 /// An untrusted name for an error: in quotes, with control characters escaped,
 /// and shortened to 80 characters.
 pub fn quote(name: &str) -> String {
@@ -29,16 +35,22 @@ pub fn quote(name: &str) -> String {
 }
 
 /// An untrusted sentence for an error, such as that of a parser which repeats its input: with
-/// control characters escaped, and without its middle if it has more than 200 characters.
+/// control characters escaped, and without its middle if it has more than 200 characters. What serde
+/// says it expected is kept, as it repeats nothing.
 pub fn shorten(sentence: impl Display) -> String {
-    let escape = |c: char| if is_printed(c) { vec![c] } else { c.escape_unicode().collect() };
-    let shown: Vec<char> = sentence.to_string().trim_end().chars().flat_map(escape).collect();
-    let Some(cut) = shown.len().checked_sub(SHORTENED).filter(|cut| *cut > 0) else {
-        return shown.into_iter().collect();
-    };
-    let (first, rest) = shown.split_at(SHORTENED - LAST);
-    // One character more is left out for the sign of the cut.
-    first.iter().chain(&['…']).chain(&rest[cut + 1..]).collect()
+    let sentence = sentence.to_string();
+    let text = sentence.trim_end();
+    // The last one is serde's own, whatever the input contains.
+    let expected = text.rfind(EXPECTED).filter(|at| text.len() - at <= EXPECTED_BYTES);
+    let (found, expected) = text.split_at(expected.unwrap_or(text.len()));
+    let shown: Vec<char> = found.chars().flat_map(printed).collect();
+    let expected: String = expected.chars().flat_map(printed).collect();
+    if shown.len() <= SHORTENED {
+        return shown.into_iter().collect::<String>() + &expected;
+    }
+    // The sign of the cut counts, too.
+    let (first, rest) = shown.split_at(SHORTENED - LAST - 1);
+    first.iter().chain(&['…']).chain(&rest[rest.len() - LAST..]).collect::<String>() + &expected
 }
 
 /// The fault of a parser in a text that a person wrote: the line, and the parser's sentence as in
@@ -50,10 +62,10 @@ pub fn fault_in_line(text: &str, at: Option<usize>, sentence: impl Display) -> S
     format!("{named}{}", shorten(sentence))
 }
 
-/// Whether a character is shown in an error as it is: not if it controls a terminal or the
-/// direction of text.
-fn is_printed(c: char) -> bool {
-    !c.is_control() && !matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+/// A character as an error shows it: escaped if it controls a terminal or the direction of text.
+fn printed(c: char) -> Vec<char> {
+    let is_obeyed = c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if is_obeyed { c.escape_unicode().collect() } else { vec![c] }
 }
 
 #[cfg(test)]
@@ -74,15 +86,22 @@ mod tests {
     fn a_long_sentence_loses_its_middle() {
         let kept = "é".repeat(200);
         assert_eq!(shorten(&kept), kept);
-        let long = format!("unknown field {}, expected one of a, b at line 1 column 2", "x".repeat(70_000));
-        let shown = shorten(long);
+        let shown = shorten(format!("unknown {} at line 1 column 2", "x".repeat(70_000)));
         assert_eq!(shown.chars().count(), 200);
-        assert!(
-            shown.starts_with("unknown field xxx")
-                && shown.ends_with("expected one of a, b at line 1 column 2")
-        );
+        assert!(shown.starts_with("unknown xxx") && shown.ends_with("xxx at line 1 column 2"), "{shown}");
         assert!(shorten("\u{1b}\u{9b}\u{202e}".repeat(500)).chars().count() <= 200);
         assert_eq!(shorten("a\nb\u{7}"), "a\\u{a}b\\u{7}");
+    }
+
+    #[test]
+    fn what_a_parser_expected_is_kept() {
+        let end = format!(", expected one of {} at line 1 column 2", "`field`, ".repeat(20));
+        // The input may contain the same words.
+        let long = format!("unknown field {}, expected x{end}", "x".repeat(70_000));
+        let shown = shorten(&long);
+        assert!(shown.starts_with("unknown field xxx") && shown.ends_with(&end), "{shown}");
+        assert_eq!(shown.chars().count(), 200 + end.len());
+        assert!(shorten(format!(", expected {}", "x".repeat(70_000))).chars().count() <= 200);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::quote::quote;
 use crate::safetensors::{METADATA, SAFETENSORS_TYPES};
+use crate::staged::folder_of;
 use crate::writer::{ContainerWriter, NewTensor, TensorSlot};
 
 impl ContainerWriter {
@@ -25,7 +26,21 @@ impl ContainerWriter {
         tensors: &[NewTensor],
     ) -> Result<ContainerWriter> {
         let (header, slots) = header(metadata, tensors).map_err(|error| error.of(path.display()))?;
-        ContainerWriter::start(path, &header, slots)
+        ContainerWriter::start(path, folder_of(path), &header, slots)
+    }
+
+    /// As [`ContainerWriter::safetensors`], for a folder that does not exist yet. It must exist when
+    /// the writer [finishes](ContainerWriter::finish).
+    ///
+    /// # Errors
+    /// As [`ContainerWriter::safetensors`].
+    pub fn safetensors_for_new_folder(
+        path: &Path,
+        metadata: &BTreeMap<String, String>,
+        tensors: &[NewTensor],
+    ) -> Result<ContainerWriter> {
+        let (header, slots) = header(metadata, tensors).map_err(|error| error.of(path.display()))?;
+        ContainerWriter::start(path, folder_of(folder_of(path)), &header, slots)
     }
 }
 

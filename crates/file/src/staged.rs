@@ -1,65 +1,201 @@
-//! Writes a file under a temporary name and renames it when it is complete, so
-//! that no reader sees a partial file.
+//! Writes a file without a name and names it when it is complete, so that no reader sees a partial
+//! file and no interrupted writer leaves one behind.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use girih_tensor::{Error, Result};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, open, renameat_with};
 
-/// A file under its temporary name; dropping it removes the file.
+/// The folder whose links name the open files of this process.
+const OPEN_FILES: &str = "/proc/self/fd";
+
+/// A file that has not got its name yet; dropping it removes the file.
 #[derive(Debug)]
 pub(crate) struct Staged {
     file: BufWriter<File>,
-    temporary: PathBuf,
+    /// The file's temporary name, on a file system whose files need one. A killed process leaves
+    /// such a file.
+    temporary: Option<PathBuf>,
     target: PathBuf,
 }
 
 impl Staged {
-    /// Creates the temporary file for `target`.
-    pub(crate) fn create(target: &Path) -> Result<Staged> {
-        let Some(name) = target.file_name() else {
+    /// Creates the file for `target` in `folder`, which must be on the same file system.
+    pub(crate) fn create(target: &Path, folder: &Path) -> Result<Staged> {
+        if target.file_name().is_none() {
             return Err(Error::new("has no file name").of(target.display()));
-        };
+        }
+        match unnamed(folder) {
+            Some(file) => Ok(Staged::new(file, None, target)),
+            None => Staged::named(target, folder),
+        }
+    }
+
+    /// As [`Staged::create`], with a temporary name.
+    fn named(target: &Path, folder: &Path) -> Result<Staged> {
         let mut hidden = std::ffi::OsString::from(".");
-        hidden.push(name);
+        hidden.push(target.file_name().unwrap_or_default());
         hidden.push(format!(".{}.part", std::process::id()));
-        let temporary = target.with_file_name(hidden);
+        let temporary = folder.join(hidden);
         let file = OpenOptions::new()
             .write(true)
             .create_new(true)
             .open(&temporary)
             .map_err(|error| Error::new(format!("cannot be created: {error}")).of(temporary.display()))?;
-        Ok(Staged { file: BufWriter::with_capacity(1 << 20, file), temporary, target: target.to_owned() })
+        Ok(Staged::new(file, Some(temporary), target))
+    }
+
+    fn new(file: File, temporary: Option<PathBuf>, target: &Path) -> Staged {
+        Staged { file: BufWriter::with_capacity(1 << 20, file), temporary, target: target.to_owned() }
     }
 
     /// Appends `bytes`.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.file.write_all(bytes).map_err(|error| unwritten(&self.temporary, &error))
+        self.file.write_all(bytes).map_err(|error| self.unwritten(&error))
     }
 
-    /// Syncs the file to disk and renames it to its target, replacing an existing file.
+    /// Syncs the file to disk.
+    pub(crate) fn sync(&mut self) -> Result<()> {
+        let synced = self.file.flush().and_then(|()| self.file.get_ref().sync_all());
+        synced.map_err(|error| self.unwritten(&error))
+    }
+
+    /// Syncs the file to disk and gives it its name. A file that has got this name meanwhile is
+    /// kept, and is an error.
     pub(crate) fn publish(mut self) -> Result<()> {
-        self.settle().map_err(|error| unwritten(&self.target, &error))
+        self.sync()?;
+        self.name().map_err(|error| self.unwritten(&error))
     }
 
-    fn settle(&mut self) -> std::io::Result<()> {
-        self.file.flush()?;
-        self.file.get_ref().sync_all()?;
-        fs::rename(&self.temporary, &self.target)?;
-        // The rename itself must also reach the disk.
-        let folder = self.target.parent().filter(|folder| !folder.as_os_str().is_empty());
-        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    fn name(&self) -> io::Result<()> {
+        match &self.temporary {
+            None => {
+                let link = format!("{OPEN_FILES}/{}", self.file.get_ref().as_raw_fd());
+                linkat(CWD, link, CWD, &self.target, AtFlags::SYMLINK_FOLLOW)?;
+            }
+            Some(temporary) => rename_to_new(temporary, &self.target)?,
+        }
+        // The name must also reach the disk.
+        File::open(folder_of(&self.target))?.sync_all()
+    }
+
+    fn unwritten(&self, error: &io::Error) -> Error {
+        let sentence = match error.kind() {
+            ErrorKind::AlreadyExists => {
+                "has appeared while it was being written and was kept; choose another path".to_owned()
+            }
+            _ => format!("cannot be written: {error}"),
+        };
+        Error::new(sentence).of(self.target.display())
     }
 }
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        // After the rename this name does not exist; any other error cannot be handled here.
-        let _ = fs::remove_file(&self.temporary);
+        if let Some(temporary) = &self.temporary {
+            // After the rename this name does not exist; any other error cannot be handled here.
+            let _ = fs::remove_file(temporary);
+        }
     }
 }
 
-fn unwritten(path: &Path, error: &std::io::Error) -> Error {
-    Error::new(format!("cannot be written: {error}")).of(path.display())
+/// The folder of a file.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// A file in `folder` that has no name and vanishes with its last descriptor; `None` if the file
+/// system has no such files, or if it could not be named later.
+fn unnamed(folder: &Path) -> Option<File> {
+    if !Path::new(OPEN_FILES).exists() {
+        return None;
+    }
+    let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::WGRP | Mode::ROTH | Mode::WOTH;
+    open(folder, OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, mode).ok().map(File::from)
+}
+
+/// Renames a file to a name that must not exist.
+fn rename_to_new(from: &Path, to: &Path) -> io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::EXIST) => Err(ErrorKind::AlreadyExists.into()),
+        // Network file systems refuse the flag, but have hard links.
+        Err(_) => {
+            fs::hard_link(from, to)?;
+            fs::remove_file(from)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The names in a new folder, and its files, after `act`.
+    fn after(name: &str, act: impl FnOnce(&Path)) -> Vec<(String, Vec<u8>)> {
+        let folder = std::env::temp_dir().join(format!("girih-staged-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        act(&folder);
+        let entries = folder.read_dir().unwrap().map(|entry| entry.unwrap());
+        let mut files: Vec<_> = entries
+            .map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap()))
+            .collect();
+        files.sort();
+        fs::remove_dir_all(&folder).unwrap();
+        files
+    }
+
+    type Create = fn(&Path, &Path) -> Result<Staged>;
+
+    /// With and without a temporary name.
+    const WAYS: [(&str, Create); 2] = [("create", Staged::create), ("named", Staged::named)];
+
+    #[test]
+    fn a_complete_file_gets_its_name() {
+        for (way, create) in WAYS {
+            let files = after(way, |folder| {
+                let mut staged = create(&folder.join("a"), folder).unwrap();
+                staged.append(b"complete").unwrap();
+                staged.publish().unwrap();
+            });
+            assert_eq!(files, [("a".to_owned(), b"complete".to_vec())], "{way}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_appears_meanwhile_is_kept() {
+        for (way, create) in WAYS {
+            let files = after(&format!("kept-{way}"), |folder| {
+                let path = folder.join("a");
+                let mut staged = create(&path, folder).unwrap();
+                staged.append(b"complete").unwrap();
+                fs::write(&path, b"theirs").unwrap();
+                let error = staged.publish().unwrap_err().to_string();
+                assert!(error.contains("a: has appeared while it was being written and was kept"), "{error}");
+            });
+            assert_eq!(files, [("a".to_owned(), b"theirs".to_vec())], "{way}");
+        }
+    }
+
+    #[test]
+    fn a_dropped_file_leaves_nothing() {
+        for (way, create) in WAYS {
+            let files = after(&format!("dropped-{way}"), |folder| {
+                let mut staged = create(&folder.join("a"), folder).unwrap();
+                staged.append(&[1; 100]).unwrap();
+            });
+            assert!(files.is_empty(), "{way}: {files:?}");
+        }
+    }
+
+    #[test]
+    fn a_folder_that_does_not_exist_is_refused_at_the_start() {
+        let error = Staged::create(Path::new("/nowhere/a"), Path::new("/nowhere")).unwrap_err().to_string();
+        assert!(error.contains("cannot be created: No such file or directory"), "{error}");
+        Staged::create(Path::new("/"), Path::new("/")).unwrap_err();
+    }
 }

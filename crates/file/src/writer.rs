@@ -30,8 +30,9 @@ impl NewTensor {
     }
 }
 
-/// A container that is being written; dropping it before
-/// [`ContainerWriter::finish`] leaves no file.
+/// A container that is being written. Until [`ContainerWriter::finish`] its file has no name, so
+/// that neither a dropped writer nor a killed process leaves a file; on file systems without such
+/// files it has a hidden name, which a killed process leaves.
 #[derive(Debug)]
 pub struct ContainerWriter {
     staged: Staged,
@@ -52,14 +53,20 @@ pub(super) struct TensorSlot {
 }
 
 impl ContainerWriter {
-    /// Creates a file with this header; `slots` follow it in order.
-    pub(super) fn start(path: &Path, header: &[u8], slots: Vec<TensorSlot>) -> Result<ContainerWriter> {
+    /// Creates a file with this header in `folder`, which gets the name `path` at the end; `slots`
+    /// follow the header in order.
+    pub(super) fn start(
+        path: &Path,
+        folder: &Path,
+        header: &[u8],
+        slots: Vec<TensorSlot>,
+    ) -> Result<ContainerWriter> {
         let mut names = BTreeSet::new();
         if let Some(slot) = slots.iter().find(|slot| !names.insert(&slot.name)) {
             let sentence = format!("cannot be written: tensor {} occurs twice", quote(&slot.name));
             return Err(Error::new(sentence).of(path.display()));
         }
-        let mut staged = Staged::create(path)?;
+        let mut staged = Staged::create(path, folder)?;
         staged.append(header)?;
         Ok(ContainerWriter { staged, slots, current: 0, written: 0 })
     }
@@ -87,17 +94,29 @@ impl ContainerWriter {
         self.staged.append(bytes)
     }
 
-    /// Syncs the file to disk and gives it its final name.
+    /// Completes the last tensor and syncs the file to disk, so that finishing takes no time.
     ///
     /// # Errors
     /// When the file cannot be written.
     ///
     /// # Panics
     /// When a tensor is incomplete.
-    pub fn finish(mut self) -> Result<()> {
+    pub fn sync(&mut self) -> Result<()> {
         while self.current < self.slots.len() {
             self.close_slot()?;
         }
+        self.staged.sync()
+    }
+
+    /// [Syncs](ContainerWriter::sync) the file and gives it its final name.
+    ///
+    /// # Errors
+    /// When the file cannot be written, or when there is a file of this name by now, which is kept.
+    ///
+    /// # Panics
+    /// When a tensor is incomplete.
+    pub fn finish(mut self) -> Result<()> {
+        self.sync()?;
         self.staged.publish()
     }
 

@@ -1,5 +1,6 @@
 //! The folder of packed weights: its files, their size, and eviction.
 
+use std::ffi::OsStr;
 use std::fs::{self, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,9 @@ pub(crate) const PACKED_SUFFIX: &str = ".packed";
 
 /// The suffix of files that are being written.
 pub(crate) const PARTIAL_SUFFIX: &str = ".part";
+
+/// The maximum number of characters of a model's name in a file's name.
+const MAX_NAME_LENGTH: usize = 80;
 
 /// The maximum of the default limit, in bytes.
 const MAX_DEFAULT_LIMIT: u64 = 32 << 30;
@@ -70,7 +74,7 @@ impl PackedFolder {
         &self.0
     }
 
-    /// The complete files, least recently used first; none if the folder does
+    /// The complete regular files, least recently used first; none if the folder does
     /// not exist.
     ///
     /// ```
@@ -84,7 +88,7 @@ impl PackedFolder {
     pub fn files(&self) -> io::Result<Vec<PackedFile>> {
         let mut files = Vec::new();
         for (name, status) in self.entries()? {
-            if name.ends_with(PACKED_SUFFIX) {
+            if name.ends_with(PACKED_SUFFIX) && status.is_file() {
                 files.push(PackedFile { name, bytes: status.len(), used: status.modified()? });
             }
         }
@@ -92,7 +96,7 @@ impl PackedFolder {
         Ok(files)
     }
 
-    /// The names and metadata of the regular files.
+    /// The names and metadata of everything in it that is not a folder; links are not followed.
     pub(crate) fn entries(&self) -> io::Result<Vec<(String, Metadata)>> {
         let listing = match self.0.read_dir() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -103,7 +107,7 @@ impl PackedFolder {
             let entry = entry?;
             // Another process may have removed it meanwhile.
             let Ok(status) = entry.metadata() else { continue };
-            if let (true, Ok(name)) = (status.is_file(), entry.file_name().into_string()) {
+            if let (false, Ok(name)) = (status.is_dir(), entry.file_name().into_string()) {
                 entries.push((name, status));
             }
         }
@@ -181,7 +185,32 @@ impl PackedFolder {
     /// # Errors
     /// When a file cannot be removed.
     pub fn clear(&self) -> io::Result<(usize, u64)> {
-        let entries = self.entries()?.into_iter();
+        self.remove_all("")
+    }
+
+    /// Removes the packed weights of the models of a repository, whose file in the Hugging Face
+    /// cache is at `path`. Returns the number of files and their bytes. A path that is not in
+    /// such a cache removes nothing.
+    ///
+    /// ```
+    /// # let folder = girih::tools::PackedFolder::new("/no/such/folder");
+    /// let blob = std::path::Path::new("hub/models--org--name/blobs/0123");
+    /// assert_eq!(folder.remove_repository_of(blob)?, (0, 0));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When a file cannot be removed.
+    pub fn remove_repository_of(&self, path: &Path) -> io::Result<(usize, u64)> {
+        match repository_of(path) {
+            Some(repository) => self.remove_all(&plain(&format!("{repository}-"))),
+            None => Ok((0, 0)),
+        }
+    }
+
+    /// Removes its files whose names begin with `prefix`.
+    fn remove_all(&self, prefix: &str) -> io::Result<(usize, u64)> {
+        let entries = self.entries()?.into_iter().filter(|(name, _)| name.starts_with(prefix));
         let ours: Vec<_> = entries
             .filter(|(name, _)| name.ends_with(PACKED_SUFFIX) || name.ends_with(PARTIAL_SUFFIX))
             .collect();
@@ -190,10 +219,84 @@ impl PackedFolder {
     }
 }
 
+/// A readable name of the model whose first file is at `path`: the repository
+/// if it is in the Hugging Face cache, or else the folder if the file is called
+/// `model…`; then the file.
+pub(crate) fn label(path: &Path) -> String {
+    let text = |name: Option<&OsStr>| name.and_then(OsStr::to_str).unwrap_or("model").to_owned();
+    let file = text(path.file_stem());
+    let owner = match repository_of(path) {
+        Some(repository) => Some(repository),
+        None if file.starts_with("model") => Some(text(path.parent().and_then(Path::file_name))),
+        None => None,
+    };
+    plain(&[owner.as_deref(), Some(&file)].into_iter().flatten().collect::<Vec<_>>().join("-"))
+}
+
+/// The name of the repository in the Hugging Face cache that holds the file at `path`, through
+/// links too.
+fn repository_of(path: &Path) -> Option<String> {
+    let named = |path: &Path| {
+        path.iter()
+            .filter_map(OsStr::to_str)
+            .find_map(|name| name.strip_prefix("models--"))
+            .map(str::to_owned)
+    };
+    named(path).or_else(|| named(&path.canonicalize().ok()?))
+}
+
+/// A text as a part of a file's name.
+fn plain(text: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
+    text.chars().map(plain).take(MAX_NAME_LENGTH).collect()
+}
+
 /// Removes a file if it still exists.
 fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         outcome => outcome,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_is_the_name_that_a_person_uses() {
+        let cases = [
+            ("/m/llama-1b-Q4_0.gguf", "llama-1b-Q4_0"),
+            ("/m/my llama/model-00001-of-00002.safetensors", "my_llama-model-00001-of-00002"),
+            ("/h/models--org--name/snapshots/0123/a.gguf", "org--name-a"),
+            ("a/é\n.gguf", "__"),
+            ("/", "model-model"),
+        ];
+        for (path, name) in cases {
+            assert_eq!(label(Path::new(path)), name);
+        }
+        assert_eq!(label(Path::new(&format!("/{}.gguf", "x".repeat(300)))).len(), MAX_NAME_LENGTH);
+    }
+
+    #[test]
+    fn the_packed_weights_of_a_repository_are_removed() {
+        let folder = std::env::temp_dir().join(format!("girih-packed-of-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let names = [
+            "org--name-model-1.packed",
+            "org--name-b.2.packed.3.part",
+            "org--names-model-4.packed",
+            "name-model-5.packed",
+            "org--name-notes.txt",
+        ];
+        names.iter().for_each(|name| fs::write(folder.join(name), "four").unwrap());
+        let packed = PackedFolder::new(&folder);
+        assert_eq!(packed.remove_repository_of(Path::new("/models/name/model.gguf")).unwrap(), (0, 0));
+        let blob = Path::new("/h/models--org--name/blobs/0123");
+        assert_eq!(packed.remove_repository_of(blob).unwrap(), (2, 8));
+        let left = |name: &&str| folder.join(name).exists();
+        assert_eq!(names.iter().copied().filter(left).collect::<Vec<_>>(), names[2..]);
+        assert_eq!(packed.clear().unwrap().0, 2);
+        fs::remove_dir_all(&folder).unwrap();
     }
 }

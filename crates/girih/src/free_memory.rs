@@ -45,13 +45,40 @@ impl FreeMemory {
     }
 }
 
-/// Checks that a plan fits into free memory.
+/// The bytes that a process needs beside a plan: stacks of threads, buffers, and the lists of an
+/// engine. A small allocation that fails ends a Rust program, so a limit must leave room for them.
+const BESIDE_PLAN: u64 = 64 << 20;
+
+/// Checks that a plan fits into free memory, and into the limits of this process.
 ///
 /// # Errors
 /// When it needs more; the error has the arithmetic.
 pub(crate) fn check(plan: &MemoryPlan) -> Result<()> {
+    if let Some(room) = process_room() {
+        let room = room.saturating_sub(BESIDE_PLAN);
+        plan.host.check("the limit of this process (ulimit -v or -d)", room)?;
+    }
     let Some(memory) = FreeMemory::now() else { return Ok(()) };
     fits(plan, &memory)
+}
+
+/// The bytes that the limits of this process (`ulimit -v` and `ulimit -d`) leave; `None` if there
+/// are none.
+///
+/// ```
+/// assert!(girih::tools::process_room().is_none_or(|bytes| bytes > 0));
+/// ```
+pub fn process_room() -> Option<u64> {
+    let limits = fs::read_to_string("/proc/self/limits").ok()?;
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let room = |name: &str, used: &str| Some(soft_limit(&limits, name)?.saturating_sub(kib(&status, used)?));
+    let rooms = [room("Max address space", "VmSize"), room("Max data size", "VmData")];
+    rooms.into_iter().flatten().min()
+}
+
+/// The soft limit of a line of `/proc/self/limits`, in bytes; `None` if it is unlimited.
+fn soft_limit(limits: &str, name: &str) -> Option<u64> {
+    limits.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }
 
 fn fits(plan: &MemoryPlan, memory: &FreeMemory) -> Result<()> {
@@ -87,7 +114,11 @@ fn room_of(folder: &Path) -> Option<u64> {
 
 /// The value of a line of `/proc/meminfo`, in bytes.
 fn meminfo(key: &str) -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    kib(&fs::read_to_string("/proc/meminfo").ok()?, key)
+}
+
+/// The value of a line such as `VmSize:  100 kB`, in bytes.
+fn kib(text: &str, key: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
     let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
     kib.checked_mul(1024)
@@ -98,6 +129,16 @@ mod tests {
     use girih_graph::{ErrorKind, PoolBytes};
 
     use super::*;
+
+    #[test]
+    fn the_limits_of_a_process_are_read() {
+        let limits = "Limit                     Soft Limit           Hard Limit           Units     \n\
+                      Max data size             unlimited            unlimited            bytes     \n\
+                      Max address space         50331648             unlimited            bytes     \n";
+        assert_eq!(soft_limit(limits, "Max address space"), Some(50_331_648));
+        assert_eq!(soft_limit(limits, "Max data size"), None);
+        assert_eq!(kib("VmPeak:\t  10 kB\nVmSize:\t  48 kB\n", "VmSize"), Some(48 << 10));
+    }
 
     #[test]
     fn a_plan_that_does_not_fit_is_refused_with_the_arithmetic() {

@@ -100,7 +100,7 @@ impl Default for OpenOptions {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum TemplateProcess {
     /// A thread of this process, with limits on time (2 s), recursion and output. Only a worker
-    /// process also limits memory.
+    /// process also limits memory, and gives up files, the network and other processes.
     #[default]
     Own,
     /// A process that is started for the first template. It must call

@@ -10,12 +10,13 @@ use girih_graph::backend::{HostWork, Refusal};
 use girih_graph::description::{AnyBackend, BackendChoice, Services};
 use girih_graph::{
     Error, ErrorKind, Graph, Key, MemoryPlan, Numerics, OutputKind, Result, Runner, StateGroup,
+    WeightSource as _,
 };
 use girih_model::GraphOptions;
 use girih_tensor::DType;
 
 use crate::embedder::Embedder;
-use crate::free_memory::check;
+use crate::free_memory::{check, process_room};
 use crate::model::Model;
 use crate::progress::{CountedWeights, Progress, ProgressCallback};
 use crate::run_options::RunOptions;
@@ -244,7 +245,7 @@ impl Plan {
     /// # Errors
     /// [`ErrorKind::OutOfMemory`] if the model does not fit into memory, [`ErrorKind::Refused`] if
     /// the backend refuses a node, [`ErrorKind::Cancelled`] if the session was dropped, others if
-    /// a file cannot be read.
+    /// a file cannot be read or was changed since the model was opened.
     pub fn load(self, progress: impl Fn(Progress) + Send + Sync + 'static) -> Result<Engine> {
         self.require_decoder()?;
         let limits = self.limits();
@@ -324,6 +325,10 @@ impl Plan {
     pub(crate) fn load_with(self, callback: ProgressCallback) -> Result<Box<dyn Runner>> {
         // A plan with refusals may have no meaningful size; loading names the refusal.
         if self.refusals().is_empty() {
+            if process_room().is_some() {
+                // Its memory then counts as used. A request reports its error.
+                let _ = self.model.text_processor();
+            }
             check(&self.memory())?;
         }
         let Plan { model, options, backend, services, key, graph, blocks } = self;
@@ -337,7 +342,9 @@ impl Plan {
             cancelled: &services.control().cancelled,
         };
         let graph_options = graph_options(&options);
-        backend.load(&source, key, &blocks, &|key| model.files().graph(key, graph_options))
+        let runner = backend.load(&source, key, &blocks, &|key| model.files().graph(key, graph_options))?;
+        source.check_unchanged()?;
+        Ok(runner)
     }
 
     pub(crate) fn services(&self) -> &Arc<ModelServices> {

@@ -127,6 +127,10 @@ impl WeightSource for CountedWeights<'_> {
     fn identity(&self) -> Option<[u8; 32]> {
         self.source.identity()
     }
+
+    fn check_unchanged(&self) -> Result<()> {
+        self.source.check_unchanged()
+    }
 }
 
 /// The error of reading weights after loading was cancelled.

@@ -2,34 +2,31 @@
 //! priority. The backend defines and checks their contents.
 //!
 //! A file is renamed to its final name once all of it is on the disk, so that no
-//! start reads a partial file, even if several write at once. No failure here
-//! ends a run.
+//! start reads a partial file, even if several write at once. A file that somebody
+//! else could have written is named in a note and not read. No failure here ends a run.
 
 use std::collections::hash_map::RandomState;
-use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File, Permissions};
+use std::fs::{File, Permissions};
 use std::hash::BuildHasher;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::SystemTime;
 
+use girih_file::PrivateFolder;
 use girih_graph::store::{Store, StoreOptions, StoreWriter, StoredItem, UnsavedItem};
 use girih_graph::{Error, Result};
 
-use crate::folder::{PACKED_SUFFIX, PARTIAL_SUFFIX, PackedFolder};
+use crate::folder::{PACKED_SUFFIX, PARTIAL_SUFFIX, PackedFolder, label};
 use crate::priority::set_lowest_priority;
 use crate::progress::{LoadControl, cancelled};
 
 /// The minimum size of a file in bytes; smaller weights are packed again faster than a user
 /// notices.
 const MIN_BYTES: u64 = 16 << 20;
-
-/// The maximum number of characters of a model's name in a file's name.
-const MAX_NAME_LENGTH: usize = 80;
 
 /// The store of one model in a folder.
 ///
@@ -63,21 +60,36 @@ impl FileStore {
         FileStore { folder, options, model, min_bytes: MIN_BYTES, control, writes }
     }
 
-    fn open(&self, key: &str) -> io::Result<Option<FileReader>> {
+    /// Opens the first file with this key that nobody else could have written, and notes the others.
+    fn open(&self, key: &str) -> Result<Option<FileReader>> {
+        let unread = |error: io::Error| Error::new(format!("cannot be read: {error}"));
         let end = format!("-{key}{PACKED_SUFFIX}");
-        let Some(packed) = self.folder.files()?.into_iter().find(|file| file.name.ends_with(&end)) else {
+        let Some(private) = PrivateFolder::open(self.folder.path()).map_err(of_folder)? else {
             return Ok(None);
         };
-        let file = File::open(self.folder.path().join(packed.name))?;
-        // A file whose time cannot be set is only evicted sooner.
-        let _ = file.set_modified(SystemTime::now());
-        let control = Arc::clone(&self.control);
-        Ok(Some(FileReader { length: file.metadata()?.len(), file, control }))
+        for (name, _) in self.folder.entries().map_err(unread)? {
+            if !name.ends_with(&end) {
+                continue;
+            }
+            match private.file(&name) {
+                // Another process has removed it meanwhile.
+                Ok(None) => {}
+                Ok(Some(file)) => {
+                    // A file whose time cannot be set is only evicted sooner.
+                    let _ = file.set_modified(SystemTime::now());
+                    let length = file.metadata().map_err(unread)?.len();
+                    return Ok(Some(FileReader { length, file, control: Arc::clone(&self.control) }));
+                }
+                Err(error) => self.note(&Error::new(format!("ignored: {error}"))),
+            }
+        }
+        Ok(None)
     }
 
     fn begin(&self, item: Box<dyn UnsavedItem>) -> io::Result<FileWrite> {
         let (key, bytes) = (item.key(), item.bytes());
-        DirBuilder::new().recursive(true).mode(0o700).create(self.folder.path())?;
+        let folder =
+            PrivateFolder::create(self.folder.path()).map_err(of_folder).map_err(io::Error::other)?;
         self.folder.sweep()?;
         let limit = match self.options.limit {
             Some(limit) => limit,
@@ -89,10 +101,10 @@ impl FileStore {
         self.folder.make_room(bytes, limit)?;
         let name = format!("{}-{key}{PACKED_SUFFIX}", self.model);
         let random = RandomState::new().hash_one(0);
-        let partial = self.folder.path().join(format!("{name}.{random:016x}{PARTIAL_SUFFIX}"));
-        let file = File::options().write(true).create_new(true).open(&partial)?;
-        let target = self.folder.path().join(name);
-        let write = FileWrite { item, file, partial, target, control: Arc::clone(&self.control) };
+        let partial = format!("{name}.{random:016x}{PARTIAL_SUFFIX}");
+        let file = folder.new_file(&partial)?;
+        let path = self.folder.path().join(&name);
+        let write = FileWrite { item, file, folder, partial, name, path, control: Arc::clone(&self.control) };
         write.file.set_len(bytes)?;
         Ok(write)
     }
@@ -123,8 +135,7 @@ impl Drop for FileStore {
 
 impl Store for FileStore {
     fn find(&self, key: &str) -> Option<Box<dyn StoredItem>> {
-        let found =
-            self.open(key).map_err(|error| self.note(&Error::new(format!("cannot be read: {error}"))));
+        let found = self.open(key).map_err(|error| self.note(&error));
         Some(Box::new(found.ok()??))
     }
 
@@ -140,6 +151,11 @@ impl Store for FileStore {
     fn note(&self, why: &Error) {
         self.control.note(format!("packed weights in {}: {why}", self.folder.path().display()));
     }
+}
+
+/// Says that an error is of the folder, which notes already name.
+fn of_folder(error: Error) -> Error {
+    Error::new(format!("the folder {error}"))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -176,8 +192,12 @@ impl StoredItem for FileReader {
 struct FileWrite {
     item: Box<dyn UnsavedItem>,
     file: File,
-    partial: PathBuf,
-    target: PathBuf,
+    folder: PrivateFolder,
+    /// Its names in the folder while it is written, and when it is complete.
+    partial: String,
+    name: String,
+    /// The path of the complete file.
+    path: PathBuf,
     control: Arc<LoadControl>,
 }
 
@@ -189,7 +209,7 @@ impl FileWrite {
             false => Ok(()),
         });
         if let Err(error) = outcome {
-            self.control.note(format!("{}: {error}", self.target.display()));
+            self.control.note(format!("{}: {error}", self.path.display()));
         }
     }
 
@@ -198,9 +218,9 @@ impl FileWrite {
     fn finish(&self) -> io::Result<()> {
         self.file.set_permissions(Permissions::from_mode(0o400))?;
         self.file.sync_all()?;
-        fs::rename(&self.partial, &self.target)?;
+        self.folder.rename(&self.partial, &self.name)?;
         // The name must reach the disk as well.
-        self.target.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+        self.folder.sync()
     }
 }
 
@@ -215,25 +235,8 @@ impl StoreWriter for FileWrite {
 impl Drop for FileWrite {
     fn drop(&mut self) {
         // Fails if the file was renamed.
-        let _ = fs::remove_file(&self.partial);
+        let _ = self.folder.remove(&self.partial);
     }
-}
-
-/// A readable name of the model whose first file is at `path`: the repository
-/// if it is in the Hugging Face cache, or else the folder if the file is called
-/// `model…`; then the file.
-fn label(path: &Path) -> String {
-    let text = |name: Option<&OsStr>| name.and_then(OsStr::to_str).unwrap_or("model").to_owned();
-    let file = text(path.file_stem());
-    let repository = path.iter().filter_map(OsStr::to_str).find_map(|name| name.strip_prefix("models--"));
-    let owner = match repository {
-        Some(repository) => Some(repository.to_owned()),
-        None if file.starts_with("model") => Some(text(path.parent().and_then(Path::file_name))),
-        None => None,
-    };
-    let name = [owner.as_deref(), Some(&file)].into_iter().flatten().collect::<Vec<_>>().join("-");
-    let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
-    name.chars().map(plain).take(MAX_NAME_LENGTH).collect()
 }
 
 #[cfg(all(test, feature = "cpu"))]

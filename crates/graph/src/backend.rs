@@ -218,6 +218,16 @@ pub trait WeightSource: Sync {
     fn identity(&self) -> Option<[u8; 32]> {
         None
     }
+
+    /// Checks that everything read so far is of the source that [`WeightSource::identity`]
+    /// identifies. What is kept of the weights is kept only after this check, and loading ends
+    /// with it.
+    ///
+    /// # Errors
+    /// When the source was changed meanwhile: then the bytes may be a mixture.
+    fn check_unchanged(&self) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 /// A node that a backend does not run, and why.

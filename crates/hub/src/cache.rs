@@ -14,7 +14,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use girih_file::{FileLimits, SAFETENSORS_INDEX, shorten};
+use girih_file::{FileLimits, SAFETENSORS_INDEX, open_regular, read_required, shorten};
 use girih_tensor::{Error, ErrorKind, Result};
 use rustix::fs::{FlockOperation, flock};
 use serde::Deserialize;
@@ -177,7 +177,7 @@ impl Repo {
         if !names.contains(SAFETENSORS_INDEX) {
             return Ok(None);
         }
-        Ok(shards(&folder.join(SAFETENSORS_INDEX))?.into_iter().find(|shard| !names.contains(shard.as_str())))
+        Ok(shards(&folder)?.into_iter().find(|shard| !names.contains(shard.as_str())))
     }
 }
 
@@ -234,7 +234,7 @@ fn create_parent(path: &Path) -> io::Result<()> {
 
 fn read_capped(path: &Path, max: u64) -> io::Result<String> {
     let mut text = String::new();
-    fs::File::open(path)?.take(max).read_to_string(&mut text)?;
+    open_regular(path)?.take(max).read_to_string(&mut text)?;
     Ok(text)
 }
 
@@ -243,13 +243,13 @@ struct WeightMap {
     weight_map: std::collections::HashMap<String, String>,
 }
 
-/// The shards that a model's index lists.
-fn shards(index: &Path) -> Result<BTreeSet<String>> {
-    let text =
-        read_capped(index, FileLimits::DEFAULT.json_bytes).map_err(|error| unreadable(index, error))?;
-    let index: WeightMap = serde_json::from_str(&text).map_err(|error| {
+/// The shards that the index in a snapshot lists.
+fn shards(snapshot: &Path) -> Result<BTreeSet<String>> {
+    let text = read_required(snapshot, SAFETENSORS_INDEX, FileLimits::DEFAULT.json_bytes)?;
+    let index: WeightMap = serde_json::from_slice(&text).map_err(|error| {
+        let path = snapshot.join(SAFETENSORS_INDEX);
         Error::new(format!("is not a valid index of safetensors files: {}", shorten(error)))
-            .of(index.display())
+            .of(path.display())
     })?;
     let shards: BTreeSet<String> = index.weight_map.into_values().collect();
     shards.iter().try_for_each(|name| check_file_name(name))?;

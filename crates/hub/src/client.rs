@@ -94,7 +94,8 @@ pub(super) struct HubClient {
     agent: Agent,
     endpoint: Address,
     token: Option<String>,
-    stall: Duration,
+    /// The paces of a body: of [`PullOptions::stall_timeout`] and of [`PullOptions::rate_min`].
+    paces: [(Duration, u64); 2],
 }
 
 impl HubClient {
@@ -121,7 +122,9 @@ impl HubClient {
             .timeout_per_read(Some(options.stall_timeout))
             .build()
             .new_agent();
-        Ok(HubClient { agent, endpoint, token: env.token.clone(), stall: options.stall_timeout })
+        let bytes_min = options.rate_min.saturating_mul(options.rate_window.as_secs().max(1));
+        let paces = [(options.stall_timeout, STALL_BYTES_MIN), (options.rate_window, bytes_min)];
+        Ok(HubClient { agent, endpoint, token: env.token.clone(), paces })
     }
 
     /// The URL of a path on the endpoint.
@@ -171,7 +174,7 @@ impl HubClient {
 
     fn finish(&self, response: Response<Body>, metadata: FileMetadata) -> HubResponse {
         let (parts, body) = response.into_parts();
-        let body = PacedBody::new(body, self.stall);
+        let body = PacedBody::new(body, self.paces);
         HubResponse { status: parts.status, headers: parts.headers, body, metadata }
     }
 
@@ -272,17 +275,45 @@ fn broken(url: &str, error: ureq::Error) -> RequestFailure {
     }
 }
 
+/// The bytes that must arrive in each period of a length.
+#[derive(Clone, Copy)]
+struct Pace {
+    period: Duration,
+    bytes_min: u64,
+    /// The start of the present period.
+    start: Instant,
+    /// The bytes of the present period.
+    bytes: u64,
+}
+
+impl Pace {
+    fn new(period: Duration, bytes_min: u64) -> Pace {
+        Pace { period, bytes_min, start: Instant::now(), bytes: 0 }
+    }
+
+    /// Counts bytes; returns those of the period if it has ended with too few.
+    fn count(&mut self, bytes: u64) -> Option<u64> {
+        self.bytes += bytes;
+        if self.start.elapsed() < self.period {
+            return None;
+        }
+        let ended = self.bytes;
+        *self = Pace::new(self.period, self.bytes_min);
+        (ended < self.bytes_min).then_some(ended)
+    }
+}
+
 /// A response's body that fails if bytes arrive too slowly or not at all.
 pub(super) struct PacedBody {
     reader: BodyReader<'static>,
-    stall: Duration,
-    window_start: Instant,
-    window_bytes: u64,
+    /// Whether the connection has stalled, and its rate over a longer time.
+    paces: [Pace; 2],
 }
 
 impl PacedBody {
-    fn new(body: Body, stall: Duration) -> PacedBody {
-        PacedBody { reader: body.into_reader(), stall, window_start: Instant::now(), window_bytes: 0 }
+    fn new(body: Body, paces: [(Duration, u64); 2]) -> PacedBody {
+        let paces = paces.map(|(period, bytes_min)| Pace::new(period, bytes_min));
+        PacedBody { reader: body.into_reader(), paces }
     }
 
     /// Reads some bytes; returns 0 at the end of the body.
@@ -291,22 +322,20 @@ impl PacedBody {
             Ok(count) => count,
             Err(error) => return Err(broken("the download", error.into())),
         };
-        self.window_bytes += count as u64;
-        if self.window_start.elapsed() >= self.stall {
-            if count > 0 && self.window_bytes < STALL_BYTES_MIN {
-                let (bytes, time) = (self.window_bytes, self.stall);
+        for pace in &mut self.paces {
+            // The end of the body needs no pace.
+            if let Some(bytes) = pace.count(count as u64).filter(|_| count > 0) {
+                let Pace { period, bytes_min, .. } = *pace;
                 return Err(RequestFailure::transient(format!(
-                    "the download: no progress, {bytes} bytes in {time:?}"
+                    "the download makes too little progress: {bytes} bytes in {period:?}; {bytes_min} are needed"
                 )));
             }
-            self.window_start = Instant::now();
-            self.window_bytes = 0;
         }
         Ok(count)
     }
 
-    /// Reads the whole body of at most `max` bytes.
-    pub fn read_all(mut self, max: u64) -> Result<Vec<u8>, RequestFailure> {
+    /// Reads the whole body of at most `max` bytes until `deadline`.
+    pub fn read_all(mut self, max: u64, deadline: &Deadline) -> Result<Vec<u8>, RequestFailure> {
         let mut all = Vec::new();
         let mut buffer = vec![0; 64 << 10];
         loop {
@@ -314,6 +343,7 @@ impl PacedBody {
             if count == 0 {
                 return Ok(all);
             }
+            deadline.check()?;
             if all.len() as u64 + count as u64 > max {
                 return Err(RequestFailure::permanent(format!(
                     "the response is longer than the cap of {max} bytes"
@@ -321,6 +351,30 @@ impl PacedBody {
             }
             all.extend_from_slice(&buffer[..count]);
         }
+    }
+}
+
+/// The time at which an answer must be complete.
+pub(super) struct Deadline {
+    start: Instant,
+    timeout: Duration,
+}
+
+impl Deadline {
+    /// After `timeout` from now on.
+    pub fn after(timeout: Duration) -> Deadline {
+        Deadline { start: Instant::now(), timeout }
+    }
+
+    /// Fails if the time is over.
+    pub fn check(&self) -> Result<(), RequestFailure> {
+        if self.start.elapsed() < self.timeout {
+            return Ok(());
+        }
+        let timeout = self.timeout;
+        Err(RequestFailure::permanent(format!(
+            "the server did not send the list of files within {timeout:?}; pull again later"
+        )))
     }
 }
 

@@ -2,10 +2,10 @@
 //! (sha1 over a header and the bytes) for small ones.
 
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+use girih_file::open_regular;
 use girih_tensor::{Error, Result};
 use sha1::Sha1;
 use sha2::{Digest as _, Sha256};
@@ -115,7 +115,7 @@ pub fn sha256<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<String> {
     let mut hasher = Hasher::Sha256(Sha256::new());
     for path in paths {
         let fails = |error| Error::new(format!("{}: cannot be read: {error}", path.display()));
-        hasher.update_from(File::open(path).map_err(fails)?).map_err(fails)?;
+        hasher.update_from(open_regular(path).map_err(fails)?).map_err(fails)?;
     }
     Ok(hasher.finish().to_string())
 }

@@ -2,10 +2,10 @@
 //! that all Hugging Face tools read.
 
 use std::fmt;
-use std::fs;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
+use girih_file::open_regular;
 use girih_tensor::{Error, Result};
 
 const ENDPOINT: &str = "https://huggingface.co";
@@ -121,7 +121,7 @@ fn read_token(file: &Path) -> Result<Option<String>> {
     let failed = |error| {
         Error::new(format!("the token cannot be read ({error}); set HF_TOKEN instead")).of(file.display())
     };
-    let opened = match fs::File::open(file) {
+    let opened = match open_regular(file) {
         Ok(opened) => opened,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed(error)),

@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use girih_file::open_regular;
 use girih_tensor::{Error, ErrorKind, Result};
 
 use super::cache::{PARTIAL, Repo, unreadable, walk};
@@ -268,7 +269,7 @@ fn repair_blob(
     };
     progress(path, found.len());
     let mut hasher = digest.hasher(found.len());
-    let bytes = hasher.update_from(fs::File::open(path)?)?;
+    let bytes = hasher.update_from(open_regular(path)?)?;
     let hash = hasher.finish();
     if hash != digest {
         discard(format!("its digest is {hash}"))?;

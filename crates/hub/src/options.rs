@@ -9,6 +9,13 @@ pub struct PullOptions {
     pub connect_timeout: Duration,
     /// The timeout without progress; a slow trickle of bytes counts as no progress.
     pub stall_timeout: Duration,
+    /// The time over which `rate_min` is measured.
+    pub rate_window: Duration,
+    /// The minimum rate of a file's download, in bytes per second. A slower server would hold the
+    /// pull for ever.
+    pub rate_min: u64,
+    /// The time in which the list of a repository's files must arrive, with all retries.
+    pub listing_timeout: Duration,
     /// The time to wait for another process that writes the same model.
     pub lock_wait: Duration,
     /// The number of retries of a file's request, after the first attempt.
@@ -25,6 +32,9 @@ impl Default for PullOptions {
         PullOptions {
             connect_timeout: Duration::from_secs(10),
             stall_timeout: Duration::from_secs(30),
+            rate_window: Duration::from_secs(60),
+            rate_min: 1024,
+            listing_timeout: Duration::from_secs(60),
             lock_wait: Duration::from_secs(10),
             retries: 5,
             backoff: Duration::from_secs(1),

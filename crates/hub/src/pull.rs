@@ -9,7 +9,7 @@ use girih_tensor::{Error, ErrorKind, Result};
 
 use super::address::encode;
 use super::cache::{Repo, Snapshot, unreadable};
-use super::client::{HubClient, Method, RequestFailure};
+use super::client::{Deadline, HubClient, Method, RequestFailure};
 use super::digest::Digest;
 use super::env::HubEnv;
 use super::id::ModelId;
@@ -89,7 +89,11 @@ impl Pull<'_> {
         let (repo, revision) = (self.id.repo(), encode(self.id.revision()).replace('/', "%2F"));
         let url = self.client.address(&format!("api/models/{repo}/revision/{revision}"), Some("blobs=true"));
         let cap = FileLimits::DEFAULT.json_bytes;
-        let json = self.repeat(|pull| pull.client.send(Method::Get, &url, 0)?.body.read_all(cap))?;
+        let deadline = Deadline::after(self.options.listing_timeout);
+        let json = self.repeat(|pull| {
+            deadline.check()?;
+            pull.client.send(Method::Get, &url, 0)?.body.read_all(cap, &deadline)
+        })?;
         let listing = Listing::parse(&json)?;
         let asked = self.id.revision();
         if check_commit(asked).is_ok() && asked != listing.commit {

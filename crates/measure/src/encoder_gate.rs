@@ -95,7 +95,7 @@ pub fn diagnose_encoder(
         Pooling::First | Pooling::Last => rms(want),
     };
     let bound = bound.at(ValueDepth::Pooled(layers), size);
-    rows.push(compare_within("pooled", &pooled, want, width, |_| bound));
+    rows.push(compare_within("pooled", &pooled, want, width, |_, _| bound));
     Ok(rows)
 }
 

@@ -6,6 +6,10 @@
 //! also have a batch of texts as transformers ran it, in `f32`: `batch.input_ids [B, T]`,
 //! `batch.attention_mask [B, T]` (1 for the tokens of a text, then 0 for its padding) and
 //! `batch.last_hidden_f32 [B, T, D]`.
+//!
+//! A golden that contradicts itself is refused: all numbers are finite, each mean is that of the
+//! hidden states, and text `I` of the batch has the tokens of prompt `I`. Hidden states of padding
+//! are not compared.
 
 use std::path::Path;
 
@@ -49,15 +53,35 @@ impl EncoderGolden {
     /// Reads the goldens of one precision for an encoder of these sizes.
     ///
     /// # Errors
-    /// When the file is not a golden of an encoder, lacks this precision, or has other sizes.
+    /// When the file is not a golden of an encoder, lacks this precision, has other sizes, or
+    /// contradicts itself.
     pub fn read(path: &Path, precision: GoldenPrecision, sizes: &GoldenSizes) -> Result<EncoderGolden> {
         let file = GoldenFile::open(path, precision, sizes)?;
         file.check_kind(GoldenKind::Encoder)?;
         let read = || {
-            let prompts = (0..file.prompts()).map(|index| prompt(&file, index)).collect::<Result<_>>()?;
-            Ok(EncoderGolden { prompts, batch: batch(&file)? })
+            let prompts = (0..file.prompts()).map(|index| prompt(&file, index));
+            let golden = EncoderGolden { prompts: prompts.collect::<Result<_>>()?, batch: batch(&file)? };
+            golden.check_batch()?;
+            Ok(golden)
         };
         read().map_err(|error: Error| error.of(path.display()))
+    }
+
+    /// Checks that the batch, if there is one, has the texts of the prompts.
+    fn check_batch(&self) -> Result<()> {
+        let (texts, prompts) = (self.batch.len(), self.prompts.len());
+        if texts != 0 && texts != prompts {
+            return Err(Error::new(format!(
+                "the batch has {texts} texts, but the golden has {prompts} prompts; make the golden again"
+            )));
+        }
+        let mut pairs = self.batch.iter().zip(&self.prompts);
+        match pairs.position(|(text, prompt)| text.tokens != prompt.tokens) {
+            None => Ok(()),
+            Some(index) => Err(Error::new(format!(
+                "row {index} of 'batch.input_ids' has other tokens than prompt {index}; make the golden again"
+            ))),
+        }
     }
 }
 
@@ -83,7 +107,28 @@ fn prompt(file: &GoldenFile<'_>, index: usize) -> Result<EncoderPrompt> {
         )));
     }
     let mean = file.numbers(&file.name(index, "mean"), &[file.sizes().width])?;
-    Ok(EncoderPrompt { hidden: file.hidden(index, tokens.len())?, tokens, token_types, mean })
+    let hidden = file.hidden(index, tokens.len())?;
+    check_mean(index, &mean, hidden.last().map_or(&[], Vec::as_slice))?;
+    Ok(EncoderPrompt { hidden, tokens, token_types, mean })
+}
+
+/// Checks that a mean is that of the last hidden states. Each of the additions and the division
+/// round in single precision, in any order, by up to `2⁻²⁴` of the sum of magnitudes (Higham 2002,
+/// *Accuracy and Stability of Numerical Algorithms*, section 4.2).
+fn check_mean(index: usize, mean: &[f32], rows: &[f32]) -> Result<()> {
+    let count = rows.len() / mean.len();
+    for (column, found) in mean.iter().enumerate() {
+        let values = || rows.iter().skip(column).step_by(mean.len()).map(|value| f64::from(*value));
+        let expected = values().sum::<f64>() / count as f64;
+        let rounding = values().map(f64::abs).sum::<f64>() * f64::from(f32::EPSILON) / 2.0;
+        if (f64::from(*found) - expected).abs() > rounding {
+            return Err(Error::new(format!(
+                "prompt {index}: 'mean' has {found} at {column}, but the mean of the last hidden states is \
+                 {expected}; make the golden again"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The texts of the padded batch.

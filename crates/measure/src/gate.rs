@@ -23,7 +23,7 @@ use serde::Serialize;
 use crate::bound::{ValueDepth, rms};
 use crate::golden::{Golden, GoldenPrompt};
 use crate::golden_step::{Disagreement, GoldenStep};
-use crate::layers::{LayerRow, diagnose};
+use crate::layers::{LayerRow, diagnose, logit_errors};
 use crate::{Error, ErrorBound, ErrorKind, Result};
 
 /// The outcome for a model.
@@ -97,12 +97,15 @@ pub fn verify(engine: &mut Engine, golden: &Golden, layers: usize, bound: &Error
     for (index, prompt) in golden.prompts.iter().enumerate() {
         check_length(engine, index, prompt)?;
     }
+    // Before the prompts run, because the steps are to read the state that those leave.
+    let errors = golden.prompts.iter().map(|prompt| step_errors(engine, prompt, bound));
+    let errors: Vec<Vec<Option<f64>>> = errors.collect::<Result<_>>()?;
     let diagnoses = golden.prompts.iter().map(|prompt| diagnose(engine, prompt, layers, bound));
     let diagnoses: Vec<Vec<LayerRow>> = diagnoses.collect::<Result<_>>()?;
     let allowance = Allowance::new(bound, layers, &diagnoses);
     let mut prompts = Vec::with_capacity(golden.prompts.len());
     for (index, (prompt, rows)) in golden.prompts.iter().zip(&diagnoses).enumerate() {
-        let steps = compare_steps(engine, prompt, &allowance)?;
+        let steps = compare_steps(engine, prompt, &allowance, &errors[index])?;
         let first_out_of_bound = rows.iter().find(|row| !row.within()).cloned();
         prompts.push(PromptVerdict {
             prompt: index,
@@ -152,10 +155,19 @@ impl<'a> Allowance<'a> {
         Allowance { bound, depth: ValueDepth::Logits(layers), share }
     }
 
-    /// Twice the permitted difference of a logit of this row of the model.
-    fn at(&self, row: &[f32]) -> f64 {
-        2.0 * self.share * self.bound.at(self.depth, rms(row))
+    /// Twice the permitted difference of a logit of this row of the model, whose followed error
+    /// is `error`.
+    fn at(&self, row: &[f32], error: Option<f64>) -> f64 {
+        2.0 * self.share * self.bound.at_row(self.depth, rms(row), error)
     }
+}
+
+/// Returns the followed error of the logits of each greedy step.
+fn step_errors(engine: &mut Engine, prompt: &GoldenPrompt, bound: &ErrorBound) -> Result<Vec<Option<f64>>> {
+    let steps = &prompt.reference.greedy[..prompt.reference.greedy.len().saturating_sub(1)];
+    let tokens: Vec<u32> = prompt.tokens.iter().copied().chain(steps.iter().map(|step| step.token)).collect();
+    let errors = logit_errors(engine, &tokens, bound)?;
+    Ok(errors[prompt.tokens.len().saturating_sub(1)..].to_vec())
 }
 
 /// The comparison of all greedy steps of a prompt.
@@ -171,12 +183,13 @@ fn compare_steps(
     engine: &mut Engine,
     prompt: &GoldenPrompt,
     allowance: &Allowance<'_>,
+    errors: &[Option<f64>],
 ) -> Result<StepComparison> {
     let mut steps = StepComparison::default();
     let mut tokens = prompt.tokens.clone();
     for (index, step) in prompt.reference.greedy.iter().enumerate() {
         let row = next_logits(engine, &tokens)?;
-        let allowance = allowance.at(&row);
+        let allowance = allowance.at(&row, errors.get(index).copied().flatten());
         let disagreement = step.disagreement(&row, allowance);
         match divergence(index, step, &row, allowance, disagreement.is_none()) {
             None => steps.equal += 1,

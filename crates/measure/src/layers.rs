@@ -2,10 +2,13 @@
 //! outputs for the same tokens, one row per layer.
 
 use girih_engine::Engine;
+use girih_graph::Watch;
+use girih_tensor::Shape;
 use serde::Serialize;
 
 use crate::bound::{ValueDepth, rms};
 use crate::golden::GoldenPrompt;
+use crate::running_error::RowSizes;
 use crate::{ErrorBound, HiddenStates, Result};
 
 /// The difference between one hidden state, or the logits, and its golden.
@@ -45,29 +48,63 @@ pub fn diagnose(
     bound: &ErrorBound,
 ) -> Result<Vec<LayerRow>> {
     let reference = &prompt.reference;
-    let mut hidden = HiddenStates::of(layers);
+    let mut watch = RunWatch { hidden: HiddenStates::of(layers), sizes: bound.row_sizes() };
     let mut logits = Vec::with_capacity(reference.logits.len());
-    engine.logits(&prompt.tokens, &mut hidden, |_, row| logits.extend_from_slice(row))?;
+    engine.logits(&prompt.tokens, &mut watch, |_, row| logits.extend_from_slice(row))?;
+    let RunWatch { hidden, sizes } = watch;
+    let errors = sizes.and_then(|sizes| sizes.errors(bound.rounding_errors()));
+    let compare = |name: &str, got: &[f32], want: &[f32], width, depth| {
+        compare_within(name, got, want, width, |token, row| {
+            let followed = errors.as_ref().and_then(|errors| errors.of(name, token));
+            bound.at_row(depth, rms(row), followed)
+        })
+    };
     let mut rows = Vec::with_capacity(layers + 2);
     for (index, want) in reference.hidden.iter().enumerate() {
-        rows.push(compare(
-            hidden.name(index),
-            &hidden.states[index],
-            want,
-            reference.width,
-            ValueDepth::Layers(index),
-            bound,
-        ));
+        let depth = ValueDepth::Layers(index);
+        rows.push(compare(hidden.name(index), &hidden.states[index], want, reference.width, depth));
     }
-    rows.push(compare(
-        "logits",
-        &logits,
-        &reference.logits,
-        reference.vocabulary,
-        ValueDepth::Logits(layers),
-        bound,
-    ));
+    let depth = ValueDepth::Logits(layers);
+    rows.push(compare("logits", &logits, &reference.logits, reference.vocabulary, depth));
     Ok(rows)
+}
+
+/// Runs tokens and returns the [followed](ErrorBound::along) error of the logits of each, if
+/// errors are followed.
+///
+/// # Errors
+/// When the tokens do not fit into the context, or a step fails.
+pub(crate) fn logit_errors(
+    engine: &mut Engine,
+    tokens: &[u32],
+    bound: &ErrorBound,
+) -> Result<Vec<Option<f64>>> {
+    let Some(mut sizes) = bound.row_sizes() else { return Ok(vec![None; tokens.len()]) };
+    engine.logits(tokens, &mut sizes, |_, _| {})?;
+    let errors = sizes.errors(bound.rounding_errors());
+    let error = |row| errors.as_ref().and_then(|errors| errors.of("logits", row));
+    Ok((0..tokens.len()).map(error).collect())
+}
+
+/// Collects the hidden states of a run and, if the bound needs them, the sizes of all rows.
+struct RunWatch<'a> {
+    hidden: HiddenStates,
+    sizes: Option<RowSizes<'a>>,
+}
+
+impl Watch for RunWatch<'_> {
+    fn wants(&self, name: &str) -> bool {
+        self.hidden.wants(name) || self.sizes.as_ref().is_some_and(|sizes| sizes.wants(name))
+    }
+
+    fn value(&mut self, name: &str, shape: &Shape, data: &[f32]) {
+        if self.hidden.wants(name) {
+            self.hidden.value(name, shape, data);
+        }
+        if let Some(sizes) = &mut self.sizes {
+            sizes.value(name, shape, data);
+        }
+    }
 }
 
 /// Runs tokens on two engines of one model of `layers` layers, and compares
@@ -105,16 +142,16 @@ pub(crate) fn compare(
     depth: ValueDepth,
     bound: &ErrorBound,
 ) -> LayerRow {
-    compare_within(layer, got, want, width, |row| bound.at(depth, rms(row)))
+    compare_within(layer, got, want, width, |_, row| bound.at(depth, rms(row)))
 }
 
-/// Compares rows of `width` values; `bound` returns that of a row of the golden.
+/// Compares rows of `width` values; `bound` returns that of a token and its row in the golden.
 pub(crate) fn compare_within(
     layer: &str,
     got: &[f32],
     want: &[f32],
     width: usize,
-    bound: impl Fn(&[f32]) -> f64,
+    bound: impl Fn(usize, &[f32]) -> f64,
 ) -> LayerRow {
     let mut row = LayerRow {
         layer: layer.to_owned(),
@@ -133,7 +170,7 @@ pub(crate) fn compare_within(
     for (token, (got, want)) in got.chunks_exact(width).zip(want.chunks_exact(width)).enumerate() {
         let largest = largest_difference(got, want);
         squares += got.iter().zip(want).map(|(&a, &b)| (f64::from(a) - f64::from(b)).powi(2)).sum::<f64>();
-        let share = share(largest, bound(want));
+        let share = share(largest, bound(token, want));
         row.cosine = row.cosine.min(cosine(got, want));
         row.max_abs = row.max_abs.max(largest);
         if share > row.of_bound {

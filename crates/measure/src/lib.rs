@@ -16,6 +16,7 @@ mod minimal_work;
 mod perplexity;
 mod profile;
 pub mod record;
+mod running_error;
 mod speed;
 
 pub use bound::{ErrorBound, GoldenPrecision, ValueDepth};

@@ -1,11 +1,16 @@
 //! Records of measurements: a CSV file to which rows are appended, so that the results
 //! of one machine can be compared over time.
 
-use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 
+use girih_file::open_regular;
+
 use crate::{Error, Result};
+
+/// The maximum length of the first line in bytes.
+const MAX_HEADER_BYTES: u64 = 1 << 16;
 
 /// The names and values of a row, in the order of the columns.
 pub type Fields = Vec<(&'static str, String)>;
@@ -20,8 +25,8 @@ pub fn append(path: &Path, fields: &Fields) -> Result<()> {
         Error::new(format!("{}: the record cannot be {what}: {error}", path.display()))
     };
     let header = header(fields);
-    let have = match fs::read_to_string(path) {
-        Ok(text) => Some(text.lines().next().unwrap_or_default().to_owned()),
+    let have = match open_regular(path).and_then(first_line) {
+        Ok(line) => Some(line),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
         Err(error) => return Err(fails("read", error)),
     };
@@ -40,6 +45,13 @@ pub fn append(path: &Path, fields: &Fields) -> Result<()> {
     let row = format!("{begin}{}\n", row(fields));
     // One write call, so that the rows of two programs do not interleave.
     file.write_all(row.as_bytes()).map_err(|error| fails("written", error))
+}
+
+/// Reads the first line of a file, without its end.
+fn first_line(file: File) -> std::io::Result<String> {
+    let mut line = String::new();
+    BufReader::new(file.take(MAX_HEADER_BYTES)).read_line(&mut line)?;
+    Ok(line.lines().next().unwrap_or_default().to_owned())
 }
 
 /// Returns the names of the columns as a line of CSV.

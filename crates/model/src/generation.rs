@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use girih_file::{read_small, shorten};
+use girih_file::{read_companion, shorten};
 use girih_tensor::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -60,12 +60,10 @@ impl Generation {
     /// # Errors
     /// When the file is malformed.
     pub fn read(folder: &Path, limits: &ModelLimits) -> Result<Option<Generation>> {
-        let path = folder.join("generation_config.json");
-        if !path.exists() {
-            return Ok(None);
-        }
-        let text = read_small(&path, limits.file.json_bytes)?;
-        Generation::parse(&text).map(Some).map_err(|error| error.of(path.display()))
+        let name = "generation_config.json";
+        let text = read_companion(folder, name, limits.file.json_bytes)?;
+        let parsed = text.map(|text| Generation::parse(&text)).transpose();
+        parsed.map_err(|error| error.of(folder.join(name).display()))
     }
 
     /// Parses the text of a `generation_config.json`.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use girih_file::{Container, ContainerKind, read_small, shorten};
+use girih_file::{Container, ContainerKind, read_required, shorten};
 use girih_graph::{Graph, Key};
 use girih_tensor::{DType, Error, Result};
 use serde_json::Value as Json;
@@ -39,7 +39,7 @@ impl ModelFiles {
         let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) };
         let config = match container.kind() {
             ContainerKind::Gguf => None,
-            ContainerKind::Safetensors => Some(read_json(&folder.join("config.json"), limits)?),
+            ContainerKind::Safetensors => Some(read_json(folder, "config.json", limits)?),
         };
         let generation = match container.kind() {
             ContainerKind::Gguf => None,
@@ -157,9 +157,10 @@ pub(crate) fn interpret(
     Ok(Interpreted { facts, weights, arch, ignored_keys })
 }
 
-/// Reads a small JSON file.
-fn read_json(path: &Path, limits: &ModelLimits) -> Result<Json> {
-    parse_json(&read_small(path, limits.file.json_bytes)?).map_err(|error| error.of(path.display()))
+/// Reads a small JSON file of the model in `folder`.
+fn read_json(folder: &Path, name: &str, limits: &ModelLimits) -> Result<Json> {
+    let text = read_required(folder, name, limits.file.json_bytes)?;
+    parse_json(&text).map_err(|error| error.of(folder.join(name).display()))
 }
 
 fn parse_json(text: &[u8]) -> Result<Json> {

@@ -1,9 +1,8 @@
 //! `modules.json` of sentence-transformers: what follows a model whose texts become vectors.
 
 use std::path::{Component, Path};
-use std::{fs, io};
 
-use girih_file::{quote, read_small, shorten};
+use girih_file::{quote, read_companion, read_required, shorten};
 use girih_graph::Pooling;
 use girih_tensor::{Error, Result};
 use serde::Deserialize;
@@ -57,7 +56,7 @@ pub(crate) struct SentenceFacts {
 /// # Errors
 /// When the files are malformed, or state what girih does not compute.
 pub(crate) fn read(folder: &Path, limits: &ModelLimits) -> Result<Option<SentenceFacts>> {
-    let Some(modules) = read_if_present::<Vec<Module>>(&folder.join(MODULES), limits)? else {
+    let Some(modules) = read_if_present::<Vec<Module>>(folder, MODULES, limits)? else {
         return Ok(None);
     };
     let path = folder.join(MODULES);
@@ -88,9 +87,10 @@ pub(crate) fn read(folder: &Path, limits: &ModelLimits) -> Result<Option<Sentenc
         ))
         .of(path.display()));
     }
-    let path = folder.join(part).join("config.json");
-    let config: Map<String, Json> = parse(&path, limits)?;
-    let how = mode(&config).map_err(|error| error.of(path.display()))?;
+    let part = part.join("config.json");
+    let text = read_required(folder, &part, limits.file.json_bytes)?;
+    let how = parse(&text).and_then(|config| mode(&config));
+    let how = how.map_err(|error| error.of(folder.join(part).display()))?;
     Ok(Some(SentenceFacts {
         pooling: PoolingFacts { how, normalized },
         max_tokens: max_tokens(folder, limits)?,
@@ -100,14 +100,14 @@ pub(crate) fn read(folder: &Path, limits: &ModelLimits) -> Result<Option<Sentenc
 /// The maximum number of tokens of a text; refuses changes of the text that girih does not make.
 fn max_tokens(folder: &Path, limits: &ModelLimits) -> Result<Option<usize>> {
     let path = folder.join(PROMPTS);
-    let prompts: Map<String, Json> = read_if_present(&path, limits)?.unwrap_or_default();
+    let prompts: Map<String, Json> = read_if_present(folder, PROMPTS, limits)?.unwrap_or_default();
     if let Some(name) = prompts.get("default_prompt_name").filter(|name| !name.is_null()) {
         let sentence =
             format!("adds the prompt {name} to every text, which is not supported; remove the key");
         return Err(Error::new(sentence).of(path.display()));
     }
     let path = folder.join(TRANSFORMER);
-    let transformer: Map<String, Json> = read_if_present(&path, limits)?.unwrap_or_default();
+    let transformer: Map<String, Json> = read_if_present(folder, TRANSFORMER, limits)?.unwrap_or_default();
     if transformer.get("do_lower_case") == Some(&Json::Bool(true)) {
         let sentence = "lowers the case of texts before they are tokenized, which is not supported; \
              remove 'do_lower_case'";
@@ -125,17 +125,19 @@ fn max_tokens(folder: &Path, limits: &ModelLimits) -> Result<Option<usize>> {
     }
 }
 
-/// Reads a file of JSON; `None` if there is none. A link whose target is missing is an error.
-fn read_if_present<T: DeserializeOwned>(path: &Path, limits: &ModelLimits) -> Result<Option<T>> {
-    match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        _ => parse(path, limits).map(Some),
-    }
+/// Reads a file of JSON; `None` if there is none.
+fn read_if_present<T: DeserializeOwned>(
+    folder: &Path,
+    name: &str,
+    limits: &ModelLimits,
+) -> Result<Option<T>> {
+    let text = read_companion(folder, name, limits.file.json_bytes)?;
+    let parsed = text.map(|text| parse(&text)).transpose();
+    parsed.map_err(|error| error.of(folder.join(name).display()))
 }
 
-fn parse<T: DeserializeOwned>(path: &Path, limits: &ModelLimits) -> Result<T> {
-    serde_json::from_slice(&read_small(path, limits.file.json_bytes)?)
-        .map_err(|error| Error::new(format!("is not valid: {}", shorten(error))).of(path.display()))
+fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T> {
+    serde_json::from_slice(text).map_err(|error| Error::new(format!("is not valid: {}", shorten(error))))
 }
 
 /// The only mode that the configuration of a pooling module sets.

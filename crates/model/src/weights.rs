@@ -255,6 +255,10 @@ impl WeightSource for ModelWeights {
         }
         Some(digest.finalize().into())
     }
+
+    fn check_unchanged(&self) -> Result<()> {
+        self.container.check_unchanged()
+    }
 }
 
 impl crate::arch::Stored for ModelWeights {

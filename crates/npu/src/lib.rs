@@ -7,6 +7,8 @@ pub mod backend;
 pub mod blob;
 pub mod driver;
 pub mod form;
+#[doc(hidden)]
+pub mod fuzz;
 mod host;
 mod info;
 pub mod kernel;

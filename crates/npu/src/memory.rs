@@ -1,7 +1,7 @@
 //! Buffer objects: the DRAM regions shared by host and array, and their binding
 //! to the arguments of a program.
 
-use girih_tensor::{Error, Result};
+use girih_tensor::{Error, ErrorKind, Result};
 
 /// Index of a buffer object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,7 +34,10 @@ impl Objects {
     /// # Errors
     /// When memory is short.
     pub fn add(&mut self, bytes: u64) -> Result<ObjectId> {
-        let short = || Error::new(format!("not enough memory for a buffer object of {bytes} bytes"));
+        let short = || {
+            let sentence = format!("cannot allocate {bytes} bytes for a buffer object");
+            Error::with_kind(ErrorKind::OutOfMemory, sentence)
+        };
         let size = usize::try_from(bytes).map_err(|_| short())?;
         let mut object = Vec::new();
         object.try_reserve_exact(size).map_err(|_| short())?;
@@ -50,7 +53,10 @@ impl Objects {
     ///
     /// Panics if the id belongs to other objects.
     pub fn grow(&mut self, id: ObjectId, bytes: u64) -> Result<()> {
-        let short = || Error::new(format!("not enough memory for a buffer object of {bytes} bytes"));
+        let short = || {
+            let sentence = format!("cannot allocate {bytes} bytes for a buffer object");
+            Error::with_kind(ErrorKind::OutOfMemory, sentence)
+        };
         let size = usize::try_from(bytes).map_err(|_| short())?;
         let object = &mut self.list[id.0 as usize];
         let more = size.saturating_sub(object.len());

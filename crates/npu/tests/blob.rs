@@ -7,7 +7,7 @@ use girih_npu::Target;
 use girih_npu::blob::{BlobCache, decode, digest, encode, read};
 use girih_npu::form::groups::ArrayProgram;
 use girih_npu::form::schedule::Schedule;
-use girih_npu::pass::{NoDump, Policy, VERSION, compile, groups};
+use girih_npu::pass::{ArrayMapping, NoDump, Policy, VERSION, compile, groups};
 use girih_tensor::Random;
 use llama::{LlamaSizes, SMALL, key, llama};
 use object::{Object as _, ObjectSection as _};
@@ -42,6 +42,35 @@ fn a_blob_decodes_to_the_encoded_schedule() {
             assert_eq!(decode(&bytes, &target).unwrap(), schedule);
             assert_eq!(encode(&schedule, &target).unwrap(), bytes, "equal schedules have equal bytes");
         }
+    }
+}
+
+/// Seeds that are refused at once teach a fuzzer nothing. CONTRIBUTING.md says how they are
+/// made.
+#[test]
+fn the_seeds_of_the_fuzz_targets_are_accepted() {
+    let toy = Target::named("toy").unwrap();
+    let files = |folder: &str| {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder);
+        let files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert!(!files.is_empty());
+        files
+    };
+    for path in files("fuzz/seeds/blob") {
+        let bytes = std::fs::read(&path).unwrap();
+        assert!(decode(&bytes, &toy).is_ok(), "{}: compile it again", path.display());
+        girih_npu::fuzz::blob(&bytes);
+    }
+    for path in files("fuzz/seeds/mapping").into_iter().chain(files("crates/npu/src/pass/mapping")) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.parse::<ArrayMapping>().is_ok(), "{}", path.display());
+        girih_npu::fuzz::mapping(&text);
+    }
+    let is_target = |path: &std::path::PathBuf| !path.to_string_lossy().contains("kernels-");
+    for path in files("targets/npu").into_iter().filter(is_target) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(Target::parse(&text, None).is_ok(), "{}", path.display());
+        girih_npu::fuzz::target(&text);
     }
 }
 
@@ -106,8 +135,7 @@ fn float_parameters_are_stored_once_in_a_section() {
     }
 }
 
-/// A device file has length 0 and never ends; in a folder that other users can
-/// write to, a blob may be a link to one.
+/// A device file has length 0 and never ends.
 #[test]
 fn reading_an_endless_file_stops_at_the_maximum_size_of_a_blob() {
     let target = Target::named("toy").unwrap();
@@ -116,17 +144,52 @@ fn reading_an_endless_file_stops_at_the_maximum_size_of_a_blob() {
     let (_, schedule) = compiled(&target).swap_remove(0);
     let bytes = encode(&schedule, &target).unwrap();
     assert_eq!(read(&bytes[..], &target).unwrap(), schedule);
-    #[cfg(unix)]
-    {
-        let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("endless-blobs");
-        let _ = std::fs::remove_dir_all(&folder);
-        let cache = BlobCache::open(&folder).unwrap();
-        let (program, _) = compiled(&target).swap_remove(0);
-        let path = folder.join(format!("{}.elf", BlobCache::key(&program, &target)));
-        std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+}
+
+/// Another user may plant a blob, or make a folder that a blob can be planted in.
+#[test]
+fn a_blob_that_others_could_have_written_is_refused_by_name() {
+    use girih_npu::blob::BlobFolder;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("planted-blobs");
+    let _ = fs::remove_dir_all(&folder);
+    let mode =
+        |path: &std::path::Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    let target = Target::named("toy").unwrap();
+    let cache = BlobCache::open(&folder).unwrap();
+    let (program, schedule) = compiled(&target).swap_remove(0);
+    cache.put(&program, &target, &schedule).unwrap();
+    let path = folder.join(format!("{}.elf", BlobCache::key(&program, &target)));
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let refusal = |part: &str| {
         let error = cache.get(&program, &target).unwrap_err().to_string();
-        assert!(error.contains("has over 268435456 bytes"), "{error}");
-    }
+        assert!(error.starts_with(&path.display().to_string()) && error.contains(part), "{error}");
+    };
+    mode(&path, 0o666);
+    refusal("has the mode 0666, so others can write to it");
+    fs::remove_file(&path).unwrap();
+    symlink("/dev/zero", &path).unwrap();
+    refusal("is a link");
+    fs::remove_file(&path).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    refusal("is not a regular file");
+    // It is replaced.
+    cache.put(&program, &target, &schedule).unwrap();
+    assert_eq!(cache.get(&program, &target).unwrap().as_ref(), Some(&schedule));
+
+    mode(&folder, 0o777);
+    let opened = |is_named| {
+        let mut notes = Vec::new();
+        let blobs = BlobFolder { path: folder.clone(), limit: 1 << 20, is_named };
+        let opened = blobs.open(|note| notes.push(note.to_owned()));
+        (opened.map(|cache| cache.is_some()).map_err(|error| error.to_string()), notes)
+    };
+    let sentence = format!("{}: has the mode 0777", folder.display());
+    assert!(opened(true).0.unwrap_err().starts_with(&sentence));
+    let (cache, notes) = opened(false);
+    assert_eq!(cache, Ok(false));
+    assert!(notes[0].starts_with(&sentence) && notes[0].ends_with("compiled programs are not kept"));
 }
 
 /// Truncated blobs and blobs with flipped bits are refused or decode to some

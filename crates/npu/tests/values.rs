@@ -129,7 +129,7 @@ fn the_host_computes_output_rows_by_the_definition_of_each_op() {
     let none = [Sequence { outputs: Outputs::None, ..sequences[0] }];
     let step = Step { inputs, sequences: &none, watch: &mut Unwatched };
     npu.run(&program, &weights, &mut state, &mut output, step).unwrap();
-    assert_eq!(output.rows(0..0).unwrap(), []);
+    assert_eq!(output.rows(0..0).unwrap(), [] as [f32; 0]);
 }
 
 /// The runtime counts submissions: a prompt takes three programs per layer and

@@ -2,11 +2,9 @@
 //! `tokenizer_config.json`.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs;
-use std::io::Read as _;
 use std::path::Path;
 
-use girih_file::shorten;
+use girih_file::{read_companion, read_required, shorten};
 use girih_tensor::{Error, Result};
 use serde::Deserialize;
 
@@ -19,6 +17,9 @@ use crate::limits::TextLimits;
 
 /// The name of a folder's tokenizer file.
 pub(super) const TOKENIZER_FILE: &str = "tokenizer.json";
+
+/// The name of the file with its additions.
+const CONFIG_FILE: &str = "tokenizer_config.json";
 
 /// The fields of `tokenizer_config.json` that affect ids. The chat template is
 /// read elsewhere; settings of Python classes have no effect.
@@ -87,7 +88,7 @@ impl Tokenizer {
     /// As [`Tokenizer::from_json`], with the path of the file.
     pub fn from_folder(folder: &Path, limits: &TextLimits) -> Result<Tokenizer> {
         let path = folder.join(TOKENIZER_FILE);
-        let bytes = read(&path, limits.tokenizer_bytes).map_err(|error| error.of(path.display()))?;
+        let bytes = read_required(folder, TOKENIZER_FILE, limits.tokenizer_bytes)?;
         let parts = parts(folder, &bytes, limits)?;
         drop(bytes);
         Tokenizer::assemble(parts, limits).map_err(|error| error.of(path.display()))
@@ -105,33 +106,11 @@ impl Tokenizer {
 pub(super) fn parts(folder: &Path, bytes: &[u8], limits: &TextLimits) -> Result<TokenizerParts> {
     let path = folder.join(TOKENIZER_FILE);
     let mut parts = tokenizer_json::parse(bytes, limits).map_err(|error| error.of(path.display()))?;
-    let config_path = folder.join("tokenizer_config.json");
-    if fs::exists(&config_path).unwrap_or(true) {
-        let config = read(&config_path, limits.file.json_bytes)
-            .and_then(|bytes| TokenizerConfig::parse(&bytes))
-            .and_then(|config| config.apply(&mut parts));
-        config.map_err(|error| error.of(config_path.display()))?;
+    if let Some(bytes) = read_companion(folder, CONFIG_FILE, limits.file.json_bytes)? {
+        let config = TokenizerConfig::parse(&bytes).and_then(|config| config.apply(&mut parts));
+        config.map_err(|error| error.of(folder.join(CONFIG_FILE).display()))?;
     }
     Ok(parts)
-}
-
-/// Reads a regular file of at most `cap` bytes.
-pub(super) fn read(path: &Path, cap: u64) -> Result<Vec<u8>> {
-    let metadata = fs::metadata(path).map_err(unreadable)?;
-    if !metadata.is_file() {
-        return Err(Error::new("not a regular file"));
-    }
-    if metadata.len() > cap {
-        return Err(Error::new(format!("{} bytes; the maximum is {cap}", metadata.len())));
-    }
-    let mut bytes = Vec::new();
-    let file = fs::File::open(path).map_err(unreadable)?;
-    file.take(cap).read_to_end(&mut bytes).map_err(unreadable)?;
-    Ok(bytes)
-}
-
-fn unreadable(error: std::io::Error) -> Error {
-    Error::new(format!("cannot be read: {error}"))
 }
 
 impl TokenizerConfig {

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use girih_file::{Strings, shorten};
+use girih_file::{Strings, read_required, shorten};
 use girih_tensor::{Error, Result};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
@@ -58,7 +58,7 @@ impl GgufVocab<'static> {
     pub fn from_folder(folder: &Path, rows: usize, limits: &TextLimits) -> Result<(Self, Vec<String>)> {
         let path = folder.join(TOKENIZER_FILE);
         let of_file = |error: Error| error.of(path.display());
-        let bytes = folder::read(&path, limits.tokenizer_bytes).map_err(of_file)?;
+        let bytes = read_required(folder, TOKENIZER_FILE, limits.tokenizer_bytes)?;
         let parts = folder::parts(folder, &bytes, limits)?;
         let stages: Stages = serde_json::from_slice(&bytes).map_err(|error| {
             of_file(Error::new(format!("not a valid tokenizer.json: {}", shorten(error))))

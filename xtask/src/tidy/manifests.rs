@@ -13,7 +13,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("model", &["tensor", "file", "graph"]),
     ("convert", &["tensor", "file", "words", "graph", "model"]),
     ("cpu", &["tensor", "graph"]),
-    ("npu", &["tensor", "graph"]),
+    ("npu", &["tensor", "graph", "file"]),
     ("npu-lab", &["tensor", "graph", "npu"]),
     ("engine", &["tensor", "graph"]),
     ("measure", &["tensor", "file", "graph", "model", "engine"]),

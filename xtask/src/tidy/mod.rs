@@ -30,6 +30,7 @@ pub const RULES: &[fn(&Tree) -> Vec<Fault>] = &[
     walls::unsafe_ban,        // each crate root forbids unsafe code, or denies it where a listed place lies
     walls::target_conditions, // `cfg(target_…)` stands in kernels and foreign interfaces only
     walls::environment,       // the environment is read by the command line crate only
+    walls::opened_files,      // files are opened by one function, except in listed places
     walls::backends,          // backends are named by the crate girih and listed files only
     form::opening,            // each module opens with a `//!` sentence
     form::module_names,       // no module is called utils, common, helpers or misc

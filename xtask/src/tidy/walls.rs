@@ -19,11 +19,42 @@ const UNSAFE: &[&str] = &[
 ];
 
 /// The folders and files that may use `cfg(target_…)`, in addition to every
-/// `ffi.rs`.
-const TARGETS: &[&str] = &["crates/cpu/src/kernels/", "crates/cpu/src/os.rs", "crates/girih/src/priority.rs"];
+/// `ffi.rs`. System calls have other numbers on other processors.
+const TARGETS: &[&str] = &[
+    "crates/cpu/src/kernels/",
+    "crates/cpu/src/os.rs",
+    "crates/girih/src/priority.rs",
+    "crates/words/src/template/sandbox.rs",
+];
 
 /// The folders that may read the environment and the command line: those of programs.
 const ENVIRONMENT: &[&str] = &["crates/cli/", "crates/girih/examples/", "xtask/"];
+
+/// Calls that open any file, whatever it is and wherever it leads.
+const OPENINGS: [&str; 4] = ["File::open", "fs::read", "fs::read_to_string", "OpenOptions::new"];
+
+/// The folders and files that may open files themselves. All others call `girih_file`, which
+/// refuses pipes, and links that leave a model's folder.
+const OPENERS: &[&str] = &[
+    "crates/file/src/outside.rs",
+    // New files, and folders to be synced.
+    "crates/file/src/staged.rs",
+    "crates/hub/src/cache.rs",
+    "crates/hub/src/transfer.rs",
+    "crates/measure/src/record.rs",
+    // Texts that the user names, which may be pipes.
+    "crates/cli/src/input.rs",
+    // `/proc` and `/sys`.
+    "crates/cli/src/machine.rs",
+    "crates/cpu/src/probe.rs",
+    "crates/cpu/src/topology.rs",
+    "crates/girih/src/free_memory.rs",
+    // What the worker of templates must not be able to do.
+    "crates/words/src/template/probe.rs",
+    // Programs that show the library, and these rules.
+    "crates/girih/examples/",
+    "xtask/",
+];
 
 /// The crates of the backends.
 const BACKENDS: [&str; 2] = ["girih_cpu", "girih_npu"];
@@ -100,6 +131,21 @@ pub fn environment(tree: &Tree) -> Vec<Fault> {
             statement.ends_with("std::") || statement.contains("use std::")
         });
         mentions.map(|at| source.line(at)).filter(|&line| !source.is_test(line)).collect()
+    };
+    faults(tree, find, sentence)
+}
+
+/// Only listed files open files without `girih_file`; tests may.
+pub fn opened_files(tree: &Tree) -> Vec<Fault> {
+    let sentence = "a file is opened without girih_file: call open_regular, read_companion or PrivateFolder";
+    let find = |file: &File, source: &Source| {
+        let is_source = file.path.starts_with("crates/") && file.path.contains("/src/");
+        if !is_source || file.is_test() || lies_in(file, OPENERS) {
+            return Vec::new();
+        }
+        let mentions = OPENINGS.iter().flat_map(|opening| source.words(opening));
+        let lines: BTreeSet<usize> = mentions.map(|at| source.line(at)).collect();
+        lines.into_iter().filter(|&line| !source.is_test(line)).collect()
     };
     faults(tree, find, sentence)
 }
@@ -202,6 +248,28 @@ mod tests {
         let good = "// std::env\nconst A: &str = env!(\"A\");\nuse std::fs;\nfn a(env: u8) {}\nmod env;\nuse env::B;\n\
                     #[cfg(test)]\nmod tests {\n    use std::env;\n}\n";
         assert!(places(environment, &[(path, good)]).is_empty());
+    }
+
+    #[test]
+    fn files_are_opened_by_one_function() {
+        let path = "crates/words/src/a.rs";
+        for bad in [
+            "let a = File::open(b)?;\n",
+            "let a = std::fs::read(b)?;\n",
+            "fs::read_to_string(a)\n",
+            "OpenOptions::new().read(true)\n",
+        ] {
+            assert_eq!(places(opened_files, &[(path, bad)]), [format!("{path}:1")], "{bad}");
+            let allowed = [
+                ("crates/file/src/outside.rs", bad),
+                ("crates/words/tests/it/a.rs", bad),
+                ("crates/girih/src/store/tests.rs", bad),
+            ];
+            assert!(places(opened_files, &allowed).is_empty(), "{bad}");
+        }
+        let good = "// File::open\nfs::read_dir(a);\nGoldenFile::open(a);\nfs::read_link(a);\n\
+                    #[cfg(test)]\nmod tests {\n    fn a() { fs::read(b); }\n}\n";
+        assert!(places(opened_files, &[(path, good)]).is_empty());
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub struct Args {
     model: ModelArgs,
     #[command(flatten)]
     device: DeviceArgs,
-    /// Reference outputs: a file from scripts/make_golden.py.
+    /// Reference outputs: a file from scripts/make_golden.py; refused if it contradicts itself.
     #[arg(long, value_name = "FILE", required_unless_present = "reference")]
     golden: Option<PathBuf>,
     /// Precision of the reference outputs to compare with.

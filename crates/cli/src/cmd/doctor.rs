@@ -7,7 +7,7 @@ use girih_cpu::kernels::packed::Layout;
 use girih_cpu::prefetch_distance::{self, ReadRate};
 use girih_cpu::topology::Topology;
 use girih_hub::HubEnv;
-use girih_words::template::{RenderRequest, SpecialTokens};
+use girih_words::template::{RenderRequest, SandboxReport, SpecialTokens};
 use serde_json::{Map, Value, json};
 
 use super::outcome::Outcome;
@@ -18,6 +18,7 @@ use crate::loading::{environment, open_options};
 use crate::machine;
 use crate::output::{bytes, print_json};
 use crate::packed_weights::PackedStatus;
+use crate::sandbox;
 
 /// The beginning of the greedy continuation of the built-in prompt
 /// (`ids_f32` of the model's golden file).
@@ -48,6 +49,8 @@ struct Findings {
     packed: Option<PackedStatus>,
     story: Result<()>,
     templates: Result<()>,
+    /// The protections of the process that renders chat templates.
+    sandbox: Result<SandboxReport>,
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
@@ -57,7 +60,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     } else {
         findings.print()?
     }
-    let healthy = findings.story.is_ok() && findings.templates.is_ok();
+    let healthy = findings.story.is_ok() && findings.templates.is_ok() && findings.sandbox.is_ok();
     Ok(if healthy { Outcome::Done } else { Outcome::Failed })
 }
 
@@ -86,6 +89,7 @@ impl Findings {
             packed: PackedStatus::now()?,
             story: check_story(),
             templates: check_templates(),
+            sandbox: sandbox::probe(),
         })
     }
 
@@ -124,6 +128,7 @@ impl Findings {
             "packed_weights": self.packed.as_ref().map(PackedStatus::json),
             "built_in_model": outcome(&self.story),
             "chat_templates": outcome(&self.templates),
+            "template_worker": self.sandbox.as_ref().ok().map(sandbox::value),
             "advice": self.advice(),
         })
     }
@@ -161,6 +166,10 @@ impl Findings {
         packed.into_iter().try_for_each(|line| print_line!("{line}"))?;
         print_line!("built-in model: {}", outcome(&self.story))?;
         print_line!("chat templates: {}", outcome(&self.templates))?;
+        match &self.sandbox {
+            Ok(report) => print_line!("template worker: {}", sandbox::sentence(report))?,
+            Err(error) => print_line!("template worker: {}", failure(error))?,
+        }
         self.advice().iter().try_for_each(|line| print_line!("advice: {line}"))
     }
 }
@@ -212,9 +221,15 @@ fn print_cache(environment: &HubEnv, cached: &std::result::Result<u64, girih::Er
 fn outcome(check: &Result<()>) -> String {
     match check {
         Ok(()) => "works".to_owned(),
-        Err(Error::Call(sentence) | Error::Work(sentence)) => format!("fails: {sentence}"),
-        Err(Error::Usage(error)) => format!("fails: {error}"),
-        Err(Error::Closed) => "fails: standard output is closed".to_owned(),
+        Err(error) => failure(error),
+    }
+}
+
+fn failure(error: &Error) -> String {
+    match error {
+        Error::Call(sentence) | Error::Work(sentence) => format!("fails: {sentence}"),
+        Error::Usage(error) => format!("fails: {error}"),
+        Error::Closed => "fails: standard output is closed".to_owned(),
     }
 }
 

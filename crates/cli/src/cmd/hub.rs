@@ -1,5 +1,7 @@
 //! `girih pull`, `list`, `rm` and `repair`: models in the Hugging Face cache.
 
+use std::path::{Path, PathBuf};
+
 use girih_hub::{ModelId, PullOptions, PullProgress};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
@@ -167,13 +169,31 @@ fn rm_packed(as_json: bool) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
+/// Removes the packed weights of the models whose blobs were removed; returns their number and
+/// their bytes.
+fn drop_packed(removed: &[(PathBuf, String)]) -> Result<(usize, u64)> {
+    let Some(folder) = packed_folder()? else { return Ok((0, 0)) };
+    let mut total = (0, 0);
+    // Incomplete downloads have a suffix; nothing was packed from them.
+    let is_blob = |path: &Path| {
+        path.extension().is_none() && path.parent().is_some_and(|folder| folder.ends_with("blobs"))
+    };
+    for (path, _) in removed.iter().filter(|(path, _)| is_blob(path)) {
+        let (files, size) = folder.remove_repository_of(path)?;
+        total = (total.0 + files, total.1 + size);
+    }
+    Ok(total)
+}
+
 pub fn repair(args: &RepairArgs) -> Result<Outcome> {
     let repaired = girih_hub::repair(&environment()?, &mut |_, _| {})?;
+    let (packed, packed_bytes) = drop_packed(&repaired.removed)?;
     if args.json {
         print_json(&json!({
             "good": repaired.good,
             "bytes": repaired.bytes,
             "removed": repaired.removed,
+            "packed": {"files": packed, "bytes": packed_bytes},
             "unverified": repaired.unverified,
             "pull_again": repaired.pull_again,
         }))?;
@@ -182,6 +202,9 @@ pub fn repair(args: &RepairArgs) -> Result<Outcome> {
     print_line!("{} files verified ({} read)", repaired.good, bytes(repaired.bytes))?;
     for (path, why) in &repaired.removed {
         print_line!("removed {}: {why}", path.display())?;
+    }
+    if packed > 0 {
+        print_line!("removed {packed} files of packed weights, {}", bytes(packed_bytes))?;
     }
     for path in &repaired.unverified {
         print_line!("not verified, as no digest is known: {}", path.display())?;

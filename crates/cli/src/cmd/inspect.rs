@@ -1,13 +1,15 @@
 //! `girih inspect`: a model's facts, weights and memory needs, without loading it.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use girih::tools::FreeMemory;
-use girih::{Plan, PoolBytes, Refusal};
-use girih_file::quote;
+use girih::{Conversation, ErrorKind, Model, Plan, PoolBytes, Refusal};
+use girih_file::{ContainerKind, quote};
 use girih_graph::BLOCK_POSITIONS;
 use girih_model::ModelFiles;
 use girih_model::arch::{AttentionFacts, Facts, LayerFacts, Mixer};
+use girih_words::TextProcessor;
 use serde_json::{Value, json};
 
 use super::outcome::Outcome;
@@ -41,6 +43,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
         print(plan.graph())?;
         return Ok(Outcome::Done);
     }
+    let parts = TextParts::of(&model);
+    let ended = if parts.are_usable() { Outcome::Done } else { Outcome::Failed };
     let model = model.files();
     let refusals = plan.refusals().into_iter().map(|Refusal { node, reason }| format!("{node}: {reason}"));
     let (backend, refusals) = (plan.description(), refusals.collect::<Vec<_>>());
@@ -58,13 +62,17 @@ pub fn run(args: &Args) -> Result<Outcome> {
             "ignored_keys": model.ignored_keys(),
             "state": state(&plan),
             "memory": report::memory_json(&needed, free),
+            "tokenizer": parts.tokenizer.json(),
+            "chat_template": parts.template.json(),
         }))?;
-        return Ok(Outcome::Done);
+        return Ok(ended);
     }
     print_facts(model)?;
     for key in model.ignored_keys() {
         print_line!("ignored key: {}", quote(key))?;
     }
+    print_line!("tokenizer: {}", parts.tokenizer)?;
+    print_line!("chat template: {}", parts.template)?;
     for (dtype, (count, size)) in storage(model) {
         print_line!("{count:>6} tensors {dtype:<6} {}", bytes(size))?;
     }
@@ -85,25 +93,103 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let device = needed.device.map(|device| ("device memory", device.bytes, Some(device.free)));
     let host = ("memory", needed.host, free.map(|free| free.room()));
     for (name, pool, free) in [host].into_iter().chain(device) {
-        print_line!("{name}: {} = {}", parts(&pool, args), bytes(pool.total()))?;
+        print_line!("{name}: {} = {}", sum(&pool, args), bytes(pool.total()))?;
         if let Some(free) = free {
             let fits = if pool.total() <= free { "fits" } else { "does not fit" };
             print_line!("available: {}; the model {fits}", bytes(free))?;
         }
     }
-    Ok(Outcome::Done)
+    Ok(ended)
+}
+
+/// What a model needs to be given text and conversations.
+struct TextParts {
+    tokenizer: TextPart,
+    template: TextPart,
+}
+
+/// A part of the model, as `girih run` and `girih chat` would find it.
+enum TextPart {
+    /// The model has none.
+    Absent,
+    /// It works; the text describes it.
+    Works(String),
+    /// It cannot be used, for this reason.
+    Broken(String),
+}
+
+impl TextParts {
+    fn of(model: &Model) -> TextParts {
+        let (tokenizer, template) = match model.text_processor() {
+            Ok(text) => {
+                let tokens = format!("{} tokens", text.tokenizer.vocab_size());
+                (TextPart::Works(tokens), template(model, text))
+            }
+            Err(error) if has_tokenizer(model.files()) => {
+                (TextPart::Broken(error.to_string()), TextPart::Absent)
+            }
+            Err(_) => (TextPart::Absent, TextPart::Absent),
+        };
+        TextParts { tokenizer, template }
+    }
+
+    fn are_usable(&self) -> bool {
+        ![&self.tokenizer, &self.template].iter().any(|part| matches!(part, TextPart::Broken(_)))
+    }
+}
+
+impl TextPart {
+    fn json(&self) -> Value {
+        match self {
+            TextPart::Absent => Value::Null,
+            TextPart::Works(what) => json!(what),
+            TextPart::Broken(why) => json!({"error": why}),
+        }
+    }
+}
+
+impl fmt::Display for TextPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TextPart::Absent => f.write_str("none"),
+            TextPart::Works(what) => f.write_str(what),
+            TextPart::Broken(why) => write!(f, "cannot be used: {why}"),
+        }
+    }
+}
+
+/// Renders a short conversation.
+fn template(model: &Model, text: &TextProcessor) -> TextPart {
+    if text.template.is_none() {
+        return TextPart::Absent;
+    }
+    match model.render(&Conversation::new().user("?")) {
+        Ok(_) => TextPart::Works("works".to_owned()),
+        // A template may demand another conversation.
+        Err(error) if error.kind() == ErrorKind::Refused => TextPart::Works(error.to_string()),
+        Err(error) => TextPart::Broken(error.to_string()),
+    }
+}
+
+/// Whether the files have a tokenizer, in whatever state.
+fn has_tokenizer(model: &ModelFiles) -> bool {
+    let container = model.weights.container();
+    match container.kind() {
+        ContainerKind::Safetensors => model.folder().join("tokenizer.json").symlink_metadata().is_ok(),
+        ContainerKind::Gguf => container.metadata().iter().any(|(key, _)| key.starts_with("tokenizer.ggml.")),
+    }
 }
 
 /// The parts of a pool as a sum.
-fn parts(pool: &PoolBytes, args: &Args) -> String {
+fn sum(pool: &PoolBytes, args: &Args) -> String {
     let PoolBytes { weights, state, scratch, output, staging } = *pool;
     let kv = format!("KV cache {} ({})", bytes(state), args.device.kv.dtype());
-    let mut sum =
+    let mut parts =
         format!("weights {} + {kv} + scratch {} + output {}", bytes(weights), bytes(scratch), bytes(output));
     if staging > 0 {
-        sum += &format!(" + staging {}", bytes(staging));
+        parts += &format!(" + staging {}", bytes(staging));
     }
-    sum
+    parts
 }
 
 fn text(value: &Value) -> &str {

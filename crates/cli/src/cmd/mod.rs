@@ -44,7 +44,7 @@ enum CliCommand {
     Tokenize(tokenize::Args),
     /// Apply the model's chat template.
     Render(render::Args),
-    /// Show a model's architecture, weights and memory needs.
+    /// Show a model's architecture, weights and memory needs; exit code 1 if its tokenizer or chat template is broken.
     Inspect(inspect::Args),
     /// Check a model against reference outputs; exit code 1 if they disagree.
     Verify(verify::Args),

@@ -27,7 +27,7 @@ pub struct Args {
     model: ModelArgs,
     #[command(flatten)]
     device: DeviceArgs,
-    /// Reference outputs: a file from scripts/make_golden.py.
+    /// Reference outputs: a file from scripts/make_golden.py; refused if it contradicts itself.
     #[arg(long, value_name = "FILE")]
     golden: PathBuf,
     /// Precision of the reference outputs to compare with.
@@ -76,7 +76,7 @@ impl GoldenRun {
         let golden = golden.map_err(|error| Error::call(error.to_string()))?;
         let plan = loading::plan(&model, device, OUTPUT_ROWS)?;
         let activations = plan.numerics().name();
-        let bound = bound(&model, device, against, &plan)?;
+        let bound = bound(&model, device, against, &plan)?.along(plan.graph());
         let engine = loading::engine(plan, Show::unless(device.quiet))?;
         Ok(GoldenRun { model, engine, golden, bound, activations })
     }
@@ -232,7 +232,7 @@ fn sentence(prompt: &PromptVerdict) -> String {
     if let Some(Divergence { step, ours, golden, margin, allowance, tolerated, .. }) = &prompt.divergence {
         let rating = if *tolerated { "tolerated" } else { "not tolerated" };
         text += &format!(
-            "; at step {step} the model chose {ours} and the golden {golden} with a margin of {margin:.2e}, {rating} (allowance {allowance:.2e})"
+            "; at step {step} the model chose {ours} and the golden {golden} by {margin:.2e}, {rating}: {allowance:.2e} is allowed"
         );
     }
     if let Some(failed) = &prompt.failed_step {

@@ -65,7 +65,7 @@ fn an_allowed_key_is_ignored_by_every_command_and_listed() {
     let listed = girih(&["inspect", copy.name(), "--json"]).with(&allow).done().json();
     assert_eq!(listed["ignored_keys"], serde_json::json!(["clip_qkv", "logit_scale"]));
     girih(&["run", copy.name(), "a", "-n", "1"]).with(&allow).done();
-    girih(&["run", "a", "--allow-key", "logit_scale"]).fails(1, "config.json has no such key");
+    girih(&["run", "stories260k", "a", "--allow-key", "logit_scale"]).fails(1, "config.json has no such key");
 }
 
 /// The number of tokens that a call generated.
@@ -321,7 +321,15 @@ fn the_doctor_finds_this_program_healthy() {
     let found = girih(&["doctor", "--json"]).done().json();
     assert_eq!(found["built_in_model"], "works");
     assert_eq!(found["chat_templates"], "works");
-    assert!(girih(&["doctor"]).done().stdout.contains("built-in model: works"));
+    for protection in ["landlock", "seccomp"] {
+        let state = found["template_worker"][protection].as_str().expect("on, or off with a reason");
+        assert!(state == "on" || state.starts_with("off: "), "{protection}: {state}");
+    }
+    let text = girih(&["doctor"]).done().stdout;
+    assert!(
+        text.contains("built-in model: works") && text.contains("template worker: landlock is "),
+        "{text}"
+    );
 }
 
 #[test]
@@ -337,4 +345,57 @@ fn a_missing_model_is_refused_with_the_way_to_get_it() {
     girih(&["run", "org/name", "Hi"]).fails(2, "girih pull org/name");
     girih(&["run", "/nowhere/model", "Hi"]).fails(2, "/nowhere/model");
     girih(&["run", "./nowhere.gguf", "Hi"]).fails(2, "nowhere.gguf");
+}
+
+#[test]
+fn repair_drops_what_was_packed_from_a_blob_that_it_removes() {
+    let folder = Folder::new();
+    let blobs = folder.file("hub/models--org--name/blobs");
+    std::fs::create_dir_all(&blobs).unwrap();
+    std::fs::write(blobs.join("ab".repeat(32)), "not the bytes of this digest").unwrap();
+    let packed = folder.file("cache/girih/packed");
+    std::fs::create_dir_all(&packed).unwrap();
+    for name in ["org--name-model-1.packed", "org--other-model-2.packed"] {
+        std::fs::write(packed.join(name), "weights").unwrap();
+    }
+    let repair = || {
+        let call = girih(&["repair"]).env("HF_HUB_CACHE", folder.file("hub"));
+        call.env("XDG_CACHE_HOME", folder.file("cache")).done().stdout
+    };
+    let report = repair();
+    assert!(
+        report.contains(": its digest is ") && report.contains("removed 1 files of packed weights"),
+        "{report}"
+    );
+    assert!(!packed.join("org--name-model-1.packed").exists());
+    assert!(packed.join("org--other-model-2.packed").exists());
+    assert!(!repair().contains("packed"));
+}
+
+/// A pipe must not make girih wait, and a link must not lead it out of the model's folder.
+#[test]
+fn a_companion_that_is_a_pipe_or_leads_elsewhere_is_refused_at_once() {
+    let files = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"];
+    let call = |name: &str, plant: &dyn Fn(&std::path::Path)| {
+        let model = Folder::of(&fixture("llama32_tied"), &files);
+        let _ = std::fs::remove_file(model.file(name));
+        plant(&model.file(name));
+        let begin = std::time::Instant::now();
+        let ended = girih(&["run", model.name(), "a", "-n", "1"]).end();
+        // It takes milliseconds on an idle machine.
+        assert!(begin.elapsed() < std::time::Duration::from_secs(10), "{name}");
+        assert_ne!(ended.code, 0, "{name}");
+        ended.stderr
+    };
+    let pipe = |path: &std::path::Path| {
+        assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+    };
+    let link = |path: &std::path::Path| std::os::unix::fs::symlink("/etc/passwd", path).unwrap();
+    for name in ["config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"] {
+        let error = call(name, &pipe);
+        assert!(error.contains(name) && error.contains("is not a regular file"), "{error}");
+        let error = call(name, &link);
+        assert!(error.contains(name) && error.contains("leaves the model's folder"), "{error}");
+        assert!(!error.contains("root:"), "{error}");
+    }
 }

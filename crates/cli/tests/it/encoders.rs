@@ -162,8 +162,6 @@ fn a_golden_value_that_was_changed_is_found() {
             assert_eq!(ended.code, 1, "{tensor}: {}{}", ended.stdout, ended.stderr);
             ended.stdout
         };
-        let text = changed("p1.mean_f32", 7, &|value| value + 1e-3);
-        assert!(text.contains("; pooled is out of bound at token 0: "), "{text}");
         // Text 1 of the batch has the rows from 40 on; its token 4 follows the 5 of text 0.
         let text = changed("batch.last_hidden_f32", (40 + 4) * 48 + 7, &|value| value + 1e-3);
         assert!(text.contains("; layers.2.out is out of bound at token 9: "), "{text}");
@@ -171,7 +169,7 @@ fn a_golden_value_that_was_changed_is_found() {
             text.lines().any(|line| line.starts_with("batch: ") && line.contains("out of bound")),
             "{text}"
         );
-        let text = changed("p0.hidden_f32", 3, &|_| f64::NAN);
+        let text = changed("p0.hidden_f32", 3, &|value| value + 1e-3);
         assert!(text.contains("; embed is out of bound at token 0: "), "{text}");
     }
 }
@@ -193,9 +191,33 @@ fn goldens_of_other_models_are_refused() {
         change(&file, "batch.attention_mask", 5, |_| 0.0);
         change(&file, "batch.input_ids", 2, |_| 512.0);
         compare("verify", name(folder), &file).fails(2, "row 0 of the batch has the token 512");
+        let hostile = Folder::of(folder, &["golden.safetensors"]);
+        let file = hostile.file("golden.safetensors");
         change(&file, "p0.token_type_ids", 0, |_| 2.0);
-        change(&file, "batch.input_ids", 2, |_| 5.0);
         compare("verify", name(folder), &file).fails(2, "2 of 'token_types'");
+    }
+}
+
+#[test]
+fn a_golden_that_contradicts_itself_is_refused() {
+    for (_, folder) in encoders() {
+        for (tensor, index, off, words) in [
+            ("p1.mean_f32", 7, 1e-3, "prompt 1: 'mean' has "),
+            ("p1.mean_bf16", 47, 1e-3, "prompt 1: 'mean' has "),
+            ("p0.hidden_f32", 3 * 5 * 48, f64::NAN, "tensor 'p0.hidden_f32' has NaN at [3, 0, 0]"),
+            ("p0.hidden_f32", 3 * 5 * 48, 1e-2, "prompt 0: 'mean' has "),
+            ("batch.input_ids", 2, 1.0, "row 0 of 'batch.input_ids' has other tokens than prompt 0"),
+            ("batch.attention_mask", 4, -1.0, "row 0 of 'batch.input_ids' has other tokens than prompt 0"),
+            ("p1.input_ids", 7, 1.0, "row 1 of 'batch.input_ids' has other tokens than prompt 1"),
+        ] {
+            let golden = Folder::of(&folder, &["golden.safetensors"]);
+            let file = golden.file("golden.safetensors");
+            change(&file, tensor, index, |value| value + off);
+            let precision = if tensor.ends_with("bf16") { "bf16" } else { "f32" };
+            for command in ["verify", "diagnose"] {
+                compare(command, name(&folder), &file).with(&["--against", precision]).fails(2, words);
+            }
+        }
     }
 }
 

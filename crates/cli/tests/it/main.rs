@@ -3,10 +3,14 @@
 mod batches;
 mod calls;
 mod encoders;
+mod interrupted;
+mod little_memory;
+mod messages;
 mod nll;
 mod npu;
 mod npu_verify;
 mod program;
+mod random_model;
 mod same;
 mod speed;
 mod story;

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use girih_words::TextLimits;
 use girih_words::template::{
-    ChatTemplate, Conversation, RenderLimits, RenderRequest, Renderer, SpecialTokens, WORKER_COMMAND,
+    ChatTemplate, Conversation, PROBE_ARGUMENT, RenderLimits, RenderRequest, Renderer, SandboxReport,
+    SpecialTokens, WORKER_COMMAND,
 };
 use girih_words::{TextOrigin, TextSpan};
 use serde_json::{Map, Value, json};
@@ -294,6 +295,100 @@ fn filters_and_functions_behave_as_in_transformers() {
     for (template, want) in cases {
         assert_eq!(text(&mut renderer, template, &user("hi")).as_deref(), Ok(want), "{template}");
     }
+}
+
+/// What a worker with these protections can do, or nothing if the kernel lacks one of them.
+fn probe(protections: &[&str]) -> Option<Vec<String>> {
+    let worker = std::process::Command::new(env!("CARGO_BIN_EXE_girih"))
+        .args([WORKER_COMMAND, PROBE_ARGUMENT])
+        .args(protections)
+        .output()
+        .expect("the binary starts");
+    assert!(worker.status.success(), "{worker:?}");
+    let report: SandboxReport = serde_json::from_slice(&worker.stdout).expect("a report in JSON");
+    assert_eq!(report.protections.len(), protections.len());
+    for (protection, reason) in &report.protections {
+        if let Some(reason) = reason {
+            eprintln!("skipped: {} is off: {reason}", protection.name());
+            return None;
+        }
+    }
+    eprintln!("{protections:?}: {:#?}", report.attempts);
+    let succeeded = report.attempts.into_iter().filter(|(_, error)| error.is_none());
+    Some(succeeded.map(|(attempt, _)| attempt).collect())
+}
+
+#[test]
+fn a_worker_can_open_start_and_signal_nothing() {
+    // Without protections everything succeeds, so the attempts are real.
+    let all = [
+        "open a TCP port",
+        "open a UDP port",
+        "open a Unix socket",
+        "open a file",
+        "signal its parent",
+        "start a process",
+        "start a thread",
+    ];
+    assert_eq!(probe(&[]).expect("no protection is off"), all);
+    for protections in [&["seccomp"][..], &["landlock", "seccomp"]] {
+        if let Some(succeeded) = probe(protections) {
+            assert_eq!(succeeded, [""; 0], "{protections:?}");
+        }
+    }
+    if let Some(succeeded) = probe(&["landlock"]) {
+        for attempt in ["open a file", "start a process"] {
+            assert!(!succeeded.iter().any(|known| known == attempt), "{succeeded:?}");
+        }
+    }
+}
+
+/// A thread on which the calls of both protections fail as on a kernel without them; its child
+/// processes inherit that.
+#[test]
+fn a_worker_renders_and_says_what_is_off_on_an_old_kernel() {
+    use seccompiler::{SeccompAction, SeccompFilter, TargetArch, apply_filter};
+    let Ok(processor) = TargetArch::try_from(std::env::consts::ARCH) else {
+        return eprintln!("skipped: seccompiler has no filter for this processor");
+    };
+    let old_kernel = move |calls: &[i64]| {
+        let calls = calls.iter().map(|&call| (call, Vec::new())).collect();
+        let fails = SeccompAction::Errno(libc::ENOSYS as u32);
+        let filter = SeccompFilter::new(calls, SeccompAction::Allow, fails, processor).expect("a filter");
+        let filter: seccompiler::BpfProgram = filter.try_into().expect("a program");
+        apply_filter(&filter)
+    };
+    let thread = std::thread::spawn(move || {
+        if let Err(error) = old_kernel(&[libc::SYS_landlock_create_ruleset]) {
+            return eprintln!("skipped: seccomp is off: {error}");
+        }
+        let mut young = renderer(patient());
+        assert_eq!(text(&mut young, "a", &user("hi")).as_deref(), Ok("a"), "without Landlock");
+        assert_eq!(probe(&["landlock"]), None);
+        assert_eq!(probe(&["seccomp"]).expect("it is on"), [""; 0]);
+        old_kernel(&[libc::SYS_seccomp]).expect("a second filter");
+        let mut old = renderer(patient());
+        assert_eq!(text(&mut old, "a", &user("hi")).as_deref(), Ok("a"), "without either");
+        assert_eq!(probe(&["seccomp"]), None);
+    });
+    thread.join().expect("no panic");
+}
+
+#[test]
+fn every_thread_of_a_worker_is_protected() {
+    let mut renderer = renderer(patient());
+    text(&mut renderer, "a", &user("hi")).expect("renders");
+    let worker = renderer.worker_id().expect("a warm worker");
+    let has_seccomp = probe(&["seccomp"]).is_some();
+    let mut count = 0;
+    for thread in std::fs::read_dir(format!("/proc/{worker}/task")).expect("a running process") {
+        let status = read(&thread.expect("a thread").path().join("status"));
+        let has = |line: &str| status.lines().any(|found| found == line);
+        assert!(has("NoNewPrivs:\t1"), "{status}");
+        assert!(has("Seccomp:\t2") || !has_seccomp, "{status}");
+        count += 1;
+    }
+    assert_eq!(count, 2, "one thread reads, one renders");
 }
 
 #[test]

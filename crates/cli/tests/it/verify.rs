@@ -1,6 +1,7 @@
 //! `girih verify` and `girih diagnose`: unchanged models pass; a changed value is
 //! found and its layer named.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use girih_cpu::kernels::tables;
@@ -210,6 +211,19 @@ fn every_isa_and_cache_passes_on_the_fixtures_of_the_test_data() {
     }
 }
 
+/// The parts of some layers are small before Gemma's norms, which enlarge their errors, so
+/// the errors of this model are more than twice those that a count of its operators permits.
+#[test]
+fn a_narrow_gemma_with_windows_is_within_its_bound() {
+    let folder = fixture("gemma3_narrow");
+    let golden = folder.join("golden.safetensors");
+    for against in ["f32", "bf16"] {
+        for kv in ["f32", "f16", "bf16"] {
+            agrees("diagnose", name(&folder), &golden, &["--against", against, "--kv", kv], "f32");
+        }
+    }
+}
+
 /// Compares quantized copies of a model with the golden of the model itself, with
 /// every instruction set and every precision.
 fn quantized_copies_agree(command: &str, model: &str, golden: &Path, types: &[(&str, &str)]) {
@@ -236,17 +250,42 @@ fn quantized_copies_of_the_built_in_model_pass() {
     quantized_copies_agree("verify", "stories260k", &golden, &types);
 }
 
-/// Random weights in four bits change the text with any activations, but hidden
-/// states and logits stay within the bound.
+/// Random weights in four bits change choices with any activations, but hidden states and
+/// logits stay within the bound, and each choice within what their errors explain.
 #[test]
-fn quantized_copies_of_a_fixture_are_within_their_bound() {
+fn quantized_copies_of_a_fixture_pass() {
     let gemma = fixture("gemma3_text");
     let types = [("q8_0", "int8"), ("q4_0", "int8")];
-    quantized_copies_agree("diagnose", name(&gemma), &gemma.join("golden.safetensors"), &types);
+    quantized_copies_agree("verify", name(&gemma), &gemma.join("golden.safetensors"), &types);
+}
+
+/// The bug: Q4_K_M failed for one step, though its margin is smaller than the logits' errors.
+#[test]
+fn quantized_copies_of_a_wide_fixture_pass() {
     let Some(data) = data() else { return };
     let wide = data.join("fixtures/llama_wide");
     let types = ["q8_0", "q6_k", "q4_0", "q4_k_m"].map(|file| (file, "int8"));
-    quantized_copies_agree("diagnose", name(&wide), &wide.join("golden.safetensors"), &types);
+    quantized_copies_agree("verify", name(&wide), &wide.join("golden.safetensors"), &types);
+}
+
+/// However large the errors of four bits are, the golden must agree with itself.
+#[test]
+fn a_forged_golden_of_a_quantized_copy_is_refused_or_fails() {
+    let Some(data) = data() else { return };
+    let (wide, out) = (data.join("fixtures/llama_wide"), Folder::new());
+    let (golden, copy) = (wide.join("golden.safetensors"), out.file("q8_0.gguf"));
+    girih(&["quantize", name(&wide), name(&copy), "--type", "q8_0", "--quiet"]).done();
+    for rank in [1, 4] {
+        let forged = forged(&golden, &other_choice(&golden, "f32", 0, rank));
+        compare("verify", name(&copy), &forged.file("golden.safetensors"))
+            .fails(2, "in the last row of 'p1.logits_f32'");
+    }
+    // The margin of step 6 is 2.0; the errors of Q8_0 explain less than 1.
+    for rank in [1, 4] {
+        let forged = forged(&golden, &other_choice(&golden, "f32", 6, rank));
+        let ended = compare("verify", name(&copy), &forged.file("golden.safetensors")).end();
+        assert_eq!(ended.code, 1, "{}{}", ended.stdout, ended.stderr);
+    }
 }
 
 #[test]
@@ -273,34 +312,44 @@ fn int8_activations_apply_to_quantized_weights_only() {
     }
 }
 
-/// Changes one number of a safetensors file.
-pub fn change(file: &Path, tensor: &str, index: usize, change: impl Fn(f64) -> f64) {
-    let mut bytes = std::fs::read(file).expect("the file is there");
+/// The bytes of one number of a safetensors file, and its type.
+fn place(bytes: &[u8], tensor: &str, index: usize) -> (Range<usize>, String) {
     let length = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")) as usize;
     let header: Value = serde_json::from_slice(&bytes[8..8 + length]).expect("the header is JSON");
     let info = &header[tensor];
     let start = 8 + length + info["data_offsets"][0].as_u64().expect("the tensor is there") as usize;
-    let (size, dtype) = match info["dtype"].as_str() {
-        Some("BF16") => (2, "BF16"),
-        Some(dtype @ ("F32" | "I32")) => (4, dtype),
-        other => panic!("{other:?} is not changed here"),
-    };
-    let number = &mut bytes[start + index * size..start + (index + 1) * size];
-    let old: Vec<u8> = number.to_vec();
-    match dtype {
+    let dtype = info["dtype"].as_str().expect("a type").to_owned();
+    let size = if dtype == "BF16" { 2 } else { 4 };
+    (start + index * size..start + (index + 1) * size, dtype)
+}
+
+/// One number of a safetensors file.
+fn number(file: &Path, tensor: &str, index: usize) -> f64 {
+    let bytes = std::fs::read(file).expect("the file is there");
+    let (place, dtype) = place(&bytes, tensor, index);
+    let number = &bytes[place];
+    match dtype.as_str() {
+        "BF16" => f32::from_bits(u32::from(u16::from_le_bytes([number[0], number[1]])) << 16).into(),
+        "F32" => f32::from_le_bytes(number.try_into().expect("four bytes")).into(),
+        "I32" => i32::from_le_bytes(number.try_into().expect("four bytes")).into(),
+        other => panic!("{other} is not read here"),
+    }
+}
+
+/// Changes one number of a safetensors file.
+pub fn change(file: &Path, tensor: &str, index: usize, change: impl Fn(f64) -> f64) {
+    let new = change(number(file, tensor, index));
+    let mut bytes = std::fs::read(file).expect("the file is there");
+    let (place, dtype) = place(&bytes, tensor, index);
+    let number = &mut bytes[place];
+    let old = number.to_vec();
+    match dtype.as_str() {
         "BF16" => {
-            let old = f32::from_bits(u32::from(u16::from_le_bytes([number[0], number[1]])) << 16);
-            let new = (change(old.into()) as f32).to_bits() + 0x8000;
+            let new = (new as f32).to_bits() + 0x8000;
             number.copy_from_slice(&new.to_le_bytes()[2..]);
         }
-        "F32" => {
-            let old = f32::from_le_bytes(old[..].try_into().expect("four bytes"));
-            number.copy_from_slice(&(change(old.into()) as f32).to_le_bytes());
-        }
-        _ => {
-            let old = i32::from_le_bytes(old[..].try_into().expect("four bytes"));
-            number.copy_from_slice(&(change(old.into()) as i32).to_le_bytes());
-        }
+        "F32" => number.copy_from_slice(&(new as f32).to_le_bytes()),
+        _ => number.copy_from_slice(&(new as i32).to_le_bytes()),
     }
     assert_ne!(number, old, "{tensor}: the number has not changed");
     std::fs::write(file, bytes).expect("the file is writable");
@@ -398,28 +447,150 @@ fn a_golden_value_that_was_changed_is_found() {
     }
     let text = changed("p0.logits_f32", 3 * 512 + 9, &|value| value + 1e-3);
     assert!(text.contains("logits is out of bound at token 3: "), "{text}");
-    for wrong in [f64::NAN, f64::INFINITY] {
-        let text = changed("p0.logits_f32", 3 * 512 + 9, &|_| wrong);
-        assert!(text.contains("logits is out of bound at token 3: "), "{text}");
+}
+
+/// A copy of a golden in which these numbers are replaced.
+fn forged(golden: &Path, changes: &[(String, usize, f64)]) -> Folder {
+    let folder = Folder::new();
+    folder.copy(golden, "golden.safetensors");
+    for (tensor, index, new) in changes {
+        if number(golden, tensor, *index) != *new {
+            change(&folder.file("golden.safetensors"), tensor, *index, |_| *new);
+        }
+    }
+    folder
+}
+
+/// The changes that make a golden choose the token of this rank (0 is the largest logit) at a
+/// step, in all tensors that name the choice.
+fn other_choice(golden: &Path, precision: &str, step: usize, rank: usize) -> Vec<(String, usize, f64)> {
+    let (greedy, top5) = (format!("p1.greedy_{precision}"), format!("p1.step_top5_{precision}"));
+    let ids = [0, rank].map(|rank| number(golden, &top5, step * 5 + rank));
+    vec![(greedy, step, ids[1]), (top5.clone(), step * 5, ids[1]), (top5, step * 5 + rank, ids[0])]
+}
+
+#[test]
+fn a_changed_value_of_any_tensor_of_a_golden_fails_or_is_refused() {
+    let folder = fixture("llama32_tied");
+    let golden = folder.join("golden.safetensors");
+    // 5 and 40 tokens, four hidden states of 64 values, 512 logits, 32 steps.
+    for (prompt, tokens) in [(0, 5), (1, 40)] {
+        for (precision, off) in [("f32", 1e-2), ("bf16", 16.0)] {
+            let mut codes = Vec::new();
+            for (tensor, values, is_id) in [
+                ("input_ids", tokens, true),
+                ("hidden", 4 * tokens * 64, false),
+                ("logits", tokens * 512, false),
+                ("greedy", 32, true),
+                ("margin", 32, false),
+                ("step_top5", 32 * 5, true),
+            ] {
+                let suffix = if tensor == "input_ids" { String::new() } else { format!("_{precision}") };
+                let tensor = format!("p{prompt}.{tensor}{suffix}");
+                for index in [0, values / 2, values - 1] {
+                    let old = number(&golden, &tensor, index);
+                    let new = if is_id { (old + 101.0) % 512.0 } else { old + off };
+                    let forged = forged(&golden, &[(tensor.clone(), index, new)]);
+                    let call = compare("verify", name(&folder), &forged.file("golden.safetensors"));
+                    let ended = call.with(&["--against", precision]).end();
+                    let what = format!("{tensor}, {index}: {}{}", ended.stdout, ended.stderr);
+                    match ended.code {
+                        1 => assert!(ended.stdout.ends_with("failed\n"), "{what}"),
+                        2 => assert!(ended.stderr.contains("make the golden again"), "{what}"),
+                        code => panic!("{code}: {what}"),
+                    }
+                    codes.push(ended.code);
+                }
+            }
+            assert!(codes.contains(&1) && codes.contains(&2), "{codes:?}");
+        }
     }
 }
 
-/// A greedy token that is unlikely on both sides fails at its step.
 #[test]
-fn a_greedy_token_that_was_changed_is_found() {
+fn a_golden_that_is_not_finite_is_refused() {
     let folder = fixture("llama32_tied");
-    let golden = Folder::of(&folder, &["golden.safetensors"]);
-    let file = golden.file("golden.safetensors");
-    change(&file, "p1.greedy_f32", 20, |id| (id + 101.0) % 512.0);
-    let ended = compare("verify", name(&folder), &file).end();
-    assert_eq!(ended.code, 1, "{}{}", ended.stdout, ended.stderr);
-    assert!(ended.stdout.contains("prompt 1: 40 tokens"), "{}", ended.stdout);
-    assert!(
-        ended.stdout.contains("20 of 32 greedy tokens equal; at step 20 the model chose"),
-        "{}",
-        ended.stdout
-    );
-    assert!(ended.stdout.contains("not tolerable"), "{}", ended.stdout);
+    let golden = folder.join("golden.safetensors");
+    for (tensor, index) in [("p0.logits_f32", 3 * 512 + 9), ("p0.hidden_f32", 3), ("p1.margin_f32", 7)] {
+        for (wrong, word) in [(f64::NAN, "NaN"), (f64::INFINITY, "inf")] {
+            let forged = forged(&golden, &[(tensor.to_owned(), index, wrong)]);
+            let words = format!("tensor '{tensor}' has {word} at [");
+            compare("verify", name(&folder), &forged.file("golden.safetensors")).fails(2, &words);
+            compare("diagnose", name(&folder), &forged.file("golden.safetensors")).fails(2, &words);
+        }
+    }
+}
+
+/// The bug: a golden whose step 0 had its second or fifth choice passed.
+#[test]
+fn a_golden_with_another_choice_at_step_0_is_refused() {
+    let folder = fixture("llama32_tied");
+    let golden = folder.join("golden.safetensors");
+    let refused = |changes: &[(String, usize, f64)], precision: &str, words: &str| {
+        let forged = forged(&golden, changes);
+        let call = compare("verify", name(&folder), &forged.file("golden.safetensors"));
+        call.with(&["--against", precision]).fails(2, words);
+    };
+    for precision in ["f32", "bf16"] {
+        for rank in [1, 4] {
+            let all = other_choice(&golden, precision, 0, rank);
+            refused(&all[..1], precision, "prompt 1, step 0: the greedy token is ");
+            refused(&all[1..], precision, "prompt 1, step 0: the greedy token is ");
+            refused(&all, precision, &format!("in the last row of 'p1.logits_{precision}'"));
+        }
+        let margin = (format!("p1.margin_{precision}"), 0, 0.0);
+        let words = format!("prompt 1, step 0: 'p1.margin_{precision}' is 0, but token ");
+        refused(std::slice::from_ref(&margin), precision, &words);
+        let negative = (format!("p1.margin_{precision}"), 5, -0.25);
+        refused(&[negative], precision, "prompt 1, step 5: the margin is -0.25");
+    }
+}
+
+/// A golden that agrees with itself, but not with the model, fails at its step; the steps behind
+/// it are compared as well.
+#[test]
+fn a_golden_with_another_choice_at_a_later_step_fails() {
+    let folder = fixture("llama32_tied");
+    let golden = folder.join("golden.safetensors");
+    for (step, rank) in [(1, 1), (7, 4), (31, 1)] {
+        let mut changes = other_choice(&golden, "f32", step, rank);
+        // The margin is that of the true choice, then that of a tie.
+        for _ in 0..2 {
+            let forged = forged(&golden, &changes);
+            let ended = compare("verify", name(&folder), &forged.file("golden.safetensors")).end();
+            assert_eq!(ended.code, 1, "step {step}: {}{}", ended.stdout, ended.stderr);
+            assert!(ended.stdout.contains("prompt 0: 5 tokens"), "{}", ended.stdout);
+            let words = format!("; at step {step} the model chose ");
+            assert!(ended.stdout.contains(&words), "{}", ended.stdout);
+            assert!(ended.stdout.contains("not tolerated"), "{}", ended.stdout);
+            assert!(ended.stdout.contains(&format!("; step {step} fails: ")), "{}", ended.stdout);
+            changes.push(("p1.margin_f32".to_owned(), step, 0.0));
+        }
+    }
+}
+
+/// A tie of the bf16 golden and a margin that bf16 cannot decide: both prompts differ in one step
+/// of 32, and the steps behind it are equal.
+#[test]
+fn a_step_within_the_allowance_may_differ() {
+    let folder = fixture("llama_biased");
+    let call = compare("verify", name(&folder), &folder.join("golden.safetensors"));
+    let verdict = call.with(&["--against", "bf16", "--json"]).done().json();
+    for (prompt, step, ours, golden) in [(0, 24, 190, 72), (1, 17, 51, 282)] {
+        let prompt = &verdict["prompts"][prompt];
+        assert_eq!((prompt["equal_tokens"].as_u64(), prompt["greedy_tokens"].as_u64()), (Some(31), Some(32)));
+        let divergence = &prompt["divergence"];
+        assert_eq!(divergence["step"], step);
+        assert_eq!((&divergence["ours"], &divergence["golden"]), (&ours.into(), &golden.into()));
+        assert_eq!(divergence["tolerated"], true);
+        let number = |key: &str| divergence[key].as_f64().expect("a number");
+        assert!(number("excess") > 0.0 && number("excess") + number("margin") <= number("allowance"));
+        assert_eq!(prompt["failed_step"], Value::Null);
+    }
+    let text = compare("verify", name(&folder), &folder.join("golden.safetensors"));
+    let text = text.with(&["--against", "bf16"]).done().stdout;
+    let words = "31 of 32 greedy tokens equal; at step 24 the model chose 190 and the golden 72";
+    assert!(text.contains(words), "{text}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use girih_file::{ContainerWriter, NewTensor};
+use girih_model::arch::ArchOptions;
 use girih_model::{ModelFiles, ModelLimits};
 use girih_tensor::{DType, Shape};
 use serde_json::{Value, json};
@@ -47,6 +48,16 @@ fn rare_facts_survive() {
         write(&model, &out, &options("bf16")).unwrap();
         check_copy(&model, &open(&out));
     }
+}
+
+#[test]
+fn an_ignored_key_is_a_warning() {
+    let folder = configured("convert-ignored", SMALL, &json!({ "logit_scale": 0.5 }));
+    let options_of_model =
+        ArchOptions { allow_keys: vec!["logit_scale".to_owned()], ..ArchOptions::default() };
+    let model = ModelFiles::open(&folder, options_of_model, &ModelLimits::DEFAULT).unwrap();
+    let report = write(&model, &folder.join("out.gguf"), &options("bf16")).unwrap();
+    assert!(report.warnings.contains(&"the file lacks the ignored keys 'logit_scale'".to_owned()));
 }
 
 #[test]
@@ -95,6 +106,7 @@ fn biased() -> ModelFiles {
         tensors.push((NewTensor { name, dtype: DType::F32, shape: Shape::vector(rows) }, bytes));
     }
     let path = folder.join("model.safetensors");
+    std::fs::remove_file(&path).unwrap();
     let news: Vec<NewTensor> = tensors.iter().map(|(tensor, _)| tensor.clone()).collect();
     let mut writer = ContainerWriter::safetensors(&path, &Default::default(), &news).unwrap();
     let order: Vec<String> = writer.order().map(str::to_owned).collect();

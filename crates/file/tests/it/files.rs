@@ -230,13 +230,15 @@ fn an_index_joins_its_shards() {
     assert_eq!(index(r#""a":"1.safetensors","b":"2.safetensors""#).unwrap_err(), sentence);
 }
 
-/// Writes one file of a split model whose header states file `number` of `count` and `tensors` in total.
+/// Writes or replaces one file of a split model whose header states file `number` of `count` and `tensors` in total.
 fn write_split(path: &Path, (number, count): (u16, u16), tensors: i32, name: &str) {
     let mut metadata = Metadata::new();
     metadata.insert("split.no", MetadataValue::U16(number)).unwrap();
     metadata.insert("split.count", MetadataValue::U16(count)).unwrap();
     metadata.insert("split.tensors.count", MetadataValue::I32(tensors)).unwrap();
     let list = [new_tensor(name, DType::F32, &[2])];
+    // A writer replaces no file.
+    let _ = std::fs::remove_file(path);
     fill(ContainerWriter::gguf(path, &metadata, &list).unwrap(), &list, 8);
 }
 

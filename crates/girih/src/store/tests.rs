@@ -1,15 +1,18 @@
 //! Starts of a small model with a folder of packed weights. A start that packs
 //! reads bytes of the model's own files.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::time::Duration;
 
 use girih_cpu::{Cpu, CpuOptions};
-use girih_graph::{Backend, Key, OutputKind, WeightSource};
+use girih_graph::{Backend, Graph, Key, OutputKind, WeightSource};
 use girih_model::{ModelFiles, ModelLimits};
 use girih_tensor::DType;
 
 use super::*;
+use crate::progress::{Progress, ProgressCallback};
 
 /// A folder with a copy of a small model and a cache of packed weights.
 struct Home(PathBuf);
@@ -77,22 +80,61 @@ impl WeightSource for Counting<'_> {
     }
 }
 
-/// Loads the model and returns the bytes of its matrices that were read from
-/// its own files.
-fn start(model: &Path, folder: PackedFolder, options: StoreOptions, min_bytes: u64) -> u64 {
-    let model = ModelFiles::open(model, Vec::new(), &ModelLimits::DEFAULT).unwrap();
+/// The graph of a small step.
+fn graph(model: &ModelFiles) -> Graph {
     let key = Key { rows: 4, sequences: 1, context: 64, output_rows: 1, output: OutputKind::Logits };
-    let graph = model.graph(key, DType::F32).unwrap();
+    model.graph(key, DType::F32).unwrap()
+}
+
+/// Loads the weights of the model from `source`, with a store in `folder`.
+fn load(
+    model: &ModelFiles,
+    source: &dyn WeightSource,
+    folder: PackedFolder,
+    (options, min_bytes): (StoreOptions, u64),
+    control: Arc<LoadControl>,
+) -> Result<()> {
     let path = model.weights.container().paths().next().unwrap();
-    let mut store = FileStore::new(folder, options, path, Arc::default());
+    let mut store = FileStore::new(folder, options, path, control);
     store.min_bytes = min_bytes;
     let cpu =
         Cpu::new(CpuOptions { threads: 2, ..CpuOptions::default() }).unwrap().with_store(Box::new(store));
+    cpu.load(&graph(model), source).map(|_| ())
+}
+
+/// Loads the model and returns the bytes of its matrices that were read from
+/// its own files.
+fn start(model: &Path, folder: PackedFolder, options: StoreOptions, min_bytes: u64) -> u64 {
+    start_with(model, folder, (options, min_bytes), Arc::default())
+}
+
+/// As [`start`], with this connection to the program.
+fn start_with(
+    model: &Path,
+    folder: PackedFolder,
+    options: (StoreOptions, u64),
+    control: Arc<LoadControl>,
+) -> u64 {
+    let model = ModelFiles::open(model, Vec::new(), &ModelLimits::DEFAULT).unwrap();
     let counting = Counting(&model.weights, AtomicU64::new(0));
-    cpu.load(&graph, &counting).unwrap();
+    load(&model, &counting, folder, options, control).unwrap();
+    let graph = graph(&model);
     let vectors = graph.weights().filter(|(_, value)| value.shape.extents().len() == 1);
     let vectors: usize = vectors.map(|(_, value)| value.dtype.bytes(&value.shape).unwrap()).sum();
     counting.1.into_inner() - vectors as u64
+}
+
+/// Starts the model; returns the bytes as [`start`] does, and the notes.
+fn noted_start(home: &Home, name: &str) -> (u64, Vec<String>) {
+    let (control, notes) = (Arc::new(LoadControl::default()), Arc::new(Mutex::new(Vec::new())));
+    let of_callback = Arc::clone(&notes);
+    control.connect(ProgressCallback::new(move |progress| {
+        if let Progress::Note(sentence) = progress {
+            lock(&of_callback).push(sentence);
+        }
+    }));
+    let bytes = start_with(&home.0.join(name), home.folder(), (ALL, 0), control);
+    (bytes, std::mem::take(&mut *lock(&notes)))
 }
 
 #[test]
@@ -231,17 +273,104 @@ fn abandoned_partial_files_are_removed() {
     assert_eq!(home.names(), ["other.txt"]);
 }
 
+/// Anybody can give a file the name of a blob of an honest model.
 #[test]
-fn a_label_is_the_name_that_a_person_uses() {
-    let cases = [
-        ("/m/llama-1b-Q4_0.gguf", "llama-1b-Q4_0"),
-        ("/m/my llama/model-00001-of-00002.safetensors", "my_llama-model-00001-of-00002"),
-        ("/h/models--org--name/snapshots/0123/a.gguf", "org--name-a"),
-        ("a/é\n.gguf", "__"),
-        ("/", "model-model"),
-    ];
-    for (path, name) in cases {
-        assert_eq!(label(Path::new(path)), name);
+fn a_foreign_blob_of_the_same_name_does_not_replace_a_model() {
+    let home = Home::new();
+    let (commit, digest) = ("0123456789abcdef0123456789abcdef01234567", "ab".repeat(32));
+    let repository = |cache: &str, bytes: &[u8]| {
+        let repository = home.0.join(cache).join("models--org--name");
+        let snapshot = repository.join("snapshots").join(commit);
+        fs::create_dir_all(&snapshot).unwrap();
+        fs::create_dir_all(repository.join("blobs")).unwrap();
+        fs::write(repository.join("blobs").join(&digest), bytes).unwrap();
+        symlink(format!("../../blobs/{digest}"), snapshot.join("model.safetensors")).unwrap();
+        fs::copy(home.0.join("first/config.json"), snapshot.join("config.json")).unwrap();
+        snapshot
+    };
+    let honest = fs::read(home.0.join("first/model.safetensors")).unwrap();
+    let mut foreign = honest.clone();
+    foreign.iter_mut().rev().take(1 << 12).for_each(|byte| *byte ^= 1);
+    let (foreign, honest) = (repository("foreign", &foreign), repository("hub", &honest));
+    let start = |model: &Path| start(model, home.folder(), ALL, 0);
+    assert_ne!(start(&foreign), 0);
+    assert_ne!(start(&honest), 0, "the honest model is packed from its own file");
+    assert_eq!((start(&foreign), start(&honest)), (0, 0));
+    let packed = |name: &String| fs::read(home.0.join("cache/packed").join(name)).unwrap();
+    let names = home.names();
+    assert!(names.len() == 2 && names.iter().all(|name| name.starts_with("org--name-")), "{names:?}");
+    assert_ne!(packed(&names[0]), packed(&names[1]));
+}
+
+/// Changes a byte of its file before the first read.
+struct Overwriting<'a> {
+    source: &'a dyn WeightSource,
+    path: PathBuf,
+    done: AtomicBool,
+}
+
+impl WeightSource for Overwriting<'_> {
+    fn read(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<()> {
+        if !self.done.swap(true, Ordering::Relaxed) {
+            let file = File::options().write(true).open(&self.path).unwrap();
+            file.write_all_at(b"\x01", file.metadata().unwrap().len() - 1).unwrap();
+        }
+        self.source.read(name, offset, into)
     }
-    assert_eq!(label(Path::new(&format!("/{}.gguf", "x".repeat(300)))).len(), MAX_NAME_LENGTH);
+
+    fn identity(&self) -> Option<[u8; 32]> {
+        self.source.identity()
+    }
+
+    fn check_unchanged(&self) -> Result<()> {
+        self.source.check_unchanged()
+    }
+}
+
+#[test]
+fn a_model_that_is_overwritten_while_it_is_packed_is_refused_and_not_kept() {
+    let home = Home::new();
+    let path = home.0.join("first/model.safetensors");
+    let model = ModelFiles::open(&home.0.join("first"), Vec::new(), &ModelLimits::DEFAULT).unwrap();
+    let source = Overwriting { source: &model.weights, path, done: AtomicBool::new(false) };
+    let error = load(&model, &source, home.folder(), (ALL, 0), Arc::default()).unwrap_err().to_string();
+    assert!(error.ends_with("model.safetensors: was changed while it was read; load it again"), "{error}");
+    assert_eq!(home.names(), [""; 0]);
+}
+
+#[test]
+fn packed_files_that_others_could_have_written_are_ignored_and_named() {
+    let home = Home::new();
+    home.start("first", ALL);
+    let (name, folder) = (home.names().remove(0), home.folder().path().to_owned());
+    let path = folder.join(&name);
+    let elsewhere = home.0.join("elsewhere");
+    let mode = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    let link = || {
+        fs::rename(&path, &elsewhere).unwrap();
+        symlink(&elsewhere, &path).unwrap();
+    };
+    let pipe = || {
+        fs::remove_file(&path).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
+            .unwrap();
+    };
+    let plants: [(&dyn Fn(), &str); 3] = [
+        (&|| mode(&path, 0o666), "has the mode 0666"),
+        (&link, "is a link"),
+        (&pipe, "is not a regular file"),
+    ];
+    for (plant, why) in plants {
+        assert_eq!(noted_start(&home, "first"), (0, vec![]));
+        plant();
+        let (bytes, notes) = noted_start(&home, "first");
+        assert_ne!(bytes, 0, "it is packed again");
+        assert!(notes.len() == 1 && notes[0].contains(&format!("ignored: {name}: {why}")), "{notes:?}");
+    }
+    assert_eq!(noted_start(&home, "first"), (0, vec![]), "it was replaced");
+    mode(&folder, 0o777);
+    let (bytes, notes) = noted_start(&home, "first");
+    assert_ne!(bytes, 0);
+    assert!(notes.iter().all(|note| note.contains("the folder has the mode 0777")), "{notes:?}");
+    assert_eq!(notes.len(), 2, "it is neither read nor written");
 }

@@ -1,6 +1,7 @@
 //! Starts: what is planned, what is refused, and what a program is told meanwhile.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -42,6 +43,24 @@ fn progress_counts_the_bytes_of_all_weights() -> Result<()> {
     let (done, total) = *last.lock().unwrap();
     assert!(done >= total && total > 500_000, "{done} of {total}");
     assert!(session.wait_until_ready()?.whole > Duration::ZERO);
+    Ok(())
+}
+
+#[test]
+fn a_model_that_is_overwritten_while_it_loads_is_refused() -> Result<()> {
+    let scratch = Scratch::new("overwritten");
+    for file in ["config.json", "model.safetensors"] {
+        fs::copy(fixture("llama32_tied").join(file), scratch.0.join(file)).unwrap();
+    }
+    let path = scratch.0.join("model.safetensors");
+    let plan = Model::open(scratch.0.to_str().unwrap())?.plan(RunOptions::default())?;
+    // Each report of progress writes to the end of the file.
+    let loaded = plan.load_runner(move |_| {
+        let file = fs::File::options().write(true).open(&path).unwrap();
+        file.write_all_at(&[1], file.metadata().unwrap().len() - 1).unwrap();
+    });
+    let error = loaded.map(|_| ()).unwrap_err().to_string();
+    assert!(error.ends_with("model.safetensors: was changed while it was read; load it again"), "{error}");
     Ok(())
 }
 

@@ -142,7 +142,7 @@ fn state_larger_than_memory_is_an_error() {
     let keys = graph.find("layers.0.keys").expect("the form has it").0 as usize;
     graph.values[keys].shape = Shape::new(&[1, 1 << 40]).expect("an address for each");
     let error = Interpreter.state(&graph, &[u32::MAX, 1]).expect_err("2^78 numbers");
-    assert_eq!(error.to_string(), "not enough memory for 'layers.0.keys'");
+    assert_eq!(error.to_string(), "'layers.0.keys' exceeds the address space");
 }
 
 #[test]

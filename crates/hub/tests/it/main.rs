@@ -81,9 +81,11 @@ fn options() -> PullOptions {
         connect_timeout: Duration::from_secs(2),
         stall_timeout: Duration::from_millis(400),
         lock_wait: Duration::from_millis(100),
+        listing_timeout: Duration::from_secs(30),
         retries: 2,
         backoff: Duration::from_millis(1),
         wait_max: Duration::from_secs(2),
+        ..PullOptions::default()
     }
 }
 
@@ -316,8 +318,37 @@ fn client_errors_are_not_retried_and_say_what_to_do() {
 }
 
 #[test]
+fn blocks_at_long_intervals_are_too_slow() {
+    let (cache, server) = (Cache::new(), Server::of_repo(&repo()));
+    // 80 KiB in a second are progress, but less than the least rate here.
+    server.file_faults(WEIGHTS, [Fault::Blocks, Fault::Blocks, Fault::Blocks]);
+    let options =
+        PullOptions { rate_window: Duration::from_millis(500), rate_min: 1 << 20, retries: 2, ..options() };
+    let env = HubEnv::new(&cache.0, server.url());
+    let error = assert_says(pull(&id("org/name"), &env, &options, &mut |_| {}), "too little progress");
+    assert!(error.contains("1048576 are needed") && error.contains("pull again to continue"), "{error}");
+    // What arrived is kept, and the next pull resumes it.
+    assert!(fs::metadata(cache.partial(WEIGHTS, &weights())).unwrap().len() > 0);
+    pull_from(&cache, &server).unwrap();
+    assert!(fs::read(cache.file(WEIGHTS)).unwrap() == weights());
+}
+
+#[test]
+fn a_listing_that_takes_too_long_ends_the_pull() {
+    let (cache, server) = (Cache::new(), Server::of_listing(vec![b' '; 300_000]));
+    server.faults("/api/models/org/name/revision/main", [Fault::Blocks]);
+    let options = PullOptions { listing_timeout: Duration::from_millis(300), ..options() };
+    let start = Instant::now();
+    let env = HubEnv::new(&cache.0, server.url());
+    let pulled = pull(&id("org/name"), &env, &options, &mut |_| {});
+    assert_says(pulled, "did not send the list of files within 300ms");
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    assert_eq!(server.requests("main").len(), 1);
+}
+
+#[test]
 fn a_slow_trickle_counts_as_no_progress() {
-    assert_refused(vec![Fault::Trickle; 3], "no progress");
+    assert_refused(vec![Fault::Trickle; 3], "too little progress");
 }
 
 #[test]

@@ -38,6 +38,8 @@ pub enum Fault {
     Endless,
     /// A body that is sent byte by byte.
     Trickle,
+    /// A body that is sent in blocks of 8 KiB, ten per second.
+    Blocks,
     /// No response.
     Silence,
     /// The connection ends before the response.
@@ -200,6 +202,28 @@ fn behave(stream: &mut TcpStream, request: &Request, body: &[u8], etag: &str) ->
     if request.method == "HEAD" { Ok(()) } else { stream.write_all(rest) }
 }
 
+fn behave_in_blocks(
+    stream: &mut TcpStream,
+    request: &Request,
+    rest: &[u8],
+    all: usize,
+) -> std::io::Result<()> {
+    let from = all - rest.len();
+    match request.range_start() {
+        None => write!(stream, "HTTP/1.1 200 OK\r\n")?,
+        Some(_) => write!(
+            stream,
+            "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes {from}-{}/{all}\r\n",
+            all - 1
+        )?,
+    }
+    write!(stream, "Content-Length: {}\r\nConnection: close\r\n\r\n", rest.len())?;
+    rest.chunks(8 << 10).try_for_each(|block| {
+        sleep(Duration::from_millis(100));
+        stream.write_all(block)
+    })
+}
+
 fn misbehave(stream: &mut TcpStream, request: &Request, body: &[u8], fault: Fault) -> std::io::Result<()> {
     let rest = &body[request.range_start().unwrap_or(0).min(body.len())..];
     let open = "HTTP/1.1 200 OK\r\nConnection: close\r\n";
@@ -252,6 +276,7 @@ fn misbehave(stream: &mut TcpStream, request: &Request, body: &[u8], fault: Faul
                 stream.write_all(&[*byte])
             })
         }
+        Fault::Blocks => behave_in_blocks(stream, request, rest, body.len()),
         Fault::Silence => {
             // Until the client hangs up, or the read timeout of 5 s.
             let _ = BufReader::new(&*stream).fill_buf();

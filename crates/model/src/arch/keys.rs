@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use girih_file::{Metadata, quote};
+use girih_file::{Metadata, quote, shorten};
 use girih_tensor::{Error, Result};
 use serde::Deserialize;
 use serde_json::Value as Json;
@@ -58,11 +58,12 @@ pub(crate) fn check_keys(
     facts: &Facts,
     allow: &[String],
 ) -> Result<Vec<String>> {
-    let keys = Keys { arch, config, shared: shared_keys()?, read: read(arch, config) };
-    let unread = match config {
+    let keys = KeyCheck { arch, config, shared: shared_keys()?, read: read(arch, config) };
+    let mut unread = match config {
         ModelConfig::Hf(json) => keys.of_json(json),
         ModelConfig::Gguf(metadata) => keys.of_gguf(metadata, facts)?,
     };
+    unread.sort(); // the order of the file is not kept by all builds
     let (ignored, refused): (Vec<Unread>, Vec<Unread>) =
         unread.into_iter().partition(|(key, _)| allow.contains(key));
     if !refused.is_empty() {
@@ -77,14 +78,18 @@ pub(crate) fn check_keys(
 /// The sentence about keys that are not read.
 fn unknown(part: &str, arch: &str, refused: &[Unread]) -> Error {
     let named = refused.iter().take(KEYS_NAMED).map(|(key, value)| format!("{} to {value}", quote(key)));
-    let named = named.collect::<Vec<_>>().join(", ");
+    let named = shorten(named.collect::<Vec<_>>().join(", "));
     let more = refused.len().saturating_sub(KEYS_NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let (subject, object) = if refused.len() == 1 { ("it", "it") } else { ("they", "each") };
+    // A key that cannot be typed is named only once.
+    let argument = match refused {
+        [(key, _)] if plain(key) == *key => key,
+        _ => "NAME",
+    };
     Error::new(format!(
         "{part} sets {named}{more}, which architecture {arch} does not read; {subject} may change the model: \
-         pass --allow-key {} to ignore {object}",
-        if refused.len() == 1 { plain(&refused[0].0) } else { "NAME".to_owned() }
+         pass --allow-key {argument} to ignore {object}"
     ))
 }
 
@@ -126,14 +131,14 @@ fn read(arch: &Arch, config: &ModelConfig<'_>) -> BTreeSet<String> {
     read
 }
 
-struct Keys<'a> {
+struct KeyCheck<'a> {
     arch: &'a Arch,
     config: &'a ModelConfig<'a>,
     shared: SharedKeys,
     read: BTreeSet<String>,
 }
 
-impl Keys<'_> {
+impl KeyCheck<'_> {
     /// The keys of `config.json` that may change numbers and are not read. An object of which
     /// nothing is read counts as one key.
     fn of_json(&self, config: &Json) -> Vec<Unread> {
@@ -142,9 +147,11 @@ impl Keys<'_> {
         while let Some((parent, object)) = objects.pop() {
             for (key, value) in object.as_object().into_iter().flatten() {
                 let path = format!("{parent}{key}");
-                // A dot is between levels, so no description can name a key that has one.
+                // A dot is between levels, so no description reads a key that has one.
                 let is_path = !key.contains('.');
-                if value.is_null() || is_path && self.is_known(&path, value) {
+                let is_known =
+                    if is_path { self.is_known(&path, value) } else { self.is_harmless(&path, value) };
+                if value.is_null() || is_known {
                     continue;
                 }
                 let below = format!("{path}.");
@@ -170,6 +177,11 @@ impl Keys<'_> {
         if let Some(excluded) = self.arch.refuse.get(path) {
             return matches!(self.config.exclusion(path, excluded), Ok(None));
         }
+        self.is_harmless(path, value)
+    }
+
+    /// Whether a key of `config.json` is harmless with this value.
+    fn is_harmless(&self, path: &str, value: &Json) -> bool {
         let shared = &self.shared.hf;
         let entry = self.arch.harmless.get(path).or_else(|| shared.get(path));
         let entry = entry.or_else(|| shared.get(path.strip_prefix(TEXT_PART)?));

@@ -4,14 +4,16 @@
 //!
 //! A blob is written under a temporary name and then renamed, so that no process
 //! reads a partial one. The total size is limited: least recently used blobs are
-//! evicted first.
+//! evicted first. A blob that somebody else could have written is not read.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use girih_file::PrivateFolder;
 use girih_tensor::{Error, Result};
 
 use super::encoding::{digest, encode, figures, read};
@@ -36,6 +38,7 @@ const STALE_PART_AGE: Duration = Duration::from_secs(3600);
 #[derive(Clone, Debug)]
 pub struct BlobCache {
     folder: PathBuf,
+    private: Arc<PrivateFolder>,
     limit: u64,
 }
 
@@ -51,11 +54,11 @@ pub struct BlobFolder {
 }
 
 impl BlobFolder {
-    /// Opens the cache. If the default folder cannot be created, there is no cache, and
-    /// `note` receives the reason.
+    /// Opens the cache. If the default folder cannot be created or others can write to it,
+    /// there is no cache, and `note` receives the reason.
     ///
     /// # Errors
-    /// When the folder that the user named cannot be created.
+    /// As [`BlobCache::open`], for the folder that the user named.
     pub fn open(&self, note: impl FnOnce(&str)) -> Result<Option<BlobCache>> {
         match BlobCache::open(&self.path) {
             Ok(cache) => Ok(Some(cache.with_limit(self.limit))),
@@ -88,10 +91,10 @@ impl BlobCache {
     /// creates the folder if it does not exist.
     ///
     /// # Errors
-    /// When the folder cannot be created.
+    /// When the folder cannot be created, belongs to another user, or others can write to it.
     pub fn open(folder: &Path) -> Result<BlobCache> {
-        fs::create_dir_all(folder).map_err(|error| Error::new(format!("{}: {error}", folder.display())))?;
-        Ok(BlobCache { folder: folder.to_owned(), limit: DEFAULT_CACHE_BYTES })
+        let private = Arc::new(PrivateFolder::create(folder).map_err(|error| error.of(folder.display()))?);
+        Ok(BlobCache { folder: folder.to_owned(), private, limit: DEFAULT_CACHE_BYTES })
     }
 
     /// Sets the limit in bytes. A blob above the limit is not cached.
@@ -106,32 +109,30 @@ impl BlobCache {
         digest(&format!("{made_by:?}\n{}\n{program:?}", figures(target)))
     }
 
-    fn path(&self, key: &str) -> PathBuf {
-        self.folder.join(format!("{key}.elf"))
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
     }
 
     /// Returns the schedule of a program, if the cache has its blob.
     ///
     /// # Errors
-    /// When the blob cannot be read, or is of another program.
+    /// When the blob cannot be read, is of another program, is a link, or belongs to another user
+    /// or can be written by others.
     pub fn get(&self, program: &ArrayProgram, target: &Target) -> Result<Option<Schedule>> {
-        let path = self.path(&BlobCache::key(program, target));
-        let failed = |error: io::Error| Error::new(format!("{}: {error}", path.display()));
-        let file = match File::open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(failed(error)),
+        let name = blob_name(&BlobCache::key(program, target));
+        let path = self.path(&name);
+        let Some(file) = self.private.file(&name).map_err(|error| self.named(error))? else {
+            return Ok(None);
         };
-        let schedule = read(file, target).map_err(|error| error.of(path.display()))?;
+        let schedule = read(&file, target).map_err(|error| error.of(path.display()))?;
         if schedule.name != program.name || schedule.arguments != program.arguments {
             let (path, found, needed) = (path.display(), &schedule.name, &program.name);
             return Err(Error::new(format!(
                 "{path}: has the program {found} or other arguments; {needed} with its arguments is needed"
             )));
         }
-        // Fails in a read-only folder, whose order of use stays as it is.
-        let _ =
-            File::options().append(true).open(&path).and_then(|file| file.set_modified(SystemTime::now()));
+        // Fails on a read-only disk, whose order of use stays as it is.
+        let _ = file.set_modified(SystemTime::now());
         Ok(Some(schedule))
     }
 
@@ -142,12 +143,13 @@ impl BlobCache {
     pub fn put(&self, program: &ArrayProgram, target: &Target, schedule: &Schedule) -> Result<()> {
         let key = BlobCache::key(program, target);
         let bytes = encode(schedule, target)?;
-        let path = self.path(&key);
+        let name = blob_name(&key);
+        let path = self.path(&name);
         let failed = |error: io::Error| Error::new(format!("{}: {error}", path.display()));
         if !self.make_room(&path, bytes.len() as u64).map_err(failed)? {
             return Ok(());
         }
-        self.write(&path, &bytes).map_err(failed)?;
+        self.write(&name, &bytes).map_err(failed)?;
         let line = format!(
             "{key}\t{}\t{}\t{}\t{}\n",
             schedule.name,
@@ -155,18 +157,26 @@ impl BlobCache {
             env!("CARGO_PKG_VERSION"),
             bytes.len()
         );
-        let manifest = File::options().create(true).append(true).open(self.folder.join(MANIFEST_FILE));
-        manifest.and_then(|mut file| file.write_all(line.as_bytes())).map_err(failed)
+        self.private
+            .append(MANIFEST_FILE)
+            .and_then(|mut file| file.write_all(line.as_bytes()))
+            .map_err(failed)
+    }
+
+    /// Adds the folder to a sentence that names one of its files.
+    fn named(&self, error: Error) -> Error {
+        Error::with_kind(error.kind(), format!("{}/{error}", self.folder.display()))
     }
 
     /// Writes a file under a temporary name, unique to this thread and process,
     /// and renames it.
-    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         static PART_COUNT: AtomicU64 = AtomicU64::new(0);
         let (process, number) = (std::process::id(), PART_COUNT.fetch_add(1, Ordering::Relaxed));
-        let part = path.with_extension(format!("{process}.{number}.part"));
-        let written = fs::write(&part, bytes).and_then(|()| fs::rename(&part, path));
-        written.inspect_err(|_| drop(fs::remove_file(&part)))
+        let part = format!("{name}.{process}.{number}.part");
+        let written = self.private.new_file(&part).and_then(|mut file| file.write_all(bytes));
+        let written = written.and_then(|()| self.private.rename(&part, name));
+        written.inspect_err(|_| drop(self.private.remove(&part)))
     }
 
     /// Removes the least recently used blobs until `bytes` more are within the
@@ -216,7 +226,7 @@ impl BlobCache {
             format!("{key}\t{program}\t{target}\t{version}\t{bytes}\n")
         };
         let text: String = entries.iter().map(line).collect();
-        let _ = self.write(&self.folder.join(MANIFEST_FILE), text.as_bytes());
+        let _ = self.write(MANIFEST_FILE, text.as_bytes());
     }
 
     /// Lists the blobs of the manifest that the folder still has, oldest first.
@@ -226,10 +236,8 @@ impl BlobCache {
     pub fn list(&self) -> Result<Vec<ManifestEntry>> {
         let path = self.folder.join(MANIFEST_FILE);
         let failed = |error: io::Error| Error::new(format!("{}: {error}", path.display()));
-        let file = match File::open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(failed(error)),
+        let Some(file) = self.private.file(MANIFEST_FILE).map_err(|error| self.named(error))? else {
+            return Ok(Vec::new());
         };
         let mut text = String::new();
         file.take(MAX_MANIFEST_BYTES + 1).read_to_string(&mut text).map_err(failed)?;
@@ -251,9 +259,14 @@ impl BlobCache {
             entries.retain(|known| known.key != entry.key);
             entries.push(entry);
         }
-        entries.retain(|entry| self.path(&entry.key).exists());
+        entries.retain(|entry| self.path(&blob_name(&entry.key)).exists());
         Ok(entries)
     }
+}
+
+/// The name of the blob with this key.
+fn blob_name(key: &str) -> String {
+    format!("{key}.elf")
 }
 
 /// Removes a file, unless another process has removed it.

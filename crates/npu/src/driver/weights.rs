@@ -9,7 +9,7 @@ use std::ops::Range;
 use girih_graph::backend::WeightSource;
 use girih_graph::interpret::WeightRows;
 use girih_graph::{Graph, Value};
-use girih_tensor::{DType, Error, Result, View};
+use girih_tensor::{DType, Error, ErrorKind, Result, View};
 
 use super::device::Device;
 use super::runtime::{Runtime, WeightUse};
@@ -225,7 +225,10 @@ fn fill(value: &Value, tensor: &ArrayTensor, source: &dyn WeightSource, into: &m
 /// Allocates zeroed memory for a weight.
 fn zeros(value: &Value, size: usize) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let short = |_| Error::new(format!("not enough memory for '{}'", value.name));
+    let short = |_| {
+        let sentence = format!("cannot allocate {size} bytes for '{}'", value.name);
+        Error::with_kind(ErrorKind::OutOfMemory, sentence)
+    };
     bytes.try_reserve_exact(size).map_err(short)?;
     bytes.resize(size, 0);
     Ok(bytes)

@@ -16,11 +16,11 @@
 //! pass chooses the tiling of launches that match no line.
 
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 use std::str::FromStr;
 
+use girih_file::open_regular;
 use girih_tensor::{Error, ErrorKind, Result};
 
 use super::policy::{AttentionPlacement, Grouping, Policy};
@@ -99,7 +99,7 @@ impl ArrayMapping {
         let refused = |sentence: String| Error::with_kind(ErrorKind::Refused, format!("{name}: {sentence}"));
         let unreadable = |error: io::Error| refused(format!("cannot be read: {error}"));
         let mut bytes = Vec::new();
-        let file = File::open(path).map_err(unreadable)?;
+        let file = open_regular(path).map_err(unreadable)?;
         file.take(MAX_MAPPING_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
         if bytes.len() as u64 > MAX_MAPPING_BYTES {
             let sentence = format!("is longer than {MAX_MAPPING_BYTES} bytes, the maximum for such a text");

@@ -2,7 +2,8 @@
 //!
 //! A template is a program from an outside file. It runs in a separate process
 //! ([`worker_main`]) with limits on memory, stack, time and output, because no
-//! limit of minijinja bounds all of these. [`Renderer`] is the parent's
+//! limit of minijinja bounds all of these; and without files, network and other
+//! processes, where the kernel can forbid them ([`Protection`]). [`Renderer`] is the parent's
 //! side. [`Renderer::in_process`] does without that process and bounds no memory.
 //!
 //! Only the template may produce special tokens. One in a user's text is marked
@@ -19,9 +20,11 @@ mod json;
 mod limits;
 mod mark;
 mod namespace;
+mod probe;
 mod protocol;
 mod renderer;
 mod request;
+mod sandbox;
 mod source;
 mod strftime;
 mod tags;
@@ -32,7 +35,9 @@ mod worker;
 pub use fuzz::fuzz;
 pub use limits::RenderLimits;
 pub use mark::SpecialTokens;
+pub use probe::{PROBE_ARGUMENT, SandboxReport, probe_main};
 pub use renderer::Renderer;
 pub use request::{Conversation, RenderRequest};
+pub use sandbox::{Protection, ProtectionStates};
 pub use source::ChatTemplate;
 pub use worker::{WORKER_COMMAND, worker_main};

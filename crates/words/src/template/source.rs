@@ -1,10 +1,8 @@
 //! Finds a model's chat templates and selects one of several.
 
-use std::fs::File;
-use std::io::{ErrorKind, Read};
 use std::path::Path;
 
-use girih_file::{quote, shorten};
+use girih_file::{quote, read_companion, shorten};
 use girih_tensor::{Error, Result};
 use serde_json::{Map, Value};
 
@@ -33,14 +31,14 @@ impl ChatTemplate {
     /// Reads the template of a Hugging Face folder: `chat_template.jinja`, else
     /// `chat_template` in `tokenizer_config.json`. `None` if both are missing.
     pub fn read(folder: &Path, limits: &TextLimits) -> Result<Option<ChatTemplate>> {
-        let config = match read_text(&folder.join("tokenizer_config.json"), limits.file.json_bytes)? {
+        let config = match read_text(folder, "tokenizer_config.json", limits.file.json_bytes)? {
             Some(text) => serde_json::from_str(&text).map_err(|error| {
                 Error::new(format!("is not JSON: {}", shorten(error))).of("tokenizer_config.json")
             })?,
             None => Value::Null,
         };
         let variables = token_variables(&config);
-        if let Some(source) = read_text(&folder.join("chat_template.jinja"), limits.template_bytes)? {
+        if let Some(source) = read_text(folder, "chat_template.jinja", limits.template_bytes)? {
             return Ok(Some(ChatTemplate::new(source, variables)));
         }
         let Some(template) = config.get("chat_template").filter(|template| !template.is_null()) else {
@@ -102,22 +100,10 @@ fn token_variables(config: &Value) -> Map<String, Value> {
         .collect()
 }
 
-/// Reads a text file of at most `max_bytes`; `None` if it does not exist.
-fn read_text(path: &Path, max_bytes: u64) -> Result<Option<String>> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Error::new(format!("cannot be opened: {error}")).of(name)),
-    };
-    let mut text = String::new();
-    file.take(max_bytes + 1)
-        .read_to_string(&mut text)
-        .map_err(|error| Error::new(format!("cannot be read as text: {error}")).of(&name))?;
-    if text.len() as u64 > max_bytes {
-        return Err(Error::new(format!("has more than {max_bytes} bytes, the maximum")).of(name));
-    }
-    Ok(Some(text))
+/// Reads a text file of at most `max_bytes` in the model's folder; `None` if it does not exist.
+fn read_text(folder: &Path, name: &str, max_bytes: u64) -> Result<Option<String>> {
+    let text = read_companion(folder, name, max_bytes)?.map(String::from_utf8).transpose();
+    text.map_err(|error| Error::new(format!("cannot be read as text: {error}")).of(name))
 }
 
 fn check_size(file: &str, thing: &str, bytes: usize, limits: &TextLimits) -> Result<()> {
@@ -206,10 +192,27 @@ mod tests {
             config_error("long", &config(&json!("123456789"))),
             "tokenizer_config.json: the chat template 'default' has 9 bytes, the maximum is 8"
         );
-        assert_eq!(
-            error("file", &[("chat_template.jinja", "123456789")]),
-            "chat_template.jinja: has more than 8 bytes, the maximum"
-        );
+        let long = error("file", &[("chat_template.jinja", "123456789")]);
+        assert!(long.ends_with("/chat_template.jinja: has 9 bytes; the cap is 8"), "{long}");
         assert_eq!(TempFolder::new("none", &[]).read().expect("an empty folder"), None);
+    }
+
+    /// The text of a template reaches the prompt, so it must not come from elsewhere.
+    #[test]
+    fn a_template_that_links_out_of_the_folder_is_refused_by_name() {
+        let folder = TempFolder::new("link", &[]);
+        std::os::unix::fs::symlink("/etc/passwd", folder.0.join("chat_template.jinja")).expect("a new link");
+        let error = folder.read().expect_err("a link").to_string();
+        assert!(error.contains("/chat_template.jinja: is a link that leaves the model's folder"), "{error}");
+    }
+
+    #[test]
+    fn a_template_that_is_a_pipe_is_refused_without_waiting() {
+        let folder = TempFolder::new("pipe", &[]);
+        let path = folder.0.join("chat_template.jinja");
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
+            .expect("a new pipe");
+        let error = folder.read().expect_err("a pipe").to_string();
+        assert!(error.contains("/chat_template.jinja: is not a regular file"), "{error}");
     }
 }

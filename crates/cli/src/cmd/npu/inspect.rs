@@ -4,6 +4,7 @@
 use std::io::Read;
 use std::path::Path;
 
+use girih_file::open_regular;
 use girih_graph::Graph;
 use girih_graph::backend::HostWork;
 use girih_npu::ONE_ROW_NOTE;
@@ -43,7 +44,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         return model(args);
     }
     let target = args.source.array()?;
-    let file = std::fs::File::open(path)
+    let file = open_regular(path)
         .map_err(|error| Error::call(format!("{}: cannot be read: {error}", path.display())))?;
     let schedule = blob::read(file, &target).map_err(|error| error.of(path.display()))?;
     if args.json {
@@ -63,7 +64,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
 /// Whether a file has the magic bytes of a blob.
 fn is_blob(path: &Path) -> bool {
     let mut magic = [0; 4];
-    std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == ELF_MAGIC
+    open_regular(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == ELF_MAGIC
 }
 
 fn describe(schedule: &Schedule) -> Result<()> {

@@ -1,0 +1,73 @@
+//! The entry points of the fuzz targets `blob`, `mapping` and `target`.
+
+use girih_graph::Graph;
+
+use crate::blob::{decode, encode};
+use crate::form::PassForm;
+use crate::pass::{ArrayMapping, NoDump, Policy, compile, groups};
+use crate::sim::Simulator;
+use crate::target::Target;
+
+/// The graph that mappings and targets compile: one layer, as a test has it.
+const LAYER: &str = include_str!("../tests/forms/partition/one-layer.npu");
+
+/// Reads any bytes as a blob for the target `toy`: refused, or a schedule that is printed,
+/// checked, prepared for a run, and encoded again.
+///
+/// # Panics
+/// If the schedule does not equal its encoding.
+pub fn blob(bytes: &[u8]) {
+    let target = Target::named("toy").expect("the repository has it");
+    let Ok(schedule) = decode(bytes, &target) else { return };
+    let _ = (schedule.to_string(), schedule.faults(&target));
+    let simulator = Simulator::new(&target).expect("the repository has its kernel times");
+    // Prepared or refused: either is fine. A cached blob is prepared without a check for faults.
+    let _ = simulator.prepare(&schedule);
+    // A name may contain a byte that ELF does not allow.
+    let Ok(encoded) = encode(&schedule, &target) else { return };
+    let again = decode(&encoded, &target).expect("what girih encodes, it decodes");
+    assert_eq!(again.to_string(), schedule.to_string());
+}
+
+/// Parses any text as a mapping: refused, or one that parses back unchanged, with which a
+/// layer is compiled for the target `toy` or refused.
+///
+/// # Panics
+/// If the mapping changes, or a pass makes a form with faults.
+pub fn mapping(text: &str) {
+    let Ok(mapping) = text.parse::<ArrayMapping>() else { return };
+    assert_eq!(mapping.to_string().parse().as_ref(), Ok(&mapping));
+    compile_layer(&Target::named("toy").expect("the repository has it"), &mapping);
+}
+
+/// Parses any text as a target, and as one with the variant of a seed: refused, or a target for
+/// which a layer is compiled or refused.
+///
+/// # Panics
+/// If a pass makes a form with faults.
+pub fn target(text: &str) {
+    for variant in [None, Some("cap-2025")] {
+        let Ok(target) = Target::parse(text, variant) else { continue };
+        let _ = target.to_string();
+        if Simulator::new(&target).is_ok() {
+            compile_layer(&target, &Policy::MLIR_AIR.into());
+        }
+    }
+}
+
+/// Compiles all programs of a layer.
+fn compile_layer(target: &Target, mapping: &ArrayMapping) {
+    let (_, text) = LAYER.split_once("=== in\n").expect("the file has an input");
+    let (text, _) = text.split_once("=== out\n").expect("the file has an output");
+    let graph: Graph = text.parse().expect("a test parses it");
+    let is_ours = |error: girih_tensor::Error| error.to_string().contains("a bug in girih");
+    match groups(&graph, target, mapping, &mut NoDump) {
+        Ok(groups) => {
+            for program in &groups.programs {
+                let compiled = compile(program, target, &mut NoDump);
+                assert!(!compiled.is_err_and(is_ours), "{}: a form has faults", program.name);
+            }
+        }
+        Err(error) => assert!(!is_ours(error), "the groups have faults"),
+    }
+}

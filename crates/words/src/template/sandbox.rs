@@ -1,0 +1,197 @@
+//! What the kernel forbids a worker: Landlock takes away files and the network, and a filter
+//! of system calls (seccomp) takes away all calls that rendering does not need.
+//!
+//! Both are taken up before the worker reads its first job, and cannot be laid down again. A
+//! kernel may lack either of them; the worker then runs with the other one, and `girih doctor`
+//! says so.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::mpsc;
+use std::thread;
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, LandlockStatus, Ruleset, RulesetAttr, RulesetStatus, Scope,
+};
+use rustix::thread::set_no_new_privs;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    TargetArch, apply_filter_all_threads,
+};
+use serde::{Deserialize, Serialize};
+
+/// A protection of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protection {
+    /// Landlock without a rule: no path can be opened, no TCP port used, and no signal sent to
+    /// another process. Since Linux 5.13; 6.7 for ports, 6.12 for signals.
+    Landlock,
+    /// A filter of system calls: all but a few fail.
+    Seccomp,
+}
+
+impl Protection {
+    /// All protections, in the order in which a worker takes them up.
+    pub const ALL: [Protection; 2] = [Protection::Landlock, Protection::Seccomp];
+
+    /// The name in reports and arguments.
+    pub fn name(self) -> &'static str {
+        match self {
+            Protection::Landlock => "landlock",
+            Protection::Seccomp => "seccomp",
+        }
+    }
+}
+
+/// Why a protection is off.
+type Reason = String;
+
+/// The protections that were asked for; for each that is off, the reason.
+pub type ProtectionStates = BTreeMap<Protection, Option<String>>;
+
+/// The system calls that need no condition: memory, locks, the clock, random numbers, signals
+/// to itself, and the end. Reading, writing and mapping have conditions.
+const ALLOWED: &[libc::c_long] = &[
+    libc::SYS_brk,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_futex,
+    libc::SYS_getpid,
+    libc::SYS_getrandom,
+    libc::SYS_gettid,
+    libc::SYS_madvise,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    libc::SYS_restart_syscall,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sched_yield,
+    libc::SYS_sigaltstack,
+];
+
+/// The processor for which the filter is made: system calls have other numbers on others.
+const PROCESSOR: Option<TargetArch> = if cfg!(target_arch = "x86_64") {
+    Some(TargetArch::x86_64)
+} else if cfg!(target_arch = "aarch64") {
+    Some(TargetArch::aarch64)
+} else {
+    None
+};
+
+/// Starts a thread with a stack of this size, and takes up protections for it and the caller.
+/// No other thread may be running. Returns why protections are off.
+///
+/// # Errors
+/// When the thread cannot be started.
+pub(super) fn spawn_protected(
+    wanted: &[Protection],
+    stack_bytes: usize,
+    body: impl FnOnce() + Send + 'static,
+) -> io::Result<ProtectionStates> {
+    let mut states = BTreeMap::new();
+    // A new thread inherits Landlock, and cannot be given it later; but starting a thread needs
+    // calls that the filter refuses.
+    if wanted.contains(&Protection::Landlock) {
+        states.insert(Protection::Landlock, forbid_files().err());
+    }
+    let (started, is_started) = mpsc::sync_channel(0);
+    thread::Builder::new().name("render".to_owned()).stack_size(stack_bytes).spawn(move || {
+        // Fails only if the caller has ended.
+        let _ = started.send(());
+        body();
+    })?;
+    is_started.recv().map_err(io::Error::other)?;
+    if wanted.contains(&Protection::Seccomp) {
+        states.insert(Protection::Seccomp, filter_calls().err());
+    }
+    Ok(states)
+}
+
+/// Forbids this thread, and those that it starts, all that Landlock can forbid.
+fn forbid_files() -> Result<(), Reason> {
+    // Without it, neither protection is allowed to an ordinary user.
+    set_no_new_privs(true).map_err(|error| error.to_string())?;
+    // What the kernel does not know is left out.
+    let restrict = || {
+        Ruleset::default()
+            .handle_access(AccessFs::from_all(ABI::V7))?
+            .handle_access(AccessNet::from_all(ABI::V7))?
+            .scope(Scope::from_all(ABI::V7))?
+            .create()?
+            .restrict_self()
+    };
+    let status = restrict().map_err(|error| error.to_string())?;
+    match (status.ruleset, status.landlock) {
+        (RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced, _) => Ok(()),
+        (RulesetStatus::NotEnforced, LandlockStatus::NotEnabled) => {
+            Err("it is off in this kernel".to_owned())
+        }
+        (RulesetStatus::NotEnforced, _) => Err("this kernel does not have it".to_owned()),
+    }
+}
+
+/// Makes all system calls of all threads fail with `EPERM`, but those that rendering needs.
+fn filter_calls() -> Result<(), Reason> {
+    let processor = PROCESSOR.ok_or("there is no filter for this processor")?;
+    let filter = filter(processor).map_err(|error| error.to_string())?;
+    apply_filter_all_threads(&filter).map_err(|error| error.to_string())
+}
+
+fn filter(processor: TargetArch) -> Result<BpfProgram, seccompiler::BackendError> {
+    let argument = |index, operator, value: u32| {
+        SeccompCondition::new(index, SeccompCmpArgLen::Dword, operator, u64::from(value))
+            .and_then(|condition| SeccompRule::new(vec![condition]))
+    };
+    let is_not_code = || argument(2, SeccompCmpOp::MaskedEq(libc::PROT_EXEC as u64), 0);
+    let is = |index, value| argument(index, SeccompCmpOp::Eq, value);
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = ALLOWED.iter().map(|&call| (call, Vec::new())).collect();
+    rules.insert(libc::SYS_read, vec![is(0, 0)?]);
+    rules.insert(libc::SYS_write, vec![is(0, 1)?, is(0, 2)?]);
+    rules.insert(libc::SYS_mmap, vec![is_not_code()?]);
+    rules.insert(libc::SYS_mprotect, vec![is_not_code()?]);
+    // `abort` sends a signal to its own process.
+    rules.insert(libc::SYS_tgkill, vec![is(0, std::process::id())?]);
+    SeccompFilter::new(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow, processor)?
+        .try_into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_filter_allows_no_call_that_opens_starts_or_traces() {
+        let forbidden = [
+            libc::SYS_bpf,
+            libc::SYS_clone,
+            libc::SYS_clone3,
+            libc::SYS_connect,
+            libc::SYS_execve,
+            libc::SYS_execveat,
+            libc::SYS_io_uring_setup,
+            libc::SYS_ioctl,
+            libc::SYS_kill,
+            libc::SYS_openat,
+            libc::SYS_openat2,
+            libc::SYS_prctl,
+            libc::SYS_process_vm_readv,
+            libc::SYS_ptrace,
+            libc::SYS_seccomp,
+            libc::SYS_sendmsg,
+            libc::SYS_socket,
+        ];
+        assert!(forbidden.iter().all(|call| !ALLOWED.contains(call)));
+    }
+
+    #[test]
+    fn filters_are_made_for_every_processor() {
+        for processor in [TargetArch::x86_64, TargetArch::aarch64] {
+            let program = filter(processor).expect("a filter");
+            assert!(program.len() > ALLOWED.len(), "{} instructions", program.len());
+        }
+    }
+}
