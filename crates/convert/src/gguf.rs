@@ -44,9 +44,9 @@ pub(super) fn write(
     options: &ConvertOptions,
     progress: &mut dyn FnMut(ConvertProgress<'_>),
 ) -> Result<ConvertReport> {
+    let mut metadata = general(model, file_type, options)?;
     let GgufKeys { metadata: facts, factors, mut warnings } = keys(model.arch(), &model.facts, head)?;
     let planned = plan(model, head.tied, file_type, options)?;
-    let mut metadata = general(model, file_type, options)?;
     facts.iter().try_for_each(|(key, value)| metadata.insert(key, value.clone()))?;
     warnings.extend(vocabulary::put(model, &mut metadata, &options.limits)?);
     warnings.extend(requantized(&planned));

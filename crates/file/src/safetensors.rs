@@ -77,8 +77,12 @@ pub fn parse(source: &dyn ReadAt, limits: &FileLimits) -> Result<HeaderContents>
     for (name, entry) in entries {
         let found = entry.locate(data, &mut next).map_err(|e| e.of(format!("tensor {}", quote(&name))))?;
         match found {
-            Found::Readable(info) => drop(tensors.insert(name, info)),
-            Found::Unreadable(why) => drop(unreadable.insert(name, UnreadableTensor { shard: 0, why })),
+            Found::Readable(info) => {
+                tensors.insert(name, info);
+            }
+            Found::Unreadable(why) => {
+                unreadable.insert(name, UnreadableTensor { shard: 0, why });
+            }
         }
     }
     let held = source.length() - data;

@@ -325,10 +325,13 @@ impl Fill<'_> {
         if self.arch.rope.is_empty() {
             return Ok(None);
         }
-        let name = kind.name();
-        let stated = self.arch.rope.get(&kind).ok_or_else(|| {
+        let of_kind = |kind| Some((kind, self.arch.rope.get(&kind)?));
+        let shared = of_kind(LayerKind::Full).filter(|_| kind == LayerKind::Local);
+        let (kind, stated) = of_kind(kind).or(shared).ok_or_else(|| {
+            let name = kind.name();
             Error::new(format!("architecture {}: layers of kind '{name}' need [rope.{name}]", self.arch.name))
         })?;
+        let name = kind.name();
         let base = self.required(&format!("rope.{name}.base"), &stated.base)?;
         if base <= 1.0 {
             return Err(Error::new(format!(

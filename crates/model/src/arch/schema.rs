@@ -26,7 +26,8 @@ pub struct Arch {
     pub norms: NormsSchema,
     /// Attention.
     pub mixer: MixerSchema,
-    /// Rotary position embedding, by kind of layer; without any, nothing is rotated.
+    /// Rotary position embedding, by kind of layer; without any, nothing is rotated. Local layers
+    /// without their own have that of full layers.
     #[serde(default)]
     pub rope: BTreeMap<LayerKind, RopeSchema>,
     /// The feed-forward part.
