@@ -110,6 +110,14 @@ impl<'a> KeyWriter<'a> {
     /// architecture's.
     fn spans(&mut self) -> Result<()> {
         let (arch, layers) = (self.arch, &self.facts.layers);
+        let has_local_rope = |attend: &AttentionFacts| {
+            attend.rope.as_ref().is_some_and(|rope| rope.name == LayerKind::Local.name())
+        };
+        if layers.iter().map(attend).any(|attend| attend.span == Span::Full && has_local_rope(attend)) {
+            return Err(Error::new(
+                "the model's local layers have no window, which GGUF cannot state; keep it in safetensors",
+            ));
+        }
         let windows = layers.iter().find_map(|layer| match attend(layer).span {
             Span::Window(window) => Some(window),
             Span::Full | Span::All => None,

@@ -92,6 +92,15 @@ fn a_scale_that_llama_cpp_would_not_take_is_warned_about() {
     assert_eq!(key, Some(&MetadataValue::F32(8.0)));
 }
 
+/// Without a window, local layers still have their own rotary base.
+#[test]
+fn local_layers_without_a_window_are_not_written() {
+    let folder = configured("convert-no-window", "gemma3_text", &json!({ "sliding_window": null }));
+    let out = empty_folder("convert-no-window-out").join("out.gguf");
+    let error = write(&open(&folder), &out, &options("bf16")).unwrap_err().to_string();
+    assert!(error.contains("local layers have no window, which GGUF cannot state"), "{error}");
+}
+
 #[test]
 fn ropes_that_share_a_key_are_written_if_they_are_equal() {
     let mut model = open(&committed("gemma2"));

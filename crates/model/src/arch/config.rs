@@ -1,6 +1,6 @@
 //! A model's parameters, from `config.json` or the header of a GGUF.
 
-use girih_file::{Metadata, shorten};
+use girih_file::{Metadata, quote};
 use girih_tensor::{Error, Result};
 use serde_json::Value as Json;
 
@@ -157,6 +157,7 @@ impl<'a> ModelConfig<'a> {
         let (harmless, why) = match excluded {
             ExcludedKey::Set(why) => (stated == Some(StatedValue::Flag(false)), why),
             ExcludedKey::Other(required) => (stated.as_ref() == Some(&required.unless), &required.why),
+            ExcludedKey::Never(excluded) => (stated.as_ref() != Some(&excluded.never), &excluded.why),
             ExcludedKey::Null(required) => (false, &required.only_null),
         };
         Ok((!harmless).then_some(why.as_str()))
@@ -221,8 +222,12 @@ impl<'a> ModelConfig<'a> {
 }
 
 /// A value for an error: the text of a file may be long.
-fn shown(value: &StatedValue) -> String {
-    shorten(format_args!("{value:?}"))
+pub(super) fn shown(value: &StatedValue) -> String {
+    match value {
+        StatedValue::Flag(flag) => flag.to_string(),
+        StatedValue::Number(number) => number.to_string(),
+        StatedValue::Word(word) => quote(word),
+    }
 }
 
 fn json((path, value): (&str, &Json)) -> Result<Option<StatedValue>> {
@@ -252,5 +257,7 @@ pub(super) fn gguf(metadata: &Metadata, key: &str) -> Result<Option<StatedValue>
     if let Ok(Some(word)) = metadata.get::<&str>(key) {
         return Ok(Some(StatedValue::Word(word.to_owned())));
     }
-    Err(Error::new(format!("GGUF's '{key}' is {value}; one number, string or bool is needed")))
+    Err(Error::new(format!(
+        "GGUF's '{key}' is {value}; a string, a bool, or a number of at least 0 is needed"
+    )))
 }

@@ -1,17 +1,17 @@
 //! Makes [`Facts`] from an architecture's description and a model's parameters.
 
-use girih_file::{quote, shorten};
+use girih_file::quote;
 use girih_graph::{Act, Pairing, Pooling, Span};
 use girih_tensor::{Error, Result};
 
-use super::config::ModelConfig;
+use super::config::{ModelConfig, shown};
 use super::facts::{
     AttentionFacts, Biases, EmbedFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes, NormFacts, Norms,
     PoolingFacts, Rope,
 };
 use super::rope;
 use super::schema::{
-    self, Arch, DefaultValue, EmbedScale, ExcludedKey, FfnKind, Field, HeadSchema, LayerKind, StatedValue,
+    self, Arch, DefaultValue, EmbedScale, FfnKind, Field, HeadSchema, LayerKind, StatedValue,
 };
 use super::value::brief;
 use crate::limits::ModelLimits;
@@ -39,12 +39,9 @@ pub(crate) fn fill(
     layers: usize,
     stored: &dyn Stored,
     limits: &ModelLimits,
-    allow: &[String],
 ) -> Result<Facts> {
-    check_refused(arch, config, allow)?;
     let fill = Fill { arch, config, layers, stored };
-    let norm =
-        NormFacts { kind: arch.norms.kind, epsilon: fill.required("norms.epsilon", &arch.norms.epsilon)? };
+    let norm = NormFacts { kind: arch.norms.kind, epsilon: fill.epsilon()? };
     let norms = Norms { positions: arch.norms.positions.clone(), norm };
     let heads = fill.heads(limits)?;
     let spans = fill.spans(layers)?;
@@ -70,18 +67,6 @@ pub(crate) fn fill(
         head: arch.head.as_ref().map(|head| fill.head(head, norm)).transpose()?,
         pooling: fill.pooling()?,
     })
-}
-
-/// Refuses a model whose parameters set a key that the description excludes.
-fn check_refused(arch: &Arch, config: &ModelConfig<'_>, allow: &[String]) -> Result<()> {
-    for (key, excluded) in arch.refuse.iter().filter(|(key, _)| !allow.contains(key)) {
-        if let Some(why) = config.exclusion(key, excluded)? {
-            let verb =
-                if matches!(excluded, ExcludedKey::Null(_)) { "does not set null for" } else { "sets" };
-            return Err(Error::new(format!("{} {verb} '{key}': {why}", config.part())));
-        }
-    }
-    Ok(())
 }
 
 struct Fill<'a> {
@@ -111,6 +96,17 @@ impl Fill<'_> {
 
     fn required(&self, name: &str, field: &Field) -> Result<f32> {
         Ok(self.config.number(field)?.ok_or_else(|| self.missing(name, field))? as f32)
+    }
+
+    /// The epsilon of the norms.
+    fn epsilon(&self) -> Result<f32> {
+        let field = &self.arch.norms.epsilon;
+        let epsilon = self.required("norms.epsilon", field)?;
+        if epsilon < 0.0 {
+            let key = self.config.key(field);
+            return Err(Error::new(format!("{key} is {epsilon}; a number of at least 0 is needed")));
+        }
+        Ok(epsilon)
     }
 
     /// A number that models may omit.
@@ -398,7 +394,7 @@ impl Fill<'_> {
                 let key = self.config.key(field);
                 return Err(Error::new(format!(
                     "{key} is {}; the types 0 (none), 1 (mean), 2 (first) and 3 (last) are supported",
-                    shorten(format_args!("{other:?}"))
+                    shown(&other)
                 )));
             }
             None => self.default_pooling(field)?,

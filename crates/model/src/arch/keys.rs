@@ -14,7 +14,7 @@ use serde_json::Value as Json;
 use super::config::{ModelConfig, gguf};
 use super::facts::{Facts, Mixer};
 use super::rope::{SCHEME_KEYS, scheme_keys};
-use super::schema::{Arch, HarmlessKey, StatedValue};
+use super::schema::{Arch, ExcludedKey, HarmlessKey, StatedValue};
 use super::value::brief;
 
 /// The maximum number of keys that an error names.
@@ -69,10 +69,28 @@ pub(crate) fn check_keys(
     if !refused.is_empty() {
         return Err(unknown(config.part(), &arch.name, &refused));
     }
-    for key in allow {
+    for key in allow.iter().filter(|key| !ignored.iter().any(|(ignored, _)| ignored == *key)) {
         keys.check_allowed(key)?;
     }
     Ok(ignored.into_iter().map(|(key, _)| key).collect())
+}
+
+/// Refuses a model whose parameters set a key that the description excludes,
+/// unless the key is in `allow`.
+///
+/// # Errors
+/// When they do; the error has the description's reason.
+pub(crate) fn check_refused(arch: &Arch, config: &ModelConfig<'_>, allow: &[String]) -> Result<()> {
+    for (key, excluded) in arch.refuse.iter().filter(|(key, _)| !allow.contains(key)) {
+        if let Some(why) = config.exclusion(key, excluded)? {
+            let part = config.part();
+            return Err(Error::new(match excluded {
+                ExcludedKey::Null(_) => format!("{part} needs null for '{key}': {why}"),
+                _ => format!("{part} sets '{key}': {why}"),
+            }));
+        }
+    }
+    Ok(())
 }
 
 /// The sentence about keys that are not read.

@@ -16,8 +16,8 @@ pub use facts::{
 };
 pub use fill::act;
 pub(crate) use fill::{Stored, fill};
-pub(crate) use keys::check_keys;
 pub use keys::{SharedKeys, shared_keys};
+pub(crate) use keys::{check_keys, check_refused};
 pub(crate) use rope::frequencies;
 pub use schema::{Arch, NormKind, NormPosition};
 

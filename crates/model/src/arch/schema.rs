@@ -358,6 +358,8 @@ pub enum ExcludedKey {
     Set(String),
     /// It must be absent, null or this value.
     Other(RequiredValue),
+    /// It must not be this value.
+    Never(ExcludedValue),
     /// It must be stated as null in `config.json`, as transformers takes another value if it is
     /// absent; a GGUF has no such key.
     Null(RequiredNull),
@@ -369,6 +371,16 @@ pub enum ExcludedKey {
 pub struct RequiredNull {
     /// The error for a model with another value, or without the key.
     pub only_null: String,
+}
+
+/// The value that a key may not have.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExcludedValue {
+    /// The value.
+    pub never: StatedValue,
+    /// The error for a model with this value.
+    pub why: String,
 }
 
 /// The only value that a key may have.

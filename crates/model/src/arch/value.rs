@@ -61,8 +61,8 @@ impl HarmlessValues {
 pub(super) fn brief(value: &Json) -> String {
     match value {
         Json::String(text) => quote(text),
-        Json::Array(list) => format!("a list of {}", list.len()),
-        Json::Object(object) => format!("an object of {} keys", object.len()),
+        Json::Array(list) => format!("a list of length {}", list.len()),
+        Json::Object(_) => "an object".to_owned(),
         Json::Null | Json::Bool(_) | Json::Number(_) => value.to_string(),
     }
 }

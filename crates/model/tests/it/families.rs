@@ -4,8 +4,8 @@
 use girih_file::{Container, ContainerKind, Metadata, MetadataValue};
 use girih_file::{ContainerWriter, NewTensor};
 use girih_graph::Span;
-use girih_model::ModelFiles;
-use girih_model::arch::{AttentionFacts, Mixer};
+use girih_model::arch::{ArchOptions, AttentionFacts, Mixer};
+use girih_model::{ModelFiles, ModelLimits};
 use girih_tensor::{DType, Shape};
 use serde_json::{Value as Json, json};
 
@@ -108,6 +108,16 @@ fn a_scale_that_a_gguf_states_counts_before_that_of_llama_cpp() {
 }
 
 #[test]
+fn an_exaone_file_of_64_layers_has_windows_and_is_refused() {
+    let source = open(&converted("exaone4"));
+    let copy = Copy::of(&committed("exaone4"), "exaone-64");
+    let path = with_key(&copy, &source, "exaone4.block_count", MetadataValue::U32(64));
+    let error =
+        ModelFiles::open(&path, ArchOptions::default(), &ModelLimits::DEFAULT).unwrap_err().to_string();
+    assert!(error.contains("for 64 layers llama.cpp takes EXAONE 4 with sliding windows"), "{error}");
+}
+
+#[test]
 fn a_llama_file_with_a_window_is_a_mistral() {
     let source = open(&converted("mistral_small"));
     assert_eq!(source.facts.name, "llama");
@@ -132,7 +142,7 @@ fn a_setting_that_would_change_a_family_is_refused_by_name() {
         ("mistral", json!({ "layer_types": ["full_attention", "sliding_attention"] }), "'layer_types'"),
         ("mistral3", text("sliding_window", json!(8)), "'text_config.sliding_window'"),
         ("mistral3", text("model_type", json!("ministral3")), "'text_config.model_type'"),
-        ("exaone4", json!({ "sliding_window": 8 }), "does not set null for 'sliding_window'"),
+        ("exaone4", json!({ "sliding_window": 8 }), "needs null for 'sliding_window'"),
         ("gemma", json!({ "attention_bias": true }), "'attention_bias'"),
         ("gemma", json!({ "hidden_activation": "gelu" }), "'hidden_activation'"),
         ("helium", json!({ "attention_bias": true }), "attention_bias"),
