@@ -95,6 +95,9 @@ FURTHER = {
     "pretraining_tp": [1, 2],
     "position_embedding_type": ["absolute", "relative_key"],
     "is_decoder": [True, False],
+    "temperature": [0.7, 1.0],
+    "max_length": [20],
+    "repetition_penalty": [1.5],
     "layer_norm_eps": [1e-3],
 }
 """Keys that have changed the numbers of some model, with values to try."""
@@ -292,9 +295,11 @@ class Judge:
         if reason:
             return "unjudged", f"{reason} ({outputs})"
         differs = self.passes(self.unchanged)
-        path = variant[0][1:] if variant[0][0] == "text_config" else variant[0]
+        full = variant[0]
+        paths = [full, full[1:]] if full[0] == "text_config" else [full]
+        starts = {".".join(path[:end]) for path in paths for end in range(1, len(path) + 1)}
         known = self.harmless[0] if variant[1] is not None else self.harmless[0] | self.harmless[1]
-        if not differs and any(".".join(path[:end]) in known for end in range(1, len(path) + 1)):
+        if not differs and starts & known:
             return "unjudged", outputs
         if type(variant[1]) is int and ("expected float" in outputs or "match any type" in outputs):
             return self.judge_as_float(variant)

@@ -66,6 +66,15 @@ def gemma3(draw: Draw) -> transformers.PreTrainedConfig:
     )
 
 
+def gemma2(draw: Draw) -> transformers.PreTrainedConfig:
+    """Return a Gemma 2 with caps and windows."""
+    common, window = sizes(draw), int(draw.choice([2, 4, 8, 16, 32]))
+    scale, cap = common["head_dim"], float(draw.choice([5, 20, 50]))
+    return transformers.Gemma2Config(
+        **common, query_pre_attn_scalar=scale, sliding_window=window, attn_logit_softcapping=cap
+    )
+
+
 def llama(draw: Draw) -> transformers.PreTrainedConfig:
     """Return a Llama with or without a head of its own."""
     return transformers.LlamaConfig(**sizes(draw), tie_word_embeddings=bool(draw.integers(2)))
@@ -76,7 +85,7 @@ def qwen3(draw: Draw) -> transformers.PreTrainedConfig:
     return transformers.Qwen3Config(**sizes(draw), tie_word_embeddings=bool(draw.integers(2)))
 
 
-ARCHITECTURES = {"gemma3": gemma3, "llama": llama, "qwen3": qwen3}
+ARCHITECTURES = {"gemma2": gemma2, "gemma3": gemma3, "llama": llama, "qwen3": qwen3}
 
 
 def write_model(folder: Path, config: transformers.PreTrainedConfig, seed: int) -> None:
@@ -126,6 +135,11 @@ def check(girih: str, folder: Path, against: str, kv: str) -> tuple[float, str]:
     return fraction, "" if verdict["passed"] else "the greedy tokens disagree"
 
 
+def names(text: str) -> list[str]:
+    """Parse `f32,bf16`."""
+    return text.split(",")
+
+
 def arguments() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description="Check girih with small models of random sizes.")
@@ -133,8 +147,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=200, help="number of models (default: 200)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first model (default: 0)")
     parser.add_argument("--girih", default="girih", help="the program (default: girih)")
-    for name, default, what in [("against", "f32,bf16", "golden precisions"), ("kv", "f32,f16", "types of the KV cache")]:
-        parser.add_argument(f"--{name}", type=lambda text: text.split(","), default=default.split(","), help=f"{what} (default: {default})")
+    parser.add_argument("--against", type=names, default="f32,bf16", help="golden precisions (default: f32,bf16)")
+    parser.add_argument("--kv", type=names, default="f32,f16", help="types of the KV cache (default: f32,f16)")
     parser.add_argument("--keep", type=Path, help="folder for the models that failed")
     return parser.parse_args()
 

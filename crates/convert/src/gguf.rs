@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use girih_file::{ContainerWriter, Metadata, MetadataValue, NewTensor};
+use girih_file::{ContainerWriter, Metadata, MetadataValue, NewTensor, quote};
 use girih_model::ModelFiles;
 use girih_model::arch::Head;
 use girih_model::arch::schema::{Relayout, Weight};
@@ -50,6 +50,7 @@ pub(super) fn write(
     facts.iter().try_for_each(|(key, value)| metadata.insert(key, value.clone()))?;
     warnings.extend(vocabulary::put(model, &mut metadata, &options.limits)?);
     warnings.extend(requantized(&planned));
+    warnings.extend(ignored(model));
 
     let factors = factors.as_ref().map(|(name, numbers)| (name.as_str(), numbers.as_slice()));
     let factors_shape = factors.map(|(name, numbers)| (name, Shape::vector(numbers.len())));
@@ -187,6 +188,12 @@ fn layout(model: &ModelFiles, entry: &Weight, layer: Option<usize>, weight: &str
             Err(Error::new(format!("'{weight}' is {other:?} in GGUF, which can be read but not written")))
         }
     }
+}
+
+/// A warning if keys of the model were ignored, as the file does not have them.
+fn ignored(model: &ModelFiles) -> Option<String> {
+    let keys: Vec<String> = model.ignored_keys().iter().map(|key| quote(key)).collect();
+    (!keys.is_empty()).then(|| format!("the file lacks the ignored keys {}", keys.join(", ")))
 }
 
 /// A warning if weights that are already quantized are quantized again.

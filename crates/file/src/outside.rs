@@ -38,7 +38,8 @@ pub fn open_companion(folder: &Path, name: impl AsRef<Path>) -> io::Result<Optio
     let path = folder.join(name);
     match path.symlink_metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        status => drop(status?),
+        Err(error) => return Err(error),
+        Ok(_) => {}
     }
     let real = path.canonicalize().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => io::Error::other("is a link to a file that does not exist"),

@@ -65,7 +65,7 @@ fn an_allowed_key_is_ignored_by_every_command_and_listed() {
     let listed = girih(&["inspect", copy.name(), "--json"]).with(&allow).done().json();
     assert_eq!(listed["ignored_keys"], serde_json::json!(["clip_qkv", "logit_scale"]));
     girih(&["run", copy.name(), "a", "-n", "1"]).with(&allow).done();
-    girih(&["run", "a", "--allow-key", "logit_scale"]).fails(1, "config.json has no such key");
+    girih(&["run", "stories260k", "a", "--allow-key", "logit_scale"]).fails(1, "config.json has no such key");
 }
 
 /// The number of tokens that a call generated.

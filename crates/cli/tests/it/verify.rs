@@ -71,11 +71,55 @@ fn the_fixtures_of_the_repository_pass() {
 
 #[test]
 fn an_architecture_from_a_file_and_llama_with_biases_pass() {
-    let arch = fixture("../archs/qwen2.toml");
-    for (model, more) in [("qwen2", &["--arch", name(&arch)] as &[&str]), ("llama_biased", &[])] {
+    let arch = fixture("../archs/cwm.toml");
+    for (model, more) in [("cwm", &["--arch", name(&arch)] as &[&str]), ("llama_biased", &[])] {
         let folder = fixture(model);
         let golden = folder.join("golden.safetensors");
         passes(compare("verify", name(&folder), &golden).with(more), model, Some(LOGITS_WITHIN));
+    }
+}
+
+/// Architectures that are descriptions of known parts, and whether GGUF has a name for them.
+const FAMILIES: &[(&str, bool)] = &[
+    ("qwen2", true),
+    ("mistral", true),
+    ("mistral_small", true),
+    ("ministral", false),
+    ("mistral3", true),
+    ("gemma", true),
+    ("gemma2", true),
+    ("gemma3_vision", true),
+    ("helium", false),
+    ("ernie4_5", true),
+    ("seed_oss", true),
+    ("exaone4", true),
+];
+
+#[test]
+fn each_family_passes() {
+    for &(model, has_gguf) in FAMILIES {
+        let (folder, out) = (fixture(model), Folder::new());
+        let golden = folder.join("golden.safetensors");
+        passes(compare("verify", name(&folder), &golden), model, Some(LOGITS_WITHIN));
+        passes(compare("verify", name(&folder), &golden).with(&["--against", "bf16"]), model, None);
+        let gguf = out.file("model.gguf");
+        let quantized = girih(&["quantize", name(&folder), name(&gguf), "--type", "f32", "--quiet"]);
+        if has_gguf {
+            quantized.done();
+            passes(compare("verify", name(&gguf), &golden), model, Some(LOGITS_WITHIN));
+        } else {
+            quantized.fails(1, "has no name in GGUF");
+        }
+    }
+}
+
+#[test]
+fn each_conversion_of_llama_cpp_passes() {
+    for entry in fixture("gguf").read_dir().expect("a folder") {
+        let gguf = entry.expect("an entry").path();
+        let model = gguf.file_stem().and_then(|stem| stem.to_str()).expect("a name").to_owned();
+        let golden = fixture(&model).join("golden.safetensors");
+        passes(compare("verify", name(&gguf), &golden), &model, Some(LOGITS_WITHIN));
     }
 }
 

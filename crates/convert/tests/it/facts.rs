@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use girih_file::{ContainerWriter, NewTensor};
+use girih_model::arch::ArchOptions;
 use girih_model::{ModelFiles, ModelLimits};
 use girih_tensor::{DType, Shape};
 use serde_json::{Value, json};
@@ -11,7 +12,7 @@ use super::{SMALL, check_copy, committed, open, options, write};
 use crate::folder::empty_folder;
 
 /// A copy of a committed model's folder with other values in `config.json`.
-fn configured(folder: &str, name: &str, values: &Value) -> PathBuf {
+pub fn configured(folder: &str, name: &str, values: &Value) -> PathBuf {
     let folder = empty_folder(folder);
     std::fs::copy(committed(name).join("model.safetensors"), folder.join("model.safetensors")).unwrap();
     let text = std::fs::read(committed(name).join("config.json")).unwrap();
@@ -47,6 +48,16 @@ fn rare_facts_survive() {
         write(&model, &out, &options("bf16")).unwrap();
         check_copy(&model, &open(&out));
     }
+}
+
+#[test]
+fn an_ignored_key_is_a_warning() {
+    let folder = configured("convert-ignored", SMALL, &json!({ "logit_scale": 0.5 }));
+    let options_of_model =
+        ArchOptions { allow_keys: vec!["logit_scale".to_owned()], ..ArchOptions::default() };
+    let model = ModelFiles::open(&folder, options_of_model, &ModelLimits::DEFAULT).unwrap();
+    let report = write(&model, &folder.join("out.gguf"), &options("bf16")).unwrap();
+    assert!(report.warnings.contains(&"the file lacks the ignored keys 'logit_scale'".to_owned()));
 }
 
 #[test]

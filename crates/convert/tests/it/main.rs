@@ -5,6 +5,7 @@ mod bad_models;
 #[path = "../../../words/tests/it/data.rs"]
 mod data;
 mod facts;
+mod families;
 #[path = "../../../file/tests/it/folder.rs"]
 mod folder;
 mod gguf;

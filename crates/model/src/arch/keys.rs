@@ -58,11 +58,12 @@ pub(crate) fn check_keys(
     facts: &Facts,
     allow: &[String],
 ) -> Result<Vec<String>> {
-    let keys = Keys { arch, config, shared: shared_keys()?, read: read(arch, config) };
-    let unread = match config {
+    let keys = KeyCheck { arch, config, shared: shared_keys()?, read: read(arch, config) };
+    let mut unread = match config {
         ModelConfig::Hf(json) => keys.of_json(json),
         ModelConfig::Gguf(metadata) => keys.of_gguf(metadata, facts)?,
     };
+    unread.sort(); // the order of the file is not kept by all builds
     let (ignored, refused): (Vec<Unread>, Vec<Unread>) =
         unread.into_iter().partition(|(key, _)| allow.contains(key));
     if !refused.is_empty() {
@@ -130,14 +131,14 @@ fn read(arch: &Arch, config: &ModelConfig<'_>) -> BTreeSet<String> {
     read
 }
 
-struct Keys<'a> {
+struct KeyCheck<'a> {
     arch: &'a Arch,
     config: &'a ModelConfig<'a>,
     shared: SharedKeys,
     read: BTreeSet<String>,
 }
 
-impl Keys<'_> {
+impl KeyCheck<'_> {
     /// The keys of `config.json` that may change numbers and are not read. An object of which
     /// nothing is read counts as one key.
     fn of_json(&self, config: &Json) -> Vec<Unread> {
@@ -146,9 +147,11 @@ impl Keys<'_> {
         while let Some((parent, object)) = objects.pop() {
             for (key, value) in object.as_object().into_iter().flatten() {
                 let path = format!("{parent}{key}");
-                // A dot is between levels, so no description can name a key that has one.
+                // A dot is between levels, so no description reads a key that has one.
                 let is_path = !key.contains('.');
-                if value.is_null() || is_path && self.is_known(&path, value) {
+                let is_known =
+                    if is_path { self.is_known(&path, value) } else { self.is_harmless(&path, value) };
+                if value.is_null() || is_known {
                     continue;
                 }
                 let below = format!("{path}.");
@@ -174,6 +177,11 @@ impl Keys<'_> {
         if let Some(excluded) = self.arch.refuse.get(path) {
             return matches!(self.config.exclusion(path, excluded), Ok(None));
         }
+        self.is_harmless(path, value)
+    }
+
+    /// Whether a key of `config.json` is harmless with this value.
+    fn is_harmless(&self, path: &str, value: &Json) -> bool {
         let shared = &self.shared.hf;
         let entry = self.arch.harmless.get(path).or_else(|| shared.get(path));
         let entry = entry.or_else(|| shared.get(path.strip_prefix(TEXT_PART)?));

@@ -23,10 +23,10 @@ const NAMES: [&str; 2] = ["bert", "nomic_bert"];
 const CLOSE: f32 = 2e-5;
 
 /// A copy of a fixture's folder, removed when it is dropped.
-struct Copy(PathBuf);
+pub struct Copy(pub PathBuf);
 
 impl Copy {
-    fn of(fixture: &Path, label: &str) -> Copy {
+    pub fn of(fixture: &Path, label: &str) -> Copy {
         let folder = std::env::temp_dir().join(format!("girih-encoder-{label}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         for name in ["config.json", "model.safetensors"] {
@@ -42,7 +42,7 @@ impl Copy {
     }
 
     /// Sets keys of `config.json`.
-    fn set(&self, values: &Json) {
+    pub fn set(&self, values: &Json) {
         let text = std::fs::read(self.0.join("config.json")).unwrap();
         let mut config: Json = serde_json::from_slice(&text).unwrap();
         for (key, value) in values.as_object().unwrap() {
@@ -51,12 +51,12 @@ impl Copy {
         self.write("config.json", config.to_string());
     }
 
-    fn open(&self) -> girih_tensor::Result<ModelFiles> {
+    pub fn open(&self) -> girih_tensor::Result<ModelFiles> {
         ModelFiles::open(&self.0, Vec::new(), &ModelLimits::DEFAULT)
     }
 
     /// The error of opening.
-    fn error(&self) -> String {
+    pub fn error(&self) -> String {
         self.open().unwrap_err().to_string()
     }
 }
@@ -351,10 +351,10 @@ fn a_link_to_a_missing_list_of_modules_is_an_error() {
 }
 
 /// A tensor of a file and its bytes.
-type Tensor = (NewTensor, Vec<u8>);
+pub type Tensor = (NewTensor, Vec<u8>);
 
 /// Every tensor of a model's container.
-fn tensors(model: &ModelFiles) -> Vec<Tensor> {
+pub fn tensors(model: &ModelFiles) -> Vec<Tensor> {
     let container = model.weights.container();
     let read = container.tensors().iter().map(|(name, info)| {
         let mut bytes = vec![0; info.bytes as usize];
@@ -374,14 +374,14 @@ fn write_all(mut writer: ContainerWriter, tensors: &[Tensor]) {
 }
 
 /// Replaces the weights of a copied model.
-fn write_weights(copy: &Copy, tensors: &[Tensor]) {
+pub fn write_weights(copy: &Copy, tensors: &[Tensor]) {
     let path = copy.0.join("model.safetensors");
     std::fs::remove_file(&path).unwrap();
     let news: Vec<NewTensor> = tensors.iter().map(|(tensor, _)| tensor.clone()).collect();
     write_all(ContainerWriter::safetensors(&path, &BTreeMap::new(), &news).unwrap(), tensors);
 }
 
-fn check_equal(model: &ModelFiles, other: &ModelFiles) {
+pub fn check_equal(model: &ModelFiles, other: &ModelFiles) {
     assert_eq!(other.facts, model.facts);
     let names: Vec<&str> = model.weights.names().collect();
     assert_eq!(other.weights.names().collect::<Vec<_>>(), names);

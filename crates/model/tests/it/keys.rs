@@ -98,9 +98,10 @@ fn keys_that_make_another_model_are_refused() {
         ("use_qk_norm", json!(true)),
         ("clip_qkv", json!(8.0)),
         ("num_local_experts", json!(8)),
-        ("rope_interleaved", json!(false)),
+        ("rope_interleaved", json!(true)),
         ("layer_types", json!(["strange"])),
         ("pretraining_tp", json!(2)),
+        ("repetition_penalty", json!(1.5)),
         ("is_decoder", json!("no")),
         ("per_layer_config", json!({ "0": { "num_attention_heads": 2 } })),
         ("text_config", json!({ "hidden_size": 64 })),
@@ -264,7 +265,8 @@ fn keys_that_change_no_number_are_accepted() {
         "_name_or_path": "a/b", "use_cache": false, "dtype": "float16", "attention_dropout": 0.5, "initializer_range": 0.1,
         "bos_token_id": 5, "eos_token_id": [1, 2], "pad_token_id": null, "transformers_version": "5.23.0",
         "pretraining_tp": 1, "partial_rotary_factor": 1, "is_encoder_decoder": false, "chunk_size_feed_forward": 0,
-        "id2label": { "0": "LABEL_0" }, "sliding_window_size": null, "pruned_heads": {}
+        "id2label": { "0": "LABEL_0" }, "sliding_window_size": null, "pruned_heads": {},
+        "transformers.js_config": { "dtype": "q4" }, "temperature": 1.0, "max_length": 4096
     });
     let alone = [
         ("llama32_tied", json!({ "sliding_window": null, "layer_types": null, "head_dim": null })),

@@ -45,8 +45,8 @@ fn open_as(path: &Path, given: Vec<Arch>) -> ModelFiles {
 }
 
 /// An architecture that is not part of the binary.
-fn qwen2() -> Arch {
-    let text = std::fs::read_to_string(committed("../archs/qwen2.toml")).unwrap();
+fn cwm() -> Arch {
+    let text = std::fs::read_to_string(committed("../archs/cwm.toml")).unwrap();
     schema::parse(&text).unwrap()
 }
 
@@ -81,7 +81,7 @@ pub fn numbers(container: &Container, name: &str) -> Vec<f32> {
 }
 
 /// Compares the logits of every prompt with those of the folder's golden file.
-fn agrees_with_golden(folder: &Path, model: &ModelFiles) {
+pub fn agrees_with_golden(folder: &Path, model: &ModelFiles) {
     let golden = Container::open(&folder.join("golden.safetensors"), &ModelLimits::DEFAULT.file).unwrap();
     for prompt in 0.. {
         let Ok(info) = golden.tensor(&format!("p{prompt}.input_ids")) else {
@@ -107,26 +107,26 @@ fn the_interpreter_gives_the_logits_of_transformers() {
 
 #[test]
 fn a_file_adds_an_architecture() {
-    let folder = committed("qwen2");
+    let folder = committed("cwm");
     let error = ModelFiles::open(&folder, Vec::new(), &ModelLimits::DEFAULT).unwrap_err().to_string();
-    assert!(error.contains("unknown architecture 'Qwen2ForCausalLM'"), "{error}");
-    agrees_with_golden(&folder, &open_as(&folder, vec![qwen2()]));
+    assert!(error.contains("unknown architecture 'CwmForCausalLM'"), "{error}");
+    agrees_with_golden(&folder, &open_as(&folder, vec![cwm()]));
 }
 
 #[test]
 fn an_added_architecture_refuses_excluded_settings() {
-    let folder = committed("qwen2");
+    let folder = committed("cwm");
     let config = std::fs::read_to_string(folder.join("config.json")).unwrap();
-    let sliding = config.replace("\"use_sliding_window\": false", "\"use_sliding_window\": true");
-    assert_ne!(config, sliding);
-    let copy = std::env::temp_dir().join(format!("girih-sliding-{}", std::process::id()));
+    let biased = config.replace("\"use_cache\": true", "\"mlp_bias\": true");
+    assert_ne!(config, biased);
+    let copy = std::env::temp_dir().join(format!("girih-biased-{}", std::process::id()));
     std::fs::create_dir_all(&copy).unwrap();
-    std::fs::write(copy.join("config.json"), sliding).unwrap();
+    std::fs::write(copy.join("config.json"), biased).unwrap();
     std::fs::copy(folder.join("model.safetensors"), copy.join("model.safetensors")).unwrap();
-    let opened = ModelFiles::open(&copy, vec![qwen2()], &ModelLimits::DEFAULT);
+    let opened = ModelFiles::open(&copy, vec![cwm()], &ModelLimits::DEFAULT);
     std::fs::remove_dir_all(&copy).unwrap();
     let error = opened.unwrap_err().to_string();
-    assert!(error.contains("'use_sliding_window'"), "{error}");
+    assert!(error.contains("'mlp_bias'"), "{error}");
 }
 
 #[test]

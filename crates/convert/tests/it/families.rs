@@ -1,0 +1,113 @@
+//! Architectures that are descriptions only, written as GGUF and read again; and warnings where
+//! llama.cpp would read a file otherwise.
+
+use girih_file::MetadataValue;
+use girih_model::ModelFiles;
+use girih_model::arch::Mixer;
+use serde_json::json;
+
+use super::facts::configured;
+use super::{check_copy, committed, open, options, write};
+use crate::folder::empty_folder;
+
+/// Writes a model as a GGUF; returns the model read from it, and the warnings about llama.cpp.
+fn written(model: &ModelFiles, folder: &str) -> (ModelFiles, Vec<String>) {
+    let out = empty_folder(folder).join("out.gguf");
+    let report = write(model, &out, &options("bf16")).unwrap_or_else(|error| panic!("{folder}: {error}"));
+    let about = report.warnings.into_iter().filter(|warning| warning.contains("llama.cpp"));
+    (open(&out), about.collect())
+}
+
+#[test]
+fn each_family_survives_a_conversion() {
+    for name in [
+        "qwen2",
+        "mistral",
+        "mistral_small",
+        "mistral3",
+        "gemma",
+        "gemma2",
+        "gemma3_vision",
+        "ernie4_5",
+        "seed_oss",
+        "exaone4",
+    ] {
+        let mut model = open(&committed(name));
+        let (copy, warnings) = written(&model, &format!("convert-family-{name}"));
+        // GGUF has one name for these families and for the ones that include them.
+        match name {
+            "mistral_small" => model.facts.name = "llama".to_owned(),
+            "gemma3_vision" => model.facts.name = "gemma3".to_owned(),
+            _ => {}
+        }
+        check_copy(&model, &copy);
+        let expected: &[&str] = match name {
+            "mistral" => {
+                &["llama.cpp does not read 'llama.attention.sliding_window' and may give other results"]
+            }
+            _ => &[],
+        };
+        assert_eq!(warnings, expected, "{name}");
+    }
+}
+
+#[test]
+fn a_family_that_gguf_has_no_name_for_is_refused() {
+    for name in ["helium", "ministral"] {
+        let out = empty_folder(&format!("convert-nameless-{name}")).join("out.gguf");
+        let error = write(&open(&committed(name)), &out, &options("q8_0")).unwrap_err().to_string();
+        assert!(error.contains(&format!("architecture {name} has no name in GGUF")), "{error}");
+        assert!(!out.exists());
+    }
+}
+
+/// llama.cpp reads no key for the scale of Gemma's scores: it takes the head size, but the width of
+/// a head's share for 62 layers.
+#[test]
+fn a_scale_that_llama_cpp_would_not_take_is_warned_about() {
+    let largest = open(&committed("gguf/gemma3_27b.gguf"));
+    let (copy, warnings) = written(&largest, "convert-27b");
+    check_copy(&largest, &copy);
+    assert!(warnings.is_empty(), "{warnings:?}");
+
+    let mut head_size = open(&committed("gguf/gemma3_27b.gguf"));
+    for layer in &mut head_size.facts.layers {
+        let Mixer::Attend(attend) = &mut layer.mixer;
+        attend.scale = 0.5;
+    }
+    let (copy, warnings) = written(&head_size, "convert-27b-head-size");
+    check_copy(&head_size, &copy);
+    assert!(
+        warnings.concat().contains("the square root of 4") && warnings.concat().contains("takes 16 for 62")
+    );
+
+    let folder = configured("convert-share", "gemma2", &json!({ "query_pre_attn_scalar": 8 }));
+    let share = open(&folder);
+    let (copy, warnings) = written(&share, "convert-share-out");
+    check_copy(&share, &copy);
+    assert!(
+        warnings.concat().contains("the square root of 8") && warnings.concat().contains("takes 16 for 3")
+    );
+    let key = copy.weights.container().metadata().value("gemma2.attention.query_pre_attn_scalar");
+    assert_eq!(key, Some(&MetadataValue::F32(8.0)));
+}
+
+#[test]
+fn ropes_that_share_a_key_are_written_if_they_are_equal() {
+    let mut model = open(&committed("gemma2"));
+    let (copy, _) = written(&model, "convert-shared-rope");
+    let base = copy.weights.container().metadata().value("gemma2.rope.freq_base");
+    assert_eq!(base, Some(&MetadataValue::F32(10_000.0)));
+    let out = empty_folder("convert-unequal-rope").join("out.gguf");
+    let change = |model: &mut ModelFiles, base: f32, factors: Vec<f32>| {
+        let Mixer::Attend(attend) = &mut model.facts.layers[0].mixer;
+        let rope = attend.rope.as_mut().unwrap();
+        (rope.base, rope.factors) = (base, factors);
+    };
+    change(&mut model, 20_000.0, Vec::new());
+    let error = write(&model, &out, &options("bf16")).unwrap_err().to_string();
+    assert!(error.contains("'gemma2.rope.freq_base' states two parameters"), "{error}");
+    change(&mut model, 10_000.0, vec![2.0; 8]);
+    let error = write(&model, &out, &options("bf16")).unwrap_err().to_string();
+    assert!(error.contains("'gemma2.rope.scaling' scales the rotary frequencies"), "{error}");
+}
