@@ -3,26 +3,26 @@
 //!
 //! The golden's own tokens are run, so that each step is compared, also behind one at which
 //! the model would choose another token. Each step is run as a generated token is: one row
-//! that reads the state of the tokens before it. [`crate::golden_step`] derives what must hold
-//! if every logit is within `b` of the golden's; the allowance of a step is `2b`.
+//! that reads the state of the tokens before it.
 //!
-//! `b` is the derived bound of a logit for the row's root mean square. The golden has no
-//! logits for the steps behind the prompt, so the row is the model's. If the row agrees, the
-//! two root mean squares differ by at most `b`. If a wrong row is larger, its allowance grows
-//! only as its lead does, and the lead must be the golden's margin.
+//! [`crate::golden_step`] derives what holds for a step if every logit is within `b` of the
+//! golden's; `2b` is the step's allowance. `b` is the derived bound of a logit for the row's root
+//! mean square. The golden has no logits for the steps behind the prompt, so the row is the
+//! model's. If the row agrees, the two root mean squares differ by at most `b`.
 //!
-//! The derived bound for weights that were quantized after the golden was made is no test of a
-//! choice: it adds up all roundings in all layers, up to several times the row's root mean
-//! square for four bits. So for such weights `b` is the share of that bound which the hidden
-//! states and logits of all prompts reach, which is never more than the bound of a model that
-//! passes.
+//! If weights were quantized after the golden was made, the derived bound is no test of a choice:
+//! it adds up the roundings of all layers, for four bits up to several times the row's root mean
+//! square. So a model with such weights may choose another token only where the golden's margin
+//! is also within twice the error that hidden states and logits show: the largest share of its
+//! bound that one of them reaches in any prompt, times `2b`. Single rows of a step may have larger
+//! errors than the prompts' rows, so the other comparisons keep `2b`.
 
 use girih_engine::{Engine, EventKind, Hooks, TokenRequest};
 use serde::Serialize;
 
 use crate::bound::{ValueDepth, rms};
 use crate::golden::{Golden, GoldenPrompt};
-use crate::golden_step::{Disagreement, GoldenStep};
+use crate::golden_step::{Disagreement, StepAllowance, largest};
 use crate::layers::{LayerRow, diagnose, logit_errors};
 use crate::{Error, ErrorBound, ErrorKind, Result};
 
@@ -71,9 +71,9 @@ pub struct Divergence {
     pub margin: f64,
     /// The logit of the model's token less that of the golden's, in the model.
     pub excess: f64,
-    /// What margin and excess may be together.
+    /// The largest margin at which the choice may differ.
     pub allowance: f64,
-    /// Whether they are within the allowance.
+    /// Whether the step passes.
     pub tolerated: bool,
 }
 
@@ -102,10 +102,10 @@ pub fn verify(engine: &mut Engine, golden: &Golden, layers: usize, bound: &Error
     let errors: Vec<Vec<Option<f64>>> = errors.collect::<Result<_>>()?;
     let diagnoses = golden.prompts.iter().map(|prompt| diagnose(engine, prompt, layers, bound));
     let diagnoses: Vec<Vec<LayerRow>> = diagnoses.collect::<Result<_>>()?;
-    let allowance = Allowance::new(bound, layers, &diagnoses);
+    let step_bound = StepBound::new(bound, layers, &diagnoses);
     let mut prompts = Vec::with_capacity(golden.prompts.len());
     for (index, (prompt, rows)) in golden.prompts.iter().zip(&diagnoses).enumerate() {
-        let steps = compare_steps(engine, prompt, &allowance, &errors[index])?;
+        let steps = compare_steps(engine, prompt, &step_bound, &errors[index])?;
         let first_out_of_bound = rows.iter().find(|row| !row.within()).cloned();
         prompts.push(PromptVerdict {
             prompt: index,
@@ -138,27 +138,28 @@ fn check_length(engine: &Engine, index: usize, prompt: &GoldenPrompt) -> Result<
 }
 
 /// What a step may differ from the golden.
-struct Allowance<'a> {
+struct StepBound<'a> {
     bound: &'a ErrorBound,
     depth: ValueDepth,
-    /// The share of the bound that applies to logits of steps.
-    share: f64,
+    /// The share of the bound within which a choice may differ.
+    choice_share: f64,
 }
 
-impl<'a> Allowance<'a> {
-    fn new(bound: &'a ErrorBound, layers: usize, diagnoses: &[Vec<LayerRow>]) -> Allowance<'a> {
-        let share = if bound.has_quantized_weights() {
+impl<'a> StepBound<'a> {
+    fn new(bound: &'a ErrorBound, layers: usize, diagnoses: &[Vec<LayerRow>]) -> StepBound<'a> {
+        let choice_share = if bound.has_quantized_weights() {
             diagnoses.iter().flatten().fold(0.0f64, |max, row| max.max(row.of_bound)).min(1.0)
         } else {
             1.0
         };
-        Allowance { bound, depth: ValueDepth::Logits(layers), share }
+        StepBound { bound, depth: ValueDepth::Logits(layers), choice_share }
     }
 
-    /// Twice the permitted difference of a logit of this row of the model, whose followed error
-    /// is `error`.
-    fn at(&self, row: &[f32], error: Option<f64>) -> f64 {
-        2.0 * self.share * self.bound.at_row(self.depth, rms(row), error)
+    /// The allowance of a step at which the model has this row of logits, whose followed error is
+    /// `error`.
+    fn allowance(&self, row: &[f32], error: Option<f64>) -> StepAllowance {
+        let logits = 2.0 * self.bound.at_row(self.depth, rms(row), error);
+        StepAllowance { logits, choice: self.choice_share * logits }
     }
 }
 
@@ -170,9 +171,10 @@ fn step_errors(engine: &mut Engine, prompt: &GoldenPrompt, bound: &ErrorBound) -
     Ok(errors[prompt.tokens.len().saturating_sub(1)..].to_vec())
 }
 
-/// The comparison of all greedy steps of a prompt.
+/// The comparison of all greedy steps of a prompt: the number of equal choices, and the first
+/// step of each kind.
 #[derive(Default)]
-struct StepComparison {
+struct GreedyComparison {
     equal: usize,
     divergence: Option<Divergence>,
     failed: Option<FailedStep>,
@@ -182,48 +184,38 @@ struct StepComparison {
 fn compare_steps(
     engine: &mut Engine,
     prompt: &GoldenPrompt,
-    allowance: &Allowance<'_>,
+    bound: &StepBound<'_>,
     errors: &[Option<f64>],
-) -> Result<StepComparison> {
-    let mut steps = StepComparison::default();
+) -> Result<GreedyComparison> {
+    let mut all = GreedyComparison::default();
     let mut tokens = prompt.tokens.clone();
     for (index, step) in prompt.reference.greedy.iter().enumerate() {
         let row = next_logits(engine, &tokens)?;
-        let allowance = allowance.at(&row, errors.get(index).copied().flatten());
-        let disagreement = step.disagreement(&row, allowance);
-        match divergence(index, step, &row, allowance, disagreement.is_none()) {
-            None => steps.equal += 1,
-            found => steps.divergence = steps.divergence.or(found),
+        let allowance = bound.allowance(&row, errors.get(index).copied().flatten());
+        let failed = step.disagreement(&row, allowance);
+        let excess = -step.lead(&row);
+        all.equal += usize::from(excess <= 0.0);
+        if excess > 0.0 && all.divergence.is_none() {
+            all.divergence = Some(Divergence {
+                step: index,
+                ours: largest(&row),
+                golden: step.token,
+                margin: step.margin.into(),
+                excess,
+                allowance: allowance.choice,
+                tolerated: failed.is_none(),
+            });
         }
-        let failed = disagreement.map(|disagreement| FailedStep { step: index, disagreement, allowance });
-        steps.failed = steps.failed.or(failed);
+        if let (Some(disagreement), None) = (failed, &all.failed) {
+            let allowance = match disagreement {
+                Disagreement::Choice { .. } => allowance.choice,
+                Disagreement::Lead { .. } | Disagreement::Rank { .. } => allowance.logits,
+            };
+            all.failed = Some(FailedStep { step: index, disagreement, allowance });
+        }
         tokens.push(step.token);
     }
-    Ok(steps)
-}
-
-/// The difference of the chosen tokens, if the golden's token does not have the largest logit.
-fn divergence(
-    index: usize,
-    step: &GoldenStep,
-    row: &[f32],
-    allowance: f64,
-    tolerated: bool,
-) -> Option<Divergence> {
-    let excess = -step.lead(row);
-    if excess <= 0.0 {
-        return None;
-    }
-    let largest = (0..row.len() as u32).max_by(|a, b| row[*a as usize].total_cmp(&row[*b as usize]));
-    Some(Divergence {
-        step: index,
-        ours: largest.expect("a row that has a lead has logits"),
-        golden: step.token,
-        margin: step.margin.into(),
-        excess,
-        allowance,
-        tolerated,
-    })
+    Ok(all)
 }
 
 /// Runs what the engine does not have of `tokens` yet, which is one token behind those of the

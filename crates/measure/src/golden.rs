@@ -15,7 +15,7 @@ use std::path::Path;
 
 use crate::bound::{GoldenPrecision, reordered_sum, rms};
 use crate::golden_file::{GoldenFile, GoldenKind, GoldenSizes};
-use crate::golden_step::{Disagreement, GoldenStep};
+use crate::golden_step::{Disagreement, GoldenStep, StepAllowance};
 use crate::{Error, Result};
 
 /// The prompts of a golden file, at one precision.
@@ -72,8 +72,19 @@ fn prompt(file: &GoldenFile<'_>, index: usize) -> Result<GoldenPrompt> {
     let last = &logits[logits.len() - vocabulary..];
     let allowance = own_allowance(file.precision(), width, last);
     if let Some(disagreement) = greedy[0].disagreement(last, allowance) {
-        let what = contradiction(&disagreement, &file.name(index, "margin"), &file.name(index, "step_top5"));
-        let logits = file.name(index, "logits");
+        let [margin, top5, choice, logits] =
+            ["margin", "step_top5", "greedy", "logits"].map(|part| file.name(index, part));
+        let what = match disagreement {
+            Disagreement::Lead { token, lead, margin: found } => {
+                format!("'{margin}' is {found}, but token {token} leads by {lead}")
+            }
+            Disagreement::Rank { above, below, excess } => {
+                format!("'{top5}' ranks {below} before {above}, which is larger by {excess}")
+            }
+            Disagreement::Choice { ours, golden, .. } => {
+                format!("'{choice}' is {golden}, but {ours} is the largest")
+            }
+        };
         return Err(Error::new(format!(
             "prompt {index}, step 0: {what} in the last row of '{logits}'; make the golden again"
         )));
@@ -110,18 +121,7 @@ fn steps(file: &GoldenFile<'_>, index: usize) -> Result<Vec<GoldenStep>> {
 /// logits and the first step. The runs may sum a logit's products in different orders, and the
 /// golden's precision rounds the results: a sum near the middle of two of its numbers may become
 /// either. That concerns one logit of two, so it is counted once.
-fn own_allowance(precision: GoldenPrecision, width: usize, row: &[f32]) -> f64 {
+fn own_allowance(precision: GoldenPrecision, width: usize, row: &[f32]) -> StepAllowance {
     let largest = row.iter().fold(0.0f32, |max, logit| max.max(logit.abs()));
-    2.0 * reordered_sum(width) * rms(row) + precision.spacing(f64::from(largest))
-}
-
-fn contradiction(disagreement: &Disagreement, margin: &str, top5: &str) -> String {
-    match disagreement {
-        Disagreement::Lead { token, lead, margin: found } => {
-            format!("'{margin}' is {found}, but token {token} leads by {lead}")
-        }
-        Disagreement::Rank { above, below, excess } => {
-            format!("'{top5}' ranks {below} before {above}, which is larger by {excess}")
-        }
-    }
+    StepAllowance::of(2.0 * reordered_sum(width) * rms(row) + precision.spacing(largest.into()))
 }

@@ -9,7 +9,8 @@
 //! 2. A token that the golden ranks behind another exceeds it by at most `2b`. The golden
 //!    ranks its five largest logits, and all others behind them.
 //!
-//! [`GoldenStep::disagreement`] tests both. The tokens before the step must be the golden's.
+//! [`GoldenStep::disagreement`] tests both, and the choice with an allowance that may be smaller.
+//! The tokens before the step must be the golden's.
 
 use serde::Serialize;
 
@@ -48,6 +49,40 @@ pub enum Disagreement {
         /// The difference of their logits.
         excess: f64,
     },
+    /// Another token has the largest logit, though the golden's margin is large.
+    Choice {
+        /// The token with the largest logit.
+        ours: u32,
+        /// The golden's token.
+        golden: u32,
+        /// The golden's margin.
+        margin: f64,
+    },
+}
+
+/// What a row may differ from a step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StepAllowance {
+    /// Twice the permitted difference of a logit: that of leads and ranks.
+    pub logits: f64,
+    /// The largest margin at which another token may have the largest logit; at most `logits`.
+    pub choice: f64,
+}
+
+impl StepAllowance {
+    /// The allowance of a row whose logits may each differ by half of `twice`.
+    pub(crate) fn of(twice: f64) -> StepAllowance {
+        StepAllowance { logits: twice, choice: twice }
+    }
+}
+
+/// The token with the largest logit; the last one if several have it.
+///
+/// # Panics
+/// When the row is empty.
+pub(crate) fn largest(row: &[f32]) -> u32 {
+    let ids = 0..row.len() as u32;
+    ids.max_by(|a, b| row[*a as usize].total_cmp(&row[*b as usize])).expect("a vocabulary is not empty")
 }
 
 impl GoldenStep {
@@ -76,19 +111,21 @@ impl GoldenStep {
         Ok(())
     }
 
-    /// Returns the first disagreement of a row of logits with this step that exceeds
-    /// `allowance`, which is twice the permitted difference of a logit. A row that is not
-    /// finite disagrees.
+    /// Returns the first disagreement of a row of logits with this step that exceeds its
+    /// allowance. A row that is not finite disagrees.
     ///
     /// # Panics
     /// When the row does not have the golden's vocabulary.
-    pub(crate) fn disagreement(&self, row: &[f32], allowance: f64) -> Option<Disagreement> {
+    pub(crate) fn disagreement(&self, row: &[f32], allowance: StepAllowance) -> Option<Disagreement> {
         let (lead, margin) = (self.lead(row), f64::from(self.margin));
-        if row.iter().all(|logit| logit.is_finite()) && (lead - margin).abs() <= allowance {
-            self.wrong_rank(row, allowance)
-        } else {
-            Some(Disagreement::Lead { token: self.token, lead, margin })
+        if !row.iter().all(|logit| logit.is_finite()) || (lead - margin).abs() > allowance.logits {
+            return Some(Disagreement::Lead { token: self.token, lead, margin });
         }
+        let choice = || {
+            let differs = lead < 0.0 && margin > allowance.choice;
+            differs.then(|| Disagreement::Choice { ours: largest(row), golden: self.token, margin })
+        };
+        self.wrong_rank(row, allowance.logits).or_else(choice)
     }
 
     /// The lead of the chosen token in a row: its logit less the largest other one.
@@ -133,7 +170,7 @@ mod tests {
     #[test]
     fn a_step_agrees_with_its_own_row() {
         step().check("step 0").expect("it is consistent");
-        assert_eq!(step().disagreement(&ROW, 0.0), None);
+        assert_eq!(step().disagreement(&ROW, StepAllowance::of(0.0)), None);
         assert_eq!(step().lead(&ROW), 1.0);
     }
 
@@ -143,8 +180,8 @@ mod tests {
         for (token, top5) in [(5, [5, 4, 3, 2, 1]), (5, [4, 5, 3, 2, 1]), (4, [5, 4, 3, 2, 1])] {
             let step = GoldenStep { token, margin: 0.0, top5 };
             step.check("step 0").expect("a tie");
-            assert_eq!(step.disagreement(&tied, 0.0), None);
-            assert!(step.disagreement(&ROW, 0.0).is_some(), "no tie");
+            assert_eq!(step.disagreement(&tied, StepAllowance::of(0.0)), None);
+            assert!(step.disagreement(&ROW, StepAllowance::of(0.0)).is_some(), "no tie");
         }
         let step = GoldenStep { token: 4, margin: 0.5, top5: [5, 4, 3, 2, 1] };
         let error = step.check("step 0").unwrap_err().to_string();
@@ -168,25 +205,34 @@ mod tests {
         ];
         for wrong in wrong {
             wrong.check("step 0").expect("only the row shows the fault");
-            assert!(wrong.disagreement(&ROW, 0.4).is_some(), "{wrong:?}");
+            assert!(wrong.disagreement(&ROW, StepAllowance::of(0.4)).is_some(), "{wrong:?}");
         }
     }
 
     #[test]
     fn the_allowance_is_exact() {
         let off = GoldenStep { margin: 1.5, ..step() };
-        assert_eq!(off.disagreement(&ROW, 0.5), None);
+        assert_eq!(off.disagreement(&ROW, StepAllowance::of(0.5)), None);
         let lead = Disagreement::Lead { token: 5, lead: 1.0, margin: 1.5 };
-        assert_eq!(off.disagreement(&ROW, 0.49), Some(lead));
+        assert_eq!(off.disagreement(&ROW, StepAllowance::of(0.49)), Some(lead));
         let swapped = GoldenStep { top5: [5, 3, 4, 2, 1], ..step() };
-        assert_eq!(swapped.disagreement(&ROW, 1.0), None);
+        assert_eq!(swapped.disagreement(&ROW, StepAllowance::of(1.0)), None);
         let rank = Disagreement::Rank { above: 4, below: 3, excess: 1.0 };
-        assert_eq!(swapped.disagreement(&ROW, 0.99), Some(rank));
+        assert_eq!(swapped.disagreement(&ROW, StepAllowance::of(0.99)), Some(rank));
         // A token outside the five may exceed each of them by the allowance.
         let outside = GoldenStep { token: 5, margin: 1.0, top5: [5, 3, 2, 1, 0] };
-        assert_eq!(outside.disagreement(&ROW, 4.0), None);
+        assert_eq!(outside.disagreement(&ROW, StepAllowance::of(4.0)), None);
         let rank = Disagreement::Rank { above: 4, below: 0, excess: 4.0 };
-        assert_eq!(outside.disagreement(&ROW, 3.99), Some(rank));
+        assert_eq!(outside.disagreement(&ROW, StepAllowance::of(3.99)), Some(rank));
+    }
+
+    #[test]
+    fn a_choice_has_an_allowance_of_its_own() {
+        let other = GoldenStep { token: 4, margin: 1.0, top5: [4, 5, 3, 2, 1] };
+        assert_eq!(other.disagreement(&ROW, StepAllowance { logits: 2.0, choice: 1.0 }), None);
+        let choice = Disagreement::Choice { ours: 5, golden: 4, margin: 1.0 };
+        assert_eq!(other.disagreement(&ROW, StepAllowance { logits: 2.0, choice: 0.9 }), Some(choice));
+        assert_eq!(step().disagreement(&ROW, StepAllowance { logits: 0.0, choice: 0.0 }), None);
     }
 
     #[test]
@@ -194,9 +240,9 @@ mod tests {
         for wrong in [f32::INFINITY, f32::NAN, f32::NEG_INFINITY] {
             let mut row = ROW;
             row[5] = wrong;
-            assert!(step().disagreement(&row, 1e9).is_some(), "{wrong}");
-            assert!(step().disagreement(&row, f64::INFINITY).is_some(), "{wrong}");
+            assert!(step().disagreement(&row, StepAllowance::of(1e9)).is_some(), "{wrong}");
+            assert!(step().disagreement(&row, StepAllowance::of(f64::INFINITY)).is_some(), "{wrong}");
         }
-        assert!(step().disagreement(&[f32::INFINITY; 6], f64::INFINITY).is_some());
+        assert!(step().disagreement(&[f32::INFINITY; 6], StepAllowance::of(f64::INFINITY)).is_some());
     }
 }

@@ -250,5 +250,8 @@ fn disagreement(FailedStep { disagreement, allowance, .. }: &FailedStep) -> Stri
         Disagreement::Rank { above, below, excess } => format!(
             "the golden ranks token {below} before {above}, which exceeds it by {excess:.2e} in the model; {allowance:.2e} is allowed"
         ),
+        Disagreement::Choice { ours, golden, margin } => format!(
+            "the model chooses {ours}, but token {golden} leads by {margin:.2e} in the golden; {allowance:.2e} is allowed"
+        ),
     }
 }

@@ -83,7 +83,11 @@ fn the_scale_of_the_largest_gemma_is_that_of_llama_cpp() {
 
 /// A copy of a GGUF with one further key.
 fn with_key(copy: &Copy, source: &ModelFiles, key: &str, value: MetadataValue) -> std::path::PathBuf {
-    let mut metadata: Metadata = source.weights.container().metadata().clone();
+    let old = source.weights.container().metadata();
+    let mut metadata = Metadata::new();
+    for (name, old) in old.iter().filter(|(name, _)| *name != key) {
+        metadata.insert(name, old.clone()).unwrap();
+    }
     metadata.insert(key, value).unwrap();
     let all = tensors(source);
     let news: Vec<NewTensor> = all.iter().map(|(tensor, _)| tensor.clone()).collect();
