@@ -114,8 +114,9 @@ def write_golden(folder: Path, precisions: list[str], draw: Draw) -> None:
     save_file(golden, folder / "golden.safetensors")
 
 
-def check(girih: str, folder: Path, against: str, kv: str) -> tuple[float, str]:
-    """Return the largest fraction of the bound, and why the run failed or an empty text."""
+def check(girih: str, folder: Path, against: str, kv: str) -> tuple[float, float, str]:
+    """Return the largest fraction of the bound, the logits' largest bound relative to their root mean square, and
+    why the run failed or an empty text."""
     options = [folder, "--golden", folder / "golden.safetensors", "--against", against, "--kv", kv, "--json", "--quiet"]
     # Kept packed weights would outlive the temporary folder.
     options += ["--packed-cache", "off", "--threads", "1"]
@@ -130,9 +131,10 @@ def check(girih: str, folder: Path, against: str, kv: str) -> tuple[float, str]:
     # JSON has no infinity; a difference that is not finite is null.
     worst = max(rows, key=lambda row: float("inf") if row["of_bound"] is None else row["of_bound"])
     fraction = float("inf") if worst["of_bound"] is None else worst["of_bound"]
+    bound = max(row["bound"] for row in rows if row["layer"] == "logits")
     if fraction > 1:
-        return fraction, f"{worst['layer']} at token {worst['worst_token']}: {fraction:.3f} times the bound"
-    return fraction, "" if verdict["passed"] else "the greedy tokens disagree"
+        return fraction, bound, f"{worst['layer']} at token {worst['worst_token']}: {fraction:.3f} times the bound"
+    return fraction, bound, "" if verdict["passed"] else "the greedy tokens disagree"
 
 
 def names(text: str) -> list[str]:
@@ -161,7 +163,7 @@ def main() -> None:
     torch.use_deterministic_algorithms(True)
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    fractions, failed = defaultdict(list), 0
+    fractions, bounds, failed = defaultdict(list), defaultdict(list), 0
     for seed in range(args.seed, args.seed + args.count):
         draw = np.random.default_rng(seed)
         with contextlib.ExitStack() as stack:
@@ -170,8 +172,9 @@ def main() -> None:
             write_golden(folder, args.against, draw)
             for against in args.against:
                 for kv in args.kv:
-                    fraction, fault = check(args.girih, folder, against, kv)
+                    fraction, bound, fault = check(args.girih, folder, against, kv)
                     fractions[against, kv].append(fraction)
+                    bounds[against, kv].append(bound)
                     if not fault:
                         continue
                     failed += 1
@@ -183,7 +186,8 @@ def main() -> None:
                             (kept / file.name).write_bytes(file.read_bytes())
     for (against, kv), values in fractions.items():
         median, largest = np.median(values), max(values)
-        print(f"golden {against}, KV cache {kv}: median {median:.3f}, largest {largest:.3f} of the bound")
+        print(f"golden {against}, KV cache {kv}: median {median:.3f}, largest {largest:.3f} of the bound", end="; ")
+        print(f"largest bound of logits {max(bounds[against, kv]):.1e} of their root mean square")
     print(f"{sum(map(len, fractions.values())) - failed} runs passed, {failed} failed")
     sys.exit(failed > 0)
 

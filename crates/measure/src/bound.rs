@@ -54,9 +54,9 @@
 //!    [`GAIN`] times; followed errors are not independent, which [`DEPENDENCE`] covers.
 //! 8. An encoder's layer has at most 15 operators, 11 of them with sums: each of its two layer
 //!    norms counts as two operators with sums, one for the mean and one for the variance. The
-//!    divisor of a layer norm may be small, as that of any norm; [`GAIN`] covers this. GELU is an elementwise operator: its polynomial,
-//!    exponential, sum, quotient and products are as many as a gate's. A bias is one more term
-//!    of its sum, and is stored with it. The embedding is the sum of up to [`TABLES`] rows of
+//!    divisor of a layer norm may be small, as that of any norm; [`GAIN`] covers this. GELU is an
+//!    elementwise operator: its polynomial, exponential, sum, quotient and products are as many
+//!    as a gate's. A bias is one more term of its sum, and is stored with it. The embedding is the sum of up to [`TABLES`] rows of
 //!    weights and its norm, so [`EMBEDDING`] operators take the place of the two outside the
 //!    layers, and `TABLES · q²` that of `q²`. A norm after the residual scales noise and value
 //!    alike, so noise adds up as above. A pooled row is at most one more sum. A mean of rows may
@@ -65,8 +65,9 @@
 //!
 //! So a value may differ by `7 · √((DEPENDENCE · ε)² + (GAIN · η)²) · rms`, where `ε` is the
 //! followed error of its row, `η` the counted one, and `rms` the root mean square of the row in
-//! the golden. The tests reach up to 25 % of this bound in single precision,
-//! and 15 to 85 % if weights, activations, the state or the golden itself are coarser.
+//! the golden. The tests reach 3 to 25 % of this bound in single precision, 4 to 55 % if the
+//! state or the golden is coarser, and up to 85 % if weights or activations are. Random models
+//! of `scripts/random_models.py` reach 32 % and 57 %.
 
 use std::sync::Arc;
 
@@ -121,8 +122,16 @@ const LARGEST_OF_GROUP: f64 = 2.389_457;
 const GAIN: f64 = 2.0;
 
 /// The factor by which followed errors may exceed their analysis, because they are not
-/// independent: a part of a layer and the residual that it is added to share errors.
-const DEPENDENCE: f64 = 1.5;
+/// independent: a part of a layer and the residual that it is added to share errors, and so do the
+/// rows and elements of narrow models. It is measured, not derived: the logits of
+/// `tests/fixtures/gemma3_narrow` reach 0.95 of the bound with 1.5.
+const DEPENDENCE: f64 = 3.0;
+
+/// The factor by which followed errors may exceed counted ones; what exceeds that is cut off. It is
+/// measured, not derived: random Llamas exceed the counted bound 4.8 times, Gemmas 2.4 times. The
+/// analysis takes all errors of a query as if they had one direction, which in trained models adds
+/// up to more than any program has.
+const MOST: f64 = 6.0;
 
 /// The number of standard deviations within which the largest error lies.
 const DEVIATIONS: f64 = 7.0;
@@ -287,17 +296,17 @@ impl ErrorBound {
             ValueDepth::Pooled(layers) => (layers, EMBEDDING + 1.0, TABLES, 0.0),
         };
         let layers = layers as f64;
-        let followed = followed.map(|error| DEPENDENCE.powi(2) * error).unwrap_or_else(|| {
-            let summed = (operators + SUMS * layers) * self.summed.powi(2)
-                + (ROUNDINGS - SUMS) * layers * ELEMENTWISE_ROUNDINGS * rounding(DType::F32).powi(2);
-            let stored = (operators + ROUNDINGS * layers) * self.golden.powi(2);
-            GAIN.powi(2) * (summed + stored + STATE_READS * layers * self.kept.powi(2))
-        });
+        let summed = (operators + SUMS * layers) * self.summed.powi(2)
+            + (ROUNDINGS - SUMS) * layers * ELEMENTWISE_ROUNDINGS * rounding(DType::F32).powi(2);
+        let stored = (operators + ROUNDINGS * layers) * self.golden.powi(2);
+        let sums = GAIN.powi(2) * (summed + stored + STATE_READS * layers * self.kept.powi(2));
+        let followed = followed.map(|error| (DEPENDENCE.powi(2) * error).min(MOST.powi(2) * sums));
+        let sums = followed.unwrap_or(sums);
         let counted = (operators + ROUNDINGS * layers) * self.stored.powi(2)
             + (matmuls + MATMULS * layers) * self.weights.powi(2)
             + MATMULS * layers * self.activations.powi(2)
             + head.powi(2);
-        DEVIATIONS * (followed + GAIN.powi(2) * counted).sqrt() * rms
+        DEVIATIONS * (sums + GAIN.powi(2) * counted).sqrt() * rms
     }
 }
 

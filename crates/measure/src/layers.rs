@@ -25,6 +25,8 @@ pub struct LayerRow {
     /// The largest ratio of a difference to its bound; above 1 the difference exceeds
     /// its bound.
     pub of_bound: f64,
+    /// The largest bound of a row, relative to the row's root mean square in the golden.
+    pub bound: f64,
     /// The token with the ratio `of_bound`.
     pub worst_token: usize,
 }
@@ -159,6 +161,7 @@ pub(crate) fn compare_within(
         max_abs: 0.0,
         rms: 0.0,
         of_bound: 0.0,
+        bound: 0.0,
         worst_token: 0,
     };
     assert_eq!(
@@ -170,7 +173,9 @@ pub(crate) fn compare_within(
     for (token, (got, want)) in got.chunks_exact(width).zip(want.chunks_exact(width)).enumerate() {
         let largest = largest_difference(got, want);
         squares += got.iter().zip(want).map(|(&a, &b)| (f64::from(a) - f64::from(b)).powi(2)).sum::<f64>();
-        let share = share(largest, bound(token, want));
+        let permitted = bound(token, want);
+        let share = share(largest, permitted);
+        row.bound = row.bound.max(permitted / rms(want).max(f64::MIN_POSITIVE));
         row.cosine = row.cosine.min(cosine(got, want));
         row.max_abs = row.max_abs.max(largest);
         if share > row.of_bound {

@@ -11,24 +11,30 @@
 //! | embedding | the row | |
 //! | embedding's scale | the factor, the product | unchanged |
 //! | norm | the quotient and, in Llama's, its product with the weight | unchanged: a norm divides noise and row alike |
-//! | linear | the sum; the weights, if the model has finer ones | divided by the row's size, where other rows are larger |
+//! | linear | the sum; the weights, if the model has finer ones | enlarged, where the row's products cancel more than those of other rows |
 //! | RoPE | the cosine, the products, their sum | unchanged |
-//! | attention | the sum and the scaled sum; with a cap the quotient, tanh and product; the softmax; the result | those of the scores times the scores' size |
+//! | attention | the sum and the scaled sum; with a cap the quotient, tanh and product; the softmax; the result | those of scores and values, weighted by the probabilities |
 //! | gate | the activation, the product | added up |
 //! | residual | the sum | weighted by the sizes of both operands |
 //!
-//! - **Linear.** Its noise has the size that the typical row would need. A row in which the
-//!   products cancel has the same noise, and so a larger relative error. Where a norm follows,
-//!   as after the parts of Gemma's layers, that error enters the residual stream at full size.
-//! - **Attention.** The exponential turns an absolute error of a score into a relative error
-//!   of a probability. A score is a sum of `d` products, so its error is that of query and key
-//!   times `scale · √d · rms(q) · rms(k)`, the scores' root mean square.
+//! - **Linear.** Its noise is that of its operand, enlarged as the typical row is: by the mean of
+//!   the rows' gains. A row in which the products cancel has the same noise, and so a larger
+//!   relative error. Where a norm follows, as after the parts of Gemma's layers, that error enters
+//!   the residual stream at full size.
+//! - **Attention.** With the probabilities `p` of this program's own run, an error `e_i` of the score
+//!   of key `i` changes a head's result by `p_i (v_i − v̄) e_i`, where `v̄ = Σ p_i v_i` is the
+//!   result. So an error common to all scores changes nothing, and neither does any error in a row
+//!   that reads one key. Errors of keys, values and the scores' own roundings are independent:
+//!   their squares add up. The error of `q` is common to all keys: `e_i` is its product with
+//!   `k_i − k̄`, where `k̄ = Σ p_i k_i`, and its parts are added as sizes, as if all had the same
+//!   direction. Errors of a row may lie evenly on its elements, as those of a sum, or be relative to
+//!   each element, as those of a store; the larger of both noises counts.
 //! - **Residual.** Errors keep their absolute size. If a sum cancels, their relative size
 //!   grows; if a small part is added to a large stream, its errors count little.
 
 use std::collections::HashMap;
 
-use girih_graph::{Graph, Node, Op, ValueId, Watch};
+use girih_graph::{Graph, Node, Op, Span, ValueId, Watch};
 use girih_tensor::{DType, Shape};
 
 /// Stores of an embedding's scale: the factor and the product.
@@ -46,9 +52,6 @@ const SCORE_STORES: f64 = 2.0;
 /// Stores of a cap: the quotient, tanh, and the product.
 const CAP_STORES: f64 = 3.0;
 
-/// Stores of attention after its scores: the softmax and the result.
-const ATTEND_STORES: f64 = 2.0;
-
 /// Stores of a gate: the activation and the product.
 const GATE_STORES: f64 = 2.0;
 
@@ -61,8 +64,9 @@ const EXPONENTIAL_ROUNDINGS: f64 = 16.0;
 const NORM_PART: f64 = 1.0 / 6.0;
 
 /// The mean square of the angles by which RoPE rotates pairs, in units of the position's
-/// square: `∫ base^(−2x) dx` is `1 / (2 ln base)` from 0 to 1, at most this from base 10,000.
-/// The rounding of an angle is relative to the angle.
+/// square: `∫ base^(−2x) dx` is `1 / (2 ln base)` from 0 to 1, this for base 10,000 and less for
+/// larger ones. A graph has no base but frequencies; a model with a smaller base would have more
+/// errors than this, and none here has one. The rounding of an angle is relative to the angle.
 const ANGLE_SQUARES: f64 = 0.054_287;
 
 /// The mean squares of the relative errors of one rounding.
@@ -76,7 +80,8 @@ pub(crate) struct RoundingErrors {
     pub state: f64,
 }
 
-/// The sizes of the rows of a graph's values in a run: a watch.
+/// The sizes of the rows of a graph's values in a run, and the rows that attention reads: a watch.
+/// The run is one sequence from position 0, without mutual spans.
 #[derive(Debug)]
 pub(crate) struct RowSizes<'a> {
     graph: &'a Graph,
@@ -84,21 +89,37 @@ pub(crate) struct RowSizes<'a> {
     indices: HashMap<&'a str, usize>,
     /// The mean square of each row of each value; empty if the backend did not report it.
     squares: Vec<Vec<f64>>,
+    /// The rows of each value that attention reads; `None` for other values.
+    read: Vec<Option<Vec<f32>>>,
 }
 
 impl<'a> RowSizes<'a> {
     /// No rows yet.
     pub(crate) fn of(graph: &'a Graph) -> RowSizes<'a> {
         let indices = graph.ids().map(|(id, value)| (value.name.as_str(), id.0 as usize)).collect();
-        RowSizes { graph, indices, squares: vec![Vec::new(); graph.values.len()] }
+        let mut read = vec![None; graph.values.len()];
+        // Operands of a node are results of earlier ones.
+        for node in graph.nodes.iter().rev() {
+            let passes_on = matches!(node.op, Op::Reshape | Op::Write);
+            let is_read = read[node.output.0 as usize].is_some();
+            if matches!(node.op, Op::Attend { .. }) || passes_on && is_read {
+                node.inputs.iter().for_each(|id| read[id.0 as usize] = Some(Vec::new()));
+            }
+        }
+        RowSizes { graph, indices, squares: vec![Vec::new(); graph.values.len()], read }
     }
 
     /// Follows the errors of stores through the graph; `None` if the backend did not report
     /// a value that this needs.
     pub(crate) fn errors(&self, one: RoundingErrors) -> Option<RowErrors> {
         let values = self.graph.values.len();
-        let mut analysis =
-            Analysis { graph: self.graph, one, squares: self.squares.clone(), errors: vec![None; values] };
+        let mut analysis = Analysis {
+            graph: self.graph,
+            one,
+            squares: self.squares.clone(),
+            read: self.read.iter().map(|rows| rows.as_deref().unwrap_or_default()).collect(),
+            errors: vec![None; values],
+        };
         for node in &self.graph.nodes {
             let errors = analysis.node(node)?;
             analysis.errors[node.output.0 as usize] =
@@ -117,9 +138,11 @@ impl Watch for RowSizes<'_> {
     fn value(&mut self, name: &str, shape: &Shape, data: &[f32]) {
         let rows = shape.extents().first().copied().unwrap_or(1).max(1);
         let columns = (data.len() / rows).max(1);
-        let mean_square =
-            |row: &[f32]| row.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / row.len() as f64;
-        self.squares[self.indices[name]].extend(data.chunks(columns).map(mean_square));
+        let index = self.indices[name];
+        self.squares[index].extend(data.chunks(columns).map(|row| mean_square(row.iter().copied())));
+        if let Some(rows) = &mut self.read[index] {
+            rows.extend_from_slice(data);
+        }
     }
 }
 
@@ -140,6 +163,7 @@ struct Analysis<'a> {
     graph: &'a Graph,
     one: RoundingErrors,
     squares: Vec<Vec<f64>>,
+    read: Vec<&'a [f32]>,
     errors: Vec<Option<Vec<f64>>>,
 }
 
@@ -173,7 +197,7 @@ impl Analysis<'_> {
             }
             Op::Add => self.add(node),
             Op::Linear => self.linear(node),
-            Op::Attend { scale, softcap, .. } => self.attend(node, scale, softcap.is_some()),
+            Op::Attend { scale, span, softcap } => self.attend(node, scale, span, softcap),
             // A sequence, not a row, has a pooled result.
             _ => None,
         }
@@ -196,29 +220,44 @@ impl Analysis<'_> {
     fn linear(&self, node: &Node) -> Option<Vec<f64>> {
         let weights = self.graph.value(node.inputs[1]);
         let terms = weights.shape.columns() as f64 * self.one.term;
-        let stores = if weights.dtype == DType::BF16 { 1.0 } else { 2.0 } * self.one.result;
-        let sizes = self.sizes(node.output)?;
-        let typical = sizes.iter().sum::<f64>() / sizes.len().max(1) as f64;
-        let rows = self.of(node.inputs[0])?.iter().zip(sizes);
-        Some(rows.map(|(error, size)| ratio((error + terms) * typical.max(*size), *size) + stores).collect())
+        // Weights finer than bf16 are rounded too.
+        let count = if weights.dtype == DType::BF16 { 1.0 } else { 2.0 };
+        let (read, made) = (self.sizes(node.inputs[0])?, self.sizes(node.output)?);
+        let gains = || read.iter().zip(made).filter(|(x, _)| **x > 0.0).map(|(x, y)| y / x);
+        let typical = gains().sum::<f64>() / gains().count().max(1) as f64;
+        let rows = self.of(node.inputs[0])?.iter().zip(read).zip(made);
+        let noise = |error, x: f64, y| (error + terms) * (typical * x).max(y);
+        Some(rows.map(|((error, x), y)| ratio(noise(error, *x, *y), *y) + count * self.one.result).collect())
     }
 
-    /// Earlier rows may all be read, so the largest size and errors among them count.
-    fn attend(&self, node: &Node, scale: f32, capped: bool) -> Option<Vec<f64>> {
+    fn attend(&self, node: &Node, scale: f32, span: Span, cap: Option<f32>) -> Option<Vec<f64>> {
         let [q, keys, values] = node.inputs[..] else { return None };
-        let RoundingErrors { term, result, .. } = self.one;
-        let width = self.columns(q);
-        let stores = (SCORE_STORES + if capped { CAP_STORES } else { 0.0 }) * result + width * term;
-        let rows = self.of(q)?.iter().zip(self.sizes(q)?);
-        let read = self.of(keys)?.iter().zip(self.sizes(keys)?).zip(self.of(values)?);
-        let mut most = (0.0f64, 0.0f64, 0.0f64);
-        let errors = rows.zip(read).enumerate().map(|(row, ((q, q_size), ((key, key_size), value)))| {
-            most = (most.0.max(*key), most.1.max(*key_size), most.2.max(*value));
-            let scores = f64::from(scale).powi(2) * width * q_size * most.1;
-            let own = ATTEND_STORES * result + (EXPONENTIAL_ROUNDINGS + (row + 1) as f64) * term;
-            scores * (q + most.0 + stores) + most.2 + own
+        let [q, keys, values] = [self.rows(q)?, self.rows(keys)?, self.rows(values)?];
+        let (scale, cap) = (f64::from(scale), cap.map(f64::from));
+        let group = (q.heads / keys.heads).max(1);
+        let last = keys.count().min(values.count());
+        let errors = (0..q.count()).map(|row| {
+            let end = if span == Span::All { last } else { last.min(row + 1) };
+            let (mut noise, mut size) = (0.0, 0.0);
+            for head in 0..q.heads {
+                let read = (span.first(row)..end)
+                    .map(|key| (keys.part(key, head / group), values.part(key, head / group)));
+                let head = Head { one: self.one, scale, cap, q: q.part(row, head), read: read.collect() };
+                let (of_noise, of_size) = head.noise_and_size();
+                noise += of_noise;
+                size += of_size;
+            }
+            ratio(noise, size)
         });
         Some(errors.collect())
+    }
+
+    /// The rows of an operand of attention.
+    fn rows(&self, id: ValueId) -> Option<Rows<'_>> {
+        let data = self.read[id.0 as usize];
+        let &[_, heads, width] = self.graph.value(id).shape.extents() else { return None };
+        let is_whole = !data.is_empty() && data.len() == self.of(id)?.len() * heads * width;
+        is_whole.then_some(Rows { data, heads, width, errors: self.of(id)?, sizes: self.sizes(id)? })
     }
 
     /// The innermost extent of a value.
@@ -226,10 +265,12 @@ impl Analysis<'_> {
         self.graph.value(id).shape.columns() as f64
     }
 
-    /// Gives a result that no backend reports the sizes of its operand.
+    /// Gives a result that no backend reports the sizes and rows of its operand.
     fn same_sizes(&mut self, node: &Node) {
-        if self.squares[node.output.0 as usize].is_empty() {
-            self.squares[node.output.0 as usize] = self.squares[node.inputs[0].0 as usize].clone();
+        let (from, to) = (node.inputs[0].0 as usize, node.output.0 as usize);
+        if self.squares[to].is_empty() {
+            self.squares[to] = self.squares[from].clone();
+            self.read[to] = self.read[from];
         }
     }
 
@@ -241,6 +282,132 @@ impl Analysis<'_> {
         let sizes = &self.squares[id.0 as usize];
         (!sizes.is_empty()).then_some(sizes)
     }
+}
+
+/// The rows of an operand of attention.
+struct Rows<'a> {
+    data: &'a [f32],
+    heads: usize,
+    width: usize,
+    /// The relative errors of rows, as mean squares.
+    errors: &'a [f64],
+    /// The mean squares of rows.
+    sizes: &'a [f64],
+}
+
+impl<'a> Rows<'a> {
+    fn count(&self) -> usize {
+        self.errors.len()
+    }
+
+    /// One head of a row.
+    fn part(&self, row: usize, head: usize) -> Part<'a> {
+        let numbers = &self.data[(row * self.heads + head) * self.width..][..self.width];
+        let size = self.sizes[row].max(mean_square(numbers.iter().copied()));
+        Part { numbers, error: self.errors[row], noise: self.errors[row] * size }
+    }
+}
+
+/// One head of a row.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    numbers: &'a [f32],
+    /// The relative error, as mean square.
+    error: f64,
+    /// The mean square of the error, if it lies evenly on the row's elements.
+    noise: f64,
+}
+
+impl Part<'_> {
+    /// The mean square of the distances from `mean` of `factor` times the numbers.
+    fn spread(&self, factor: f64, mean: &[f64]) -> f64 {
+        let squares = self.numbers.iter().zip(mean).map(|(x, mean)| (factor * f64::from(*x) - mean).powi(2));
+        squares.sum::<f64>() / mean.len().max(1) as f64
+    }
+}
+
+/// A head of a row of attention.
+struct Head<'a> {
+    one: RoundingErrors,
+    scale: f64,
+    cap: Option<f64>,
+    q: Part<'a>,
+    /// The keys and values that the row reads.
+    read: Vec<(Part<'a>, Part<'a>)>,
+}
+
+impl Head<'_> {
+    /// The mean squares of the result's error and of the result.
+    fn noise_and_size(&self) -> (f64, f64) {
+        let RoundingErrors { term, result, .. } = self.one;
+        let scores: Vec<Score> = self.read.iter().map(|(key, _)| self.score(key)).collect();
+        let largest = scores.iter().fold(f64::NEG_INFINITY, |largest, score| largest.max(score.value));
+        let weights: Vec<f64> = scores.iter().map(|score| (score.value - largest).exp()).collect();
+        let sum: f64 = weights.iter().sum();
+        // Errors of the query act through the cap's slope.
+        let keys = self.read.iter().zip(&scores).map(|((key, _), score)| (key.numbers, score.slope));
+        let values = self.read.iter().map(|(_, value)| value.numbers);
+        let mean_key = weighted(keys.zip(&weights).map(|((key, slope), weight)| (key, slope * weight / sum)));
+        let mean_value = weighted(values.zip(&weights).map(|(value, weight)| (value, weight / sum)));
+        let q_noise = self.scale.powi(2) * self.q.noise * mean_key.len() as f64;
+        let (mut noise, mut of_q, mut parts) = (0.0, 0.0, 0.0);
+        for (((key, value), score), weight) in self.read.iter().zip(&scores).zip(&weights) {
+            let p = weight / sum;
+            let spread = value.spread(1.0, &mean_value);
+            noise += p.powi(2) * (score.noise * spread + value.noise);
+            of_q += p * (q_noise * key.spread(score.slope, &mean_key) * spread).sqrt();
+            parts += p.powi(2) * mean_square(value.numbers.iter().copied());
+        }
+        let size = mean_square(mean_value.iter().copied());
+        let count = weights.len() as f64;
+        // The softmax and its store; the sums of its divisor and of the result; the result's store.
+        let own =
+            (result + EXPONENTIAL_ROUNDINGS * term) * parts + count * term * (size + parts) + result * size;
+        (noise + of_q.powi(2) + own, size)
+    }
+
+    /// The score of a key, without the error of the query.
+    fn score(&self, key: &Part) -> Score {
+        let RoundingErrors { term, result, .. } = self.one;
+        let products = self.q.numbers.iter().zip(key.numbers).map(|(q, k)| f64::from(*q) * f64::from(*k));
+        let (sum, squares) = products.fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
+        let width = key.numbers.len() as f64;
+        let q_squares = mean_square(self.q.numbers.iter().copied()) * width;
+        let of_key = (q_squares * key.noise).max(squares * key.error);
+        let value = self.scale * sum;
+        let own = width * term * squares.max(sum.powi(2));
+        let noise = self.scale.powi(2) * (of_key + own) + SCORE_STORES * result * value.powi(2);
+        let Some(cap) = self.cap else { return Score { value, slope: 1.0, noise } };
+        let capped = cap * (value / cap).tanh();
+        let slope = 1.0 - (capped / cap).powi(2);
+        // The quotient's store counts as if it came after tanh, which has more of it.
+        let stores = CAP_STORES * result + EXPONENTIAL_ROUNDINGS * term;
+        Score { value: capped, slope, noise: slope.powi(2) * noise + stores * capped.powi(2) }
+    }
+}
+
+/// The score of a key.
+struct Score {
+    value: f64,
+    /// The cap's derivative.
+    slope: f64,
+    /// The mean square of the absolute error, without that of the query.
+    noise: f64,
+}
+
+/// A sum of rows, each times its weight.
+fn weighted<'a>(rows: impl Iterator<Item = (&'a [f32], f64)>) -> Vec<f64> {
+    let mut sum = Vec::new();
+    for (row, weight) in rows {
+        sum.resize(row.len(), 0.0);
+        sum.iter_mut().zip(row).for_each(|(sum, x)| *sum += weight * f64::from(*x));
+    }
+    sum
+}
+
+fn mean_square<T: Into<f64>>(numbers: impl ExactSizeIterator<Item = T>) -> f64 {
+    let count = numbers.len().max(1) as f64;
+    numbers.map(|x| x.into().powi(2)).sum::<f64>() / count
 }
 
 /// A quotient of mean squares; the largest error if only the divisor is 0.
@@ -308,25 +475,58 @@ output rows: [output_rows 2, 2] = gather sum
         assert!(first < 2.0 && second > 200.0, "{first} {second}");
     }
 
-    #[test]
-    fn errors_of_scores_grow_with_the_scores() {
-        let graph = |scale: &str| {
-            format!(
-                "\
+    /// Attention of two rows: queries, keys and values are the embedding's rows.
+    fn attend(scale: &str, span: &str) -> String {
+        format!(
+            "\
 graph rows 2 sequences 1 context 64 output_rows 2 -> hidden
 input tokens: [rows 2] i32
 weight table: [4, 2] bf16
 x: [rows 2, 2] = embed tokens, table
 heads: [rows 2, 1, 2] = reshape x
-mixed: [rows 2, 1, 2] = attend(scale={scale} span=all) heads, heads, heads
+mixed: [rows 2, 1, 2] = attend(scale={scale} span={span}) heads, heads, heads
 output rows: [output_rows 2, 1, 2] = gather mixed
 "
-            )
+        )
+    }
+
+    #[test]
+    fn errors_of_scores_grow_with_the_scores() {
+        let found = errors(&attend("0.5", "all"), &[("x", [1.0, -1.0, -1.0, 1.0])]).expect("all values");
+        let [found, _] = stores(&found, "mixed");
+        // Scores ±1: p is 0.881 and 0.119, the result 0.762 of a row, the distances of values from it
+        // 0.238 and 1.762, and p times them 0.2100. A score has three stores, of key, sum and
+        // product, each of the size 1. The query's errors, √2 · 0.5 · 0.2100 · (0.238 + 1.762), add up.
+        let scores = 2.0 * 0.21f64.powi(2) * (0.5 + 2.0) + (0.5f64.sqrt() * 0.21 * 2.0).powi(2);
+        let values = 2.0 * (0.881f64.powi(2) + 0.119f64.powi(2));
+        let want = (scores + values) / 0.762f64.powi(2) + 1.0;
+        assert!((found / want - 1.0).abs() < 0.01, "{found} {want}");
+    }
+
+    #[test]
+    fn a_row_with_one_key_has_no_error_of_scores() {
+        for (scale, span) in [("0.5", "full"), ("500.0", "full"), ("500.0", "window:1")] {
+            let found = errors(&attend(scale, span), &[("x", [1.0, 2.0, -2.0, 1.0])]).expect("all values");
+            // The value, the softmax and the result.
+            let [first, second] = stores(&found, "mixed");
+            assert!((first - 3.0).abs() < 1e-3, "{first}");
+            assert!(span == "full" || (second - 3.0).abs() < 1e-3, "{second}");
+        }
+    }
+
+    /// Two equal keys: an error of the query is common to both scores.
+    #[test]
+    fn an_error_common_to_all_scores_cancels() {
+        let part = |numbers, error| Part { numbers, error, noise: error };
+        let head = |keys: [&'static [f32]; 2], error| {
+            let values: [&[f32]; 2] = [&[1.0, 0.0], &[0.0, 1.0]];
+            let read = [0, 1].map(|key| (part(keys[key], 0.0), part(values[key], 0.0))).to_vec();
+            let one = RoundingErrors { term: 0.0, result: 0.0, state: 0.0 };
+            Head { one, scale: 1.0, cap: None, q: part(&[1.0, 1.0], error), read }.noise_and_size()
         };
-        let found = |scale| errors(&graph(scale), &[("x", [1.0; 4])]).expect("all values");
-        // A score is 2 · scale; query and key have one store each, the score two.
-        assert_near(stores(&found("0.5"), "mixed"), [0.5 * 4.0 + 1.0 + 2.0; 2]);
-        assert_near(stores(&found("5.0"), "mixed"), [50.0 * 4.0 + 1.0 + 2.0; 2]);
+        assert_eq!(head([&[3.0, 4.0], &[3.0, 4.0]], 0.01), (0.0, 0.25));
+        assert!(head([&[3.0, 4.0], &[4.0, 3.0]], 0.01).0 > 0.0);
+        assert_eq!(head([&[3.0, 4.0], &[4.0, 3.0]], 0.0), (0.0, 0.25));
     }
 
     #[test]

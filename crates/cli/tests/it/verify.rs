@@ -361,6 +361,23 @@ pub fn change(file: &Path, tensor: &str, index: usize, change: impl Fn(f64) -> f
     std::fs::write(file, bytes).expect("the file is writable");
 }
 
+/// Changes every number of a tensor of `count` numbers in a safetensors file of f32 or bf16.
+fn change_all(file: &Path, tensor: &str, count: usize, change: impl Fn(f32) -> f32) {
+    let mut bytes = std::fs::read(file).expect("the file is there");
+    let (first, dtype) = place(&bytes, tensor, 0);
+    let numbers = &mut bytes[first.start..first.start + count * first.len()];
+    for number in numbers.chunks_exact_mut(first.len()) {
+        if dtype == "BF16" {
+            let old = f32::from_bits(u32::from(u16::from_le_bytes([number[0], number[1]])) << 16);
+            number.copy_from_slice(&(change(old).to_bits() + 0x8000).to_le_bytes()[2..]);
+        } else {
+            let old = f32::from_le_bytes(number.try_into().expect("four bytes"));
+            number.copy_from_slice(&change(old).to_le_bytes());
+        }
+    }
+    std::fs::write(file, bytes).expect("the file is writable");
+}
+
 /// The first layer out of bound of each prompt, from the output of `diagnose`.
 fn first_layers_out(diagnosis: &str) -> Vec<&str> {
     let lines = diagnosis.lines().filter_map(|line| line.strip_prefix("first out of bound: "));
@@ -411,6 +428,70 @@ fn one_weight_slightly_off_is_found_in_its_layer() {
             change(&model.file("model.safetensors"), &tensor, 3, |weight| weight * factor);
             let what = format!("{fixture_name}: {tensor}");
             is_found(model.path(), &folder.join("golden.safetensors"), &format!("layers.{layer}.out"), &what);
+        }
+    }
+}
+
+/// The errors of scores must not make the bound of trained and of deep models so loose that wrong
+/// weights pass. The query's projection of the last layer has the least effect.
+#[test]
+fn wrong_queries_of_the_last_layer_are_found() {
+    let assets = Path::new(env!("CARGO_MANIFEST_DIR")).join("../girih/assets");
+    let built_in = assets.join("stories260k");
+    let models = [
+        (built_in, fixture("stories260k"), 4, 64 * 64),
+        (fixture("llama32_tied"), fixture("llama32_tied"), 1, 64 * 64),
+        (fixture("gemma3_narrow"), fixture("gemma3_narrow"), 3, 16 * 16),
+    ];
+    let changes: [(&str, fn(f32) -> f32); 2] = [("1.2 times", |x| 1.2 * x), ("negated", |x| -x)];
+    for (from, golden, layer, count) in models {
+        for (what, change) in changes {
+            let model = model(&from, "config.json");
+            let tensor = format!("model.layers.{layer}.self_attn.q_proj.weight");
+            change_all(&model.file("model.safetensors"), &tensor, count, change);
+            let ended = compare("verify", name(model.path()), &golden.join("golden.safetensors")).end();
+            assert_eq!(ended.code, 1, "{}, {what}: {}{}", from.display(), ended.stdout, ended.stderr);
+            assert!(ended.stdout.contains("is out of bound at token "), "{}", ended.stdout);
+        }
+    }
+}
+
+/// The bound of f32 logits, relative to their root mean square.
+#[test]
+fn the_bound_in_single_precision_is_at_most_a_thousandth() {
+    let folders = [
+        "gemma",
+        "gemma2",
+        "gemma3_narrow",
+        "gemma3_text",
+        "gemma3_vision",
+        "llama32_tied",
+        "qwen2",
+        "qwen3",
+        "mistral",
+        "ministral",
+        "mistral3",
+        "mistral_small",
+        "ernie4_5",
+        "exaone4",
+        "helium",
+        "seed_oss",
+    ];
+    let mut calls =
+        vec![compare("diagnose", "stories260k", &fixture("stories260k").join("golden.safetensors"))];
+    for folder in folders {
+        calls.push(compare("diagnose", name(&fixture(folder)), &fixture(folder).join("golden.safetensors")));
+    }
+    for deep in ["gemma2_27b", "gemma3_27b"] {
+        let file = fixture("gguf").join(format!("{deep}.gguf"));
+        calls.push(compare("diagnose", name(&file), &fixture(deep).join("golden.safetensors")));
+    }
+    for call in calls {
+        let diagnosis = call.with(&["--json"]).done().json();
+        let prompts = diagnosis["prompts"].as_array().expect("a list");
+        for row in prompts.iter().flat_map(|rows| rows.as_array().expect("a list")) {
+            let bound = row["bound"].as_f64().expect("a number");
+            assert!(row["layer"] != "logits" || bound > 0.0 && bound <= 1e-3, "{bound}: {diagnosis}");
         }
     }
 }
