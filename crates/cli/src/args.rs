@@ -22,7 +22,7 @@ pub struct ArchArgs {
     /// Description (TOML) of an architecture that girih does not include; can be repeated.
     #[arg(long, value_name = "FILE")]
     pub arch: Vec<PathBuf>,
-    /// Ignore this key of the model, which girih does not read and which may change results; can be repeated.
+    /// Ignore an unsupported key of the model (may change results); can be repeated.
     #[arg(long, value_name = "NAME")]
     pub allow_key: Vec<String>,
 }

@@ -1,20 +1,19 @@
-//! What the worker of chat templates is protected by on this machine, as the worker finds it
-//! from inside.
+//! Reports the template worker's sandbox, as the worker observes it.
 
 use std::process::{Command, Stdio};
 
-use girih_words::template::{PROBE_ARGUMENT, Protection, SandboxReport, WORKER_COMMAND};
+use girih_words::template::{PROBE_ARGUMENT, SandboxLayer, SandboxReport, WORKER_COMMAND};
 use serde_json::{Map, Value, json};
 
 use crate::error::{Error, Result};
 
-/// Starts a worker that takes up all protections and attempts what they must prevent.
+/// Starts a worker that enables the sandbox and attempts what it must prevent.
 ///
 /// # Errors
 /// When it cannot be started or reports nothing.
 pub fn probe() -> Result<SandboxReport> {
     let mut worker = Command::new(std::env::current_exe()?);
-    worker.args([WORKER_COMMAND, PROBE_ARGUMENT]).args(Protection::ALL.map(Protection::name));
+    worker.args([WORKER_COMMAND, PROBE_ARGUMENT]).args(SandboxLayer::ALL.map(SandboxLayer::name));
     let output = worker.env_clear().stdin(Stdio::null()).output()?;
     serde_json::from_slice(&output.stdout).map_err(|error| {
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -23,28 +22,28 @@ pub fn probe() -> Result<SandboxReport> {
     })
 }
 
-/// A clause: which protections are on, and what the worker can still do.
+/// A clause that says which layers are on, and what the worker can still do.
 pub fn sentence(report: &SandboxReport) -> String {
-    let protections = report.protections.iter().map(|(protection, reason)| match reason {
-        None => format!("{} is on", protection.name()),
-        Some(reason) => format!("{} is off ({reason})", protection.name()),
+    let layers = report.layers.iter().map(|(layer, reason)| match reason {
+        None => format!("{} is on", layer.name()),
+        Some(reason) => format!("{} is off ({reason})", layer.name()),
     });
-    let protections: Vec<String> = protections.collect();
+    let layers: Vec<String> = layers.collect();
     let left = allowed(report);
     let left = match left[..] {
         [] => "it can open, start and signal nothing".to_owned(),
         _ => format!("it can {}", left.join(", ")),
     };
-    format!("{}; {left}", protections.join(", "))
+    format!("{}; {left}", layers.join(", "))
 }
 
 /// The report as JSON.
 pub fn value(report: &SandboxReport) -> Value {
-    let protections = report.protections.iter().map(|(protection, reason)| {
+    let layers = report.layers.iter().map(|(layer, reason)| {
         let state = reason.as_ref().map_or("on".to_owned(), |reason| format!("off: {reason}"));
-        (protection.name().to_owned(), json!(state))
+        (layer.name().to_owned(), json!(state))
     });
-    let mut object: Map<String, Value> = protections.collect();
+    let mut object: Map<String, Value> = layers.collect();
     object.insert("allowed".to_owned(), json!(allowed(report)));
     Value::Object(object)
 }
@@ -60,8 +59,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_protection_is_named_with_what_the_worker_can_do() {
-        let text = r#"{"protections":{"landlock":"this kernel does not have it","seccomp":null},
+    fn a_missing_layer_is_named_with_what_the_worker_can_do() {
+        let text = r#"{"layers":{"landlock":"this kernel does not have it","seccomp":null},
             "attempts":{"open a file":null,"start a thread":"Operation not permitted"}}"#;
         let report: SandboxReport = serde_json::from_str(text).expect("a report");
         assert_eq!(

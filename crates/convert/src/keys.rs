@@ -51,7 +51,7 @@ impl<'a> KeyWriter<'a> {
 
     fn put(&mut self, what: &str, field: &Field, value: MetadataValue) -> Result<()> {
         let key = field.gguf.as_ref().ok_or_else(|| self.no_key(what))?;
-        if field.gguf_own {
+        if field.llama_cpp_ignores {
             self.keys.warnings.push(format!("llama.cpp does not read '{key}' and may give other results"));
         }
         for key in std::iter::once(key).chain(&field.gguf_also) {

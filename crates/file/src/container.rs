@@ -164,8 +164,7 @@ impl Container {
         Some(lines.collect::<Option<Vec<_>>>()?.join("\n"))
     }
 
-    /// Checks that what was read so far is of one state of the files: that their identity is
-    /// still the one that they had when they were opened. Call it after the last read.
+    /// Checks that no file changed since it was opened. Call it after the last read.
     ///
     /// # Errors
     /// When a file was changed meanwhile.

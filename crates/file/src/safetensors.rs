@@ -77,10 +77,10 @@ pub fn parse(source: &dyn ReadAt, limits: &FileLimits) -> Result<HeaderContents>
     for (name, entry) in entries {
         let found = entry.locate(data, &mut next).map_err(|e| e.of(format!("tensor {}", quote(&name))))?;
         match found {
-            Found::Readable(info) => {
+            ParsedEntry::Readable(info) => {
                 tensors.insert(name, info);
             }
-            Found::Unreadable(why) => {
+            ParsedEntry::Unreadable(why) => {
                 unreadable.insert(name, UnreadableTensor { shard: 0, why });
             }
         }
@@ -137,7 +137,7 @@ struct RawEntry {
 }
 
 /// A tensor whose extent is checked.
-enum Found {
+enum ParsedEntry {
     Readable(TensorInfo),
     /// The reason why girih cannot read it.
     Unreadable(String),
@@ -145,7 +145,7 @@ enum Found {
 
 impl RawEntry {
     /// Checks the entry, whose data must start at `next`, and moves `next` to its end.
-    fn locate(&self, data: u64, next: &mut u64) -> Result<Found> {
+    fn locate(&self, data: u64, next: &mut u64) -> Result<ParsedEntry> {
         let dtype = SAFETENSORS_TYPES.iter().find(|row| row.1 == self.dtype).map(|row| row.0);
         let (bytes, shown) = match (dtype, self.shape.is_supported()) {
             (Some(dtype), true) => {
@@ -174,14 +174,18 @@ impl RawEntry {
             .checked_add(start)
             .ok_or_else(|| Error::new(format!("starts at {start}, which overflows the file offset")))?;
         Ok(match dtype {
-            None => Found::Unreadable(unread_type(&self.dtype)),
+            None => ParsedEntry::Unreadable(unread_type(&self.dtype)),
             Some(_) if !self.shape.is_supported() => {
                 let (rank, max) = (self.shape.rank, Shape::MAX_RANK);
-                Found::Unreadable(format!("has {rank} dimensions; 1 to {max} are supported"))
+                ParsedEntry::Unreadable(format!("has {rank} dimensions; 1 to {max} are supported"))
             }
-            Some(dtype) => {
-                Found::Readable(TensorInfo { dtype, shape: self.shape.checked()?, shard: 0, offset, bytes })
-            }
+            Some(dtype) => ParsedEntry::Readable(TensorInfo {
+                dtype,
+                shape: self.shape.checked()?,
+                shard: 0,
+                offset,
+                bytes,
+            }),
         })
     }
 }

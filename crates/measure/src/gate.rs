@@ -1,13 +1,13 @@
 //! The accuracy gate. A model passes if its hidden states and logits are within the
 //! derived bound, and if its logits agree with every greedy step of the golden.
 //!
-//! The golden's own tokens are run, so that each step is compared, also behind one at which
+//! The golden's own tokens are run, so that each step is compared, also after one at which
 //! the model would choose another token. Each step is run as a generated token is: one row
 //! that reads the state of the tokens before it.
 //!
 //! [`crate::golden_step`] derives what holds for a step if every logit is within `b` of the
 //! golden's; `2b` is the step's allowance. `b` is the derived bound of a logit for the row's root
-//! mean square. The golden has no logits for the steps behind the prompt, so the row is the
+//! mean square. The golden has no logits for the steps after the prompt, so the row is the
 //! model's. If the row agrees, the two root mean squares differ by at most `b`.
 //!
 //! If weights were quantized after the golden was made, the derived bound is no test of a choice:
@@ -71,7 +71,7 @@ pub struct Divergence {
     pub margin: f64,
     /// The logit of the model's token less that of the golden's, in the model.
     pub excess: f64,
-    /// The largest margin at which the choice may differ.
+    /// The largest margin of the golden at which another choice passes.
     pub allowance: f64,
     /// Whether the step passes.
     pub tolerated: bool,
@@ -218,8 +218,7 @@ fn compare_steps(
     Ok(all)
 }
 
-/// Runs what the engine does not have of `tokens` yet, which is one token behind those of the
-/// step before, and returns the logits that follow.
+/// Feeds the tokens that the engine has not seen, and returns the next logits.
 fn next_logits(engine: &mut Engine, tokens: &[u32]) -> Result<Vec<f32>> {
     let request = TokenRequest { tokens: tokens.to_vec(), logits: true, ..TokenRequest::default() };
     engine.submit(request, Hooks::default())?;

@@ -117,8 +117,8 @@ fn steps(file: &GoldenFile<'_>, index: usize) -> Result<Vec<GoldenStep>> {
     steps.collect()
 }
 
-/// Twice the difference that a logit may have in the two runs from which a golden has the
-/// logits and the first step. The runs may sum a logit's products in different orders, and the
+/// Twice the difference that a logit may have between two runs: the one that gave the golden's
+/// logits, and the one that gave its first step. The runs may sum a logit's products in different orders, and the
 /// golden's precision rounds the results: a sum near the middle of two of its numbers may become
 /// either. That concerns one logit of two, so it is counted once.
 fn own_allowance(precision: GoldenPrecision, width: usize, row: &[f32]) -> StepAllowance {

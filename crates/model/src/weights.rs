@@ -58,13 +58,13 @@ impl ModelWeights {
     pub(crate) fn resolve(arch: &Arch, container: Container, layers: usize) -> Result<ModelWeights> {
         let mut entries = BTreeMap::new();
         let mut missing = Vec::new();
-        let unused = Patterns::unused(arch, &container, layers);
+        let unused = NamePatterns::unused(arch, &container, layers);
         let mut known = BTreeSet::new();
-        let starts = starts(arch, &container);
+        let prefixes = prefixes(arch, &container);
         for (pattern, weight) in &arch.weights {
             let (tensor, part) = stored_as(weight, container.kind());
             for (name, tensor) in expand(pattern, tensor, layers) {
-                let Some(tensor) = tensor.map(|tensor| restarted(&tensor, &starts)) else { continue };
+                let Some(tensor) = tensor.map(|tensor| with_prefix(&tensor, &prefixes)) else { continue };
                 if let Some(unreadable) = container.unreadable().get(&tensor) {
                     return Err(Error::new(format!("tensor {}: {}", quote(&tensor), unreadable.why)));
                 }
@@ -313,7 +313,7 @@ fn check_numbers(tensor: &str, info: &TensorInfo) -> Result<()> {
         return Ok(());
     }
     Err(Error::new(format!(
-        "tensor {} is stored as {} without scales, which is no format of weights; convert the original model",
+        "tensor {} is stored as {} without scales, but girih needs the scales; convert the original model",
         quote(tensor),
         info.dtype
     )))
@@ -336,24 +336,24 @@ fn part_of(info: &TensorInfo, part: Option<[usize; 2]>) -> Result<TensorInfo> {
     Ok(TensorInfo { shape, offset: info.offset + index as u64 * bytes, bytes, ..info.clone() })
 }
 
-/// The starts of the architecture's names of weights, each with the one that replaces it in this
-/// container.
-fn starts<'a>(arch: &'a Arch, container: &Container) -> Vec<(&'a str, &'a str)> {
+/// The prefixes of the architecture's weight names, each with the one that this container has
+/// instead.
+fn prefixes<'a>(arch: &'a Arch, container: &Container) -> Vec<(&'a str, &'a str)> {
     if container.kind() == ContainerKind::Gguf {
         return Vec::new();
     }
-    let occurs = |start: &&str| container.tensors().keys().any(|name| name.starts_with(start));
+    let occurs = |prefix: &&str| container.tensors().keys().any(|name| name.starts_with(prefix));
     let prefix = arch.matches.hf_prefix.as_deref().filter(occurs);
-    let stated = arch.matches.hf_starts.iter().filter_map(|(start, others)| {
-        Some((start.as_str(), others.iter().map(String::as_str).find(occurs)?))
+    let stated = arch.matches.hf_starts.iter().filter_map(|(prefix, others)| {
+        Some((prefix.as_str(), others.iter().map(String::as_str).find(occurs)?))
     });
     stated.chain(prefix.map(|prefix| ("", prefix))).collect()
 }
 
-/// A name with the start that it has in the container.
-fn restarted(name: &str, starts: &[(&str, &str)]) -> String {
-    let found = starts.iter().find_map(|(start, other)| Some((other, name.strip_prefix(start)?)));
-    found.map_or_else(|| name.to_owned(), |(start, rest)| format!("{start}{rest}"))
+/// A name with the prefix that it has in the container.
+fn with_prefix(name: &str, prefixes: &[(&str, &str)]) -> String {
+    let found = prefixes.iter().find_map(|(prefix, other)| Some((other, name.strip_prefix(prefix)?)));
+    found.map_or_else(|| name.to_owned(), |(prefix, rest)| format!("{prefix}{rest}"))
 }
 
 /// girih's name and the container's, for every layer if the pattern has `{i}`.
@@ -369,15 +369,15 @@ fn expand<'a>(
     })
 }
 
-/// Names, and starts of names.
-struct Patterns {
+/// Names, and prefixes of names.
+struct NamePatterns {
     names: BTreeSet<String>,
-    starts: Vec<String>,
+    prefixes: Vec<String>,
 }
 
-impl Patterns {
+impl NamePatterns {
     /// The tensors that the architecture ignores.
-    fn unused(arch: &Arch, container: &Container, layers: usize) -> Patterns {
+    fn unused(arch: &Arch, container: &Container, layers: usize) -> NamePatterns {
         let patterns = match container.kind() {
             ContainerKind::Safetensors => arch.unused.hf.clone(),
             ContainerKind::Gguf => {
@@ -386,15 +386,15 @@ impl Patterns {
             }
         };
         let expanded = patterns.iter().flat_map(|pattern| expand(pattern, None, layers));
-        let replaced = starts(arch, container);
-        let both = expanded.flat_map(|(name, _)| [restarted(&name, &replaced), name]);
+        let replaced = prefixes(arch, container);
+        let both = expanded.flat_map(|(name, _)| [with_prefix(&name, &replaced), name]);
         let (open, names): (Vec<String>, Vec<String>) = both.partition(|name| name.ends_with('*'));
-        let starts = open.iter().map(|name| name.trim_end_matches('*').to_owned()).collect();
-        Patterns { names: names.into_iter().collect(), starts }
+        let prefixes = open.iter().map(|name| name.trim_end_matches('*').to_owned()).collect();
+        NamePatterns { names: names.into_iter().collect(), prefixes }
     }
 
     fn has(&self, name: &str) -> bool {
-        self.names.contains(name) || self.starts.iter().any(|start| name.starts_with(start.as_str()))
+        self.names.contains(name) || self.prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()))
     }
 }
 

@@ -49,7 +49,7 @@ struct Findings {
     packed: Option<PackedStatus>,
     story: Result<()>,
     templates: Result<()>,
-    /// The protections of the process that renders chat templates.
+    /// The sandbox of the process that renders chat templates.
     sandbox: Result<SandboxReport>,
 }
 
@@ -128,7 +128,7 @@ impl Findings {
             "packed_weights": self.packed.as_ref().map(PackedStatus::json),
             "built_in_model": outcome(&self.story),
             "chat_templates": outcome(&self.templates),
-            "template_worker": self.sandbox.as_ref().ok().map(sandbox::value),
+            "template_worker": sandbox_json(&self.sandbox),
             "advice": self.advice(),
         })
     }
@@ -233,6 +233,14 @@ fn failure(error: &Error) -> String {
     }
 }
 
+/// The sandbox's report, or why there is none.
+fn sandbox_json(report: &Result<SandboxReport>) -> Value {
+    match report {
+        Ok(report) => sandbox::value(report),
+        Err(error) => json!({"error": failure(error)}),
+    }
+}
+
 /// The numbers of the machine's parts, and the cgroup's limit.
 fn shape(topology: &Topology) -> String {
     let plural = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
@@ -275,5 +283,17 @@ fn check_templates() -> Result<()> {
         Ok(())
     } else {
         Err(Error::work(format!("a template gave {text:?} instead of \"girih\"")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_has_the_reason_of_a_failed_probe() {
+        let failed = Err(Error::work("the worker of chat templates reports nothing".to_owned()));
+        let want = json!({"error": "fails: the worker of chat templates reports nothing"});
+        assert_eq!(sandbox_json(&failed), want);
     }
 }

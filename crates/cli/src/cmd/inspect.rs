@@ -43,8 +43,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
         print(plan.graph())?;
         return Ok(Outcome::Done);
     }
-    let parts = TextParts::of(&model);
-    let ended = if parts.are_usable() { Outcome::Done } else { Outcome::Failed };
+    let support = TextSupport::of(&model);
+    let ended = if support.is_usable() { Outcome::Done } else { Outcome::Failed };
     let model = model.files();
     let refusals = plan.refusals().into_iter().map(|Refusal { node, reason }| format!("{node}: {reason}"));
     let (backend, refusals) = (plan.description(), refusals.collect::<Vec<_>>());
@@ -62,8 +62,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
             "ignored_keys": model.ignored_keys(),
             "state": state(&plan),
             "memory": report::memory_json(&needed, free),
-            "tokenizer": parts.tokenizer.json(),
-            "chat_template": parts.template.json(),
+            "tokenizer": support.tokenizer.json(),
+            "chat_template": support.template.json(),
         }))?;
         return Ok(ended);
     }
@@ -71,14 +71,14 @@ pub fn run(args: &Args) -> Result<Outcome> {
     for key in model.ignored_keys() {
         print_line!("ignored key: {}", quote(key))?;
     }
-    print_line!("tokenizer: {}", parts.tokenizer)?;
-    print_line!("chat template: {}", parts.template)?;
+    print_line!("tokenizer: {}", support.tokenizer)?;
+    print_line!("chat template: {}", support.template)?;
     for (dtype, (count, size)) in storage(model) {
         print_line!("{count:>6} tensors {dtype:<6} {}", bytes(size))?;
     }
     if args.tensors {
         for row in tensors(model) {
-            print_line!("{:<40} {:<6} {}", text(&row["name"]), text(&row["dtype"]), row["shape"])?;
+            print_line!("{:<40} {:<6} {}", json_text(&row["name"]), json_text(&row["dtype"]), row["shape"])?;
         }
     }
     print_line!("largest step: {}", plan.key())?;
@@ -93,7 +93,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let device = needed.device.map(|device| ("device memory", device.bytes, Some(device.free)));
     let host = ("memory", needed.host, free.map(|free| free.room()));
     for (name, pool, free) in [host].into_iter().chain(device) {
-        print_line!("{name}: {} = {}", sum(&pool, args), bytes(pool.total()))?;
+        print_line!("{name}: {} = {}", pool_sum(&pool, args), bytes(pool.total()))?;
         if let Some(free) = free {
             let fits = if pool.total() <= free { "fits" } else { "does not fit" };
             print_line!("available: {}; the model {fits}", bytes(free))?;
@@ -102,14 +102,14 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(ended)
 }
 
-/// What a model needs to be given text and conversations.
-struct TextParts {
-    tokenizer: TextPart,
-    template: TextPart,
+/// Whether a model accepts text and conversations.
+struct TextSupport {
+    tokenizer: Support,
+    template: Support,
 }
 
-/// A part of the model, as `girih run` and `girih chat` would find it.
-enum TextPart {
+/// The state of the tokenizer or the chat template, as `girih run` and `girih chat` find it.
+enum Support {
     /// The model has none.
     Absent,
     /// It works; the text describes it.
@@ -118,56 +118,56 @@ enum TextPart {
     Broken(String),
 }
 
-impl TextParts {
-    fn of(model: &Model) -> TextParts {
+impl TextSupport {
+    fn of(model: &Model) -> TextSupport {
         let (tokenizer, template) = match model.text_processor() {
             Ok(text) => {
                 let tokens = format!("{} tokens", text.tokenizer.vocab_size());
-                (TextPart::Works(tokens), template(model, text))
+                (Support::Works(tokens), template(model, text))
             }
             Err(error) if has_tokenizer(model.files()) => {
-                (TextPart::Broken(error.to_string()), TextPart::Absent)
+                (Support::Broken(error.to_string()), Support::Absent)
             }
-            Err(_) => (TextPart::Absent, TextPart::Absent),
+            Err(_) => (Support::Absent, Support::Absent),
         };
-        TextParts { tokenizer, template }
+        TextSupport { tokenizer, template }
     }
 
-    fn are_usable(&self) -> bool {
-        ![&self.tokenizer, &self.template].iter().any(|part| matches!(part, TextPart::Broken(_)))
+    fn is_usable(&self) -> bool {
+        ![&self.tokenizer, &self.template].iter().any(|support| matches!(support, Support::Broken(_)))
     }
 }
 
-impl TextPart {
+impl Support {
     fn json(&self) -> Value {
         match self {
-            TextPart::Absent => Value::Null,
-            TextPart::Works(what) => json!(what),
-            TextPart::Broken(why) => json!({"error": why}),
+            Support::Absent => Value::Null,
+            Support::Works(what) => json!(what),
+            Support::Broken(why) => json!({"error": why}),
         }
     }
 }
 
-impl fmt::Display for TextPart {
+impl fmt::Display for Support {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            TextPart::Absent => f.write_str("none"),
-            TextPart::Works(what) => f.write_str(what),
-            TextPart::Broken(why) => write!(f, "cannot be used: {why}"),
+            Support::Absent => f.write_str("none"),
+            Support::Works(what) => f.write_str(what),
+            Support::Broken(why) => write!(f, "cannot be used: {why}"),
         }
     }
 }
 
 /// Renders a short conversation.
-fn template(model: &Model, text: &TextProcessor) -> TextPart {
+fn template(model: &Model, text: &TextProcessor) -> Support {
     if text.template.is_none() {
-        return TextPart::Absent;
+        return Support::Absent;
     }
     match model.render(&Conversation::new().user("?")) {
-        Ok(_) => TextPart::Works("works".to_owned()),
+        Ok(_) => Support::Works("works".to_owned()),
         // A template may demand another conversation.
-        Err(error) if error.kind() == ErrorKind::Refused => TextPart::Works(error.to_string()),
-        Err(error) => TextPart::Broken(error.to_string()),
+        Err(error) if error.kind() == ErrorKind::Refused => Support::Works(error.to_string()),
+        Err(error) => Support::Broken(error.to_string()),
     }
 }
 
@@ -181,7 +181,7 @@ fn has_tokenizer(model: &ModelFiles) -> bool {
 }
 
 /// The parts of a pool as a sum.
-fn sum(pool: &PoolBytes, args: &Args) -> String {
+fn pool_sum(pool: &PoolBytes, args: &Args) -> String {
     let PoolBytes { weights, state, scratch, output, staging } = *pool;
     let kv = format!("KV cache {} ({})", bytes(state), args.device.kv.dtype());
     let mut parts =
@@ -192,7 +192,7 @@ fn sum(pool: &PoolBytes, args: &Args) -> String {
     parts
 }
 
-fn text(value: &Value) -> &str {
+fn json_text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
@@ -271,10 +271,10 @@ fn print_facts(model: &ModelFiles) -> Result<()> {
     print_line!("architecture: {}", facts.name)?;
     let sizes = facts.sizes;
     print_line!("width {}, vocabulary {}, context {}", sizes.width, sizes.vocabulary, sizes.context)?;
-    print_line!("{}", output(facts))?;
-    let described: Vec<String> = facts.layers.iter().map(described).collect();
+    print_line!("{}", output_line(facts))?;
+    let lines: Vec<String> = facts.layers.iter().map(layer_line).collect();
     let mut first = 0;
-    for run in described.chunk_by(|a, b| a == b) {
+    for run in lines.chunk_by(|a, b| a == b) {
         let last = first + run.len() - 1;
         let range = if first == last { format!("layer {first}") } else { format!("layers {first}-{last}") };
         print_line!("{range}: {}", run[0])?;
@@ -284,7 +284,7 @@ fn print_facts(model: &ModelFiles) -> Result<()> {
 }
 
 /// What the model computes from its last layer.
-fn output(facts: &Facts) -> String {
+fn output_line(facts: &Facts) -> String {
     let pooled = facts.pooling.map(|pooling| {
         let normalized = if pooling.normalized { ", normalized" } else { "" };
         format!("pooling: {}{normalized}", pooling.how.name())
@@ -297,7 +297,7 @@ fn output(facts: &Facts) -> String {
 }
 
 /// A layer in a line.
-fn described(layer: &LayerFacts) -> String {
+fn layer_line(layer: &LayerFacts) -> String {
     let Mixer::Attend(AttentionFacts { heads, kv_heads, head_size, span, rope, qk_norm, .. }) = &layer.mixer;
     let normed = if qk_norm.is_some() { ", q/k norm" } else { "" };
     let rotated = rope.as_ref().map_or(", no rope".to_owned(), |rope| {

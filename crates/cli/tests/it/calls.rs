@@ -321,9 +321,9 @@ fn the_doctor_finds_this_program_healthy() {
     let found = girih(&["doctor", "--json"]).done().json();
     assert_eq!(found["built_in_model"], "works");
     assert_eq!(found["chat_templates"], "works");
-    for protection in ["landlock", "seccomp"] {
-        let state = found["template_worker"][protection].as_str().expect("on, or off with a reason");
-        assert!(state == "on" || state.starts_with("off: "), "{protection}: {state}");
+    for layer in ["landlock", "seccomp"] {
+        let state = found["template_worker"][layer].as_str().expect("on, or off with a reason");
+        assert!(state == "on" || state.starts_with("off: "), "{layer}: {state}");
     }
     let text = girih(&["doctor"]).done().stdout;
     assert!(

@@ -1,10 +1,11 @@
 //! What `girih quantize` leaves behind if it is interrupted, and what it overwrites.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use crate::program::{Folder, name};
 use crate::random_model::random_llama;
@@ -23,21 +24,48 @@ fn wait_for_file(child: &mut Child, folder: &Path) {
     let files = format!("/proc/{}/fd", child.id());
     let is_open = || {
         let entries = std::fs::read_dir(&files).into_iter().flatten().flatten();
-        entries.filter_map(|entry| entry.path().read_link().ok()).any(|file| file.starts_with(folder))
+        let mut links = entries.filter_map(|entry| entry.path().read_link().ok());
+        links.any(|file| file.starts_with(folder) && file != folder)
     };
     while !is_open() && child.try_wait().expect("it is our child").is_none() {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Sends a signal some time after the file was created; returns how the process ended.
-fn interrupted(mut child: Child, folder: &Path, after: Duration, signal: Signal) -> ExitStatus {
-    wait_for_file(&mut child, folder);
-    std::thread::sleep(after);
-    let pid = Pid::from_raw(child.id() as i32).expect("no process has the id 0");
-    // It may have ended, but it is not yet reaped.
-    let _ = kill_process(pid, signal);
-    child.wait().expect("it is our child")
+/// Sends a signal to a child, which may have ended.
+fn send(child: &Child, signal: Signal) {
+    // It is not yet reaped.
+    let _ = kill_process(id(child), signal);
+}
+
+fn id(child: &Child) -> Pid {
+    Pid::from_raw(child.id() as i32).expect("no process has the id 0")
+}
+
+/// Stops a child. Returns whether it was still running.
+fn stop(child: &Child) -> bool {
+    send(child, Signal::STOP);
+    let states = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    let state = waitid(WaitId::Pid(id(child)), states).expect("it is our child");
+    state.expect("this waits for a state").stopped()
+}
+
+/// Starts `girih quantize` and stops it between creating its file and naming it `out` in the
+/// folder.
+fn stopped_quantize(model: &Folder, out: &str, target: &str) -> (Folder, Child) {
+    for _ in 0..100 {
+        let folder = Folder::new();
+        let mut child = quantize(model, &folder.file(out), target);
+        wait_for_file(&mut child, folder.path());
+        if child.try_wait().expect("it is our child").is_none() && stop(&child) && !folder.file(out).exists()
+        {
+            return (folder, child);
+        }
+        // It was complete before it was stopped.
+        send(&child, Signal::KILL);
+        child.wait().expect("it is our child");
+    }
+    panic!("{target}: each of 100 was complete before it was stopped");
 }
 
 /// Whether two files are equal.
@@ -62,35 +90,40 @@ fn an_interrupted_quantize_leaves_no_file() {
         wait_for_file(&mut child, whole.path());
         let start = Instant::now();
         assert!(child.wait().expect("it is our child").success(), "{target}");
-        let (time, mut stopped) = (start.elapsed(), 0);
-        for (number, signal) in
-            [Signal::INT, Signal::TERM, Signal::HUP, Signal::KILL].into_iter().cycle().take(12).enumerate()
-        {
-            let folder = Folder::new();
-            let child = quantize(&model, &folder.file("out"), target);
-            let ended = interrupted(child, folder.path(), time * number as u32 / 12, signal);
-            let what = format!("{target} {signal:?} after {number} twelfths of {time:?}");
-            // It may be complete before the signal.
-            if folder.file("out").exists() {
-                assert!(same_bytes(&folder.file(weights), &whole.file(weights)), "{what}");
-            } else {
-                assert!(!ended.success(), "{what}");
-                assert_eq!(names(&folder), [""; 0], "{what}");
-                stopped += 1;
+        let time = start.elapsed();
+        for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::KILL] {
+            let (folder, mut child) = stopped_quantize(&model, "out", target);
+            send(&child, signal);
+            send(&child, Signal::CONT);
+            let ended = child.wait().expect("it is our child");
+            assert_eq!(ended.signal(), Some(signal.as_raw()), "{target}");
+            assert_eq!(names(&folder), [""; 0], "{target} {signal:?}");
+            // Later, it may be complete before the signal.
+            for third in 1..3 {
+                let (folder, mut child) = stopped_quantize(&model, "out", target);
+                send(&child, Signal::CONT);
+                std::thread::sleep(time * third / 3);
+                send(&child, signal);
+                let ended = child.wait().expect("it is our child");
+                let what = format!("{target} {signal:?} after {third} thirds of {time:?}");
+                if folder.file("out").exists() {
+                    assert!(same_bytes(&folder.file(weights), &whole.file(weights)), "{what}");
+                } else {
+                    assert!(!ended.success(), "{what}");
+                    assert_eq!(names(&folder), [""; 0], "{what}");
+                }
             }
         }
-        assert!(stopped >= 5, "{target}: {stopped} of 12 were stopped in {time:?}");
     }
 }
 
 #[test]
 fn a_file_that_appears_during_a_quantize_is_kept() {
     let model = random_llama(256, 2);
-    let folder = Folder::new();
+    let (folder, child) = stopped_quantize(&model, "out.gguf", "q8_0");
     let out = folder.file("out.gguf");
-    let mut child = quantize(&model, &out, "q8_0");
-    wait_for_file(&mut child, folder.path());
     std::fs::write(&out, "theirs").expect("the folder is writable");
+    send(&child, Signal::CONT);
     let ended = child.wait_with_output().expect("it is our child");
     let stderr = String::from_utf8(ended.stderr).expect("UTF-8");
     assert_eq!(ended.status.code(), Some(1), "{stderr}");

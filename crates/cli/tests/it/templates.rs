@@ -297,30 +297,30 @@ fn filters_and_functions_behave_as_in_transformers() {
     }
 }
 
-/// What a worker with these protections can do, or nothing if the kernel lacks one of them.
-fn probe(protections: &[&str]) -> Option<Vec<String>> {
+/// What a worker with these layers can do, or nothing if the kernel lacks one of them.
+fn probe(layers: &[&str]) -> Option<Vec<String>> {
     let worker = std::process::Command::new(env!("CARGO_BIN_EXE_girih"))
         .args([WORKER_COMMAND, PROBE_ARGUMENT])
-        .args(protections)
+        .args(layers)
         .output()
         .expect("the binary starts");
     assert!(worker.status.success(), "{worker:?}");
     let report: SandboxReport = serde_json::from_slice(&worker.stdout).expect("a report in JSON");
-    assert_eq!(report.protections.len(), protections.len());
-    for (protection, reason) in &report.protections {
+    assert_eq!(report.layers.len(), layers.len());
+    for (layer, reason) in &report.layers {
         if let Some(reason) = reason {
-            eprintln!("skipped: {} is off: {reason}", protection.name());
+            eprintln!("skipped: {} is off: {reason}", layer.name());
             return None;
         }
     }
-    eprintln!("{protections:?}: {:#?}", report.attempts);
+    eprintln!("{layers:?}: {:#?}", report.attempts);
     let succeeded = report.attempts.into_iter().filter(|(_, error)| error.is_none());
     Some(succeeded.map(|(attempt, _)| attempt).collect())
 }
 
 #[test]
 fn a_worker_can_open_start_and_signal_nothing() {
-    // Without protections everything succeeds, so the attempts are real.
+    // Without the sandbox everything succeeds, so the attempts are real.
     let all = [
         "open a TCP port",
         "open a UDP port",
@@ -330,10 +330,10 @@ fn a_worker_can_open_start_and_signal_nothing() {
         "start a process",
         "start a thread",
     ];
-    assert_eq!(probe(&[]).expect("no protection is off"), all);
-    for protections in [&["seccomp"][..], &["landlock", "seccomp"]] {
-        if let Some(succeeded) = probe(protections) {
-            assert_eq!(succeeded, [""; 0], "{protections:?}");
+    assert_eq!(probe(&[]).expect("no layer is off"), all);
+    for layers in [&["seccomp"][..], &["landlock", "seccomp"]] {
+        if let Some(succeeded) = probe(layers) {
+            assert_eq!(succeeded, [""; 0], "{layers:?}");
         }
     }
     if let Some(succeeded) = probe(&["landlock"]) {
@@ -343,7 +343,7 @@ fn a_worker_can_open_start_and_signal_nothing() {
     }
 }
 
-/// A thread on which the calls of both protections fail as on a kernel without them; its child
+/// A thread on which the calls of both layers fail as on a kernel without them; its child
 /// processes inherit that.
 #[test]
 fn a_worker_renders_and_says_what_is_off_on_an_old_kernel() {

@@ -61,8 +61,8 @@ fn a_family_that_gguf_has_no_name_for_is_refused() {
     }
 }
 
-/// llama.cpp reads no key for the scale of Gemma's scores: it takes the head size, but the width of
-/// a head's share for 62 layers.
+/// llama.cpp reads no key for the scale of Gemma's scores. It uses the head size, except in models
+/// of 62 layers, where it uses the width divided by the number of heads.
 #[test]
 fn a_scale_that_llama_cpp_would_not_take_is_warned_about() {
     let largest = open(&committed("gguf/gemma3_27b.gguf"));

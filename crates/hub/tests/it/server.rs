@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::Duration;
@@ -14,6 +14,9 @@ use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+
+/// The bytes of a block of [`Fault::Blocks`].
+pub const BLOCK_BYTES: usize = 8 << 10;
 
 /// A fault in the next response for a path.
 #[derive(Clone, Debug)]
@@ -38,7 +41,7 @@ pub enum Fault {
     Endless,
     /// A body that is sent byte by byte.
     Trickle,
-    /// A body that is sent in blocks of 8 KiB, ten per second.
+    /// A body that is sent in blocks of [`BLOCK_BYTES`], ten per second.
     Blocks,
     /// No response.
     Silence,
@@ -71,6 +74,8 @@ struct State {
     routes: HashMap<String, Vec<u8>>,
     faults: Mutex<HashMap<String, VecDeque<Fault>>>,
     requests: Mutex<Vec<Request>>,
+    /// The number of blocks of [`Fault::Blocks`] that were begun.
+    blocks: AtomicUsize,
     stop: AtomicBool,
 }
 
@@ -136,6 +141,11 @@ impl Server {
         let all = self.state.requests.lock().unwrap();
         all.iter().filter(|request| request.path.ends_with(end)).cloned().collect()
     }
+
+    /// The number of blocks of [`Fault::Blocks`] that were begun.
+    pub fn blocks(&self) -> usize {
+        self.state.blocks.load(Ordering::SeqCst)
+    }
 }
 
 impl Drop for Server {
@@ -162,6 +172,7 @@ impl State {
             );
         };
         match fault {
+            Some(Fault::Blocks) => behave_in_blocks(&mut stream, &request, body, &self.blocks),
             Some(fault) => misbehave(&mut stream, &request, body, fault),
             None => behave(&mut stream, &request, body, &etag(&request.path, body)),
         }
@@ -205,10 +216,12 @@ fn behave(stream: &mut TcpStream, request: &Request, body: &[u8], etag: &str) ->
 fn behave_in_blocks(
     stream: &mut TcpStream,
     request: &Request,
-    rest: &[u8],
-    all: usize,
+    body: &[u8],
+    blocks: &AtomicUsize,
 ) -> std::io::Result<()> {
-    let from = all - rest.len();
+    let all = body.len();
+    let from = request.range_start().unwrap_or(0).min(all);
+    let rest = &body[from..];
     match request.range_start() {
         None => write!(stream, "HTTP/1.1 200 OK\r\n")?,
         Some(_) => write!(
@@ -218,8 +231,9 @@ fn behave_in_blocks(
         )?,
     }
     write!(stream, "Content-Length: {}\r\nConnection: close\r\n\r\n", rest.len())?;
-    rest.chunks(8 << 10).try_for_each(|block| {
+    rest.chunks(BLOCK_BYTES).try_for_each(|block| {
         sleep(Duration::from_millis(100));
+        blocks.fetch_add(1, Ordering::SeqCst);
         stream.write_all(block)
     })
 }
@@ -276,7 +290,7 @@ fn misbehave(stream: &mut TcpStream, request: &Request, body: &[u8], fault: Faul
                 stream.write_all(&[*byte])
             })
         }
-        Fault::Blocks => behave_in_blocks(stream, request, rest, body.len()),
+        Fault::Blocks => unreachable!("the caller sends blocks"),
         Fault::Silence => {
             // Until the client hangs up, or the read timeout of 5 s.
             let _ = BufReader::new(&*stream).fill_buf();

@@ -23,7 +23,7 @@ impl<'a> ModelConfig<'a> {
         matches!(self, ModelConfig::Gguf(_))
     }
 
-    /// Whether a GGUF states all of these keys, other than as 0; true for other containers.
+    /// Whether a GGUF has all of these keys, and none is 0. Always true for other containers.
     pub(super) fn has_gguf(&self, keys: &[String]) -> bool {
         let ModelConfig::Gguf(metadata) = self else { return true };
         let is_zero = |key| matches!(metadata.get::<u64>(key), Ok(Some(0)));
@@ -186,7 +186,7 @@ impl<'a> ModelConfig<'a> {
     /// A size: an integer from 1 to 2³¹ − 1.
     pub(super) fn size(&self, field: &Field) -> Result<Option<usize>> {
         let Some(number) = self.number(field)? else { return Ok(None) };
-        // transformers takes no `3.0` for a size.
+        // transformers rejects 3.0 as a size.
         let is_float = self.found(field)?.is_some_and(|(_, value)| value.is_f64());
         if is_float || number.fract() != 0.0 || !(1.0..=f64::from(i32::MAX)).contains(&number) {
             let (key, shown) =

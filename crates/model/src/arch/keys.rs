@@ -1,6 +1,6 @@
 //! Checks that every key of a model's parameters is read, or is known to change no number.
 //!
-//! A key that nobody reads may be the one that makes a model another model. So each key of
+//! An unread key may change the model's numbers. So each key of
 //! `config.json` and of a GGUF's architecture is read by the description, or harmless by value, or
 //! refused by name.
 
@@ -63,7 +63,7 @@ pub(crate) fn check_keys(
         ModelConfig::Hf(json) => keys.of_json(json),
         ModelConfig::Gguf(metadata) => keys.of_gguf(metadata, facts)?,
     };
-    unread.sort(); // the order of the file is not kept by all builds
+    unread.sort(); // some builds do not keep the order of the file
     let (ignored, refused): (Vec<Unread>, Vec<Unread>) =
         unread.into_iter().partition(|(key, _)| allow.contains(key));
     if !refused.is_empty() {
@@ -117,7 +117,7 @@ fn plain(key: &str) -> String {
     if key.len() <= 80 && key.chars().all(is_plain) { key.to_owned() } else { quote(key) }
 }
 
-/// The keys that the description reads.
+/// The keys that the architecture's description reads.
 fn read(arch: &Arch, config: &ModelConfig<'_>) -> BTreeSet<String> {
     let fields = arch.fields();
     let scalings = arch.rope.values().filter_map(|rope| rope.scaling.as_ref());

@@ -67,8 +67,8 @@ pub struct Match {
     /// Values of `general.architecture` in GGUF.
     #[serde(default)]
     pub gguf: Vec<String>,
-    /// Keys of GGUF that a model states, other than as 0; without all of them, the next
-    /// architecture of the same name is tried.
+    /// Keys of GGUF that must be present and not 0. If one is not, the next architecture of the
+    /// same name is tried.
     #[serde(default)]
     pub gguf_if: Vec<String>,
     /// A prefix that the names of weights in safetensors may have, because the model was saved
@@ -198,17 +198,18 @@ pub struct MixerSchema {
     pub softcap: Option<Field>,
 }
 
-/// The number whose inverse square root scales the scores in a GGUF that does not state it: what
-/// llama.cpp computes for an architecture (`f_attention_scale` in `src/models/*.cpp`), which tells
-/// the largest model from the others by its number of layers.
+/// The number whose inverse square root scales the scores in a GGUF that does not state it.
+///
+/// It follows llama.cpp (`f_attention_scale` in `src/models/*.cpp`), which recognizes the largest
+/// model of an architecture by its number of layers.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GgufScaleOf {
-    /// The number in most models.
+    /// The number of all other models.
     pub usual: ScaleOf,
-    /// The number of layers of the models with the other number.
+    /// The number of layers of the largest model.
     pub layers: usize,
-    /// That number.
+    /// The number of the largest model.
     pub then: ScaleOf,
 }
 
@@ -333,8 +334,8 @@ pub enum FfnKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeadSchema {
-    /// Whether the embedding table is also the head. If a model does not state
-    /// it, the head is tied if there is no `head.weight`; one that differs from the table is used.
+    /// Whether the embedding table is also the head. If a model does not state it, the head is tied
+    /// unless there is a `head.weight` that differs from the table.
     pub tied: Option<Field>,
     /// The softcap of logits.
     pub softcap: Option<Field>,
@@ -515,9 +516,9 @@ pub struct Field {
     /// programs.
     #[serde(default)]
     pub gguf_also: Vec<String>,
-    /// Whether llama.cpp does not read the GGUF key, so that writing it deserves a warning.
+    /// Whether llama.cpp ignores the GGUF key. `quantize` then warns when it writes the key.
     #[serde(default)]
-    pub gguf_own: bool,
+    pub llama_cpp_ignores: bool,
     /// The default.
     pub default: Option<DefaultValue>,
     /// The default in `config.json`, if it is another one.

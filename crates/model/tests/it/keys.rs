@@ -572,10 +572,10 @@ fn section(arch: &Arch) -> String {
 #[test]
 fn the_table_of_keys_is_up_to_date() {
     let mut text = "# Keys of models\n\n\
-        A key that girih does not read may make a model another model. So every key of `config.json` (nested ones by\n\
+        An unread key may change the model's numbers. So every key of `config.json` (nested ones by\n\
         their path) and every key of a GGUF's architecture is read, or harmless with its value, or refused by name.\n\
         `--allow-key NAME` ignores a key that would be refused. Null counts as absent, except for keys that transformers refuses as null.\n\
-        What is not in the tables of its architecture and of all architectures is refused.\n\n\
+        Keys in neither table are refused: that of the architecture, and that of all architectures.\n\n\
         `UPDATE=1 cargo test -p girih-model table_of_keys` writes this page from `archs/`.\n\n\
         ## All architectures\n\n| key | what girih does with it |\n|---|---|\n"
         .to_owned();

@@ -3,7 +3,7 @@
 //! A template is a program from an outside file. It runs in a separate process
 //! ([`worker_main`]) with limits on memory, stack, time and output, because no
 //! limit of minijinja bounds all of these; and without files, network and other
-//! processes, where the kernel can forbid them ([`Protection`]). [`Renderer`] is the parent's
+//! processes, where the kernel can forbid them ([`SandboxLayer`]). [`Renderer`] is the parent's
 //! side. [`Renderer::in_process`] does without that process and bounds no memory.
 //!
 //! Only the template may produce special tokens. One in a user's text is marked
@@ -38,6 +38,6 @@ pub use mark::SpecialTokens;
 pub use probe::{PROBE_ARGUMENT, SandboxReport, probe_main};
 pub use renderer::Renderer;
 pub use request::{Conversation, RenderRequest};
-pub use sandbox::{Protection, ProtectionStates};
+pub use sandbox::{SandboxLayer, SandboxStates};
 pub use source::ChatTemplate;
 pub use worker::{WORKER_COMMAND, worker_main};

@@ -1,5 +1,5 @@
-//! A check from inside of a worker: it takes up the protections, and then attempts what they
-//! must prevent.
+//! A check from inside of a worker: it enables the sandbox, and then attempts what that must
+//! prevent.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,7 +14,7 @@ use std::thread;
 use rustix::process::{Pid, getppid, test_kill_process};
 use serde::{Deserialize, Serialize};
 
-use super::sandbox::{Protection, ProtectionStates, spawn_protected};
+use super::sandbox::{SandboxLayer, SandboxStates, spawn_protected};
 use super::worker::{WORKER_STACK_BYTES, limit_resources};
 
 /// The argument after [`WORKER_COMMAND`](super::WORKER_COMMAND) that calls [`probe_main`].
@@ -23,18 +23,18 @@ pub const PROBE_ARGUMENT: &str = "probe";
 /// What [`probe_main`] found.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxReport {
-    /// The protections that were asked for; for each that is off, the reason.
-    pub protections: ProtectionStates,
+    /// The layers that were asked for; for each that is off, the reason.
+    pub layers: SandboxStates,
     /// What the worker attempted; for each attempt that failed, the error.
     pub attempts: BTreeMap<String, Option<String>>,
 }
 
-/// Takes up protections as a worker does, attempts what a worker must not do, and prints a
-/// [`SandboxReport`] as JSON. `names` are those of the protections; others are refused.
+/// Enables the sandbox as a worker does, attempts what a worker must not do, and prints a
+/// [`SandboxReport`] as JSON. `names` are those of the layers; others are refused.
 pub fn probe_main<'a>(names: impl IntoIterator<Item = &'a str>) -> ExitCode {
-    let find = |name: &str| Protection::ALL.into_iter().find(|protection| protection.name() == name);
+    let find = |name: &str| SandboxLayer::ALL.into_iter().find(|layer| layer.name() == name);
     let Some(wanted) = names.into_iter().map(find).collect::<Option<Vec<_>>>() else {
-        eprintln!("template worker: a protection is unknown; known are landlock and seccomp");
+        eprintln!("template worker: a layer of the sandbox is unknown; known are landlock and seccomp");
         return ExitCode::from(2);
     };
     match probe(&wanted).and_then(|report| Ok(writeln!(io::stdout(), "{}", serde_json::to_string(&report)?)?))
@@ -47,24 +47,24 @@ pub fn probe_main<'a>(names: impl IntoIterator<Item = &'a str>) -> ExitCode {
     }
 }
 
-fn probe(wanted: &[Protection]) -> io::Result<SandboxReport> {
+fn probe(wanted: &[SandboxLayer]) -> io::Result<SandboxReport> {
     limit_resources()?;
     let parent = getppid();
     let (go, is_on) = mpsc::channel();
     let (outcome, found) = mpsc::channel();
-    let protections = spawn_protected(wanted, WORKER_STACK_BYTES, move || {
+    let layers = spawn_protected(wanted, WORKER_STACK_BYTES, move || {
         if let Ok(is_on) = is_on.recv() {
             // Fails only if the main thread has ended.
             let _ = outcome.send(attempts(is_on, parent));
         }
     })?;
-    let is_on = protections.values().any(Option::is_none);
+    let is_on = layers.values().any(Option::is_none);
     go.send(is_on).map_err(io::Error::other)?;
     let attempts = found.recv().map_err(io::Error::other)?;
-    Ok(SandboxReport { protections, attempts })
+    Ok(SandboxReport { layers, attempts })
 }
 
-/// Attempts what a worker must not do. Replaces this process only if a protection `is_on`.
+/// Attempts what a worker must not do. Replaces this process only if a layer `is_on`.
 fn attempts(is_on: bool, parent: Option<Pid>) -> BTreeMap<String, Option<String>> {
     let own = || {
         let mut program = Command::new("/proc/self/exe");

@@ -1,7 +1,7 @@
 //! What the kernel forbids a worker: Landlock takes away files and the network, and a filter
 //! of system calls (seccomp) takes away all calls that rendering does not need.
 //!
-//! Both are taken up before the worker reads its first job, and cannot be laid down again. A
+//! The worker enables both before it reads its first job, and cannot disable them. A
 //! kernel may lack either of them; the worker then runs with the other one, and `girih doctor`
 //! says so.
 
@@ -20,10 +20,10 @@ use seccompiler::{
 };
 use serde::{Deserialize, Serialize};
 
-/// A protection of the kernel.
+/// A layer of the sandbox, which the kernel enforces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Protection {
+pub enum SandboxLayer {
     /// Landlock without a rule: no path can be opened, no TCP port used, and no signal sent to
     /// another process. Since Linux 5.13; 6.7 for ports, 6.12 for signals.
     Landlock,
@@ -31,24 +31,24 @@ pub enum Protection {
     Seccomp,
 }
 
-impl Protection {
-    /// All protections, in the order in which a worker takes them up.
-    pub const ALL: [Protection; 2] = [Protection::Landlock, Protection::Seccomp];
+impl SandboxLayer {
+    /// All layers, in the order in which a worker enables them.
+    pub const ALL: [SandboxLayer; 2] = [SandboxLayer::Landlock, SandboxLayer::Seccomp];
 
     /// The name in reports and arguments.
     pub fn name(self) -> &'static str {
         match self {
-            Protection::Landlock => "landlock",
-            Protection::Seccomp => "seccomp",
+            SandboxLayer::Landlock => "landlock",
+            SandboxLayer::Seccomp => "seccomp",
         }
     }
 }
 
-/// Why a protection is off.
+/// Why a layer is off.
 type Reason = String;
 
-/// The protections that were asked for; for each that is off, the reason.
-pub type ProtectionStates = BTreeMap<Protection, Option<String>>;
+/// The layers that were asked for; for each that is off, the reason.
+pub type SandboxStates = BTreeMap<SandboxLayer, Option<String>>;
 
 /// The system calls that need no condition: memory, locks, the clock, random numbers, signals
 /// to itself, and the end. Reading, writing and mapping have conditions.
@@ -82,21 +82,21 @@ const PROCESSOR: Option<TargetArch> = if cfg!(target_arch = "x86_64") {
     None
 };
 
-/// Starts a thread with a stack of this size, and takes up protections for it and the caller.
-/// No other thread may be running. Returns why protections are off.
+/// Starts a thread with a stack of this size, and enables the sandbox for it and the caller.
+/// No other thread may be running. Returns why layers are off.
 ///
 /// # Errors
 /// When the thread cannot be started.
 pub(super) fn spawn_protected(
-    wanted: &[Protection],
+    wanted: &[SandboxLayer],
     stack_bytes: usize,
     body: impl FnOnce() + Send + 'static,
-) -> io::Result<ProtectionStates> {
+) -> io::Result<SandboxStates> {
     let mut states = BTreeMap::new();
     // A new thread inherits Landlock, and cannot be given it later; but starting a thread needs
     // calls that the filter refuses.
-    if wanted.contains(&Protection::Landlock) {
-        states.insert(Protection::Landlock, forbid_files().err());
+    if wanted.contains(&SandboxLayer::Landlock) {
+        states.insert(SandboxLayer::Landlock, forbid_files().err());
     }
     let (started, is_started) = mpsc::sync_channel(0);
     thread::Builder::new().name("render".to_owned()).stack_size(stack_bytes).spawn(move || {
@@ -105,15 +105,15 @@ pub(super) fn spawn_protected(
         body();
     })?;
     is_started.recv().map_err(io::Error::other)?;
-    if wanted.contains(&Protection::Seccomp) {
-        states.insert(Protection::Seccomp, filter_calls().err());
+    if wanted.contains(&SandboxLayer::Seccomp) {
+        states.insert(SandboxLayer::Seccomp, filter_calls().err());
     }
     Ok(states)
 }
 
 /// Forbids this thread, and those that it starts, all that Landlock can forbid.
 fn forbid_files() -> Result<(), Reason> {
-    // Without it, neither protection is allowed to an ordinary user.
+    // Without it, neither layer is allowed to an ordinary user.
     set_no_new_privs(true).map_err(|error| error.to_string())?;
     // What the kernel does not know is left out.
     let restrict = || {

@@ -10,7 +10,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use super::answer::answer;
 use super::jinja::CompiledTemplate;
 use super::protocol::{read_frame, write_frame};
-use super::sandbox::{Protection, spawn_protected};
+use super::sandbox::{SandboxLayer, spawn_protected};
 
 /// The binary's hidden command that calls [`worker_main`].
 pub const WORKER_COMMAND: &str = "template-worker";
@@ -29,8 +29,8 @@ const CPU_SECONDS: u64 = 600;
 /// The maximum bytes of one job. The parent has a lower limit.
 const JOB_BYTES: usize = 128 << 20;
 
-/// Runs the worker: sets its resource limits, takes up the kernel's protections, then answers
-/// jobs until stdin ends. No other thread may be running.
+/// Runs the worker: sets its resource limits, enables the sandbox, then answers jobs until
+/// stdin ends. No other thread may be running.
 ///
 /// The main thread only reads, so the process ends with its parent even during a
 /// rendering.
@@ -60,8 +60,8 @@ pub(super) fn limit_resources() -> io::Result<()> {
 
 fn serve() -> io::Result<()> {
     let (jobs, next_job) = mpsc::channel();
-    // A kernel may lack a protection; `girih doctor` shows it.
-    spawn_protected(&Protection::ALL, WORKER_STACK_BYTES, move || answer_all(&next_job))?;
+    // A kernel may lack a layer; `girih doctor` shows it.
+    spawn_protected(&SandboxLayer::ALL, WORKER_STACK_BYTES, move || answer_all(&next_job))?;
     let mut stdin = io::stdin().lock();
     while let Some(job) = read_frame(&mut stdin, JOB_BYTES)? {
         jobs.send(job).map_err(io::Error::other)?;
