@@ -43,7 +43,7 @@ fn a_companion_is_a_small_regular_file() {
     pipe(&folder.join("pipe"));
     fs::create_dir(folder.join("folder")).unwrap();
     for name in ["pipe", "folder"] {
-        let sentence = format!("F/{name}: is not a regular file; girih reads models from regular files only");
+        let sentence = format!("F/{name}: is a pipe, a device or a folder; a regular file is needed");
         assert_eq!(error(&folder, name), sentence);
     }
 }
