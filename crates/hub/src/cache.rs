@@ -15,7 +15,7 @@ use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use girih_file::{FileLimits, SAFETENSORS_INDEX, open_regular, read_required, shorten};
+use girih_file::{FileLimits, SAFETENSORS_INDEX, open_regular, read_required, shorten_parse};
 use girih_tensor::{Error, ErrorKind, Result};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::Deserialize;
@@ -259,7 +259,7 @@ fn shards(snapshot: &Path) -> Result<BTreeSet<String>> {
     let text = read_required(snapshot, SAFETENSORS_INDEX, FileLimits::DEFAULT.json_bytes)?;
     let index: WeightMap = serde_json::from_slice(&text).map_err(|error| {
         let path = snapshot.join(SAFETENSORS_INDEX);
-        Error::new(format!("is not a valid index of safetensors files: {}", shorten(error)))
+        Error::new(format!("is not a valid index of safetensors files: {}", shorten_parse(&error)))
             .of(path.display())
     })?;
     let shards: BTreeSet<String> = index.weight_map.into_values().collect();
