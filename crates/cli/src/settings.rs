@@ -58,11 +58,14 @@ pub fn read() -> Result<Cli> {
     Cli::from_arg_matches(&matches).map_err(|error| usage(error, unprintable))
 }
 
+/// Whether a text is long, or has characters that a terminal obeys.
+fn is_unprintable(text: &OsStr) -> bool {
+    text.len() > REPEATED_BYTES || text.to_string_lossy().contains(is_obeyed)
+}
+
 /// Whether an argument, a variable or a value of the configuration file cannot be repeated as it is:
 /// it is long, or has characters that a terminal obeys.
 fn has_unprintable_text(file: &BTreeMap<String, String>) -> bool {
-    let is_unprintable =
-        |text: &OsStr| text.len() > REPEATED_BYTES || text.to_string_lossy().contains(is_obeyed);
     let of_girih = |name: &OsStr| name.to_string_lossy().starts_with("GIRIH_");
     std::env::args_os().any(|text| is_unprintable(&text))
         || std::env::vars_os().any(|(name, text)| of_girih(&name) && is_unprintable(&text))
@@ -135,7 +138,11 @@ fn with_sources(arg: Arg, file: &BTreeMap<String, String>) -> Arg {
     let arg = arg.env(variable).hide_env_values(true);
     match file.get(&long) {
         // A default does not satisfy clap's `required`.
-        Some(value) => arg.default_value(value.clone()).required(false),
+        // Help must not send what a terminal obeys.
+        Some(value) => arg
+            .default_value(value.clone())
+            .required(false)
+            .hide_default_value(is_unprintable(value.as_ref())),
         None => arg,
     }
 }

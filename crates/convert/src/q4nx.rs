@@ -6,10 +6,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use girih_file::{
-    COMPANIONS, ContainerKind, ContainerWriter, MetadataValue, NewTensor, SAFETENSORS_INDEX, q4nx,
+    COMPANIONS, ContainerKind, ContainerWriter, MetadataValue, NewTensor, SAFETENSORS_INDEX, copy_companion,
+    q4nx,
 };
 use girih_model::ModelFiles;
 use girih_tensor::{DType, Error, Result};
@@ -44,14 +45,58 @@ pub(super) fn write(
     ordered.sort_by_key(|tensor| ranks[tensor.name.as_str()]);
     let report = stream::write_all(&mut writer, &model.weights, &ordered, options, progress)?;
     writer.sync()?;
-    fs::create_dir(out).map_err(|error| unwritten(out, &error))?;
+    let mut copies = Copies::create(out)?;
     // The weights get their name last, as an incomplete folder is not a model.
-    let finished = copy_companions(model, out).and_then(|()| writer.finish());
+    let finished = copies.copy_companions(model.folder()).and_then(|()| writer.finish());
     if finished.is_err() {
-        // If removing the folder fails too, the write error is reported.
-        let _ = fs::remove_dir_all(out);
+        copies.remove();
     }
     finished.map(|()| report)
+}
+
+/// What this run has put into its new folder.
+struct Copies<'a> {
+    out: &'a Path,
+    /// The folder itself first.
+    folders: Vec<PathBuf>,
+    files: Vec<PathBuf>,
+}
+
+impl Copies<'_> {
+    /// Creates the folder.
+    fn create(out: &Path) -> Result<Copies<'_>> {
+        fs::create_dir(out).map_err(|error| unwritten(out, &error))?;
+        Ok(Copies { out, folders: vec![out.to_owned()], files: Vec::new() })
+    }
+
+    /// Copies the configuration and the tokenizer of the model in `from`.
+    fn copy_companions(&mut self, from: &Path) -> Result<()> {
+        for name in COMPANIONS.iter().filter(|name| **name != SAFETENSORS_INDEX) {
+            if from.join(name).symlink_metadata().is_err() {
+                continue;
+            }
+            let to = self.out.join(name);
+            if let Some(part) = to.parent().filter(|part| !self.folders.iter().any(|made| made == part)) {
+                fs::create_dir(part).map_err(|error| unwritten(part, &error))?;
+                self.folders.push(part.to_owned());
+            }
+            if copy_companion(from, name, &to)? {
+                self.files.push(to);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what this run has made. What others have put there stays. If something cannot be
+    /// removed, the error that came before is reported.
+    fn remove(self) {
+        for file in &self.files {
+            let _ = fs::remove_file(file);
+        }
+        for folder in self.folders.iter().rev() {
+            let _ = fs::remove_dir(folder);
+        }
+    }
 }
 
 /// Plans every tensor of the model and its format.
@@ -76,19 +121,6 @@ fn plan(model: &ModelFiles, options: &ConvertOptions) -> Result<Vec<Planned>> {
     Ok(planned)
 }
 
-/// Copies the configuration and the tokenizer.
-fn copy_companions(model: &ModelFiles, out: &Path) -> Result<()> {
-    for name in COMPANIONS.iter().filter(|name| **name != SAFETENSORS_INDEX) {
-        let from = model.folder().join(name);
-        if from.is_file() {
-            let to = out.join(name);
-            to.parent().map_or(Ok(()), fs::create_dir_all).map_err(|error| unwritten(&to, &error))?;
-            fs::copy(&from, &to).map_err(|error| unwritten(&to, &error))?;
-        }
-    }
-    Ok(())
-}
-
 fn new_tensor(tensor: &Planned) -> Result<NewTensor> {
     let (dtype, shape) = match tensor.stored {
         DType::Q4NX => (DType::U8, q4nx::stored_shape(&tensor.shape)?),
@@ -110,4 +142,59 @@ fn metadata(model: &ModelFiles, planned: &[Planned]) -> BTreeMap<String, String>
 
 fn unwritten(path: &Path, error: &std::io::Error) -> Error {
     Error::new(format!("cannot be written: {error}")).of(path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn empty_folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("girih-convert-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    #[test]
+    fn a_companion_that_links_out_of_its_folder_is_not_copied() {
+        let root = empty_folder("links");
+        let (model, out) = (root.join("model"), root.join("out"));
+        fs::create_dir_all(model.join("1_Pooling")).unwrap();
+        fs::write(model.join("1_Pooling/config.json"), "{}").unwrap();
+        fs::write(model.join("config.json"), "{}").unwrap();
+        fs::write(root.join("secret"), "secret").unwrap();
+        let mut copies = Copies::create(&out).unwrap();
+        copies.copy_companions(&model).unwrap();
+        assert_eq!(fs::read(out.join("1_Pooling/config.json")).unwrap(), b"{}");
+        copies.remove();
+        assert!(!out.exists());
+        symlink("../secret", model.join("merges.txt")).unwrap();
+        let mut copies = Copies::create(&out).unwrap();
+        let error = copies.copy_companions(&model).unwrap_err().to_string();
+        assert!(error.contains("merges.txt: is a link that leaves the model's folder"), "{error}");
+        assert!(out.join("config.json").exists() && !out.join("merges.txt").exists());
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn what_others_have_put_into_the_new_folder_stays() {
+        let root = empty_folder("theirs");
+        let (model, out) = (root.join("model"), root.join("out"));
+        fs::create_dir_all(&model).unwrap();
+        for name in ["config.json", "merges.txt"] {
+            fs::write(model.join(name), "{}").unwrap();
+        }
+        let mut copies = Copies::create(&out).unwrap();
+        fs::write(out.join("model.safetensors"), "theirs").unwrap();
+        fs::write(out.join("merges.txt"), "theirs").unwrap();
+        copies.copy_companions(&model).unwrap_err();
+        copies.remove();
+        assert!(!out.join("config.json").exists());
+        for name in ["model.safetensors", "merges.txt"] {
+            assert_eq!(fs::read(out.join(name)).unwrap(), b"theirs", "{name}");
+        }
+        fs::remove_dir_all(&root).unwrap();
+    }
 }

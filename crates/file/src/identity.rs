@@ -12,9 +12,16 @@ use std::os::unix::fs::MetadataExt;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The coarsest clock of a file's times in Linux is the timer of the kernel, with at least 100
-/// ticks in a second (`CONFIG_HZ`).
+/// The clock of a file's times in Linux is the timer of the kernel, with at least 100 ticks in a
+/// second (`CONFIG_HZ`), where the file system stores fractions of a second.
 const CLOCK_TICK: Duration = Duration::from_millis(10);
+
+/// The coarsest step of the times that a file system stores: FAT stores even seconds, and others
+/// whole ones.
+const COARSE_TICK: Duration = Duration::from_secs(2);
+
+/// The maximum number of waits for a file that is being changed.
+const WAITS: usize = 3;
 
 /// What identifies an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,23 +55,40 @@ impl FileIdentity {
     /// tick, because a further change in the same tick would not show.
     ///
     /// # Errors
-    /// As [`FileIdentity::of`].
+    /// As [`FileIdentity::of`], and when the file is still changed after three waits.
     pub fn settled(file: &File) -> io::Result<FileIdentity> {
-        let identity = FileIdentity::of(file)?;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let (seconds, nanoseconds) = identity.changed;
+        settle(|| {
+            let identity = FileIdentity::of(file)?;
+            Ok((identity, SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()))
+        })
+    }
+
+    /// The time to wait until a change would show; `None` if it would at the time `now`.
+    fn unsettled(&self, now: Duration) -> Option<Duration> {
+        // Times without fractions may be those of a file system that stores none.
+        let tick = if (self.modified.1, self.changed.1) == (0, 0) { COARSE_TICK } else { CLOCK_TICK };
+        let (seconds, nanoseconds) = self.changed;
         let changed = Duration::new(seconds.try_into().unwrap_or(0), nanoseconds.try_into().unwrap_or(0));
-        if now.abs_diff(changed) > CLOCK_TICK {
-            return Ok(identity);
-        }
-        thread::sleep(2 * CLOCK_TICK);
-        FileIdentity::of(file)
+        // Another machine's clock may be ahead.
+        (now.abs_diff(changed) <= tick).then_some(2 * tick)
     }
 
     /// The size in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
+}
+
+/// Calls `read`, which returns an identity and the time, until a further change would show.
+fn settle(mut read: impl FnMut() -> io::Result<(FileIdentity, Duration)>) -> io::Result<FileIdentity> {
+    for waits in 0..=WAITS {
+        let (identity, now) = read()?;
+        let Some(left) = identity.unsettled(now) else { return Ok(identity) };
+        if waits < WAITS {
+            thread::sleep(left);
+        }
+    }
+    Err(io::Error::other("is being changed; try again when it is complete"))
 }
 
 impl fmt::Display for FileIdentity {
@@ -106,6 +130,40 @@ mod tests {
         assert_ne!(a, b);
         assert_eq!(identity(&root.join("a/blobs").join(&digest)), a, "a link has the identity of its file");
         fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn whole_seconds_settle_later() {
+        let at = |modified, changed| FileIdentity {
+            device: 1,
+            inode: 2,
+            size: 3,
+            modified: (100, modified),
+            changed: (100, changed),
+        };
+        let milliseconds = |after: u64| Duration::from_millis(100_000 + after);
+        assert_eq!(at(0, 0).unsettled(milliseconds(1990)), Some(2 * COARSE_TICK));
+        assert_eq!(at(0, 0).unsettled(milliseconds(2010)), None);
+        for fine in [at(1, 0), at(0, 1)] {
+            assert_eq!(fine.unsettled(milliseconds(9)), Some(2 * CLOCK_TICK));
+            assert_eq!(fine.unsettled(milliseconds(20)), None);
+        }
+    }
+
+    #[test]
+    fn a_file_is_read_again_until_it_settles() {
+        let changed = FileIdentity { device: 1, inode: 2, size: 3, modified: (100, 1), changed: (100, 1) };
+        let later = FileIdentity { size: 4, ..changed };
+        let at = Duration::from_secs;
+        let mut reads = [(changed, at(100)), (changed, at(100)), (later, at(101))].into_iter();
+        assert_eq!(settle(|| Ok(reads.next().unwrap())).unwrap(), later);
+        let mut count = 0;
+        let settled = settle(|| {
+            count += 1;
+            Ok((changed, at(100)))
+        });
+        assert!(settled.unwrap_err().to_string().contains("is being changed"));
+        assert_eq!(count, WAITS + 1);
     }
 
     #[test]

@@ -30,8 +30,8 @@ pub use container::{Container, ContainerKind, HeaderContents, TensorInfo, Unread
 pub use folder::{COMPANIONS, SAFETENSORS_INDEX};
 pub use limits::FileLimits;
 pub use metadata::{Metadata, MetadataArray, MetadataValue, Strings};
-pub use outside::{open_companion, open_regular, read_companion, read_required, read_small};
+pub use outside::{copy_companion, open_companion, open_regular, read_companion, read_required, read_small};
 pub use private::PrivateFolder;
-pub use quote::{fault_in_line, quote, shorten};
+pub use quote::{fault_in_line, quote, shorten, shorten_parse};
 pub use source::{ByteSource, ReadAt};
 pub use writer::{ContainerWriter, NewTensor};

@@ -13,7 +13,7 @@ use crate::folder::SAFETENSORS_INDEX;
 use crate::limits::FileLimits;
 use crate::metadata::Metadata;
 use crate::outside::read_required;
-use crate::quote::{quote, shorten};
+use crate::quote::{quote, shorten, shorten_parse};
 use crate::safetensors::UniqueMap;
 use crate::source::ByteSource;
 use crate::{gguf, safetensors};
@@ -183,7 +183,7 @@ fn open_indexed(folder: &Path, index: &Path, limits: &FileLimits) -> Result<Cont
 /// The file name of each tensor, from the bytes of the index; the names have no folders.
 pub(crate) fn parse_index(json: &[u8], limits: &FileLimits) -> Result<BTreeMap<String, String>> {
     let index: ShardIndex = serde_json::from_slice(json).map_err(|error| {
-        Error::new(format!("is not a valid index of safetensors files: {}", shorten(error)))
+        Error::new(format!("is not a valid index of safetensors files: {}", shorten_parse(&error)))
     })?;
     let files = index.weight_map.0;
     let names: BTreeSet<&String> = files.values().collect();

@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use girih_tensor::{Error, Result};
+use girih_tensor::{Error, ErrorKind, Result};
 use rustix::fs::OFlags;
 
 /// The number of digits of a commit, and of git's digest of a small file.
@@ -94,6 +94,26 @@ pub fn read_required(folder: &Path, name: impl AsRef<Path>, max: u64) -> Result<
     })
 }
 
+/// Copies a file of the model in `folder` to the new file `to`; `false` if there is no file
+/// `name`. A part of the new file is removed when copying fails.
+///
+/// # Errors
+/// As [`open_companion`], and when `to` exists or cannot be written.
+pub fn copy_companion(folder: &Path, name: impl AsRef<Path>, to: &Path) -> Result<bool> {
+    let opened = open_companion(folder, &name).map_err(not_opened);
+    let Some(mut from) = opened.map_err(|error| error.of(folder.join(name).display()))? else {
+        return Ok(false);
+    };
+    let unwritten = |error: io::Error| Error::new(format!("cannot be written: {error}")).of(to.display());
+    let mut new = File::create_new(to).map_err(unwritten)?;
+    let copied = io::copy(&mut from, &mut new).and_then(|_| new.sync_all());
+    if copied.is_err() {
+        // If removing it fails too, the first error is reported.
+        let _ = std::fs::remove_file(to);
+    }
+    copied.map(|()| true).map_err(unwritten)
+}
+
 /// The sentence for a file that was not opened.
 pub(crate) fn not_opened(error: io::Error) -> Error {
     match error.kind() {
@@ -109,7 +129,7 @@ fn open(path: &Path, more: OFlags) -> io::Result<File> {
     let file = File::options().read(true).custom_flags(flags.bits() as i32).open(path)?;
     match file.metadata()?.is_file() {
         true => Ok(file),
-        false => Err(io::Error::other("is not a regular file; girih reads models from regular files only")),
+        false => Err(io::Error::other("is a pipe, a device or a folder; a regular file is needed")),
     }
 }
 
@@ -119,8 +139,21 @@ fn read_all(file: &File, max: u64) -> Result<Vec<u8>> {
     if length > max {
         return Err(Error::new(format!("has {length} bytes; the cap is {max}")));
     }
-    let mut bytes = vec![0; length as usize]; // bounded by `max`
+    let mut bytes = zeros(length)?;
     file.read_exact_at(&mut bytes, 0).map_err(unread)?;
+    Ok(bytes)
+}
+
+/// So many zero bytes.
+fn zeros(length: u64) -> Result<Vec<u8>> {
+    let too_large = || {
+        let sentence = format!("has {length} bytes, for which there is not enough memory; free memory");
+        Error::with_kind(ErrorKind::OutOfMemory, sentence)
+    };
+    let count = usize::try_from(length).map_err(|_| too_large())?;
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(count).map_err(|_| too_large())?;
+    bytes.resize(count, 0);
     Ok(bytes)
 }
 
@@ -139,4 +172,18 @@ fn is_blob_of(real: &Path, folder: &Path) -> bool {
 fn has_digits(path: &Path, counts: &[usize]) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     counts.contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_larger_than_the_memory_is_an_error() {
+        let error = zeros(i64::MAX as u64).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+        let sentence = "has 9223372036854775807 bytes, for which there is not enough memory; free memory";
+        assert_eq!(error.to_string(), sentence);
+        assert_eq!(zeros(3).unwrap(), [0; 3]);
+    }
 }

@@ -14,8 +14,8 @@ const LAST: usize = 60;
 /// How serde begins what it expected instead of what it found.
 const EXPECTED: &str = ", expected ";
 
-/// The maximum number of bytes of what serde expected: names of fields or variants of girih.
-const EXPECTED_BYTES: usize = 400;
+/// The maximum number of characters of what serde expected: names of fields or variants of girih.
+const EXPECTED_SHOWN: usize = 400;
 
 /// An untrusted name for an error: in quotes, with control characters escaped,
 /// and shortened to 80 characters.
@@ -35,31 +35,45 @@ pub fn quote(name: &str) -> String {
 }
 
 /// An untrusted sentence for an error, such as that of a parser which repeats its input: with
-/// control characters escaped, and without its middle if it has more than 200 characters. What serde
-/// says it expected is kept, as it repeats nothing.
+/// control characters escaped, and without its middle if it has more than 200 characters.
 pub fn shorten(sentence: impl Display) -> String {
-    let sentence = sentence.to_string();
-    let text = sentence.trim_end();
-    // The last one is serde's own, whatever the input contains.
-    let expected = text.rfind(EXPECTED).filter(|at| text.len() - at <= EXPECTED_BYTES);
-    let (found, expected) = text.split_at(expected.unwrap_or(text.len()));
-    let shown: Vec<char> = found.chars().flat_map(printed).collect();
-    let expected: String = expected.chars().flat_map(printed).collect();
+    let shown: Vec<char> = sentence.to_string().trim_end().chars().flat_map(printed).collect();
     if shown.len() <= SHORTENED {
-        return shown.into_iter().collect::<String>() + &expected;
+        return shown.into_iter().collect();
     }
     // The sign of the cut counts, too.
     let (first, rest) = shown.split_at(SHORTENED - LAST - 1);
-    first.iter().chain(&['…']).chain(&rest[rest.len() - LAST..]).collect::<String>() + &expected
+    first.iter().chain(&['…']).chain(&rest[rest.len() - LAST..]).collect()
 }
 
-/// The fault of a parser in a text that a person wrote: the line, and the parser's sentence as in
-/// [`shorten`]. `at` is the position of the fault in bytes, if the parser tells it.
+/// As [`shorten`], for an error of serde about JSON. What serde says it expected is kept, as it
+/// repeats nothing of the input.
+pub fn shorten_parse(error: &serde_json::Error) -> String {
+    // Only an error about a value says what was expected instead.
+    if error.is_data() { shorten_found(&error.to_string()) } else { shorten(error) }
+}
+
+/// Shortens what serde found, and keeps what it expected, if that has at most 400 characters as they
+/// are shown.
+fn shorten_found(sentence: &str) -> String {
+    let text = sentence.trim_end();
+    // The last one is serde's own, whatever the input contains: it ends each sentence that repeats
+    // the input.
+    let split = text.rfind(EXPECTED).map(|at| text.split_at(at));
+    let split = split.map(|(found, tail)| (found, tail.chars().flat_map(printed).collect::<Vec<char>>()));
+    match split.filter(|(_, tail)| tail.len() <= EXPECTED_SHOWN) {
+        Some((found, tail)) => shorten(found) + &tail.into_iter().collect::<String>(),
+        None => shorten(text),
+    }
+}
+
+/// The fault of serde in a text that a person wrote: the line, and its sentence as in
+/// [`shorten_parse`]. `at` is the position of the fault in bytes, if the parser tells it.
 pub fn fault_in_line(text: &str, at: Option<usize>, sentence: impl Display) -> String {
     let before = at.and_then(|at| text.as_bytes().get(..at));
     let line = before.map(|before| 1 + before.iter().filter(|byte| **byte == b'\n').count());
     let named = line.map(|line| format!("line {line}: ")).unwrap_or_default();
-    format!("{named}{}", shorten(sentence))
+    format!("{named}{}", shorten_found(&sentence.to_string()))
 }
 
 /// A character as an error shows it: escaped if it controls a terminal or the direction of text.
@@ -98,10 +112,18 @@ mod tests {
         let end = format!(", expected one of {} at line 1 column 2", "`field`, ".repeat(20));
         // The input may contain the same words.
         let long = format!("unknown field {}, expected x{end}", "x".repeat(70_000));
-        let shown = shorten(&long);
+        assert_eq!(shorten(&long).chars().count(), 200, "not the tail of any other sentence");
+        let shown = shorten_found(&long);
         assert!(shown.starts_with("unknown field xxx") && shown.ends_with(&end), "{shown}");
         assert_eq!(shown.chars().count(), 200 + end.len());
-        assert!(shorten(format!(", expected {}", "x".repeat(70_000))).chars().count() <= 200);
+        // Escapes count, too.
+        for tail in ["x".repeat(70_000), "\u{1b}".repeat(300)] {
+            assert!(shorten_found(&format!(", expected {tail}")).chars().count() <= 200);
+        }
+        let json = format!("\"{}, expected {}\"", "x".repeat(500), "y".repeat(300));
+        let shown = shorten_parse(&serde_json::from_str::<bool>(&json).unwrap_err());
+        assert!(shown.ends_with(", expected a boolean at line 1 column 813"), "{shown}");
+        assert!(shown.chars().count() <= 250, "{shown}");
     }
 
     #[test]

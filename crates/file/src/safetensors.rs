@@ -22,7 +22,7 @@ use crate::container::{HeaderContents, TensorInfo, UnreadableTensor, shape};
 use crate::limits::FileLimits;
 use crate::metadata::{Metadata, MetadataValue};
 use crate::q4nx;
-use crate::quote::{quote, shorten};
+use crate::quote::{quote, shorten_parse};
 use crate::source::ReadAt;
 
 /// The header's key for its string pairs.
@@ -271,7 +271,7 @@ fn read_json(json: &[u8], limits: &FileLimits) -> Result<RawHeader> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let header = deserializer.deserialize_map(HeaderVisitor { limits });
     let header = header.and_then(|header| deserializer.end().map(|()| header));
-    header.map_err(|error| Error::new(format!("the header is invalid: {}", shorten(error))))
+    header.map_err(|error| Error::new(format!("the header is invalid: {}", shorten_parse(&error))))
 }
 
 struct HeaderVisitor<'a> {

@@ -2,6 +2,7 @@
 //! file and no interrupted writer leaves one behind.
 
 use std::fs::{self, File, OpenOptions};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -38,7 +39,9 @@ impl Staged {
     fn named(target: &Path, folder: &Path) -> Result<Staged> {
         let mut hidden = std::ffi::OsString::from(".");
         hidden.push(target.file_name().unwrap_or_default());
-        hidden.push(format!(".{}.part", std::process::id()));
+        // Nobody else can take this name beforehand.
+        let random = RandomState::new().hash_one(0);
+        hidden.push(format!(".{}.{random:016x}.part", std::process::id()));
         let temporary = folder.join(hidden);
         let file = OpenOptions::new()
             .write(true)
@@ -179,6 +182,16 @@ mod tests {
             });
             assert_eq!(files, [("a".to_owned(), b"theirs".to_vec())], "{way}");
         }
+    }
+
+    #[test]
+    fn two_writers_of_a_process_have_two_temporary_names() {
+        let files = after("two", |folder| {
+            let target = folder.join("a");
+            let [first, second] = [(), ()].map(|()| Staged::named(&target, folder).unwrap());
+            assert_ne!(first.temporary, second.temporary);
+        });
+        assert!(files.is_empty(), "{files:?}");
     }
 
     #[test]

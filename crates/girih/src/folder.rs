@@ -15,6 +15,14 @@ pub(crate) const PARTIAL_SUFFIX: &str = ".part";
 /// The maximum number of characters of a model's name in a file's name.
 const MAX_NAME_LENGTH: usize = 80;
 
+/// The maximum number of characters of a repository's name in a file's name. The hub's names are
+/// shorter: two parts of at most 96 characters together, and two dashes.
+const MAX_REPOSITORY_LENGTH: usize = 98;
+
+/// The maximum number of characters of what follows a repository's name, so that the whole has
+/// less than 255 bytes, with the key and the suffixes.
+const MAX_FILE_LENGTH: usize = 40;
+
 /// The maximum of the default limit, in bytes.
 const MAX_DEFAULT_LIMIT: u64 = 32 << 30;
 
@@ -203,7 +211,7 @@ impl PackedFolder {
     /// When a file cannot be removed.
     pub fn remove_repository_of(&self, path: &Path) -> io::Result<(usize, u64)> {
         match repository_of(path) {
-            Some(repository) => self.remove_all(&plain(&format!("{repository}-"))),
+            Some(repository) => self.remove_all(&of_repository(&repository)),
             None => Ok((0, 0)),
         }
     }
@@ -219,18 +227,26 @@ impl PackedFolder {
     }
 }
 
+/// The beginning of the names of a repository's files. No other text of a name has its last
+/// character, so no other repository's names begin with it.
+fn of_repository(repository: &str) -> String {
+    plain(repository, MAX_REPOSITORY_LENGTH) + "@"
+}
+
 /// A readable name of the model whose first file is at `path`: the repository
 /// if it is in the Hugging Face cache, or else the folder if the file is called
 /// `model…`; then the file.
 pub(crate) fn label(path: &Path) -> String {
     let text = |name: Option<&OsStr>| name.and_then(OsStr::to_str).unwrap_or("model").to_owned();
     let file = text(path.file_stem());
-    let owner = match repository_of(path) {
-        Some(repository) => Some(repository),
-        None if file.starts_with("model") => Some(text(path.parent().and_then(Path::file_name))),
-        None => None,
-    };
-    plain(&[owner.as_deref(), Some(&file)].into_iter().flatten().collect::<Vec<_>>().join("-"))
+    match repository_of(path) {
+        Some(repository) => of_repository(&repository) + &plain(&file, MAX_FILE_LENGTH),
+        None if file.starts_with("model") => {
+            let folder = text(path.parent().and_then(Path::file_name));
+            plain(&format!("{folder}-{file}"), MAX_NAME_LENGTH)
+        }
+        None => plain(&file, MAX_NAME_LENGTH),
+    }
 }
 
 /// The name of the repository in the Hugging Face cache that holds the file at `path`, through
@@ -246,9 +262,9 @@ fn repository_of(path: &Path) -> Option<String> {
 }
 
 /// A text as a part of a file's name.
-fn plain(text: &str) -> String {
+fn plain(text: &str, max: usize) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
-    text.chars().map(plain).take(MAX_NAME_LENGTH).collect()
+    text.chars().map(plain).take(max).collect()
 }
 
 /// Removes a file if it still exists.
@@ -268,7 +284,7 @@ mod tests {
         let cases = [
             ("/m/llama-1b-Q4_0.gguf", "llama-1b-Q4_0"),
             ("/m/my llama/model-00001-of-00002.safetensors", "my_llama-model-00001-of-00002"),
-            ("/h/models--org--name/snapshots/0123/a.gguf", "org--name-a"),
+            ("/h/models--org--name/snapshots/0123/a.gguf", "org--name@a"),
             ("a/é\n.gguf", "__"),
             ("/", "model-model"),
         ];
@@ -283,11 +299,12 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("girih-packed-of-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let names = [
-            "org--name-model-1.packed",
-            "org--name-b.2.packed.3.part",
-            "org--names-model-4.packed",
+            "org--name@model-1.packed",
+            "org--name@b.2.packed.3.part",
+            "org--names@model-4.packed",
             "name-model-5.packed",
-            "org--name-notes.txt",
+            "org--name-b@model-6.packed",
+            "org--name@notes.txt",
         ];
         names.iter().for_each(|name| fs::write(folder.join(name), "four").unwrap());
         let packed = PackedFolder::new(&folder);
@@ -296,7 +313,7 @@ mod tests {
         assert_eq!(packed.remove_repository_of(blob).unwrap(), (2, 8));
         let left = |name: &&str| folder.join(name).exists();
         assert_eq!(names.iter().copied().filter(left).collect::<Vec<_>>(), names[2..]);
-        assert_eq!(packed.clear().unwrap().0, 2);
+        assert_eq!(packed.clear().unwrap().0, 3);
         fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -9,14 +9,15 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use girih_file::{FileLimits, SAFETENSORS_INDEX, open_regular, read_required, shorten};
+use girih_file::{FileLimits, SAFETENSORS_INDEX, open_regular, read_required, shorten_parse};
 use girih_tensor::{Error, ErrorKind, Result};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::Deserialize;
 
 use super::digest::Digest;
@@ -94,8 +95,10 @@ impl Repo {
         let path = folder.join("girih.lock");
         let failed = |error: io::Error| Error::new(format!("cannot be locked ({error})")).of(path.display());
         fs::create_dir_all(&folder).map_err(failed)?;
-        let file =
-            fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
+        let mut options = fs::OpenOptions::new();
+        options.create(true).truncate(false).write(true);
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = options.custom_flags(flags.bits() as i32).open(&path).map_err(failed)?;
         let start = Instant::now();
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -140,12 +143,20 @@ impl Repo {
     /// Points `revision` at `commit`, atomically.
     pub fn write_ref(&self, revision: &str, commit: &str) -> io::Result<()> {
         let path = self.refs().join(revision);
-        let draft = self.path().join(".girih-ref");
+        let random = RandomState::new().hash_one(0);
+        let draft = self.path().join(format!(".girih-ref.{random:016x}"));
         create_parent(&path)?;
-        let mut file = fs::File::create(&draft)?;
-        file.write_all(commit.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&draft, &path)?;
+        // A file or link of this name is never written to.
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).open(&draft)?;
+        let written = file
+            .write_all(commit.as_bytes())
+            .and_then(|()| file.sync_all())
+            .and_then(|()| fs::rename(&draft, &path));
+        if written.is_err() {
+            // If removing the draft fails too, the first error is reported.
+            let _ = fs::remove_file(&draft);
+        }
+        written?;
         sync_folder_of(&path)
     }
 
@@ -248,7 +259,7 @@ fn shards(snapshot: &Path) -> Result<BTreeSet<String>> {
     let text = read_required(snapshot, SAFETENSORS_INDEX, FileLimits::DEFAULT.json_bytes)?;
     let index: WeightMap = serde_json::from_slice(&text).map_err(|error| {
         let path = snapshot.join(SAFETENSORS_INDEX);
-        Error::new(format!("is not a valid index of safetensors files: {}", shorten(error)))
+        Error::new(format!("is not a valid index of safetensors files: {}", shorten_parse(&error)))
             .of(path.display())
     })?;
     let shards: BTreeSet<String> = index.weight_map.into_values().collect();

@@ -368,7 +368,12 @@ impl Deadline {
 
     /// Fails if the time is over.
     pub fn check(&self) -> Result<(), RequestFailure> {
-        if self.start.elapsed() < self.timeout {
+        self.check_after(Duration::ZERO)
+    }
+
+    /// Fails if the time will be over after a wait.
+    pub fn check_after(&self, wait: Duration) -> Result<(), RequestFailure> {
+        if self.start.elapsed().saturating_add(wait) < self.timeout {
             return Ok(());
         }
         let timeout = self.timeout;

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use girih_file::shorten;
+use girih_file::shorten_parse;
 use girih_tensor::{Error, Result};
 use serde::Deserialize;
 
@@ -64,7 +64,7 @@ impl Listing {
         let parsed: ListingJson = serde_json::from_slice(json).map_err(|error| {
             Error::new(format!(
                 "the server's list of files is not what the hub sends ({}); check HF_ENDPOINT",
-                shorten(error)
+                shorten_parse(&error)
             ))
         })?;
         let commit = parsed.sha;

@@ -14,7 +14,8 @@ pub struct PullOptions {
     /// The minimum rate of a file's download, in bytes per second. A slower server would hold the
     /// pull for ever.
     pub rate_min: u64,
-    /// The time in which the list of a repository's files must arrive, with all retries.
+    /// The time in which the list of a repository's files, with their sizes and digests, must
+    /// arrive, with all retries.
     pub listing_timeout: Duration,
     /// The time to wait for another process that writes the same model.
     pub lock_wait: Duration,

@@ -67,8 +67,9 @@ struct Pull<'a> {
 
 impl Pull<'_> {
     fn run(&mut self) -> Result<Pulled> {
-        let listing = self.list()?;
-        let files = self.choose(&listing)?;
+        let deadline = Deadline::after(self.options.listing_timeout);
+        let listing = self.list(&deadline)?;
+        let files = self.choose(&listing, &deadline)?;
         let blobs = self.repo.blobs();
         fs::create_dir_all(&blobs)
             .map_err(|error| Error::new(format!("cannot be created ({error})")).of(blobs.display()))?;
@@ -85,14 +86,12 @@ impl Pull<'_> {
         Ok(Pulled { snapshot, files: files.len(), bytes, fetched: missing })
     }
 
-    fn list(&mut self) -> Result<Listing> {
+    fn list(&mut self, deadline: &Deadline) -> Result<Listing> {
         let (repo, revision) = (self.id.repo(), encode(self.id.revision()).replace('/', "%2F"));
         let url = self.client.address(&format!("api/models/{repo}/revision/{revision}"), Some("blobs=true"));
         let cap = FileLimits::DEFAULT.json_bytes;
-        let deadline = Deadline::after(self.options.listing_timeout);
-        let json = self.repeat(|pull| {
-            deadline.check()?;
-            pull.client.send(Method::Get, &url, 0)?.body.read_all(cap, &deadline)
+        let json = self.repeat(Some(deadline), |pull| {
+            pull.client.send(Method::Get, &url, 0)?.body.read_all(cap, deadline)
         })?;
         let listing = Listing::parse(&json)?;
         let asked = self.id.revision();
@@ -104,21 +103,25 @@ impl Pull<'_> {
     }
 
     /// The files of the id, each with its size and digest.
-    fn choose(&mut self, listing: &Listing) -> Result<Vec<FileToPull>> {
+    fn choose(&mut self, listing: &Listing, deadline: &Deadline) -> Result<Vec<FileToPull>> {
         let names: Vec<&str> = listing.files.iter().map(|file| file.name.as_str()).collect();
         let chosen = select(&names, self.id.quant())?;
         let files = listing.files.iter().filter(|file| chosen.contains(&file.name.as_str()));
-        files.map(|file| self.describe(&listing.commit, file).map_err(|error| error.of(&file.name))).collect()
+        let describe = |file: &RemoteFile| {
+            self.describe(&listing.commit, file, deadline).map_err(|error| error.of(&file.name))
+        };
+        files.map(describe).collect()
     }
 
     /// Completes a file's size and digest with a HEAD request if the listing omits them.
-    fn describe(&mut self, commit: &str, file: &RemoteFile) -> Result<FileToPull> {
+    fn describe(&mut self, commit: &str, file: &RemoteFile, deadline: &Deadline) -> Result<FileToPull> {
         let (repo, path) = (self.id.repo(), encode(&file.name));
         let url = self.client.address(&format!("{repo}/resolve/{commit}/{path}"), None);
         if let (Some(size), Some(digest)) = (file.size, file.digest) {
             return Ok(FileToPull { name: file.name.clone(), size, digest, url });
         }
-        let metadata = self.repeat(|pull| Ok(pull.client.send(Method::Head, &url, 0)?.metadata))?;
+        let head = |pull: &mut Self| Ok(pull.client.send(Method::Head, &url, 0)?.metadata);
+        let metadata = self.repeat(Some(deadline), head)?;
         if metadata.commit.as_deref().is_some_and(|sent| sent != commit) {
             return Err(Error::new(format!("the server sent a file of another commit instead of {commit}")));
         }
@@ -161,7 +164,7 @@ impl Pull<'_> {
 
     fn fetch(&mut self, file: &FileToPull) -> Result<()> {
         let mut partial = Partial::open(&self.repo, file)?;
-        self.repeat(|pull| partial.advance(&pull.client, file, pull.progress))?;
+        self.repeat(None, |pull| partial.advance(&pull.client, file, pull.progress))?;
         partial.publish(&self.repo, file)
     }
 
@@ -180,11 +183,17 @@ impl Pull<'_> {
         self.repo.write_ref(revision, commit).map_err(failed)
     }
 
-    /// Calls `attempt` until it succeeds, fails permanently, or the retries are used up.
-    fn repeat<T>(&mut self, mut attempt: impl FnMut(&mut Self) -> Result<T, RequestFailure>) -> Result<T> {
+    /// Calls `attempt` until it succeeds, fails permanently, or the retries or the time are used
+    /// up.
+    fn repeat<T>(
+        &mut self,
+        deadline: Option<&Deadline>,
+        mut attempt: impl FnMut(&mut Self) -> Result<T, RequestFailure>,
+    ) -> Result<T> {
         let mut backoff = self.options.backoff;
         for left in (0..=self.options.retries).rev() {
-            let (error, asked) = match attempt(self) {
+            let in_time = deadline.map_or(Ok(()), Deadline::check);
+            let (error, asked) = match in_time.and_then(|()| attempt(self)) {
                 Ok(done) => return Ok(done),
                 Err(RequestFailure::Permanent(error)) => return Err(error),
                 Err(RequestFailure::Transient { error, wait }) => (error, wait),
@@ -200,6 +209,11 @@ impl Pull<'_> {
                 )));
             }
             let wait = asked.unwrap_or(backoff).min(self.options.wait_max);
+            if let Some(Err(RequestFailure::Permanent(late))) =
+                deadline.map(|deadline| deadline.check_after(wait))
+            {
+                return Err(Error::new(format!("{late} ({error})")));
+            }
             (self.progress)(PullProgress::Retrying { why: &error, wait });
             std::thread::sleep(wait);
             backoff = backoff.saturating_mul(2);

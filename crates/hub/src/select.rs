@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use girih_file::{COMPANIONS, FileLimits};
+use girih_file::{COMPANIONS, FileLimits, quote, shorten};
 use girih_tensor::{Error, ErrorKind, Result};
 
 /// The maximum number of choices that an error lists.
@@ -76,7 +76,7 @@ fn gguf_of<'a>(names: &[&'a str], quant: &str) -> Result<Vec<&'a str>> {
         }
         [] => Err(not_found(format!("the model has no GGUF file for {quant}; it has {}", choices(&models)))),
         _ => {
-            let several = fits.iter().map(|(stem, _)| **stem).collect::<Vec<_>>().join(", ");
+            let several = shorten(fits.iter().map(|(stem, _)| **stem).collect::<Vec<_>>().join(", "));
             Err(refused(format!("{quant} matches several GGUF files ({several}); write more of the name")))
         }
     }
@@ -108,7 +108,7 @@ fn choices(models: &BTreeMap<&str, Vec<&str>>) -> String {
     if models.len() > CHOICES_SHOWN {
         shown.push("…");
     }
-    shown.join(", ")
+    shorten(shown.join(", "))
 }
 
 /// Whether a part of the stem is the label or ends in it, ignoring case:
@@ -130,11 +130,12 @@ fn complete<'a>(stem: &str, files: &[&'a str]) -> Result<Vec<&'a str>> {
     let count = parts[0].count;
     if count > FileLimits::DEFAULT.shards {
         let cap = FileLimits::DEFAULT.shards;
+        let stem = quote(stem);
         return Err(Error::new(format!("{stem} is split into {count} files, more than the cap of {cap}")));
     }
     let whole = parts.len() == files.len() && parts.iter().map(|part| part.number).eq(1..=count);
     if !whole || parts.iter().any(|part| part.count != count) {
-        let found = files.len();
+        let (stem, found) = (quote(stem), files.len());
         return Err(Error::new(format!(
             "{stem} is split into {count} files, but the repository has {found}; parts 1 to {count} are needed"
         )));
@@ -183,6 +184,17 @@ mod tests {
             ["config.json", "toy.safetensors"]
         );
         assert!(select(&["pytorch_model.bin"], None).unwrap_err().to_string().contains("neither"));
+    }
+
+    #[test]
+    fn long_names_are_shortened_in_errors() {
+        let names = ["a", "b", "c"].map(|name| format!("{name}{}\u{1b}-Q8_0.gguf", "x".repeat(500)));
+        let split = format!("{}-F16-00001-of-00002.gguf", "y".repeat(500));
+        let names: Vec<&str> = names.iter().chain([&split]).map(String::as_str).collect();
+        for quant in [Some("Q8_0"), Some("Q4_0"), Some("F16"), None] {
+            let error = select(&names, quant).unwrap_err().to_string();
+            assert!(error.chars().count() < 320 && !error.contains('\u{1b}'), "{error}");
+        }
     }
 
     #[test]

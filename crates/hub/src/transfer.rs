@@ -3,10 +3,12 @@
 
 use std::fs;
 use std::io::{self, Seek, SeekFrom, Write};
-use std::path::PathBuf;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 use girih_file::quote;
 use girih_tensor::{Error, Result};
+use rustix::fs::OFlags;
 use ureq::http::header::{CONTENT_LENGTH, CONTENT_RANGE};
 
 use super::address::Address;
@@ -39,12 +41,12 @@ pub(super) struct Partial {
 }
 
 impl Partial {
-    /// Opens or creates the partial file of a blob, and hashes its bytes.
+    /// Opens or creates the partial file of a blob, and hashes its bytes. As it is written to, it
+    /// must be a file of this user that has no other name.
     pub fn open(repo: &Repo, target: &FileToPull) -> Result<Partial> {
         let path = repo.partial(&target.digest);
         let failed = |error: io::Error| Error::new(format!("cannot be opened ({error})")).of(path.display());
-        let mut options = fs::OpenOptions::new();
-        let file = options.read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
+        let file = open_own(&path).map_err(failed)?;
         let mut hasher = target.digest.hasher(target.size);
         let length = hasher.update_from(&file).map_err(failed)?;
         let mut partial = Partial { path: path.clone(), file, length, hasher, resumed: length > 0 };
@@ -211,5 +213,29 @@ impl Partial {
             ));
         }
         RequestFailure::permanent(format!("{path}: cannot be written ({error})"))
+    }
+}
+
+/// Opens or creates a file to be written, without following a link or waiting for a pipe.
+fn open_own(path: &Path) -> io::Result<fs::File> {
+    let need = |what: &str| {
+        io::Error::other(format!(
+            "it is {what}; a regular file of this user with one name is needed: remove it"
+        ))
+    };
+    let mut options = fs::OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let opened = options.custom_flags(flags.bits() as i32).open(path);
+    let file = opened.map_err(|error| match rustix::io::Errno::from_io_error(&error) {
+        Some(rustix::io::Errno::LOOP) => need("a link"),
+        _ => error,
+    })?;
+    let status = file.metadata()?;
+    match () {
+        () if !status.is_file() => Err(need("a pipe or a device")),
+        () if status.uid() != rustix::process::geteuid().as_raw() => Err(need("another user's file")),
+        () if status.nlink() != 1 => Err(need("a file with other names")),
+        () => Ok(file),
     }
 }

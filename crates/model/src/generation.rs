@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use girih_file::{read_companion, shorten};
+use girih_file::{read_companion, shorten_parse};
 use girih_tensor::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -71,7 +71,8 @@ impl Generation {
     /// # Errors
     /// When it is malformed.
     pub fn parse(text: &[u8]) -> Result<Generation> {
-        serde_json::from_slice(text)
-            .map_err(|error| Error::new(format!("is not a valid generation_config.json: {}", shorten(error))))
+        serde_json::from_slice(text).map_err(|error| {
+            Error::new(format!("is not a valid generation_config.json: {}", shorten_parse(&error)))
+        })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use girih_file::{Container, ContainerKind, read_required, shorten};
+use girih_file::{Container, ContainerKind, read_required, shorten_parse};
 use girih_graph::{Graph, Key};
 use girih_tensor::{DType, Error, Result};
 use serde_json::Value as Json;
@@ -165,5 +165,6 @@ fn read_json(folder: &Path, name: &str, limits: &ModelLimits) -> Result<Json> {
 }
 
 fn parse_json(text: &[u8]) -> Result<Json> {
-    serde_json::from_slice(text).map_err(|error| Error::new(format!("is not valid JSON: {}", shorten(error))))
+    serde_json::from_slice(text)
+        .map_err(|error| Error::new(format!("is not valid JSON: {}", shorten_parse(&error))))
 }

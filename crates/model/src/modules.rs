@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path};
 
-use girih_file::{quote, read_companion, read_required, shorten};
+use girih_file::{quote, read_companion, read_required, shorten, shorten_parse};
 use girih_graph::Pooling;
 use girih_tensor::{Error, Result};
 use serde::Deserialize;
@@ -102,8 +102,10 @@ fn max_tokens(folder: &Path, limits: &ModelLimits) -> Result<Option<usize>> {
     let path = folder.join(PROMPTS);
     let prompts: Map<String, Json> = read_if_present(folder, PROMPTS, limits)?.unwrap_or_default();
     if let Some(name) = prompts.get("default_prompt_name").filter(|name| !name.is_null()) {
-        let sentence =
-            format!("adds the prompt {name} to every text, which is not supported; remove the key");
+        let sentence = format!(
+            "adds the prompt {} to every text, which is not supported; remove the key",
+            shorten(name)
+        );
         return Err(Error::new(sentence).of(path.display()));
     }
     let path = folder.join(TRANSFORMER);
@@ -118,7 +120,7 @@ fn max_tokens(folder: &Path, limits: &ModelLimits) -> Result<Option<usize>> {
         Some(value) => match value.as_u64().and_then(|tokens| usize::try_from(tokens).ok()) {
             Some(tokens) if tokens > 0 => Ok(Some(tokens)),
             _ => {
-                let sentence = format!("max_seq_length is {value}; a positive integer is needed");
+                let sentence = format!("max_seq_length is {}; a positive integer is needed", shorten(value));
                 Err(Error::new(sentence).of(path.display()))
             }
         },
@@ -137,7 +139,8 @@ fn read_if_present<T: DeserializeOwned>(
 }
 
 fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T> {
-    serde_json::from_slice(text).map_err(|error| Error::new(format!("is not valid: {}", shorten(error))))
+    serde_json::from_slice(text)
+        .map_err(|error| Error::new(format!("is not valid: {}", shorten_parse(&error))))
 }
 
 /// The only mode that the configuration of a pooling module sets.

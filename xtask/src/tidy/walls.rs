@@ -30,8 +30,21 @@ const TARGETS: &[&str] = &[
 /// The folders that may read the environment and the command line: those of programs.
 const ENVIRONMENT: &[&str] = &["crates/cli/", "crates/girih/examples/", "xtask/"];
 
-/// Calls that open any file, whatever it is and wherever it leads.
-const OPENINGS: [&str; 4] = ["File::open", "fs::read", "fs::read_to_string", "OpenOptions::new"];
+/// Calls that open any file, whatever it is and wherever it leads. `OpenOptions` of the standard
+/// library is named by its import; `girih` has a type of this name.
+const OPENINGS: [&str; 11] = [
+    "File::open",
+    "File::options",
+    "File::create",
+    "File::create_new",
+    "fs::read",
+    "fs::read_to_string",
+    "fs::write",
+    "fs::copy",
+    "fs::OpenOptions",
+    "OpenOptions::new",
+    "OpenOptionsExt",
+];
 
 /// The folders and files that may open files themselves. All others call `girih_file`, which
 /// refuses pipes, and links that leave a model's folder.
@@ -258,6 +271,13 @@ mod tests {
             "let a = std::fs::read(b)?;\n",
             "fs::read_to_string(a)\n",
             "OpenOptions::new().read(true)\n",
+            "let a = fs::OpenOptions::new();\n",
+            "use std::os::unix::fs::OpenOptionsExt;\n",
+            "let a = File::options();\n",
+            "let a = File::create(b)?;\n",
+            "let a = File::create_new(b)?;\n",
+            "fs::write(a, b)?;\n",
+            "fs::copy(a, b)?;\n",
         ] {
             assert_eq!(places(opened_files, &[(path, bad)]), [format!("{path}:1")], "{bad}");
             let allowed = [

@@ -63,6 +63,15 @@ fn a_template_is_escaped_on_a_terminal_and_unchanged_in_a_pipe() {
 }
 
 #[test]
+fn the_help_does_not_print_a_configured_value_that_a_terminal_obeys() {
+    let help = |text: &str| girih(&["run", "--help"]).home_file(".config/girih/config.toml", text);
+    let shown = help("temp = \"0.125\"").stdout_on_terminal().stdout;
+    assert!(shown.contains("0.125"), "{shown:?}");
+    let shown = help("temp = \"\\u001b]52;c;eA==\\u0007\"").stdout_on_terminal().stdout;
+    assert!(shown.contains("--temp") && !shown.contains("]52;c"), "{shown:?}");
+}
+
+#[test]
 fn errors_and_wrong_calls_have_no_control_characters() {
     let folder = template_folder(&format!("{{{{ raise_exception('{ATTACK}') }}}}"));
     let calls = [

@@ -309,12 +309,12 @@ fn pipes_and_other_non_files_are_refused_without_waiting() {
         let pipe = folder.join(name);
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
             .unwrap();
-        let sentence = format!("F/{name}: is not a regular file; girih reads models from regular files only");
+        let sentence = format!("F/{name}: is a pipe, a device or a folder; a regular file is needed");
         assert_eq!(error(&pipe), sentence);
     }
     assert_eq!(
         error(&folder),
-        "F/model.safetensors: is not a regular file; girih reads models from regular files only"
+        "F/model.safetensors: is a pipe, a device or a folder; a regular file is needed"
     );
     assert_eq!(
         error(&folder.join("none")),

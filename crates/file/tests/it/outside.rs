@@ -43,7 +43,7 @@ fn a_companion_is_a_small_regular_file() {
     pipe(&folder.join("pipe"));
     fs::create_dir(folder.join("folder")).unwrap();
     for name in ["pipe", "folder"] {
-        let sentence = format!("F/{name}: is not a regular file; girih reads models from regular files only");
+        let sentence = format!("F/{name}: is a pipe, a device or a folder; a regular file is needed");
         assert_eq!(error(&folder, name), sentence);
     }
 }
@@ -127,7 +127,7 @@ fn weights_and_named_files_may_lie_anywhere() {
     assert_eq!(read_small(&root.join("model/model.safetensors"), 1 << 20).unwrap(), good);
     pipe(&root.join("pipe"));
     let error = open_regular(&root.join("pipe")).unwrap_err().to_string();
-    assert!(error.starts_with("is not a regular file"), "{error}");
+    assert!(error.starts_with("is a pipe, a device or a folder"), "{error}");
 }
 
 #[test]

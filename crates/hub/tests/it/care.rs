@@ -143,3 +143,29 @@ fn repair_finds_a_flipped_bit_and_a_pull_restores_the_file() {
     pull_from(&cache, &Server::of_repo(&repo())).unwrap();
     assert!(fs::read(cache.file(WEIGHTS)).unwrap() == weights());
 }
+
+#[test]
+fn a_pull_writes_through_no_planted_link() {
+    let cache = Cache::new();
+    let (partial, victim) = (cache.partial(WEIGHTS, &weights()), cache.0.join("victim"));
+    fs::create_dir_all(partial.parent().unwrap()).unwrap();
+    fs::write(&victim, vec![7; 400_000]).unwrap();
+    let server = Server::of_repo(&repo());
+    symlink(&victim, &partial).unwrap();
+    let error = assert_says(pull_from(&cache, &server), "it is a link; a regular file");
+    assert!(error.contains(".girih-partial"), "{error}");
+    fs::remove_file(&partial).unwrap();
+    fs::hard_link(&victim, &partial).unwrap();
+    assert_says(pull_from(&cache, &server), "it is a file with other names; a regular file");
+    fs::remove_file(&partial).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, &partial, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
+        .unwrap();
+    assert_says(pull_from(&cache, &server), "it is a pipe or a device; a regular file");
+    fs::remove_file(&partial).unwrap();
+    symlink(&victim, cache.repo().join(".girih-ref")).unwrap();
+    pull_from(&cache, &server).unwrap();
+    assert_eq!(fs::read_to_string(cache.repo().join("refs/main")).unwrap(), COMMIT);
+    assert!(fs::read(&victim).unwrap() == vec![7; 400_000]);
+    let names = fs::read_dir(cache.repo()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(names.filter(|name| name.to_string_lossy().starts_with(".girih-ref.")).count(), 0);
+}

@@ -349,6 +349,20 @@ fn a_listing_that_takes_too_long_ends_the_pull() {
 }
 
 #[test]
+fn retries_of_sizes_and_digests_end_with_the_time_of_the_listing() {
+    let repo = Repo { terse: true, ..Repo::of(&[(WEIGHTS, &weights())]) };
+    let (cache, server) = (Cache::new(), Server::of_repo(&repo));
+    server.file_faults(WEIGHTS, [Fault::Status(503, "Retry-After: 2\r\n")]);
+    let options = PullOptions { listing_timeout: Duration::from_secs(1), ..options() };
+    let start = Instant::now();
+    let env = HubEnv::new(&cache.0, server.url());
+    let pulled = pull(&id("org/name"), &env, &options, &mut |_| {});
+    assert_says(pulled, "did not send the list of files within 1s");
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    assert_eq!(server.requests(WEIGHTS).len(), 1);
+}
+
+#[test]
 fn a_slow_trickle_counts_as_no_progress() {
     assert_refused(vec![Fault::Trickle; 3], "too little progress");
 }
