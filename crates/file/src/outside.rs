@@ -144,7 +144,7 @@ fn read_all(file: &File, max: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// So many zero bytes.
+/// `length` zero bytes.
 fn zeros(length: u64) -> Result<Vec<u8>> {
     let too_large = || {
         let sentence = format!("has {length} bytes, for which there is not enough memory; free memory");

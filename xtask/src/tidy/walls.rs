@@ -55,6 +55,12 @@ const OPENERS: &[&str] = &[
     "crates/hub/src/cache.rs",
     "crates/hub/src/transfer.rs",
     "crates/measure/src/record.rs",
+    // Outputs that the user names.
+    "crates/cli/src/cmd/npu/compile.rs",
+    "crates/cli/src/cmd/npu/report.rs",
+    "crates/cli/src/cmd/npu/sweep.rs",
+    "crates/cli/src/cmd/npu/trace.rs",
+    "crates/cli/src/cmd/perplexity.rs",
     // Texts that the user names, which may be pipes.
     "crates/cli/src/input.rs",
     // `/proc` and `/sys`.
