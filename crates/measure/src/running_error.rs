@@ -242,7 +242,8 @@ impl Analysis<'_> {
             for head in 0..q.heads {
                 let read = (span.first(row)..end)
                     .map(|key| (keys.part(key, head / group), values.part(key, head / group)));
-                let head = Head { one: self.one, scale, cap, q: q.part(row, head), read: read.collect() };
+                let head =
+                    AttendingHead { one: self.one, scale, cap, q: q.part(row, head), read: read.collect() };
                 let (of_noise, of_size) = head.noise_and_size();
                 noise += of_noise;
                 size += of_size;
@@ -301,16 +302,16 @@ impl<'a> Rows<'a> {
     }
 
     /// One head of a row.
-    fn part(&self, row: usize, head: usize) -> Part<'a> {
+    fn part(&self, row: usize, head: usize) -> HeadPart<'a> {
         let numbers = &self.data[(row * self.heads + head) * self.width..][..self.width];
         let size = self.sizes[row].max(mean_square(numbers.iter().copied()));
-        Part { numbers, error: self.errors[row], noise: self.errors[row] * size }
+        HeadPart { numbers, error: self.errors[row], noise: self.errors[row] * size }
     }
 }
 
 /// One head of a row.
 #[derive(Clone, Copy)]
-struct Part<'a> {
+struct HeadPart<'a> {
     numbers: &'a [f32],
     /// The relative error, as mean square.
     error: f64,
@@ -318,7 +319,7 @@ struct Part<'a> {
     noise: f64,
 }
 
-impl Part<'_> {
+impl HeadPart<'_> {
     /// The mean square of the distances from `mean` of `factor` times the numbers.
     fn spread(&self, factor: f64, mean: &[f64]) -> f64 {
         let squares = self.numbers.iter().zip(mean).map(|(x, mean)| (factor * f64::from(*x) - mean).powi(2));
@@ -327,20 +328,20 @@ impl Part<'_> {
 }
 
 /// A head of a row of attention.
-struct Head<'a> {
+struct AttendingHead<'a> {
     one: RoundingErrors,
     scale: f64,
     cap: Option<f64>,
-    q: Part<'a>,
+    q: HeadPart<'a>,
     /// The keys and values that the row reads.
-    read: Vec<(Part<'a>, Part<'a>)>,
+    read: Vec<(HeadPart<'a>, HeadPart<'a>)>,
 }
 
-impl Head<'_> {
+impl AttendingHead<'_> {
     /// The mean squares of the result's error and of the result.
     fn noise_and_size(&self) -> (f64, f64) {
         let RoundingErrors { term, result, .. } = self.one;
-        let scores: Vec<Score> = self.read.iter().map(|(key, _)| self.score(key)).collect();
+        let scores: Vec<KeyScore> = self.read.iter().map(|(key, _)| self.score(key)).collect();
         let largest = scores.iter().fold(f64::NEG_INFINITY, |largest, score| largest.max(score.value));
         let weights: Vec<f64> = scores.iter().map(|score| (score.value - largest).exp()).collect();
         let sum: f64 = weights.iter().sum();
@@ -367,7 +368,7 @@ impl Head<'_> {
     }
 
     /// The score of a key, without the error of the query.
-    fn score(&self, key: &Part) -> Score {
+    fn score(&self, key: &HeadPart) -> KeyScore {
         let RoundingErrors { term, result, .. } = self.one;
         let products = self.q.numbers.iter().zip(key.numbers).map(|(q, k)| f64::from(*q) * f64::from(*k));
         let (sum, squares) = products.fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
@@ -377,17 +378,17 @@ impl Head<'_> {
         let value = self.scale * sum;
         let own = width * term * squares.max(sum.powi(2));
         let noise = self.scale.powi(2) * (of_key + own) + SCORE_STORES * result * value.powi(2);
-        let Some(cap) = self.cap else { return Score { value, slope: 1.0, noise } };
+        let Some(cap) = self.cap else { return KeyScore { value, slope: 1.0, noise } };
         let capped = cap * (value / cap).tanh();
         let slope = 1.0 - (capped / cap).powi(2);
         // The quotient's store counts as if it came after tanh, which has more of it.
         let stores = CAP_STORES * result + EXPONENTIAL_ROUNDINGS * term;
-        Score { value: capped, slope, noise: slope.powi(2) * noise + stores * capped.powi(2) }
+        KeyScore { value: capped, slope, noise: slope.powi(2) * noise + stores * capped.powi(2) }
     }
 }
 
 /// The score of a key.
-struct Score {
+struct KeyScore {
     value: f64,
     /// The cap's derivative.
     slope: f64,
@@ -517,12 +518,12 @@ output rows: [output_rows 2, 1, 2] = gather mixed
     /// Two equal keys: an error of the query is common to both scores.
     #[test]
     fn an_error_common_to_all_scores_cancels() {
-        let part = |numbers, error| Part { numbers, error, noise: error };
+        let part = |numbers, error| HeadPart { numbers, error, noise: error };
         let head = |keys: [&'static [f32]; 2], error| {
             let values: [&[f32]; 2] = [&[1.0, 0.0], &[0.0, 1.0]];
             let read = [0, 1].map(|key| (part(keys[key], 0.0), part(values[key], 0.0))).to_vec();
             let one = RoundingErrors { term: 0.0, result: 0.0, state: 0.0 };
-            Head { one, scale: 1.0, cap: None, q: part(&[1.0, 1.0], error), read }.noise_and_size()
+            AttendingHead { one, scale: 1.0, cap: None, q: part(&[1.0, 1.0], error), read }.noise_and_size()
         };
         assert_eq!(head([&[3.0, 4.0], &[3.0, 4.0]], 0.01), (0.0, 0.25));
         assert!(head([&[3.0, 4.0], &[4.0, 3.0]], 0.01).0 > 0.0);
