@@ -355,7 +355,7 @@ fn repair_drops_what_was_packed_from_a_blob_that_it_removes() {
     std::fs::write(blobs.join("ab".repeat(32)), "not the bytes of this digest").unwrap();
     let packed = folder.file("cache/girih/packed");
     std::fs::create_dir_all(&packed).unwrap();
-    for name in ["org--name-model-1.packed", "org--other-model-2.packed"] {
+    for name in ["org--name@model-1.packed", "org--name-b@model-2.packed"] {
         std::fs::write(packed.join(name), "weights").unwrap();
     }
     let repair = || {
@@ -367,8 +367,8 @@ fn repair_drops_what_was_packed_from_a_blob_that_it_removes() {
         report.contains(": its digest is ") && report.contains("removed 1 files of packed weights"),
         "{report}"
     );
-    assert!(!packed.join("org--name-model-1.packed").exists());
-    assert!(packed.join("org--other-model-2.packed").exists());
+    assert!(!packed.join("org--name@model-1.packed").exists());
+    assert!(packed.join("org--name-b@model-2.packed").exists());
     assert!(!repair().contains("packed"));
 }
 

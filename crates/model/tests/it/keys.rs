@@ -483,9 +483,12 @@ fn configurations_of_published_models_are_accepted() {
         let read = |path: &Path| serde_json::from_slice::<Json>(&std::fs::read(path).unwrap()).unwrap();
         let small = read(&committed(fixture).join(file));
         let mut config = read(&data.join("configs").join(published));
-        for size in sizes {
-            if let Some(value) = small.get(size) {
-                config[size] = value.clone();
+        for part in ["", "/text_config"] {
+            let Some(small) = small.pointer(part) else { continue };
+            for size in sizes {
+                if let Some(value) = small.get(size) {
+                    config.pointer_mut(part).unwrap()[size] = value.clone();
+                }
             }
         }
         let label = format!("published-{}", published.replace('/', "-"));
