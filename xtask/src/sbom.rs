@@ -15,7 +15,7 @@ use crate::packages::{PLATFORM, Package, of_program};
 /// The package of the program.
 const PROGRAM: &str = "girih-cli";
 
-/// The version of CycloneDX: https://cyclonedx.org/docs/1.5/json/.
+/// The version of CycloneDX: <https://cyclonedx.org/docs/1.5/json/>.
 const SPEC_VERSION: &str = "1.5";
 
 /// Returns the document.
