@@ -298,7 +298,7 @@ fn a_foreign_blob_of_the_same_name_does_not_replace_a_model() {
     assert_eq!((start(&foreign), start(&honest)), (0, 0));
     let packed = |name: &String| fs::read(home.0.join("cache/packed").join(name)).unwrap();
     let names = home.names();
-    assert!(names.len() == 2 && names.iter().all(|name| name.starts_with("org--name-")), "{names:?}");
+    assert!(names.len() == 2 && names.iter().all(|name| name.starts_with("org--name@")), "{names:?}");
     assert_ne!(packed(&names[0]), packed(&names[1]));
 }
 
