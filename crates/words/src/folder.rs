@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-use girih_file::{read_companion, read_required, shorten};
+use girih_file::{read_companion, read_required, shorten_parse};
 use girih_tensor::{Error, Result};
 use serde::Deserialize;
 
@@ -115,8 +115,9 @@ pub(super) fn parts(folder: &Path, bytes: &[u8], limits: &TextLimits) -> Result<
 
 impl TokenizerConfig {
     fn parse(bytes: &[u8]) -> Result<TokenizerConfig> {
-        serde_json::from_slice(bytes)
-            .map_err(|error| Error::new(format!("not a valid tokenizer_config.json: {}", shorten(error))))
+        serde_json::from_slice(bytes).map_err(|error| {
+            Error::new(format!("not a valid tokenizer_config.json: {}", shorten_parse(&error)))
+        })
     }
 
     fn apply(self, parts: &mut TokenizerParts) -> Result<()> {

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use girih_file::{Strings, read_required, shorten};
+use girih_file::{Strings, read_required, shorten_parse};
 use girih_tensor::{Error, Result};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
@@ -61,7 +61,7 @@ impl GgufVocab<'static> {
         let bytes = read_required(folder, TOKENIZER_FILE, limits.tokenizer_bytes)?;
         let parts = folder::parts(folder, &bytes, limits)?;
         let stages: Stages = serde_json::from_slice(&bytes).map_err(|error| {
-            of_file(Error::new(format!("not a valid tokenizer.json: {}", shorten(error))))
+            of_file(Error::new(format!("not a valid tokenizer.json: {}", shorten_parse(&error))))
         })?;
         drop(bytes);
         parts.table(limits).map_err(of_file)?;

@@ -5,7 +5,7 @@
 //! `truncation` and `padding` are ignored, as in transformers: they configure
 //! training batches, not the encoding of a text.
 
-use girih_file::shorten;
+use girih_file::shorten_parse;
 use girih_tensor::{Error, Result};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -33,7 +33,7 @@ pub(super) fn parse(bytes: &[u8], limits: &TextLimits) -> Result<TokenizerParts>
         return Err(Error::new(format!("{len} bytes; the maximum is {}", limits.tokenizer_bytes)));
     }
     let file: TokenizerFile = serde_json::from_slice(bytes)
-        .map_err(|error| Error::new(format!("not a supported tokenizer.json: {}", shorten(error))))?;
+        .map_err(|error| Error::new(format!("not a supported tokenizer.json: {}", shorten_parse(&error))))?;
     if file.version != "1.0" {
         return Err(Error::new(format!(
             "version `{}` is not supported; it must be 1.0",
