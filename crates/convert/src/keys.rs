@@ -213,7 +213,7 @@ impl<'a> KeyWriter<'a> {
         Ok(())
     }
 
-    /// The divisors of the frequencies of one kind of layer, of which `first` is the first.
+    /// Writes the divisors of the frequencies of one kind of layer; `first` is their first one.
     fn factors(&mut self, rope: &RopeSchema, facts: &Rope, first: f32) -> Result<()> {
         let scaling = rope.scaling.as_ref();
         let prefix = scaling.and_then(|scaling| scaling.gguf.as_deref());

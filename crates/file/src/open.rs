@@ -61,16 +61,20 @@ impl Container {
         limits: &FileLimits,
     ) -> Result<Container> {
         let source = ByteSource::memory(bytes);
-        let mut container = Container {
+        let mut container = Container::empty(kind);
+        let contents = parse(kind, &source, limits).map_err(|error| error.of(name))?;
+        container.add(Shard { path: PathBuf::from(name), source }, contents, limits)?;
+        Ok(container)
+    }
+
+    fn empty(kind: ContainerKind) -> Container {
+        Container {
             kind,
             shards: Vec::new(),
             metadata: Metadata::new(),
             tensors: BTreeMap::new(),
             unreadable: BTreeMap::new(),
-        };
-        let contents = parse(kind, &source, limits).map_err(|error| error.of(name))?;
-        container.add(Shard { path: PathBuf::from(name), source }, contents, limits)?;
-        Ok(container)
+        }
     }
 }
 
@@ -114,13 +118,7 @@ fn gguf_models(folder: &Path) -> Result<Vec<String>> {
 }
 
 fn open_files(kind: ContainerKind, paths: Vec<PathBuf>, limits: &FileLimits) -> Result<Container> {
-    let mut container = Container {
-        kind,
-        shards: Vec::new(),
-        metadata: Metadata::new(),
-        tensors: BTreeMap::new(),
-        unreadable: BTreeMap::new(),
-    };
+    let mut container = Container::empty(kind);
     let count = paths.len() as u32; // bounded by the cap on shards
     for (index, path) in (0..).zip(paths) {
         let (source, contents) = open_file(kind, &path, limits).map_err(|error| error.of(path.display()))?;

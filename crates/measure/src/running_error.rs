@@ -60,7 +60,7 @@ const GATE_STORES: f64 = 2.0;
 const EXPONENTIAL_ROUNDINGS: f64 = 16.0;
 
 /// The part of `D` roundings that remains of a norm's sum of squares. Its partial sums grow
-/// linearly, so each of two programs has `√(D/3)` roundings, of which the root takes half.
+/// linearly, so each of two programs has `√(D/3)` roundings. The root halves them.
 const NORM_PART: f64 = 1.0 / 6.0;
 
 /// The mean square of the angles by which RoPE rotates pairs, in units of the position's

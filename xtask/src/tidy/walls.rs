@@ -157,31 +157,24 @@ pub fn environment(tree: &Tree) -> Vec<Fault> {
 /// Only listed files open files without `girih_file`; tests may.
 pub fn opened_files(tree: &Tree) -> Vec<Fault> {
     let sentence = "a file is opened without girih_file: call open_regular, read_companion or PrivateFolder";
-    let find = |file: &File, source: &Source| {
-        let is_source = file.path.starts_with("crates/") && file.path.contains("/src/");
-        if !is_source || file.is_test() || lies_in(file, OPENERS) {
-            return Vec::new();
-        }
-        let mentions = OPENINGS.iter().flat_map(|opening| source.words(opening));
-        let lines: BTreeSet<usize> = mentions.map(|at| source.line(at)).collect();
-        lines.into_iter().filter(|&line| !source.is_test(line)).collect()
-    };
-    faults(tree, find, sentence)
+    faults(tree, |file, source| mentions(file, source, &OPENINGS, OPENERS), sentence)
 }
 
 /// Only `girih` and listed files name a backend; tests may.
 pub fn backends(tree: &Tree) -> Vec<Fault> {
     let sentence = "a backend is named outside the crate girih: use what girih offers for all backends";
-    let find = |file: &File, source: &Source| {
-        let is_source = file.path.starts_with("crates/") && file.path.contains("/src/");
-        if !is_source || file.is_test() || lies_in(file, BACKEND_USERS) {
-            return Vec::new();
-        }
-        let mentions = BACKENDS.iter().flat_map(|name| source.words(name));
-        let lines: BTreeSet<usize> = mentions.map(|at| source.line(at)).collect();
-        lines.into_iter().filter(|&line| !source.is_test(line)).collect()
-    };
-    faults(tree, find, sentence)
+    faults(tree, |file, source| mentions(file, source, &BACKENDS, BACKEND_USERS), sentence)
+}
+
+/// The lines of a crate's source that have one of `words`, outside tests and the `exempt` files.
+fn mentions(file: &File, source: &Source, words: &[&str], exempt: &[&str]) -> Vec<usize> {
+    let is_source = file.path.starts_with("crates/") && file.path.contains("/src/");
+    if !is_source || file.is_test() || lies_in(file, exempt) {
+        return Vec::new();
+    }
+    let found = words.iter().flat_map(|word| source.words(word));
+    let lines: BTreeSet<usize> = found.map(|at| source.line(at)).collect();
+    lines.into_iter().filter(|&line| !source.is_test(line)).collect()
 }
 
 /// One fault with the same sentence for each line that `find` returns.

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::program::{Call, Ended, Folder, fixture, girih, name, read_json};
 
-/// The commands that open a model, with arguments of which the model is missing, and what follows it.
+/// The commands that open a model: the arguments before the model, and those after it.
 const COMMANDS: [(&[&str], &[&str]); 9] = [
     (&["run"], &["Hi", "-n", "1"]),
     (&["chat"], &["-n", "1"]),

@@ -157,8 +157,8 @@ struct KeyCheck<'a> {
 }
 
 impl KeyCheck<'_> {
-    /// The keys of `config.json` that may change numbers and are not read. An object of which
-    /// nothing is read counts as one key.
+    /// The keys of `config.json` that may change numbers and are not read. An object counts as one
+    /// key if none of its keys is read.
     fn of_json(&self, config: &Json) -> Vec<Unread> {
         let mut unread = Vec::new();
         let mut objects = vec![(String::new(), config)];

@@ -214,8 +214,7 @@ pub struct GgufScaleOf {
 }
 
 impl GgufScaleOf {
-    /// The number for a model of `layers` layers with heads of `head_size`, of which `heads` would
-    /// fill `width`.
+    /// The number whose inverse square root scales the scores of a model with these sizes.
     pub fn of(&self, layers: usize, width: usize, heads: usize, head_size: usize) -> usize {
         match if layers == self.layers { self.then } else { self.usual } {
             ScaleOf::HeadSize => head_size,
@@ -507,7 +506,7 @@ pub struct Field {
     /// Paths in `config.json`, with dots between the levels.
     #[serde(default)]
     pub hf: Names,
-    /// Whether the paths may have several values, of which the first counts.
+    /// Whether the paths may have several values; the first one counts.
     #[serde(default)]
     pub hf_first: bool,
     /// A key of GGUF.

@@ -25,7 +25,7 @@ const BOTH: [&str; 9] = [
     "exaone4",
 ];
 
-/// Those that llama.cpp does not convert, or of which it loses the windows.
+/// Those that llama.cpp does not convert, or whose windows it loses.
 const SAFETENSORS: [&str; 3] = ["mistral", "ministral", "helium"];
 
 /// llama.cpp's conversion of a fixture.
