@@ -1,8 +1,7 @@
 //! Checks that every key of a model's parameters is read, or is known to change no number.
 //!
-//! An unread key may change the model's numbers. So each key of
-//! `config.json` and of a GGUF's architecture is read by the description, or harmless by value, or
-//! refused by name.
+//! An unread key may change the model's numbers. So each key of `config.json` and of a GGUF's
+//! architecture is read by the description, or harmless by value, or refused by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -137,7 +136,7 @@ fn read(arch: &Arch, config: &ModelConfig<'_>) -> BTreeSet<String> {
         ModelConfig::Gguf(metadata) => {
             for (key, field) in fields.iter().filter_map(|(_, field)| Some((field.gguf.as_ref()?, field))) {
                 read.insert(key.clone());
-                // Without the key itself, the others have been compared with nothing.
+                // The others were compared with the key, so they count as read only if it exists.
                 let also = field.gguf_also.iter().filter(|_| metadata.value(key).is_some());
                 read.extend(also.cloned());
             }
