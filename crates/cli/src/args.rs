@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use girih::{DType, Overflow};
 
 use crate::backend_args::BackendArgs;
+use crate::progress::Show;
 
 /// Which model.
 #[derive(Debug, Args)]
@@ -34,6 +35,28 @@ impl ArchArgs {
     }
 }
 
+/// How much a command tells beside its result.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct ShowArgs {
+    /// Hide progress and notes.
+    #[arg(long, short)]
+    quiet: bool,
+    /// Show routine notes: settings, times, choices.
+    #[arg(long, short, conflicts_with = "quiet")]
+    verbose: bool,
+}
+
+impl ShowArgs {
+    /// What is shown.
+    pub fn show(self) -> Show {
+        match self {
+            ShowArgs { quiet: true, .. } => Show::Nothing,
+            ShowArgs { verbose: true, .. } => Show::Details,
+            _ => Show::Notes,
+        }
+    }
+}
+
 /// Where and how a model runs.
 #[derive(Debug, Clone, Args)]
 pub struct DeviceArgs {
@@ -49,9 +72,8 @@ pub struct DeviceArgs {
     /// Maximum number of tokens of a prefill step (does not affect results).
     #[arg(long, value_name = "N", default_value = "512", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub chunk: u32,
-    /// Hide progress and notes.
-    #[arg(long, short)]
-    pub quiet: bool,
+    #[command(flatten)]
+    pub show: ShowArgs,
     #[command(flatten)]
     pub backend: BackendArgs,
 }

@@ -61,6 +61,11 @@ pub fn bytes(count: u64) -> String {
     }
 }
 
+/// A count with its noun: `1 file`, `2 files`.
+pub fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 fn failed(error: io::Error) -> Error {
     match error.kind() {
         ErrorKind::BrokenPipe => Error::Closed,

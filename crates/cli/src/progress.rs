@@ -6,13 +6,15 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::output;
 
-/// Whether progress and notes are shown.
+/// How much of progress and notes is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Show {
-    /// Bars on a terminal, and notes.
-    All,
     /// Nothing.
     Nothing,
+    /// Bars on a terminal, and notes that change what the user would do.
+    Notes,
+    /// Bars, notes, and routine details.
+    Details,
 }
 
 /// The unit that a bar counts.
@@ -27,11 +29,6 @@ pub enum Unit {
 }
 
 impl Show {
-    /// Nothing if `quiet`.
-    pub fn unless(quiet: bool) -> Show {
-        if quiet { Show::Nothing } else { Show::All }
-    }
-
     /// A bar over `total` units; hidden if standard error is not a terminal.
     pub fn bar(self, what: &'static str, total: u64, unit: Unit) -> ProgressBar {
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
@@ -48,9 +45,16 @@ impl Show {
         bar
     }
 
-    /// Prints a line that is not part of the result.
+    /// Prints a line that is not part of the result, and that the user should know.
     pub fn note(self, line: impl AsRef<str>) {
-        if self == Show::All {
+        if self != Show::Nothing {
+            output::print_note(line.as_ref());
+        }
+    }
+
+    /// Prints a line of routine: what was read, chosen or counted.
+    pub fn detail(self, line: impl AsRef<str>) {
+        if self == Show::Details {
             output::print_note(line.as_ref());
         }
     }

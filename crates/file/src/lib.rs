@@ -15,6 +15,7 @@ mod gguf_writer;
 mod identity;
 mod limits;
 pub mod metadata;
+mod nearest;
 mod open;
 mod outside;
 mod private;
@@ -30,6 +31,7 @@ pub use container::{Container, ContainerKind, HeaderContents, TensorInfo, Unread
 pub use folder::{COMPANIONS, SAFETENSORS_INDEX};
 pub use limits::FileLimits;
 pub use metadata::{Metadata, MetadataArray, MetadataValue, Strings};
+pub use nearest::nearest;
 pub use outside::{copy_companion, open_companion, open_regular, read_companion, read_required, read_small};
 pub use private::PrivateFolder;
 pub use quote::{fault_in_line, quote, shorten, shorten_parse};

@@ -85,7 +85,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     let format = if args.json { OutputFormat::Json } else { args.output };
     let cases = cases(args)?;
-    let show = Show::unless(args.device.quiet);
+    let show = args.device.show.show();
     let limits =
         if args.no_limits { None } else { Some(MachineLimits::measure(args.device.thread_count())?) };
     let mut rows = Vec::new();

@@ -44,10 +44,10 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let show = Show::unless(args.device.quiet);
+    let show = args.device.show.show();
     let model = loading::open_model(&args.model)?;
     if let Some(generation) = &model.files().generation {
-        show.note(loading::generation_note(generation));
+        show.detail(loading::generation_note(generation));
     }
     // A template that fails does so before the weights are read.
     model.render(&Conversation::new().user("?"))?;

@@ -15,7 +15,6 @@ use crate::backend_args::parse_backend;
 use crate::error::{Error, Result};
 use crate::loading;
 use crate::output::print_json;
-use crate::progress::Show;
 
 /// The argument that names a second backend.
 pub const REFERENCE: &str = "reference";
@@ -80,7 +79,7 @@ fn encoder_against_golden(args: &Args, model: &Model, golden: &Path) -> Result<O
 
 fn against_backend(args: &Args, reference: &BackendChoice) -> Result<Outcome> {
     let model = loading::open_model(&args.model)?;
-    let show = Show::unless(args.device.quiet);
+    let show = args.device.show.show();
     let options = loading::options(&args.device)?;
     let plan = model.plan(options.clone())?;
     let context = plan.key().context;

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::limits::{self, MeasuredLimit};
 use crate::loading::{environment, open_options};
 use crate::machine;
-use crate::output::{bytes, print_json};
+use crate::output::{bytes, counted, print_json};
 use crate::packed_weights::PackedStatus;
 use crate::sandbox;
 
@@ -243,15 +243,14 @@ fn sandbox_json(report: &Result<SandboxReport>) -> Value {
 
 /// The numbers of the machine's parts, and the cgroup's limit.
 fn shape(topology: &Topology) -> String {
-    let plural = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let quota = girih_cpu::HostMachine::here().quota;
     let granted = quota.map_or(String::new(), |quota| format!("; the cgroup allows {quota:.2} CPUs"));
     format!(
         "{}, {}, {}, {}{granted}",
-        plural(topology.sockets(), "socket"),
-        plural(topology.nodes(), "NUMA node"),
-        plural(topology.cores(), "core"),
-        plural(topology.processors().len(), "CPU"),
+        counted(topology.sockets(), "socket"),
+        counted(topology.nodes(), "NUMA node"),
+        counted(topology.cores(), "core"),
+        counted(topology.processors().len(), "CPU"),
     )
 }
 

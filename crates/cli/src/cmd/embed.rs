@@ -8,7 +8,6 @@ use crate::error::Result;
 use crate::input::standard_input;
 use crate::loading;
 use crate::output::print_json;
-use crate::progress::Show;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -27,7 +26,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let model = loading::open_model(&args.model)?;
     let texts = if args.text.is_empty() { vec![standard_input()?] } else { args.text.clone() };
     let plan = loading::plan(&model, &args.device, 1)?;
-    let (bar, watch) = loading::watch(Show::unless(args.device.quiet));
+    let (bar, watch) = loading::watch(args.device.show.show());
     let mut embedder = plan.load_embedder(watch)?;
     bar.finish_and_clear();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();

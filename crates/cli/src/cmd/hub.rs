@@ -7,6 +7,7 @@ use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use super::outcome::Outcome;
+use crate::args::ShowArgs;
 use crate::error::{Error, Result};
 use crate::loading::environment;
 use crate::output::{bytes, print_json};
@@ -17,9 +18,8 @@ use crate::progress::{Show, Unit};
 pub struct PullArgs {
     /// org/name, org/name@revision or org/name:QUANT; QUANT selects a GGUF file by its label, such as Q4_K_M.
     id: String,
-    /// Hide progress.
-    #[arg(long, short)]
-    quiet: bool,
+    #[command(flatten)]
+    show: ShowArgs,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -57,7 +57,7 @@ fn id(text: &str) -> Result<ModelId> {
 }
 
 pub fn pull(args: &PullArgs) -> Result<Outcome> {
-    let mut bar = PullBar { show: Show::unless(args.quiet), bar: ProgressBar::hidden(), finished: 0 };
+    let mut bar = PullBar { show: args.show.show(), bar: ProgressBar::hidden(), finished: 0 };
     let pulled =
         girih_hub::pull(&id(&args.id)?, &environment()?, &PullOptions::default(), &mut |progress| {
             bar.update(&progress)

@@ -13,7 +13,6 @@ use crate::error::{Error, Result};
 use crate::input::{PROSE_BYTES, text_file};
 use crate::loading;
 use crate::output::print_json;
-use crate::progress::Show;
 
 /// The maximum number of output rows (rows of logits) per step.
 const OUTPUT_ROWS: u32 = 64;
@@ -56,7 +55,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
             "a window of {window} tokens does not fit into a context of {context}"
         )));
     }
-    let mut engine = loading::engine(plan, Show::unless(args.device.quiet))?;
+    let mut engine = loading::engine(plan, args.device.show.show())?;
     if let Some(path) = &args.logits {
         write_logits(&mut engine, &tokens[..tokens.len().min(window as usize)], path)?;
     }

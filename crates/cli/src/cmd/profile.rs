@@ -10,7 +10,6 @@ use crate::error::{Error, Result};
 use crate::limits::{Bottleneck, MachineLimits};
 use crate::loading;
 use crate::output::print_json;
-use crate::progress::Show;
 
 /// The seed of random prompts.
 const SEED: u64 = 42;
@@ -52,7 +51,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     device.context.get_or_insert(context);
     let threads = device.thread_count();
     let limits = if args.no_limits { None } else { Some(MachineLimits::measure(threads)?) };
-    let (bar, watch) = loading::watch(Show::unless(device.quiet));
+    let (bar, watch) = loading::watch(device.show.show());
     let mut runner = loading::plan(&model, &device, 1)?.load_runner(watch)?;
     bar.finish_and_clear();
     // A first run, not counted, touches all memory.

@@ -8,12 +8,12 @@ use girih_words::TextLimits;
 use serde_json::{Value, json};
 
 use super::outcome::Outcome;
-use crate::args::ModelArgs;
+use crate::args::{ModelArgs, ShowArgs};
 use crate::error::{Error, Result};
 use crate::input::{DESCRIPTION_BYTES, text_file};
 use crate::loading;
 use crate::output::{print_json, print_note};
-use crate::progress::{Show, Unit};
+use crate::progress::Unit;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -33,9 +33,8 @@ pub struct Args {
     /// Number of threads (does not affect results) [default: the cores this process may use].
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
-    /// Hide progress.
-    #[arg(long, short)]
-    quiet: bool,
+    #[command(flatten)]
+    show: ShowArgs,
     /// Print JSON, with a row per tensor.
     #[arg(long)]
     json: bool,
@@ -59,7 +58,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         threads: args.threads.unwrap_or(default),
         limits: TextLimits::DEFAULT,
     };
-    let bar = Show::unless(args.quiet).bar("writing", 0, Unit::Weights);
+    let bar = args.show.show().bar("writing", 0, Unit::Weights);
     let report = girih_convert::convert(model.files(), &args.out, &options, &mut |progress| {
         bar.set_length(progress.total);
         bar.set_position(progress.done);

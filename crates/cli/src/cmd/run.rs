@@ -32,9 +32,6 @@ pub struct Args {
     /// Parse special tokens in the prompt.
     #[arg(long)]
     special: bool,
-    /// Print the time of each phase of the start, and an array's host fallbacks.
-    #[arg(long, short)]
-    verbose: bool,
     /// Print a line of JSON at the end: counts, times, token ids.
     #[arg(long)]
     json: bool,
@@ -43,16 +40,16 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Outcome> {
     let name = args.model.as_deref().unwrap_or(BUILT_IN);
     let prompt = prompt(args)?;
-    let show = Show::unless(args.device.quiet);
+    let show = args.device.show.show();
     let mut phases = StartPhases::begin();
     let model = loading::open(name, &args.arch)?;
     phases.end("open");
     if let Some(generation) = &model.files().generation {
-        show.note(loading::generation_note(generation));
+        show.detail(loading::generation_note(generation));
     }
     let plan = loading::plan(&model, &args.device, 1)?;
     let (memory, activations) = (plan.memory(), plan.numerics().name());
-    let host_work = if args.verbose { loading::host_work(&plan)? } else { Vec::new() };
+    let host_work = if show == Show::Details { loading::host_work(&plan)? } else { Vec::new() };
     let (bar, watch) = loading::watch(show);
     let session = plan.start_in_background(watch)?;
     // The prompt is converted and checked while the weights are read.
@@ -68,11 +65,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let reply = report::read(reply, stream)?;
     print_line!("")?;
     phases.add("first token", reply.stats.prefill.time);
-    if args.verbose {
-        host_work.into_iter().for_each(|sentence| show.note(sentence));
-        show.note(phases.line());
-    }
-    show.note(summary(&reply));
+    host_work.into_iter().for_each(|sentence| show.detail(sentence));
+    show.detail(phases.line());
+    show.detail(summary(&reply));
     if args.json {
         let mut line = reply_json(&tokens, &reply);
         line["model"] = json!(name);

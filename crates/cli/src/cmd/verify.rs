@@ -16,7 +16,6 @@ use crate::args::{DeviceArgs, ModelArgs};
 use crate::error::{Error, Result};
 use crate::loading;
 use crate::output::print_json;
-use crate::progress::Show;
 
 /// The maximum number of output rows (rows of logits) per step.
 const OUTPUT_ROWS: u32 = 64;
@@ -77,7 +76,7 @@ impl GoldenRun {
         let plan = loading::plan(&model, device, OUTPUT_ROWS)?;
         let activations = plan.numerics().name();
         let bound = bound(&model, device, against, &plan)?.along(plan.graph());
-        let engine = loading::engine(plan, Show::unless(device.quiet))?;
+        let engine = loading::engine(plan, device.show.show())?;
         Ok(GoldenRun { model, engine, golden, bound, activations })
     }
 }
@@ -114,7 +113,7 @@ impl EncoderGoldenRun {
             Error::call("the model states no pooling, which verify compares; add its modules.json")
         })?;
         let (activations, bound) = (plan.numerics().name(), bound(model, device, against, &plan)?);
-        let (bar, watch) = loading::watch(Show::unless(device.quiet));
+        let (bar, watch) = loading::watch(device.show.show());
         let encoder = plan.load_encoder(watch)?;
         bar.finish_and_clear();
         Ok(EncoderGoldenRun {

@@ -159,8 +159,8 @@ impl CompileArgs {
     /// # Errors
     /// As [`CompileArgs::compiler`].
     pub fn compiler_for(&self, mapping: ArrayMapping) -> Result<Compiler> {
-        let cache = self.blobs.cache(Show::All)?;
-        Ok(Compiler::new(self.array()?, mapping, cache).with_warnings(blobs::tell(Show::All)))
+        let cache = self.blobs.cache(Show::Notes)?;
+        Ok(Compiler::new(self.array()?, mapping, cache).with_warnings(blobs::tell(Show::Notes)))
     }
 }
 

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::args::StepArgs;
 use super::blobs;
+use crate::args::ShowArgs;
 use crate::cmd::outcome::Outcome;
 use crate::error::{Error, Result};
 use crate::output::{print, print_json};
@@ -35,16 +36,15 @@ pub struct Args {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Hide progress.
-    #[arg(short, long)]
-    quiet: bool,
+    #[command(flatten)]
+    show: ShowArgs,
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
     let target = args.steps.array()?;
     let graphs = args.steps.graphs_of(&args.model)?;
     let threads = args.threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from));
-    let show = Show::unless(args.quiet);
+    let show = args.show.show();
     let against = match &args.against {
         Some(name) => sweep::time_mapping(&graphs, &target, &blobs::mapping(name)?)?,
         None => default_mapping(&graphs, &target, show)?,

@@ -1,0 +1,31 @@
+//! The name that a misspelled name was probably meant to be.
+
+/// The name among `names` that differs least from `typed`, if so few letters differ that it was
+/// probably meant: one, or a third of those typed. Upper and lower case are the same letter.
+pub fn nearest<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let typed = typed.to_lowercase();
+    let letters = typed.chars().count();
+    let most = (letters / 3).max(1).min(letters.saturating_sub(1));
+    let distance = |name: &str| strsim::osa_distance(&typed, &name.to_lowercase());
+    let names = names.into_iter().map(|name| (distance(name), name));
+    names
+        .filter(|(distance, _)| *distance <= most)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelled_name_is_found_and_another_word_is_not() {
+        let names = ["threads", "temp", "top-k", "top-p"];
+        assert_eq!(nearest("thraeds", names), Some("threads"));
+        assert_eq!(nearest("Temp", names), Some("temp"));
+        assert_eq!(nearest("top-j", names), Some("top-k")); // the first of equals
+        assert_eq!(nearest("seed", names), None);
+        assert_eq!(nearest("", names), None);
+        assert_eq!(nearest("x", ["y"]), None);
+    }
+}
