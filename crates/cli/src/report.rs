@@ -5,6 +5,8 @@ use girih::{Event, MemoryPlan, PoolBytes, Reply, Stats, Stop, TokenRate};
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
+use crate::output::counted;
+use crate::reply_stream::ReplyStream;
 
 /// A reply with its counts and times.
 #[derive(Debug)]
@@ -19,26 +21,34 @@ pub struct FinishedReply {
     pub stats: Stats,
 }
 
-/// Reads a reply to its end and passes its text to `show`.
+/// Reads a reply to its end and passes its text to `show`. From the moment at which `is_stopped`
+/// says so, what arrives is dropped.
 ///
 /// # Errors
 /// When the request or `show` fails.
-pub fn read(reply: Reply, mut show: impl FnMut(&str) -> Result<()>) -> Result<FinishedReply> {
+pub fn read(reply: Reply, show: &mut ReplyStream, is_stopped: impl Fn() -> bool) -> Result<FinishedReply> {
     let (mut ids, mut whole) = (Vec::new(), String::new());
     for event in reply {
         // The call was right, as the request was accepted.
         let event = event.map_err(Error::work)?;
-        show(event.text())?;
-        whole.push_str(event.text());
-        match event {
-            Event::Token { id, .. } => ids.push(id),
-            Event::Finished { stop, stats, .. } => {
-                if let Stop::Token(id) = stop {
-                    ids.push(id);
-                }
-                return Ok(FinishedReply { ids, text: whole, stop, stats });
+        let stopped = is_stopped();
+        if !stopped {
+            let id = if let Event::Token { id, .. } = event { Some(id) } else { None };
+            show.push(id, event.text())?;
+            whole.push_str(event.text());
+            ids.extend(id);
+        }
+        if let Event::Finished { stop, stats, .. } = event {
+            if stopped {
+                let shown = whole.len().saturating_sub(show.stop()?);
+                whole.truncate(shown);
+                return Ok(FinishedReply { ids, text: whole, stop: Stop::Cancelled, stats });
             }
-            _ => {}
+            show.finish()?;
+            if let Stop::Token(id) = stop {
+                ids.push(id);
+            }
+            return Ok(FinishedReply { ids, text: whole, stop, stats });
         }
     }
     unreachable!("a reply ends with Finished or with an error")
@@ -78,12 +88,12 @@ pub fn reply_json(prompt: &[u32], reply: &FinishedReply) -> Value {
 pub fn summary(reply: &FinishedReply) -> String {
     let Stats { cached, prefill, decode, .. } = reply.stats;
     format!(
-        "prompt: {} tokens ({cached} cached); prefill: {} tokens in {:.2} s, {:.1} tokens/s; decode: {} tokens in {:.2} s, {:.1} tokens/s",
-        cached + prefill.tokens,
-        prefill.tokens,
+        "prompt: {} ({cached} cached); prefill: {} in {:.2} s, {:.1} tokens/s; decode: {} in {:.2} s, {:.1} tokens/s",
+        counted((cached + prefill.tokens) as usize, "token"),
+        counted(prefill.tokens as usize, "token"),
         prefill.time.as_secs_f64(),
         prefill.per_second(),
-        decode.tokens,
+        counted(decode.tokens as usize, "token"),
         decode.time.as_secs_f64(),
         decode.per_second(),
     )

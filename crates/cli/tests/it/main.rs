@@ -2,7 +2,10 @@
 
 mod batches;
 mod calls;
+mod chat;
+mod console;
 mod encoders;
+mod first_run;
 mod interrupted;
 mod little_memory;
 mod messages;
