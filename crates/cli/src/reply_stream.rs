@@ -40,7 +40,7 @@ impl ReplyStream {
             ReplyStream::Text => stream(text),
             ReplyStream::DimmedThinking(splitter) => splitter.push(text, print_part),
             ReplyStream::Events(_) if id.is_none() && text.is_empty() => Ok(()),
-            ReplyStream::Events(fields) => print_event("text", fields, &json!({"text": text, "id": id})),
+            ReplyStream::Events(fields) => print_event("text", &[fields, &json!({"text": text, "id": id})]),
             ReplyStream::Silent => Ok(()),
         }
     }
@@ -73,18 +73,18 @@ impl ReplyStream {
     }
 }
 
-/// Prints an event: its name, then the fields of both objects.
+/// Prints an event: its name, then the fields of the objects.
 ///
 /// # Errors
 /// As [`ReplyStream::push`].
-pub fn print_event(name: &str, fields: &Value, more: &Value) -> Result<()> {
-    let mut event = json!({"event": name});
-    for object in [fields, more] {
-        for (key, value) in object.as_object().into_iter().flatten() {
-            event[key] = value.clone();
-        }
-    }
-    print_json(&event)
+pub fn print_event(name: &str, objects: &[&Value]) -> Result<()> {
+    print_json(&joined(&[&[&json!({"event": name})], objects].concat()))
+}
+
+/// One object with the fields of several; of equal ones the last counts.
+pub fn joined(objects: &[&Value]) -> Value {
+    let fields = objects.iter().filter_map(|object| object.as_object()).flatten();
+    Value::Object(fields.map(|(name, value)| (name.clone(), value.clone())).collect())
 }
 
 fn print_part(part: ReplyPart, text: &str) -> Result<()> {

@@ -85,7 +85,7 @@ pub fn chat(call: &ChatCall<'_>) -> Result<Outcome> {
     let context = plan.key().context;
     let session = loading::session(plan, show)?;
     if call.name == BUILT_IN {
-        show.note("stories260k has no chat template: messages and replies become one story, so begin one");
+        show.note("stories260k has no chat template: messages and replies become one story; begin with 'Once upon a time'");
     }
     let (sampling, stop) = (call.sampling.clone(), StopButton::default());
     let button = stop.clone();

@@ -18,7 +18,7 @@ use crate::machine;
 use crate::output::{allows_style, print_json, stream};
 use crate::phases::StartPhases;
 use crate::progress::Show;
-use crate::reply_stream::{ReplyStream, print_event};
+use crate::reply_stream::{ReplyStream, joined, print_event};
 use crate::report::{self, memory_json, reply_json, summary};
 use crate::request::{TokenizedPrompt, request};
 use crate::typed_options::TypedOptions;
@@ -76,8 +76,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     // The prompt is converted and checked while the weights are read.
     let begun = Instant::now();
     let is_chat = !args.raw && model.text_processor()?.template.is_some();
-    let TokenizedPrompt { tokens, first } = tokenized(args, &model, &prompt, is_chat)?;
-    let reply = session.generate(request(tokens.clone(), &args.sampling, &model))?;
+    let ready = tokenized(args, &model, &prompt, is_chat)?;
+    let reply = session.generate(request(ready.tokens.clone(), &args.sampling, &model))?;
     let prepared = begun.elapsed();
     phases.end_load(&session.wait_until_ready()?);
     phases.end_parallel("tokenizer", prepared);
@@ -85,32 +85,29 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let mut output = match (args.json, args.jsonl) {
         (true, _) => ReplyStream::Silent,
         (_, true) => ReplyStream::Events(json!({})),
-        _ => ReplyStream::text(first, allows_style()),
+        _ => ReplyStream::text(ready.first, allows_style()),
     };
+    let mut facts = json!({"model": name, "chat_template": is_chat, "prompt_tokens": ready.tokens.len()});
     match output {
-        ReplyStream::Events(_) => {
-            let start = json!({"model": name, "chat_template": is_chat, "prompt_tokens": tokens.len()});
-            print_event("start", &start, &json!({}))?;
-        }
-        ReplyStream::Silent => {}
-        _ if is_chat => {}
-        _ => stream(&prompt)?,
+        ReplyStream::Events(_) => print_event("start", &[&facts])?,
+        ReplyStream::Text | ReplyStream::DimmedThinking(_) if !is_chat => stream(&prompt)?,
+        _ => {}
     }
     let reply = report::read(reply, &mut output, || false)?;
     phases.add("first token", reply.stats.prefill.time);
     host_work.into_iter().for_each(|sentence| show.detail(sentence));
     show.detail(phases.line());
     show.detail(summary(&reply));
-    if args.json || args.jsonl {
-        let mut end = reply_json(&tokens, &reply);
-        end["model"] = json!(name);
-        end["chat_template"] = json!(is_chat);
-        end["kv"] = json!(args.device.kv.dtype().name());
-        end["activations"] = json!(activations);
-        end["start"] = phases.json();
-        end["memory"] = memory_json(&memory, None);
-        end["memory"]["peak_resident"] = json!(machine::status("VmHWM"));
-        if args.json { print_json(&end)? } else { print_event("end", &end, &json!({}))? }
+    facts["kv"] = json!(args.device.kv.dtype().name());
+    facts["activations"] = json!(activations);
+    facts["start"] = phases.json();
+    facts["memory"] = memory_json(&memory, None);
+    facts["memory"]["peak_resident"] = json!(machine::status("VmHWM"));
+    let end = joined(&[&reply_json(&ready.tokens, &reply), &facts]);
+    match output {
+        ReplyStream::Silent => print_json(&end)?,
+        ReplyStream::Events(_) => print_event("end", &[&end])?,
+        ReplyStream::Text | ReplyStream::DimmedThinking(_) => {}
     }
     Ok(Outcome::Done)
 }

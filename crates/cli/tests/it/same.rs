@@ -23,7 +23,7 @@ fn model(folder: &str) -> Folder {
 /// Runs the prompt with several numbers of threads and chunk sizes; all print the same.
 fn prints_the_same(model: &str, sampling: &[&str]) {
     let text = |threads: &str, chunk: &str| {
-        let call = girih(&["run", model, PROMPT, "-n", "64", "--context", "256"]).with(sampling);
+        let call = girih(&["run", model, PROMPT, "-n", "64", "--context", "256", "-v"]).with(sampling);
         call.with(&["--threads", threads, "--chunk", chunk]).done()
     };
     let first = text("1", "256");

@@ -58,7 +58,7 @@ impl Replier {
             false => ReplyStream::text(first, allows_style()),
         };
         if self.jsonl {
-            print_event("start", &fields, &json!({"prompt_tokens": tokens.len()}))?;
+            print_event("start", &[&fields, &json!({"prompt_tokens": tokens.len()})])?;
         }
         self.stop.arm(reply.cancel_handle());
         let reply = report::read(reply, &mut output, || self.stop.is_pressed());
@@ -66,7 +66,7 @@ impl Replier {
         let reply = reply?;
         self.turns += 1;
         if self.jsonl {
-            print_event("end", &fields, &reply_json(&tokens, &reply))?;
+            print_event("end", &[&fields, &reply_json(&tokens, &reply)])?;
         }
         self.explain_end(&reply, tokens.len());
         Ok(reply)
