@@ -49,7 +49,11 @@ pub fn open(name: &str, arch: &ArchArgs) -> Result<Model> {
 /// # Errors
 /// As [`open`].
 pub fn open_for_chat(name: &str, arch: &ArchArgs) -> Result<Model> {
-    let template = (name == BUILT_IN).then(|| BUILT_IN_TEMPLATE.to_owned());
+    let model = open(name, arch)?;
+    if model.name() != BUILT_IN {
+        return Ok(model);
+    }
+    let template = Some(BUILT_IN_TEMPLATE.to_owned());
     open_with(name, arch, OpenOptions { chat_template: template, ..open_options()? })
 }
 

@@ -84,7 +84,7 @@ pub fn chat(call: &ChatCall<'_>) -> Result<Outcome> {
     let plan = loading::plan(&model, call.device, 1)?;
     let context = plan.key().context;
     let session = loading::session(plan, show)?;
-    if call.name == BUILT_IN {
+    if model.name() == BUILT_IN {
         show.note("stories260k has no chat template: messages and replies become one story; begin with 'Once upon a time'");
     }
     let (sampling, stop) = (call.sampling.clone(), StopButton::default());

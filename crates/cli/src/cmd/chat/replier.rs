@@ -19,15 +19,19 @@ const WAYS_OUT: &str =
 
 /// Generates the replies of a chat.
 pub struct Replier {
+    /// The loaded model.
     pub session: Session,
+    /// How tokens are chosen, and what a full context means.
     pub sampling: SamplingArgs,
     /// Variables of the chat template.
     pub variables: Map<String, Value>,
     /// The maximum number of tokens of prompt and reply together.
     pub context: u32,
+    /// What stops a reply.
     pub stop: StopButton,
     /// Whether standard output gets events instead of text.
     pub jsonl: bool,
+    /// Whether notes are shown.
     pub show: Show,
     /// The number of replies so far.
     pub turns: u32,
