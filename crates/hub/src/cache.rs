@@ -24,11 +24,13 @@ use super::digest::Digest;
 use super::env::HubEnv;
 use super::id::ModelId;
 use super::listing::{check_commit, check_file_name};
-use super::select::select;
+use super::select::{GgufChoice, Selection, select};
 
 /// The suffix of an incomplete blob. It differs from `huggingface_hub`'s
 /// `.incomplete`, whose bytes may be written out of order.
 pub(super) const PARTIAL: &str = ".girih-partial";
+/// The suffix of an incomplete blob of `huggingface_hub`.
+pub(super) const FOREIGN_PARTIAL: &str = ".incomplete";
 /// The maximum depth of folders in a snapshot; deeper ones are not read.
 const SNAPSHOT_DEPTH_MAX: usize = 16;
 
@@ -276,6 +278,8 @@ pub struct Snapshot {
     pub commit: String,
     /// The GGUF file that the id's label selects (the first file of a split model).
     pub gguf: Option<PathBuf>,
+    /// The choice among several cached GGUF files, if the id leaves it open.
+    pub choice: Option<GgufChoice>,
 }
 
 impl Snapshot {
@@ -291,13 +295,12 @@ impl Snapshot {
         let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
         let is = |end: &str| names.iter().any(|name| name.ends_with(end));
         // A folder without weights may still be opened for its tokenizer.
-        let chosen = if quant.is_some() || (is(".gguf") && !is(".safetensors")) {
-            select(&names, quant)?
-        } else {
-            vec![]
-        };
-        let gguf = chosen.first().map(|name| folder.join(name));
-        Ok(Snapshot { folder, commit, gguf })
+        if quant.is_none() && (is(".safetensors") || !is(".gguf")) {
+            return Ok(Snapshot { folder, commit, gguf: None, choice: None });
+        }
+        let Selection { files, choice } = select(&names, quant)?;
+        let gguf = files.first().map(|name| folder.join(name));
+        Ok(Snapshot { folder, commit, gguf, choice })
     }
 }
 
