@@ -6,12 +6,11 @@ use girih::{Engine, Model, OpenOptions, Plan, Progress, RunOptions, Session, Tem
 use girih_hub::HubEnv;
 use girih_model::Generation;
 use girih_words::template::WORKER_COMMAND;
-use indicatif::ProgressBar;
 
 use crate::args::{ArchArgs, DeviceArgs, ModelArgs};
 use crate::error::Result;
 use crate::input::{DESCRIPTION_BYTES, text_file};
-use crate::progress::{Show, Unit};
+use crate::progress::{Bar, Show, Unit};
 
 /// The options from the environment: downloaded models, kept files; chat templates are
 /// rendered by a worker process of this same program.
@@ -99,18 +98,14 @@ pub fn session(plan: Plan, show: Show) -> Result<Session> {
 }
 
 /// A bar, and a function that moves it and shows notes.
-pub fn watch(show: Show) -> (ProgressBar, impl Fn(Progress) + Send + Sync + 'static) {
+pub fn watch(show: Show) -> (Bar, impl Fn(Progress) + Send + Sync + 'static) {
     let bar = show.bar("loading", 0, Unit::Bytes);
     let (moved, furthest) = (bar.clone(), AtomicU64::new(0));
     let watch = move |progress| match progress {
         Progress::Weights { done, total } => {
-            let before = furthest.fetch_max(done, Ordering::Relaxed);
-            if before == 0 {
-                moved.set_length(total);
-            }
-            moved.inc(done.saturating_sub(before));
+            moved.set(furthest.fetch_max(done, Ordering::Relaxed).max(done), total);
         }
-        Progress::Note(sentence) => show.note(sentence),
+        Progress::Note(sentence) => moved.pause(|| show.note(sentence)),
         _ => {}
     };
     (bar, watch)
