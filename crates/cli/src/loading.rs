@@ -1,6 +1,7 @@
 //! From the arguments of a command to a model, its plan and an engine that runs it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 
 use girih::{Engine, Model, OpenOptions, Plan, Progress, RunOptions, Session, TemplateProcess};
 use girih_hub::HubEnv;
@@ -86,6 +87,22 @@ pub fn engine(plan: Plan, show: Show) -> Result<Engine> {
     Ok(engine)
 }
 
+/// As [`engine`], with the notes in place of printing them. Some may come until the engine is
+/// dropped.
+///
+/// # Errors
+/// As [`Plan::load`].
+pub fn engine_with_notes(plan: Plan, show: Show) -> Result<(Engine, Receiver<String>)> {
+    let (sender, notes) = channel();
+    let (bar, watch) = watch_with(show, move |note| {
+        // Without a receiver, the command has failed.
+        let _ = sender.send(note);
+    });
+    let engine = plan.load(watch)?;
+    bar.finish_and_clear();
+    Ok((engine, notes))
+}
+
 /// Loads a planned model on a thread of its own.
 ///
 /// # Errors
@@ -99,13 +116,21 @@ pub fn session(plan: Plan, show: Show) -> Result<Session> {
 
 /// A bar, and a function that moves it and shows notes.
 pub fn watch(show: Show) -> (Bar, impl Fn(Progress) + Send + Sync + 'static) {
+    watch_with(show, move |note| show.note(note))
+}
+
+/// As [`watch`], with a function that gets the notes.
+fn watch_with(
+    show: Show,
+    note: impl Fn(String) + Send + Sync + 'static,
+) -> (Bar, impl Fn(Progress) + Send + Sync + 'static) {
     let bar = show.bar("loading", 0, Unit::Bytes);
     let (moved, furthest) = (bar.clone(), AtomicU64::new(0));
     let watch = move |progress| match progress {
         Progress::Weights { done, total } => {
             moved.set(furthest.fetch_max(done, Ordering::Relaxed).max(done), total);
         }
-        Progress::Note(sentence) => moved.pause(|| show.note(sentence)),
+        Progress::Note(sentence) => moved.pause(|| note(sentence)),
         _ => {}
     };
     (bar, watch)

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use girih_measure::MeasureProgress;
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use crate::output;
@@ -39,10 +40,10 @@ impl Show {
     pub fn bar(self, what: &'static str, total: u64, unit: Unit) -> Bar {
         let inner = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());
         let template = match unit {
-            Unit::Bytes => {
-                "{prefix} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {left}".to_owned()
+            Unit::Bytes => "{prefix} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {left}".to_owned(),
+            Unit::Things(name) => {
+                format!("{{prefix}} [{{bar:30}}] {{human_pos}}/{{human_len}} {name} {{left}}")
             }
-            Unit::Things(name) => format!("{{prefix}} [{{bar:30}}] {{human_pos}}/{{human_len}} {name} {{left}}"),
         };
         let style = ProgressStyle::with_template(&template).expect("the template is a constant");
         let left = |state: &ProgressState, out: &mut dyn Write| {
@@ -105,6 +106,12 @@ impl Bar {
         self.appear();
     }
 
+    /// A function that moves the bar with a measurement.
+    pub fn watcher(&self) -> impl FnMut(MeasureProgress) + use<> {
+        let bar = self.clone();
+        move |MeasureProgress { done, total }| bar.set(done, total)
+    }
+
     /// Prints lines without mixing them with the bar.
     pub fn pause<T>(&self, print: impl FnOnce() -> T) -> T {
         self.inner.suspend(print)
@@ -117,7 +124,8 @@ impl Bar {
 
     /// Draws the bar from now on, if the work has taken long enough.
     fn appear(&self) {
-        if self.is_wanted && self.since.elapsed() >= PATIENCE && self.is_hidden.swap(false, Ordering::Relaxed) {
+        if self.is_wanted && self.since.elapsed() >= PATIENCE && self.is_hidden.swap(false, Ordering::Relaxed)
+        {
             self.inner.set_draw_target(ProgressDrawTarget::stderr());
         }
     }

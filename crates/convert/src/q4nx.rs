@@ -101,7 +101,8 @@ impl Copies<'_> {
         ] {
             let to = self.out.join(name);
             let file = fs::OpenOptions::new().write(true).create_new(true).open(&to);
-            file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| unwritten(&to, &error))?;
+            file.and_then(|mut file| file.write_all(text.as_bytes()))
+                .map_err(|error| unwritten(&to, &error))?;
             self.files.push(to);
         }
         Ok(())

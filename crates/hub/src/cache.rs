@@ -34,6 +34,11 @@ pub(super) const FOREIGN_PARTIAL: &str = ".incomplete";
 /// The maximum depth of folders in a snapshot; deeper ones are not read.
 const SNAPSHOT_DEPTH_MAX: usize = 16;
 
+/// Whether a blob of this name is the beginning of a file.
+pub(super) fn is_unfinished(blob: &str) -> bool {
+    blob.ends_with(PARTIAL) || blob.ends_with(FOREIGN_PARTIAL)
+}
+
 /// One repository's folder in a cache.
 #[derive(Clone, Debug)]
 pub(super) struct Repo {
@@ -116,6 +121,12 @@ impl Repo {
                 Err(error) => return Err(failed(error.into())),
             }
         }
+    }
+
+    /// Whether a download of one of its files has begun and not ended.
+    pub fn has_unfinished(&self) -> bool {
+        let names = fs::read_dir(self.blobs()).into_iter().flatten().flatten().map(|entry| entry.file_name());
+        names.into_iter().any(|name| name.to_str().is_some_and(is_unfinished))
     }
 
     /// The commit of a revision; `None` if the cache does not have it.
@@ -321,7 +332,10 @@ pub fn find(id: &ModelId, env: &HubEnv) -> Result<Snapshot> {
         return Err(absent("is not in the cache"));
     }
     let commit = repo.commit_of(id.revision())?.filter(|commit| repo.snapshot(commit).is_dir());
-    let commit = commit.ok_or_else(|| absent("is in the cache, but not this revision"))?;
+    let commit = commit.ok_or_else(|| match repo.has_unfinished() {
+        true => absent("is incomplete in the cache: its download is unfinished"),
+        false => absent("is in the cache, but not this revision"),
+    })?;
     if let Some(file) = repo.missing(&commit)? {
         return Err(absent(&format!("is incomplete in the cache: {file} is missing")));
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use girih_file::open_regular;
 use girih_tensor::{Error, ErrorKind, Result};
 
-use super::cache::{FOREIGN_PARTIAL, PARTIAL, Repo, unreadable, walk};
+use super::cache::{FOREIGN_PARTIAL, PARTIAL, Repo, is_unfinished, unreadable, walk};
 use super::digest::Digest;
 use super::env::HubEnv;
 use super::id::ModelId;
@@ -209,10 +209,6 @@ fn describe(repo: &Repo) -> Result<CachedModel> {
     Ok(CachedModel { repo: repo.name(), bytes, unfinished, revisions })
 }
 
-fn is_unfinished(name: &str) -> bool {
-    name.ends_with(PARTIAL) || name.ends_with(FOREIGN_PARTIAL)
-}
-
 fn unfinished(repo: &Repo) -> io::Result<Unfinished> {
     let mut found = Unfinished::default();
     for (_, path) in entries(&repo.blobs())?.iter().filter(|(name, _)| is_unfinished(name)) {
@@ -324,7 +320,8 @@ impl Repairer<'_> {
         };
         let mut hasher = digest.hasher(found.len());
         let progress = &mut *self.progress;
-        self.report.bytes += hasher.update_watched(open_regular(path)?, &mut |bytes| progress(path, bytes))?;
+        self.report.bytes +=
+            hasher.update_watched(open_regular(path)?, &mut |bytes| progress(path, bytes))?;
         let hash = hasher.finish();
         if hash != digest {
             return self.discard(path, format!("its digest is {hash}"));

@@ -22,7 +22,8 @@ pub(super) fn check_resolves(endpoint: &Address) -> Result<()> {
         // The receiver is gone if the time was over.
         let _ = sender.send(resolved.resolve());
     });
-    started.map_err(|error| Error::new(format!("no thread can be started to resolve {endpoint}: {error}")))?;
+    started
+        .map_err(|error| Error::new(format!("no thread can be started to resolve {endpoint}: {error}")))?;
     let why = match receiver.recv_timeout(RESOLVE_TIMEOUT) {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(error)) => error.to_string(),

@@ -167,7 +167,8 @@ fn refused(sentence: String) -> Error {
 fn choices<'a>(stems: impl Iterator<Item = &'a str> + Clone) -> String {
     let labels: BTreeSet<&str> = stems.clone().map(label_of).collect();
     let count = stems.clone().count();
-    let mut shown: Vec<&str> = if labels.len() == count { stems.map(label_of).collect() } else { stems.collect() };
+    let mut shown: Vec<&str> =
+        if labels.len() == count { stems.map(label_of).collect() } else { stems.collect() };
     if count > CHOICES_SHOWN {
         shown.truncate(CHOICES_SHOWN);
         shown.push("…");
@@ -308,8 +309,14 @@ mod tests {
         let two = ["m-Q8_0.gguf", "m-F16.gguf"];
         assert_eq!(taken(&two), ("m-Q8_0.gguf".to_owned(), choice("Q8_0", "F16")));
         for (names, sentence) in [
-            (["m-Q6_K.gguf", "m-F16.gguf"], "but no Q4_K_M, Q4_0, Q8_0; choose one as org/name:QUANT from F16, Q6_K"),
-            (["a-Q4_0.gguf", "b-Q4_0.gguf"], "several GGUF models with Q4_0; choose one as org/name:QUANT from a-Q4_0"),
+            (
+                ["m-Q6_K.gguf", "m-F16.gguf"],
+                "but no Q4_K_M, Q4_0, Q8_0; choose one as org/name:QUANT from F16, Q6_K",
+            ),
+            (
+                ["a-Q4_0.gguf", "b-Q4_0.gguf"],
+                "several GGUF models with Q4_0; choose one as org/name:QUANT from a-Q4_0",
+            ),
         ] {
             let error = select(&names, None).unwrap_err();
             assert!(error.to_string().contains(sentence), "{error}");

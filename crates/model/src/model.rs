@@ -56,7 +56,15 @@ impl ModelFiles {
                 facts.sizes.context = max_tokens.map_or(context, |max| max.min(context));
             }
         }
-        Ok(ModelFiles { facts, weights, generation, arch, ignored_keys, folder: folder.to_owned(), embedded: None })
+        Ok(ModelFiles {
+            facts,
+            weights,
+            generation,
+            arch,
+            ignored_keys,
+            folder: folder.to_owned(),
+            embedded: None,
+        })
     }
 
     /// Opens a model whose files are part of the program.

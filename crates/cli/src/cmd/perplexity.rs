@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::input::{PROSE_BYTES, text_file};
 use crate::loading;
 use crate::output::print_json;
+use crate::progress::Unit;
 
 /// The maximum number of output rows (rows of logits) per step.
 const OUTPUT_ROWS: u32 = 64;
@@ -59,7 +60,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if let Some(path) = &args.logits {
         write_logits(&mut engine, &tokens[..tokens.len().min(window as usize)], path)?;
     }
-    let result = girih_measure::perplexity(&mut engine, &tokens, window as usize)?;
+    let bar = args.device.show.show().bar("scoring", 0, Unit::Things("tokens"));
+    let result = girih_measure::perplexity(&mut engine, &tokens, window as usize, &mut bar.watcher())?;
+    bar.finish_and_clear();
     if args.json {
         let mut line = json!(result);
         line["kv"] = json!(args.device.kv.dtype().name());

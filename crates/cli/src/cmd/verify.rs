@@ -16,6 +16,7 @@ use crate::args::{DeviceArgs, ModelArgs};
 use crate::error::{Error, Result};
 use crate::loading;
 use crate::output::print_json;
+use crate::progress::{Bar, Unit};
 
 /// The maximum number of output rows (rows of logits) per step.
 const OUTPUT_ROWS: u32 = 64;
@@ -127,6 +128,11 @@ impl EncoderGoldenRun {
     }
 }
 
+/// A bar over the tokens of a comparison.
+pub fn bar(device: &DeviceArgs) -> Bar {
+    device.show.show().bar("comparing", 0, Unit::Things("tokens"))
+}
+
 /// The sizes that a golden of this model has.
 fn sizes(model: &Model) -> GoldenSizes {
     let facts = &model.files().facts;
@@ -164,7 +170,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     let mut run = GoldenRun::of(model, &args.device, &args.golden, args.against)?;
     let layers = run.model.files().facts.layers.len();
-    let verdict = gate(&mut run.engine, &run.golden, layers, &run.bound)?;
+    let bar = bar(&args.device);
+    let verdict = gate(&mut run.engine, &run.golden, layers, &run.bound, &mut bar.watcher())?;
+    bar.finish_and_clear();
     if args.json {
         print_json(&json!({
             "passed": verdict.passed,
@@ -186,8 +194,10 @@ pub fn run(args: &Args) -> Result<Outcome> {
 fn run_encoder(args: &Args, model: &Model) -> Result<Outcome> {
     let run = EncoderGoldenRun::of(model, &args.device, &args.golden, args.against)?;
     let EncoderGoldenRun { mut encoder, golden, bound, layers, pooling, activations } = run;
+    let bar = bar(&args.device);
     let EncoderVerdict { passed, prompts, batch } =
-        verify_encoder(&mut encoder, &golden, layers, pooling, &bound)?;
+        verify_encoder(&mut encoder, &golden, layers, pooling, &bound, &mut bar.watcher())?;
+    bar.finish_and_clear();
     if args.json {
         print_json(&json!({
             "passed": passed,

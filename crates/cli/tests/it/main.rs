@@ -3,6 +3,7 @@
 mod batches;
 mod calls;
 mod encoders;
+mod hub;
 mod interrupted;
 mod little_memory;
 mod messages;
@@ -10,6 +11,7 @@ mod nll;
 mod npu;
 mod npu_verify;
 mod program;
+mod quantize;
 mod random_model;
 mod same;
 mod speed;

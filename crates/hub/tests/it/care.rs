@@ -171,6 +171,7 @@ fn an_unfinished_model_without_a_revision_is_listed() {
     let models = list(&env(&cache)).unwrap();
     assert_eq!(models[0].unfinished, Unfinished { files: 1, bytes: 1000 });
     assert!(models[0].revisions.is_empty());
+    assert_says(find(&id("org/name"), &env(&cache)), "its download is unfinished");
 }
 
 #[test]

@@ -392,7 +392,10 @@ fn blocks_at_long_intervals_are_too_slow() {
         PullOptions { rate_window: Duration::from_millis(500), rate_min: 1 << 20, retries: 2, ..options() };
     let env = HubEnv::new(&cache.0, server.url());
     let error = assert_says(pull(&id("org/name"), &env, &options, &mut |_| {}), "too little progress");
-    assert!(error.contains("in 500ms; 524288 are needed") && error.contains("pull again to continue"), "{error}");
+    assert!(
+        error.contains("in 500ms; 524288 are needed") && error.contains("pull again to continue"),
+        "{error}"
+    );
     // What arrived is kept, and the next pull resumes it.
     assert!(fs::metadata(cache.partial(WEIGHTS, &weights())).unwrap().len() > 0);
     pull_from(&cache, &server).unwrap();

@@ -79,7 +79,7 @@ fn rows_of(model: &CachedModel, verbose: bool) -> Vec<[String; 4]> {
     let mut rows: Vec<_> = model.revisions.iter().map(row).collect();
     let Unfinished { files, bytes: size } = model.unfinished;
     if files > 0 {
-        let state = format!("incomplete: {} unfinished", counted(files, "download"));
+        let state = format!("incomplete: {}", counted(files, "unfinished download"));
         rows.push([model.repo.clone(), bytes(size), state, String::new()]);
     } else if model.revisions.is_empty() {
         let state = "incomplete: no files".to_owned();

@@ -32,8 +32,9 @@ pub fn pull(args: &PullArgs) -> Result<Outcome> {
     let id = ModelId::parse_at(&args.id, &environment.endpoint)?;
     let show = args.show.show();
     let mut watcher = PullWatcher { id: &id, show, bar: show.bar("pulling", 0, Unit::Bytes), total: 0 };
-    let pulled =
-        girih_hub::pull(&id, &environment, &PullOptions::default(), &mut |progress| watcher.update(&progress))?;
+    let pulled = girih_hub::pull(&id, &environment, &PullOptions::default(), &mut |progress| {
+        watcher.update(&progress)
+    })?;
     watcher.bar.finish_and_clear();
     show.note(summary(&pulled));
     let path = pulled.snapshot.path().display().to_string();
