@@ -6,12 +6,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use girih_file::{
     COMPANIONS, ContainerKind, ContainerWriter, MetadataValue, NewTensor, SAFETENSORS_INDEX, copy_companion,
-    q4nx,
+    q4nx, write_companion,
 };
 use girih_model::{Embedded, ModelFiles};
 use girih_tensor::{DType, Error, Result};
@@ -100,9 +99,7 @@ impl Copies<'_> {
             ("tokenizer.json", files.tokenizer),
         ] {
             let to = self.out.join(name);
-            let file = fs::OpenOptions::new().write(true).create_new(true).open(&to);
-            file.and_then(|mut file| file.write_all(text.as_bytes()))
-                .map_err(|error| unwritten(&to, &error))?;
+            write_companion(&mut text.as_bytes(), &to)?;
             self.files.push(to);
         }
         Ok(())

@@ -9,7 +9,7 @@ use crate::args::{DeviceArgs, ModelArgs};
 use crate::error::{Error, Result};
 use crate::limits::{Bottleneck, MachineLimits, limit_notes};
 use crate::loading;
-use crate::output::print_json;
+use crate::output::{counted, print_json};
 use crate::progress::Unit;
 
 /// The seed of random prompts.
@@ -96,7 +96,9 @@ fn print(name: &str, profile: &Profile, limits: Option<&ProfileLimits>) -> Resul
     let Profile { rows, steps, tokens, wall_seconds, .. } = profile;
     let rate = *tokens as f64 / wall_seconds;
     print_line!(
-        "{name}: {tokens} tokens in {steps} steps, {:.1} ms, {rate:.1} tokens/s",
+        "{name}: {} in {}, {:.1} ms, {rate:.1} tokens/s",
+        counted(*tokens as usize, "token"),
+        counted(*steps as usize, "step"),
         wall_seconds * 1e3
     )?;
     let mut sorted: Vec<&ProfileRow> = rows.iter().collect();

@@ -101,19 +101,18 @@ fn bench_prints_its_heading_after_the_model_was_found_and_notes_after_the_table(
 #[test]
 fn long_measurements_show_a_bar_with_the_time_left_on_a_terminal_only() {
     let folder = Folder::new();
-    let text = folder.write("text", &"Once upon a time, there was a little girl named Lily. ".repeat(600));
-    let calls: [&[&str]; 2] = [
-        &["perplexity", "stories260k", crate::program::name(&text)],
-        &["bench", "stories260k", "-p", "0", "-n", "400", "-r", "20", "--no-limits"],
-    ];
-    for (call, name) in calls.into_iter().zip(["scoring [", "measuring ["]) {
-        let shown = girih(call).env("TERM", "xterm").stderr_on_terminal();
+    let text = folder.write("text", &"Once upon a time, there was a little girl named Lily. ".repeat(1200));
+    let call = |arguments: &[&str]| girih(arguments).with(&["--threads", "1"]).env("TERM", "xterm");
+    let score = || call(&["perplexity", "stories260k", crate::program::name(&text)]);
+    let bench = call(&["bench", "stories260k", "-p", "0", "-n", "400", "-r", "40", "--no-limits"]);
+    for (call, name) in [(score(), "scoring ["), (bench, "measuring [")] {
+        let shown = call.stderr_on_terminal();
         assert_eq!(shown.code, 0, "{}", shown.stderr);
         assert!(shown.stderr.contains(name) && shown.stderr.contains("s left"), "{:?}", shown.stderr);
-        let quiet = girih(call).env("TERM", "xterm").with(&["-q"]).stderr_on_terminal();
-        assert_eq!((quiet.code, quiet.stderr.as_str()), (0, ""));
-        assert!(!girih(call).env("TERM", "xterm").done().stderr.contains('['));
     }
+    let quiet = score().with(&["-q"]).stderr_on_terminal();
+    assert_eq!((quiet.code, quiet.stderr.as_str()), (0, ""));
+    assert!(!score().done().stderr.contains('['));
 }
 
 #[test]
