@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::error::Result;
 use crate::machine;
 use crate::output;
+use crate::progress::Bar;
 
 /// The bytes that are read to measure memory: more than the largest caches hold.
 const MAX_READ_BYTES: u64 = 1 << 30;
@@ -41,23 +42,26 @@ pub struct MeasuredLimit {
     pub all: f64,
 }
 
-/// Measures all limits of this machine, memory first.
+/// Measures all limits of this machine, memory first; moves `bar`.
 ///
 /// # Errors
 /// When memory is short.
-pub fn table(threads: usize) -> Result<Vec<MeasuredLimit>> {
+pub fn table(threads: usize, bar: &Bar) -> Result<Vec<MeasuredLimit>> {
     let mut rows = Vec::new();
-    for (level, bytes) in levels(threads) {
+    let (levels, peaks) = (levels(threads), peaks());
+    let total = (levels.len() + peaks.len()) as u64;
+    for (level, bytes) in levels {
         let reading = Reading::new(bytes, threads)?;
         let what = format!("read {level} ({})", output::bytes(bytes as u64));
         rows.push(MeasuredLimit { what, unit: "bytes", one: reading.rate(1), all: reading.rate(threads) });
+        bar.set(rows.len() as u64, total);
     }
-    rows.extend(peaks().iter().map(|peak| MeasuredLimit {
-        what: format!("{} ({})", peak.instruction, peak.numbers.name()),
-        unit: "operations",
-        one: peak.rate(1),
-        all: peak.rate(threads),
-    }));
+    for peak in &peaks {
+        bar.set(rows.len() as u64, total);
+        let what = format!("{} ({})", peak.instruction, peak.numbers.name());
+        rows.push(MeasuredLimit { what, unit: "operations", one: peak.rate(1), all: peak.rate(threads) });
+    }
+    bar.finish_and_clear();
     Ok(rows)
 }
 
