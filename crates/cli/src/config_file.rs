@@ -90,6 +90,11 @@ impl ConfigFile {
         Ok(file)
     }
 
+    /// The path of the file, for messages.
+    pub fn path(&self) -> impl std::fmt::Display {
+        self.path.display()
+    }
+
     /// The keys that may set options.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.keys.keys().map(String::as_str)

@@ -59,20 +59,10 @@ pub fn command_line() -> Command {
 /// # Errors
 /// When the call, a variable or the configuration file is wrong.
 pub fn read() -> Result<Invocation> {
-    let plain = Cli::command();
-    let words = words::read(&plain)?;
-    let path = words::path(&plain, &words);
+    let call = Call::of(words::read(&Cli::command())?);
     // An alias may be the first thing in a new file.
-    let is_writer = path.first().is_some_and(|name| name == WRITER);
+    let is_writer = call.path.first().is_some_and(|name| name == WRITER);
     let file = if is_writer { ConfigFile::read_if_present() } else { ConfigFile::read() };
-    let offered = named_argument::offered(plain.clone());
-    // Finds what is typed; errors are reported below.
-    let typed = help::arranged(offered.clone(), None).ignore_errors(true).try_get_matches_from(&words).ok();
-    let command = match &typed {
-        Some(typed) => named_argument::offered(named_argument::chosen(plain, &path, typed)),
-        None => offered,
-    };
-    let call = Call { command, words, path, typed };
     if call.is_about_girih() || call.reports() {
         let (file, fault) = match file {
             Ok(file) => (file, None),
@@ -103,6 +93,20 @@ struct Call {
 }
 
 impl Call {
+    /// The call that these words make; their errors are reported when it is parsed.
+    fn of(words: Vec<OsString>) -> Call {
+        let plain = Cli::command();
+        let path = words::path(&plain, &words);
+        let offered = named_argument::offered(plain.clone());
+        let typed =
+            help::arranged(offered.clone(), None).ignore_errors(true).try_get_matches_from(&words).ok();
+        let command = match &typed {
+            Some(typed) => named_argument::offered(named_argument::chosen(plain, &path, typed)),
+            None => offered,
+        };
+        Call { command, words, path, typed }
+    }
+
     /// Whether the call asks for help or the version, which a faulty configuration must not prevent.
     fn is_about_girih(&self) -> bool {
         self.typed.is_none()
@@ -288,6 +292,37 @@ mod tests {
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
         command_line().debug_assert();
+    }
+
+    /// The words of a line of a shell, up to a pipe or a redirection.
+    fn words_of(line: &str) -> Vec<OsString> {
+        let line = line.split(['|', '>']).next().unwrap_or_default();
+        let parts = line.split('"').enumerate();
+        let words = parts.flat_map(|(at, part)| {
+            let is_quoted = at % 2 == 1;
+            if is_quoted { vec![part] } else { part.split_whitespace().collect() }
+        });
+        words.map(OsString::from).collect()
+    }
+
+    #[test]
+    fn the_examples_of_help_are_calls() {
+        let command = command_line();
+        let mut paths = vec![Vec::new()];
+        leaves(&command, &mut Vec::new(), &mut paths);
+        let mut count = 0;
+        for path in paths {
+            let help =
+                words::innermost(&command, &path).get_after_help().expect("it has examples").to_string();
+            for line in help.lines().filter_map(|line| line.strip_prefix("  ")) {
+                let call = Call::of(words_of(line));
+                assert!(call.path.starts_with(&path), "{line}");
+                let parsed = help::arranged(call.command, None).try_get_matches_from(&call.words);
+                assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+                count += 1;
+            }
+        }
+        assert!(count > 30, "{count} examples");
     }
 
     /// Nothing outside the command line makes girih delete or write what the user did not name.

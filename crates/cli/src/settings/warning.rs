@@ -7,6 +7,7 @@ use girih_file::{nearest, quote};
 
 use super::typed_only::{each_option, has_setting, variable_of};
 use crate::config_file::{self, ConfigFile};
+use crate::model_name::may_be_alias;
 
 /// The beginning of the variables that tests read.
 const OF_TESTS: &str = "GIRIH_TEST_";
@@ -61,7 +62,10 @@ pub fn warnings(root: &Command, file: &ConfigFile) -> Vec<String> {
         let meant = meant.map(|name| format!("; did you mean {}?", quote(name))).unwrap_or_default();
         format!("{}: unknown key{meant}", file.place_of(key))
     });
-    variables.chain(keys).collect()
+    let hidden = file.aliases().filter(|(alias, _)| !may_be_alias(alias)).map(|(alias, _)| {
+        format!("{}: the alias {} is a path or the built-in model; rename it", file.path(), quote(alias))
+    });
+    variables.chain(keys).chain(hidden).collect()
 }
 
 fn variable_warning(names: &OptionNames, name: &str) -> Option<String> {

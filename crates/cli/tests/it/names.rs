@@ -75,6 +75,15 @@ fn an_alias_hides_no_model_and_no_file() {
     call(&["alias", "mine", "one-word"]).fails(2, "is not a model id");
     call(&["alias", "mine", "/nowhere/model.gguf"]).fails(2, "name a model that exists");
     assert!(!file.exists(), "a refused alias writes nothing");
+    // One that was written by hand does nothing.
+    let folder = Folder::new();
+    let by_hand = folder.write("config.toml", "[aliases]\nstories260k = \"a/b\"\n");
+    let ended = girih(&["tokenize", "stories260k", "a"]).env("GIRIH_CONFIG", &by_hand).done();
+    assert!(
+        ended.stderr.contains("the alias 'stories260k' is a path or the built-in model"),
+        "{}",
+        ended.stderr
+    );
     // No alias is built in.
     assert_eq!(girih(&["alias"]).done().stdout, "");
 }
