@@ -36,4 +36,5 @@ pub use outside::{copy_companion, open_companion, open_regular, read_companion, 
 pub use private::PrivateFolder;
 pub use quote::{fault_in_line, quote, shorten, shorten_parse};
 pub use source::{ByteSource, ReadAt};
+pub use staged::replace_file;
 pub use writer::{ContainerWriter, NewTensor};

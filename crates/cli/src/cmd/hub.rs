@@ -10,6 +10,7 @@ use super::outcome::Outcome;
 use crate::args::ShowArgs;
 use crate::error::{Error, Result};
 use crate::loading::environment;
+use crate::model_name;
 use crate::output::{bytes, print_json};
 use crate::packed_weights::packed_folder;
 use crate::progress::{Show, Unit};
@@ -53,7 +54,7 @@ pub struct RepairArgs {
 }
 
 fn id(text: &str) -> Result<ModelId> {
-    ModelId::parse(text).map_err(|error| Error::call(error.to_string()))
+    ModelId::parse(&model_name::resolved(text)?).map_err(|error| Error::call(error.to_string()))
 }
 
 pub fn pull(args: &PullArgs) -> Result<Outcome> {
