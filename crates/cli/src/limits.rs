@@ -56,7 +56,7 @@ pub fn table(threads: usize, bar: &Bar) -> Result<Vec<MeasuredLimit>> {
         rows.push(MeasuredLimit { what, unit: "bytes", one: reading.rate(1), all: reading.rate(threads) });
         bar.set(rows.len() as u64, total);
     }
-    for peak in &peaks {
+    for peak in peaks {
         bar.set(rows.len() as u64, total);
         let what = format!("{} ({})", peak.instruction, peak.numbers.name());
         rows.push(MeasuredLimit { what, unit: "operations", one: peak.rate(1), all: peak.rate(threads) });

@@ -6,12 +6,18 @@ use std::sync::mpsc::{Receiver, channel};
 use girih::{Engine, Model, OpenOptions, Plan, Progress, RunOptions, Session, TemplateProcess};
 use girih_hub::HubEnv;
 use girih_model::Generation;
+use girih_words::TextProcessor;
 use girih_words::template::WORKER_COMMAND;
 
 use crate::args::{ArchArgs, DeviceArgs, ModelArgs};
 use crate::error::Result;
 use crate::input::{DESCRIPTION_BYTES, text_file};
+<<<<<<< HEAD
 use crate::progress::{Bar, Show, Unit};
+=======
+use crate::model_name;
+use crate::progress::{Show, Unit};
+>>>>>>> main
 
 /// The options from the environment: downloaded models, kept files; chat templates are
 /// rendered by a worker process of this same program.
@@ -42,7 +48,18 @@ pub fn open(name: &str, arch: &ArchArgs) -> Result<Model> {
         let text = text_file(path, DESCRIPTION_BYTES)?;
         options = options.architecture(&text).map_err(|error| error.of(path.display()))?;
     }
-    Ok(Model::open_with(name, &options)?)
+    let name = &model_name::resolved(name)?;
+    Model::open_with(name, &options).map_err(|error| model_name::with_nearest(error, name, &options).into())
+}
+
+/// Opens only the tokenizer and the chat template of the model of this name.
+///
+/// # Errors
+/// As [`open`], and when there is no tokenizer.
+pub fn open_text_processor(name: &str, options: &OpenOptions) -> Result<TextProcessor> {
+    let name = &model_name::resolved(name)?;
+    let opened = Model::text_processor_of(name, options);
+    opened.map_err(|error| model_name::with_nearest(error, name, options).into())
 }
 
 /// Opens the model of a command.

@@ -32,7 +32,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Number of threads (does not affect results) [default: the cores this process may use].
-    #[arg(long, value_name = "N")]
+    #[arg(long, short = 't', value_name = "N")]
     threads: Option<NonZeroUsize>,
     #[command(flatten)]
     show: ShowArgs,

@@ -15,8 +15,12 @@ use super::outcome::Outcome;
 use crate::args::{DeviceArgs, ModelArgs};
 use crate::error::{Error, Result};
 use crate::loading;
+<<<<<<< HEAD
 use crate::output::print_json;
 use crate::progress::{Bar, Unit};
+=======
+use crate::output::{counted, print_json};
+>>>>>>> main
 
 /// The maximum number of output rows (rows of logits) per step.
 const OUTPUT_ROWS: u32 = 64;
@@ -208,7 +212,8 @@ fn run_encoder(args: &Args, model: &Model) -> Result<Outcome> {
         }))?;
     } else {
         for EncoderPromptVerdict { prompt, tokens, pooled_max_abs, first_out_of_bound, .. } in &prompts {
-            let text = format!("prompt {prompt}: {tokens} tokens; pooled row within {pooled_max_abs:.2e}");
+            let tokens = counted(*tokens, "token");
+            let text = format!("prompt {prompt}: {tokens}; pooled row within {pooled_max_abs:.2e}");
             print_line!("{text}{}", out_of_bound(first_out_of_bound.as_ref()))?;
         }
         if let Some(row) = &batch {
@@ -234,8 +239,9 @@ fn out_of_bound(first: Option<&LayerRow>) -> String {
 /// The result of one prompt, for people.
 fn sentence(prompt: &PromptVerdict) -> String {
     let PromptVerdict { prompt: index, tokens, equal_tokens, greedy_tokens, logits_max_abs, .. } = prompt;
+    let tokens = counted(*tokens, "token");
     let mut text = format!(
-        "prompt {index}: {tokens} tokens; logits within {logits_max_abs:.2e}; {equal_tokens} of {greedy_tokens} greedy tokens equal"
+        "prompt {index}: {tokens}; logits within {logits_max_abs:.2e}; {equal_tokens} of {greedy_tokens} greedy tokens equal"
     );
     text += &out_of_bound(prompt.first_out_of_bound.as_ref());
     if let Some(Divergence { step, ours, golden, margin, allowance, tolerated, .. }) = &prompt.divergence {

@@ -3,10 +3,15 @@
 mod batches;
 mod calls;
 mod encoders;
+<<<<<<< HEAD
 mod hub;
+=======
+mod help;
+>>>>>>> main
 mod interrupted;
 mod little_memory;
 mod messages;
+mod names;
 mod nll;
 mod npu;
 mod npu_verify;
@@ -14,6 +19,7 @@ mod program;
 mod quantize;
 mod random_model;
 mod same;
+mod settings;
 mod speed;
 mod story;
 mod templates;

@@ -31,7 +31,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE|NAME")]
     against: Option<String>,
     /// Number of threads (does not affect results).
-    #[arg(long, value_name = "N")]
+    #[arg(long, short = 't', value_name = "N")]
     threads: Option<usize>,
     /// Print JSON.
     #[arg(long)]
