@@ -1,6 +1,7 @@
 //! Facts of this machine from `/proc` and `/sys`: memory, processor, load. What
 //! they do not contain is `None`.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -114,11 +115,39 @@ pub fn processor() -> (Option<String>, Vec<String>) {
 
 /// The size in bytes of CPU 0's data or unified cache of this level.
 pub fn cache_bytes(level: u32) -> Option<u64> {
-    let folder = Path::new("/sys/devices/system/cpu/cpu0/cache");
-    (0..8).find_map(|index| {
+    caches_of(0).find(|cache| cache.level == level).map(|cache| cache.bytes)
+}
+
+/// The bytes that the caches of all CPUs hold together, L2 and above; 0 if they are unknown.
+pub fn all_cache_bytes() -> u64 {
+    let cpus = 0..CPUS_MAX.min(online().unwrap_or(0));
+    let caches = cpus.flat_map(caches_of).filter(|cache| cache.level > 1);
+    // Several CPUs share a cache.
+    let caches: BTreeSet<CpuCache> = caches.collect();
+    caches.iter().map(|cache| cache.bytes).sum()
+}
+
+/// The maximum number of CPUs whose caches are looked up, above that of any machine.
+const CPUS_MAX: usize = 4096;
+
+/// A data or unified cache.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct CpuCache {
+    level: u32,
+    /// The list of CPUs that share it.
+    cpus: String,
+    bytes: u64,
+}
+
+/// The caches of a CPU.
+fn caches_of(cpu: usize) -> impl Iterator<Item = CpuCache> {
+    let folder = Path::new("/sys/devices/system/cpu").join(format!("cpu{cpu}/cache"));
+    (0..8).filter_map(move |index| {
         let read = |name: &str| fs::read_to_string(folder.join(format!("index{index}/{name}"))).ok();
-        let fits = read("level")?.trim().parse() == Ok(level) && read("type")?.trim() != "Instruction";
-        fits.then(|| size(read("size")?.trim())).flatten()
+        let level = read("level")?.trim().parse().ok()?;
+        let is_data = read("type")?.trim() != "Instruction";
+        let (cpus, bytes) = (read("shared_cpu_list")?.trim().to_owned(), size(read("size")?.trim())?);
+        is_data.then_some(CpuCache { level, cpus, bytes })
     })
 }
 

@@ -18,6 +18,7 @@ use crate::loading::{environment, open_options};
 use crate::machine;
 use crate::output::{bytes, counted, print_json};
 use crate::packed_weights::PackedStatus;
+use crate::progress::{Show, Unit};
 use crate::sandbox;
 
 /// The beginning of the greedy continuation of the built-in prompt
@@ -82,7 +83,7 @@ impl Findings {
             processor,
             features,
             memory: FreeMemory::now(),
-            limits: limits::table(threads),
+            limits: limits::table(threads, &Show::Notes.bar("measuring", 0, Unit::Things("limits"))),
             prefetch_distances: prefetch_distance::measure(
                 &girih_cpu::kernels::tables()[0],
                 threads,

@@ -1,7 +1,16 @@
-//! `girih pull`, `list`, `rm` and `repair`: models in the Hugging Face cache.
+//! Models in the Hugging Face cache: `girih pull`, `list`, `rm` and `repair`.
 
-use std::path::{Path, PathBuf};
+mod list;
+mod pull;
+mod repair;
+mod rm;
 
+<<<<<<< HEAD
+pub use list::{ListArgs, list};
+pub use pull::{PullArgs, pull};
+pub use repair::{RepairArgs, repair};
+pub use rm::{RmArgs, rm};
+=======
 use girih_hub::{ModelId, PullOptions, PullProgress};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
@@ -215,3 +224,4 @@ pub fn repair(args: &RepairArgs) -> Result<Outcome> {
     }
     Ok(Outcome::Done)
 }
+>>>>>>> main

@@ -12,7 +12,12 @@ use crate::args::{DeviceArgs, ModelArgs};
 use crate::error::{Error, Result};
 use crate::input::{PROSE_BYTES, text_file};
 use crate::loading;
+<<<<<<< HEAD
+use crate::output::print_json;
+use crate::progress::Unit;
+=======
 use crate::output::{counted, print_json};
+>>>>>>> main
 
 /// The maximum number of output rows (rows of logits) per step.
 const OUTPUT_ROWS: u32 = 64;
@@ -56,7 +61,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if let Some(path) = &args.logits {
         write_logits(&mut engine, &tokens[..tokens.len().min(window as usize)], path)?;
     }
-    let result = girih_measure::perplexity(&mut engine, &tokens, window as usize)?;
+    let bar = args.device.show.show().bar("scoring", 0, Unit::Things("tokens"));
+    let result = girih_measure::perplexity(&mut engine, &tokens, window as usize, &mut bar.watcher())?;
+    bar.finish_and_clear();
     if args.json {
         let mut line = json!(result);
         line["kv"] = json!(args.device.kv.dtype().name());

@@ -15,7 +15,12 @@ use super::outcome::Outcome;
 use crate::args::{DeviceArgs, ModelArgs};
 use crate::error::{Error, Result};
 use crate::loading;
+<<<<<<< HEAD
+use crate::output::print_json;
+use crate::progress::{Bar, Unit};
+=======
 use crate::output::{counted, print_json};
+>>>>>>> main
 
 /// The maximum number of output rows (rows of logits) per step.
 const OUTPUT_ROWS: u32 = 64;
@@ -127,6 +132,11 @@ impl EncoderGoldenRun {
     }
 }
 
+/// A bar over the tokens of a comparison.
+pub fn bar(device: &DeviceArgs) -> Bar {
+    device.show.show().bar("comparing", 0, Unit::Things("tokens"))
+}
+
 /// The sizes that a golden of this model has.
 fn sizes(model: &Model) -> GoldenSizes {
     let facts = &model.files().facts;
@@ -164,7 +174,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     let mut run = GoldenRun::of(model, &args.device, &args.golden, args.against)?;
     let layers = run.model.files().facts.layers.len();
-    let verdict = gate(&mut run.engine, &run.golden, layers, &run.bound)?;
+    let bar = bar(&args.device);
+    let verdict = gate(&mut run.engine, &run.golden, layers, &run.bound, &mut bar.watcher())?;
+    bar.finish_and_clear();
     if args.json {
         print_json(&json!({
             "passed": verdict.passed,
@@ -186,8 +198,10 @@ pub fn run(args: &Args) -> Result<Outcome> {
 fn run_encoder(args: &Args, model: &Model) -> Result<Outcome> {
     let run = EncoderGoldenRun::of(model, &args.device, &args.golden, args.against)?;
     let EncoderGoldenRun { mut encoder, golden, bound, layers, pooling, activations } = run;
+    let bar = bar(&args.device);
     let EncoderVerdict { passed, prompts, batch } =
-        verify_encoder(&mut encoder, &golden, layers, pooling, &bound)?;
+        verify_encoder(&mut encoder, &golden, layers, pooling, &bound, &mut bar.watcher())?;
+    bar.finish_and_clear();
     if args.json {
         print_json(&json!({
             "passed": passed,

@@ -332,8 +332,13 @@ fn the_doctor_finds_this_program_healthy() {
 
 #[test]
 fn an_empty_cache_is_an_empty_list() {
-    assert_eq!(girih(&["list"]).done().stdout, "");
-    assert_eq!(girih(&["list", "--json"]).done().json(), Value::Array(Vec::new()));
+    let listed = girih(&["list"]).done().stdout;
+    assert!(listed.lines().count() == 2 && listed.contains("stories260k"), "{listed}");
+    let listed = girih(&["list", "--json"]).done().json();
+    assert_eq!(
+        (listed["models"][0]["built_in"].as_bool(), listed["models"][1].is_null()),
+        (Some(true), true)
+    );
     girih(&["repair"]).done();
     girih(&["rm", "org/name"]).fails(2, "org/name");
 }
@@ -362,7 +367,7 @@ fn repair_drops_what_was_packed_from_a_blob_that_it_removes() {
     };
     let report = repair();
     assert!(
-        report.contains(": its digest is ") && report.contains("removed 1 files of packed weights"),
+        report.contains(": its digest is ") && report.contains("removed 1 file of packed weights"),
         "{report}"
     );
     assert!(!packed.join("org--name@model-1.packed").exists());

@@ -3,7 +3,11 @@
 mod batches;
 mod calls;
 mod encoders;
+<<<<<<< HEAD
+mod hub;
+=======
 mod help;
+>>>>>>> main
 mod interrupted;
 mod little_memory;
 mod messages;
@@ -12,6 +16,7 @@ mod nll;
 mod npu;
 mod npu_verify;
 mod program;
+mod quantize;
 mod random_model;
 mod same;
 mod settings;
