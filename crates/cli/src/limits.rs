@@ -1,12 +1,13 @@
 //! The limits of this machine, measured, and the share of them that work reaches.
 
+use std::path::Path;
+
 use girih_cpu::limits::{Numbers, Reading, peaks};
 use girih_measure::MinimalWork;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::error::Result;
-use crate::machine;
 use crate::output;
 
 /// The bytes that are read to measure memory: more than the largest caches hold.
@@ -62,7 +63,7 @@ pub fn table(threads: usize) -> Result<Vec<MeasuredLimit>> {
 /// The levels of memory, each with the bytes to read: they fit into this level
 /// but not into the one below.
 fn levels(threads: usize) -> Vec<(&'static str, usize)> {
-    let cache = |level| machine::cache_bytes(level).map(|bytes| bytes as usize);
+    let cache = |level| girih_cpu::topology::cache_bytes(Path::new("/"), level);
     let mut levels = vec![("memory", memory_bytes())];
     let (l2, l3) = (cache(2), cache(3));
     if let (Some(l2), Some(l3)) = (l2, l3) {

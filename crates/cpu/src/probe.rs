@@ -18,6 +18,8 @@ pub struct HostMachine {
     pub topology: Topology,
     /// The number of CPUs that its cgroup allows, if it has a limit.
     pub quota: Option<f64>,
+    /// The bytes of L3, if there is one.
+    pub l3_bytes: Option<usize>,
 }
 
 impl HostMachine {
@@ -35,7 +37,7 @@ impl HostMachine {
             let count = thread::available_parallelism().map_or(1, NonZero::get);
             let is_known = !usable.processors().is_empty();
             let topology = if is_known { usable } else { Topology::uniform(count) };
-            HostMachine { topology, quota: topology::quota(root) }
+            HostMachine { topology, quota: topology::quota(root), l3_bytes: topology::cache_bytes(root, 3) }
         })
     }
 }

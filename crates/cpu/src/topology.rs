@@ -93,6 +93,29 @@ impl Topology {
     }
 }
 
+/// The bytes of CPU 0's data or unified cache of this level. `root` is `/` except in tests.
+pub fn cache_bytes(root: &Path, level: u32) -> Option<usize> {
+    let folder = root.join("sys/devices/system/cpu/cpu0/cache");
+    (0..8).find_map(|index| {
+        let read = |name: &str| fs::read_to_string(folder.join(format!("index{index}/{name}"))).ok();
+        let fits = read("level")?.trim().parse() == Ok(level) && read("type")?.trim() != "Instruction";
+        fits.then(|| size(read("size")?.trim())).flatten()
+    })
+}
+
+/// A size such as `1024K`, in bytes.
+fn size(text: &str) -> Option<usize> {
+    let digits = text.trim_end_matches(['K', 'M', 'G']);
+    let unit: usize = match &text[digits.len()..] {
+        "" => 1,
+        "K" => 1 << 10,
+        "M" => 1 << 20,
+        "G" => 1 << 30,
+        _ => return None,
+    };
+    digits.parse::<usize>().ok()?.checked_mul(unit)
+}
+
 /// The CPUs of each NUMA node.
 fn nodes(folder: &Path) -> Vec<(usize, Vec<usize>)> {
     let online = numbers_of(&folder.join("online")).unwrap_or_default();
@@ -236,6 +259,25 @@ pub(crate) mod tests {
         let files = server();
         let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
         Topology::read(FakeSystem::new(&files).root()).unwrap()
+    }
+
+    #[test]
+    fn the_size_of_a_cache_is_read() {
+        let folder = "sys/devices/system/cpu/cpu0/cache";
+        let files = [
+            ("index1", "1", "Instruction", "32K"),
+            ("index2", "2", "Unified", "1024K"),
+            ("index3", "3", "Unified", "7Q"),
+        ];
+        let files = files.map(|(index, level, kind, size)| {
+            [("level", level), ("type", kind), ("size", size)]
+                .map(|(name, text)| (format!("{folder}/{index}/{name}"), text))
+        });
+        let files: Vec<(&str, &str)> = files.iter().flatten().map(|(path, text)| (&**path, *text)).collect();
+        let system = FakeSystem::new(&files);
+        let found = [1, 2, 3, 4].map(|level| cache_bytes(system.root(), level));
+        assert_eq!(found, [None, Some(1 << 20), None, None]);
+        assert_eq!([size("32M"), size("7"), size("1G")], [Some(32 << 20), Some(7), Some(1 << 30)]);
     }
 
     #[test]
