@@ -6,7 +6,6 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::error::Result;
-use crate::machine;
 use crate::output;
 use crate::progress::Bar;
 
@@ -68,7 +67,7 @@ pub fn table(threads: usize, bar: &Bar) -> Result<Vec<MeasuredLimit>> {
 /// The levels of memory, each with the bytes to read: they fit into this level
 /// but not into the one below.
 fn levels(threads: usize) -> Vec<(&'static str, usize)> {
-    let cache = |level| machine::cache_bytes(level).map(|bytes| bytes as usize);
+    let cache = |level| girih_cpu::HostMachine::here().caches.one(level);
     let mut levels = vec![("memory", memory_bytes())];
     let (l2, l3) = (cache(2), cache(3));
     if let (Some(l2), Some(l3)) = (l2, l3) {
@@ -164,7 +163,7 @@ impl MachineLimits {
             int8: max_rate(Numbers::Int8),
             bf16: max_rate(Numbers::Bf16),
             f32: max_rate(Numbers::F32).unwrap_or(f64::INFINITY),
-            cache_bytes: machine::all_cache_bytes(),
+            cache_bytes: girih_cpu::HostMachine::here().caches.all_from(2) as u64,
         })
     }
 

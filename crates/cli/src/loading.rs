@@ -12,12 +12,8 @@ use girih_words::template::WORKER_COMMAND;
 use crate::args::{ArchArgs, DeviceArgs, ModelArgs};
 use crate::error::Result;
 use crate::input::{DESCRIPTION_BYTES, text_file};
-<<<<<<< HEAD
-use crate::progress::{Bar, Show, Unit};
-=======
 use crate::model_name;
-use crate::progress::{Show, Unit};
->>>>>>> main
+use crate::progress::{Bar, Show, Unit};
 
 /// The options from the environment: downloaded models, kept files; chat templates are
 /// rendered by a worker process of this same program.

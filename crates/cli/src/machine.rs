@@ -1,9 +1,7 @@
 //! Facts of this machine from `/proc` and `/sys`: memory, processor, load. What
 //! they do not contain is `None`.
 
-use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
 
 use girih::tools::process_room;
 
@@ -113,57 +111,6 @@ pub fn processor() -> (Option<String>, Vec<String>) {
     (field("model name").map(str::to_owned), found.collect())
 }
 
-/// The size in bytes of CPU 0's data or unified cache of this level.
-pub fn cache_bytes(level: u32) -> Option<u64> {
-    caches_of(0).find(|cache| cache.level == level).map(|cache| cache.bytes)
-}
-
-/// The bytes that the caches of all CPUs hold together, L2 and above; 0 if they are unknown.
-pub fn all_cache_bytes() -> u64 {
-    let cpus = 0..CPUS_MAX.min(online().unwrap_or(0));
-    let caches = cpus.flat_map(caches_of).filter(|cache| cache.level > 1);
-    // Several CPUs share a cache.
-    let caches: BTreeSet<CpuCache> = caches.collect();
-    caches.iter().map(|cache| cache.bytes).sum()
-}
-
-/// The maximum number of CPUs whose caches are looked up, above that of any machine.
-const CPUS_MAX: usize = 4096;
-
-/// A data or unified cache.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct CpuCache {
-    level: u32,
-    /// The list of CPUs that share it.
-    cpus: String,
-    bytes: u64,
-}
-
-/// The caches of a CPU.
-fn caches_of(cpu: usize) -> impl Iterator<Item = CpuCache> {
-    let folder = Path::new("/sys/devices/system/cpu").join(format!("cpu{cpu}/cache"));
-    (0..8).filter_map(move |index| {
-        let read = |name: &str| fs::read_to_string(folder.join(format!("index{index}/{name}"))).ok();
-        let level = read("level")?.trim().parse().ok()?;
-        let is_data = read("type")?.trim() != "Instruction";
-        let (cpus, bytes) = (read("shared_cpu_list")?.trim().to_owned(), size(read("size")?.trim())?);
-        is_data.then_some(CpuCache { level, cpus, bytes })
-    })
-}
-
-/// A size such as `1024K`, in bytes.
-fn size(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(['K', 'M', 'G']);
-    let unit: u64 = match &text[digits.len()..] {
-        "" => 1,
-        "K" => 1 << 10,
-        "M" => 1 << 20,
-        "G" => 1 << 30,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(unit)
-}
-
 /// The number of CPUs that the system runs.
 pub fn online() -> Option<usize> {
     count_listed(&fs::read_to_string("/sys/devices/system/cpu/online").ok()?)
@@ -206,14 +153,10 @@ mod tests {
     }
 
     #[test]
-    fn lists_and_sizes_of_the_system_are_read() {
+    fn lists_of_the_system_are_read() {
         assert_eq!(
             [count_listed("0-3,8\n"), count_listed("5"), count_listed("0-"), count_listed("3-1")],
             [Some(5), Some(1), None, None]
-        );
-        assert_eq!(
-            [size("1024K"), size("32M"), size("7"), size("7Q")],
-            [Some(1 << 20), Some(32 << 20), Some(7), None]
         );
     }
 }

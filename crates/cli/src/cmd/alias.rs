@@ -12,6 +12,7 @@ use super::outcome::Outcome;
 use crate::config_file::{self, ALIASES, ConfigFile};
 use crate::error::{Error, Result};
 use crate::input::{DESCRIPTION_BYTES, text_file};
+use crate::loading::environment;
 use crate::model_name::{may_be_alias, resolved};
 use crate::output::print_json;
 
@@ -87,7 +88,7 @@ fn add(name: &str, model: &str) -> Result<()> {
 /// The name of a model as an alias keeps it: a path does not depend on the current folder.
 fn checked(model: &str) -> Result<String> {
     let model = resolved(model)?;
-    match ModelReference::parse(&model, &[BUILT_IN]).map_err(|error| Error::call(error.to_string()))? {
+    match ModelReference::parse(&model, &[BUILT_IN], &environment()?.endpoint)? {
         ModelReference::Path(path) => {
             let whole = path.canonicalize().map_err(|error| {
                 Error::call(format!("{}: {error}; name a model that exists", path.display()))

@@ -12,12 +12,8 @@ use crate::args::{DeviceArgs, ModelArgs};
 use crate::error::{Error, Result};
 use crate::input::{PROSE_BYTES, text_file};
 use crate::loading;
-<<<<<<< HEAD
-use crate::output::print_json;
-use crate::progress::Unit;
-=======
 use crate::output::{counted, print_json};
->>>>>>> main
+use crate::progress::Unit;
 
 /// The maximum number of output rows (rows of logits) per step.
 const OUTPUT_ROWS: u32 = 64;

@@ -15,12 +15,8 @@ use super::outcome::Outcome;
 use crate::args::{DeviceArgs, ModelArgs};
 use crate::error::{Error, Result};
 use crate::loading;
-<<<<<<< HEAD
-use crate::output::print_json;
-use crate::progress::{Bar, Unit};
-=======
 use crate::output::{counted, print_json};
->>>>>>> main
+use crate::progress::{Bar, Unit};
 
 /// The maximum number of output rows (rows of logits) per step.
 const OUTPUT_ROWS: u32 = 64;

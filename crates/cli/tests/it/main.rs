@@ -3,11 +3,8 @@
 mod batches;
 mod calls;
 mod encoders;
-<<<<<<< HEAD
-mod hub;
-=======
 mod help;
->>>>>>> main
+mod hub;
 mod interrupted;
 mod little_memory;
 mod messages;

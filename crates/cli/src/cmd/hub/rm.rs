@@ -6,6 +6,7 @@ use serde_json::json;
 use crate::cmd::outcome::Outcome;
 use crate::error::Result;
 use crate::loading::environment;
+use crate::model_name;
 use crate::output::{bytes, counted, print_json};
 use crate::packed_weights::packed_folder;
 
@@ -29,7 +30,8 @@ pub struct RmArgs {
 pub fn rm(args: &RmArgs) -> Result<Outcome> {
     let Some(model) = &args.id else { return rm_packed(args.json) };
     let environment = environment()?;
-    let removed = girih_hub::remove(&ModelId::parse_at(model, &environment.endpoint)?, &environment)?;
+    let id = ModelId::parse_at(&model_name::resolved(model)?, &environment.endpoint)?;
+    let removed = girih_hub::remove(&id, &environment)?;
     let (revisions, files) = (removed.revisions, removed.files);
     if args.json {
         print_json(&json!({"revisions": revisions, "files": files, "bytes": removed.bytes}))?;
