@@ -89,11 +89,11 @@ pub fn summary(reply: &FinishedReply) -> String {
     let Stats { cached, prefill, decode, .. } = reply.stats;
     format!(
         "prompt: {} ({cached} cached); prefill: {} in {:.2} s, {:.1} tokens/s; decode: {} in {:.2} s, {:.1} tokens/s",
-        counted((cached + prefill.tokens) as usize, "token"),
-        counted(prefill.tokens as usize, "token"),
+        counted(cached + prefill.tokens, "token"),
+        counted(prefill.tokens, "token"),
         prefill.time.as_secs_f64(),
         prefill.per_second(),
-        counted(decode.tokens as usize, "token"),
+        counted(decode.tokens, "token"),
         decode.time.as_secs_f64(),
         decode.per_second(),
     )

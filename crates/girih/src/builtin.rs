@@ -41,6 +41,13 @@ pub const BUILT_IN_TEMPLATE: &str = "<s>{% for message in messages %}\
     {% if not loop.first and message.role != 'assistant' %} {% endif %}{{ message.content }}\
     {% endfor %}";
 
+/// The size of the built-in model's weights, in bytes.
+///
+/// ```
+/// assert!(girih::BUILT_IN_BYTES < 2_000_000);
+/// ```
+pub const BUILT_IN_BYTES: u64 = STORIES.weights.len() as u64;
+
 /// The files of the built-in model.
 pub(crate) const STORIES: Embedded = Embedded {
     name: BUILT_IN,

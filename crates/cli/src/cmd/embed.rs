@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::input::{standard_input, text_argument};
 use crate::loading;
 use crate::output::print_json;
+use crate::progress::Unit;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -32,19 +33,21 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let (bar, watch) = loading::watch(args.device.show.show());
     let mut embedder = plan.load_embedder(watch)?;
     bar.finish_and_clear();
-    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-    let vectors = embedder.embed(&texts)?;
-    let described = |(text, vector): (&&str, &Vec<f32>)| json!({"text": text, "embedding": vector});
-    if args.json {
-        let embeddings: Vec<Value> = texts.iter().zip(&vectors).map(described).collect();
-        print_json(&json!({"embeddings": embeddings}))?;
-    } else if args.jsonl {
-        texts.iter().zip(&vectors).try_for_each(|pair| print_json(&described(pair)))?;
-    } else {
-        for vector in &vectors {
-            let values: Vec<String> = vector.iter().map(f32::to_string).collect();
-            print_line!("{}", values.join(" "))?;
+    let bar = args.device.show.show().bar("embedding", 0, Unit::Things("texts"));
+    let mut embeddings = Vec::new();
+    // A vector does not depend on the other texts, and a step has room for one.
+    for (index, text) in texts.iter().enumerate() {
+        for vector in embedder.embed(&[text])? {
+            match args.json {
+                true => embeddings.push(described(text, &vector)),
+                false => bar.pause(|| print_vector(text, &vector, args.jsonl))?,
+            }
         }
+        bar.set(index as u64 + 1, texts.len() as u64);
+    }
+    bar.finish_and_clear();
+    if args.json {
+        print_json(&json!({"embeddings": embeddings}))?;
     }
     Ok(Outcome::Done)
 }
@@ -59,4 +62,16 @@ fn texts(arguments: &[String]) -> Result<Vec<String>> {
     }
     let text = |text: &String| if text == "-" { standard_input() } else { Ok(text.clone()) };
     arguments.iter().map(text).collect()
+}
+
+fn described(text: &str, vector: &[f32]) -> Value {
+    json!({"text": text, "embedding": vector})
+}
+
+fn print_vector(text: &str, vector: &[f32], as_json: bool) -> Result<()> {
+    if as_json {
+        return print_json(&described(text, vector));
+    }
+    let values: Vec<String> = vector.iter().map(f32::to_string).collect();
+    print_line!("{}", values.join(" "))
 }
