@@ -133,10 +133,10 @@ def girih_starts(program: str, model: Path, threads: int, options: list[str]) ->
     found = {}
     with tempfile.TemporaryDirectory() as cache:
         for start in ("cold", "warm"):
-            command = [program, "run", str(model), FIRST_TEXT, "-n", "1", "--json", "--quiet"]
+            command = [program, "run", str(model), FIRST_TEXT, "--raw", "-n", "1", "--json", "--quiet"]
             ended = subprocess.run([*command, "--threads", str(threads), *options], check=True, capture_output=True, text=True,
                                    env={**os.environ, "XDG_CACHE_HOME": cache})
-            found[f"first token, {start}"] = json.loads(ended.stdout.splitlines()[-1])["start"]["total"]
+            found[f"first token, {start}"] = json.loads(ended.stdout)["start"]["total"]
     return found
 
 

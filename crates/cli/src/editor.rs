@@ -10,10 +10,15 @@ use rustyline::history::DefaultHistory;
 use rustyline::validate::Validator;
 use rustyline::{Editor, Helper};
 
+use crate::typed_history::TypedHistory;
 use crate::visible::is_obeyed;
 
-/// An editor with a history in memory.
-pub struct LineEditor(Editor<ShownLine, DefaultHistory>);
+/// An editor with a history.
+pub struct LineEditor {
+    editor: Editor<ShownLine, DefaultHistory>,
+    /// The file that keeps the lines.
+    file: Option<TypedHistory>,
+}
 
 impl LineEditor {
     /// An editor on standard input and output.
@@ -23,17 +28,29 @@ impl LineEditor {
     pub fn new() -> Result<LineEditor, ReadlineError> {
         let mut editor = Editor::new()?;
         editor.set_helper(Some(ShownLine));
-        Ok(LineEditor(editor))
+        Ok(LineEditor { editor, file: None })
+    }
+
+    /// Adds the lines of earlier runs, and keeps those of this one.
+    pub fn remember(&mut self, file: TypedHistory, lines: Vec<String>) {
+        for line in lines {
+            // A full history is no error.
+            let _ = self.editor.add_history_entry(line);
+        }
+        self.file = Some(file);
     }
 
     /// Reads a line and adds it to the history.
     ///
     /// # Errors
     /// At the end of input, after Ctrl-C, and when the terminal fails.
-    pub fn line(&mut self) -> Result<String, ReadlineError> {
-        let line = self.0.readline("> ")?;
+    pub fn line(&mut self, prompt: &str) -> Result<String, ReadlineError> {
+        let line = self.editor.readline(prompt)?;
         // A full history is no error.
-        let _ = self.0.add_history_entry(&line);
+        let _ = self.editor.add_history_entry(&line);
+        if let Some(file) = &mut self.file {
+            file.add(&line);
+        }
         Ok(line)
     }
 }

@@ -3,11 +3,12 @@
 
 use std::fmt::Display;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, IsTerminal, Read};
 use std::ops::ControlFlow;
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::output::print_note;
 
 /// The maximum size in bytes of a text for a model, or of a line that contains one.
 pub const PROSE_BYTES: u64 = 64 << 20;
@@ -19,12 +20,75 @@ pub const DESCRIPTION_BYTES: u64 = 1 << 20;
 /// The name of standard input in errors.
 const STANDARD_INPUT: &str = "standard input";
 
-/// Reads the text on standard input.
+/// The text of an argument: `-` is standard input. Without the argument it is standard input, too,
+/// if that is not a terminal. `what` names the argument.
+///
+/// # Errors
+/// When there is no text, and as [`standard_input`].
+pub fn text_argument(argument: Option<&str>, what: &str) -> Result<String> {
+    match argument {
+        Some("-") => standard_input(),
+        Some(text) => Ok(text.to_owned()),
+        None => piped_text()?.ok_or_else(|| missing(what)),
+    }
+}
+
+/// The text on standard input, if that is not a terminal and not empty.
+///
+/// # Errors
+/// As [`standard_input`].
+pub fn piped_text() -> Result<Option<String>> {
+    if io::stdin().is_terminal() {
+        return Ok(None);
+    }
+    let text = text(io::stdin().lock(), PROSE_BYTES, STANDARD_INPUT)?;
+    Ok((!text.is_empty()).then(|| without_line_end(text)))
+}
+
+/// The error of a call without a text. `what` names the argument.
+pub fn missing(what: &str) -> Error {
+    Error::call(format!("no {what} was given: add one, or '-' to read it from standard input"))
+}
+
+/// Reads the text on standard input that stands for an argument. It loses a final line end, as in
+/// `$(command)` of a shell.
 ///
 /// # Errors
 /// When it cannot be read, is not UTF-8, or is longer than [`PROSE_BYTES`].
 pub fn standard_input() -> Result<String> {
-    text(io::stdin().lock(), PROSE_BYTES, STANDARD_INPUT)
+    Ok(without_line_end(text(typed_input(), PROSE_BYTES, STANDARD_INPUT)?))
+}
+
+/// The text of a file that the user has named, as it is; `-` is standard input. Without a file it
+/// is standard input, too, if that is not a terminal. `what` names the argument. Also returns the
+/// name of the file for errors.
+///
+/// # Errors
+/// As [`text_argument`].
+pub fn text_of_file(file: Option<&Path>, what: &str) -> Result<(String, String)> {
+    match file {
+        Some(path) if path != Path::new("-") => {
+            Ok((path.display().to_string(), text_file(path, PROSE_BYTES)?))
+        }
+        None if io::stdin().is_terminal() => Err(missing(what)),
+        _ => Ok((STANDARD_INPUT.to_owned(), text(typed_input(), PROSE_BYTES, STANDARD_INPUT)?)),
+    }
+}
+
+/// A text without its final line end.
+pub fn without_line_end(mut text: String) -> String {
+    let line = text.strip_suffix('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
+    let length = line.unwrap_or(&text).len();
+    text.truncate(length);
+    text
+}
+
+/// Standard input. On a terminal, a note says that it is being read.
+fn typed_input() -> io::StdinLock<'static> {
+    if io::stdin().is_terminal() {
+        print_note("reading standard input; Ctrl-D ends it");
+    }
+    io::stdin().lock()
 }
 
 /// Reads the text of a file.
@@ -44,7 +108,7 @@ pub fn text_file(path: &Path, max: u64) -> Result<String> {
 pub fn each_line(file: &Path, mut take: impl FnMut(Vec<u8>) -> Result<()>) -> Result<()> {
     let take = |line| take(line).map(ControlFlow::Continue);
     if file == Path::new("-") {
-        return lines(io::stdin().lock(), PROSE_BYTES, STANDARD_INPUT, take);
+        return lines(typed_input(), PROSE_BYTES, STANDARD_INPUT, take);
     }
     lines(BufReader::new(open(file)?), PROSE_BYTES, file.display(), take)
 }
@@ -121,6 +185,15 @@ mod tests {
         assert_eq!(text(&b"four"[..], 4, "a").unwrap(), "four");
         assert_eq!(refusal(b"fiver", 4), "a: is longer than 4 bytes, the maximum for such a text");
         assert!(refusal(b"\xff", 4).starts_with("a: is not valid UTF-8"));
+    }
+
+    #[test]
+    fn a_text_loses_one_line_end() {
+        for (text, want) in
+            [("a\n", "a"), ("a\r\n", "a"), ("a\n\n", "a\n"), ("a", "a"), ("\n", ""), ("a\r", "a\r")]
+        {
+            assert_eq!(without_line_end(text.to_owned()), want, "{text:?}");
+        }
     }
 
     /// A device may report 0 bytes and still be endless.

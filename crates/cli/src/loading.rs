@@ -3,7 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 
-use girih::{Engine, Model, OpenOptions, Plan, Progress, RunOptions, Session, TemplateProcess};
+use girih::{
+    BUILT_IN, BUILT_IN_TEMPLATE, Engine, Model, OpenOptions, Plan, Progress, RunOptions, Session,
+    TemplateProcess,
+};
 use girih_hub::HubEnv;
 use girih_model::Generation;
 use girih_words::TextProcessor;
@@ -39,7 +42,25 @@ pub fn environment() -> Result<HubEnv> {
 /// # Errors
 /// When it is an id that is not in the cache, or the files are malformed or not supported.
 pub fn open(name: &str, arch: &ArchArgs) -> Result<Model> {
-    let mut options = OpenOptions { allow_key: arch.allow_key.clone(), ..open_options()? };
+    open_with(name, arch, open_options()?)
+}
+
+/// Opens the model of this name for a chat. The built-in model, which has no chat template, gets
+/// one that continues a story.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_for_chat(name: &str, arch: &ArchArgs) -> Result<Model> {
+    let model = open(name, arch)?;
+    if model.name() != BUILT_IN {
+        return Ok(model);
+    }
+    let template = Some(BUILT_IN_TEMPLATE.to_owned());
+    open_with(name, arch, OpenOptions { chat_template: template, ..open_options()? })
+}
+
+fn open_with(name: &str, arch: &ArchArgs, options: OpenOptions) -> Result<Model> {
+    let mut options = OpenOptions { allow_key: arch.allow_key.clone(), ..options };
     for path in &arch.arch {
         let text = text_file(path, DESCRIPTION_BYTES)?;
         options = options.architecture(&text).map_err(|error| error.of(path.display()))?;

@@ -46,6 +46,22 @@ pub fn stream(text: &str) -> Result<()> {
     io::stdout().flush().map_err(failed)
 }
 
+/// As [`stream`], dimmed; standard output must be a terminal.
+///
+/// # Errors
+/// As [`print()`].
+pub fn stream_dimmed(text: &str) -> Result<()> {
+    // Each part ends its own style, so that whatever ends the reply leaves the terminal as it was.
+    write!(io::stdout(), "\u{1b}[2m{}\u{1b}[22m", Visible(text)).map_err(failed)?;
+    io::stdout().flush().map_err(failed)
+}
+
+/// Whether escape codes may style the text on a terminal.
+pub fn allows_style() -> bool {
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|name| name != "dumb")
+}
+
 /// Prints a line to standard error, as [`Visible`] and [`capped`]. A failure is ignored, as it could
 /// not be reported.
 pub fn print_note(line: impl Display) {

@@ -24,6 +24,11 @@ impl StartPhases {
     /// Ends the present phase and begins the next.
     pub fn end(&mut self, name: &'static str) {
         self.ended.push((name, self.since.elapsed()));
+        self.restart();
+    }
+
+    /// Restarts the present phase: what happened since the last one ended is not counted.
+    pub fn restart(&mut self) {
         self.since = Instant::now();
     }
 
@@ -55,11 +60,11 @@ impl StartPhases {
         self.ended.iter().map(|(_, time)| *time).sum()
     }
 
-    /// The seconds of each phase and their sum as JSON, with an object `beside`
+    /// The seconds of each phase and their sum as JSON, with `_` for the spaces of names and an object `beside`
     /// for parallel work.
     pub fn json(&self) -> Value {
         let seconds = |times: &[(&'static str, Duration)]| -> Map<String, Value> {
-            times.iter().map(|(name, time)| ((*name).to_owned(), json!(time.as_secs_f64()))).collect()
+            times.iter().map(|(name, time)| (name.replace(' ', "_"), json!(time.as_secs_f64()))).collect()
         };
         let mut phases = seconds(&self.ended);
         phases.insert("total".to_owned(), json!(self.total().as_secs_f64()));
@@ -95,6 +100,7 @@ mod tests {
         phases.add("first token", Duration::from_millis(40));
         assert_eq!(phases.line(), "start: open 2.0 ms, first token 40.0 ms; total 42.0 ms");
         assert_eq!(phases.json()["total"].as_f64(), Some(0.042));
+        assert_eq!(phases.json()["first_token"].as_f64(), Some(0.04));
     }
 
     #[test]

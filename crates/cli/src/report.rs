@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
 use crate::output::counted;
+use crate::reply_stream::ReplyStream;
 
 /// A reply with its counts and times.
 #[derive(Debug)]
@@ -20,26 +21,34 @@ pub struct FinishedReply {
     pub stats: Stats,
 }
 
-/// Reads a reply to its end and passes its text to `show`.
+/// Reads a reply to its end and passes its text to `show`. From the moment at which `is_stopped`
+/// says so, what arrives is dropped.
 ///
 /// # Errors
 /// When the request or `show` fails.
-pub fn read(reply: Reply, mut show: impl FnMut(&str) -> Result<()>) -> Result<FinishedReply> {
+pub fn read(reply: Reply, show: &mut ReplyStream, is_stopped: impl Fn() -> bool) -> Result<FinishedReply> {
     let (mut ids, mut whole) = (Vec::new(), String::new());
     for event in reply {
         // The call was right, as the request was accepted.
         let event = event.map_err(Error::work)?;
-        show(event.text())?;
-        whole.push_str(event.text());
-        match event {
-            Event::Token { id, .. } => ids.push(id),
-            Event::Finished { stop, stats, .. } => {
-                if let Stop::Token(id) = stop {
-                    ids.push(id);
-                }
-                return Ok(FinishedReply { ids, text: whole, stop, stats });
+        let stopped = is_stopped();
+        if !stopped {
+            let id = if let Event::Token { id, .. } = event { Some(id) } else { None };
+            show.push(id, event.text())?;
+            whole.push_str(event.text());
+            ids.extend(id);
+        }
+        if let Event::Finished { stop, stats, .. } = event {
+            if stopped {
+                let shown = whole.len().saturating_sub(show.stop()?);
+                whole.truncate(shown);
+                return Ok(FinishedReply { ids, text: whole, stop: Stop::Cancelled, stats });
             }
-            _ => {}
+            show.finish()?;
+            if let Stop::Token(id) = stop {
+                ids.push(id);
+            }
+            return Ok(FinishedReply { ids, text: whole, stop, stats });
         }
     }
     unreachable!("a reply ends with Finished or with an error")

@@ -1,8 +1,43 @@
-//! The request for one reply: what the user set, else the library's defaults.
+//! The request for one reply: its prompt, and what the user set, else the library's defaults.
 
-use girih::{Model, Prompt, Request, Sampling};
+use girih::{BosEos, Conversation, Model, Prompt, Request, Sampling, TextOrigin};
 
 use crate::args::SamplingArgs;
+use crate::error::Result;
+use crate::thinking::{self, ReplyPart};
+
+/// A prompt as tokens.
+#[derive(Debug)]
+pub struct TokenizedPrompt {
+    /// The ids.
+    pub tokens: Vec<u32>,
+    /// What the reply begins with.
+    pub first: ReplyPart,
+}
+
+impl TokenizedPrompt {
+    /// A text to continue; `origin` decides whether special tokens in it are parsed.
+    ///
+    /// # Errors
+    /// When the model has no tokenizer, or the text is too long for it.
+    pub fn of_text(model: &Model, text: &str, origin: TextOrigin) -> Result<TokenizedPrompt> {
+        Ok(TokenizedPrompt { tokens: model.tokenize_as(text, origin)?, first: ReplyPart::Answer })
+    }
+
+    /// A conversation, written by the model's chat template.
+    ///
+    /// # Errors
+    /// When the model has no template, or the template refuses the conversation.
+    pub fn of_conversation(model: &Model, conversation: &Conversation) -> Result<TokenizedPrompt> {
+        let spans = model.render(conversation)?;
+        let tokens = model.text_processor()?.tokenizer.encode_spans(&spans, BosEos::Omit)?;
+        let opens = spans
+            .last()
+            .is_some_and(|span| span.origin == TextOrigin::Template && thinking::is_opened_by(&span.text));
+        let first = if opens { ReplyPart::Thinking } else { ReplyPart::Answer };
+        Ok(TokenizedPrompt { tokens, first })
+    }
+}
 
 /// A request to continue `prompt`.
 pub fn request(prompt: impl Into<Prompt>, args: &SamplingArgs, model: &Model) -> Request {
@@ -16,7 +51,7 @@ pub fn request(prompt: impl Into<Prompt>, args: &SamplingArgs, model: &Model) ->
 }
 
 /// The settings of the samplers: the user's, else the model's, else greedy.
-fn sampling(args: &SamplingArgs, model: &Model) -> Sampling {
+pub fn sampling(args: &SamplingArgs, model: &Model) -> Sampling {
     let default = model.default_sampling();
     Sampling {
         temperature: args.temp.unwrap_or(default.temperature),

@@ -26,6 +26,21 @@ pub const BUILT_IN: &str = "stories260k";
 /// ```
 pub const BUILT_IN_PROMPT: &str = "Once upon a time, there was a little girl named Lily.";
 
+/// A chat template for the built-in model, which has none and was trained on stories: the messages
+/// and the replies are one running story, so that each message continues it.
+///
+/// ```
+/// let options = girih::OpenOptions {
+///     chat_template: Some(girih::BUILT_IN_TEMPLATE.to_owned()),
+///     ..girih::OpenOptions::default()
+/// };
+/// let model = girih::Model::open_with(girih::BUILT_IN, &options)?;
+/// # Ok::<(), girih::Error>(())
+/// ```
+pub const BUILT_IN_TEMPLATE: &str = "<s>{% for message in messages %}\
+    {% if not loop.first and message.role != 'assistant' %} {% endif %}{{ message.content }}\
+    {% endfor %}";
+
 /// The size of the built-in model's weights, in bytes.
 ///
 /// ```

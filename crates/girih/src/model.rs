@@ -95,7 +95,7 @@ impl Model {
     /// # Errors
     /// When there is no tokenizer, or the files are malformed.
     pub fn text_processor_of(name: &str, options: &OpenOptions) -> Result<TextProcessor> {
-        ModelLocation::find(name, options)?.text_processor()
+        Ok(with_template(ModelLocation::find(name, options)?.text_processor()?, options))
     }
 
     /// The name under which it was opened.
@@ -130,8 +130,9 @@ impl Model {
     /// # Errors
     /// When there is no tokenizer, or its files are malformed.
     pub fn text_processor(&self) -> Result<&TextProcessor> {
-        let OpenedModel { location, files, text, .. } = &*self.0;
-        text.get_or_init(|| location.text_processor_of(files)).as_ref().map_err(Error::clone)
+        let OpenedModel { location, files, open_options, text, .. } = &*self.0;
+        let open = || Ok(with_template(location.text_processor_of(files)?, open_options));
+        text.get_or_init(open).as_ref().map_err(Error::clone)
     }
 
     /// Tokenizes a text, and adds BOS and EOS if the tokenizer is configured to. Special tokens
@@ -283,5 +284,13 @@ impl Model {
     /// The options with which it was opened.
     pub(crate) fn open_options(&self) -> &OpenOptions {
         &self.0.open_options
+    }
+}
+
+/// A text processor with the chat template that `options` name, or else its own.
+fn with_template(processor: TextProcessor, options: &OpenOptions) -> TextProcessor {
+    match &options.chat_template {
+        Some(source) => processor.with_template(source),
+        None => processor,
     }
 }

@@ -36,6 +36,18 @@ pub struct OpenOptions {
     /// assert_eq!(girih::OpenOptions::default().templates, girih::TemplateProcess::Own);
     /// ```
     pub templates: TemplateProcess,
+    /// The source of a chat template that is used instead of the model's own.
+    ///
+    /// ```
+    /// use girih::{BUILT_IN, BUILT_IN_TEMPLATE, Conversation, Model, OpenOptions};
+    ///
+    /// let options = OpenOptions { chat_template: Some(BUILT_IN_TEMPLATE.into()), ..Default::default() };
+    /// let model = Model::open_with(BUILT_IN, &options)?;
+    /// let prompt = model.tokenize_conversation(&Conversation::new().user("Once upon a time"))?;
+    /// assert_eq!(prompt, model.tokenize("Once upon a time")?);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub chat_template: Option<String>,
     /// See [`OpenOptions::architecture`].
     #[doc(hidden)]
     pub architectures: Vec<Arch>,
@@ -65,6 +77,7 @@ impl Default for OpenOptions {
         OpenOptions {
             cache: None,
             templates: TemplateProcess::default(),
+            chat_template: None,
             architectures: Vec::new(),
             allow_key: Vec::new(),
             #[cfg(feature = "hub")]

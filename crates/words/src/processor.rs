@@ -65,6 +65,14 @@ impl TextProcessor {
         TextProcessor { special: SpecialTokens::new(&spellings), tokenizer: Arc::new(tokenizer), template }
     }
 
+    /// The same tokenizer with another chat template. The variables of the named tokens stay.
+    #[must_use]
+    pub fn with_template(mut self, source: &str) -> TextProcessor {
+        let own = self.template.take().map(|template| template.variables);
+        let variables = own.unwrap_or_else(|| token_variables(&self.tokenizer));
+        TextProcessor { template: Some(ChatTemplate::new(source, variables)), ..self }
+    }
+
     /// Applies the model's chat template to a conversation, at the current time (UTC); returns
     /// the prompt's text, split by who wrote it.
     ///

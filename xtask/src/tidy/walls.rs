@@ -56,6 +56,7 @@ const OPENERS: &[&str] = &[
     "crates/hub/src/transfer.rs",
     "crates/measure/src/record.rs",
     // Outputs that the user names.
+    "crates/cli/src/cmd/chat/saved_file.rs",
     "crates/cli/src/cmd/npu/compile.rs",
     "crates/cli/src/cmd/npu/report.rs",
     "crates/cli/src/cmd/npu/sweep.rs",

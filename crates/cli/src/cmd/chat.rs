@@ -1,172 +1,278 @@
 //! `girih chat`: a conversation. Earlier turns stay in the KV cache, so each turn
 //! prefills only new tokens.
 
+mod dialogue;
+mod entry;
+mod replier;
+mod saved_file;
+mod stop_button;
+
 use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::path::Path;
 
-use girih::{CancelHandle, Conversation, Session, Stop};
+use girih::{BUILT_IN, Conversation, Stop};
+use girih_file::quote;
 use rustyline::error::ReadlineError;
-use serde_json::{Value, json};
 
 use super::outcome::Outcome;
-use crate::args::{DeviceArgs, ModelArgs, SamplingArgs};
+use crate::args::{ArchArgs, DeviceArgs, ModelArgs, OverflowMode, SamplingArgs};
+use crate::conversation_args::ConversationArgs;
 use crate::editor::LineEditor;
 use crate::error::{Error, Result};
 use crate::input::each_line_of_text;
 use crate::loading;
-use crate::output::{print_json, print_note, stream};
-use crate::progress::Show;
-use crate::report::{self, FinishedReply, reply_json, summary};
-use crate::request::request;
-
-const HELP: &str = "/system TEXT  set the system message and start a new conversation
-/clear        start a new conversation
-/undo         forget the last turn
-/stats        show the counts and times of the last reply
-/help         show this
-/quit         leave, like Ctrl-D; Ctrl-C stops a reply";
+use crate::output::{counted, print_note};
+use crate::report::{FinishedReply, summary};
+use crate::typed_history::TypedHistory;
+use crate::typed_options::TypedOptions;
+use dialogue::Dialogue;
+use entry::{ChatCommand, Entry, EntryReader, HELP};
+use replier::Replier;
+use stop_button::StopButton;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
+    typed: TypedOptions,
+    #[command(flatten)]
     model: ModelArgs,
+    #[command(flatten)]
+    conversation: ConversationArgs,
     #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
     sampling: SamplingArgs,
-    /// System message.
-    #[arg(long, value_name = "TEXT")]
-    system: Option<String>,
-    /// Print a line of JSON after each reply.
+    /// Print one JSON object per line: for each turn the start, each token, and the end.
     #[arg(long)]
-    json: bool,
+    jsonl: bool,
+}
+
+/// What a chat is opened with.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // the options explain themselves
+pub struct ChatCall<'a> {
+    pub name: &'a str,
+    pub typed: &'a TypedOptions,
+    pub arch: &'a ArchArgs,
+    pub device: &'a DeviceArgs,
+    pub sampling: &'a SamplingArgs,
+    pub conversation: &'a ConversationArgs,
+    pub jsonl: bool,
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let show = args.device.show.show();
-    let model = loading::open_model(&args.model)?;
+    let Args { typed, model, conversation, device, sampling, jsonl } = args;
+    let (name, arch, jsonl) = (&model.model, &model.arch, *jsonl);
+    chat(&ChatCall { name, typed, arch, device, sampling, conversation, jsonl })
+}
+
+/// Opens a model and converses.
+///
+/// # Errors
+/// When the call is wrong, the model has no chat template or fails, or a line of a pipe is wrong.
+pub fn chat(call: &ChatCall<'_>) -> Result<Outcome> {
+    let show = call.device.show.show();
+    let model = loading::open_for_chat(call.name, call.arch)?;
     if let Some(generation) = &model.files().generation {
         show.detail(loading::generation_note(generation));
     }
+    let insists = call.typed.first(&["no-think"]).is_some();
+    let variables = call.conversation.variables(&model, insists)?;
     // A template that fails does so before the weights are read.
-    model.render(&Conversation::new().user("?"))?;
-    let session = loading::session(loading::plan(&model, &args.device, 1)?, show)?;
-    let running: Arc<Mutex<Option<CancelHandle>>> = Arc::default();
-    let interrupted = Arc::clone(&running);
-    let cancel = move || {
-        if let Some(cancel_handle) = &*lock(&interrupted) {
-            cancel_handle.cancel();
-        }
+    model.render(&Conversation { variables: variables.clone(), ..Conversation::new() }.user("?"))?;
+    let plan = loading::plan(&model, call.device, 1)?;
+    let context = plan.key().context;
+    let session = loading::session(plan, show)?;
+    if model.name() == BUILT_IN {
+        show.note("stories260k has no chat template: messages and replies become one story; begin with 'Once upon a time'");
+    }
+    let (sampling, stop) = (call.sampling.clone(), StopButton::default());
+    let button = stop.clone();
+    let replier = Replier { session, sampling, variables, context, stop, jsonl: call.jsonl, show, turns: 0 };
+    let system = call.conversation.system.as_deref();
+    let mut chat = ChatLoop {
+        call: *call,
+        replier,
+        dialogue: Dialogue::new(system),
+        entries: EntryReader::default(),
+        last: None,
+        regenerated: 0,
     };
-    ctrlc::set_handler(cancel).map_err(Error::work)?;
-    let messages = opening(args.system.as_deref());
-    let mut chat = ChatLoop { args, show, session, messages, last: None, running };
-    if io::stdin().is_terminal() { chat.converse() } else { chat.read_lines() }
-}
-
-/// No code panics while it holds the lock, so a poisoned one has valid contents.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn opening(system: Option<&str>) -> Vec<Value> {
-    system.map(|text| json!({"role": "system", "content": text})).into_iter().collect()
+    if !io::stdin().is_terminal() {
+        return chat.read_lines();
+    }
+    ctrlc::set_handler(move || button.press()).map_err(Error::work)?;
+    chat.converse()
 }
 
 struct ChatLoop<'a> {
-    args: &'a Args,
-    show: Show,
-    session: Session,
-    messages: Vec<Value>,
+    call: ChatCall<'a>,
+    replier: Replier,
+    dialogue: Dialogue,
+    entries: EntryReader,
     last: Option<FinishedReply>,
-    /// What cancels the reply that is being generated.
-    running: Arc<Mutex<Option<CancelHandle>>>,
+    /// How often `/regen` was used, which decides its seed.
+    regenerated: u64,
 }
 
 impl ChatLoop<'_> {
     /// Runs the conversation at a terminal.
     fn converse(&mut self) -> Result<Outcome> {
-        self.show.note("/help lists the commands");
+        let show = self.replier.show;
+        show.note("/help lists the commands");
         let mut editor = LineEditor::new().map_err(Error::work)?;
+        if !self.call.conversation.no_history {
+            match TypedHistory::open() {
+                Ok(Some((file, lines))) => editor.remember(file, lines),
+                Ok(None) => {}
+                Err(Error::Work(sentence)) => {
+                    show.note(format!("the history of typed lines is not used: {sentence}"));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let mut is_leaving = false;
         loop {
-            match editor.line() {
-                Ok(line) => match self.line(&line) {
-                    Ok(ControlFlow::Break(())) => return Ok(Outcome::Done),
-                    Ok(ControlFlow::Continue(())) => {}
-                    Err(Error::Work(sentence) | Error::Call(sentence)) => {
-                        print_note(format_args!("girih: {sentence}"))
+            let prompt = if self.entries.is_open() { ". " } else { "> " };
+            match editor.line(prompt) {
+                Ok(line) => {
+                    is_leaving = false;
+                    match self.line(&line) {
+                        Ok(ControlFlow::Break(())) => return Ok(Outcome::Done),
+                        Ok(ControlFlow::Continue(())) => {}
+                        Err(Error::Work(sentence) | Error::Call(sentence)) => {
+                            print_note(format_args!("girih: {sentence}"));
+                        }
+                        Err(error) => return Err(error),
                     }
-                    Err(error) => return Err(error),
-                },
-                Err(ReadlineError::Interrupted) => {}
+                }
+                Err(ReadlineError::Interrupted) if is_leaving => return Ok(Outcome::Done),
+                Err(ReadlineError::Interrupted) => {
+                    is_leaving = true;
+                    self.entries.drop_open();
+                    show.note("Ctrl-C again, Ctrl-D or /bye leaves");
+                }
                 Err(ReadlineError::Eof) => return Ok(Outcome::Done),
                 Err(error) => return Err(Error::work(error)),
             }
         }
     }
 
-    /// Runs the conversation from a pipe, one turn per line, up to the first error.
+    /// Runs the conversation from a pipe, one entry per line, up to the first error.
     fn read_lines(&mut self) -> Result<Outcome> {
-        each_line_of_text(|line| self.line(line))?;
+        let mut has_left = false;
+        each_line_of_text(|line| {
+            let flow = self.line(line)?;
+            has_left = flow.is_break();
+            Ok(flow)
+        })?;
+        if self.entries.is_open() && !has_left {
+            return Err(Error::call("a message that \"\"\" opened has no end: close it with \"\"\""));
+        }
         Ok(Outcome::Done)
     }
 
-    /// Executes a line: a command, or a message of the user. Breaks on `/quit`.
+    /// Takes a line, and executes the entry that it completes. Breaks on `/bye`.
     fn line(&mut self, line: &str) -> Result<ControlFlow<()>> {
-        let (command, rest) = line.split_once(' ').unwrap_or((line, ""));
-        match command {
-            "" => {}
-            "/quit" | "/exit" => return Ok(ControlFlow::Break(())),
-            "/help" => print_line!("{HELP}")?,
-            "/clear" => self.messages = opening(self.args.system.as_deref()),
-            "/system" => self.messages = opening(Some(rest)),
-            "/undo" => self.undo(),
-            "/stats" => print_line!("{}", self.last.as_ref().map_or("no reply yet".to_owned(), summary))?,
-            _ if command.starts_with('/') => {
-                return Err(Error::call(format!("unknown command '{command}'; /help lists them")));
-            }
-            _ => self.turn(line)?,
+        match self.entries.take(line)? {
+            None | Some(Entry::Nothing) => {}
+            Some(Entry::Message(text)) => self.turn(&text)?,
+            Some(Entry::Command(ChatCommand::Bye)) => return Ok(ControlFlow::Break(())),
+            Some(Entry::Command(command)) => self.command(command)?,
         }
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Removes the last question and its answer.
-    fn undo(&mut self) {
-        let question = self.messages.iter().rposition(|message| message["role"] == "user");
-        self.messages.truncate(question.unwrap_or(self.messages.len()));
+    fn command(&mut self, command: ChatCommand) -> Result<()> {
+        let answer = match command {
+            ChatCommand::Bye => return Ok(()),
+            ChatCommand::Regen => return self.regenerate(),
+            ChatCommand::Help => HELP.to_owned(),
+            ChatCommand::Stats => self.last.as_ref().map_or("no reply yet".to_owned(), summary),
+            ChatCommand::System(None) => match self.dialogue.system() {
+                Some(text) => format!("system message: {text}"),
+                None => "no system message; /system TEXT sets one".to_owned(),
+            },
+            ChatCommand::System(Some(text)) => {
+                self.begin(Dialogue::new(Some(&text)));
+                "system message set; a new conversation began".to_owned()
+            }
+            ChatCommand::Clear => {
+                let system = self.dialogue.system().map(str::to_owned);
+                self.begin(Dialogue::new(system.as_deref()));
+                "a new conversation began".to_owned()
+            }
+            ChatCommand::Undo => match self.dialogue.undo() {
+                Some(text) => format!("removed {} and its reply", quote(&text)),
+                None => "no message to remove".to_owned(),
+            },
+            ChatCommand::Truncate => {
+                self.replier.sampling.overflow = OverflowMode::Truncate;
+                "from now on, the oldest tokens are dropped when the context is full".to_owned()
+            }
+            ChatCommand::Save(path) => {
+                saved_file::save(&self.dialogue, Path::new(&path))?;
+                format!("saved {}", self.size())
+            }
+            ChatCommand::Load(path) => {
+                self.begin(saved_file::load(Path::new(&path))?);
+                format!("loaded {}", self.size())
+            }
+        };
+        self.answer(&answer)
     }
 
-    /// Generates the answer to a question. If that fails, neither is kept.
-    fn turn(&mut self, line: &str) -> Result<()> {
-        self.messages.push(json!({"role": "user", "content": line}));
-        let (prompt, reply) = self.reply().inspect_err(|_| {
-            self.messages.pop();
-        })?;
-        self.messages.push(json!({"role": "assistant", "content": reply.text}));
-        if self.args.json {
-            print_json(&reply_json(&prompt, &reply))?;
+    /// Replaces the conversation.
+    fn begin(&mut self, dialogue: Dialogue) {
+        self.dialogue = dialogue;
+        self.last = None;
+    }
+
+    fn size(&self) -> String {
+        counted(self.dialogue.messages().len(), "message")
+    }
+
+    /// Shows the answer to a command: among the replies, but not among events.
+    fn answer(&self, text: &str) -> Result<()> {
+        if self.call.jsonl {
+            print_note(text);
+            return Ok(());
         }
-        self.last = Some(reply);
+        print_line!("{text}")
+    }
+
+    /// Generates the answer to a message. If that fails, or stops before its first text, neither is
+    /// kept.
+    fn turn(&mut self, text: &str) -> Result<()> {
+        let mut dialogue = self.dialogue.clone();
+        dialogue.ask(text);
+        let reply = self.replier.reply(&dialogue, 0)?;
+        self.keep(dialogue, reply);
         Ok(())
     }
 
-    /// Returns the tokens of the whole conversation, and the model's reply.
-    fn reply(&mut self) -> Result<(Vec<u32>, FinishedReply)> {
-        let model = self.session.model();
-        let conversation = Conversation { messages: self.messages.clone(), ..Conversation::new() };
-        let tokens = model.tokenize_conversation(&conversation)?;
-        let reply = self.session.generate(request(tokens.clone(), &self.args.sampling, model))?;
-        *lock(&self.running) = Some(reply.cancel_handle());
-        let reply = report::read(reply, stream);
-        *lock(&self.running) = None;
-        let reply = reply?;
-        print_line!("")?;
-        match reply.stop {
-            Stop::Length => self.show.note("[the reply ended at the limit of --max-tokens]"),
-            Stop::Context => self.show.note("[the reply ended because the context is full]"),
-            _ => {}
+    /// Generates the last reply again. If that fails, the old one is kept.
+    fn regenerate(&mut self) -> Result<()> {
+        let Some(dialogue) = self.dialogue.up_to_question() else {
+            return self.answer("no message to reply to");
+        };
+        if self.replier.is_greedy() {
+            self.replier.show.note("[the temperature is 0, so the reply is the same; --temp sets another]");
         }
-        Ok((tokens, reply))
+        let reply = self.replier.reply(&dialogue, self.regenerated + 1)?;
+        self.regenerated += 1;
+        self.keep(dialogue, reply);
+        Ok(())
+    }
+
+    fn keep(&mut self, mut dialogue: Dialogue, reply: FinishedReply) {
+        if reply.stop == Stop::Cancelled && reply.text.is_empty() {
+            self.replier.show.note("[stopped before the reply began, so nothing was kept]");
+            return;
+        }
+        dialogue.answer(&reply.text);
+        self.dialogue = dialogue;
+        self.last = Some(reply);
     }
 }

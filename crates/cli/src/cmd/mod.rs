@@ -37,7 +37,7 @@ pub struct Cli {
 /// The commands, in the order in which the help lists them.
 #[derive(Debug, Subcommand)]
 enum CliCommand {
-    /// Continue a prompt; without a model, use the small built-in one.
+    /// Answer a prompt; without a model, tell a story with the small built-in one.
     Run(run::Args),
     /// Chat with a model.
     Chat(chat::Args),

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::outcome::Outcome;
 use crate::args::{DeviceArgs, ModelArgs};
 use crate::error::{Error, Result};
-use crate::input::{PROSE_BYTES, text_file};
+use crate::input::text_of_file;
 use crate::loading;
 use crate::output::{counted, print_json};
 use crate::progress::Unit;
@@ -22,8 +22,8 @@ const OUTPUT_ROWS: u32 = 64;
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
-    /// File with the text.
-    file: PathBuf,
+    /// File with the text; '-' is standard input [default: standard input].
+    file: Option<PathBuf>,
     #[command(flatten)]
     device: DeviceArgs,
     /// Tokens per window; windows overlap by half [default: the context, at most 512].
@@ -38,12 +38,12 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let text = text_file(&args.file, PROSE_BYTES)?;
     let model = loading::open_model(&args.model)?;
+    let (name, text) = text_of_file(args.file.as_deref(), "file")?;
     let tokens = model.text_processor()?.tokenizer.encode(&text, TextOrigin::User, BosEos::Add)?;
     if tokens.len() < 2 {
         let count = counted(tokens.len(), "token");
-        return Err(Error::call(format!("{}: has {count}; at least 2 are needed", args.file.display())));
+        return Err(Error::call(format!("{name}: has {count}; at least 2 are needed")));
     }
     let plan = loading::plan(&model, &args.device, OUTPUT_ROWS)?;
     let (context, activations) = (plan.key().context, plan.numerics().name());

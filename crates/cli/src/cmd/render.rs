@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::outcome::Outcome;
 use super::tokenize::answer_lines;
 use crate::error::{Error, Result};
+use crate::input::text_argument;
 use crate::loading::{open_options, open_text_processor};
 use crate::output::{print, print_json};
 
@@ -17,21 +18,21 @@ use crate::output::{print, print_json};
 pub struct Args {
     /// Folder with a tokenizer and a chat template, .gguf file, or id in the cache.
     model: String,
-    /// Message of the user.
-    #[arg(conflicts_with = "jsonl", required_unless_present = "jsonl")]
+    /// Message of the user; '-' is standard input [default: standard input].
+    #[arg(conflicts_with = "jsonl")]
     text: Option<String>,
     /// System message.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", conflicts_with = "jsonl")]
     system: Option<String>,
-    /// Omit the tokens that open the reply.
+    /// Omit the tokens that open the reply; a line of --jsonl may say otherwise.
     #[arg(long)]
     no_generation_prompt: bool,
     /// File with one request per line: {"messages": […], "tools": […], "documents": […], "add_generation_prompt": true, …};
     /// other keys are variables of the template; '-' is standard input. Prints one answer per line.
     #[arg(long, value_name = "FILE")]
     jsonl: Option<PathBuf>,
-    /// Print JSON: the text, split by whether it came from the template or from a special token that the user spelled.
-    #[arg(long)]
+    /// Print one JSON object: the text, split by whether it came from the template or from a special token that the user spelled.
+    #[arg(long, conflicts_with = "jsonl")]
     json: bool,
 }
 
@@ -44,7 +45,7 @@ struct RenderLine {
     #[serde(default)]
     documents: Option<Vec<Value>>,
     #[serde(default)]
-    add_generation_prompt: bool,
+    add_generation_prompt: Option<bool>,
     /// All other keys are variables of the template.
     #[serde(flatten)]
     variables: Map<String, Value>,
@@ -59,18 +60,19 @@ pub fn run(args: &Args) -> Result<Outcome> {
             let request: RenderLine =
                 serde_json::from_str(line).map_err(|error| Error::work(shorten(error)))?;
             let RenderLine { messages, tools, documents, add_generation_prompt, variables } = request;
+            let add_generation_prompt = add_generation_prompt.unwrap_or(!args.no_generation_prompt);
             let conversation = Conversation { messages, tools, documents, add_generation_prompt, variables };
             Ok(json!({"text": joined(&processor.render(&mut renderer, &conversation)?)}))
         });
     }
-    let mut messages: Vec<Value> = Vec::new();
-    messages.extend(args.system.as_ref().map(|text| json!({"role": "system", "content": text})));
-    messages.extend(args.text.as_ref().map(|text| json!({"role": "user", "content": text})));
-    let conversation = Conversation {
-        messages,
-        add_generation_prompt: !args.no_generation_prompt,
-        ..Conversation::default()
+    let text = text_argument(args.text.as_deref(), "text")?;
+    let conversation =
+        Conversation { add_generation_prompt: !args.no_generation_prompt, ..Conversation::default() };
+    let conversation = match &args.system {
+        Some(system) => conversation.system(system),
+        None => conversation,
     };
+    let conversation = conversation.user(text);
     let spans = processor.render(&mut renderer, &conversation)?;
     if args.json {
         let spans: Vec<Value> = spans.iter().map(described).collect();

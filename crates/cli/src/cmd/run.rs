@@ -1,49 +1,70 @@
-//! `girih run`: continues a prompt, streaming to standard output.
+//! `girih run`: answers or continues a prompt, streaming to standard output.
 
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
 use std::time::Instant;
 
-use girih::{BUILT_IN, BUILT_IN_PROMPT, TextOrigin};
+use girih::{BUILT_IN, BUILT_IN_PROMPT, Conversation, Model, TextOrigin};
 use serde_json::json;
 
+use super::chat::{self, ChatCall};
 use super::outcome::Outcome;
 use crate::args::{ArchArgs, DeviceArgs, SamplingArgs};
+use crate::conversation_args::ConversationArgs;
 use crate::error::{Error, Result};
-use crate::input::standard_input;
+use crate::input::{missing, piped_text, standard_input, text_of_file, without_line_end};
 use crate::loading;
 use crate::machine;
-use crate::output::{print_json, stream};
+use crate::output::{allows_style, print_json, stream};
 use crate::phases::StartPhases;
 use crate::progress::Show;
+use crate::reply_stream::{ReplyStream, joined, print_event};
 use crate::report::{self, memory_json, reply_json, summary};
-use crate::request::request;
+use crate::request::{TokenizedPrompt, request};
+use crate::typed_options::TypedOptions;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    #[command(flatten)]
+    typed: TypedOptions,
     /// Folder, .gguf or .safetensors file, id in the cache (org/name, org/name@revision, org/name:QUANT), or stories260k.
     model: Option<String>,
-    /// Text to continue; '-' reads it from standard input.
+    /// Message to answer; without a chat template, text to continue; '-' is standard input [default:
+    /// standard input; on a terminal, a chat; without MODEL, a story].
     prompt: Option<String>,
+    /// Read the prompt from a file.
+    #[arg(long, short = 'f', value_name = "FILE", conflicts_with = "prompt")]
+    file: Option<PathBuf>,
+    /// Continue the prompt as it is, without the model's chat template.
+    #[arg(long)]
+    raw: bool,
+    #[command(flatten)]
+    conversation: ConversationArgs,
     #[command(flatten)]
     arch: ArchArgs,
     #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
     sampling: SamplingArgs,
-    /// Parse special tokens in the prompt.
+    /// Parse special tokens in a prompt that is continued as it is.
     #[arg(long)]
     special: bool,
-    /// Print a line of JSON at the end: counts, times, token ids.
-    #[arg(long)]
+    /// Print one JSON object: text, counts, times, token ids.
+    #[arg(long, conflicts_with = "jsonl")]
     json: bool,
+    /// Print one JSON object per line: the start, each token, and the end.
+    #[arg(long)]
+    jsonl: bool,
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
     let name = args.model.as_deref().unwrap_or(BUILT_IN);
-    let prompt = prompt(args)?;
     let show = args.device.show.show();
     let mut phases = StartPhases::begin();
     let model = loading::open(name, &args.arch)?;
     phases.end("open");
+    let Some(prompt) = prompt(args)? else { return chat::chat(&chat_call(args, name)) };
+    phases.restart();
     if let Some(generation) = &model.files().generation {
         show.detail(loading::generation_note(generation));
     }
@@ -54,41 +75,104 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let session = plan.start_in_background(watch)?;
     // The prompt is converted and checked while the weights are read.
     let begun = Instant::now();
-    let origin = if args.special { TextOrigin::Template } else { TextOrigin::User };
-    let tokens = model.tokenize_as(&prompt, origin)?;
-    let reply = session.generate(request(tokens.clone(), &args.sampling, &model))?;
+    let is_chat = !args.raw && model.text_processor()?.template.is_some();
+    let ready = tokenized(args, &model, &prompt, is_chat)?;
+    let reply = session.generate(request(ready.tokens.clone(), &args.sampling, &model))?;
     let prepared = begun.elapsed();
     phases.end_load(&session.wait_until_ready()?);
     phases.end_parallel("tokenizer", prepared);
     bar.finish_and_clear();
-    stream(&prompt)?;
-    let reply = report::read(reply, stream)?;
-    print_line!("")?;
+    let mut output = match (args.json, args.jsonl) {
+        (true, _) => ReplyStream::Silent,
+        (_, true) => ReplyStream::Events(json!({})),
+        _ => ReplyStream::text(ready.first, allows_style()),
+    };
+    let mut facts = json!({"model": name, "chat_template": is_chat, "prompt_tokens": ready.tokens.len()});
+    match output {
+        ReplyStream::Events(_) => print_event("start", &[&facts])?,
+        ReplyStream::Text | ReplyStream::DimmedThinking(_) if !is_chat => stream(&prompt)?,
+        _ => {}
+    }
+    let reply = report::read(reply, &mut output, || false)?;
     phases.add("first token", reply.stats.prefill.time);
     host_work.into_iter().for_each(|sentence| show.detail(sentence));
     show.detail(phases.line());
     show.detail(summary(&reply));
-    if args.json {
-        let mut line = reply_json(&tokens, &reply);
-        line["model"] = json!(name);
-        line["kv"] = json!(args.device.kv.dtype().name());
-        line["activations"] = json!(activations);
-        line["start"] = phases.json();
-        line["memory"] = memory_json(&memory, None);
-        line["memory"]["peak_resident"] = json!(machine::status("VmHWM"));
-        print_json(&line)?;
+    facts["kv"] = json!(args.device.kv.dtype().name());
+    facts["activations"] = json!(activations);
+    facts["start"] = phases.json();
+    facts["memory"] = memory_json(&memory, None);
+    facts["memory"]["peak_resident"] = json!(machine::status("VmHWM"));
+    let end = joined(&[&reply_json(&ready.tokens, &reply), &facts]);
+    match output {
+        ReplyStream::Silent => print_json(&end)?,
+        ReplyStream::Events(_) => print_event("end", &[&end])?,
+        ReplyStream::Text | ReplyStream::DimmedThinking(_) => {}
     }
     Ok(Outcome::Done)
 }
 
-/// The text to continue.
-fn prompt(args: &Args) -> Result<String> {
-    match (&args.prompt, &args.model) {
-        (Some(text), _) if text != "-" => Ok(text.clone()),
-        (Some(_), _) => standard_input(),
-        (None, None) => Ok(BUILT_IN_PROMPT.to_owned()),
-        (None, Some(_)) => {
-            Err(Error::call("no prompt was given for the model; add a text, or '-' for standard input"))
-        }
+/// The prompt; `None` if a chat is to be opened.
+fn prompt(args: &Args) -> Result<Option<String>> {
+    if let Some(file) = &args.file {
+        let (_, text) = text_of_file(Some(file), "prompt")?;
+        return Ok(Some(without_line_end(text)));
     }
+    match (args.prompt.as_deref(), &args.model) {
+        (Some("-"), _) => standard_input().map(Some),
+        (Some(text), _) => Ok(Some(text.to_owned())),
+        // Without a model, standard input is not read: the demonstration must not wait for a pipe.
+        (None, None) => Ok(Some(BUILT_IN_PROMPT.to_owned())),
+        (None, Some(_)) => match piped_text()? {
+            Some(text) => Ok(Some(text)),
+            None if opens_chat(args) => Ok(None),
+            None => Err(missing("prompt")),
+        },
+    }
+}
+
+/// Whether a call without a prompt opens a chat: a person is there, and no option is about one
+/// reply alone.
+fn opens_chat(args: &Args) -> bool {
+    let is_for_one_reply = args.raw || args.special || args.json || args.jsonl;
+    io::stdin().is_terminal() && io::stdout().is_terminal() && !is_for_one_reply
+}
+
+fn chat_call<'a>(args: &'a Args, name: &'a str) -> ChatCall<'a> {
+    ChatCall {
+        name,
+        typed: &args.typed,
+        arch: &args.arch,
+        device: &args.device,
+        sampling: &args.sampling,
+        conversation: &args.conversation,
+        jsonl: false,
+    }
+}
+
+/// The tokens of the prompt: as a message in the model's chat template, or as it is.
+fn tokenized(args: &Args, model: &Model, prompt: &str, is_chat: bool) -> Result<TokenizedPrompt> {
+    if !is_chat {
+        if let Some(option) = args.typed.first(&ConversationArgs::OF_TEMPLATES) {
+            let reason = if args.raw { "--raw uses none" } else { "the model has none" };
+            return Err(Error::call(format!(
+                "--{option} needs a chat template, and {reason}; omit --{option}"
+            )));
+        }
+        let origin = if args.special { TextOrigin::Template } else { TextOrigin::User };
+        return TokenizedPrompt::of_text(model, prompt, origin);
+    }
+    if args.typed.first(&["special"]).is_some() {
+        let sentence =
+            "--special applies to a prompt that is continued as it is; add --raw, or omit --special";
+        return Err(Error::call(sentence));
+    }
+    let insists = args.typed.first(&["no-think"]).is_some();
+    let variables = args.conversation.variables(model, insists)?;
+    let conversation = Conversation { variables, ..Conversation::new() };
+    let conversation = match &args.conversation.system {
+        Some(text) => conversation.system(text),
+        None => conversation,
+    };
+    TokenizedPrompt::of_conversation(model, &conversation.user(prompt))
 }

@@ -10,16 +10,16 @@ use serde_json::{Value, json};
 
 use super::outcome::Outcome;
 use crate::error::{Error, Result};
-use crate::input::{each_line, standard_input};
+use crate::input::{each_line, text_argument};
 use crate::loading::{open_options, open_text_processor};
-use crate::output::print_json;
+use crate::output::{counted, print_json};
 use crate::visible::capped;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Folder with a tokenizer, .gguf file, id in the cache, or stories260k.
     model: String,
-    /// Text [default: standard input].
+    /// Text; '-' is standard input [default: standard input].
     #[arg(conflicts_with = "jsonl")]
     text: Option<String>,
     /// Show the text of each token.
@@ -29,7 +29,7 @@ pub struct Args {
     #[arg(long)]
     special: bool,
     /// File with one request per line: {"text": …, "special": false}; '-' is standard input. Prints one answer per line.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["explain", "special", "json"])]
     jsonl: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
@@ -60,10 +60,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
             Ok(json!({"ids": processor.tokenizer.encode(&request.text, origin, bos_eos)?}))
         });
     }
-    let text = match &args.text {
-        Some(text) => text.clone(),
-        None => standard_input()?,
-    };
+    let text = text_argument(args.text.as_deref(), "text")?;
     let (origin, bos_eos) =
         if args.special { (TextOrigin::Template, BosEos::Add) } else { (TextOrigin::User, BosEos::Omit) };
     let ids = processor.tokenizer.encode(&text, origin, bos_eos)?;
@@ -95,21 +92,31 @@ fn show(tokenizer: &Tokenizer, ids: &[u32], args: &Args) -> Result<()> {
 /// Prints the answer to each line of a file, or `{"error": …}`.
 ///
 /// # Errors
-/// When the file cannot be read, or a line is too long.
+/// When the file cannot be read, or a line is too long; and after the last line, when some were
+/// answered with an error.
 pub fn answer_lines(file: &Path, mut answer: impl FnMut(&str) -> Result<Value>) -> Result<Outcome> {
+    let (mut count, mut failed) = (0, 0);
     each_line(file, |line| {
         let line = String::from_utf8(line);
         if line.as_ref().is_ok_and(|line| line.trim().is_empty()) {
             return Ok(());
         }
+        count += 1;
         let line = line.map_err(|error| Error::work(format!("the line is not valid UTF-8: {error}")));
         match line.and_then(|line| answer(&line)) {
             Ok(value) => print_json(&value),
             Err(Error::Work(sentence) | Error::Call(sentence)) => {
+                failed += 1;
                 print_json(&json!({"error": capped(&sentence)}))
             }
             Err(error) => Err(error),
         }
     })?;
+    if failed > 0 {
+        let lines = counted(count, "line");
+        return Err(Error::work(format!(
+            "{failed} of {lines} failed; the key \"error\" of each answer says why"
+        )));
+    }
     Ok(Outcome::Done)
 }

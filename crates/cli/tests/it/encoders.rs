@@ -264,10 +264,14 @@ fn embed_prints_a_vector_for_each_text() {
         assert_eq!(vectors(&[text], &["--threads", "1"]), std::slice::from_ref(line), "alone, on one thread");
     }
     let json = girih(&["embed", folder.name(), "a cat", "--json"]).done().json();
-    let values: Vec<f32> =
-        json["embedding"].as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect();
+    let values: Vec<f32> = json["embeddings"][0]["embedding"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|x| x.as_f64().unwrap() as f32)
+        .collect();
     let printed: Vec<f32> = both[0].split(' ').map(|value| value.parse().unwrap()).collect();
-    assert_eq!((json["text"].as_str(), values), (Some("a cat"), printed.clone()));
+    assert_eq!((json["embeddings"][0]["text"].as_str(), values), (Some("a cat"), printed.clone()));
     let defined = vectors(&["a cat"], &["--backend", "interpreter"]);
     for (value, defined) in printed.iter().zip(defined[0].split(' ')) {
         assert!((value - defined.parse::<f32>().unwrap()).abs() < 1e-5, "{value} instead of {defined}");

@@ -2,7 +2,10 @@
 
 mod batches;
 mod calls;
+mod chat;
+mod console;
 mod encoders;
+mod first_run;
 mod help;
 mod hub;
 mod interrupted;

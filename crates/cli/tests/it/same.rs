@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::program::{Folder, fixture, girih, name};
+use crate::program::{Ended, Folder, fixture, girih, name};
 
 /// More than a hundred tokens of a story, enough to divide among chunks and
 /// threads.
@@ -23,7 +23,7 @@ fn model(folder: &str) -> Folder {
 /// Runs the prompt with several numbers of threads and chunk sizes; all print the same.
 fn prints_the_same(model: &str, sampling: &[&str]) {
     let text = |threads: &str, chunk: &str| {
-        let call = girih(&["run", model, PROMPT, "-n", "64", "--context", "256"]).with(sampling);
+        let call = girih(&["run", model, PROMPT, "-n", "64", "--context", "256", "-v"]).with(sampling);
         call.with(&["--threads", threads, "--chunk", chunk]).done()
     };
     let first = text("1", "256");
@@ -113,26 +113,31 @@ fn message(role: &str, content: impl Into<Value>) -> Value {
     json!({"role": role, "content": content.into()})
 }
 
+/// The last event of each turn of a chat.
+fn ends(chat: &Ended) -> Vec<Value> {
+    let events = chat.json_lines();
+    events.into_iter().filter(|event| event["event"] == "end").collect()
+}
+
 /// Each turn must give the reply of a new process without a cache.
 #[test]
 fn turns_of_a_chat_equal_fresh_runs() {
     let model = chat_model();
     let questions = ["Hello there.", "What did Tom see?", "Why?"];
-    let settings = ["--temp", "0", "-n", "12", "--quiet", "--json"];
-    let chat = girih(&["chat", model.name()]).with(&settings).stdin(questions.join("\n")).done();
-    let replies: Vec<Value> =
-        chat.stdout.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let settings = ["--temp", "0", "-n", "12", "--quiet"];
+    let chat = girih(&["chat", model.name(), "--jsonl"]).with(&settings).stdin(questions.join("\n")).done();
+    let replies = ends(&chat);
     assert_eq!(replies.len(), questions.len(), "{}", chat.stdout);
 
     let mut messages = Vec::new();
     for (turn, (question, reply)) in questions.iter().zip(&replies).enumerate() {
         messages.push(message("user", *question));
-        let request = json!({"messages": messages, "add_generation_prompt": true});
+        let request = json!({"messages": messages});
         let render = girih(&["render", model.name(), "--jsonl", "-"]).stdin(request.to_string());
         let prompt = render.done().json()["text"].as_str().expect("a text").to_owned();
         // `run` adds the first token itself.
         let prompt = prompt.strip_prefix("<s>").expect("the template begins with it");
-        let fresh = girih(&["run", model.name(), prompt]).with(&settings).done().json();
+        let fresh = girih(&["run", model.name(), prompt, "--raw", "--json"]).with(&settings).done().json();
         assert_eq!(reply["ids"], fresh["ids"], "turn {turn}");
         assert_eq!(reply["text"], fresh["text"], "turn {turn}");
         assert_eq!(fresh["cached_tokens"], 0, "a new process has an empty cache");
@@ -148,14 +153,14 @@ fn turns_of_a_chat_equal_fresh_runs() {
 fn a_chat_can_undo_a_turn_and_start_a_new_conversation() {
     let model = chat_model();
     let lines = "Hello there.\nWhy?\n/undo\nWhy?\n/clear\nHello there.\n/stats\n/quit\nnever read\n";
-    let call = girih(&["chat", model.name(), "--temp", "0", "-n", "8", "--quiet", "--json"]);
-    let chat = call.stdin(lines).done().stdout;
-    let replies: Vec<Value> = chat.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-    assert_eq!(replies.len(), 4, "{chat}");
+    let call = girih(&["chat", model.name(), "--temp", "0", "-n", "8", "--quiet", "--jsonl"]);
+    let chat = call.stdin(lines).done();
+    let replies = ends(&chat);
+    assert_eq!(replies.len(), 4, "{}", chat.stdout);
     assert_eq!(replies[1]["ids"], replies[2]["ids"], "the question was undone and asked again");
     assert_eq!(replies[0]["ids"], replies[3]["ids"], "the conversation was cleared");
     assert_ne!(replies[0]["ids"], replies[1]["ids"]);
-    assert!(chat.contains("prefill"), "/stats shows the counts and times of the reply: {chat}");
+    assert!(chat.stderr.contains("prefill"), "/stats shows the counts and times: {}", chat.stderr);
 }
 
 #[test]
@@ -164,10 +169,10 @@ fn a_chat_from_a_pipe_ends_with_its_first_error() {
     let long = "a ".repeat(3000);
     girih(&["chat", model.name(), "--context", "256"])
         .stdin(format!("{long}\nHi\n"))
-        .fails(2, "the prompt has");
+        .fails(2, "/clear starts a new conversation");
     girih(&["chat", model.name()])
         .stdin(vec![b'a'; (64 << 20) + 1])
         .fails(2, "standard input line 1: is longer than 67108864 bytes");
     girih(&["chat", model.name()]).stdin("/dance\n").fails(2, "unknown command '/dance'");
-    girih(&["chat", "stories260k"]).stdin("Hi\n").fails(2, "no chat template");
+    girih(&["chat", model.name()]).stdin("\"\"\"\nHi\n").fails(2, "has no end");
 }

@@ -31,7 +31,7 @@ fn bench_prints_the_rows_of_llama_bench() {
         assert!(row["limit"].is_string(), "{row}");
         let start = row["start"].as_object().expect("phases");
         let names: Vec<&str> = start.keys().map(String::as_str).collect();
-        assert_eq!(names, ["open", "plan", "weights", "state", "compile", "first token", "total"]);
+        assert_eq!(names, ["open", "plan", "weights", "state", "compile", "first_token", "total"]);
         assert_eq!(number(row, "first_token_seconds"), number(&row["start"], "total"));
     }
     // A generated token reads every matrix once, and at depth more keys and

@@ -39,13 +39,13 @@ fn a_prompt_is_escaped_on_a_terminal_and_unchanged_in_a_pipe() {
 #[test]
 fn a_reply_is_escaped_on_a_terminal_and_unchanged_in_a_pipe() {
     let forced = format!("{ESCAPE_ID}=inf");
-    let call =
-        || girih(&["run", "stories260k", "Once", "-n", "3", "--json", "--quiet", "--logit-bias", &forced]);
-    let (shown, piped) = (call().stdout_on_terminal(), call().done());
-    assert!(shown.stdout.starts_with("Once\\u{1b}\\u{1b}\\u{1b}\n"), "{:?}", shown.stdout);
-    assert!(is_harmless(&shown.stdout));
-    assert!(piped.stdout.starts_with("Once\u{1b}\u{1b}\u{1b}\n"), "{:?}", piped.stdout);
-    assert_eq!(shown.json()["text"], piped.json()["text"]);
+    let call = || girih(&["run", "stories260k", "Once", "-n", "3", "--quiet", "--logit-bias", &forced]);
+    let shown = call().stdout_on_terminal().stdout;
+    assert_eq!(shown, "Once\\u{1b}\\u{1b}\\u{1b}\n");
+    assert_eq!(call().done().stdout, "Once\u{1b}\u{1b}\u{1b}\n");
+    let json = call().with(&["--json"]).stdout_on_terminal();
+    assert!(is_harmless(&json.stdout), "{:?}", json.stdout);
+    assert_eq!(json.json()["text"], call().with(&["--json"]).done().json()["text"]);
 }
 
 #[test]

@@ -18,7 +18,11 @@ fn answers(command: &str, model: &str, requests: &[Value]) -> Vec<Value> {
     let folder = Folder::new();
     let text: String = requests.iter().map(|request| format!("{request}\n")).collect();
     let file = folder.write("requests", &text);
-    girih(&[command, model, "--jsonl", name(&file)]).done().json_lines()
+    let ended = girih(&[command, model, "--jsonl", name(&file)]).end();
+    let answers = ended.json_lines();
+    let failed = answers.iter().filter(|answer| answer["error"].is_string()).count();
+    assert_eq!(ended.code, i32::from(failed > 0), "{}", ended.stderr);
+    answers
 }
 
 #[test]
@@ -69,8 +73,9 @@ fn tokens_are_shown_in_three_ways() {
     let shown = tokenize(&["--explain", "--special"]).stdout;
     assert_eq!(shown.lines().count(), 4, "{shown}");
     assert!(shown.lines().next().is_some_and(|line| line.contains("\"<s>\"  special")), "{shown}");
-    let read = girih(&["tokenize", "stories260k"]).stdin("Once upon a").done().stdout;
-    assert_eq!(read, "403 407 261\n");
+    for arguments in [&["tokenize", "stories260k"][..], &["tokenize", "stories260k", "-"]] {
+        assert_eq!(girih(arguments).stdin("Once upon a\n").done().stdout, "403 407 261\n");
+    }
     assert_eq!(girih(&["tokenize", "stories260k", ""]).done().stdout, "\n");
 }
 
@@ -90,11 +95,12 @@ fn special_tokens_in_a_text_are_parsed_only_if_allowed() {
 fn a_malformed_line_is_answered_with_its_error() {
     let requests =
         ["{\"text\": \"Once\"}", "", "{\"txt\": \"Once\"}", "Once", "{\"text\": \"upon\"}"].join("\n");
-    let found = girih(&["tokenize", "stories260k", "--jsonl", "-"]).stdin(&requests).done().json_lines();
+    let call = || girih(&["tokenize", "stories260k", "--jsonl", "-"]);
+    let found = call().stdin(&requests).fails(1, "2 of 4 lines failed").json_lines();
     let is_error: Vec<bool> = found.iter().map(|answer| answer["error"].is_string()).collect();
     assert_eq!(is_error, [false, true, true, false], "{found:?}");
     let bytes = [&b"{\"text\": \"\xff\"}\n"[..], b"{\"text\": \"upon\"}"].concat();
-    let found = girih(&["tokenize", "stories260k", "--jsonl", "-"]).stdin(bytes).done().json_lines();
+    let found = call().stdin(bytes).fails(1, "1 of 2 lines failed").json_lines();
     assert!(found[0]["error"].as_str().is_some_and(|error| error.contains("not valid UTF-8")), "{found:?}");
     assert!(found[1]["ids"].is_array(), "{found:?}");
     girih(&["tokenize", "stories260k"]).stdin(b"a\xffb").fails(2, "standard input: is not valid UTF-8");
@@ -170,7 +176,7 @@ fn a_rendering_has_the_origin_of_each_span() {
 #[test]
 fn a_conversation_without_a_usable_template_is_refused() {
     girih(&["render", "stories260k", "Hi"]).fails(2, "no chat template");
-    girih(&["render", "stories260k"]).fails(2, "required");
+    girih(&["render", "stories260k"]).fails(2, "no text was given");
     let endless =
         template_folder("{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}");
     girih(&["render", endless.name(), "Hi"]).fails(1, "ran longer than");

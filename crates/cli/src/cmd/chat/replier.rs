@@ -1,0 +1,111 @@
+//! One reply of a chat: what it may cost, where it is shown, and how it ends.
+
+use girih::{Conversation, Overflow, Session, Stop};
+use serde_json::{Map, Value, json};
+
+use super::dialogue::Dialogue;
+use super::stop_button::StopButton;
+use crate::args::{OverflowMode, SamplingArgs};
+use crate::error::{Error, Result};
+use crate::output::{allows_style, counted};
+use crate::progress::Show;
+use crate::reply_stream::{ReplyStream, print_event};
+use crate::report::{self, FinishedReply, reply_json};
+use crate::request::{TokenizedPrompt, request, sampling};
+
+/// What to do about a full context.
+const WAYS_OUT: &str =
+    "/clear starts a new conversation; /truncate, or --overflow truncate, drops the oldest tokens";
+
+/// Generates the replies of a chat.
+pub struct Replier {
+    /// The loaded model.
+    pub session: Session,
+    /// How tokens are chosen, and what a full context means.
+    pub sampling: SamplingArgs,
+    /// Variables of the chat template.
+    pub variables: Map<String, Value>,
+    /// The maximum number of tokens of prompt and reply together.
+    pub context: u32,
+    /// What stops a reply.
+    pub stop: StopButton,
+    /// Whether standard output gets events instead of text.
+    pub jsonl: bool,
+    /// Whether notes are shown.
+    pub show: Show,
+    /// The number of replies so far.
+    pub turns: u32,
+}
+
+impl Replier {
+    /// Generates a reply to `dialogue` and shows it. `more_seed` is added to the seed.
+    ///
+    /// # Errors
+    /// When the template refuses the conversation, the context is full, or the model fails.
+    pub fn reply(&mut self, dialogue: &Dialogue, more_seed: u64) -> Result<FinishedReply> {
+        self.stop.begin();
+        let messages = dialogue.messages().to_vec();
+        let conversation =
+            Conversation { messages, variables: self.variables.clone(), ..Conversation::new() };
+        let model = self.session.model();
+        let TokenizedPrompt { tokens, first } = TokenizedPrompt::of_conversation(model, &conversation)?;
+        let mut settings = self.sampling.clone();
+        settings.seed = settings.seed.wrapping_add(more_seed);
+        if settings.overflow == OverflowMode::Error {
+            let room = self.room(tokens.len())?;
+            settings.max_tokens = settings.max_tokens.map(|max| max.min(room));
+        }
+        let reply = self.session.generate(request(tokens.clone(), &settings, model))?;
+        let fields = json!({"turn": self.turns + 1});
+        let mut output = match self.jsonl {
+            true => ReplyStream::Events(fields.clone()),
+            false => ReplyStream::text(first, allows_style()),
+        };
+        if self.jsonl {
+            print_event("start", &[&fields, &json!({"prompt_tokens": tokens.len()})])?;
+        }
+        self.stop.arm(reply.cancel_handle());
+        let reply = report::read(reply, &mut output, || self.stop.is_pressed());
+        self.stop.disarm();
+        let reply = reply?;
+        self.turns += 1;
+        if self.jsonl {
+            print_event("end", &[&fields, &reply_json(&tokens, &reply)])?;
+        }
+        self.explain_end(&reply, tokens.len());
+        Ok(reply)
+    }
+
+    /// The number of tokens that the context leaves for a reply.
+    fn room(&self, prompt: usize) -> Result<u32> {
+        let room = (self.context as usize).saturating_sub(prompt);
+        match u32::try_from(room) {
+            Ok(room) if room > 0 => Ok(room),
+            _ => Err(Error::call(format!(
+                "the context of {} is full, as the conversation has {prompt}: {WAYS_OUT}",
+                counted(self.context as usize, "token"),
+            ))),
+        }
+    }
+
+    /// Says why a reply ended, unless the model ended it.
+    fn explain_end(&self, reply: &FinishedReply, prompt: usize) {
+        let is_full = self.overflow() == Overflow::Error && prompt + reply.ids.len() >= self.context as usize;
+        match reply.stop {
+            Stop::Context | Stop::Length if is_full => {
+                self.show.note(format!("[the reply ended because the context is full: {WAYS_OUT}]"));
+            }
+            Stop::Length => self.show.note("[the reply ended at its maximum length: -n sets another]"),
+            _ => {}
+        }
+    }
+
+    fn overflow(&self) -> Overflow {
+        self.sampling.overflow.overflow()
+    }
+
+    /// Whether the same conversation always has the same reply, whatever the seed.
+    pub fn is_greedy(&self) -> bool {
+        sampling(&self.sampling, self.session.model()).temperature == 0.0
+    }
+}

@@ -1,0 +1,52 @@
+//! The options of a conversation: what its chat template gets besides the messages.
+
+use clap::Args;
+use girih::Model;
+use serde_json::{Map, Value, json};
+
+use crate::error::{Error, Result};
+
+/// The variable that switches thinking off in the templates of models that think.
+const THINKING_VARIABLE: &str = "enable_thinking";
+
+/// Options of a conversation, which need a chat template.
+#[derive(Clone, Debug, Args)]
+pub struct ConversationArgs {
+    /// System message.
+    #[arg(long, value_name = "TEXT")]
+    pub system: Option<String>,
+    /// Let the model answer without thinking, if its chat template can.
+    #[arg(long)]
+    pub no_think: bool,
+    /// Neither read nor store the lines that are typed in a chat.
+    #[arg(long)]
+    pub no_history: bool,
+}
+
+impl ConversationArgs {
+    /// The options that have no effect without a chat template.
+    pub const OF_TEMPLATES: [&'static str; 2] = ["system", "no-think"];
+
+    /// The variables of the chat template. `insists` says whether --no-think was typed: then it is
+    /// an error if the template cannot do without thinking.
+    ///
+    /// # Errors
+    /// When the model has no tokenizer, or as above.
+    pub fn variables(&self, model: &Model, insists: bool) -> Result<Map<String, Value>> {
+        let mut variables = Map::new();
+        if !self.no_think {
+            return Ok(variables);
+        }
+        let template = model.text_processor()?.template.as_ref();
+        let source = template.map(|template| template.source(None)).transpose()?.unwrap_or_default();
+        if source.contains(THINKING_VARIABLE) {
+            variables.insert(THINKING_VARIABLE.to_owned(), json!(false));
+        } else if insists {
+            return Err(Error::call(format!(
+                "--no-think: the model's chat template does not read {THINKING_VARIABLE}, so it has no such \
+                 switch; omit --no-think"
+            )));
+        }
+        Ok(variables)
+    }
+}
