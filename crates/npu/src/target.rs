@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use girih_tensor::{Error, Result};
+use girih_tensor::{Error, ErrorKind, Result};
 use serde::Deserialize;
 use toml::{Table, Value};
 
@@ -349,7 +349,8 @@ impl Target {
         Target::parse(text, variant).map_err(|error| error.of(format!("target {name}")))
     }
 
-    /// The names of all targets, variants included.
+    /// The names of all targets, variants included: the list of help, errors and
+    /// documents.
     pub fn names() -> Vec<String> {
         let mut names = Vec::new();
         for (name, text) in TARGET_FILES {
@@ -530,8 +531,8 @@ pub(crate) fn print(f: &mut fmt::Formatter<'_>, figures: &[Figure]) -> fmt::Resu
 fn file(name: &str) -> Result<&'static str> {
     let found = TARGET_FILES.iter().find(|(known, _)| *known == name);
     found.map(|(_, text)| *text).ok_or_else(|| {
-        let known: Vec<&str> = TARGET_FILES.iter().map(|(name, _)| *name).collect();
-        Error::new(format!("no NPU target is called {name:?}: known are {}", known.join(", ")))
+        let known = Target::names().join(", ");
+        Error::with_kind(ErrorKind::NotFound, format!("no NPU target is called {name:?}: known are {known}"))
     })
 }
 

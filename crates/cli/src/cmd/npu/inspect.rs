@@ -43,10 +43,13 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if !is_blob(path) {
         return model(args);
     }
-    let target = args.source.array()?;
     let file = open_regular(path)
         .map_err(|error| Error::call(format!("{}: cannot be read: {error}", path.display())))?;
-    let schedule = blob::read(file, &target).map_err(|error| error.of(path.display()))?;
+    let schedule = match args.source.named_array()? {
+        Some(target) => blob::read(file, &target),
+        None => blob::read_for_its_target(file),
+    };
+    let schedule = schedule.map_err(|error| error.of(path.display()))?;
     if args.json {
         return Err(Error::call("--json needs a model; use --text for a blob"));
     }

@@ -4,8 +4,9 @@ use std::fmt::{self, Write};
 
 use girih_npu::form::schedule::{Tile, TileKind};
 
-use super::html::{Escaped, amount, based_on, percent, step_title};
+use super::html::{Escaped, based_on, step_title};
 use crate::report::model::ModelReport;
+use crate::report::quantity::{amount, percent};
 use crate::report::step::{StepReport, TileUse};
 
 /// Sizes in drawing units.

@@ -4,15 +4,16 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
-use super::html::{Escaped, amount, based_on, colour, millis, number, percent, step_title};
+use super::html::{Escaped, based_on, colour, step_title};
 use crate::report::compare::PublishedComparison;
 use crate::report::figures::SourcedFigure;
 use crate::report::model::ModelReport;
+use crate::report::quantity::{amount, millis, number, percent};
 use crate::report::spans::StepSpanKind;
 use crate::report::step::{LaunchUse, ProgramUse, StepReport, alike};
 
 fn head(html: &mut String, columns: &[&str]) -> fmt::Result {
-    html.push_str("<div class=\"scroll\"><table><thead><tr>");
+    html.push_str("<div class=\"scroll\" tabindex=\"0\"><table><thead><tr>");
     columns.iter().try_for_each(|column| write!(html, "<th>{column}</th>"))?;
     html.push_str("</tr></thead><tbody>\n");
     Ok(())
@@ -277,11 +278,14 @@ pub(super) fn energy(html: &mut String, report: &ModelReport) -> fmt::Result {
     html.push_str(
         "<section><h2>Energy (rough estimate)</h2>\
          <p>It rests on four published points: with Gemma 3 1B and 4B in 4-bit weights on a Krackan board, the \
-         NPU&#39;s rail drew 1.6 to 1.8 W in decode and 1.1 to 1.2 W in prefill, without DRAM and host (seed 001, \
-         table 5). The first column multiplies these watts by the simulated array time. The second adds an idle \
+         NPU&#39;s rail drew 1.6 to 1.8 W in decode and 1.1 to 1.2 W in prefill, without DRAM and host (Du et al., \
+         Mapping Gemma3 onto an Edge Dataflow Architecture, table 5). The second column multiplies these watts by the simulated array time. The third adds an idle \
          power and joules per byte and per multiply-accumulate, two of which are guesses.</p>\n",
     );
-    head(html, &["", "rail power × time", "idle + bytes + MACs", "idle", "DRAM", "MACs", "per token"])?;
+    head(
+        html,
+        &["", "rail power", "rail power × time", "idle + bytes + MACs", "idle", "DRAM", "MACs", "per token"],
+    )?;
     for step in &report.steps {
         let energy = &step.energy;
         let (low, high) = (energy.rail_joules, energy.parts_joules());
@@ -291,7 +295,8 @@ pub(super) fn energy(html: &mut String, report: &ModelReport) -> fmt::Result {
             "",
             &[
                 step_title(step),
-                format!("{} W: {}", energy.rail_watts, joules_text(low)),
+                format!("{} W", energy.rail_watts),
+                joules_text(low),
                 joules_text(high),
                 joules_text(energy.idle_joules),
                 joules_text(energy.dram_joules),
