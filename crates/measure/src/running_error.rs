@@ -25,10 +25,12 @@
 //!   of key `i` changes a head's result by `p_i (v_i − v̄) e_i`, where `v̄ = Σ p_i v_i` is the
 //!   result. So an error common to all scores changes nothing, and neither does any error in a row
 //!   that reads one key. Errors of keys, values and the scores' own roundings are independent:
-//!   their squares add up. The error of `q` is common to all keys: `e_i` is its product with
-//!   `k_i − k̄`, where `k̄ = Σ p_i k_i`, and its parts are added as sizes, as if all had the same
-//!   direction. Errors of a row may lie evenly on its elements, as those of a sum, or be relative to
-//!   each element, as those of a store; the larger of both noises counts.
+//!   their squares add up. The error `d` of `q` is common to all keys: `e_i` is its product with
+//!   `k_i − k̄`, where `k̄ = Σ p_i k_i`, so the result changes by `M d` with the matrix
+//!   `M = Σ p_i (v_i − v̄) (k_i − k̄)ᵀ`, and an error that lies evenly on all elements has the noise of
+//!   one element times `M`'s squared Frobenius norm. Errors of a row may lie evenly on its elements, as
+//!   those of a sum, or be relative to each element, as those of a store; the larger of both noises
+//!   counts.
 //! - **Residual.** Errors keep their absolute size. If a sum cancels, their relative size
 //!   grows; if a small part is added to a large stream, its errors count little.
 
@@ -320,10 +322,34 @@ struct HeadPart<'a> {
 }
 
 impl HeadPart<'_> {
-    /// The mean square of the distances from `mean` of `factor` times the numbers.
-    fn spread(&self, factor: f64, mean: &[f64]) -> f64 {
-        let squares = self.numbers.iter().zip(mean).map(|(x, mean)| (factor * f64::from(*x) - mean).powi(2));
-        squares.sum::<f64>() / mean.len().max(1) as f64
+    /// The distances from `mean` of `factor` times the numbers.
+    fn distances(&self, factor: f64, mean: &[f64]) -> impl ExactSizeIterator<Item = f64> {
+        self.numbers.iter().zip(mean).map(move |(x, mean)| factor * f64::from(*x) - mean)
+    }
+}
+
+/// The derivative of a head's result by its query: a row for each element of the result.
+struct QueryMatrix {
+    columns: usize,
+    elements: Vec<f64>,
+}
+
+impl QueryMatrix {
+    fn zero(rows: usize, columns: usize) -> QueryMatrix {
+        QueryMatrix { columns, elements: vec![0.0; rows * columns] }
+    }
+
+    /// Adds `factor` times the outer product of `left` and `right`.
+    fn add(&mut self, factor: f64, left: impl Iterator<Item = f64>, right: impl Iterator<Item = f64>) {
+        let right: Vec<f64> = right.map(|x| factor * x).collect();
+        for (row, x) in self.elements.chunks_mut(self.columns.max(1)).zip(left) {
+            row.iter_mut().zip(&right).for_each(|(sum, y)| *sum += x * y);
+        }
+    }
+
+    /// The sum of the squares of a row, as the mean over the rows.
+    fn mean_square_of_rows(&self) -> f64 {
+        mean_square(self.elements.iter().copied()) * self.columns as f64
     }
 }
 
@@ -350,13 +376,13 @@ impl AttendingHead<'_> {
         let values = self.read.iter().map(|(_, value)| value.numbers);
         let mean_key = weighted(keys.zip(&weights).map(|((key, slope), weight)| (key, slope * weight / sum)));
         let mean_value = weighted(values.zip(&weights).map(|(value, weight)| (value, weight / sum)));
-        let q_noise = self.scale.powi(2) * self.q.noise * mean_key.len() as f64;
-        let (mut noise, mut of_q, mut parts) = (0.0, 0.0, 0.0);
+        let mut of_q = QueryMatrix::zero(mean_value.len(), mean_key.len());
+        let (mut noise, mut parts) = (0.0, 0.0);
         for (((key, value), score), weight) in self.read.iter().zip(&scores).zip(&weights) {
             let p = weight / sum;
-            let spread = value.spread(1.0, &mean_value);
+            let spread = mean_square(value.distances(1.0, &mean_value));
             noise += p.powi(2) * (score.noise * spread + value.noise);
-            of_q += p * (q_noise * key.spread(score.slope, &mean_key) * spread).sqrt();
+            of_q.add(p, value.distances(1.0, &mean_value), key.distances(score.slope, &mean_key));
             parts += p.powi(2) * mean_square(value.numbers.iter().copied());
         }
         let size = mean_square(mean_value.iter().copied());
@@ -364,7 +390,7 @@ impl AttendingHead<'_> {
         // The softmax and its store; the sums of its divisor and of the result; the result's store.
         let own =
             (result + EXPONENTIAL_ROUNDINGS * term) * parts + count * term * (size + parts) + result * size;
-        (noise + of_q.powi(2) + own, size)
+        (noise + self.scale.powi(2) * self.q.noise * of_q.mean_square_of_rows() + own, size)
     }
 
     /// The score of a key, without the error of the query.
@@ -497,8 +523,9 @@ output rows: [output_rows 2, 1, 2] = gather mixed
         let [found, _] = stores(&found, "mixed");
         // Scores ±1: p is 0.881 and 0.119, the result 0.762 of a row, the distances of values from it
         // 0.238 and 1.762, and p times them 0.2100. A score has three stores, of key, sum and
-        // product, each of the size 1. The query's errors, √2 · 0.5 · 0.2100 · (0.238 + 1.762), add up.
-        let scores = 2.0 * 0.21f64.powi(2) * (0.5 + 2.0) + (0.5f64.sqrt() * 0.21 * 2.0).powi(2);
+        // product, each of the size 1. The query's matrix is 0.2100 · (0.238 + 1.762) in each of its four
+        // elements, so the mean of its rows' squares is 2 · 0.42², and the scale halves it.
+        let scores = 2.0 * 0.21f64.powi(2) * (0.5 + 2.0) + 0.5f64.powi(2) * 2.0 * 0.42f64.powi(2);
         let values = 2.0 * (0.881f64.powi(2) + 0.119f64.powi(2));
         let want = (scores + values) / 0.762f64.powi(2) + 1.0;
         assert!((found / want - 1.0).abs() < 0.01, "{found} {want}");
