@@ -35,7 +35,8 @@ pub fn target_help() -> String {
 /// What is compiled, and how.
 #[derive(Debug, clap::Args)]
 pub struct CompileModelArgs {
-    /// Model, as for the other commands, or a file *.graph from `girih inspect --graph`.
+    /// Model, as for the other commands, or a file *.graph from `girih inspect --graph`; `inspect`
+    /// also takes a blob.
     pub model: String,
     #[command(flatten)]
     pub compile: CompileArgs,

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::args::CompileModelArgs;
 use crate::cmd::outcome::Outcome;
 use crate::error::{Error, Result};
-use crate::output::{bytes, print, print_json};
+use crate::output::{bytes, counted, print, print_json};
 
 /// The first bytes of an ELF file.
 const ELF_MAGIC: [u8; 4] = *b"\x7fELF";
@@ -78,13 +78,13 @@ fn describe(schedule: &Schedule) -> Result<()> {
     }
     for launch in &schedule.launches {
         print_line!(
-            "launch {:<24} {} cores, {} buffers, {} locks, {} descriptors, {} streams",
+            "launch {:<24} {}, {}, {}, {}, {}",
             launch.name,
-            launch.cores.len(),
-            launch.buffers.len(),
-            launch.locks.len(),
-            launch.descriptors.len(),
-            launch.routes.len()
+            counted(launch.cores.len(), "core"),
+            counted(launch.buffers.len(), "buffer"),
+            counted(launch.locks.len(), "lock"),
+            counted(launch.descriptors.len(), "descriptor"),
+            counted(launch.routes.len(), "stream")
         )?;
     }
     Ok(())

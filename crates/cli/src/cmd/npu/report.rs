@@ -106,17 +106,21 @@ fn report_model(model: &str, args: &Args) -> Result<()> {
             Some(PublishedComparison::of(&report, &tables(folder)?, &array)?.ok_or_else(none)?)
         }
     };
+    let mut written = None;
     if let Some(path) = &args.html {
         let text = page(&report, compared.as_ref());
         std::fs::write(path, &text)
             .map_err(|error| Error::work(format!("{}: cannot be written: {error}", path.display())))?;
-        print_note(format_args!("{}: {}", path.display(), bytes(text.len() as u64)));
+        written = Some((path, text.len() as u64));
     }
     if args.json {
         print_json(&json!({"verdict": report.verdict(), "report": report, "published": compared}))?;
     } else {
         print(&report)?;
         compared.map_or(Ok(()), print)?;
+    }
+    if let Some((path, size)) = written {
+        print_note(format_args!("{}: {}", path.display(), bytes(size)));
     }
     Ok(())
 }
