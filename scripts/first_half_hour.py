@@ -33,6 +33,10 @@ REPOSITORY_FILES = ["config.json", "tokenizer.json", "tokenizer_config.json", "m
 HUB_RATE = 256 << 10
 
 
+# The next prompt of a conversation. The line editor returns to the first column before it.
+PROMPT = r"\n\r*> "
+
+
 class Step:
     """A command line, what is typed, the exit code, and a text that must appear."""
 
@@ -47,8 +51,8 @@ STEPS = [
     Step("A story from the built-in model", "girih run"),
     Step("A prompt", 'girih run stories260k "Lily had a red ball." -n 40 --temp 0', "Lily"),
     Step("A conversation", "girih chat stories260k -n 40", "",
-         typed=[("> ", "/help\r"), ("/help", "Tell me about a dog.\r"), ("\n> ", "And a cat?\r"),
-                ("\n> ", "/stats\r"), ("\n> ", "/quit\r")]),
+         typed=[("> ", "/help\r"), (PROMPT, "Tell me about a dog.\r"), (PROMPT, "And a cat?\r"),
+                (PROMPT, "/stats\r"), (PROMPT, "/quit\r")]),
     Step("A misspelled command", "girih rnu", "run", 2),
     Step("A misspelled option", "girih run stories260k Hi --tmep 0", "--temp", 2),
     Step("A model that is not there", "girih run no/such-model Hi", "no/such-model", 2),
@@ -61,7 +65,7 @@ STEPS = [
     Step("Quantize the built-in model", "girih quantize stories260k stories.gguf --type q4_0", "stories.gguf"),
     Step("Run it", 'girih run stories.gguf "Once upon a time" -n 30 --temp 0 --raw', "Once"),
     Step("Speed", "girih bench stories260k -p 64 -n 16", "pp64"),
-    Step("Time of each operator", "girih profile stories260k"),
+    Step("Time of each operator", "girih profile stories260k -p 64 -n 16"),
     Step("This machine", "girih doctor"),
     Step("Is it right?", "girih verify {fixtures}/qwen3 --golden {fixtures}/qwen3/golden.safetensors"),
     Step("How well does it predict a text?", "girih perplexity stories260k {repository}/LICENSE"),
@@ -74,8 +78,11 @@ STEPS = [
 
 
 def environment(home, program, hub):
-    """The variables of the new user: nothing but a home, a path and the hub."""
-    path = os.pathsep.join([os.path.dirname(program), os.environ.get("PATH", "")])
+    """The variables of the new user: nothing but a home, a path and the hub. The program is called girih."""
+    folder = os.path.join(home, "bin")
+    os.mkdir(folder)
+    os.symlink(program, os.path.join(folder, "girih"))
+    path = os.pathsep.join([folder, os.environ.get("PATH", "")])
     return {"HOME": home, "PATH": path, "TERM": "xterm-256color", "LANG": "C.UTF-8", "HF_ENDPOINT": hub.url}
 
 

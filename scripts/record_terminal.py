@@ -19,11 +19,14 @@ from terminal import PLAIN, Screen, Terminal
 
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
+# The next prompt of a conversation. The line editor returns to the first column before it.
+PROMPT = r"\n\r*> "
+
 # A command, what is typed once a text has appeared, and the exit code.
 SCENES = [
     (["girih", "run", "stories260k", "Lily had a red ball.", "--temp", "0", "-n", "48"], [], 0),
-    (["girih", "chat", "stories260k", "--temp", "0", "-n", "40"],
-     [("> ", "Tell me about a little dog.\r"), ("\n> ", "/bye\r")], 0),
+    (["girih", "chat", "stories260k", "--temp", "0", "-n", "48"],
+     [("> ", "Once there was a dog named Max.\r"), (PROMPT, "/bye\r")], 0),
     (["girih", "verify", "tests/fixtures/qwen3", "--golden", "tests/fixtures/qwen3/golden.safetensors"], [], 0),
     (["girih", "run", "stories260k", "Once upon a time", "-n", "1000"], [], 2),
 ]

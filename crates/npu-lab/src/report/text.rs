@@ -13,13 +13,15 @@ impl fmt::Display for ModelReport {
         writeln!(f, "{}", self.verdict())?;
         writeln!(f, "{model} on {target} ({title}), mapped by {mapping}; simulated, not measured")?;
         self.steps.iter().try_for_each(|step| step_text(f, step))?;
+        writeln!(f, "\nbusy, waits: share of a launch's time that its cores compute, and that they wait")?;
+        writeln!(f, "roof: share of what the vector units or DRAM allow; bound: the part that is busiest")?;
         let counts = grades(&self.figures).into_iter().map(|(grade, count)| format!("{count} {grade}"));
         let counts: Vec<String> = counts.collect();
         writeln!(f, "based on {} figures: {}", self.figures.len(), counts.join(", "))
     }
 }
 fn step_text(f: &mut fmt::Formatter<'_>, step: &StepReport) -> fmt::Result {
-    writeln!(f, "\n{}", step.key)?;
+    writeln!(f, "\n{}: {}", step.title(), step.key)?;
     let width = step.programs.iter().flat_map(|program| &program.launches).map(|one| one.name.len() + 2);
     let width = width.chain(step.programs.iter().map(|program| program.name.len())).max().unwrap_or(0);
     let names = ["ms", "runs", "%", "busy", "waits", "Gop/s", "GB/s", "roof"];

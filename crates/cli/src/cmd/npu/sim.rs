@@ -77,7 +77,11 @@ pub fn run(args: &Args) -> Result<Outcome> {
 }
 
 fn table(graph: &Graph, estimate: &Estimate, target: &Target, seconds: f64) -> Result<()> {
-    print_line!("{}, simulated on {} in {seconds:.2} s", graph.key, target.name)?;
+    let what = match graph.key.rows {
+        1 => "one token".to_owned(),
+        rows => format!("prefill of {rows} tokens"),
+    };
+    print_line!("{what} ({}), simulated on {} in {seconds:.2} s", graph.key, target.name)?;
     print_line!("{:<32} {:>8} {:>10} {:>6} {:>10}", "program", "launches", "ms/run", "runs", "ms")?;
     for timed in &estimate.programs {
         let ms = target.seconds(timed.report.cycles) * 1e3;

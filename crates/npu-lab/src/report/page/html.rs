@@ -4,16 +4,6 @@
 use std::fmt::{self, Write};
 
 use crate::report::model::ModelReport;
-use crate::report::step::StepReport;
-
-/// The heading of a step.
-pub(super) fn step_title(step: &StepReport) -> String {
-    if step.is_prefill() {
-        format!("Prefill of {} tokens", step.rows)
-    } else {
-        format!("One token after {}", step.position)
-    }
-}
 
 /// Displays any text safely in HTML.
 pub(super) struct Escaped<'a>(pub &'a str);

@@ -9,7 +9,7 @@ mod timeline;
 
 use std::fmt::{self, Write};
 
-use self::html::{Escaped, step_title};
+use self::html::Escaped;
 use super::compare::PublishedComparison;
 use super::figures::grades;
 use super::model::ModelReport;
@@ -69,7 +69,7 @@ fn head(html: &mut String, report: &ModelReport) -> fmt::Result {
 fn cards(html: &mut String, report: &ModelReport) -> fmt::Result {
     html.push_str("<section class=\"cards\">\n");
     for step in &report.steps {
-        let (name, rows) = (step_title(step), f64::from(step.rows));
+        let (name, rows) = (step.title(), f64::from(step.rows));
         let total = step.seconds.max(f64::MIN_POSITIVE);
         write!(
             html,

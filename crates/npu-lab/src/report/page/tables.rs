@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
-use super::html::{Escaped, based_on, colour, step_title};
+use super::html::{Escaped, based_on, colour};
 use crate::report::compare::PublishedComparison;
 use crate::report::figures::SourcedFigure;
 use crate::report::model::ModelReport;
@@ -52,7 +52,7 @@ pub(super) fn kernels(html: &mut String, report: &ModelReport) -> fmt::Result {
          busiest part; <em>waiting</em> means that no part is busy for 70 % of the time.</p>\n",
     );
     for step in &report.steps {
-        write!(html, "<h3>{}</h3>", step_title(step))?;
+        write!(html, "<h3>{}</h3>", step.title())?;
         head(
             html,
             &[
@@ -159,7 +159,7 @@ pub(super) fn host(html: &mut String, report: &ModelReport) -> fmt::Result {
             let entry = kinds.entry(kind).or_default();
             *entry = (entry.0 + 1, entry.1 + span.seconds);
         }
-        write!(html, "<h3>{}</h3>", step_title(step))?;
+        write!(html, "<h3>{}</h3>", step.title())?;
         head(html, &["work", "times", "time", "of the step"])?;
         for (kind, (count, seconds)) in kinds {
             let share = seconds / step.seconds.max(f64::MIN_POSITIVE);
@@ -179,7 +179,7 @@ pub(super) fn host(html: &mut String, report: &ModelReport) -> fmt::Result {
 pub(super) fn traffic(html: &mut String, report: &ModelReport) -> fmt::Result {
     html.push_str("<section><h2>Traffic</h2>\n");
     let mut columns = vec!["bytes"];
-    let names: Vec<String> = report.steps.iter().map(step_title).collect();
+    let names: Vec<String> = report.steps.iter().map(StepReport::title).collect();
     columns.extend(names.iter().map(String::as_str));
     head(html, &columns)?;
     let mut line = |text: &str, of: &dyn Fn(&StepReport) -> String| {
@@ -213,7 +213,7 @@ pub(super) fn traffic(html: &mut String, report: &ModelReport) -> fmt::Result {
 /// Writes the busiest channels of each launch.
 fn channels(html: &mut String, step: &StepReport) -> fmt::Result {
     const SHOWN: usize = 3;
-    write!(html, "<details><summary>Channels: {}</summary>", step_title(step))?;
+    write!(html, "<details><summary>Channels: {}</summary>", step.title())?;
     head(html, &["launch", "busiest channels", "bytes", "transfers", "moving"])?;
     for launch in step.programs.iter().flat_map(|program| &program.launches) {
         let mut channels: Vec<_> = launch.channels.iter().collect();
@@ -236,7 +236,7 @@ pub(super) fn entries(html: &mut String, report: &ModelReport) -> fmt::Result {
          for all shapes; the sources of its figures name the measurements.</p>\n",
     );
     for step in &report.steps {
-        write!(html, "<h3>{}</h3>", step_title(step))?;
+        write!(html, "<h3>{}</h3>", step.title())?;
         head(html, &["entry", "calls", "core time", "of all calls", "MAC/s per core", "its cycles"])?;
         let all: f64 = step.entries.iter().map(|entry| entry.core_seconds).sum();
         for entry in &step.entries {
@@ -294,7 +294,7 @@ pub(super) fn energy(html: &mut String, report: &ModelReport) -> fmt::Result {
             html,
             "",
             &[
-                step_title(step),
+                step.title(),
                 format!("{} W", energy.rail_watts),
                 joules_text(low),
                 joules_text(high),

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use super::html::{Escaped, based_on, colour, step_title};
+use super::html::{Escaped, based_on, colour};
 use crate::report::model::ModelReport;
 use crate::report::quantity::millis;
 use crate::report::spans::{StepSpan, StepSpanKind};
@@ -57,7 +57,7 @@ pub(super) fn section(html: &mut String, report: &ModelReport) -> fmt::Result {
     }
     html.push_str("</div>\n");
     for step in &report.steps {
-        let title = step_title(step);
+        let title = step.title();
         write!(html, "<h3>{title}</h3><figure><div class=\"scroll\" tabindex=\"0\">")?;
         let whole = TimeWindow { from: 0.0, to: step.seconds };
         let layer = layer(step);
