@@ -219,7 +219,7 @@ fn targets_are_one_list() {
         let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(help.contains(&format!("Array: {targets} [default: xdna2-strix]")), "{help}");
     }
-    let unknown = format!("no NPU target is called \"xdna3\": known are {targets}");
+    let unknown = format!("no NPU target is called 'xdna3': known are {targets}");
     girih(&["npu", "sim", "stories260k", "--target", "xdna3"]).fails(2, &unknown);
     girih(&["npu", "report", "--figures", "xdna3"]).fails(2, &unknown);
     let page = include_str!("../../../../docs/npu.md");

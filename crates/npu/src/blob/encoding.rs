@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 
+use girih_file::quote;
 use girih_tensor::{Error, Result};
 use object::build::elf::{Builder, Relocation, SectionData, SectionId, SymbolId};
 use object::elf;
@@ -173,7 +174,7 @@ pub fn read_for_its_target(from: impl Read) -> Result<Schedule> {
     let file = elf_file(&bytes)?;
     let sections = Sections::of(&file)?;
     let BlobHead { made_for, name, .. } = BlobHead::of(&sections)?;
-    let target = Target::named(&made_for).map_err(|error| error.of(format!("blob {name}")))?;
+    let target = Target::named(&made_for).map_err(|error| error.of(format!("blob {}", quote(&name))))?;
     decoded(&sections, &target)
 }
 
