@@ -33,7 +33,7 @@ const FEATURE_SETS: [FeatureSet; 6] = [
     of_girih("npu", "npu", 64, &[TLS]),
     of_girih("hub", "hub", 91, &[NPU, CPU]),
     of_girih("cpu,npu,hub", "cpu,npu,hub", 96, &[]),
-    FeatureSet { name: "the program", package: "girih-cli", features: "", max_packages: 124, banned: &[] },
+    FeatureSet { name: "the program", package: "girih-cli", features: "", max_packages: 128, banned: &[] },
 ];
 
 const fn of_girih(

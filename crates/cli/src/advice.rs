@@ -39,7 +39,7 @@ pub struct MachineState {
 impl MachineState {
     /// The present state, for this number of threads. Sleeps for 0.3 s.
     pub fn now(threads: usize) -> MachineState {
-        let girih_cpu::HostMachine { topology, quota } = girih_cpu::HostMachine::here();
+        let girih_cpu::HostMachine { topology, quota, .. } = girih_cpu::HostMachine::here();
         MachineState {
             kernels: girih_cpu::kernels::tables()[0].name,
             best_kernels: girih_cpu::kernels::names()[0],

@@ -61,13 +61,13 @@ impl ShowArgs {
 #[derive(Debug, Clone, Args)]
 pub struct DeviceArgs {
     /// Number of threads (does not affect results) [default: the cores this process may use].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, short = 't', value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
     /// Type of the KV cache.
     #[arg(long, value_name = "TYPE", value_enum, default_value = "f32")]
     pub kv: KvType,
     /// Maximum number of tokens of a sequence [default: the model's maximum, at most 4096].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, short = 'c', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub context: Option<u32>,
     /// Maximum number of tokens of a prefill step (does not affect results).
     #[arg(long, value_name = "N", default_value = "512", value_parser = clap::value_parser!(u32).range(1..=65536))]

@@ -6,8 +6,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::error::Result;
-use crate::machine;
 use crate::output;
+use crate::progress::Bar;
 
 /// The bytes that are read to measure memory: more than the largest caches hold.
 const MAX_READ_BYTES: u64 = 1 << 30;
@@ -24,6 +24,8 @@ pub struct MachineLimits {
     pub bf16: Option<f64>,
     /// The maximum of f32 operations per second.
     pub f32: f64,
+    /// The bytes that all caches hold together; 0 if they are unknown.
+    pub cache_bytes: u64,
 }
 
 /// One limit, with one thread and with several.
@@ -39,30 +41,33 @@ pub struct MeasuredLimit {
     pub all: f64,
 }
 
-/// Measures all limits of this machine, memory first.
+/// Measures all limits of this machine, memory first; moves `bar`.
 ///
 /// # Errors
 /// When memory is short.
-pub fn table(threads: usize) -> Result<Vec<MeasuredLimit>> {
+pub fn table(threads: usize, bar: &Bar) -> Result<Vec<MeasuredLimit>> {
     let mut rows = Vec::new();
-    for (level, bytes) in levels(threads) {
+    let (levels, peaks) = (levels(threads), peaks());
+    let total = (levels.len() + peaks.len()) as u64;
+    for (level, bytes) in levels {
         let reading = Reading::new(bytes, threads)?;
         let what = format!("read {level} ({})", output::bytes(bytes as u64));
         rows.push(MeasuredLimit { what, unit: "bytes", one: reading.rate(1), all: reading.rate(threads) });
+        bar.set(rows.len() as u64, total);
     }
-    rows.extend(peaks().iter().map(|peak| MeasuredLimit {
-        what: format!("{} ({})", peak.instruction, peak.numbers.name()),
-        unit: "operations",
-        one: peak.rate(1),
-        all: peak.rate(threads),
-    }));
+    for peak in peaks {
+        bar.set(rows.len() as u64, total);
+        let what = format!("{} ({})", peak.instruction, peak.numbers.name());
+        rows.push(MeasuredLimit { what, unit: "operations", one: peak.rate(1), all: peak.rate(threads) });
+    }
+    bar.finish_and_clear();
     Ok(rows)
 }
 
 /// The levels of memory, each with the bytes to read: they fit into this level
 /// but not into the one below.
 fn levels(threads: usize) -> Vec<(&'static str, usize)> {
-    let cache = |level| machine::cache_bytes(level).map(|bytes| bytes as usize);
+    let cache = |level| girih_cpu::HostMachine::here().caches.one(level);
     let mut levels = vec![("memory", memory_bytes())];
     let (l2, l3) = (cache(2), cache(3));
     if let (Some(l2), Some(l3)) = (l2, l3) {
@@ -83,8 +88,64 @@ fn levels(threads: usize) -> Vec<(&'static str, usize)> {
 pub struct Bottleneck {
     /// `memory`, or the type of the numbers that are multiplied.
     pub limit: &'static str,
-    /// The minimum time divided by the measured time.
-    pub fraction: f64,
+    /// The share.
+    pub share: LimitShare,
+}
+
+/// The share of a limit that work reached.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum LimitShare {
+    /// The minimum time divided by the measured time, at most 1.
+    Of(f64),
+    /// None: the caches hold all that is read, so memory is no limit.
+    InCache,
+    /// None: the work was faster than the limit, so the limit does not bound it, or was measured too
+    /// low.
+    Exceeded,
+}
+
+impl LimitShare {
+    fn of(fraction: f64) -> LimitShare {
+        if fraction <= 1.0 { LimitShare::Of(fraction) } else { LimitShare::Exceeded }
+    }
+
+    /// The share as a number, if there is one.
+    pub fn fraction(self) -> Option<f64> {
+        match self {
+            LimitShare::Of(fraction) => Some(fraction),
+            LimitShare::InCache | LimitShare::Exceeded => None,
+        }
+    }
+}
+
+impl Bottleneck {
+    /// The share and its limit for a table: `43 % of memory`.
+    pub fn text(self) -> String {
+        match self.share {
+            LimitShare::Of(fraction) => format!("{:.0} % of {}", 100.0 * fraction, self.limit),
+            LimitShare::InCache => "in cache".to_owned(),
+            LimitShare::Exceeded => "–".to_owned(),
+        }
+    }
+}
+
+/// Notes on a table of these bottlenecks: why some rows have no share.
+pub fn limit_notes(bottlenecks: &[Bottleneck]) -> Vec<String> {
+    let has = |share| bottlenecks.iter().any(|bottleneck| bottleneck.share == share);
+    let mut notes = Vec::new();
+    if has(LimitShare::InCache) {
+        notes.push(
+            "in cache: the processor's caches hold the whole model, so memory is not its limit".to_owned(),
+        );
+    }
+    if has(LimitShare::Exceeded) {
+        notes.push(
+            "–: faster than the measured limit, because caches hold a part of what is read, or because other \
+             processes slowed down the measurement of the limit"
+                .to_owned(),
+        );
+    }
+    notes
 }
 
 impl MachineLimits {
@@ -102,21 +163,35 @@ impl MachineLimits {
             int8: max_rate(Numbers::Int8),
             bf16: max_rate(Numbers::Bf16),
             f32: max_rate(Numbers::F32).unwrap_or(f64::INFINITY),
+            cache_bytes: girih_cpu::HostMachine::here().caches.all_from(2) as u64,
         })
     }
 
-    /// The bottleneck of `work`. `activations` names their precision: it contains
-    /// `int8`, or `bf16-dot` if an instruction multiplies bf16, or anything else,
-    /// which counts as f32.
-    pub fn bottleneck(&self, work: &MinimalWork, seconds: f64, activations: &str) -> Bottleneck {
+    /// The bottleneck of `work` by a model of `model_bytes`. `activations` names their precision: it
+    /// contains `int8`, or `bf16-dot` if an instruction multiplies bf16, or anything else, which
+    /// counts as f32.
+    pub fn bottleneck(
+        &self,
+        work: &MinimalWork,
+        seconds: f64,
+        activations: &str,
+        model_bytes: u64,
+    ) -> Bottleneck {
         let (numbers, peak) = match (self.int8, self.bf16) {
             (Some(int8), _) if activations.contains("int8") => ("int8", int8),
             (_, Some(bf16)) if activations.contains("bf16-dot") => ("bf16", bf16),
             _ => ("f32", self.f32),
         };
         let (memory, compute) = (work.bytes() / self.read, work.operations / peak);
-        let limit = if memory >= compute { "memory" } else { numbers };
-        Bottleneck { limit, fraction: memory.max(compute) / seconds.max(1e-12) }
+        let share = |minimum: f64| LimitShare::of(minimum / seconds.max(1e-12));
+        match memory >= compute {
+            // Each step reads the whole model, so caches hold all of it or hardly any.
+            true if model_bytes <= self.cache_bytes => {
+                Bottleneck { limit: "memory", share: LimitShare::InCache }
+            }
+            true => Bottleneck { limit: "memory", share: share(memory) },
+            false => Bottleneck { limit: numbers, share: share(compute) },
+        }
     }
 
     /// As JSON.
@@ -126,6 +201,7 @@ impl MachineLimits {
             "int8_operations_per_second": self.int8,
             "bf16_operations_per_second": self.bf16,
             "f32_operations_per_second": self.f32,
+            "cache_bytes": self.cache_bytes,
         })
     }
 }
@@ -142,26 +218,30 @@ mod tests {
 
     #[test]
     fn the_slower_of_memory_and_arithmetic_is_the_limit() {
-        let limits = MachineLimits { read: 10.0, int8: Some(400.0), bf16: Some(200.0), f32: 100.0 };
-        let work =
-            |bytes, operations| MinimalWork { weight_bytes: bytes, operations, ..MinimalWork::default() };
-        assert_eq!(
-            limits.bottleneck(&work(20.0, 100.0), 4.0, "f32"),
-            Bottleneck { limit: "memory", fraction: 0.5 }
-        );
-        assert_eq!(
-            limits.bottleneck(&work(20.0, 800.0), 16.0, "f32"),
-            Bottleneck { limit: "f32", fraction: 0.5 }
-        );
-        assert_eq!(
-            limits.bottleneck(&work(2.0, 800.0), 4.0, "int8"),
-            Bottleneck { limit: "int8", fraction: 0.5 }
-        );
-        assert_eq!(
-            limits.bottleneck(&work(2.0, 800.0), 16.0, "bf16"),
-            Bottleneck { limit: "f32", fraction: 0.5 }
-        );
-        let dots = Bottleneck { limit: "bf16", fraction: 0.5 };
-        assert_eq!(limits.bottleneck(&work(2.0, 800.0), 8.0, "gemm avx512bf16 bf16-dot bf16"), dots);
+        let limits =
+            MachineLimits { read: 10.0, int8: Some(400.0), bf16: Some(200.0), f32: 100.0, cache_bytes: 15 };
+        let bottleneck = |bytes, operations, seconds, activations: &str| {
+            let work = MinimalWork { weight_bytes: bytes, operations, ..MinimalWork::default() };
+            let found = limits.bottleneck(&work, seconds, activations, 16);
+            (found.limit, found.share)
+        };
+        let half = LimitShare::Of(0.5);
+        assert_eq!(bottleneck(20.0, 100.0, 4.0, "f32"), ("memory", half));
+        assert_eq!(bottleneck(20.0, 800.0, 16.0, "f32"), ("f32", half));
+        assert_eq!(bottleneck(2.0, 800.0, 4.0, "int8"), ("int8", half));
+        assert_eq!(bottleneck(2.0, 800.0, 16.0, "bf16"), ("f32", half));
+        assert_eq!(bottleneck(2.0, 800.0, 8.0, "gemm avx512bf16 bf16-dot bf16"), ("bf16", half));
+    }
+
+    #[test]
+    fn no_share_is_above_the_limit() {
+        let limits = MachineLimits { read: 10.0, int8: None, bf16: None, f32: 100.0, cache_bytes: 15 };
+        let work = MinimalWork { weight_bytes: 20.0, operations: 1.0, ..MinimalWork::default() };
+        let share = |seconds, model| limits.bottleneck(&work, seconds, "f32", model);
+        let [slow, fast, cached] = [share(4.0, 16), share(1.0, 16), share(1.0, 15)];
+        assert_eq!([slow, fast, cached].map(Bottleneck::text), ["50 % of memory", "–", "in cache"]);
+        assert_eq!([slow, fast, cached].map(|one| one.share.fraction()), [Some(0.5), None, None]);
+        assert!(limit_notes(&[slow]).is_empty());
+        assert_eq!(limit_notes(&[slow, fast, cached, cached]).len(), 2);
     }
 }

@@ -1,17 +1,19 @@
 //! From the arguments of a command to a model, its plan and an engine that runs it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 
 use girih::{Engine, Model, OpenOptions, Plan, Progress, RunOptions, Session, TemplateProcess};
 use girih_hub::HubEnv;
 use girih_model::Generation;
+use girih_words::TextProcessor;
 use girih_words::template::WORKER_COMMAND;
-use indicatif::ProgressBar;
 
 use crate::args::{ArchArgs, DeviceArgs, ModelArgs};
 use crate::error::Result;
 use crate::input::{DESCRIPTION_BYTES, text_file};
-use crate::progress::{Show, Unit};
+use crate::model_name;
+use crate::progress::{Bar, Show, Unit};
 
 /// The options from the environment: downloaded models, kept files; chat templates are
 /// rendered by a worker process of this same program.
@@ -42,7 +44,18 @@ pub fn open(name: &str, arch: &ArchArgs) -> Result<Model> {
         let text = text_file(path, DESCRIPTION_BYTES)?;
         options = options.architecture(&text).map_err(|error| error.of(path.display()))?;
     }
-    Ok(Model::open_with(name, &options)?)
+    let name = &model_name::resolved(name)?;
+    Model::open_with(name, &options).map_err(|error| model_name::with_nearest(error, name, &options).into())
+}
+
+/// Opens only the tokenizer and the chat template of the model of this name.
+///
+/// # Errors
+/// As [`open`], and when there is no tokenizer.
+pub fn open_text_processor(name: &str, options: &OpenOptions) -> Result<TextProcessor> {
+    let name = &model_name::resolved(name)?;
+    let opened = Model::text_processor_of(name, options);
+    opened.map_err(|error| model_name::with_nearest(error, name, options).into())
 }
 
 /// Opens the model of a command.
@@ -87,6 +100,22 @@ pub fn engine(plan: Plan, show: Show) -> Result<Engine> {
     Ok(engine)
 }
 
+/// As [`engine`], with the notes in place of printing them. Some may come until the engine is
+/// dropped.
+///
+/// # Errors
+/// As [`Plan::load`].
+pub fn engine_with_notes(plan: Plan, show: Show) -> Result<(Engine, Receiver<String>)> {
+    let (sender, notes) = channel();
+    let (bar, watch) = watch_with(show, move |note| {
+        // Without a receiver, the command has failed.
+        let _ = sender.send(note);
+    });
+    let engine = plan.load(watch)?;
+    bar.finish_and_clear();
+    Ok((engine, notes))
+}
+
 /// Loads a planned model on a thread of its own.
 ///
 /// # Errors
@@ -99,18 +128,22 @@ pub fn session(plan: Plan, show: Show) -> Result<Session> {
 }
 
 /// A bar, and a function that moves it and shows notes.
-pub fn watch(show: Show) -> (ProgressBar, impl Fn(Progress) + Send + Sync + 'static) {
+pub fn watch(show: Show) -> (Bar, impl Fn(Progress) + Send + Sync + 'static) {
+    watch_with(show, move |note| show.note(note))
+}
+
+/// As [`watch`], with a function that gets the notes.
+fn watch_with(
+    show: Show,
+    note: impl Fn(String) + Send + Sync + 'static,
+) -> (Bar, impl Fn(Progress) + Send + Sync + 'static) {
     let bar = show.bar("loading", 0, Unit::Bytes);
     let (moved, furthest) = (bar.clone(), AtomicU64::new(0));
     let watch = move |progress| match progress {
         Progress::Weights { done, total } => {
-            let before = furthest.fetch_max(done, Ordering::Relaxed);
-            if before == 0 {
-                moved.set_length(total);
-            }
-            moved.inc(done.saturating_sub(before));
+            moved.set(furthest.fetch_max(done, Ordering::Relaxed).max(done), total);
         }
-        Progress::Note(sentence) => show.note(sentence),
+        Progress::Note(sentence) => moved.pause(|| note(sentence)),
         _ => {}
     };
     (bar, watch)

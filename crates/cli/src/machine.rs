@@ -2,7 +2,6 @@
 //! they do not contain is `None`.
 
 use std::fs;
-use std::path::Path;
 
 use girih::tools::process_room;
 
@@ -112,29 +111,6 @@ pub fn processor() -> (Option<String>, Vec<String>) {
     (field("model name").map(str::to_owned), found.collect())
 }
 
-/// The size in bytes of CPU 0's data or unified cache of this level.
-pub fn cache_bytes(level: u32) -> Option<u64> {
-    let folder = Path::new("/sys/devices/system/cpu/cpu0/cache");
-    (0..8).find_map(|index| {
-        let read = |name: &str| fs::read_to_string(folder.join(format!("index{index}/{name}"))).ok();
-        let fits = read("level")?.trim().parse() == Ok(level) && read("type")?.trim() != "Instruction";
-        fits.then(|| size(read("size")?.trim())).flatten()
-    })
-}
-
-/// A size such as `1024K`, in bytes.
-fn size(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(['K', 'M', 'G']);
-    let unit: u64 = match &text[digits.len()..] {
-        "" => 1,
-        "K" => 1 << 10,
-        "M" => 1 << 20,
-        "G" => 1 << 30,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(unit)
-}
-
 /// The number of CPUs that the system runs.
 pub fn online() -> Option<usize> {
     count_listed(&fs::read_to_string("/sys/devices/system/cpu/online").ok()?)
@@ -177,14 +153,10 @@ mod tests {
     }
 
     #[test]
-    fn lists_and_sizes_of_the_system_are_read() {
+    fn lists_of_the_system_are_read() {
         assert_eq!(
             [count_listed("0-3,8\n"), count_listed("5"), count_listed("0-"), count_listed("3-1")],
             [Some(5), Some(1), None, None]
-        );
-        assert_eq!(
-            [size("1024K"), size("32M"), size("7"), size("7Q")],
-            [Some(1 << 20), Some(32 << 20), Some(7), None]
         );
     }
 }

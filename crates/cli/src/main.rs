@@ -9,12 +9,15 @@ mod advice;
 mod args;
 mod backend_args;
 mod cmd;
+mod config_file;
 mod editor;
 mod error;
+mod help;
 mod input;
 mod limits;
 mod loading;
 mod machine;
+mod model_name;
 mod packed_weights;
 mod phases;
 mod progress;
@@ -30,6 +33,7 @@ use girih_words::template;
 
 use crate::cmd::outcome::Outcome;
 use crate::error::Error;
+use crate::settings::Invocation;
 
 fn main() -> ExitCode {
     // Chat templates run in a separate process of this same program, which
@@ -44,7 +48,8 @@ fn main() -> ExitCode {
             _ => template::worker_main(),
         };
     }
-    match machine::check_process_room().and_then(|()| settings::read()).and_then(cmd::dispatch) {
+    let read = machine::check_process_room().and_then(|()| settings::read());
+    match read.and_then(|Invocation { cli, faults }| cmd::dispatch(cli, faults, settings::command_line)) {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Failed) => ExitCode::from(1),
         Err(error) => report(error),

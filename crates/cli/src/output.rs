@@ -62,8 +62,8 @@ pub fn bytes(count: u64) -> String {
 }
 
 /// A count with its noun: `1 file`, `2 files`.
-pub fn counted(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+pub fn counted<N: Display + From<u8> + PartialEq>(count: N, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == N::from(1) { "" } else { "s" })
 }
 
 fn failed(error: io::Error) -> Error {

@@ -5,6 +5,7 @@ use girih::{Event, MemoryPlan, PoolBytes, Reply, Stats, Stop, TokenRate};
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
+use crate::output::counted;
 
 /// A reply with its counts and times.
 #[derive(Debug)]
@@ -78,12 +79,12 @@ pub fn reply_json(prompt: &[u32], reply: &FinishedReply) -> Value {
 pub fn summary(reply: &FinishedReply) -> String {
     let Stats { cached, prefill, decode, .. } = reply.stats;
     format!(
-        "prompt: {} tokens ({cached} cached); prefill: {} tokens in {:.2} s, {:.1} tokens/s; decode: {} tokens in {:.2} s, {:.1} tokens/s",
-        cached + prefill.tokens,
-        prefill.tokens,
+        "prompt: {} ({cached} cached); prefill: {} in {:.2} s, {:.1} tokens/s; decode: {} in {:.2} s, {:.1} tokens/s",
+        counted(cached + prefill.tokens, "token"),
+        counted(prefill.tokens, "token"),
         prefill.time.as_secs_f64(),
         prefill.per_second(),
-        decode.tokens,
+        counted(decode.tokens, "token"),
         decode.time.as_secs_f64(),
         decode.per_second(),
     )

@@ -2,86 +2,254 @@
 //! overrides the configuration file, which overrides the default.
 //!
 //! Every flag `--some-flag` has one variable, `GIRIH_SOME_FLAG`, and one key in
-//! the configuration file, `some-flag`, both derived from it. Variables and keys
+//! the configuration file, `some-flag`, both derived from it; a short flag is a key, too.
+//! Flags that delete or name an output have neither. Variables and keys
 //! that do not apply are ignored; on the command line they are errors.
 
-use std::collections::BTreeMap;
-use std::ffi::OsStr;
-use std::iter;
-use std::path::PathBuf;
+mod named_argument;
+mod source;
+mod suggestion;
+mod typed_only;
+mod usage;
+mod value_fault;
+mod warning;
+mod words;
 
-use clap::builder::{Resettable, Styles};
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::iter;
+
+use clap::builder::Styles;
 use clap::error::ErrorKind;
-use clap::parser::ValueSource;
-use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Id};
+use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
 use girih::{BackendChoice, BackendInfo};
-use girih_file::{fault_in_line, quote, shorten};
 
 use crate::backend_args::{self, BACKEND};
 use crate::cmd::Cli;
 use crate::cmd::diagnose::REFERENCE;
+use crate::config_file::ConfigFile;
 use crate::error::{Error, Result};
-use crate::input::{DESCRIPTION_BYTES, text_file};
-use crate::visible::is_obeyed;
+use crate::help;
+use crate::output::print_note;
+use source::{SettingFault, SettingSources, is_on_command_line};
+use usage::{has_unprintable_text, usage};
 
-/// The maximum bytes of an argument that the parser's messages repeat as it is.
-const REPEATED_BYTES: usize = 200;
+/// The command that reports faulty settings and goes on.
+const REPORTER: &str = "doctor";
 
-/// The bytes of a message of the parser from which on it is shortened.
-const MESSAGE_BYTES: usize = 600;
+/// The command that writes the configuration file.
+const WRITER: &str = "alias";
 
-/// Flags that have no variable and no key.
-const NO_SETTING: &[&str] = &["help", "version"];
+/// What is to be done.
+#[derive(Debug)]
+pub struct Invocation {
+    /// The command with its options.
+    pub cli: Cli,
+    /// The faults of the environment and the configuration file; empty unless the command reports them.
+    pub faults: Vec<String>,
+}
+
+/// The whole command line, as pages and completions describe it.
+pub fn command_line() -> Command {
+    help::arranged(named_argument::offered(Cli::command()), None)
+}
 
 /// Reads the command line, the environment and the configuration file.
 ///
 /// # Errors
-/// When the call or the configuration file is wrong.
-pub fn read() -> Result<Cli> {
-    let file = configuration()?;
-    let command = Cli::command();
-    let unknown = unknown_keys(&command, &file);
-    if let Some(key) = unknown.first() {
-        return Err(Error::call(format!(
-            "unknown key {} in the configuration file: no command has such a flag",
-            quote(key)
-        )));
+/// When the call, a variable or the configuration file is wrong.
+pub fn read() -> Result<Invocation> {
+    let call = Call::of(words::read(&Cli::command())?);
+    // An alias may be the first thing in a new file.
+    let is_writer = call.path.first().is_some_and(|name| name == WRITER);
+    let file = if is_writer { ConfigFile::read_if_present() } else { ConfigFile::read() };
+    if call.is_about_girih() || call.reports() {
+        let (file, fault) = match file {
+            Ok(file) => (file, None),
+            Err(Error::Call(sentence)) => (ConfigFile::default(), Some(sentence)),
+            Err(error) => return Err(error),
+        };
+        let mut sources = SettingSources { file: &file, ignored: BTreeSet::new() };
+        let faults = fault.into_iter().chain(call.all_faults(&mut sources)).collect();
+        return call.parse(&sources).map(|cli| Invocation { cli, faults });
     }
-    // Parses the command line alone first, to find the arguments that are typed; errors
-    // are reported below.
-    let typed = command.clone().ignore_errors(true).try_get_matches().ok();
-    let command = all_with_sources(command, &file, typed.as_ref());
-    let unprintable = has_unprintable_text(&file);
-    let command = if unprintable { command.styles(Styles::plain()) } else { command };
-    let matches = command.try_get_matches().map_err(|error| usage(error, unprintable))?;
-    refuse_idle_options(innermost(&matches))?;
-    Cli::from_arg_matches(&matches).map_err(|error| usage(error, unprintable))
-}
-
-/// Whether a text is long, or has characters that a terminal obeys.
-fn is_unprintable(text: &OsStr) -> bool {
-    text.len() > REPEATED_BYTES || text.to_string_lossy().contains(is_obeyed)
-}
-
-/// Whether an argument, a variable or a value of the configuration file cannot be repeated as it is:
-/// it is long, or has characters that a terminal obeys.
-fn has_unprintable_text(file: &BTreeMap<String, String>) -> bool {
-    let of_girih = |name: &OsStr| name.to_string_lossy().starts_with("GIRIH_");
-    std::env::args_os().any(|text| is_unprintable(&text))
-        || std::env::vars_os().any(|(name, text)| of_girih(&name) && is_unprintable(&text))
-        || file.values().any(|text| is_unprintable(text.as_ref()))
-}
-
-/// The parser's message. If it may repeat what cannot be printed, it becomes an error without colours:
-/// then all escape codes in it are foreign, and are made visible.
-fn usage(error: clap::Error, unprintable: bool) -> Error {
-    let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
-    if !unprintable || is_help || !error.use_stderr() {
-        return Error::Usage(Box::new(error));
+    let sources = SettingSources { file: &file?, ignored: BTreeSet::new() };
+    let cli = call.parse(&sources)?;
+    if let Some(sentence) = warning::refused_key(&command_line(), sources.file) {
+        return Err(Error::call(sentence));
     }
-    let text = error.render().ansi().to_string();
-    let text = text.trim_start_matches("error: ").trim_end();
-    if text.len() > MESSAGE_BYTES { Error::call(shorten(text)) } else { Error::call(text) }
+    Ok(Invocation { cli, faults: Vec::new() })
+}
+
+/// A call of the program.
+struct Call {
+    /// The command line, without sources.
+    command: Command,
+    words: Vec<OsString>,
+    /// The names of the chosen command and its subcommands.
+    path: Vec<String>,
+    /// What is typed, unless the call asks for help.
+    typed: Option<ArgMatches>,
+}
+
+impl Call {
+    /// The call that these words make; their errors are reported when it is parsed.
+    fn of(words: Vec<OsString>) -> Call {
+        let plain = Cli::command();
+        let path = words::path(&plain, &words);
+        let offered = named_argument::offered(plain.clone());
+        let typed =
+            help::arranged(offered.clone(), None).ignore_errors(true).try_get_matches_from(&words).ok();
+        let command = match &typed {
+            Some(typed) => named_argument::offered(named_argument::chosen(plain, &path, typed)),
+            None => offered,
+        };
+        Call { command, words, path, typed }
+    }
+
+    /// Whether the call asks for help or the version, which a faulty configuration must not prevent.
+    fn is_about_girih(&self) -> bool {
+        self.typed.is_none()
+    }
+
+    /// Whether the command reports faulty settings.
+    fn reports(&self) -> bool {
+        self.path.first().is_some_and(|name| name == REPORTER)
+    }
+
+    /// Parses the call with its sources.
+    fn parse(&self, sources: &SettingSources<'_>) -> Result<Cli> {
+        let unprintable = has_unprintable_text(sources.file);
+        let fail = |error| usage(error, unprintable);
+        let styled = |command: Command| if unprintable { command.styles(Styles::plain()) } else { command };
+        // What is typed is judged first, so that all other faults are those of sources.
+        let backend = self.shown_backend(sources);
+        let arranged = help::arranged(styled(self.command.clone()), Some(&backend));
+        let mut plain_help = None;
+        if let Err(error) = arranged.clone().try_get_matches_from(&self.words) {
+            let sentence = self.typed.as_ref().and_then(|typed| {
+                let typed = words_matches(typed, &self.path);
+                named_argument::left_over(&error, typed)
+            });
+            if let Some(sentence) = sentence {
+                return Err(Error::call(sentence));
+            }
+            // A source may set what is missing, and help shows what a source sets.
+            let is_final =
+                !matches!(error.kind(), ErrorKind::MissingRequiredArgument | ErrorKind::DisplayHelp);
+            if is_final {
+                let chosen = words::innermost(&arranged, &self.path);
+                return Err(fail(suggestion::with_nearest(error, chosen)));
+            }
+            plain_help = Some(error).filter(|error| error.kind() == ErrorKind::DisplayHelp);
+        }
+        let parsed = parse_with(arranged, &self.words, &self.path, self.typed.as_ref(), sources);
+        let matches = match parsed {
+            Ok(matches) => matches,
+            Err(ParseFault::Setting(fault)) => {
+                return Err(plain_help.map_or_else(|| Error::call(fault.sentence), fail));
+            }
+            Err(ParseFault::Usage(error)) => {
+                if error.use_stderr() {
+                    warn(sources.file);
+                }
+                return Err(fail(error));
+            }
+        };
+        let chosen = innermost(&matches);
+        if !is_quiet(chosen) && !self.reports() {
+            warn(sources.file);
+        }
+        refuse_idle_options(chosen)?;
+        Cli::from_arg_matches(&matches).map_err(fail)
+    }
+
+    /// The backend whose options help shows: that of the call, or the default.
+    fn shown_backend(&self, sources: &SettingSources<'_>) -> String {
+        let typed = words::value_of(&self.words, "--backend").map(str::to_owned);
+        let variable = || std::env::var(typed_only::variable_of(BACKEND)).ok();
+        let key = || sources.file.value(BACKEND).map(str::to_owned);
+        let name = typed.or_else(variable).or_else(key).unwrap_or_default();
+        let name = name.split(':').next().unwrap_or_default();
+        let known = girih::backends().iter().find(|info| info.name == name);
+        known.unwrap_or(&girih::backends()[0]).name.to_owned()
+    }
+
+    /// The faults of all variables and keys in any command; they are ignored from then on.
+    fn all_faults(&self, sources: &mut SettingSources<'_>) -> Vec<String> {
+        if self.is_about_girih() {
+            return Vec::new();
+        }
+        let command = command_line();
+        let mut faults = warning::warnings(&command, sources.file);
+        faults.extend(warning::refused_key(&command, sources.file));
+        let mut paths = Vec::new();
+        leaves(&self.command, &mut Vec::new(), &mut paths);
+        for path in paths {
+            let words: Vec<OsString> =
+                iter::once("girih").chain(path.iter().map(String::as_str)).map(OsString::from).collect();
+            // Each round ignores another source, so the loop ends.
+            while let Err(ParseFault::Setting(fault)) =
+                parse_with(self.command.clone(), &words, &path, None, sources)
+            {
+                let is_new = sources.ignored.insert(fault.source);
+                faults.push(fault.sentence);
+                if !is_new {
+                    break;
+                }
+            }
+        }
+        faults
+    }
+}
+
+/// Why a call with sources is refused.
+enum ParseFault {
+    Setting(SettingFault),
+    Usage(clap::Error),
+}
+
+/// Parses words with the sources of the command at `path`.
+fn parse_with(
+    command: Command,
+    words: &[OsString],
+    path: &[String],
+    typed: Option<&ArgMatches>,
+    sources: &SettingSources<'_>,
+) -> Result<ArgMatches, ParseFault> {
+    let command = sources.attach(command, path, typed).map_err(ParseFault::Setting)?;
+    command.clone().try_get_matches_from(words).map_err(|error| {
+        let chosen = words::innermost(&command, path);
+        let fault = match error.kind() {
+            ErrorKind::InvalidUtf8 => value_fault::not_unicode(chosen, sources),
+            _ => value_fault::value_fault(&error, chosen, sources),
+        };
+        fault.map_or(ParseFault::Usage(error), ParseFault::Setting)
+    })
+}
+
+/// Prints what sets nothing.
+fn warn(file: &ConfigFile) {
+    warning::warnings(&command_line(), file)
+        .iter()
+        .for_each(|line| print_note(format_args!("girih: {line}")));
+}
+
+/// The paths of all commands that have no subcommands.
+fn leaves(command: &Command, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
+    if !command.has_subcommands() {
+        found.push(path.clone());
+    }
+    for sub in command.get_subcommands() {
+        path.push(sub.get_name().to_owned());
+        leaves(sub, path, found);
+        path.pop();
+    }
+}
+
+/// Whether a call hides notes.
+fn is_quiet(matches: &ArgMatches) -> bool {
+    matches.try_get_one::<bool>("quiet").ok().flatten() == Some(&true)
 }
 
 /// The arguments of the innermost subcommand.
@@ -89,106 +257,9 @@ fn innermost(matches: &ArgMatches) -> &ArgMatches {
     iter::successors(Some(matches), |matches| Some(matches.subcommand()?.1)).last().unwrap_or(matches)
 }
 
-/// A command whose flags, and those of its subcommands, also read their
-/// variables and keys, except those that conflict with what is `typed`.
-fn all_with_sources(
-    command: Command,
-    file: &BTreeMap<String, String>,
-    typed: Option<&ArgMatches>,
-) -> Command {
-    let is_typed = |arg: &Arg| typed.is_some_and(|typed| is_on_command_line(typed, arg.get_id().as_str()));
-    let excluded = excluded(&command, is_typed);
-    let command = command.mut_args(|arg| {
-        if excluded.contains(arg.get_id()) {
-            return arg;
-        }
-        // A variable or key may be set without the flags that its flag requires.
-        let arg = if is_typed(&arg) { arg } else { arg.requires(Resettable::Reset) };
-        with_sources(arg, file)
-    });
-    let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
-    names.into_iter().fold(command, |command, name| {
-        let typed = typed.and_then(|typed| typed.subcommand()).filter(|(chosen, _)| *chosen == name);
-        command.mut_subcommand(name, |sub| all_with_sources(sub, file, typed.map(|(_, matches)| matches)))
-    })
-}
-
-/// The arguments that conflict with one that is typed.
-fn excluded(command: &Command, is_typed: impl Fn(&Arg) -> bool) -> Vec<Id> {
-    let exclude = |one: &Arg, other: &Arg| {
-        command.get_arg_conflicts_with(one).iter().any(|arg| arg.get_id() == other.get_id())
-    };
-    let typed: Vec<&Arg> = command.get_arguments().filter(|arg| is_typed(arg)).collect();
-    let all = command.get_arguments();
-    let excluded = all.filter(|arg| typed.iter().any(|typed| exclude(typed, arg) || exclude(arg, typed)));
-    excluded.map(|arg| arg.get_id().clone()).collect()
-}
-
-/// Whether an argument is on the command line itself.
-fn is_on_command_line(matches: &ArgMatches, id: &str) -> bool {
-    matches.value_source(id) == Some(ValueSource::CommandLine)
-}
-
-/// A flag that also reads its variable and key.
-fn with_sources(arg: Arg, file: &BTreeMap<String, String>) -> Arg {
-    let Some(long) = arg.get_long().filter(|long| !NO_SETTING.contains(long)).map(str::to_owned) else {
-        return arg;
-    };
-    let variable = format!("GIRIH_{}", long.to_uppercase().replace('-', "_"));
-    let arg = arg.env(variable).hide_env_values(true);
-    match file.get(&long) {
-        // A default does not satisfy clap's `required`.
-        // Help must not send what a terminal obeys.
-        Some(value) => arg
-            .default_value(value.clone())
-            .required(false)
-            .hide_default_value(is_unprintable(value.as_ref())),
-        None => arg,
-    }
-}
-
-fn unknown_keys(command: &Command, file: &BTreeMap<String, String>) -> Vec<String> {
-    file.keys().filter(|key| !is_flag(command, key)).cloned().collect()
-}
-
-/// Whether a command or one of its subcommands has a flag of this name.
-fn is_flag(command: &Command, name: &str) -> bool {
-    let has_it = command.get_arguments().any(|arg| arg.get_long() == Some(name));
-    has_it || command.get_subcommands().any(|sub| is_flag(sub, name))
-}
-
-/// The values in `$GIRIH_CONFIG`, else `$XDG_CONFIG_HOME/girih/config.toml`,
-/// else `~/.config/girih/config.toml`; empty if there is no file.
-fn configuration() -> Result<BTreeMap<String, String>> {
-    let named = std::env::var_os("GIRIH_CONFIG").map(PathBuf::from);
-    let Some(path) = named.clone().or_else(default_path) else { return Ok(BTreeMap::new()) };
-    if named.is_none() && matches!(path.try_exists(), Ok(false)) {
-        return Ok(BTreeMap::new());
-    }
-    let text = text_file(&path, DESCRIPTION_BYTES)?;
-    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
-        let fault = fault_in_line(&text, error.span().map(|span| span.start), error.message());
-        Error::call(format!("{}: is not valid TOML: {fault}", path.display()))
-    })?;
-    table.into_iter().map(|(key, value)| Ok((key.clone(), single_value(&path, &key, value)?))).collect()
-}
-
-fn default_path() -> Option<PathBuf> {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let config = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")))?;
-    Some(config.join("girih/config.toml"))
-}
-
-fn single_value(path: &std::path::Path, key: &str, value: toml::Value) -> Result<String> {
-    match value {
-        toml::Value::String(text) => Ok(text),
-        toml::Value::Integer(_) | toml::Value::Float(_) | toml::Value::Boolean(_) => Ok(value.to_string()),
-        _ => Err(Error::call(format!(
-            "{}: {} is a list or a table; a single value is needed",
-            path.display(),
-            quote(key)
-        ))),
-    }
+/// The arguments of the subcommand at `path`.
+fn words_matches<'a>(matches: &'a ArgMatches, path: &[String]) -> &'a ArgMatches {
+    path.iter().fold(matches, |matches, name| matches.subcommand_matches(name).unwrap_or(matches))
 }
 
 /// Refuses options on the command line that have no effect on the backends of
@@ -220,13 +291,51 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+        command_line().debug_assert();
+    }
+
+    /// The words of a line of a shell, up to a pipe or a redirection.
+    fn words_of(line: &str) -> Vec<OsString> {
+        let line = line.split(['|', '>']).next().unwrap_or_default();
+        let parts = line.split('"').enumerate();
+        let words = parts.flat_map(|(at, part)| {
+            let is_quoted = at % 2 == 1;
+            if is_quoted { vec![part] } else { part.split_whitespace().collect() }
+        });
+        words.map(OsString::from).collect()
     }
 
     #[test]
-    fn a_key_without_a_flag_is_found() {
-        // Only subcommands of `npu` have the last flag.
-        let keys = ["threads", "thread", "trace-events"];
-        let file = keys.map(|key| (key.to_owned(), "2".to_owned())).into();
-        assert_eq!(unknown_keys(&Cli::command(), &file), ["thread"]);
+    fn the_examples_of_help_are_calls() {
+        let command = command_line();
+        let mut paths = vec![Vec::new()];
+        leaves(&command, &mut Vec::new(), &mut paths);
+        let mut count = 0;
+        for path in paths {
+            let help =
+                words::innermost(&command, &path).get_after_help().expect("it has examples").to_string();
+            for line in help.lines().filter_map(|line| line.strip_prefix("  ")) {
+                let call = Call::of(words_of(line));
+                assert!(call.path.starts_with(&path), "{line}");
+                let parsed = help::arranged(call.command, None).try_get_matches_from(&call.words);
+                assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+                count += 1;
+            }
+        }
+        assert!(count > 30, "{count} examples");
+    }
+
+    /// Nothing outside the command line makes girih delete or write what the user did not name.
+    #[test]
+    fn flags_that_delete_or_write_are_only_typed() {
+        let command = command_line();
+        typed_only::each_option(&command, &mut |name, arg| {
+            let (Some(long), Some(help)) = (arg.get_long(), arg.get_help()) else { return };
+            let help = help.to_string();
+            let verb = help.split(' ').next().unwrap_or_default();
+            if ["Write", "Append", "Remove", "Delete", "Save"].contains(&verb) {
+                assert!(!typed_only::has_setting(name, long), "{name} --{long}: {help}");
+            }
+        });
     }
 }

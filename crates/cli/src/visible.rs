@@ -1,6 +1,7 @@
 //! Text from outside without the characters that a terminal obeys.
 
 use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::fmt::{self, Display, Write};
 
 /// A text whose control characters are shown as escapes, such as `\u{1b}`.
@@ -34,6 +35,14 @@ pub fn is_obeyed(c: char) -> bool {
         // C0, DEL and C1; line and paragraph separators; embeddings, overrides and isolates.
         c => c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'),
     }
+}
+
+/// The maximum bytes of a text that the parser's messages repeat as it is.
+const REPEATED_BYTES: usize = 200;
+
+/// Whether a text is long, or has characters that a terminal obeys.
+pub fn is_unprintable(text: &OsStr) -> bool {
+    text.len() > REPEATED_BYTES || text.to_string_lossy().contains(is_obeyed)
 }
 
 /// The maximum number of characters of a message. girih's own sentences are shorter.

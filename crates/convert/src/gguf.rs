@@ -64,7 +64,7 @@ pub(super) fn write(
     let mut report = stream::write_all(&mut writer, &model.weights, &planned, options, progress)?;
     writer.finish()?;
     report.tensors.splice(0..0, factors_shape.map(|(name, shape)| computed(name, shape)));
-    report.warnings = warnings;
+    (report.weights, report.warnings) = (out.to_owned(), warnings);
     Ok(report)
 }
 

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 
 use girih_file::{
     COMPANIONS, ContainerKind, ContainerWriter, MetadataValue, NewTensor, SAFETENSORS_INDEX, copy_companion,
-    q4nx,
+    q4nx, write_companion,
 };
-use girih_model::ModelFiles;
+use girih_model::{Embedded, ModelFiles};
 use girih_tensor::{DType, Error, Result};
 
 use super::options::ConvertOptions;
@@ -47,11 +47,15 @@ pub(super) fn write(
     writer.sync()?;
     let mut copies = Copies::create(out)?;
     // The weights get their name last, as an incomplete folder is not a model.
-    let finished = copies.copy_companions(model.folder()).and_then(|()| writer.finish());
+    let copied = match model.embedded() {
+        Some(files) => copies.write_embedded(files),
+        None => copies.copy_companions(model.folder()),
+    };
+    let finished = copied.and_then(|()| writer.finish());
     if finished.is_err() {
         copies.remove();
     }
-    finished.map(|()| report)
+    finished.map(|()| ConvertReport { weights: path, ..report })
 }
 
 /// What this run has put into its new folder.
@@ -83,6 +87,20 @@ impl Copies<'_> {
             if copy_companion(from, name, &to)? {
                 self.files.push(to);
             }
+        }
+        Ok(())
+    }
+
+    /// Writes the configuration and the tokenizer of a model that is part of the program.
+    fn write_embedded(&mut self, files: &Embedded) -> Result<()> {
+        for (name, text) in [
+            ("config.json", files.config),
+            ("generation_config.json", files.generation),
+            ("tokenizer.json", files.tokenizer),
+        ] {
+            let to = self.out.join(name);
+            write_companion(&mut text.as_bytes(), &to)?;
+            self.files.push(to);
         }
         Ok(())
     }

@@ -1,5 +1,7 @@
 //! The progress and the result of a conversion.
 
+use std::path::PathBuf;
+
 use girih_tensor::{DType, Shape};
 
 /// The progress of a conversion.
@@ -16,6 +18,8 @@ pub struct ConvertProgress<'a> {
 /// The result of a conversion.
 #[derive(Clone, Debug, Default)]
 pub struct ConvertReport {
+    /// The file of the weights.
+    pub weights: PathBuf,
     /// The tensors in the order of writing.
     pub tensors: Vec<WrittenTensor>,
     /// Differences from the source other than the rounding of weights.

@@ -19,6 +19,14 @@ const BAND_WEIGHTS: usize = 4 << 20;
 /// and as a whole, and decoded again.
 const BAND_WEIGHT_BYTES: usize = 6 * size_of::<f32>();
 
+/// The address space that glibc reserves for the heap of a new thread (`HEAP_MAX_SIZE` of its
+/// `malloc/arena.c`), which no other thread can use.
+const THREAD_HEAP_BYTES: usize = 64 << 20;
+
+/// The most threads whose heaps are counted, so that many threads do not make a conversion fail on
+/// a system that grants only the memory it has.
+const HEAPS_COUNTED: usize = 4;
+
 /// Writes all `planned` tensors; returns their report.
 pub(super) fn write_all(
     writer: &mut ContainerWriter,
@@ -56,7 +64,7 @@ fn write(
     let band = unit * band.max(1);
     for start in (0..matrix.rows).step_by(band) {
         let rows = band.min(matrix.rows - start);
-        check_memory(rows * matrix.columns)?;
+        check_memory(rows * matrix.columns, threads)?;
         let bytes = matrix.read(weights, start, rows)?;
         let values = matrix.decode(&bytes, rows)?;
         if let Some(value) = values.iter().find(|value| !value.is_finite()) {
@@ -73,9 +81,10 @@ fn write(
 
 /// Checks that a band of this many weights can be converted: the vectors of a band are allocated
 /// where a failure would end the process, so as many bytes are reserved and freed before.
-fn check_memory(weights: usize) -> Result<()> {
+fn check_memory(weights: usize, threads: NonZeroUsize) -> Result<()> {
     let bytes = weights.saturating_mul(BAND_WEIGHT_BYTES);
-    Vec::<u8>::new().try_reserve_exact(bytes).map_err(|_| {
+    let heaps = threads.get().min(HEAPS_COUNTED) * THREAD_HEAP_BYTES;
+    Vec::<u8>::new().try_reserve_exact(bytes.saturating_add(heaps)).map_err(|_| {
         let sentence = format!("cannot be converted: {bytes} bytes of memory are needed and not available");
         Error::with_kind(ErrorKind::OutOfMemory, sentence)
     })

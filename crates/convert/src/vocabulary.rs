@@ -24,6 +24,12 @@ pub(super) fn put(model: &ModelFiles, metadata: &mut Metadata, limits: &TextLimi
         pairs.into_iter().try_for_each(|(key, value)| metadata.insert(key, value.clone()))?;
         return Ok(Vec::new());
     }
+    let rows = model.facts.sizes.vocabulary;
+    if let Some(files) = model.embedded() {
+        let (vocab, warnings) = GgufVocab::from_json(files.tokenizer.as_bytes(), rows, limits)?;
+        put_vocab(vocab, metadata)?;
+        return Ok(warnings);
+    }
     if !model.folder().join("tokenizer.json").exists() {
         metadata.insert("tokenizer.ggml.model", MetadataValue::String("none".to_owned()))?;
         return Ok(vec![
@@ -31,7 +37,6 @@ pub(super) fn put(model: &ModelFiles, metadata: &mut Metadata, limits: &TextLimi
                 .to_owned(),
         ]);
     }
-    let rows = model.facts.sizes.vocabulary;
     let (vocab, mut warnings) = GgufVocab::from_folder(model.folder(), rows, limits)?;
     put_vocab(vocab, metadata)?;
     match ChatTemplate::read(model.folder(), limits)?.map(|template| template.source(None).map(str::to_owned))

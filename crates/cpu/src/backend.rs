@@ -10,6 +10,7 @@ use girih_tensor::DType;
 use crate::activations::ActivationPrecision;
 use crate::affinity::{self, Affinity};
 use crate::kernels::packed::Layout;
+use crate::kernels::prefetch::PrefetchChoice;
 use crate::kernels::{self, Table};
 use crate::packed_store::Residence;
 use crate::pool::{ThreadPool, check_threads};
@@ -162,9 +163,14 @@ impl Backend for Cpu {
 
     fn load(&self, graph: &Graph, source: &dyn WeightSource) -> Result<CpuWeights, Error> {
         let pool = self.pool()?;
-        let weights = CpuWeights::load(graph, source, self.store.as_deref(), self.residence, pool)?;
-        prefetch_distance::choose(&self.table, pool, &weights);
+        let mut weights = CpuWeights::load(graph, source, self.store.as_deref(), self.residence, pool)?;
+        weights.set_prefetch(prefetch_distance::choose(&self.table, pool, &weights));
         Ok(weights)
+    }
+
+    fn tuning(&self, weights: &CpuWeights) -> Option<String> {
+        let PrefetchChoice { few, many } = weights.matrices().next()?.prefetch();
+        Some(format!("prefetches {} ahead with one row, {} with several", few.name(), many.name()))
     }
 
     fn state(&self, graph: &Graph, blocks: &[u32]) -> Result<CpuState, Error> {

@@ -72,9 +72,9 @@ const OPTIONS: &[BackendOption] = &[
     },
     BackendOption {
         name: PACKED_CACHE_LIMIT,
-        placeholder: "BYTES",
-        help: "Maximum size of all packed weights on disk; least recently used are evicted first \
-            [default: a fifth of the free space, at most 32 GiB]",
+        placeholder: "SIZE",
+        help: "Maximum size of all packed weights on disk, such as 5GB, 5GiB or a number of bytes; least \
+            recently used are evicted first [default: a fifth of the free space, at most 32 GiB]",
         values: AllowedValues::Checked(|text| byte_count(text).map(drop)),
         repeats: false,
     },

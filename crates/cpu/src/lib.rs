@@ -19,6 +19,7 @@ pub mod affinity;
 mod amount;
 mod backend;
 mod barrier;
+pub mod caches;
 mod fuse;
 #[doc(hidden)]
 pub mod fuzz;

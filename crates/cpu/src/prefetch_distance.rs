@@ -1,7 +1,10 @@
 //! Chooses the prefetch distance of this machine by measurement: kernels for one column and for
-//! several read bands of weights, with one distance after another.
+//! several read windows of weights, with one distance after another.
 //!
-//! Bytes moved: `TRIAL_BYTES` for each distance, each number of columns and each round.
+//! Each trial reads another window, and the weights are larger than caches, so all trials read from
+//! memory, as decode does. A trial that hits a cache says nothing: there no distance is too short.
+//!
+//! Bytes moved: [`WINDOW_BYTES`] for each distance, each number of columns and each round, 768 MiB in all.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -10,20 +13,28 @@ use girih_graph::Error;
 
 use crate::kernels::Table;
 use crate::kernels::packed::{BAND, Band, GROUP, Layout, Sums};
-use crate::kernels::prefetch::{self, PrefetchDistance};
+use crate::kernels::prefetch::{PrefetchChoice, PrefetchDistance};
 use crate::memory::Aligned;
 use crate::pool::{Grid, ThreadPool};
+use crate::probe::HostMachine;
 use crate::weights::CpuWeights;
 
-/// Bytes of weights that are read: twice the share of L3 that one process gets on most
-/// processors, so that they come from memory in every round.
-const TRIAL_BYTES: usize = 64 << 20;
+/// Bytes of weights that a trial reads: a millisecond, so that some of the rounds are undisturbed.
+const WINDOW_BYTES: usize = 32 << 20;
 
 /// The numbers of columns that are measured, for few columns and for more.
 const TRIED_COLUMNS: [usize; 2] = [1, 4];
 
 /// The number of rounds; the fastest one counts, because disturbances only slow a round down.
-const TRIAL_ROUNDS: usize = 2;
+const TRIAL_ROUNDS: usize = 4;
+
+/// The gain over the default from which another distance is chosen. A wrong choice costs up to a
+/// quarter of decode's speed, and trials on a shared machine differ by a few percent.
+const LEAST_GAIN: f64 = 1.05;
+
+/// The multiple of L3 that the weights must have: then what a trial leaves in the cache is gone when
+/// the same window comes again.
+const LEAST_CACHES: usize = 2;
 
 /// Bands in a piece.
 const TRIAL_PIECE_BANDS: usize = 4;
@@ -37,14 +48,14 @@ pub struct ReadRate {
     pub columns: usize,
     /// Bytes of weights per second, of all threads together.
     pub bytes: f64,
-    /// Whether this distance is the fastest for this number of columns.
+    /// Whether this distance is the choice for this number of columns.
     pub chosen: bool,
 }
 
 /// Chooses the distances for the weights of a model, with bands of its most frequent layout among
-/// those that are read line after line. Keeps the defaults if a model is so small that caches may
-/// hold it.
-pub(crate) fn choose(table: &Table, pool: &ThreadPool, weights: &CpuWeights) {
+/// those that are read line after line. Returns the default if that layout has so few bytes that
+/// caches may hold them.
+pub(crate) fn choose(table: &Table, pool: &ThreadPool, weights: &CpuWeights) -> PrefetchChoice {
     let mut layouts: Vec<(Layout, u64)> = Vec::new();
     for matrix in weights.matrices().filter(|matrix| is_read_in_order(matrix.layout)) {
         match layouts.iter_mut().find(|(layout, _)| *layout == matrix.layout) {
@@ -52,16 +63,16 @@ pub(crate) fn choose(table: &Table, pool: &ThreadPool, weights: &CpuWeights) {
             None => layouts.push((matrix.layout, matrix.size())),
         }
     }
-    let Some((layout, _)) = layouts.into_iter().max_by_key(|&(_, bytes)| bytes) else { return };
+    let most = layouts.into_iter().max_by_key(|&(_, bytes)| bytes);
+    let Some((layout, _)) = most.filter(|&(_, bytes)| bytes >= least_bytes() as u64) else {
+        return PrefetchChoice::DEFAULT;
+    };
     let matrices = weights.matrices().filter(|matrix| matrix.layout == layout);
     let bands = matrices.flat_map(|matrix| (0..matrix.rows.div_ceil(BAND)).map(|band| matrix.band(band)));
-    let bands = first_bytes(bands);
-    if bands.iter().map(|band| band.bytes.len()).sum::<usize>() >= TRIAL_BYTES {
-        use_fastest(&rates(table, pool, &bands));
-    }
+    choice(&rates(table, pool, &bands.collect::<Vec<_>>()))
 }
 
-/// Measures each distance on this machine with weights of `layout`, and chooses the fastest.
+/// Measures each distance on this machine with weights of `layout`.
 ///
 /// # Errors
 /// If there is not enough memory, or the threads cannot be started.
@@ -74,12 +85,18 @@ pub fn measure(table: &Table, threads: usize, layout: Layout) -> Result<Vec<Read
     let pool = ThreadPool::pinned(threads, None)?;
     let each = layout.band_bytes(TRIAL_COLUMNS).expect("a band of moderate size");
     let mut bytes =
-        Aligned::<u8>::zeroed(TRIAL_BYTES.next_multiple_of(each), "measuring prefetch distances")?;
+        Aligned::<u8>::zeroed(least_bytes().next_multiple_of(each), "measuring prefetch distances")?;
     bytes.fill(0x11);
-    let bands = bytes.chunks_exact(each).map(|bytes| Band { layout, columns: TRIAL_COLUMNS, bytes });
-    let rates = rates(table, &pool, &bands.collect::<Vec<_>>());
-    use_fastest(&rates);
-    Ok(rates)
+    let prefetch = PrefetchChoice::DEFAULT;
+    let bands =
+        bytes.chunks_exact(each).map(|bytes| Band { layout, columns: TRIAL_COLUMNS, bytes, prefetch });
+    Ok(rates(table, &pool, &bands.collect::<Vec<_>>()))
+}
+
+/// The bytes from which on weights are read from memory in every trial.
+fn least_bytes() -> usize {
+    let caches = HostMachine::here().caches.all_from(3);
+    caches.saturating_mul(LEAST_CACHES).max(2 * WINDOW_BYTES)
 }
 
 /// Whether kernels read a layout line after line, in the order of memory.
@@ -90,44 +107,54 @@ fn is_read_in_order(layout: Layout) -> bool {
     }
 }
 
-/// Returns the first bands that hold [`TRIAL_BYTES`] together.
-fn first_bytes<'a>(bands: impl Iterator<Item = Band<'a>>) -> Vec<Band<'a>> {
-    let mut left = TRIAL_BYTES;
-    let enough = |band: &Band<'_>| {
-        let more = left > 0;
-        left = left.saturating_sub(band.bytes.len());
-        more
-    };
-    bands.take_while(enough).collect()
+/// Cuts bands into windows of at least [`WINDOW_BYTES`]; what is left is not read.
+fn windows<'a, 'b>(bands: &'b [Band<'a>]) -> Vec<&'b [Band<'a>]> {
+    let (mut all, mut begin, mut bytes) = (Vec::new(), 0, 0);
+    for (index, band) in bands.iter().enumerate() {
+        bytes += band.bytes.len();
+        if bytes >= WINDOW_BYTES {
+            all.push(&bands[begin..=index]);
+            (begin, bytes) = (index + 1, 0);
+        }
+    }
+    if all.is_empty() { vec![bands] } else { all }
 }
 
-/// Sets the fastest distances for the kernels.
-fn use_fastest(rates: &[ReadRate]) {
-    rates
-        .iter()
-        .filter(|rate| rate.chosen)
-        .for_each(|rate| prefetch::set_distance(rate.columns, rate.distance));
+/// The chosen distances.
+fn choice(rates: &[ReadRate]) -> PrefetchChoice {
+    let chosen = |columns| {
+        let of = rates.iter().find(|rate| rate.columns == columns && rate.chosen);
+        of.map_or(PrefetchDistance::ALL[0], |rate| rate.distance)
+    };
+    PrefetchChoice { few: chosen(TRIED_COLUMNS[0]), many: chosen(TRIED_COLUMNS[1]) }
+}
+
+/// The fastest distance, if it is faster than the default, the first one, by [`LEAST_GAIN`].
+fn preferred(rates: &[f64]) -> usize {
+    let fastest = (0..rates.len()).max_by(|&a, &b| rates[a].total_cmp(&rates[b]));
+    fastest.filter(|&fastest| rates[fastest] > LEAST_GAIN * rates[0]).unwrap_or(0)
 }
 
 /// Measures each distance with each number of columns.
 fn rates(table: &Table, pool: &ThreadPool, bands: &[Band<'_>]) -> Vec<ReadRate> {
-    let bytes = bands.iter().map(|band| band.bytes.len()).sum::<usize>() as f64;
+    let windows = windows(bands);
+    let mut windows = windows.iter().cycle();
     let mut all = Vec::new();
     for columns in TRIED_COLUMNS {
-        let mut best = [f64::INFINITY; PrefetchDistance::ALL.len()];
+        let mut best = [0.0f64; PrefetchDistance::ALL.len()];
         for _ in 0..TRIAL_ROUNDS {
-            for (ahead, best) in PrefetchDistance::ALL.into_iter().zip(&mut best) {
-                prefetch::set_distance(columns, ahead);
-                *best = best.min(seconds(table, pool, bands, columns));
+            for (distance, best) in PrefetchDistance::ALL.into_iter().zip(&mut best) {
+                let prefetch = PrefetchChoice::both(distance);
+                let window = windows.next().expect("there is a window, and it comes again");
+                let bands: Vec<_> = window.iter().map(|band| Band { prefetch, ..*band }).collect();
+                let bytes = bands.iter().map(|band| band.bytes.len()).sum::<usize>() as f64;
+                *best = best.max(bytes / seconds(table, pool, &bands, columns));
             }
         }
-        let fastest = best.into_iter().fold(f64::INFINITY, f64::min);
-        all.extend(PrefetchDistance::ALL.into_iter().zip(best).map(|(ahead, seconds)| ReadRate {
-            distance: ahead,
-            columns,
-            bytes: bytes / seconds,
-            chosen: seconds == fastest,
-        }));
+        let chosen = preferred(&best);
+        all.extend(PrefetchDistance::ALL.into_iter().zip(best).enumerate().map(
+            |(index, (distance, bytes))| ReadRate { distance, columns, bytes, chosen: index == chosen },
+        ));
     }
     all
 }
@@ -163,28 +190,42 @@ mod tests {
     use crate::kernels::tables;
 
     #[test]
-    fn the_fastest_distance_is_chosen_for_each_number_of_columns() {
+    fn one_distance_is_chosen_for_each_number_of_columns() {
         let pool = ThreadPool::pinned(2, None).unwrap();
+        let prefetch = PrefetchChoice::DEFAULT;
         for (layout, table) in [Layout::Q4_0, Layout::Bf16].into_iter().zip(tables()) {
             let bytes = vec![0x11; 40 * layout.band_bytes(64).unwrap()];
-            let bands: Vec<_> =
-                bytes.chunks(bytes.len() / 40).map(|bytes| Band { layout, columns: 64, bytes }).collect();
+            let bands = bytes.chunks(bytes.len() / 40);
+            let bands: Vec<_> = bands.map(|bytes| Band { layout, columns: 64, bytes, prefetch }).collect();
             let rates = rates(table, &pool, &bands);
             assert_eq!(rates.len(), TRIED_COLUMNS.len() * PrefetchDistance::ALL.len());
             for columns in TRIED_COLUMNS {
-                let of = || rates.iter().filter(|rate| rate.columns == columns);
-                let max = of().map(|rate| rate.bytes).fold(0.0, f64::max);
-                assert!(of().any(|rate| rate.chosen && rate.bytes == max), "{rates:?}");
-                assert!(of().all(|rate| !rate.chosen || rate.bytes == max), "{rates:?}");
+                let of: Vec<_> = rates.iter().filter(|rate| rate.columns == columns).collect();
+                assert_eq!(of.iter().filter(|rate| rate.chosen).count(), 1, "{rates:?}");
+                let best = preferred(&of.iter().map(|rate| rate.bytes).collect::<Vec<_>>());
+                assert!(of[best].chosen, "{rates:?}");
             }
         }
     }
 
     #[test]
-    fn the_first_bands_reach_the_bytes_that_are_read() {
-        let bytes = vec![0; 30 << 20];
-        let band = Band { layout: Layout::Q4_0, columns: 64, bytes: &bytes };
-        assert_eq!(first_bytes(std::iter::repeat_n(band, 10)).len(), 3);
-        assert_eq!(first_bytes(std::iter::repeat_n(band, 2)).len(), 2);
+    fn a_small_gain_keeps_the_default() {
+        assert_eq!(preferred(&[30.0, 31.0, 20.0]), 0);
+        assert_eq!(preferred(&[30.0, 31.6, 20.0]), 1);
+        assert_eq!(preferred(&[30.0, 32.0, 40.0]), 2);
+        assert_eq!(preferred(&[30.0, 30.0, 30.0]), 0);
+        assert_eq!(preferred(&[f64::INFINITY, 1.0, 1.0]), 0);
+    }
+
+    #[test]
+    fn windows_do_not_overlap_and_a_small_model_has_one() {
+        let bytes = vec![0; 12 << 20];
+        let band =
+            Band { layout: Layout::Q4_0, columns: 64, bytes: &bytes, prefetch: PrefetchChoice::DEFAULT };
+        let counts =
+            |bands: usize| windows(&vec![band; bands]).iter().map(|bands| bands.len()).collect::<Vec<_>>();
+        assert_eq!(counts(10), [3, 3, 3]);
+        assert_eq!(counts(2), [2]);
+        assert_eq!(counts(0), [0]);
     }
 }

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use std::thread;
 
 use crate::affinity;
+use crate::caches::Caches;
 use crate::memory::Aligned;
 use crate::os::{self, HUGE_PAGE};
 use crate::topology::{self, Topology};
@@ -18,6 +19,8 @@ pub struct HostMachine {
     pub topology: Topology,
     /// The number of CPUs that its cgroup allows, if it has a limit.
     pub quota: Option<f64>,
+    /// The caches of these CPUs.
+    pub caches: Caches,
 }
 
 impl HostMachine {
@@ -35,7 +38,8 @@ impl HostMachine {
             let count = thread::available_parallelism().map_or(1, NonZero::get);
             let is_known = !usable.processors().is_empty();
             let topology = if is_known { usable } else { Topology::uniform(count) };
-            HostMachine { topology, quota: topology::quota(root) }
+            let caches = Caches::read(root, &topology);
+            HostMachine { topology, quota: topology::quota(root), caches }
         })
     }
 }

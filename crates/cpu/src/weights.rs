@@ -13,6 +13,7 @@ use crate::kernels::Table;
 use crate::kernels::packed::{
     BAND, Band, Coding, DEPTH, FLOAT_DEPTH, GROUP, LANES, LINE, Layout, Panel, PanelGroup,
 };
+use crate::kernels::prefetch::{PrefetchChoice, PrefetchDistance};
 use crate::memory::{Aligned, BytesOwner, SharedBytes};
 use crate::pack::pack_band;
 use crate::packed_store::{KeptPack, ListedMatrix, PackContents, Residence, UnsavedPack};
@@ -150,6 +151,15 @@ impl CpuWeights {
         match &self.tensors[index] {
             LoadedWeight::Matrix(matrix) => matrix,
             LoadedWeight::Vector(_) => panic!("programs run with the weights that they were compiled for"),
+        }
+    }
+
+    /// Sets how far ahead kernels prefetch matrices.
+    pub(crate) fn set_prefetch(&mut self, choice: PrefetchChoice) {
+        for tensor in &mut self.tensors {
+            if let LoadedWeight::Matrix(matrix) = tensor {
+                matrix.prefetch = choice;
+            }
         }
     }
 
@@ -320,6 +330,7 @@ pub(crate) struct PackedMatrix {
     pub columns: usize,
     bytes: SharedBytes,
     band_bytes: usize,
+    prefetch: PrefetchChoice,
 }
 
 impl PackedMatrix {
@@ -328,7 +339,8 @@ impl PackedMatrix {
         let (band_bytes, all) = PackedMatrix::sizes(value)?;
         assert_eq!(bytes.len(), all, "'{}' has the bytes of its layout", value.name);
         let (rows, columns) = (value.shape.rows(), value.shape.columns());
-        Ok(PackedMatrix { layout: Layout::of(value.dtype), rows, columns, bytes, band_bytes })
+        let (layout, prefetch) = (Layout::of(value.dtype), PrefetchChoice::DEFAULT);
+        Ok(PackedMatrix { layout, rows, columns, bytes, band_bytes, prefetch })
     }
 
     /// The bytes of a band, and of all bands.
@@ -346,7 +358,12 @@ impl PackedMatrix {
     /// Returns one band.
     pub fn band(&self, index: usize) -> Band<'_> {
         let bytes = &self.bytes[index * self.band_bytes..(index + 1) * self.band_bytes];
-        Band { layout: self.layout, columns: self.columns, bytes }
+        Band { layout: self.layout, columns: self.columns, bytes, prefetch: self.prefetch }
+    }
+
+    /// How far ahead kernels prefetch it.
+    pub fn prefetch(&self) -> PrefetchChoice {
+        self.prefetch
     }
 
     /// Returns the bytes of all bands, and the bytes of each.
@@ -387,7 +404,8 @@ impl PackedMatrix {
             (Layout::Stored(dtype), _) => self.decoded_stored(dtype, band, first, columns, put),
             _ => unreachable!("floats are multiplied as they are packed"),
         }
-        Band { layout: Layout::F32, columns, bytes: &lines[..columns * 2 * LINE] }
+        let prefetch = PrefetchChoice::both(PrefetchDistance::NONE); // L1 holds what was just decoded
+        Band { layout: Layout::F32, columns, bytes: &lines[..columns * 2 * LINE], prefetch }
     }
 
     /// Calls `put` with the numbers of some columns of a band that is packed as stored in the file.

@@ -158,11 +158,13 @@ impl TokenRequest {
             return Ok(());
         }
         let sentence = format!(
-            "the prompt has {prompt} tokens and {asked} requested; the context is {context}: \
+            "the prompt has {prompt} {tokens} and {asked} requested; the context is {context}: \
              shorten the prompt, request fewer tokens or enlarge the context by {}",
             total - context as usize,
+            tokens = if prompt == 1 { "token" } else { "tokens" },
             asked = match self.max_new {
                 _ if self.logits => "its logits were".to_owned(),
+                Some(1) => "1 more was".to_owned(),
                 Some(new) => format!("{new} more were"),
                 None => "at least 1 more is".to_owned(),
             },

@@ -83,6 +83,11 @@ impl Container {
         self.shards.iter().map(|shard| shard.path.as_path())
     }
 
+    /// The size of all files, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.source.length()).sum()
+    }
+
     /// The key-value pairs of a GGUF header, or the strings under
     /// `__metadata__`; with several files, those of the first.
     pub fn metadata(&self) -> &Metadata {

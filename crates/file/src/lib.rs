@@ -32,8 +32,11 @@ pub use folder::{COMPANIONS, SAFETENSORS_INDEX};
 pub use limits::FileLimits;
 pub use metadata::{Metadata, MetadataArray, MetadataValue, Strings};
 pub use nearest::nearest;
-pub use outside::{copy_companion, open_companion, open_regular, read_companion, read_required, read_small};
+pub use outside::{
+    copy_companion, open_companion, open_regular, read_companion, read_required, read_small, write_companion,
+};
 pub use private::PrivateFolder;
 pub use quote::{fault_in_line, quote, shorten, shorten_parse};
 pub use source::{ByteSource, ReadAt};
+pub use staged::replace_file;
 pub use writer::{ContainerWriter, NewTensor};

@@ -6,8 +6,10 @@ pub fn nearest<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -> Opt
     let typed = typed.to_lowercase();
     let letters = typed.chars().count();
     let most = (letters / 3).max(1).min(letters.saturating_sub(1));
+    // A long text is compared with few names, as each letter more or less is one that differs.
+    let names = names.into_iter().filter(|name| name.chars().count().abs_diff(letters) <= most);
     let distance = |name: &str| strsim::osa_distance(&typed, &name.to_lowercase());
-    let names = names.into_iter().map(|name| (distance(name), name));
+    let names = names.map(|name| (distance(name), name));
     names
         .filter(|(distance, _)| *distance <= most)
         .min_by_key(|(distance, _)| *distance)

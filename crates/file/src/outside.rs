@@ -7,7 +7,7 @@
 //! a blob beside it.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -104,14 +104,23 @@ pub fn copy_companion(folder: &Path, name: impl AsRef<Path>, to: &Path) -> Resul
     let Some(mut from) = opened.map_err(|error| error.of(folder.join(name).display()))? else {
         return Ok(false);
     };
+    write_companion(&mut from, to).map(|()| true)
+}
+
+/// Writes everything that `from` yields to the new file `to` of a model's folder. A part of the file
+/// is removed when that fails.
+///
+/// # Errors
+/// When `to` exists or cannot be written, or `from` cannot be read.
+pub fn write_companion(from: &mut dyn Read, to: &Path) -> Result<()> {
     let unwritten = |error: io::Error| Error::new(format!("cannot be written: {error}")).of(to.display());
     let mut new = File::create_new(to).map_err(unwritten)?;
-    let copied = io::copy(&mut from, &mut new).and_then(|_| new.sync_all());
+    let copied = io::copy(from, &mut new).and_then(|_| new.sync_all());
     if copied.is_err() {
         // If removing it fails too, the first error is reported.
         let _ = std::fs::remove_file(to);
     }
-    copied.map(|()| true).map_err(unwritten)
+    copied.map_err(unwritten)
 }
 
 /// The sentence for a file that was not opened.

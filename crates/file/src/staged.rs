@@ -105,6 +105,37 @@ impl Drop for Staged {
     }
 }
 
+/// Writes a whole file, or replaces it in one step and keeps its mode. A reader sees the old or the
+/// new bytes.
+///
+/// # Errors
+/// When the path is a link or another thing that is not a regular file, or cannot be written.
+pub fn replace_file(path: &Path, bytes: &[u8]) -> Result<()> {
+    let old = match fs::symlink_metadata(path) {
+        Ok(status) if status.is_file() => Some(status.permissions()),
+        Ok(status) if status.is_symlink() => {
+            return Err(
+                Error::new("is a link and was kept: name the file that it leads to").of(path.display())
+            );
+        }
+        Ok(_) => return Err(Error::new("is not a regular file; choose another path").of(path.display())),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => return Err(Error::new(format!("cannot be written: {error}")).of(path.display())),
+    };
+    if path.file_name().is_none() {
+        return Err(Error::new("has no file name").of(path.display()));
+    }
+    let mut staged = Staged::named(path, folder_of(path))?;
+    staged.append(bytes)?;
+    staged.sync()?;
+    let renamed = old.map_or(Ok(()), |mode| staged.file.get_ref().set_permissions(mode)).and_then(|()| {
+        fs::rename(staged.temporary.as_deref().unwrap_or(path), path)?;
+        // The name must also reach the disk.
+        File::open(folder_of(path))?.sync_all()
+    });
+    renamed.map_err(|error| staged.unwritten(&error))
+}
+
 /// The folder of a file.
 pub(crate) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
@@ -203,6 +234,24 @@ mod tests {
             });
             assert!(files.is_empty(), "{way}: {files:?}");
         }
+    }
+
+    #[test]
+    fn a_replaced_file_keeps_its_mode_and_a_link_is_kept() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let files = after("replaced", |folder| {
+            let (path, link) = (folder.join("a"), folder.join("b"));
+            replace_file(&path, b"first").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+            replace_file(&path, b"second").unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+            symlink(&path, &link).unwrap();
+            let error = replace_file(&link, b"third").unwrap_err().to_string();
+            assert!(error.contains("b: is a link and was kept"), "{error}");
+            assert!(replace_file(folder, b"third").is_err());
+            fs::remove_file(&link).unwrap();
+        });
+        assert_eq!(files, [("a".to_owned(), b"second".to_vec())]);
     }
 
     #[test]

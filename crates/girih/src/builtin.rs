@@ -26,6 +26,13 @@ pub const BUILT_IN: &str = "stories260k";
 /// ```
 pub const BUILT_IN_PROMPT: &str = "Once upon a time, there was a little girl named Lily.";
 
+/// The size of the built-in model's weights, in bytes.
+///
+/// ```
+/// assert!(girih::BUILT_IN_BYTES < 2_000_000);
+/// ```
+pub const BUILT_IN_BYTES: u64 = STORIES.weights.len() as u64;
+
 /// The files of the built-in model.
 pub(crate) const STORIES: Embedded = Embedded {
     name: BUILT_IN,

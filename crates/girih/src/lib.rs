@@ -64,7 +64,7 @@ mod store;
 pub mod tools;
 
 pub use backends::{backend, backends, default_threads};
-pub use builtin::{BUILT_IN, BUILT_IN_PROMPT};
+pub use builtin::{BUILT_IN, BUILT_IN_BYTES, BUILT_IN_PROMPT};
 pub use embedder::Embedder;
 pub use girih_engine as engine;
 pub use girih_engine::sample::{Logprob, Logprobs};

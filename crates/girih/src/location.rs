@@ -44,7 +44,7 @@ impl ModelLocation {
             allow_keys: options.allow_key.clone(),
         };
         match self {
-            ModelLocation::BuiltIn => ModelFiles::embedded(&STORIES, arch, &ModelLimits::DEFAULT),
+            ModelLocation::BuiltIn => ModelFiles::open_embedded(&STORIES, arch, &ModelLimits::DEFAULT),
             ModelLocation::Path(path) => ModelFiles::open(path, arch, &ModelLimits::DEFAULT),
         }
     }
@@ -83,7 +83,8 @@ impl ModelLocation {
 /// The path of a model that is not built in: a path itself, or an id in the cache.
 #[cfg(feature = "hub")]
 fn find_elsewhere(name: &str, options: &OpenOptions) -> Result<PathBuf> {
-    match girih_hub::ModelReference::parse(name, &[STORIES.name])? {
+    let endpoint = options.hub.as_ref().map_or("", |hub| hub.endpoint.as_str());
+    match girih_hub::ModelReference::parse(name, &[STORIES.name], endpoint)? {
         girih_hub::ModelReference::BuiltIn(name) => Ok(PathBuf::from(name)),
         girih_hub::ModelReference::Path(path) => Ok(path),
         girih_hub::ModelReference::Id(id) => {

@@ -11,7 +11,7 @@ use std::hash::BuildHasher;
 use std::io;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::SystemTime;
@@ -43,6 +43,8 @@ pub(crate) struct FileStore {
     /// The minimum size of a file in bytes.
     min_bytes: u64,
     control: Arc<LoadControl>,
+    /// Whether the folder was refused, which one note says.
+    is_refused: AtomicBool,
     /// The files that are being written, each with its thread.
     writes: Mutex<Vec<(Arc<FileWrite>, JoinHandle<()>)>>,
 }
@@ -56,8 +58,15 @@ impl FileStore {
         path: &Path,
         control: Arc<LoadControl>,
     ) -> FileStore {
-        let (model, writes) = (label(path), Mutex::default());
-        FileStore { folder, options, model, min_bytes: MIN_BYTES, control, writes }
+        FileStore {
+            folder,
+            options,
+            model: label(path),
+            min_bytes: MIN_BYTES,
+            control,
+            is_refused: AtomicBool::new(false),
+            writes: Mutex::default(),
+        }
     }
 
     /// Opens the first file with this key that nobody else could have written, and notes the others.
@@ -135,12 +144,19 @@ impl Drop for FileStore {
 
 impl Store for FileStore {
     fn find(&self, key: &str) -> Option<Box<dyn StoredItem>> {
-        let found = self.open(key).map_err(|error| self.note(&error));
+        if self.is_refused.load(Ordering::Relaxed) {
+            return None;
+        }
+        let found = self.open(key).map_err(|error| {
+            self.is_refused.store(true, Ordering::Relaxed);
+            self.note(&error);
+        });
         Some(Box::new(found.ok()??))
     }
 
     fn keep(&self, item: Box<dyn UnsavedItem>) {
-        if !self.options.writes || item.bytes() < self.min_bytes {
+        let is_refused = self.is_refused.load(Ordering::Relaxed);
+        if is_refused || !self.options.writes || item.bytes() < self.min_bytes {
             return;
         }
         if let Err(error) = self.write(item) {

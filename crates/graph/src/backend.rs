@@ -280,6 +280,10 @@ pub trait Backend: Send + 'static {
     fn kernels(&self) -> String {
         "-".to_owned()
     }
+    /// What loading chose for this machine by measurement, for people; no result depends on it.
+    fn tuning(&self, _weights: &Self::Weights) -> Option<String> {
+        None
+    }
     /// A line about how the backend runs this graph: kernels, device, slow paths.
     fn describe(&self, _: &Graph) -> String {
         self.name().to_owned()

@@ -241,13 +241,47 @@ impl fmt::Display for BackendChoice {
     }
 }
 
-/// Parses the value of an option that is a number of bytes. The error is a clause, as in
+/// The units of sizes: decimal ones, and binary ones of which each is 1024 of the one before.
+const SIZE_UNITS: [(&str, u64); 8] = [
+    ("tib", 1 << 40),
+    ("gib", 1 << 30),
+    ("mib", 1 << 20),
+    ("kib", 1 << 10),
+    ("tb", 1_000_000_000_000),
+    ("gb", 1_000_000_000),
+    ("mb", 1_000_000),
+    ("kb", 1000),
+];
+
+/// Parses the value of an option that is a size: a number of bytes, or a number with a unit such as
+/// `5GB` or `1.5GiB`. A part of a byte is dropped. The error is a clause, as in
 /// [`AllowedValues::Checked`].
 ///
 /// # Errors
-/// When it is not a number that fits into 64 bits.
+/// When it is no such size, or does not fit into 64 bits.
 pub fn byte_count(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| "must be a number of bytes".to_owned())
+    let lower = text.trim().to_ascii_lowercase();
+    let unit = SIZE_UNITS.iter().find_map(|(name, bytes)| Some((lower.strip_suffix(name)?, *bytes)));
+    let (number, unit) = unit.unwrap_or((lower.strip_suffix('b').unwrap_or(&lower), 1));
+    let bytes = size_in(number.trim_end(), unit);
+    bytes.ok_or_else(|| "must be a size, such as 5GB, 5GiB or a number of bytes".to_owned())
+}
+
+/// A decimal number of units, in bytes.
+fn size_in(number: &str, unit: u64) -> Option<u64> {
+    /// More digits after the point than any unit can resolve.
+    const DIGITS: usize = 12;
+    let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
+    let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    // Bytes have no parts.
+    let has_part = number.contains('.');
+    if !is_number(whole) || !is_number(part) || part.len() > DIGITS || (has_part && unit == 1) {
+        return None;
+    }
+    let scale = 10_u128.pow(part.len() as u32);
+    let (whole, part): (u128, u128) = (whole.parse().ok()?, part.parse().ok()?);
+    let scaled = whole.checked_mul(scale)?.checked_add(part)?.checked_mul(unit.into())?;
+    u64::try_from(scaled / scale).ok()
 }
 
 /// What a program offers the backends that it opens; no backend reads the environment.
@@ -396,6 +430,43 @@ mod tests {
         assert!(unknown.ends_with("has no device 'c'; use one of other:a, other:b"), "{unknown}");
         assert!(sentence(choice("other")).contains("needs a device; use one of other:a, other:b"));
         assert!(sentence(choice("interpreter:0")).ends_with("has one device; use 'interpreter'"));
+    }
+
+    #[test]
+    fn a_size_has_a_unit_or_is_in_bytes() {
+        let sizes = [
+            ("0", 0),
+            ("1500", 1500),
+            ("7b", 7),
+            ("5GB", 5_000_000_000),
+            ("5GiB", 5 << 30),
+            ("5gib", 5 << 30),
+            ("1.5GiB", 3 << 29),
+            ("0.5 kb", 500),
+            ("2MB", 2_000_000),
+            ("2MiB", 2 << 20),
+            ("1TiB", 1 << 40),
+            ("18446744073709551615", u64::MAX),
+        ];
+        for (text, bytes) in sizes {
+            assert_eq!(byte_count(text), Ok(bytes), "{text}");
+        }
+        let wrong = [
+            "",
+            "GB",
+            "-1",
+            "1.5",
+            "1G",
+            "1.GB",
+            ".5GB",
+            "1e9",
+            "5GiBs",
+            "18446744073709551616",
+            "99999999TiB",
+        ];
+        for text in wrong {
+            assert!(byte_count(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -35,6 +35,10 @@ pub trait Runner: Send {
     fn phases(&self) -> Phases {
         Phases::default()
     }
+    /// What loading chose for this machine by measurement, for people; no result depends on it.
+    fn tuning(&self) -> Option<String> {
+        None
+    }
     /// Runs a step on the smallest program that holds it.
     ///
     /// # Errors
@@ -284,6 +288,10 @@ impl<B: Backend> Runner for Loaded<B> {
 
     fn phases(&self) -> Phases {
         self.phases
+    }
+
+    fn tuning(&self) -> Option<String> {
+        self.backend.tuning(&self.weights)
     }
 
     fn step(&mut self, step: Step<'_>) -> Result<(), Error> {

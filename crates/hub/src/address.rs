@@ -2,6 +2,7 @@
 //! module rejects everything that downloads do not need.
 
 use std::fmt;
+use std::io;
 
 use girih_file::shorten;
 use url::{Host, ParseError, Url};
@@ -64,6 +65,16 @@ impl Address {
             Some(Host::Ipv6(address)) => address.is_loopback(),
             None => false,
         }
+    }
+
+    /// The name or number of the host.
+    pub fn host(&self) -> &str {
+        self.0.host_str().unwrap_or_default()
+    }
+
+    /// Asks the system for an address of the host.
+    pub fn resolve(&self) -> io::Result<()> {
+        self.0.socket_addrs(|| None).map(drop)
     }
 
     /// The whole URL with its query, which is a secret in presigned URLs.

@@ -24,13 +24,20 @@ use super::digest::Digest;
 use super::env::HubEnv;
 use super::id::ModelId;
 use super::listing::{check_commit, check_file_name};
-use super::select::select;
+use super::select::{GgufChoice, Selection, select};
 
 /// The suffix of an incomplete blob. It differs from `huggingface_hub`'s
 /// `.incomplete`, whose bytes may be written out of order.
 pub(super) const PARTIAL: &str = ".girih-partial";
+/// The suffix of an incomplete blob of `huggingface_hub`.
+pub(super) const FOREIGN_PARTIAL: &str = ".incomplete";
 /// The maximum depth of folders in a snapshot; deeper ones are not read.
 const SNAPSHOT_DEPTH_MAX: usize = 16;
+
+/// Whether a blob of this name is the beginning of a file.
+pub(super) fn is_unfinished(blob: &str) -> bool {
+    blob.ends_with(PARTIAL) || blob.ends_with(FOREIGN_PARTIAL)
+}
 
 /// One repository's folder in a cache.
 #[derive(Clone, Debug)]
@@ -114,6 +121,12 @@ impl Repo {
                 Err(error) => return Err(failed(error.into())),
             }
         }
+    }
+
+    /// Whether a download of one of its files has begun and not ended.
+    pub fn has_unfinished(&self) -> bool {
+        let names = fs::read_dir(self.blobs()).into_iter().flatten().flatten().map(|entry| entry.file_name());
+        names.into_iter().any(|name| name.to_str().is_some_and(is_unfinished))
     }
 
     /// The commit of a revision; `None` if the cache does not have it.
@@ -276,6 +289,8 @@ pub struct Snapshot {
     pub commit: String,
     /// The GGUF file that the id's label selects (the first file of a split model).
     pub gguf: Option<PathBuf>,
+    /// The choice among several cached GGUF files, if the id leaves it open.
+    pub choice: Option<GgufChoice>,
 }
 
 impl Snapshot {
@@ -291,13 +306,12 @@ impl Snapshot {
         let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
         let is = |end: &str| names.iter().any(|name| name.ends_with(end));
         // A folder without weights may still be opened for its tokenizer.
-        let chosen = if quant.is_some() || (is(".gguf") && !is(".safetensors")) {
-            select(&names, quant)?
-        } else {
-            vec![]
-        };
-        let gguf = chosen.first().map(|name| folder.join(name));
-        Ok(Snapshot { folder, commit, gguf })
+        if quant.is_none() && (is(".safetensors") || !is(".gguf")) {
+            return Ok(Snapshot { folder, commit, gguf: None, choice: None });
+        }
+        let Selection { files, choice } = select(&names, quant)?;
+        let gguf = files.first().map(|name| folder.join(name));
+        Ok(Snapshot { folder, commit, gguf, choice })
     }
 }
 
@@ -318,7 +332,10 @@ pub fn find(id: &ModelId, env: &HubEnv) -> Result<Snapshot> {
         return Err(absent("is not in the cache"));
     }
     let commit = repo.commit_of(id.revision())?.filter(|commit| repo.snapshot(commit).is_dir());
-    let commit = commit.ok_or_else(|| absent("is in the cache, but not this revision"))?;
+    let commit = commit.ok_or_else(|| match repo.has_unfinished() {
+        true => absent("is incomplete in the cache: its download is unfinished"),
+        false => absent("is in the cache, but not this revision"),
+    })?;
     if let Some(file) = repo.missing(&commit)? {
         return Err(absent(&format!("is incomplete in the cache: {file} is missing")));
     }

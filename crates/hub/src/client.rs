@@ -12,6 +12,7 @@ use ureq::{Agent, Body, BodyReader, Proxy, ProxyProtocol};
 use super::address::Address;
 use super::env::HubEnv;
 use super::options::PullOptions;
+use super::resolve::check_resolves;
 
 /// The maximum number of redirects of one request; the hub uses one or two.
 const REDIRECTS_MAX: u32 = 5;
@@ -85,7 +86,7 @@ pub(super) fn text_of<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str>
 pub(super) struct HubResponse {
     pub status: StatusCode,
     pub headers: HeaderMap,
-    pub body: PacedBody,
+    pub body: MeteredBody,
     pub metadata: FileMetadata,
 }
 
@@ -94,8 +95,10 @@ pub(super) struct HubClient {
     agent: Agent,
     endpoint: Address,
     token: Option<String>,
-    /// The paces of a body: of [`PullOptions::stall_timeout`] and of [`PullOptions::rate_min`].
-    paces: [(Duration, u64); 2],
+    /// Whether a proxy resolves the names of hosts.
+    has_proxy: bool,
+    /// The least rates of a body: by [`PullOptions::stall_timeout`] and [`PullOptions::rate_min`].
+    rates: [LeastRate; 2],
 }
 
 impl HubClient {
@@ -109,6 +112,7 @@ impl HubClient {
         // The proxy is set even to `None`: by default ureq reads the environment,
         // which only the command line may read.
         let proxy = if endpoint.is_loopback() { None } else { proxy(env)? };
+        let has_proxy = proxy.is_some();
         let agent = Agent::config_builder()
             .user_agent(concat!("girih/", env!("CARGO_PKG_VERSION")))
             .accept_encoding("identity")
@@ -122,14 +126,23 @@ impl HubClient {
             .timeout_per_read(Some(options.stall_timeout))
             .build()
             .new_agent();
-        let bytes_min = options.rate_min.saturating_mul(options.rate_window.as_secs().max(1));
-        let paces = [(options.stall_timeout, STALL_BYTES_MIN), (options.rate_window, bytes_min)];
-        Ok(HubClient { agent, endpoint, token: env.token.clone(), paces })
+        let nanoseconds = u128::from(options.rate_min) * options.rate_window.as_nanos();
+        let bytes_min = u64::try_from(nanoseconds.div_ceil(1_000_000_000)).unwrap_or(u64::MAX);
+        let rates = [
+            LeastRate { period: options.stall_timeout, bytes_min: STALL_BYTES_MIN },
+            LeastRate { period: options.rate_window, bytes_min },
+        ];
+        Ok(HubClient { agent, endpoint, token: env.token.clone(), has_proxy, rates })
     }
 
     /// The URL of a path on the endpoint.
     pub fn address(&self, path: &str, query: Option<&str>) -> Address {
         self.endpoint.under(path, query)
+    }
+
+    /// Checks that the endpoint's name can be resolved, unless a proxy resolves it.
+    pub fn check_host(&self) -> Result<()> {
+        if self.has_proxy { Ok(()) } else { check_resolves(&self.endpoint) }
     }
 
     /// Requests the bytes of `url` from offset `from` on, following redirects.
@@ -174,7 +187,7 @@ impl HubClient {
 
     fn finish(&self, response: Response<Body>, metadata: FileMetadata) -> HubResponse {
         let (parts, body) = response.into_parts();
-        let body = PacedBody::new(body, self.paces);
+        let body = MeteredBody::new(body, self.rates);
         HubResponse { status: parts.status, headers: parts.headers, body, metadata }
     }
 
@@ -277,43 +290,45 @@ fn broken(url: &str, error: ureq::Error) -> RequestFailure {
 
 /// The bytes that must arrive in each period of a length.
 #[derive(Clone, Copy)]
-struct Pace {
+struct LeastRate {
     period: Duration,
     bytes_min: u64,
-    /// The start of the present period.
+}
+
+/// The bytes that have arrived in the present period of a [`LeastRate`].
+struct RateMeter {
+    rate: LeastRate,
     start: Instant,
-    /// The bytes of the present period.
     bytes: u64,
 }
 
-impl Pace {
-    fn new(period: Duration, bytes_min: u64) -> Pace {
-        Pace { period, bytes_min, start: Instant::now(), bytes: 0 }
+impl RateMeter {
+    fn new(rate: LeastRate) -> RateMeter {
+        RateMeter { rate, start: Instant::now(), bytes: 0 }
     }
 
     /// Counts bytes; returns those of the period if it has ended with too few.
     fn count(&mut self, bytes: u64) -> Option<u64> {
         self.bytes += bytes;
-        if self.start.elapsed() < self.period {
+        if self.start.elapsed() < self.rate.period {
             return None;
         }
         let ended = self.bytes;
-        *self = Pace::new(self.period, self.bytes_min);
-        (ended < self.bytes_min).then_some(ended)
+        *self = RateMeter::new(self.rate);
+        (ended < self.rate.bytes_min).then_some(ended)
     }
 }
 
 /// A response's body that fails if bytes arrive too slowly or not at all.
-pub(super) struct PacedBody {
+pub(super) struct MeteredBody {
     reader: BodyReader<'static>,
     /// Whether the connection has stalled, and its rate over a longer time.
-    paces: [Pace; 2],
+    meters: [RateMeter; 2],
 }
 
-impl PacedBody {
-    fn new(body: Body, paces: [(Duration, u64); 2]) -> PacedBody {
-        let paces = paces.map(|(period, bytes_min)| Pace::new(period, bytes_min));
-        PacedBody { reader: body.into_reader(), paces }
+impl MeteredBody {
+    fn new(body: Body, rates: [LeastRate; 2]) -> MeteredBody {
+        MeteredBody { reader: body.into_reader(), meters: rates.map(RateMeter::new) }
     }
 
     /// Reads some bytes; returns 0 at the end of the body.
@@ -322,10 +337,10 @@ impl PacedBody {
             Ok(count) => count,
             Err(error) => return Err(broken("the download", error.into())),
         };
-        for pace in &mut self.paces {
-            // The end of the body needs no pace.
-            if let Some(bytes) = pace.count(count as u64).filter(|_| count > 0) {
-                let Pace { period, bytes_min, .. } = *pace;
+        for meter in &mut self.meters {
+            // The end of the body needs no rate.
+            if let Some(bytes) = meter.count(count as u64).filter(|_| count > 0) {
+                let LeastRate { period, bytes_min } = meter.rate;
                 return Err(RequestFailure::transient(format!(
                     "the download makes too little progress: {bytes} bytes in {period:?}; {bytes_min} are needed"
                 )));

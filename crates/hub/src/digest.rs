@@ -82,7 +82,16 @@ impl Hasher {
     }
 
     /// Hashes everything that `reader` yields; returns the number of bytes.
-    pub fn update_from(&mut self, mut reader: impl Read) -> io::Result<u64> {
+    pub fn update_from(&mut self, reader: impl Read) -> io::Result<u64> {
+        self.update_watched(reader, &mut |_| {})
+    }
+
+    /// As [`Hasher::update_from`]; `progress` gets the number of bytes of each read.
+    pub fn update_watched(
+        &mut self,
+        mut reader: impl Read,
+        progress: &mut dyn FnMut(u64),
+    ) -> io::Result<u64> {
         let mut buffer = vec![0; 1 << 20];
         let mut total = 0;
         loop {
@@ -91,6 +100,7 @@ impl Hasher {
                 Ok(count) => {
                     self.update(&buffer[..count]);
                     total += count as u64;
+                    progress(count as u64);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),

@@ -19,6 +19,6 @@ pub fn fuzz(bytes: &[u8]) {
     }
     for quant in [None, Some("Q8_0")] {
         let Ok(chosen) = select(&names, quant) else { continue };
-        assert!(!chosen.is_empty() && chosen.iter().all(|name| names.contains(name)));
+        assert!(!chosen.files.is_empty() && chosen.files.iter().all(|name| names.contains(name)));
     }
 }

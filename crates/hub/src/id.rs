@@ -1,10 +1,12 @@
 //! Parses the name by which a user refers to a model: a path, the name of a
-//! built-in model, or an id `org/name[@revision][:QUANT]`.
+//! built-in model, an id `org/name[@revision][:QUANT]`, or the address of a page of the hub.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use girih_tensor::{Error, ErrorKind, Result};
+
+use super::page::id_of_page;
 
 /// The revision of an id that names none.
 pub(super) const DEFAULT_REVISION: &str = "main";
@@ -13,8 +15,8 @@ pub(super) const DEFAULT_REVISION: &str = "main";
 const REPO_NAME_BYTES_MAX: usize = 96;
 /// The maximum size of a revision: git refs are file names, which most systems cap at 255 bytes.
 const REVISION_BYTES_MAX: usize = 255;
-/// The maximum size of a quantization label, in bytes.
-const QUANT_BYTES_MAX: usize = 64;
+/// The maximum size of a quantization label, in bytes. It may be the whole name of a file.
+const QUANT_BYTES_MAX: usize = 255;
 
 /// A model on the hub: `org/name[@revision][:QUANT]`, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,20 +28,33 @@ pub struct ModelId {
 }
 
 impl ModelId {
-    /// Parses `org/name[@revision][:QUANT]`, optionally with the prefix `hf://`.
+    /// Parses `org/name[@revision][:QUANT]`, optionally with the prefix `hf://`, or the address
+    /// of one of the hub's pages of a model.
     ///
     /// # Errors
     /// Of the kind [`ErrorKind::Refused`] when the text is not such an id.
     pub fn parse(text: &str) -> Result<ModelId> {
-        let bare = text.strip_prefix("hf://").unwrap_or(text);
-        let (bare, quant) = cut(bare, ':');
-        let (repo, revision) = cut(bare, '@');
+        ModelId::parse_at(text, "")
+    }
+
+    /// As [`ModelId::parse`]; addresses of the server `endpoint` count as the hub's, too.
+    ///
+    /// # Errors
+    /// As [`ModelId::parse`].
+    pub fn parse_at(text: &str, endpoint: &str) -> Result<ModelId> {
         let refused = |what: String| {
             let sentence = format!(
                 "{text:?} is not a model id: {what}; write org/name, org/name@revision or org/name:QUANT"
             );
             Error::with_kind(ErrorKind::Refused, sentence)
         };
+        let bare = match (text.strip_prefix("hf://"), id_of_page(text, endpoint)) {
+            (Some(bare), _) => bare.to_owned(),
+            (None, Some(page)) => page.map_err(refused)?,
+            (None, None) => text.to_owned(),
+        };
+        let (bare, quant) = cut(&bare, ':');
+        let (repo, revision) = cut(bare, '@');
         let (org, name) = repo.split_once('/').ok_or_else(|| refused("it has no '/'".into()))?;
         for part in [org, name] {
             check_name(part).map_err(refused)?;
@@ -73,7 +88,7 @@ impl ModelId {
         self.revision.is_some()
     }
 
-    /// The label of the GGUF file, such as `Q4_K_M`.
+    /// The label of the GGUF file, such as `Q4_K_M`, or its whole name without the ending.
     pub fn quant(&self) -> Option<&str> {
         self.quant.as_deref()
     }
@@ -145,8 +160,9 @@ pub(super) fn check_revision(revision: &str) -> Result<(), String> {
 }
 
 fn check_quant(quant: &str) -> Result<(), String> {
-    let letters = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    if quant.is_empty() || quant.len() > QUANT_BYTES_MAX || !quant.chars().all(letters) {
+    let letters = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | '+');
+    let is_plain = quant.split('/').all(|part| !part.is_empty() && !part.starts_with('.'));
+    if !is_plain || quant.len() > QUANT_BYTES_MAX || !quant.chars().all(letters) {
         return Err(format!("{quant:?} is not a quantization label such as Q4_K_M"));
     }
     Ok(())
@@ -168,19 +184,21 @@ impl ModelReference {
     ///
     /// A built-in name comes first, so that it means the same in every folder
     /// (`./name` is a file of that name). Then a text that exists on disk, or
-    /// looks like a path, is a path. Everything else must be an id.
+    /// looks like a path, is a path. Everything else must be an id, or the address of a page of the
+    /// hub or of the server `endpoint`.
     ///
     /// # Errors
     /// Of the kind [`ErrorKind::NotFound`] when the text is none of these, and
-    /// [`ErrorKind::Refused`] when a text that begins with `hf://` is not an id.
-    pub fn parse(text: &str, built_in: &[&str]) -> Result<ModelReference> {
+    /// [`ErrorKind::Refused`] when a text that is an address or begins with `hf://` names no model.
+    pub fn parse(text: &str, built_in: &[&str], endpoint: &str) -> Result<ModelReference> {
         if built_in.contains(&text) {
             return Ok(ModelReference::BuiltIn(text.to_owned()));
         }
-        if text.starts_with("hf://") {
-            return ModelId::parse(text).map(ModelReference::Id);
+        let exists = || !text.is_empty() && Path::new(text).exists();
+        if text.contains("://") || (id_of_page(text, endpoint).is_some() && !exists()) {
+            return ModelId::parse_at(text, endpoint).map(ModelReference::Id);
         }
-        if looks_like_path(text) || (!text.is_empty() && Path::new(text).exists()) {
+        if looks_like_path(text) || exists() {
             return Ok(ModelReference::Path(PathBuf::from(text)));
         }
         ModelId::parse(text).map(ModelReference::Id).map_err(|error| {
@@ -211,6 +229,16 @@ mod tests {
     }
 
     #[test]
+    fn a_page_prints_as_the_id_that_it_means() {
+        let id = ModelId::parse("https://huggingface.co/org/name/blob/v1/Q8_0/m-Q8_0.gguf").unwrap();
+        assert_eq!(id.to_string(), "org/name@v1:Q8_0/m-Q8_0");
+        assert_eq!(ModelId::parse(&id.to_string()).unwrap(), id);
+        let error = ModelId::parse("https://github.com/org/name").unwrap_err();
+        assert!(error.to_string().contains("github.com' is not the hub"), "{error}");
+        assert_eq!(error.kind(), ErrorKind::Refused);
+    }
+
+    #[test]
     fn malformed_ids_are_refused() {
         let long = format!("org/{}", "n".repeat(97));
         let malformed = [
@@ -232,6 +260,7 @@ mod tests {
             "org/name@.hidden",
             "org/name:",
             "org/name:Q4/..",
+            "org/name:/Q4",
             "org/name\0",
             "org\\name",
             &long,
@@ -245,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_reference_is_built_in_then_a_path_then_an_id() {
-        let parse = |text: &str| ModelReference::parse(text, &["stories260k"]);
+        let parse = |text: &str| ModelReference::parse(text, &["stories260k"], "http://localhost:1");
         assert_eq!(parse("stories260k").unwrap(), ModelReference::BuiltIn("stories260k".into()));
         for path in ["./stories260k", "/a/b", "~/m", "m.gguf", "x/m.safetensors", "."] {
             assert_eq!(parse(path).unwrap(), ModelReference::Path(path.into()));
@@ -254,6 +283,9 @@ mod tests {
         assert_eq!(parse("tests/it").unwrap(), ModelReference::Path("tests/it".into()));
         assert!(matches!(parse("org/name").unwrap(), ModelReference::Id(_)));
         assert!(matches!(parse("hf://tests/it").unwrap(), ModelReference::Id(_)));
+        for page in ["https://hf.co/org/name/blob/main/m.gguf", "localhost:1/org/name", "hf.co/org/name"] {
+            assert!(matches!(parse(page).unwrap(), ModelReference::Id(_)), "{page}");
+        }
         let error = parse("storys260k").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound);
         assert_eq!(parse("hf://name").unwrap_err().kind(), ErrorKind::Refused);

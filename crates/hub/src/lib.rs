@@ -16,8 +16,10 @@ mod id;
 mod listing;
 mod manage;
 mod options;
+mod page;
 mod progress;
 mod pull;
+mod resolve;
 mod select;
 mod transfer;
 
@@ -27,7 +29,10 @@ pub use env::HubEnv;
 #[doc(hidden)]
 pub use fuzz::fuzz;
 pub use id::{ModelId, ModelReference};
-pub use manage::{CachedModel, CachedRevision, Removed, Repaired, list, remove, repair};
+pub use manage::{
+    CachedModel, CachedRevision, Removed, Repaired, Unfinished, UnfinishedFiles, list, remove, repair,
+};
 pub use options::PullOptions;
 pub use progress::PullProgress;
 pub use pull::{Pulled, pull};
+pub use select::GgufChoice;

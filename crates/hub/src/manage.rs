@@ -10,7 +10,7 @@ use std::time::Duration;
 use girih_file::open_regular;
 use girih_tensor::{Error, ErrorKind, Result};
 
-use super::cache::{PARTIAL, Repo, unreadable, walk};
+use super::cache::{FOREIGN_PARTIAL, PARTIAL, Repo, is_unfinished, unreadable, walk};
 use super::digest::Digest;
 use super::env::HubEnv;
 use super::id::ModelId;
@@ -26,10 +26,30 @@ const FOREIGN_PARTIAL_AGE: Duration = Duration::from_secs(24 * 3600);
 pub struct CachedModel {
     /// `org/name`.
     pub repo: String,
-    /// Bytes on disk, incomplete files included.
+    /// Bytes on disk, unfinished files included.
     pub bytes: u64,
+    /// Its unfinished files.
+    pub unfinished: Unfinished,
     /// Its commits.
     pub revisions: Vec<CachedRevision>,
+}
+
+/// The files of a model whose download has begun and not ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unfinished {
+    /// The number of files.
+    pub files: usize,
+    /// The bytes that have arrived.
+    pub bytes: u64,
+}
+
+/// What [`repair`] does with unfinished files, which a pull can resume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnfinishedFiles {
+    /// They stay.
+    Keep,
+    /// They are removed.
+    Remove,
 }
 
 /// One commit of a model in the cache.
@@ -67,6 +87,8 @@ pub struct Repaired {
     pub bytes: u64,
     /// The removed files, and why.
     pub removed: Vec<(PathBuf, String)>,
+    /// Unfinished files that were kept.
+    pub kept: Vec<PathBuf>,
     /// Files without a digest in their name, which cannot be verified.
     pub unverified: Vec<PathBuf>,
     /// Ids with missing files; `girih pull` completes them.
@@ -110,17 +132,22 @@ pub fn remove(id: &ModelId, env: &HubEnv) -> Result<Removed> {
     removed.map_err(|error| Error::new(format!("cannot be removed ({error})")).of(id))
 }
 
-/// Hashes every blob; removes blobs with a wrong digest, dangling links and
-/// incomplete downloads. `progress` gets each file and its size before the file is read.
-pub fn repair(env: &HubEnv, progress: &mut dyn FnMut(&Path, u64)) -> Result<Repaired> {
-    let mut report = Repaired::default();
+/// Hashes every blob; removes blobs with a wrong digest, dangling links and, if wanted, unfinished
+/// files. `progress` gets the number of bytes that were read of a file, each time.
+pub fn repair(
+    env: &HubEnv,
+    unfinished: UnfinishedFiles,
+    progress: &mut dyn FnMut(&Path, u64),
+) -> Result<Repaired> {
+    let mut repairer = Repairer { unfinished, report: Repaired::default(), progress };
     for repo in repos(&env.cache)? {
         let _lock = repo.lock(LOCK_WAIT)?;
         let path = repo.path();
-        repair_repo(&repo, &mut report, progress)
+        repairer
+            .repair_repo(&repo)
             .map_err(|error| Error::new(format!("cannot be repaired ({error})")).of(path.display()))?;
     }
-    Ok(report)
+    Ok(repairer.report)
 }
 
 fn is_folder(path: &Path) -> bool {
@@ -178,7 +205,18 @@ fn describe(repo: &Repo) -> Result<CachedModel> {
         revisions.push(CachedRevision { commit, names, files: files.len(), bytes, missing });
     }
     let bytes = bytes_below(&repo.path()).map_err(failed)?;
-    Ok(CachedModel { repo: repo.name(), bytes, revisions })
+    let unfinished = unfinished(repo).map_err(failed)?;
+    Ok(CachedModel { repo: repo.name(), bytes, unfinished, revisions })
+}
+
+fn unfinished(repo: &Repo) -> io::Result<Unfinished> {
+    let mut found = Unfinished::default();
+    for (_, path) in entries(&repo.blobs())?.iter().filter(|(name, _)| is_unfinished(name)) {
+        found.files += 1;
+        // A pull may finish it at this moment.
+        found.bytes += fs::symlink_metadata(path).map_or(0, |status| status.len());
+    }
+    Ok(found)
 }
 
 /// The total size of the files below a folder; links are not followed.
@@ -227,70 +265,82 @@ fn blobs_of(snapshot: &Path) -> io::Result<Vec<String>> {
     Ok(walk(snapshot)?.iter().filter_map(|file| name(&file.path)).collect())
 }
 
-fn repair_repo(repo: &Repo, report: &mut Repaired, progress: &mut dyn FnMut(&Path, u64)) -> io::Result<()> {
-    for (name, path) in entries(&repo.blobs())? {
-        repair_blob(&name, &path, report, progress)?;
-    }
-    let names = repo.revisions();
-    for commit in commits(repo)? {
-        if repair_snapshot(&repo.snapshot(&commit), report)? || !matches!(repo.missing(&commit), Ok(None)) {
-            let name = names.iter().find(|(_, of)| *of == commit).map_or(&commit, |(name, _)| name);
-            report.pull_again.push(format!("{}@{name}", repo.name()));
-        }
-    }
-    Ok(())
+/// A repair at work.
+struct Repairer<'a> {
+    unfinished: UnfinishedFiles,
+    report: Repaired,
+    progress: &'a mut dyn FnMut(&Path, u64),
 }
 
-fn repair_blob(
-    name: &str,
-    path: &Path,
-    report: &mut Repaired,
-    progress: &mut dyn FnMut(&Path, u64),
-) -> io::Result<()> {
-    let found = fs::symlink_metadata(path)?;
-    let mut discard = |why: String| {
-        report.removed.push((path.to_owned(), why));
-        fs::remove_file(path)
-    };
-    if found.is_dir() {
-        report.unverified.push(path.to_owned());
-        return Ok(());
-    }
-    if name.ends_with(PARTIAL) {
-        return discard("an incomplete download".to_owned());
-    }
-    if name.ends_with(".incomplete") {
-        let age = found.modified()?.elapsed().unwrap_or_default();
-        return if age > FOREIGN_PARTIAL_AGE { discard("an incomplete download".to_owned()) } else { Ok(()) };
-    }
-    let Some(digest) = Digest::parse(name).filter(|_| found.is_file()) else {
-        report.unverified.push(path.to_owned());
-        return Ok(());
-    };
-    progress(path, found.len());
-    let mut hasher = digest.hasher(found.len());
-    let bytes = hasher.update_from(open_regular(path)?)?;
-    let hash = hasher.finish();
-    if hash != digest {
-        discard(format!("its digest is {hash}"))?;
-    } else {
-        report.good += 1;
-    }
-    report.bytes += bytes;
-    Ok(())
-}
-
-/// Removes dangling links; returns whether there were any.
-fn repair_snapshot(folder: &Path, report: &mut Repaired) -> io::Result<bool> {
-    let mut lost = false;
-    for file in walk(folder)? {
-        if file.path.is_symlink() && !file.path.exists() {
-            fs::remove_file(&file.path)?;
-            report.removed.push((file.path, "its blob is missing".to_owned()));
-            lost = true;
-        } else if !file.path.is_symlink() {
-            report.unverified.push(file.path);
+impl Repairer<'_> {
+    fn repair_repo(&mut self, repo: &Repo) -> io::Result<()> {
+        for (name, path) in entries(&repo.blobs())? {
+            self.repair_blob(&name, &path)?;
         }
+        let names = repo.revisions();
+        for commit in commits(repo)? {
+            let lost = self.repair_snapshot(&repo.snapshot(&commit))?;
+            if lost || !matches!(repo.missing(&commit), Ok(None)) {
+                let name = names.iter().find(|(_, of)| *of == commit).map_or(&commit, |(name, _)| name);
+                self.report.pull_again.push(format!("{}@{name}", repo.name()));
+            }
+        }
+        Ok(())
     }
-    Ok(lost)
+
+    fn discard(&mut self, path: &Path, why: String) -> io::Result<()> {
+        fs::remove_file(path)?;
+        self.report.removed.push((path.to_owned(), why));
+        Ok(())
+    }
+
+    fn repair_blob(&mut self, name: &str, path: &Path) -> io::Result<()> {
+        let found = fs::symlink_metadata(path)?;
+        if found.is_dir() {
+            self.report.unverified.push(path.to_owned());
+            return Ok(());
+        }
+        if is_unfinished(name) {
+            let age = found.modified()?.elapsed().unwrap_or_default();
+            // `huggingface_hub` may be writing it.
+            if name.ends_with(FOREIGN_PARTIAL) && age <= FOREIGN_PARTIAL_AGE {
+                return Ok(());
+            }
+            return match self.unfinished {
+                UnfinishedFiles::Remove => self.discard(path, "an unfinished download".to_owned()),
+                UnfinishedFiles::Keep => {
+                    self.report.kept.push(path.to_owned());
+                    Ok(())
+                }
+            };
+        }
+        let Some(digest) = Digest::parse(name).filter(|_| found.is_file()) else {
+            self.report.unverified.push(path.to_owned());
+            return Ok(());
+        };
+        let mut hasher = digest.hasher(found.len());
+        let progress = &mut *self.progress;
+        self.report.bytes +=
+            hasher.update_watched(open_regular(path)?, &mut |bytes| progress(path, bytes))?;
+        let hash = hasher.finish();
+        if hash != digest {
+            return self.discard(path, format!("its digest is {hash}"));
+        }
+        self.report.good += 1;
+        Ok(())
+    }
+
+    /// Removes dangling links; returns whether there were any.
+    fn repair_snapshot(&mut self, folder: &Path) -> io::Result<bool> {
+        let mut lost = false;
+        for file in walk(folder)? {
+            if file.path.is_symlink() && !file.path.exists() {
+                self.discard(&file.path, "its blob is missing".to_owned())?;
+                lost = true;
+            } else if !file.path.is_symlink() {
+                self.report.unverified.push(file.path);
+            }
+        }
+        Ok(lost)
+    }
 }

@@ -4,16 +4,20 @@ use std::time::Duration;
 
 use girih_tensor::Error;
 
+use super::select::GgufChoice;
+
 /// A progress report of a pull.
 #[derive(Clone, Debug)]
 pub enum PullProgress<'a> {
+    /// The id names none of several GGUF models, so one was chosen.
+    Chosen(&'a GgufChoice),
     /// The files are selected.
     Planned {
         /// The number of files.
         files: usize,
         /// The size of all files, in bytes.
         bytes: u64,
-        /// The size of the files that are already in the cache, in bytes.
+        /// The bytes that are already in the cache, those of unfinished files included.
         present: u64,
     },
     /// Bytes of a file were written.
@@ -24,6 +28,8 @@ pub enum PullProgress<'a> {
         bytes: u64,
         /// The size of the whole file, in bytes.
         of: u64,
+        /// The bytes of all files that are still to arrive.
+        left: u64,
     },
     /// A file is in the cache and verified.
     Finished {

@@ -3,6 +3,7 @@
 //! partial model.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 use girih_file::FileLimits;
 use girih_tensor::{Error, ErrorKind, Result};
@@ -16,7 +17,7 @@ use super::id::ModelId;
 use super::listing::{Listing, RemoteFile, check_commit};
 use super::options::PullOptions;
 use super::progress::PullProgress;
-use super::select::select;
+use super::select::{Selection, select};
 use super::transfer::{FileToPull, Partial};
 
 /// A finished pull.
@@ -28,8 +29,10 @@ pub struct Pulled {
     pub files: usize,
     /// The size of the model, in bytes.
     pub bytes: u64,
-    /// The size of the downloaded files, in bytes.
+    /// The number of downloaded bytes.
     pub fetched: u64,
+    /// The time from the first request for a file to the last byte.
+    pub time: Duration,
 }
 
 /// Downloads the files of `id` that are not in the cache.
@@ -67,6 +70,7 @@ struct Pull<'a> {
 
 impl Pull<'_> {
     fn run(&mut self) -> Result<Pulled> {
+        self.client.check_host()?;
         let deadline = Deadline::after(self.options.listing_timeout);
         let listing = self.list(&deadline)?;
         let files = self.choose(&listing, &deadline)?;
@@ -74,16 +78,19 @@ impl Pull<'_> {
         fs::create_dir_all(&blobs)
             .map_err(|error| Error::new(format!("cannot be created ({error})")).of(blobs.display()))?;
         let _lock = self.repo.lock(self.options.lock_wait)?;
-        let (bytes, missing) = self.plan(&files)?;
+        let (bytes, mut left) = self.plan(&files)?;
+        let (begun, mut fetched) = (Instant::now(), 0);
         for file in &files {
             if !self.repo.has_blob(&file.digest, file.size) {
-                self.fetch(file).map_err(|error| error.of(&file.name))?;
+                left -= self.left_of(file);
+                fetched += self.fetch(file, left).map_err(|error| error.of(&file.name))?;
             }
             (self.progress)(PullProgress::Finished { file: &file.name, bytes: file.size });
         }
+        let time = begun.elapsed();
         self.publish(&listing.commit, &files)?;
         let snapshot = Snapshot::open(&self.repo, listing.commit, self.id.quant())?;
-        Ok(Pulled { snapshot, files: files.len(), bytes, fetched: missing })
+        Ok(Pulled { snapshot, files: files.len(), bytes, fetched, time })
     }
 
     fn list(&mut self, deadline: &Deadline) -> Result<Listing> {
@@ -105,7 +112,10 @@ impl Pull<'_> {
     /// The files of the id, each with its size and digest.
     fn choose(&mut self, listing: &Listing, deadline: &Deadline) -> Result<Vec<FileToPull>> {
         let names: Vec<&str> = listing.files.iter().map(|file| file.name.as_str()).collect();
-        let chosen = select(&names, self.id.quant())?;
+        let Selection { files: chosen, choice } = select(&names, self.id.quant())?;
+        if let Some(choice) = &choice {
+            (self.progress)(PullProgress::Chosen(choice));
+        }
         let files = listing.files.iter().filter(|file| chosen.contains(&file.name.as_str()));
         let describe = |file: &RemoteFile| {
             self.describe(&listing.commit, file, deadline).map_err(|error| error.of(&file.name))
@@ -135,19 +145,15 @@ impl Pull<'_> {
         Ok(FileToPull { name: file.name.clone(), size, digest, url })
     }
 
-    /// The size of all files and of the missing ones, in bytes; fails if the disk
+    /// The size of all files and the bytes that are still to arrive; fails if the disk
     /// has too little space.
     fn plan(&mut self, files: &[FileToPull]) -> Result<(u64, u64)> {
         let too_large = || Error::new("the total size of the files exceeds 2^64 bytes");
-        let (mut bytes, mut missing, mut needed) = (0u64, 0u64, 0u64);
+        let (mut bytes, mut needed) = (0u64, 0u64);
         for file in files {
             bytes = bytes.checked_add(file.size).ok_or_else(too_large)?;
-            if !self.repo.has_blob(&file.digest, file.size) {
-                let part = fs::metadata(self.repo.partial(&file.digest)).map_or(0, |part| part.len());
-                // No overflow: both are at most `bytes`.
-                missing += file.size;
-                needed += file.size.saturating_sub(part);
-            }
+            // No overflow: it is at most `bytes`.
+            needed += self.left_of(file);
         }
         let folder = self.repo.blobs();
         let disk = rustix::fs::statvfs(&folder).map_err(|error| unreadable(&folder, error.into()))?;
@@ -158,14 +164,28 @@ impl Pull<'_> {
                 "the download needs {needed} bytes, but the disk of {folder} has {free} free; free space or set HF_HUB_CACHE"
             )));
         }
-        (self.progress)(PullProgress::Planned { files: files.len(), bytes, present: bytes - missing });
-        Ok((bytes, missing))
+        (self.progress)(PullProgress::Planned { files: files.len(), bytes, present: bytes - needed });
+        Ok((bytes, needed))
     }
 
-    fn fetch(&mut self, file: &FileToPull) -> Result<()> {
-        let mut partial = Partial::open(&self.repo, file)?;
+    /// The bytes of a file that neither the cache nor an unfinished file has.
+    fn left_of(&self, file: &FileToPull) -> u64 {
+        if self.repo.has_blob(&file.digest, file.size) {
+            return 0;
+        }
+        let part = fs::metadata(self.repo.partial(&file.digest)).map_or(0, |part| part.len());
+        // A file that is too long is downloaded again.
+        if part > file.size { file.size } else { file.size - part }
+    }
+
+    /// Downloads a file, and returns the number of bytes that arrived; `left_after` are the bytes of
+    /// the files after it.
+    fn fetch(&mut self, file: &FileToPull, left_after: u64) -> Result<u64> {
+        let mut partial = Partial::open(&self.repo, file, left_after)?;
         self.repeat(None, |pull| partial.advance(&pull.client, file, pull.progress))?;
-        partial.publish(&self.repo, file)
+        let received = partial.received();
+        partial.publish(&self.repo, file)?;
+        Ok(received)
     }
 
     /// Links the files, and points the revision at the commit, unless it is the commit itself.

@@ -1,25 +1,46 @@
 //! Selects a model's files from a repository by their names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use girih_file::{COMPANIONS, FileLimits, quote, shorten};
+use girih_file::{COMPANIONS, FileLimits, nearest, quote, shorten};
 use girih_tensor::{Error, ErrorKind, Result};
 
 /// The maximum number of choices that an error lists.
 const CHOICES_SHOWN: usize = 20;
 
+/// The labels that are taken if an id names none of several GGUF models, the first one first.
+const PREFERRED: [&str; 3] = ["Q4_K_M", "Q4_0", "Q8_0"];
+
+/// The GGUF model that was chosen from several because the id names none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GgufChoice {
+    /// The label of the chosen one.
+    pub label: String,
+    /// The labels of the others, at most 20, which an id can name.
+    pub others: String,
+}
+
+/// The selected files of a repository.
+#[derive(Debug)]
+pub(super) struct Selection<'a> {
+    pub files: Vec<&'a str>,
+    /// The choice that the id leaves open.
+    pub choice: Option<GgufChoice>,
+}
+
 /// The files of a model: the safetensors with their companions, or the GGUF
 /// model that `quant` names (all files of a split model).
-pub(super) fn select<'a>(names: &[&'a str], quant: Option<&str>) -> Result<Vec<&'a str>> {
-    if let Some(quant) = quant {
-        return gguf_of(names, quant);
-    }
+pub(super) fn select<'a>(names: &[&'a str], quant: Option<&str>) -> Result<Selection<'a>> {
     let weights = safetensors(names);
-    if weights.is_empty() {
-        return only_gguf(names);
-    }
-    let companions = names.iter().copied().filter(|name| COMPANIONS.contains(name));
-    Ok(companions.chain(weights).collect())
+    let (files, choice) = match quant {
+        Some(quant) => (gguf_of(names, quant)?, None),
+        None if weights.is_empty() => return default_gguf(names),
+        None => {
+            let companions = names.iter().copied().filter(|name| COMPANIONS.contains(name));
+            (companions.chain(weights).collect(), None)
+        }
+    };
+    Ok(Selection { files, choice })
 }
 
 /// The safetensors at the top of the repository. If there are `model…` files,
@@ -68,31 +89,70 @@ fn gguf_models<'a>(names: &[&'a str]) -> BTreeMap<&'a str, Vec<&'a str>> {
 
 fn gguf_of<'a>(names: &[&'a str], quant: &str) -> Result<Vec<&'a str>> {
     let models = gguf_models(names);
-    let fits: Vec<_> = models.iter().filter(|(stem, _)| has_label(stem, quant)).collect();
-    match fits.as_slice() {
+    // A file of a split model stands for all of them.
+    let quant = part_of(quant).map_or(quant, |part| part.prefix);
+    if let Some((stem, files)) = models.iter().find(|(stem, _)| stem.eq_ignore_ascii_case(quant)) {
+        return complete(stem, files);
+    }
+    match models_with(&models, quant).as_slice() {
         [(stem, files)] => complete(stem, files),
         [] if models.is_empty() => {
             Err(not_found(format!("the model has no GGUF files, so no {quant}; omit ':{quant}'")))
         }
-        [] => Err(not_found(format!("the model has no GGUF file for {quant}; it has {}", choices(&models)))),
-        _ => {
-            let several = shorten(fits.iter().map(|(stem, _)| **stem).collect::<Vec<_>>().join(", "));
+        [] => {
+            let known = models.keys().flat_map(|stem| [label_of(stem), *stem]);
+            let meant = nearest(quant, known).map(|label| format!("; did you mean {}?", shorten(label)));
+            let (meant, shown) = (meant.unwrap_or_default(), choices(models.keys().copied()));
+            Err(not_found(format!("the model has no GGUF file for {quant}{meant} (it has {shown})")))
+        }
+        fits => {
+            let several = shorten(fits.iter().map(|(stem, _)| *stem).collect::<Vec<_>>().join(", "));
             Err(refused(format!("{quant} matches several GGUF files ({several}); write more of the name")))
         }
     }
 }
 
-fn only_gguf<'a>(names: &[&'a str]) -> Result<Vec<&'a str>> {
+/// The only GGUF model, or the preferred one of several.
+fn default_gguf<'a>(names: &[&'a str]) -> Result<Selection<'a>> {
     let models = gguf_models(names);
     if models.is_empty() {
         return Err(Error::new(
             "the repository has neither safetensors nor GGUF weights; other formats (such as .bin) are not supported",
         ));
     }
-    Err(refused(format!(
-        "the repository has only GGUF files; choose one as org/name:QUANT from {}",
-        choices(&models)
-    )))
+    if models.len() == 1 {
+        let files = models.iter().map(|(stem, files)| complete(stem, files)).collect::<Result<Vec<_>>>()?;
+        return Ok(Selection { files: files.concat(), choice: None });
+    }
+    let preferred = PREFERRED.iter().map(|label| (label, models_with(&models, label)));
+    let found = preferred.into_iter().find(|(_, fits)| !fits.is_empty());
+    if let Some((label, fits)) = &found
+        && let [(chosen, files)] = fits.as_slice()
+    {
+        let others = choices(models.keys().copied().filter(|stem| stem != chosen));
+        let choice = Some(GgufChoice { label: (*label).to_string(), others });
+        return Ok(Selection { files: complete(chosen, files)?, choice });
+    }
+    let why = match found {
+        Some((label, _)) => format!("has several GGUF models with {label}"),
+        None => format!("has several GGUF files, but no {}", PREFERRED.join(", ")),
+    };
+    let shown = choices(models.keys().copied());
+    Err(refused(format!("the repository {why}; choose one as org/name:QUANT from {shown}")))
+}
+
+/// The models with this label.
+fn models_with<'a, 'm>(
+    models: &'m BTreeMap<&'a str, Vec<&'a str>>,
+    label: &str,
+) -> Vec<(&'a str, &'m Vec<&'a str>)> {
+    models.iter().filter(|(stem, _)| has_label(stem, label)).map(|(stem, files)| (*stem, files)).collect()
+}
+
+/// The label in a stem: what follows the last hyphen or dot of the file's name.
+fn label_of(stem: &str) -> &str {
+    let file = stem.rsplit('/').next().unwrap_or(stem);
+    file.rsplit(['-', '.']).next().unwrap_or(file)
 }
 
 fn not_found(sentence: String) -> Error {
@@ -103,9 +163,14 @@ fn refused(sentence: String) -> Error {
     Error::with_kind(ErrorKind::Refused, sentence)
 }
 
-fn choices(models: &BTreeMap<&str, Vec<&str>>) -> String {
-    let mut shown: Vec<&str> = models.keys().copied().take(CHOICES_SHOWN).collect();
-    if models.len() > CHOICES_SHOWN {
+/// The labels of these models, or their whole names if labels are equal.
+fn choices<'a>(stems: impl Iterator<Item = &'a str> + Clone) -> String {
+    let labels: BTreeSet<&str> = stems.clone().map(label_of).collect();
+    let count = stems.clone().count();
+    let mut shown: Vec<&str> =
+        if labels.len() == count { stems.map(label_of).collect() } else { stems.collect() };
+    if count > CHOICES_SHOWN {
+        shown.truncate(CHOICES_SHOWN);
         shown.push("…");
     }
     shorten(shown.join(", "))
@@ -178,9 +243,9 @@ mod tests {
             "model-00001-of-00002.safetensors",
             "model-00002-of-00002.safetensors",
         ];
-        assert_eq!(select(&names, None).unwrap(), expected);
+        assert_eq!(select(&names, None).unwrap().files, expected);
         assert_eq!(
-            select(&["config.json", "toy.safetensors"], None).unwrap(),
+            select(&["config.json", "toy.safetensors"], None).unwrap().files,
             ["config.json", "toy.safetensors"]
         );
         assert!(select(&["pytorch_model.bin"], None).unwrap_err().to_string().contains("neither"));
@@ -208,7 +273,7 @@ mod tests {
             "mmproj-Q8_0.gguf",
             "s-F16-00001-of-00002.gguf",
         ];
-        let pick = |quant| select(&names, Some(quant));
+        let pick = |quant| select(&names, Some(quant)).map(|selection| selection.files);
         assert_eq!(pick("q4_k_m").unwrap(), ["m-Q4_K_M.gguf"]);
         assert_eq!(pick("Q8_0").unwrap(), ["m-q8_0.gguf"]);
         assert_eq!(pick("BF16").unwrap().len(), 2);
@@ -222,7 +287,40 @@ mod tests {
                 .to_string()
                 .contains("several")
         );
-        let error = select(&names, None).unwrap_err().to_string();
-        assert!(error.contains("m-Q4_K_M") && error.contains(":QUANT"), "{error}");
+        // The whole name, also of a file of a split model.
+        assert_eq!(pick("bf16/m-bf16").unwrap().len(), 2);
+        assert_eq!(pick("BF16/m-BF16-00002-of-00002").unwrap().len(), 2);
+        let error = pick("Q4_K_N").unwrap_err().to_string();
+        assert!(error.contains("did you mean Q4_K_M?") && error.contains("Q4_K_S"), "{error}");
+    }
+
+    #[test]
+    fn without_a_label_the_only_or_the_preferred_gguf_is_taken() {
+        let taken = |names: &[&str]| {
+            let selection = select(names, None).unwrap();
+            (selection.files.join(" "), selection.choice.map(|choice| (choice.label, choice.others)))
+        };
+        assert_eq!(taken(&["README.md", "m-IQ2_M.gguf"]), ("m-IQ2_M.gguf".to_owned(), None));
+        let split = ["m-00001-of-00002.gguf", "m-00002-of-00002.gguf"];
+        assert_eq!(taken(&split), (split.join(" "), None));
+        let choice = |label: &str, others: &str| Some((label.to_owned(), others.to_owned()));
+        let three = ["m.Q8_0.gguf", "m.q4_k_m.gguf", "m.Q4_0.gguf"];
+        assert_eq!(taken(&three), ("m.q4_k_m.gguf".to_owned(), choice("Q4_K_M", "Q4_0, Q8_0")));
+        let two = ["m-Q8_0.gguf", "m-F16.gguf"];
+        assert_eq!(taken(&two), ("m-Q8_0.gguf".to_owned(), choice("Q8_0", "F16")));
+        for (names, sentence) in [
+            (
+                ["m-Q6_K.gguf", "m-F16.gguf"],
+                "but no Q4_K_M, Q4_0, Q8_0; choose one as org/name:QUANT from F16, Q6_K",
+            ),
+            (
+                ["a-Q4_0.gguf", "b-Q4_0.gguf"],
+                "several GGUF models with Q4_0; choose one as org/name:QUANT from a-Q4_0",
+            ),
+        ] {
+            let error = select(&names, None).unwrap_err();
+            assert!(error.to_string().contains(sentence), "{error}");
+            assert_eq!(error.kind(), ErrorKind::Refused);
+        }
     }
 }

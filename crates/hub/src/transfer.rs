@@ -35,6 +35,10 @@ pub(super) struct Partial {
     file: fs::File,
     length: u64,
     hasher: Hasher,
+    /// The bytes that this call has downloaded.
+    received: u64,
+    /// The bytes of the files after this one that are still to arrive.
+    left_after: u64,
     /// Whether the bytes come from several responses, so that starting over may
     /// correct a wrong digest.
     resumed: bool,
@@ -43,13 +47,21 @@ pub(super) struct Partial {
 impl Partial {
     /// Opens or creates the partial file of a blob, and hashes its bytes. As it is written to, it
     /// must be a file of this user that has no other name.
-    pub fn open(repo: &Repo, target: &FileToPull) -> Result<Partial> {
+    pub fn open(repo: &Repo, target: &FileToPull, left_after: u64) -> Result<Partial> {
         let path = repo.partial(&target.digest);
         let failed = |error: io::Error| Error::new(format!("cannot be opened ({error})")).of(path.display());
         let file = open_own(&path).map_err(failed)?;
         let mut hasher = target.digest.hasher(target.size);
         let length = hasher.update_from(&file).map_err(failed)?;
-        let mut partial = Partial { path: path.clone(), file, length, hasher, resumed: length > 0 };
+        let mut partial = Partial {
+            path: path.clone(),
+            file,
+            length,
+            hasher,
+            received: 0,
+            left_after,
+            resumed: length > 0,
+        };
         if length > target.size {
             partial.clear(target).map_err(failed)?;
         }
@@ -156,7 +168,13 @@ impl Partial {
             self.file.write_all(bytes).map_err(|error| self.unwritable(target, error))?;
             self.hasher.update(bytes);
             self.length += count as u64;
-            progress(PullProgress::Received { file: &target.name, bytes: self.length, of: target.size });
+            self.received += count as u64;
+            progress(PullProgress::Received {
+                file: &target.name,
+                bytes: self.length,
+                of: target.size,
+                left: target.size - self.length + self.left_after,
+            });
         }
         if self.length < target.size {
             let (length, size) = (self.length, target.size);
@@ -185,6 +203,11 @@ impl Partial {
             "the file has the digest {found} instead of {expected} and was discarded; \
              a proxy may have changed it"
         )))
+    }
+
+    /// The bytes that this call has downloaded, those that were thrown away included.
+    pub fn received(&self) -> u64 {
+        self.received
     }
 
     /// Syncs the verified file and gives it its final name.

@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::bound::{ValueDepth, rms};
 use crate::encoder_golden::{EncoderGolden, EncoderPrompt, PaddedText};
 use crate::layers::{LayerRow, compare, compare_within};
+use crate::progress::{ProgressWatcher, TokenCounter};
 use crate::{ErrorBound, HiddenStates, Result};
 
 /// The outcome for an encoder.
@@ -49,10 +50,14 @@ pub fn verify_encoder(
     layers: usize,
     how: Pooling,
     bound: &ErrorBound,
+    progress: ProgressWatcher<'_>,
 ) -> Result<EncoderVerdict> {
+    let total: usize = golden.prompts.iter().map(|prompt| prompt.tokens.len()).sum();
+    let mut counter = TokenCounter::new(total as u64, progress);
     let mut prompts = Vec::with_capacity(golden.prompts.len());
     for (index, prompt) in golden.prompts.iter().enumerate() {
         let rows = diagnose_encoder(encoder, prompt, layers, how, bound)?;
+        counter.add(prompt.tokens.len() as u64);
         let first_out_of_bound = rows.iter().find(|row| !row.within()).cloned();
         prompts.push(EncoderPromptVerdict {
             prompt: index,

@@ -24,6 +24,7 @@ use crate::bound::{ValueDepth, rms};
 use crate::golden::{Golden, GoldenPrompt};
 use crate::golden_step::{Disagreement, StepAllowance, largest};
 use crate::layers::{LayerRow, diagnose, logit_errors};
+use crate::progress::{ProgressWatcher, TokenCounter};
 use crate::{Error, ErrorBound, ErrorKind, Result};
 
 /// The outcome for a model.
@@ -93,19 +94,33 @@ pub struct FailedStep {
 ///
 /// # Errors
 /// When a prompt with its greedy steps does not fit into the context, or a step fails.
-pub fn verify(engine: &mut Engine, golden: &Golden, layers: usize, bound: &ErrorBound) -> Result<Verdict> {
+pub fn verify(
+    engine: &mut Engine,
+    golden: &Golden,
+    layers: usize,
+    bound: &ErrorBound,
+    progress: ProgressWatcher<'_>,
+) -> Result<Verdict> {
+    // Each prompt runs to follow errors, to compare layers, and to compare steps.
+    let mut counter = TokenCounter::new(3 * golden.prompts.iter().map(length).sum::<u64>(), progress);
     for (index, prompt) in golden.prompts.iter().enumerate() {
         check_length(engine, index, prompt)?;
     }
     // Before the prompts run, because the steps are to read the state that those leave.
-    let errors = golden.prompts.iter().map(|prompt| step_errors(engine, prompt, bound));
-    let errors: Vec<Vec<Option<f64>>> = errors.collect::<Result<_>>()?;
-    let diagnoses = golden.prompts.iter().map(|prompt| diagnose(engine, prompt, layers, bound));
-    let diagnoses: Vec<Vec<LayerRow>> = diagnoses.collect::<Result<_>>()?;
+    let (mut errors, mut diagnoses) = (Vec::new(), Vec::new());
+    for prompt in &golden.prompts {
+        errors.push(step_errors(engine, prompt, bound)?);
+        counter.add(length(prompt));
+    }
+    for prompt in &golden.prompts {
+        diagnoses.push(diagnose(engine, prompt, layers, bound)?);
+        counter.add(length(prompt));
+    }
     let step_bound = StepBound::new(bound, layers, &diagnoses);
     let mut prompts = Vec::with_capacity(golden.prompts.len());
     for (index, (prompt, rows)) in golden.prompts.iter().zip(&diagnoses).enumerate() {
         let steps = compare_steps(engine, prompt, &step_bound, &errors[index])?;
+        counter.add(length(prompt));
         let first_out_of_bound = rows.iter().find(|row| !row.within()).cloned();
         prompts.push(PromptVerdict {
             prompt: index,
@@ -120,6 +135,11 @@ pub fn verify(engine: &mut Engine, golden: &Golden, layers: usize, bound: &Error
         });
     }
     Ok(Verdict { passed: prompts.iter().all(|prompt| prompt.passed), prompts })
+}
+
+/// The tokens of a prompt with its greedy steps.
+fn length(prompt: &GoldenPrompt) -> u64 {
+    (prompt.tokens.len() + prompt.reference.greedy.len()) as u64
 }
 
 /// Checks that a prompt fits into the context with all its greedy steps but the last, whose

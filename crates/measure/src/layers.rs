@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::bound::{ValueDepth, rms};
 use crate::golden::GoldenPrompt;
+use crate::progress::{ProgressWatcher, TokenCounter};
 use crate::running_error::RowSizes;
 use crate::{ErrorBound, HiddenStates, Result};
 
@@ -111,7 +112,7 @@ impl Watch for RunWatch<'_> {
 
 /// Runs tokens on two engines of one model of `layers` layers, and compares
 /// every hidden state and the logits that follow the last token. `bound` is
-/// relative to `reference`.
+/// relative to `reference`. `progress` counts the tokens of both.
 ///
 /// # Errors
 /// When the tokens do not fit into a context, or a step fails.
@@ -121,9 +122,14 @@ pub fn diagnose_against(
     tokens: &[u32],
     layers: usize,
     bound: &ErrorBound,
+    progress: ProgressWatcher<'_>,
 ) -> Result<Vec<LayerRow>> {
     let (mut got, mut want) = (HiddenStates::every(layers), HiddenStates::every(layers));
-    let logits = [engine.last_logits(tokens, &mut got)?, reference.last_logits(tokens, &mut want)?];
+    let mut counter = TokenCounter::new(2 * tokens.len() as u64, progress);
+    let ours = engine.last_logits(tokens, &mut got)?;
+    counter.add(tokens.len() as u64);
+    let logits = [ours, reference.last_logits(tokens, &mut want)?];
+    counter.add(tokens.len() as u64);
     let (mut rows, names) = (Vec::with_capacity(layers + 3), &got);
     for (index, (got, want)) in got.states.iter().zip(&want.states).enumerate() {
         // The head's norm runs for the last row only.

@@ -5,6 +5,7 @@ use girih_graph::backend::Unwatched;
 use serde::Serialize;
 
 use crate::Result;
+use crate::progress::{ProgressWatcher, TokenCounter};
 
 /// The perplexity of a text.
 #[derive(Clone, Debug, Serialize)]
@@ -23,12 +24,18 @@ pub struct Perplexity {
 ///
 /// Windows overlap by half. In every window but the first, only the second half is
 /// scored; so a scored token has at least half a window before it, except at the
-/// beginning of the text.
+/// beginning of the text. `progress` counts scored tokens.
 ///
 /// # Errors
 /// When a window is larger than the engine's context, or a step fails.
-pub fn perplexity(engine: &mut Engine, tokens: &[u32], window: usize) -> Result<Perplexity> {
+pub fn perplexity(
+    engine: &mut Engine,
+    tokens: &[u32],
+    window: usize,
+    progress: ProgressWatcher<'_>,
+) -> Result<Perplexity> {
     let window = window.max(2);
+    let mut counter = TokenCounter::new(tokens.len().saturating_sub(1) as u64, progress);
     let mut surprises = Vec::with_capacity(tokens.len().saturating_sub(1));
     let mut start = 0;
     loop {
@@ -38,6 +45,7 @@ pub fn perplexity(engine: &mut Engine, tokens: &[u32], window: usize) -> Result<
         engine.logits(part, &mut Unwatched, |index, logits| {
             if let Some(&next) = part.get(index + 1).filter(|_| index + 1 >= scored) {
                 surprises.push(surprise(logits, next));
+                counter.add(1);
             }
         })?;
         if end == tokens.len() {

@@ -11,6 +11,7 @@ use girih_graph::{Outputs, Runner, Sequence, Step, Watch};
 use girih_tensor::{Random, Shape};
 use serde::Serialize;
 
+use crate::progress::{ProgressWatcher, TokenCounter};
 use crate::speed::random_tokens;
 use crate::{Error, Result};
 
@@ -127,11 +128,16 @@ pub struct Amounts {
 }
 
 /// Runs a prompt of random tokens, then further tokens one by one. Returns the profiles
-/// of both; the tokens of the depth run untimed before them.
+/// of both; the tokens of the depth run untimed before them. `progress` counts all of them.
 ///
 /// # Errors
 /// When the amounts do not fit into the loaded programs, or a step fails.
-pub fn profile(runner: &mut dyn Runner, amounts: Amounts, seed: u64) -> Result<[Profile; 2]> {
+pub fn profile(
+    runner: &mut dyn Runner,
+    amounts: Amounts,
+    seed: u64,
+    progress: ProgressWatcher<'_>,
+) -> Result<[Profile; 2]> {
     let Amounts { depth, prompt, generated } = amounts;
     let total = u64::from(depth) + u64::from(prompt) + u64::from(generated);
     let max_key = runner.max_key();
@@ -144,17 +150,22 @@ pub fn profile(runner: &mut dyn Runner, amounts: Amounts, seed: u64) -> Result<[
     let tokens = random_tokens(&mut Random(seed), total as usize, runner.width());
     let blocks = runner.blocks().iter().map(|&count| (0..count).map(Block).collect()).collect();
     let mut sequence = ProfiledSequence { runner, tokens, blocks, position: 0 };
+    let mut counter = TokenCounter::new(total, progress);
     let [mut prefill, mut decode] = [Profile::default(), Profile::default()];
     while sequence.position < depth {
-        sequence.step((depth - sequence.position).min(max_key.rows), Outputs::None, &mut Unwatched)?;
+        let rows = (depth - sequence.position).min(max_key.rows);
+        sequence.step(rows, Outputs::None, &mut Unwatched)?;
+        counter.add(rows.into());
     }
     while sequence.position < depth + prompt {
         let left = depth + prompt - sequence.position;
         let outputs = if left <= max_key.rows { Outputs::Last } else { Outputs::None };
         sequence.timed(left.min(max_key.rows), outputs, &mut prefill)?;
+        counter.add(left.min(max_key.rows).into());
     }
     for _ in 0..generated {
         sequence.timed(1, Outputs::Last, &mut decode)?;
+        counter.add(1);
     }
     Ok([prefill, decode])
 }

@@ -10,6 +10,7 @@ use girih_engine::{Engine, EventKind, Hooks, RequestEvent, Sampling, Stats, Toke
 use girih_tensor::Random;
 use serde::Serialize;
 
+use crate::progress::{ProgressWatcher, TokenCounter};
 use crate::{Error, Result};
 
 /// One row of a benchmark.
@@ -71,18 +72,26 @@ impl BenchTimes {
     }
 }
 
-/// Times `case` `repetitions` times, after one warm-up round.
+/// Times `case` `repetitions` times, after one warm-up round. `progress` counts the tokens of all rounds.
 ///
 /// # Errors
 /// When the case exceeds the engine's limits, a step fails, or the engine runs another
 /// number of tokens than the case states.
-pub fn speed(engine: &mut Engine, case: BenchCase, repetitions: u32, seed: u64) -> Result<BenchTimes> {
+pub fn speed(
+    engine: &mut Engine,
+    case: BenchCase,
+    repetitions: u32,
+    seed: u64,
+    progress: ProgressWatcher<'_>,
+) -> Result<BenchTimes> {
     let mut random = Random(seed);
+    let rounds = u64::from(repetitions) + 1;
+    let mut counter = TokenCounter::new(rounds * u64::from(case.tokens()), progress);
     let vocabulary = engine.runner().width();
     let before = random_tokens(&mut random, case.start() as usize, vocabulary);
     engine.forget()?;
     if case.prompt > 0 && !before.is_empty() {
-        finish(engine, before.clone(), 1)?;
+        finish(engine, before.clone(), 1, &mut |_| {})?;
     }
     let mut samples = Vec::with_capacity(repetitions as usize);
     for round in 0..=repetitions {
@@ -92,9 +101,15 @@ pub fn speed(engine: &mut Engine, case: BenchCase, repetitions: u32, seed: u64) 
         let mut tokens = before.clone();
         tokens.extend(random_tokens(&mut random, case.prompt as usize, vocabulary));
         let time = if case.parallel > 1 {
-            together(engine, case, &mut random)?
+            let time = together(engine, case, &mut random)?;
+            counter.add(case.tokens().into());
+            time
         } else {
-            counted(&case, &finish(engine, tokens, case.generated + 1)?)?
+            // The engine times its steps, so what happens between them does not count.
+            let mut step = |tokens: u64| counter.add(if case.generated > 0 { tokens } else { 0 });
+            let stats = finish(engine, tokens, case.generated + 1, &mut step)?;
+            counter.add(case.prompt.into());
+            counted(&case, &stats)?
         };
         if round > 0 {
             samples.push(time);
@@ -155,7 +170,7 @@ fn count_events(events: &[RequestEvent], kind: impl Fn(&EventKind) -> bool) -> R
 pub fn first_token(engine: &mut Engine, prompt: u32, seed: u64) -> Result<Duration> {
     let tokens = random_tokens(&mut Random(seed), prompt as usize, engine.runner().width());
     engine.forget()?;
-    Ok(finish(engine, tokens, 1)?.prefill.time)
+    Ok(finish(engine, tokens, 1, &mut |_| {})?.prefill.time)
 }
 
 /// Returns the time of the case's tokens, if the engine ran exactly these.
@@ -171,17 +186,20 @@ fn counted(case: &BenchCase, stats: &Stats) -> Result<Duration> {
     Ok(rate.time)
 }
 
-/// Runs a request to its end.
-fn finish(engine: &mut Engine, tokens: Vec<u32>, new: u32) -> Result<Stats> {
+/// Runs a request to its end; `decoded` gets the tokens that each step decodes.
+fn finish(engine: &mut Engine, tokens: Vec<u32>, new: u32, decoded: &mut dyn FnMut(u64)) -> Result<Stats> {
     let request =
         TokenRequest { tokens, sampling: Sampling::greedy(), max_new: Some(new), ..TokenRequest::default() };
     engine.submit(request, Hooks::default())?;
+    // The first token ends the prefill.
+    let mut is_first = true;
     loop {
         for event in engine.step() {
             match &event.kind {
                 EventKind::Finished { stats, .. } => return Ok(*stats),
                 EventKind::Failed(error) => return Err(error.clone()),
-                EventKind::Prefilled(_) | EventKind::Logits(_) | EventKind::Token { .. } => {}
+                EventKind::Token { .. } => decoded(u64::from(!std::mem::take(&mut is_first))),
+                EventKind::Prefilled(_) | EventKind::Logits(_) => {}
             }
         }
     }

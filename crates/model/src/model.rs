@@ -26,6 +26,7 @@ pub struct ModelFiles {
     arch: Arch,
     ignored_keys: Vec<String>,
     folder: PathBuf,
+    embedded: Option<Embedded>,
 }
 
 impl ModelFiles {
@@ -55,14 +56,22 @@ impl ModelFiles {
                 facts.sizes.context = max_tokens.map_or(context, |max| max.min(context));
             }
         }
-        Ok(ModelFiles { facts, weights, generation, arch, ignored_keys, folder: folder.to_owned() })
+        Ok(ModelFiles {
+            facts,
+            weights,
+            generation,
+            arch,
+            ignored_keys,
+            folder: folder.to_owned(),
+            embedded: None,
+        })
     }
 
     /// Opens a model whose files are part of the program.
     ///
     /// # Errors
     /// Those of [`ModelFiles::open`].
-    pub fn embedded(
+    pub fn open_embedded(
         files: &Embedded,
         options: impl Into<ArchOptions>,
         limits: &ModelLimits,
@@ -73,7 +82,8 @@ impl ModelFiles {
         let generation = Some(Generation::parse(files.generation.as_bytes())?);
         let Interpreted { facts, weights, arch, ignored_keys } =
             interpret(container, Some(&config), options.into(), limits)?;
-        Ok(ModelFiles { facts, weights, generation, arch, ignored_keys, folder: PathBuf::from(files.name) })
+        let (folder, embedded) = (PathBuf::from(files.name), Some(*files));
+        Ok(ModelFiles { facts, weights, generation, arch, ignored_keys, folder, embedded })
     }
 
     /// The description of the model's architecture.
@@ -85,6 +95,11 @@ impl ModelFiles {
     /// [`ArchOptions::allow_keys`] names them.
     pub fn ignored_keys(&self) -> &[String] {
         &self.ignored_keys
+    }
+
+    /// The files of a model that is part of the program; it has no folder.
+    pub fn embedded(&self) -> Option<&Embedded> {
+        self.embedded.as_ref()
     }
 
     /// The folder that holds the model's files.

@@ -82,9 +82,9 @@ const OPTIONS: &[BackendOption] = &[
     },
     BackendOption {
         name: BLOBS_LIMIT,
-        placeholder: "BYTES",
-        help: "Maximum size of all kept array programs; least recently used are evicted first \
-            [default: 1 GiB]",
+        placeholder: "SIZE",
+        help: "Maximum size of all kept array programs, such as 5GB, 5GiB or a number of bytes; least \
+            recently used are evicted first [default: 1 GiB]",
         values: AllowedValues::Checked(|text| byte_count(text).map(drop)),
         repeats: false,
     },

@@ -22,6 +22,7 @@ use super::parts::{TokenizerModelParts, TokenizerParts};
 use super::short::short;
 use super::split::{GPT2, LLAMA3, QWEN2};
 use super::table::Vocabulary;
+use super::tokenizer_json;
 use super::wordpiece::{CONTINUATION_PREFIX, MAX_WORD_CHARS, WordPieceParts, to_gguf};
 use crate::limits::TextLimits;
 
@@ -60,13 +61,29 @@ impl GgufVocab<'static> {
         let of_file = |error: Error| error.of(path.display());
         let bytes = read_required(folder, TOKENIZER_FILE, limits.tokenizer_bytes)?;
         let parts = folder::parts(folder, &bytes, limits)?;
-        let stages: Stages = serde_json::from_slice(&bytes).map_err(|error| {
-            of_file(Error::new(format!("not a valid tokenizer.json: {}", shorten_parse(&error))))
-        })?;
-        drop(bytes);
-        parts.table(limits).map_err(of_file)?;
-        export(parts, &stages, rows).map_err(of_file)
+        checked_export(parts, &bytes, rows, limits).map_err(of_file)
     }
+
+    /// As [`GgufVocab::from_folder`], from the bytes of a `tokenizer.json` alone.
+    ///
+    /// # Errors
+    /// As [`GgufVocab::from_folder`].
+    pub fn from_json(json: &[u8], rows: usize, limits: &TextLimits) -> Result<(Self, Vec<String>)> {
+        checked_export(tokenizer_json::parse(json, limits)?, json, rows, limits)
+    }
+}
+
+/// Converts the parts of a tokenizer, whose `tokenizer.json` is `json`.
+fn checked_export(
+    parts: TokenizerParts,
+    json: &[u8],
+    rows: usize,
+    limits: &TextLimits,
+) -> Result<(GgufVocab<'static>, Vec<String>)> {
+    let stages: Stages = serde_json::from_slice(json)
+        .map_err(|error| Error::new(format!("not a valid tokenizer.json: {}", shorten_parse(&error))))?;
+    parts.table(limits)?;
+    export(parts, &stages, rows)
 }
 
 fn export(parts: TokenizerParts, stages: &Stages, rows: usize) -> Result<(GgufVocab<'static>, Vec<String>)> {

@@ -14,12 +14,12 @@ use serde_json::{Map, Value, json};
 use super::outcome::Outcome;
 use crate::args::{ArchArgs, DeviceArgs};
 use crate::error::{Error, Result};
-use crate::limits::{Bottleneck, MachineLimits};
+use crate::limits::{Bottleneck, MachineLimits, limit_notes};
 use crate::loading;
 use crate::machine::{self, CpuTime};
-use crate::output::{bytes, print_json};
+use crate::output::{bytes, counted, print_json};
 use crate::phases::StartPhases;
-use crate::progress::Show;
+use crate::progress::Unit;
 
 /// The length of the prompt whose first token is timed.
 const FIRST_PROMPT: u32 = 16;
@@ -86,22 +86,28 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let format = if args.json { OutputFormat::Json } else { args.output };
     let cases = cases(args)?;
     let show = args.device.show.show();
+    // A name that is wrong is known before minutes of measuring.
+    let found = args.models.iter().map(|name| loading::open(name, &args.arch).map(drop));
+    found.collect::<Result<()>>()?;
     let limits =
         if args.no_limits { None } else { Some(MachineLimits::measure(args.device.thread_count())?) };
-    let mut rows = Vec::new();
-    if format == OutputFormat::Md {
-        print_line!("{}", BenchRow::heading())?;
-    }
+    let (mut rows, mut notes) = (Vec::new(), Vec::new());
     for name in &args.models {
-        measure(args, name, &cases, limits.as_ref(), show, &mut |row| {
-            match format {
-                OutputFormat::Md => print_line!("{}", row.markdown())?,
-                OutputFormat::Csv | OutputFormat::Json => show.note(row.markdown()),
+        measure(args, name, &cases, limits.as_ref(), &mut notes, &mut |row| {
+            if format == OutputFormat::Md {
+                if rows.is_empty() {
+                    print_line!("{}", BenchRow::heading())?;
+                }
+                print_line!("{}", row.markdown())?;
             }
             rows.push(row);
             Ok(())
         })?;
     }
+    let bottlenecks: Vec<Bottleneck> = rows.iter().filter_map(BenchRow::bottleneck).collect();
+    notes.iter().for_each(|note| show.note(note));
+    limit_notes(&bottlenecks).iter().for_each(|note| show.note(note));
+    rows.iter().filter_map(|row| row.start.as_ref()).for_each(|start| show.detail(start));
     match format {
         OutputFormat::Md => {}
         OutputFormat::Csv => print_csv(&rows)?,
@@ -112,7 +118,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         // Computed before the first append, which makes the repository differ from its commit.
         let fields: Vec<_> = rows.iter().map(|row| row.fields(true)).collect();
         fields.iter().try_for_each(|fields| record::append(&path, fields))?;
-        show.note(format!("{} rows appended to {}", rows.len(), path.display()));
+        show.note(format!("{} appended to {}", counted(rows.len(), "row"), path.display()));
     }
     Ok(Outcome::Done)
 }
@@ -134,13 +140,14 @@ fn cases(args: &Args) -> Result<Vec<BenchCase>> {
     Ok(cases)
 }
 
-/// Loads a model and calls `each` with each row when it is measured.
+/// Loads a model and calls `each` with each row when it is measured. Notes of loading are added to
+/// `notes`.
 fn measure(
     args: &Args,
     name: &str,
     cases: &[BenchCase],
     limits: Option<&MachineLimits>,
-    show: Show,
+    notes: &mut Vec<String>,
     each: &mut dyn FnMut(BenchRow) -> Result<()>,
 ) -> Result<()> {
     let reset = machine::reset_peak();
@@ -155,15 +162,18 @@ fn measure(
     };
     let (subject, graph) = (Subject::new(name, &plan, &device, digest), plan.graph().clone());
     let begun = Instant::now();
-    let mut engine = loading::engine(plan, show)?;
+    let show = args.device.show.show();
+    let (mut engine, notes_of_loading) = loading::engine_with_notes(plan, show)?;
     phases.end_load(&LoadTimes { whole: begun.elapsed(), phases: engine.runner().phases() });
     let first_prompt = FIRST_PROMPT.min(engine.limits().context - 1);
     phases.add("first token", first_token(&mut engine, first_prompt, SEED)?);
-    show.note(phases.line());
+    let mut start = Some(format!("{}: {}", subject.file, phases.line()));
     for &case in cases {
+        let bar = show.bar("measuring", 0, Unit::Things("tokens"));
         let before = CpuTime::now();
         let begun = Instant::now();
-        let times = speed(&mut engine, case, args.repetitions, SEED)?;
+        let times = speed(&mut engine, case, args.repetitions, SEED, &mut bar.watcher())?;
+        bar.finish_and_clear();
         let seconds = begun.elapsed().as_secs_f64();
         let foreign = before.and_then(|before| Some(CpuTime::now()?.foreign_since(&before, seconds)));
         let work = work(&graph, &engine, case);
@@ -175,10 +185,13 @@ fn measure(
             times,
             foreign,
             phases: phases.clone(),
+            start: start.take(),
             // Without a reset, the peak includes what was resident before the model.
             peak_resident: reset.then(|| machine::status("VmHWM")).flatten(),
         })?;
     }
+    drop(engine);
+    notes.extend(notes_of_loading.try_iter());
     Ok(())
 }
 
@@ -269,6 +282,8 @@ struct BenchRow {
     foreign: Option<f64>,
     /// The start, up to the first token of a short prompt.
     phases: StartPhases,
+    /// The start as a line, in the first row of a model.
+    start: Option<String>,
     peak_resident: Option<u64>,
 }
 
@@ -290,16 +305,14 @@ impl BenchRow {
     }
 
     fn bottleneck(&self) -> Option<Bottleneck> {
-        Some(self.limits?.bottleneck(&self.work, self.seconds(), &self.subject.numbers))
+        Some(self.limits?.bottleneck(&self.work, self.seconds(), &self.subject.numbers, self.subject.bytes))
     }
 
     fn markdown(&self) -> String {
         let Subject { file, bytes: size, parameters, backend, isa, threads, kv, activations, .. } =
             &self.subject;
         let (spread, test) = (self.spread(), self.case.name());
-        let limit = self.bottleneck().map_or("–".to_owned(), |bottleneck| {
-            format!("{:.0} % of {}", 100.0 * bottleneck.fraction, bottleneck.limit)
-        });
+        let limit = self.bottleneck().map_or_else(|| "–".to_owned(), Bottleneck::text);
         let foreign = self.foreign.map_or("–".to_owned(), |foreign| format!("{foreign:.2}"));
         format!(
             "| {file} | {} | {} | {backend} {isa} | {threads} | {kv} | {activations} | {test} | \
@@ -350,7 +363,7 @@ impl BenchRow {
             ("bytes_per_token", json!(self.work.bytes() / tokens)),
             ("operations_per_token", json!(self.work.operations / tokens)),
             ("limit", json!(bottleneck.map(|bottleneck| bottleneck.limit))),
-            ("fraction_of_limit", json!(bottleneck.map(|bottleneck| bottleneck.fraction))),
+            ("fraction_of_limit", json!(bottleneck.and_then(|bottleneck| bottleneck.share.fraction()))),
             ("foreign_processors", json!(self.foreign)),
             ("first_token_seconds", json!(self.phases.total().as_secs_f64())),
             ("peak_resident", json!(self.peak_resident)),

@@ -9,7 +9,7 @@ use girih_tensor::Random;
 use serde_json::{Value, json};
 
 use super::outcome::Outcome;
-use super::verify::{Against, EncoderGoldenRun, GoldenRun, bound};
+use super::verify::{Against, EncoderGoldenRun, GoldenRun, bar, bound};
 use crate::args::{DeviceArgs, ModelArgs};
 use crate::backend_args::parse_backend;
 use crate::error::{Error, Result};
@@ -61,19 +61,27 @@ fn against_golden(args: &Args, golden: &Path) -> Result<Outcome> {
     }
     let mut run = GoldenRun::of(model, &args.device, golden, args.against)?;
     let layers = run.model.files().facts.layers.len();
-    let mut prompts = Vec::new();
+    let total = run.golden.prompts.iter().map(|prompt| prompt.tokens.len() as u64).sum();
+    let (bar, mut done, mut prompts) = (bar(&args.device), 0, Vec::new());
     for prompt in &run.golden.prompts {
         prompts.push(diagnose(&mut run.engine, prompt, layers, &run.bound)?);
+        done += prompt.tokens.len() as u64;
+        bar.set(done, total);
     }
+    bar.finish_and_clear();
     report(args, &run.activations, &Value::Null, &prompts)
 }
 
 fn encoder_against_golden(args: &Args, model: &Model, golden: &Path) -> Result<Outcome> {
     let mut run = EncoderGoldenRun::of(model, &args.device, golden, args.against)?;
-    let mut prompts = Vec::new();
+    let total = run.golden.prompts.iter().map(|prompt| prompt.tokens.len() as u64).sum();
+    let (bar, mut done, mut prompts) = (bar(&args.device), 0, Vec::new());
     for prompt in &run.golden.prompts {
         prompts.push(diagnose_encoder(&mut run.encoder, prompt, run.layers, run.pooling, &run.bound)?);
+        done += prompt.tokens.len() as u64;
+        bar.set(done, total);
     }
+    bar.finish_and_clear();
     report(args, &run.activations, &Value::Null, &prompts)
 }
 
@@ -97,7 +105,9 @@ fn against_backend(args: &Args, reference: &BackendChoice) -> Result<Outcome> {
     let mut other = loading::engine(model.plan(RunOptions { backend, ..options })?, show)?;
     let facts = &model.files().facts;
     let tokens = random_tokens(&mut Random(args.seed), args.tokens as usize, facts.sizes.vocabulary);
-    let rows = diagnose_against(&mut engine, &mut other, &tokens, facts.layers.len(), &bound)?;
+    let (layers, bar) = (facts.layers.len(), bar(&args.device));
+    let rows = diagnose_against(&mut engine, &mut other, &tokens, layers, &bound, &mut bar.watcher())?;
+    bar.finish_and_clear();
     report(args, &activations, &json!(reference.to_string()), &[rows])
 }
 

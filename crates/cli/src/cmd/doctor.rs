@@ -18,6 +18,7 @@ use crate::loading::{environment, open_options};
 use crate::machine;
 use crate::output::{bytes, counted, print_json};
 use crate::packed_weights::PackedStatus;
+use crate::progress::{Show, Unit};
 use crate::sandbox;
 
 /// The beginning of the greedy continuation of the built-in prompt
@@ -27,7 +28,7 @@ const STORY: &str = " She loved to play outside in the park.";
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Number of threads to measure and to check [default: the cores this process may use].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, short = 't', value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// Print JSON.
     #[arg(long)]
@@ -36,6 +37,8 @@ pub struct Args {
 
 /// The results of all checks.
 struct Findings {
+    /// The faults of the environment and the configuration file.
+    settings: Vec<String>,
     state: MachineState,
     processor: Option<String>,
     features: Vec<String>,
@@ -53,8 +56,10 @@ struct Findings {
     sandbox: Result<SandboxReport>,
 }
 
-pub fn run(args: &Args) -> Result<Outcome> {
-    let findings = Findings::now(args.threads.map_or_else(girih_cpu::default_threads, usize::from))?;
+/// Runs the checks. `settings` are the faults of the environment and the configuration file.
+pub fn run(args: &Args, settings: Vec<String>) -> Result<Outcome> {
+    let threads = args.threads.map_or_else(girih_cpu::default_threads, usize::from);
+    let findings = Findings::now(threads, settings)?;
     if args.json {
         print_json(&findings.json())?
     } else {
@@ -65,7 +70,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
 }
 
 impl Findings {
-    fn now(threads: usize) -> Result<Findings> {
+    fn now(threads: usize, settings: Vec<String>) -> Result<Findings> {
         // First, as the other checks would count as load.
         let state = MachineState::now(threads);
         let (processor, features) = machine::processor();
@@ -73,11 +78,12 @@ impl Findings {
         let cached =
             girih_hub::list(&environment).map(|models| models.iter().map(|model| model.bytes).sum::<u64>());
         Ok(Findings {
+            settings,
             state,
             processor,
             features,
             memory: FreeMemory::now(),
-            limits: limits::table(threads),
+            limits: limits::table(threads, &Show::Notes.bar("measuring", 0, Unit::Things("limits"))),
             prefetch_distances: prefetch_distance::measure(
                 &girih_cpu::kernels::tables()[0],
                 threads,
@@ -129,6 +135,7 @@ impl Findings {
             "built_in_model": outcome(&self.story),
             "chat_templates": outcome(&self.templates),
             "template_worker": sandbox_json(&self.sandbox),
+            "settings": self.settings,
             "advice": self.advice(),
         })
     }
@@ -170,6 +177,7 @@ impl Findings {
             Ok(report) => print_line!("template worker: {}", sandbox::sentence(report))?,
             Err(error) => print_line!("template worker: {}", failure(error))?,
         }
+        self.settings.iter().try_for_each(|line| print_line!("setting: {line}"))?;
         self.advice().iter().try_for_each(|line| print_line!("advice: {line}"))
     }
 }

@@ -16,7 +16,7 @@ use super::outcome::Outcome;
 use crate::args::{DeviceArgs, ModelArgs};
 use crate::error::Result;
 use crate::loading;
-use crate::output::{bytes, print, print_json};
+use crate::output::{bytes, counted, print, print_json};
 use crate::report;
 
 #[derive(Debug, clap::Args)]
@@ -88,7 +88,11 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     for (group, blocks) in plan.state() {
         let positions = u64::from(blocks) * BLOCK_POSITIONS as u64;
-        print_line!("KV cache of layers with span {}: {blocks} blocks, {positions} positions", group.span)?;
+        print_line!(
+            "KV cache of layers with span {}: {}, {positions} positions",
+            group.span,
+            counted(blocks, "block")
+        )?;
     }
     let device = needed.device.map(|device| ("device memory", device.bytes, Some(device.free)));
     let host = ("memory", needed.host, free.map(|free| free.room()));
@@ -122,7 +126,7 @@ impl TextSupport {
     fn of(model: &Model) -> TextSupport {
         let (tokenizer, template) = match model.text_processor() {
             Ok(text) => {
-                let tokens = format!("{} tokens", text.tokenizer.vocab_size());
+                let tokens = counted(text.tokenizer.vocab_size(), "token");
                 (Support::Works(tokens), template(model, text))
             }
             Err(error) if has_tokenizer(model.files()) => {

@@ -1,13 +1,16 @@
 //! The command line and its commands, one module each. No command imports from
 //! this file.
 
+pub mod alias;
 pub mod bench;
 pub mod chat;
+pub mod completions;
 pub mod diagnose;
 pub mod doctor;
 pub mod embed;
 pub mod hub;
 pub mod inspect;
+pub mod man;
 pub mod npu;
 pub mod outcome;
 pub mod perplexity;
@@ -18,7 +21,7 @@ pub mod run;
 pub mod tokenize;
 pub mod verify;
 
-use clap::{Parser, Subcommand};
+use clap::{Command, Parser, Subcommand};
 
 use crate::error::Result;
 use outcome::Outcome;
@@ -66,17 +69,24 @@ enum CliCommand {
     Repair(hub::RepairArgs),
     /// Convert a model to another container or storage format.
     Quantize(quantize::Args),
+    /// List the aliases of models, add one, or remove one.
+    Alias(alias::Args),
     /// Compile for a simulated array, and simulate it.
     Npu(npu::Args),
     /// Report this machine's capabilities and bottlenecks.
     Doctor(doctor::Args),
+    /// Print a shell's completions of this command line.
+    Completions(completions::Args),
+    /// Print the manual page of girih or of a command.
+    Man(man::Args),
 }
 
-/// Runs the command of the command line.
+/// Runs the command of the command line. `faults` are those of the environment and the configuration
+/// file, for the command that reports them; `command_line` describes all commands.
 ///
 /// # Errors
 /// When the call is wrong or the work fails.
-pub fn dispatch(cli: Cli) -> Result<Outcome> {
+pub fn dispatch(cli: Cli, faults: Vec<String>, command_line: fn() -> Command) -> Result<Outcome> {
     match cli.command {
         CliCommand::Run(args) => run::run(&args),
         CliCommand::Chat(args) => chat::run(&args),
@@ -94,7 +104,10 @@ pub fn dispatch(cli: Cli) -> Result<Outcome> {
         CliCommand::Rm(args) => hub::rm(&args),
         CliCommand::Repair(args) => hub::repair(&args),
         CliCommand::Quantize(args) => quantize::run(&args),
+        CliCommand::Alias(args) => alias::run(&args),
         CliCommand::Npu(args) => npu::run(&args),
-        CliCommand::Doctor(args) => doctor::run(&args),
+        CliCommand::Doctor(args) => doctor::run(&args, faults),
+        CliCommand::Completions(args) => completions::run(&args, command_line()),
+        CliCommand::Man(args) => man::run(&args, command_line()),
     }
 }

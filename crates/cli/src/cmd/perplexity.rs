@@ -12,7 +12,8 @@ use crate::args::{DeviceArgs, ModelArgs};
 use crate::error::{Error, Result};
 use crate::input::{PROSE_BYTES, text_file};
 use crate::loading;
-use crate::output::print_json;
+use crate::output::{counted, print_json};
+use crate::progress::Unit;
 
 /// The maximum number of output rows (rows of logits) per step.
 const OUTPUT_ROWS: u32 = 64;
@@ -41,11 +42,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let model = loading::open_model(&args.model)?;
     let tokens = model.text_processor()?.tokenizer.encode(&text, TextOrigin::User, BosEos::Add)?;
     if tokens.len() < 2 {
-        let count = tokens.len();
-        return Err(Error::call(format!(
-            "{}: has {count} tokens; at least 2 are needed",
-            args.file.display()
-        )));
+        let count = counted(tokens.len(), "token");
+        return Err(Error::call(format!("{}: has {count}; at least 2 are needed", args.file.display())));
     }
     let plan = loading::plan(&model, &args.device, OUTPUT_ROWS)?;
     let (context, activations) = (plan.key().context, plan.numerics().name());
@@ -59,7 +57,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if let Some(path) = &args.logits {
         write_logits(&mut engine, &tokens[..tokens.len().min(window as usize)], path)?;
     }
-    let result = girih_measure::perplexity(&mut engine, &tokens, window as usize)?;
+    let bar = args.device.show.show().bar("scoring", 0, Unit::Things("tokens"));
+    let result = girih_measure::perplexity(&mut engine, &tokens, window as usize, &mut bar.watcher())?;
+    bar.finish_and_clear();
     if args.json {
         let mut line = json!(result);
         line["kv"] = json!(args.device.kv.dtype().name());
@@ -67,10 +67,10 @@ pub fn run(args: &Args) -> Result<Outcome> {
         print_json(&line)?;
     } else {
         print_line!(
-            "perplexity {:.4} (mean negative log-likelihood {:.6} nats over {} tokens, windows of {window})",
+            "perplexity {:.4} (mean negative log-likelihood {:.6} nats over {}, windows of {window})",
             result.perplexity,
             result.nll,
-            result.scored
+            counted(result.scored, "token")
         )?;
     }
     Ok(Outcome::Done)

@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 use super::outcome::Outcome;
 use crate::args::{DeviceArgs, ModelArgs};
 use crate::error::{Error, Result};
-use crate::limits::{Bottleneck, MachineLimits};
+use crate::limits::{Bottleneck, MachineLimits, limit_notes};
 use crate::loading;
-use crate::output::print_json;
+use crate::output::{counted, print_json};
+use crate::progress::Unit;
 
 /// The seed of random prompts.
 const SEED: u64 = 42;
@@ -51,13 +52,17 @@ pub fn run(args: &Args) -> Result<Outcome> {
     device.context.get_or_insert(context);
     let threads = device.thread_count();
     let limits = if args.no_limits { None } else { Some(MachineLimits::measure(threads)?) };
+    let weights = &model.files().weights;
     let (bar, watch) = loading::watch(device.show.show());
     let mut runner = loading::plan(&model, &device, 1)?.load_runner(watch)?;
     bar.finish_and_clear();
     // A first run, not counted, touches all memory.
     let warming = Amounts { depth: 0, prompt: amounts.prompt.min(16), generated: amounts.generated.min(1) };
-    profile(&mut *runner, warming, SEED)?;
-    let profiles = profile(&mut *runner, amounts, SEED)?;
+    profile(&mut *runner, warming, SEED, &mut |_| {})?;
+    let bar = device.show.show().bar("profiling", 0, Unit::Things("tokens"));
+    let profiles = profile(&mut *runner, amounts, SEED, &mut bar.watcher())?;
+    bar.finish_and_clear();
+    let limits = limits.map(|limits| ProfileLimits { limits, model_bytes: weights.container().bytes() });
     let named = ["prefill", "decode"].into_iter().zip(&profiles).filter(|(_, profile)| profile.steps > 0);
     if args.json {
         let parts: serde_json::Map<String, Value> =
@@ -66,23 +71,34 @@ pub fn run(args: &Args) -> Result<Outcome> {
             "model": args.model.model,
             "threads": threads,
             "depth": amounts.depth,
-            "limits": limits.map(|limits| limits.json()),
+            "limits": limits.as_ref().map(|limits| limits.limits.json()),
             "profile": parts,
         }))?;
         return Ok(Outcome::Done);
     }
+    let mut bottlenecks = Vec::new();
     for (name, profile) in named {
         print(name, profile, limits.as_ref())?;
+        bottlenecks.extend(profile.rows.iter().filter_map(|row| bottleneck(row, limits.as_ref())));
     }
+    limit_notes(&bottlenecks).iter().for_each(|note| device.show.show().note(note));
     Ok(Outcome::Done)
 }
 
+/// The limits of this machine for a model.
+struct ProfileLimits {
+    limits: MachineLimits,
+    model_bytes: u64,
+}
+
 /// Prints a table, the slowest rows first.
-fn print(name: &str, profile: &Profile, limits: Option<&MachineLimits>) -> Result<()> {
+fn print(name: &str, profile: &Profile, limits: Option<&ProfileLimits>) -> Result<()> {
     let Profile { rows, steps, tokens, wall_seconds, .. } = profile;
     let rate = *tokens as f64 / wall_seconds;
     print_line!(
-        "{name}: {tokens} tokens in {steps} steps, {:.1} ms, {rate:.1} tokens/s",
+        "{name}: {} in {}, {:.1} ms, {rate:.1} tokens/s",
+        counted(*tokens as usize, "token"),
+        counted(*steps as usize, "step"),
         wall_seconds * 1e3
     )?;
     let mut sorted: Vec<&ProfileRow> = rows.iter().collect();
@@ -126,19 +142,16 @@ fn per_second(amount: u64, seconds: f64) -> String {
 }
 
 /// Formats the bottleneck of a row, or `–` if it has no operations.
-fn limit(row: &ProfileRow, limits: Option<&MachineLimits>) -> String {
-    match bottleneck(row, limits) {
-        None => "–".to_owned(),
-        Some(Bottleneck { limit, fraction }) => format!("{:.0} % of {limit}", 100.0 * fraction),
-    }
+fn limit(row: &ProfileRow, limits: Option<&ProfileLimits>) -> String {
+    bottleneck(row, limits).map_or_else(|| "–".to_owned(), Bottleneck::text)
 }
 
 /// The bottleneck of a row that has operations.
-fn bottleneck(row: &ProfileRow, limits: Option<&MachineLimits>) -> Option<Bottleneck> {
+fn bottleneck(row: &ProfileRow, limits: Option<&ProfileLimits>) -> Option<Bottleneck> {
     let work =
         MinimalWork { weight_bytes: row.bytes as f64, state_bytes: 0.0, operations: row.operations as f64 };
     let limits = limits.filter(|_| row.operations > 0)?;
-    Some(limits.bottleneck(&work, row.seconds, activations(row)))
+    Some(limits.limits.bottleneck(&work, row.seconds, activations(row), limits.model_bytes))
 }
 
 /// The numbers that a row's instructions multiply, by its variant.
@@ -146,12 +159,12 @@ fn activations(row: &ProfileRow) -> &'static str {
     ["int8", "bf16-dot"].into_iter().find(|numbers| row.variant.contains(numbers)).unwrap_or("f32")
 }
 
-fn described(profile: &Profile, limits: Option<&MachineLimits>) -> Value {
+fn described(profile: &Profile, limits: Option<&ProfileLimits>) -> Value {
     let rows = profile.rows.iter().map(|row| {
         let bottleneck = bottleneck(row, limits);
         let mut described = json!(row);
         described["limit"] = json!(bottleneck.map(|bottleneck| bottleneck.limit));
-        described["fraction_of_limit"] = json!(bottleneck.map(|bottleneck| bottleneck.fraction));
+        described["fraction_of_limit"] = json!(bottleneck.and_then(|bottleneck| bottleneck.share.fraction()));
         described
     });
     json!({

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use girih_convert::{ConvertOptions, ConvertTarget, Recipe, WrittenTensor};
 use girih_words::TextLimits;
@@ -12,8 +13,8 @@ use crate::args::{ModelArgs, ShowArgs};
 use crate::error::{Error, Result};
 use crate::input::{DESCRIPTION_BYTES, text_file};
 use crate::loading;
-use crate::output::{print_json, print_note};
-use crate::progress::Unit;
+use crate::output::{bytes, counted, print_json, print_note};
+use crate::progress::{Show, Unit};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -31,11 +32,11 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Number of threads (does not affect results) [default: the cores this process may use].
-    #[arg(long, value_name = "N")]
+    #[arg(long, short = 't', value_name = "N")]
     threads: Option<NonZeroUsize>,
     #[command(flatten)]
     show: ShowArgs,
-    /// Print JSON, with a row per tensor.
+    /// Print JSON, with a row per tensor; without it, -v prints the rows.
     #[arg(long)]
     json: bool,
 }
@@ -58,24 +59,69 @@ pub fn run(args: &Args) -> Result<Outcome> {
         threads: args.threads.unwrap_or(default),
         limits: TextLimits::DEFAULT,
     };
-    let bar = args.show.show().bar("writing", 0, Unit::Weights);
+    let show = args.show.show();
+    let begun = Instant::now();
+    let bar = show.bar("writing", 0, Unit::Things("weights"));
     let report = girih_convert::convert(model.files(), &args.out, &options, &mut |progress| {
-        bar.set_length(progress.total);
-        bar.set_position(progress.done);
+        bar.set(progress.done, progress.total);
     })?;
     bar.finish_and_clear();
+    let seconds = begun.elapsed().as_secs_f64();
     report.warnings.iter().for_each(|warning| print_note(format_args!("warning: {warning}")));
+    let size = std::fs::metadata(&report.weights)?.len();
+    let input = model.files().weights.container().bytes();
     if args.json {
         let rows: Vec<Value> = report.tensors.iter().map(row).collect();
-        print_json(&json!({"out": args.out, "tensors": rows, "warnings": report.warnings}))?;
+        print_json(&json!({
+            "out": args.out,
+            "bytes": size,
+            "input_bytes": input,
+            "seconds": seconds,
+            "tensors": rows,
+            "warnings": report.warnings,
+        }))?;
         return Ok(Outcome::Done);
     }
-    for tensor in &report.tensors {
+    match show {
+        Show::Nothing => return Ok(Outcome::Done),
+        Show::Notes => summary(&report.tensors)?,
+        Show::Details => list(&report.tensors)?,
+    }
+    let (out, ratio) = (args.out.display(), size as f64 / input.max(1) as f64);
+    print_line!("wrote {out}: {}, {ratio:.2} of the input, in {seconds:.1} s", bytes(size))?;
+    Ok(Outcome::Done)
+}
+
+/// Prints each tensor.
+fn list(tensors: &[WrittenTensor]) -> Result<()> {
+    for tensor in tensors {
         let note = tensor.note.as_ref().map(|note| format!("  ({note})")).unwrap_or_default();
         let (name, shape) = (&tensor.name, tensor.shape.to_string());
         print_line!("{name:<40} {shape:<20} {} -> {}{note}", tensor.source, tensor.stored)?;
     }
-    Ok(Outcome::Done)
+    Ok(())
+}
+
+/// Prints the number of tensors of each format, and why others than the type's were chosen.
+fn summary(tensors: &[WrittenTensor]) -> Result<()> {
+    let mut kinds: Vec<(&WrittenTensor, usize, u64)> = Vec::new();
+    for tensor in tensors {
+        let size = tensor.stored.bytes(&tensor.shape)? as u64;
+        let same = |kind: &&mut (&WrittenTensor, usize, u64)| {
+            (kind.0.stored, &kind.0.note) == (tensor.stored, &tensor.note)
+        };
+        match kinds.iter_mut().find(same) {
+            Some((_, count, bytes)) => (*count, *bytes) = (*count + 1, *bytes + size),
+            None => kinds.push((tensor, 1, size)),
+        }
+    }
+    kinds.sort_by_key(|(.., size)| std::cmp::Reverse(*size));
+    for (tensor, count, size) in kinds {
+        let note = tensor.note.as_ref().map(|note| format!("  ({note})")).unwrap_or_default();
+        let (stored, count) = (tensor.stored.name(), counted(count, "tensor"));
+        print_line!("{stored:<5} {count:>12} {:>12}{note}", bytes(size))?;
+    }
+    Ok(())
 }
 
 fn row(tensor: &WrittenTensor) -> Value {

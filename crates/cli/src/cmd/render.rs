@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use girih::{Conversation, Model, TextOrigin, TextSpan};
+use girih::{Conversation, TextOrigin, TextSpan};
 use girih_file::shorten;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::outcome::Outcome;
 use super::tokenize::answer_lines;
 use crate::error::{Error, Result};
-use crate::loading::open_options;
+use crate::loading::{open_options, open_text_processor};
 use crate::output::{print, print_json};
 
 #[derive(Debug, clap::Args)]
@@ -52,7 +52,7 @@ struct RenderLine {
 
 pub fn run(args: &Args) -> Result<Outcome> {
     let options = open_options()?;
-    let processor = Model::text_processor_of(&args.model, &options)?;
+    let processor = open_text_processor(&args.model, &options)?;
     let mut renderer = options.renderer();
     if let Some(file) = &args.jsonl {
         return answer_lines(file, |line| {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use girih::{BosEos, Model, TextOrigin};
+use girih::{BosEos, TextOrigin};
 use girih_file::shorten;
 use girih_words::Tokenizer;
 use serde::Deserialize;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::outcome::Outcome;
 use crate::error::{Error, Result};
 use crate::input::{each_line, standard_input};
-use crate::loading::open_options;
+use crate::loading::{open_options, open_text_processor};
 use crate::output::print_json;
 use crate::visible::capped;
 
@@ -50,7 +50,7 @@ struct TokenizeLine {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let processor = Model::text_processor_of(&args.model, &open_options()?)?;
+    let processor = open_text_processor(&args.model, &open_options()?)?;
     if let Some(file) = &args.jsonl {
         return answer_lines(file, |line| {
             let request: TokenizeLine =

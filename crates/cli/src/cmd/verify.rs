@@ -15,7 +15,8 @@ use super::outcome::Outcome;
 use crate::args::{DeviceArgs, ModelArgs};
 use crate::error::{Error, Result};
 use crate::loading;
-use crate::output::print_json;
+use crate::output::{counted, print_json};
+use crate::progress::{Bar, Unit};
 
 /// The maximum number of output rows (rows of logits) per step.
 const OUTPUT_ROWS: u32 = 64;
@@ -127,6 +128,11 @@ impl EncoderGoldenRun {
     }
 }
 
+/// A bar over the tokens of a comparison.
+pub fn bar(device: &DeviceArgs) -> Bar {
+    device.show.show().bar("comparing", 0, Unit::Things("tokens"))
+}
+
 /// The sizes that a golden of this model has.
 fn sizes(model: &Model) -> GoldenSizes {
     let facts = &model.files().facts;
@@ -164,7 +170,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     let mut run = GoldenRun::of(model, &args.device, &args.golden, args.against)?;
     let layers = run.model.files().facts.layers.len();
-    let verdict = gate(&mut run.engine, &run.golden, layers, &run.bound)?;
+    let bar = bar(&args.device);
+    let verdict = gate(&mut run.engine, &run.golden, layers, &run.bound, &mut bar.watcher())?;
+    bar.finish_and_clear();
     if args.json {
         print_json(&json!({
             "passed": verdict.passed,
@@ -186,8 +194,10 @@ pub fn run(args: &Args) -> Result<Outcome> {
 fn run_encoder(args: &Args, model: &Model) -> Result<Outcome> {
     let run = EncoderGoldenRun::of(model, &args.device, &args.golden, args.against)?;
     let EncoderGoldenRun { mut encoder, golden, bound, layers, pooling, activations } = run;
+    let bar = bar(&args.device);
     let EncoderVerdict { passed, prompts, batch } =
-        verify_encoder(&mut encoder, &golden, layers, pooling, &bound)?;
+        verify_encoder(&mut encoder, &golden, layers, pooling, &bound, &mut bar.watcher())?;
+    bar.finish_and_clear();
     if args.json {
         print_json(&json!({
             "passed": passed,
@@ -198,7 +208,8 @@ fn run_encoder(args: &Args, model: &Model) -> Result<Outcome> {
         }))?;
     } else {
         for EncoderPromptVerdict { prompt, tokens, pooled_max_abs, first_out_of_bound, .. } in &prompts {
-            let text = format!("prompt {prompt}: {tokens} tokens; pooled row within {pooled_max_abs:.2e}");
+            let tokens = counted(*tokens, "token");
+            let text = format!("prompt {prompt}: {tokens}; pooled row within {pooled_max_abs:.2e}");
             print_line!("{text}{}", out_of_bound(first_out_of_bound.as_ref()))?;
         }
         if let Some(row) = &batch {
@@ -224,8 +235,9 @@ fn out_of_bound(first: Option<&LayerRow>) -> String {
 /// The result of one prompt, for people.
 fn sentence(prompt: &PromptVerdict) -> String {
     let PromptVerdict { prompt: index, tokens, equal_tokens, greedy_tokens, logits_max_abs, .. } = prompt;
+    let tokens = counted(*tokens, "token");
     let mut text = format!(
-        "prompt {index}: {tokens} tokens; logits within {logits_max_abs:.2e}; {equal_tokens} of {greedy_tokens} greedy tokens equal"
+        "prompt {index}: {tokens}; logits within {logits_max_abs:.2e}; {equal_tokens} of {greedy_tokens} greedy tokens equal"
     );
     text += &out_of_bound(prompt.first_out_of_bound.as_ref());
     if let Some(Divergence { step, ours, golden, margin, allowance, tolerated, .. }) = &prompt.divergence {

@@ -30,9 +30,16 @@ fn long() -> String {
 /// Checks the length of what a failed call prints.
 #[track_caller]
 fn assert_short(call: Call, what: &str) -> Ended {
+    let ended = assert_short_output(call, what);
+    assert_ne!(ended.code, 0, "{what}: {}", ended.stderr);
+    ended
+}
+
+/// Checks the length of what a call prints.
+#[track_caller]
+fn assert_short_output(call: Call, what: &str) -> Ended {
     let ended = call.stdin("Hi\n").end();
     let printed = format!("{}{}", ended.stdout, ended.stderr);
-    assert_ne!(ended.code, 0, "{what}: {}", ended.stderr);
     assert!(!printed.contains("panicked"), "{what}: {}", ended.stderr);
     let most = printed.lines().map(|line| line.chars().filter(|c| *c == 'x').count()).max();
     assert!(most.unwrap_or_default() <= 202, "{what}: {most:?} characters are repeated");
@@ -176,7 +183,9 @@ fn hostile_descriptions_are_not_repeated() {
         let out = folder.file("out.gguf");
         let quantize = ["quantize", "stories260k", name(&out), "--type", "q8_0", "--recipe", file];
         assert_short(girih(&quantize), "a recipe");
-        assert_short(girih(&["run"]).env("GIRIH_CONFIG", file), "a configuration");
+        // A key that is unknown, but valid, is only a warning.
+        let listed = assert_short_output(girih(&["list"]).env("GIRIH_CONFIG", file), "a configuration");
+        assert!(listed.stderr.starts_with("girih: "), "{}", listed.stderr);
     }
     let config = folder.write("config.toml", &format!("temp = \"{}\"", long()));
     assert_short(girih(&["run"]).env("GIRIH_CONFIG", &config), "a value of the configuration");

@@ -88,6 +88,20 @@ impl Call {
         ended
     }
 
+    /// Runs the call with a terminal as standard input and standard error, on which `line` is typed.
+    pub fn answered(self, line: &str) -> Ended {
+        let terminal = Terminal::open();
+        terminal
+            .keyboard
+            .try_clone()
+            .and_then(|mut keyboard| keyboard.write_all(line.as_bytes()))
+            .expect("the terminal takes a line");
+        let (keyboard, screen) = (terminal.side(), terminal.side());
+        let mut ended = self.run_with(keyboard, Stdio::piped(), screen);
+        ended.stderr = terminal.received();
+        ended
+    }
+
     /// Runs the call with a closed pipe as standard output.
     pub fn unread(self) -> Ended {
         let (reader, writer) = std::io::pipe().expect("the system has pipes");
@@ -95,14 +109,19 @@ impl Call {
         self.print_to(writer.into(), Stdio::piped())
     }
 
-    fn print_to(mut self, stdout: Stdio, stderr: Stdio) -> Ended {
-        self.command.stdin(Stdio::piped()).stdout(stdout).stderr(stderr);
+    fn print_to(self, stdout: Stdio, stderr: Stdio) -> Ended {
+        self.run_with(Stdio::piped(), stdout, stderr)
+    }
+
+    fn run_with(mut self, stdin: Stdio, stdout: Stdio, stderr: Stdio) -> Ended {
+        self.command.stdin(stdin).stdout(stdout).stderr(stderr);
         let mut child = self.command.spawn().expect("the binary is there");
-        let mut pipe = child.stdin.take().expect("it is piped");
-        let stdin = self.stdin;
+        // The command holds its side of a terminal, which must be closed to end the reading of it.
+        drop(self.command);
+        let (pipe, stdin) = (child.stdin.take(), self.stdin);
         let writer = std::thread::spawn(move || {
             // A call that fails early does not read its input.
-            let _ = pipe.write_all(&stdin);
+            let _ = pipe.map(|mut pipe| pipe.write_all(&stdin));
         });
         let output = child.wait_with_output().expect("the call ends");
         writer.join().expect("the writer does not panic");
@@ -149,6 +168,7 @@ impl Ended {
 /// A terminal that keeps what is printed on it.
 struct Terminal {
     program_side: File,
+    keyboard: File,
     reader: std::thread::JoinHandle<Vec<u8>>,
 }
 
@@ -158,13 +178,16 @@ impl Terminal {
         grantpt(&ours).and_then(|()| unlockpt(&ours)).expect("the terminal is ours");
         let path = ptsname(&ours, Vec::new()).expect("it has a name").into_string().expect("in UTF-8");
         let program_side = File::options().read(true).write(true).open(path).expect("it is unlocked");
+        let ours = File::from(ours);
+        let keyboard = ours.try_clone().expect("there are few open files");
         let reader = std::thread::spawn(move || {
             let mut received = Vec::new();
+            let mut ours = ours;
             // It ends with an error when no program has the terminal open.
-            let _ = File::from(ours).read_to_end(&mut received);
+            let _ = ours.read_to_end(&mut received);
             received
         });
-        Terminal { program_side, reader }
+        Terminal { program_side, keyboard, reader }
     }
 
     /// The side for a program.

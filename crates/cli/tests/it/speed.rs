@@ -25,7 +25,10 @@ fn bench_prints_the_rows_of_llama_bench() {
         assert_eq!((number(row, "n_threads"), row["type_k"].as_str()), (2.0, Some("f32")));
         // The tied table counts once; the 4 rotary frequencies count as weights.
         assert_eq!(number(row, "model_n_params"), 260_032.0 + 4.0, "{row}");
-        assert!(number(row, "fraction_of_limit") > 0.0, "{row}");
+        // A model of a megabyte lies in the caches, and no share is above the limit.
+        let fraction = row["fraction_of_limit"].as_f64();
+        assert!(fraction.is_none_or(|fraction| 0.0 < fraction && fraction <= 1.0), "{row}");
+        assert!(row["limit"].is_string(), "{row}");
         let start = row["start"].as_object().expect("phases");
         let names: Vec<&str> = start.keys().map(String::as_str).collect();
         assert_eq!(names, ["open", "plan", "weights", "state", "compile", "first token", "total"]);
@@ -69,6 +72,47 @@ fn bench_prints_csv_and_tables_and_appends_to_a_record() {
     assert!(record.lines().next().is_some_and(|names| names.ends_with(",model_sha256")), "{record}");
     let digests: Vec<&str> = record.lines().skip(1).filter_map(|row| row.rsplit(',').next()).collect();
     assert!(digests.iter().all(|digest| digest.len() == 64 && *digest == digests[0]), "{record}");
+}
+
+/// Notes and bars would stand between the rows of a table on one terminal.
+#[test]
+fn bench_prints_its_heading_after_the_model_was_found_and_notes_after_the_table() {
+    let missing = girih(&["bench", "stories260k", "./nowhere.gguf", "--no-limits"]).end();
+    assert_eq!((missing.code, missing.stdout.as_str()), (2, ""));
+    assert_eq!(missing.stderr.lines().count(), 1, "{}", missing.stderr);
+    let bench = || girih(&["bench", "stories260k", "-p", "8", "-n", "4", "-r", "1"]).env("TERM", "xterm");
+    let ended = bench().with(&["-v"]).done();
+    assert_eq!(ended.stdout.lines().count(), 4, "{}", ended.stdout);
+    assert!(ended.stderr.contains("stories260k: start: open "), "{}", ended.stderr);
+    assert!(!bench().done().stderr.contains("start: "));
+    for row in ended.stdout.lines().skip(2) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let share = cells[10].split(" % of ").next().unwrap_or_default();
+        let percent = share.parse::<f64>();
+        assert!(matches!(share, "in cache" | "–") || percent.is_ok_and(|percent| percent <= 100.0), "{row}");
+        assert!(
+            share != "in cache" || ended.stderr.contains("in cache: the processor's caches"),
+            "{}",
+            ended.stderr
+        );
+    }
+}
+
+#[test]
+fn long_measurements_show_a_bar_with_the_time_left_on_a_terminal_only() {
+    let folder = Folder::new();
+    let text = folder.write("text", &"Once upon a time, there was a little girl named Lily. ".repeat(1200));
+    let call = |arguments: &[&str]| girih(arguments).with(&["--threads", "1"]).env("TERM", "xterm");
+    let score = || call(&["perplexity", "stories260k", crate::program::name(&text)]);
+    let bench = call(&["bench", "stories260k", "-p", "0", "-n", "400", "-r", "40", "--no-limits"]);
+    for (call, name) in [(score(), "scoring ["), (bench, "measuring [")] {
+        let shown = call.stderr_on_terminal();
+        assert_eq!(shown.code, 0, "{}", shown.stderr);
+        assert!(shown.stderr.contains(name) && shown.stderr.contains("s left"), "{:?}", shown.stderr);
+    }
+    let quiet = score().with(&["-q"]).stderr_on_terminal();
+    assert_eq!((quiet.code, quiet.stderr.as_str()), (0, ""));
+    assert!(!score().done().stderr.contains('['));
 }
 
 #[test]

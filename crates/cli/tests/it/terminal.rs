@@ -80,7 +80,8 @@ fn errors_and_wrong_calls_have_no_control_characters() {
         girih(&["run", "stories260k", "Hi", "--temp", ATTACK]),
         girih(&[ATTACK]),
         girih(&["run", "stories260k", "Hi"]).env("GIRIH_TEMP", ATTACK),
-        girih(&["run"]).home_file(".config/girih/config.toml", &format!("\"{}\" = 1", "a\\u001b]52;")),
+        // An unknown key is a warning, and the missing model an error.
+        girih(&["rm"]).home_file(".config/girih/config.toml", &format!("\"{}\" = 1", "a\\u001b]52;")),
     ];
     for call in calls {
         let ended = call.stderr_on_terminal();

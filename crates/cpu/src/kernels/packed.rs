@@ -15,6 +15,8 @@
 //! first, each multiplication and sum is rounded once, and the minimum comes
 //! last. All tables do so, and their results are equal bit for bit.
 
+use super::prefetch::PrefetchChoice;
+
 pub use super::layout::{BAND, Codes, Coding, GROUP, LINE, Layout, Line, Scales};
 
 /// The version of the layouts: it is raised with every change of what a layout's
@@ -55,6 +57,8 @@ pub struct Band<'a> {
     pub columns: usize,
     /// All of its units.
     pub bytes: &'a [u8],
+    /// How far ahead kernels prefetch it.
+    pub prefetch: PrefetchChoice,
 }
 
 /// Decoded groups of half a band, one after another.

@@ -6,8 +6,6 @@
 //! each line that was not prefetched. A measurement decides
 //! ([`prefetch_distance`](crate::prefetch_distance)); no result depends on it.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use super::packed::NARROW;
 
 /// Bytes from the current line to the lines that are prefetched.
@@ -23,7 +21,7 @@ impl PrefetchDistance {
     /// No prefetching.
     pub const NONE: PrefetchDistance = PrefetchDistance { far: 0, near: 0 };
 
-    /// Those that are tried. The first is used until one is chosen.
+    /// Those that are tried. The first is the default.
     pub const ALL: [PrefetchDistance; 3] = [
         PrefetchDistance { far: 8192, near: 1024 },
         PrefetchDistance { far: 4096, near: 2048 },
@@ -50,45 +48,34 @@ impl PrefetchDistance {
 /// the next lines.
 pub const FEW_COLUMNS: usize = 1;
 
-/// Indexes into [`PrefetchDistance::ALL`], for up to [`FEW_COLUMNS`] columns and for more.
-struct Chosen([AtomicUsize; 2]);
+/// The distances for weights whose lines are read in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrefetchChoice {
+    /// For up to [`FEW_COLUMNS`] columns of activations.
+    pub few: PrefetchDistance,
+    /// For more.
+    pub many: PrefetchDistance,
+}
 
-static CHOSEN: Chosen = Chosen::usual();
+impl PrefetchChoice {
+    /// The default.
+    pub const DEFAULT: PrefetchChoice = PrefetchChoice::both(PrefetchDistance::ALL[0]);
 
-impl Chosen {
-    const fn usual() -> Chosen {
-        Chosen([const { AtomicUsize::new(0) }; 2])
+    /// The same distance for any number of columns.
+    pub const fn both(distance: PrefetchDistance) -> PrefetchChoice {
+        PrefetchChoice { few: distance, many: distance }
     }
 
-    fn index(&self, columns: usize) -> &AtomicUsize {
-        &self.0[usize::from(columns > FEW_COLUMNS)]
-    }
-
+    /// The distance of a kernel for this number of columns: none with whole tiles, which read the
+    /// same lines again from L1.
     #[inline(always)]
-    fn get(&self, columns: usize) -> PrefetchDistance {
-        PrefetchDistance::ALL[self.index(columns).load(Ordering::Relaxed) % PrefetchDistance::ALL.len()]
+    pub fn distance(self, columns: usize) -> PrefetchDistance {
+        match columns {
+            0..=FEW_COLUMNS => self.few,
+            _ if columns <= NARROW => self.many,
+            _ => PrefetchDistance::NONE,
+        }
     }
-
-    fn set(&self, columns: usize, distance: PrefetchDistance) {
-        let index = PrefetchDistance::ALL.iter().position(|&known| known == distance);
-        let index = index.expect("a choice is one of those that are tried");
-        self.index(columns).store(index, Ordering::Relaxed);
-    }
-}
-
-/// The distance of kernels for a number of columns where lines are read in their order:
-/// none with whole tiles, which read the same lines again from L1.
-#[inline(always)]
-pub fn distance(columns: usize) -> PrefetchDistance {
-    if columns > NARROW { PrefetchDistance::NONE } else { CHOSEN.get(columns) }
-}
-
-/// Sets the distance of kernels for a number of columns, one of [`PrefetchDistance::ALL`].
-///
-/// # Panics
-/// When it is none of these.
-pub fn set_distance(columns: usize, distance: PrefetchDistance) {
-    CHOSEN.set(columns, distance);
 }
 
 /// Prefetches the line at an address into L2, where the processor has an instruction for
@@ -120,18 +107,9 @@ mod tests {
 
     #[test]
     fn few_and_many_columns_have_distances_of_their_own() {
-        let chosen = Chosen::usual();
-        for (few, many) in [(0, 1), (2, 0), (0, 0)] {
-            chosen.set(1, PrefetchDistance::ALL[few]);
-            chosen.set(8, PrefetchDistance::ALL[many]);
-            let found = (chosen.get(FEW_COLUMNS), chosen.get(FEW_COLUMNS + 1));
-            assert_eq!(found, (PrefetchDistance::ALL[few], PrefetchDistance::ALL[many]));
-        }
-    }
-
-    #[test]
-    #[should_panic(expected = "one of those that are tried")]
-    fn a_distance_that_was_never_tried_is_refused() {
-        Chosen::usual().set(1, PrefetchDistance { far: 1, near: 1 });
+        let [few, many, none] = PrefetchDistance::ALL;
+        let choice = PrefetchChoice { few, many };
+        let found = [1, FEW_COLUMNS + 1, NARROW, NARROW + 1].map(|columns| choice.distance(columns));
+        assert_eq!(found, [few, many, many, none]);
     }
 }

@@ -5,6 +5,7 @@
 use girih_cpu::kernels::packed::{
     self, BAND, Band, Coding, DEPTH, GROUP, INTEGER_BIAS, LANES, LINE, Layout, PanelGroup, Panels, Sums,
 };
+use girih_cpu::kernels::prefetch::PrefetchChoice;
 use girih_tensor::DType;
 use half::f16;
 
@@ -124,7 +125,12 @@ impl IntegerBand {
     }
 
     pub fn band(&self) -> Band<'_> {
-        Band { layout: self.layout, columns: self.groups * GROUP, bytes: &self.bytes }
+        Band {
+            layout: self.layout,
+            columns: self.groups * GROUP,
+            bytes: &self.bytes,
+            prefetch: PrefetchChoice::DEFAULT,
+        }
     }
 
     fn fill(&mut self, largest: u8, codes: WeightCodes, scales: WeightScales, random: &mut Random) {

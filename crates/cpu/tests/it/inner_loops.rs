@@ -14,7 +14,7 @@ use std::hint::black_box;
 use girih_cpu::kernels::attend::{CHUNK_POSITIONS, Cells, ChunkWeights, Format, KEY_TILE, ValueBlock};
 use girih_cpu::kernels::packed::{BAND, Band, DEPTH, GROUP, Layout, PanelGroup, TILE};
 use girih_cpu::kernels::peaks::time_stamp;
-use girih_cpu::kernels::prefetch::PrefetchDistance;
+use girih_cpu::kernels::prefetch::{PrefetchChoice, PrefetchDistance};
 use girih_cpu::kernels::{Table, by_name, tables};
 use girih_cpu::prefetch_distance::measure;
 use girih_graph::BLOCK_POSITIONS;
@@ -115,6 +115,7 @@ fn few_columns(table: &Table) {
                     layout,
                     columns: groups * GROUP,
                     bytes: &band.bytes[..groups / each * layout.unit().1],
+                    prefetch: PrefetchChoice::DEFAULT,
                 };
                 let x = &x.words[..groups * coding.words() * columns];
                 let mut sums = [[0.0; BAND]; 8];
@@ -149,7 +150,7 @@ fn floats(table: &Table) {
         // An iteration computes two columns of weights.
         print(&format!("floats {layout:?} x{columns}"), [32, 64], 2 * columns * BAND, |iterations| {
             let bytes = &bytes[..layout.band_bytes(2 * iterations).expect("a small band")];
-            let band = Band { layout, columns: 2 * iterations, bytes };
+            let band = Band { layout, columns: 2 * iterations, bytes, prefetch: PrefetchChoice::DEFAULT };
             let mut sums = [[0.0; BAND]; TILE];
             ticks(|| {
                 let x = &x[..2 * iterations * columns];
@@ -165,7 +166,12 @@ fn bf16(table: &Table) {
         let x = vec![0x3f00_3f00; 64 * columns];
         print(&format!("bf16 x{columns}"), [32, 64], 2 * columns * BAND, |iterations| {
             let bytes = &bytes[..Layout::Bf16.band_bytes(2 * iterations).expect("a small band")];
-            let band = Band { layout: Layout::Bf16, columns: 2 * iterations, bytes };
+            let band = Band {
+                layout: Layout::Bf16,
+                columns: 2 * iterations,
+                bytes,
+                prefetch: PrefetchChoice::DEFAULT,
+            };
             let mut sums = [[0.0; BAND]; TILE];
             ticks(|| {
                 let x = &x[..iterations * columns];

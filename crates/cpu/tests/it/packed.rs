@@ -5,6 +5,7 @@ use girih_cpu::kernels::packed::{
     BAND, Band, Coding, DEPTH, GROUP, INTEGER_BIAS, LANES, LINE, Layout, NARROW, Panel, PanelGroup, Scales,
     TILE,
 };
+use girih_cpu::kernels::prefetch::PrefetchChoice;
 use girih_cpu::kernels::{Table, tables};
 
 use crate::fixture::{Random, gamma, portable};
@@ -111,7 +112,12 @@ fn each_case(columns: &[usize], check: impl Fn(Band<'_>, &[u32], usize, usize, &
         for groups in GROUP_COUNTS {
             for [weights, x] in FILLS {
                 let bytes = band(layout, groups, weights, &mut random);
-                let band = Band { layout, columns: groups * GROUP, bytes: &bytes };
+                let band = Band {
+                    layout,
+                    columns: groups * GROUP,
+                    bytes: &bytes,
+                    prefetch: PrefetchChoice::DEFAULT,
+                };
                 for &columns in columns {
                     let words = activations(coding, groups, columns, x, &mut random);
                     let what = format!("{layout:?}, {groups} groups of {weights:?} by {columns} x {x:?}");
@@ -164,7 +170,7 @@ fn any_range_of_groups_can_be_decoded() {
     let mut random = Random(22);
     for &layout in Layout::INTEGERS {
         let bytes = band(layout, 40, Fill::Random, &mut random);
-        let band = Band { layout, columns: 40 * GROUP, bytes: &bytes };
+        let band = Band { layout, columns: 40 * GROUP, bytes: &bytes, prefetch: PrefetchChoice::DEFAULT };
         for (first, count) in [(0, 16), (3, 1), (5, 16), (7, 2), (24, 16), (39, 1), (8, 0)] {
             let expected = decoded(&portable(), band, first, count);
             for table in tables() {
@@ -233,7 +239,7 @@ fn sums_of_two_products_exceed_16_bits() {
             other => (0xff, (1 << other.coding().expect("an integer layout").bits) - 1),
         };
         let bytes = band(layout, 8, Fill::Byte(fill), &mut random);
-        let band = Band { layout, columns: 8 * GROUP, bytes: &bytes };
+        let band = Band { layout, columns: 8 * GROUP, bytes: &bytes, prefetch: PrefetchChoice::DEFAULT };
         let panels = decoded(&portable(), band, 0, 8);
         let mut codes = panels.iter().flat_map(|panel| panel[0].codes.as_flattened());
         assert!(codes.all(|&code| code == largest), "{layout:?}");
@@ -266,7 +272,7 @@ fn float_matmuls_keep_their_bound() {
     for layout in [Layout::Bf16, Layout::F16, Layout::F32] {
         for (inputs, first) in [(2, 0), (6, 2), (64, 0), (300, 44)] {
             let bytes = float_band(layout, inputs, &mut random);
-            let band = Band { layout, columns: inputs, bytes: &bytes };
+            let band = Band { layout, columns: inputs, bytes: &bytes, prefetch: PrefetchChoice::DEFAULT };
             let (unit, unit_bytes) = layout.unit();
             for columns in (1..=NARROW).chain([TILE]) {
                 let x = random.numbers((inputs - first) * columns);
@@ -309,7 +315,8 @@ fn bf16_products_are_added_in_one_order() {
     let mut random = Random(26);
     for (inputs, first) in [(2, 0), (6, 2), (64, 0), (300, 44), (1025, 0)] {
         let bytes = float_band(Layout::Bf16, inputs, &mut random);
-        let band = Band { layout: Layout::Bf16, columns: inputs, bytes: &bytes };
+        let band =
+            Band { layout: Layout::Bf16, columns: inputs, bytes: &bytes, prefetch: PrefetchChoice::DEFAULT };
         for columns in (1..=NARROW).chain([TILE]) {
             let count = (inputs - first).div_ceil(2) * columns;
             let bf16 = |x: f32| u32::from(half::bf16::from_f32(x).to_bits());
@@ -342,7 +349,12 @@ fn power_of_two_scales_are_exact() {
         let mut bytes = band(Layout::Mxfp4, 2, Fill::Random, &mut random);
         let at = bytes.len() - LINE;
         bytes[at..].fill(exponent);
-        let band = Band { layout: Layout::Mxfp4, columns: 2 * GROUP, bytes: &bytes };
+        let band = Band {
+            layout: Layout::Mxfp4,
+            columns: 2 * GROUP,
+            bytes: &bytes,
+            prefetch: PrefetchChoice::DEFAULT,
+        };
         let coding = band.layout.coding().expect("an integer layout");
         let x = activations(coding, 2, 1, Fill::Random, &mut random);
         let run = |table: &Table| {
@@ -369,7 +381,7 @@ fn infinite_and_too_large_scales_yield_no_finite_sum() {
         let mut bytes = band(layout, 2, Fill::Random, &mut random);
         let at = bytes.len() - LINE;
         bytes[at..].chunks_exact_mut(2).for_each(|two| two.copy_from_slice(&scale));
-        let band = Band { layout, columns: 2 * GROUP, bytes: &bytes };
+        let band = Band { layout, columns: 2 * GROUP, bytes: &bytes, prefetch: PrefetchChoice::DEFAULT };
         let coding = layout.coding().expect("an integer layout");
         let few = activations(coding, 2, 1, Fill::Random, &mut random);
         let many = activations(coding, 2, TILE, Fill::Random, &mut random);

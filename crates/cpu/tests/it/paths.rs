@@ -3,6 +3,7 @@
 
 use girih_cpu::kernels::Table;
 use girih_cpu::kernels::packed::{BAND, Band, DEPTH, GROUP, Layout, NARROW, PanelGroup, Sums, TILE};
+use girih_cpu::kernels::prefetch::PrefetchChoice;
 
 use crate::bands::{
     self, CODES, INPUTS, IntegerBand, IntegerInputs, SCALES, below, bf16_dot_product, bf16_words, coding,
@@ -142,7 +143,7 @@ fn floats(table: &Table, layout: Layout, columns: usize, random: &mut Random, ta
     let inputs = 1 + below(70, random);
     let first = below(inputs, random) / 2 * 2;
     let bytes = float_band(layout, inputs, random);
-    let band = Band { layout, columns: inputs, bytes: &bytes };
+    let band = Band { layout, columns: inputs, bytes: &bytes, prefetch: PrefetchChoice::DEFAULT };
     let mut x = random.numbers((inputs - first) * columns);
     x.resize((inputs - first).next_multiple_of(2) * columns, 0.0);
     let words: Vec<u32> = x.iter().map(|x| x.to_bits()).collect();
@@ -162,7 +163,8 @@ fn bf16(table: &Table, columns: usize, random: &mut Random, tally: &mut Tally) {
     let inputs = 1 + below(if random.bits().is_multiple_of(8) { 600 } else { 70 }, random);
     let first = below(inputs, random) / 2 * 2;
     let bytes = float_band(Layout::Bf16, inputs, random);
-    let band = Band { layout: Layout::Bf16, columns: inputs, bytes: &bytes };
+    let band =
+        Band { layout: Layout::Bf16, columns: inputs, bytes: &bytes, prefetch: PrefetchChoice::DEFAULT };
     let words = bf16_words(inputs - first, columns, random);
     let start: Vec<Sums> =
         (0..columns).map(|_| random.numbers(BAND).try_into().expect("a band of numbers")).collect();

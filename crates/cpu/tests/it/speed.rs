@@ -1,5 +1,6 @@
 //! Measures matmuls, from weights in memory to sums: a chain of matrices as in a feed-forward block, run
-//! as one step.
+//! as one step. The percentage is that of the fastest instruction's measured rate; a benchmark that
+//! exceeds it is wrong, and fails.
 //!
 //! ```text
 //! GIRIH_FORMATS=q4_0,q5_1 cargo test --release -p girih-cpu --test it speed -- --ignored --nocapture
@@ -9,6 +10,7 @@
 use std::time::Instant;
 
 use girih_cpu::kernels::{Table, by_name, tables};
+use girih_cpu::limits::peaks;
 use girih_cpu::{ActivationPrecision, Cpu, CpuOptions};
 use girih_graph::backend::Input;
 use girih_graph::{Builder, Graph, Op, Outputs, Runner};
@@ -36,7 +38,7 @@ fn chain(dtype: DType, pairs: usize, rows: usize) -> Graph {
 /// The seconds of a step, the minimum of several.
 fn seconds(runner: &mut dyn Runner, rows: usize, times: usize) -> f64 {
     let embeddings = Random(1).numbers(rows * WIDTH);
-    let sequence = TestSequence { outputs: Outputs::Last, ..TestSequence::new(0, 0, rows as u32) };
+    let sequence = TestSequence { outputs: Outputs::All, ..TestSequence::new(0, 0, rows as u32) };
     let once = |runner: &mut dyn Runner| {
         let begun = Instant::now();
         step(runner, Input::Rows(&embeddings), std::slice::from_ref(&sequence));
@@ -59,12 +61,19 @@ fn measure(table: Table, dtype: DType, threads: usize) {
     let (rows, columns) = dtype.tile();
     let bytes = weights * dtype.block_bytes() as f64 / (rows * columns) as f64;
     print!("{:8} {:6} {threads} threads:", table.name, dtype.name());
+    let peak = peaks().iter().map(|peak| peak.rate(threads)).fold(0.0, f64::max);
     for rows in [1, 2, 4, 8, 16, 64, 128, 512] {
         let seconds = seconds(&mut *runner, rows, if rows > 64 { 3 } else { 8 });
         if rows <= 8 {
             print!("  {rows}: {:.1} GB/s", bytes / seconds / 1e9);
         } else {
-            print!("  {rows}: {:.0} GOPS", 2.0 * weights * rows as f64 / seconds / 1e9);
+            let rate = 2.0 * weights * rows as f64 / seconds;
+            let part = 100.0 * rate / peak;
+            print!("  {rows}: {:.0} GOPS, {part:.0} %", rate / 1e9);
+            assert!(
+                part <= 100.0,
+                "{rows} rows exceed the processor's fastest instruction: not all of them ran"
+            );
         }
     }
     println!();

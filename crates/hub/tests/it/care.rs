@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use girih_hub::{HubEnv, find, list, remove, repair};
+use girih_hub::{HubEnv, Unfinished, UnfinishedFiles, find, list, remove, repair};
 use girih_tensor::ErrorKind;
 
 use super::{CONFIG, Cache, WEIGHTS, assert_says, id, pull_from, repo, weights};
@@ -125,7 +125,7 @@ fn removing_a_model_touches_nothing_else() {
 #[test]
 fn repair_finds_a_flipped_bit_and_a_pull_restores_the_file() {
     let cache = pulled();
-    let clean = repair(&env(&cache), &mut |_, _| {}).unwrap();
+    let clean = repair(&env(&cache), UnfinishedFiles::Keep, &mut |_, _| {}).unwrap();
     assert_eq!((clean.good, clean.removed.len(), clean.pull_again.len()), (2, 0, 0));
 
     let mut bytes = weights();
@@ -134,7 +134,7 @@ fn repair_finds_a_flipped_bit_and_a_pull_restores_the_file() {
     fs::write(cache.partial("x.json", b"x"), b"stale").unwrap();
     fs::write(cache.repo().join("blobs/not-a-digest"), b"?").unwrap();
     let mut seen = 0;
-    let report = repair(&env(&cache), &mut |_, bytes| seen += bytes).unwrap();
+    let report = repair(&env(&cache), UnfinishedFiles::Remove, &mut |_, bytes| seen += bytes).unwrap();
     assert_eq!(seen, 300_022);
     assert_eq!((report.good, report.removed.len(), report.unverified.len()), (1, 3, 1));
     assert_eq!(report.pull_again, ["org/name@main"]);
@@ -142,6 +142,36 @@ fn repair_finds_a_flipped_bit_and_a_pull_restores_the_file() {
 
     pull_from(&cache, &Server::of_repo(&repo())).unwrap();
     assert!(fs::read(cache.file(WEIGHTS)).unwrap() == weights());
+}
+
+#[test]
+fn repair_keeps_what_a_pull_can_resume() {
+    let cache = pulled();
+    let partial = cache.partial("x.json", b"x");
+    fs::write(&partial, b"half").unwrap();
+    let foreign = cache.repo().join("blobs").join(format!("{}.incomplete", "0".repeat(64)));
+    fs::write(&foreign, b"other").unwrap();
+    let models = list(&env(&cache)).unwrap();
+    assert_eq!(models[0].unfinished, Unfinished { files: 2, bytes: 9 });
+    // That of huggingface_hub is young and may be in use; it is neither removed nor counted as kept.
+    let report = repair(&env(&cache), UnfinishedFiles::Keep, &mut |_, _| {}).unwrap();
+    assert_eq!((report.kept.as_slice(), report.removed.len()), ([partial.clone()].as_slice(), 0));
+    assert!(partial.exists() && foreign.exists());
+    let report = repair(&env(&cache), UnfinishedFiles::Remove, &mut |_, _| {}).unwrap();
+    assert_eq!((report.kept.len(), report.removed.len()), (0, 1));
+    assert!(!partial.exists() && foreign.exists());
+}
+
+#[test]
+fn an_unfinished_model_without_a_revision_is_listed() {
+    let cache = Cache::new();
+    let partial = cache.partial(WEIGHTS, &weights());
+    fs::create_dir_all(partial.parent().unwrap()).unwrap();
+    fs::write(&partial, [0; 1000]).unwrap();
+    let models = list(&env(&cache)).unwrap();
+    assert_eq!(models[0].unfinished, Unfinished { files: 1, bytes: 1000 });
+    assert!(models[0].revisions.is_empty());
+    assert_says(find(&id("org/name"), &env(&cache)), "its download is unfinished");
 }
 
 #[test]

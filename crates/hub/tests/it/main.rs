@@ -164,10 +164,76 @@ fn pulling_a_commit_writes_no_ref_and_keeps_folders() {
     assert_eq!(pulled.snapshot.path(), cache.file("Q8_0/m-Q8_0.gguf"));
     assert!(fs::read(pulled.snapshot.path()).unwrap() == gguf);
     assert!(!cache.repo().join("refs").exists() && server.requests("m-Q4_0.gguf").is_empty());
-    assert_says(pull_from(&cache, &server), "choose one as org/name:QUANT from Q8_0/m-Q8_0, m-Q4_0");
-    assert_eq!(pull_from(&cache, &server).unwrap_err().kind(), ErrorKind::Refused);
     assert_says(pull_id("org/name:Q6_K", &cache, &server), "no GGUF file for Q6_K");
     assert_eq!(pull_id("org/name:Q6_K", &cache, &server).unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn without_a_label_the_preferred_gguf_is_pulled_and_found_again() {
+    let gguf = weights();
+    let server = Server::of_repo(&Repo::of(&[("m-Q8_0.gguf", b"other"), ("m-Q4_K_M.gguf", &gguf)]));
+    let (cache, mut said) = (Cache::new(), Vec::new());
+    let env = HubEnv::new(&cache.0, server.url());
+    let mut note = |event: PullProgress<'_>| {
+        if let PullProgress::Chosen(choice) = event {
+            said.push(format!("{} {}", choice.label, choice.others));
+        }
+    };
+    let pulled = pull(&id("org/name"), &env, &options(), &mut note).unwrap();
+    assert_eq!(pulled.snapshot.path(), cache.file("m-Q4_K_M.gguf"));
+    assert_eq!(said, ["Q4_K_M Q8_0"]);
+    assert!(server.requests("m-Q8_0.gguf").is_empty());
+    // The only file in the cache leaves no choice.
+    assert_eq!(find(&id("org/name"), &env).unwrap().choice, None);
+    pull_id("org/name:Q8_0", &cache, &server).unwrap();
+    let found = find(&id("org/name"), &env).unwrap();
+    assert_eq!(found.path(), cache.file("m-Q4_K_M.gguf"));
+    assert_eq!(found.choice.unwrap().others, "Q8_0");
+    assert_says(find(&id("org/name:Q4_K_N"), &env), "did you mean Q4_K_M?");
+}
+
+#[test]
+fn a_page_of_the_server_is_pulled_like_its_id() {
+    let server = Server::of_repo(&Repo::of(&[("a/m-Q8_0.gguf", b"1"), ("b/m-Q8_0.gguf", b"2")]));
+    let cache = Cache::new();
+    let page = format!("{}/org/name/blob/main/b/m-Q8_0.gguf", server.url());
+    let id = ModelId::parse_at(&page, &server.url()).unwrap();
+    let env = HubEnv::new(&cache.0, server.url());
+    let pulled = pull(&id, &env, &options(), &mut |_| {}).unwrap();
+    assert_eq!(fs::read(pulled.snapshot.path()).unwrap(), b"2");
+    let error = pull_id("org/name", &cache, &server).unwrap_err();
+    assert!(error.to_string().contains("several GGUF models with Q8_0"), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Refused);
+}
+
+#[test]
+fn a_host_without_an_address_is_not_asked_again() {
+    let cache = Cache::new();
+    let env = HubEnv::new(&cache.0, "https://name.invalid");
+    let begun = Instant::now();
+    let patient = PullOptions { retries: 5, backoff: Duration::from_secs(5), ..options() };
+    let result = pull(&id("org/name"), &env, &patient, &mut |_| {});
+    assert_says(result, "the host name.invalid cannot be resolved");
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn resumed_bytes_do_not_count_as_fetched() {
+    let (cache, server) = (Cache::new(), Server::of_repo(&repo()));
+    fs::create_dir_all(cache.repo().join("blobs")).unwrap();
+    fs::write(cache.partial(WEIGHTS, &weights()), &weights()[..200_000]).unwrap();
+    let (mut present, mut left) = (0, Vec::new());
+    let mut note = |event: PullProgress<'_>| match event {
+        PullProgress::Planned { present: found, .. } => present = found,
+        PullProgress::Received { left: rest, .. } => left.push(rest),
+        _ => {}
+    };
+    let env = HubEnv::new(&cache.0, server.url());
+    let pulled = pull(&id("org/name"), &env, &options(), &mut note).unwrap();
+    assert_eq!((pulled.bytes, pulled.fetched, present), (300_022, 100_022, 200_000));
+    // The configuration comes first, with all the weights that lack still to arrive.
+    assert_eq!((left.first(), left.last()), (Some(&100_000), Some(&0)));
+    assert!(left.is_sorted_by(|before, after| before > after), "{left:?}");
 }
 
 #[test]
@@ -326,7 +392,10 @@ fn blocks_at_long_intervals_are_too_slow() {
         PullOptions { rate_window: Duration::from_millis(500), rate_min: 1 << 20, retries: 2, ..options() };
     let env = HubEnv::new(&cache.0, server.url());
     let error = assert_says(pull(&id("org/name"), &env, &options, &mut |_| {}), "too little progress");
-    assert!(error.contains("1048576 are needed") && error.contains("pull again to continue"), "{error}");
+    assert!(
+        error.contains("in 500ms; 524288 are needed") && error.contains("pull again to continue"),
+        "{error}"
+    );
     // What arrived is kept, and the next pull resumes it.
     assert!(fs::metadata(cache.partial(WEIGHTS, &weights())).unwrap().len() > 0);
     pull_from(&cache, &server).unwrap();

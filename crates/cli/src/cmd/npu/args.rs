@@ -72,7 +72,7 @@ pub struct StepArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     rows: Option<u32>,
     /// Maximum number of positions of a sequence [default: 2048, at most the model's].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, short = 'c', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     context: Option<u32>,
 }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
+use girih_graph::description::byte_count;
 use girih_npu::blob::{BlobCache, BlobFolder, DEFAULT_CACHE_BYTES};
 use girih_npu::driver::WarningSink;
 use girih_npu::pass::ArrayMapping;
@@ -29,9 +30,9 @@ pub struct BlobArgs {
     /// [default: blobs in the cache folder].
     #[arg(long, value_name = "DIR")]
     pub blobs: Option<Blobs>,
-    /// Maximum size of all kept array programs; least recently used are evicted first
-    /// [default: 1 GiB].
-    #[arg(long, value_name = "BYTES")]
+    /// Maximum size of all kept array programs, such as 5GB, 5GiB or a number of bytes; least recently used are
+    /// evicted first [default: 1 GiB].
+    #[arg(long, value_name = "SIZE", value_parser = byte_count)]
     pub blobs_limit: Option<u64>,
 }
 

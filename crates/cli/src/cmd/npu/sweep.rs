@@ -31,7 +31,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE|NAME")]
     against: Option<String>,
     /// Number of threads (does not affect results).
-    #[arg(long, value_name = "N")]
+    #[arg(long, short = 't', value_name = "N")]
     threads: Option<usize>,
     /// Print JSON.
     #[arg(long)]
@@ -49,11 +49,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
         Some(name) => sweep::time_mapping(&graphs, &target, &blobs::mapping(name)?)?,
         None => default_mapping(&graphs, &target, show)?,
     };
-    let bar = show.bar("tilings", 0, Unit::Tilings);
-    let progress = |done: usize, all: usize| {
-        bar.set_length(all as u64);
-        bar.set_position(done as u64);
-    };
+    let bar = show.bar("searching", 0, Unit::Things("tilings"));
+    let progress = |done: usize, all: usize| bar.set(done as u64, all as u64);
     let found = sweep::sweep(&graphs, &target, &against, threads.unwrap_or(1), &progress)?;
     bar.finish_and_clear();
     let keys: Vec<String> = graphs.iter().map(|graph| graph.key.to_string()).collect();

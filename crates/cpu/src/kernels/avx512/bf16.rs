@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use super::Avx512;
 use crate::kernels::layout::Line;
 use crate::kernels::packed::{Band, MatmulKernels, Sums, TILE};
-use crate::kernels::prefetch;
+use crate::kernels::prefetch::PrefetchChoice;
 use crate::kernels::table::Table;
 use crate::kernels::vector::packed::{bf16_lines, prefetch_lines};
 use crate::kernels::vector::table::{table, token};
@@ -49,19 +49,25 @@ fn bf16(token: Avx512Bf16, band: Band<'_>, first: usize, x: &[u32], sums: &mut [
     let lines = bf16_lines(band, first);
     by_count!(sums.len(), [1 2 3 4 5 6 7 8 12], |C| {
         // SAFETY: the token exists only where the processor has these features.
-        unsafe { dots::<C>(token.0, lines.as_chunks().0, x, sums) }
+        unsafe { dots::<C>(token.0, lines.as_chunks().0, band.prefetch, x, sums) }
     });
 }
 
 /// [`bf16`] with `C` columns.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16,avx2,fma,f16c")]
-fn dots<const C: usize>(isa: Avx512, units: &[[Line; 2]], x: &[u32], sums: &mut [Sums]) {
+fn dots<const C: usize>(
+    isa: Avx512,
+    units: &[[Line; 2]],
+    prefetch: PrefetchChoice,
+    x: &[u32],
+    sums: &mut [Sums],
+) {
     let mut all = [[isa.splat(0.0); 2]; C];
     for (all, sums) in all.iter_mut().zip(&*sums) {
         let (halves, _) = sums.as_chunks();
         *all = [isa.load(&halves[0]), isa.load(&halves[1])];
     }
-    let distance = prefetch::distance(C);
+    let distance = prefetch.distance(C);
     let pairs = x.as_chunks::<C>().0;
     for (unit, x) in units.iter().zip(pairs) {
         prefetch_lines(unit, distance);

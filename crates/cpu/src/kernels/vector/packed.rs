@@ -48,7 +48,7 @@ use crate::kernels::packed::{
     Band, Coding, DEPTH, FLOAT_DEPTH, GROUP, INTEGER_BIAS, INTEGER_BIAS_FLOAT, Layout, NARROW, PanelGroup,
     Panels, Sums, TILE,
 };
-use crate::kernels::prefetch::{self, FEW_COLUMNS, PrefetchDistance};
+use crate::kernels::prefetch::{FEW_COLUMNS, PrefetchChoice, PrefetchDistance};
 use crate::kernels::x86::{prefetch_address_l1, prefetch_address_l2};
 
 /// Lines of decoded codes in a group.
@@ -139,12 +139,12 @@ fn scale_in<I: Packed>(
 pub(super) fn narrow<I: Packed>(isa: I, band: Band<'_>, x: &[u32], sums: &mut [Sums]) {
     const { assert!(NARROW == 8, "a kernel for each number of columns") };
     by_count!(sums.len(), [1 2 3 4 5 6 7 8], |C| for_integers!(band.layout, |P| isa
-        .enter(Narrow::<P, C> { bytes: band.bytes, x, sums, layout: PhantomData })));
+        .enter(Narrow::<P, C> { band, x, sums, layout: PhantomData })));
 }
 
 /// Multiplies a band by `C` columns.
 struct Narrow<'a, P, const C: usize> {
-    bytes: &'a [u8],
+    band: Band<'a>,
     x: &'a [u32],
     sums: &'a mut [Sums],
     layout: PhantomData<P>,
@@ -153,15 +153,15 @@ struct Narrow<'a, P, const C: usize> {
 impl<I: Packed, P: IntegerLayout, const C: usize> VectorKernel<I> for Narrow<'_, P, C> {
     #[inline(always)]
     fn run(self, isa: I) {
-        let Narrow { bytes, x, sums, .. } = self;
+        let Narrow { band, x, sums, .. } = self;
         let (each, lines) = const { (P::SCALES.groups(), P::CODES.lines()) };
         let mut groups = x.as_chunks::<C>().0.chunks_exact(P::CODING.words());
-        let distance = if each == 1 { prefetch::distance(C) } else { PrefetchDistance::OF_UNITS };
+        let distance = if each == 1 { band.prefetch.distance(C) } else { PrefetchDistance::OF_UNITS };
         // The halves of a group: not a constant, so that the second does not begin before the sums
         // of the first have left their registers.
         let parts = black_box(2);
         let mut all = [[[isa.splat(0.0); 2]; 2]; C];
-        for unit in units::<P>(bytes) {
+        for unit in units::<P>(band.bytes) {
             let (codes, tail) = unit.split_at(each * lines);
             for (group, codes) in codes.chunks_exact(lines).enumerate() {
                 let Some(x) = groups.next() else { break };
@@ -615,11 +615,11 @@ impl FloatLayout for F32 {
 
 pub(super) fn floats<I: Packed>(isa: I, band: Band<'_>, first: usize, x: &[u32], sums: &mut [Sums]) {
     let (unit, bytes) = band.layout.unit();
-    let lines = band.bytes[first / unit * bytes..].as_chunks::<LINE>().0;
+    let (lines, prefetch) = (band.bytes[first / unit * bytes..].as_chunks::<LINE>().0, band.prefetch);
     by_count!(sums.len(), [1 2 3 4 5 6 7 8 12], |C| match band.layout {
-        Layout::Bf16 => by_vectors::<I, Bf16, C>(isa, lines, x, sums),
-        Layout::F16 => by_vectors::<I, F16, C>(isa, lines, x, sums),
-        Layout::F32 => by_vectors::<I, F32, C>(isa, lines, x, sums),
+        Layout::Bf16 => by_vectors::<I, Bf16, C>(isa, lines, prefetch, x, sums),
+        Layout::F16 => by_vectors::<I, F16, C>(isa, lines, prefetch, x, sums),
+        Layout::F32 => by_vectors::<I, F32, C>(isa, lines, prefetch, x, sums),
         _ => unreachable!("only layouts of floats are multiplied as they are"),
     })
 }
@@ -629,12 +629,13 @@ pub(super) fn floats<I: Packed>(isa: I, band: Band<'_>, first: usize, x: &[u32],
 fn by_vectors<I: Packed, L: FloatLayout, const C: usize>(
     isa: I,
     lines: &[Line],
+    prefetch: PrefetchChoice,
     x: &[u32],
     sums: &mut [Sums],
 ) {
     let at_once = I::vectors_at_once(C);
     for first in (0..2 * I::PIECES).step_by(at_once) {
-        let operands = FloatOperands::<L> { lines, x, first, sums, layout: PhantomData };
+        let operands = FloatOperands::<L> { lines, prefetch, x, first, sums, layout: PhantomData };
         match at_once {
             4 => isa.enter(Floats::<L, C, 4>(operands)),
             2 => isa.enter(Floats::<L, C, 2>(operands)),
@@ -645,6 +646,7 @@ fn by_vectors<I: Packed, L: FloatLayout, const C: usize>(
 
 struct FloatOperands<'a, L> {
     lines: &'a [Line],
+    prefetch: PrefetchChoice,
     x: &'a [u32],
     first: usize,
     sums: &'a mut [Sums],
@@ -658,7 +660,7 @@ impl<I: Packed, L: FloatLayout, const C: usize, const V: usize> VectorKernel<I> 
     #[inline(always)]
     #[allow(clippy::needless_range_loop)] // counts are constants
     fn run(self, isa: I) {
-        let FloatOperands { lines, x, first, sums, .. } = self.0;
+        let FloatOperands { lines, prefetch, x, first, sums, .. } = self.0;
         // A constant where a band is done at once.
         let first = if V == 2 * I::PIECES { 0 } else { first };
         let sums: &mut [Sums; C] = sums.as_mut_array().expect(COLUMNS);
@@ -668,7 +670,7 @@ impl<I: Packed, L: FloatLayout, const C: usize, const V: usize> VectorKernel<I> 
                 *all = isa.load(&I::split(&sums[c])[first + vector]);
             }
         }
-        let distance = prefetch::distance(C);
+        let distance = prefetch.distance(C);
         let units = lines.chunks_exact(L::LINES);
         for (unit, x) in units.zip(x.as_chunks::<C>().0.chunks_exact(L::COLUMNS)) {
             prefetch_lines(unit, distance);
@@ -719,7 +721,7 @@ pub(super) fn bf16<I: Packed>(isa: I, band: Band<'_>, first: usize, x: &[u32], s
             let floats = &mut floats[..words.len()];
             isa.enter(Widen { words, floats });
             let x = floats.as_flattened().as_flattened();
-            by_vectors::<I, Bf16Swapped, C>(isa, lines, x, sums);
+            by_vectors::<I, Bf16Swapped, C>(isa, lines, band.prefetch, x, sums);
         }
     });
 }

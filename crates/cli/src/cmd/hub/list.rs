@@ -1,0 +1,113 @@
+//! `girih list`: the models that need no download.
+
+use girih_hub::{CachedModel, CachedRevision, Unfinished};
+use serde_json::{Value, json};
+
+use crate::cmd::outcome::Outcome;
+use crate::error::Result;
+use crate::loading::environment;
+use crate::output::{bytes, counted, print_json};
+
+/// The number of digits of a commit that a table shows.
+const SHORT_COMMIT: usize = 7;
+
+#[derive(Debug, clap::Args)]
+pub struct ListArgs {
+    /// Show whole commits and the numbers of files.
+    #[arg(long, short, conflicts_with = "json")]
+    verbose: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints the models of the cache, and the built-in one.
+///
+/// # Errors
+/// When the cache cannot be read.
+pub fn list(args: &ListArgs) -> Result<Outcome> {
+    let models = girih_hub::list(&environment()?)?;
+    if args.json {
+        let built_in = json!({
+            "id": girih::BUILT_IN,
+            "built_in": true,
+            "incomplete": false,
+            "bytes": girih::BUILT_IN_BYTES,
+            "unfinished": unfinished_json(Unfinished::default()),
+            "revisions": [],
+        });
+        let models: Vec<Value> = models.iter().map(described).chain([built_in]).collect();
+        print_json(&json!({"models": models}))?;
+        return Ok(Outcome::Done);
+    }
+    let heading = ["name", "size", "state", "revision"].map(str::to_owned);
+    let mut rows = vec![heading];
+    rows.extend(models.iter().flat_map(|model| rows_of(model, args.verbose)));
+    let built_in = [girih::BUILT_IN.to_owned(), bytes(girih::BUILT_IN_BYTES), "built in".to_owned()];
+    rows.push([built_in.as_slice(), &[String::new()]].concat().try_into().expect("a row has four cells"));
+    let width = |column: usize| rows.iter().map(|row: &[String; 4]| row[column].chars().count()).max();
+    let widths = [0, 1, 2].map(|column| width(column).unwrap_or(0));
+    for [name, size, state, revision] in &rows {
+        let [names, sizes, states] = widths;
+        let line = format!("{name:<names$}  {size:>sizes$}  {state:<states$}  {revision}");
+        print_line!("{}", line.trim_end())?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// Whether a command that needs the model would refuse it.
+fn is_incomplete(model: &CachedModel) -> bool {
+    model.revisions.is_empty() || model.revisions.iter().any(|revision| revision.missing.is_some())
+}
+
+/// The rows of a model: one for each revision, and one for unfinished files.
+fn rows_of(model: &CachedModel, verbose: bool) -> Vec<[String; 4]> {
+    let row = |revision: &CachedRevision| {
+        let mut state = match &revision.missing {
+            None => "complete".to_owned(),
+            Some(why) if why.contains(' ') => format!("incomplete: {why}"),
+            Some(file) => format!("incomplete: {file} is missing"),
+        };
+        if verbose {
+            state += &format!(" ({})", counted(revision.files, "file"));
+        }
+        let digits = if verbose { revision.commit.len() } else { SHORT_COMMIT };
+        let commit: String = revision.commit.chars().take(digits).collect();
+        let revisions = format!("{} {commit}", revision.names.join(", "));
+        [model.repo.clone(), bytes(revision.bytes), state, revisions.trim().to_owned()]
+    };
+    let mut rows: Vec<_> = model.revisions.iter().map(row).collect();
+    let Unfinished { files, bytes: size } = model.unfinished;
+    if files > 0 {
+        let state = format!("incomplete: {}", counted(files, "unfinished download"));
+        rows.push([model.repo.clone(), bytes(size), state, String::new()]);
+    } else if model.revisions.is_empty() {
+        let state = "incomplete: no files".to_owned();
+        rows.push([model.repo.clone(), bytes(model.bytes), state, String::new()]);
+    }
+    rows
+}
+
+fn described(model: &CachedModel) -> Value {
+    let revision = |revision: &CachedRevision| {
+        json!({
+            "commit": revision.commit,
+            "names": revision.names,
+            "files": revision.files,
+            "bytes": revision.bytes,
+            "missing": revision.missing,
+        })
+    };
+    json!({
+        "id": model.repo,
+        "built_in": false,
+        "incomplete": is_incomplete(model),
+        "bytes": model.bytes,
+        "unfinished": unfinished_json(model.unfinished),
+        "revisions": model.revisions.iter().map(revision).collect::<Vec<_>>(),
+    })
+}
+
+fn unfinished_json(Unfinished { files, bytes }: Unfinished) -> Value {
+    json!({"files": files, "bytes": bytes})
+}

@@ -1,0 +1,61 @@
+//! `girih man`: manual pages, made from the same description as the help.
+
+use std::path::PathBuf;
+
+use clap::Command;
+use clap_mangen::Man;
+use girih_file::{nearest, quote, replace_file};
+
+use super::outcome::Outcome;
+use crate::error::{Error, Result};
+use crate::output::print;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Command, such as run, or npu sim [default: girih itself].
+    command: Vec<String>,
+    /// Write the pages of all commands into this folder instead.
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    output_folder: Option<PathBuf>,
+}
+
+/// Prints or writes the pages of `command`.
+pub fn run(args: &Args, mut command: Command) -> Result<Outcome> {
+    // Gives each subcommand its whole name, such as girih-npu-sim.
+    command.build();
+    match &args.output_folder {
+        Some(folder) => {
+            std::fs::create_dir_all(folder)?;
+            write_pages(&command, folder)?;
+        }
+        None => {
+            let chosen = args.command.iter().try_fold(&command, subcommand)?;
+            print(String::from_utf8_lossy(&page(chosen)?))?;
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+fn subcommand<'a>(command: &'a Command, name: &String) -> Result<&'a Command> {
+    command.find_subcommand(name).ok_or_else(|| {
+        let meant = nearest(name, command.get_subcommands().map(Command::get_name));
+        let meant = meant.map(|name| format!("; did you mean {}?", quote(name))).unwrap_or_default();
+        Error::call(format!("{} has no command {}{meant}", title(command).replace('-', " "), quote(name)))
+    })
+}
+
+/// The name of a page, such as `girih-run`.
+fn title(command: &Command) -> &str {
+    command.get_display_name().unwrap_or_else(|| command.get_name())
+}
+
+fn page(command: &Command) -> Result<Vec<u8>> {
+    let mut page = Vec::new();
+    Man::new(command.clone()).render(&mut page)?;
+    Ok(page)
+}
+
+fn write_pages(command: &Command, folder: &std::path::Path) -> Result<()> {
+    replace_file(&folder.join(format!("{}.1", title(command))), &page(command)?)?;
+    command.get_subcommands().try_for_each(|sub| write_pages(sub, folder))
+}

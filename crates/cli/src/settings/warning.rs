@@ -1,0 +1,89 @@
+//! Variables and keys that set nothing: misspelled ones, and those of options that only the command line sets.
+
+use std::collections::BTreeSet;
+
+use clap::Command;
+use girih_file::{nearest, quote};
+
+use super::typed_only::{each_option, has_setting, variable_of};
+use crate::config_file::{self, ConfigFile};
+use crate::model_name::may_be_alias;
+
+/// The beginning of the variables that tests read.
+const OF_TESTS: &str = "GIRIH_TEST_";
+
+/// The names of all options.
+#[derive(Debug, Default)]
+struct OptionNames {
+    /// The long names that have a variable and a key.
+    settable: BTreeSet<String>,
+    /// The short names that are keys.
+    short: BTreeSet<String>,
+    /// The long names that only the command line has.
+    typed_only: BTreeSet<String>,
+}
+
+impl OptionNames {
+    fn of(root: &Command) -> OptionNames {
+        let mut names = OptionNames::default();
+        each_option(root, &mut |command, arg| {
+            let Some(long) = arg.get_long() else { return };
+            if has_setting(command, long) {
+                names.settable.insert(long.to_owned());
+                names.short.extend(arg.get_short().map(String::from));
+            } else {
+                names.typed_only.insert(long.to_owned());
+            }
+        });
+        names
+    }
+
+    fn is_key(&self, key: &str) -> bool {
+        self.settable.contains(key) || self.short.contains(key)
+    }
+}
+
+/// The first key of an option that only the command line sets, with the reason to remove it.
+pub fn refused_key(root: &Command, file: &ConfigFile) -> Option<String> {
+    let names = OptionNames::of(root);
+    let key = file.keys().find(|key| !names.is_key(key) && names.typed_only.contains(*key))?;
+    Some(format!("{}: only the command line has --{key}; remove the key", file.place_of(key)))
+}
+
+/// A sentence for each variable and key that sets nothing.
+pub fn warnings(root: &Command, file: &ConfigFile) -> Vec<String> {
+    let names = OptionNames::of(root);
+    let mut set: Vec<String> = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
+    set.sort();
+    let variables = set.iter().filter_map(|name| variable_warning(&names, name));
+    let keys = file.keys().filter(|key| !names.is_key(key) && !names.typed_only.contains(*key));
+    let keys = keys.map(|key| {
+        let meant = nearest(key, names.settable.iter().map(String::as_str));
+        let meant = meant.map(|name| format!("; did you mean {}?", quote(name))).unwrap_or_default();
+        format!("{}: unknown key{meant}", file.place_of(key))
+    });
+    let hidden = file.aliases().filter(|(alias, _)| !may_be_alias(alias)).map(|(alias, _)| {
+        format!("{}: the alias {} is a path or the built-in model; rename it", file.path(), quote(alias))
+    });
+    variables.chain(keys).chain(hidden).collect()
+}
+
+fn variable_warning(names: &OptionNames, name: &str) -> Option<String> {
+    if !name.starts_with("GIRIH_") || name.starts_with(OF_TESTS) || name == config_file::VARIABLE {
+        return None;
+    }
+    if names.settable.iter().any(|long| variable_of(long) == name) {
+        return None;
+    }
+    if let Some(long) = names.typed_only.iter().find(|long| variable_of(long) == name) {
+        return Some(format!("{name}: ignored, only the command line has --{long}"));
+    }
+    let mut known: Vec<String> = names.settable.iter().map(|long| variable_of(long)).collect();
+    known.push(config_file::VARIABLE.to_owned());
+    // The prefix is the same, so it says nothing about the name.
+    let bare = |name: &'_ str| name.trim_start_matches("GIRIH_").to_owned();
+    let bare_names: Vec<String> = known.iter().map(|name| bare(name)).collect();
+    let meant = nearest(&bare(name), bare_names.iter().map(String::as_str));
+    let meant = meant.map(|meant| format!("; did you mean GIRIH_{meant}?")).unwrap_or_default();
+    Some(format!("{}: unknown variable{meant}", quote(name)))
+}

@@ -1,0 +1,204 @@
+//! Help, completions and manual pages; the options of llama.cpp.
+
+use crate::program::{Folder, girih};
+
+const GROUPS: [&str; 5] =
+    ["Common options", "Sampling options", "Memory options", "Device options", "Expert options"];
+
+/// The names of all commands, from the first help; those of `npu` as `npu sim`.
+fn commands() -> Vec<Vec<String>> {
+    let listed = |call: &[&str]| {
+        let help = girih(call).done().stdout;
+        let indented = help.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+        let names: Vec<String> =
+            indented.map(|line| line.split_whitespace().next().unwrap_or_default().to_owned()).collect();
+        names.into_iter().take_while(|name| !name.starts_with('-')).collect::<Vec<_>>()
+    };
+    let mut all: Vec<Vec<String>> = listed(&["--help"]).into_iter().map(|name| vec![name]).collect();
+    all.extend(listed(&["npu", "--help"]).into_iter().map(|name| vec!["npu".to_owned(), name]));
+    all
+}
+
+/// The help of a command.
+fn help(command: &[String], flag: &str) -> String {
+    girih(command).with(&[flag]).done().stdout
+}
+
+/// The long names of the options that a help lists, each with its heading.
+fn options(help: &str) -> Vec<(String, String)> {
+    let (mut heading, mut found) = (String::new(), Vec::new());
+    for line in help.lines() {
+        if line.ends_with(':') && !line.starts_with(' ') {
+            heading = line.trim_end_matches(':').to_owned();
+        }
+        let bare = line.trim_start();
+        let is_option = line.len() - bare.len() <= 6 && (bare.starts_with("--") || is_short(bare));
+        if let Some(at) = bare.find("--").filter(|_| is_option) {
+            let name = bare[at + 2..].split(|c: char| !c.is_alphanumeric() && c != '-').next();
+            found.push((name.unwrap_or_default().to_owned(), heading.clone()));
+        }
+    }
+    found
+}
+
+/// Whether a line of help begins with a short name, such as `-n, --max-tokens`.
+fn is_short(line: &str) -> bool {
+    let letters: Vec<char> = line.chars().take(3).collect();
+    matches!(letters[..], ['-', letter, ','] if letter.is_alphabetic())
+}
+
+#[test]
+fn the_help_of_run_is_short_and_the_whole_help_has_every_option() {
+    let short = girih(&["run", "--help"]).done().stdout;
+    assert!(short.lines().count() <= 90, "{} lines", short.lines().count());
+    assert!(short.lines().all(|line| line.chars().count() <= 100), "{short}");
+    let whole = girih(&["run", "--help-all"]).done().stdout;
+    let names = |text: &str| options(text).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    let (short_names, whole_names) = (names(&short), names(&whole));
+    for name in
+        ["max-tokens", "context", "threads", "temp", "top-k", "kv", "backend", "packed-cache", "model"]
+    {
+        assert!(short_names.iter().any(|shown| shown == name), "{name} is not in {short}");
+    }
+    for name in
+        short_names.iter().map(String::as_str).chain(["arch", "npu-runtime", "blobs-limit", "allow-key"])
+    {
+        assert!(whole_names.iter().any(|shown| shown == name), "{name} is not in {whole}");
+    }
+    for name in ["npu-mapping", "blobs-limit", "arch", "chunk", "isa"] {
+        assert!(!short_names.iter().any(|shown| shown == name), "{name} is in {short}");
+    }
+    assert_eq!(girih(&["run", "-h"]).done().stdout, short);
+    assert_eq!(girih(&["help", "run"]).done().stdout, short);
+    // The most used options come first.
+    let first = ["model", "prompt", "max-tokens", "context", "threads", "temp"];
+    let place = |name| short_names.iter().position(|shown| shown == name).expect("it is shown");
+    assert!(first.iter().all(|name| place(name) < 10), "{short_names:?}");
+}
+
+#[test]
+fn help_shows_the_options_of_the_chosen_backend() {
+    let of_npu = girih(&["run", "--help", "--backend", "npu"]).done().stdout;
+    assert!(of_npu.contains("--npu-mapping") && !of_npu.contains("--act-precision"), "{of_npu}");
+    let set = girih(&["run", "--help"]).env("GIRIH_BACKEND", "npu:toy").done().stdout;
+    assert!(set.contains("--npu-mapping") && !set.contains("--act-precision"), "{set}");
+    assert!(girih(&["run", "--help", "--backend=cpu"]).done().stdout.contains("--act-precision"));
+    // A command without a choice of backends shows its own options of these names.
+    assert!(girih(&["npu", "sim", "--help"]).done().stdout.contains("--blobs-limit"));
+}
+
+#[test]
+fn every_command_has_an_example_and_every_option_one_group() {
+    let commands = commands();
+    assert!(commands.len() > 25, "{commands:?}");
+    for command in &commands {
+        for flag in ["--help", "--help-all"] {
+            let help = help(command, flag);
+            assert!(help.contains("Example:\n  girih ") || help.contains("Examples:\n  girih "), "{help}");
+            let mut names: Vec<String> = options(&help).into_iter().map(|(name, _)| name).collect();
+            for (name, heading) in options(&help) {
+                assert!(GROUPS.contains(&heading.as_str()), "{command:?} --{name} is under {heading:?}");
+            }
+            let count = names.len();
+            names.sort();
+            names.dedup();
+            assert_eq!(names.len(), count, "{command:?} lists an option twice: {names:?}");
+            assert!(names.iter().any(|name| name == "help-all"), "{help}");
+        }
+    }
+    let first = girih(&["--help"]).done().stdout;
+    assert!(first.contains("Run and chat:\n  run ") && first.contains("GIRIH_SOME_NAME"), "{first}");
+    assert!(!first.contains("Other commands"), "every command has a group: {first}");
+}
+
+#[test]
+fn options_are_named_as_in_llama_cpp() {
+    let story = |call: &[&str]| girih(call).with(&["-n", "6", "--temp", "0"]).done().stdout;
+    let plain = story(&["run", "stories260k", "Tom saw a"]);
+    for call in [
+        &["run", "-m", "stories260k", "-p", "Tom saw a", "-c", "64", "-t", "1"][..],
+        &["run", "-p", "Tom saw a", "--model", "stories260k"],
+        &["run", "-m", "stories260k", "Tom saw a"],
+        &["run", "stories260k", "--prompt=Tom saw a"],
+        &["run", "-mstories260k", "Tom saw a"],
+        &["run", "-qm", "stories260k", "Tom saw a"],
+    ] {
+        assert_eq!(story(call), plain, "{call:?}");
+    }
+    let ids = girih(&["tokenize", "stories260k", "a cat"]).done().stdout;
+    assert_eq!(girih(&["tokenize", "-m", "stories260k", "a cat"]).done().stdout, ids);
+    let shown = girih(&["inspect", "-m", "stories260k", "-c", "64"]).done().stdout;
+    assert!(shown.contains("architecture: llama"), "{shown}");
+    girih(&["inspect", "-m", "stories260k", "other"])
+        .fails(2, "unexpected argument 'other': -m gives the MODEL; remove one of the two");
+    girih(&["npu", "sim", "-m", "stories260k", "--target", "toy", "-c", "16"]).done();
+    let bench =
+        ["bench", "-m", "stories260k", "-p", "4", "-n", "2", "-d", "0", "-t", "1", "-r", "1", "-o", "json"];
+    let rows = girih(&bench).with(&["--no-limits", "-q"]).done().json();
+    assert_eq!(rows.as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn layers_on_a_gpu_are_refused_by_name() {
+    for call in [
+        &["run", "-ngl", "99"][..],
+        &["run", "-ngl99"],
+        &["chat", "a", "--n-gpu-layers=1"],
+        &["bench", "a", "--gpu-layers", "9"],
+    ] {
+        girih(call).fails(2, "girih has no GPU backend yet; remove -");
+    }
+    // After two dashes it is text.
+    assert!(girih(&["run", "stories260k", "-n", "1", "-q", "--", "-ngl"]).done().stdout.contains("-ngl"));
+}
+
+#[test]
+fn misspelled_commands_options_and_values_are_explained() {
+    girih(&["rnu"]).fails(2, "a similar subcommand exists: 'run'");
+    girih(&["npu", "sims"]).fails(2, "a similar subcommand exists: 'sim'");
+    girih(&["help", "rnu"]).fails(2, "a similar subcommand exists: 'run'");
+    girih(&["run", "--max-token", "3"]).fails(2, "a similar argument exists: '--max-tokens'");
+    girih(&["run", "--tmep", "3"]).fails(2, "a similar argument exists: '--temp'");
+    girih(&["run", "--kv", "f61"]).fails(2, "a similar value exists: '");
+}
+
+#[test]
+fn completions_are_made_for_every_shell() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let text = girih(&["completions", shell]).done().stdout;
+        assert!(text.contains("max-tokens") && text.contains("perplexity"), "{shell}");
+    }
+    girih(&["completions"]).fails(2, "required");
+    girih(&["completions", "tcsh"]).fails(2, "bash, elvish, fish, powershell, zsh");
+    let folder = Folder::new();
+    girih(&["completions", "--output-folder", folder.name()]).done();
+    let mut names: Vec<_> = folder
+        .path()
+        .read_dir()
+        .expect("it exists")
+        .map(|entry| entry.expect("it reads").file_name())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["_girih", "_girih.ps1", "girih.bash", "girih.elv", "girih.fish"]);
+    let bash = crate::program::read(&folder.file("girih.bash"));
+    assert_eq!(bash, girih(&["completions", "bash"]).done().stdout);
+}
+
+#[test]
+fn a_manual_page_is_made_for_every_command() {
+    let folder = Folder::new();
+    girih(&["man", "--output-folder", folder.name()]).done();
+    for command in commands() {
+        let page = crate::program::read(&folder.file(&format!("girih-{}.1", command.join("-"))));
+        assert!(
+            page.starts_with(".ie") && page.contains(".TH girih-") && page.contains("Example"),
+            "{command:?}"
+        );
+        let words: Vec<&str> = command.iter().map(String::as_str).collect();
+        assert_eq!(girih(&["man"]).with(&words).done().stdout, page, "{command:?}");
+    }
+    let page = girih(&["man"]).done().stdout;
+    assert!(page.contains(".TH girih 1") && page.contains("girih\\-run(1)"), "{page}");
+    girih(&["man", "rnu"]).fails(2, "girih has no command 'rnu'; did you mean 'run'?");
+    girih(&["man", "npu", "walk"]).fails(2, "girih npu has no command 'walk'");
+}

@@ -1,0 +1,67 @@
+//! `quantize`: what it prints, and that what it writes runs.
+
+use serde_json::Value;
+
+use crate::program::{Folder, girih, name};
+
+const TYPES: [&str; 14] = [
+    "f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "mxfp4", "q4_k_s", "q4_k_m", "q5_k_s", "q5_k_m",
+    "q6_k", "q4nx",
+];
+
+const PROMPT: &str = "Once upon a time, there was a little girl named Lily.";
+
+#[test]
+fn the_built_in_model_becomes_a_model_that_runs_in_every_type() {
+    let folder = Folder::new();
+    let text = folder.write("text", PROMPT);
+    let score = |model: &str| {
+        let scored = girih(&["perplexity", model, name(&text), "--json", "-q"]).done().json();
+        let tokens = scored["tokens"].as_array().map(Vec::len);
+        (scored["perplexity"].as_f64().expect("a number"), tokens)
+    };
+    let (original, tokens) = score("stories260k");
+    for kind in TYPES {
+        let out = folder.file(&format!("{kind}{}", if kind == "q4nx" { "" } else { ".gguf" }));
+        let report = girih(&["quantize", "stories260k", name(&out), "--type", kind, "--json"]).done().json();
+        assert_eq!(report["warnings"].as_array().map(Vec::len), Some(0), "{kind}: {report}");
+        let (perplexity, same_tokens) = score(name(&out));
+        // The tokenizer came along, and four bits cost less than half.
+        assert_eq!(same_tokens, tokens, "{kind}");
+        assert!(perplexity < 1.5 * original, "{kind}: {perplexity} instead of {original}");
+        if kind == "f32" {
+            assert!((perplexity - original).abs() < 1e-3 * original, "{perplexity} instead of {original}");
+        }
+        let story = girih(&["run", name(&out), PROMPT, "-n", "4", "-q"]).done();
+        assert!(
+            story.stdout.starts_with(PROMPT) || !story.stdout.trim().is_empty(),
+            "{kind}: {}",
+            story.stdout
+        );
+    }
+}
+
+#[test]
+fn quantize_ends_with_size_ratio_and_time_and_can_be_quiet() {
+    let folder = Folder::new();
+    let quantize =
+        |out: &str| girih(&["quantize", "stories260k", name(&folder.file(out)), "--type", "q4_k_m"]);
+    let ended = quantize("a.gguf").done();
+    let lines: Vec<&str> = ended.stdout.lines().collect();
+    let last = lines.last().expect("there are lines");
+    let end = last.strip_prefix(&format!("wrote {}: ", folder.file("a.gguf").display())).expect(last);
+    assert!(end.contains(" KiB, 0.") && end.contains(" of the input, in ") && end.ends_with(" s"), "{last}");
+    // Rows of 64 weights are no whole blocks of 256; the summary says so once for each format.
+    let fallback = "(instead of q4_k: rows of 64 weights are not whole blocks of 256)";
+    assert_eq!(ended.stdout.matches(fallback).count(), 1, "{}", ended.stdout);
+    assert!(lines.len() < 12 && ended.stderr.is_empty(), "{}{}", ended.stdout, ended.stderr);
+    let rows = quantize("b.gguf").with(&["-v"]).done().stdout;
+    assert!(rows.contains("blk.4.attn_norm.weight") && rows.lines().count() > 40, "{rows}");
+    let quiet = quantize("c.gguf").with(&["-q"]).done();
+    assert_eq!((quiet.stdout.as_str(), quiet.stderr.as_str()), ("", ""));
+    let json: Value = quantize("d.gguf").with(&["--json"]).done().json();
+    let size = std::fs::metadata(folder.file("d.gguf")).expect("it was written").len();
+    assert_eq!(json["bytes"].as_u64(), Some(size));
+    assert!(json["input_bytes"].as_u64() > Some(size) && json["seconds"].as_f64() > Some(0.0), "{json}");
+    quantize("d.gguf").fails(1, "already exists");
+}
