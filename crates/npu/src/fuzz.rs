@@ -2,7 +2,7 @@
 
 use girih_graph::Graph;
 
-use crate::blob::{decode, encode};
+use crate::blob::{decode, encode, read_for_its_target};
 use crate::form::PassForm;
 use crate::pass::{ArrayMapping, NoDump, Policy, compile, groups};
 use crate::sim::Simulator;
@@ -18,7 +18,9 @@ const LAYER: &str = include_str!("../tests/forms/partition/one-layer.npu");
 /// If the schedule does not equal its encoding.
 pub fn blob(bytes: &[u8]) {
     let target = Target::named("toy").expect("the repository has it");
+    let of_its_target = read_for_its_target(bytes);
     let Ok(schedule) = decode(bytes, &target) else { return };
+    assert_eq!(of_its_target.as_ref().map(ToString::to_string), Ok(schedule.to_string()));
     let _ = (schedule.to_string(), schedule.faults(&target));
     let simulator = Simulator::new(&target).expect("the repository has its kernel times");
     // Prepared or refused: either is fine. A cached blob is prepared without a check for faults.

@@ -43,7 +43,7 @@ const OPTIONS: &[BackendOption] = &[
     BackendOption {
         name: MAPPING,
         placeholder: "FILE|NAME",
-        help: "Mapping of the model to the array: a file, or a name such as mlir-air, seed-000 or \
+        help: "Mapping of the model to the array: a file, or a name such as mlir-air, mlir-air-tiles or \
             unstitched [default: mlir-air]",
         values: AllowedValues::Checked(|text| not_empty(text).map(drop)),
         repeats: false,
@@ -266,7 +266,7 @@ mod tests {
     /// No option of an array makes it more exact, so a reference keeps the user's.
     #[test]
     fn a_reference_keeps_its_options() {
-        let given = choice(&[(MAPPING, "seed-000"), (LENGTHS, "8")]).unwrap();
+        let given = choice(&[(MAPPING, "mlir-air-tiles"), (LENGTHS, "8")]).unwrap();
         assert_eq!(given.reference().unwrap().settings(), given.settings());
     }
 }

@@ -4,7 +4,8 @@
 
 use std::fmt;
 
-use girih_tensor::{Error, Result};
+use girih_file::quote;
+use girih_tensor::{Error, ErrorKind, Result};
 use serde::Deserialize;
 use toml::{Table, Value};
 
@@ -346,10 +347,11 @@ impl Target {
             None => (name, None),
         };
         let text = file(base)?;
-        Target::parse(text, variant).map_err(|error| error.of(format!("target {name}")))
+        Target::parse(text, variant).map_err(|error| error.of(format!("target {}", quote(name))))
     }
 
-    /// The names of all targets, variants included.
+    /// The names of all targets, variants included: the list of help, errors and
+    /// documents.
     pub fn names() -> Vec<String> {
         let mut names = Vec::new();
         for (name, text) in TARGET_FILES {
@@ -376,7 +378,7 @@ impl Target {
         if let Some(name) = variant {
             let Some(Value::Table(changes)) = variants.get(name) else {
                 let known: Vec<&str> = variants.keys().map(String::as_str).collect();
-                return Err(Error::new(format!("no variant {name:?}: known are {known:?}")));
+                return Err(Error::new(format!("no variant {}: known are {known:?}", quote(name))));
             };
             merge(&mut table, changes.clone());
             if let Some(Value::String(base)) = table.get_mut("name") {
@@ -530,8 +532,11 @@ pub(crate) fn print(f: &mut fmt::Formatter<'_>, figures: &[Figure]) -> fmt::Resu
 fn file(name: &str) -> Result<&'static str> {
     let found = TARGET_FILES.iter().find(|(known, _)| *known == name);
     found.map(|(_, text)| *text).ok_or_else(|| {
-        let known: Vec<&str> = TARGET_FILES.iter().map(|(name, _)| *name).collect();
-        Error::new(format!("no NPU target is called {name:?}: known are {}", known.join(", ")))
+        let known = Target::names().join(", ");
+        Error::with_kind(
+            ErrorKind::NotFound,
+            format!("no NPU target is called {}: known are {known}", quote(name)),
+        )
     })
 }
 

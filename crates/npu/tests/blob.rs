@@ -4,7 +4,7 @@
 mod llama;
 
 use girih_npu::Target;
-use girih_npu::blob::{BlobCache, decode, digest, encode, read};
+use girih_npu::blob::{BlobCache, decode, digest, encode, read, read_for_its_target};
 use girih_npu::form::groups::ArrayProgram;
 use girih_npu::form::schedule::Schedule;
 use girih_npu::pass::{ArrayMapping, NoDump, Policy, VERSION, compile, groups};
@@ -71,6 +71,18 @@ fn the_seeds_of_the_fuzz_targets_are_accepted() {
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(Target::parse(&text, None).is_ok(), "{}", path.display());
         girih_npu::fuzz::target(&text);
+    }
+}
+
+#[test]
+fn a_blob_is_read_for_the_target_that_it_names() {
+    let toy = Target::named("toy").unwrap();
+    for (_, schedule) in compiled(&toy) {
+        let bytes = encode(&schedule, &toy).unwrap();
+        assert_eq!(read_for_its_target(&bytes[..]).unwrap(), schedule);
+        let of_other = Schedule { target: "other".to_owned(), ..schedule };
+        let error = read_for_its_target(&encode(&of_other, &toy).unwrap()[..]).unwrap_err().to_string();
+        assert!(error.contains("no NPU target is called 'other'"), "{error}");
     }
 }
 

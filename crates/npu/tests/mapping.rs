@@ -84,7 +84,7 @@ fn a_printed_mapping_parses_to_itself() {
         assert_eq!(mapping.to_string().parse::<ArrayMapping>().unwrap(), mapping, "{name}");
     }
     let error = ArrayMapping::named("fastest").unwrap_err().to_string();
-    assert!(error.contains("unknown mapping 'fastest'") && error.contains("seed-000"), "{error}");
+    assert!(error.contains("unknown mapping 'fastest'") && error.contains("mlir-air-tiles"), "{error}");
     let head = "mapping x\ngrouping stitched\nattention prefill\n";
     for (line, part) in [
         ("tile gemm : m=32 n=0 k=32 slices=1 keep=0", "line 4 has n=0"),
@@ -128,9 +128,9 @@ fn a_tile_that_does_not_divide_is_refused_by_name() {
 #[test]
 fn the_published_mapping_has_the_published_program_counts() {
     let target = Target::named("xdna2-strix").unwrap();
-    let seed = ArrayMapping::named("seed-000").unwrap();
+    let published = ArrayMapping::named("mlir-air-tiles").unwrap();
     for (rows, submissions) in [(2048, 49), (1, 33)] {
-        let groups = groups(&llama(&LLAMA_1B, key(rows)), &target, &seed, &mut NoDump).unwrap();
+        let groups = groups(&llama(&LLAMA_1B, key(rows)), &target, &published, &mut NoDump).unwrap();
         assert_eq!(groups.submissions(1), submissions);
         let launches = groups.programs.iter().map(|program| program.launches.len()).collect::<Vec<_>>();
         assert_eq!(launches, if rows > 1 { vec![6, 1, 8, 8] } else { vec![6, 8, 8] });

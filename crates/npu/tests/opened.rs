@@ -134,7 +134,7 @@ fn a_mapping_is_a_name_or_a_file() {
         let services: Arc<dyn Services> = services.clone();
         choice.open(&services).map(drop).map_err(|error| error.to_string())
     };
-    let named = ArrayMapping::named("seed-000").unwrap();
+    let named = ArrayMapping::named("mlir-air-tiles").unwrap();
     refused(named.to_string().as_bytes()).unwrap();
     assert_eq!(ArrayMapping::read(&text).unwrap(), named);
     let is = |bytes: &[u8], end: &str| {

@@ -9,6 +9,7 @@ mod cycles;
 mod examples;
 mod fault;
 mod form;
+mod links;
 mod manifests;
 mod names;
 mod source;
@@ -37,6 +38,7 @@ pub const RULES: &[fn(&Tree) -> Vec<Fault>] = &[
     names::unique_types,      // a type's name means one thing in the workspace
     examples::examples,       // each public item of the library has an example
     form::lengths,            // files are short
+    links::links,             // each relative link and picture of a document is there
     form::unfinished,         // no comment marks something as unfinished
     text::plain_words,        // no phrase that the style guide bans
     text::white_space,        // no trailing white space, no tabs in Rust, a final newline

@@ -39,8 +39,10 @@ fn programs_are_compiled_once_and_can_be_printed_and_timed() {
     let blob = std::fs::read_dir(blobs.path()).unwrap().map(|entry| entry.unwrap().path());
     let blob =
         blob.filter(|path| path.extension().is_some_and(|end| end == "elf")).min().expect("blobs were kept");
-    let text = girih(&["npu", "inspect", name(&blob), "--target", "toy", "--text"]).done().stdout;
-    assert!(text.starts_with("schedule "), "{text}");
+    let inspect = || girih(&["npu", "inspect", name(&blob), "--text"]);
+    let text = inspect().done().stdout;
+    assert!(text.starts_with("schedule "), "the blob names its target, toy: {text}");
+    assert_eq!(inspect().with(&["--target", "toy"]).done().stdout, text);
     girih(&["npu", "inspect", name(&blob), "--target", "xdna2-strix"]).fails(1, "is for the target toy");
     let sim = ["npu", "sim", name(&folder), "--target", "toy", "--rows", "64", "--context", "128", "--json"];
     let sim = girih(&sim).done().json();
@@ -85,11 +87,17 @@ fn a_report_is_a_self_contained_page_that_escapes_names() {
     let array = ["--target", "toy", "--rows", "64", "--context", "128"];
     let report = ["npu", "report", name(&model), "--html", name(&html), "--json"];
     let json = girih(&report).with(&array).done().json();
+    let verdict = json["verdict"].as_str().expect("a sentence");
+    assert!(
+        verdict.starts_with("A prefill of 64 tokens takes ") && verdict.contains(", limited by "),
+        "{verdict}"
+    );
     let step = &json["report"]["steps"][0];
     assert_eq!(step["submissions"], 10);
     let tiles = step["tiles"].as_array().unwrap();
     assert_eq!(tiles.len(), 2 * 4, "two columns of a shim, a memory tile and two cores");
     let page = std::fs::read_to_string(&html).unwrap();
+    assert!(page.contains(verdict) && !page.contains('\u{fffd}'), "no character is replaced");
     assert!(page.contains("&lt;script&gt;alert(1)&lt;") && !page.contains("<script"));
     for outside in ["http", "src=", "href=", "url(", "@import"] {
         assert!(!page.contains(outside), "the page refers to something outside: {outside}");
@@ -154,7 +162,7 @@ fn a_sweep_reports_its_result_and_the_reasons() {
     let array = ["--target", "toy", "--rows", "64", "--context", "128"];
     let sweep = ["npu", "sweep", name(&folder), "--output", name(&best)];
     let ended = girih(&sweep).with(&array).with(&["--json"]).done();
-    let note = "compared with mlir-air, as seed-000 does not fit toy: ";
+    let note = "compared with mlir-air, as mlir-air-tiles does not fit toy: ";
     assert!(ended.stderr.contains(note), "the published mapping needs eight columns: {}", ended.stderr);
     let json = ended.json();
     assert_eq!(json["mapping"], std::fs::read_to_string(&best).unwrap());
@@ -171,7 +179,7 @@ fn a_sweep_reports_its_result_and_the_reasons() {
     };
     assert!(millis(1) <= millis(0), "{json}");
     assert_eq!(json["stitching"]["layouts"].as_array().unwrap().len(), 5);
-    girih(&sweep).with(&array).with(&["--against", "seed-000"]).fails(1, "needs 1 tilings");
+    girih(&sweep).with(&array).with(&["--against", "mlir-air-tiles"]).fails(1, "needs 1 tilings");
     girih(&sweep).with(&["--mapping", "mlir-air"]).fails(2, "unexpected argument '--mapping'");
 }
 
@@ -188,6 +196,49 @@ fn options_without_effect_are_refused() {
     girih(&["npu", "bench", name(&folder), "--blobs", "off"]).fails(2, "unexpected argument '--blobs'");
     girih(&["npu", "compile", name(&folder), "--dump", out.name(), "--blobs", "off"])
         .fails(2, "cannot be used with '--blobs");
+}
+
+#[test]
+fn a_context_is_at_most_the_models() {
+    let sim = ["npu", "sim", "stories260k", "--target", "toy", "--rows", "8", "--json"];
+    for command in ["sim", "compile", "report", "sweep", "runtime", "bench", "inspect"] {
+        girih(&["npu", command, "stories260k", "--target", "toy", "--context", "513"])
+            .fails(2, "--context is 513: the model supports at most 512");
+    }
+    let json = girih(&sim).env("GIRIH_BLOBS", "off").done().json();
+    let key = json["steps"][0]["key"].as_str().expect("a key");
+    assert!(key.starts_with("rows 8 sequences 1 context 512 "), "the default is the model's maximum: {key}");
+}
+
+/// Help and errors of all commands name the same targets.
+#[test]
+fn targets_are_one_list() {
+    let targets = "toy, xdna2-strix, xdna2-kraken, xdna2-kraken@cap-2025, xdna1-phoenix";
+    for command in ["sim", "compile", "report", "sweep", "runtime", "bench", "inspect"] {
+        let help = girih(&["npu", command, "--help"]).done().stdout;
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(help.contains(&format!("Array: {targets} [default: xdna2-strix]")), "{help}");
+    }
+    let unknown = format!("no NPU target is called 'xdna3': known are {targets}");
+    girih(&["npu", "sim", "stories260k", "--target", "xdna3"]).fails(2, &unknown);
+    girih(&["npu", "report", "--figures", "xdna3"]).fails(2, &unknown);
+    let page = include_str!("../../../../docs/npu.md");
+    for target in targets.split(", ") {
+        assert!(page.contains(&format!("`{target}`")), "docs/npu.md names {target}");
+    }
+}
+
+#[test]
+fn published_measurements_are_built_in() {
+    let report = |arguments: &[&str]| girih(&["npu", "report"]).with(arguments);
+    let json = report(&["--validate", "--only", "GELU", "--json"]).done().json();
+    let rows = json["rows"].as_array().expect("rows");
+    assert!(rows.len() >= 5, "{json}");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../npu-lab/tables");
+    let from_folder = report(&["--validate", folder, "--only", "GELU", "--json"]).done().json();
+    assert_eq!(from_folder, json);
+    let empty = Folder::new();
+    report(&["--validate", empty.name()]).fails(2, "no table has a measurement");
 }
 
 #[test]

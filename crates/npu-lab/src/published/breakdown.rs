@@ -93,7 +93,7 @@ pub(super) const ATTENTION: AirAttention = AirAttention {
     heads_abreast: 2,
 };
 
-/// The launches of a program of seed 000; none if the program is unknown. Each
+/// The launches of a program of the breakdown; none if the program is unknown. Each
 /// matmul is one launch, so its results are written to DRAM; each launch
 /// configures the array again.
 pub(super) fn launches(phase: &str, program: &str) -> Option<Vec<Workload>> {

@@ -7,6 +7,7 @@
 
 mod attend;
 mod breakdown;
+mod built_in;
 mod design;
 mod gemm;
 mod gemv;
@@ -18,5 +19,6 @@ mod validation;
 mod workload;
 
 pub use breakdown::{CONTRADICTIONS, HostTime, host_times, llama_layers};
+pub use built_in::built_in_tables;
 pub use measurement::Measurement;
 pub use validation::{PassTime, Prediction, Validation, validate};

@@ -5,6 +5,7 @@
 //! | part | file |
 //! |---|---|
 //! | the model and its steps | `model`, `step` |
+//! | the report in one sentence | `verdict` |
 //! | the step's spans in order of time | `spans` |
 //! | activity of cores and channels | `count` |
 //! | limits of the array, and bottlenecks | `limits` |
@@ -12,7 +13,7 @@
 //! | figures with their sources | `figures` |
 //! | a trace for Perfetto | `trace` |
 //! | comparison with published times | `compare` |
-//! | text, and one page of HTML | `text`, `page` |
+//! | text, and one page of HTML | `text`, `page`, with numbers by `quantity` |
 
 mod compare;
 mod count;
@@ -21,10 +22,12 @@ mod figures;
 mod limits;
 mod model;
 mod page;
+mod quantity;
 mod spans;
 mod step;
 mod text;
 mod trace;
+mod verdict;
 
 pub use compare::{PublishedComparison, PublishedHostWork, PublishedPass, PublishedProgram};
 pub use energy::EnergyEstimate;

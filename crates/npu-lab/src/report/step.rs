@@ -254,6 +254,15 @@ impl StepReport {
         })
     }
 
+    /// The step in words: `Prefill of 2048 tokens`, `One token after 2047`.
+    pub fn title(&self) -> String {
+        if self.is_prefill() {
+            format!("Prefill of {} tokens", self.rows)
+        } else {
+            format!("One token after {}", self.position)
+        }
+    }
+
     /// Whether the step is prefill, not the decode of one token.
     pub fn is_prefill(&self) -> bool {
         self.rows > 1

@@ -10,15 +10,18 @@ use super::step::{LaunchUse, ProgramUse, StepReport, alike};
 impl fmt::Display for ModelReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ModelReport { model, target, title, mapping, .. } = self;
+        writeln!(f, "{}", self.verdict())?;
         writeln!(f, "{model} on {target} ({title}), mapped by {mapping}; simulated, not measured")?;
         self.steps.iter().try_for_each(|step| step_text(f, step))?;
+        writeln!(f, "\nbusy, waits: share of a launch's time that its cores compute, and that they wait")?;
+        writeln!(f, "roof: share of what the vector units or DRAM allow; bound: the part that is busiest")?;
         let counts = grades(&self.figures).into_iter().map(|(grade, count)| format!("{count} {grade}"));
         let counts: Vec<String> = counts.collect();
         writeln!(f, "based on {} figures: {}", self.figures.len(), counts.join(", "))
     }
 }
 fn step_text(f: &mut fmt::Formatter<'_>, step: &StepReport) -> fmt::Result {
-    writeln!(f, "\n{}", step.key)?;
+    writeln!(f, "\n{}: {}", step.title(), step.key)?;
     let width = step.programs.iter().flat_map(|program| &program.launches).map(|one| one.name.len() + 2);
     let width = width.chain(step.programs.iter().map(|program| program.name.len())).max().unwrap_or(0);
     let names = ["ms", "runs", "%", "busy", "waits", "Gop/s", "GB/s", "roof"];
@@ -28,23 +31,23 @@ fn step_text(f: &mut fmt::Formatter<'_>, step: &StepReport) -> fmt::Result {
     for program in &step.programs {
         program_text(f, step, program, width)?;
     }
-    let ms = |seconds: f64| seconds * 1e3;
-    let (array, host, sync) = (ms(step.array_seconds), ms(step.host_seconds), ms(step.sync_seconds));
-    writeln!(
-        f,
-        "array {array:.1} ms in {} submissions, host {host:.1} ms, sync {sync:.1} ms",
-        step.submissions
-    )?;
-    let (dispatch, configure) = (ms(step.dispatch_seconds), ms(step.configure_seconds));
-    writeln!(f, "array time includes {dispatch:.1} ms of dispatch and {configure:.1} ms of configuration")?;
-    let gigabytes = |bytes: u64| bytes as f64 * 1e-9;
-    let (read, written) = (gigabytes(step.dram_read), gigabytes(step.dram_written));
-    writeln!(f, "DRAM {read:.3} GB read, {written:.3} GB written")?;
+    let times = [
+        ("array", step.array_seconds, format!(" in {} submissions", step.submissions)),
+        ("  dispatch", step.dispatch_seconds, String::new()),
+        ("  configuration", step.configure_seconds, String::new()),
+        ("host", step.host_seconds, String::new()),
+        ("sync", step.sync_seconds, String::new()),
+    ];
+    times
+        .iter()
+        .try_for_each(|(what, seconds, more)| writeln!(f, "{what:<16}{:>8.1} ms{more}", seconds * 1e3))?;
+    let moved = [("read from DRAM", step.dram_read), ("written to DRAM", step.dram_written)];
+    moved.iter().try_for_each(|(what, bytes)| writeln!(f, "{what:<16}{:>8.3} GB", *bytes as f64 * 1e-9))?;
     let energy = &step.energy;
     let (rail, parts) = (energy.rail_joules, energy.parts_joules());
     writeln!(
         f,
-        "energy {:.3} to {:.3} J (rough estimate from four published points of another board)",
+        "energy             {:.3} to {:.3} J (rough estimate from four published points of another board)",
         rail.min(parts),
         rail.max(parts)
     )

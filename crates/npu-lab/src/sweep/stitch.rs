@@ -1,6 +1,6 @@
 //! Computes the gain of stitching and of common layouts: the time of every
 //! grouping with the same tilings, the bytes that pass through the host, and the
-//! five points where seed 000's kernels disagree about layouts.
+//! five points where the kernels of mlir-air's Llama example disagree about layouts.
 
 use std::fmt;
 
@@ -35,7 +35,7 @@ pub struct GroupingRow {
 /// A disagreement about a layout, its solution here, and the remaining cost.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LayoutRow {
-    /// Its number in seed 000, section B4.
+    /// Its number, in the order of mlir-air's implementation guide.
     pub number: u8,
     /// The two layouts that disagree.
     pub between: &'static str,
@@ -88,7 +88,8 @@ pub fn stitching(graphs: &[Graph], target: &Target, mapping: &ArrayMapping) -> R
     Ok(Stitching { groupings, layouts })
 }
 
-/// The five disagreements of seed 000 (section B4) over these steps.
+/// The five disagreements over these steps, as mlir-air's implementation guide of
+/// Llama-3.2-1B lists them under "Layout matching between kernels".
 fn layouts(graphs: &[Graph], steps: &[MappedStep], target: &Target) -> Vec<LayoutRow> {
     let laid =
         |(graph, step): (&Graph, &MappedStep)| laid_bytes(graph, &step.compiled.groups, tokens_before(graph));
@@ -177,7 +178,7 @@ impl fmt::Display for Stitching {
             write!(f, "  {:<12}{submissions:>12}{array:>12.2}{host:>12.2}{sync:>12.2}", grouping.name())?;
             writeln!(f, "{passed:>12.2}{brokered:>12.2}")?;
         }
-        writeln!(f, "layouts (seed 000, B4)")?;
+        writeln!(f, "layouts (where the kernels of mlir-air's Llama example disagree)")?;
         for LayoutRow { number, between, solution, bytes, millis } in &self.layouts {
             let megabytes = *bytes as f64 / 1e6;
             writeln!(f, "  {number} {between}: {solution}; {megabytes:.1} MB, {millis:.2} ms")?;

@@ -2,27 +2,7 @@
 
 use girih_npu::Target;
 use girih_npu::sim::Simulator;
-use girih_npu_lab::published::{Validation, validate};
-
-/// The tables in the test data; without the data, the test is skipped, with a
-/// note.
-fn tables() -> Option<Vec<(String, String)>> {
-    let Some(data) = std::env::var_os("GIRIH_TEST_DATA") else {
-        eprintln!("skipped: GIRIH_TEST_DATA is not set");
-        return None;
-    };
-    let folder = std::path::PathBuf::from(data).join("../npu/tables");
-    let mut files = Vec::new();
-    for entry in folder.read_dir().unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_some_and(|extension| extension == "csv") {
-            let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            files.push((name, std::fs::read_to_string(&path).unwrap()));
-        }
-    }
-    files.sort();
-    Some(files)
-}
+use girih_npu_lab::published::{Validation, built_in_tables, validate};
 
 fn simulate(files: &[(String, String)]) -> Validation {
     validate(files, "", &|name| Simulator::new(&Target::named(name)?)).unwrap()
@@ -55,12 +35,29 @@ fn the_error_names_a_row_that_cannot_be_read() {
     assert!(error.contains("mlir_air_kernel_GELU_bf16.csv") && error.contains("\"8/2\""), "{error}");
 }
 
+/// Every table of the folder is built in, states its source, and has rows that are simulated.
+#[test]
+fn the_built_in_tables_are_those_of_the_folder() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tables");
+    let names = folder.read_dir().unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.filter(|name| name.ends_with(".csv")).collect();
+    names.sort();
+    let tables = built_in_tables();
+    assert_eq!(tables.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>(), names);
+    for (name, text) in &tables {
+        assert!(text.starts_with("# source: "), "{name}");
+    }
+    let validation = simulate(&tables);
+    let simulated = |name: &str| validation.predictions.iter().any(|row| row.measured.table == name);
+    assert!(names.iter().all(|name| simulated(name)), "{validation}");
+}
+
 #[test]
 fn one_set_of_figures_explains_the_published_tables() {
-    let Some(files) = tables() else { return };
-    let validation = simulate(&files);
+    let validation = simulate(&built_in_tables());
     let matmuls = |table: &str| table.contains("GEM") || table.contains("gemm");
     let (median, high, count) = validation.spread(|prediction| matmuls(&prediction.measured.table));
+    assert_eq!(validation.predictions.len(), 112, "rows of the tables");
     assert!(count >= 40 && median <= 0.04 && high <= 0.12, "{validation}");
     let (median, _, count) = validation.spread(|prediction| prediction.measured.micros >= 500.0);
     assert!(count >= 80 && median <= 0.05, "{validation}");

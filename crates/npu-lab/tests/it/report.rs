@@ -8,7 +8,7 @@ use girih_graph::Graph;
 use girih_npu::Target;
 use girih_npu::driver::{CompiledGraph, Compiler, estimate};
 use girih_npu::pass::{NoDump, Policy};
-use girih_npu_lab::report::{ModelReport, StepSpanKind, Trace};
+use girih_npu_lab::report::{ModelReport, StepSpanKind, Trace, page};
 use serde_json::Value;
 
 fn compiled(target: &Target, rows: u32) -> (Graph, CompiledGraph) {
@@ -57,6 +57,39 @@ fn the_parts_of_a_step_add_up() {
         let runs = step.spans.iter().filter(|span| span.kind == StepSpanKind::Array && of_layer(span.part));
         assert_eq!(runs.count(), if graph.key.rows > 1 { 3 } else { 2 });
     }
+}
+
+#[test]
+fn a_sentence_heads_the_report() {
+    let target = Target::named("toy").unwrap();
+    let (prefill, token) = (compiled(&target, 64), compiled(&target, 1));
+    let steps = [(&prefill.0, &prefill.1, 0), (&token.0, &token.1, 64)];
+    let report = ModelReport::of("a <b>model</b>…", "mlir-air", &target, &steps).unwrap();
+    let verdict = report.verdict();
+    assert!(verdict.starts_with("A prefill of 64 tokens takes "), "{verdict}");
+    assert!(
+        verdict.contains("; a token after 64 takes ") && verdict.ends_with(" with the host."),
+        "{verdict}"
+    );
+    assert_eq!(verdict.matches(" on the array, limited by ").count(), 2, "{verdict}");
+    assert_eq!(report.to_string().lines().next(), Some(verdict.as_str()));
+    let page = page(&report, None);
+    assert!(
+        page.contains(&format!("<h1>a &lt;b&gt;model&lt;/b&gt;…</h1><p class=\"verdict\">{verdict}</p>"))
+    );
+    assert!(!page.contains('\u{fffd}'), "no character of the page is replaced");
+    for figure in ["end to end", "tokens/s", "submissions", "launches", "dispatch", "configuration"] {
+        assert_eq!(
+            page.matches(&format!("<dt>{figure}</dt>")).count(),
+            2,
+            "{figure} has a line in each card"
+        );
+    }
+    // Timelines and the roofline keep readable letters on a phone, and scroll.
+    assert!(page.contains("name=\"viewport\"") && page.contains(".scroll { overflow-x: auto;"));
+    assert!(page.contains(".scroll svg { min-width: 960px; }"));
+    let pictures = page.matches("<div class=\"scroll\" tabindex=\"0\"><svg viewBox=\"0 0 1080 ").count();
+    assert_eq!(pictures, 2 * 2 + 1, "two timelines of each step, and the roofline");
 }
 
 #[test]

@@ -80,7 +80,7 @@ fn stitching_saves_dispatches_and_traffic_and_only_one_layout_needs_the_host() {
 fn llama_1b_is_mapped_faster_than_published() {
     let target = Target::named("xdna2-strix").unwrap();
     let begun = std::time::Instant::now();
-    let (found, why) = search(&LLAMA_1B, 2048, &target, "seed-000", 2);
+    let (found, why) = search(&LLAMA_1B, 2048, &target, "mlir-air-tiles", 2);
     println!("{why}{}searched in {:.0} s", found.mapping, begun.elapsed().as_secs_f64());
     let graphs: Vec<Graph> = [2048, 1].into_iter().map(|rows| llama(&LLAMA_1B, key(rows))).collect();
     println!("{}", stitching(&graphs, &target, &found.mapping).unwrap());

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 
+use girih_file::quote;
 use girih_tensor::{Error, Result};
 use object::build::elf::{Builder, Relocation, SectionData, SectionId, SymbolId};
 use object::elf;
@@ -161,10 +162,20 @@ fn write_descriptor(descriptor: &Descriptor, out: &mut SectionWriter) -> Option<
 /// # Errors
 /// When it cannot be read, and those of [`decode`].
 pub fn read(from: impl Read, target: &Target) -> Result<Schedule> {
-    let mut bytes = Vec::new();
-    let read = from.take(MAX_BLOB_BYTES as u64 + 1).read_to_end(&mut bytes);
-    read.map_err(|error| Error::new(format!("cannot be read: {error}")))?;
-    decode(&bytes, target)
+    decode(&bounded(from)?, target)
+}
+
+/// Reads a blob for the target that its head names.
+///
+/// # Errors
+/// As [`read`], and when no target has that name.
+pub fn read_for_its_target(from: impl Read) -> Result<Schedule> {
+    let bytes = bounded(from)?;
+    let file = elf_file(&bytes)?;
+    let sections = Sections::of(&file)?;
+    let BlobHead { made_for, name, .. } = BlobHead::of(&sections)?;
+    let target = Target::named(&made_for).map_err(|error| error.of(format!("blob {}", quote(&name))))?;
+    decoded(&sections, &target)
 }
 
 /// Decodes a blob.
@@ -173,6 +184,19 @@ pub fn read(from: impl Read, target: &Target) -> Result<Schedule> {
 /// When the bytes are not a blob, are too long, or have another version, another
 /// target or other figures of the target.
 pub fn decode(bytes: &[u8], target: &Target) -> Result<Schedule> {
+    let file = elf_file(bytes)?;
+    decoded(&Sections::of(&file)?, target)
+}
+
+/// The bytes of a blob, and at most one more than it may have.
+fn bounded(from: impl Read) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let read = from.take(MAX_BLOB_BYTES as u64 + 1).read_to_end(&mut bytes);
+    read.map_err(|error| Error::new(format!("cannot be read: {error}")))?;
+    Ok(bytes)
+}
+
+fn elf_file(bytes: &[u8]) -> Result<Builder<'_>> {
     if bytes.len() > MAX_BLOB_BYTES {
         return Err(Error::new(format!("has over {MAX_BLOB_BYTES} bytes, the maximum of a blob: remove it")));
     }
@@ -183,23 +207,11 @@ pub fn decode(bytes: &[u8], target: &Target) -> Result<Schedule> {
             file.header.e_machine.0
         )));
     }
-    let file = Sections::of(&file)?;
-    let mut head = SectionReader::new(file.data(".girih")?, &[]);
-    let layout = u32::get(&mut head)?;
-    if layout != BLOB_LAYOUT {
-        return Err(Error::new(format!(
-            "the blob has layout {layout}; this girih reads {BLOB_LAYOUT}: compile it again"
-        )));
-    }
-    let [version, made_for, digest, name] = [(); 4].map(|()| String::get(&mut head));
-    let (version, made_for, digest, name) = (version?, made_for?, digest?, name?);
-    head.end()?;
-    let own = env!("CARGO_PKG_VERSION");
-    if version != own {
-        return Err(Error::new(format!(
-            "blob {name} is of girih {version}; this is {own}: compile it again"
-        )));
-    }
+    Ok(file)
+}
+
+fn decoded(file: &Sections<'_>, target: &Target) -> Result<Schedule> {
+    let BlobHead { made_for, digest, name } = BlobHead::of(file)?;
     if made_for != target.name {
         return Err(Error::new(format!("blob {name} is for the target {made_for}; this is {}", target.name)));
     }
@@ -212,6 +224,38 @@ pub fn decode(bytes: &[u8], target: &Target) -> Result<Schedule> {
     let launches = (0..file.launches).map(|number| file.launch(number, arguments.len()));
     let launches = launches.collect::<Result<_>>()?;
     Ok(Schedule { name, target: made_for, arguments, launches })
+}
+
+/// What the section `.girih` says of a blob of this version.
+struct BlobHead {
+    /// The target's name.
+    made_for: String,
+    /// The digest of the target's figures.
+    digest: String,
+    /// The program's name.
+    name: String,
+}
+
+impl BlobHead {
+    fn of(file: &Sections<'_>) -> Result<BlobHead> {
+        let mut head = SectionReader::new(file.data(".girih")?, &[]);
+        let layout = u32::get(&mut head)?;
+        if layout != BLOB_LAYOUT {
+            return Err(Error::new(format!(
+                "the blob has layout {layout}; this girih reads {BLOB_LAYOUT}: compile it again"
+            )));
+        }
+        let [version, made_for, digest, name] = [(); 4].map(|()| String::get(&mut head));
+        let (version, made_for, digest, name) = (version?, made_for?, digest?, name?);
+        head.end()?;
+        let own = env!("CARGO_PKG_VERSION");
+        if version != own {
+            return Err(Error::new(format!(
+                "blob {name} is of girih {version}; this is {own}: compile it again"
+            )));
+        }
+        Ok(BlobHead { made_for, digest, name })
+    }
 }
 
 /// The relocations of one section: from the byte offset to the symbol's index and

@@ -20,4 +20,4 @@ mod encoding;
 mod wire;
 
 pub use cache::{BlobCache, BlobFolder, DEFAULT_CACHE_BYTES, ManifestEntry};
-pub use encoding::{decode, digest, encode, read};
+pub use encoding::{decode, digest, encode, read, read_for_its_target};

@@ -3,7 +3,7 @@
 //! of launch.
 //!
 //! ```text
-//! mapping seed-000
+//! mapping mlir-air-tiles
 //! grouping stitched
 //! attention prefill
 //! tile gemm : m=32 n=128 k=32 slices=8 keep=0
@@ -55,7 +55,10 @@ pub struct TileRule {
 /// the tiles of matrix products; matrix-vector products with single buffers and
 /// the vector sent again for each call; eight columns of one core for rows and
 /// elements; one core for the norms and rotations of a single row.
-const SEED_000: &str = include_str!("mapping/seed-000.mapping");
+const MLIR_AIR_TILES: &str = include_str!("mapping/mlir-air-tiles.mapping");
+
+/// Its name.
+const MLIR_AIR_TILES_NAME: &str = "mlir-air-tiles";
 
 impl From<Policy> for ArrayMapping {
     /// Creates the mapping of a policy without tilings.
@@ -67,7 +70,7 @@ impl From<Policy> for ArrayMapping {
 impl ArrayMapping {
     /// Returns the names of the built-in mappings.
     pub fn names() -> Vec<&'static str> {
-        Policy::ALL.iter().map(|(name, _)| *name).chain(["seed-000"]).collect()
+        Policy::ALL.iter().map(|(name, _)| *name).chain([MLIR_AIR_TILES_NAME]).collect()
     }
 
     /// Returns a built-in mapping by name.
@@ -75,8 +78,8 @@ impl ArrayMapping {
     /// # Errors
     /// When the name is unknown; the error lists the known names.
     pub fn named(name: &str) -> Result<ArrayMapping> {
-        if name == "seed-000" {
-            return SEED_000.parse();
+        if name == MLIR_AIR_TILES_NAME {
+            return MLIR_AIR_TILES.parse();
         }
         let policy = Policy::ALL.iter().find(|(known, _)| *known == name);
         policy.map(|(_, policy)| ArrayMapping::from(*policy)).ok_or_else(|| {

@@ -4,6 +4,7 @@
 use std::fmt::Display;
 use std::path::Path;
 
+use girih::Model;
 use girih_file::shorten;
 use girih_graph::{Graph, Key, OutputKind, faults};
 use girih_npu::Target;
@@ -23,10 +24,19 @@ const GRAPH_BYTES: u64 = 64 << 20;
 /// The default context, and the default maximum of rows per step.
 const DEFAULT_CONTEXT: u32 = 2048;
 
+/// The target if a call names none.
+const DEFAULT_TARGET: &str = "xdna2-strix";
+
+/// The help of an option that names a target.
+pub fn target_help() -> String {
+    format!("Array: {}", Target::names().join(", "))
+}
+
 /// What is compiled, and how.
 #[derive(Debug, clap::Args)]
 pub struct CompileModelArgs {
-    /// Model, as for the other commands, or a file *.graph from `girih inspect --graph`.
+    /// Model, as for the other commands, or a file *.graph from `girih inspect --graph`; `inspect`
+    /// also takes a blob.
     pub model: String,
     #[command(flatten)]
     pub compile: CompileArgs,
@@ -46,7 +56,7 @@ pub struct CompileArgs {
 pub struct MappingArgs {
     #[command(flatten)]
     steps: StepArgs,
-    /// Mapping of the model to the array: a file, or a name such as mlir-air, seed-000 or unstitched.
+    /// Mapping of the model to the array: a file, or a name such as mlir-air, mlir-air-tiles or unstitched.
     #[arg(long, value_name = "FILE|NAME", default_value = "mlir-air")]
     pub mapping: String,
 }
@@ -56,13 +66,12 @@ pub struct MappingArgs {
 pub struct StepArgs {
     #[command(flatten)]
     pub arch: ArchArgs,
-    /// Array, such as toy or xdna2-strix; an unknown name lists them all.
-    #[arg(long, value_name = "TARGET", default_value = "xdna2-strix")]
-    pub target: String,
+    #[arg(long, value_name = "TARGET", help = format!("{} [default: {DEFAULT_TARGET}]", target_help()))]
+    target: Option<String>,
     /// Rows of a prefill step [default: 2048, at most the context].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     rows: Option<u32>,
-    /// Maximum number of positions of a sequence [default: 2048].
+    /// Maximum number of positions of a sequence [default: 2048, at most the model's].
     #[arg(long, short = 'c', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     context: Option<u32>,
 }
@@ -117,18 +126,22 @@ impl StepArgs {
             return Ok(vec![read_graph(Path::new(name))?]);
         }
         let model = loading::open(name, &self.arch)?;
-        let key = self.key()?;
+        let key = self.key_of(&model)?;
         let single = Key { rows: 1, ..key };
         let keys = if key == single { vec![key] } else { vec![key, single] };
         keys.into_iter().map(|key| Ok(model.files().graph(key, KvType::Bf16.dtype())?)).collect()
     }
 
-    /// The key of a prefill step.
+    /// The key of a prefill step of a model.
     ///
     /// # Errors
-    /// When it has more rows than positions.
-    pub fn key(&self) -> Result<Key> {
-        let context = self.context.unwrap_or(DEFAULT_CONTEXT);
+    /// When it has more positions than the model, or more rows than positions.
+    pub fn key_of(&self, model: &Model) -> Result<Key> {
+        let max = model.max_context();
+        if let Some(context) = self.context.filter(|context| *context > max) {
+            return Err(Error::call(format!("--context is {context}: the model supports at most {max}")));
+        }
+        let context = self.context.unwrap_or(DEFAULT_CONTEXT.min(max));
         let rows = self.rows.unwrap_or(DEFAULT_CONTEXT.min(context));
         if rows > context {
             return Err(Error::call(format!("--rows is {rows}: it must be at most --context, {context}")));
@@ -141,7 +154,15 @@ impl StepArgs {
     /// # Errors
     /// When its name is unknown.
     pub fn array(&self) -> Result<Target> {
-        Target::named(&self.target).map_err(|error| Error::call(error.to_string()))
+        named(self.target.as_deref().unwrap_or(DEFAULT_TARGET))
+    }
+
+    /// The array, if the call names one.
+    ///
+    /// # Errors
+    /// When its name is unknown.
+    pub fn named_array(&self) -> Result<Option<Target>> {
+        self.target.as_deref().map(named).transpose()
     }
 }
 
@@ -180,6 +201,14 @@ impl MappingArgs {
     pub fn fresh_compiler(&self) -> Result<Compiler> {
         Ok(Compiler::new(self.array()?, self.mapping()?, None))
     }
+}
+
+/// The target of this name.
+///
+/// # Errors
+/// When it is unknown; the error lists all targets.
+pub fn named(target: &str) -> Result<Target> {
+    Target::named(target).map_err(|error| Error::call(error.to_string()))
 }
 
 /// Reads a graph from a file of its text form.

@@ -11,7 +11,7 @@ use girih_npu::pass::{Dump, NoDump};
 use super::args::CompileModelArgs;
 use crate::cmd::outcome::Outcome;
 use crate::error::Result;
-use crate::output::bytes;
+use crate::output::{bytes, counted};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -55,7 +55,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
         };
         let seconds = begun.elapsed().as_secs_f64();
         let CompiledGraph { groups, schedules, fresh } = &compiled;
-        print_line!("{}: {} submissions per step", graph.key, groups.submissions(1))?;
+        let submissions = counted(groups.submissions(1) as usize, "submission");
+        print_line!("{}: {submissions} per step", graph.key)?;
         print_line!("{:<32} {:>8} {:>6} {:>10}", "program", "launches", "cores", "blob")?;
         for schedule in schedules {
             let size = blob::encode(schedule, compiler.target())?.len();
@@ -63,7 +64,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
             let (name, launches) = (&schedule.name, schedule.launches.len());
             print_line!("{name:<32} {launches:>8} {cores:>6} {:>10}", bytes(size as u64))?;
         }
-        print_line!("{fresh} of {} programs compiled, in {seconds:.3} s", schedules.len())?;
+        print_line!("{fresh} of {} compiled, in {seconds:.3} s", counted(schedules.len(), "program"))?;
     }
     Ok(Outcome::Done)
 }

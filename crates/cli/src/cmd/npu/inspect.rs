@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::args::CompileModelArgs;
 use crate::cmd::outcome::Outcome;
 use crate::error::{Error, Result};
-use crate::output::{bytes, print, print_json};
+use crate::output::{bytes, counted, print, print_json};
 
 /// The first bytes of an ELF file.
 const ELF_MAGIC: [u8; 4] = *b"\x7fELF";
@@ -43,10 +43,13 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if !is_blob(path) {
         return model(args);
     }
-    let target = args.source.array()?;
     let file = open_regular(path)
         .map_err(|error| Error::call(format!("{}: cannot be read: {error}", path.display())))?;
-    let schedule = blob::read(file, &target).map_err(|error| error.of(path.display()))?;
+    let schedule = match args.source.named_array()? {
+        Some(target) => blob::read(file, &target),
+        None => blob::read_for_its_target(file),
+    };
+    let schedule = schedule.map_err(|error| error.of(path.display()))?;
     if args.json {
         return Err(Error::call("--json needs a model; use --text for a blob"));
     }
@@ -75,13 +78,13 @@ fn describe(schedule: &Schedule) -> Result<()> {
     }
     for launch in &schedule.launches {
         print_line!(
-            "launch {:<24} {} cores, {} buffers, {} locks, {} descriptors, {} streams",
+            "launch {:<24} {}, {}, {}, {}, {}",
             launch.name,
-            launch.cores.len(),
-            launch.buffers.len(),
-            launch.locks.len(),
-            launch.descriptors.len(),
-            launch.routes.len()
+            counted(launch.cores.len(), "core"),
+            counted(launch.buffers.len(), "buffer"),
+            counted(launch.locks.len(), "lock"),
+            counted(launch.descriptors.len(), "descriptor"),
+            counted(launch.routes.len(), "stream")
         )?;
     }
     Ok(())

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use girih_npu::Target;
 use girih_npu::pass::NoDump;
 use girih_npu::sim::Simulator;
-use girih_npu_lab::published::{Prediction, Validation, validate};
+use girih_npu_lab::published::{Prediction, Validation, built_in_tables, validate};
 use girih_npu_lab::report::{ModelReport, PublishedComparison, page};
 use serde_json::json;
 
-use super::args::CompileArgs;
+use super::args::{CompileArgs, named, target_help};
 use crate::cmd::outcome::Outcome;
 use crate::error::{Error, Result};
 use crate::input::text_file;
@@ -19,6 +19,9 @@ use crate::output::{bytes, print, print_json, print_note};
 
 /// The maximum size of a table in bytes.
 const TABLE_BYTES: u64 = 1 << 20;
+
+/// The value of `--validate` and `--published` that stands for the tables that girih brings.
+const BUILT_IN: &str = "built-in";
 
 /// The options that need a model.
 const MODEL_OPTIONS: [&str; 7] = ["arch", "target", "mapping", "rows", "context", "blobs", "blobs_limit"];
@@ -36,8 +39,8 @@ pub struct Args {
     /// Write a page of HTML to this file: pictures and tables, without scripts or external links.
     #[arg(long, value_name = "FILE", requires = "model")]
     html: Option<PathBuf>,
-    /// Compare with the published times in the tables of this folder.
-    #[arg(long, value_name = "DIR", requires = "model")]
+    /// Compare with the published times of Llama-3.2-1B, or with those in the tables of a folder.
+    #[arg(long, value_name = "DIR", requires = "model", num_args = 0..=1, default_missing_value = BUILT_IN)]
     published: Option<PathBuf>,
     #[command(flatten)]
     compile: CompileArgs,
@@ -48,18 +51,20 @@ pub struct Args {
 struct ReportSubject {
     /// Model, as for the other commands, or a file *.graph from `girih inspect --graph`.
     model: Option<String>,
-    /// Simulate each measurement in the tables of this folder with its tiles.
-    #[arg(long, value_name = "DIR", conflicts_with_all = MODEL_OPTIONS)]
+    /// Simulate each published measurement with its tiles: those that girih brings, or those in the
+    /// tables of a folder.
+    #[arg(long, value_name = "DIR", conflicts_with_all = MODEL_OPTIONS, num_args = 0..=1,
+          default_missing_value = BUILT_IN)]
     validate: Option<PathBuf>,
-    /// Print all figures of a target and its kernels, with grade and source.
-    #[arg(long, value_name = "TARGET", conflicts_with_all = MODEL_OPTIONS)]
+    #[arg(long, value_name = "TARGET", conflicts_with_all = MODEL_OPTIONS,
+          help = format!("Print all figures of a target and its kernels, with grade and source. {}", target_help()))]
     figures: Option<String>,
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
     let array = |name: &str| Simulator::new(&Target::named(name)?);
     if let Some(name) = &args.subject.figures {
-        let simulator = array(name).map_err(|error| Error::call(error.to_string()))?;
+        let simulator = Simulator::new(&named(name)?)?;
         print(simulator.target())?;
         print(simulator.table())?;
     }
@@ -101,23 +106,30 @@ fn report_model(model: &str, args: &Args) -> Result<()> {
             Some(PublishedComparison::of(&report, &tables(folder)?, &array)?.ok_or_else(none)?)
         }
     };
+    let mut written = None;
     if let Some(path) = &args.html {
         let text = page(&report, compared.as_ref());
         std::fs::write(path, &text)
             .map_err(|error| Error::work(format!("{}: cannot be written: {error}", path.display())))?;
-        print_note(format_args!("{}: {}", path.display(), bytes(text.len() as u64)));
+        written = Some((path, text.len() as u64));
     }
     if args.json {
-        print_json(&json!({"report": report, "published": compared}))?;
+        print_json(&json!({"verdict": report.verdict(), "report": report, "published": compared}))?;
     } else {
         print(&report)?;
         compared.map_or(Ok(()), print)?;
     }
+    if let Some((path, size)) = written {
+        print_note(format_args!("{}: {}", path.display(), bytes(size)));
+    }
     Ok(())
 }
 
-/// Reads the tables of a folder, sorted by name.
+/// The built-in tables, or those of a folder, sorted by name.
 fn tables(folder: &Path) -> Result<Vec<(String, String)>> {
+    if folder == Path::new(BUILT_IN) {
+        return Ok(built_in_tables());
+    }
     let failed =
         |error: std::io::Error| Error::call(format!("{}: cannot be read: {error}", folder.display()));
     let mut tables = Vec::new();

@@ -76,11 +76,11 @@ pub fn run(args: &Args) -> Result<Outcome> {
             "a graph has one length; girih npu runtime needs a model to compile several",
         ));
     }
-    let Key { rows, context, .. } = args.source.key()?;
+    let model = loading::open(&args.source.model, &args.source.arch)?;
+    let Key { rows, context, .. } = args.source.key_of(&model)?;
     if args.prompt > rows {
         return Err(Error::call(format!("--prompt is {}: it must be at most --rows, {rows}", args.prompt)));
     }
-    let model = loading::open(&args.source.model, &args.source.arch)?;
     let policy = args.source.mapping()?.policy;
     let (compilers, steps) = (HashMap::new(), HashMap::new());
     let mut bench = RuntimeBench { args, rows, context, model, policy, compilers, steps };

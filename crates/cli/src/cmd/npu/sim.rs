@@ -14,7 +14,7 @@ use super::args::CompileModelArgs;
 use super::trace;
 use crate::cmd::outcome::Outcome;
 use crate::error::Result;
-use crate::output::{bytes, print_json};
+use crate::output::{bytes, counted, print_json};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -39,7 +39,8 @@ impl fmt::Display for CompileStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let CompileStats { programs, fresh, time } = self;
         let kept = programs - fresh;
-        write!(f, "{fresh} programs compiled, {kept} from the cache, in {:.3} s", time.as_secs_f64())
+        let fresh = counted(*fresh, "program");
+        write!(f, "{fresh} compiled, {kept} from the cache, in {:.3} s", time.as_secs_f64())
     }
 }
 
@@ -76,7 +77,11 @@ pub fn run(args: &Args) -> Result<Outcome> {
 }
 
 fn table(graph: &Graph, estimate: &Estimate, target: &Target, seconds: f64) -> Result<()> {
-    print_line!("{}, simulated on {} in {seconds:.2} s", graph.key, target.name)?;
+    let what = match graph.key.rows {
+        1 => "one token".to_owned(),
+        rows => format!("prefill of {rows} tokens"),
+    };
+    print_line!("{what} ({}), simulated on {} in {seconds:.2} s", graph.key, target.name)?;
     print_line!("{:<32} {:>8} {:>10} {:>6} {:>10}", "program", "launches", "ms/run", "runs", "ms")?;
     for timed in &estimate.programs {
         let ms = target.seconds(timed.report.cycles) * 1e3;
@@ -84,7 +89,8 @@ fn table(graph: &Graph, estimate: &Estimate, target: &Target, seconds: f64) -> R
         print_line!("{name:<32} {launches:>8} {ms:>10.3} {runs:>6} {:>10.1}", ms * runs as f64)?;
     }
     let ledger = &estimate.ledger;
-    print_line!("array {:.1} ms in {} submissions", ledger.array_seconds(target) * 1e3, ledger.submissions)?;
+    let submissions = counted(ledger.submissions as usize, "submission");
+    print_line!("array {:.1} ms in {submissions}", ledger.array_seconds(target) * 1e3)?;
     print_line!("host {:.1} ms, counted instead of simulated", ledger.host_seconds(target) * 1e3)?;
     print_line!(
         "sync {:.1} ms: {} up, {} down",

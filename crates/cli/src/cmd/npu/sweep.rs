@@ -27,7 +27,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Mapping to compare with, a file or a name (does not affect the search)
-    /// [default: seed-000, or mlir-air if seed-000 does not fit the array].
+    /// [default: mlir-air-tiles, or mlir-air if mlir-air-tiles does not fit the array].
     #[arg(long, value_name = "FILE|NAME")]
     against: Option<String>,
     /// Number of threads (does not affect results).
@@ -80,9 +80,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
 /// Evaluates the default mapping to compare with: the published one, which needs
 /// eight columns, else one that fits any array.
 fn default_mapping(graphs: &[Graph], target: &Target, show: Show) -> Result<TimedMapping> {
-    sweep::time_mapping(graphs, target, &blobs::mapping("seed-000")?).or_else(|error| {
+    sweep::time_mapping(graphs, target, &blobs::mapping("mlir-air-tiles")?).or_else(|error| {
         let fits_all = sweep::time_mapping(graphs, target, &blobs::mapping("mlir-air")?)?;
-        show.note(format!("compared with mlir-air, as seed-000 does not fit {}: {error}", target.name));
+        show.note(format!("compared with mlir-air, as mlir-air-tiles does not fit {}: {error}", target.name));
         Ok(fits_all)
     })
 }
@@ -143,7 +143,7 @@ fn groupings(found: &SweepResult, against: &TimedMapping, target: &Target) -> Re
         let name = format!("{} {}", policy.grouping.name(), policy.attention.name());
         let mark = if weighed.mapping == found.mapping { "*" } else { "" };
         let steps = steps.collect::<Vec<_>>().join(" |");
-        print_line!("{:<9} {name:<20} {steps} {mark}", weighed.mapping.name)?;
+        print_line!("{:<14} {name:<20} {steps} {mark}", weighed.mapping.name)?;
     }
     Ok(())
 }

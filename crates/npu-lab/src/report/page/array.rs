@@ -4,8 +4,9 @@ use std::fmt::{self, Write};
 
 use girih_npu::form::schedule::{Tile, TileKind};
 
-use super::html::{Escaped, amount, based_on, percent, step_title};
+use super::html::{Escaped, based_on};
 use crate::report::model::ModelReport;
+use crate::report::quantity::{amount, percent};
 use crate::report::step::{StepReport, TileUse};
 
 /// Sizes in drawing units.
@@ -42,7 +43,7 @@ fn picture(html: &mut String, report: &ModelReport, step: &StepReport) -> fmt::R
     let (rows, columns) = report.grid;
     let pitch = TILE_SIDE + TILE_GAP;
     let (width, bottom) = (ARRAY_LEFT + f64::from(columns) * pitch, ARRAY_TOP + f64::from(rows) * pitch);
-    let title = step_title(step);
+    let title = step.title();
     write!(
         html,
         "<figure class=\"array\"><h3 style=\"margin-top:0\">{title}</h3>\

@@ -9,10 +9,11 @@ mod timeline;
 
 use std::fmt::{self, Write};
 
-use self::html::{Escaped, millis, number, step_title};
+use self::html::Escaped;
 use super::compare::PublishedComparison;
 use super::figures::grades;
 use super::model::ModelReport;
+use super::quantity::{millis, number};
 
 /// The style sheet of the page.
 const STYLE: &str = include_str!("style.css");
@@ -54,11 +55,12 @@ fn head(html: &mut String, report: &ModelReport) -> fmt::Result {
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
          <title>{model} on {target}</title>\n<style>\n{STYLE}</style></head>\n<body><main>\n\
-         <header><h1>{model}</h1>\
+         <header><h1>{model}</h1><p class=\"verdict\">{}</p>\
          <p class=\"lead\">on {title} (<code>{target}</code>), mapped by <code>{mapping}</code>. \
          All times are simulated, not measured.</p>\
          <p class=\"note grades\">Based on {} figures, listed at the end with their sources: {counts}</p>\
          </header>\n",
+        Escaped(&report.verdict()),
         figures.len()
     )
 }
@@ -67,7 +69,7 @@ fn head(html: &mut String, report: &ModelReport) -> fmt::Result {
 fn cards(html: &mut String, report: &ModelReport) -> fmt::Result {
     html.push_str("<section class=\"cards\">\n");
     for step in &report.steps {
-        let (name, rows) = (step_title(step), f64::from(step.rows));
+        let (name, rows) = (step.title(), f64::from(step.rows));
         let total = step.seconds.max(f64::MIN_POSITIVE);
         write!(
             html,
@@ -94,10 +96,15 @@ fn cards(html: &mut String, report: &ModelReport) -> fmt::Result {
         }
         let end_to_end = millis(step.seconds);
         let rate = number(rows / total);
-        write!(html, "<dt>end to end, tokens/s</dt><dd>{end_to_end}, {rate}</dd>")?;
-        write!(html, "<dt>submissions, launches</dt><dd>{}, {}</dd>", step.submissions, step.launches)?;
-        let overhead = step.dispatch_seconds + step.configure_seconds;
-        write!(html, "<dt>dispatch and configuration</dt><dd>{}</dd>", millis(overhead))?;
+        let lines = [
+            ("end to end", end_to_end),
+            ("tokens/s", rate),
+            ("submissions", step.submissions.to_string()),
+            ("launches", step.launches.to_string()),
+            ("dispatch", millis(step.dispatch_seconds)),
+            ("configuration", millis(step.configure_seconds)),
+        ];
+        lines.iter().try_for_each(|(what, figure)| write!(html, "<dt>{what}</dt><dd>{figure}</dd>"))?;
         html.push_str("</dl></div>\n");
     }
     html.push_str("</section>\n");

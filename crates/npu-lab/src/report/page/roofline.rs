@@ -3,9 +3,10 @@
 
 use std::fmt::{self, Write};
 
-use super::html::{Escaped, amount, based_on, colour, millis, number, percent};
+use super::html::{Escaped, based_on, colour};
 use crate::report::limits::ArrayLimits;
 use crate::report::model::ModelReport;
+use crate::report::quantity::{amount, millis, number, percent};
 use crate::report::step::LaunchUse;
 
 /// Sizes in drawing units.
@@ -52,7 +53,7 @@ pub(super) fn section(html: &mut String, report: &ModelReport) -> fmt::Result {
          <p>Each launch by its operations per DRAM byte. Filled points are prefill, hollow points are decode; the \
          area grows with the share of the step&#39;s array time. Neither arithmetic nor DRAM explains the distance \
          to the roof; the table above names the bottleneck.</p>\
-         <figure><div class=\"scroll\">",
+         <figure><div class=\"scroll\" tabindex=\"0\">",
     );
     write!(html, "<svg viewBox=\"0 0 {PLOT_WIDTH} {PLOT_HEIGHT}\" role=\"img\" aria-label=\"Roofline\">")?;
     grid(html, &scales)?;

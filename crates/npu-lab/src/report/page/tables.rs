@@ -4,15 +4,16 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
-use super::html::{Escaped, amount, based_on, colour, millis, number, percent, step_title};
+use super::html::{Escaped, based_on, colour};
 use crate::report::compare::PublishedComparison;
 use crate::report::figures::SourcedFigure;
 use crate::report::model::ModelReport;
+use crate::report::quantity::{amount, millis, number, percent};
 use crate::report::spans::StepSpanKind;
 use crate::report::step::{LaunchUse, ProgramUse, StepReport, alike};
 
 fn head(html: &mut String, columns: &[&str]) -> fmt::Result {
-    html.push_str("<div class=\"scroll\"><table><thead><tr>");
+    html.push_str("<div class=\"scroll\" tabindex=\"0\"><table><thead><tr>");
     columns.iter().try_for_each(|column| write!(html, "<th>{column}</th>"))?;
     html.push_str("</tr></thead><tbody>\n");
     Ok(())
@@ -51,7 +52,7 @@ pub(super) fn kernels(html: &mut String, report: &ModelReport) -> fmt::Result {
          busiest part; <em>waiting</em> means that no part is busy for 70 % of the time.</p>\n",
     );
     for step in &report.steps {
-        write!(html, "<h3>{}</h3>", step_title(step))?;
+        write!(html, "<h3>{}</h3>", step.title())?;
         head(
             html,
             &[
@@ -158,7 +159,7 @@ pub(super) fn host(html: &mut String, report: &ModelReport) -> fmt::Result {
             let entry = kinds.entry(kind).or_default();
             *entry = (entry.0 + 1, entry.1 + span.seconds);
         }
-        write!(html, "<h3>{}</h3>", step_title(step))?;
+        write!(html, "<h3>{}</h3>", step.title())?;
         head(html, &["work", "times", "time", "of the step"])?;
         for (kind, (count, seconds)) in kinds {
             let share = seconds / step.seconds.max(f64::MIN_POSITIVE);
@@ -178,7 +179,7 @@ pub(super) fn host(html: &mut String, report: &ModelReport) -> fmt::Result {
 pub(super) fn traffic(html: &mut String, report: &ModelReport) -> fmt::Result {
     html.push_str("<section><h2>Traffic</h2>\n");
     let mut columns = vec!["bytes"];
-    let names: Vec<String> = report.steps.iter().map(step_title).collect();
+    let names: Vec<String> = report.steps.iter().map(StepReport::title).collect();
     columns.extend(names.iter().map(String::as_str));
     head(html, &columns)?;
     let mut line = |text: &str, of: &dyn Fn(&StepReport) -> String| {
@@ -212,7 +213,7 @@ pub(super) fn traffic(html: &mut String, report: &ModelReport) -> fmt::Result {
 /// Writes the busiest channels of each launch.
 fn channels(html: &mut String, step: &StepReport) -> fmt::Result {
     const SHOWN: usize = 3;
-    write!(html, "<details><summary>Channels: {}</summary>", step_title(step))?;
+    write!(html, "<details><summary>Channels: {}</summary>", step.title())?;
     head(html, &["launch", "busiest channels", "bytes", "transfers", "moving"])?;
     for launch in step.programs.iter().flat_map(|program| &program.launches) {
         let mut channels: Vec<_> = launch.channels.iter().collect();
@@ -235,7 +236,7 @@ pub(super) fn entries(html: &mut String, report: &ModelReport) -> fmt::Result {
          for all shapes; the sources of its figures name the measurements.</p>\n",
     );
     for step in &report.steps {
-        write!(html, "<h3>{}</h3>", step_title(step))?;
+        write!(html, "<h3>{}</h3>", step.title())?;
         head(html, &["entry", "calls", "core time", "of all calls", "MAC/s per core", "its cycles"])?;
         let all: f64 = step.entries.iter().map(|entry| entry.core_seconds).sum();
         for entry in &step.entries {
@@ -277,11 +278,14 @@ pub(super) fn energy(html: &mut String, report: &ModelReport) -> fmt::Result {
     html.push_str(
         "<section><h2>Energy (rough estimate)</h2>\
          <p>It rests on four published points: with Gemma 3 1B and 4B in 4-bit weights on a Krackan board, the \
-         NPU&#39;s rail drew 1.6 to 1.8 W in decode and 1.1 to 1.2 W in prefill, without DRAM and host (seed 001, \
-         table 5). The first column multiplies these watts by the simulated array time. The second adds an idle \
+         NPU&#39;s rail drew 1.6 to 1.8 W in decode and 1.1 to 1.2 W in prefill, without DRAM and host (Du et al., \
+         Mapping Gemma3 onto an Edge Dataflow Architecture, table 5). The second column multiplies these watts by the simulated array time. The third adds an idle \
          power and joules per byte and per multiply-accumulate, two of which are guesses.</p>\n",
     );
-    head(html, &["", "rail power × time", "idle + bytes + MACs", "idle", "DRAM", "MACs", "per token"])?;
+    head(
+        html,
+        &["", "rail power", "rail power × time", "idle + bytes + MACs", "idle", "DRAM", "MACs", "per token"],
+    )?;
     for step in &report.steps {
         let energy = &step.energy;
         let (low, high) = (energy.rail_joules, energy.parts_joules());
@@ -290,8 +294,9 @@ pub(super) fn energy(html: &mut String, report: &ModelReport) -> fmt::Result {
             html,
             "",
             &[
-                step_title(step),
-                format!("{} W: {}", energy.rail_watts, joules_text(low)),
+                step.title(),
+                format!("{} W", energy.rail_watts),
+                joules_text(low),
                 joules_text(high),
                 joules_text(energy.idle_joules),
                 joules_text(energy.dram_joules),

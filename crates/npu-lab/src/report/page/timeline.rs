@@ -2,8 +2,9 @@
 
 use std::fmt::{self, Write};
 
-use super::html::{Escaped, based_on, colour, millis, step_title};
+use super::html::{Escaped, based_on, colour};
 use crate::report::model::ModelReport;
+use crate::report::quantity::millis;
 use crate::report::spans::{StepSpan, StepSpanKind};
 use crate::report::step::{ProgramUse, StepReport};
 
@@ -56,14 +57,14 @@ pub(super) fn section(html: &mut String, report: &ModelReport) -> fmt::Result {
     }
     html.push_str("</div>\n");
     for step in &report.steps {
-        let title = step_title(step);
-        write!(html, "<h3>{title}</h3><figure><div class=\"scroll\">")?;
+        let title = step.title();
+        write!(html, "<h3>{title}</h3><figure><div class=\"scroll\" tabindex=\"0\">")?;
         let whole = TimeWindow { from: 0.0, to: step.seconds };
         let layer = layer(step);
         picture(html, step, whole, layer, &format!("{title}: the whole step"))?;
         html.push_str("</div></figure>\n");
         if let Some(layer) = layer {
-            html.push_str("<figure><div class=\"scroll\">");
+            html.push_str("<figure><div class=\"scroll\" tabindex=\"0\">");
             picture(html, step, layer, None, &format!("{title}: one layer"))?;
             let long = millis(layer.to - layer.from);
             writeln!(html, "</div><figcaption>The first layer, {long}; shaded above.</figcaption></figure>")?;

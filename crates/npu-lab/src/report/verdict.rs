@@ -1,0 +1,57 @@
+//! The report in one sentence: how long the steps take, and what limits them.
+
+use super::limits::LaunchBottleneck;
+use super::model::ModelReport;
+use super::quantity::{millis, percent};
+use super::step::StepReport;
+
+impl ModelReport {
+    /// One sentence with each step's time on the array, what limits it for the
+    /// largest share of that time, and its time with the host.
+    pub fn verdict(&self) -> String {
+        let steps: Vec<String> = self.steps.iter().map(of_step).collect();
+        let sentence = steps.join("; ");
+        let mut letters = sentence.chars();
+        let first = letters.next().map(|letter| letter.to_ascii_uppercase());
+        first.into_iter().chain(letters).chain(['.']).collect()
+    }
+}
+
+fn of_step(step: &StepReport) -> String {
+    let what = if step.is_prefill() {
+        format!("a prefill of {} tokens", step.rows)
+    } else {
+        format!("a token after {}", step.position)
+    };
+    let (limit, seconds) = main_limit(step);
+    let share = percent(seconds / step.array_seconds.max(f64::MIN_POSITIVE));
+    let (array, all) = (millis(step.array_seconds), millis(step.seconds));
+    format!(
+        "{what} takes {array} on the array, limited by {limit} for {share} of it, and {all} with the host"
+    )
+}
+
+/// What limits the step for the longest time, and that time in seconds.
+fn main_limit(step: &StepReport) -> (&'static str, f64) {
+    let mut limits = vec![("dispatch and configuration", step.dispatch_seconds + step.configure_seconds)];
+    for program in &step.programs {
+        for launch in &program.launches {
+            let (name, seconds) = (phrase(launch.bound), launch.seconds * program.runs as f64);
+            match limits.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, sum)) => *sum += seconds,
+                None => limits.push((name, seconds)),
+            }
+        }
+    }
+    limits.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).expect("dispatch is always listed")
+}
+
+fn phrase(bound: LaunchBottleneck) -> &'static str {
+    match bound {
+        LaunchBottleneck::Cores => "the cores",
+        LaunchBottleneck::Dram => "DRAM bandwidth",
+        LaunchBottleneck::Streams => "the bandwidth of streams",
+        LaunchBottleneck::Control => "the command processor",
+        LaunchBottleneck::Waiting => "parts that wait for each other",
+    }
+}
