@@ -75,7 +75,7 @@ pub fn read() -> Result<Invocation> {
     }
     let sources = SettingSources { file: &file?, ignored: BTreeSet::new() };
     let cli = call.parse(&sources)?;
-    if let Some(sentence) = warning::refused_key(&command_line(), sources.file) {
+    if let Some(sentence) = warning::refused_key(command_line, sources.file) {
         return Err(Error::call(sentence));
     }
     Ok(Invocation { cli, faults: Vec::new() })
@@ -180,9 +180,8 @@ impl Call {
         if self.is_about_girih() {
             return Vec::new();
         }
-        let command = command_line();
-        let mut faults = warning::warnings(&command, sources.file);
-        faults.extend(warning::refused_key(&command, sources.file));
+        let mut faults = warning::warnings(command_line, sources.file);
+        faults.extend(warning::refused_key(command_line, sources.file));
         let mut paths = Vec::new();
         leaves(&self.command, &mut Vec::new(), &mut paths);
         for path in paths {
@@ -230,9 +229,7 @@ fn parse_with(
 
 /// Prints what sets nothing.
 fn warn(file: &ConfigFile) {
-    warning::warnings(&command_line(), file)
-        .iter()
-        .for_each(|line| print_note(format_args!("girih: {line}")));
+    warning::warnings(command_line, file).iter().for_each(|line| print_note(format_args!("girih: {line}")));
 }
 
 /// The paths of all commands that have no subcommands.

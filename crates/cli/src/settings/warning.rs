@@ -44,17 +44,23 @@ impl OptionNames {
 }
 
 /// The first key of an option that only the command line sets, with the reason to remove it.
-pub fn refused_key(root: &Command, file: &ConfigFile) -> Option<String> {
-    let names = OptionNames::of(root);
+pub fn refused_key(root: fn() -> Command, file: &ConfigFile) -> Option<String> {
+    // Most calls have no file, and need no names.
+    file.keys().next()?;
+    let names = OptionNames::of(&root());
     let key = file.keys().find(|key| !names.is_key(key) && names.typed_only.contains(*key))?;
     Some(format!("{}: only the command line has --{key}; remove the key", file.place_of(key)))
 }
 
 /// A sentence for each variable and key that sets nothing.
-pub fn warnings(root: &Command, file: &ConfigFile) -> Vec<String> {
-    let names = OptionNames::of(root);
-    let mut set: Vec<String> = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
+pub fn warnings(root: fn() -> Command, file: &ConfigFile) -> Vec<String> {
+    let set = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let mut set: Vec<String> = set.filter(|name| may_be_setting(name)).collect();
+    if set.is_empty() && file.keys().next().is_none() && file.aliases().next().is_none() {
+        return Vec::new();
+    }
     set.sort();
+    let names = OptionNames::of(&root());
     let variables = set.iter().filter_map(|name| variable_warning(&names, name));
     let keys = file.keys().filter(|key| !names.is_key(key) && !names.typed_only.contains(*key));
     let keys = keys.map(|key| {
@@ -68,10 +74,12 @@ pub fn warnings(root: &Command, file: &ConfigFile) -> Vec<String> {
     variables.chain(keys).chain(hidden).collect()
 }
 
+/// Whether a variable looks like that of an option.
+fn may_be_setting(name: &str) -> bool {
+    name.starts_with("GIRIH_") && !name.starts_with(OF_TESTS) && name != config_file::VARIABLE
+}
+
 fn variable_warning(names: &OptionNames, name: &str) -> Option<String> {
-    if !name.starts_with("GIRIH_") || name.starts_with(OF_TESTS) || name == config_file::VARIABLE {
-        return None;
-    }
     if names.settable.iter().any(|long| variable_of(long) == name) {
         return None;
     }
