@@ -66,6 +66,7 @@ const OPENERS: &[&str] = &[
     "crates/cli/src/input.rs",
     // `/proc` and `/sys`.
     "crates/cli/src/machine.rs",
+    "crates/cpu/src/caches.rs",
     "crates/cpu/src/probe.rs",
     "crates/cpu/src/topology.rs",
     "crates/girih/src/free_memory.rs",

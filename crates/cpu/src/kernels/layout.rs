@@ -26,6 +26,9 @@ pub const BAND: usize = 32;
 /// The number of columns in a group, which share a scale in the common formats.
 pub const GROUP: usize = 32;
 
+/// Up to this number of columns of activations, weights are decoded in registers.
+pub const NARROW: usize = 8;
+
 /// Bytes of a line.
 pub const LINE: usize = 64;
 

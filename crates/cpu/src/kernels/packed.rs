@@ -17,7 +17,7 @@
 
 use super::prefetch::PrefetchChoice;
 
-pub use super::layout::{BAND, Codes, Coding, GROUP, LINE, Layout, Line, Scales};
+pub use super::layout::{BAND, Codes, Coding, GROUP, LINE, Layout, Line, NARROW, Scales};
 
 /// The version of the layouts: it is raised with every change of what a layout's
 /// bytes mean, as packed weights are kept on disk. A new layout changes nothing.
@@ -25,9 +25,6 @@ pub const LAYOUT_VERSION: u32 = 1;
 
 /// Rows in a line, one in each lane of a vector.
 pub const LANES: usize = 16;
-
-/// Up to this number of columns of activations, weights are decoded in registers.
-pub const NARROW: usize = 8;
 
 /// The maximum number of columns of activations that a kernel call multiplies with a
 /// panel.

@@ -6,7 +6,7 @@
 //! each line that was not prefetched. A measurement decides
 //! ([`prefetch_distance`](crate::prefetch_distance)); no result depends on it.
 
-use super::packed::NARROW;
+use super::layout::NARROW;
 
 /// Bytes from the current line to the lines that are prefetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
