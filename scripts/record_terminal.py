@@ -31,7 +31,7 @@ SCENES = [
     (["girih", "run", "stories260k", "Once upon a time", "-n", "1000"], [], 2),
 ]
 
-COLUMNS = 100
+COLUMNS = 104
 TYPING = 0.03  # Seconds between the letters of a command.
 PAUSE = 0.6  # The longest pause that is kept, in seconds.
 TIMEOUT = 120

@@ -15,13 +15,16 @@ use crate::progress::Unit;
 /// The seed of random prompts.
 const SEED: u64 = 42;
 
+/// The length of the prompt if a call sets none and the context has room for it.
+const DEFAULT_PROMPT: u32 = 512;
+
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
-    /// Length of the prompt.
-    #[arg(long, short = 'p', value_name = "N", default_value = "512")]
-    prompt_tokens: u32,
+    /// Length of the prompt [default: 512, or what the context leaves].
+    #[arg(long, short = 'p', value_name = "N")]
+    prompt_tokens: Option<u32>,
     /// Number of decode steps after the prompt.
     #[arg(long, short = 'n', value_name = "N", default_value = "32")]
     gen_tokens: u32,
@@ -39,11 +42,14 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let amounts = Amounts { depth: args.depth, prompt: args.prompt_tokens, generated: args.gen_tokens };
+    let model = loading::open_model(&args.model)?;
+    let context = args.device.context.unwrap_or_else(|| model.max_context());
+    let room = context.saturating_sub(args.depth).saturating_sub(args.gen_tokens);
+    let prompt = args.prompt_tokens.unwrap_or_else(|| room.min(DEFAULT_PROMPT));
+    let amounts = Amounts { depth: args.depth, prompt, generated: args.gen_tokens };
     let total = u64::from(amounts.depth) + u64::from(amounts.prompt) + u64::from(amounts.generated);
     let context = u32::try_from(total).ok().filter(|&total| total > 0);
     let context = context.ok_or_else(|| Error::call(format!("{total} tokens cannot be run")))?;
-    let model = loading::open_model(&args.model)?;
     if model.files().facts.is_encoder() {
         let name = model.name();
         return Err(Error::call(format!("{name} is an encoder; profile runs models that generate text")));

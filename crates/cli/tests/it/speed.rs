@@ -141,6 +141,8 @@ fn the_nodes_of_a_profile_add_up() {
     let text = profile().with(&["--no-limits"]).done().stdout;
     assert!(text.contains("decode: 12 tokens in 12 steps"), "{text}");
     assert!(text.contains("all nodes: "), "{text}");
+    let short = girih(&["profile", "stories260k", "--no-limits"]).done().stdout;
+    assert!(short.contains("prefill: 480 tokens "), "512 positions less 32 decoded ones: {short}");
     girih(&["profile", "stories260k", "-p", "600"]).fails(2, "the model supports 512");
     girih(&["profile", "stories260k", "-p", "0", "-n", "0"]).fails(2, "0 tokens cannot be run");
 }
