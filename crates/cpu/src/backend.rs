@@ -170,7 +170,7 @@ impl Backend for Cpu {
 
     fn tuning(&self, weights: &CpuWeights) -> Option<String> {
         let PrefetchChoice { few, many } = weights.matrices().next()?.prefetch();
-        Some(format!("prefetches {} ahead with one row, {} with several", few.name(), many.name()))
+        Some(format!("prefetch distance {} for one row per step, {} for several", few.name(), many.name()))
     }
 
     fn state(&self, graph: &Graph, blocks: &[u32]) -> Result<CpuState, Error> {

@@ -164,6 +164,8 @@ fn measure(
     let begun = Instant::now();
     let show = args.device.show.show();
     let (mut engine, notes_of_loading) = loading::engine_with_notes(plan, show)?;
+    let tuning = engine.runner().tuning();
+    notes.extend(tuning.iter().map(|tuning| format!("{}: {tuning}", subject.file)));
     phases.end_load(&LoadTimes { whole: begun.elapsed(), phases: engine.runner().phases() });
     let first_prompt = FIRST_PROMPT.min(engine.limits().context - 1);
     phases.add("first token", first_token(&mut engine, first_prompt, SEED)?);
@@ -186,6 +188,7 @@ fn measure(
             foreign,
             phases: phases.clone(),
             start: start.take(),
+            tuning: tuning.clone(),
             // Without a reset, the peak includes what was resident before the model.
             peak_resident: reset.then(|| machine::status("VmHWM")).flatten(),
         })?;
@@ -284,6 +287,8 @@ struct BenchRow {
     phases: StartPhases,
     /// The start as a line, in the first row of a model.
     start: Option<String>,
+    /// What loading chose for this machine by measurement.
+    tuning: Option<String>,
     peak_resident: Option<u64>,
 }
 
@@ -378,6 +383,7 @@ impl BenchRow {
         row.insert("samples_ns".to_owned(), json!(nanoseconds));
         row.insert("samples_ts".to_owned(), json!(rates));
         row.insert("start".to_owned(), self.phases.json());
+        row.insert("tuning".to_owned(), json!(self.tuning));
         row.insert("limits".to_owned(), json!(self.limits.map(|limits| limits.json())));
         Value::Object(row)
     }
