@@ -146,7 +146,7 @@ def girih(program: str, model: Path, tests: list[Test], threads: int, options: l
     for depth in sorted({test.depth for test in tests}):
         here = [test for test in tests if test.depth == depth]
         lengths = lambda field: ",".join(str(getattr(test, field)) for test in here if getattr(test, field)) or "0"
-        command = [program, "bench", str(model), "--json", "--quiet", "--no-limits", "-r", "1"]
+        command = [program, "bench", str(model), "-o", "json", "--quiet", "--no-limits", "-r", "1"]
         command += ["--threads", str(threads), "-d", str(depth)]
         command += ["-p", lengths("prompt"), "-n", lengths("reply"), *options]
         rows = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)

@@ -67,7 +67,7 @@ pub struct DeviceArgs {
     #[arg(long, value_name = "TYPE", value_enum, default_value = "f32")]
     pub kv: KvType,
     /// Maximum number of tokens of a sequence [default: the model's maximum, at most 4096].
-    #[arg(long, short = 'c', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, short = 'c', value_name = "N", alias = "ctx-size", value_parser = clap::value_parser!(u32).range(1..))]
     pub context: Option<u32>,
     /// Maximum number of tokens of a prefill step (does not affect results).
     #[arg(long, value_name = "N", default_value = "512", value_parser = clap::value_parser!(u32).range(1..=65536))]
@@ -113,7 +113,7 @@ impl KvType {
 #[derive(Debug, Clone, Args)]
 pub struct SamplingArgs {
     /// Maximum number of tokens to generate; 0 fills the context [default: 256, or what the context leaves].
-    #[arg(long, short = 'n', value_name = "N")]
+    #[arg(long, short = 'n', value_name = "N", aliases = ["n-predict", "predict"])]
     pub max_tokens: Option<u32>,
     /// Temperature; 0 always picks the most likely token.
     #[arg(long, value_name = "T", allow_negative_numbers = true)]
@@ -147,7 +147,7 @@ pub struct SamplingArgs {
     #[arg(long, value_name = "MODE", value_enum, default_value = "error")]
     pub overflow: OverflowMode,
     /// End the reply before this text; can be repeated.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub stop: Vec<String>,
 }
 

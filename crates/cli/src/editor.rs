@@ -8,9 +8,9 @@ use rustyline::highlight::{CmdKind, Highlighter};
 use rustyline::hint::Hinter;
 use rustyline::history::DefaultHistory;
 use rustyline::validate::Validator;
-use rustyline::{Editor, Helper};
+use rustyline::{Config, Editor, Helper};
 
-use crate::typed_history::TypedHistory;
+use crate::typed_history::{MAX_LINES, TypedHistory};
 use crate::visible::is_obeyed;
 
 /// An editor with a history.
@@ -26,7 +26,8 @@ impl LineEditor {
     /// # Errors
     /// When the terminal cannot be used.
     pub fn new() -> Result<LineEditor, ReadlineError> {
-        let mut editor = Editor::new()?;
+        let config = Config::builder().max_history_size(MAX_LINES)?.build();
+        let mut editor = Editor::with_config(config)?;
         editor.set_helper(Some(ShownLine));
         Ok(LineEditor { editor, file: None })
     }

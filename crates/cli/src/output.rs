@@ -5,6 +5,7 @@
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -80,6 +81,15 @@ pub fn bytes(count: u64) -> String {
 /// A count with its noun: `1 file`, `2 files`.
 pub fn counted<N: Display + From<u8> + PartialEq>(count: N, noun: &str) -> String {
     format!("{count} {noun}{}", if count == N::from(1) { "" } else { "s" })
+}
+
+/// Creates a folder for outputs, unless it exists.
+///
+/// # Errors
+/// When it cannot be created.
+pub fn make_folder(path: &Path) -> Result<()> {
+    std::fs::create_dir_all(path)
+        .map_err(|error| Error::work(format!("{}: the folder cannot be created: {error}", path.display())))
 }
 
 fn failed(error: io::Error) -> Error {

@@ -1,8 +1,9 @@
 //! The lines that were typed in earlier chats: a file that only its user can read, of a bounded
 //! number of lines.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use girih_file::PrivateFolder;
@@ -16,7 +17,7 @@ const NAME: &str = "history";
 const SHORTENED: &str = "history.new";
 
 /// The maximum number of lines that are kept.
-const MAX_LINES: usize = 1000;
+pub const MAX_LINES: usize = 1000;
 
 /// The number of lines from which on the file is shortened.
 const FULL_LINES: usize = 2 * MAX_LINES;
@@ -35,7 +36,7 @@ impl TypedHistory {
     /// Opens the history and returns its last lines, oldest first. A long file is shortened.
     ///
     /// # Errors
-    /// When the file or its folder is a link, belongs to others, or cannot be read or written; the
+    /// When the file is a link, it or its folder belongs to others, or cannot be read or written; the
     /// sentence names the file.
     pub fn open() -> Result<Option<(TypedHistory, Vec<String>)>> {
         let Some(folder) = folder() else { return Ok(None) };
@@ -57,6 +58,8 @@ impl TypedHistory {
             private.rename(SHORTENED, NAME).map_err(unwritten)?;
         }
         let file = private.append(NAME).map_err(unwritten)?;
+        // A file that others could read stops being one before more is written to it.
+        file.set_permissions(Permissions::from_mode(0o600)).map_err(unwritten)?;
         Ok(Some((TypedHistory(file), lines)))
     }
 

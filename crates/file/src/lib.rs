@@ -38,5 +38,5 @@ pub use outside::{
 pub use private::PrivateFolder;
 pub use quote::{fault_in_line, quote, shorten, shorten_parse};
 pub use source::{ByteSource, ReadAt};
-pub use staged::replace_file;
+pub use staged::{create_private_file, replace_file};
 pub use writer::{ContainerWriter, NewTensor};

@@ -5,6 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use girih_tensor::{Error, Result};
@@ -43,11 +44,10 @@ impl Staged {
         let random = RandomState::new().hash_one(0);
         hidden.push(format!(".{}.{random:016x}.part", std::process::id()));
         let temporary = folder.join(hidden);
-        let file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .open(&temporary)
-            .map_err(|error| Error::new(format!("cannot be created: {error}")).of(temporary.display()))?;
+        let file = OpenOptions::new().write(true).create_new(true).open(&temporary).map_err(|error| {
+            let folder = folder.display();
+            Error::new(format!("cannot be created in {folder}: {error}")).of(target.display())
+        })?;
         Ok(Staged::new(file, Some(temporary), target))
     }
 
@@ -103,6 +103,18 @@ impl Drop for Staged {
             let _ = fs::remove_file(temporary);
         }
     }
+}
+
+/// Writes a whole new file that only this user can read and write.
+///
+/// # Errors
+/// When the path exists, or cannot be written.
+pub fn create_private_file(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut staged = Staged::create(path, folder_of(path))?;
+    let mode = fs::Permissions::from_mode(0o600);
+    staged.file.get_ref().set_permissions(mode).map_err(|error| staged.unwritten(&error))?;
+    staged.append(bytes)?;
+    staged.publish()
 }
 
 /// Writes a whole file, or replaces it in one step and keeps its mode. A reader sees the old or the
@@ -257,7 +269,7 @@ mod tests {
     #[test]
     fn a_folder_that_does_not_exist_is_refused_at_the_start() {
         let error = Staged::create(Path::new("/nowhere/a"), Path::new("/nowhere")).unwrap_err().to_string();
-        assert!(error.contains("cannot be created: No such file or directory"), "{error}");
+        assert!(error.contains("cannot be created in /nowhere: No such file or directory"), "{error}");
         Staged::create(Path::new("/"), Path::new("/")).unwrap_err();
     }
 }

@@ -82,7 +82,8 @@ impl Pull<'_> {
         let (begun, mut fetched) = (Instant::now(), 0);
         for file in &files {
             if !self.repo.has_blob(&file.digest, file.size) {
-                left -= self.left_of(file);
+                // An unfinished file may have changed since it was planned.
+                left = left.saturating_sub(self.left_of(file));
                 fetched += self.fetch(file, left).map_err(|error| error.of(&file.name))?;
             }
             (self.progress)(PullProgress::Finished { file: &file.name, bytes: file.size });

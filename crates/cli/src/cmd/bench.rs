@@ -54,8 +54,8 @@ pub struct Args {
     /// Output format.
     #[arg(long, short = 'o', value_name = "FORMAT", value_enum, default_value = "md")]
     output: OutputFormat,
-    /// Print JSON; the same as --output json.
-    #[arg(long)]
+    /// Print JSON: one object with all rows; --output json is their array, as that of llama-bench.
+    #[arg(long, conflicts_with = "output")]
     json: bool,
     /// Skip measuring this machine's limits.
     #[arg(long)]
@@ -111,7 +111,10 @@ pub fn run(args: &Args) -> Result<Outcome> {
     match format {
         OutputFormat::Md => {}
         OutputFormat::Csv => print_csv(&rows)?,
-        OutputFormat::Json => print_json(&rows.iter().map(BenchRow::json).collect::<Vec<_>>())?,
+        OutputFormat::Json => {
+            let rows: Vec<Value> = rows.iter().map(BenchRow::json).collect();
+            if args.json { print_json(&json!({"rows": rows}))? } else { print_json(&rows)? }
+        }
     }
     if let Some(folder) = &args.record {
         let path = folder.join(format!("{}.csv", machine_name()));

@@ -8,7 +8,7 @@ use girih_file::replace_file;
 
 use super::outcome::Outcome;
 use crate::error::Result;
-use crate::output::print;
+use crate::output::{make_folder, print};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -32,7 +32,7 @@ pub fn run(args: &Args, mut command: Command) -> Result<Outcome> {
         print(String::from_utf8_lossy(&text(shell)))?;
     }
     if let Some(folder) = &args.output_folder {
-        std::fs::create_dir_all(folder)?;
+        make_folder(folder)?;
         for shell in Shell::value_variants() {
             replace_file(&folder.join(shell.file_name(&name)), &text(*shell))?;
         }

@@ -32,7 +32,7 @@ pub struct Args {
     #[arg(long)]
     graph: bool,
     /// Print JSON.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "graph")]
     json: bool,
 }
 

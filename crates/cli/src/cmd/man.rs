@@ -8,7 +8,7 @@ use girih_file::{nearest, quote, replace_file};
 
 use super::outcome::Outcome;
 use crate::error::{Error, Result};
-use crate::output::print;
+use crate::output::{make_folder, print};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -25,7 +25,7 @@ pub fn run(args: &Args, mut command: Command) -> Result<Outcome> {
     command.build();
     match &args.output_folder {
         Some(folder) => {
-            std::fs::create_dir_all(folder)?;
+            make_folder(folder)?;
             write_pages(&command, folder)?;
         }
         None => {

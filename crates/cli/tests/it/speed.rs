@@ -15,7 +15,7 @@ const SMALL: [&str; 10] = ["stories260k", "-p", "24,0", "-n", "8", "-d", "0,16",
 fn bench_prints_the_rows_of_llama_bench() {
     let ended = girih(&["bench"]).with(&SMALL).with(&["--json", "--threads", "2"]).done();
     let rows = ended.json();
-    let rows = rows.as_array().expect("a list of rows");
+    let rows = rows["rows"].as_array().expect("a list of rows");
     let tests: Vec<&str> = rows.iter().filter_map(|row| row["test"].as_str()).collect();
     assert_eq!(tests, ["pp24", "tg8", "pp24 @ d16", "tg8 @ d16"]);
     for row in rows {
@@ -45,10 +45,10 @@ fn bench_prints_the_rows_of_llama_bench() {
 fn parallel_sequences_are_timed_together() {
     let bench =
         girih(&["bench", "stories260k", "-p", "0", "-n", "8", "-d", "70", "-r", "1", "--parallel", "4"]);
-    let rows = bench.with(&["--json", "--quiet", "--no-limits"]).done().json();
+    let rows = bench.with(&["-o", "json", "--quiet", "--no-limits"]).done().json();
     assert_eq!((rows[0]["test"].as_str(), number(&rows[0], "n_parallel")), (Some("tg8 x4 @ d70"), 4.0));
     let alone = girih(&["bench", "stories260k", "-p", "0", "-n", "8", "-d", "70", "-r", "1"]);
-    let alone = alone.with(&["--json", "--quiet", "--no-limits"]).done().json();
+    let alone = alone.with(&["-o", "json", "--quiet", "--no-limits"]).done().json();
     let bytes = |rows: &Value| number(&rows[0], "bytes_per_token");
     assert!(bytes(&rows) < bytes(&alone) && 4.0 * bytes(&rows) > bytes(&alone));
     assert_eq!(number(&rows[0], "operations_per_token"), number(&alone[0], "operations_per_token"));

@@ -1,30 +1,22 @@
 //! Files of conversations: `/save` writes a new one, `/load` reads one.
 
-use std::fs::File;
-use std::io::{ErrorKind, Write};
 use std::path::Path;
 
-use girih_file::read_small;
+use girih_file::{create_private_file, read_small};
 
 use super::dialogue::Dialogue;
 use crate::error::{Error, Result};
 use crate::input::PROSE_BYTES;
 
-/// Writes a conversation to a new file.
+/// Writes a conversation to a new file, which only this user can read.
 ///
 /// # Errors
 /// When there is a file of this name, or it cannot be written.
 pub fn save(dialogue: &Dialogue, path: &Path) -> Result<()> {
-    let written = File::create_new(path).and_then(|mut file| {
-        file.write_all(dialogue.saved().as_bytes())?;
-        file.sync_all()
-    });
-    written.map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => {
-            Error::call(format!("{}: already exists; choose another path", path.display()))
-        }
-        _ => Error::work(format!("{}: cannot be written: {error}", path.display())),
-    })
+    if path.symlink_metadata().is_ok() {
+        return Err(Error::call(format!("{}: already exists; choose another path", path.display())));
+    }
+    Ok(create_private_file(path, dialogue.saved().as_bytes())?)
 }
 
 /// Reads a conversation.

@@ -42,6 +42,7 @@ pub fn pull(args: &PullArgs) -> Result<Outcome> {
     if args.json {
         print_json(&json!({
             "id": id.to_string(),
+            "gguf": pulled.snapshot.gguf,
             "commit": pulled.snapshot.commit,
             "path": path,
             "files": pulled.files,

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::cmd::outcome::Outcome;
 use crate::error::Result;
-use crate::loading::environment;
+use crate::loading::{environment, open_options};
 use crate::model_name;
 use crate::output::{bytes, counted, print_json};
 use crate::packed_weights::packed_folder;
@@ -29,9 +29,11 @@ pub struct RmArgs {
 /// When the cache does not have the model, or a file cannot be removed.
 pub fn rm(args: &RmArgs) -> Result<Outcome> {
     let Some(model) = &args.id else { return rm_packed(args.json) };
+    let options = open_options()?;
     let environment = environment()?;
     let id = ModelId::parse_at(&model_name::resolved(model)?, &environment.endpoint)?;
-    let removed = girih_hub::remove(&id, &environment)?;
+    let removed = girih_hub::remove(&id, &environment)
+        .map_err(|error| model_name::with_nearest(error, model, &options))?;
     let (revisions, files) = (removed.revisions, removed.files);
     if args.json {
         print_json(&json!({"revisions": revisions, "files": files, "bytes": removed.bytes}))?;
