@@ -18,7 +18,7 @@ import sys
 import tempfile
 
 from loopback_hub import Hub
-from terminal import Terminal
+from terminal import PROMPT, Terminal
 
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FIXTURES = os.path.join(REPOSITORY, "tests/fixtures")
@@ -31,10 +31,6 @@ ERASED_SHOWN = 4
 # The files of a model that the hub serves, and the rate, so that a download is seen.
 REPOSITORY_FILES = ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"]
 HUB_RATE = 256 << 10
-
-
-# The next prompt of a conversation. The line editor returns to the first column before it.
-PROMPT = r"\n\r*> "
 
 
 class Step:

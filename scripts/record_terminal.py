@@ -15,12 +15,9 @@ import tempfile
 import time
 from xml.sax.saxutils import escape
 
-from terminal import PLAIN, Screen, Terminal
+from terminal import PLAIN, PROMPT, Screen, Terminal
 
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-
-# The next prompt of a conversation. The line editor returns to the first column before it.
-PROMPT = r"\n\r*> "
 
 # A command, what is typed once a text has appeared, and the exit code.
 SCENES = [

@@ -24,6 +24,9 @@ ERASED_MAX = 400
 
 PLAIN = (False, False, None)  # bold, dim, colour
 
+# The next prompt of a conversation of girih. The line editor returns to the first column before it.
+PROMPT = r"\n\r*> "
+
 CONTROL = re.compile(r"\x1b\[([?>=]?)([0-9;:]*)([@-~])|\x1b\]([^\x07\x1b]*)(?:\x07|\x1b\\)|\x1b[()][A-Z0-9]|\x1b[=>78cDEHM]")
 
 

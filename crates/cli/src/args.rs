@@ -9,7 +9,7 @@ use crate::backend_args::BackendArgs;
 use crate::progress::Show;
 
 /// Which model.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct ModelArgs {
     /// Folder, .gguf or .safetensors file, id in the cache (org/name, org/name@revision, org/name:QUANT), address of its page, alias, or stories260k.
     pub model: String,
@@ -18,7 +18,7 @@ pub struct ModelArgs {
 }
 
 /// Which architectures besides girih's own, and which keys may be ignored.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct ArchArgs {
     /// Description (TOML) of an architecture that girih does not include; can be repeated.
     #[arg(long, value_name = "FILE")]

@@ -7,6 +7,7 @@ use girih_file::{fault_in_line, quote, shorten};
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
+use crate::base_folder::base_folder;
 use crate::error::{Error, Result};
 use crate::input::{DESCRIPTION_BYTES, text_file};
 
@@ -140,11 +141,7 @@ impl ConfigFile {
 
 /// The path of the file, which need not exist.
 pub fn path() -> Option<PathBuf> {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let standard = || {
-        let config = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")))?;
-        Some(config.join("girih/config.toml"))
-    };
+    let standard = || Some(base_folder("XDG_CONFIG_HOME", ".config")?.join("girih/config.toml"));
     std::env::var_os(VARIABLE).map(PathBuf::from).or_else(standard)
 }
 

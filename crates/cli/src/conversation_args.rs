@@ -5,6 +5,7 @@ use girih::Model;
 use serde_json::{Map, Value, json};
 
 use crate::error::{Error, Result};
+use crate::typed_options::TypedOptions;
 
 /// The variable that switches thinking off in the templates of models that think.
 const THINKING_VARIABLE: &str = "enable_thinking";
@@ -27,12 +28,12 @@ impl ConversationArgs {
     /// The options that have no effect without a chat template.
     pub const OF_TEMPLATES: [&'static str; 2] = ["system", "no-think"];
 
-    /// The variables of the chat template. `insists` says whether --no-think was typed: then it is
-    /// an error if the template cannot do without thinking.
+    /// The variables of the chat template. If --no-think is `typed`, it is an error that the
+    /// template cannot do without thinking.
     ///
     /// # Errors
     /// When the model has no tokenizer, or as above.
-    pub fn variables(&self, model: &Model, insists: bool) -> Result<Map<String, Value>> {
+    pub fn variables(&self, model: &Model, typed: &TypedOptions) -> Result<Map<String, Value>> {
         let mut variables = Map::new();
         if !self.no_think {
             return Ok(variables);
@@ -41,7 +42,7 @@ impl ConversationArgs {
         let source = template.map(|template| template.source(None)).transpose()?.unwrap_or_default();
         if source.contains(THINKING_VARIABLE) {
             variables.insert(THINKING_VARIABLE.to_owned(), json!(false));
-        } else if insists {
+        } else if typed.has("no-think") {
             return Err(Error::call(format!(
                 "--no-think: the model's chat template does not read {THINKING_VARIABLE}, so it has no such \
                  switch; omit --no-think"

@@ -15,7 +15,7 @@ const COMMAND_GROUPS: &[(&str, &[&str])] = &[
     ("Run and chat", &["run", "chat", "embed", "tokenize", "render"]),
     ("Models", &["pull", "list", "rm", "repair", "quantize", "alias", "inspect"]),
     ("Accuracy and speed", &["verify", "diagnose", "perplexity", "bench", "profile"]),
-    ("Arrays", &["npu"]),
+    ("NPU", &["npu"]),
     ("Setup", &["doctor", "completions", "man"]),
 ];
 

@@ -56,9 +56,9 @@ pub fn table(threads: usize, bar: &Bar) -> Result<Vec<MeasuredLimit>> {
         bar.set(rows.len() as u64, total);
     }
     for peak in peaks {
-        bar.set(rows.len() as u64, total);
         let what = format!("{} ({})", peak.instruction, peak.numbers.name());
         rows.push(MeasuredLimit { what, unit: "operations", one: peak.rate(1), all: peak.rate(threads) });
+        bar.set(rows.len() as u64, total);
     }
     bar.finish_and_clear();
     Ok(rows)

@@ -35,7 +35,7 @@ pub fn check_process_room() -> Result<()> {
     }
 }
 
-/// Resets the peak of resident memory to the present value (`proc(5)`,
+/// Resets the peak of resident memory to the current value (`proc(5)`,
 /// `clear_refs`). Returns whether that worked.
 pub fn reset_peak() -> bool {
     fs::write("/proc/self/clear_refs", "5").is_ok()

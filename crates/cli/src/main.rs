@@ -8,6 +8,7 @@ mod output;
 mod advice;
 mod args;
 mod backend_args;
+mod base_folder;
 mod cmd;
 mod config_file;
 mod conversation_args;

@@ -11,7 +11,7 @@ pub struct StartPhases {
     ended: Vec<(&'static str, Duration)>,
     /// Work that ran in parallel to the phases, with its time.
     parallel: Vec<(&'static str, Duration)>,
-    /// The start of the present phase.
+    /// The start of the current phase.
     since: Instant,
 }
 
@@ -21,13 +21,13 @@ impl StartPhases {
         StartPhases { ended: Vec::new(), parallel: Vec::new(), since: Instant::now() }
     }
 
-    /// Ends the present phase and begins the next.
+    /// Ends the current phase and begins the next.
     pub fn end(&mut self, name: &'static str) {
         self.ended.push((name, self.since.elapsed()));
         self.restart();
     }
 
-    /// Restarts the present phase: what happened since the last one ended is not counted.
+    /// Restarts the current phase: what happened since the last one ended is not counted.
     pub fn restart(&mut self) {
         self.since = Instant::now();
     }
@@ -43,7 +43,7 @@ impl StartPhases {
         self.since += whole;
     }
 
-    /// Ends the present phase, which waited for another thread. That thread took
+    /// Ends the current phase, which waited for another thread. That thread took
     /// `whole`, mostly in parallel to the phases before.
     pub fn end_parallel(&mut self, name: &'static str, whole: Duration) {
         self.end(name);
@@ -60,7 +60,7 @@ impl StartPhases {
         self.ended.iter().map(|(_, time)| *time).sum()
     }
 
-    /// The seconds of each phase and their sum as JSON, with `_` for the spaces of names and an object `beside`
+    /// The seconds of each phase and their sum as JSON, with `_` for the spaces of names and an object `parallel`
     /// for parallel work.
     pub fn json(&self) -> Value {
         let seconds = |times: &[(&'static str, Duration)]| -> Map<String, Value> {
@@ -69,7 +69,7 @@ impl StartPhases {
         let mut phases = seconds(&self.ended);
         phases.insert("total".to_owned(), json!(self.total().as_secs_f64()));
         if !self.parallel.is_empty() {
-            phases.insert("beside".to_owned(), seconds(&self.parallel).into());
+            phases.insert("parallel".to_owned(), seconds(&self.parallel).into());
         }
         Value::Object(phases)
     }
@@ -108,7 +108,7 @@ mod tests {
         let mut phases = StartPhases::begin();
         phases.end_parallel("tokenizer", Duration::from_secs(30));
         assert!(phases.total() < Duration::from_secs(10));
-        assert_eq!(phases.json()["beside"]["tokenizer"].as_f64(), Some(30.0));
+        assert_eq!(phases.json()["parallel"]["tokenizer"].as_f64(), Some(30.0));
         assert!(phases.line().ends_with(" (in parallel: tokenizer 30000.0 ms)"), "{}", phases.line());
     }
 }

@@ -21,12 +21,12 @@ pub struct FinishedReply {
     pub stats: Stats,
 }
 
-/// Reads a reply to its end and passes its text to `show`. From the moment at which `is_stopped`
+/// Reads a reply to its end and passes its text to `output`. From the moment at which `is_stopped`
 /// says so, what arrives is dropped.
 ///
 /// # Errors
-/// When the request or `show` fails.
-pub fn read(reply: Reply, show: &mut ReplyStream, is_stopped: impl Fn() -> bool) -> Result<FinishedReply> {
+/// When the request or `output` fails.
+pub fn read(reply: Reply, output: &mut ReplyStream, is_stopped: impl Fn() -> bool) -> Result<FinishedReply> {
     let (mut ids, mut whole) = (Vec::new(), String::new());
     for event in reply {
         // The call was right, as the request was accepted.
@@ -34,17 +34,17 @@ pub fn read(reply: Reply, show: &mut ReplyStream, is_stopped: impl Fn() -> bool)
         let stopped = is_stopped();
         if !stopped {
             let id = if let Event::Token { id, .. } = event { Some(id) } else { None };
-            show.push(id, event.text())?;
+            output.push(id, event.text())?;
             whole.push_str(event.text());
             ids.extend(id);
         }
         if let Event::Finished { stop, stats, .. } = event {
             if stopped {
-                let shown = whole.len().saturating_sub(show.stop()?);
+                let shown = whole.len().saturating_sub(output.stop()?);
                 whole.truncate(shown);
                 return Ok(FinishedReply { ids, text: whole, stop: Stop::Cancelled, stats });
             }
-            show.finish()?;
+            output.finish()?;
             if let Stop::Token(id) = stop {
                 ids.push(id);
             }

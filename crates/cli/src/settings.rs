@@ -31,7 +31,8 @@ use crate::config_file::ConfigFile;
 use crate::error::{Error, Result};
 use crate::help;
 use crate::output::print_note;
-use source::{SettingFault, SettingSources, is_on_command_line};
+use crate::typed_options::is_on_command_line;
+use source::{SettingFault, SettingSources};
 use usage::{has_unprintable_text, usage};
 
 /// The command that reports faulty settings and goes on.

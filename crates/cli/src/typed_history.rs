@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use girih_file::PrivateFolder;
 
+use crate::base_folder::base_folder;
 use crate::error::{Error, Result};
 
 /// The name of the file in its folder.
@@ -72,11 +73,9 @@ impl TypedHistory {
     }
 }
 
-/// The folder of what a program keeps between its runs, as the XDG base directory specification has it.
+/// The folder of what girih keeps between its runs.
 fn folder() -> Option<PathBuf> {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let state = set("XDG_STATE_HOME").filter(|path| path.is_absolute());
-    Some(state.or_else(|| Some(set("HOME")?.join(".local/state")))?.join("girih"))
+    Some(base_folder("XDG_STATE_HOME", ".local/state")?.join("girih"))
 }
 
 /// The lines of the file; what is not UTF-8 or too long is left out.

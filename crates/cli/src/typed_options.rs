@@ -12,7 +12,12 @@ pub struct TypedOptions(Vec<String>);
 impl TypedOptions {
     /// The first of `names` that was typed.
     pub fn first<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
-        names.iter().copied().find(|name| self.0.iter().any(|typed| typed.replace('_', "-") == **name))
+        names.iter().copied().find(|name| self.has(name))
+    }
+
+    /// Whether an option was typed.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|typed| typed.replace('_', "-") == name)
     }
 }
 
@@ -28,7 +33,7 @@ impl Args for TypedOptions {
 
 impl FromArgMatches for TypedOptions {
     fn from_arg_matches(matches: &ArgMatches) -> Result<TypedOptions, clap::Error> {
-        let is_typed = |id: &&clap::Id| matches.value_source(id.as_str()) == Some(ValueSource::CommandLine);
+        let is_typed = |id: &&clap::Id| is_on_command_line(matches, id.as_str());
         Ok(TypedOptions(matches.ids().filter(is_typed).map(|id| id.as_str().to_owned()).collect()))
     }
 
@@ -36,4 +41,10 @@ impl FromArgMatches for TypedOptions {
         *self = TypedOptions::from_arg_matches(matches)?;
         Ok(())
     }
+}
+
+/// Whether an argument is on the command line itself.
+pub fn is_on_command_line(matches: &ArgMatches, id: &str) -> bool {
+    let known = matches.try_contains_id(id).is_ok();
+    known && matches.value_source(id) == Some(ValueSource::CommandLine)
 }

@@ -82,9 +82,9 @@ fn write(
 /// Checks that a band of this many weights can be converted: the vectors of a band are allocated
 /// where a failure would end the process, so as many bytes are reserved and freed before.
 fn check_memory(weights: usize, threads: NonZeroUsize) -> Result<()> {
-    let bytes = weights.saturating_mul(BAND_WEIGHT_BYTES);
     let heaps = threads.get().min(HEAPS_COUNTED) * THREAD_HEAP_BYTES;
-    Vec::<u8>::new().try_reserve_exact(bytes.saturating_add(heaps)).map_err(|_| {
+    let bytes = weights.saturating_mul(BAND_WEIGHT_BYTES).saturating_add(heaps);
+    Vec::<u8>::new().try_reserve_exact(bytes).map_err(|_| {
         let sentence = format!("cannot be converted: {bytes} bytes of memory are needed and not available");
         Error::with_kind(ErrorKind::OutOfMemory, sentence)
     })

@@ -1,7 +1,7 @@
 //! The HTTP client: sends requests and the token, follows redirects, and turns
 //! a status or a broken connection into an error.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::time::{Duration, Instant};
 
 use girih_tensor::{Error, ErrorKind, Result};
@@ -98,7 +98,7 @@ pub(super) struct HubClient {
     /// Whether a proxy resolves the names of hosts.
     has_proxy: bool,
     /// The least rates of a body: by [`PullOptions::stall_timeout`] and [`PullOptions::rate_min`].
-    rates: [LeastRate; 2],
+    rates: [MinRate; 2],
 }
 
 impl HubClient {
@@ -129,8 +129,8 @@ impl HubClient {
         let nanoseconds = u128::from(options.rate_min) * options.rate_window.as_nanos();
         let bytes_min = u64::try_from(nanoseconds.div_ceil(1_000_000_000)).unwrap_or(u64::MAX);
         let rates = [
-            LeastRate { period: options.stall_timeout, bytes_min: STALL_BYTES_MIN },
-            LeastRate { period: options.rate_window, bytes_min },
+            MinRate { period: options.stall_timeout, bytes_min: STALL_BYTES_MIN },
+            MinRate { period: options.rate_window, bytes_min },
         ];
         Ok(HubClient { agent, endpoint, token: env.token.clone(), has_proxy, rates })
     }
@@ -275,12 +275,14 @@ fn broken(url: &str, error: ureq::Error) -> RequestFailure {
         ureq::Error::Timeout(kind) => {
             RequestFailure::transient(format!("{url}: no progress within the timeout ({kind})"))
         }
-        ureq::Error::Io(error) if error.kind() != std::io::ErrorKind::InvalidData => {
+        ureq::Error::Io(error) if is_of_connect(error.kind()) => {
+            RequestFailure::transient(format!("{url}: cannot connect ({error})"))
+        }
+        ureq::Error::Io(error) if error.kind() != io::ErrorKind::InvalidData => {
             RequestFailure::transient(format!("{url}: the connection broke ({error})"))
         }
-        ureq::Error::ConnectionFailed | ureq::Error::BodyStalled => {
-            RequestFailure::transient(format!("{url}: the connection broke"))
-        }
+        ureq::Error::ConnectionFailed => RequestFailure::transient(format!("{url}: cannot connect")),
+        ureq::Error::BodyStalled => RequestFailure::transient(format!("{url}: the connection broke")),
         ureq::Error::HostNotFound => RequestFailure::permanent(format!(
             "{url}: the host was not found; check the network and HF_ENDPOINT"
         )),
@@ -288,22 +290,28 @@ fn broken(url: &str, error: ureq::Error) -> RequestFailure {
     }
 }
 
+/// Whether there was no connection yet when an error of this kind occurred.
+fn is_of_connect(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkUnreachable};
+    matches!(kind, ConnectionRefused | HostUnreachable | NetworkUnreachable | AddrNotAvailable)
+}
+
 /// The bytes that must arrive in each period of a length.
 #[derive(Clone, Copy)]
-struct LeastRate {
+struct MinRate {
     period: Duration,
     bytes_min: u64,
 }
 
-/// The bytes that have arrived in the present period of a [`LeastRate`].
+/// The bytes that have arrived in the current period of a [`MinRate`].
 struct RateMeter {
-    rate: LeastRate,
+    rate: MinRate,
     start: Instant,
     bytes: u64,
 }
 
 impl RateMeter {
-    fn new(rate: LeastRate) -> RateMeter {
+    fn new(rate: MinRate) -> RateMeter {
         RateMeter { rate, start: Instant::now(), bytes: 0 }
     }
 
@@ -327,7 +335,7 @@ pub(super) struct MeteredBody {
 }
 
 impl MeteredBody {
-    fn new(body: Body, rates: [LeastRate; 2]) -> MeteredBody {
+    fn new(body: Body, rates: [MinRate; 2]) -> MeteredBody {
         MeteredBody { reader: body.into_reader(), meters: rates.map(RateMeter::new) }
     }
 
@@ -340,7 +348,7 @@ impl MeteredBody {
         for meter in &mut self.meters {
             // The end of the body needs no rate.
             if let Some(bytes) = meter.count(count as u64).filter(|_| count > 0) {
-                let LeastRate { period, bytes_min } = meter.rate;
+                let MinRate { period, bytes_min } = meter.rate;
                 return Err(RequestFailure::transient(format!(
                     "the download makes too little progress: {bytes} bytes in {period:?}; {bytes_min} are needed"
                 )));

@@ -63,8 +63,17 @@ pub struct CachedRevision {
     pub files: usize,
     /// Bytes of its files; revisions share files.
     pub bytes: u64,
-    /// A missing file, or the error of the check; `None` if it is complete.
-    pub missing: Option<String>,
+    /// Why it is not complete; `None` if it is.
+    pub fault: Option<RevisionFault>,
+}
+
+/// Why a commit in the cache is not complete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RevisionFault {
+    /// This file is missing.
+    MissingFile(String),
+    /// The check of its files failed with this error.
+    Unchecked(String),
 }
 
 /// What [`remove`] deleted.
@@ -200,9 +209,12 @@ fn describe(repo: &Repo) -> Result<CachedModel> {
         let length = |path: &PathBuf| fs::metadata(path).map_or(0, |found| found.len());
         let bytes = files.iter().map(|file| length(&file.path)).sum();
         // A malformed index must not hide the other models.
-        let missing = repo.missing(&commit).unwrap_or_else(|error| Some(error.to_string()));
+        let fault = match repo.missing(&commit) {
+            Ok(file) => file.map(RevisionFault::MissingFile),
+            Err(error) => Some(RevisionFault::Unchecked(error.to_string())),
+        };
         let names = names.iter().filter(|(_, of)| *of == commit).map(|(name, _)| name.clone()).collect();
-        revisions.push(CachedRevision { commit, names, files: files.len(), bytes, missing });
+        revisions.push(CachedRevision { commit, names, files: files.len(), bytes, fault });
     }
     let bytes = bytes_below(&repo.path()).map_err(failed)?;
     let unfinished = unfinished(repo).map_err(failed)?;

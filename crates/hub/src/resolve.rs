@@ -7,7 +7,7 @@ use girih_tensor::{Error, Result};
 
 use super::address::Address;
 
-/// The time in which a name must be resolved. A name server that is slower is as good as none.
+/// The time in which a name must be resolved: `pull` reports an unknown host within 3 s.
 const RESOLVE_TIMEOUT: Duration = Duration::from_millis(2500);
 
 /// Checks that the host of `endpoint` has an address.

@@ -135,7 +135,10 @@ fn default_gguf<'a>(names: &[&'a str]) -> Result<Selection<'a>> {
     }
     let why = match found {
         Some((label, _)) => format!("has several GGUF models with {label}"),
-        None => format!("has several GGUF files, but no {}", PREFERRED.join(", ")),
+        None => {
+            let [first, second, last] = PREFERRED;
+            format!("has several GGUF files, none of them {first}, {second} or {last}")
+        }
     };
     let shown = choices(models.keys().copied());
     Err(refused(format!("the repository {why}; choose one as org/name:QUANT from {shown}")))
@@ -311,7 +314,7 @@ mod tests {
         for (names, sentence) in [
             (
                 ["m-Q6_K.gguf", "m-F16.gguf"],
-                "but no Q4_K_M, Q4_0, Q8_0; choose one as org/name:QUANT from F16, Q6_K",
+                "none of them Q4_K_M, Q4_0 or Q8_0; choose one as org/name:QUANT from F16, Q6_K",
             ),
             (
                 ["a-Q4_0.gguf", "b-Q4_0.gguf"],

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::ValueEnum;
@@ -154,24 +155,11 @@ fn measure(
     each: &mut dyn FnMut(BenchRow) -> Result<()>,
 ) -> Result<()> {
     let reset = machine::reset_peak();
-    let mut phases = StartPhases::begin();
-    let model = loading::open(name, &args.arch)?;
-    phases.end("open");
-    let device = with_context(&args.device, cases, model.max_context())?;
-    let plan = model.plan(RunOptions { sequences: args.parallel, ..loading::options(&device)? })?;
-    let digest = match args.record {
-        Some(_) => model.files().weights.container().sha256()?,
-        None => String::new(),
-    };
-    let (subject, graph) = (Subject::new(name, &plan, &device, digest), plan.graph().clone());
-    let begun = Instant::now();
+    let LoadedSubject { subject, graph, mut engine, notes: notes_of_loading, phases } =
+        load(args, name, cases)?;
     let show = args.device.show.show();
-    let (mut engine, notes_of_loading) = loading::engine_with_notes(plan, show)?;
     let tuning = engine.runner().tuning();
     notes.extend(tuning.iter().map(|tuning| format!("{}: {tuning}", subject.file)));
-    phases.end_load(&LoadTimes { whole: begun.elapsed(), phases: engine.runner().phases() });
-    let first_prompt = FIRST_PROMPT.min(engine.limits().context - 1);
-    phases.add("first token", first_token(&mut engine, first_prompt, SEED)?);
     let mut start = Some(format!("{}: {}", subject.file, phases.line()));
     for &case in cases {
         let bar = show.bar("measuring", 0, Unit::Things("tokens"));
@@ -199,6 +187,36 @@ fn measure(
     drop(engine);
     notes.extend(notes_of_loading.try_iter());
     Ok(())
+}
+
+/// A model that is loaded and has generated its first token.
+struct LoadedSubject {
+    subject: Subject,
+    graph: Graph,
+    engine: Engine,
+    /// The notes of loading, which may arrive until the engine is dropped.
+    notes: Receiver<String>,
+    phases: StartPhases,
+}
+
+/// Loads a model for all cases, and times the phases of its start.
+fn load(args: &Args, name: &str, cases: &[BenchCase]) -> Result<LoadedSubject> {
+    let mut phases = StartPhases::begin();
+    let model = loading::open(name, &args.arch)?;
+    phases.end("open");
+    let device = with_context(&args.device, cases, model.max_context())?;
+    let plan = model.plan(RunOptions { sequences: args.parallel, ..loading::options(&device)? })?;
+    let digest = match args.record {
+        Some(_) => model.files().weights.container().sha256()?,
+        None => String::new(),
+    };
+    let (subject, graph) = (Subject::new(name, &plan, &device, digest), plan.graph().clone());
+    let begun = Instant::now();
+    let (mut engine, notes) = loading::engine_with_notes(plan, args.device.show.show())?;
+    phases.end_load(&LoadTimes { whole: begun.elapsed(), phases: engine.runner().phases() });
+    let first_prompt = FIRST_PROMPT.min(engine.limits().context - 1);
+    phases.add("first token", first_token(&mut engine, first_prompt, SEED)?);
+    Ok(LoadedSubject { subject, graph, engine, notes, phases })
 }
 
 /// Sets the context to the minimum that every case fits into, unless it is given.
@@ -430,7 +448,7 @@ fn build() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
-/// The commit of the repository in the present folder, marked if files differ
+/// The commit of the repository in the current folder, marked if files differ
 /// from it.
 fn commit() -> Option<String> {
     let output =

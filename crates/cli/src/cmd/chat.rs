@@ -4,8 +4,8 @@
 mod dialogue;
 mod entry;
 mod replier;
+mod reply_interrupt;
 mod saved_file;
-mod stop_button;
 
 use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
@@ -16,7 +16,7 @@ use girih_file::quote;
 use rustyline::error::ReadlineError;
 
 use super::outcome::Outcome;
-use crate::args::{ArchArgs, DeviceArgs, ModelArgs, OverflowMode, SamplingArgs};
+use crate::args::{DeviceArgs, ModelArgs, OverflowMode, SamplingArgs};
 use crate::conversation_args::ConversationArgs;
 use crate::editor::LineEditor;
 use crate::error::{Error, Result};
@@ -29,70 +29,51 @@ use crate::typed_options::TypedOptions;
 use dialogue::Dialogue;
 use entry::{ChatCommand, Entry, EntryReader, HELP};
 use replier::Replier;
-use stop_button::StopButton;
+use reply_interrupt::ReplyInterrupt;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    typed: TypedOptions,
+    pub(super) typed: TypedOptions,
     #[command(flatten)]
-    model: ModelArgs,
+    pub(super) model: ModelArgs,
     #[command(flatten)]
-    conversation: ConversationArgs,
+    pub(super) conversation: ConversationArgs,
     #[command(flatten)]
-    device: DeviceArgs,
+    pub(super) device: DeviceArgs,
     #[command(flatten)]
-    sampling: SamplingArgs,
+    pub(super) sampling: SamplingArgs,
     /// Print one JSON object per line: for each turn the start, each token, and the end.
     #[arg(long)]
-    jsonl: bool,
-}
-
-/// What a chat is opened with.
-#[derive(Clone, Copy, Debug)]
-#[allow(missing_docs)] // the options explain themselves
-pub struct ChatCall<'a> {
-    pub name: &'a str,
-    pub typed: &'a TypedOptions,
-    pub arch: &'a ArchArgs,
-    pub device: &'a DeviceArgs,
-    pub sampling: &'a SamplingArgs,
-    pub conversation: &'a ConversationArgs,
-    pub jsonl: bool,
-}
-
-pub fn run(args: &Args) -> Result<Outcome> {
-    let Args { typed, model, conversation, device, sampling, jsonl } = args;
-    let (name, arch, jsonl) = (&model.model, &model.arch, *jsonl);
-    chat(&ChatCall { name, typed, arch, device, sampling, conversation, jsonl })
+    pub(super) jsonl: bool,
 }
 
 /// Opens a model and converses.
 ///
 /// # Errors
 /// When the call is wrong, the model has no chat template or fails, or a line of a pipe is wrong.
-pub fn chat(call: &ChatCall<'_>) -> Result<Outcome> {
-    let show = call.device.show.show();
-    let model = loading::open_for_chat(call.name, call.arch)?;
+pub fn run(args: &Args) -> Result<Outcome> {
+    let show = args.device.show.show();
+    let model = loading::open_for_chat(&args.model.model, &args.model.arch)?;
     if let Some(generation) = &model.files().generation {
         show.detail(loading::generation_note(generation));
     }
-    let insists = call.typed.first(&["no-think"]).is_some();
-    let variables = call.conversation.variables(&model, insists)?;
+    let variables = args.conversation.variables(&model, &args.typed)?;
     // A template that fails does so before the weights are read.
     model.render(&Conversation { variables: variables.clone(), ..Conversation::new() }.user("?"))?;
-    let plan = loading::plan(&model, call.device, 1)?;
+    let plan = loading::plan(&model, &args.device, 1)?;
     let context = plan.key().context;
     let session = loading::session(plan, show)?;
     if model.name() == BUILT_IN {
         show.note("stories260k has no chat template: messages and replies become one story; begin with 'Once upon a time'");
     }
-    let (sampling, stop) = (call.sampling.clone(), StopButton::default());
-    let button = stop.clone();
-    let replier = Replier { session, sampling, variables, context, stop, jsonl: call.jsonl, show, turns: 0 };
-    let system = call.conversation.system.as_deref();
+    let (sampling, interrupt) = (args.sampling.clone(), ReplyInterrupt::default());
+    let of_signal = interrupt.clone();
+    let replier =
+        Replier { session, sampling, variables, context, interrupt, jsonl: args.jsonl, show, turns: 0 };
+    let system = args.conversation.system.as_deref();
     let mut chat = ChatLoop {
-        call: *call,
+        args,
         replier,
         dialogue: Dialogue::new(system),
         entries: EntryReader::default(),
@@ -102,12 +83,12 @@ pub fn chat(call: &ChatCall<'_>) -> Result<Outcome> {
     if !io::stdin().is_terminal() {
         return chat.read_lines();
     }
-    ctrlc::set_handler(move || button.press()).map_err(Error::work)?;
+    ctrlc::set_handler(move || of_signal.interrupt()).map_err(Error::work)?;
     chat.converse()
 }
 
 struct ChatLoop<'a> {
-    call: ChatCall<'a>,
+    args: &'a Args,
     replier: Replier,
     dialogue: Dialogue,
     entries: EntryReader,
@@ -122,7 +103,7 @@ impl ChatLoop<'_> {
         let show = self.replier.show;
         show.note("/help lists the commands");
         let mut editor = LineEditor::new().map_err(Error::work)?;
-        if !self.call.conversation.no_history {
+        if !self.args.conversation.no_history {
             match TypedHistory::open() {
                 Ok(Some((file, lines))) => editor.remember(file, lines),
                 Ok(None) => {}
@@ -176,18 +157,18 @@ impl ChatLoop<'_> {
     /// Takes a line, and executes the entry that it completes. Breaks on `/bye`.
     fn line(&mut self, line: &str) -> Result<ControlFlow<()>> {
         match self.entries.take(line)? {
-            None | Some(Entry::Nothing) => {}
+            None => {}
             Some(Entry::Message(text)) => self.turn(&text)?,
-            Some(Entry::Command(ChatCommand::Bye)) => return Ok(ControlFlow::Break(())),
-            Some(Entry::Command(command)) => self.command(command)?,
+            Some(Entry::Command(command)) => return self.command(command),
         }
         Ok(ControlFlow::Continue(()))
     }
 
-    fn command(&mut self, command: ChatCommand) -> Result<()> {
+    /// Executes a command. Breaks on `/bye`.
+    fn command(&mut self, command: ChatCommand) -> Result<ControlFlow<()>> {
         let answer = match command {
-            ChatCommand::Bye => return Ok(()),
-            ChatCommand::Regen => return self.regenerate(),
+            ChatCommand::Bye => return Ok(ControlFlow::Break(())),
+            ChatCommand::Regen => return self.regenerate().map(ControlFlow::Continue),
             ChatCommand::Help => HELP.to_owned(),
             ChatCommand::Stats => self.last.as_ref().map_or("no reply yet".to_owned(), summary),
             ChatCommand::System(None) => match self.dialogue.system() {
@@ -220,7 +201,7 @@ impl ChatLoop<'_> {
                 format!("loaded {}", self.size())
             }
         };
-        self.answer(&answer)
+        self.answer(&answer).map(ControlFlow::Continue)
     }
 
     /// Replaces the conversation.
@@ -235,7 +216,7 @@ impl ChatLoop<'_> {
 
     /// Shows the answer to a command: among the replies, but not among events.
     fn answer(&self, text: &str) -> Result<()> {
-        if self.call.jsonl {
+        if self.args.jsonl {
             print_note(text);
             return Ok(());
         }

@@ -71,7 +71,7 @@ enum CliCommand {
     Quantize(quantize::Args),
     /// List the aliases of models, add one, or remove one.
     Alias(alias::Args),
-    /// Compile for a simulated array, and simulate it.
+    /// Compile models for a simulated NPU, and simulate their execution.
     Npu(npu::Args),
     /// Report this machine's capabilities and bottlenecks.
     Doctor(doctor::Args),

@@ -25,8 +25,7 @@ pub struct Args {
 enum NpuCommand {
     /// Compile every program and keep the blobs.
     Compile(compile::Args),
-    /// Print the contents of a blob, or which work of a model the array does and which the
-    /// host does.
+    /// Print a blob, or how a model's work is divided between array and host.
     Inspect(inspect::Args),
     /// Simulate the time of a step, without values.
     Sim(sim::Args),

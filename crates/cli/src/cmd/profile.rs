@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::limits::{Bottleneck, MachineLimits, limit_notes};
 use crate::loading;
 use crate::output::{counted, print_json};
-use crate::progress::Unit;
+use crate::progress::{Show, Unit};
 
 /// The seed of random prompts.
 const SEED: u64 = 42;
@@ -43,13 +43,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<Outcome> {
     let model = loading::open_model(&args.model)?;
-    let context = args.device.context.unwrap_or_else(|| model.max_context());
-    let room = context.saturating_sub(args.depth).saturating_sub(args.gen_tokens);
-    let prompt = args.prompt_tokens.unwrap_or_else(|| room.min(DEFAULT_PROMPT));
-    let amounts = Amounts { depth: args.depth, prompt, generated: args.gen_tokens };
-    let total = u64::from(amounts.depth) + u64::from(amounts.prompt) + u64::from(amounts.generated);
-    let context = u32::try_from(total).ok().filter(|&total| total > 0);
-    let context = context.ok_or_else(|| Error::call(format!("{total} tokens cannot be run")))?;
+    let (amounts, context) = amounts(args, model.max_context())?;
     if model.files().facts.is_encoder() {
         let name = model.name();
         return Err(Error::call(format!("{name} is an encoder; profile runs models that generate text")));
@@ -82,13 +76,35 @@ pub fn run(args: &Args) -> Result<Outcome> {
         }))?;
         return Ok(Outcome::Done);
     }
+    print_profiles(named, limits.as_ref(), device.show.show())?;
+    Ok(Outcome::Done)
+}
+
+/// The amounts to run, and the context that they need.
+fn amounts(args: &Args, max_context: u32) -> Result<(Amounts, u32)> {
+    let context = args.device.context.unwrap_or(max_context);
+    let room = context.saturating_sub(args.depth).saturating_sub(args.gen_tokens);
+    let prompt = args.prompt_tokens.unwrap_or_else(|| room.min(DEFAULT_PROMPT));
+    let amounts = Amounts { depth: args.depth, prompt, generated: args.gen_tokens };
+    let total = u64::from(amounts.depth) + u64::from(amounts.prompt) + u64::from(amounts.generated);
+    let context = u32::try_from(total).ok().filter(|&total| total > 0);
+    let context = context.ok_or_else(|| Error::call(format!("{total} tokens cannot be run")))?;
+    Ok((amounts, context))
+}
+
+/// Prints a table for each profile, and the notes on their limits.
+fn print_profiles<'a>(
+    named: impl Iterator<Item = (&'a str, &'a Profile)>,
+    limits: Option<&ProfileLimits>,
+    show: Show,
+) -> Result<()> {
     let mut bottlenecks = Vec::new();
     for (name, profile) in named {
-        print(name, profile, limits.as_ref())?;
-        bottlenecks.extend(profile.rows.iter().filter_map(|row| bottleneck(row, limits.as_ref())));
+        print(name, profile, limits)?;
+        bottlenecks.extend(profile.rows.iter().filter_map(|row| bottleneck(row, limits)));
     }
-    limit_notes(&bottlenecks).iter().for_each(|note| device.show.show().note(note));
-    Ok(Outcome::Done)
+    limit_notes(&bottlenecks).iter().for_each(|note| show.note(note));
+    Ok(())
 }
 
 /// The limits of this machine for a model.

@@ -4,12 +4,12 @@ use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use girih::{BUILT_IN, BUILT_IN_PROMPT, Conversation, Model, TextOrigin};
-use serde_json::json;
+use girih::{BUILT_IN, BUILT_IN_PROMPT, Conversation, MemoryPlan, Model, TextOrigin};
+use serde_json::{Value, json};
 
-use super::chat::{self, ChatCall};
+use super::chat;
 use super::outcome::Outcome;
-use crate::args::{ArchArgs, DeviceArgs, SamplingArgs};
+use crate::args::{ArchArgs, DeviceArgs, ModelArgs, SamplingArgs};
 use crate::conversation_args::ConversationArgs;
 use crate::error::{Error, Result};
 use crate::input::{missing, piped_text, standard_input, text_of_file, without_line_end};
@@ -63,7 +63,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let mut phases = StartPhases::begin();
     let model = loading::open(name, &args.arch)?;
     phases.end("open");
-    let Some(prompt) = prompt(args)? else { return chat::chat(&chat_call(args, name)) };
+    let Some(prompt) = prompt(args)? else { return chat::run(&chat_args(args, name)) };
     phases.restart();
     if let Some(generation) = &model.files().generation {
         show.detail(loading::generation_note(generation));
@@ -87,7 +87,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         (_, true) => ReplyStream::Events(json!({})),
         _ => ReplyStream::text(ready.first, allows_style()),
     };
-    let mut facts = json!({"model": name, "chat_template": is_chat, "prompt_tokens": ready.tokens.len()});
+    let facts = json!({"model": name, "chat_template": is_chat, "prompt_tokens": ready.tokens.len()});
     match output {
         ReplyStream::Events(_) => print_event("start", &[&facts])?,
         ReplyStream::Text | ReplyStream::DimmedThinking(_) if !is_chat => stream(&prompt)?,
@@ -98,18 +98,26 @@ pub fn run(args: &Args) -> Result<Outcome> {
     host_work.into_iter().for_each(|sentence| show.detail(sentence));
     show.detail(phases.line());
     show.detail(summary(&reply));
-    facts["kv"] = json!(args.device.kv.dtype().name());
-    facts["activations"] = json!(activations);
-    facts["start"] = phases.json();
-    facts["memory"] = memory_json(&memory, None);
-    facts["memory"]["peak_resident"] = json!(machine::status("VmHWM"));
-    let end = joined(&[&reply_json(&ready.tokens, &reply), &facts]);
+    let loaded = end_fields(args, &activations, &phases, &memory);
+    let end = joined(&[&reply_json(&ready.tokens, &reply), &facts, &loaded]);
     match output {
         ReplyStream::Silent => print_json(&end)?,
         ReplyStream::Events(_) => print_event("end", &[&end])?,
         ReplyStream::Text | ReplyStream::DimmedThinking(_) => {}
     }
     Ok(Outcome::Done)
+}
+
+/// What the end of a reply says about how the model was loaded.
+fn end_fields(args: &Args, activations: &str, phases: &StartPhases, memory: &MemoryPlan) -> Value {
+    let mut memory = memory_json(memory, None);
+    memory["peak_resident"] = json!(machine::status("VmHWM"));
+    json!({
+        "kv": args.device.kv.dtype().name(),
+        "activations": activations,
+        "start": phases.json(),
+        "memory": memory,
+    })
 }
 
 /// The prompt; `None` if a chat is to be opened.
@@ -138,14 +146,14 @@ fn opens_chat(args: &Args) -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal() && !is_for_one_reply
 }
 
-fn chat_call<'a>(args: &'a Args, name: &'a str) -> ChatCall<'a> {
-    ChatCall {
-        name,
-        typed: &args.typed,
-        arch: &args.arch,
-        device: &args.device,
-        sampling: &args.sampling,
-        conversation: &args.conversation,
+/// The call of a chat with the options of this one.
+fn chat_args(args: &Args, name: &str) -> chat::Args {
+    chat::Args {
+        typed: args.typed.clone(),
+        model: ModelArgs { model: name.to_owned(), arch: args.arch.clone() },
+        conversation: args.conversation.clone(),
+        device: args.device.clone(),
+        sampling: args.sampling.clone(),
         jsonl: false,
     }
 }
@@ -162,13 +170,12 @@ fn tokenized(args: &Args, model: &Model, prompt: &str, is_chat: bool) -> Result<
         let origin = if args.special { TextOrigin::Template } else { TextOrigin::User };
         return TokenizedPrompt::of_text(model, prompt, origin);
     }
-    if args.typed.first(&["special"]).is_some() {
+    if args.typed.has("special") {
         let sentence =
             "--special applies to a prompt that is continued as it is; add --raw, or omit --special";
         return Err(Error::call(sentence));
     }
-    let insists = args.typed.first(&["no-think"]).is_some();
-    let variables = args.conversation.variables(model, insists)?;
+    let variables = args.conversation.variables(model, &args.typed)?;
     let conversation = Conversation { variables, ..Conversation::new() };
     let conversation = match &args.conversation.system {
         Some(text) => conversation.system(text),

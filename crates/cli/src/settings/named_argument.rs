@@ -2,7 +2,7 @@
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use super::source::is_on_command_line;
+use crate::typed_options::is_on_command_line;
 
 /// The ids of arguments with the names of their options.
 const NAMES: [(&str, char, &str); 3] =

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 
 use clap::builder::{Resettable, ValueParser};
-use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, Id};
 use girih_file::quote;
 
 use super::typed_only::{has_setting, variable_of};
 use crate::config_file::ConfigFile;
+use crate::typed_options::is_on_command_line;
 use crate::visible::is_unprintable;
 
 /// What sets an option.
@@ -171,12 +171,6 @@ fn excluded(command: &Command, is_set: impl Fn(&Arg) -> bool) -> Vec<Id> {
     let all = command.get_arguments();
     let excluded = all.filter(|arg| set.iter().any(|set| exclude(set, arg) || exclude(arg, set)));
     excluded.map(|arg| arg.get_id().clone()).collect()
-}
-
-/// Whether an argument is on the command line itself.
-pub fn is_on_command_line(matches: &ArgMatches, id: &str) -> bool {
-    let known = matches.try_contains_id(id).is_ok();
-    known && matches.value_source(id) == Some(ValueSource::CommandLine)
 }
 
 #[cfg(test)]

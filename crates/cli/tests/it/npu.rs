@@ -89,7 +89,7 @@ fn a_report_is_a_self_contained_page_that_escapes_names() {
     let json = girih(&report).with(&array).done().json();
     let verdict = json["verdict"].as_str().expect("a sentence");
     assert!(
-        verdict.starts_with("A prefill of 64 tokens takes ") && verdict.contains(", limited by "),
+        verdict.starts_with("A prefill of 64 tokens takes ") && verdict.contains("% limited by "),
         "{verdict}"
     );
     let step = &json["report"]["steps"][0];
@@ -162,7 +162,7 @@ fn a_sweep_reports_its_result_and_the_reasons() {
     let array = ["--target", "toy", "--rows", "64", "--context", "128"];
     let sweep = ["npu", "sweep", name(&folder), "--output", name(&best)];
     let ended = girih(&sweep).with(&array).with(&["--json"]).done();
-    let note = "compared with mlir-air, as mlir-air-tiles does not fit toy: ";
+    let note = "comparing with mlir-air: mlir-air-tiles does not fit toy (8 columns are needed, ";
     assert!(ended.stderr.contains(note), "the published mapping needs eight columns: {}", ended.stderr);
     let json = ended.json();
     assert_eq!(json["mapping"], std::fs::read_to_string(&best).unwrap());
@@ -261,7 +261,7 @@ fn the_runtime_choices_are_compared() {
     assert!(number(brokered, 0, "copied_bytes") > 0.0);
     assert!(number(brokered, 0, "ms") > number(default, 0, "ms"));
     assert!(number(named("dispatch=single"), 1, "calls") > number(default, 1, "calls"));
-    assert!(number(named("policy unstitched"), 1, "submissions") > number(default, 1, "submissions"));
+    assert!(number(named("mapping unstitched"), 1, "submissions") > number(default, 1, "submissions"));
     assert!(number(named("weights=copied"), 0, "load_kept_bytes") > 0.0);
     let padded = lines(1);
     assert!(number(padded.last().expect("lengths"), 0, "ms") >= number(&padded[0], 0, "ms"));

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use girih_hub::{HubEnv, Unfinished, UnfinishedFiles, find, list, remove, repair};
+use girih_hub::{HubEnv, RevisionFault, Unfinished, UnfinishedFiles, find, list, remove, repair};
 use girih_tensor::ErrorKind;
 
 use super::{CONFIG, Cache, WEIGHTS, assert_says, id, pull_from, repo, weights};
@@ -80,11 +80,8 @@ fn list_reports_revisions_bytes_and_missing_files() {
     assert_eq!(models[0].repo, "org/name");
     let [main, other] = models[0].revisions.as_slice() else { panic!("{models:?}") };
     assert_eq!((main.commit.as_str(), main.names.join(",").as_str()), (COMMIT, "main"));
-    assert_eq!(main.missing.as_deref(), Some(WEIGHTS));
-    assert_eq!(
-        (other.names.join(","), other.files, other.bytes, &other.missing),
-        ("v1".into(), 2, 27, &None)
-    );
+    assert_eq!(main.fault, Some(RevisionFault::MissingFile(WEIGHTS.to_owned())));
+    assert_eq!((other.names.join(","), other.files, other.bytes, &other.fault), ("v1".into(), 2, 27, &None));
     assert!(list(&HubEnv::new(cache.0.join("none"), "")).unwrap().is_empty());
 }
 

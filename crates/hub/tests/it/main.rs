@@ -446,7 +446,7 @@ fn refused_connections_end_the_pull() {
     let cache = Cache::new();
     let gone = Server::of_repo(&repo()).url();
     let result = pull(&id("org/name"), &HubEnv::new(&cache.0, gone), &options(), &mut |_| {});
-    assert_says(result, "the connection broke");
+    assert_says(result, "cannot connect (Connection refused");
 }
 
 #[test]

@@ -254,12 +254,12 @@ impl StepReport {
         })
     }
 
-    /// The step in words: `Prefill of 2048 tokens`, `One token after 2047`.
+    /// The step in words: `Prefill of 2048 tokens`, `One token after 2047 tokens`.
     pub fn title(&self) -> String {
         if self.is_prefill() {
             format!("Prefill of {} tokens", self.rows)
         } else {
-            format!("One token after {}", self.position)
+            format!("One token after {} tokens", self.position)
         }
     }
 

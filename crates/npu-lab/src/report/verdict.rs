@@ -6,8 +6,8 @@ use super::quantity::{millis, percent};
 use super::step::StepReport;
 
 impl ModelReport {
-    /// One sentence with each step's time on the array, what limits it for the
-    /// largest share of that time, and its time with the host.
+    /// One sentence with each step's time, its part on the array, and what limits
+    /// the largest share of that part.
     pub fn verdict(&self) -> String {
         let steps: Vec<String> = self.steps.iter().map(of_step).collect();
         let sentence = steps.join("; ");
@@ -21,14 +21,12 @@ fn of_step(step: &StepReport) -> String {
     let what = if step.is_prefill() {
         format!("a prefill of {} tokens", step.rows)
     } else {
-        format!("a token after {}", step.position)
+        format!("a token after {} tokens", step.position)
     };
     let (limit, seconds) = main_limit(step);
     let share = percent(seconds / step.array_seconds.max(f64::MIN_POSITIVE));
     let (array, all) = (millis(step.array_seconds), millis(step.seconds));
-    format!(
-        "{what} takes {array} on the array, limited by {limit} for {share} of it, and {all} with the host"
-    )
+    format!("{what} takes {all}, {array} of it on the array ({share} limited by {limit})")
 }
 
 /// What limits the step for the longest time, and that time in seconds.
@@ -50,8 +48,8 @@ fn phrase(bound: LaunchBottleneck) -> &'static str {
     match bound {
         LaunchBottleneck::Cores => "the cores",
         LaunchBottleneck::Dram => "DRAM bandwidth",
-        LaunchBottleneck::Streams => "the bandwidth of streams",
+        LaunchBottleneck::Streams => "stream bandwidth",
         LaunchBottleneck::Control => "the command processor",
-        LaunchBottleneck::Waiting => "parts that wait for each other",
+        LaunchBottleneck::Waiting => "waiting between tiles",
     }
 }

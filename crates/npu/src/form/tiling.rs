@@ -102,6 +102,16 @@ impl fmt::Display for Tiling {
 }
 
 impl Tiling {
+    /// The columns of cores that it needs; 1 if it fits any number.
+    pub fn columns(&self) -> u32 {
+        match self {
+            Tiling::Gemm(_) | Tiling::Attend(_) => 1,
+            Tiling::Gemv(tiling) => tiling.herd.columns.into(),
+            Tiling::Rows(tiling) => tiling.herd.columns.into(),
+            Tiling::Elements(tiling) => tiling.herd.columns.into(),
+        }
+    }
+
     /// Reads the tiling of a kernel of this name, to the end of the line.
     ///
     /// # Errors

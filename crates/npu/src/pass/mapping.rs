@@ -68,6 +68,11 @@ impl From<Policy> for ArrayMapping {
 }
 
 impl ArrayMapping {
+    /// The columns of cores that the widest tiling needs.
+    pub fn columns(&self) -> u32 {
+        self.tiles.iter().map(|rule| rule.tiling.columns()).max().unwrap_or(1)
+    }
+
     /// Returns the names of the built-in mappings.
     pub fn names() -> Vec<&'static str> {
         Policy::ALL.iter().map(|(name, _)| *name).chain([MLIR_AIR_TILES_NAME]).collect()

@@ -43,8 +43,6 @@ pub enum Entry {
     Message(String),
     /// A command.
     Command(ChatCommand),
-    /// An empty line.
-    Nothing,
 }
 
 /// A command that begins with `/`.
@@ -81,7 +79,7 @@ impl EntryReader {
         self.open = None;
     }
 
-    /// Takes a line; returns an entry that is whole.
+    /// Takes a line; returns an entry that is whole and not empty.
     ///
     /// # Errors
     /// When the line is a command that is not known or lacks its argument.
@@ -94,11 +92,11 @@ impl EntryReader {
                 return Ok(None);
             };
             text.push_str(last);
-            return Ok(Some(message(without_last_break(&text))));
+            return Ok(message(without_last_break(&text)));
         }
-        let Some(first) = line.trim_start().strip_prefix(FENCE) else { return entry(line).map(Some) };
+        let Some(first) = line.trim_start().strip_prefix(FENCE) else { return entry(line) };
         if let Some(text) = first.trim_end().strip_suffix(FENCE) {
-            return Ok(Some(message(text)));
+            return Ok(message(text));
         }
         self.open = Some(if first.trim().is_empty() { String::new() } else { format!("{first}\n") });
         Ok(None)
@@ -110,11 +108,13 @@ fn without_last_break(text: &str) -> &str {
     text.strip_suffix('\n').unwrap_or(text)
 }
 
-fn message(text: &str) -> Entry {
-    if text.trim().is_empty() { Entry::Nothing } else { Entry::Message(text.to_owned()) }
+/// A message, unless it is empty.
+fn message(text: &str) -> Option<Entry> {
+    (!text.trim().is_empty()).then(|| Entry::Message(text.to_owned()))
 }
 
-fn entry(line: &str) -> Result<Entry> {
+/// The entry of one line, unless it is empty.
+fn entry(line: &str) -> Result<Option<Entry>> {
     let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     if !name.starts_with('/') {
         return Ok(message(line));
@@ -142,7 +142,7 @@ fn entry(line: &str) -> Result<Entry> {
         "/bye" | "/quit" | "/exit" => ChatCommand::Bye,
         _ => return Err(unknown(name)),
     };
-    Ok(Entry::Command(command))
+    Ok(Some(Entry::Command(command)))
 }
 
 fn unknown(name: &str) -> Error {
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(entries(&["\"\"\"", "/clear", "", "b", "\"\"\""]), [message("/clear\n\nb")]);
         assert_eq!(entries(&["\"\"\"a", "b\"\"\"", "c"]), [message("a\nb"), message("c")]);
         assert_eq!(entries(&["\"\"\"/quit\"\"\""]), [message("/quit")]);
-        assert_eq!(entries(&["\"\"\"", "\"\"\""]), [Entry::Nothing]);
+        assert_eq!(entries(&["\"\"\"", "\"\"\""]), []);
         assert_eq!(entries(&["\"\"\"", "a"]), []);
         assert_eq!(entries(&["a \"\"\" b"]), [message("a \"\"\" b")]);
     }
@@ -177,9 +177,10 @@ mod tests {
     #[test]
     fn commands_have_names_and_arguments() {
         let command = |line: &str| entry(line).map_err(|error| format!("{error:?}"));
-        assert_eq!(command("/bye"), Ok(Entry::Command(ChatCommand::Bye)));
-        assert_eq!(command("/system"), Ok(Entry::Command(ChatCommand::System(None))));
-        assert_eq!(command("/save  a b.json "), Ok(Entry::Command(ChatCommand::Save("a b.json".to_owned()))));
+        assert_eq!(command("/bye"), Ok(Some(Entry::Command(ChatCommand::Bye))));
+        assert_eq!(command("/system"), Ok(Some(Entry::Command(ChatCommand::System(None)))));
+        let save = Entry::Command(ChatCommand::Save("a b.json".to_owned()));
+        assert_eq!(command("/save  a b.json "), Ok(Some(save)));
         assert!(command("/clera").unwrap_err().contains("did you mean /clear?"));
         assert!(command("/load").unwrap_err().contains("/load FILE"));
         assert!(command("/clear all of it").unwrap_err().contains("takes no text"));

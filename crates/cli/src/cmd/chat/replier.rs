@@ -1,10 +1,10 @@
-//! One reply of a chat: what it may cost, where it is shown, and how it ends.
+//! Generates one reply of a chat: limits its length, shows it, and explains its end.
 
 use girih::{Conversation, Overflow, Session, Stop};
 use serde_json::{Map, Value, json};
 
 use super::dialogue::Dialogue;
-use super::stop_button::StopButton;
+use super::reply_interrupt::ReplyInterrupt;
 use crate::args::{OverflowMode, SamplingArgs};
 use crate::error::{Error, Result};
 use crate::output::{allows_style, counted};
@@ -27,8 +27,8 @@ pub struct Replier {
     pub variables: Map<String, Value>,
     /// The maximum number of tokens of prompt and reply together.
     pub context: u32,
-    /// What stops a reply.
-    pub stop: StopButton,
+    /// Stops a reply.
+    pub interrupt: ReplyInterrupt,
     /// Whether standard output gets events instead of text.
     pub jsonl: bool,
     /// Whether notes are shown.
@@ -43,7 +43,7 @@ impl Replier {
     /// # Errors
     /// When the template refuses the conversation, the context is full, or the model fails.
     pub fn reply(&mut self, dialogue: &Dialogue, more_seed: u64) -> Result<FinishedReply> {
-        self.stop.begin();
+        self.interrupt.begin();
         let messages = dialogue.messages().to_vec();
         let conversation =
             Conversation { messages, variables: self.variables.clone(), ..Conversation::new() };
@@ -64,9 +64,9 @@ impl Replier {
         if self.jsonl {
             print_event("start", &[&fields, &json!({"prompt_tokens": tokens.len()})])?;
         }
-        self.stop.arm(reply.cancel_handle());
-        let reply = report::read(reply, &mut output, || self.stop.is_pressed());
-        self.stop.disarm();
+        self.interrupt.attach(reply.cancel_handle());
+        let reply = report::read(reply, &mut output, || self.interrupt.is_interrupted());
+        self.interrupt.detach();
         let reply = reply?;
         self.turns += 1;
         if self.jsonl {

@@ -1,6 +1,6 @@
 //! `girih list`: the models that need no download.
 
-use girih_hub::{CachedModel, CachedRevision, Unfinished};
+use girih_hub::{CachedModel, CachedRevision, RevisionFault, Unfinished};
 use serde_json::{Value, json};
 
 use crate::cmd::outcome::Outcome;
@@ -43,8 +43,8 @@ pub fn list(args: &ListArgs) -> Result<Outcome> {
     let heading = ["name", "size", "state", "revision"].map(str::to_owned);
     let mut rows = vec![heading];
     rows.extend(models.iter().flat_map(|model| rows_of(model, args.verbose)));
-    let built_in = [girih::BUILT_IN.to_owned(), bytes(girih::BUILT_IN_BYTES), "built in".to_owned()];
-    rows.push([built_in.as_slice(), &[String::new()]].concat().try_into().expect("a row has four cells"));
+    let size = bytes(girih::BUILT_IN_BYTES);
+    rows.push([girih::BUILT_IN.to_owned(), size, "built in".to_owned(), String::new()]);
     let width = |column: usize| rows.iter().map(|row: &[String; 4]| row[column].chars().count()).max();
     let widths = [0, 1, 2].map(|column| width(column).unwrap_or(0));
     for [name, size, state, revision] in &rows {
@@ -57,16 +57,16 @@ pub fn list(args: &ListArgs) -> Result<Outcome> {
 
 /// Whether a command that needs the model would refuse it.
 fn is_incomplete(model: &CachedModel) -> bool {
-    model.revisions.is_empty() || model.revisions.iter().any(|revision| revision.missing.is_some())
+    model.revisions.is_empty() || model.revisions.iter().any(|revision| revision.fault.is_some())
 }
 
 /// The rows of a model: one for each revision, and one for unfinished files.
 fn rows_of(model: &CachedModel, verbose: bool) -> Vec<[String; 4]> {
     let row = |revision: &CachedRevision| {
-        let mut state = match &revision.missing {
+        let mut state = match &revision.fault {
             None => "complete".to_owned(),
-            Some(why) if why.contains(' ') => format!("incomplete: {why}"),
-            Some(file) => format!("incomplete: {file} is missing"),
+            Some(RevisionFault::MissingFile(file)) => format!("incomplete: {file} is missing"),
+            Some(RevisionFault::Unchecked(error)) => format!("incomplete: {error}"),
         };
         if verbose {
             state += &format!(" ({})", counted(revision.files, "file"));
@@ -90,12 +90,18 @@ fn rows_of(model: &CachedModel, verbose: bool) -> Vec<[String; 4]> {
 
 fn described(model: &CachedModel) -> Value {
     let revision = |revision: &CachedRevision| {
+        let (missing, error) = match &revision.fault {
+            None => (None, None),
+            Some(RevisionFault::MissingFile(file)) => (Some(file), None),
+            Some(RevisionFault::Unchecked(error)) => (None, Some(error)),
+        };
         json!({
             "commit": revision.commit,
             "names": revision.names,
             "files": revision.files,
             "bytes": revision.bytes,
-            "missing": revision.missing,
+            "missing": missing,
+            "error": error,
         })
     };
     json!({

@@ -2,8 +2,12 @@
 //! HTML; published times compared with simulated ones; and the figures that the
 //! simulator uses.
 
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
 
+use clap::ValueHint;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use girih_npu::Target;
 use girih_npu::pass::NoDump;
 use girih_npu::sim::Simulator;
@@ -40,8 +44,9 @@ pub struct Args {
     #[arg(long, value_name = "FILE", requires = "model")]
     html: Option<PathBuf>,
     /// Compare with the published times of Llama-3.2-1B, or with those in the tables of a folder.
-    #[arg(long, value_name = "DIR", requires = "model", num_args = 0..=1, default_missing_value = BUILT_IN)]
-    published: Option<PathBuf>,
+    #[arg(long, value_name = "DIR", requires = "model", num_args = 0..=1, default_missing_value = BUILT_IN,
+          value_parser = OsStringValueParser::new().map(PublishedTables::of), value_hint = ValueHint::DirPath)]
+    published: Option<PublishedTables>,
     #[command(flatten)]
     compile: CompileArgs,
 }
@@ -54,11 +59,21 @@ struct ReportSubject {
     /// Simulate each published measurement with its tiles: those that girih brings, or those in the
     /// tables of a folder.
     #[arg(long, value_name = "DIR", conflicts_with_all = MODEL_OPTIONS, num_args = 0..=1,
-          default_missing_value = BUILT_IN)]
-    validate: Option<PathBuf>,
+          default_missing_value = BUILT_IN, value_parser = OsStringValueParser::new().map(PublishedTables::of),
+          value_hint = ValueHint::DirPath)]
+    validate: Option<PublishedTables>,
     #[arg(long, value_name = "TARGET", conflicts_with_all = MODEL_OPTIONS,
           help = format!("Print all figures of a target and its kernels, with grade and source. {}", target_help()))]
     figures: Option<String>,
+}
+
+/// Where published times come from.
+#[derive(Clone, Debug)]
+enum PublishedTables {
+    /// The tables that girih brings.
+    BuiltIn,
+    /// The tables (.csv) of a folder.
+    Folder(PathBuf),
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
@@ -68,11 +83,10 @@ pub fn run(args: &Args) -> Result<Outcome> {
         print(simulator.target())?;
         print(simulator.table())?;
     }
-    if let Some(folder) = &args.subject.validate {
-        let validation = validate(&tables(folder)?, &args.only, &array)?;
+    if let Some(tables) = &args.subject.validate {
+        let validation = validate(&tables.read()?, &args.only, &array)?;
         if validation.predictions.is_empty() {
-            let path = folder.display();
-            return Err(Error::call(format!("{path}: no table has a measurement that can be simulated")));
+            return Err(Error::call(format!("{tables}: no table has a measurement that can be simulated")));
         }
         if args.json {
             print_json(&described(&validation))?;
@@ -101,9 +115,9 @@ fn report_model(model: &str, args: &Args) -> Result<()> {
     let array = |name: &str| Simulator::new(&Target::named(name)?);
     let compared = match &args.published {
         None => None,
-        Some(folder) => {
-            let none = || Error::call(format!("{}: no table has times of whole programs", folder.display()));
-            Some(PublishedComparison::of(&report, &tables(folder)?, &array)?.ok_or_else(none)?)
+        Some(tables) => {
+            let none = || Error::call(format!("{tables}: no table has times of whole programs"));
+            Some(PublishedComparison::of(&report, &tables.read()?, &array)?.ok_or_else(none)?)
         }
     };
     let mut written = None;
@@ -125,25 +139,38 @@ fn report_model(model: &str, args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The built-in tables, or those of a folder, sorted by name.
-fn tables(folder: &Path) -> Result<Vec<(String, String)>> {
-    if folder == Path::new(BUILT_IN) {
-        return Ok(built_in_tables());
+impl PublishedTables {
+    fn of(value: OsString) -> PublishedTables {
+        if value == BUILT_IN { PublishedTables::BuiltIn } else { PublishedTables::Folder(value.into()) }
     }
-    let failed =
-        |error: std::io::Error| Error::call(format!("{}: cannot be read: {error}", folder.display()));
-    let mut tables = Vec::new();
-    for entry in folder.read_dir().map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        if path.extension().is_none_or(|extension| extension != "csv") {
-            continue;
+
+    /// The names and texts of the tables; those of a folder are sorted by name.
+    fn read(&self) -> Result<Vec<(String, String)>> {
+        let PublishedTables::Folder(folder) = self else { return Ok(built_in_tables()) };
+        let failed =
+            |error: std::io::Error| Error::call(format!("{}: cannot be read: {error}", folder.display()));
+        let mut tables = Vec::new();
+        for entry in folder.read_dir().map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            if path.extension().is_none_or(|extension| extension != "csv") {
+                continue;
+            }
+            let text = text_file(&path, TABLE_BYTES)?;
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            tables.push((name, text));
         }
-        let text = text_file(&path, TABLE_BYTES)?;
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        tables.push((name, text));
+        tables.sort();
+        Ok(tables)
     }
-    tables.sort();
-    Ok(tables)
+}
+
+impl fmt::Display for PublishedTables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PublishedTables::BuiltIn => f.write_str("the built-in tables"),
+            PublishedTables::Folder(folder) => write!(f, "{}", folder.display()),
+        }
+    }
 }
 
 fn described(validation: &Validation) -> serde_json::Value {

@@ -158,7 +158,7 @@ impl RuntimeBench<'_> {
             if other == policy {
                 continue;
             }
-            let name = format!("policy {}", other.name());
+            let name = format!("mapping {}", other.name());
             let way = match (other.grouping == policy.grouping, other.attention) {
                 (false, _) => Some("dispatch=single"),
                 (true, AttentionPlacement::Array) => Some("keys=gathered"),

@@ -5,21 +5,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use girih::CancelHandle;
 
-/// Stops the present reply from the thread of the signal.
+/// Stops the current reply from the thread of the signal.
 #[derive(Clone, Debug, Default)]
-pub struct StopButton(Arc<Pressable>);
+pub struct ReplyInterrupt(Arc<InterruptState>);
 
 #[derive(Debug, Default)]
-struct Pressable {
-    is_pressed: AtomicBool,
+struct InterruptState {
+    is_interrupted: AtomicBool,
     /// What cancels the reply that is being generated.
     running: Mutex<Option<CancelHandle>>,
 }
 
-impl StopButton {
-    /// Stops the present reply; between replies it does nothing.
-    pub fn press(&self) {
-        self.0.is_pressed.store(true, Ordering::SeqCst);
+impl ReplyInterrupt {
+    /// Stops the current reply; between replies it does nothing.
+    pub fn interrupt(&self) {
+        self.0.is_interrupted.store(true, Ordering::SeqCst);
         if let Some(reply) = &*self.lock() {
             reply.cancel();
         }
@@ -27,25 +27,25 @@ impl StopButton {
 
     /// Begins a reply, which is not stopped.
     pub fn begin(&self) {
-        self.0.is_pressed.store(false, Ordering::SeqCst);
+        self.0.is_interrupted.store(false, Ordering::SeqCst);
     }
 
-    /// Cancels this reply when it is pressed, or now if it was pressed since [`StopButton::begin`].
-    pub fn arm(&self, reply: CancelHandle) {
+    /// Cancels this reply on an interrupt, or now if there was one since [`ReplyInterrupt::begin`].
+    pub fn attach(&self, reply: CancelHandle) {
         *self.lock() = Some(reply.clone());
-        if self.is_pressed() {
+        if self.is_interrupted() {
             reply.cancel();
         }
     }
 
     /// Ends a reply.
-    pub fn disarm(&self) {
+    pub fn detach(&self) {
         *self.lock() = None;
     }
 
-    /// Whether it was pressed since [`StopButton::begin`].
-    pub fn is_pressed(&self) -> bool {
-        self.0.is_pressed.load(Ordering::SeqCst)
+    /// Whether there was an interrupt since [`ReplyInterrupt::begin`].
+    pub fn is_interrupted(&self) -> bool {
+        self.0.is_interrupted.load(Ordering::SeqCst)
     }
 
     /// No code panics while it holds the lock, so a poisoned one has valid contents.
