@@ -44,7 +44,7 @@ impl ConfigFile {
     /// When it cannot be read, is not TOML, or an alias is no text.
     pub fn read() -> Result<ConfigFile> {
         let Some(path) = path() else { return Ok(ConfigFile::default()) };
-        let is_named = std::env::var_os(VARIABLE).is_some();
+        let is_named = std::env::var_os(VARIABLE).is_some_and(|name| !name.is_empty());
         if !is_named && matches!(path.try_exists(), Ok(false)) {
             return Ok(ConfigFile::default());
         }
@@ -142,7 +142,8 @@ impl ConfigFile {
 /// The path of the file, which need not exist.
 pub fn path() -> Option<PathBuf> {
     let standard = || Some(base_folder("XDG_CONFIG_HOME", ".config")?.join("girih/config.toml"));
-    std::env::var_os(VARIABLE).map(PathBuf::from).or_else(standard)
+    let named = std::env::var_os(VARIABLE).filter(|name| !name.is_empty());
+    named.map(PathBuf::from).or_else(standard)
 }
 
 /// The number of the line where a key is, from 1.
@@ -155,7 +156,8 @@ fn single_value(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),
         DeValue::Integer(number) => {
-            i64::from_str_radix(number.as_str(), number.radix()).ok().map(|number| number.to_string())
+            // A seed may have 64 bits without a sign.
+            i128::from_str_radix(number.as_str(), number.radix()).ok().map(|number| number.to_string())
         }
         DeValue::Float(number) => Some(number.as_str().to_owned()),
         DeValue::Boolean(value) => Some(value.to_string()),

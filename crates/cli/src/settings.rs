@@ -230,7 +230,9 @@ fn parse_with(
 
 /// Prints what sets nothing.
 fn warn(file: &ConfigFile) {
-    warning::warnings(command_line, file).iter().for_each(|line| print_note(format_args!("girih: {line}")));
+    warning::warnings(command_line, file)
+        .iter()
+        .for_each(|line| print_note(format_args!("girih: warning: {line}")));
 }
 
 /// The paths of all commands that have no subcommands.

@@ -1,30 +1,35 @@
-//! The nearest name for a misspelled command or option for which the parser knows none.
+//! The nearest name for a misspelled command or option, in place of the parser's.
 
 use clap::Command;
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use girih_file::nearest;
 
-/// An error about a word that `command` does not know, with the nearest name that it knows.
+/// An error about a word that `command` does not know, with the nearest name that it knows. The
+/// parser's own suggestions compare beginnings, so that 'rn' would be 'render' instead of 'run'.
 pub fn with_nearest(mut error: clap::Error, command: &Command) -> clap::Error {
-    let word = |kind| match error.get(kind) {
-        Some(ContextValue::String(word)) => Some(word.clone()),
-        _ => None,
+    let (unknown, suggested) = match error.kind() {
+        ErrorKind::InvalidSubcommand => (ContextKind::InvalidSubcommand, ContextKind::SuggestedSubcommand),
+        ErrorKind::UnknownArgument => (ContextKind::InvalidArg, ContextKind::SuggestedArg),
+        // Other errors name an option that exists.
+        _ => return error,
     };
-    if let Some(word) = word(ContextKind::InvalidSubcommand) {
-        let names = command.get_subcommands().map(Command::get_name);
-        if let Some(name) =
-            nearest(&word, names).filter(|_| error.get(ContextKind::SuggestedSubcommand).is_none())
-        {
-            let names = ContextValue::Strings(vec![name.to_owned()]);
-            error.insert(ContextKind::SuggestedSubcommand, names);
+    let Some(ContextValue::String(word)) = error.get(unknown).cloned() else { return error };
+    let options = command.get_arguments().filter_map(|arg| Some(format!("--{}", arg.get_long()?)));
+    let names: Vec<String> = match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            command.get_subcommands().map(|command| command.get_name().to_owned()).collect()
         }
-    } else if let Some(word) = word(ContextKind::InvalidArg).filter(|word| word.starts_with("--")) {
-        let names: Vec<String> =
-            command.get_arguments().filter_map(|arg| Some(format!("--{}", arg.get_long()?))).collect();
-        let known = error.get(ContextKind::SuggestedArg).is_some() || names.contains(&word);
-        if let Some(name) = nearest(&word, names.iter().map(String::as_str)).filter(|_| !known) {
-            error.insert(ContextKind::SuggestedArg, ContextValue::String(name.to_owned()));
-        }
+        _ if word.starts_with("--") => options.collect(),
+        _ => return error,
+    };
+    let name = nearest(&word, names.iter().map(String::as_str)).map(str::to_owned);
+    error.remove(suggested);
+    if let Some(name) = name {
+        let value = match suggested {
+            ContextKind::SuggestedArg => ContextValue::String(name),
+            _ => ContextValue::Strings(vec![name]),
+        };
+        error.insert(suggested, value);
     }
     error
 }

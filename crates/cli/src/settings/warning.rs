@@ -49,7 +49,8 @@ pub fn refused_key(root: fn() -> Command, file: &ConfigFile) -> Option<String> {
     file.keys().next()?;
     let names = OptionNames::of(&root());
     let key = file.keys().find(|key| !names.is_key(key) && names.typed_only.contains(*key))?;
-    Some(format!("{}: only the command line has --{key}; remove the key", file.place_of(key)))
+    let place = file.place_of(key);
+    Some(format!("{place}: --{key} can be set on the command line only; remove the key"))
 }
 
 /// A sentence for each variable and key that sets nothing.
@@ -69,7 +70,8 @@ pub fn warnings(root: fn() -> Command, file: &ConfigFile) -> Vec<String> {
         format!("{}: unknown key{meant}", file.place_of(key))
     });
     let hidden = file.aliases().filter(|(alias, _)| !may_be_alias(alias)).map(|(alias, _)| {
-        format!("{}: the alias {} is a path or the built-in model; rename it", file.path(), quote(alias))
+        let clause = "is never used, as paths and built-in models come first; rename it";
+        format!("{}: the alias {} {clause}", file.path(), quote(alias))
     });
     variables.chain(keys).chain(hidden).collect()
 }
@@ -84,7 +86,7 @@ fn variable_warning(names: &OptionNames, name: &str) -> Option<String> {
         return None;
     }
     if let Some(long) = names.typed_only.iter().find(|long| variable_of(long) == name) {
-        return Some(format!("{name}: ignored, only the command line has --{long}"));
+        return Some(format!("{name} is ignored: --{long} can be set on the command line only"));
     }
     let mut known: Vec<String> = names.settable.iter().map(|long| variable_of(long)).collect();
     known.push(config_file::VARIABLE.to_owned());
@@ -93,5 +95,5 @@ fn variable_warning(names: &OptionNames, name: &str) -> Option<String> {
     let bare_names: Vec<String> = known.iter().map(|name| bare(name)).collect();
     let meant = nearest(&bare(name), bare_names.iter().map(String::as_str));
     let meant = meant.map(|meant| format!("; did you mean GIRIH_{meant}?")).unwrap_or_default();
-    Some(format!("{}: unknown variable{meant}", quote(name)))
+    Some(format!("unknown variable {}{meant}", quote(name)))
 }

@@ -102,7 +102,7 @@ fn the_configuration_file_is_found_at_its_default_path() {
 fn a_wrong_setting_is_refused_with_its_name() {
     let folder = Folder::new();
     let config = |text: &str| girih(&["run"]).env("GIRIH_CONFIG", folder.write("girih.toml", text));
-    config("help = true\n").fails(2, "'help': only the command line has --help");
+    config("help = true\n").fails(2, "'help': --help can be set on the command line only");
     config("max-tokens = [7]\n").fails(2, "'max-tokens' is a list or a table");
     config("max-tokens\n").fails(2, "is not valid TOML");
     config("max-tokens = \"many\"\n").fails(2, "many");

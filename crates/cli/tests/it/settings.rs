@@ -55,7 +55,8 @@ fn an_error_names_the_variable_or_the_file_and_line() {
         .env("GIRIH_KV", "f61")
         .fails(2, "GIRIH_KV='f61': use one of f32, f16, bf16, q8_0; did you mean 'f16'?");
     let path = name(&folder.file("config.toml")).to_owned();
-    run("# mine\n\nthreads = \"x\"\n").fails(2, &format!("girih: {path}:3: threads = \"x\": invalid digit"));
+    run("# mine\n\nthreads = \"x\"\n")
+        .fails(2, &format!("girih: warning: {path}:3: threads = \"x\": invalid digit"));
     run("quiet = 2\n").fails(2, &format!("{path}:1: quiet = 2: use one of 1, 0"));
     run("temp = 1\nstop = [\"a\"]\n").fails(2, &format!("{path}:2: 'stop' is a list or a table"));
     run("n = 3\nmax-tokens = 4\n").fails(2, &format!("{path}:1: 'n' sets the same option as 'max-tokens'"));
@@ -81,16 +82,16 @@ fn a_misspelled_variable_or_key_warns_with_the_nearest_name() {
     let ended = girih(&["list"]).env("GIRIH_THRAEDS", "2").env("GIRIH_XYZZY_PLUGH", "2").done();
     assert_eq!(
         ended.stderr,
-        "girih: 'GIRIH_THRAEDS': unknown variable; did you mean GIRIH_THREADS?\n\
-         girih: 'GIRIH_XYZZY_PLUGH': unknown variable\n"
+        "girih: warning: unknown variable 'GIRIH_THRAEDS'; did you mean GIRIH_THREADS?\n\
+         girih: warning: unknown variable 'GIRIH_XYZZY_PLUGH'\n"
     );
     let path = name(&folder.file("config.toml")).to_owned();
     let ended = configured(&["list"], &folder, "\nmax_tokens = 7\nhoover = 1\n").done();
     assert_eq!(
         ended.stderr,
         format!(
-            "girih: {path}:3: 'hoover': unknown key\n\
-             girih: {path}:2: 'max_tokens': unknown key; did you mean 'max-tokens'?\n"
+            "girih: warning: {path}:3: 'hoover': unknown key\n\
+             girih: warning: {path}:2: 'max_tokens': unknown key; did you mean 'max-tokens'?\n"
         )
     );
     // Not misspelled: what is no option, and an option of another command.
@@ -108,12 +109,14 @@ fn nothing_is_deleted_or_written_because_of_a_variable_or_key() {
     folder.write("girih/packed/org--name@model-1.packed", "weights");
     let set = girih(&["rm"]).env("XDG_CACHE_HOME", folder.path()).env("GIRIH_PACKED", "1");
     assert!(
-        set.fails(2, "required").stderr.contains("GIRIH_PACKED: ignored, only the command line has --packed")
+        set.fails(2, "required")
+            .stderr
+            .contains("GIRIH_PACKED is ignored: --packed can be set on the command line only")
     );
     let path = name(&folder.file("config.toml")).to_owned();
     let keys = ["packed", "logits", "record", "trace", "html", "dump", "yes", "remove", "output-folder"];
     for key in keys.iter().filter(|key| **key != "yes") {
-        let words = format!("{path}:1: '{key}': only the command line has --{key}; remove the key");
+        let words = format!("{path}:1: '{key}': --{key} can be set on the command line only; remove the key");
         configured(&["list"], &folder, &format!("{key} = \"1\"\n")).fails(2, &words);
     }
     assert!(packed.join("org--name@model-1.packed").exists());
@@ -140,7 +143,7 @@ fn a_faulty_configuration_does_not_stop_the_doctor_nor_help() {
         format!("{path}:1: threads = \"x\": invalid digit"),
         format!("{path}:2: 'tmep': unknown key; did you mean 'temp'?"),
         format!("{path}:3: max-tokens = \"many\": invalid digit"),
-        format!("{path}:4: 'logits': only the command line has --logits"),
+        format!("{path}:4: 'logits': --logits can be set on the command line only"),
         "GIRIH_KV='f61': use one of".to_owned(),
     ] {
         assert_eq!(found.iter().filter(|line| line.starts_with(&words)).count(), 1, "{words}: {found:?}");

@@ -35,8 +35,7 @@ pub fn target_help() -> String {
 /// What is compiled, and how.
 #[derive(Debug, clap::Args)]
 pub struct CompileModelArgs {
-    /// Model, as for the other commands, or a file *.graph from `girih inspect --graph`; `inspect`
-    /// also takes a blob.
+    /// Model, as for the other commands, or a file *.graph from `girih inspect --graph`.
     pub model: String,
     #[command(flatten)]
     pub compile: CompileArgs,
