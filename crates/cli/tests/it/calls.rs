@@ -94,8 +94,10 @@ fn the_configuration_file_is_found_at_its_default_path() {
     let folder = Folder::new();
     std::fs::create_dir(folder.file("girih")).expect("the folder is new");
     folder.write("girih/config.toml", "max-tokens = 6\n");
-    let call = girih(&["run", "--json"]).home_file(".config/girih/config.toml", text);
-    assert_eq!(generated(call.env("XDG_CONFIG_HOME", folder.path())), 6);
+    let call = || girih(&["run", "--json"]).home_file(".config/girih/config.toml", text);
+    assert_eq!(generated(call().env("XDG_CONFIG_HOME", folder.path())), 6);
+    // The specification has a relative path ignored.
+    assert_eq!(generated(call().env("XDG_CONFIG_HOME", "elsewhere")), 4);
 }
 
 #[test]
