@@ -79,11 +79,7 @@ fn an_alias_hides_no_model_and_no_file() {
     let folder = Folder::new();
     let by_hand = folder.write("config.toml", "[aliases]\nstories260k = \"a/b\"\n");
     let ended = girih(&["tokenize", "stories260k", "a"]).env("GIRIH_CONFIG", &by_hand).done();
-    assert!(
-        ended.stderr.contains("the alias 'stories260k' is never used"),
-        "{}",
-        ended.stderr
-    );
+    assert!(ended.stderr.contains("the alias 'stories260k' is never used"), "{}", ended.stderr);
     // No alias is built in.
     assert_eq!(girih(&["alias"]).done().stdout, "");
 }

@@ -55,8 +55,7 @@ fn an_error_names_the_variable_or_the_file_and_line() {
         .env("GIRIH_KV", "f61")
         .fails(2, "GIRIH_KV='f61': use one of f32, f16, bf16, q8_0; did you mean 'f16'?");
     let path = name(&folder.file("config.toml")).to_owned();
-    run("# mine\n\nthreads = \"x\"\n")
-        .fails(2, &format!("girih: {path}:3: threads = \"x\": invalid digit"));
+    run("# mine\n\nthreads = \"x\"\n").fails(2, &format!("girih: {path}:3: threads = \"x\": invalid digit"));
     run("quiet = 2\n").fails(2, &format!("{path}:1: quiet = 2: use one of 1, 0"));
     run("temp = 1\nstop = [\"a\"]\n").fails(2, &format!("{path}:2: 'stop' is a list or a table"));
     run("n = 3\nmax-tokens = 4\n").fails(2, &format!("{path}:1: 'n' sets the same option as 'max-tokens'"));
