@@ -68,7 +68,6 @@ pub fn run(args: &Args) -> Result<Outcome> {
         show.note("stories260k has no chat template: messages and replies become one story; begin with 'Once upon a time'");
     }
     let (sampling, interrupt) = (args.sampling.clone(), ReplyInterrupt::default());
-    let of_signal = interrupt.clone();
     let replier =
         Replier { session, sampling, variables, context, interrupt, jsonl: args.jsonl, show, turns: 0 };
     let system = args.conversation.system.as_deref();
@@ -83,7 +82,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if !io::stdin().is_terminal() {
         return chat.read_lines();
     }
-    ctrlc::set_handler(move || of_signal.interrupt()).map_err(Error::work)?;
+    chat.replier.interrupt.listen().map_err(Error::work)?;
     chat.converse()
 }
 
