@@ -146,6 +146,11 @@ pub fn path() -> Option<PathBuf> {
     named.map(PathBuf::from).or_else(standard)
 }
 
+/// The variable of an option.
+pub fn variable_of(long: &str) -> String {
+    format!("GIRIH_{}", long.to_uppercase().replace('-', "_"))
+}
+
 /// The number of the line where a key is, from 1.
 fn line_of(text: &str, key: &Spanned<DeString<'_>>) -> usize {
     1 + text[..key.span().start].matches('\n').count()

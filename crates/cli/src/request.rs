@@ -1,10 +1,13 @@
 //! The request for one reply: its prompt, and what the user set, else the library's defaults.
 
 use girih::{BosEos, Conversation, Model, Prompt, Request, Sampling, TextOrigin};
+use girih_file::quote;
 
 use crate::args::SamplingArgs;
-use crate::error::Result;
+use crate::config_file::{ConfigFile, variable_of};
+use crate::error::{Error, Result};
 use crate::thinking::{self, ReplyPart};
+use crate::typed_options::TypedOptions;
 
 /// A prompt as tokens.
 #[derive(Debug)]
@@ -48,6 +51,48 @@ pub fn request(prompt: impl Into<Prompt>, args: &SamplingArgs, model: &Model) ->
         Some(max) => request.max_tokens(max),
         None => request,
     }
+}
+
+/// Checks the settings of the samplers.
+///
+/// # Errors
+/// When a number is outside its range; the sentence names the variable, or the file and line, of an
+/// option that was not typed.
+pub fn check_sampling(args: &SamplingArgs, typed: &TypedOptions) -> Result<()> {
+    let none = Sampling::greedy;
+    let each = [
+        ("temp", Sampling { temperature: args.temp.unwrap_or_default(), ..none() }),
+        ("top-p", Sampling { top_p: args.top_p.unwrap_or(1.0), ..none() }),
+        ("min-p", Sampling { min_p: args.min_p.unwrap_or_default(), ..none() }),
+        (
+            "repetition-penalty",
+            Sampling { repetition_penalty: args.repetition_penalty.unwrap_or(1.0), ..none() },
+        ),
+        ("presence-penalty", Sampling { presence_penalty: args.presence_penalty, ..none() }),
+        ("frequency-penalty", Sampling { frequency_penalty: args.frequency_penalty, ..none() }),
+        ("logit-bias", Sampling { bias: args.logit_bias.clone(), ..none() }),
+    ];
+    for (option, sampling) in each {
+        if let Err(error) = sampling.check() {
+            let place = place_of(option, typed)?.map_or(String::new(), |place| format!("{place}: "));
+            return Err(Error::call(format!("{place}{error}")));
+        }
+    }
+    Ok(())
+}
+
+/// The variable or the line of the configuration file that sets an option; `None` if it was typed.
+fn place_of(option: &str, typed: &TypedOptions) -> Result<Option<String>> {
+    let variable = variable_of(option);
+    if typed.has(option) {
+        return Ok(None);
+    }
+    if let Some(value) = std::env::var_os(&variable) {
+        return Ok(Some(format!("{variable}={}", quote(&value.to_string_lossy()))));
+    }
+    let file = ConfigFile::read_if_present()?;
+    let is_key = file.keys().any(|key| key == option);
+    Ok(is_key.then(|| file.assignment_of(option)))
 }
 
 /// The settings of the samplers: the user's, else the model's, else greedy.

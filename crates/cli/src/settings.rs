@@ -27,7 +27,7 @@ use girih::{BackendChoice, BackendInfo};
 use crate::backend_args::{self, BACKEND};
 use crate::cmd::Cli;
 use crate::cmd::diagnose::REFERENCE;
-use crate::config_file::ConfigFile;
+use crate::config_file::{ConfigFile, variable_of};
 use crate::error::{Error, Result};
 use crate::help;
 use crate::output::print_note;
@@ -168,7 +168,7 @@ impl Call {
     /// The backend whose options help shows: that of the call, or the default.
     fn shown_backend(&self, sources: &SettingSources<'_>) -> String {
         let typed = words::value_of(&self.words, "--backend").map(str::to_owned);
-        let variable = || std::env::var(typed_only::variable_of(BACKEND)).ok();
+        let variable = || std::env::var(variable_of(BACKEND)).ok();
         let key = || sources.file.value(BACKEND).map(str::to_owned);
         let name = typed.or_else(variable).or_else(key).unwrap_or_default();
         let name = name.split(':').next().unwrap_or_default();

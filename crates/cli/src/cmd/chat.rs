@@ -24,6 +24,7 @@ use crate::input::each_line_of_text;
 use crate::loading;
 use crate::output::{counted, print_note};
 use crate::report::{FinishedReply, summary};
+use crate::request::check_sampling;
 use crate::typed_history::TypedHistory;
 use crate::typed_options::TypedOptions;
 use dialogue::Dialogue;
@@ -55,6 +56,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Outcome> {
     let show = args.device.show.show();
     let model = loading::open_for_chat(&args.model.model, &args.model.arch)?;
+    check_sampling(&args.sampling, &args.typed)?;
     if let Some(generation) = &model.files().generation {
         show.detail(loading::generation_note(generation));
     }

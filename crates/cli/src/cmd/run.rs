@@ -20,7 +20,7 @@ use crate::phases::StartPhases;
 use crate::progress::Show;
 use crate::reply_stream::{ReplyStream, joined, print_event};
 use crate::report::{self, memory_json, reply_json, summary};
-use crate::request::{TokenizedPrompt, request};
+use crate::request::{TokenizedPrompt, check_sampling, request};
 use crate::typed_options::TypedOptions;
 
 #[derive(Debug, clap::Args)]
@@ -62,6 +62,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let show = args.device.show.show();
     let mut phases = StartPhases::begin();
     let model = loading::open(name, &args.arch)?;
+    check_sampling(&args.sampling, &args.typed)?;
     phases.end("open");
     let Some(prompt) = prompt(args)? else { return chat::run(&chat_args(args, name)) };
     phases.restart();

@@ -7,8 +7,8 @@ use clap::builder::{Resettable, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Command, Id};
 use girih_file::quote;
 
-use super::typed_only::{has_setting, variable_of};
-use crate::config_file::ConfigFile;
+use super::typed_only::has_setting;
+use crate::config_file::{ConfigFile, variable_of};
 use crate::typed_options::is_on_command_line;
 use crate::visible::is_unprintable;
 

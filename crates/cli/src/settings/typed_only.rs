@@ -31,11 +31,6 @@ pub fn has_setting(command: &str, long: &str) -> bool {
     !TYPED_ONLY.iter().any(|(of, name)| *name == long && (*of == "*" || *of == command))
 }
 
-/// The variable of an option.
-pub fn variable_of(long: &str) -> String {
-    format!("GIRIH_{}", long.to_uppercase().replace('-', "_"))
-}
-
 /// Calls `visit` with each option of a command and of its subcommands, and the name of its command.
 pub fn each_option<'a>(command: &'a Command, visit: &mut impl FnMut(&'a str, &'a Arg)) {
     for arg in command.get_arguments().filter(|arg| !arg.is_positional()) {

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use clap::Command;
 use girih_file::{nearest, quote};
 
-use super::typed_only::{each_option, has_setting, variable_of};
-use crate::config_file::{self, ConfigFile};
+use super::typed_only::{each_option, has_setting};
+use crate::config_file::{self, ConfigFile, variable_of};
 use crate::model_name::may_be_alias;
 
 /// The beginning of the variables that tests read.

@@ -255,6 +255,12 @@ fn sampling_settings_outside_their_range_are_refused() {
     girih(&["run", "--temp", "-1"]).fails(2, "temperature is -1");
     girih(&["run", "--temp", "1", "--top-p", "1.5"]).fails(2, "top_p is 1.5");
     girih(&["run", "--temp", "nan"]).fails(2, "temperature");
+    girih(&["run"]).env("GIRIH_TEMP", "-1").fails(2, "GIRIH_TEMP='-1': temperature is -1; it must be");
+    let folder = Folder::new();
+    let file = folder.write("config.toml", "quiet = true\ntop-p = 2\n");
+    let of_file = || girih(&["run"]).env("GIRIH_CONFIG", &file);
+    of_file().fails(2, "config.toml:2: top-p = 2: top_p is 2; it must be above 0 and at most 1");
+    of_file().with(&["--top-p", "3"]).fails(2, "girih: top_p is 3");
 }
 
 /// A reader that stops early, as `head` does, causes no panic and no message.
