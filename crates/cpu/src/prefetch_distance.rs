@@ -96,7 +96,8 @@ pub fn measure(table: &Table, threads: usize, layout: Layout) -> Result<Vec<Read
 /// The bytes from which on weights are read from memory in every trial.
 fn least_bytes() -> usize {
     let caches = HostMachine::here().caches.all_from(3);
-    caches.saturating_mul(LEAST_CACHES).max(2 * WINDOW_BYTES)
+    // What is left behind the last whole window is not read.
+    caches.saturating_mul(LEAST_CACHES).max(2 * WINDOW_BYTES).saturating_add(WINDOW_BYTES)
 }
 
 /// Whether kernels read a layout line after line, in the order of memory.
