@@ -11,7 +11,7 @@ use crate::progress::Show;
 /// Which model.
 #[derive(Clone, Debug, Args)]
 pub struct ModelArgs {
-    /// Folder, .gguf or .safetensors file, id in the cache (org/name, org/name@revision, org/name:QUANT), address of its page, alias, or stories260k.
+    /// Folder, .gguf or .safetensors file, id in the cache (org/name, org/name@revision, org/name:QUANT), URL on the hub, alias, or stories260k.
     pub model: String,
     #[command(flatten)]
     pub arch: ArchArgs,

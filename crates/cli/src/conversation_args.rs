@@ -10,7 +10,7 @@ use crate::typed_options::TypedOptions;
 /// The variable that switches thinking off in the templates of models that think.
 const THINKING_VARIABLE: &str = "enable_thinking";
 
-/// Options of a conversation, which need a chat template.
+/// Options of a conversation.
 #[derive(Clone, Debug, Args)]
 pub struct ConversationArgs {
     /// System message.

@@ -123,7 +123,7 @@ impl Call {
         let unprintable = has_unprintable_text(sources.file);
         let fail = |error| usage(error, unprintable);
         let styled = |command: Command| if unprintable { command.styles(Styles::plain()) } else { command };
-        // What is typed is judged first, so that all other faults are those of sources.
+        // The command line is parsed alone first: later errors then come from a variable or key.
         let backend = self.shown_backend(sources);
         let arranged = help::arranged(styled(self.command.clone()), Some(&backend));
         let mut plain_help = None;
@@ -228,7 +228,7 @@ fn parse_with(
     })
 }
 
-/// Prints what sets nothing.
+/// Prints a warning for each variable and key that sets no option.
 fn warn(file: &ConfigFile) {
     warning::warnings(command_line, file)
         .iter()

@@ -5,7 +5,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 
 /// The options of a command that are on the command line itself. It adds no option, and must be
-/// the first field of a command's arguments, as later fields take what earlier ones leave.
+/// the first field of a command's arguments, because later fields remove their values from the matches.
 #[derive(Clone, Debug, Default)]
 pub struct TypedOptions(Vec<String>);
 

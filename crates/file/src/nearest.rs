@@ -1,7 +1,7 @@
 //! The name that a misspelled name was probably meant to be.
 
-/// The name among `names` that differs least from `typed`, if so few letters differ that it was
-/// probably meant: one, or a third of those typed. Upper and lower case are the same letter.
+/// The name among `names` that differs least from `typed`, if at most a third of the typed letters
+/// differ (at least one may). Upper and lower case are the same letter.
 pub fn nearest<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let typed = typed.to_lowercase();
     let letters = typed.chars().count();

@@ -241,7 +241,7 @@ impl fmt::Display for BackendChoice {
     }
 }
 
-/// The units of sizes: decimal ones, and binary ones of which each is 1024 of the one before.
+/// The units of sizes with their bytes: powers of 1024, and powers of 1000.
 const SIZE_UNITS: [(&str, u64); 8] = [
     ("tib", 1 << 40),
     ("gib", 1 << 30),

@@ -64,7 +64,7 @@ fn show(name: Option<&str>, as_json: bool) -> Result<Outcome> {
 fn unknown(name: &str, file: &ConfigFile) -> Error {
     let meant = nearest(name, file.aliases().map(|(alias, _)| alias));
     let meant = meant.map(|alias| format!("; did you mean {}?", quote(alias))).unwrap_or_default();
-    Error::call(format!("there is no alias {}: girih alias lists them{meant}", quote(name)))
+    Error::call(format!("unknown alias {}; `girih alias` lists all{meant}", quote(name)))
 }
 
 fn add(name: &str, model: &str) -> Result<()> {
@@ -125,9 +125,9 @@ fn edit(change: impl FnOnce(&mut Table) -> Result<()>) -> Result<()> {
     let mut document: DocumentMut =
         text.parse().map_err(|error: toml_edit::TomlError| failed(&error.message()))?;
     let aliases = document.entry(ALIASES).or_insert_with(|| Item::Table(Table::new()));
-    let aliases = aliases.as_table_mut().ok_or_else(|| {
-        failed(&format_args!("'{ALIASES}' is no table of its own; write it as [{ALIASES}]"))
-    })?;
+    let aliases = aliases
+        .as_table_mut()
+        .ok_or_else(|| failed(&format_args!("'{ALIASES}' must be a table; write it as [{ALIASES}]")))?;
     change(aliases)?;
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder)

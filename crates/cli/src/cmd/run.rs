@@ -27,7 +27,7 @@ use crate::typed_options::TypedOptions;
 pub struct Args {
     #[command(flatten)]
     typed: TypedOptions,
-    /// Folder, .gguf or .safetensors file, id in the cache (org/name, org/name@revision, org/name:QUANT), address of its page, alias, or stories260k.
+    /// Folder, .gguf or .safetensors file, id in the cache (org/name, org/name@revision, org/name:QUANT), URL on the hub, alias, or stories260k.
     model: Option<String>,
     /// Message to answer; without a chat template, text to continue; '-' is standard input [default:
     /// standard input; on a terminal, a chat; without MODEL, a story].

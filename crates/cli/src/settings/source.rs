@@ -21,7 +21,7 @@ pub enum SettingSource {
     Key(String),
 }
 
-/// A setting that no option takes.
+/// A variable or key whose value its option refuses.
 #[derive(Debug)]
 pub struct SettingFault {
     /// The variable or key.
@@ -132,8 +132,7 @@ impl SettingSources<'_> {
         let arg = if is_switch { arg.value_parser(ValueParser::new(switch)) } else { arg };
         match source {
             SettingSource::Variable(name) => arg.env(name).hide_env(true),
-            // A default does not satisfy clap's `required`.
-            // Help must not send what a terminal obeys.
+            // clap does not count a default as given. Help hides a default with control characters.
             SettingSource::Key(key) => {
                 let value = self.file.value(key).unwrap_or_default();
                 let arg = arg.default_value(value.to_owned()).required(false);

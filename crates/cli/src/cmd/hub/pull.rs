@@ -15,7 +15,7 @@ use crate::progress::{Bar, Show, Unit};
 
 #[derive(Debug, clap::Args)]
 pub struct PullArgs {
-    /// org/name, org/name@revision, org/name:QUANT, or the address of a model's page; QUANT selects a GGUF file by its label, such as Q4_K_M.
+    /// org/name, org/name@revision, org/name:QUANT, or the URL of a model's page; QUANT selects a GGUF file by its label, such as Q4_K_M.
     id: String,
     #[command(flatten)]
     show: ShowArgs,
