@@ -15,6 +15,9 @@ struct CpuCache {
     bytes: usize,
 }
 
+/// The number of `index` folders of a CPU that are read: processors have one for each of up to five caches.
+const MAX_INDEXES: usize = 8;
+
 /// The sizes of the caches of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caches(BTreeSet<CpuCache>);
@@ -42,7 +45,7 @@ impl Caches {
 /// The caches of a CPU.
 fn caches_of(root: &Path, cpu: usize) -> impl Iterator<Item = CpuCache> {
     let folder = root.join(format!("sys/devices/system/cpu/cpu{cpu}/cache"));
-    (0..8).filter_map(move |index| {
+    (0..MAX_INDEXES).filter_map(move |index| {
         let read = |name: &str| fs::read_to_string(folder.join(format!("index{index}/{name}"))).ok();
         let level = read("level")?.trim().parse().ok()?;
         let is_data = read("type")?.trim() != "Instruction";

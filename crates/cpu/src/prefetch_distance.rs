@@ -2,7 +2,7 @@
 //! several read windows of weights, with one distance after another.
 //!
 //! Each trial reads another window, and the weights are larger than caches, so all trials read from
-//! memory, as decode does. A trial that hits a cache says nothing: there no distance is too short.
+//! memory, as decode does. A trial that hits a cache is meaningless, as any distance suffices there.
 //!
 //! Bytes moved: 32 MiB for each distance, each number of columns and each round, 768 MiB in all.
 
