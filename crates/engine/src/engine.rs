@@ -5,12 +5,14 @@ use std::mem::take;
 use std::time::{Duration, Instant};
 
 use girih_graph::backend::Unwatched;
-use girih_graph::{BLOCK_POSITIONS, InputKind, Key, OutputKind, Outputs, Runner, Span, Watch};
+use girih_graph::{BLOCK_POSITIONS, InputKind, Outputs, Runner, Watch};
 
-use crate::cache::{self, PrefixCache, SequenceId, SharingRules, before_span};
+use crate::cache::{PrefixCache, SequenceId, SharingRules, before_span};
 use crate::cached_runner::{CachedRunner, StepTokens, failed};
 use crate::choose::{RequestOutcome, StepOutcome, choose_tokens_guarded};
+use crate::draft::DraftSource;
 use crate::hooks::guard;
+use crate::limits::check;
 use crate::live_request::LiveRequest;
 use crate::position_key::PositionKey;
 use crate::queue::Queue;
@@ -34,6 +36,8 @@ use crate::{
 pub struct Engine {
     runner: CachedRunner,
     limits: EngineLimits,
+    /// What drafts for requests without a drafter, and the maximum number of tokens of a draft.
+    drafts: Option<(DraftSource, u32)>,
     queue: Queue,
     /// Ordered by age.
     active: Vec<Active>,
@@ -74,12 +78,19 @@ impl Engine {
         Ok(Engine {
             runner: CachedRunner::new(runner)?,
             limits,
+            drafts: None,
             queue: Queue::default(),
             active: Vec::new(),
             cancelled: Vec::new(),
             events: Vec::new(),
             next: 0,
         })
+    }
+
+    /// Sets what drafts for requests that are submitted from now on without a drafter of their own.
+    /// A draft has at most `max` tokens; [`TokenRequest::draft_max`] lowers that for a request.
+    pub fn set_drafts(&mut self, source: DraftSource, max: u32) {
+        self.drafts = Some((source, max));
     }
 
     /// The loaded model.
@@ -118,7 +129,7 @@ impl Engine {
     /// As [`TokenRequest::check`]; of the kind [`ErrorKind::Refused`] when stop strings come
     /// without a detokenizer, and [`ErrorKind::QueueFull`] when
     /// [`EngineLimits::waiting`] requests wait.
-    pub fn submit(&mut self, request: TokenRequest, hooks: Hooks) -> Result<RequestId> {
+    pub fn submit(&mut self, request: TokenRequest, mut hooks: Hooks) -> Result<RequestId> {
         request.check(&self.limits, self.runner().width())?;
         self.check_given(&request)?;
         if hooks.detokenizer.is_none() && !request.stops.strings.is_empty() {
@@ -130,6 +141,10 @@ impl Engine {
         if waiting >= self.limits.waiting as usize {
             let sentence = format!("the queue is full: {waiting} requests wait; try again later");
             return Err(Error::with_kind(ErrorKind::QueueFull, sentence));
+        }
+        if let (None, Some((source, max))) = (&hooks.drafter, &self.drafts) {
+            let max = request.draft_max.map_or(*max, |asked| asked.min(*max));
+            hooks.drafter = (max > 0).then(|| source.drafter(max));
         }
         let id = RequestId(self.next);
         self.next += 1;
@@ -588,41 +603,6 @@ fn begin(cache: &mut PrefixCache<PositionKey>, live: &mut LiveRequest) -> Sequen
     let (sequence, cached) = cache.begin_within(&live.keys(), rules);
     live.begin(cached);
     sequence
-}
-
-/// Returns an error if limits exceed the loaded programs or their state.
-fn check(runner: &dyn Runner, limits: &EngineLimits) -> Result<()> {
-    let max_key = runner.max_key();
-    if max_key.output != OutputKind::Logits || max_key.output_rows == 0 || max_key.sequences == 0 {
-        return Err(refused("the loaded programs do not map tokens to logits; load programs that do"));
-    }
-    let alone = Key { sequences: 1, rows: limits.chunk, ..max_key };
-    let positions = runner.groups().iter().zip(runner.blocks()).map(|(group, &have)| match group.span {
-        Span::Window(_) if have >= cache::blocks(group.span, &alone) => u64::MAX,
-        _ => u64::from(have) * BLOCK_POSITIONS as u64,
-    });
-    let context = positions.fold(max_key.context.into(), u64::min);
-    for (what, asked, max) in
-        [("context", limits.context, context), ("prefill chunk", limits.chunk, max_key.rows.into())]
-    {
-        if asked == 0 || u64::from(asked) > max {
-            return Err(refused(format!(
-                "a {what} of {asked} was requested; the loaded programs and their state support 1 to {max}"
-            )));
-        }
-    }
-    let (sequences, chunk) = (limits.sequences, limits.chunk);
-    let together = max_key.sequences.min(max_key.output_rows).min(chunk);
-    if sequences == 0 || sequences > together {
-        return Err(refused(format!(
-            "{sequences} concurrent sequences were requested; the loaded programs support 1 to {together} \
-             in steps of {chunk} rows"
-        )));
-    }
-    if limits.waiting == 0 {
-        return Err(refused("a queue for 0 waiting requests was asked for; it needs at least 1"));
-    }
-    Ok(())
 }
 
 fn refused(sentence: impl Into<String>) -> Error {

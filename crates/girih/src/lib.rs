@@ -44,6 +44,7 @@
 
 mod backends;
 mod builtin;
+mod drafts;
 mod embedder;
 mod engine_thread;
 mod folder;
@@ -65,11 +66,12 @@ pub mod tools;
 
 pub use backends::{backend, backends, default_threads};
 pub use builtin::{BUILT_IN, BUILT_IN_BYTES, BUILT_IN_PROMPT, BUILT_IN_TEMPLATE};
+pub use drafts::Drafts;
 pub use embedder::Embedder;
 pub use girih_engine as engine;
 pub use girih_engine::sample::{Logprob, Logprobs};
 pub use girih_engine::{
-    Constraint, Drafter, Engine, EngineLimits, Overflow, Sampling, Stats, Stop, TokenRate,
+    Constraint, DraftQuery, Drafter, Engine, EngineLimits, Overflow, Sampling, Stats, Stop, TokenRate,
 };
 pub use girih_graph as graph;
 pub use girih_graph::backend::{HostWork, Refusal, Unwatched};

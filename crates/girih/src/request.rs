@@ -85,6 +85,7 @@ pub struct Request {
     wants_text: bool,
     constraint: Option<Box<dyn Constraint>>,
     drafter: Option<Box<dyn Drafter>>,
+    draft_max: Option<u32>,
 }
 
 impl fmt::Debug for Request {
@@ -120,6 +121,7 @@ impl Request {
             wants_text: true,
             constraint: None,
             drafter: None,
+            draft_max: None,
         }
     }
 
@@ -242,14 +244,14 @@ impl Request {
     /// [`RunOptions::sequences`](crate::RunOptions::sequences).
     ///
     /// ```
-    /// use girih::{Drafter, Model, RunOptions, Request};
+    /// use girih::{DraftQuery, Drafter, Model, RunOptions, Request};
     ///
     /// /// Guesses that the last token is repeated.
     /// struct Again;
     ///
     /// impl Drafter for Again {
-    ///     fn draft(&mut self, tokens: &[u32], max: u32) -> Vec<u32> {
-    ///         vec![*tokens.last().unwrap_or(&0); max.min(2) as usize]
+    ///     fn draft(&mut self, query: DraftQuery<'_>) -> Vec<u32> {
+    ///         vec![*query.tokens.last().unwrap_or(&0); query.max.min(2) as usize]
     ///     }
     /// }
     ///
@@ -263,6 +265,17 @@ impl Request {
     #[must_use]
     pub fn drafter(self, drafter: Box<dyn Drafter>) -> Request {
         Request { drafter: Some(drafter), ..self }
+    }
+
+    /// Lowers the maximum number of tokens that the session's
+    /// [`RunOptions::drafts`](crate::RunOptions::drafts) draft at once; 0 is no drafts.
+    ///
+    /// ```
+    /// let request = girih::Request::new("Once upon a time").draft_max(0);
+    /// ```
+    #[must_use]
+    pub fn draft_max(self, max: u32) -> Request {
+        Request { draft_max: Some(max), ..self }
     }
 
     /// A request for the logits that follow a prompt.
@@ -282,7 +295,7 @@ impl Request {
         output_rows: u32,
     ) -> Result<(TokenRequest, Hooks)> {
         let Request { logits, sampling, max_tokens, fills_context, stops, logprobs, overflow, .. } = self;
-        let Request { prompt, wants_text, constraint, drafter, .. } = self;
+        let Request { prompt, wants_text, constraint, drafter, draft_max, .. } = self;
         if !wants_text && !stops.is_empty() {
             let sentence =
                 "the request has stop strings but no text to find them in: remove them, or keep the text";
@@ -320,6 +333,7 @@ impl Request {
             stops: Stops { tokens: stop_tokens, strings: stops },
             logprobs,
             overflow,
+            draft_max,
             ..TokenRequest::default()
         };
         request.check(limits, model.files().facts.sizes.vocabulary)?;

@@ -4,6 +4,7 @@ use girih_graph::description::BackendChoice;
 use girih_tensor::DType;
 
 use crate::backends::backends;
+use crate::drafts::Drafts;
 
 /// How a model is to run. The default suits one user on this machine.
 ///
@@ -66,12 +67,28 @@ pub struct RunOptions {
     pub waiting: u32,
     /// The maximum number of output rows (rows of logits) of one step. Values below `sequences`
     /// are raised to it, values above `chunk` are lowered. Drafts need one more row for each
-    /// drafted token. Default 1.
+    /// drafted token; `drafts` adds them. Default 1.
     ///
     /// ```
     /// assert_eq!(girih::RunOptions::default().output_rows, 1);
     /// ```
     pub output_rows: u32,
+    /// What drafts tokens for requests without a drafter of their own. Default [`Drafts::Off`].
+    ///
+    /// ```
+    /// use girih::{Drafts, RunOptions};
+    ///
+    /// let options = RunOptions { drafts: Drafts::PromptLookup, ..RunOptions::default() };
+    /// # let _ = options;
+    /// ```
+    pub drafts: Drafts,
+    /// The maximum number of tokens that `drafts` drafts for a sequence at once, at least 1; fewer
+    /// are drafted if the reply does not accept them. Each takes an output row. Default 15.
+    ///
+    /// ```
+    /// assert_eq!(girih::RunOptions::default().draft_max, 15);
+    /// ```
+    pub draft_max: u32,
     /// Whether requests may give rows that replace the embeddings of tokens, such as those of
     /// images ([`EmbeddedRows`](crate::engine::EmbeddedRows)): for programs that call the engine
     /// themselves. Default false.
@@ -100,6 +117,8 @@ impl Default for RunOptions {
             sequences: 1,
             waiting: 64,
             output_rows: 1,
+            drafts: Drafts::Off,
+            draft_max: 15,
             given_rows: false,
             unread_events: 1024,
         }

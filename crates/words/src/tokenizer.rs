@@ -190,6 +190,22 @@ impl Tokenizer {
         self.table.id(token)
     }
 
+    /// The first id, among those that both tokenizers have, whose token decodes to other bytes.
+    pub fn first_difference(&self, other: &Tokenizer) -> Option<u32> {
+        let is_equal = |token: &str, theirs: &str| match self.decoding == other.decoding {
+            true => token == theirs,
+            false => {
+                let position = TextPosition::Later;
+                self.decoding.bytes(token, position) == other.decoding.bytes(theirs, position)
+            }
+        };
+        let mut ids = 0..self.vocab_size().min(other.vocab_size());
+        ids.find(|&id| match (self.token(id), other.token(id)) {
+            (Some(token), Some(theirs)) => !is_equal(token, theirs),
+            _ => false,
+        })
+    }
+
     /// Whether this is a control token, which user text never produces.
     pub fn is_special(&self, id: u32) -> bool {
         self.special.contains(&id)

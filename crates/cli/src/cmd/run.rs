@@ -11,6 +11,7 @@ use super::chat;
 use super::outcome::Outcome;
 use crate::args::{ArchArgs, DeviceArgs, ModelArgs, SamplingArgs};
 use crate::conversation_args::ConversationArgs;
+use crate::draft_args::DraftArgs;
 use crate::error::{Error, Result};
 use crate::input::{missing, piped_text, standard_input, text_of_file, without_line_end};
 use crate::loading;
@@ -45,6 +46,8 @@ pub struct Args {
     #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
+    draft: DraftArgs,
+    #[command(flatten)]
     sampling: SamplingArgs,
     /// Parse special tokens in a prompt that is continued as it is.
     #[arg(long)]
@@ -69,7 +72,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if let Some(generation) = &model.files().generation {
         show.detail(loading::generation_note(generation));
     }
-    let plan = loading::plan(&model, &args.device, 1)?;
+    let options = args.draft.applied(loading::options(&args.device)?, &args.arch, &args.typed)?;
+    let plan = model.plan(options)?;
     let (memory, activations) = (plan.memory(), plan.numerics().name());
     let host_work = if show == Show::Details { loading::host_work(&plan)? } else { Vec::new() };
     let (bar, watch) = loading::watch(show);
@@ -154,6 +158,7 @@ fn chat_args(args: &Args, name: &str) -> chat::Args {
         model: ModelArgs { model: name.to_owned(), arch: args.arch.clone() },
         conversation: args.conversation.clone(),
         device: args.device.clone(),
+        draft: args.draft.clone(),
         sampling: args.sampling.clone(),
         jsonl: false,
     }

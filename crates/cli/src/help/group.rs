@@ -61,6 +61,7 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
             "affinity",
             "chunk",
             "logit-bias",
+            "draft-max",
             "special",
             "arch",
             "allow-key",
