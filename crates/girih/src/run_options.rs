@@ -64,6 +64,15 @@ pub struct RunOptions {
     /// assert_eq!(girih::RunOptions::default().waiting, 64);
     /// ```
     pub waiting: u32,
+    /// The maximum number of waiting requests of one [`Tenant`](crate::Tenant). Default `u32::MAX`:
+    /// no limit but `waiting`.
+    ///
+    /// ```
+    /// use girih::RunOptions;
+    ///
+    /// let options = RunOptions { tenant_waiting: 8, ..RunOptions::default() };
+    /// ```
+    pub tenant_waiting: u32,
     /// The maximum number of output rows (rows of logits) of one step. Values below `sequences`
     /// are raised to it, values above `chunk` are lowered. Drafts need one more row for each
     /// drafted token. Default 1.
@@ -99,6 +108,7 @@ impl Default for RunOptions {
             chunk: 512,
             sequences: 1,
             waiting: 64,
+            tenant_waiting: u32::MAX,
             output_rows: 1,
             given_rows: false,
             unread_events: 1024,
