@@ -33,7 +33,7 @@ pub(crate) fn check(runner: &dyn Runner, limits: &EngineLimits) -> Result<()> {
              in steps of {chunk} rows"
         )));
     }
-    if limits.waiting == 0 {
+    if limits.waiting == 0 || limits.tenant_waiting == 0 {
         return Err(refused("a queue for 0 waiting requests was asked for; it needs at least 1"));
     }
     Ok(())

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 
 use girih_engine::{Engine, Hooks, RequestId, TokenRequest};
 use girih_graph::Error;
@@ -33,9 +33,11 @@ pub(crate) fn run(engine: Engine, commands: Receiver<Command>) {
     let mut thread = EngineThread { commands, senders: HashMap::new(), engine };
     loop {
         if thread.engine.is_idle() {
-            match thread.commands.recv() {
+            match thread.wait() {
                 Ok(command) => thread.handle(command),
-                Err(_) => return,
+                // A suspended request has passed its time limit.
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
             }
         }
         loop {
@@ -60,6 +62,14 @@ pub(crate) fn fail_all(error: &Error, commands: Receiver<Command>) {
 }
 
 impl EngineThread {
+    /// Waits for a command, at most until a request passes its time limit.
+    fn wait(&self) -> Result<Command, RecvTimeoutError> {
+        match self.engine.until_deadline() {
+            Some(time) => self.commands.recv_timeout(time),
+            None => self.commands.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        }
+    }
+
     fn handle(&mut self, command: Command) {
         match command {
             Command::Submit(request, sender) => {

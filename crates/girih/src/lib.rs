@@ -71,7 +71,8 @@ pub use embedder::Embedder;
 pub use girih_engine as engine;
 pub use girih_engine::sample::{Logprob, Logprobs};
 pub use girih_engine::{
-    Constraint, DraftQuery, Drafter, Engine, EngineLimits, Overflow, Sampling, Stats, Stop, TokenRate,
+    Constraint, DraftQuery, Drafter, Engine, EngineLimits, Overflow, Priority, Sampling, Stats, Stop, Tenant,
+    TimeLimits, TokenRate,
 };
 pub use girih_graph as graph;
 pub use girih_graph::backend::{HostWork, Refusal, Unwatched};

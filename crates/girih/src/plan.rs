@@ -261,7 +261,8 @@ impl Plan {
     /// ```
     pub fn limits(&self) -> EngineLimits {
         let Key { rows, sequences, context, .. } = self.key;
-        EngineLimits { sequences, ..EngineLimits::new(context, rows) }
+        let tenant_waiting = self.options.tenant_waiting;
+        EngineLimits { sequences, tenant_waiting, ..EngineLimits::new(context, rows) }
     }
 
     /// Loads the model on this thread, which then runs its steps: for programs that call the

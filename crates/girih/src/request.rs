@@ -3,7 +3,10 @@
 use std::fmt;
 
 use girih_engine::text::Detokenize;
-use girih_engine::{Constraint, Drafter, EngineLimits, Hooks, Overflow, Sampling, Stops, TokenRequest};
+use girih_engine::{
+    Constraint, Drafter, EngineLimits, Hooks, Overflow, Priority, Sampling, Stops, Tenant, TimeLimits,
+    TokenRequest,
+};
 use girih_graph::{Error, ErrorKind, Result};
 use girih_words::template::Conversation;
 use girih_words::{Detokenizer, Specials};
@@ -86,6 +89,9 @@ pub struct Request {
     constraint: Option<Box<dyn Constraint>>,
     drafter: Option<Box<dyn Drafter>>,
     draft_max: Option<u32>,
+    tenant: Tenant,
+    priority: Priority,
+    time_limits: TimeLimits,
 }
 
 impl fmt::Debug for Request {
@@ -122,6 +128,9 @@ impl Request {
             constraint: None,
             drafter: None,
             draft_max: None,
+            tenant: Tenant::default(),
+            priority: Priority::default(),
+            time_limits: TimeLimits::default(),
         }
     }
 
@@ -278,6 +287,47 @@ impl Request {
         Request { draft_max: Some(max), ..self }
     }
 
+    /// Sets the tenant, such as the holder of an API key: tenants share the model's time by tokens,
+    /// and no cached prefix. By default all requests belong to one tenant.
+    ///
+    /// ```
+    /// use girih::{Request, Tenant};
+    ///
+    /// let request = Request::new("Once upon a time").tenant(Tenant::new("alice"));
+    /// ```
+    #[must_use]
+    pub fn tenant(self, tenant: Tenant) -> Request {
+        Request { tenant, ..self }
+    }
+
+    /// Sets which waiting requests it precedes.
+    ///
+    /// ```
+    /// use girih::{Priority, Request};
+    ///
+    /// let request = Request::new("Once upon a time").priority(Priority::Low);
+    /// ```
+    #[must_use]
+    pub fn priority(self, priority: Priority) -> Request {
+        Request { priority, ..self }
+    }
+
+    /// Sets how long the request may take. One that takes longer ends with
+    /// [`Stop::Deadline`](crate::Stop::Deadline) after the current step.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use girih::{Request, TimeLimits};
+    ///
+    /// let limits = TimeLimits { first_token: Some(Duration::from_secs(10)), ..TimeLimits::default() };
+    /// let request = Request::new("Once upon a time").time_limits(limits);
+    /// ```
+    #[must_use]
+    pub fn time_limits(self, time_limits: TimeLimits) -> Request {
+        Request { time_limits, ..self }
+    }
+
     /// A request for the logits that follow a prompt.
     pub(crate) fn for_logits(tokens: &[u32]) -> Request {
         Request { logits: true, max_tokens: Some(1), ..Request::new(tokens.to_vec()).without_text() }
@@ -296,6 +346,7 @@ impl Request {
     ) -> Result<(TokenRequest, Hooks)> {
         let Request { logits, sampling, max_tokens, fills_context, stops, logprobs, overflow, .. } = self;
         let Request { prompt, wants_text, constraint, drafter, draft_max, .. } = self;
+        let Request { tenant, priority, time_limits, .. } = self;
         if !wants_text && !stops.is_empty() {
             let sentence =
                 "the request has stop strings but no text to find them in: remove them, or keep the text";
@@ -334,6 +385,9 @@ impl Request {
             logprobs,
             overflow,
             draft_max,
+            tenant,
+            priority,
+            time_limits,
             ..TokenRequest::default()
         };
         request.check(limits, model.files().facts.sizes.vocabulary)?;

@@ -65,6 +65,15 @@ pub struct RunOptions {
     /// assert_eq!(girih::RunOptions::default().waiting, 64);
     /// ```
     pub waiting: u32,
+    /// The maximum number of waiting requests of one [`Tenant`](crate::Tenant). Default `u32::MAX`:
+    /// no limit but `waiting`.
+    ///
+    /// ```
+    /// use girih::RunOptions;
+    ///
+    /// let options = RunOptions { tenant_waiting: 8, ..RunOptions::default() };
+    /// ```
+    pub tenant_waiting: u32,
     /// The maximum number of output rows (rows of logits) of one step. Values below `sequences`
     /// are raised to it, values above `chunk` are lowered. Drafts need one more row for each
     /// drafted token; `drafts` adds them. Default 1.
@@ -116,6 +125,7 @@ impl Default for RunOptions {
             chunk: 512,
             sequences: 1,
             waiting: 64,
+            tenant_waiting: u32::MAX,
             output_rows: 1,
             drafts: Drafts::Off,
             draft_max: 15,

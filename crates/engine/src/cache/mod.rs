@@ -14,11 +14,13 @@
 //! window; the blocks behind it are released first when blocks run short. A prefix
 //! cannot be resumed if the blocks of its own window were released.
 
+mod block_count;
 mod block_pool;
 
 use girih_graph::backend::{Block, Range32};
-use girih_graph::{BLOCK_POSITIONS, GroupId, Key, Span};
+use girih_graph::{BLOCK_POSITIONS, GroupId, Span};
 
+pub use block_count::{blocks, worst_case};
 use block_pool::BlockPool;
 
 /// The id of a sequence within its cache; never reused.
@@ -111,36 +113,6 @@ impl BlockTable {
     }
 }
 
-/// Returns the number of blocks that a group needs for `key.sequences` concurrent
-/// sequences of `key.context` positions, in steps of `key.rows` rows in total.
-///
-/// With a window of `n`, a sequence with `r` rows in a step touches `n − 1 + r`
-/// consecutive positions. At any offset, these lie in at most `⌈(n + r − 2) / 64⌉ + 1`
-/// blocks, which is at most `⌈(n − 1) / 64⌉ + 1 + (r + 62) / 64`, and all sequences
-/// together have at most `key.rows` rows. A span of positions that attend to each other
-/// (an image) changes nothing, because it lies within the rows of its step.
-pub fn blocks(span: Span, key: &Key) -> u32 {
-    let whole = key.context.div_ceil(BLOCK_POSITIONS as u32).saturating_mul(key.sequences);
-    match span {
-        Span::Full | Span::All => whole,
-        Span::Window(length) => {
-            let behind = key.sequences.saturating_mul(window_blocks(length));
-            whole.min(behind.saturating_add(step_blocks(key.rows, key.sequences)))
-        }
-    }
-}
-
-/// The maximum number of blocks that a sequence's window of `length` positions overlaps.
-fn window_blocks(length: u32) -> u32 {
-    (length - 1).div_ceil(BLOCK_POSITIONS as u32) + 1
-}
-
-/// The maximum number of blocks that the rows of one step need beyond the windows.
-fn step_blocks(rows: u32, sequences: u32) -> u32 {
-    let edge = BLOCK_POSITIONS as u32 - 2;
-    rows.saturating_add(sequences.saturating_mul(edge)) / BLOCK_POSITIONS as u32
-}
-
 impl<K: Clone + PartialEq> PrefixCache<K> {
     /// Returns an empty cache; group `i` has span `spans[i]` and `blocks[i]` blocks.
     pub fn new(spans: &[Span], blocks: &[u32]) -> PrefixCache<K> {
@@ -152,6 +124,17 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
     /// The number of free blocks of each group.
     pub fn free(&self) -> Vec<usize> {
         self.pools.iter().map(BlockPool::free).collect()
+    }
+
+    /// The number of blocks of each group that sequences hold; the others are free.
+    pub fn used(&self) -> Vec<usize> {
+        let used = self.pools.iter().enumerate().map(|(group, pool)| {
+            let mut is_held = vec![false; pool.total()];
+            let held = self.sequences.iter().flat_map(|sequence| sequence.tables[group].held());
+            held.for_each(|block| is_held[block.0 as usize] = true);
+            is_held.into_iter().filter(|held| *held).count()
+        });
+        used.collect()
     }
 
     /// Returns every sequence and the tokens that it has run, the oldest first.
@@ -419,34 +402,6 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
     /// Evicts all ended sequences.
     pub fn forget(&mut self) {
         while self.evict().is_some() {}
-    }
-
-    /// Whether there are blocks for a new sequence of `new` tokens beside the active
-    /// ones, each given with its own number of tokens, in steps of `rows` rows in
-    /// total.
-    pub fn admits(&self, active: &[(SequenceId, u32)], new: u32, rows: u32) -> bool {
-        let step = step_blocks(rows, active.len() as u32 + 1) as usize;
-        self.pools.iter().enumerate().all(|(group, pool)| {
-            let mut held = vec![false; pool.total()];
-            let needed = |id: SequenceId| {
-                let CachedSequence { tokens, tables, .. } = &self.sequences[self.find(id)];
-                &tables[group].blocks[tables[group].needed(pool, tokens.len())..]
-            };
-            let blocks = active.iter().flat_map(|(id, _)| needed(*id));
-            blocks.for_each(|block| held[block.0 as usize] = true);
-            let room = held.iter().filter(|held| !**held).count();
-            let lacking = |max: u32| {
-                let need = |tokens: u32| tokens.div_ceil(BLOCK_POSITIONS as u32).min(max) as usize;
-                let lacking =
-                    active.iter().map(|(id, tokens)| need(*tokens).saturating_sub(needed(*id).len()));
-                need(new) + lacking.sum::<usize>()
-            };
-            let windows = match pool.span {
-                Span::Full | Span::All => usize::MAX,
-                Span::Window(length) => lacking(window_blocks(length)) + step,
-            };
-            lacking(u32::MAX).min(windows) <= room
-        })
     }
 
     fn find(&self, id: SequenceId) -> usize {
