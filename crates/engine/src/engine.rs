@@ -336,14 +336,14 @@ impl Engine {
         }
         let (width, max_outputs) = (runner.inner().width(), runner.inner().max_key().output_rows);
         let mut outputs: u32 = planned.iter().map(PlannedRows::output_rows).sum();
-        let rows: u32 = planned.iter().map(|planned| planned.rows.count()).sum();
-        let mut left = (limits.chunk - rows).min(max_outputs - outputs);
+        let all_rows: u32 = planned.iter().map(|planned| planned.rows.count()).sum();
+        let mut left = (limits.chunk - all_rows).min(max_outputs - outputs);
         for (done, (index, room)) in drafters.iter().enumerate() {
             let PlannedRows { rows, draft_rows } = &mut planned[*index];
             let Active { live, sequence } = &mut active[rows.sequence];
             let share = left.div_ceil((drafters.len() - done) as u32).min(*room);
             let max = runner.free_rows(*sequence, rows.positions.end, share);
-            *draft_rows = if max > 0 { live.draft(max, width) } else { Vec::new() };
+            *draft_rows = if max > 0 { live.draft(max, all_rows - 1, width) } else { Vec::new() };
             if let Some(drafted) = (draft_rows.len() as u32).checked_sub(1) {
                 match runner.reserve(*sequence, rows.positions.end + drafted) {
                     Ok(has_room) => assert!(has_room, "the blocks are free"),

@@ -81,4 +81,7 @@ pub struct DraftQuery<'a> {
     pub sampling: &'a Sampling,
     /// The maximum number of drafted tokens.
     pub max: u32,
+    /// The number of rows that the step runs for other sequences. With many, drafts pay only if
+    /// they are nearly always right.
+    pub other_rows: u32,
 }

@@ -227,9 +227,10 @@ impl LiveRequest {
 
     /// Returns the last token and at most `max` tokens that may follow it; empty if there
     /// is no draft. If the drafter panics, the request fails when its next token is chosen.
-    pub fn draft(&mut self, max: u32, vocabulary: usize) -> Vec<u32> {
+    pub fn draft(&mut self, max: u32, other_rows: u32, vocabulary: usize) -> Vec<u32> {
         let replied = self.history().reply.len();
-        let query = DraftQuery { tokens: &self.tokens, replied, sampling: &self.request.sampling, max };
+        let sampling = &self.request.sampling;
+        let query = DraftQuery { tokens: &self.tokens, replied, sampling, max, other_rows };
         let Some(drafter) = &mut self.hooks.drafter else { return Vec::new() };
         let drafted = guard("the request's drafter", || drafter.draft(query));
         let mut draft = drafted.unwrap_or_else(|error| {

@@ -38,19 +38,22 @@ impl AcceptanceRate {
     }
 
     /// Returns the number of tokens to draft, at most `max`, for the most tokens per time; 0 if any
-    /// draft would be slower than none. A drafted token takes `cost` steps.
+    /// draft would be slower than none. A drafted token takes the time of `cost` steps of one row.
     ///
-    /// If each token is accepted with probability p, a step with n drafted tokens yields
-    /// 1 + p + … + pⁿ tokens in the time 1 + n `cost`: Leviathan, Kalman and Matias, "Fast Inference
-    /// from Transformers via Speculative Decoding", ICML 2023, theorem 3.8.
-    pub fn best_length(&self, cost: f32, max: u32) -> u32 {
+    /// If each token is accepted with probability p, n drafted tokens yield 1 + p + … + pⁿ tokens in
+    /// the time 1 + n `cost`: Leviathan, Kalman and Matias, "Fast Inference from Transformers via
+    /// Speculative Decoding", ICML 2023, theorem 3.8. Here, each of `other_rows` rows of the same step
+    /// adds a token and [`ROW_COST`].
+    pub fn best_length(&self, cost: f32, other_rows: u32, max: u32) -> u32 {
         let share = self.accepted / self.tried;
-        let (mut best, mut length) = (1.0, 0);
+        let others = other_rows as f32;
+        let time = 1.0 + others * ROW_COST;
+        let (mut best, mut length) = ((others + 1.0) / time, 0);
         let (mut reached, mut tokens) = (1.0, 1.0);
         for drafted in 1..=max {
             reached *= share;
             tokens += reached;
-            let speed = tokens / (1.0 + drafted as f32 * cost);
+            let speed = (others + tokens) / (time + drafted as f32 * cost);
             if speed > best {
                 (best, length) = (speed, drafted);
             }
@@ -72,10 +75,13 @@ mod tests {
 
     #[test]
     fn the_length_follows_the_acceptance() {
-        let lengths = [usize::MAX, 8, 4, 2, 1].map(|every| after(64, every).best_length(ROW_COST, 15));
+        let lengths = [usize::MAX, 8, 4, 2, 1].map(|every| after(64, every).best_length(ROW_COST, 0, 15));
         assert_eq!((lengths[0], lengths[4]), (15, 0), "{lengths:?}");
         assert!(lengths.is_sorted_by(|longer, shorter| longer > shorter), "{lengths:?}");
-        assert_eq!(after(64, 4).best_length(1.0, 15), 0, "a row that costs a step never pays");
+        assert_eq!(after(64, 4).best_length(1.0, 0, 15), 0, "a row that costs a step never pays");
+        let beside = [0, 1, 7, 63].map(|others| after(64, 4).best_length(ROW_COST, others, 15));
+        assert!(beside.is_sorted_by(|fewer, more| fewer >= more) && beside[3] == 0, "{beside:?}");
+        assert_eq!(after(64, usize::MAX).best_length(ROW_COST, 7, 15), 15);
     }
 
     #[test]

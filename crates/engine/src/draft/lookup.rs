@@ -100,7 +100,7 @@ impl Drafter for PromptLookup {
             guess.push(guess[next]);
             next += 1;
         }
-        let count = self.rates[length].best_length(ROW_COST, self.max.min(query.max));
+        let count = self.rates[length].best_length(ROW_COST, query.other_rows, self.max.min(query.max));
         let draft = guess[..guess.len().min(count as usize)].to_vec();
         self.guess = Guess { length, position: tokens.len(), tokens: guess };
         draft
@@ -120,7 +120,7 @@ mod tests {
     use crate::Sampling;
 
     fn draft(lookup: &mut PromptLookup, tokens: &[u32], max: u32) -> Vec<u32> {
-        lookup.draft(DraftQuery { tokens, replied: 0, sampling: &Sampling::greedy(), max })
+        lookup.draft(DraftQuery { tokens, replied: 0, sampling: &Sampling::greedy(), max, other_rows: 0 })
     }
 
     /// Continues `tokens` by `reply`, as far as drafts are right in one step; returns the number of

@@ -16,7 +16,7 @@ use crate::sample::{History, pick};
 use crate::{DraftQuery, Drafter, EngineLimits, Error, Result, Sampling};
 
 /// The number of tokens after which a drafter that stopped drafts one token as a trial.
-const TRIAL_DISTANCE: usize = 64;
+const TRIAL_DISTANCE: usize = 32;
 
 /// A model that drafts for the requests to another one with the same vocabulary. It has its own KV
 /// cache, which it keeps in step with the accepted tokens of each request.
@@ -171,7 +171,7 @@ impl ModelDrafter {
             model,
             id,
             max,
-            rate: AcceptanceRate::new(0.75),
+            rate: AcceptanceRate::new(0.8),
             drafted: (0, Vec::new()),
             next_trial: 0,
         }
@@ -184,7 +184,7 @@ impl Drafter for ModelDrafter {
         let (position, guess) = std::mem::take(&mut self.drafted);
         self.rate.count(&guess, query.tokens.get(position..).unwrap_or_default());
         let mut model = lock(&self.model);
-        let mut count = self.rate.best_length(model.cost, self.max.min(query.max));
+        let mut count = self.rate.best_length(model.cost, query.other_rows, self.max.min(query.max));
         if count == 0 {
             if known < self.next_trial {
                 return Vec::new();
