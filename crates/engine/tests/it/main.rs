@@ -20,3 +20,4 @@ mod serving;
 mod simulation;
 mod step_rows;
 mod stops;
+mod tenants;
