@@ -628,7 +628,11 @@ fn begin(
     scheduler: &mut Scheduler,
     live: &mut LiveRequest,
 ) -> SequenceId {
-    let rules = SharingRules { confirmed_only: live.needs_confirmed, spans: live.spans() };
+    let rules = SharingRules {
+        tenant: live.tenant().clone(),
+        confirmed_only: live.needs_confirmed,
+        spans: live.spans(),
+    };
     let (sequence, cached) = cache.begin_within(&live.keys(), rules);
     live.begin(cached);
     scheduler.begin(live.id(), cached, live.tokens.len() as u32);

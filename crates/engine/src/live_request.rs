@@ -11,6 +11,7 @@ use crate::prompt_content::{PromptContent, StepContent};
 use crate::result_rows::ResultRows;
 use crate::sample::{History, Logprobs, PickQuery, logprobs, pick, pick_allowed, pick_from, refuse_nan};
 use crate::scheduler::Demand;
+use crate::service::Tenant;
 use crate::text::{ReleasedText, StopStrings};
 use crate::{
     DraftQuery, Error, EventKind, Hooks, RequestEvent, RequestId, Result, Stats, Stop, TokenRequest,
@@ -127,6 +128,10 @@ impl LiveRequest {
     /// What the prefix cache compares.
     pub fn keys(&self) -> Vec<PositionKey> {
         self.content.keys(&self.tokens, 0)
+    }
+
+    pub fn tenant(&self) -> &Tenant {
+        &self.request.tenant
     }
 
     pub fn id(&self) -> RequestId {

@@ -2,6 +2,9 @@
 //! that they were computed from. It does bookkeeping only; the values are in the
 //! runner's state.
 //!
+//! Tenants share nothing: a prompt finds only prefixes of its own tenant, so neither its
+//! speed nor its numbers tell what another tenant asked. Each model has a cache of its own.
+//!
 //! A sequence outlives its request. Its blocks stay held until they are needed;
 //! then the least recently used sequence is evicted first. A new prompt resumes
 //! from the longest prefix that it shares with any sequence, including one whose
@@ -22,6 +25,8 @@ use girih_graph::{BLOCK_POSITIONS, GroupId, Span};
 
 pub use block_count::{blocks, worst_case};
 use block_pool::BlockPool;
+
+use crate::service::Tenant;
 
 /// The id of a sequence within its cache; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,12 +56,27 @@ pub struct PrefixCache<K> {
     sequences: Vec<CachedSequence<K>>,
     /// Counts sequences begun and ended; orders sequences by age and by last use.
     clock: u64,
+    totals: CacheTotals,
+}
+
+/// What a prefix cache has done since it was made, of all tenants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheTotals {
+    /// Prompts that were looked up; one that is looked up again counts again.
+    pub prompts: u64,
+    /// Tokens of these prompts.
+    pub tokens: u64,
+    /// Those of these tokens whose state was found.
+    pub hits: u64,
+    /// Sequences of ended requests that were evicted because blocks were needed.
+    pub evicted: u64,
 }
 
 /// A sequence and the tokens of it that have been run.
 #[derive(Debug)]
 struct CachedSequence<K> {
     id: SequenceId,
+    tenant: Tenant,
     /// The tokens that have been run.
     tokens: Vec<K>,
     /// One block table per group.
@@ -72,8 +92,10 @@ struct CachedSequence<K> {
 }
 
 /// What a new sequence may share.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct SharingRules<'a> {
+    /// The tenant whose sequences it may share; it then belongs to this tenant.
+    pub tenant: Tenant,
     /// Whether it may share only confirmed state.
     pub confirmed_only: bool,
     /// The mutual spans of its prompt, in order. It shares a span whole or not at all, because the
@@ -118,7 +140,13 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
     pub fn new(spans: &[Span], blocks: &[u32]) -> PrefixCache<K> {
         assert_eq!(spans.len(), blocks.len(), "a group has a span and a number of blocks");
         let pools = spans.iter().zip(blocks).map(|(span, blocks)| BlockPool::new(*span, *blocks));
-        PrefixCache { pools: pools.collect(), sequences: Vec::new(), clock: 0 }
+        let (pools, totals) = (pools.collect(), CacheTotals::default());
+        PrefixCache { pools, sequences: Vec::new(), clock: 0, totals }
+    }
+
+    /// What the cache has done so far.
+    pub fn totals(&self) -> CacheTotals {
+        self.totals
     }
 
     /// The number of free blocks of each group.
@@ -167,8 +195,10 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
     /// As [`PrefixCache::begin`], but shares only what `rules` allow.
     pub fn begin_within(&mut self, prompt: &[K], rules: SharingRules<'_>) -> (SequenceId, u32) {
         let now = self.tick();
+        let found = self.longest(prompt, &rules);
         let mut sequence = CachedSequence {
             id: SequenceId(now),
+            tenant: rules.tenant,
             tokens: Vec::new(),
             tables: vec![BlockTable { blocks: Vec::new(), first: 0 }; self.pools.len()],
             begun: 0,
@@ -177,7 +207,7 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
             ended: None,
         };
         let mut shared = 0;
-        if let Some((index, length)) = self.longest(prompt, rules) {
+        if let Some((index, length)) = found {
             let source = &self.sequences[index];
             sequence.unconfirmed_source = (source.confirmed < source.tokens.len()).then_some(source.id);
             sequence.confirmed = source.confirmed.min(length);
@@ -187,14 +217,19 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
             shared = length;
         }
         self.sequences.push(sequence);
+        let CacheTotals { prompts, tokens, hits, .. } = &mut self.totals;
+        *prompts += 1;
+        *tokens += prompt.len() as u64;
+        *hits += shared as u64;
         (SequenceId(now), shared as u32)
     }
 
     /// Finds the sequence with the longest resumable prefix of `prompt` that `rules` allow, and
     /// that prefix's length; if several are equally long, the oldest sequence.
-    fn longest(&self, prompt: &[K], rules: SharingRules<'_>) -> Option<(usize, usize)> {
+    fn longest(&self, prompt: &[K], rules: &SharingRules<'_>) -> Option<(usize, usize)> {
         let may = |sequence: &CachedSequence<K>| {
-            !rules.confirmed_only || sequence.confirmed == sequence.tokens.len()
+            sequence.tenant == rules.tenant
+                && (!rules.confirmed_only || sequence.confirmed == sequence.tokens.len())
         };
         let sequences = self.sequences.iter().enumerate().filter(|(_, sequence)| may(sequence));
         let lengths = sequences.map(|(index, sequence)| {
@@ -235,6 +270,7 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
         while !self.suffices(id, end) {
             if !self.trim() {
                 self.evict()?;
+                self.totals.evicted += 1;
             }
         }
         let index = self.find(id);

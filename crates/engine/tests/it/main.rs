@@ -21,3 +21,4 @@ mod serving;
 mod simulation;
 mod step_rows;
 mod stops;
+mod tenants;
