@@ -177,7 +177,7 @@ impl Engine {
         }
         if let (None, Some((source, max))) = (&hooks.drafter, &self.drafts) {
             let max = request.draft_max.map_or(*max, |asked| asked.min(*max));
-            hooks.drafter = (max > 0).then(|| source.drafter(max));
+            hooks.drafter = (max > 0).then(|| source.drafter(max, &request.tenant));
         }
         let id = RequestId(self.next);
         let live = LiveRequest::new(id, request, hooks, self.limits.context);

@@ -6,7 +6,7 @@ mod model;
 
 use std::sync::{Arc, Mutex};
 
-use crate::Drafter;
+use crate::{Drafter, Tenant};
 
 pub use lookup::PromptLookup;
 pub use model::DraftModel;
@@ -26,11 +26,11 @@ impl DraftSource {
         DraftSource::Model(Arc::new(Mutex::new(model)))
     }
 
-    /// Returns a drafter for a new request that drafts at most `max` tokens at once.
-    pub fn drafter(&self, max: u32) -> Box<dyn Drafter> {
+    /// Returns a drafter for a new request of a tenant, which drafts at most `max` tokens at once.
+    pub fn drafter(&self, max: u32, tenant: &Tenant) -> Box<dyn Drafter> {
         match self {
             DraftSource::PromptLookup => Box::new(PromptLookup::new(max)),
-            DraftSource::Model(model) => Box::new(ModelDrafter::new(Arc::clone(model), max)),
+            DraftSource::Model(model) => Box::new(ModelDrafter::new(Arc::clone(model), max, tenant.clone())),
         }
     }
 }

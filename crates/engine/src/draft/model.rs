@@ -1,5 +1,6 @@
 //! A draft model: a smaller model that drafts for all requests of an engine.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use girih_graph::Outputs;
@@ -7,13 +8,13 @@ use girih_graph::Runner;
 use girih_graph::backend::Unwatched;
 
 use super::acceptance::{AcceptanceRate, ROW_COST};
-use crate::cache::SequenceId;
+use crate::cache::{SequenceId, SharingRules};
 use crate::cached_runner::{CachedRunner, StepTokens, failed};
 use crate::hooks::guard;
 use crate::limits::check;
 use crate::position_key::PositionKey;
 use crate::sample::{History, pick};
-use crate::{DraftQuery, Drafter, EngineLimits, Error, Result, Sampling};
+use crate::{DraftQuery, Drafter, EngineLimits, Error, Result, Sampling, Tenant};
 
 /// The number of tokens after which a drafter that stopped drafts one token as a trial.
 const TRIAL_DISTANCE: usize = 32;
@@ -65,7 +66,7 @@ impl DraftModel {
 
     /// Drafts at most `count` tokens; none while a long prompt is being run, after a failure, or if
     /// the tokens are too many or unknown to this model.
-    fn draft(&mut self, id: DrafterId, query: DraftQuery<'_>, count: u32) -> Vec<u32> {
+    fn draft(&mut self, drafter: (DrafterId, &Tenant), query: DraftQuery<'_>, count: u32) -> Vec<u32> {
         let width = self.runner.inner().width();
         let room = (self.limits.context as usize + 1).saturating_sub(query.tokens.len());
         let count = room.min(count as usize);
@@ -73,7 +74,7 @@ impl DraftModel {
         if self.has_failed || count == 0 || query.tokens.iter().any(is_unknown) {
             return Vec::new();
         }
-        guard("the draft model", || self.run(id, query, count)).flatten().unwrap_or_else(|error| {
+        guard("the draft model", || self.run(drafter, query, count)).flatten().unwrap_or_else(|error| {
             self.has_failed = true;
             (self.note)(format!("the draft model failed, so replies continue without drafts: {error}"));
             Vec::new()
@@ -82,8 +83,13 @@ impl DraftModel {
 
     /// Runs the tokens that its state lacks, at most one chunk in a call so that other requests do not
     /// wait; then chooses `count` tokens.
-    fn run(&mut self, id: DrafterId, query: DraftQuery<'_>, count: usize) -> Result<Vec<u32>> {
-        let sequence = self.sequence(id, query.tokens);
+    fn run(
+        &mut self,
+        drafter: (DrafterId, &Tenant),
+        query: DraftQuery<'_>,
+        count: usize,
+    ) -> Result<Vec<u32>> {
+        let sequence = self.sequence(drafter, query.tokens);
         let run = self.runner.cache.length(sequence) as usize;
         let mut tokens = query.tokens.to_vec();
         if tokens.len() - run > self.limits.chunk as usize {
@@ -93,8 +99,7 @@ impl DraftModel {
         self.step(sequence, &tokens[run..], Outputs::Last)?;
         let known = tokens.len();
         let width = self.runner.inner().width();
-        let bias = query.sampling.bias.iter().filter(|(token, _)| (*token as usize) < width);
-        let sampling = Sampling { bias: bias.copied().collect(), ..query.sampling.clone() };
+        let sampling = with_known_bias(query.sampling, width);
         loop {
             let (prompt, reply) = tokens.split_at(known - query.replied);
             let logits = self.runner.output().rows(0..1).map_err(failed)?;
@@ -108,7 +113,7 @@ impl DraftModel {
     }
 
     /// Returns the drafter's sequence, stepped back to what it shares with `tokens` without the last.
-    fn sequence(&mut self, id: DrafterId, tokens: &[u32]) -> SequenceId {
+    fn sequence(&mut self, (id, tenant): (DrafterId, &Tenant), tokens: &[u32]) -> SequenceId {
         let cache = &mut self.runner.cache;
         let found = self.sequences.iter().position(|(owner, _)| *owner == id);
         let kept = found.map(|index| self.sequences.remove(index).1).filter(|&sequence| {
@@ -125,7 +130,8 @@ impl DraftModel {
                 cache.end(self.sequences.remove(0).1);
             }
             let keys: Vec<PositionKey> = tokens.iter().copied().map(PositionKey::Token).collect();
-            cache.begin(&keys).0
+            let rules = SharingRules { tenant: tenant.clone(), ..SharingRules::default() };
+            cache.begin_within(&keys, rules).0
         });
         self.sequences.push((id, sequence));
         sequence
@@ -152,6 +158,7 @@ impl DraftModel {
 pub(super) struct ModelDrafter {
     model: Arc<Mutex<DraftModel>>,
     id: DrafterId,
+    tenant: Tenant,
     max: u32,
     rate: AcceptanceRate,
     /// The tokens of the last draft, and the number of tokens before it.
@@ -161,8 +168,8 @@ pub(super) struct ModelDrafter {
 }
 
 impl ModelDrafter {
-    /// Returns a drafter that drafts at most `max` tokens at once.
-    pub fn new(model: Arc<Mutex<DraftModel>>, max: u32) -> ModelDrafter {
+    /// Returns a drafter for a request of a tenant, which drafts at most `max` tokens at once.
+    pub fn new(model: Arc<Mutex<DraftModel>>, max: u32, tenant: Tenant) -> ModelDrafter {
         let mut shared = lock(&model);
         let id = DrafterId(shared.next);
         shared.next += 1;
@@ -170,6 +177,7 @@ impl ModelDrafter {
         ModelDrafter {
             model,
             id,
+            tenant,
             max,
             rate: AcceptanceRate::new(0.8),
             drafted: (0, Vec::new()),
@@ -192,7 +200,7 @@ impl Drafter for ModelDrafter {
             self.next_trial = known + TRIAL_DISTANCE;
             count = 1;
         }
-        let draft = model.draft(self.id, query, count);
+        let draft = model.draft((self.id, &self.tenant), query, count);
         self.drafted = (known, draft.clone());
         draft
     }
@@ -202,6 +210,16 @@ impl Drop for ModelDrafter {
     fn drop(&mut self) {
         lock(&self.model).end(self.id);
     }
+}
+
+/// Settings without biases of tokens that a vocabulary of `width` tokens lacks.
+fn with_known_bias(sampling: &Sampling, width: usize) -> Cow<'_, Sampling> {
+    let is_known = |bias: &&(u32, f32)| (bias.0 as usize) < width;
+    if sampling.bias.iter().all(|bias| is_known(&bias)) {
+        return Cow::Borrowed(sampling);
+    }
+    let bias = sampling.bias.iter().filter(is_known).copied().collect();
+    Cow::Owned(Sampling { bias, ..sampling.clone() })
 }
 
 /// A model that panicked has failed, and is not used again.

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use girih_engine::{
-    DraftModel, DraftSource, Engine, EngineLimits, Hooks, Overflow, Sampling, TokenRequest, cache,
+    DraftModel, DraftSource, Engine, EngineLimits, Hooks, Overflow, Sampling, Tenant, TokenRequest, cache,
 };
 use girih_graph::Key;
 
@@ -185,4 +185,19 @@ fn a_cancelled_request_gives_its_state_in_the_draft_model_back() {
         rows = watched.rows.get();
     }
     assert!(notes.lock().unwrap().is_empty());
+}
+
+#[test]
+fn a_draft_model_shares_prefixes_within_a_tenant_only() {
+    let mut drafting = engine(1);
+    let (source, watched, _) = draft_model(1, CONTEXT);
+    drafting.set_drafts(source, MAX);
+    let mut rows = |name: &str| {
+        let before = watched.rows.get();
+        let ask = TokenRequest { tenant: Tenant::new(name), ..request(&prompt(5, 100), 30) };
+        replies(&mut drafting, &[ask]);
+        watched.rows.get() - before
+    };
+    let (first, again, other) = (rows("a"), rows("a"), rows("b"));
+    assert!(again < 40 && first > 100 && other > 100, "{first}, {again} and {other} rows");
 }
