@@ -16,8 +16,13 @@ use crate::position_key::PositionKey;
 use crate::sample::{History, pick};
 use crate::{DraftQuery, Drafter, EngineLimits, Error, Result, Sampling, Tenant};
 
-/// The number of tokens after which a drafter that stopped drafts one token as a trial.
+/// The number of tokens after which a drafter that stopped drafts one token as a trial; it doubles
+/// with each trial that fails.
 const TRIAL_DISTANCE: usize = 32;
+
+/// The number of trials after which a drafter stops for good if all failed. Before a trial, the
+/// model runs the tokens that it missed, which takes time.
+const MAX_TRIALS: u32 = 3;
 
 /// A model that drafts for the requests to another one with the same vocabulary. It has its own KV
 /// cache, which it keeps in step with the accepted tokens of each request.
@@ -76,6 +81,8 @@ impl DraftModel {
         }
         guard("the draft model", || self.run(drafter, query, count)).flatten().unwrap_or_else(|error| {
             self.has_failed = true;
+            // Its state is undefined.
+            self.sequences.clear();
             (self.note)(format!("the draft model failed, so replies continue without drafts: {error}"));
             Vec::new()
         })
@@ -165,6 +172,8 @@ pub(super) struct ModelDrafter {
     drafted: (usize, Vec<u32>),
     /// The number of tokens at which a drafter that stopped drafts a token.
     next_trial: usize,
+    /// The number of trials since a drafted token was accepted.
+    trials: u32,
 }
 
 impl ModelDrafter {
@@ -182,6 +191,7 @@ impl ModelDrafter {
             rate: AcceptanceRate::new(0.8),
             drafted: (0, Vec::new()),
             next_trial: 0,
+            trials: 0,
         }
     }
 }
@@ -190,17 +200,22 @@ impl Drafter for ModelDrafter {
     fn draft(&mut self, query: DraftQuery<'_>) -> Vec<u32> {
         let known = query.tokens.len();
         let (position, guess) = std::mem::take(&mut self.drafted);
-        self.rate.count(&guess, query.tokens.get(position..).unwrap_or_default());
-        let mut model = lock(&self.model);
-        let mut count = self.rate.best_length(model.cost, query.other_rows, self.max.min(query.max));
-        if count == 0 {
-            if known < self.next_trial {
-                return Vec::new();
-            }
-            self.next_trial = known + TRIAL_DISTANCE;
-            count = 1;
+        let chosen = query.tokens.get(position..).unwrap_or_default();
+        self.rate.count(&guess, chosen);
+        if !guess.is_empty() && guess.first() == chosen.first() {
+            self.trials = 0;
         }
-        let draft = model.draft((self.id, &self.tenant), query, count);
+        let mut model = lock(&self.model);
+        let count = self.rate.best_length(model.cost, query.other_rows, self.max.min(query.max));
+        let is_trial = count == 0;
+        if is_trial && (known < self.next_trial || self.trials == MAX_TRIALS) {
+            return Vec::new();
+        }
+        let draft = model.draft((self.id, &self.tenant), query, count.max(1));
+        if is_trial && !draft.is_empty() {
+            self.next_trial = known + (TRIAL_DISTANCE << self.trials);
+            self.trials += 1;
+        }
         self.drafted = (known, draft.clone());
         draft
     }

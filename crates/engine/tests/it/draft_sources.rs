@@ -8,7 +8,7 @@ use girih_engine::{
 };
 use girih_graph::Key;
 
-use crate::oracle::{self, CONTEXT, Oracle, Pieces, Reply, SPANS, Trouble, Watched, finish};
+use crate::oracle::{self, CONTEXT, Oracle, Pieces, Reply, SPANS, Trouble, VOCABULARY, Watched, finish};
 use crate::oracle::{prompt, request};
 
 const MAX: u32 = 7;
@@ -200,4 +200,56 @@ fn a_draft_model_shares_prefixes_within_a_tenant_only() {
     };
     let (first, again, other) = (rows("a"), rows("a"), rows("b"));
     assert!(again < 40 && first > 100 && other > 100, "{first}, {again} and {other} rows");
+}
+
+/// The probabilities of the token after `tokens` at temperature 1.
+fn probabilities(tokens: &[u32]) -> Vec<f64> {
+    let weights: Vec<f64> = oracle::logits(tokens).iter().map(|logit| f64::from(*logit).exp()).collect();
+    let sum: f64 = weights.iter().sum();
+    weights.iter().map(|weight| weight / sum).collect()
+}
+
+/// The third token of a reply comes from a drafted row if the second was drafted right.
+#[test]
+fn drafted_tokens_have_the_distribution_of_the_model() {
+    const DRAWS: u32 = 5000;
+    let prompt = prompt(6, 12);
+    let after = |more: &[u32]| probabilities(&[&prompt[..], more].concat());
+    let mut expected = vec![0.0; VOCABULARY];
+    for (first, share) in (0..).zip(after(&[])) {
+        for (second, part) in (0..).zip(after(&[first])) {
+            let third = after(&[first, second]);
+            expected.iter_mut().zip(third).for_each(|(sum, third)| *sum += share * part * third);
+        }
+    }
+    let mut drafting = engine(1);
+    let (source, ..) = draft_model(1, CONTEXT);
+    drafting.set_drafts(source, MAX);
+    let (mut counts, mut accepted) = (vec![0.0; VOCABULARY], 0);
+    for seed in 0..DRAWS.into() {
+        let sampling = Sampling { seed, ..Sampling::default() };
+        let replies = replies(&mut drafting, &[TokenRequest { sampling, ..request(&prompt, 4) }]);
+        counts[replies[0].ids[2] as usize] += 1.0;
+        accepted += self::counts(&replies).1;
+    }
+    assert!(accepted > DRAWS, "{accepted} drafted tokens were accepted");
+    let excess = |(count, share): (&f64, &f64)| {
+        (count - share * f64::from(DRAWS)).powi(2) / (share * f64::from(DRAWS))
+    };
+    let chi_square: f64 = counts.iter().zip(&expected).map(excess).sum();
+    // Mean 39 and variance 78; it exceeds this with a probability of 10⁻⁴.
+    assert!(chi_square < 80.0, "{chi_square}");
+}
+
+#[test]
+fn a_draft_model_that_is_always_wrong_is_soon_left_alone() {
+    let mut drafting = engine(1);
+    let (source, watched, _) = draft_model(1, CONTEXT);
+    watched.salt.set(1);
+    drafting.set_drafts(source, MAX);
+    let replies = replies(&mut drafting, &[request(&prompt(8, 20), 290)]);
+    let (drafted, accepted) = counts(&replies);
+    // A guess among 40 tokens may be right.
+    assert!(accepted < 5 && (3..40).contains(&drafted), "{accepted} of {drafted}");
+    assert!(watched.rows.get() < 300, "{} rows", watched.rows.get());
 }
