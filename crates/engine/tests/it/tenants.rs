@@ -54,7 +54,7 @@ fn another_tenant_may_evict_a_prefix_but_not_find_it() {
     assert_eq!(begin(&mut cache, "a", &short), 0);
     assert_eq!(begin(&mut cache, "b", &long), 0);
     assert_eq!(begin(&mut cache, "a", &short), 59);
-    // The least recently used one goes, whoever it belongs to.
+    // The least recently used one is evicted, of any tenant.
     assert_eq!(begin(&mut cache, "c", &prompt(5, 30)), 0);
     assert_eq!((cache.totals().evicted, cache.used()), (1, vec![3]));
     assert_eq!(begin(&mut cache, "a", &short), 59);

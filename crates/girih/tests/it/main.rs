@@ -1,5 +1,6 @@
 //! Tests of the library on the built-in model.
 
+mod equal_bytes;
 mod given;
 mod hooks;
 mod sessions;
