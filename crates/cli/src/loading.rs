@@ -12,7 +12,7 @@ use girih_model::Generation;
 use girih_words::TextProcessor;
 use girih_words::template::WORKER_COMMAND;
 
-use crate::args::{ArchArgs, DeviceArgs, ModelArgs};
+use crate::args::{ArchArgs, DeviceArgs, ModelArgs, PromptCacheArgs};
 use crate::error::Result;
 use crate::input::{DESCRIPTION_BYTES, text_file};
 use crate::model_name;
@@ -108,6 +108,14 @@ pub fn options(device: &DeviceArgs) -> Result<RunOptions> {
 /// As [`options`] and [`Model::plan`].
 pub fn plan(model: &Model, device: &DeviceArgs, output_rows: u32) -> Result<Plan> {
     Ok(model.plan(RunOptions { output_rows, ..options(device)? })?)
+}
+
+/// As [`plan`] for one output row, with a prompt cache.
+///
+/// # Errors
+/// As [`plan`].
+pub fn plan_with_prompts(model: &Model, device: &DeviceArgs, prompts: &PromptCacheArgs) -> Result<Plan> {
+    Ok(model.plan(RunOptions { prompt_cache: prompts.cache(), ..options(device)? })?)
 }
 
 /// Loads a planned model on this thread.

@@ -352,6 +352,10 @@ impl Plan {
         &self.services
     }
 
+    pub(crate) fn graph_options(&self) -> GraphOptions {
+        graph_options(&self.options)
+    }
+
     pub(crate) fn options(&self) -> &RunOptions {
         &self.options
     }

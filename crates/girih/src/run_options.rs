@@ -4,6 +4,7 @@ use girih_graph::description::BackendChoice;
 use girih_tensor::DType;
 
 use crate::backends::backends;
+use crate::prompt_cache::PromptCache;
 
 /// How a model is to run. The default suits one user on this machine.
 ///
@@ -81,6 +82,13 @@ pub struct RunOptions {
     /// assert_eq!(girih::RunOptions::default().output_rows, 1);
     /// ```
     pub output_rows: u32,
+    /// Where sessions keep the state of prompts and replies for later sessions; only models that are
+    /// read from files have one. Default none.
+    ///
+    /// ```
+    /// assert_eq!(girih::RunOptions::default().prompt_cache, None);
+    /// ```
+    pub prompt_cache: Option<PromptCache>,
     /// Whether requests may give rows that replace the embeddings of tokens, such as those of
     /// images ([`EmbeddedRows`](crate::engine::EmbeddedRows)): for programs that call the engine
     /// themselves. Default false.
@@ -110,6 +118,7 @@ impl Default for RunOptions {
             waiting: 64,
             tenant_waiting: u32::MAX,
             output_rows: 1,
+            prompt_cache: None,
             given_rows: false,
             unread_events: 1024,
         }

@@ -3,5 +3,6 @@
 mod equal_bytes;
 mod given;
 mod hooks;
+mod prompt_cache;
 mod sessions;
 mod starts;
