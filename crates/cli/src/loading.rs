@@ -17,6 +17,7 @@ use crate::error::Result;
 use crate::input::{DESCRIPTION_BYTES, text_file};
 use crate::model_name;
 use crate::progress::{Bar, Show, Unit};
+use crate::typed_options::TypedOptions;
 
 /// The options from the environment: downloaded models, kept files; chat templates are
 /// rendered by a worker process of this same program.
@@ -110,12 +111,20 @@ pub fn plan(model: &Model, device: &DeviceArgs, output_rows: u32) -> Result<Plan
     Ok(model.plan(RunOptions { output_rows, ..options(device)? })?)
 }
 
-/// As [`plan`] for one output row, with a prompt cache.
+/// As [`plan`] for one output row, with a prompt cache. The built-in model has none: that is an
+/// error only if --prompt-cache is `typed`.
 ///
 /// # Errors
 /// As [`plan`].
-pub fn plan_with_prompts(model: &Model, device: &DeviceArgs, prompts: &PromptCacheArgs) -> Result<Plan> {
-    Ok(model.plan(RunOptions { prompt_cache: prompts.cache(), ..options(device)? })?)
+pub fn plan_with_prompts(
+    model: &Model,
+    device: &DeviceArgs,
+    prompts: &PromptCacheArgs,
+    typed: &TypedOptions,
+) -> Result<Plan> {
+    let applies = model.name() != BUILT_IN || typed.has("prompt-cache");
+    let prompt_cache = if applies { prompts.cache() } else { None };
+    Ok(model.plan(RunOptions { prompt_cache, ..options(device)? })?)
 }
 
 /// Loads a planned model on this thread.

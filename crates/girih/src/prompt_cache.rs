@@ -15,7 +15,6 @@ use std::fs::Permissions;
 use std::hash::BuildHasher;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -26,6 +25,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use crate::plan::Plan;
 use crate::progress::LoadControl;
+use crate::run_options::PromptCache;
 
 const PROMPT_MAGIC: &[u8; 8] = b"girihkvs";
 
@@ -37,23 +37,6 @@ const PROMPT_SUFFIX: &str = ".prompt";
 
 /// The suffix of files that are being written.
 const PARTIAL_SUFFIX: &str = ".prompt-part";
-
-/// A folder in which a session keeps the state of prompts and replies for later sessions: it reads
-/// them when the model is loaded, and writes them when the last handle is dropped.
-///
-/// ```
-/// use girih::{PromptCache, RunOptions};
-///
-/// let cache = PromptCache { folder: "/var/cache/prompts".into(), limit: 1 << 30 };
-/// let options = RunOptions { prompt_cache: Some(cache), ..RunOptions::default() };
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PromptCache {
-    /// The folder. It is created for this user alone if it does not exist.
-    pub folder: PathBuf,
-    /// The maximum size of its files in bytes; the ones used least recently are removed first.
-    pub limit: u64,
-}
 
 /// The prompt cache of one planned model.
 pub(crate) struct PromptStore {

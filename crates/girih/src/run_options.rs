@@ -1,10 +1,11 @@
 //! How a model is to run.
 
+use std::path::PathBuf;
+
 use girih_graph::description::BackendChoice;
 use girih_tensor::DType;
 
 use crate::backends::backends;
-use crate::prompt_cache::PromptCache;
 
 /// How a model is to run. The default suits one user on this machine.
 ///
@@ -123,4 +124,21 @@ impl Default for RunOptions {
             unread_events: 1024,
         }
     }
+}
+
+/// A folder in which a session keeps the state of prompts and replies for later sessions: it reads
+/// them when the model is loaded, and writes them when the last handle is dropped.
+///
+/// ```
+/// use girih::{PromptCache, RunOptions};
+///
+/// let cache = PromptCache { folder: "/var/cache/prompts".into(), limit: 1 << 30 };
+/// let options = RunOptions { prompt_cache: Some(cache), ..RunOptions::default() };
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PromptCache {
+    /// The folder. It is created for this user alone if it does not exist.
+    pub folder: PathBuf,
+    /// The maximum size of its files in bytes; the ones used least recently are removed first.
+    pub limit: u64,
 }

@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let variables = args.conversation.variables(&model, &args.typed)?;
     // A template that fails does so before the weights are read.
     model.render(&Conversation { variables: variables.clone(), ..Conversation::new() }.user("?"))?;
-    let plan = loading::plan_with_prompts(&model, &args.device, &args.prompts)?;
+    let plan = loading::plan_with_prompts(&model, &args.device, &args.prompts, &args.typed)?;
     let context = plan.key().context;
     let session = loading::session(plan, show)?;
     if model.name() == BUILT_IN {

@@ -71,7 +71,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if let Some(generation) = &model.files().generation {
         show.detail(loading::generation_note(generation));
     }
-    let plan = loading::plan_with_prompts(&model, &args.device, &args.prompts)?;
+    let plan = loading::plan_with_prompts(&model, &args.device, &args.prompts, &args.typed)?;
     let (memory, activations) = (plan.memory(), plan.numerics().name());
     let host_work = if show == Show::Details { loading::host_work(&plan)? } else { Vec::new() };
     let (bar, watch) = loading::watch(show);
