@@ -186,6 +186,9 @@ impl Run<'_> {
         let random = &mut self.random;
         let mut ask = TokenRequest { max_new: Some(30), ..request(random.bits() >> 30) };
         ask.tokens = prompt(random);
+        if self.setup.cache == Cache::Cold {
+            ask.tenant = Tenant::new(&format!("trouble {}", random.bits()));
+        }
         let mut hooks = Hooks::default();
         match random.below(4) {
             0 => {
