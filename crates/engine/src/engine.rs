@@ -17,6 +17,7 @@ use crate::limits::check;
 use crate::live_request::LiveRequest;
 use crate::position_key::PositionKey;
 use crate::result_rows::ResultRows;
+use crate::saved_prefix::SavedPrefix;
 use crate::scheduler::{Phase, ScheduledRows, Scheduler, SchedulerLimits};
 use crate::{
     EmbeddedRows, EngineLimits, Error, ErrorKind, EventKind, Hooks, RequestEvent, RequestId, Result, Stop,
@@ -255,6 +256,36 @@ impl Engine {
         self.require_idle("the prefix cache cannot be cleared")?;
         self.runner.cache.forget();
         Ok(())
+    }
+
+    /// Copies the state of cached prefixes, the most recently used first, until `each` returns
+    /// `false`. Prefixes with given rows or mutual spans are left out.
+    ///
+    /// # Errors
+    /// Of the kind [`ErrorKind::Refused`] when the backend cannot export state.
+    pub fn save_prefixes(&mut self, mut each: impl FnMut(SavedPrefix) -> bool) -> Result<()> {
+        for id in self.runner.cache.ended().into_iter().rev() {
+            if let Some(saved) = self.runner.export(id)?
+                && !each(saved)
+            {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a saved prefix to the prefix cache, as the most recently used one. The state must be
+    /// that of the same model, computed by the same backend. Returns `false` if it does not fit
+    /// into the context or into the free blocks, or has another shape; nothing is evicted.
+    ///
+    /// # Errors
+    /// When the backend cannot import the state.
+    pub fn restore_prefix(&mut self, saved: SavedPrefix) -> Result<bool> {
+        let is_known = saved.tokens.iter().all(|id| (*id as usize) < self.runner().width());
+        if !is_known || saved.tokens.len() > self.limits.context as usize {
+            return Ok(false);
+        }
+        self.runner.import(saved)
     }
 
     /// Runs the model once, for all active requests, and returns the events.

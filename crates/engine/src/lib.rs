@@ -51,6 +51,7 @@ mod request;
 mod result_rows;
 pub mod sample;
 mod sampling;
+mod saved_prefix;
 pub mod scheduler;
 mod service;
 mod step_inputs;
@@ -68,5 +69,6 @@ pub use request::{
     TokenRequest,
 };
 pub use sampling::Sampling;
+pub use saved_prefix::{SavedBlocks, SavedPrefix};
 pub use service::{Priority, Tenant, TimeLimits};
 pub use text::Detokenize;

@@ -24,6 +24,25 @@ impl Tenant {
         Tenant(Some(name.into()))
     }
 
+    /// The tenant as bytes, from which [`Tenant::from_key`] makes it again.
+    pub fn key(&self) -> Vec<u8> {
+        match &self.0 {
+            None => Vec::new(),
+            Some(name) => [b"=", name.as_bytes()].concat(),
+        }
+    }
+
+    /// The tenant of this [`Tenant::key`]; `None` if it is no key.
+    pub fn from_key(key: &[u8]) -> Option<Tenant> {
+        match key {
+            [] => Some(Tenant::default()),
+            [b'=', name @ ..] if name.len() <= Tenant::MAX_NAME_BYTES => {
+                Some(Tenant::new(std::str::from_utf8(name).ok()?))
+            }
+            _ => None,
+        }
+    }
+
     /// The name; empty for the default tenant.
     pub fn name(&self) -> &str {
         self.0.as_deref().unwrap_or_default()

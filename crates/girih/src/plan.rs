@@ -105,6 +105,7 @@ impl Plan {
             context: Some(context.min(draft.max_context())),
             output_rows: 1,
             drafts: Drafts::Off,
+            prompt_cache: None,
             given_rows: false,
             ..options.clone()
         };
@@ -432,6 +433,10 @@ impl Plan {
 
     pub(crate) fn services(&self) -> &Arc<ModelServices> {
         &self.services
+    }
+
+    pub(crate) fn graph_options(&self) -> GraphOptions {
+        graph_options(&self.options)
     }
 
     pub(crate) fn options(&self) -> &RunOptions {

@@ -1,5 +1,7 @@
 //! How a model is to run.
 
+use std::path::PathBuf;
+
 use girih_graph::description::BackendChoice;
 use girih_tensor::DType;
 
@@ -98,6 +100,13 @@ pub struct RunOptions {
     /// assert_eq!(girih::RunOptions::default().draft_max, 15);
     /// ```
     pub draft_max: u32,
+    /// Where sessions keep the state of prompts and replies for later sessions; only models that are
+    /// read from files have one. Default none.
+    ///
+    /// ```
+    /// assert_eq!(girih::RunOptions::default().prompt_cache, None);
+    /// ```
+    pub prompt_cache: Option<PromptCache>,
     /// Whether requests may give rows that replace the embeddings of tokens, such as those of
     /// images ([`EmbeddedRows`](crate::engine::EmbeddedRows)): for programs that call the engine
     /// themselves. Default false.
@@ -129,8 +138,26 @@ impl Default for RunOptions {
             output_rows: 1,
             drafts: Drafts::Off,
             draft_max: 15,
+            prompt_cache: None,
             given_rows: false,
             unread_events: 1024,
         }
     }
+}
+
+/// A folder in which a session keeps the state of prompts and replies for later sessions: it reads
+/// them when the model is loaded, and writes them when the last handle is dropped.
+///
+/// ```
+/// use girih::{PromptCache, RunOptions};
+///
+/// let cache = PromptCache { folder: "/var/cache/prompts".into(), limit: 1 << 30 };
+/// let options = RunOptions { prompt_cache: Some(cache), ..RunOptions::default() };
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PromptCache {
+    /// The folder. It is created for this user alone if it does not exist.
+    pub folder: PathBuf,
+    /// The maximum size of its files in bytes; the ones used least recently are removed first.
+    pub limit: u64,
 }

@@ -16,7 +16,7 @@ use girih_file::quote;
 use rustyline::error::ReadlineError;
 
 use super::outcome::Outcome;
-use crate::args::{DeviceArgs, ModelArgs, OverflowMode, SamplingArgs};
+use crate::args::{DeviceArgs, ModelArgs, OverflowMode, PromptCacheArgs, SamplingArgs};
 use crate::conversation_args::ConversationArgs;
 use crate::draft_args::DraftArgs;
 use crate::editor::LineEditor;
@@ -46,6 +46,8 @@ pub struct Args {
     #[command(flatten)]
     pub(super) draft: DraftArgs,
     #[command(flatten)]
+    pub(super) prompts: PromptCacheArgs,
+    #[command(flatten)]
     pub(super) sampling: SamplingArgs,
     /// Print one JSON object per line: for each turn the start, each token, and the end.
     #[arg(long)]
@@ -66,8 +68,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let variables = args.conversation.variables(&model, &args.typed)?;
     // A template that fails does so before the weights are read.
     model.render(&Conversation { variables: variables.clone(), ..Conversation::new() }.user("?"))?;
-    let options = args.draft.applied(loading::options(&args.device)?, &args.model.arch, &args.typed)?;
-    let plan = model.plan(options)?;
+    let options = loading::options_with_prompts(&model, &args.device, &args.prompts, &args.typed)?;
+    let plan = model.plan(args.draft.applied(options, &args.model.arch, &args.typed)?)?;
     let context = plan.key().context;
     let session = loading::session(plan, show)?;
     if model.name() == BUILT_IN {

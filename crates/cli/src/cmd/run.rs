@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::chat;
 use super::outcome::Outcome;
-use crate::args::{ArchArgs, DeviceArgs, ModelArgs, SamplingArgs};
+use crate::args::{ArchArgs, DeviceArgs, ModelArgs, PromptCacheArgs, SamplingArgs};
 use crate::conversation_args::ConversationArgs;
 use crate::draft_args::DraftArgs;
 use crate::error::{Error, Result};
@@ -48,6 +48,8 @@ pub struct Args {
     #[command(flatten)]
     draft: DraftArgs,
     #[command(flatten)]
+    prompts: PromptCacheArgs,
+    #[command(flatten)]
     sampling: SamplingArgs,
     /// Parse special tokens in a prompt that is continued as it is.
     #[arg(long)]
@@ -72,8 +74,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if let Some(generation) = &model.files().generation {
         show.detail(loading::generation_note(generation));
     }
-    let options = args.draft.applied(loading::options(&args.device)?, &args.arch, &args.typed)?;
-    let plan = model.plan(options)?;
+    let options = loading::options_with_prompts(&model, &args.device, &args.prompts, &args.typed)?;
+    let plan = model.plan(args.draft.applied(options, &args.arch, &args.typed)?)?;
     let (memory, activations) = (plan.memory(), plan.numerics().name());
     let host_work = if show == Show::Details { loading::host_work(&plan)? } else { Vec::new() };
     let (bar, watch) = loading::watch(show);
@@ -159,6 +161,7 @@ fn chat_args(args: &Args, name: &str) -> chat::Args {
         conversation: args.conversation.clone(),
         device: args.device.clone(),
         draft: args.draft.clone(),
+        prompts: args.prompts.clone(),
         sampling: args.sampling.clone(),
         jsonl: false,
     }

@@ -185,6 +185,63 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
         self.sequences[self.find(id)].tables.iter().map(|table| table.blocks.as_slice()).collect()
     }
 
+    /// The ended sequences whose state is confirmed, the least recently used first.
+    pub fn ended(&self) -> Vec<SequenceId> {
+        let is_confirmed = |one: &&CachedSequence<K>| one.confirmed == one.tokens.len();
+        let ended = self.sequences.iter().filter(is_confirmed).filter_map(|one| Some((one.ended?, one.id)));
+        let mut ended: Vec<_> = ended.collect();
+        ended.sort();
+        ended.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// The tenant of a sequence, and its tokens.
+    pub fn content(&self, id: SequenceId) -> (&Tenant, &[K]) {
+        let sequence = &self.sequences[self.find(id)];
+        (&sequence.tenant, &sequence.tokens)
+    }
+
+    /// The blocks that a sequence holds: for each group, the index of the first one within the
+    /// sequence, and the blocks from there on.
+    pub fn held(&self, id: SequenceId) -> Vec<(usize, &[Block])> {
+        let tables = &self.sequences[self.find(id)].tables;
+        tables.iter().map(|table| (table.first, table.held())).collect()
+    }
+
+    /// Adds an ended sequence that has run `tokens`, whose state the caller writes into the blocks
+    /// that it then holds. Of group `g`, it lacks the first `firsts[g]` blocks. Returns `None`, and
+    /// changes nothing, if too few blocks are free, or if it lacks a block that its next row sees.
+    pub fn restore(&mut self, tenant: Tenant, tokens: Vec<K>, firsts: &[usize]) -> Option<SequenceId> {
+        let count = tokens.len().div_ceil(BLOCK_POSITIONS);
+        let fits = |(pool, first): (&BlockPool, &usize)| {
+            *first <= pool.first(tokens.len()).min(count) && count - first <= pool.free()
+        };
+        if tokens.is_empty() || firsts.len() != self.pools.len() || !self.pools.iter().zip(firsts).all(fits) {
+            return None;
+        }
+        let now = self.tick();
+        let (id, length) = (SequenceId(now), tokens.len());
+        let table = |(pool, &first): (&mut BlockPool, &usize)| {
+            // The entries of released blocks only keep the indexes of the others.
+            let mut blocks = vec![Block(0); first];
+            blocks.extend((first..count).map(|_| pool.take()));
+            BlockTable { blocks, first }
+        };
+        let tables = self.pools.iter_mut().zip(firsts).map(table).collect();
+        let (begun, unconfirmed_source, ended) = (0, None, Some(now));
+        let confirmed = length;
+        self.sequences.push(CachedSequence {
+            id,
+            tenant,
+            tokens,
+            tables,
+            begun,
+            confirmed,
+            unconfirmed_source,
+            ended,
+        });
+        Some(id)
+    }
+
     /// Begins a sequence that shares the longest cached prefix of `prompt`; returns the
     /// length of that prefix. It never includes the prompt's last token, whose logits
     /// are needed.

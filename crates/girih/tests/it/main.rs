@@ -1,7 +1,9 @@
 //! Tests of the library on the built-in model.
 
 mod drafts;
+mod equal_bytes;
 mod given;
 mod hooks;
+mod prompt_cache;
 mod sessions;
 mod starts;
