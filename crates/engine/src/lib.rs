@@ -64,5 +64,5 @@ pub use request::{
     EmbeddedRows, EngineLimits, EventKind, RequestEvent, RequestId, Stats, Stop, Stops, TokenRate,
     TokenRequest,
 };
-pub use sampling::Sampling;
+pub use sampling::{Dry, Sampling};
 pub use text::Detokenize;
