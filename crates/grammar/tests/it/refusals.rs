@@ -1,0 +1,119 @@
+//! Grammars that are refused by name, and hostile ones that must not take the process down.
+
+use std::time::{Duration, Instant};
+
+use girih_grammar::Grammar;
+use girih_tensor::ErrorKind;
+
+use crate::feed::compiler;
+
+fn refusal(grammar: &Grammar) -> String {
+    let error = compiler().compile(grammar).err().unwrap_or_else(|| panic!("accepted: {grammar:?}"));
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    error.to_string()
+}
+
+#[test]
+fn unsupported_keywords_are_refused_by_name() {
+    let cases = [
+        (r#"{"requried": ["a"]}"#, "'requried'"),
+        (r#"{"type": "string", "nullable": true}"#, "'nullable'"),
+        (r#"{"type": "array", "uniqueItems": true}"#, "'uniqueItems'"),
+        (r##"{"properties": {"a": {"$recursiveRef": "#"}}}"##, "'$recursiveRef'"),
+        (r#"{"type": "string", "format": "idn-email"}"#, "'idn-email'"),
+        (r#"{"type": "string", "pattern": "(?=a)b"}"#, "looks around"),
+        (r#"{"type": "string", "pattern": "(a)\\1"}"#, "refers back"),
+        (r#"{"$ref": "https://example.org/s.json"}"#, "'https://example.org/s.json'"),
+        (r##"{"$ref": "#/$defs/missing"}"##, "'#/$defs/missing'"),
+        (r##"{"$ref": "#"}"##, "back to itself"),
+        (r##"{"$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}]}}, "$ref": "#/$defs/a"}"##, "back to itself"),
+        (r#"{"$schema": "http://json-schema.org/draft-04/schema#"}"#, "draft-04"),
+        (r#"{"not": {"patternProperties": {"a": true}}}"#, "'patternProperties within not, oneOf or if'"),
+        (r#"{"type": "object", "minProperties": 3}"#, "minProperties 3"),
+        (r#"{"type": "integer", "multipleOf": 1e-12}"#, "multipleOf"),
+        (r#"{"type": "array", "maxItems": 100000}"#, "maxItems"),
+        (r#"{"type": "nothing"}"#, "'type'"),
+        (r#"{"minLength": -1}"#, "'minLength'"),
+        (r#"{"type": "string", "enum": []}"#, "contradict"),
+        ("false", "contradict"),
+        (r#"{"type": "object", "required": ["a"], "properties": {"a": false}}"#, "contradict"),
+        (
+            r##"{"$defs": {"a": {"type": "array", "items": {"$ref": "#/$defs/a"}, "minItems": 1}}, "$ref": "#/$defs/a"}"##,
+            "contradict",
+        ),
+        ("{", "not JSON"),
+        ("3", "must be an object"),
+    ];
+    for (schema, reason) in cases {
+        let sentence = refusal(&Grammar::JsonSchema(schema.to_owned()));
+        assert!(sentence.contains(reason), "{schema}: {sentence}");
+    }
+    let others = [
+        (Grammar::Regex("(".to_owned()), "unclosed group"),
+        (Grammar::Regex("a".repeat(5000)), "5000 bytes"),
+        (Grammar::Regex(r"\ba".to_owned()), "not supported"),
+        (Grammar::Lark("start: missing".to_owned()), "missing"),
+        (Grammar::Lark("start: %json {}".to_owned()), "%json"),
+        (Grammar::Lark("x".repeat(70_000)), "70000 bytes"),
+        (Grammar::Lark(String::new()), "not supported"),
+    ];
+    for (grammar, reason) in others {
+        let sentence = refusal(&grammar);
+        assert!(sentence.contains(reason), "{sentence}");
+    }
+}
+
+/// Nested groups, recursive references, large counts and explosions of alternatives.
+#[test]
+fn hostile_grammars_are_refused_or_compiled_in_bounded_time() {
+    let nested = |open: &str, close: &str, depth: usize| open.repeat(depth) + &close.repeat(depth);
+    let list =
+        |count: usize, each: &dyn Fn(usize) -> String| (0..count).map(each).collect::<Vec<_>>().join(",");
+    let schema = |text: String| Grammar::JsonSchema(text);
+    let one_of = list(12, &|n| {
+        let properties = list(6, &|p| format!(r#""p{p}": {{"type": "string", "minLength": {n}}}"#));
+        format!(r#"{{"properties": {{{properties}}}, "required": ["p{}"]}}"#, n % 6)
+    });
+    let grammars = [
+        schema(nested("[", "]", 60_000 / 2)),
+        schema(nested(r#"{"not":"#, "}", 5000)),
+        schema(format!("{}true{}", r#"{"not":"#.repeat(60), "}".repeat(60))),
+        schema(format!("{}{{}}{}", r#"{"items":"#.repeat(60), "}".repeat(60))),
+        schema(format!(r#"{{"oneOf": [{one_of}]}}"#)),
+        schema(format!(r#"{{"type": "string", "pattern": "{}"}}"#, nested("(", ")", 1000))),
+        schema(r#"{"type": "string", "pattern": "((((a{900}){900}){900}){900})*"}"#.to_owned()),
+        schema(r#"{"type": "string", "pattern": "^(a|aa)+$", "maxLength": 4000000000}"#.to_owned()),
+        schema(r#"{"type": "string", "minLength": 4000000000}"#.to_owned()),
+        schema(format!(
+            r#"{{"allOf": [{}]}}"#,
+            list(200, &|n| format!(r#"{{"anyOf": [{{"minimum": {n}}}, {{"maximum": {n}}}]}}"#))
+        )),
+        schema(format!(
+            r#"{{"properties": {{{}}}}}"#,
+            list(1500, &|n| format!(r#""p{n}": {{"type": "integer"}}"#))
+        )),
+        schema(format!(
+            r##"{{"$defs": {{{}}}, "$ref": "#/$defs/d0"}}"##,
+            list(900, &|n| format!(r##""d{n}": {{"items": {{"$ref": "#/$defs/d{}"}}}}"##, (n + 1) % 900))
+        )),
+        Grammar::Regex("(a{1000}){1000}".to_owned()),
+        Grammar::Regex(nested("(", ")", 2000)),
+        Grammar::Lark(format!("start: {}", nested("(", ")", 2000))),
+        Grammar::Lark(format!("start: {}\"a\"{}", "(".repeat(4000), ")".repeat(4000))),
+        Grammar::Lark(
+            (0..4000).map(|n| format!("r{n}: r{}\n", n + 1)).collect::<String>() + "r4000: \"a\"\nstart: r0",
+        ),
+        Grammar::Lark(
+            (0..4000).map(|n| format!("T{n}: T{}\n", n + 1)).collect::<String>() + "T4000: \"a\"\nstart: T0",
+        ),
+        Grammar::Lark("start: start \"a\" | start".to_owned()),
+        Grammar::Lark("start: a\na: b\nb: a".to_owned()),
+    ];
+    for grammar in &grammars {
+        let begun = Instant::now();
+        let result = compiler().compile(grammar);
+        let shown: String = format!("{grammar:?}").chars().take(80).collect();
+        eprintln!("{:?} {shown}: {:?}", begun.elapsed(), result.as_ref().err().map(ToString::to_string));
+        assert!(begun.elapsed() < Duration::from_secs(60), "{shown}");
+    }
+}
