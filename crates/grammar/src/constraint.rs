@@ -60,7 +60,12 @@ impl Constraint for GrammarConstraint {
         let (parser, mask) = self.take()?;
         let words = mask.as_slice();
         for (allowed, word) in allowed.chunks_mut(u32::BITS as usize).zip(words) {
-            (0..).zip(&mut *allowed).for_each(|(bit, allowed)| *allowed &= word >> bit & 1 == 1);
+            match *word {
+                // Most words of a vocabulary are one of these two.
+                0 => allowed.fill(false),
+                u32::MAX => {}
+                word => (0..).zip(allowed).for_each(|(bit, allowed)| *allowed &= word >> bit & 1 == 1),
+            }
         }
         // The model may have more logits than the tokenizer has tokens.
         let known = mask.len().min(allowed.len());

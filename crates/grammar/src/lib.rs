@@ -16,6 +16,8 @@
 mod compiler;
 mod constraint;
 mod finished;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod limits;
 mod mask_thread;
 mod pattern;

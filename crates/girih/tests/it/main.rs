@@ -4,3 +4,5 @@ mod given;
 mod hooks;
 mod sessions;
 mod starts;
+#[cfg(feature = "grammar")]
+mod structured;

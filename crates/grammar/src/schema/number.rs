@@ -164,14 +164,19 @@ pub(crate) struct NumberShape {
 }
 
 impl NumberShape {
-    /// The texts that are written.
+    /// The texts that are written. Their digits are bounded, so that parsers which hold numbers in
+    /// 64 bits read the same number.
     pub fn regex(&self) -> RegexAst {
         if self.parts.is_empty() && !self.is_integer {
-            return regex(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?");
+            return regex(r"-?(0|[1-9][0-9]{0,18})(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,2})?");
         }
         let domain = match self.is_integer {
-            true => regex("0|-?[1-9][0-9]*"),
-            false => RegexAst::And(vec![regex(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?"), not(regex(r"-0(\.0+)?"))]),
+            true => regex("0|-?[1-9][0-9]{0,17}|[1-9][0-9]{18}"),
+            false => RegexAst::And(vec![
+                regex(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?"),
+                regex("-?[0-9.]{1,16}"),
+                not(regex(r"-0(\.0+)?")),
+            ]),
         };
         RegexAst::And([vec![domain], self.parts.clone()].concat())
     }

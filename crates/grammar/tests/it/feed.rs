@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use girih_engine::Constraint;
 use girih_grammar::{Grammar, GrammarCompiler};
-use girih_tensor::{ErrorKind, Result};
+use girih_tensor::{ErrorKind, Random, Result};
 use girih_words::{TextLimits, Tokenizer};
 use serde_json::{Map, Value};
 
@@ -63,6 +63,36 @@ pub fn accepts(grammar: &Grammar, text: &str) -> Result<bool> {
     }
     assert!(constraint.is_complete());
     Ok(true)
+}
+
+/// Takes random tokens from a constraint's masks, punctuation more often, until the reply is
+/// complete: whether it was within this number of tokens.
+///
+/// # Panics
+/// When the finished reply is not valid, or a token of a mask is refused.
+pub fn random_reply(grammar: &Grammar, seed: u64, tokens: usize) -> bool {
+    let mut constraint = compiler().compile(grammar).unwrap();
+    let mut random = Random(seed);
+    let (mut text, mut allowed) = (Vec::new(), vec![true; 512]);
+    for _ in 0..tokens {
+        allowed.fill(true);
+        constraint.mask(&mut allowed).unwrap();
+        let all: Vec<u32> = (0..512).filter(|id| allowed[*id as usize]).collect();
+        let is_mark = |id: &u32| {
+            let bytes = tokenizer().token_bytes(*id);
+            bytes.len() <= 1 && bytes.iter().all(|byte| b"\"}],:".contains(byte))
+        };
+        let marks: Vec<u32> = all.iter().copied().filter(is_mark).collect();
+        let choices = if marks.is_empty() || random.once_in(3) { &all } else { &marks };
+        let id = random.of(choices);
+        text.extend(tokenizer().token_bytes(id));
+        let shown = String::from_utf8_lossy(&text);
+        constraint.accept(id).unwrap_or_else(|error| panic!("seed {seed}: {error}: {shown} of {grammar:?}"));
+        if constraint.is_complete() {
+            return true;
+        }
+    }
+    false
 }
 
 /// Whether a grammar accepts a value in some order of its members.

@@ -117,3 +117,30 @@ fn hostile_grammars_are_refused_or_compiled_in_bounded_time() {
         assert!(begun.elapsed() < Duration::from_secs(60), "{shown}");
     }
 }
+
+/// The fuzz target on texts that are near to grammars.
+#[test]
+fn edited_grammars_are_refused_or_work() {
+    let seeds = [
+        r#"0{"type":"object","properties":{"a":{"type":["integer","null"],"minimum":-3},"b":{"enum":["x",1]}},"required":["a"]}"#,
+        r##"0{"$defs":{"n":{"type":"array","items":{"$ref":"#/$defs/n"},"maxItems":2}},"$ref":"#/$defs/n"}"##,
+        r#"0{"oneOf":[{"type":"string","pattern":"^a+$"},{"type":"number","multipleOf":0.5},{"not":{"type":"object"}}]}"#,
+        "1(ab?|[c-f]{2,3})*",
+        "2start: a\na: \"x\" a | B\nB: /[0-9]+/\n",
+    ];
+    for (seed, text) in seeds.iter().enumerate() {
+        for round in 0..60 {
+            let mut random = girih_tensor::Random((seed * 1000 + round) as u64);
+            let mut bytes = text.as_bytes().to_vec();
+            for _ in 0..random.below(4) {
+                let at = 1 + random.below(bytes.len() - 1);
+                match random.below(3) {
+                    0 => drop(bytes.remove(at)),
+                    1 => bytes.insert(at, b"{}[]\"',:0-$aeft\\"[random.below(16)]),
+                    _ => bytes[at] = bytes[1 + random.below(bytes.len() - 1)],
+                }
+            }
+            girih_grammar::fuzz::grammar(compiler(), &bytes);
+        }
+    }
+}

@@ -8,7 +8,7 @@ use girih_grammar::Grammar;
 use girih_tensor::ErrorKind;
 use serde_json::Value;
 
-use crate::feed::{accepts_value, compiler};
+use crate::feed::{accepts_value, compiler, random_reply};
 
 /// The smallest accepted share of the suite's schemas, in percent.
 const LEAST_ACCEPTED: usize = 80;
@@ -78,6 +78,10 @@ fn check(group: &Value, uri: &str) -> Result<Vec<String>, String> {
         .map_err(|error| error.to_string())?;
     let has_format = schema.to_string().contains("\"format\":");
     let mut faults = Vec::new();
+    for seed in 0..4 {
+        let reply = std::panic::catch_unwind(|| random_reply(&grammar, seed, 60));
+        faults.extend(reply.err().map(|_| format!("a random reply is not valid; {schema}")));
+    }
     for test in group["tests"].as_array().unwrap() {
         let data = &test["data"];
         let is_valid = test["valid"] == true && (!has_format || formats.is_valid(data));

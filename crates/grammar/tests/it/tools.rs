@@ -3,7 +3,7 @@
 use girih_grammar::Grammar;
 use serde_json::Value;
 
-use crate::feed::accepts_value;
+use crate::feed::{accepts_value, random_reply};
 
 const TOOLS: &str = include_str!("../tools.jsonl");
 
@@ -20,4 +20,15 @@ fn schemas_of_tools_are_accepted_and_enforced() {
         count += 1;
     }
     assert_eq!(count, 100);
+}
+
+#[test]
+fn random_replies_of_the_masks_are_valid() {
+    let mut complete = 0;
+    for (number, line) in (0..).zip(TOOLS.lines()) {
+        let case: Value = serde_json::from_str(line).unwrap();
+        let grammar = Grammar::JsonSchema(case["schema"].to_string());
+        complete += (0..8).filter(|round| random_reply(&grammar, number * 8 + round, 120)).count();
+    }
+    assert!(complete > 400, "{complete} of 800 replies are complete");
 }
