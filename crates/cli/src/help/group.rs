@@ -99,7 +99,7 @@ impl OptionGroup {
         match self {
             Common => "Common options",
             Sampling => "Sampling options",
-            Form => "Structured output",
+            Form => "Structured output options",
             Memory => "Memory options",
             Device => "Device options",
             Expert => "Expert options",

@@ -72,7 +72,8 @@ fn what_is_cut_says_length_and_other_forms_end() -> Result<()> {
     let lark = "start: \"so \" WORD (\" and \" WORD)*\nWORD: \"big\" | \"red\"";
     let text = session.generate(form(Grammar::Lark(lark.to_owned())).max_tokens(30))?.text()?;
     assert!(text.starts_with("so big") || text.starts_with("so red"), "{text}");
-    let events: Vec<Event> = session.generate(form(Grammar::JsonObject).max_tokens(2))?.collect::<Result<_>>()?;
+    let events: Vec<Event> =
+        session.generate(form(Grammar::JsonObject).max_tokens(2))?.collect::<Result<_>>()?;
     assert!(matches!(events.last(), Some(Event::Finished { stop: Stop::Length, .. })), "{events:?}");
     Ok(())
 }
