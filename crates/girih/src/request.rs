@@ -13,6 +13,9 @@ use crate::model::Model;
 /// The maximum number of tokens of a reply if the request sets none.
 const DEFAULT_MAX_TOKENS: u32 = 256;
 
+/// The maximum number of replies to one request.
+const MAX_REPLIES: u32 = 128;
+
 /// What a reply continues.
 ///
 /// ```
@@ -290,6 +293,37 @@ impl Request {
     #[must_use]
     pub fn drafter(self, drafter: Box<dyn Drafter>) -> Request {
         Request { drafter: Some(drafter), ..self }
+    }
+
+    /// Requests for this number of replies, whose seeds follow each other.
+    ///
+    /// # Errors
+    /// When the number is outside its range, or the request has an object that serves one reply.
+    pub(crate) fn repeated(self, count: u32, model: &Model) -> Result<Vec<Request>> {
+        let refused = |sentence: String| Err(Error::with_kind(ErrorKind::Refused, sentence));
+        if count == 0 || count > MAX_REPLIES {
+            return refused(format!("{count} replies were asked for; the range is 1 to {MAX_REPLIES}"));
+        }
+        if count > 1 && (self.constraint.is_some() || self.drafter.is_some()) {
+            return refused(
+                "the request has a constraint or a drafter, which serves one reply: ask for one, or use a grammar"
+                    .to_owned(),
+            );
+        }
+        let sampling = self.sampling.clone().unwrap_or_else(|| model.default_sampling());
+        let others = (1..u64::from(count)).map(|number| Request {
+            prompt: self.prompt.clone(),
+            sampling: Some(Sampling { seed: sampling.seed.wrapping_add(number), ..sampling.clone() }),
+            stops: self.stops.clone(),
+            #[cfg(feature = "grammar")]
+            grammar: self.grammar.clone(),
+            constraint: None,
+            drafter: None,
+            ..self
+        });
+        let mut requests: Vec<Request> = others.collect();
+        requests.insert(0, self);
+        Ok(requests)
     }
 
     /// The caller's constraint, or that of the grammar.
