@@ -89,8 +89,8 @@ impl GrammarCompiler {
             }
             Grammar::JsonObject => self.parts(&Grammar::JsonSchema(r#"{"type": "object"}"#.to_owned())),
             Grammar::JsonSchema(text) => {
-                let (init, validator) = schema::compile(text)?;
-                Ok((init, FinishedCheck::Schema(Box::new(validator))))
+                let (init, check) = schema::compile(text)?;
+                Ok((init, FinishedCheck::Schema(Box::new(check))))
             }
         }
     }

@@ -1,11 +1,10 @@
 //! The check of a finished reply, by code that shares nothing with its grammar.
 
 use girih_tensor::{Error, Result};
-use jsonschema::Validator;
 use regex_automata::{Anchored, Input, meta};
 use serde_json::Value;
 
-use crate::mask_thread::first_line;
+use crate::schema::SchemaCheck;
 
 /// What a finished reply must be.
 pub(crate) enum FinishedCheck {
@@ -14,7 +13,7 @@ pub(crate) enum FinishedCheck {
     /// A text that the expression matches as a whole.
     Pattern(Box<meta::Regex>),
     /// JSON that the schema's validator accepts.
-    Schema(Box<Validator>),
+    Schema(Box<SchemaCheck>),
 }
 
 impl FinishedCheck {
@@ -36,9 +35,9 @@ impl FinishedCheck {
                     false => Err(wrong("the expression does not match it".to_owned())),
                 }
             }
-            FinishedCheck::Schema(validator) => {
+            FinishedCheck::Schema(schema) => {
                 let value: Value = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
-                validator.validate(&value).map_err(|error| wrong(first_line(&error)))
+                schema.fault(&value)?.map_or(Ok(()), |fault| Err(wrong(fault)))
             }
         }
     }

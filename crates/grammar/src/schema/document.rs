@@ -102,6 +102,17 @@ pub(crate) struct Keywords {
     pub unevaluated_properties: Option<NodeId>,
 }
 
+impl Keywords {
+    /// The subschemas of parts of the value: items, properties and their names.
+    pub fn parts(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let items = self.prefix_items.iter().copied().chain(self.items).chain(self.unevaluated_items);
+        let items = items.chain(self.contains.map(|contains| contains.node));
+        let named = self.properties.iter().chain(&self.pattern_properties).map(|(_, node)| *node);
+        let others = self.additional_properties.into_iter().chain(self.unevaluated_properties);
+        items.chain(named).chain(others).chain(self.property_names)
+    }
+}
+
 /// A schema and the nodes that were needed so far.
 pub(crate) struct Document<'a> {
     draft: Draft,

@@ -17,6 +17,7 @@ use super::negate::{fail_array, fail_number, fail_object, fail_string, push_numb
 use super::number::{integers, is_empty_regex, not};
 use super::restrict::{one_of_scalars, restrict};
 use super::shape::{Alternative, Claim, JsonKind, Scope, ValueShape};
+use super::visits::same_value;
 use crate::limits::refused;
 
 /// The alternatives of claims for values of a type.
@@ -26,7 +27,7 @@ type Expanded = HashMap<(Vec<Claim>, JsonKind), Rc<Vec<Alternative>>>;
 const MAX_ALTERNATIVES: usize = 512;
 
 /// The maximum number of alternatives that are followed for a schema, also those that end.
-const MAX_FOLLOWED: usize = 200_000;
+const MAX_FOLLOWED: usize = 50_000;
 
 /// The maximum number of options of `anyOf` beside `unevaluatedProperties` or
 /// `unevaluatedItems`, of which each set is an alternative.
@@ -299,7 +300,26 @@ impl<'a> Expander<'a> {
         })
     }
 
+    /// Refuses a cycle below a node, also one that no value reaches.
+    ///
+    /// # Errors
+    /// As [`Expander::refuse_cycle`].
+    pub fn refuse_cycles(&self, root: NodeId) -> Result<()> {
+        let (mut todo, mut seen) = (vec![root], BTreeSet::from([root]));
+        while let Some(node) = todo.pop() {
+            self.refuse_cycle(node)?;
+            if let SchemaNode::Keywords(keywords) = &*self.document.node(node)? {
+                let next = same_value(keywords).into_iter().chain(keywords.parts());
+                todo.extend(next.filter(|node| seen.insert(*node)));
+            }
+        }
+        Ok(())
+    }
+
     /// Refuses a subschema that refers to itself for the same value.
+    ///
+    /// # Errors
+    /// When it does.
     fn refuse_cycle(&self, node: NodeId) -> Result<()> {
         match self.acyclic.borrow().get(&node) {
             Some(true) => return Ok(()),
@@ -312,12 +332,7 @@ impl<'a> Expander<'a> {
         }
         self.acyclic.borrow_mut().insert(node, false);
         if let SchemaNode::Keywords(keywords) = &*self.document.node(node)? {
-            let condition = keywords.condition.map(|(a, b, c)| [a, b, c]);
-            let lists = [&keywords.any_of, &keywords.one_of];
-            let next = keywords.all_of.iter().chain(&keywords.reference).chain(&keywords.not);
-            let next = next.chain(condition.iter().flatten()).chain(lists.into_iter().flatten().flatten());
-            let next = next.chain(keywords.dependent_schemas.iter().map(|(_, node)| node));
-            for node in next.copied().collect::<Vec<_>>() {
+            for node in same_value(keywords) {
                 self.refuse_cycle(node)?;
             }
         }

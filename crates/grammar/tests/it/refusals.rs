@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use girih_engine::Constraint;
 use girih_grammar::Grammar;
 use girih_tensor::ErrorKind;
 
-use crate::feed::compiler;
+use crate::feed::{STOP, accepts, compiler, tokens};
 
 fn refusal(grammar: &Grammar) -> String {
     let error = compiler().compile(grammar).err().unwrap_or_else(|| panic!("accepted: {grammar:?}"));
@@ -74,6 +75,9 @@ fn hostile_grammars_are_refused_or_compiled_in_bounded_time() {
         let properties = list(6, &|p| format!(r#""p{p}": {{"type": "string", "minLength": {n}}}"#));
         format!(r#"{{"properties": {{{properties}}}, "required": ["p{}"]}}"#, n % 6)
     });
+    let late = list(60, &|n| format!(r#"{{"anyOf": [{{"required": ["a{n}"]}}, {{"required": ["b{n}"]}}]}}"#));
+    let texts =
+        list(200, &|n| format!(r#"{{"anyOf": [{{"pattern": "a{n}"}}, {{"pattern": "[a-z]{{{n}}}"}}]}}"#));
     let grammars = [
         schema(nested("[", "]", 60_000 / 2)),
         schema(nested(r#"{"not":"#, "}", 5000)),
@@ -96,6 +100,12 @@ fn hostile_grammars_are_refused_or_compiled_in_bounded_time() {
             r##"{{"$defs": {{{}}}, "$ref": "#/$defs/d0"}}"##,
             list(900, &|n| format!(r##""d{n}": {{"items": {{"$ref": "#/$defs/d{}"}}}}"##, (n + 1) % 900))
         )),
+        // Alternatives that end late.
+        schema(format!(r#"{{"type": "object", "allOf": [{{"anyOf": [{{"type": "string"}}]}}, {late}]}}"#)),
+        schema(format!(r#"{{"type": "object", "allOf": [{late}, {{"anyOf": [{{"type": "string"}}]}}]}}"#)),
+        schema(format!(r#"{{"type": "string", "allOf": [{texts}, {{"anyOf": [{{"type": "object"}}]}}]}}"#)),
+        schema(format!(r#"{{"type": "string", "allOf": [{{"anyOf": [{{"type": "object"}}]}}, {texts}]}}"#)),
+        Grammar::Lark("start: start start | \"a\" | start start start".to_owned()),
         Grammar::Regex("(a{1000}){1000}".to_owned()),
         Grammar::Regex(nested("(", ")", 2000)),
         Grammar::Lark(format!("start: {}", nested("(", ")", 2000))),
@@ -143,4 +153,24 @@ fn edited_grammars_are_refused_or_work() {
             girih_grammar::fuzz::grammar(compiler(), &bytes);
         }
     }
+}
+
+/// A validator that follows both options at each level would need 2^40 steps.
+#[test]
+fn the_check_of_a_nested_reply_is_bounded() {
+    let schema = r##"{"$defs": {"a": {"anyOf": [
+        {"type": "array", "items": {"$ref": "#/$defs/a"}, "contains": {"type": "null"}},
+        {"type": "array", "items": {"$ref": "#/$defs/a"}}
+    ]}}, "$ref": "#/$defs/a"}"##;
+    let grammar = Grammar::JsonSchema(schema.to_owned());
+    let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+    assert_eq!(accepts(&grammar, &nested(8)), Ok(true));
+    let begun = Instant::now();
+    // The grammar allows it, but the reply fails when it ends.
+    assert_eq!(accepts(&grammar, &nested(40)), Ok(false));
+    let mut constraint = compiler().compile(&grammar).unwrap();
+    let last = tokens(&nested(40)).into_iter().map(|id| constraint.accept(id)).find_map(Result::err);
+    let last = last.or_else(|| constraint.accept(STOP).err()).unwrap().to_string();
+    assert!(last.contains("nested too deeply"), "{last}");
+    assert!(begun.elapsed() < Duration::from_secs(20));
 }
