@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use girih::{DType, Overflow};
+use girih::{DType, Overflow, PromptCache};
+use girih_graph::description::byte_count;
 
 use crate::backend_args::BackendArgs;
 use crate::progress::Show;
@@ -76,6 +77,25 @@ pub struct DeviceArgs {
     pub show: ShowArgs,
     #[command(flatten)]
     pub backend: BackendArgs,
+}
+
+/// Where the state of prompts is kept between calls.
+#[derive(Debug, Clone, Args)]
+pub struct PromptCacheArgs {
+    /// Keep the state of prompts and replies in this folder, so that later calls compute only what is new.
+    #[arg(long, value_name = "DIR")]
+    pub prompt_cache: Option<PathBuf>,
+    /// Maximum size of the prompt cache; the prompts used least recently are removed first.
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = byte_count)]
+    pub prompt_cache_limit: u64,
+}
+
+impl PromptCacheArgs {
+    /// The prompt cache, if one is asked for.
+    pub fn cache(&self) -> Option<PromptCache> {
+        let limit = self.prompt_cache_limit;
+        self.prompt_cache.clone().map(|folder| PromptCache { folder, limit })
+    }
 }
 
 impl DeviceArgs {

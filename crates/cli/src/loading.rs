@@ -12,11 +12,12 @@ use girih_model::Generation;
 use girih_words::TextProcessor;
 use girih_words::template::WORKER_COMMAND;
 
-use crate::args::{ArchArgs, DeviceArgs, ModelArgs};
+use crate::args::{ArchArgs, DeviceArgs, ModelArgs, PromptCacheArgs};
 use crate::error::Result;
 use crate::input::{DESCRIPTION_BYTES, text_file};
 use crate::model_name;
 use crate::progress::{Bar, Show, Unit};
+use crate::typed_options::TypedOptions;
 
 /// The options from the environment: downloaded models, kept files; chat templates are
 /// rendered by a worker process of this same program.
@@ -108,6 +109,22 @@ pub fn options(device: &DeviceArgs) -> Result<RunOptions> {
 /// As [`options`] and [`Model::plan`].
 pub fn plan(model: &Model, device: &DeviceArgs, output_rows: u32) -> Result<Plan> {
     Ok(model.plan(RunOptions { output_rows, ..options(device)? })?)
+}
+
+/// As [`plan`] for one output row, with a prompt cache. The built-in model has none: that is an
+/// error only if --prompt-cache is `typed`.
+///
+/// # Errors
+/// As [`plan`].
+pub fn plan_with_prompts(
+    model: &Model,
+    device: &DeviceArgs,
+    prompts: &PromptCacheArgs,
+    typed: &TypedOptions,
+) -> Result<Plan> {
+    let applies = model.name() != BUILT_IN || typed.has("prompt-cache");
+    let prompt_cache = if applies { prompts.cache() } else { None };
+    Ok(model.plan(RunOptions { prompt_cache, ..options(device)? })?)
 }
 
 /// Loads a planned model on this thread.

@@ -1,6 +1,6 @@
 //! The loaded model together with its prefix cache: running a step updates both.
 
-use girih_graph::backend::{Block, Range32};
+use girih_graph::backend::{Block, Range32, State};
 use girih_graph::{BLOCK_POSITIONS, Output, Outputs, Runner, Sequence, Step, Watch};
 
 use crate::cache::{PrefixCache, SequenceId, StateChange};
@@ -48,6 +48,11 @@ impl CachedRunner {
 
     pub fn inner(&self) -> &dyn Runner {
         &*self.runner
+    }
+
+    /// The state of the sequences.
+    pub fn state(&mut self) -> &mut dyn State {
+        self.runner.state()
     }
 
     /// The results of the last step.

@@ -1,6 +1,7 @@
 //! The step loop: schedule, run, sample, update requests. Synchronous and
 //! single-threaded.
 
+use std::collections::BTreeMap;
 use std::mem::take;
 use std::time::{Duration, Instant};
 
@@ -13,9 +14,9 @@ use crate::choose::{RequestOutcome, StepOutcome, choose_tokens_guarded};
 use crate::hooks::guard;
 use crate::live_request::LiveRequest;
 use crate::position_key::PositionKey;
-use crate::queue::Queue;
 use crate::result_rows::ResultRows;
-use crate::schedule::{ScheduledRows, SequenceProgress, schedule};
+use crate::saved_prefix::SavedPrefix;
+use crate::scheduler::{Phase, ScheduledRows, Scheduler, SchedulerLimits};
 use crate::{
     EmbeddedRows, EngineLimits, Error, ErrorKind, EventKind, Hooks, RequestEvent, RequestId, Result, Stop,
     TokenRequest,
@@ -23,10 +24,9 @@ use crate::{
 
 /// A loaded model and the requests that share it.
 ///
-/// Requests are admitted in the order of submission, as long as sequences and blocks
-/// of state are available. If blocks run out later, the youngest request is preempted:
-/// it goes back to the queue with the tokens that it has generated. Its state is
-/// recomputed when blocks are available again; its reply does not change.
+/// Requests are admitted in the order of the [`Scheduler`], as long as sequences and blocks of
+/// state are available. An active request has blocks for all tokens that it may have, so it
+/// never has to give way to another one.
 ///
 /// A failure of one request ends that request only. If the model produced NaN, the
 /// request's state is not used again, and active requests that share a part of it are
@@ -34,13 +34,17 @@ use crate::{
 pub struct Engine {
     runner: CachedRunner,
     limits: EngineLimits,
-    queue: Queue,
-    /// Ordered by age.
+    scheduler: Scheduler,
+    /// Those that are active in the scheduler, in the same order.
     active: Vec<Active>,
+    /// The requests that wait or are suspended.
+    others: BTreeMap<RequestId, LiveRequest>,
     cancelled: Vec<LiveRequest>,
     events: Vec<RequestEvent>,
     /// The id of the next request.
     next: u64,
+    /// The origin of the times of [`Engine::step_at`].
+    origin: Instant,
 }
 
 /// A request that has been admitted, and its sequence.
@@ -71,14 +75,24 @@ impl Engine {
     /// state is too small for `limits`.
     pub fn new(runner: Box<dyn Runner>, limits: EngineLimits) -> Result<Engine> {
         check(&*runner, &limits)?;
+        let groups = runner.groups().iter().zip(runner.blocks()).map(|(group, have)| (group.span, *have));
+        let scheduler = Scheduler::new(SchedulerLimits {
+            sequences: limits.sequences,
+            rows: limits.chunk,
+            waiting: limits.waiting,
+            tenant_waiting: limits.tenant_waiting,
+            groups: groups.collect(),
+        });
         Ok(Engine {
             runner: CachedRunner::new(runner)?,
             limits,
-            queue: Queue::default(),
+            scheduler,
             active: Vec::new(),
+            others: BTreeMap::new(),
             cancelled: Vec::new(),
             events: Vec::new(),
             next: 0,
+            origin: Instant::now(),
         })
     }
 
@@ -104,21 +118,46 @@ impl Engine {
 
     /// The number of requests that wait; [`EngineLimits::waiting`] bounds it at submission.
     pub fn waiting(&self) -> usize {
-        self.queue.waiting()
+        self.scheduler.waiting()
     }
 
-    /// Whether [`Engine::step`] would do nothing. Suspended requests do not count.
+    /// The scheduler.
+    pub fn scheduler(&self) -> &Scheduler {
+        &self.scheduler
+    }
+
+    /// Whether [`Engine::step`] would do nothing. Suspended requests do not count, but see
+    /// [`Engine::until_deadline`].
     pub fn is_idle(&self) -> bool {
-        self.queue.waiting() == 0 && self.active.is_empty() && self.cancelled.is_empty()
+        self.scheduler.waiting() == 0 && self.active.is_empty() && self.cancelled.is_empty()
+    }
+
+    /// The time since the engine was made, which [`Engine::submit`] and [`Engine::step`] use.
+    pub fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    /// The time until the next deadline of a request; a program that waits while the engine
+    /// [is idle](Engine::is_idle) calls [`Engine::step`] after it.
+    pub fn until_deadline(&self) -> Option<Duration> {
+        self.scheduler.next_deadline().map(|deadline| deadline.saturating_sub(self.now()))
     }
 
     /// Queues a request, with the objects that the engine calls while it runs.
     ///
     /// # Errors
     /// As [`TokenRequest::check`]; of the kind [`ErrorKind::Refused`] when stop strings come
-    /// without a detokenizer, and [`ErrorKind::QueueFull`] when
-    /// [`EngineLimits::waiting`] requests wait.
+    /// without a detokenizer, and [`ErrorKind::QueueFull`] when [`EngineLimits::waiting`]
+    /// requests wait, or [`EngineLimits::tenant_waiting`] of its tenant.
     pub fn submit(&mut self, request: TokenRequest, hooks: Hooks) -> Result<RequestId> {
+        self.submit_at(request, hooks, self.now())
+    }
+
+    /// As [`Engine::submit`], at a time of the caller's clock, from which its time limits count.
+    ///
+    /// # Errors
+    /// As [`Engine::submit`].
+    pub fn submit_at(&mut self, request: TokenRequest, hooks: Hooks, now: Duration) -> Result<RequestId> {
         request.check(&self.limits, self.runner().width())?;
         self.check_given(&request)?;
         if hooks.detokenizer.is_none() && !request.stops.strings.is_empty() {
@@ -126,14 +165,11 @@ impl Engine {
                  remove the stop strings or keep the text";
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
         }
-        let waiting = self.queue.waiting();
-        if waiting >= self.limits.waiting as usize {
-            let sentence = format!("the queue is full: {waiting} requests wait; try again later");
-            return Err(Error::with_kind(ErrorKind::QueueFull, sentence));
-        }
         let id = RequestId(self.next);
+        let live = LiveRequest::new(id, request, hooks, self.limits.context);
+        self.scheduler.submit(id, live.demand(now))?;
         self.next += 1;
-        self.queue.add(LiveRequest::new(id, request, hooks, self.limits.context));
+        self.others.insert(id, live);
         Ok(id)
     }
 
@@ -159,42 +195,42 @@ impl Engine {
         }
     }
 
-    /// Cancels a request; the next step returns its last event. Returns `false` if it has
-    /// already ended. Its tokens stay in the prefix cache, as after any other end.
+    /// Cancels a request, also between the chunks of its prompt; the next step returns its last
+    /// event. Returns `false` if it has already ended. Its tokens stay in the prefix cache, as
+    /// after any other end.
     pub fn cancel(&mut self, id: RequestId) -> bool {
-        let live = self.stop(id).or_else(|| self.queue.remove_suspended(id));
-        let found = live.is_some();
-        self.cancelled.extend(live);
-        found
+        let Some(phase) = self.scheduler.end(id) else { return false };
+        let live = self.remove(id, phase);
+        self.cancelled.push(live);
+        true
     }
 
     /// Suspends a request: it gives up its place among the active requests, or in the
     /// queue, until [`Engine::resume`]. Its reply does not change; its state may stay in
     /// the prefix cache. Returns `false` if it has ended or is suspended.
     pub fn suspend(&mut self, id: RequestId) -> bool {
-        let live = self.stop(id);
-        let found = live.is_some();
-        live.into_iter().for_each(|live| self.queue.add_suspended(live));
-        found
+        let Some(phase) = self.scheduler.suspend(id) else { return false };
+        let live = self.remove(id, phase);
+        self.others.insert(id, live);
+        true
     }
 
-    /// Returns a suspended request to the queue, before all younger ones. Returns `false`
-    /// if it is not suspended.
+    /// Returns a suspended request to the queue, before all younger ones of its tenant. Returns
+    /// `false` if it is not suspended.
     pub fn resume(&mut self, id: RequestId) -> bool {
-        let live = self.queue.remove_suspended(id);
-        let found = live.is_some();
-        live.into_iter().for_each(|live| self.queue.add(live));
-        found
+        self.scheduler.resume(id)
     }
 
-    /// Removes a request that waits or is active; what an active one has run stays in the
-    /// prefix cache.
-    fn stop(&mut self, id: RequestId) -> Option<LiveRequest> {
-        let index = self.active.iter().position(|active| active.live.id() == id);
-        let Some(index) = index else { return self.queue.remove_waiting(id) };
-        let Active { live, sequence } = self.active.remove(index);
+    /// Removes a request that left this phase; what an active one has run stays in the prefix
+    /// cache.
+    fn remove(&mut self, id: RequestId, phase: Phase) -> LiveRequest {
+        if phase != Phase::Active {
+            return self.others.remove(&id).expect("a request without a sequence is among the others");
+        }
+        let index = self.active.binary_search_by_key(&id, |active| active.live.id());
+        let Active { live, sequence } = self.active.remove(index.expect("an active request has a sequence"));
         self.runner.cache.end(sequence);
-        Some(live)
+        live
     }
 
     /// Evicts the tokens of ended requests from the prefix cache.
@@ -207,10 +243,50 @@ impl Engine {
         Ok(())
     }
 
+    /// Copies the state of cached prefixes, the most recently used first, until `each` returns
+    /// `false`. Prefixes with given rows or mutual spans are left out.
+    ///
+    /// # Errors
+    /// Of the kind [`ErrorKind::Refused`] when the backend cannot export state.
+    pub fn save_prefixes(&mut self, mut each: impl FnMut(SavedPrefix) -> bool) -> Result<()> {
+        for id in self.runner.cache.ended().into_iter().rev() {
+            if let Some(saved) = self.runner.export(id)?
+                && !each(saved)
+            {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a saved prefix to the prefix cache, as the most recently used one. The state must be
+    /// that of the same model, computed by the same backend. Returns `false` if it does not fit
+    /// into the context or into the free blocks, or has another shape; nothing is evicted.
+    ///
+    /// # Errors
+    /// When the backend cannot import the state.
+    pub fn restore_prefix(&mut self, saved: SavedPrefix) -> Result<bool> {
+        let is_known = saved.tokens.iter().all(|id| (*id as usize) < self.runner().width());
+        if !is_known || saved.tokens.len() > self.limits.context as usize {
+            return Ok(false);
+        }
+        self.runner.import(saved)
+    }
+
     /// Runs the model once, for all active requests, and returns the events.
     pub fn step(&mut self) -> &[RequestEvent] {
+        self.step_at(self.now())
+    }
+
+    /// As [`Engine::step`], at a time of the caller's clock. Requests whose time limit has passed
+    /// end first.
+    pub fn step_at(&mut self, now: Duration) -> &[RequestEvent] {
         self.events.clear();
         self.events.extend(self.cancelled.drain(..).map(|live| live.finish(Stop::Cancelled)));
+        for (id, phase) in self.scheduler.expire(now) {
+            let live = self.remove(id, phase);
+            self.events.push(live.finish(Stop::Deadline));
+        }
         self.admit();
         let started = Instant::now();
         let mut planned = self.plan();
@@ -221,58 +297,31 @@ impl Engine {
         &self.events
     }
 
-    /// Admits waiting requests while this step has rows left. A prompt is looked up in the
-    /// prefix cache only now, so that it finds the tokens of the prompts before it.
+    /// Admits waiting requests. A prompt is looked up in the prefix cache only now, so that it
+    /// finds the tokens of the prompts before it.
     fn admit(&mut self) {
-        while (self.active.len() as u32) < self.limits.sequences && self.rows() < self.limits.chunk {
-            if !self.queue.next().is_some_and(|live| self.fits(live)) {
-                break;
-            }
-            let Some(mut live) = self.queue.take_next() else { break };
-            let sequence = begin(&mut self.runner.cache, &mut live);
-            // A resumed request may be older than active ones.
-            let at = self.active.partition_point(|active| active.live.id() < live.id());
+        while let Some(id) = self.scheduler.admit() {
+            let mut live = self.others.remove(&id).expect("a waiting request is among the others");
+            let sequence = begin(&mut self.runner.cache, &mut self.scheduler, &mut live);
+            let at = self.active.partition_point(|active| active.live.id() < id);
             self.active.insert(at, Active { live, sequence });
         }
     }
 
-    /// The number of rows that would run all known tokens.
-    fn rows(&self) -> u32 {
-        self.progress().iter().map(|progress| progress.known - progress.run).fold(0, u32::saturating_add)
-    }
-
-    /// Whether the blocks suffice for a request beside the active ones. Alone it always
-    /// fits, because its size was checked at submission.
-    fn fits(&self, live: &LiveRequest) -> bool {
-        let soon: Vec<_> = self.active.iter().map(|active| (active.sequence, active.live.soon())).collect();
-        soon.is_empty() || self.runner.cache.admits(&soon, live.soon(), self.limits.chunk)
-    }
-
-    /// The progress of the active requests.
-    fn progress(&self) -> Vec<SequenceProgress<'_>> {
-        let progress = self.active.iter().map(|Active { live, sequence }| SequenceProgress {
-            run: self.runner.cache.length(*sequence),
-            known: live.tokens.len() as u32,
-            spans: live.spans(),
-        });
-        progress.collect()
-    }
-
-    /// Schedules the next step, the oldest request first, and reserves blocks for it. A request
-    /// whose blocks the device cannot prepare fails.
+    /// Schedules the next step, and reserves blocks for it. A request whose blocks the device
+    /// cannot prepare fails.
     fn plan(&mut self) -> Vec<PlannedRows> {
         loop {
-            let mut scheduled = schedule(&self.progress(), self.limits.chunk);
+            let mut scheduled = self.scheduler.step_rows();
             let mut failure = None;
             scheduled.retain(|rows| {
-                while let (None, Some(Active { sequence, .. })) = (&failure, self.active.get(rows.sequence)) {
-                    match self.runner.reserve(*sequence, rows.positions.end) {
-                        Ok(true) => return true,
-                        Ok(false) => self.preempt(),
+                if failure.is_none() {
+                    match self.runner.reserve(self.active[rows.sequence].sequence, rows.positions.end) {
+                        Ok(has_room) => assert!(has_room, "admission left blocks for the worst case"),
                         Err(error) => failure = Some((rows.sequence, error)),
                     }
                 }
-                false
+                failure.is_none()
             });
             let Some((index, error)) = failure else {
                 return scheduled
@@ -282,18 +331,10 @@ impl Engine {
             };
             // Without this request, the others may have more rows.
             let Active { live, sequence } = self.active.remove(index);
+            self.scheduler.end(live.id());
             self.runner.cache.discard(sequence);
             self.events.push(live.event(EventKind::Failed(error)));
         }
-    }
-
-    /// Preempts the youngest active request.
-    fn preempt(&mut self) {
-        let Active { mut live, sequence } = self.active.pop().expect("an active request lacks blocks");
-        assert!(!self.active.is_empty(), "one sequence within the limits fits into the state");
-        self.runner.cache.end(sequence);
-        live.count_requeue();
-        self.queue.add(live);
     }
 
     /// Adds drafts to the rows of replies, as far as rows and output rows are left and
@@ -362,6 +403,10 @@ impl Engine {
             }
         }
         invalid.into_iter().for_each(|sequence| self.invalidate(sequence));
+        for Active { live, sequence } in &self.active {
+            let run = self.runner.cache.length(*sequence);
+            self.scheduler.advance(live.id(), run, live.tokens.len() as u32);
+        }
     }
 
     /// Chooses the next tokens of each sequence that has output rows.
@@ -394,19 +439,22 @@ impl Engine {
             live.stats.accepted += step.used - 1;
         }
         live.count(positions, step.was_replying, time);
-        if step.is_success() {
-            self.events.extend(live.prefilled());
+        if step.is_success()
+            && let Some(event) = live.prefilled()
+        {
+            self.scheduler.begin_reply(live.id());
+            self.events.push(event);
         }
         self.events.extend(step.events.into_iter().map(|kind| live.event(kind)));
         let outcome = match step.outcome {
             Some(RequestOutcome::Nan(_)) if self.runner.cache.shares_unconfirmed(active.sequence) => {
                 // NaN may come from the sequence that it began from.
                 live.needs_confirmed = true;
-                live.count_requeue();
-                self.queue.add(active.live);
+                self.requeue(active.live);
                 return Some(active.sequence);
             }
             Some(RequestOutcome::Nan(error)) => {
+                self.scheduler.end(live.id());
                 self.events.push(live.event(EventKind::Failed(error)));
                 return Some(active.sequence);
             }
@@ -429,14 +477,16 @@ impl Engine {
             Some(RequestOutcome::Truncation) => {
                 self.runner.cache.end(active.sequence);
                 active.live.truncate();
-                active.sequence = begin(&mut self.runner.cache, &mut active.live);
+                active.sequence = begin(&mut self.runner.cache, &mut self.scheduler, &mut active.live);
                 self.active.push(active);
             }
             Some(RequestOutcome::Stop(stop)) => {
+                self.scheduler.end(active.live.id());
                 self.runner.cache.end(active.sequence);
                 self.events.push(active.live.finish(stop));
             }
             Some(RequestOutcome::Failed(error) | RequestOutcome::Nan(error)) => {
+                self.scheduler.end(active.live.id());
                 self.runner.cache.end(active.sequence);
                 self.events.push(active.live.event(EventKind::Failed(error)));
             }
@@ -450,7 +500,7 @@ impl Engine {
         let to = before_span(active.live.spans(), to);
         if !self.runner.cache.rewind(active.sequence, to) {
             self.runner.cache.discard(active.sequence);
-            active.sequence = begin(&mut self.runner.cache, &mut active.live);
+            active.sequence = begin(&mut self.runner.cache, &mut self.scheduler, &mut active.live);
         }
     }
 
@@ -461,24 +511,30 @@ impl Engine {
             // Another sequence that may hold NaN is not active any more; it comes later.
             let index = self.active.iter().position(|active| active.sequence == affected);
             if let Some(index) = index {
-                let Active { mut live, sequence } = self.active.remove(index);
+                let Active { live, sequence } = self.active.remove(index);
                 self.runner.cache.discard(sequence);
-                live.count_requeue();
-                self.queue.add(live);
+                self.requeue(live);
             }
         }
+    }
+
+    /// Returns a request whose sequence cannot be used to the queue.
+    fn requeue(&mut self, mut live: LiveRequest) {
+        live.count_requeue();
+        self.scheduler.requeue(live.id());
+        self.others.insert(live.id(), live);
     }
 
     /// Ends all requests of a step that failed on the device. The other active requests
     /// start again, because the state is undefined.
     fn fail(&mut self, planned: &[PlannedRows], error: &Error) {
-        for (index, Active { mut live, sequence }) in take(&mut self.active).into_iter().enumerate() {
+        for (index, Active { live, sequence }) in take(&mut self.active).into_iter().enumerate() {
             self.runner.cache.discard(sequence);
             if planned.iter().any(|planned| planned.rows.sequence == index) {
+                self.scheduler.end(live.id());
                 self.events.push(live.event(EventKind::Failed(error.clone())));
             } else {
-                live.count_requeue();
-                self.queue.add(live);
+                self.requeue(live);
             }
         }
         self.runner.cache.forget();
@@ -582,11 +638,20 @@ impl Engine {
     }
 }
 
-/// Begins a sequence for a request.
-fn begin(cache: &mut PrefixCache<PositionKey>, live: &mut LiveRequest) -> SequenceId {
-    let rules = SharingRules { confirmed_only: live.needs_confirmed, spans: live.spans() };
+/// Begins a sequence for an active request.
+fn begin(
+    cache: &mut PrefixCache<PositionKey>,
+    scheduler: &mut Scheduler,
+    live: &mut LiveRequest,
+) -> SequenceId {
+    let rules = SharingRules {
+        tenant: live.tenant().clone(),
+        confirmed_only: live.needs_confirmed,
+        spans: live.spans(),
+    };
     let (sequence, cached) = cache.begin_within(&live.keys(), rules);
     live.begin(cached);
+    scheduler.begin(live.id(), cached, live.tokens.len() as u32);
     sequence
 }
 
@@ -619,7 +684,7 @@ fn check(runner: &dyn Runner, limits: &EngineLimits) -> Result<()> {
              in steps of {chunk} rows"
         )));
     }
-    if limits.waiting == 0 {
+    if limits.waiting == 0 || limits.tenant_waiting == 0 {
         return Err(refused("a queue for 0 waiting requests was asked for; it needs at least 1"));
     }
     Ok(())

@@ -7,7 +7,7 @@
 //! [`TokenRequest`]; each [`Engine::step`] runs the model once and returns its
 //! [`RequestEvent`]s. A request's tokens depend on the request only: not on the size
 //! of prefill chunks, the contents of the prefix cache, the other requests of the
-//! batch, drafts, preemptions or suspensions. This holds on backends whose results do not
+//! batch, drafts or suspensions. This holds on backends whose results do not
 //! depend on the number of rows of a step (all but `npu`). The engine is `Send`: a server
 //! moves it to a thread of its own.
 //!
@@ -45,12 +45,13 @@ mod live_request;
 mod overflow;
 mod position_key;
 mod prompt_content;
-mod queue;
 mod request;
 mod result_rows;
 pub mod sample;
 mod sampling;
-pub mod schedule;
+mod saved_prefix;
+pub mod scheduler;
+mod service;
 mod step_inputs;
 pub mod text;
 
@@ -65,4 +66,6 @@ pub use request::{
     TokenRequest,
 };
 pub use sampling::Sampling;
+pub use saved_prefix::{SavedBlocks, SavedPrefix};
+pub use service::{Priority, Tenant, TimeLimits};
 pub use text::Detokenize;

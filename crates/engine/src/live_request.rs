@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use girih_graph::BLOCK_POSITIONS;
 use girih_graph::backend::Range32;
 
 use crate::hooks::guard;
@@ -11,6 +10,8 @@ use crate::position_key::PositionKey;
 use crate::prompt_content::{PromptContent, StepContent};
 use crate::result_rows::ResultRows;
 use crate::sample::{History, Logprobs, PickQuery, logprobs, pick, pick_allowed, pick_from, refuse_nan};
+use crate::scheduler::Demand;
+use crate::service::Tenant;
 use crate::text::{ReleasedText, StopStrings};
 use crate::{Error, EventKind, Hooks, RequestEvent, RequestId, Result, Stats, Stop, TokenRequest};
 
@@ -127,6 +128,10 @@ impl LiveRequest {
         self.content.keys(&self.tokens, 0)
     }
 
+    pub fn tenant(&self) -> &Tenant {
+        &self.request.tenant
+    }
+
     pub fn id(&self) -> RequestId {
         self.id
     }
@@ -161,10 +166,25 @@ impl LiveRequest {
         RequestEvent { request: self.id, kind }
     }
 
-    /// The number of tokens for which admission needs blocks: one block more than it has
-    /// now, within its limit.
-    pub fn soon(&self) -> u32 {
-        (self.tokens.len() + BLOCK_POSITIONS).min(self.prompt + self.room) as u32
+    /// What the scheduler has to know about the request, submitted at `now`.
+    pub fn demand(&self, now: Duration) -> Demand {
+        let TokenRequest { time_limits, tenant, priority, .. } = &self.request;
+        let rest = self.request.max_new.map_or(usize::MAX, |new| new as usize);
+        let longest = match self.request.overflow {
+            // Later pieces may fill the context.
+            Overflow::Truncate if !self.request.logits && rest > self.room => self.context as usize,
+            _ => self.prompt + self.room,
+        };
+        let deadline = |limit: Option<Duration>| limit.map(|limit| now.saturating_add(limit));
+        Demand {
+            prompt: self.prompt as u32,
+            max_positions: longest as u32,
+            spans: self.spans().to_vec(),
+            tenant: tenant.clone(),
+            priority: *priority,
+            first_token_by: deadline(time_limits.first_token),
+            end_by: deadline(time_limits.whole),
+        }
     }
 
     /// Records that the state already holds the first `cached` tokens.

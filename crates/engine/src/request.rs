@@ -6,6 +6,7 @@ use std::time::Duration;
 use girih_graph::backend::Range32;
 
 use crate::sample::Logprobs;
+use crate::service::{Priority, Tenant, TimeLimits};
 use crate::{Error, ErrorKind, Overflow, Result, Sampling};
 
 /// A prompt to be continued.
@@ -37,6 +38,12 @@ pub struct TokenRequest {
     /// one [`EventKind::Logits`], then the end with [`Stop::Length`]. No token is chosen,
     /// so `max_new`, `sampling`, `stops` and `logprobs` have no effect.
     pub logits: bool,
+    /// Whom the request belongs to.
+    pub tenant: Tenant,
+    /// Which waiting requests it precedes.
+    pub priority: Priority,
+    /// How long it may take.
+    pub time_limits: TimeLimits,
 }
 
 /// Consecutive rows of the model's width that replace the embeddings of tokens.
@@ -76,6 +83,8 @@ pub struct EngineLimits {
     /// submitted between two steps wait, even while the engine has no active request.
     /// Default `u32::MAX`: no limit.
     pub waiting: u32,
+    /// As `waiting`, for the requests of one tenant. Default `u32::MAX`: no limit of its own.
+    pub tenant_waiting: u32,
     /// The maximum number of stop tokens of a request.
     pub stop_tokens: usize,
     /// The maximum number of stop strings of a request.
@@ -97,6 +106,7 @@ impl EngineLimits {
             chunk,
             sequences: 1,
             waiting: u32::MAX,
+            tenant_waiting: u32::MAX,
             stop_tokens: 64,
             stop_strings: 16,
             stop_string_bytes: 256,
@@ -127,6 +137,7 @@ impl TokenRequest {
                 return Err(refused("a stop string is empty; leave it out or give it text"));
             }
         }
+        at_most("bytes in its tenant's name", self.tenant.name().len(), Tenant::MAX_NAME_BYTES)?;
         known("prompt", tokens.iter(), vocabulary)?;
         known("list of stop tokens", stops.tokens.iter(), vocabulary)?;
         known("logit bias", sampling.bias.iter().map(|(id, _)| id), vocabulary)?;
@@ -319,6 +330,8 @@ pub enum Stop {
     Context,
     /// The request was cancelled.
     Cancelled,
+    /// The request took longer than one of its [`TimeLimits`].
+    Deadline,
 }
 
 /// Token counts and times of a request.
@@ -340,8 +353,8 @@ pub struct Stats {
     pub drafted: u32,
     /// Drafted tokens that the reply kept; each saved a step.
     pub accepted: u32,
-    /// The number of times it went back to the queue: to free blocks for older requests,
-    /// or because its state was lost or shared with a request that failed.
+    /// The number of times it went back to the queue, because its state was lost or shared
+    /// with a request that failed.
     pub requeued: u32,
     /// Tokens that were run again after their state was given up.
     pub repeated: TokenRate,

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 
 use girih_engine::{Engine, Hooks, RequestId, TokenRequest};
 use girih_graph::Error;
@@ -22,32 +22,17 @@ pub(crate) enum Command {
 
 /// The engine and the mailboxes of its requests.
 struct EngineThread {
-    // Dropped in this order: readers learn of the end before the engine writes what it keeps.
     commands: Receiver<Command>,
     senders: HashMap<RequestId, MailboxSender>,
     engine: Engine,
 }
 
-/// Runs the engine until nobody can send a command any more.
-pub(crate) fn run(engine: Engine, commands: Receiver<Command>) {
+/// Runs the engine until nobody can send a command any more. Readers learn of the end before the
+/// engine is returned.
+pub(crate) fn run(engine: Engine, commands: Receiver<Command>) -> Engine {
     let mut thread = EngineThread { commands, senders: HashMap::new(), engine };
-    loop {
-        if thread.engine.is_idle() {
-            match thread.commands.recv() {
-                Ok(command) => thread.handle(command),
-                Err(_) => return,
-            }
-        }
-        loop {
-            match thread.commands.try_recv() {
-                Ok(command) => thread.handle(command),
-                Err(TryRecvError::Empty) => break,
-                // Every reply holds a handle, so no reader is left.
-                Err(TryRecvError::Disconnected) => return,
-            }
-        }
-        thread.step();
-    }
+    thread.serve();
+    thread.engine
 }
 
 /// Answers every request with the error that ended loading.
@@ -60,6 +45,36 @@ pub(crate) fn fail_all(error: &Error, commands: Receiver<Command>) {
 }
 
 impl EngineThread {
+    fn serve(&mut self) {
+        loop {
+            if self.engine.is_idle() {
+                match self.wait() {
+                    Ok(command) => self.handle(command),
+                    // A suspended request has passed its time limit.
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => return,
+                }
+            }
+            loop {
+                match self.commands.try_recv() {
+                    Ok(command) => self.handle(command),
+                    Err(TryRecvError::Empty) => break,
+                    // Every reply holds a handle, so no reader is left.
+                    Err(TryRecvError::Disconnected) => return,
+                }
+            }
+            self.step();
+        }
+    }
+
+    /// Waits for a command, at most until a request passes its time limit.
+    fn wait(&self) -> Result<Command, RecvTimeoutError> {
+        match self.engine.until_deadline() {
+            Some(time) => self.commands.recv_timeout(time),
+            None => self.commands.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        }
+    }
+
     fn handle(&mut self, command: Command) {
         match command {
             Command::Submit(request, sender) => {

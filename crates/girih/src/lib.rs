@@ -55,6 +55,7 @@ mod open_options;
 mod plan;
 mod priority;
 mod progress;
+mod prompt_cache;
 mod reply;
 mod request;
 mod run_options;
@@ -69,7 +70,8 @@ pub use embedder::Embedder;
 pub use girih_engine as engine;
 pub use girih_engine::sample::{Logprob, Logprobs};
 pub use girih_engine::{
-    Constraint, Drafter, Engine, EngineLimits, Overflow, Sampling, Stats, Stop, TokenRate,
+    Constraint, Drafter, Engine, EngineLimits, Overflow, Priority, Sampling, Stats, Stop, Tenant, TimeLimits,
+    TokenRate,
 };
 pub use girih_graph as graph;
 pub use girih_graph::backend::{HostWork, Refusal, Unwatched};
@@ -90,5 +92,5 @@ pub use plan::Plan;
 pub use progress::Progress;
 pub use reply::{CancelHandle, LoadTimes, Reply};
 pub use request::{Prompt, Request};
-pub use run_options::RunOptions;
+pub use run_options::{PromptCache, RunOptions};
 pub use session::Session;

@@ -227,7 +227,8 @@ impl Plan {
     /// ```
     pub fn limits(&self) -> EngineLimits {
         let Key { rows, sequences, context, .. } = self.key;
-        EngineLimits { sequences, ..EngineLimits::new(context, rows) }
+        let tenant_waiting = self.options.tenant_waiting;
+        EngineLimits { sequences, tenant_waiting, ..EngineLimits::new(context, rows) }
     }
 
     /// Loads the model on this thread, which then runs its steps: for programs that call the
@@ -349,6 +350,10 @@ impl Plan {
 
     pub(crate) fn services(&self) -> &Arc<ModelServices> {
         &self.services
+    }
+
+    pub(crate) fn graph_options(&self) -> GraphOptions {
+        graph_options(&self.options)
     }
 
     pub(crate) fn options(&self) -> &RunOptions {

@@ -183,7 +183,8 @@ impl Reply {
     /// ```
     ///
     /// # Errors
-    /// When the request fails, or is cancelled ([`ErrorKind::Cancelled`]).
+    /// When the request fails, is cancelled, or exceeds its time limits
+    /// ([`ErrorKind::Cancelled`]).
     pub fn text(self) -> Result<String> {
         self.map(|event| Ok(complete(event)?.text().to_owned())).collect()
     }
@@ -267,6 +268,10 @@ fn complete(event: Result<Event>) -> Result<Event> {
         Event::Finished { stop: Stop::Cancelled, .. } => Err(Error::with_kind(
             ErrorKind::Cancelled,
             "the request was cancelled before its reply was complete",
+        )),
+        Event::Finished { stop: Stop::Deadline, .. } => Err(Error::with_kind(
+            ErrorKind::Cancelled,
+            "the request's time limit passed before its reply was complete; allow more time",
         )),
         event => Ok(event),
     }

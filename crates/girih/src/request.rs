@@ -3,7 +3,10 @@
 use std::fmt;
 
 use girih_engine::text::Detokenize;
-use girih_engine::{Constraint, Drafter, EngineLimits, Hooks, Overflow, Sampling, Stops, TokenRequest};
+use girih_engine::{
+    Constraint, Drafter, EngineLimits, Hooks, Overflow, Priority, Sampling, Stops, Tenant, TimeLimits,
+    TokenRequest,
+};
 use girih_graph::{Error, ErrorKind, Result};
 use girih_words::template::Conversation;
 use girih_words::{Detokenizer, Specials};
@@ -85,6 +88,9 @@ pub struct Request {
     wants_text: bool,
     constraint: Option<Box<dyn Constraint>>,
     drafter: Option<Box<dyn Drafter>>,
+    tenant: Tenant,
+    priority: Priority,
+    time_limits: TimeLimits,
 }
 
 impl fmt::Debug for Request {
@@ -120,6 +126,9 @@ impl Request {
             wants_text: true,
             constraint: None,
             drafter: None,
+            tenant: Tenant::default(),
+            priority: Priority::default(),
+            time_limits: TimeLimits::default(),
         }
     }
 
@@ -265,6 +274,47 @@ impl Request {
         Request { drafter: Some(drafter), ..self }
     }
 
+    /// Sets the tenant, such as the holder of an API key: tenants share the model's time by tokens,
+    /// and no cached prefix. By default all requests belong to one tenant.
+    ///
+    /// ```
+    /// use girih::{Request, Tenant};
+    ///
+    /// let request = Request::new("Once upon a time").tenant(Tenant::new("alice"));
+    /// ```
+    #[must_use]
+    pub fn tenant(self, tenant: Tenant) -> Request {
+        Request { tenant, ..self }
+    }
+
+    /// Sets which waiting requests it precedes.
+    ///
+    /// ```
+    /// use girih::{Priority, Request};
+    ///
+    /// let request = Request::new("Once upon a time").priority(Priority::Low);
+    /// ```
+    #[must_use]
+    pub fn priority(self, priority: Priority) -> Request {
+        Request { priority, ..self }
+    }
+
+    /// Sets how long the request may take. One that takes longer ends with
+    /// [`Stop::Deadline`](crate::Stop::Deadline) after the current step.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use girih::{Request, TimeLimits};
+    ///
+    /// let limits = TimeLimits { first_token: Some(Duration::from_secs(10)), ..TimeLimits::default() };
+    /// let request = Request::new("Once upon a time").time_limits(limits);
+    /// ```
+    #[must_use]
+    pub fn time_limits(self, time_limits: TimeLimits) -> Request {
+        Request { time_limits, ..self }
+    }
+
     /// A request for the logits that follow a prompt.
     pub(crate) fn for_logits(tokens: &[u32]) -> Request {
         Request { logits: true, max_tokens: Some(1), ..Request::new(tokens.to_vec()).without_text() }
@@ -282,7 +332,7 @@ impl Request {
         output_rows: u32,
     ) -> Result<(TokenRequest, Hooks)> {
         let Request { logits, sampling, max_tokens, fills_context, stops, logprobs, overflow, .. } = self;
-        let Request { prompt, wants_text, constraint, drafter, .. } = self;
+        let Request { prompt, wants_text, constraint, drafter, tenant, priority, time_limits, .. } = self;
         if !wants_text && !stops.is_empty() {
             let sentence =
                 "the request has stop strings but no text to find them in: remove them, or keep the text";
@@ -320,6 +370,9 @@ impl Request {
             stops: Stops { tokens: stop_tokens, strings: stops },
             logprobs,
             overflow,
+            tenant,
+            priority,
+            time_limits,
             ..TokenRequest::default()
         };
         request.check(limits, model.files().facts.sizes.vocabulary)?;

@@ -1,5 +1,7 @@
 //! How a model is to run.
 
+use std::path::PathBuf;
+
 use girih_graph::description::BackendChoice;
 use girih_tensor::DType;
 
@@ -64,6 +66,15 @@ pub struct RunOptions {
     /// assert_eq!(girih::RunOptions::default().waiting, 64);
     /// ```
     pub waiting: u32,
+    /// The maximum number of waiting requests of one [`Tenant`](crate::Tenant). Default `u32::MAX`:
+    /// no limit but `waiting`.
+    ///
+    /// ```
+    /// use girih::RunOptions;
+    ///
+    /// let options = RunOptions { tenant_waiting: 8, ..RunOptions::default() };
+    /// ```
+    pub tenant_waiting: u32,
     /// The maximum number of output rows (rows of logits) of one step. Values below `sequences`
     /// are raised to it, values above `chunk` are lowered. Drafts need one more row for each
     /// drafted token. Default 1.
@@ -72,6 +83,13 @@ pub struct RunOptions {
     /// assert_eq!(girih::RunOptions::default().output_rows, 1);
     /// ```
     pub output_rows: u32,
+    /// Where sessions keep the state of prompts and replies for later sessions; only models that are
+    /// read from files have one. Default none.
+    ///
+    /// ```
+    /// assert_eq!(girih::RunOptions::default().prompt_cache, None);
+    /// ```
+    pub prompt_cache: Option<PromptCache>,
     /// Whether requests may give rows that replace the embeddings of tokens, such as those of
     /// images ([`EmbeddedRows`](crate::engine::EmbeddedRows)): for programs that call the engine
     /// themselves. Default false.
@@ -99,9 +117,28 @@ impl Default for RunOptions {
             chunk: 512,
             sequences: 1,
             waiting: 64,
+            tenant_waiting: u32::MAX,
             output_rows: 1,
+            prompt_cache: None,
             given_rows: false,
             unread_events: 1024,
         }
     }
+}
+
+/// A folder in which a session keeps the state of prompts and replies for later sessions: it reads
+/// them when the model is loaded, and writes them when the last handle is dropped.
+///
+/// ```
+/// use girih::{PromptCache, RunOptions};
+///
+/// let cache = PromptCache { folder: "/var/cache/prompts".into(), limit: 1 << 30 };
+/// let options = RunOptions { prompt_cache: Some(cache), ..RunOptions::default() };
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PromptCache {
+    /// The folder. It is created for this user alone if it does not exist.
+    pub folder: PathBuf,
+    /// The maximum size of its files in bytes; the ones used least recently are removed first.
+    pub limit: u64,
 }

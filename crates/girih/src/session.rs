@@ -15,6 +15,7 @@ use crate::mailbox::Event;
 use crate::model::Model;
 use crate::plan::Plan;
 use crate::progress::{Progress, ProgressCallback};
+use crate::prompt_cache::PromptStore;
 use crate::reply::{CommandSender, EngineHandle, LoadTimes, Readiness, Reply};
 use crate::request::Request;
 use crate::run_options::RunOptions;
@@ -109,15 +110,22 @@ impl Session {
         let (model, limits, output_rows) = (plan.model().clone(), plan.limits(), plan.key().output_rows);
         let (commands, inbox) = mpsc::channel();
         let (readiness, control) = (Arc::new(Readiness::default()), Arc::clone(plan.services().control()));
+        let prompts = PromptStore::of(&plan)?;
         let outcome = FailOnDrop(Arc::clone(&readiness));
         let body = move || {
             let begun = Instant::now();
             let engine = plan.load_with(callback).and_then(|runner| Engine::new(runner, limits));
             match engine {
-                Ok(engine) => {
+                Ok(mut engine) => {
+                    if let Some(prompts) = &prompts {
+                        prompts.restore(&mut engine);
+                    }
                     let phases = engine.runner().phases();
                     outcome.0.settle(Ok(LoadTimes { whole: begun.elapsed(), phases }));
-                    run(engine, inbox);
+                    let mut engine = run(engine, inbox);
+                    if let Some(prompts) = &prompts {
+                        prompts.save(&mut engine);
+                    }
                 }
                 Err(error) => {
                     outcome.0.settle(Err(error.clone()));

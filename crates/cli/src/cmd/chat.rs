@@ -16,7 +16,7 @@ use girih_file::quote;
 use rustyline::error::ReadlineError;
 
 use super::outcome::Outcome;
-use crate::args::{DeviceArgs, ModelArgs, OverflowMode, SamplingArgs};
+use crate::args::{DeviceArgs, ModelArgs, OverflowMode, PromptCacheArgs, SamplingArgs};
 use crate::conversation_args::ConversationArgs;
 use crate::editor::LineEditor;
 use crate::error::{Error, Result};
@@ -43,6 +43,8 @@ pub struct Args {
     #[command(flatten)]
     pub(super) device: DeviceArgs,
     #[command(flatten)]
+    pub(super) prompts: PromptCacheArgs,
+    #[command(flatten)]
     pub(super) sampling: SamplingArgs,
     /// Print one JSON object per line: for each turn the start, each token, and the end.
     #[arg(long)]
@@ -63,7 +65,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let variables = args.conversation.variables(&model, &args.typed)?;
     // A template that fails does so before the weights are read.
     model.render(&Conversation { variables: variables.clone(), ..Conversation::new() }.user("?"))?;
-    let plan = loading::plan(&model, &args.device, 1)?;
+    let plan = loading::plan_with_prompts(&model, &args.device, &args.prompts, &args.typed)?;
     let context = plan.key().context;
     let session = loading::session(plan, show)?;
     if model.name() == BUILT_IN {

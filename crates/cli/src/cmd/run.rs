@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::chat;
 use super::outcome::Outcome;
-use crate::args::{ArchArgs, DeviceArgs, ModelArgs, SamplingArgs};
+use crate::args::{ArchArgs, DeviceArgs, ModelArgs, PromptCacheArgs, SamplingArgs};
 use crate::conversation_args::ConversationArgs;
 use crate::error::{Error, Result};
 use crate::input::{missing, piped_text, standard_input, text_of_file, without_line_end};
@@ -45,6 +45,8 @@ pub struct Args {
     #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
+    prompts: PromptCacheArgs,
+    #[command(flatten)]
     sampling: SamplingArgs,
     /// Parse special tokens in a prompt that is continued as it is.
     #[arg(long)]
@@ -69,7 +71,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if let Some(generation) = &model.files().generation {
         show.detail(loading::generation_note(generation));
     }
-    let plan = loading::plan(&model, &args.device, 1)?;
+    let plan = loading::plan_with_prompts(&model, &args.device, &args.prompts, &args.typed)?;
     let (memory, activations) = (plan.memory(), plan.numerics().name());
     let host_work = if show == Show::Details { loading::host_work(&plan)? } else { Vec::new() };
     let (bar, watch) = loading::watch(show);
@@ -154,6 +156,7 @@ fn chat_args(args: &Args, name: &str) -> chat::Args {
         model: ModelArgs { model: name.to_owned(), arch: args.arch.clone() },
         conversation: args.conversation.clone(),
         device: args.device.clone(),
+        prompts: args.prompts.clone(),
         sampling: args.sampling.clone(),
         jsonl: false,
     }

@@ -52,7 +52,20 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
             "stop",
         ],
     ),
-    (Memory, &["kv", "overflow", "weights", "packed-cache", "packed-cache-limit", "blobs", "blobs-limit"]),
+    (
+        Memory,
+        &[
+            "kv",
+            "overflow",
+            "weights",
+            "packed-cache",
+            "packed-cache-limit",
+            "prompt-cache",
+            "prompt-cache-limit",
+            "blobs",
+            "blobs-limit",
+        ],
+    ),
     (Device, &["backend", "act-precision", "npu-mapping"]),
     (
         Expert,

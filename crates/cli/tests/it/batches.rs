@@ -68,7 +68,6 @@ fn requests(vocabulary: u32) -> Vec<TokenRequest> {
     let request = |(number, (story, shared, own)): (u32, (u32, u32, u32))| TokenRequest {
         tokens: text(story * 100, shared).chain(text(number * 50, own)).collect(),
         sampling: Sampling { temperature: 0.9, seed: number.into(), ..Sampling::default() },
-        // The first two outgrow five blocks together.
         max_new: Some([160, 130, 20, 25, 30, 35, 40][number as usize]),
         logprobs: Some(20),
         ..TokenRequest::default()
@@ -82,7 +81,6 @@ type Said = (u32, Vec<(u32, u64)>);
 /// What was counted over several requests.
 #[derive(Debug, Default)]
 struct Counts {
-    requeued: u32,
     drafted: u32,
     accepted: u32,
 }
@@ -116,7 +114,6 @@ fn replies(
                     replies[event.request.0 as usize].push((*id, bits));
                 }
                 EventKind::Finished { stats, .. } => {
-                    counts.requeued += stats.requeued;
                     counts.drafted += stats.drafted;
                     counts.accepted += stats.accepted;
                 }
@@ -140,16 +137,13 @@ fn same_in_every_batch(folder: &str, device: Device) {
         Setup { sequences: 7, chunk: 64, full: 5, gap: 1, drafts: 0 },
         Setup { sequences: 1, chunk: 1, full: 4, gap: 0, drafts: 0 },
     ];
-    let mut all_requeued = 0;
     for setup in setups {
-        let (together, counts) =
+        let (together, _) =
             replies(&mut engine(&model, device, setup), &requests, setup.gap, |_| Hooks::default());
         for (number, (together, alone)) in together.iter().zip(&alone).enumerate() {
             assert!(together == alone, "{folder} on {device:?}: request {number} differs in {setup:?}");
         }
-        all_requeued += counts.requeued;
     }
-    assert!(all_requeued > 0, "the smallest setup has too many blocks");
 }
 
 #[test]

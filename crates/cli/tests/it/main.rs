@@ -16,6 +16,7 @@ mod nll;
 mod npu;
 mod npu_verify;
 mod program;
+mod prompts;
 mod quantize;
 mod random_model;
 mod same;

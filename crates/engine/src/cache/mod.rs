@@ -2,6 +2,9 @@
 //! that they were computed from. It does bookkeeping only; the values are in the
 //! runner's state.
 //!
+//! Tenants share nothing: a prompt finds only prefixes of its own tenant, so neither its
+//! speed nor its numbers tell what another tenant asked. Each model has a cache of its own.
+//!
 //! A sequence outlives its request. Its blocks stay held until they are needed;
 //! then the least recently used sequence is evicted first. A new prompt resumes
 //! from the longest prefix that it shares with any sequence, including one whose
@@ -14,12 +17,16 @@
 //! window; the blocks behind it are released first when blocks run short. A prefix
 //! cannot be resumed if the blocks of its own window were released.
 
+mod block_count;
 mod block_pool;
 
 use girih_graph::backend::{Block, Range32};
-use girih_graph::{BLOCK_POSITIONS, GroupId, Key, Span};
+use girih_graph::{BLOCK_POSITIONS, GroupId, Span};
 
+pub use block_count::{blocks, worst_case};
 use block_pool::BlockPool;
+
+use crate::service::Tenant;
 
 /// The id of a sequence within its cache; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,12 +56,27 @@ pub struct PrefixCache<K> {
     sequences: Vec<CachedSequence<K>>,
     /// Counts sequences begun and ended; orders sequences by age and by last use.
     clock: u64,
+    totals: CacheTotals,
+}
+
+/// What a prefix cache has done since it was made, of all tenants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheTotals {
+    /// Prompts that were looked up; one that is looked up again counts again.
+    pub prompts: u64,
+    /// Tokens of these prompts.
+    pub tokens: u64,
+    /// Those of these tokens whose state was found.
+    pub hits: u64,
+    /// Sequences of ended requests that were evicted because blocks were needed.
+    pub evicted: u64,
 }
 
 /// A sequence and the tokens of it that have been run.
 #[derive(Debug)]
 struct CachedSequence<K> {
     id: SequenceId,
+    tenant: Tenant,
     /// The tokens that have been run.
     tokens: Vec<K>,
     /// One block table per group.
@@ -70,8 +92,10 @@ struct CachedSequence<K> {
 }
 
 /// What a new sequence may share.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct SharingRules<'a> {
+    /// The tenant whose sequences it may share; it then belongs to this tenant.
+    pub tenant: Tenant,
     /// Whether it may share only confirmed state.
     pub confirmed_only: bool,
     /// The mutual spans of its prompt, in order. It shares a span whole or not at all, because the
@@ -111,47 +135,34 @@ impl BlockTable {
     }
 }
 
-/// Returns the number of blocks that a group needs for `key.sequences` concurrent
-/// sequences of `key.context` positions, in steps of `key.rows` rows in total.
-///
-/// With a window of `n`, a sequence with `r` rows in a step touches `n − 1 + r`
-/// consecutive positions. At any offset, these lie in at most `⌈(n + r − 2) / 64⌉ + 1`
-/// blocks, which is at most `⌈(n − 1) / 64⌉ + 1 + (r + 62) / 64`, and all sequences
-/// together have at most `key.rows` rows. A span of positions that attend to each other
-/// (an image) changes nothing, because it lies within the rows of its step.
-pub fn blocks(span: Span, key: &Key) -> u32 {
-    let whole = key.context.div_ceil(BLOCK_POSITIONS as u32).saturating_mul(key.sequences);
-    match span {
-        Span::Full | Span::All => whole,
-        Span::Window(length) => {
-            let behind = key.sequences.saturating_mul(window_blocks(length));
-            whole.min(behind.saturating_add(step_blocks(key.rows, key.sequences)))
-        }
-    }
-}
-
-/// The maximum number of blocks that a sequence's window of `length` positions overlaps.
-fn window_blocks(length: u32) -> u32 {
-    (length - 1).div_ceil(BLOCK_POSITIONS as u32) + 1
-}
-
-/// The maximum number of blocks that the rows of one step need beyond the windows.
-fn step_blocks(rows: u32, sequences: u32) -> u32 {
-    let edge = BLOCK_POSITIONS as u32 - 2;
-    rows.saturating_add(sequences.saturating_mul(edge)) / BLOCK_POSITIONS as u32
-}
-
 impl<K: Clone + PartialEq> PrefixCache<K> {
     /// Returns an empty cache; group `i` has span `spans[i]` and `blocks[i]` blocks.
     pub fn new(spans: &[Span], blocks: &[u32]) -> PrefixCache<K> {
         assert_eq!(spans.len(), blocks.len(), "a group has a span and a number of blocks");
         let pools = spans.iter().zip(blocks).map(|(span, blocks)| BlockPool::new(*span, *blocks));
-        PrefixCache { pools: pools.collect(), sequences: Vec::new(), clock: 0 }
+        let (pools, totals) = (pools.collect(), CacheTotals::default());
+        PrefixCache { pools, sequences: Vec::new(), clock: 0, totals }
+    }
+
+    /// What the cache has done so far.
+    pub fn totals(&self) -> CacheTotals {
+        self.totals
     }
 
     /// The number of free blocks of each group.
     pub fn free(&self) -> Vec<usize> {
         self.pools.iter().map(BlockPool::free).collect()
+    }
+
+    /// The number of blocks of each group that sequences hold; the others are free.
+    pub fn used(&self) -> Vec<usize> {
+        let used = self.pools.iter().enumerate().map(|(group, pool)| {
+            let mut is_held = vec![false; pool.total()];
+            let held = self.sequences.iter().flat_map(|sequence| sequence.tables[group].held());
+            held.for_each(|block| is_held[block.0 as usize] = true);
+            is_held.into_iter().filter(|held| *held).count()
+        });
+        used.collect()
     }
 
     /// Returns every sequence and the tokens that it has run, the oldest first.
@@ -169,6 +180,63 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
         self.sequences[self.find(id)].tables.iter().map(|table| table.blocks.as_slice()).collect()
     }
 
+    /// The ended sequences whose state is confirmed, the least recently used first.
+    pub fn ended(&self) -> Vec<SequenceId> {
+        let is_confirmed = |one: &&CachedSequence<K>| one.confirmed == one.tokens.len();
+        let ended = self.sequences.iter().filter(is_confirmed).filter_map(|one| Some((one.ended?, one.id)));
+        let mut ended: Vec<_> = ended.collect();
+        ended.sort();
+        ended.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// The tenant of a sequence, and its tokens.
+    pub fn content(&self, id: SequenceId) -> (&Tenant, &[K]) {
+        let sequence = &self.sequences[self.find(id)];
+        (&sequence.tenant, &sequence.tokens)
+    }
+
+    /// The blocks that a sequence holds: for each group, the index of the first one within the
+    /// sequence, and the blocks from there on.
+    pub fn held(&self, id: SequenceId) -> Vec<(usize, &[Block])> {
+        let tables = &self.sequences[self.find(id)].tables;
+        tables.iter().map(|table| (table.first, table.held())).collect()
+    }
+
+    /// Adds an ended sequence that has run `tokens`, whose state the caller writes into the blocks
+    /// that it then holds. Of group `g`, it lacks the first `firsts[g]` blocks. Returns `None`, and
+    /// changes nothing, if too few blocks are free, or if it lacks a block that its next row sees.
+    pub fn restore(&mut self, tenant: Tenant, tokens: Vec<K>, firsts: &[usize]) -> Option<SequenceId> {
+        let count = tokens.len().div_ceil(BLOCK_POSITIONS);
+        let fits = |(pool, first): (&BlockPool, &usize)| {
+            *first <= pool.first(tokens.len()).min(count) && count - first <= pool.free()
+        };
+        if tokens.is_empty() || firsts.len() != self.pools.len() || !self.pools.iter().zip(firsts).all(fits) {
+            return None;
+        }
+        let now = self.tick();
+        let (id, length) = (SequenceId(now), tokens.len());
+        let table = |(pool, &first): (&mut BlockPool, &usize)| {
+            // The entries of released blocks only keep the indexes of the others.
+            let mut blocks = vec![Block(0); first];
+            blocks.extend((first..count).map(|_| pool.take()));
+            BlockTable { blocks, first }
+        };
+        let tables = self.pools.iter_mut().zip(firsts).map(table).collect();
+        let (begun, unconfirmed_source, ended) = (0, None, Some(now));
+        let confirmed = length;
+        self.sequences.push(CachedSequence {
+            id,
+            tenant,
+            tokens,
+            tables,
+            begun,
+            confirmed,
+            unconfirmed_source,
+            ended,
+        });
+        Some(id)
+    }
+
     /// Begins a sequence that shares the longest cached prefix of `prompt`; returns the
     /// length of that prefix. It never includes the prompt's last token, whose logits
     /// are needed.
@@ -179,8 +247,10 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
     /// As [`PrefixCache::begin`], but shares only what `rules` allow.
     pub fn begin_within(&mut self, prompt: &[K], rules: SharingRules<'_>) -> (SequenceId, u32) {
         let now = self.tick();
+        let found = self.longest(prompt, &rules);
         let mut sequence = CachedSequence {
             id: SequenceId(now),
+            tenant: rules.tenant,
             tokens: Vec::new(),
             tables: vec![BlockTable { blocks: Vec::new(), first: 0 }; self.pools.len()],
             begun: 0,
@@ -189,7 +259,7 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
             ended: None,
         };
         let mut shared = 0;
-        if let Some((index, length)) = self.longest(prompt, rules) {
+        if let Some((index, length)) = found {
             let source = &self.sequences[index];
             sequence.unconfirmed_source = (source.confirmed < source.tokens.len()).then_some(source.id);
             sequence.confirmed = source.confirmed.min(length);
@@ -199,14 +269,19 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
             shared = length;
         }
         self.sequences.push(sequence);
+        let CacheTotals { prompts, tokens, hits, .. } = &mut self.totals;
+        *prompts += 1;
+        *tokens += prompt.len() as u64;
+        *hits += shared as u64;
         (SequenceId(now), shared as u32)
     }
 
     /// Finds the sequence with the longest resumable prefix of `prompt` that `rules` allow, and
     /// that prefix's length; if several are equally long, the oldest sequence.
-    fn longest(&self, prompt: &[K], rules: SharingRules<'_>) -> Option<(usize, usize)> {
+    fn longest(&self, prompt: &[K], rules: &SharingRules<'_>) -> Option<(usize, usize)> {
         let may = |sequence: &CachedSequence<K>| {
-            !rules.confirmed_only || sequence.confirmed == sequence.tokens.len()
+            sequence.tenant == rules.tenant
+                && (!rules.confirmed_only || sequence.confirmed == sequence.tokens.len())
         };
         let sequences = self.sequences.iter().enumerate().filter(|(_, sequence)| may(sequence));
         let lengths = sequences.map(|(index, sequence)| {
@@ -247,6 +322,7 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
         while !self.suffices(id, end) {
             if !self.trim() {
                 self.evict()?;
+                self.totals.evicted += 1;
             }
         }
         let index = self.find(id);
@@ -414,34 +490,6 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
     /// Evicts all ended sequences.
     pub fn forget(&mut self) {
         while self.evict().is_some() {}
-    }
-
-    /// Whether there are blocks for a new sequence of `new` tokens beside the active
-    /// ones, each given with its own number of tokens, in steps of `rows` rows in
-    /// total.
-    pub fn admits(&self, active: &[(SequenceId, u32)], new: u32, rows: u32) -> bool {
-        let step = step_blocks(rows, active.len() as u32 + 1) as usize;
-        self.pools.iter().enumerate().all(|(group, pool)| {
-            let mut held = vec![false; pool.total()];
-            let needed = |id: SequenceId| {
-                let CachedSequence { tokens, tables, .. } = &self.sequences[self.find(id)];
-                &tables[group].blocks[tables[group].needed(pool, tokens.len())..]
-            };
-            let blocks = active.iter().flat_map(|(id, _)| needed(*id));
-            blocks.for_each(|block| held[block.0 as usize] = true);
-            let room = held.iter().filter(|held| !**held).count();
-            let lacking = |max: u32| {
-                let need = |tokens: u32| tokens.div_ceil(BLOCK_POSITIONS as u32).min(max) as usize;
-                let lacking =
-                    active.iter().map(|(id, tokens)| need(*tokens).saturating_sub(needed(*id).len()));
-                need(new) + lacking.sum::<usize>()
-            };
-            let windows = match pool.span {
-                Span::Full | Span::All => usize::MAX,
-                Span::Window(length) => lacking(window_blocks(length)) + step,
-            };
-            lacking(u32::MAX).min(windows) <= room
-        })
     }
 
     fn find(&self, id: SequenceId) -> usize {

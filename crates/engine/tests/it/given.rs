@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use girih_engine::schedule::{SequenceProgress, schedule};
+use girih_engine::scheduler::{SequenceProgress, schedule};
 use girih_engine::{EmbeddedRows, EngineLimits, ErrorKind, Hooks, Overflow, TokenRequest};
 use girih_graph::backend::Range32;
 use girih_tensor::Random;

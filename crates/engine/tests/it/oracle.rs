@@ -373,12 +373,21 @@ impl State for Slots {
         Ok(())
     }
 
-    fn export(&self, _: GroupId, _: Block) -> Result<Vec<u8>, Error> {
-        Err(Error::new("the oracle does not export state"))
+    fn export(&self, group: GroupId, block: Block) -> Result<Vec<u8>, Error> {
+        self.operation()?;
+        let slots = &self.groups[group.0 as usize][block.0 as usize];
+        Ok(slots.iter().flat_map(|slot| slot.to_le_bytes()).collect())
     }
 
-    fn import(&mut self, _: GroupId, _: Block, _: &[u8]) -> Result<(), Error> {
-        Err(Error::new("the oracle does not import state"))
+    fn import(&mut self, group: GroupId, block: Block, bytes: &[u8]) -> Result<(), Error> {
+        self.operation()?;
+        if bytes.len() != 8 * BLOCK_POSITIONS {
+            return Err(Error::new(format!("a block has {} bytes", 8 * BLOCK_POSITIONS)));
+        }
+        let slots = bytes.chunks_exact(8).map(|slot| u64::from_le_bytes(slot.try_into().unwrap()));
+        let block = &mut self.groups[group.0 as usize][block.0 as usize];
+        block.iter_mut().zip(slots).for_each(|(slot, value)| *slot = value);
+        Ok(())
     }
 }
 

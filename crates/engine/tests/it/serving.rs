@@ -1,8 +1,11 @@
 //! What a server needs: an engine that moves between threads, a bounded queue, requests
 //! that pause, and logits beside replies.
 
+use std::time::Duration;
+
 use girih_engine::{
-    Engine, EngineLimits, ErrorKind, EventKind, Hooks, Overflow, RequestId, Sampling, TokenRequest,
+    Engine, EngineLimits, ErrorKind, EventKind, Hooks, Overflow, Priority, RequestId, Sampling, Tenant,
+    TimeLimits, TokenRequest,
 };
 use girih_engine::{RequestEvent, Stop};
 use girih_graph::backend::Unwatched;
@@ -120,7 +123,8 @@ fn an_engine_with_only_suspended_requests_is_idle() {
 }
 
 #[test]
-fn a_resumed_request_is_admitted_before_younger_ones_and_preempts_them() {
+fn a_resumed_request_is_admitted_before_younger_ones() {
+    // The blocks suffice for one of these requests.
     let (mut engine, _) = narrow(2, 64, &[8, 12]);
     let ask = |number: u64| request(&prompt(number, 100), 200);
     let old = engine.submit(ask(20), Pieces::hooks()).unwrap();
@@ -142,8 +146,8 @@ fn a_resumed_request_is_admitted_before_younger_ones_and_preempts_them() {
     }
     assert_eq!(replies[1].ids, oracle::greedy(&prompt(21, 100), 200));
     assert_eq!(replies[2].ids, oracle::greedy(&prompt(22, 100), 200));
-    assert_eq!(replies[0].stats.unwrap().requeued, 0, "the oldest is never preempted");
-    assert!(ends.iter().position(|index| *index == 0) < ends.iter().position(|index| *index == 2));
+    assert_eq!(replies[0].ids, oracle::greedy(&prompt(20, 100), 200));
+    assert_eq!(ends, [1, 0, 2], "the one that runs is not preempted");
 }
 
 #[test]
@@ -180,4 +184,78 @@ fn a_request_for_logits_is_refused_truncated_or_fails() {
     watched.trouble.set(Some(Trouble::NaN(29)));
     let failed = reply(&mut engine, TokenRequest { logits: true, ..request(&prompt(41, 30), 1) });
     assert_eq!((failed.failure.unwrap().kind(), failed.logits), (ErrorKind::NotANumber, None));
+}
+
+#[test]
+fn requests_end_at_their_time_limits() {
+    let (mut engine, watched) = narrow(2, 16, &[12, 12]);
+    let seconds = Duration::from_secs;
+    let limited = |number: u64, length: usize, first: Option<u64>, whole: Option<u64>| TokenRequest {
+        time_limits: TimeLimits { first_token: first.map(seconds), whole: whole.map(seconds) },
+        ..request(&prompt(number, length), 50)
+    };
+    let submit = |engine: &mut Engine, ask| engine.submit_at(ask, Pieces::hooks(), seconds(10)).unwrap();
+    // One that replies in time, one whose prompt takes too long, and one that waits.
+    let replies = submit(&mut engine, limited(50, 10, Some(3), Some(9)));
+    let reads = submit(&mut engine, limited(51, 200, Some(5), None));
+    let waits = submit(&mut engine, limited(52, 10, None, Some(4)));
+    let sleeps = submit(&mut engine, limited(53, 10, Some(6), None));
+    assert!(engine.suspend(sleeps));
+    let mut ends = Vec::new();
+    let mut whole = Reply::default();
+    for now in 10..30 {
+        for event in engine.step_at(seconds(now)) {
+            if event.request == replies {
+                whole.take(event.clone());
+            }
+            match &event.kind {
+                EventKind::Finished { stop, .. } => ends.push((event.request, now, stop.clone())),
+                _ => assert_eq!(event.request, replies, "the others say nothing"),
+            }
+        }
+    }
+    let at = [(waits, 14), (reads, 15), (sleeps, 16), (replies, 19)];
+    assert_eq!(ends, at.map(|(id, now)| (id, now, Stop::Deadline)));
+    assert_eq!(whole.ids, oracle::greedy(&prompt(50, 10), 9), "the tokens that were chosen in time");
+    assert!(watched.rows.get() < 200, "the long prompt was not run to its end");
+    assert!(engine.is_idle() && engine.until_deadline().is_none());
+    engine.forget().unwrap();
+    assert_eq!(engine.cache().free(), [12, 12]);
+    let late = limited(54, 10, None, Some(0));
+    let id = engine.submit_at(late, Pieces::hooks(), seconds(40)).unwrap();
+    assert!(matches!(engine.step_at(seconds(40)), [event] if event.request == id));
+}
+
+#[test]
+fn a_cancelled_prompt_ends_between_its_chunks() {
+    let (mut engine, watched) = narrow(2, 16, &[12, 12]);
+    let id = engine.submit(request(&prompt(60, 200), 5), Pieces::hooks()).unwrap();
+    for _ in 0..3 {
+        assert!(engine.step().is_empty());
+    }
+    assert_eq!((watched.rows.get(), engine.cancel(id)), (48, true));
+    assert_eq!(finish(&mut engine, id).stop, Some(Stop::Cancelled));
+    assert_eq!(watched.rows.get(), 48);
+    // What was run stays in the prefix cache.
+    assert_eq!(reply(&mut engine, request(&prompt(60, 200), 5)).stats.unwrap().cached, 48);
+}
+
+#[test]
+fn tenants_and_priorities_decide_who_is_next() {
+    let (mut engine, _) = narrow(1, 64, &[12, 12]);
+    let mut submit = |number: u64, tenant: &str, priority| {
+        let ask = request(&prompt(number, 40), 10);
+        let tenant = Tenant::new(tenant);
+        engine.submit(TokenRequest { tenant, priority, ..ask }, Hooks::default()).unwrap();
+    };
+    (0..4).for_each(|number| submit(number, "flood", Priority::Normal));
+    (4..6).for_each(|number| submit(number, "other", Priority::Normal));
+    submit(6, "flood", Priority::Low);
+    submit(7, "flood", Priority::High);
+    let mut ends = Vec::new();
+    while !engine.is_idle() {
+        let last = |event: &&RequestEvent| matches!(event.kind, EventKind::Finished { .. });
+        ends.extend(engine.step().iter().filter(last).map(|event| event.request.0));
+    }
+    assert_eq!(ends, [7, 0, 4, 1, 5, 2, 3, 6]);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use girih::{
     CancelHandle, Engine, ErrorKind, Event, Model, Overflow, Plan, Reply, Request, Result, RunOptions,
-    Sampling, Session, Stop,
+    Sampling, Session, Stop, Tenant, TimeLimits,
 };
 
 const PROMPT: &str = "Once upon a time";
@@ -216,5 +216,43 @@ fn an_async_reader_is_woken() -> Result<()> {
         }
     }
     assert_eq!(tokens, 50);
+    Ok(())
+}
+
+#[test]
+fn a_request_ends_at_its_time_limit_even_if_nobody_reads_it() -> Result<()> {
+    let session = session(RunOptions { unread_events: 4, waiting: 0, ..RunOptions::default() });
+    let limited = |time| {
+        let limits = TimeLimits { whole: Some(time), ..TimeLimits::default() };
+        Request::new(PROMPT).max_tokens(400).time_limits(limits)
+    };
+    // It is suspended, so only its deadline frees its place.
+    let unread = session.generate(limited(Duration::from_millis(50)))?;
+    let begun = std::time::Instant::now();
+    let second = loop {
+        match session.generate(limited(Duration::from_secs(600))) {
+            Err(error) if error.kind() == ErrorKind::QueueFull => thread::yield_now(),
+            reply => break reply?,
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "the place is not freed");
+    };
+    assert_eq!(stop(unread), Stop::Deadline);
+    assert_eq!(second.tokens()?.len(), 400);
+    let error = session.generate(limited(Duration::ZERO))?.text().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Cancelled);
+    assert!(error.to_string().contains("time limit passed"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn the_queue_of_one_tenant_is_bounded() -> Result<()> {
+    let session = session(RunOptions { tenant_waiting: 1, ..RunOptions::default() });
+    let ask = |name| session.generate(Request::new(PROMPT).max_tokens(400).tenant(Tenant::new(name)));
+    // Some of the first tenant's requests find its queue full; the second's does not.
+    let flood = (0..30).map(|_| ask("flood")).collect::<Result<Vec<_>>>()?;
+    assert_eq!(stop(ask("other")?), Stop::Length);
+    let refused = flood.into_iter().filter_map(|reply| reply.text().err());
+    let kinds: Vec<ErrorKind> = refused.map(|error| error.kind()).collect();
+    assert!(!kinds.is_empty() && kinds.iter().all(|kind| *kind == ErrorKind::QueueFull), "{kinds:?}");
     Ok(())
 }

@@ -1,6 +1,6 @@
-//! The scheduler.
+//! The rows of a step.
 
-use girih_engine::schedule::{ScheduledRows, SequenceProgress, schedule};
+use girih_engine::scheduler::{ScheduledRows, SequenceProgress, schedule};
 use girih_graph::Outputs;
 use girih_graph::backend::Range32;
 use girih_tensor::Random;
