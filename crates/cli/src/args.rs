@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use girih::{DType, Overflow, PromptCache};
+use girih::{DType, Grammar, Overflow, PromptCache};
 use girih_graph::description::byte_count;
 
 use crate::backend_args::BackendArgs;
+use crate::error::Error;
+use crate::input::{DESCRIPTION_BYTES, text_file};
 use crate::progress::Show;
 
 /// Which model.
@@ -147,6 +149,8 @@ pub struct SamplingArgs {
     /// Keep tokens whose probability is at least this fraction of the most likely token's.
     #[arg(long, value_name = "P")]
     pub min_p: Option<f32>,
+    #[command(flatten)]
+    pub shape: ShapeArgs,
     /// Divide the logits of tokens that have occurred by this; 1 is off.
     #[arg(long, value_name = "X")]
     pub repetition_penalty: Option<f32>,
@@ -169,6 +173,84 @@ pub struct SamplingArgs {
     /// End the reply before this text; can be repeated.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub stop: Vec<String>,
+}
+
+/// Sampling parameters that few models ask for; all are off by default.
+#[derive(Debug, Clone, Args)]
+pub struct ShapeArgs {
+    /// Keep the tokens of most typical information up to this cumulative probability; 1 is off.
+    #[arg(long, value_name = "P", default_value = "1")]
+    pub typical_p: f32,
+    /// Keep tokens at most this number of standard deviations below the highest logit; 0 is off.
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub top_n_sigma: f32,
+    /// Probability of excluding all top choices but the least likely of them (XTC); 0 is off.
+    #[arg(long, value_name = "P", default_value = "0")]
+    pub xtc_probability: f32,
+    /// Probability from which a token is a top choice for XTC.
+    #[arg(long, value_name = "P", default_value = "0.1")]
+    pub xtc_threshold: f32,
+    /// Vary the temperature by up to this with the entropy of the distribution; 0 is off.
+    #[arg(long, value_name = "X", default_value = "0")]
+    pub dynatemp_range: f32,
+    /// Power of the entropy's share by which the temperature varies.
+    #[arg(long, value_name = "X", default_value = "1")]
+    pub dynatemp_exponent: f32,
+    /// Surprise in bits that Mirostat 2 aims at; 0 is off.
+    #[arg(long, value_name = "BITS", default_value = "0")]
+    pub mirostat_tau: f32,
+    /// Learning rate of Mirostat 2.
+    #[arg(long, value_name = "X", default_value = "0.1")]
+    pub mirostat_eta: f32,
+    /// Penalty on tokens that would continue a repeated sequence (DRY); 0 is off.
+    #[arg(long, value_name = "X", default_value = "0")]
+    pub dry_multiplier: f32,
+    /// Factor of the DRY penalty for each further token of the repetition.
+    #[arg(long, value_name = "X", default_value = "1.75")]
+    pub dry_base: f32,
+    /// Number of repeated tokens from which DRY penalizes.
+    #[arg(long, value_name = "N", default_value = "2")]
+    pub dry_allowed_length: u32,
+    /// Number of last tokens in which DRY looks for repetitions; 0 is all.
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub dry_range: u32,
+    /// Text that ends a repetition for DRY; can be repeated [default: line end, ':', '"' and '*'].
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub dry_breaker: Vec<String>,
+}
+
+/// What the reply must be.
+#[derive(Debug, Default, Clone, Args)]
+pub struct GrammarArgs {
+    /// Make the reply JSON that this JSON Schema (draft 7 or 2020-12) accepts.
+    #[arg(long, value_name = "FILE", group = "form")]
+    pub schema: Option<PathBuf>,
+    /// Make the reply a JSON object.
+    #[arg(long, group = "form")]
+    pub json_object: bool,
+    /// Make the reply a text that this regular expression matches as a whole.
+    #[arg(long, value_name = "PATTERN", group = "form", allow_hyphen_values = true)]
+    pub regex: Option<String>,
+    /// Make the reply a text of this context-free grammar in Lark's syntax.
+    #[arg(long, value_name = "FILE", group = "form")]
+    pub grammar: Option<PathBuf>,
+}
+
+impl GrammarArgs {
+    /// The grammar, if one is given.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    pub fn grammar(&self) -> Result<Option<Grammar>, Error> {
+        let text = |path: &PathBuf| text_file(path, DESCRIPTION_BYTES);
+        Ok(match self {
+            GrammarArgs { schema: Some(path), .. } => Some(Grammar::JsonSchema(text(path)?)),
+            GrammarArgs { grammar: Some(path), .. } => Some(Grammar::Lark(text(path)?)),
+            GrammarArgs { regex: Some(pattern), .. } => Some(Grammar::Regex(pattern.clone())),
+            GrammarArgs { json_object: true, .. } => Some(Grammar::JsonObject),
+            _ => None,
+        })
+    }
 }
 
 /// The values of `--overflow`: what to do with a sequence that fills the context.

@@ -1,9 +1,11 @@
 //! The request for one reply: its prompt, and what the user set, else the library's defaults.
 
-use girih::{BosEos, Conversation, Model, Prompt, Request, Sampling, TextOrigin};
+use std::collections::BTreeSet;
+
+use girih::{BosEos, Conversation, Dry, Model, Prompt, Request, Sampling, TextOrigin};
 use girih_file::quote;
 
-use crate::args::SamplingArgs;
+use crate::args::{SamplingArgs, ShapeArgs};
 use crate::config_file::{ConfigFile, variable_of};
 use crate::error::{Error, Result};
 use crate::thinking::{self, ReplyPart};
@@ -60,6 +62,10 @@ pub fn request(prompt: impl Into<Prompt>, args: &SamplingArgs, model: &Model) ->
 /// option that was not typed.
 pub fn check_sampling(args: &SamplingArgs, typed: &TypedOptions) -> Result<()> {
     let none = Sampling::greedy;
+    let ShapeArgs { typical_p, top_n_sigma, xtc_probability, xtc_threshold, .. } = args.shape;
+    let ShapeArgs { dynatemp_range, dynatemp_exponent, mirostat_tau, mirostat_eta, .. } = args.shape;
+    let ShapeArgs { dry_multiplier, dry_base, dry_allowed_length, .. } = args.shape;
+    let dry = |dry| Sampling { dry, ..none() };
     let each = [
         ("temp", Sampling { temperature: args.temp.unwrap_or_default(), ..none() }),
         ("top-p", Sampling { top_p: args.top_p.unwrap_or(1.0), ..none() }),
@@ -71,6 +77,17 @@ pub fn check_sampling(args: &SamplingArgs, typed: &TypedOptions) -> Result<()> {
         ("presence-penalty", Sampling { presence_penalty: args.presence_penalty, ..none() }),
         ("frequency-penalty", Sampling { frequency_penalty: args.frequency_penalty, ..none() }),
         ("logit-bias", Sampling { bias: args.logit_bias.clone(), ..none() }),
+        ("typical-p", Sampling { typical_p, ..none() }),
+        ("top-n-sigma", Sampling { top_n_sigma, ..none() }),
+        ("xtc-probability", Sampling { xtc_probability, ..none() }),
+        ("xtc-threshold", Sampling { xtc_threshold, ..none() }),
+        ("dynatemp-range", Sampling { dynatemp_range, ..none() }),
+        ("dynatemp-exponent", Sampling { dynatemp_exponent, ..none() }),
+        ("mirostat-tau", Sampling { mirostat_tau, ..none() }),
+        ("mirostat-eta", Sampling { mirostat_eta, ..none() }),
+        ("dry-multiplier", dry(Dry { multiplier: dry_multiplier, ..Dry::default() })),
+        ("dry-base", dry(Dry { base: dry_base, ..Dry::default() })),
+        ("dry-allowed-length", dry(Dry { allowed_length: dry_allowed_length, ..Dry::default() })),
     ];
     for (option, sampling) in each {
         if let Err(error) = sampling.check() {
@@ -108,5 +125,34 @@ pub fn sampling(args: &SamplingArgs, model: &Model) -> Sampling {
         frequency_penalty: args.frequency_penalty,
         bias: args.logit_bias.clone(),
         seed: args.seed,
+        typical_p: args.shape.typical_p,
+        top_n_sigma: args.shape.top_n_sigma,
+        xtc_probability: args.shape.xtc_probability,
+        xtc_threshold: args.shape.xtc_threshold,
+        dynatemp_range: args.shape.dynatemp_range,
+        dynatemp_exponent: args.shape.dynatemp_exponent,
+        mirostat_tau: args.shape.mirostat_tau,
+        mirostat_eta: args.shape.mirostat_eta,
+        dry: dry(&args.shape, model),
+    }
+}
+
+/// The settings of DRY. Its breakers are the tokens that contain one of the texts.
+fn dry(args: &ShapeArgs, model: &Model) -> Dry {
+    let default = || ["\n", ":", "\"", "*"].map(str::to_owned).to_vec();
+    let texts = if args.dry_breaker.is_empty() { default() } else { args.dry_breaker.clone() };
+    // Without a tokenizer, the prompt is refused.
+    let breakers = match model.text_processor() {
+        Ok(text) if args.dry_multiplier > 0.0 => {
+            texts.iter().flat_map(|breaker| text.tokenizer.tokens_containing(breaker)).collect()
+        }
+        _ => BTreeSet::new(),
+    };
+    Dry {
+        multiplier: args.dry_multiplier,
+        base: args.dry_base,
+        allowed_length: args.dry_allowed_length,
+        range: args.dry_range,
+        breakers,
     }
 }

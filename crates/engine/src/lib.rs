@@ -65,7 +65,7 @@ pub use request::{
     EmbeddedRows, EngineLimits, EventKind, RequestEvent, RequestId, Stats, Stop, Stops, TokenRate,
     TokenRequest,
 };
-pub use sampling::Sampling;
+pub use sampling::{Dry, Sampling};
 pub use saved_prefix::{SavedBlocks, SavedPrefix};
 pub use service::{Priority, Tenant, TimeLimits};
 pub use text::Detokenize;

@@ -9,7 +9,7 @@ use crate::overflow::{self, Overflow};
 use crate::position_key::PositionKey;
 use crate::prompt_content::{PromptContent, StepContent};
 use crate::result_rows::ResultRows;
-use crate::sample::{History, Logprobs, PickQuery, logprobs, pick, pick_allowed, pick_from, refuse_nan};
+use crate::sample::{History, Logprobs, PickQuery, SamplerState, logprobs, pick_from, pick_next, refuse_nan};
 use crate::scheduler::Demand;
 use crate::service::Tenant;
 use crate::text::{ReleasedText, StopStrings};
@@ -36,6 +36,9 @@ pub(crate) struct LiveRequest {
     hooks: Hooks,
     /// One entry per token of the vocabulary, if the request has a constraint.
     allowed: Vec<bool>,
+    /// What the samplers keep from token to token. A draft's tokens that are not kept were never
+    /// chosen, so they do not change it.
+    sampler_state: SamplerState,
     stops: StopStrings,
     submitted: Instant,
     /// The largest number of the piece's tokens that the state has held.
@@ -79,6 +82,7 @@ impl LiveRequest {
             room: 0,
             hooks,
             allowed: Vec::new(),
+            sampler_state: SamplerState::default(),
             stops,
             submitted: Instant::now(),
             reached: 0,
@@ -263,14 +267,16 @@ impl LiveRequest {
             return Ok((id, None));
         }
         let logits = rows.row(index)?;
-        let id = if let Some(constraint) = &mut self.hooks.constraint {
+        let has_constraint = self.hooks.constraint.is_some();
+        if let Some(constraint) = &mut self.hooks.constraint {
             self.allowed.clear();
             self.allowed.resize(logits.len(), true);
             constraint.mask(&mut self.allowed)?;
-            pick_allowed(logits, &self.allowed, &self.request.sampling, self.history())?
-        } else {
-            pick(logits, &self.request.sampling, self.history())?
-        };
+        }
+        let mut state = self.sampler_state;
+        let allowed = has_constraint.then_some(&*self.allowed);
+        let id = pick_next(logits, allowed, &self.request.sampling, self.history(), &mut state)?;
+        self.sampler_state = state;
         if let Some(constraint) = &mut self.hooks.constraint {
             constraint.accept(id)?;
         }

@@ -36,6 +36,7 @@
 //! | `cpu` (default) | the backend for the host's processor |
 //! | `npu` | the backend for simulated tiled arrays |
 //! | `hub` | models by id (`org/name`) in the Hugging Face cache, and downloads: see `hub` |
+//! | `grammar` | replies of a JSON schema, a regular expression or a grammar: `Request::grammar` |
 //! | `all` | all of these |
 //!
 //! The `interpreter` backend is always available; it is slow and serves as the reference. A
@@ -70,9 +71,11 @@ pub use embedder::Embedder;
 pub use girih_engine as engine;
 pub use girih_engine::sample::{Logprob, Logprobs};
 pub use girih_engine::{
-    Constraint, Drafter, Engine, EngineLimits, Overflow, Priority, Sampling, Stats, Stop, Tenant, TimeLimits,
-    TokenRate,
+    Constraint, Drafter, Dry, Engine, EngineLimits, Overflow, Priority, Sampling, Stats, Stop, Tenant,
+    TimeLimits, TokenRate,
 };
+#[cfg(feature = "grammar")]
+pub use girih_grammar::Grammar;
 pub use girih_graph as graph;
 pub use girih_graph::backend::{HostWork, Refusal, Unwatched};
 pub use girih_graph::description::{AllowedValues, BackendChoice, BackendInfo, BackendOption};

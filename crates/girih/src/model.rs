@@ -30,6 +30,8 @@ struct OpenedModel {
     files: ModelFiles,
     text: OnceLock<Result<TextProcessor>>,
     renderer: Mutex<Renderer>,
+    #[cfg(feature = "grammar")]
+    grammars: OnceLock<Result<girih_grammar::GrammarCompiler>>,
 }
 
 impl fmt::Debug for Model {
@@ -78,6 +80,8 @@ impl Model {
             open_options: options.clone(),
             files,
             text: OnceLock::new(),
+            #[cfg(feature = "grammar")]
+            grammars: OnceLock::new(),
         })))
     }
 
@@ -279,6 +283,16 @@ impl Model {
     /// ```
     pub fn max_context(&self) -> u32 {
         u32::try_from(self.0.files.facts.sizes.context).unwrap_or(u32::MAX)
+    }
+
+    /// The compiler of grammars for its tokenizer.
+    #[cfg(feature = "grammar")]
+    pub(crate) fn grammar_compiler(&self) -> Result<&girih_grammar::GrammarCompiler> {
+        let make = || {
+            let stop_tokens = self.stop_tokens()?;
+            girih_grammar::GrammarCompiler::new(&self.text_processor()?.tokenizer, &stop_tokens)
+        };
+        self.0.grammars.get_or_init(make).as_ref().map_err(Error::clone)
     }
 
     /// The options with which it was opened.

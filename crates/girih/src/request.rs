@@ -16,6 +16,9 @@ use crate::model::Model;
 /// The maximum number of tokens of a reply if the request sets none.
 const DEFAULT_MAX_TOKENS: u32 = 256;
 
+/// The maximum number of replies to one request.
+const MAX_REPLIES: u32 = 128;
+
 /// What a reply continues.
 ///
 /// ```
@@ -87,6 +90,8 @@ pub struct Request {
     overflow: Overflow,
     wants_text: bool,
     constraint: Option<Box<dyn Constraint>>,
+    #[cfg(feature = "grammar")]
+    grammar: Option<girih_grammar::Grammar>,
     drafter: Option<Box<dyn Drafter>>,
     tenant: Tenant,
     priority: Priority,
@@ -125,6 +130,8 @@ impl Request {
             overflow: Overflow::Error,
             wants_text: true,
             constraint: None,
+            #[cfg(feature = "grammar")]
+            grammar: None,
             drafter: None,
             tenant: Tenant::default(),
             priority: Priority::default(),
@@ -245,6 +252,29 @@ impl Request {
         Request { constraint: Some(constraint), ..self }
     }
 
+    /// Sets what the reply must be: JSON of a schema, any JSON object, a text of a regular
+    /// expression or of a grammar. A reply that ends with [`Stop::Token`](crate::Stop::Token) or
+    /// [`Stop::Complete`](crate::Stop::Complete) is all of that and was validated; one that was
+    /// cut ends with [`Stop::Length`](crate::Stop::Length) or
+    /// [`Stop::Context`](crate::Stop::Context). Takes the place of
+    /// [`Request::constraint`], and cannot be combined with stop strings.
+    ///
+    /// ```
+    /// use girih::{Grammar, Model, Request};
+    ///
+    /// let session = Model::open("stories260k")?.start()?;
+    /// let schema = r#"{"type": "object", "properties": {"age": {"enum": [3, 4]}}, "required": ["age"]}"#;
+    /// let request = Request::new("Once upon a time").grammar(Grammar::JsonSchema(schema.to_owned()));
+    /// let reply = session.generate(request)?.text()?;
+    /// assert!(reply.starts_with('{') && reply.contains("\"age\""));
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    #[cfg(feature = "grammar")]
+    #[must_use]
+    pub fn grammar(self, grammar: girih_grammar::Grammar) -> Request {
+        Request { grammar: Some(grammar), ..self }
+    }
+
     /// Sets a drafter, which guesses tokens that the model then checks several at a time. It
     /// changes the speed of a reply, not its tokens (except on the `npu` backend), and needs
     /// [`RunOptions::output_rows`](crate::RunOptions::output_rows) above
@@ -315,6 +345,57 @@ impl Request {
         Request { time_limits, ..self }
     }
 
+    /// Requests for this number of replies, whose seeds follow each other.
+    ///
+    /// # Errors
+    /// When the number is outside its range, or the request has an object that serves one reply.
+    pub(crate) fn repeated(self, count: u32, model: &Model) -> Result<Vec<Request>> {
+        let refused = |sentence: String| Err(Error::with_kind(ErrorKind::Refused, sentence));
+        if count == 0 || count > MAX_REPLIES {
+            return refused(format!("{count} replies were asked for; the range is 1 to {MAX_REPLIES}"));
+        }
+        if count > 1 && (self.constraint.is_some() || self.drafter.is_some()) {
+            return refused(
+                "the request has a constraint or a drafter, which serves one reply: ask for one, or use a grammar"
+                    .to_owned(),
+            );
+        }
+        let sampling = self.sampling.clone().unwrap_or_else(|| model.default_sampling());
+        let others = (1..u64::from(count)).map(|number| Request {
+            prompt: self.prompt.clone(),
+            sampling: Some(Sampling { seed: sampling.seed.wrapping_add(number), ..sampling.clone() }),
+            stops: self.stops.clone(),
+            #[cfg(feature = "grammar")]
+            grammar: self.grammar.clone(),
+            constraint: None,
+            drafter: None,
+            tenant: self.tenant.clone(),
+            ..self
+        });
+        let mut requests: Vec<Request> = others.collect();
+        requests.insert(0, self);
+        Ok(requests)
+    }
+
+    /// The caller's constraint, or that of the grammar.
+    #[cfg(feature = "grammar")]
+    fn take_constraint(&mut self, model: &Model) -> Result<Option<Box<dyn Constraint>>> {
+        let Some(grammar) = &self.grammar else { return Ok(self.constraint.take()) };
+        let other = match (&self.constraint, &self.stops[..]) {
+            (Some(_), _) => "a constraint",
+            (None, [_, ..]) => "stop strings, which would end it early",
+            (None, []) => return Ok(Some(Box::new(model.grammar_compiler()?.compile(grammar)?))),
+        };
+        let sentence = format!("the request has a grammar and {other}: remove one of them");
+        Err(Error::with_kind(ErrorKind::Refused, sentence))
+    }
+
+    /// The caller's constraint.
+    #[cfg(not(feature = "grammar"))]
+    fn take_constraint(&mut self, _: &Model) -> Result<Option<Box<dyn Constraint>>> {
+        Ok(self.constraint.take())
+    }
+
     /// A request for the logits that follow a prompt.
     pub(crate) fn for_logits(tokens: &[u32]) -> Request {
         Request { logits: true, max_tokens: Some(1), ..Request::new(tokens.to_vec()).without_text() }
@@ -326,13 +407,14 @@ impl Request {
     /// When the request exceeds the limits or contradicts itself, or its prompt cannot be
     /// converted to tokens.
     pub(crate) fn prepare(
-        self,
+        mut self,
         model: &Model,
         limits: &EngineLimits,
         output_rows: u32,
     ) -> Result<(TokenRequest, Hooks)> {
+        let constraint = self.take_constraint(model)?;
         let Request { logits, sampling, max_tokens, fills_context, stops, logprobs, overflow, .. } = self;
-        let Request { prompt, wants_text, constraint, drafter, tenant, priority, time_limits, .. } = self;
+        let Request { prompt, wants_text, drafter, tenant, priority, time_limits, .. } = self;
         if !wants_text && !stops.is_empty() {
             let sentence =
                 "the request has stop strings but no text to find them in: remove them, or keep the text";

@@ -211,6 +211,33 @@ impl Session {
         self.handle.submit(request.prepare(&self.model, &self.limits, self.output_rows)?)
     }
 
+    /// Queues a request for several replies, 1 to 128, and returns them in order (`n` of the OpenAI
+    /// API). The seed of each is one more than that of the reply before it, so each is the reply to
+    /// the request with that seed. The prompt is computed once if a reply begins after the first
+    /// one has read it.
+    ///
+    /// ```
+    /// use girih::{Request, Sampling};
+    ///
+    /// # let session = girih::Model::open("stories260k")?.start()?;
+    /// let sampling = Sampling { temperature: 1.0, seed: 5, ..Sampling::default() };
+    /// let request = Request::new("Once upon a time").sampling(sampling).max_tokens(20);
+    /// let stories = session.generate_several(request, 3)?;
+    /// assert_eq!(stories.len(), 3);
+    /// for story in stories {
+    ///     println!("{}", story.text()?);
+    /// }
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Session::generate`], and when the request has a constraint or a drafter of the
+    /// caller's. Then none of the replies runs.
+    pub fn generate_several(&self, request: Request, count: u32) -> Result<Vec<Reply>> {
+        // A reply that is dropped is cancelled.
+        request.repeated(count, &self.model)?.into_iter().map(|request| self.generate(request)).collect()
+    }
+
     /// Runs a request and calls `each` with its events on this thread; a break cancels it.
     ///
     /// ```

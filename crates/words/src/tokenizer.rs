@@ -190,6 +190,24 @@ impl Tokenizer {
         self.table.id(token)
     }
 
+    /// The bytes that a token adds to a text that has begun, perhaps a part of a character; none
+    /// for special tokens and ids without a token. For a constraint on the bytes of a reply.
+    pub fn token_bytes(&self, id: u32) -> Vec<u8> {
+        match self.table.token(id) {
+            Some(token) if !self.is_special(id) => self.decoding.bytes(token, TextPosition::Later),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The tokens whose bytes contain those of a text, in order of id; none for an empty text.
+    pub fn tokens_containing(&self, text: &str) -> Vec<u32> {
+        let contains = |id: &u32| {
+            let bytes = self.token_bytes(*id);
+            !text.is_empty() && bytes.windows(text.len()).any(|part| part == text.as_bytes())
+        };
+        (0..self.vocab_size()).filter(contains).collect()
+    }
+
     /// Whether this is a control token, which user text never produces.
     pub fn is_special(&self, id: u32) -> bool {
         self.special.contains(&id)

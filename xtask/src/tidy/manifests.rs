@@ -16,8 +16,9 @@ const EDGES: &[(&str, &[&str])] = &[
     ("npu", &["tensor", "graph", "file"]),
     ("npu-lab", &["tensor", "graph", "npu"]),
     ("engine", &["tensor", "graph"]),
+    ("grammar", &["tensor", "words", "engine"]),
     ("measure", &["tensor", "file", "graph", "model", "engine"]),
-    ("girih", &["tensor", "graph", "file", "words", "hub", "model", "engine", "cpu", "npu"]),
+    ("girih", &["tensor", "graph", "file", "words", "hub", "model", "engine", "grammar", "cpu", "npu"]),
     (
         "cli",
         &[

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::chat;
 use super::outcome::Outcome;
-use crate::args::{ArchArgs, DeviceArgs, ModelArgs, PromptCacheArgs, SamplingArgs};
+use crate::args::{ArchArgs, DeviceArgs, GrammarArgs, ModelArgs, PromptCacheArgs, SamplingArgs};
 use crate::conversation_args::ConversationArgs;
 use crate::error::{Error, Result};
 use crate::input::{missing, piped_text, standard_input, text_of_file, without_line_end};
@@ -48,6 +48,8 @@ pub struct Args {
     prompts: PromptCacheArgs,
     #[command(flatten)]
     sampling: SamplingArgs,
+    #[command(flatten)]
+    form: GrammarArgs,
     /// Parse special tokens in a prompt that is continued as it is.
     #[arg(long)]
     special: bool,
@@ -65,6 +67,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let mut phases = StartPhases::begin();
     let model = loading::open(name, &args.arch)?;
     check_sampling(&args.sampling, &args.typed)?;
+    let grammar = args.form.grammar()?;
     phases.end("open");
     let Some(prompt) = prompt(args)? else { return chat::run(&chat_args(args, name)) };
     phases.restart();
@@ -80,7 +83,11 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let begun = Instant::now();
     let is_chat = !args.raw && model.text_processor()?.template.is_some();
     let ready = tokenized(args, &model, &prompt, is_chat)?;
-    let reply = session.generate(request(ready.tokens.clone(), &args.sampling, &model))?;
+    let request = request(ready.tokens.clone(), &args.sampling, &model);
+    let reply = session.generate(match grammar {
+        Some(grammar) => request.grammar(grammar),
+        None => request,
+    })?;
     let prepared = begun.elapsed();
     phases.end_load(&session.wait_until_ready()?);
     phases.end_parallel("tokenizer", prepared);
@@ -145,7 +152,9 @@ fn prompt(args: &Args) -> Result<Option<String>> {
 /// Whether a call without a prompt opens a chat: a person is there, and no option is about one
 /// reply alone.
 fn opens_chat(args: &Args) -> bool {
-    let is_for_one_reply = args.raw || args.special || args.json || args.jsonl;
+    let GrammarArgs { schema, json_object, regex, grammar } = &args.form;
+    let has_form = schema.is_some() || *json_object || regex.is_some() || grammar.is_some();
+    let is_for_one_reply = args.raw || args.special || args.json || args.jsonl || has_form;
     io::stdin().is_terminal() && io::stdout().is_terminal() && !is_for_one_reply
 }
 

@@ -9,6 +9,8 @@ pub enum OptionGroup {
     Common,
     /// How the next token is chosen.
     Sampling,
+    /// What the reply must be.
+    Form,
     /// What is kept in memory and on disk.
     Memory,
     /// Where and how the model runs.
@@ -17,7 +19,7 @@ pub enum OptionGroup {
     Expert,
 }
 
-use OptionGroup::{Common, Device, Expert, Memory, Sampling};
+use OptionGroup::{Common, Device, Expert, Form, Memory, Sampling};
 
 /// The most used options, in the order in which help lists them. Those of one command follow.
 const FIRST: [&str; 11] = [
@@ -52,6 +54,7 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
             "stop",
         ],
     ),
+    (Form, &["schema", "json-object", "regex", "grammar"]),
     (
         Memory,
         &[
@@ -74,6 +77,19 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
             "affinity",
             "chunk",
             "logit-bias",
+            "typical-p",
+            "top-n-sigma",
+            "xtc-probability",
+            "xtc-threshold",
+            "dynatemp-range",
+            "dynatemp-exponent",
+            "mirostat-tau",
+            "mirostat-eta",
+            "dry-multiplier",
+            "dry-base",
+            "dry-allowed-length",
+            "dry-range",
+            "dry-breaker",
             "special",
             "arch",
             "allow-key",
@@ -96,6 +112,7 @@ impl OptionGroup {
         match self {
             Common => "Common options",
             Sampling => "Sampling options",
+            Form => "Structured output options",
             Memory => "Memory options",
             Device => "Device options",
             Expert => "Expert options",

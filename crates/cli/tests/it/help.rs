@@ -2,8 +2,14 @@
 
 use crate::program::{Folder, girih};
 
-const GROUPS: [&str; 5] =
-    ["Common options", "Sampling options", "Memory options", "Device options", "Expert options"];
+const GROUPS: [&str; 6] = [
+    "Common options",
+    "Sampling options",
+    "Structured output options",
+    "Memory options",
+    "Device options",
+    "Expert options",
+];
 
 /// The names of all commands, from the first help; those of `npu` as `npu sim`.
 fn commands() -> Vec<Vec<String>> {

@@ -23,6 +23,7 @@ mod same;
 mod settings;
 mod speed;
 mod story;
+mod structured;
 mod templates;
 mod terminal;
 mod text;

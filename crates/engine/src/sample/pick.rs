@@ -2,46 +2,49 @@
 
 use super::bias::bias;
 use super::draw::{draw, uniform};
+use super::dry::dry;
 use super::history::History;
 use super::logits::first;
+use super::mirostat::SamplerState;
 use super::penalty::{frequency, presence, repetition};
-use super::temperature::{argmax, temperature};
+use super::sigma::top_n_sigma;
+use super::temperature::{argmax, dynamic_temperature};
 use super::top::{min_p, top_k, top_p};
+use super::typical::typical_p;
+use super::xtc::xtc;
 use crate::{Error, ErrorKind, Result, Sampling};
 
 /// Changes logits according to the settings; neutral settings change nothing.
 pub type Sampler = fn(&mut [f32], &Sampling, History<'_>);
 
-/// The samplers and their names, in the order in which they apply.
+/// The samplers and their names, in the order in which they apply. Mirostat follows them.
 pub const SAMPLERS: &[(&str, Sampler)] = &[
     ("bias", |logits, set, _| bias(logits, &set.bias)),
     ("repetition_penalty", |logits, set, history| repetition(logits, history, set.repetition_penalty)),
     ("frequency_penalty", |logits, set, history| frequency(logits, history.reply, set.frequency_penalty)),
     ("presence_penalty", |logits, set, history| presence(logits, history.reply, set.presence_penalty)),
-    ("temperature", |logits, set, _| temperature(logits, set.temperature)),
+    ("dry", |logits, set, history| dry(logits, history, &set.dry)),
+    ("top_n_sigma", |logits, set, _| top_n_sigma(logits, set.top_n_sigma)),
+    ("temperature", |logits, set, _| {
+        dynamic_temperature(logits, set.temperature, set.dynatemp_range, set.dynatemp_exponent);
+    }),
     ("top_k", |logits, set, _| top_k(logits, set.top_k)),
     ("top_p", |logits, set, _| top_p(logits, set.top_p)),
     ("min_p", |logits, set, _| min_p(logits, set.min_p)),
+    ("typical_p", |logits, set, _| typical_p(logits, set.typical_p)),
+    ("xtc", |logits, set, history| {
+        xtc(logits, set.xtc_probability, set.xtc_threshold, set.seed, history.reply.len() as u64);
+    }),
 ];
 
-/// Chooses the next token. All ids of `history` and of the settings must be below the
-/// number of logits.
+/// Chooses the first token of a reply, or any if no sampler keeps a state. All ids of `history`
+/// and of the settings must be below the number of logits.
 ///
 /// # Errors
 /// Of the kind [`ErrorKind::NotANumber`] when a logit is NaN, and
 /// [`ErrorKind::Refused`] when every token is ruled out.
 pub fn pick(logits: &[f32], sampling: &Sampling, history: History<'_>) -> Result<u32> {
-    refuse_nan(logits, history)?;
-    let choice = if sampling.temperature == 0.0 && sampling.keeps_logits() {
-        argmax(logits)
-    } else {
-        let mut logits = logits.to_vec();
-        for (_, sampler) in SAMPLERS {
-            sampler(&mut logits, sampling, history);
-        }
-        draw(&logits, uniform(sampling.seed, history.reply.len() as u64))
-    };
-    choice.ok_or_else(|| none_left("allow at least one in the logit bias"))
+    pick_next(logits, None, sampling, history, &mut SamplerState::default())
 }
 
 /// As [`pick`], among the tokens whose entry in `allowed` is true. The others are ruled
@@ -55,21 +58,46 @@ pub fn pick_allowed(
     sampling: &Sampling,
     history: History<'_>,
 ) -> Result<u32> {
+    pick_next(logits, Some(allowed), sampling, history, &mut SamplerState::default())
+}
+
+/// As [`pick`] or [`pick_allowed`], with what the samplers keep from token to token. A reply has
+/// one state, which each of its tokens changes once.
+///
+/// # Errors
+/// As [`pick`]; then the state is unchanged.
+pub fn pick_next(
+    logits: &[f32],
+    allowed: Option<&[bool]>,
+    sampling: &Sampling,
+    history: History<'_>,
+    state: &mut SamplerState,
+) -> Result<u32> {
     refuse_nan(logits, history)?;
+    let is_argmax = sampling.temperature == 0.0 && sampling.keeps_logits();
+    let remedy = match allowed {
+        None if is_argmax => {
+            return argmax(logits).ok_or_else(|| none_left("allow at least one in the logit bias"));
+        }
+        None => "allow at least one in the logit bias",
+        Some(_) => "allow at least one in the constraint and the logit bias",
+    };
     let mut logits = logits.to_vec();
     // The bias is the first sampler and the only one that could restore a token, so the
     // mask is applied to what it leaves.
     let (biased, others) = SAMPLERS.split_first().expect("the list is not empty");
     (biased.1)(&mut logits, sampling, history);
-    let ruled_out = logits.iter_mut().zip(allowed).filter(|(_, allowed)| !**allowed);
+    let ruled_out = logits.iter_mut().zip(allowed.into_iter().flatten()).filter(|(_, allowed)| !**allowed);
     ruled_out.for_each(|(logit, _)| *logit = f32::NEG_INFINITY);
-    let choice = if sampling.temperature == 0.0 && sampling.keeps_logits() {
-        argmax(&logits)
-    } else {
-        others.iter().for_each(|(_, sampler)| sampler(&mut logits, sampling, history));
-        draw(&logits, uniform(sampling.seed, history.reply.len() as u64))
-    };
-    choice.ok_or_else(|| none_left("allow at least one in the constraint and the logit bias"))
+    if is_argmax {
+        return argmax(&logits).ok_or_else(|| none_left(remedy));
+    }
+    others.iter().for_each(|(_, sampler)| sampler(&mut logits, sampling, history));
+    state.rule_out(&mut logits, sampling);
+    let choice = draw(&logits, uniform(sampling.seed, history.reply.len() as u64));
+    let chosen = choice.ok_or_else(|| none_left(remedy))?;
+    state.learn(&logits, chosen, sampling);
+    Ok(chosen)
 }
 
 /// Whether a logit is NaN.

@@ -11,7 +11,7 @@ use super::pick::{SAMPLERS, none_left};
 use crate::{Result, Sampling};
 
 /// The number of samplers of [`SAMPLERS`] up to the temperature; the others are filters.
-const BEFORE_FILTERS: usize = 5;
+const BEFORE_FILTERS: usize = 7;
 
 /// What a device is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl PickQuery {
             (false, 0) => return None,
             (false, k) => k,
         };
-        if largest >= max {
+        if largest >= max || sampling.needs_row() {
             return None;
         }
         let mut asked: BTreeSet<u32> = sampling.bias.iter().map(|(id, _)| *id).collect();

@@ -1,6 +1,6 @@
-//! Temperature, and greedy choice as its limit at 0.
+//! Temperature, fixed or dynamic, and greedy choice as its limit at 0.
 
-use super::logits::{first, highest, rule_out};
+use super::logits::{first, highest, rule_out, weight};
 
 /// Subtracts the highest logit from all and divides them by `temperature`; 0 is greedy.
 ///
@@ -18,6 +18,23 @@ pub fn temperature(logits: &mut [f32], temperature: f32) {
         let below = if *logit == highest { 0.0 } else { f64::from(*logit) - f64::from(highest) };
         *logit = (below / f64::from(temperature)) as f32;
     }
+}
+
+/// Divides the logits by a temperature between `temperature − range`, at least 0, and `temperature +
+/// range`: the more, the higher the entropy of the distribution (llama.cpp, `dynatemp`). It is
+/// `(H / ln n)^exponent` of the way, for the entropy `H` of `n` tokens.
+pub fn dynamic_temperature(logits: &mut [f32], temperature: f32, range: f32, exponent: f32) {
+    if range <= 0.0 || temperature == 0.0 {
+        return self::temperature(logits, temperature);
+    }
+    let highest = highest(logits);
+    let weights = || logits.iter().map(|logit| weight(*logit, highest)).filter(|weight| *weight > 0.0);
+    let (total, count) = (weights().sum::<f64>(), weights().count());
+    let entropy: f64 = weights().map(|weight| weight / total * (total.ln() - weight.ln())).sum();
+    let share = if count > 1 { (entropy / (count as f64).ln()).clamp(0.0, 1.0) } else { 0.0 };
+    let (low, high) = ((temperature - range).max(0.0), temperature + range);
+    let chosen = f64::from(low) + f64::from(high - low) * share.powf(f64::from(exponent));
+    self::temperature(logits, chosen as f32);
 }
 
 /// Rules out all tokens but the most likely one; if several are equally likely, the

@@ -13,6 +13,7 @@ mod oracle;
 mod overflow;
 mod picks;
 mod requests;
+mod samplers;
 mod sampling;
 mod scheduler;
 mod scheduler_simulation;

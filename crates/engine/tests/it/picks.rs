@@ -1,7 +1,7 @@
 //! Tokens chosen from the largest logits are those that the samplers choose from the row.
 
 use girih_engine::sample::{History, PickQuery, pick, pick_from};
-use girih_engine::{Hooks, Sampling, TokenRequest};
+use girih_engine::{Dry, Hooks, Sampling, TokenRequest};
 use girih_graph::Picks;
 use girih_tensor::Random;
 
@@ -32,6 +32,7 @@ fn settings(random: &mut Random) -> Sampling {
         top_k: random.below(9) as u32,
         top_p: [1.0, 0.9, 0.2][random.below(3)],
         min_p: [0.0, 0.1][random.below(2)],
+        typical_p: [1.0, 0.5][random.below(2)],
         seed: random.below(1000) as u64,
         ..Sampling::default()
     };
@@ -89,6 +90,17 @@ fn a_choice_that_needs_the_whole_row_has_no_query() {
     assert_eq!(query(Sampling { top_p: 0.5, ..Sampling::default() }), None);
     assert_eq!(query(Sampling { top_k: 16, ..Sampling::default() }), None, "more than the device picks");
     assert_eq!(PickQuery::of(&Sampling::greedy(), History::default(), 0), None, "no picks");
+    let few = Sampling { top_k: 2, ..Sampling::default() };
+    assert!(query(few.clone()).is_some());
+    for whole in [
+        Sampling { top_n_sigma: 1.0, ..few.clone() },
+        Sampling { xtc_probability: 0.5, ..few.clone() },
+        Sampling { dynatemp_range: 0.5, ..few.clone() },
+        Sampling { mirostat_tau: 3.0, ..few.clone() },
+        Sampling { dry: Dry { multiplier: 1.0, ..Dry::default() }, ..few },
+    ] {
+        assert_eq!(query(whole.clone()), None, "{whole:?} needs the row or the history");
+    }
     let picks = Picks { has_nan: true, ..Picks::default() };
     let query = PickQuery { top: 1, asked: vec![] };
     assert_eq!(pick_from(&picks, &query, &Sampling::greedy(), History::default()), Ok(None));

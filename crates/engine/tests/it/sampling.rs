@@ -62,7 +62,8 @@ fn filters_apply_after_the_temperature() {
     assert_eq!(counts(&logits, &Sampling { temperature: 0.5, ..sampling })[1], 0);
     let order: Vec<&str> = SAMPLERS.iter().map(|(name, _)| *name).collect();
     assert_eq!(order[..2], ["bias", "repetition_penalty"]);
-    assert_eq!(order[4..], ["temperature", "top_k", "top_p", "min_p"]);
+    assert_eq!(order[4..7], ["dry", "top_n_sigma", "temperature"]);
+    assert_eq!(order[7..], ["top_k", "top_p", "min_p", "typical_p", "xtc"]);
 }
 
 #[test]

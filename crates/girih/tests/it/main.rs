@@ -6,3 +6,5 @@ mod hooks;
 mod prompt_cache;
 mod sessions;
 mod starts;
+#[cfg(feature = "grammar")]
+mod structured;

@@ -256,3 +256,24 @@ fn the_queue_of_one_tenant_is_bounded() -> Result<()> {
     assert!(!kinds.is_empty() && kinds.iter().all(|kind| *kind == ErrorKind::QueueFull), "{kinds:?}");
     Ok(())
 }
+
+#[test]
+fn several_replies_are_those_of_the_next_seeds() -> Result<()> {
+    let session = session(RunOptions { sequences: 2, ..RunOptions::default() });
+    let request = |seed| {
+        let sampling = Sampling { temperature: 1.0, seed, ..Sampling::default() };
+        Request::new(PROMPT).sampling(sampling).max_tokens(24)
+    };
+    let replies = session.generate_several(request(7), 5)?;
+    let texts: Vec<String> = replies.into_iter().map(Reply::text).collect::<Result<_>>()?;
+    assert_eq!(texts.len(), 5);
+    for (seed, text) in (7..).zip(&texts) {
+        assert_eq!(session.generate(request(seed))?.text()?, *text, "seed {seed}");
+    }
+    assert!(texts.iter().any(|text| *text != texts[0]), "seeds differ");
+    for count in [0, 129] {
+        let error = session.generate_several(request(1), count).map(drop).unwrap_err();
+        assert!(error.kind() == ErrorKind::Refused && error.to_string().contains("1 to 128"), "{error}");
+    }
+    Ok(())
+}

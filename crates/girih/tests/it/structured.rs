@@ -1,0 +1,97 @@
+//! Replies that are held to a form, on the built-in model.
+
+use girih::{Drafter, ErrorKind, Event, Grammar, Request, Result, RunOptions, Sampling, Stop};
+
+use crate::sessions::{session, stop};
+
+const SCHEMA: &str = r#"{
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 8},
+        "age": {"type": "integer", "minimum": 3, "maximum": 12},
+        "friends": {"type": "array", "items": {"enum": ["Lily", "Tom"]}, "minItems": 1, "maxItems": 2}
+    },
+    "required": ["name", "age", "friends"],
+    "additionalProperties": false
+}"#;
+
+fn request(seed: u64) -> Request {
+    let sampling = Sampling { temperature: 1.0, seed, ..Sampling::default() };
+    Request::new("Once upon a time").sampling(sampling).grammar(Grammar::JsonSchema(SCHEMA.to_owned()))
+}
+
+/// Proposes the tokens of a reply, with an error at times.
+struct Guess(Vec<u32>);
+
+impl Drafter for Guess {
+    fn draft(&mut self, tokens: &[u32], max: u32) -> Vec<u32> {
+        let next = self.0.iter().enumerate().skip(tokens.len()).take(max as usize);
+        next.map(|(at, id)| if at % 4 == 0 { (id + 1) % 512 } else { *id }).collect()
+    }
+}
+
+#[test]
+fn a_reply_has_its_form_with_drafts_and_neighbours() -> Result<()> {
+    let session = session(RunOptions { sequences: 8, output_rows: 16, ..RunOptions::default() });
+    let alone: Vec<String> =
+        (0..8).map(|seed| session.generate(request(seed))?.text()).collect::<Result<_>>()?;
+    for text in &alone {
+        assert!(text.starts_with('{') && text.ends_with('}') && text.contains("\"age\""), "{text}");
+    }
+    assert!(alone.iter().any(|text| *text != alone[0]), "seeds differ");
+    let together: Vec<_> = (0..8).map(|seed| session.generate(request(seed))).collect::<Result<_>>()?;
+    for (reply, alone) in together.into_iter().zip(&alone) {
+        assert_eq!(reply.text()?, *alone);
+    }
+    let prompt = session.model().tokenize("Once upon a time")?;
+    let ids = session.generate(request(3))?.tokens()?;
+    let drafter = Guess([prompt, ids].concat());
+    let mut drafted = String::new();
+    let mut accepted = 0;
+    for event in session.generate(request(3).drafter(Box::new(drafter)))? {
+        let event = event?;
+        drafted += event.text();
+        if let Event::Finished { stop, stats, .. } = event {
+            assert_eq!(stop, Stop::Complete);
+            accepted = stats.accepted;
+        }
+    }
+    assert_eq!(drafted, alone[3]);
+    assert!(accepted > 0);
+    Ok(())
+}
+
+#[test]
+fn what_is_cut_says_length_and_other_forms_end() -> Result<()> {
+    let session = session(RunOptions::default());
+    assert_eq!(stop(session.generate(request(1).max_tokens(5))?), Stop::Length);
+    assert_eq!(stop(session.generate(request(1))?), Stop::Complete);
+    let form = |grammar| Request::new("Once upon a time").grammar(grammar);
+    let text = session.generate(form(Grammar::Regex("(Tom|Lily) (ran|sat)\\.".to_owned())))?.text()?;
+    assert!(["Tom ran.", "Tom sat.", "Lily ran.", "Lily sat."].contains(&text.as_str()), "{text}");
+    let lark = "start: \"so \" WORD (\" and \" WORD)*\nWORD: \"big\" | \"red\"";
+    let text = session.generate(form(Grammar::Lark(lark.to_owned())).max_tokens(30))?.text()?;
+    assert!(text.starts_with("so big") || text.starts_with("so red"), "{text}");
+    let events: Vec<Event> =
+        session.generate(form(Grammar::JsonObject).max_tokens(2))?.collect::<Result<_>>()?;
+    assert!(matches!(events.last(), Some(Event::Finished { stop: Stop::Length, .. })), "{events:?}");
+    Ok(())
+}
+
+#[test]
+fn forms_are_refused_by_name_and_leave_other_requests_alone() -> Result<()> {
+    let session = session(RunOptions { sequences: 2, ..RunOptions::default() });
+    let beside = session.generate(Request::new("Lily").max_tokens(60))?;
+    let schema = |text: &str| Request::new("x").grammar(Grammar::JsonSchema(text.to_owned()));
+    let cases = [
+        (schema(r#"{"type": "string", "nullable": true}"#), "'nullable'"),
+        (schema("{"), "not JSON"),
+        (request(1).stop("}"), "stop strings"),
+    ];
+    for (request, reason) in cases {
+        let error = session.generate(request).map(drop).unwrap_err();
+        assert!(error.kind() == ErrorKind::Refused && error.to_string().contains(reason), "{error}");
+    }
+    assert_eq!(beside.tokens()?.len(), 60);
+    Ok(())
+}

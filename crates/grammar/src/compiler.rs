@@ -1,0 +1,124 @@
+//! From a grammar's text to the constraint of a reply.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+
+use girih_tensor::{Error, ErrorKind, Result};
+use girih_words::Tokenizer;
+use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
+use llguidance::earley::SlicedBiasComputer;
+use llguidance::toktrie::InferenceCapabilities;
+use llguidance::{ParserFactory, TokenParser};
+use regex_automata::meta;
+
+use crate::constraint::GrammarConstraint;
+use crate::finished::FinishedCheck;
+use crate::limits::{STACK_BYTES, check_lark, refused};
+use crate::mask_thread::{MaskThread, first_line, panicked};
+use crate::pattern::check_pattern;
+use crate::schema;
+use crate::vocabulary::token_bytes;
+
+/// What a reply must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Grammar {
+    /// JSON that this JSON Schema (draft 7 or 2020-12) accepts.
+    JsonSchema(String),
+    /// Any JSON object.
+    JsonObject,
+    /// A text that this regular expression matches as a whole, in the syntax of the crate
+    /// `regex`.
+    Regex(String),
+    /// A text of this context-free grammar, in llguidance's variant of the syntax of Lark.
+    Lark(String),
+}
+
+/// Compiles grammars for one tokenizer.
+pub struct GrammarCompiler {
+    factory: ParserFactory,
+    stop_tokens: Vec<u32>,
+    masks: MaskThread,
+}
+
+impl GrammarCompiler {
+    /// A compiler for replies in this tokenizer's tokens. A reply may end with one of
+    /// `stop_tokens` where it is complete.
+    ///
+    /// # Errors
+    /// When the thread that computes masks cannot be started.
+    pub fn new(tokenizer: &Tokenizer, stop_tokens: &[u32]) -> Result<GrammarCompiler> {
+        let vocabulary = token_bytes(tokenizer, stop_tokens);
+        let slices = SlicedBiasComputer::json_slices();
+        let factory = ParserFactory::new(&vocabulary, InferenceCapabilities::default(), &slices);
+        let mut factory = factory
+            .map_err(|error| Error::new(format!("the vocabulary cannot be used: {}", first_line(&error))))?;
+        factory.quiet();
+        factory.limits_mut().verbose_errors = false;
+        Ok(GrammarCompiler { factory, stop_tokens: stop_tokens.to_vec(), masks: MaskThread::start()? })
+    }
+
+    /// Compiles a grammar, and begins to compute the mask of the first token.
+    ///
+    /// # Errors
+    /// Of the kind [`ErrorKind::Refused`] when the grammar is malformed, exceeds a limit, or has
+    /// something that is not supported; names it.
+    pub fn compile(&self, grammar: &Grammar) -> Result<GrammarConstraint> {
+        let (parser, check) = on_deep_stack(|| {
+            let (init, check) = self.parts(grammar)?;
+            Ok((self.parser(init)?, check))
+        })?;
+        Ok(GrammarConstraint::new(Box::new(parser), self.masks.clone(), self.stop_tokens.clone(), check))
+    }
+
+    /// The grammar for llguidance, and the check of finished replies.
+    fn parts(&self, grammar: &Grammar) -> Result<(GrammarInit, FinishedCheck)> {
+        match grammar {
+            Grammar::Regex(pattern) => {
+                check_pattern(pattern)?;
+                let expression = meta::Regex::new(&format!("(?:{pattern})\\z"));
+                let expression = expression.map_err(|error| {
+                    refused(format!("the regular expression is too large: {}", first_line(&error)))
+                })?;
+                let init = GrammarInit::Serialized(TopLevelGrammar::from_regex(pattern));
+                Ok((init, FinishedCheck::Pattern(Box::new(expression))))
+            }
+            Grammar::Lark(text) => {
+                check_lark(text)?;
+                let init = GrammarInit::Serialized(TopLevelGrammar::from_lark(text.clone()));
+                Ok((init, FinishedCheck::Text))
+            }
+            Grammar::JsonObject => self.parts(&Grammar::JsonSchema(r#"{"type": "object"}"#.to_owned())),
+            Grammar::JsonSchema(text) => {
+                let (init, check) = schema::compile(text)?;
+                Ok((init, FinishedCheck::Schema(Box::new(check))))
+            }
+        }
+    }
+
+    fn parser(&self, init: GrammarInit) -> Result<TokenParser> {
+        let mut parser = self
+            .factory
+            .create_parser_from_init_default(init)
+            .map_err(|error| refused(format!("the grammar is not supported: {}", first_line(&error))))?;
+        parser.start_without_prompt();
+        Ok(parser)
+    }
+
+    /// The bounds on the work of a grammar.
+    pub fn limits(&self) -> &ParserLimits {
+        self.factory.limits()
+    }
+}
+
+/// Calls `run` on a thread with a deep stack; a panic is an error.
+fn on_deep_stack<T: Send>(run: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    thread::scope(|scope| {
+        let builder = thread::Builder::new().name("girih-grammar".to_owned()).stack_size(STACK_BYTES);
+        let guarded = || catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err(panicked()));
+        let thread = builder.spawn_scoped(scope, guarded).map_err(|error| {
+            let sentence = format!("the thread that compiles grammars cannot be started: {error}");
+            Error::with_kind(ErrorKind::OutOfMemory, sentence)
+        })?;
+        thread.join().unwrap_or_else(|_| Err(panicked()))
+    })
+}

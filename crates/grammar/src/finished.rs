@@ -1,0 +1,44 @@
+//! The check of a finished reply, by code that shares nothing with its grammar.
+
+use girih_tensor::{Error, Result};
+use regex_automata::{Anchored, Input, meta};
+use serde_json::Value;
+
+use crate::schema::SchemaCheck;
+
+/// What a finished reply must be.
+pub(crate) enum FinishedCheck {
+    /// UTF-8; Lark grammars have no second implementation to ask.
+    Text,
+    /// A text that the expression matches as a whole.
+    Pattern(Box<meta::Regex>),
+    /// JSON that the schema's validator accepts.
+    Schema(Box<SchemaCheck>),
+}
+
+impl FinishedCheck {
+    /// Checks the bytes of a finished reply.
+    ///
+    /// # Errors
+    /// When they are not what the grammar describes; then the grammar has a fault.
+    pub fn validate(&self, reply: &[u8]) -> Result<()> {
+        let wrong = |reason: String| {
+            Error::new(format!("the finished reply is not what was asked for: {reason}; report this grammar"))
+        };
+        let text = std::str::from_utf8(reply).map_err(|error| wrong(error.to_string()))?;
+        match self {
+            FinishedCheck::Text => Ok(()),
+            FinishedCheck::Pattern(expression) => {
+                let input = Input::new(text).anchored(Anchored::Yes);
+                match expression.find(input).is_some_and(|found| found.end() == text.len()) {
+                    true => Ok(()),
+                    false => Err(wrong("the expression does not match it".to_owned())),
+                }
+            }
+            FinishedCheck::Schema(schema) => {
+                let value: Value = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
+                schema.fault(&value)?.map_or(Ok(()), |fault| Err(wrong(fault)))
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Regular expressions, Lark grammars and JSON objects, and the masks of their constraints.
+
+use girih_engine::Constraint;
+use girih_grammar::Grammar;
+
+use crate::feed::{STOP, accepts, compiler, tokenizer, tokens};
+
+#[test]
+fn regular_expressions_match_the_whole_text() {
+    let grammar = Grammar::Regex(r"(yes|no)( maybe)?".to_owned());
+    for (text, expected) in
+        [("yes", true), ("no maybe", true), ("yes!", false), ("maybe", false), ("ye", false)]
+    {
+        assert_eq!(accepts(&grammar, text), Ok(expected), "{text}");
+    }
+    let grammar = Grammar::Regex(r"\d{3}-[äöü]+".to_owned());
+    assert_eq!(accepts(&grammar, "123-äü"), Ok(true));
+    assert_eq!(accepts(&grammar, "12-ä"), Ok(false));
+}
+
+#[test]
+fn lark_grammars_may_be_recursive() {
+    let grammar = Grammar::Lark(
+        r#"start: expr
+expr: NUMBER | "(" expr OP expr ")"
+OP: "+" | "*"
+NUMBER: /[0-9]+/"#
+            .to_owned(),
+    );
+    for (text, expected) in [("12", true), ("(1+(2*3))", true), ("(1+2", false), ("1+2", false)] {
+        assert_eq!(accepts(&grammar, text), Ok(expected), "{text}");
+    }
+}
+
+#[test]
+fn any_object_is_an_object() {
+    let cases = [
+        (r#"{}"#, true),
+        (r#"{"a": [1, -2.5e3, true, null], "b": {"c": "d"}}"#, true),
+        ("[]", false),
+        ("{\"a\":}", false),
+        ("{\"a\":1", false),
+        ("{\"a\":\"\n\"}", false),
+        (r#"{"a":"\u001f\n"}"#, true),
+        (r#"{"a":01}"#, false),
+        ("{  }", false),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(accepts(&Grammar::JsonObject, text), Ok(expected), "{text}");
+    }
+}
+
+#[test]
+fn the_mask_has_the_tokens_that_are_accepted() {
+    let grammar = Grammar::Regex("ab?".to_owned());
+    let mask = |constraint: &mut dyn Constraint| {
+        // The model has more logits than the tokenizer has tokens.
+        let mut allowed = vec![true; 600];
+        constraint.mask(&mut allowed).unwrap();
+        (0..600).filter(|id| allowed[*id as usize]).collect::<Vec<u32>>()
+    };
+    let mut constraint = compiler().compile(&grammar).unwrap();
+    let first = mask(&mut constraint);
+    assert!(first.contains(&tokens("a")[0]) && !first.contains(&STOP), "{first:?}");
+    constraint.accept(tokens("a")[0]).unwrap();
+    assert_eq!(mask(&mut constraint), mask(&mut constraint));
+    let is_b = |id: &u32| *id == STOP || tokenizer().token_bytes(*id) == b"b";
+    assert_eq!(mask(&mut constraint), (0..600).filter(is_b).collect::<Vec<u32>>());
+    constraint.accept(tokens("b")[0]).unwrap();
+    // Nothing may follow, so the reply needs no stop token.
+    assert!(constraint.is_complete());
+    assert!(constraint.accept(STOP).is_err());
+    let mut other = compiler().compile(&grammar).unwrap();
+    let error = other.accept(tokens("b")[0]).unwrap_err().to_string();
+    assert!(error.contains("does not allow token"), "{error}");
+    assert!(other.mask(&mut [true; 600]).is_err(), "a constraint that failed stays so");
+}

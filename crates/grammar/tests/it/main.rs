@@ -1,0 +1,8 @@
+//! Tests of grammars: texts fed token by token.
+#![forbid(unsafe_code)]
+
+mod feed;
+mod grammars;
+mod refusals;
+mod suite;
+mod tools;
