@@ -62,6 +62,7 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
             "chunk",
             "logit-bias",
             "special",
+            "reply-style",
             "arch",
             "allow-key",
             "npu-runtime",

@@ -21,6 +21,7 @@ const TYPED_ONLY: &[(&str, &str)] = &[
     ("repair", "yes"),
     ("report", "html"),
     ("rm", "packed"),
+    ("run", "tools"),
     ("sim", "trace"),
     ("sweep", "output"),
     ("tokenize", "jsonl"),

@@ -2,5 +2,6 @@
 
 mod given;
 mod hooks;
+mod replies;
 mod sessions;
 mod starts;

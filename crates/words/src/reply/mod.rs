@@ -29,9 +29,11 @@ mod part;
 mod python;
 mod style;
 mod syntax;
+mod tool;
 mod value;
 
 pub use parser::ReplyParser;
 pub use part::{ReplyMessage, ReplyPart, ToolCall};
 pub use style::ReplyStyle;
 pub use syntax::{ReplyDetokenizer, ReplySyntax};
+pub use tool::Tool;

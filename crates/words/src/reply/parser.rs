@@ -304,12 +304,21 @@ impl ReplyParser {
             self.flush_spaces();
             self.trims = false;
             self.emit(c);
+        } else if !self.trims && !self.may_precede_marker() {
+            self.emit(c);
         } else if !self.trims {
             if self.spaces.len() >= MAX_SPACE_BYTES {
                 self.flush_spaces();
             }
             self.spaces.push(c);
         }
+    }
+
+    /// Whether a marker may follow the white space of the present state.
+    fn may_precede_marker(&self) -> bool {
+        let style = self.syntax.style().0;
+        let has_markers = style.is_harmony || self.tools && !style.calls.is_empty();
+        has_markers || !matches!(self.state, State::Content)
     }
 
     fn flush_spaces(&mut self) {

@@ -224,6 +224,11 @@ impl ReplyStyle {
         self.0.is_harmony || !self.0.calls.is_empty() || !self.0.bare.is_empty()
     }
 
+    /// Whether a chat template of this style with this source has a place for thinking.
+    pub fn has_thinking(self, source: &str) -> bool {
+        self.0.is_harmony || self.0.thinking.iter().any(|(open, _)| source.contains(open))
+    }
+
     /// The style's markers.
     pub(super) fn markers(self) -> Vec<(Role, &'static str)> {
         let Style { thinking, calls, is_harmony, .. } = self.0;
