@@ -29,6 +29,7 @@
 //! - **A chat needs a template**: `model.text_processor()?.template` is `None` without one.
 //! - **Thinking and calls of tools** are parts of their own in the replies to a [`Conversation`]
 //!   ([`Event::parts`], [`Reply::message`]): its chat template says in which [`ReplyStyle`] they are.
+//! - **Several models** in one process share a memory budget in a [`ModelPool`].
 //! - **Embeddings**: [`Plan::load_embedder`] loads an encoder; an [`Embedder`] returns one vector
 //!   for each text.
 //! - **Linux only** so far: free memory is read from `/proc`.
@@ -53,6 +54,7 @@ mod free_memory;
 mod location;
 mod mailbox;
 mod model;
+mod model_pool;
 mod open_options;
 mod plan;
 mod priority;
@@ -89,6 +91,7 @@ pub use girih_words::template::worker_main as template_worker;
 pub use girih_words::{BosEos, TextOrigin, TextProcessor, TextSpan};
 pub use mailbox::Event;
 pub use model::Model;
+pub use model_pool::{LoadedModel, ModelPool};
 pub use open_options::{OpenOptions, TemplateProcess};
 pub use plan::Plan;
 pub use progress::Progress;

@@ -25,4 +25,5 @@ mod story;
 mod templates;
 mod terminal;
 mod text;
+mod tools;
 mod verify;

@@ -2,6 +2,7 @@
 
 mod given;
 mod hooks;
+mod model_pool;
 mod replies;
 mod sessions;
 mod starts;

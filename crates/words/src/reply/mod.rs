@@ -21,6 +21,7 @@
 //! ```
 
 mod call;
+mod grammar;
 mod harmony;
 mod marker;
 mod object;
@@ -32,6 +33,7 @@ mod syntax;
 mod tool;
 mod value;
 
+pub use grammar::CallGrammar;
 pub use parser::ReplyParser;
 pub use part::{ReplyMessage, ReplyPart, ToolCall};
 pub use style::ReplyStyle;

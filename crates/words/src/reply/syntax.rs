@@ -41,7 +41,7 @@ impl ReplySyntax {
         ReplySyntax::with(style, |_| None)
     }
 
-    fn with(style: ReplyStyle, special_id: impl Fn(&str) -> Option<u32>) -> ReplySyntax {
+    pub(super) fn with(style: ReplyStyle, special_id: impl Fn(&str) -> Option<u32>) -> ReplySyntax {
         let (mut needles, mut special) = (Vec::new(), Vec::new());
         for (index, (role, spelling)) in style.markers().into_iter().enumerate() {
             let id = special_id(spelling);
@@ -59,6 +59,13 @@ impl ReplySyntax {
 
     pub(super) fn needles(&self) -> &[Needle] {
         &self.0.needles
+    }
+
+    /// The id of a marker that is a special token.
+    pub(super) fn special_id(&self, spelling: &str) -> Option<u32> {
+        let needle = self.needles().iter().find(|needle| needle.spelling == spelling)?;
+        let mark = needle.text.chars().next()?;
+        self.0.special.iter().find(|(_, special)| *special == mark).map(|(id, _)| *id)
     }
 
     /// The spelling of the special token for which a character stands.
