@@ -12,7 +12,7 @@ use crate::output::{allows_style, print_json, stream, stream_dimmed};
 #[derive(Debug)]
 pub enum ReplyStream {
     /// Prints its parts as text.
-    Text(TextStream),
+    Text(PartPrinter),
     /// Prints an event as a line of JSON for each token, with these fields, and events of calls.
     Events {
         /// The fields of each event.
@@ -29,7 +29,7 @@ pub enum ReplyStream {
 /// Prints the parts of a reply as text: thinking dimmed on a terminal and between tags elsewhere, and
 /// each call on a line of its own.
 #[derive(Debug, Default)]
-pub struct TextStream {
+pub struct PartPrinter {
     /// Whether escape codes may style the text.
     dims: bool,
     last: Printed,
@@ -49,7 +49,7 @@ impl ReplyStream {
     /// A stream of text.
     pub fn text() -> ReplyStream {
         let dims = allows_style() && io::stdout().is_terminal();
-        ReplyStream::Text(TextStream { dims, last: Printed::Nothing })
+        ReplyStream::Text(PartPrinter { dims, last: Printed::Nothing })
     }
 
     /// A stream of events with these fields.
@@ -81,7 +81,7 @@ impl ReplyStream {
     }
 }
 
-impl TextStream {
+impl PartPrinter {
     fn push(&mut self, part: &ReplyPart) -> Result<()> {
         match part {
             ReplyPart::Content(text) => {

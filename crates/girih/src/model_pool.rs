@@ -44,25 +44,35 @@ use crate::session::Session;
 pub struct ModelPool {
     budget: u64,
     loading: Mutex<()>,
-    state: Mutex<BTreeMap<String, Entry>>,
+    state: Mutex<BTreeMap<String, PoolEntry>>,
 }
 
 /// A model of the pool.
-struct Entry {
+struct PoolEntry {
     /// The name or path by which it is opened.
     source: String,
     open_options: OpenOptions,
     run_options: RunOptions,
-    loaded: Option<Loaded>,
+    loaded: Option<PooledModel>,
 }
 
-struct Loaded {
+struct PooledModel {
     session: Session,
     bytes: u64,
     last_used: Duration,
 }
 
 /// A model that is loaded.
+///
+/// ```
+/// use girih::{ModelPool, OpenOptions, RunOptions};
+///
+/// let pool = ModelPool::new(1 << 30);
+/// pool.add("lily", "stories260k", OpenOptions::default(), RunOptions::default())?;
+/// let session = pool.session("lily", std::time::Duration::from_secs(1))?;
+/// assert!(pool.loaded()[0].is_in_use);
+/// # Ok::<(), girih::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadedModel {
     /// Its name in the pool.
@@ -119,12 +129,19 @@ impl ModelPool {
             let sentence = format!("the pool already has a model {name:?}; choose another name");
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
         }
-        state.insert(name, Entry { source: source.into(), open_options, run_options, loaded: None });
+        state.insert(name, PoolEntry { source: source.into(), open_options, run_options, loaded: None });
         Ok(())
     }
 
     /// The session of a model. Loads it if it is not loaded, and returns when it is ready.
     /// Requests for a model that is being loaded wait for the same load.
+    ///
+    /// ```
+    /// use girih::{ErrorKind, ModelPool};
+    ///
+    /// let error = ModelPool::new(8 << 30).session("lily", std::time::Duration::ZERO).unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::NotFound);
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if the pool has no such model, [`ErrorKind::OutOfMemory`] if it
@@ -173,6 +190,12 @@ impl ModelPool {
     }
 
     /// The models that are loaded or being loaded, by name.
+    ///
+    /// ```
+    /// let pool = girih::ModelPool::new(8 << 30);
+    /// let used: u64 = pool.loaded().iter().map(|model| model.bytes).sum();
+    /// assert!(used <= pool.budget());
+    /// ```
     pub fn loaded(&self) -> Vec<LoadedModel> {
         let state = self.state();
         let loaded = state.iter().filter_map(|(name, entry)| Some((name, entry.loaded.as_ref()?)));
@@ -187,6 +210,10 @@ impl ModelPool {
     }
 
     /// The bytes that the loaded models may take together.
+    ///
+    /// ```
+    /// assert_eq!(girih::ModelPool::new(8 << 30).budget(), 8 << 30);
+    /// ```
     pub fn budget(&self) -> u64 {
         self.budget
     }
@@ -225,7 +252,7 @@ impl ModelPool {
         drop(self.make_room(name, bytes)?);
         let session = plan.start_in_background(|_| {}).map_err(|error| error.of(name))?;
         if let Some(entry) = self.state().get_mut(name) {
-            entry.loaded = Some(Loaded { session: session.clone(), bytes, last_used: now });
+            entry.loaded = Some(PooledModel { session: session.clone(), bytes, last_used: now });
         }
         Ok(session)
     }
@@ -234,7 +261,7 @@ impl ModelPool {
     ///
     /// # Errors
     /// When they cannot fit; nothing is removed then.
-    fn make_room(&self, name: &str, bytes: u64) -> Result<Vec<Loaded>> {
+    fn make_room(&self, name: &str, bytes: u64) -> Result<Vec<PooledModel>> {
         let budget = self.budget;
         if bytes > budget {
             let sentence =
@@ -280,7 +307,7 @@ impl ModelPool {
         drop(failed);
     }
 
-    fn state(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
+    fn state(&self) -> MutexGuard<'_, BTreeMap<String, PoolEntry>> {
         lock(&self.state)
     }
 }

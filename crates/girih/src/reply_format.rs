@@ -65,6 +65,19 @@ impl Model {
     /// are looked for if the conversation has tools, or if the style was chosen by
     /// [`OpenOptions::reply_style`](crate::OpenOptions).
     ///
+    /// ```
+    /// use girih::{BUILT_IN, BUILT_IN_TEMPLATE, Conversation, Model, OpenOptions};
+    ///
+    /// let options = OpenOptions { chat_template: Some(BUILT_IN_TEMPLATE.into()), ..Default::default() };
+    /// let model = Model::open_with(BUILT_IN, &options)?;
+    /// let mut conversation = Conversation::new().user("Once upon a time");
+    /// let format = model.reply_format(&conversation, &model.render(&conversation)?)?;
+    /// conversation.tools = Some(vec!["a tool".into()]);
+    /// let refused = model.reply_format(&conversation, &[]).unwrap_err();
+    /// assert!(refused.to_string().contains("does not read tools"));
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ErrorKind::Refused`] if the conversation has tools, but the chat template does not read
     /// them, or teaches a style of calls that girih does not know.

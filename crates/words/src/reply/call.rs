@@ -6,7 +6,7 @@ use super::part::Parts;
 use super::python::PythonReader;
 use super::style::{ARGUMENTS, CALL_ID, Form};
 use super::syntax::ReplySyntax;
-use super::value::{Fault, Notation, Step, ValueReader};
+use super::value::{Fault, Notation, ReadStep, ValueReader};
 
 /// The maximum bytes of a call before its name and the beginning of its arguments are known.
 const MAX_UNCERTAIN_BYTES: usize = 64 << 10;
@@ -50,14 +50,14 @@ impl CallReader {
 
     /// Takes a character, and passes on what is certain. After a fault, the character was not
     /// taken.
-    pub fn step(&mut self, c: char, syntax: &ReplySyntax, parts: &mut Parts) -> Result<Step, Fault> {
+    pub fn step(&mut self, c: char, syntax: &ReplySyntax, parts: &mut Parts) -> Result<ReadStep, Fault> {
         if let FormReader::Undecided = self.reader {
             self.decide(c)?;
         }
         let had_begun = self.has_begun();
         let calls = parts.calls;
         let step = match &mut self.reader {
-            FormReader::Undecided => Step::More,
+            FormReader::Undecided => ReadStep::More,
             FormReader::Object(reader) => reader.step(c, parts)?,
             FormReader::List(reader) => reader.step(c, parts)?,
             FormReader::Named(reader) => reader.step(c, syntax, parts)?,
@@ -66,7 +66,7 @@ impl CallReader {
         };
         if parts.calls != calls || had_begun {
             self.uncertain.clear();
-        } else if step != Step::EndedBefore {
+        } else if step != ReadStep::EndedBefore {
             if self.uncertain.len() >= MAX_UNCERTAIN_BYTES {
                 return Err("the beginning of a call is longer than 64 KiB");
             }
@@ -127,19 +127,19 @@ impl ListReader {
         ListReader { has_opened: false, object: None, may_continue: false }
     }
 
-    fn step(&mut self, c: char, parts: &mut Parts) -> Result<Step, Fault> {
+    fn step(&mut self, c: char, parts: &mut Parts) -> Result<ReadStep, Fault> {
         if let Some(object) = &mut self.object {
-            if object.step(c, parts)? == Step::Ended {
+            if object.step(c, parts)? == ReadStep::Ended {
                 self.object = None;
                 self.may_continue = true;
             }
-            return Ok(Step::More);
+            return Ok(ReadStep::More);
         }
         match c {
             '[' if !self.has_opened => self.has_opened = true,
             _ if c.is_ascii_whitespace() => {}
             ',' if self.may_continue => self.may_continue = false,
-            ']' if self.may_continue => return Ok(Step::Ended),
+            ']' if self.may_continue => return Ok(ReadStep::Ended),
             '{' if !self.may_continue => {
                 let mut object = ObjectReader::new();
                 object.step(c, parts)?;
@@ -147,7 +147,7 @@ impl ListReader {
             }
             _ => return Err("a list of calls has an item that is no call"),
         }
-        Ok(Step::More)
+        Ok(ReadStep::More)
     }
 }
 
@@ -160,7 +160,7 @@ struct NamedReader {
 }
 
 impl NamedReader {
-    fn step(&mut self, c: char, syntax: &ReplySyntax, parts: &mut Parts) -> Result<Step, Fault> {
+    fn step(&mut self, c: char, syntax: &ReplySyntax, parts: &mut Parts) -> Result<ReadStep, Fault> {
         if let Some(arguments) = &mut self.arguments {
             return arguments.step(c, parts);
         }
@@ -169,7 +169,7 @@ impl NamedReader {
                 return Err("the name of a call is longer than 512 bytes");
             }
             self.before.push(c);
-            return Ok(Step::More);
+            return Ok(ReadStep::More);
         }
         let [call_id, arguments] = [CALL_ID, ARGUMENTS].map(|spelling| {
             let needle = syntax.needles().iter().find(|needle| needle.spelling == spelling);
@@ -188,7 +188,7 @@ impl NamedReader {
         let mut reader = ArgumentsReader::new();
         reader.step(c, parts)?;
         self.arguments = Some(reader);
-        Ok(Step::More)
+        Ok(ReadStep::More)
     }
 }
 
@@ -204,18 +204,18 @@ impl ArgumentsReader {
         ArgumentsReader { value: ValueReader::new(Notation::Json), has_opened: false }
     }
 
-    fn step(&mut self, c: char, parts: &mut Parts) -> Result<Step, Fault> {
+    fn step(&mut self, c: char, parts: &mut Parts) -> Result<ReadStep, Fault> {
         if !self.has_opened {
             match c {
                 '{' => self.has_opened = true,
-                _ if c.is_ascii_whitespace() => return Ok(Step::More),
+                _ if c.is_ascii_whitespace() => return Ok(ReadStep::More),
                 _ => return Err("the arguments are no object"),
             }
         }
         let mut json = String::new();
         let step = self.value.step(c, &mut json)?;
         parts.arguments(&json);
-        if step == Step::Ended {
+        if step == ReadStep::Ended {
             parts.end(None);
         }
         Ok(step)

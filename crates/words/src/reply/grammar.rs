@@ -2,7 +2,7 @@
 //!
 //! It is a text in llguidance's variant of Lark, in which `@tool_0` stands for the first of the
 //! JSON schemas beside it, and `<[128010]>` for the token of this id. Schemas stay apart from the
-//! text, so that whoever compiles them checks them like any other schema.
+//! text, so that they are checked like any other schema when they are compiled.
 
 use girih_file::quote;
 use girih_tensor::{Error, ErrorKind, Result};

@@ -4,7 +4,7 @@
 //! A call needs both. Further keys are `id` and `type`; an object with any other key is no call.
 
 use super::part::Parts;
-use super::value::{Fault, Notation, Step, ValueReader};
+use super::value::{Fault, Notation, ReadStep, ValueReader};
 
 /// The maximum bytes of a key, a name or an id, as JSON.
 const MAX_FIELD_BYTES: usize = 256;
@@ -20,7 +20,7 @@ pub(super) fn is_name(text: &str) -> bool {
 
 /// A key of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Field {
+enum CallField {
     Name,
     Arguments,
     Id,
@@ -28,22 +28,22 @@ enum Field {
 }
 
 #[derive(Debug)]
-enum At {
+enum ObjectAt {
     Open,
     Key {
         may_close: bool,
     },
     InKey(ValueReader),
-    Colon(Field),
+    Colon(CallField),
     /// The value of a field; `None` until its first character.
-    Value(Field, Option<ValueReader>),
+    Value(CallField, Option<ValueReader>),
     AfterValue,
 }
 
 /// Reads one call.
 #[derive(Debug)]
 pub(super) struct ObjectReader {
-    at: At,
+    at: ObjectAt,
     /// The JSON of the key or the value that is being read, or of arguments without a name.
     text: String,
     name: Option<String>,
@@ -57,7 +57,7 @@ pub(super) struct ObjectReader {
 impl ObjectReader {
     pub fn new() -> ObjectReader {
         ObjectReader {
-            at: At::Open,
+            at: ObjectAt::Open,
             text: String::new(),
             name: None,
             id: None,
@@ -73,47 +73,47 @@ impl ObjectReader {
     }
 
     /// Takes a character, and passes on what is certain.
-    pub fn step(&mut self, c: char, parts: &mut Parts) -> Result<Step, Fault> {
+    pub fn step(&mut self, c: char, parts: &mut Parts) -> Result<ReadStep, Fault> {
         let is_space = c.is_ascii_whitespace();
         match &mut self.at {
-            At::InKey(_) => self.in_key(c)?,
-            At::Value(_, Some(_)) => return self.in_value(c, parts),
+            ObjectAt::InKey(_) => self.in_key(c)?,
+            ObjectAt::Value(_, Some(_)) => return self.in_value(c, parts),
             _ if is_space => {}
-            At::Open if c == '{' => self.at = At::Key { may_close: false },
-            At::Open => return Err("a call does not begin with {"),
-            At::Key { .. } if c == '"' => {
+            ObjectAt::Open if c == '{' => self.at = ObjectAt::Key { may_close: false },
+            ObjectAt::Open => return Err("a call does not begin with {"),
+            ObjectAt::Key { .. } if c == '"' => {
                 self.text.clear();
-                self.at = At::InKey(ValueReader::new(Notation::Json));
+                self.at = ObjectAt::InKey(ValueReader::new(Notation::Json));
                 self.in_key(c)?;
             }
-            At::Key { may_close: true } if c == '}' => return self.end(parts),
-            At::Key { .. } => return Err("a key of a call is missing"),
-            At::Colon(field) if c == ':' => self.at = At::Value(*field, None),
-            At::Colon(_) => return Err("a colon is missing after a key of a call"),
-            At::Value(field, None) => {
+            ObjectAt::Key { may_close: true } if c == '}' => return self.end(parts),
+            ObjectAt::Key { .. } => return Err("a key of a call is missing"),
+            ObjectAt::Colon(field) if c == ':' => self.at = ObjectAt::Value(*field, None),
+            ObjectAt::Colon(_) => return Err("a colon is missing after a key of a call"),
+            ObjectAt::Value(field, None) => {
                 let field = *field;
                 self.begin_value(field, c, parts)?;
                 return self.in_value(c, parts);
             }
-            At::AfterValue if c == ',' => self.at = At::Key { may_close: false },
-            At::AfterValue if c == '}' => return self.end(parts),
-            At::AfterValue => return Err("a comma or the end of a call is missing"),
+            ObjectAt::AfterValue if c == ',' => self.at = ObjectAt::Key { may_close: false },
+            ObjectAt::AfterValue if c == '}' => return self.end(parts),
+            ObjectAt::AfterValue => return Err("a comma or the end of a call is missing"),
         }
-        Ok(Step::More)
+        Ok(ReadStep::More)
     }
 
     fn in_key(&mut self, c: char) -> Result<(), Fault> {
-        let At::InKey(reader) = &mut self.at else { return Ok(()) };
+        let ObjectAt::InKey(reader) = &mut self.at else { return Ok(()) };
         let step = reader.step(c, &mut self.text)?;
-        if step == Step::Ended {
+        if step == ReadStep::Ended {
             let field = match self.text.as_str() {
-                "\"name\"" if self.name.is_none() => Field::Name,
-                "\"arguments\"" | "\"parameters\"" if !self.has_arguments => Field::Arguments,
-                "\"id\"" if self.id.is_none() => Field::Id,
-                "\"type\"" => Field::Type,
+                "\"name\"" if self.name.is_none() => CallField::Name,
+                "\"arguments\"" | "\"parameters\"" if !self.has_arguments => CallField::Arguments,
+                "\"id\"" if self.id.is_none() => CallField::Id,
+                "\"type\"" => CallField::Type,
                 _ => return Err("an object with this key is no call"),
             };
-            self.at = At::Colon(field);
+            self.at = ObjectAt::Colon(field);
         }
         self.check_size()
     }
@@ -126,20 +126,20 @@ impl ObjectReader {
     }
 
     /// Begins the value of a field with its first character.
-    fn begin_value(&mut self, field: Field, c: char, parts: &mut Parts) -> Result<(), Fault> {
+    fn begin_value(&mut self, field: CallField, c: char, parts: &mut Parts) -> Result<(), Fault> {
         match field {
-            Field::Arguments if c != '{' => return Err("the arguments are no object"),
-            Field::Arguments => {
+            CallField::Arguments if c != '{' => return Err("the arguments are no object"),
+            CallField::Arguments => {
                 self.has_arguments = true;
                 self.begin_if_named(parts);
             }
-            Field::Name | Field::Id | Field::Type if c != '"' => {
+            CallField::Name | CallField::Id | CallField::Type if c != '"' => {
                 return Err("the name, id or type of a call is no string");
             }
             _ => {}
         }
         self.text.clear();
-        self.at = At::Value(field, Some(ValueReader::new(Notation::Json)));
+        self.at = ObjectAt::Value(field, Some(ValueReader::new(Notation::Json)));
         Ok(())
     }
 
@@ -157,31 +157,31 @@ impl ObjectReader {
         }
     }
 
-    fn in_value(&mut self, c: char, parts: &mut Parts) -> Result<Step, Fault> {
-        let At::Value(field, Some(reader)) = &mut self.at else { return Ok(Step::More) };
+    fn in_value(&mut self, c: char, parts: &mut Parts) -> Result<ReadStep, Fault> {
+        let ObjectAt::Value(field, Some(reader)) = &mut self.at else { return Ok(ReadStep::More) };
         let field = *field;
         let step = reader.step(c, &mut self.text)?;
         match field {
-            Field::Arguments if self.has_begun => {
+            CallField::Arguments if self.has_begun => {
                 parts.arguments(&self.text);
                 self.text.clear();
             }
             // The parser bounds what it keeps of a call that has not begun.
-            Field::Arguments => {}
+            CallField::Arguments => {}
             _ => self.check_size()?,
         }
-        if step == Step::Ended {
+        if step == ReadStep::Ended {
             self.end_value(field, parts)?;
-            self.at = At::AfterValue;
+            self.at = ObjectAt::AfterValue;
         }
-        Ok(Step::More)
+        Ok(ReadStep::More)
     }
 
-    fn end_value(&mut self, field: Field, parts: &mut Parts) -> Result<(), Fault> {
+    fn end_value(&mut self, field: CallField, parts: &mut Parts) -> Result<(), Fault> {
         let json = std::mem::take(&mut self.text);
         let text = || serde_json::from_str::<String>(&json).map_err(|_| "a string of a call is malformed");
         match field {
-            Field::Name => {
+            CallField::Name => {
                 let name = text()?;
                 if !is_name(&name) {
                     return Err("the name of a call is no name of a tool");
@@ -189,19 +189,19 @@ impl ObjectReader {
                 self.name = Some(name);
                 self.begin_if_named(parts);
             }
-            Field::Id => self.id = Some(text()?),
-            Field::Type => {}
-            Field::Arguments if self.has_begun => {}
-            Field::Arguments => self.early_arguments = Some(json),
+            CallField::Id => self.id = Some(text()?),
+            CallField::Type => {}
+            CallField::Arguments if self.has_begun => {}
+            CallField::Arguments => self.early_arguments = Some(json),
         }
         Ok(())
     }
 
-    fn end(&mut self, parts: &mut Parts) -> Result<Step, Fault> {
+    fn end(&mut self, parts: &mut Parts) -> Result<ReadStep, Fault> {
         if !self.has_begun {
             return Err("a call has no name or no arguments");
         }
         parts.end(None);
-        Ok(Step::Ended)
+        Ok(ReadStep::Ended)
     }
 }

@@ -4,16 +4,16 @@
 use super::call::CallReader;
 use super::harmony::{self, HarmonyMessage, MAX_HEADER_BYTES};
 use super::part::{Parts, ReplyPart};
-use super::style::{Form, HarmonyToken, Role, Style};
+use super::style::{Form, HarmonyToken, MarkerRole, Style};
 use super::syntax::ReplySyntax;
-use super::value::{Fault, Step};
+use super::value::{Fault, ReadStep};
 
 /// The maximum bytes of white space that wait for what follows.
 const MAX_SPACE_BYTES: usize = 256;
 
 /// Where in a reply the next character is.
 #[derive(Debug)]
-enum State {
+enum ParserState {
     /// Before any content, or after a call: thinking and bare calls may begin.
     Opening,
     Content,
@@ -42,7 +42,7 @@ enum State {
 pub struct ReplyParser {
     syntax: ReplySyntax,
     tools: bool,
-    state: State,
+    state: ParserState,
     /// White space that belongs to a marker if one follows.
     spaces: String,
     /// Whether white space is dropped, as a marker came before.
@@ -57,13 +57,20 @@ pub struct ReplyParser {
     begins_paragraph: bool,
 }
 
+impl ReplySyntax {
+    /// A parser of one reply. If it does not look for `tools`, their calls are content.
+    pub fn parser(&self, tools: bool) -> ReplyParser {
+        ReplyParser::new(self.clone(), tools)
+    }
+}
+
 impl ReplyParser {
-    pub(super) fn new(syntax: ReplySyntax, tools: bool) -> ReplyParser {
+    fn new(syntax: ReplySyntax, tools: bool) -> ReplyParser {
         let is_harmony = syntax.style().0.is_harmony;
         ReplyParser {
             syntax,
             tools,
-            state: if is_harmony { State::Header(String::new()) } else { State::Opening },
+            state: if is_harmony { ParserState::Header(String::new()) } else { ParserState::Opening },
             spaces: String::new(),
             trims: false,
             held: String::new(),
@@ -95,7 +102,7 @@ impl ReplyParser {
         }
         let end = prompt.trim_end();
         if let Some(pair) = thinking.iter().position(|(open, _)| end.ends_with(open)) {
-            self.state = State::Thinking(Some(pair));
+            self.state = ParserState::Thinking(Some(pair));
             self.trims = true;
         }
         self
@@ -103,7 +110,7 @@ impl ReplyParser {
 
     /// Whether the reply is in thinking.
     pub fn is_thinking(&self) -> bool {
-        matches!(self.state, State::Thinking(_))
+        matches!(self.state, ParserState::Thinking(_))
     }
 
     /// Takes a piece of the reply, and returns the parts that it completes.
@@ -116,30 +123,30 @@ impl ReplyParser {
     pub fn finish(mut self) -> Vec<ReplyPart> {
         let held = std::mem::take(&mut self.held);
         held.chars().for_each(|c| self.take_text(c));
-        match std::mem::replace(&mut self.state, State::Content) {
-            State::Call(reader, _) if reader.has_begun() => {
+        match std::mem::replace(&mut self.state, ParserState::Content) {
+            ParserState::Call(reader, _) if reader.has_begun() => {
                 self.parts.end(Some("the reply ended within the arguments"));
             }
-            State::Call(reader, _) => self.give_back(&reader.into_uncertain()),
-            State::Failed(fault, _) => self.parts.end(Some(fault)),
-            State::Header(header) => self.give_back_header(&header),
-            State::Thinking(pair) => {
-                self.state = State::Thinking(pair);
+            ParserState::Call(reader, _) => self.give_back(&reader.into_uncertain()),
+            ParserState::Failed(fault, _) => self.parts.end(Some(fault)),
+            ParserState::Header(header) => self.give_back_header(&header),
+            ParserState::Thinking(pair) => {
+                self.state = ParserState::Thinking(pair);
                 self.flush_spaces();
             }
-            State::Opening | State::Content | State::AfterCall(_) => self.flush_spaces(),
+            ParserState::Opening | ParserState::Content | ParserState::AfterCall(_) => self.flush_spaces(),
         }
         self.parts.take()
     }
 
     fn step(&mut self, c: char) {
-        if let State::Call(..) = self.state
+        if let ParserState::Call(..) = self.state
             && !self.syntax.style().0.is_harmony
         {
             self.step_call(c);
             return;
         }
-        if self.held.is_empty() && matches!(self.state, State::Opening) && self.begins_bare_call(c) {
+        if self.held.is_empty() && matches!(self.state, ParserState::Opening) && self.begins_bare_call(c) {
             self.begin_call(self.syntax.style().0.bare, None, "");
             self.step_call(c);
             return;
@@ -170,45 +177,45 @@ impl ReplyParser {
     }
 
     /// Whether a marker has a meaning in this state.
-    fn is_active(&self, role: Role) -> bool {
+    fn is_active(&self, role: MarkerRole) -> bool {
         match (&self.state, role) {
-            (_, Role::Harmony(_)) => true,
-            (State::Opening, Role::ThinkingOpen(_)) => true,
-            (State::Opening | State::Content, Role::CallOpen(_)) => self.tools,
-            (State::Thinking(pair), Role::ThinkingClose(close)) => *pair == Some(close),
-            (State::Failed(_, pair), Role::CallClose(close)) => *pair == Some(close),
-            (State::Failed(_, pair), Role::CallOpen(_)) => pair.is_none(),
-            (State::AfterCall(pair), Role::CallClose(close)) => *pair == close,
+            (_, MarkerRole::Harmony(_)) => true,
+            (ParserState::Opening, MarkerRole::ThinkingOpen(_)) => true,
+            (ParserState::Opening | ParserState::Content, MarkerRole::CallOpen(_)) => self.tools,
+            (ParserState::Thinking(pair), MarkerRole::ThinkingClose(close)) => *pair == Some(close),
+            (ParserState::Failed(_, pair), MarkerRole::CallClose(close)) => *pair == Some(close),
+            (ParserState::Failed(_, pair), MarkerRole::CallOpen(_)) => pair.is_none(),
+            (ParserState::AfterCall(pair), MarkerRole::CallClose(close)) => *pair == close,
             _ => false,
         }
     }
 
     /// Acts on a marker.
-    fn marker(&mut self, role: Role, spelling: &'static str) {
+    fn marker(&mut self, role: MarkerRole, spelling: &'static str) {
         match role {
-            Role::ThinkingOpen(pair) => self.enter(State::Thinking(Some(pair))),
-            Role::ThinkingClose(_) => self.enter(State::Opening),
-            Role::CallOpen(pair) => {
-                if let State::Failed(fault, _) = self.state {
+            MarkerRole::ThinkingOpen(pair) => self.enter(ParserState::Thinking(Some(pair))),
+            MarkerRole::ThinkingClose(_) => self.enter(ParserState::Opening),
+            MarkerRole::CallOpen(pair) => {
+                if let ParserState::Failed(fault, _) = self.state {
                     self.parts.end(Some(fault));
                 }
                 let forms = self.syntax.style().0.calls[pair].forms;
                 let has_close = self.syntax.style().0.calls[pair].close.is_some();
                 self.begin_call(forms, has_close.then_some(pair), spelling);
             }
-            Role::CallClose(_) => {
-                if let State::Failed(fault, _) = self.state {
+            MarkerRole::CallClose(_) => {
+                if let ParserState::Failed(fault, _) = self.state {
                     self.parts.end(Some(fault));
                 }
-                self.enter(State::Opening);
+                self.enter(ParserState::Opening);
             }
-            Role::CallId | Role::Arguments => {}
-            Role::Harmony(token) => self.harmony_marker(token, spelling),
+            MarkerRole::CallId | MarkerRole::Arguments => {}
+            MarkerRole::Harmony(token) => self.harmony_marker(token, spelling),
         }
     }
 
     /// Goes on behind a marker.
-    fn enter(&mut self, state: State) {
+    fn enter(&mut self, state: ParserState) {
         self.state = state;
         self.spaces.clear();
         self.trims = true;
@@ -226,16 +233,16 @@ impl ReplyParser {
 
     fn begin_call(&mut self, forms: &'static [Form], pair: Option<usize>, marker: &str) {
         let before = std::mem::take(&mut self.spaces) + marker;
-        self.state = State::Call(Box::new(CallReader::new(forms, before)), pair);
+        self.state = ParserState::Call(Box::new(CallReader::new(forms, before)), pair);
     }
 
     fn step_call(&mut self, c: char) {
-        let State::Call(reader, pair) = &mut self.state else { return };
+        let ParserState::Call(reader, pair) = &mut self.state else { return };
         let pair = *pair;
         match reader.step(c, &self.syntax, &mut self.parts) {
-            Ok(Step::More) => {}
-            Ok(Step::Ended) => self.after_call(pair),
-            Ok(Step::EndedBefore) => {
+            Ok(ReadStep::More) => {}
+            Ok(ReadStep::Ended) => self.after_call(pair),
+            Ok(ReadStep::EndedBefore) => {
                 self.after_call(pair);
                 self.step(c);
             }
@@ -248,24 +255,24 @@ impl ReplyParser {
     }
 
     fn after_call(&mut self, pair: Option<usize>) {
-        self.enter(pair.map_or(State::Opening, State::AfterCall));
+        self.enter(pair.map_or(ParserState::Opening, ParserState::AfterCall));
     }
 
     /// Goes on after a fault: in the rest of a call that has begun, else in content.
     fn fail_call(&mut self, fault: Fault, pair: Option<usize>) {
-        match std::mem::replace(&mut self.state, State::Content) {
-            State::Call(reader, _) if reader.has_begun() => {
-                self.state = State::Failed(fault, pair);
+        match std::mem::replace(&mut self.state, ParserState::Content) {
+            ParserState::Call(reader, _) if reader.has_begun() => {
+                self.state = ParserState::Failed(fault, pair);
                 self.trims = false;
             }
-            State::Call(reader, _) => self.give_back(&reader.into_uncertain()),
+            ParserState::Call(reader, _) => self.give_back(&reader.into_uncertain()),
             _ => {}
         }
     }
 
     /// Passes text on as content that was thought to be markup.
     fn give_back(&mut self, text: &str) {
-        self.state = State::Content;
+        self.state = ParserState::Content;
         self.trims = false;
         text.chars().for_each(|c| self.take_text(c));
         self.flush_spaces();
@@ -281,23 +288,24 @@ impl ReplyParser {
     /// Takes a character that is no part of a marker.
     fn take_text(&mut self, c: char) {
         match &mut self.state {
-            State::Call(..) => return self.step_call(c),
-            State::Header(header) if header.len() < MAX_HEADER_BYTES => return header.push(c),
-            State::Header(_) => {
-                let State::Header(header) = std::mem::replace(&mut self.state, State::Content) else {
+            ParserState::Call(..) => return self.step_call(c),
+            ParserState::Header(header) if header.len() < MAX_HEADER_BYTES => return header.push(c),
+            ParserState::Header(_) => {
+                let ParserState::Header(header) = std::mem::replace(&mut self.state, ParserState::Content)
+                else {
                     return;
                 };
                 self.give_back(&header);
             }
-            State::Failed(..) => return self.emit(c),
-            State::AfterCall(_) if !c.is_ascii_whitespace() => self.state = State::Content,
+            ParserState::Failed(..) => return self.emit(c),
+            ParserState::AfterCall(_) if !c.is_ascii_whitespace() => self.state = ParserState::Content,
             // Llama 3.1 separates calls by semicolons.
-            State::Opening if c == ';' && self.trims && !self.syntax.style().0.bare.is_empty() => {
+            ParserState::Opening if c == ';' && self.trims && !self.syntax.style().0.bare.is_empty() => {
                 self.trims = false;
                 self.spaces.push(c);
                 return;
             }
-            State::Opening if !c.is_ascii_whitespace() => self.state = State::Content,
+            ParserState::Opening if !c.is_ascii_whitespace() => self.state = ParserState::Content,
             _ => {}
         }
         if !c.is_ascii_whitespace() {
@@ -318,7 +326,7 @@ impl ReplyParser {
     fn may_precede_marker(&self) -> bool {
         let style = self.syntax.style().0;
         let has_markers = style.is_harmony || self.tools && !style.calls.is_empty();
-        has_markers || !matches!(self.state, State::Content)
+        has_markers || !matches!(self.state, ParserState::Content)
     }
 
     fn flush_spaces(&mut self) {
@@ -331,8 +339,8 @@ impl ReplyParser {
         let mut buffer = [0; 4];
         let text = self.syntax.spelling(c).unwrap_or_else(|| c.encode_utf8(&mut buffer));
         match self.state {
-            State::Failed(..) => self.parts.arguments(text),
-            State::Thinking(_) => {
+            ParserState::Failed(..) => self.parts.arguments(text),
+            ParserState::Thinking(_) => {
                 if self.begins_paragraph && self.has_thought {
                     self.parts.thinking("\n\n");
                 }
@@ -352,22 +360,22 @@ impl ReplyParser {
     /// Acts on a marker of harmony.
     fn harmony_marker(&mut self, token: HarmonyToken, spelling: &'static str) {
         match (&mut self.state, token) {
-            (State::Header(header), HarmonyToken::Channel | HarmonyToken::Constrain) => {
+            (ParserState::Header(header), HarmonyToken::Channel | HarmonyToken::Constrain) => {
                 header.push_str(spelling);
                 return;
             }
-            (State::Header(header), HarmonyToken::Message) => {
+            (ParserState::Header(header), HarmonyToken::Message) => {
                 let header = std::mem::take(header);
                 return self.begin_message(&header, spelling);
             }
-            (State::Header(header), HarmonyToken::Start | HarmonyToken::End) => {
+            (ParserState::Header(header), HarmonyToken::Start | HarmonyToken::End) => {
                 let header = std::mem::take(header);
                 self.give_back_header(&header);
             }
-            (State::Call(reader, _), _) if reader.has_begun() => {
+            (ParserState::Call(reader, _), _) if reader.has_begun() => {
                 self.parts.end(Some("the message ended within the arguments"));
             }
-            (State::Failed(fault, _), _) => {
+            (ParserState::Failed(fault, _), _) => {
                 let fault = *fault;
                 self.parts.end(Some(fault));
             }
@@ -378,21 +386,21 @@ impl ReplyParser {
             _ => {}
         }
         self.enter(match token {
-            HarmonyToken::Start => State::Header(String::new()),
-            HarmonyToken::Channel => State::Header(spelling.to_owned()),
+            HarmonyToken::Start => ParserState::Header(String::new()),
+            HarmonyToken::Channel => ParserState::Header(spelling.to_owned()),
             // Text after the end of a message has no header.
-            _ => State::Content,
+            _ => ParserState::Content,
         });
         self.begins_paragraph = true;
     }
 
     fn begin_message(&mut self, header: &str, spelling: &'static str) {
         let state = match harmony::message(header) {
-            HarmonyMessage::Content => State::Content,
-            HarmonyMessage::Thinking => State::Thinking(None),
+            HarmonyMessage::Content => ParserState::Content,
+            HarmonyMessage::Thinking => ParserState::Thinking(None),
             HarmonyMessage::Call(name) if self.tools => {
                 self.parts.begin(name, None);
-                State::Call(Box::new(CallReader::of_arguments()), None)
+                ParserState::Call(Box::new(CallReader::of_arguments()), None)
             }
             HarmonyMessage::Call(_) | HarmonyMessage::Unknown => {
                 self.give_back(header);

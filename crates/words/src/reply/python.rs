@@ -3,13 +3,13 @@
 
 use super::object::is_name;
 use super::part::Parts;
-use super::value::{Fault, Notation, Step, ValueReader};
+use super::value::{Fault, Notation, ReadStep, ValueReader};
 
 /// The maximum bytes of a keyword.
 const MAX_KEYWORD_BYTES: usize = 128;
 
 #[derive(Debug)]
-enum At {
+enum PythonAt {
     /// Before the bracket of a list.
     ListOpen,
     Name,
@@ -28,7 +28,7 @@ enum At {
 #[derive(Debug)]
 pub(super) struct PythonReader {
     is_list: bool,
-    at: At,
+    at: PythonAt,
     /// The name or the keyword that is being read.
     word: String,
     /// The name of the call, until it begins.
@@ -43,7 +43,7 @@ impl PythonReader {
     pub fn new(is_list: bool) -> PythonReader {
         PythonReader {
             is_list,
-            at: if is_list { At::ListOpen } else { At::Name },
+            at: if is_list { PythonAt::ListOpen } else { PythonAt::Name },
             word: String::new(),
             name: String::new(),
             is_in_print: false,
@@ -59,62 +59,68 @@ impl PythonReader {
 
     /// Whether the text may end here.
     pub fn may_end(&self) -> bool {
-        !self.is_list && self.ended > 0 && matches!(self.at, At::AfterCall)
+        !self.is_list && self.ended > 0 && matches!(self.at, PythonAt::AfterCall)
     }
 
     /// Takes a character, and passes on what is certain. Calls in lines have no end of their own:
     /// a character that begins no further call is not theirs.
-    pub fn step(&mut self, c: char, parts: &mut Parts) -> Result<Step, Fault> {
+    pub fn step(&mut self, c: char, parts: &mut Parts) -> Result<ReadStep, Fault> {
         let is_space = c.is_ascii_whitespace();
         match &mut self.at {
-            At::Value(reader) => {
+            PythonAt::Value(reader) => {
                 let mut json = String::new();
                 let step = reader.step(c, &mut json)?;
                 parts.arguments(&json);
                 match step {
-                    Step::More => return Ok(Step::More),
-                    Step::Ended => self.at = At::AfterValue,
-                    Step::EndedBefore => {
-                        self.at = At::AfterValue;
+                    ReadStep::More => return Ok(ReadStep::More),
+                    ReadStep::Ended => self.at = PythonAt::AfterValue,
+                    ReadStep::EndedBefore => {
+                        self.at = PythonAt::AfterValue;
                         return self.after_value(c, parts);
                     }
                 }
             }
-            At::Name if is_space && self.word.is_empty() => {}
-            At::Name => return self.in_name(c),
-            At::Keyword if is_keyword_character(c) => self.in_keyword(c)?,
-            At::Keyword if is_space && !self.word.is_empty() => self.at = At::Equals,
+            PythonAt::Name if is_space && self.word.is_empty() => {}
+            PythonAt::Name => return self.in_name(c),
+            PythonAt::Keyword if is_keyword_character(c) => self.in_keyword(c)?,
+            PythonAt::Keyword if is_space && !self.word.is_empty() => self.at = PythonAt::Equals,
             _ if is_space => {}
-            At::ListOpen if c == '[' => self.at = At::Name,
-            At::ListOpen => return Err("a list of calls does not begin with ["),
-            At::Keyword if c == ')' && self.word.is_empty() && !self.has_begun => {
+            PythonAt::ListOpen if c == '[' => self.at = PythonAt::Name,
+            PythonAt::ListOpen => return Err("a list of calls does not begin with ["),
+            PythonAt::Keyword if c == ')' && self.word.is_empty() && !self.has_begun => {
                 self.begin(parts);
                 self.end_call(parts);
             }
-            At::Keyword | At::Equals if !self.word.is_empty() && c == '=' => self.keyword_ended(parts),
-            At::Keyword | At::Equals => return Err("an argument has no keyword"),
-            At::AfterValue => return self.after_value(c, parts),
-            At::PrintClose if c == ')' => self.at = At::AfterCall,
-            At::PrintClose => return Err("the parenthesis of print is not closed"),
-            At::AfterCall if self.is_list && c == ',' => self.at = At::Name,
-            At::AfterCall if self.is_list && c == ']' => return Ok(Step::Ended),
-            At::AfterCall if self.is_list => {
+            PythonAt::Keyword | PythonAt::Equals if !self.word.is_empty() && c == '=' => {
+                self.keyword_ended(parts)
+            }
+            PythonAt::Keyword | PythonAt::Equals => return Err("an argument has no keyword"),
+            PythonAt::AfterValue => return self.after_value(c, parts),
+            PythonAt::PrintClose if c == ')' => self.at = PythonAt::AfterCall,
+            PythonAt::PrintClose => return Err("the parenthesis of print is not closed"),
+            PythonAt::AfterCall if self.is_list && c == ',' => self.at = PythonAt::Name,
+            PythonAt::AfterCall if self.is_list && c == ']' => return Ok(ReadStep::Ended),
+            PythonAt::AfterCall if self.is_list => {
                 return Err("a comma or the end of the list of calls is missing");
             }
-            At::AfterCall if is_name_character(c) => {
-                self.at = At::Name;
+            PythonAt::AfterCall if is_name_character(c) => {
+                self.at = PythonAt::Name;
                 return self.in_name(c);
             }
-            At::AfterCall => return Ok(Step::EndedBefore),
+            PythonAt::AfterCall => return Ok(ReadStep::EndedBefore),
         }
-        Ok(Step::More)
+        Ok(ReadStep::More)
     }
 
-    fn in_name(&mut self, c: char) -> Result<Step, Fault> {
+    fn in_name(&mut self, c: char) -> Result<ReadStep, Fault> {
         if is_name_character(c) {
             self.word.push(c);
             let is_long = self.word.len() > MAX_KEYWORD_BYTES;
-            return if is_long { Err("the name of a call is longer than 128 bytes") } else { Ok(Step::More) };
+            return if is_long {
+                Err("the name of a call is longer than 128 bytes")
+            } else {
+                Ok(ReadStep::More)
+            };
         }
         if c != '(' || self.word.is_empty() {
             return Err("a call has no parenthesis");
@@ -122,7 +128,7 @@ impl PythonReader {
         if self.word == "print" && !self.is_in_print && !self.is_list {
             self.is_in_print = true;
             self.word.clear();
-            return Ok(Step::More);
+            return Ok(ReadStep::More);
         }
         // Llama writes `.call` after the names of tools that are built into its prompt.
         let name = self.word.strip_suffix(".call").unwrap_or(&self.word);
@@ -131,8 +137,8 @@ impl PythonReader {
         }
         self.name = name.to_owned();
         self.word.clear();
-        self.at = At::Keyword;
-        Ok(Step::More)
+        self.at = PythonAt::Keyword;
+        Ok(ReadStep::More)
     }
 
     fn in_keyword(&mut self, c: char) -> Result<(), Fault> {
@@ -154,7 +160,7 @@ impl PythonReader {
         }
         parts.arguments(&format!("{}\"{}\":", if is_first { "" } else { "," }, self.word));
         self.word.clear();
-        self.at = At::Value(ValueReader::new(Notation::Python));
+        self.at = PythonAt::Value(ValueReader::new(Notation::Python));
     }
 
     fn begin(&mut self, parts: &mut Parts) {
@@ -163,14 +169,14 @@ impl PythonReader {
         self.has_begun = true;
     }
 
-    fn after_value(&mut self, c: char, parts: &mut Parts) -> Result<Step, Fault> {
+    fn after_value(&mut self, c: char, parts: &mut Parts) -> Result<ReadStep, Fault> {
         match c {
-            ',' => self.at = At::Keyword,
+            ',' => self.at = PythonAt::Keyword,
             ')' => self.end_call(parts),
             _ if c.is_ascii_whitespace() => {}
             _ => return Err("a comma or the end of a call is missing"),
         }
-        Ok(Step::More)
+        Ok(ReadStep::More)
     }
 
     fn end_call(&mut self, parts: &mut Parts) {
@@ -178,7 +184,8 @@ impl PythonReader {
         parts.end(None);
         self.has_begun = false;
         self.ended += 1;
-        self.at = if std::mem::take(&mut self.is_in_print) { At::PrintClose } else { At::AfterCall };
+        self.at =
+            if std::mem::take(&mut self.is_in_print) { PythonAt::PrintClose } else { PythonAt::AfterCall };
     }
 }
 

@@ -52,7 +52,7 @@ pub(super) enum HarmonyToken {
 
 /// What a marker does. Numbers are indices of the style's lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum MarkerRole {
     ThinkingOpen(usize),
     ThinkingClose(usize),
     CallOpen(usize),
@@ -230,21 +230,24 @@ impl ReplyStyle {
     }
 
     /// The style's markers.
-    pub(super) fn markers(self) -> Vec<(Role, &'static str)> {
+    pub(super) fn markers(self) -> Vec<(MarkerRole, &'static str)> {
         let Style { thinking, calls, is_harmony, .. } = self.0;
         let mut markers = Vec::new();
         for (index, (open, close)) in thinking.iter().enumerate() {
-            markers.extend([(Role::ThinkingOpen(index), *open), (Role::ThinkingClose(index), *close)]);
+            markers.extend([
+                (MarkerRole::ThinkingOpen(index), *open),
+                (MarkerRole::ThinkingClose(index), *close),
+            ]);
         }
         for (index, call) in calls.iter().enumerate() {
-            markers.push((Role::CallOpen(index), call.open));
-            markers.extend(call.close.map(|close| (Role::CallClose(index), close)));
+            markers.push((MarkerRole::CallOpen(index), call.open));
+            markers.extend(call.close.map(|close| (MarkerRole::CallClose(index), close)));
         }
         if calls.iter().any(|call| call.forms.contains(&Form::Named)) {
-            markers.extend([(Role::CallId, CALL_ID), (Role::Arguments, ARGUMENTS)]);
+            markers.extend([(MarkerRole::CallId, CALL_ID), (MarkerRole::Arguments, ARGUMENTS)]);
         }
         if *is_harmony {
-            markers.extend(HARMONY.map(|(token, text)| (Role::Harmony(token), text)));
+            markers.extend(HARMONY.map(|(token, text)| (MarkerRole::Harmony(token), text)));
         }
         markers
     }
@@ -284,7 +287,7 @@ mod tests {
             assert!(markers.len() <= 32);
             let opening: Vec<&str> = markers
                 .iter()
-                .filter(|(role, _)| matches!(role, Role::ThinkingOpen(_) | Role::CallOpen(_)))
+                .filter(|(role, _)| matches!(role, MarkerRole::ThinkingOpen(_) | MarkerRole::CallOpen(_)))
                 .map(|(_, text)| *text)
                 .collect();
             for (index, one) in opening.iter().enumerate() {

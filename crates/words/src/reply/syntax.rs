@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use super::marker::{index_of, mark, without_marks};
-use super::parser::ReplyParser;
-use super::style::{ReplyStyle, Role};
+use super::style::{MarkerRole, ReplyStyle};
 use crate::stream::{Detokenizer, Specials};
 use crate::tokenizer::Tokenizer;
 
@@ -12,7 +11,7 @@ use crate::tokenizer::Tokenizer;
 /// token.
 #[derive(Clone, Debug)]
 pub(super) struct Needle {
-    pub role: Role,
+    pub role: MarkerRole,
     pub text: String,
     pub spelling: &'static str,
 }
@@ -84,19 +83,14 @@ impl ReplySyntax {
         if text.contains(super::marker::is_mark) { text.replace(super::marker::is_mark, "") } else { text }
     }
 
-    /// A parser of one reply. If it does not look for `tools`, their calls are content.
-    pub fn parser(&self, tools: bool) -> ReplyParser {
-        ReplyParser::new(self.clone(), tools)
-    }
-
-    /// A detokenizer of one reply, whose text a [`ReplyParser`] reads: special tokens of the style
+    /// A detokenizer of one reply, whose text a [`ReplyParser`](super::ReplyParser) reads: special tokens of the style
     /// are characters of their own, other special tokens are left out.
     pub fn detokenizer(&self, tokenizer: &Arc<Tokenizer>) -> ReplyDetokenizer {
         ReplyDetokenizer { syntax: self.clone(), text: tokenizer.detokenizer(Specials::Skip) }
     }
 }
 
-/// Converts the tokens of a reply to text for a [`ReplyParser`].
+/// Converts the tokens of a reply to text for a [`ReplyParser`](super::ReplyParser).
 pub struct ReplyDetokenizer {
     syntax: ReplySyntax,
     text: Detokenizer,

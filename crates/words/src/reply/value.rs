@@ -2,6 +2,7 @@
 //! is, or a Python literal, which is written as JSON.
 //!
 //! What it accepts is what `serde_json` reads: numbers are finite, and surrogates come in pairs.
+//! Hexadecimal digits of escapes become lower-case.
 //! Containers are on a stack of limited depth, so that no input deepens a recursion.
 
 use super::marker::is_mark;
@@ -25,7 +26,7 @@ pub(super) enum Notation {
 
 /// What a character did to a value or a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum ReadStep {
     /// It belongs to it, and more must follow.
     More,
     /// It is its last character.
@@ -35,14 +36,14 @@ pub(super) enum Step {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Container {
+enum Bracket {
     List,
     Object,
 }
 
 /// What must come next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum At {
+enum ValueAt {
     Value,
     /// A value, or the end of an empty list.
     FirstItem,
@@ -76,8 +77,8 @@ struct TextState {
 #[derive(Debug)]
 pub(super) struct ValueReader {
     notation: Notation,
-    at: At,
-    containers: Vec<Container>,
+    at: ValueAt,
+    containers: Vec<Bracket>,
     text: TextState,
     word: String,
 }
@@ -86,7 +87,7 @@ impl ValueReader {
     pub fn new(notation: Notation) -> ValueReader {
         ValueReader {
             notation,
-            at: At::Value,
+            at: ValueAt::Value,
             containers: Vec::new(),
             text: TextState::default(),
             word: String::new(),
@@ -94,15 +95,15 @@ impl ValueReader {
     }
 
     /// Takes a character, and appends what it adds to the JSON of the value to `out`.
-    pub fn step(&mut self, c: char, out: &mut String) -> Result<Step, Fault> {
+    pub fn step(&mut self, c: char, out: &mut String) -> Result<ReadStep, Fault> {
         if is_mark(c) {
             return Err("a special token is within the arguments");
         }
         match self.at {
-            At::Text => return self.in_text(c, out),
-            At::Escape => self.escaped(c, out)?,
-            At::Digits(left) => self.digit(c, left, out)?,
-            At::Word => return self.in_word(c, out),
+            ValueAt::Text => return self.in_text(c, out),
+            ValueAt::Escape => self.escaped(c, out)?,
+            ValueAt::Digits(left) => self.digit(c, left, out)?,
+            ValueAt::Word => return self.in_word(c, out),
             _ if c.is_ascii_whitespace() => {
                 if self.notation == Notation::Json {
                     out.push(c);
@@ -110,48 +111,48 @@ impl ValueReader {
             }
             _ => return self.structure(c, out),
         }
-        Ok(Step::More)
+        Ok(ReadStep::More)
     }
 
-    fn structure(&mut self, c: char, out: &mut String) -> Result<Step, Fault> {
+    fn structure(&mut self, c: char, out: &mut String) -> Result<ReadStep, Fault> {
         match (self.at, c) {
-            (At::FirstItem, ']') | (At::FirstKey, '}') => return Ok(self.close(c, out)),
-            (At::AfterValue, ']') if self.containers.last() == Some(&Container::List) => {
+            (ValueAt::FirstItem, ']') | (ValueAt::FirstKey, '}') => return Ok(self.close(c, out)),
+            (ValueAt::AfterValue, ']') if self.containers.last() == Some(&Bracket::List) => {
                 return Ok(self.close(c, out));
             }
-            (At::AfterValue, '}') if self.containers.last() == Some(&Container::Object) => {
+            (ValueAt::AfterValue, '}') if self.containers.last() == Some(&Bracket::Object) => {
                 return Ok(self.close(c, out));
             }
-            (At::AfterValue, ',') => {
-                let is_list = self.containers.last() == Some(&Container::List);
-                self.at = if is_list { At::Value } else { At::Key };
+            (ValueAt::AfterValue, ',') => {
+                let is_list = self.containers.last() == Some(&Bracket::List);
+                self.at = if is_list { ValueAt::Value } else { ValueAt::Key };
                 out.push(c);
             }
-            (At::AfterValue, _) => return Err("a comma or the end of a list or object is missing"),
-            (At::Colon, ':') => {
-                self.at = At::Value;
+            (ValueAt::AfterValue, _) => return Err("a comma or the end of a list or object is missing"),
+            (ValueAt::Colon, ':') => {
+                self.at = ValueAt::Value;
                 out.push(c);
             }
-            (At::Colon, _) => return Err("a colon is missing after a key"),
-            (At::Key | At::FirstKey, _) if self.is_quote(c) => self.begin_text(c, true, out),
-            (At::Key | At::FirstKey, _) => return Err("a key is no string"),
+            (ValueAt::Colon, _) => return Err("a colon is missing after a key"),
+            (ValueAt::Key | ValueAt::FirstKey, _) if self.is_quote(c) => self.begin_text(c, true, out),
+            (ValueAt::Key | ValueAt::FirstKey, _) => return Err("a key is no string"),
             _ if self.is_quote(c) => self.begin_text(c, false, out),
-            (_, '[') => self.open(Container::List, At::FirstItem, c, out)?,
-            (_, '{') => self.open(Container::Object, At::FirstKey, c, out)?,
+            (_, '[') => self.open(Bracket::List, ValueAt::FirstItem, c, out)?,
+            (_, '{') => self.open(Bracket::Object, ValueAt::FirstKey, c, out)?,
             _ if is_word_character(c) => {
                 self.word.push(c);
-                self.at = At::Word;
+                self.at = ValueAt::Word;
             }
             _ => return Err("a value is missing"),
         }
-        Ok(Step::More)
+        Ok(ReadStep::More)
     }
 
     fn is_quote(&self, c: char) -> bool {
         c == '"' || c == '\'' && self.notation == Notation::Python
     }
 
-    fn open(&mut self, container: Container, at: At, c: char, out: &mut String) -> Result<(), Fault> {
+    fn open(&mut self, container: Bracket, at: ValueAt, c: char, out: &mut String) -> Result<(), Fault> {
         if self.containers.len() >= MAX_DEPTH {
             return Err("lists and objects nest deeper than 64 levels");
         }
@@ -161,28 +162,28 @@ impl ValueReader {
         Ok(())
     }
 
-    fn close(&mut self, c: char, out: &mut String) -> Step {
+    fn close(&mut self, c: char, out: &mut String) -> ReadStep {
         self.containers.pop();
         out.push(c);
         self.value_ended()
     }
 
     /// Goes on after a value.
-    fn value_ended(&mut self) -> Step {
-        self.at = At::AfterValue;
-        if self.containers.is_empty() { Step::Ended } else { Step::More }
+    fn value_ended(&mut self) -> ReadStep {
+        self.at = ValueAt::AfterValue;
+        if self.containers.is_empty() { ReadStep::Ended } else { ReadStep::More }
     }
 
     fn begin_text(&mut self, quote: char, is_key: bool, out: &mut String) {
         self.text = TextState { quote, is_key, ..TextState::default() };
-        self.at = At::Text;
+        self.at = ValueAt::Text;
         out.push('"');
     }
 
-    fn in_text(&mut self, c: char, out: &mut String) -> Result<Step, Fault> {
+    fn in_text(&mut self, c: char, out: &mut String) -> Result<ReadStep, Fault> {
         if c == '\\' {
-            self.at = At::Escape;
-            return Ok(Step::More);
+            self.at = ValueAt::Escape;
+            return Ok(ReadStep::More);
         }
         if self.text.has_high_surrogate {
             return Err("a surrogate has no partner");
@@ -191,8 +192,8 @@ impl ValueReader {
             _ if c == self.text.quote => {
                 out.push('"');
                 if self.text.is_key {
-                    self.at = At::Colon;
-                    return Ok(Step::More);
+                    self.at = ValueAt::Colon;
+                    return Ok(ReadStep::More);
                 }
                 return Ok(self.value_ended());
             }
@@ -201,7 +202,7 @@ impl ValueReader {
             '\0'..' ' => return Err("a string has an unescaped control character"),
             _ => out.push(c),
         }
-        Ok(Step::More)
+        Ok(ReadStep::More)
     }
 
     fn escaped(&mut self, c: char, out: &mut String) -> Result<(), Fault> {
@@ -209,7 +210,7 @@ impl ValueReader {
             return Err("a surrogate has no partner");
         }
         let is_python = self.notation == Notation::Python;
-        self.at = At::Text;
+        self.at = ValueAt::Text;
         match c {
             '"' | '\\' | 'b' | 'f' | 'n' | 'r' | 't' => out.extend(['\\', c]),
             '/' if !is_python => out.push_str("\\/"),
@@ -227,14 +228,14 @@ impl ValueReader {
 
     fn begin_digits(&mut self, count: u8) {
         self.text.code = 0;
-        self.at = At::Digits(count);
+        self.at = ValueAt::Digits(count);
     }
 
     fn digit(&mut self, c: char, left: u8, out: &mut String) -> Result<(), Fault> {
         let digit = c.to_digit(16).ok_or("an escaped character has too few digits")?;
         // Eight digits fill the 32 bits, so nothing is lost.
         self.text.code = self.text.code << 4 | digit;
-        self.at = if left > 1 { At::Digits(left - 1) } else { At::Text };
+        self.at = if left > 1 { ValueAt::Digits(left - 1) } else { ValueAt::Text };
         if left > 1 {
             return Ok(());
         }
@@ -253,18 +254,18 @@ impl ValueReader {
         Ok(())
     }
 
-    fn in_word(&mut self, c: char, out: &mut String) -> Result<Step, Fault> {
+    fn in_word(&mut self, c: char, out: &mut String) -> Result<ReadStep, Fault> {
         if is_word_character(c) {
             if self.word.len() >= MAX_WORD_BYTES {
                 return Err("a number or word is longer than 128 bytes");
             }
             self.word.push(c);
-            return Ok(Step::More);
+            return Ok(ReadStep::More);
         }
         self.end_word(out)?;
         match self.value_ended() {
-            Step::More => self.step(c, out),
-            _ => Ok(Step::EndedBefore),
+            ReadStep::More => self.step(c, out),
+            _ => Ok(ReadStep::EndedBefore),
         }
     }
 
@@ -315,12 +316,12 @@ mod tests {
     /// The JSON of a value that ends at or before the last character of `text`.
     fn read(notation: Notation, text: &str) -> Result<String, Fault> {
         let (mut reader, mut out) = (ValueReader::new(notation), String::new());
-        let mut step = Step::More;
+        let mut step = ReadStep::More;
         for c in text.chars() {
-            assert_eq!(step, Step::More, "{text}");
+            assert_eq!(step, ReadStep::More, "{text}");
             step = reader.step(c, &mut out)?;
         }
-        assert_ne!(step, Step::More, "{text} has no end");
+        assert_ne!(step, ReadStep::More, "{text} has no end");
         Ok(out)
     }
 
