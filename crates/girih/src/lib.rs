@@ -85,7 +85,7 @@ pub use girih_graph::{
 #[cfg(feature = "hub")]
 pub use girih_hub as hub;
 pub use girih_tensor::DType;
-pub use girih_words::reply::{ReplyMessage, ReplyPart, ReplyStyle, Tool, ToolCall};
+pub use girih_words::reply::{CallGrammar, ReplyMessage, ReplyPart, ReplyStyle, Tool, ToolCall};
 pub use girih_words::template::Conversation;
 pub use girih_words::template::worker_main as template_worker;
 pub use girih_words::{BosEos, TextOrigin, TextProcessor, TextSpan};

@@ -1,7 +1,9 @@
 //! How the text of a reply is split into content, thinking and calls of tools.
 
 use girih_graph::{Error, ErrorKind, Result};
-use girih_words::reply::{ReplyDetokenizer, ReplyParser, ReplyPart, ReplyStyle, ReplySyntax};
+use girih_words::reply::{
+    CallGrammar, ReplyDetokenizer, ReplyParser, ReplyPart, ReplyStyle, ReplySyntax, Tool,
+};
 use girih_words::template::Conversation;
 use girih_words::{TextOrigin, TextSpan};
 
@@ -110,6 +112,32 @@ impl Model {
 }
 
 impl ReplyFormat {
+    /// The grammar of a reply that is a call of the tool with this name, or of any tool.
+    ///
+    /// ```
+    /// use girih::{BUILT_IN, BUILT_IN_TEMPLATE, Conversation, Model, OpenOptions, ReplyStyle, Tool};
+    ///
+    /// let options = OpenOptions {
+    ///     chat_template: Some(BUILT_IN_TEMPLATE.into()),
+    ///     reply_style: Some(ReplyStyle::named("hermes")?),
+    ///     ..OpenOptions::default()
+    /// };
+    /// let model = Model::open_with(BUILT_IN, &options)?;
+    /// let conversation = Conversation::new().user("Will it rain?");
+    /// let format = model.reply_format(&conversation, &model.render(&conversation)?)?;
+    /// let tool = r#"{"type": "function", "function": {"name": "get_weather"}}"#;
+    /// let tools = Tool::list(&[serde_json::from_str(tool).expect("JSON")])?;
+    /// let grammar = format.forced_call(&tools, Some("get_weather"))?;
+    /// assert!(grammar.lark.starts_with("start: call_0\ncall_0: \"<tool_call>\""));
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Refused`] if there is no such tool, or if the style's calls cannot be forced.
+    pub fn forced_call(&self, tools: &[Tool], name: Option<&str>) -> Result<CallGrammar> {
+        self.parser().forced_call(tools, name)
+    }
+
     /// A detokenizer whose text the splitter reads.
     pub(crate) fn detokenizer(&self, model: &Model) -> Result<ReplyDetokenizer> {
         Ok(self.syntax.detokenizer(&model.text_processor()?.tokenizer))
@@ -117,8 +145,11 @@ impl ReplyFormat {
 
     /// A splitter for one reply.
     pub(crate) fn splitter(&self) -> ReplySplitter {
-        let parser = self.syntax.parser(self.finds_calls).after_calls(self.calls).after_prompt(&self.prompt);
-        ReplySplitter { syntax: self.syntax.clone(), parser: Some(parser) }
+        ReplySplitter { syntax: self.syntax.clone(), parser: Some(self.parser()) }
+    }
+
+    fn parser(&self) -> ReplyParser {
+        self.syntax.parser(self.finds_calls).after_calls(self.calls).after_prompt(&self.prompt)
     }
 }
 

@@ -8,7 +8,7 @@ use girih_file::quote;
 use girih_tensor::{Error, ErrorKind, Result};
 use serde_json::{Map, Value};
 
-use super::object::is_name;
+use super::parser::ReplyParser;
 use super::style::{ARGUMENTS, CallSyntax, Form, HarmonyToken, ReplyStyle};
 use super::syntax::ReplySyntax;
 use super::tool::Tool;
@@ -22,15 +22,15 @@ pub struct CallGrammar {
     pub schemas: Vec<(String, Map<String, Value>)>,
 }
 
-impl ReplySyntax {
+impl ReplyParser {
     /// The grammar of a reply that is one call: of the tool with this name, or of any tool. It
-    /// ends where the call is complete; `is_thinking` says whether the prompt has opened the thinking,
-    /// which the grammar then closes.
+    /// first closes the thinking, if the prompt has opened it, and ends where the call is complete.
+    /// `self` is the parser before the first piece of the reply.
     ///
     /// # Errors
     /// [`ErrorKind::Refused`] if there is no such tool or none at all, or if the style has no call
     /// whose arguments are JSON.
-    pub fn forced_call(&self, tools: &[Tool], name: Option<&str>, is_thinking: bool) -> Result<CallGrammar> {
+    pub fn forced_call(&self, tools: &[Tool], name: Option<&str>) -> Result<CallGrammar> {
         let refused = |sentence: String| Err(Error::with_kind(ErrorKind::Refused, sentence));
         let allowed: Vec<&Tool> =
             tools.iter().filter(|tool| name.is_none_or(|name| tool.name == name)).collect();
@@ -40,33 +40,29 @@ impl ReplySyntax {
                 None => refused("there is no tool to force; give at least one".to_owned()),
             };
         }
-        let thinking_end = self.thinking_end().filter(|_| is_thinking);
+        let syntax = self.syntax();
+        let thinking_end = self.thinking_close().map(|close| syntax.piece(close));
         let mut lark = format!("start: {}", (0..allowed.len()).map(rule).collect::<Vec<_>>().join(" | "));
         let mut schemas = Vec::with_capacity(allowed.len());
         for (index, tool) in allowed.into_iter().enumerate() {
-            debug_assert!(is_name(&tool.name), "names were checked when the list was read");
-            let Some((before, after)) = self.around_arguments(&tool.name) else {
+            let Some((before, after)) = syntax.around_arguments(&tool.name) else {
                 return refused(format!(
                     "a call in the style {} cannot be forced, as its arguments are no JSON",
-                    self.style().name()
+                    syntax.style().name()
                 ));
             };
-            let pieces = thinking_end.iter().cloned().chain(before);
-            let before: Vec<String> = pieces.map(Piece::lark).collect();
-            let after: Vec<String> = after.into_iter().map(Piece::lark).collect();
-            let parts = [before, vec![format!("@tool_{index}")], after].concat();
+            let before = thinking_end.iter().cloned().chain(before).map(Piece::lark);
+            let arguments = format!("@tool_{index}");
+            let parts: Vec<String> =
+                before.chain([arguments]).chain(after.into_iter().map(Piece::lark)).collect();
             lark += &format!("\n{}: {}", rule(index), parts.join(" "));
             schemas.push((format!("tool_{index}"), tool.parameters.clone()));
         }
         Ok(CallGrammar { lark: lark + "\n", schemas })
     }
+}
 
-    /// What closes the thinking that a prompt has opened.
-    fn thinking_end(&self) -> Option<Piece> {
-        let (_, close) = self.style().0.thinking.first()?;
-        Some(self.piece(close))
-    }
-
+impl ReplySyntax {
     /// What a call of a tool has before and after its arguments; `None` if they are no JSON.
     fn around_arguments(&self, name: &str) -> Option<(Vec<Piece>, Vec<Piece>)> {
         let style = self.style().0;
@@ -110,7 +106,7 @@ impl ReplySyntax {
 }
 
 impl ReplyStyle {
-    /// Whether a call in this style can be forced ([`ReplySyntax::forced_call`]).
+    /// Whether a call in this style can be forced ([`ReplyParser::forced_call`]).
     pub fn can_force_calls(self) -> bool {
         ReplySyntax::spelled(self).around_arguments("f").is_some()
     }
@@ -157,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_forced_call_is_what_the_template_writes() {
-        let grammar = syntax("hermes").forced_call(&tools(), None, false).unwrap();
+        let grammar = syntax("hermes").parser(true).forced_call(&tools(), None).unwrap();
         assert_eq!(
             grammar.lark,
             "start: call_0 | call_1\n\
@@ -165,7 +161,8 @@ mod tests {
              call_1: \"<tool_call>\" \"\\n{\\\"name\\\": \\\"now\\\", \\\"arguments\\\": \" @tool_1 \"}\\n\" \"</tool_call>\"\n"
         );
         assert_eq!(grammar.schemas[1], ("tool_1".to_owned(), tools()[1].parameters.clone()));
-        let one = syntax("llama3").forced_call(&tools(), Some("now"), true).unwrap();
+        let thinks = syntax("llama3").parser(true).after_prompt("<think>\n");
+        let one = thinks.forced_call(&tools(), Some("now")).unwrap();
         assert_eq!(
             one.lark,
             "start: call_0\ncall_0: \"</think>\" \"{\\\"name\\\": \\\"now\\\", \\\"parameters\\\": \" @tool_0 \"}\"\n"
@@ -173,7 +170,7 @@ mod tests {
         let harmony = ReplySyntax::with(ReplyStyle::named("gpt-oss").unwrap(), |spelling| {
             Some(200_000 + u32::try_from(spelling.len()).unwrap())
         });
-        let harmony = harmony.forced_call(&tools(), Some("now"), false).unwrap();
+        let harmony = harmony.parser(true).forced_call(&tools(), Some("now")).unwrap();
         assert_eq!(
             harmony.lark,
             "start: call_0\ncall_0: <[200011]> \"commentary to=functions.now \" <[200013]> \"json\" <[200011]> @tool_0\n"
@@ -202,8 +199,8 @@ mod tests {
     fn every_forced_call_is_parsed_as_one() {
         for style in ReplyStyle::all().filter(|style| style.can_force_calls()) {
             let syntax = ReplySyntax::spelled(style);
-            let text = written(&syntax.forced_call(&tools(), Some("get_weather"), false).unwrap().lark);
             let mut parser = syntax.parser(true);
+            let text = written(&parser.forced_call(&tools(), Some("get_weather")).unwrap().lark);
             let mut parts: Vec<ReplyPart> = parser.push(&text);
             parts.extend(parser.finish());
             let message: ReplyMessage = parts.iter().collect();
@@ -217,7 +214,7 @@ mod tests {
     #[test]
     fn what_cannot_be_forced_is_refused() {
         let refusal = |style: &str, tools: &[Tool], name: Option<&str>| {
-            syntax(style).forced_call(tools, name, false).unwrap_err().to_string()
+            syntax(style).parser(true).forced_call(tools, name).unwrap_err().to_string()
         };
         assert_eq!(refusal("hermes", &tools(), Some("x")), "there is no tool 'x' to force");
         assert_eq!(refusal("hermes", &[], None), "there is no tool to force; give at least one");

@@ -108,9 +108,16 @@ impl ReplyParser {
         self
     }
 
-    /// Whether the reply is in thinking.
-    pub fn is_thinking(&self) -> bool {
-        matches!(self.state, ParserState::Thinking(_))
+    pub(super) fn syntax(&self) -> &ReplySyntax {
+        &self.syntax
+    }
+
+    /// The marker that closes the thinking in which the reply is.
+    pub(super) fn thinking_close(&self) -> Option<&'static str> {
+        match self.state {
+            ParserState::Thinking(Some(pair)) => Some(self.syntax.style().0.thinking[pair].1),
+            _ => None,
+        }
     }
 
     /// Takes a piece of the reply, and returns the parts that it completes.
