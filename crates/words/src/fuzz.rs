@@ -54,7 +54,8 @@ fn check_tokenizer(tokenizer: &Arc<Tokenizer>) {
 /// length of pieces, and text.
 ///
 /// # Panics
-/// If the parts depend on the pieces, calls overlap, or arguments without a fault are no object.
+/// If the parts depend on the pieces, calls overlap, arguments without a fault are no object, or
+/// text without thinking, calls and channels is changed.
 pub fn reply(bytes: &[u8]) {
     let [first, size, text @ ..] = bytes else { return };
     let text = String::from_utf8_lossy(text);
@@ -86,6 +87,10 @@ pub fn reply(bytes: &[u8]) {
     }
     assert!(!is_in_call, "{whole:?}");
     let message: ReplyMessage = whole.iter().collect();
+    let has_markup = ["<think>", "[THINK]", "<|", "\u{fdd0}"].iter().any(|marker| text.contains(marker));
+    if message.calls.is_empty() && !has_markup && !text.trim().is_empty() {
+        assert_eq!(message.content, text);
+    }
     for call in message.calls.iter().filter(|call| call.fault.is_none()) {
         serde_json::from_str::<serde_json::Map<_, _>>(&call.arguments).expect("the arguments are an object");
     }
