@@ -3,7 +3,9 @@
 mod equal_bytes;
 mod given;
 mod hooks;
+mod model_pool;
 mod prompt_cache;
+mod replies;
 mod sessions;
 mod starts;
 #[cfg(feature = "grammar")]
