@@ -1,7 +1,7 @@
 //! The options of a conversation: what its chat template gets besides the messages.
 
 use clap::Args;
-use girih::Model;
+use girih::{Model, ReplyStyle};
 use serde_json::{Map, Value, json};
 
 use crate::error::{Error, Result};
@@ -16,9 +16,12 @@ pub struct ConversationArgs {
     /// System message.
     #[arg(long, value_name = "TEXT")]
     pub system: Option<String>,
-    /// Let the model answer without thinking, if its chat template can.
+    /// Let the model answer without thinking, if its chat template can, and do not show thinking.
     #[arg(long)]
     pub no_think: bool,
+    /// Style of thinking and tool calls in replies: gpt-oss, mistral, hermes, pythonic, llama3, gemma or plain [default: as the chat template teaches].
+    #[arg(long, value_name = "NAME", value_parser = style)]
+    pub reply_style: Option<ReplyStyle>,
     /// Neither read nor store the lines that are typed in a chat.
     #[arg(long)]
     pub no_history: bool,
@@ -26,10 +29,10 @@ pub struct ConversationArgs {
 
 impl ConversationArgs {
     /// The options that have no effect without a chat template.
-    pub const OF_TEMPLATES: [&'static str; 2] = ["system", "no-think"];
+    pub const OF_TEMPLATES: [&'static str; 4] = ["system", "no-think", "reply-style", "tools"];
 
     /// The variables of the chat template. If --no-think is `typed`, it is an error that the
-    /// template cannot do without thinking.
+    /// template knows no thinking.
     ///
     /// # Errors
     /// When the model has no tokenizer, or as above.
@@ -42,12 +45,17 @@ impl ConversationArgs {
         let source = template.map(|template| template.source(None)).transpose()?.unwrap_or_default();
         if source.contains(THINKING_VARIABLE) {
             variables.insert(THINKING_VARIABLE.to_owned(), json!(false));
-        } else if typed.has("no-think") {
+        } else if typed.has("no-think") && !model.reply_style(false)?.has_thinking(source) {
             return Err(Error::call(format!(
-                "--no-think: the model's chat template does not read {THINKING_VARIABLE}, so it has no such \
-                 switch; omit --no-think"
+                "--no-think: the model's chat template does not read {THINKING_VARIABLE} and has no thinking to \
+                 hide; omit --no-think"
             )));
         }
         Ok(variables)
     }
+}
+
+/// Parses the name of a style.
+fn style(name: &str) -> std::result::Result<ReplyStyle, String> {
+    ReplyStyle::named(name).map_err(|error| error.to_string())
 }

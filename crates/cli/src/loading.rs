@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 
 use girih::{
-    BUILT_IN, BUILT_IN_TEMPLATE, Engine, Model, OpenOptions, Plan, Progress, RunOptions, Session,
+    BUILT_IN, BUILT_IN_TEMPLATE, Engine, Model, OpenOptions, Plan, Progress, ReplyStyle, RunOptions, Session,
     TemplateProcess,
 };
 use girih_hub::HubEnv;
@@ -46,18 +46,26 @@ pub fn open(name: &str, arch: &ArchArgs) -> Result<Model> {
     open_with(name, arch, open_options()?)
 }
 
-/// Opens the model of this name for a chat. The built-in model, which has no chat template, gets
-/// one that continues a story.
+/// Opens the model of this name for replies in a style; without one, the chat template tells it.
 ///
 /// # Errors
 /// As [`open`].
-pub fn open_for_chat(name: &str, arch: &ArchArgs) -> Result<Model> {
-    let model = open(name, arch)?;
+pub fn open_for_replies(name: &str, arch: &ArchArgs, reply_style: Option<ReplyStyle>) -> Result<Model> {
+    open_with(name, arch, OpenOptions { reply_style, ..open_options()? })
+}
+
+/// As [`open_for_replies`]. The built-in model, which has no chat template, gets one that continues
+/// a story.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_for_chat(name: &str, arch: &ArchArgs, reply_style: Option<ReplyStyle>) -> Result<Model> {
+    let model = open_for_replies(name, arch, reply_style)?;
     if model.name() != BUILT_IN {
         return Ok(model);
     }
     let template = Some(BUILT_IN_TEMPLATE.to_owned());
-    open_with(name, arch, OpenOptions { chat_template: template, ..open_options()? })
+    open_with(name, arch, OpenOptions { chat_template: template, reply_style, ..open_options()? })
 }
 
 fn open_with(name: &str, arch: &ArchArgs, options: OpenOptions) -> Result<Model> {

@@ -29,7 +29,6 @@ mod report;
 mod request;
 mod sandbox;
 mod settings;
-mod thinking;
 mod typed_history;
 mod typed_options;
 mod visible;

@@ -1,76 +1,169 @@
-//! Where the text of a reply goes while it is generated: to standard output as text or as events,
-//! or nowhere.
+//! Where a reply goes while it is generated: to standard output as text or as events, or nowhere.
 
 use std::io::{self, IsTerminal};
 
+use girih::{Event, ReplyPart};
 use serde_json::{Value, json};
 
 use crate::error::Result;
-use crate::output::{print_json, stream, stream_dimmed};
-use crate::thinking::{ReplyPart, ThinkingSplitter};
+use crate::output::{allows_style, print_json, stream, stream_dimmed};
 
-/// Takes the text of one reply.
+/// Takes one reply.
 #[derive(Debug)]
 pub enum ReplyStream {
-    /// Prints it as it is.
-    Text,
-    /// Prints it with the thinking dimmed.
-    DimmedThinking(ThinkingSplitter),
-    /// Prints an event as a line of JSON for each token, with these fields.
-    Events(Value),
+    /// Prints its parts as text.
+    Text(PartPrinter),
+    /// Prints an event as a line of JSON for each token, with these fields, and events of calls.
+    Events {
+        /// The fields of each event.
+        fields: Value,
+        /// Whether the reply is split into content, thinking and calls.
+        splits: bool,
+        /// The id of the call that is being printed.
+        call: String,
+    },
     /// Prints nothing.
     Silent,
 }
 
+/// Prints the parts of a reply as text: thinking dimmed on a terminal and between tags elsewhere, and
+/// each call on a line of its own.
+#[derive(Debug, Default)]
+pub struct PartPrinter {
+    /// Whether escape codes may style the text.
+    dims: bool,
+    last: Printed,
+}
+
+/// What was printed last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Printed {
+    #[default]
+    Nothing,
+    Content,
+    Thinking,
+    Call,
+}
+
 impl ReplyStream {
-    /// A stream of text. `colour` says whether a terminal may get escape codes.
-    pub fn text(first: ReplyPart, colour: bool) -> ReplyStream {
-        match colour && io::stdout().is_terminal() {
-            true => ReplyStream::DimmedThinking(ThinkingSplitter::new(first)),
-            false => ReplyStream::Text,
-        }
+    /// A stream of text.
+    pub fn text() -> ReplyStream {
+        let dims = allows_style() && io::stdout().is_terminal();
+        ReplyStream::Text(PartPrinter { dims, last: Printed::Nothing })
     }
 
-    /// Takes the text that a token releases; the last text of a reply has no token.
+    /// A stream of events with these fields.
+    pub fn events(fields: Value, splits: bool) -> ReplyStream {
+        ReplyStream::Events { fields, splits, call: String::new() }
+    }
+
+    /// Takes an event of the reply, and the parts of it that are shown.
     ///
     /// # Errors
     /// When standard output is closed or cannot be written.
-    pub fn push(&mut self, id: Option<u32>, text: &str) -> Result<()> {
+    pub fn push(&mut self, event: &Event, parts: &[ReplyPart]) -> Result<()> {
         match self {
-            ReplyStream::Text => stream(text),
-            ReplyStream::DimmedThinking(splitter) => splitter.push(text, print_part),
-            ReplyStream::Events(_) if id.is_none() && text.is_empty() => Ok(()),
-            ReplyStream::Events(fields) => print_event("text", &[fields, &json!({"text": text, "id": id})]),
+            ReplyStream::Text(text) => parts.iter().try_for_each(|part| text.push(part)),
+            ReplyStream::Events { fields, splits, call } => print_events(fields, *splits, call, event, parts),
             ReplyStream::Silent => Ok(()),
         }
     }
 
-    /// Ends a reply that is complete.
+    /// Ends a reply.
     ///
     /// # Errors
     /// As [`ReplyStream::push`].
     pub fn finish(&mut self) -> Result<()> {
         match self {
-            ReplyStream::DimmedThinking(splitter) => splitter.finish(print_part)?,
-            ReplyStream::Text => {}
-            ReplyStream::Events(_) | ReplyStream::Silent => return Ok(()),
+            ReplyStream::Text(text) => text.finish(),
+            ReplyStream::Events { .. } | ReplyStream::Silent => Ok(()),
         }
-        stream("\n")
+    }
+}
+
+impl PartPrinter {
+    fn push(&mut self, part: &ReplyPart) -> Result<()> {
+        match part {
+            ReplyPart::Content(text) => {
+                self.begin(Printed::Content)?;
+                stream(text)
+            }
+            ReplyPart::Thinking(text) => {
+                self.begin(Printed::Thinking)?;
+                if self.dims { stream_dimmed(text) } else { stream(text) }
+            }
+            ReplyPart::CallBegin { name, .. } => {
+                self.begin(Printed::Call)?;
+                stream(&format!("{name}("))
+            }
+            ReplyPart::Arguments(text) => stream(text),
+            ReplyPart::CallEnd { fault: Some(fault) } => stream(&format!(") [{fault}]")),
+            ReplyPart::CallEnd { fault: None } => stream(")"),
+            _ => Ok(()),
+        }
     }
 
-    /// Ends a reply that was stopped; returns the number of bytes that were taken and not printed.
-    ///
-    /// # Errors
-    /// As [`ReplyStream::push`].
-    pub fn stop(&mut self) -> Result<usize> {
-        let held = match self {
-            ReplyStream::DimmedThinking(splitter) => splitter.held_bytes(),
-            ReplyStream::Text => 0,
-            ReplyStream::Events(_) | ReplyStream::Silent => return Ok(0),
+    /// Prints what separates a part of this kind from the last one.
+    fn begin(&mut self, next: Printed) -> Result<()> {
+        let last = std::mem::replace(&mut self.last, next);
+        if last == next && next != Printed::Call {
+            return Ok(());
+        }
+        let close = match last {
+            Printed::Nothing => "",
+            Printed::Thinking if self.dims => "\n\n",
+            Printed::Thinking => "\n</think>\n\n",
+            Printed::Content | Printed::Call => "\n",
         };
-        stream("\n")?;
-        Ok(held)
+        let open = if next == Printed::Thinking && !self.dims { "<think>\n" } else { "" };
+        if close.is_empty() && open.is_empty() { Ok(()) } else { stream(&format!("{close}{open}")) }
     }
+
+    fn finish(&mut self) -> Result<()> {
+        let closes = self.last == Printed::Thinking && !self.dims;
+        stream(if closes { "\n</think>\n" } else { "\n" })
+    }
+}
+
+/// Prints the event of a token, unless it is the end of a reply without text, and those of calls.
+fn print_events(
+    fields: &Value,
+    splits: bool,
+    call: &mut String,
+    event: &Event,
+    parts: &[ReplyPart],
+) -> Result<()> {
+    let id = if let Event::Token { id, .. } = event { Some(id) } else { None };
+    let mut token = json!({"text": event.text(), "id": id});
+    for part in parts.iter().filter(|_| splits) {
+        let (key, text) = match part {
+            ReplyPart::Content(text) => ("content", text),
+            ReplyPart::Thinking(text) => ("thinking", text),
+            _ => continue,
+        };
+        let before = token[key].as_str().unwrap_or_default();
+        token[key] = json!(format!("{before}{text}"));
+    }
+    let is_empty = event.text().is_empty() && token.as_object().is_some_and(|token| token.len() == 2);
+    if id.is_some() || !is_empty {
+        print_event("text", &[fields, &token])?;
+    }
+    for part in parts {
+        match part {
+            ReplyPart::CallBegin { id, name } => {
+                call.clone_from(id);
+                print_event("tool_call", &[fields, &json!({"call": id, "name": name})])?;
+            }
+            ReplyPart::Arguments(text) => {
+                print_event("arguments", &[fields, &json!({"call": call, "text": text})])?;
+            }
+            ReplyPart::CallEnd { fault } => {
+                print_event("tool_call_end", &[fields, &json!({"call": call, "fault": fault})])?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Prints an event: its name, then the fields of the objects.
@@ -85,11 +178,4 @@ pub fn print_event(name: &str, objects: &[&Value]) -> Result<()> {
 pub fn joined(objects: &[&Value]) -> Value {
     let fields = objects.iter().filter_map(|object| object.as_object()).flatten();
     Value::Object(fields.map(|(name, value)| (name.clone(), value.clone())).collect())
-}
-
-fn print_part(part: ReplyPart, text: &str) -> Result<()> {
-    match part {
-        ReplyPart::Thinking => stream_dimmed(text),
-        ReplyPart::Answer => stream(text),
-    }
 }

@@ -1,7 +1,7 @@
 //! One reply: its text is passed on as it is generated, then it is summed up.
 
 use girih::tools::FreeMemory;
-use girih::{Event, MemoryPlan, PoolBytes, Reply, Stats, Stop, TokenRate};
+use girih::{Event, MemoryPlan, PoolBytes, Reply, ReplyMessage, ReplyPart, Stats, Stop, TokenRate, ToolCall};
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
@@ -13,45 +13,58 @@ use crate::reply_stream::ReplyStream;
 pub struct FinishedReply {
     /// Its tokens, including a stop token.
     pub ids: Vec<u32>,
-    /// Its text.
+    /// Its text, as the model wrote it.
     pub text: String,
+    /// Its text split into content, thinking and calls; all is content without a chat template.
+    pub message: ReplyMessage,
     /// Why it ended.
     pub stop: Stop,
     /// Counts and times.
     pub stats: Stats,
 }
 
-/// Reads a reply to its end and passes its text to `output`. From the moment at which `is_stopped`
-/// says so, what arrives is dropped.
+/// Reads a reply to its end and passes it to `output`, perhaps without thinking. From the moment at
+/// which `is_stopped` says so, what arrives is dropped.
 ///
 /// # Errors
 /// When the request or `output` fails.
-pub fn read(reply: Reply, output: &mut ReplyStream, is_stopped: impl Fn() -> bool) -> Result<FinishedReply> {
-    let (mut ids, mut whole) = (Vec::new(), String::new());
+pub fn read(
+    reply: Reply,
+    output: &mut ReplyStream,
+    shows_thinking: bool,
+    is_stopped: impl Fn() -> bool,
+) -> Result<FinishedReply> {
+    let (mut ids, mut text, mut message) = (Vec::new(), String::new(), ReplyMessage::default());
     for event in reply {
         // The call was right, as the request was accepted.
         let event = event.map_err(Error::work)?;
         let stopped = is_stopped();
         if !stopped {
-            let id = if let Event::Token { id, .. } = event { Some(id) } else { None };
-            output.push(id, event.text())?;
-            whole.push_str(event.text());
-            ids.extend(id);
+            let is_shown = |part: &&ReplyPart| shows_thinking || !matches!(part, ReplyPart::Thinking(_));
+            let parts: Vec<ReplyPart> = event.parts().iter().filter(is_shown).cloned().collect();
+            output.push(&event, &parts)?;
+            parts.iter().for_each(|part| message.push(part));
+            text.push_str(event.text());
+            ids.extend(if let Event::Token { id, .. } = event { Some(id) } else { None });
         }
         if let Event::Finished { stop, stats, .. } = event {
-            if stopped {
-                let shown = whole.len().saturating_sub(output.stop()?);
-                whole.truncate(shown);
-                return Ok(FinishedReply { ids, text: whole, stop: Stop::Cancelled, stats });
-            }
             output.finish()?;
+            if stopped {
+                return Ok(FinishedReply { ids, text, message, stop: Stop::Cancelled, stats });
+            }
             if let Stop::Token(id) = stop {
                 ids.push(id);
             }
-            return Ok(FinishedReply { ids, text: whole, stop, stats });
+            return Ok(FinishedReply { ids, text, message, stop, stats });
         }
     }
     unreachable!("a reply ends with Finished or with an error")
+}
+
+/// The parts of a reply to a conversation as fields: content, thinking, calls in OpenAI's form.
+pub fn message_json(message: &ReplyMessage) -> Value {
+    let calls: Vec<Value> = message.calls.iter().map(ToolCall::json).collect();
+    json!({"content": message.content, "thinking": message.thinking, "tool_calls": calls})
 }
 
 /// A reply to `prompt` as one JSON object: ids, text, counts, times.

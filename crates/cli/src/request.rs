@@ -2,22 +2,21 @@
 
 use std::collections::BTreeSet;
 
-use girih::{BosEos, Conversation, Dry, Model, Prompt, Request, Sampling, TextOrigin};
+use girih::{BosEos, Conversation, Dry, Model, ReplyFormat, Request, Sampling, TextOrigin};
 use girih_file::quote;
 
 use crate::args::{SamplingArgs, ShapeArgs};
 use crate::config_file::{ConfigFile, variable_of};
 use crate::error::{Error, Result};
-use crate::thinking::{self, ReplyPart};
 use crate::typed_options::TypedOptions;
 
 /// A prompt as tokens.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct TokenizedPrompt {
     /// The ids.
     pub tokens: Vec<u32>,
-    /// What the reply begins with.
-    pub first: ReplyPart,
+    /// How the reply is split, if a chat template wrote the prompt.
+    pub format: Option<ReplyFormat>,
 }
 
 impl TokenizedPrompt {
@@ -26,27 +25,29 @@ impl TokenizedPrompt {
     /// # Errors
     /// When the model has no tokenizer, or the text is too long for it.
     pub fn of_text(model: &Model, text: &str, origin: TextOrigin) -> Result<TokenizedPrompt> {
-        Ok(TokenizedPrompt { tokens: model.tokenize_as(text, origin)?, first: ReplyPart::Answer })
+        Ok(TokenizedPrompt { tokens: model.tokenize_as(text, origin)?, format: None })
     }
 
     /// A conversation, written by the model's chat template.
     ///
     /// # Errors
-    /// When the model has no template, or the template refuses the conversation.
+    /// When the model has no template, the template refuses the conversation, or it has tools that
+    /// cannot be used.
     pub fn of_conversation(model: &Model, conversation: &Conversation) -> Result<TokenizedPrompt> {
         let spans = model.render(conversation)?;
         let tokens = model.text_processor()?.tokenizer.encode_spans(&spans, BosEos::Omit)?;
-        let opens = spans
-            .last()
-            .is_some_and(|span| span.origin == TextOrigin::Template && thinking::is_opened_by(&span.text));
-        let first = if opens { ReplyPart::Thinking } else { ReplyPart::Answer };
-        Ok(TokenizedPrompt { tokens, first })
+        Ok(TokenizedPrompt { tokens, format: Some(model.reply_format(conversation, &spans)?) })
     }
 }
 
 /// A request to continue `prompt`.
-pub fn request(prompt: impl Into<Prompt>, args: &SamplingArgs, model: &Model) -> Request {
-    let request = Request::new(prompt).sampling(sampling(args, model)).overflow(args.overflow.overflow());
+pub fn request(prompt: TokenizedPrompt, args: &SamplingArgs, model: &Model) -> Request {
+    let TokenizedPrompt { tokens, format } = prompt;
+    let request = Request::new(tokens).sampling(sampling(args, model)).overflow(args.overflow.overflow());
+    let request = match format {
+        Some(format) => request.format(format),
+        None => request,
+    };
     let request = args.stop.iter().fold(request, |request, text| request.stop(text));
     match args.max_tokens {
         Some(0) => request.fill_context(),

@@ -27,6 +27,9 @@
 //! - **Settings**: threads, backend, context and the type of the KV cache are
 //!   [`RunOptions`]; temperature, seed and length belong to a [`Request`].
 //! - **A chat needs a template**: `model.text_processor()?.template` is `None` without one.
+//! - **Thinking and calls of tools** are parts of their own in the replies to a [`Conversation`]
+//!   ([`Event::parts`], [`Reply::message`]): its chat template says in which [`ReplyStyle`] they are.
+//! - **Several models** in one process share a memory budget in a [`ModelPool`].
 //! - **Embeddings**: [`Plan::load_embedder`] loads an encoder; an [`Embedder`] returns one vector
 //!   for each text.
 //! - **Linux only** so far: free memory is read from `/proc`.
@@ -53,12 +56,14 @@ mod free_memory;
 mod location;
 mod mailbox;
 mod model;
+mod model_pool;
 mod open_options;
 mod plan;
 mod priority;
 mod progress;
 mod prompt_cache;
 mod reply;
+mod reply_format;
 mod request;
 mod run_options;
 mod services;
@@ -87,15 +92,18 @@ pub use girih_graph::{
 #[cfg(feature = "hub")]
 pub use girih_hub as hub;
 pub use girih_tensor::DType;
+pub use girih_words::reply::{CallGrammar, ReplyMessage, ReplyPart, ReplyStyle, Tool, ToolCall};
 pub use girih_words::template::Conversation;
 pub use girih_words::template::worker_main as template_worker;
 pub use girih_words::{BosEos, TextOrigin, TextProcessor, TextSpan};
 pub use mailbox::Event;
 pub use model::Model;
+pub use model_pool::{LoadedModel, ModelPool};
 pub use open_options::{OpenOptions, TemplateProcess};
 pub use plan::Plan;
 pub use progress::Progress;
 pub use reply::{CancelHandle, LoadTimes, Reply};
+pub use reply_format::ReplyFormat;
 pub use request::{Prompt, Request};
 pub use run_options::{PromptCache, RunOptions};
 pub use session::Session;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use girih_engine::sample::Logprobs;
 use girih_engine::{EventKind, Stats, Stop};
 use girih_graph::{Error, ErrorKind, Result};
+use girih_words::reply::ReplyPart;
 
 /// What happens to a request, in order. [`Event::Finished`] is the last event; a failed
 /// request ends with an error instead.
@@ -41,6 +42,8 @@ pub enum Event {
         text: String,
         /// Present if the request asked for them.
         logprobs: Option<Logprobs>,
+        /// What the text is; see [`Event::parts`].
+        parts: Vec<ReplyPart>,
     },
     /// The logits that follow the prompt, which [`Session::logits`](crate::Session::logits)
     /// returns.
@@ -53,6 +56,8 @@ pub enum Event {
         text: String,
         /// The statistics of the whole request.
         stats: Stats,
+        /// What the text is; see [`Event::parts`].
+        parts: Vec<ReplyPart>,
     },
 }
 
@@ -74,13 +79,42 @@ impl Event {
         }
     }
 
-    /// The event of an engine's event, or the error with which its request failed.
+    /// The parts that its text completes: content, thinking and calls of tools, without markup. In
+    /// replies to other prompts than conversations, all text is content
+    /// ([`Request::format`](crate::Request::format)).
+    ///
+    /// ```
+    /// use girih::ReplyPart;
+    ///
+    /// # let session = girih::Model::open("stories260k")?.start()?;
+    /// # let reply = session.generate(girih::Request::new("Once").max_tokens(4))?;
+    /// for event in reply {
+    ///     for part in event?.parts() {
+    ///         match part {
+    ///             ReplyPart::Content(text) => print!("{text}"),
+    ///             ReplyPart::CallBegin { name, .. } => println!("calls {name}"),
+    ///             _ => {}
+    ///         }
+    ///     }
+    /// }
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn parts(&self) -> &[ReplyPart] {
+        match self {
+            Event::Token { parts, .. } | Event::Finished { parts, .. } => parts,
+            Event::Prefilled(_) | Event::Logits(_) => &[],
+        }
+    }
+
+    /// The event of an engine's event without parts, or the error with which its request failed.
     fn of(kind: &EventKind) -> Result<Event> {
         Ok(match kind.clone() {
             EventKind::Prefilled(stats) => Event::Prefilled(stats),
-            EventKind::Token { id, text, logprobs } => Event::Token { id, text, logprobs },
+            EventKind::Token { id, text, logprobs } => Event::Token { id, text, logprobs, parts: Vec::new() },
             EventKind::Logits(logits) => Event::Logits(logits),
-            EventKind::Finished { stop, text, stats } => Event::Finished { stop, text, stats },
+            EventKind::Finished { stop, text, stats } => {
+                Event::Finished { stop, text, stats, parts: Vec::new() }
+            }
             EventKind::Failed(error) => return Err(error),
         })
     }

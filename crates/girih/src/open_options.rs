@@ -8,6 +8,7 @@ use girih_graph::Result;
 #[cfg(feature = "hub")]
 use girih_graph::{Error, ErrorKind};
 use girih_model::arch::{Arch, schema};
+use girih_words::reply::ReplyStyle;
 use girih_words::template::{RenderLimits, Renderer};
 
 /// What girih uses from outside the program: the cache folder, the Hugging Face cache, and the
@@ -48,6 +49,18 @@ pub struct OpenOptions {
     /// # Ok::<(), girih::Error>(())
     /// ```
     pub chat_template: Option<String>,
+    /// The style in which thinking and calls of tools are found in replies, instead of the one that
+    /// the chat template teaches. Calls are then found even if the conversation has no tools, as a
+    /// system message may describe them.
+    ///
+    /// ```
+    /// use girih::{OpenOptions, ReplyStyle};
+    ///
+    /// let options = OpenOptions { reply_style: Some(ReplyStyle::named("gemma")?), ..Default::default() };
+    /// # let _ = options;
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub reply_style: Option<ReplyStyle>,
     /// See [`OpenOptions::architecture`].
     #[doc(hidden)]
     pub architectures: Vec<Arch>,
@@ -78,6 +91,7 @@ impl Default for OpenOptions {
             cache: None,
             templates: TemplateProcess::default(),
             chat_template: None,
+            reply_style: None,
             architectures: Vec::new(),
             allow_key: Vec::new(),
             #[cfg(feature = "hub")]

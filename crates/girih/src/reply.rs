@@ -8,12 +8,15 @@ use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use girih_engine::{Hooks, Stop, TokenRequest};
+use girih_engine::Stop;
 use girih_graph::{Error, ErrorKind, Phases, Result};
+use girih_words::reply::ReplyMessage;
 
 use crate::engine_thread::Command;
 use crate::mailbox::{Event, Mailbox, MailboxSender, ReadEvent, ends};
 use crate::progress::{LoadControl, is_in_callback};
+use crate::reply_format::{ReplySplitter, add_parts};
+use crate::request::PreparedRequest;
 
 /// The handle of an engine's thread. When the last one is dropped, the thread ends.
 pub(crate) struct EngineHandle {
@@ -112,7 +115,8 @@ impl EngineHandle {
     ///
     /// # Errors
     /// When the queue is full, or the engine has ended.
-    pub fn submit(self: &Arc<EngineHandle>, request: (TokenRequest, Hooks)) -> Result<Reply> {
+    pub fn submit(self: &Arc<EngineHandle>, prepared: PreparedRequest) -> Result<Reply> {
+        let PreparedRequest { request, hooks, splitter } = prepared;
         let take = |count| (count < self.max_requests).then_some(count + 1);
         if let Err(count) = self.requests.fetch_update(Ordering::AcqRel, Ordering::Acquire, take) {
             let sentence = format!("{count} requests run or wait, which is the maximum; try again later");
@@ -120,11 +124,11 @@ impl EngineHandle {
         }
         let mailbox = Arc::new(Mailbox::new(self.unread_events));
         let sender = MailboxSender::new(Arc::clone(&mailbox), Arc::clone(&self.requests));
-        if !self.commands.send(Command::Submit(Box::new(request), sender)) {
+        if !self.commands.send(Command::Submit(Box::new((request, hooks)), sender)) {
             let sentence = "the engine has ended; load the model again";
             return Err(Error::with_kind(ErrorKind::DeviceFailed, sentence));
         }
-        Ok(Reply { mailbox, handle: Arc::clone(self), is_over: false })
+        Ok(Reply { mailbox, handle: Arc::clone(self), splitter, is_over: false })
     }
 }
 
@@ -163,6 +167,8 @@ impl Drop for EngineHandle {
 pub struct Reply {
     mailbox: Arc<Mailbox>,
     handle: Arc<EngineHandle>,
+    /// Splits its text; without one, all is content.
+    splitter: Option<ReplySplitter>,
     /// Whether its last event was read.
     is_over: bool,
 }
@@ -174,7 +180,8 @@ impl fmt::Debug for Reply {
 }
 
 impl Reply {
-    /// Waits for the end and returns the whole text.
+    /// Waits for the end and returns the whole text: with thinking and calls, as the model wrote
+    /// them, but without special tokens.
     ///
     /// ```
     /// # let session = girih::Model::open("stories260k")?.start()?;
@@ -187,6 +194,29 @@ impl Reply {
     /// ([`ErrorKind::Cancelled`]).
     pub fn text(self) -> Result<String> {
         self.map(|event| Ok(complete(event)?.text().to_owned())).collect()
+    }
+
+    /// Waits for the end and returns content, thinking and calls of tools apart.
+    ///
+    /// ```
+    /// use girih::{BUILT_IN, BUILT_IN_TEMPLATE, Conversation, Model, OpenOptions, Request};
+    ///
+    /// let options = OpenOptions { chat_template: Some(BUILT_IN_TEMPLATE.into()), ..Default::default() };
+    /// let session = Model::open_with(BUILT_IN, &options)?.start()?;
+    /// let request = Request::new(Conversation::new().user("Once upon a time")).max_tokens(20);
+    /// let message = session.generate(request)?.message()?;
+    /// assert!(!message.content.is_empty() && message.calls.is_empty());
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Reply::text`].
+    pub fn message(self) -> Result<ReplyMessage> {
+        let mut message = ReplyMessage::default();
+        for event in self {
+            complete(event)?.parts().iter().for_each(|part| message.push(part));
+        }
+        Ok(message)
     }
 
     /// Waits for the end and returns the token ids, without a stop token.
@@ -253,7 +283,10 @@ impl Reply {
     }
 
     fn accept(&mut self, read: ReadEvent) -> Result<Event> {
-        let ReadEvent { event, resumes } = read;
+        let ReadEvent { mut event, resumes } = read;
+        if let Ok(event) = &mut event {
+            add_parts(self.splitter.as_mut(), event);
+        }
         self.is_over = ends(&event);
         if resumes && !self.is_over {
             self.handle.commands.send(Command::Resume(Arc::clone(&self.mailbox)));

@@ -8,10 +8,12 @@ use girih_engine::{
     TokenRequest,
 };
 use girih_graph::{Error, ErrorKind, Result};
+use girih_words::reply::ReplyDetokenizer;
 use girih_words::template::Conversation;
-use girih_words::{Detokenizer, Specials};
+use girih_words::{BosEos, Detokenizer, Specials};
 
 use crate::model::Model;
+use crate::reply_format::{ReplyFormat, ReplySplitter};
 
 /// The maximum number of tokens of a reply if the request sets none.
 const DEFAULT_MAX_TOKENS: u32 = 256;
@@ -89,6 +91,7 @@ pub struct Request {
     logprobs: Option<u32>,
     overflow: Overflow,
     wants_text: bool,
+    format: Option<ReplyFormat>,
     constraint: Option<Box<dyn Constraint>>,
     #[cfg(feature = "grammar")]
     grammar: Option<girih_grammar::Grammar>,
@@ -97,6 +100,14 @@ pub struct Request {
     tenant: Tenant,
     priority: Priority,
     time_limits: TimeLimits,
+}
+
+/// A request that was checked: what the engine gets, and what the reader needs.
+pub(crate) struct PreparedRequest {
+    pub request: TokenRequest,
+    pub hooks: Hooks,
+    /// Splits the text of the reply.
+    pub splitter: Option<ReplySplitter>,
 }
 
 impl fmt::Debug for Request {
@@ -130,6 +141,7 @@ impl Request {
             logprobs: None,
             overflow: Overflow::Error,
             wants_text: true,
+            format: None,
             constraint: None,
             #[cfg(feature = "grammar")]
             grammar: None,
@@ -220,6 +232,21 @@ impl Request {
     #[must_use]
     pub fn without_text(self) -> Request {
         Request { wants_text: false, ..self }
+    }
+
+    /// Sets how the reply is split into content, thinking and calls of tools, for a prompt in tokens
+    /// that a chat template wrote; see [`ReplyFormat`]. A prompt that is a conversation sets it
+    /// itself.
+    ///
+    /// ```
+    /// # let model = girih::Model::open("stories260k")?;
+    /// let format = model.reply_format(&girih::Conversation::new(), &[])?;
+    /// let request = girih::Request::new(vec![1, 403]).format(format);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    #[must_use]
+    pub fn format(self, format: ReplyFormat) -> Request {
+        Request { format: Some(format), ..self }
     }
 
     /// Sets a constraint on the reply's tokens, such as a grammar. A mask that rules out every
@@ -382,6 +409,7 @@ impl Request {
             grammar: self.grammar.clone(),
             constraint: None,
             drafter: None,
+            format: self.format.clone(),
             tenant: self.tenant.clone(),
             ..self
         });
@@ -414,7 +442,7 @@ impl Request {
         Request { logits: true, max_tokens: Some(1), ..Request::new(tokens.to_vec()).without_text() }
     }
 
-    /// The tokens and hooks of this request to `model`, checked.
+    /// This request to `model`, checked.
     ///
     /// # Errors
     /// When the request exceeds the limits or contradicts itself, or its prompt cannot be
@@ -424,10 +452,10 @@ impl Request {
         model: &Model,
         limits: &EngineLimits,
         output_rows: u32,
-    ) -> Result<(TokenRequest, Hooks)> {
+    ) -> Result<PreparedRequest> {
         let constraint = self.take_constraint(model)?;
         let Request { logits, sampling, max_tokens, fills_context, stops, logprobs, overflow, .. } = self;
-        let Request { prompt, wants_text, drafter, draft_max, .. } = self;
+        let Request { prompt, wants_text, mut format, drafter, draft_max, .. } = self;
         let Request { tenant, priority, time_limits, .. } = self;
         if !wants_text && !stops.is_empty() {
             let sentence =
@@ -444,7 +472,13 @@ impl Request {
         }
         let tokens = match prompt {
             Prompt::Text(text) => model.tokenize(&text)?,
-            Prompt::Conversation(conversation) => model.tokenize_conversation(&conversation)?,
+            Prompt::Conversation(conversation) => {
+                let spans = model.render(&conversation)?;
+                if format.is_none() && wants_text {
+                    format = Some(model.reply_format(&conversation, &spans)?);
+                }
+                model.text_processor()?.tokenizer.encode_spans(&spans, BosEos::Omit)?
+            }
             Prompt::Tokens(tokens) => tokens,
         };
         // The default is cut to what the context leaves; only the caller's number can be refused.
@@ -473,33 +507,48 @@ impl Request {
             ..TokenRequest::default()
         };
         request.check(limits, model.files().facts.sizes.vocabulary)?;
-        let detokenizer = match wants_text {
-            true => Some(Box::new(ReplyText::after(&request.tokens, model)?) as Box<dyn Detokenize>),
-            false => None,
+        let text = match (wants_text, &format) {
+            (false, _) => None,
+            (true, None) => {
+                Some(ReplyText::Plain(model.text_processor()?.tokenizer.detokenizer(Specials::Skip)))
+            }
+            (true, Some(format)) => Some(ReplyText::Marked(format.detokenizer(model)?)),
         };
-        Ok((request, Hooks { detokenizer, constraint, drafter }))
+        let detokenizer = text.map(|text| Box::new(text.after(&request.tokens)) as Box<dyn Detokenize>);
+        let splitter = format.filter(|_| wants_text).map(|format| format.splitter());
+        Ok(PreparedRequest { request, hooks: Hooks { detokenizer, constraint, drafter }, splitter })
     }
 }
 
 /// The text of a reply.
-struct ReplyText(Detokenizer);
+enum ReplyText {
+    /// Without special tokens.
+    Plain(Detokenizer),
+    /// With characters for the special tokens of its style.
+    Marked(ReplyDetokenizer),
+}
 
 impl ReplyText {
     /// The start of the text that continues `prompt`. The prompt decides whether the first
     /// word has a space before it.
-    fn after(prompt: &[u32], model: &Model) -> Result<ReplyText> {
-        let mut detokenizer = model.text_processor()?.tokenizer.detokenizer(Specials::Skip);
-        prompt.iter().for_each(|id| drop(detokenizer.push(*id)));
-        Ok(ReplyText(detokenizer))
+    fn after(mut self, prompt: &[u32]) -> ReplyText {
+        prompt.iter().for_each(|id| drop(self.push(*id)));
+        self
     }
 }
 
 impl Detokenize for ReplyText {
     fn push(&mut self, id: u32) -> String {
-        self.0.push(id)
+        match self {
+            ReplyText::Plain(text) => text.push(id),
+            ReplyText::Marked(text) => text.push(id),
+        }
     }
 
     fn finish(self: Box<Self>) -> String {
-        self.0.finish()
+        match *self {
+            ReplyText::Plain(text) => text.finish(),
+            ReplyText::Marked(text) => text.finish(),
+        }
     }
 }

@@ -153,6 +153,16 @@ impl Session {
         Ok(Session { model, limits, output_rows, handle: Arc::new(handle) })
     }
 
+    /// Whether a clone of this session, or a reply of it, exists.
+    pub(crate) fn is_in_use(&self) -> bool {
+        Arc::strong_count(&self.handle) > 1
+    }
+
+    /// Whether both are sessions of one load.
+    pub(crate) fn is_same(&self, other: &Session) -> bool {
+        Arc::ptr_eq(&self.handle, &other.handle)
+    }
+
     /// Waits until the model is loaded.
     ///
     /// ```

@@ -1,5 +1,5 @@
-//! Entry points of the fuzz targets: vocabularies in GGUF headers, and
-//! `tokenizer_config.json` files.
+//! Entry points of the fuzz targets: vocabularies in GGUF headers,
+//! `tokenizer_config.json` files, and the replies of models.
 
 use std::sync::Arc;
 
@@ -7,6 +7,7 @@ use girih_file::{Container, ContainerKind};
 
 use crate::limits::TextLimits;
 use crate::processor::TextProcessor;
+use crate::reply::{ReplyMessage, ReplyPart, ReplyStyle, ReplySyntax};
 use crate::span::TextOrigin;
 use crate::stream::Specials;
 use crate::tokenizer::{BosEos, Tokenizer};
@@ -47,4 +48,139 @@ fn check_tokenizer(tokenizer: &Arc<Tokenizer>) {
     let mut stream = tokenizer.detokenizer(Specials::Keep);
     let pieces: String = ids.iter().map(|id| stream.push(*id)).collect();
     assert_eq!(pieces + &stream.finish(), tokenizer.decode(&ids, Specials::Keep));
+}
+
+/// Reads any bytes as a reply: a byte for the style and for whether there are tools, one for the
+/// length of pieces, and text.
+///
+/// # Panics
+/// If the parts depend on the pieces, calls overlap, arguments without a fault are no object, or
+/// text without thinking, calls and channels is changed.
+pub fn reply(bytes: &[u8]) {
+    let [first, size, text @ ..] = bytes else { return };
+    let text = String::from_utf8_lossy(text);
+    let styles: Vec<ReplyStyle> = ReplyStyle::all().collect();
+    let syntax = ReplySyntax::spelled(styles[usize::from(first >> 1) % styles.len()]);
+    let parse = |size: usize| {
+        let mut parser = syntax.parser(first & 1 == 0);
+        let letters: Vec<char> = text.chars().collect();
+        let mut parts = Vec::new();
+        for piece in letters.chunks(size) {
+            let piece: String = piece.iter().collect();
+            parts.extend(parser.push(&piece));
+        }
+        parts.extend(parser.finish());
+        joined(parts)
+    };
+    let whole = parse(text.len().max(1));
+    assert_eq!(parse(usize::from(*size).max(1)), whole);
+    let mut is_in_call = false;
+    for part in &whole {
+        let (must_be_in_call, will_be) = match part {
+            ReplyPart::Content(_) | ReplyPart::Thinking(_) => (false, false),
+            ReplyPart::CallBegin { .. } => (false, true),
+            ReplyPart::Arguments(_) => (true, true),
+            ReplyPart::CallEnd { .. } => (true, false),
+        };
+        assert_eq!(is_in_call, must_be_in_call, "{whole:?}");
+        is_in_call = will_be;
+    }
+    assert!(!is_in_call, "{whole:?}");
+    let message: ReplyMessage = whole.iter().collect();
+    let has_markup = ["<think>", "[THINK]", "<|", "\u{fdd0}"].iter().any(|marker| text.contains(marker));
+    if message.calls.is_empty() && !has_markup && !text.trim().is_empty() {
+        assert_eq!(message.content, text);
+    }
+    for call in message.calls.iter().filter(|call| call.fault.is_none()) {
+        serde_json::from_str::<serde_json::Map<_, _>>(&call.arguments).expect("the arguments are an object");
+    }
+}
+
+/// The parts with neighbours of one kind joined.
+fn joined(parts: Vec<ReplyPart>) -> Vec<ReplyPart> {
+    let mut all: Vec<ReplyPart> = Vec::new();
+    for part in parts {
+        match (all.last_mut(), part) {
+            (Some(ReplyPart::Content(last)), ReplyPart::Content(text))
+            | (Some(ReplyPart::Thinking(last)), ReplyPart::Thinking(text))
+            | (Some(ReplyPart::Arguments(last)), ReplyPart::Arguments(text)) => last.push_str(&text),
+            (_, part) => all.push(part),
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use girih_tensor::Random;
+
+    use super::reply;
+
+    /// What the styles are made of.
+    const FRAGMENTS: &[&str] = &[
+        "<think>",
+        "</think>",
+        "<tool_call>",
+        "</tool_call>",
+        "{\"name\":\"f\",\"arguments\":{",
+        "}}",
+        "}",
+        "{",
+        "[",
+        "]",
+        "\"a\":",
+        "1",
+        "\"x\"",
+        ",",
+        ":",
+        "\"",
+        "\\",
+        "u",
+        "d800",
+        " ",
+        "\n",
+        ";",
+        "<",
+        "[TOOL_CALLS]",
+        "[ARGS]",
+        "f",
+        "(",
+        ")",
+        "a=",
+        "'",
+        "`",
+        "```tool_code",
+        "```",
+        "print(",
+        "<|python_tag|>",
+        "<|start|>",
+        "<|channel|>",
+        "<|message|>",
+        "<|end|>",
+        "final",
+        "analysis",
+        " to=functions.f",
+        "assistant",
+        "\u{fdd0}",
+        "\u{e9}",
+        "[THINK]",
+        "[/THINK]",
+        "[CALL_ID]",
+        "true",
+        "\"name\":\"g\"",
+        "\"parameters\":{}",
+    ];
+
+    #[test]
+    fn random_fragments_of_all_styles_pass() {
+        for seed in 0..20_000 {
+            println!("seed {seed}");
+            let mut random = Random(seed);
+            let mut bytes = vec![random.below(14) as u8, random.below(5) as u8];
+            for _ in 0..random.below(24) {
+                bytes.extend(random.of(FRAGMENTS).bytes());
+            }
+            reply(&bytes);
+        }
+    }
 }

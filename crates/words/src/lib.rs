@@ -18,6 +18,7 @@ mod normalize;
 mod parts;
 mod pattern;
 mod processor;
+pub mod reply;
 mod short;
 mod span;
 mod split;

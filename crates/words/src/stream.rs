@@ -36,6 +36,11 @@ impl Detokenizer {
         self.stream.push(&self.tokenizer, id)
     }
 
+    /// Returns U+FFFD for an incomplete character, which the next token cannot complete.
+    pub(crate) fn flush(&mut self) -> String {
+        self.stream.flush(&self.tokenizer)
+    }
+
     /// Ends the text: returns U+FFFD for an incomplete character.
     pub fn finish(self) -> String {
         self.stream.finish(&self.tokenizer)
@@ -91,6 +96,10 @@ impl TextStream {
     }
 
     fn finish(mut self, tokenizer: &Tokenizer) -> String {
+        self.flush(tokenizer)
+    }
+
+    fn flush(&mut self, tokenizer: &Tokenizer) -> String {
         let text = String::from_utf8_lossy(&std::mem::take(&mut self.pending)).into_owned();
         self.stripped(tokenizer, text)
     }

@@ -60,7 +60,7 @@ pub struct Args {
 /// When the call is wrong, the model has no chat template or fails, or a line of a pipe is wrong.
 pub fn run(args: &Args) -> Result<Outcome> {
     let show = args.device.show.show();
-    let model = loading::open_for_chat(&args.model.model, &args.model.arch)?;
+    let model = loading::open_for_chat(&args.model.model, &args.model.arch, args.conversation.reply_style)?;
     check_sampling(&args.sampling, &args.typed)?;
     if let Some(generation) = &model.files().generation {
         show.detail(loading::generation_note(generation));
@@ -76,8 +76,17 @@ pub fn run(args: &Args) -> Result<Outcome> {
         show.note("stories260k has no chat template: messages and replies become one story; begin with 'Once upon a time'");
     }
     let (sampling, interrupt) = (args.sampling.clone(), ReplyInterrupt::default());
-    let replier =
-        Replier { session, sampling, variables, context, interrupt, jsonl: args.jsonl, show, turns: 0 };
+    let replier = Replier {
+        session,
+        sampling,
+        variables,
+        shows_thinking: !args.conversation.no_think,
+        context,
+        interrupt,
+        jsonl: args.jsonl,
+        show,
+        turns: 0,
+    };
     let system = args.conversation.system.as_deref();
     let mut chat = ChatLoop {
         args,
@@ -255,11 +264,12 @@ impl ChatLoop<'_> {
     }
 
     fn keep(&mut self, mut dialogue: Dialogue, reply: FinishedReply) {
-        if reply.stop == Stop::Cancelled && reply.text.is_empty() {
+        let content = &reply.message.content;
+        if reply.stop == Stop::Cancelled && content.is_empty() {
             self.replier.show.note("[stopped before the reply began, so nothing was kept]");
             return;
         }
-        dialogue.answer(&reply.text);
+        dialogue.answer(content);
         self.dialogue = dialogue;
         self.last = Some(reply);
     }

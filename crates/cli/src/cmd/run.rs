@@ -1,10 +1,11 @@
 //! `girih run`: answers or continues a prompt, streaming to standard output.
 
 use std::io::{self, IsTerminal};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use girih::{BUILT_IN, BUILT_IN_PROMPT, Conversation, MemoryPlan, Model, TextOrigin};
+use girih::{BUILT_IN, BUILT_IN_PROMPT, Conversation, MemoryPlan, Model, TextOrigin, Tool};
+use girih_file::shorten;
 use serde_json::{Value, json};
 
 use super::chat;
@@ -13,14 +14,16 @@ use crate::args::{ArchArgs, DeviceArgs, GrammarArgs, ModelArgs, PromptCacheArgs,
 use crate::conversation_args::ConversationArgs;
 use crate::draft_args::DraftArgs;
 use crate::error::{Error, Result};
-use crate::input::{missing, piped_text, standard_input, text_of_file, without_line_end};
+use crate::input::{
+    DESCRIPTION_BYTES, missing, piped_text, standard_input, text_file, text_of_file, without_line_end,
+};
 use crate::loading;
 use crate::machine;
-use crate::output::{allows_style, print_json, stream};
+use crate::output::{print_json, stream};
 use crate::phases::StartPhases;
 use crate::progress::Show;
 use crate::reply_stream::{ReplyStream, joined, print_event};
-use crate::report::{self, memory_json, reply_json, summary};
+use crate::report::{self, memory_json, message_json, reply_json, summary};
 use crate::request::{TokenizedPrompt, check_sampling, request};
 use crate::typed_options::TypedOptions;
 
@@ -41,6 +44,9 @@ pub struct Args {
     raw: bool,
     #[command(flatten)]
     conversation: ConversationArgs,
+    /// JSON list of tools, as in OpenAI's API, that the model may call; the reply shows its calls.
+    #[arg(long, value_name = "FILE")]
+    tools: Option<PathBuf>,
     #[command(flatten)]
     arch: ArchArgs,
     #[command(flatten)]
@@ -68,7 +74,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let name = args.model.as_deref().unwrap_or(BUILT_IN);
     let show = args.device.show.show();
     let mut phases = StartPhases::begin();
-    let model = loading::open(name, &args.arch)?;
+    let model = loading::open_for_replies(name, &args.arch, args.conversation.reply_style)?;
     check_sampling(&args.sampling, &args.typed)?;
     let grammar = args.form.grammar()?;
     phases.end("open");
@@ -87,7 +93,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let begun = Instant::now();
     let is_chat = !args.raw && model.text_processor()?.template.is_some();
     let ready = tokenized(args, &model, &prompt, is_chat)?;
-    let request = request(ready.tokens.clone(), &args.sampling, &model);
+    let request = request(ready.clone(), &args.sampling, &model);
     let reply = session.generate(match grammar {
         Some(grammar) => request.grammar(grammar),
         None => request,
@@ -98,26 +104,27 @@ pub fn run(args: &Args) -> Result<Outcome> {
     bar.finish_and_clear();
     let mut output = match (args.json, args.jsonl) {
         (true, _) => ReplyStream::Silent,
-        (_, true) => ReplyStream::Events(json!({})),
-        _ => ReplyStream::text(ready.first, allows_style()),
+        (_, true) => ReplyStream::events(json!({}), is_chat),
+        _ => ReplyStream::text(),
     };
     let facts = json!({"model": name, "chat_template": is_chat, "prompt_tokens": ready.tokens.len()});
     match output {
-        ReplyStream::Events(_) => print_event("start", &[&facts])?,
-        ReplyStream::Text | ReplyStream::DimmedThinking(_) if !is_chat => stream(&prompt)?,
+        ReplyStream::Events { .. } => print_event("start", &[&facts])?,
+        ReplyStream::Text(_) if !is_chat => stream(&prompt)?,
         _ => {}
     }
-    let reply = report::read(reply, &mut output, || false)?;
+    let reply = report::read(reply, &mut output, !args.conversation.no_think, || false)?;
     phases.add("first token", reply.stats.prefill.time);
     host_work.into_iter().for_each(|sentence| show.detail(sentence));
     show.detail(phases.line());
     show.detail(summary(&reply));
     let loaded = end_fields(args, &activations, &phases, &memory);
-    let end = joined(&[&reply_json(&ready.tokens, &reply), &facts, &loaded]);
+    let parts = if is_chat { message_json(&reply.message) } else { Value::Null };
+    let end = joined(&[&reply_json(&ready.tokens, &reply), &parts, &facts, &loaded]);
     match output {
         ReplyStream::Silent => print_json(&end)?,
-        ReplyStream::Events(_) => print_event("end", &[&end])?,
-        ReplyStream::Text | ReplyStream::DimmedThinking(_) => {}
+        ReplyStream::Events { .. } => print_event("end", &[&end])?,
+        ReplyStream::Text(_) => {}
     }
     Ok(Outcome::Done)
 }
@@ -158,7 +165,8 @@ fn prompt(args: &Args) -> Result<Option<String>> {
 fn opens_chat(args: &Args) -> bool {
     let GrammarArgs { schema, json_object, regex, grammar } = &args.form;
     let has_form = schema.is_some() || *json_object || regex.is_some() || grammar.is_some();
-    let is_for_one_reply = args.raw || args.special || args.json || args.jsonl || has_form;
+    let is_for_one_reply =
+        args.raw || args.special || args.json || args.jsonl || args.tools.is_some() || has_form;
     io::stdin().is_terminal() && io::stdout().is_terminal() && !is_for_one_reply
 }
 
@@ -194,10 +202,21 @@ fn tokenized(args: &Args, model: &Model, prompt: &str, is_chat: bool) -> Result<
         return Err(Error::call(sentence));
     }
     let variables = args.conversation.variables(model, &args.typed)?;
-    let conversation = Conversation { variables, ..Conversation::new() };
+    let tools = args.tools.as_deref().map(tools_of_file).transpose()?;
+    let conversation = Conversation { variables, tools, ..Conversation::new() };
     let conversation = match &args.conversation.system {
         Some(text) => conversation.system(text),
         None => conversation,
     };
     TokenizedPrompt::of_conversation(model, &conversation.user(prompt))
+}
+
+/// The tools that a file lists.
+fn tools_of_file(path: &Path) -> Result<Vec<Value>> {
+    let text = text_file(path, DESCRIPTION_BYTES)?;
+    let named = |fault: String| Error::call(format!("{}: {fault}", path.display()));
+    let tools: Vec<Value> = serde_json::from_str(&text)
+        .map_err(|error| named(format!("is no JSON list of tools: {}", shorten(error))))?;
+    Tool::list(&tools).map_err(|error| named(error.to_string()))?;
+    Ok(tools)
 }

@@ -92,6 +92,7 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
             "dry-range",
             "dry-breaker",
             "special",
+            "reply-style",
             "arch",
             "allow-key",
             "npu-runtime",

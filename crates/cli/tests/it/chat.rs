@@ -179,7 +179,8 @@ fn thinking_is_dimmed_on_a_terminal_only() {
     assert!(shown.starts_with(dim) && shown.ends_with("\u{1b}[22m\n"), "{shown:?}");
     let plain = girih(&run).done().stdout;
     assert!(!plain.contains('\u{1b}'), "{plain:?}");
-    assert_eq!(shown.replace(dim, "").replace("\u{1b}[22m", ""), plain);
+    let thought = shown.replace(dim, "").replace("\u{1b}[22m", "");
+    assert_eq!(format!("<think>\n{}\n</think>\n", thought.trim_end()), plain);
     assert_eq!(girih(&run).env("NO_COLOR", "1").stdout_on_terminal().stdout, plain);
     assert_eq!(girih(&run).env("TERM", "dumb").stdout_on_terminal().stdout, plain);
     let mut console = opened(&[opens.name(), "-n", "3", "--logit-bias", "400=inf"], &home, &[]);

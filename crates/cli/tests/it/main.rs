@@ -28,4 +28,5 @@ mod structured;
 mod templates;
 mod terminal;
 mod text;
+mod tools;
 mod verify;

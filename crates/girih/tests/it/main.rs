@@ -4,7 +4,9 @@ mod drafts;
 mod equal_bytes;
 mod given;
 mod hooks;
+mod model_pool;
 mod prompt_cache;
+mod replies;
 mod sessions;
 mod starts;
 #[cfg(feature = "grammar")]

@@ -6,6 +6,7 @@ mod data;
 mod golden;
 mod in_process;
 mod long;
+mod replies;
 mod spans;
 mod vocab;
 mod wordpiece;

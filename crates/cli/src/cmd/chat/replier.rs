@@ -7,10 +7,10 @@ use super::dialogue::Dialogue;
 use super::reply_interrupt::ReplyInterrupt;
 use crate::args::{OverflowMode, SamplingArgs};
 use crate::error::{Error, Result};
-use crate::output::{allows_style, counted};
+use crate::output::counted;
 use crate::progress::Show;
 use crate::reply_stream::{ReplyStream, print_event};
-use crate::report::{self, FinishedReply, reply_json};
+use crate::report::{self, FinishedReply, message_json, reply_json};
 use crate::request::{TokenizedPrompt, request, sampling};
 
 /// What to do about a full context.
@@ -25,6 +25,8 @@ pub struct Replier {
     pub sampling: SamplingArgs,
     /// Variables of the chat template.
     pub variables: Map<String, Value>,
+    /// Whether thinking is shown.
+    pub shows_thinking: bool,
     /// The maximum number of tokens of prompt and reply together.
     pub context: u32,
     /// Stops a reply.
@@ -48,29 +50,30 @@ impl Replier {
         let conversation =
             Conversation { messages, variables: self.variables.clone(), ..Conversation::new() };
         let model = self.session.model();
-        let TokenizedPrompt { tokens, first } = TokenizedPrompt::of_conversation(model, &conversation)?;
+        let prompt = TokenizedPrompt::of_conversation(model, &conversation)?;
+        let tokens = prompt.tokens.clone();
         let mut settings = self.sampling.clone();
         settings.seed = settings.seed.wrapping_add(more_seed);
         if settings.overflow == OverflowMode::Error {
             let room = self.room(tokens.len())?;
             settings.max_tokens = settings.max_tokens.map(|max| max.min(room));
         }
-        let reply = self.session.generate(request(tokens.clone(), &settings, model))?;
+        let reply = self.session.generate(request(prompt, &settings, model))?;
         let fields = json!({"turn": self.turns + 1});
         let mut output = match self.jsonl {
-            true => ReplyStream::Events(fields.clone()),
-            false => ReplyStream::text(first, allows_style()),
+            true => ReplyStream::events(fields.clone(), true),
+            false => ReplyStream::text(),
         };
         if self.jsonl {
             print_event("start", &[&fields, &json!({"prompt_tokens": tokens.len()})])?;
         }
         self.interrupt.attach(reply.cancel_handle());
-        let reply = report::read(reply, &mut output, || self.interrupt.is_interrupted());
+        let reply = report::read(reply, &mut output, self.shows_thinking, || self.interrupt.is_interrupted());
         self.interrupt.detach();
         let reply = reply?;
         self.turns += 1;
         if self.jsonl {
-            print_event("end", &[&fields, &reply_json(&tokens, &reply)])?;
+            print_event("end", &[&fields, &reply_json(&tokens, &reply), &message_json(&reply.message)])?;
         }
         self.explain_end(&reply, tokens.len());
         Ok(reply)

@@ -444,8 +444,7 @@ struct MatmulTileOperands<'a> {
     sums: &'a mut [Sums],
 }
 
-/// Adds the multiply-accumulates of both halves of a band with `C` columns, one vector of
-/// rows after the other.
+/// Adds the multiply-accumulates of both halves of a band with `C` columns.
 struct MatmulTile<'a, const C: usize, const ROWS: usize, const BITS: u8, const MINIMUMS: bool>(
     MatmulTileOperands<'a>,
 );
@@ -455,27 +454,64 @@ impl<I: Packed, const C: usize, const ROWS: usize, const BITS: u8, const MINIMUM
 {
     #[inline(always)]
     fn run(self, isa: I) {
-        let MatmulTileOperands { panels, groups, x, sums } = self.0;
-        for vector in 0..2 * I::PIECES {
-            let (panel, piece) = (&panels[vector / I::PIECES][..groups], vector % I::PIECES);
-            let mut all = [isa.splat(0.0); C];
-            for (all, sums) in all.iter_mut().zip(&*sums) {
-                *all = isa.load(&I::split(sums)[vector]);
+        let operands = self.0;
+        if I::REGISTERS == 32 {
+            // Both halves of the band share each broadcast of an activation.
+            match C {
+                12 => operands.add::<I, C, 6, ROWS, 2, BITS, MINIMUMS>(isa),
+                _ => operands.add::<I, C, 4, ROWS, 2, BITS, MINIMUMS>(isa),
             }
-            for (weights, x) in panel.iter().zip(x.as_chunks::<C>().0.as_chunks::<ROWS>().0) {
-                if vector == 0 {
-                    prefetch_next(x, panel.len());
+        } else {
+            operands.add::<I, C, C, ROWS, 1, BITS, MINIMUMS>(isa);
+        }
+    }
+}
+
+impl MatmulTileOperands<'_> {
+    /// Adds the multiply-accumulates of `C` columns, `N` columns and `V` vectors of rows at a time.
+    #[inline(always)]
+    fn add<
+        I: Packed,
+        const C: usize,
+        const N: usize,
+        const ROWS: usize,
+        const V: usize,
+        const BITS: u8,
+        const MINIMUMS: bool,
+    >(
+        self,
+        isa: I,
+    ) {
+        let MatmulTileOperands { panels: [low, high], groups, x, sums } = self;
+        let (low, high) = (&low[..groups], &high[..groups]);
+        for vector in (0..2 * I::PIECES).step_by(V) {
+            let piece = vector % I::PIECES;
+            for column in (0..C).step_by(N) {
+                let sums = &mut sums[column..column + N];
+                let mut all = [[isa.splat(0.0); N]; V];
+                for (v, all) in all.iter_mut().enumerate() {
+                    for (all, sums) in all.iter_mut().zip(&*sums) {
+                        *all = isa.load(&I::split(sums)[vector + v]);
+                    }
                 }
-                let group = PanelColumns { weights, x, piece };
-                if ROWS == HALVED {
-                    group.add::<I, BITS, MINIMUMS, 2, 0>(isa, &mut all);
-                    group.add::<I, BITS, MINIMUMS, 2, 1>(isa, &mut all);
-                } else {
-                    group.add::<I, BITS, MINIMUMS, 1, 0>(isa, &mut all);
+                let panels = if vector < I::PIECES { low.iter().zip(high) } else { high.iter().zip(high) };
+                for ((first, second), x) in panels.zip(x.as_chunks::<C>().0.as_chunks::<ROWS>().0) {
+                    if vector == 0 && column == 0 {
+                        prefetch_next(x, groups);
+                    }
+                    let group = PanelColumns::<C, ROWS> { weights: [first, second], x, column, piece };
+                    if ROWS == HALVED {
+                        group.add::<I, N, V, BITS, MINIMUMS, 2, 0>(isa, &mut all);
+                        group.add::<I, N, V, BITS, MINIMUMS, 2, 1>(isa, &mut all);
+                    } else {
+                        group.add::<I, N, V, BITS, MINIMUMS, 1, 0>(isa, &mut all);
+                    }
                 }
-            }
-            for (all, sums) in all.iter().zip(&mut *sums) {
-                isa.store(*all, &mut I::split_mut(sums)[vector]);
+                for (v, all) in all.iter().enumerate() {
+                    for (all, sums) in all.iter().zip(&mut *sums) {
+                        isa.store(*all, &mut I::split_mut(sums)[vector + v]);
+                    }
+                }
             }
         }
     }
@@ -492,11 +528,13 @@ fn prefetch_next<const C: usize, const ROWS: usize>(x: &[[u32; C]; ROWS], groups
     }
 }
 
-/// One piece of a decoded group and `C` columns.
+/// One piece of a decoded group of each half of a band, and `C` columns.
 #[derive(Clone, Copy)]
 struct PanelColumns<'a, const C: usize, const ROWS: usize> {
-    weights: &'a PanelGroup,
+    weights: [&'a PanelGroup; 2],
     x: &'a [[u32; C]; ROWS],
+    /// The first column that is multiplied.
+    column: usize,
     piece: usize,
 }
 
@@ -504,45 +542,66 @@ impl<const C: usize, const ROWS: usize> PanelColumns<'_, C, ROWS> {
     /// Adds the multiply-accumulates of part `PART` of `PARTS`, which has a scale of its own.
     #[inline(always)]
     #[allow(clippy::needless_range_loop)] // counts are constants
-    fn add<I: Packed, const BITS: u8, const MINIMUMS: bool, const PARTS: usize, const PART: usize>(
+    fn add<
+        I: Packed,
+        const N: usize,
+        const V: usize,
+        const BITS: u8,
+        const MINIMUMS: bool,
+        const PARTS: usize,
+        const PART: usize,
+    >(
         self,
         isa: I,
-        all: &mut [I::Floats; C],
+        all: &mut [[I::Floats; N]; V],
     ) {
-        let PanelColumns { weights, x, piece } = self;
+        let PanelColumns { weights, x, column, piece } = self;
         let run = I::run_lines(BITS).min(LINES / PARTS);
         let zero = isa.splat_integer(0);
-        let mut n = [zero; C];
-        for c in 0..C {
-            n[c] = begin(isa, BITS, MINIMUMS, x[LINES + PART][c]);
+        let mut n = [[zero; N]; V];
+        for c in 0..N {
+            let begin = begin(isa, BITS, MINIMUMS, x[LINES + PART][column + c]);
+            for v in 0..V {
+                n[v][c] = begin;
+            }
         }
-        let lines = const { PART * LINES / PARTS..(PART + 1) * LINES / PARTS };
-        let lines = weights.codes[lines.clone()].chunks(run).zip(x[lines].chunks(run));
-        for (lines, x) in lines {
-            let mut pairs = [zero; C];
-            for (line, x) in lines.iter().zip(x) {
-                let codes = isa.load_piece(line, piece);
-                for c in 0..C {
-                    isa.dot(BITS, &mut n[c], &mut pairs[c], codes, isa.splat_integer(x[c] as i32));
-                    if run == 1 {
-                        isa.flush(&mut n[c], pairs[c]);
-                        keep_order();
+        for first in (PART * LINES / PARTS..(PART + 1) * LINES / PARTS).step_by(run) {
+            let mut pairs = [[zero; N]; V];
+            for line in first..first + run {
+                let mut codes = [zero; V];
+                for v in 0..V {
+                    codes[v] = isa.load_piece(&weights[v].codes[line], piece);
+                }
+                for c in 0..N {
+                    let x = isa.splat_integer(x[line][column + c] as i32);
+                    for v in 0..V {
+                        isa.dot(BITS, &mut n[v][c], &mut pairs[v][c], codes[v], x);
+                        if run == 1 {
+                            isa.flush(&mut n[v][c], pairs[v][c]);
+                            keep_order();
+                        }
                     }
                 }
             }
             if run > 1 {
-                for c in 0..C {
-                    isa.flush(&mut n[c], pairs[c]);
+                for v in 0..V {
+                    for c in 0..N {
+                        isa.flush(&mut n[v][c], pairs[v][c]);
+                    }
                 }
             }
         }
-        let scale = isa.load(&I::split(&weights.scales[PART])[piece]);
-        let bias = isa.mul(scale, isa.splat(INTEGER_BIAS_FLOAT));
-        for c in 0..C {
-            all[c] = scale_in(isa, n[c], scale, bias, x[ROWS - 1][c], all[c]);
-            if MINIMUMS {
-                let minimum = isa.load(&I::split(&weights.minimums[PART])[piece]);
-                all[c] = isa.fnmadd(minimum, float(isa, x[LINES + PART][c]), all[c]);
+        for v in 0..V {
+            let scale = isa.load(&I::split(&weights[v].scales[PART])[piece]);
+            let bias = isa.mul(scale, isa.splat(INTEGER_BIAS_FLOAT));
+            for c in 0..N {
+                let sum = scale_in(isa, n[v][c], scale, bias, x[ROWS - 1][column + c], all[v][c]);
+                all[v][c] = if MINIMUMS {
+                    let minimum = isa.load(&I::split(&weights[v].minimums[PART])[piece]);
+                    isa.fnmadd(minimum, float(isa, x[LINES + PART][column + c]), sum)
+                } else {
+                    sum
+                };
             }
         }
     }

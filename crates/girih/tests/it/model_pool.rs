@@ -1,0 +1,106 @@
+//! Several models under one memory budget, with the built-in model under several names.
+
+use std::thread;
+use std::time::Duration;
+
+use girih::{ErrorKind, Model, ModelPool, OpenOptions, Request, Result, RunOptions};
+
+/// A pool with models of these names and room for `room` of them.
+fn pool(names: &[&str], room: u64) -> ModelPool {
+    let plan = Model::open("stories260k").unwrap().plan(RunOptions::default()).unwrap();
+    let pool = ModelPool::new(plan.memory().total() * room);
+    for name in names {
+        pool.add(*name, "stories260k", OpenOptions::default(), RunOptions::default()).unwrap();
+    }
+    pool
+}
+
+fn at(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn loaded(pool: &ModelPool) -> Vec<String> {
+    pool.loaded().into_iter().map(|model| model.name).collect()
+}
+
+#[test]
+fn the_least_recently_used_model_makes_room() -> Result<()> {
+    let pool = pool(&["a", "b", "c"], 2);
+    assert!(pool.loaded().is_empty(), "models are loaded on demand");
+    pool.session("a", at(1))?;
+    pool.session("b", at(2))?;
+    pool.session("a", at(3))?;
+    pool.session("c", at(4))?;
+    assert_eq!(loaded(&pool), ["a", "c"]);
+    let used: u64 = pool.loaded().iter().map(|model| model.bytes).sum();
+    assert_eq!(used, pool.budget());
+    Ok(())
+}
+
+#[test]
+fn a_model_in_use_is_never_unloaded() -> Result<()> {
+    let pool = pool(&["a", "b"], 1);
+    let session = pool.session("a", at(1))?;
+    let error = pool.session("b", at(2)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::QueueFull);
+    let sentence = error.to_string();
+    assert!(
+        sentence.starts_with("b: the model needs ") && sentence.contains("more than a in use"),
+        "{sentence}"
+    );
+    assert!(pool.unload_idle(at(100), at(0)).is_empty());
+    // A reply keeps its model, too.
+    let reply = session.generate(Request::new("Once").max_tokens(4))?;
+    drop(session);
+    assert!(pool.loaded()[0].is_in_use && pool.session("b", at(101)).is_err());
+    reply.text()?;
+    // The model was in use at 100, so it has been idle since then.
+    assert!(pool.unload_idle(at(104), at(5)).is_empty());
+    assert_eq!(pool.unload_idle(at(105), at(5)), ["a"]);
+    pool.session("b", at(106))?;
+    assert_eq!(loaded(&pool), ["b"]);
+    Ok(())
+}
+
+#[test]
+fn requests_for_one_model_share_its_load() -> Result<()> {
+    let pool = pool(&["a", "b"], 2);
+    let ask = |name: &'static str| {
+        let pool = &pool;
+        move || pool.session(name, at(1))?.generate(Request::new("Once").max_tokens(8))?.text()
+    };
+    let texts: Vec<String> = thread::scope(|scope| {
+        let threads: Vec<_> =
+            ["a", "b", "a", "a", "b", "a"].map(|name| scope.spawn(ask(name))).into_iter().collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Result<_>>()
+    })?;
+    assert!(texts.iter().all(|text| *text == texts[0]));
+    // Two loads of one model would not have fit.
+    assert_eq!(loaded(&pool), ["a", "b"]);
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_loaded_is_refused_by_name() -> Result<()> {
+    let pool = pool(&["a"], 1);
+    let error = pool.session("x", at(1)).unwrap_err();
+    assert_eq!(
+        (error.kind(), error.to_string().as_str()),
+        (ErrorKind::NotFound, "the pool has no model \"x\"; it has a")
+    );
+    let again = pool.add("a", "stories260k", OpenOptions::default(), RunOptions::default()).unwrap_err();
+    assert_eq!(again.kind(), ErrorKind::Refused);
+    pool.add("nowhere", "./no-such-folder", OpenOptions::default(), RunOptions::default())?;
+    let error = pool.session("nowhere", at(1)).unwrap_err();
+    assert!(error.to_string().starts_with("nowhere: "), "{error}");
+    let options = RunOptions { sequences: 8, ..RunOptions::default() };
+    pool.add("large", "stories260k", OpenOptions::default(), options)?;
+    let error = pool.session("large", at(1)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    assert!(error.to_string().contains("but the budget of all models is"), "{error}");
+    // None of these unloaded anything, or took any memory.
+    pool.session("a", at(2))?;
+    assert!(pool.session("large", at(3)).is_err());
+    assert_eq!(loaded(&pool), ["a"]);
+    Ok(())
+}
