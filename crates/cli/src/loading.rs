@@ -119,20 +119,20 @@ pub fn plan(model: &Model, device: &DeviceArgs, output_rows: u32) -> Result<Plan
     Ok(model.plan(RunOptions { output_rows, ..options(device)? })?)
 }
 
-/// As [`plan`] for one output row, with a prompt cache. The built-in model has none: that is an
-/// error only if --prompt-cache is `typed`.
+/// As [`options`], with a prompt cache. The built-in model has none: that is an error only if
+/// --prompt-cache is `typed`.
 ///
 /// # Errors
-/// As [`plan`].
-pub fn plan_with_prompts(
+/// As [`options`].
+pub fn options_with_prompts(
     model: &Model,
     device: &DeviceArgs,
     prompts: &PromptCacheArgs,
     typed: &TypedOptions,
-) -> Result<Plan> {
+) -> Result<RunOptions> {
     let applies = model.name() != BUILT_IN || typed.has("prompt-cache");
     let prompt_cache = if applies { prompts.cache() } else { None };
-    Ok(model.plan(RunOptions { prompt_cache, ..options(device)? })?)
+    Ok(RunOptions { prompt_cache, ..options(device)? })
 }
 
 /// Loads a planned model on this thread.

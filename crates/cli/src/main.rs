@@ -12,6 +12,7 @@ mod base_folder;
 mod cmd;
 mod config_file;
 mod conversation_args;
+mod draft_args;
 mod editor;
 mod error;
 mod help;

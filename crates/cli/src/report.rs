@@ -69,7 +69,7 @@ pub fn message_json(message: &ReplyMessage) -> Value {
 
 /// A reply to `prompt` as one JSON object: ids, text, counts, times.
 pub fn reply_json(prompt: &[u32], reply: &FinishedReply) -> Value {
-    let Stats { cached, prefill, decode, .. } = reply.stats;
+    let Stats { cached, prefill, decode, drafted, accepted, .. } = reply.stats;
     let rate = |rate: TokenRate| {
         json!({
             "tokens": rate.tokens,
@@ -95,14 +95,20 @@ pub fn reply_json(prompt: &[u32], reply: &FinishedReply) -> Value {
         "cached_tokens": cached,
         "prefill": rate(prefill),
         "decode": rate(decode),
+        "drafted_tokens": drafted,
+        "accepted_tokens": accepted,
     })
 }
 
 /// The counts and times of a reply as a line for people.
 pub fn summary(reply: &FinishedReply) -> String {
-    let Stats { cached, prefill, decode, .. } = reply.stats;
+    let Stats { cached, prefill, decode, drafted, accepted, .. } = reply.stats;
+    let drafts = match drafted {
+        0 => String::new(),
+        _ => format!("; drafts: {accepted} of {} accepted", counted(drafted, "token")),
+    };
     format!(
-        "prompt: {} ({cached} cached); prefill: {} in {:.2} s, {:.1} tokens/s; decode: {} in {:.2} s, {:.1} tokens/s",
+        "prompt: {} ({cached} cached); prefill: {} in {:.2} s, {:.1} tokens/s; decode: {} in {:.2} s, {:.1} tokens/s{drafts}",
         counted(cached + prefill.tokens, "token"),
         counted(prefill.tokens, "token"),
         prefill.time.as_secs_f64(),

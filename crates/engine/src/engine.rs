@@ -6,12 +6,14 @@ use std::mem::take;
 use std::time::{Duration, Instant};
 
 use girih_graph::backend::Unwatched;
-use girih_graph::{BLOCK_POSITIONS, InputKind, Key, OutputKind, Outputs, Runner, Span, Watch};
+use girih_graph::{BLOCK_POSITIONS, InputKind, Outputs, Runner, Watch};
 
-use crate::cache::{self, PrefixCache, SequenceId, SharingRules, before_span};
+use crate::cache::{PrefixCache, SequenceId, SharingRules, before_span};
 use crate::cached_runner::{CachedRunner, StepTokens, failed};
 use crate::choose::{RequestOutcome, StepOutcome, choose_tokens_guarded};
+use crate::draft::DraftSource;
 use crate::hooks::guard;
+use crate::limits::check;
 use crate::live_request::LiveRequest;
 use crate::position_key::PositionKey;
 use crate::result_rows::ResultRows;
@@ -34,6 +36,8 @@ use crate::{
 pub struct Engine {
     runner: CachedRunner,
     limits: EngineLimits,
+    /// What drafts for requests without a drafter, and the maximum number of tokens of a draft.
+    drafts: Option<(DraftSource, u32)>,
     scheduler: Scheduler,
     /// Those that are active in the scheduler, in the same order.
     active: Vec<Active>,
@@ -86,6 +90,7 @@ impl Engine {
         Ok(Engine {
             runner: CachedRunner::new(runner)?,
             limits,
+            drafts: None,
             scheduler,
             active: Vec::new(),
             others: BTreeMap::new(),
@@ -94,6 +99,12 @@ impl Engine {
             next: 0,
             origin: Instant::now(),
         })
+    }
+
+    /// Sets what drafts for requests that are submitted from now on without a drafter of their own.
+    /// A draft has at most `max` tokens; [`TokenRequest::draft_max`] lowers that for a request.
+    pub fn set_drafts(&mut self, source: DraftSource, max: u32) {
+        self.drafts = Some((source, max));
     }
 
     /// The loaded model.
@@ -157,13 +168,17 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::submit`].
-    pub fn submit_at(&mut self, request: TokenRequest, hooks: Hooks, now: Duration) -> Result<RequestId> {
+    pub fn submit_at(&mut self, request: TokenRequest, mut hooks: Hooks, now: Duration) -> Result<RequestId> {
         request.check(&self.limits, self.runner().width())?;
         self.check_given(&request)?;
         if hooks.detokenizer.is_none() && !request.stops.strings.is_empty() {
             let sentence = "stop strings need text, but this request has no detokenizer: \
                  remove the stop strings or keep the text";
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        }
+        if let (None, Some((source, max))) = (&hooks.drafter, &self.drafts) {
+            let max = request.draft_max.map_or(*max, |asked| asked.min(*max));
+            hooks.drafter = (max > 0).then(|| source.drafter(max, &request.tenant));
         }
         let id = RequestId(self.next);
         let live = LiveRequest::new(id, request, hooks, self.limits.context);
@@ -352,14 +367,14 @@ impl Engine {
         }
         let (width, max_outputs) = (runner.inner().width(), runner.inner().max_key().output_rows);
         let mut outputs: u32 = planned.iter().map(PlannedRows::output_rows).sum();
-        let rows: u32 = planned.iter().map(|planned| planned.rows.count()).sum();
-        let mut left = (limits.chunk - rows).min(max_outputs - outputs);
+        let all_rows: u32 = planned.iter().map(|planned| planned.rows.count()).sum();
+        let mut left = (limits.chunk - all_rows).min(max_outputs - outputs);
         for (done, (index, room)) in drafters.iter().enumerate() {
             let PlannedRows { rows, draft_rows } = &mut planned[*index];
             let Active { live, sequence } = &mut active[rows.sequence];
             let share = left.div_ceil((drafters.len() - done) as u32).min(*room);
             let max = runner.free_rows(*sequence, rows.positions.end, share);
-            *draft_rows = if max > 0 { live.draft(max, width) } else { Vec::new() };
+            *draft_rows = if max > 0 { live.draft(max, all_rows - 1, width) } else { Vec::new() };
             if let Some(drafted) = (draft_rows.len() as u32).checked_sub(1) {
                 match runner.reserve(*sequence, rows.positions.end + drafted) {
                     Ok(has_room) => assert!(has_room, "the blocks are free"),
@@ -653,41 +668,6 @@ fn begin(
     live.begin(cached);
     scheduler.begin(live.id(), cached, live.tokens.len() as u32);
     sequence
-}
-
-/// Returns an error if limits exceed the loaded programs or their state.
-fn check(runner: &dyn Runner, limits: &EngineLimits) -> Result<()> {
-    let max_key = runner.max_key();
-    if max_key.output != OutputKind::Logits || max_key.output_rows == 0 || max_key.sequences == 0 {
-        return Err(refused("the loaded programs do not map tokens to logits; load programs that do"));
-    }
-    let alone = Key { sequences: 1, rows: limits.chunk, ..max_key };
-    let positions = runner.groups().iter().zip(runner.blocks()).map(|(group, &have)| match group.span {
-        Span::Window(_) if have >= cache::blocks(group.span, &alone) => u64::MAX,
-        _ => u64::from(have) * BLOCK_POSITIONS as u64,
-    });
-    let context = positions.fold(max_key.context.into(), u64::min);
-    for (what, asked, max) in
-        [("context", limits.context, context), ("prefill chunk", limits.chunk, max_key.rows.into())]
-    {
-        if asked == 0 || u64::from(asked) > max {
-            return Err(refused(format!(
-                "a {what} of {asked} was requested; the loaded programs and their state support 1 to {max}"
-            )));
-        }
-    }
-    let (sequences, chunk) = (limits.sequences, limits.chunk);
-    let together = max_key.sequences.min(max_key.output_rows).min(chunk);
-    if sequences == 0 || sequences > together {
-        return Err(refused(format!(
-            "{sequences} concurrent sequences were requested; the loaded programs support 1 to {together} \
-             in steps of {chunk} rows"
-        )));
-    }
-    if limits.waiting == 0 || limits.tenant_waiting == 0 {
-        return Err(refused("a queue for 0 waiting requests was asked for; it needs at least 1"));
-    }
-    Ok(())
 }
 
 fn refused(sentence: impl Into<String>) -> Error {

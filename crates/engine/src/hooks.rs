@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::text::Detokenize;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, Sampling};
 
 /// The objects attached to a request. The default has none.
 #[derive(Default)]
@@ -65,8 +65,23 @@ pub trait Constraint: Send {
 /// A drafter works together with a [`Constraint`]: a proposed token that the constraint
 /// rules out is rejected, because it is not chosen.
 pub trait Drafter: Send {
-    /// Proposes the tokens that follow `tokens` (prompt and reply so far, without truncated
-    /// tokens). At most `max` are used, up to the first invalid id. Called at most once per
-    /// step, and only if there is room.
-    fn draft(&mut self, tokens: &[u32], max: u32) -> Vec<u32>;
+    /// Proposes the tokens that follow those of `query`. At most [`DraftQuery::max`] are used,
+    /// up to the first invalid id. Called at most once per step, and only if there is room.
+    fn draft(&mut self, query: DraftQuery<'_>) -> Vec<u32>;
+}
+
+/// What a drafter is to continue.
+#[derive(Clone, Copy, Debug)]
+pub struct DraftQuery<'a> {
+    /// The prompt and the reply so far, without truncated tokens.
+    pub tokens: &'a [u32],
+    /// The number of tokens at the end of `tokens` that belong to the reply.
+    pub replied: usize,
+    /// How the next token is chosen.
+    pub sampling: &'a Sampling,
+    /// The maximum number of drafted tokens.
+    pub max: u32,
+    /// The number of rows that the step runs for other sequences. With many, drafts pay only if
+    /// they are nearly always right.
+    pub other_rows: u32,
 }

@@ -38,9 +38,11 @@
 pub mod cache;
 mod cached_runner;
 mod choose;
+mod draft;
 mod encoder;
 mod engine;
 mod hooks;
+mod limits;
 mod live_request;
 mod overflow;
 mod position_key;
@@ -55,10 +57,11 @@ mod service;
 mod step_inputs;
 pub mod text;
 
+pub use draft::{DraftModel, DraftSource, PromptLookup};
 pub use encoder::{Encoder, EncoderInput};
 pub use engine::Engine;
 pub use girih_graph::{Error, ErrorKind, Result};
-pub use hooks::{Constraint, Drafter, Hooks};
+pub use hooks::{Constraint, DraftQuery, Drafter, Hooks};
 pub use overflow::Overflow;
 pub use position_key::{PositionContent, PositionKey};
 pub use request::{

@@ -13,7 +13,9 @@ use crate::sample::{History, Logprobs, PickQuery, SamplerState, logprobs, pick_f
 use crate::scheduler::Demand;
 use crate::service::Tenant;
 use crate::text::{ReleasedText, StopStrings};
-use crate::{Error, EventKind, Hooks, RequestEvent, RequestId, Result, Stats, Stop, TokenRequest};
+use crate::{
+    DraftQuery, Error, EventKind, Hooks, RequestEvent, RequestId, Result, Stats, Stop, TokenRequest,
+};
 
 /// A submitted request, its reply so far, and its statistics.
 ///
@@ -234,9 +236,12 @@ impl LiveRequest {
 
     /// Returns the last token and at most `max` tokens that may follow it; empty if there
     /// is no draft. If the drafter panics, the request fails when its next token is chosen.
-    pub fn draft(&mut self, max: u32, vocabulary: usize) -> Vec<u32> {
+    pub fn draft(&mut self, max: u32, other_rows: u32, vocabulary: usize) -> Vec<u32> {
+        let replied = self.history().reply.len();
+        let sampling = &self.request.sampling;
+        let query = DraftQuery { tokens: &self.tokens, replied, sampling, max, other_rows };
         let Some(drafter) = &mut self.hooks.drafter else { return Vec::new() };
-        let drafted = guard("the request's drafter", || drafter.draft(&self.tokens, max));
+        let drafted = guard("the request's drafter", || drafter.draft(query));
         let mut draft = drafted.unwrap_or_else(|error| {
             self.failure = Some(error);
             Vec::new()

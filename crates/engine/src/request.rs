@@ -34,6 +34,10 @@ pub struct TokenRequest {
     pub logprobs: Option<u32>,
     /// What happens if the prompt, or the prompt with its reply, exceeds the context.
     pub overflow: Overflow,
+    /// The maximum number of tokens of a draft, 0 for no drafts; `None`, or more than the engine's
+    /// ([`Engine::set_drafts`](crate::Engine::set_drafts)), for that one. It does not affect a
+    /// drafter of the request's own.
+    pub draft_max: Option<u32>,
     /// Whether the request asks for the logits that follow its prompt instead of a reply:
     /// one [`EventKind::Logits`], then the end with [`Stop::Length`]. No token is chosen,
     /// so `max_new`, `sampling`, `stops` and `logprobs` have no effect.

@@ -48,6 +48,7 @@
 
 mod backends;
 mod builtin;
+mod drafts;
 mod embedder;
 mod engine_thread;
 mod folder;
@@ -72,12 +73,13 @@ pub mod tools;
 
 pub use backends::{backend, backends, default_threads};
 pub use builtin::{BUILT_IN, BUILT_IN_BYTES, BUILT_IN_PROMPT, BUILT_IN_TEMPLATE};
+pub use drafts::Drafts;
 pub use embedder::Embedder;
 pub use girih_engine as engine;
 pub use girih_engine::sample::{Logprob, Logprobs};
 pub use girih_engine::{
-    Constraint, Drafter, Dry, Engine, EngineLimits, Overflow, Priority, Sampling, Stats, Stop, Tenant,
-    TimeLimits, TokenRate,
+    Constraint, DraftQuery, Drafter, Dry, Engine, EngineLimits, Overflow, Priority, Sampling, Stats, Stop,
+    Tenant, TimeLimits, TokenRate,
 };
 #[cfg(feature = "grammar")]
 pub use girih_grammar::Grammar;

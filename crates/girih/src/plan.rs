@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use girih_engine::{Encoder, Engine, EngineLimits, cache};
+use girih_engine::{DraftModel, DraftSource, Encoder, Engine, EngineLimits, cache};
 use girih_graph::backend::{HostWork, Refusal};
 use girih_graph::description::{AnyBackend, BackendChoice, Services};
 use girih_graph::{
@@ -15,15 +15,19 @@ use girih_graph::{
 use girih_model::GraphOptions;
 use girih_tensor::DType;
 
+use crate::drafts::{Drafts, check_draft_model};
 use crate::embedder::Embedder;
 use crate::free_memory::{check, process_room};
 use crate::model::Model;
-use crate::progress::{CountedWeights, Progress, ProgressCallback};
+use crate::progress::{CountedWeights, LoadControl, Progress, ProgressCallback};
 use crate::run_options::RunOptions;
 use crate::services::ModelServices;
 
 /// The maximum context if the caller sets none.
 const MAX_DEFAULT_CONTEXT: u32 = 4096;
+
+/// The largest part of a model's weights with which a draft model can save noticeable time.
+const MAX_USEFUL_COST: f32 = 0.75;
 
 /// A model that is to run with certain options: what it will take, and how it will run.
 ///
@@ -43,6 +47,8 @@ pub struct Plan {
     key: Key,
     graph: Graph,
     blocks: Vec<u32>,
+    /// The plan of the draft model.
+    draft: Option<Box<Plan>>,
 }
 
 impl fmt::Debug for Plan {
@@ -65,19 +71,45 @@ impl Model {
     /// # Errors
     /// When an option exceeds what the model supports, or the backend cannot be made.
     pub fn plan(&self, options: RunOptions) -> Result<Plan> {
-        Plan::new(self.clone(), options)
+        Plan::new(self.clone(), options, Arc::default())
     }
 }
 
 impl Plan {
-    fn new(model: Model, options: RunOptions) -> Result<Plan> {
+    fn new(model: Model, options: RunOptions, control: Arc<LoadControl>) -> Result<Plan> {
         let key = largest_step(&model, &options)?;
         let graph = model.files().graph(key, graph_options(&options))?;
         let blocks = graph.groups.iter().map(|group| cache::blocks(group.span, &key)).collect();
         let first_file = model.files().weights.container().paths().next().map(|path| path.to_owned());
-        let services = Arc::new(ModelServices::new(model.open_options().cache.clone(), first_file));
+        let cache = model.open_options().cache.clone();
+        let services = Arc::new(ModelServices::new(cache, first_file, Arc::clone(&control)));
         let backend = options.backend.open(&(Arc::clone(&services) as Arc<dyn Services>))?;
-        Ok(Plan { model, options, backend, services, key, graph, blocks })
+        let draft = match &options.drafts {
+            Drafts::Model(draft) => {
+                check_draft_model(&model, draft)?;
+                Some(Box::new(Plan::of_draft(draft, &options, key.context, control)?))
+            }
+            Drafts::Off | Drafts::PromptLookup => None,
+        };
+        Ok(Plan { model, options, backend, services, key, graph, blocks, draft })
+    }
+
+    /// Plans a draft model for a model with these options and this context.
+    fn of_draft(
+        draft: &Model,
+        options: &RunOptions,
+        context: u32,
+        control: Arc<LoadControl>,
+    ) -> Result<Plan> {
+        let options = RunOptions {
+            context: Some(context.min(draft.max_context())),
+            output_rows: 1,
+            drafts: Drafts::Off,
+            prompt_cache: None,
+            given_rows: false,
+            ..options.clone()
+        };
+        Plan::new(draft.clone(), options, control).map_err(|error| error.of(draft_name(draft)))
     }
 
     /// The model.
@@ -136,7 +168,7 @@ impl Plan {
         self.graph.groups.iter().zip(self.blocks.iter().copied())
     }
 
-    /// The bytes that the loaded model takes.
+    /// The bytes that the loaded model takes, together with its draft model.
     ///
     /// ```
     /// # let plan = girih::Model::open("stories260k")?.plan(girih::RunOptions::default())?;
@@ -144,7 +176,8 @@ impl Plan {
     /// # Ok::<(), girih::Error>(())
     /// ```
     pub fn memory(&self) -> MemoryPlan {
-        self.backend.plan(&self.graph, &self.blocks)
+        let own = self.backend.plan(&self.graph, &self.blocks);
+        self.draft.as_ref().map_or(own, |draft| own.plus(draft.memory()))
     }
 
     /// A line about how the backend will run the model: its kernels or its device.
@@ -180,7 +213,8 @@ impl Plan {
         self.backend.numerics(&self.graph)
     }
 
-    /// The nodes that the backend does not run; empty if the model can be loaded.
+    /// The nodes that the backend does not run, those of a draft model included; empty if the model
+    /// can be loaded.
     ///
     /// ```
     /// # let plan = girih::Model::open("stories260k")?.plan(girih::RunOptions::default())?;
@@ -188,7 +222,8 @@ impl Plan {
     /// # Ok::<(), girih::Error>(())
     /// ```
     pub fn refusals(&self) -> Vec<Refusal> {
-        self.backend.refuses(&self.graph)
+        let draft = self.draft.iter().flat_map(|draft| draft.refusals());
+        self.backend.refuses(&self.graph).into_iter().chain(draft).collect()
     }
 
     /// The nodes that the host computes for the device, each with the numbers of rows of the
@@ -249,8 +284,7 @@ impl Plan {
     /// a file cannot be read or was changed since the model was opened.
     pub fn load(self, progress: impl Fn(Progress) + Send + Sync + 'static) -> Result<Engine> {
         self.require_decoder()?;
-        let limits = self.limits();
-        Engine::new(self.load_runner(progress)?, limits)
+        self.load_engine(ProgressCallback::new(progress))
     }
 
     /// Loads an encoder on this thread, which then runs its steps.
@@ -308,7 +342,7 @@ impl Plan {
         Err(Error::with_kind(ErrorKind::Refused, sentence))
     }
 
-    /// As [`Plan::load`], without an engine: for programs that time single steps.
+    /// As [`Plan::load`], without an engine and a draft model: for programs that time single steps.
     ///
     /// ```
     /// # let plan = girih::Model::open("stories260k")?.plan(girih::RunOptions::default())?;
@@ -320,10 +354,55 @@ impl Plan {
     /// # Errors
     /// As [`Plan::load`].
     pub fn load_runner(self, progress: impl Fn(Progress) + Send + Sync + 'static) -> Result<Box<dyn Runner>> {
-        self.load_with(ProgressCallback::new(progress))
+        let alone = Plan { draft: None, ..self };
+        alone.check_memory()?;
+        let total = alone.weight_bytes();
+        alone.load_weights(&ProgressCallback::new(progress), 0, total)
     }
 
-    pub(crate) fn load_with(self, callback: ProgressCallback) -> Result<Box<dyn Runner>> {
+    /// Loads the model, and its draft model if there is one, into an engine.
+    pub(crate) fn load_engine(mut self, callback: ProgressCallback) -> Result<Engine> {
+        self.check_memory()?;
+        let (limits, drafts, max) = (self.limits(), self.options.drafts.clone(), self.options.draft_max);
+        let (draft, own) = (self.draft.take(), self.weight_bytes());
+        let total = own + draft.as_ref().map_or(0, |draft| draft.weight_bytes());
+        let mut engine = Engine::new(self.load_weights(&callback, 0, total)?, limits)?;
+        match (drafts, draft) {
+            (Drafts::PromptLookup, _) => engine.set_drafts(DraftSource::PromptLookup, max),
+            (_, Some(draft)) => engine.set_drafts(draft.load_draft(&callback, own, total)?, max),
+            _ => {}
+        }
+        Ok(engine)
+    }
+
+    /// Loads a draft model for a model whose weights have `main` bytes.
+    fn load_draft(self, callback: &ProgressCallback, main: u64, total: u64) -> Result<DraftSource> {
+        let (limits, control) = (self.limits(), Arc::clone(self.services.control()));
+        // Decode reads all weights, so its time is in proportion to their bytes.
+        let relative_cost = self.weight_bytes() as f32 / main.max(1) as f32;
+        let name = draft_name(&self.model);
+        if relative_cost > MAX_USEFUL_COST {
+            control.note(format!(
+                "{name} reads {:.0} % of the weights that the model reads for a token, so it is hardly used: \
+                 choose a smaller one",
+                100.0 * relative_cost
+            ));
+        }
+        let runner = self.load_weights(callback, main, total);
+        let model = runner.and_then(|runner| {
+            DraftModel::new(runner, limits, relative_cost, move |note| control.note(note))
+        });
+        model.map(DraftSource::model).map_err(|error| error.of(name))
+    }
+
+    /// The bytes of the weights in the model's files.
+    fn weight_bytes(&self) -> u64 {
+        let bytes = self.graph.weights().filter_map(|(_, value)| value.dtype.bytes(&value.shape).ok());
+        bytes.map(|bytes| bytes as u64).sum()
+    }
+
+    /// Checks that the plan fits into memory.
+    fn check_memory(&self) -> Result<()> {
         // A plan with refusals may have no meaningful size; loading names the refusal.
         if self.refusals().is_empty() {
             if process_room().is_some() {
@@ -332,14 +411,18 @@ impl Plan {
             }
             check(&self.memory())?;
         }
-        let Plan { model, options, backend, services, key, graph, blocks } = self;
+        Ok(())
+    }
+
+    /// Loads the weights and compiles the programs. Progress counts from `done` bytes to `total`.
+    fn load_weights(self, callback: &ProgressCallback, done: u64, total: u64) -> Result<Box<dyn Runner>> {
+        let Plan { model, options, backend, services, key, blocks, .. } = self;
         services.control().connect(callback.clone());
-        let bytes = graph.weights().filter_map(|(_, value)| value.dtype.bytes(&value.shape).ok());
         let source = CountedWeights {
             source: &model.files().weights,
-            callback: &callback,
-            total: bytes.map(|bytes| bytes as u64).sum(),
-            done: AtomicU64::new(0),
+            callback,
+            total,
+            done: AtomicU64::new(done),
             cancelled: &services.control().cancelled,
         };
         let graph_options = graph_options(&options);
@@ -361,6 +444,11 @@ impl Plan {
     }
 }
 
+/// What an error calls a draft model.
+fn draft_name(draft: &Model) -> String {
+    format!("draft model {}", draft.name())
+}
+
 fn graph_options(options: &RunOptions) -> GraphOptions {
     GraphOptions { state: options.kv, given_rows: options.given_rows }
 }
@@ -368,7 +456,7 @@ fn graph_options(options: &RunOptions) -> GraphOptions {
 /// The largest step of a model with these options.
 fn largest_step(model: &Model, options: &RunOptions) -> Result<Key> {
     let refused = |sentence: String| Err(Error::with_kind(ErrorKind::Refused, sentence));
-    let RunOptions { context, chunk, sequences, output_rows, unread_events, .. } = *options;
+    let RunOptions { context, chunk, sequences, output_rows, unread_events, draft_max, .. } = *options;
     let max = model.max_context();
     let context = context.unwrap_or(max.min(MAX_DEFAULT_CONTEXT));
     if context > max {
@@ -381,6 +469,7 @@ fn largest_step(model: &Model, options: &RunOptions) -> Result<Key> {
         ("rows per step", chunk),
         ("sequences", sequences),
         ("unread events", unread_events),
+        ("drafted tokens", draft_max),
     ];
     if let Some((what, _)) = counts.iter().find(|(_, count)| *count == 0) {
         return refused(format!("0 {what} were requested; request at least 1"));
@@ -399,7 +488,21 @@ fn largest_step(model: &Model, options: &RunOptions) -> Result<Key> {
             "{sequences} sequences were requested, each with a row in every step, but a step has at most {rows} rows"
         ));
     }
-    let output_rows = output_rows.max(sequences).min(rows);
+    let drafted = match options.drafts {
+        Drafts::Off => 0,
+        _ if is_encoder => {
+            return refused("drafts were requested, but an encoder generates no text".to_owned());
+        }
+        _ if sequences == rows => {
+            return refused(format!(
+                "drafts were requested, but a step of {rows} rows has none left beside {sequences} sequences; \
+                 raise the chunk"
+            ));
+        }
+        _ => draft_max,
+    };
+    let drafted_rows = sequences.saturating_mul(drafted.saturating_add(1));
+    let output_rows = output_rows.max(drafted_rows).min(rows);
     if is_encoder && options.given_rows {
         return refused(
             "rows in place of embeddings were requested, which an encoder does not take".to_owned(),

@@ -96,6 +96,7 @@ pub struct Request {
     #[cfg(feature = "grammar")]
     grammar: Option<girih_grammar::Grammar>,
     drafter: Option<Box<dyn Drafter>>,
+    draft_max: Option<u32>,
     tenant: Tenant,
     priority: Priority,
     time_limits: TimeLimits,
@@ -145,6 +146,7 @@ impl Request {
             #[cfg(feature = "grammar")]
             grammar: None,
             drafter: None,
+            draft_max: None,
             tenant: Tenant::default(),
             priority: Priority::default(),
             time_limits: TimeLimits::default(),
@@ -308,14 +310,14 @@ impl Request {
     /// [`RunOptions::sequences`](crate::RunOptions::sequences).
     ///
     /// ```
-    /// use girih::{Drafter, Model, RunOptions, Request};
+    /// use girih::{DraftQuery, Drafter, Model, RunOptions, Request};
     ///
     /// /// Guesses that the last token is repeated.
     /// struct Again;
     ///
     /// impl Drafter for Again {
-    ///     fn draft(&mut self, tokens: &[u32], max: u32) -> Vec<u32> {
-    ///         vec![*tokens.last().unwrap_or(&0); max.min(2) as usize]
+    ///     fn draft(&mut self, query: DraftQuery<'_>) -> Vec<u32> {
+    ///         vec![*query.tokens.last().unwrap_or(&0); query.max.min(2) as usize]
     ///     }
     /// }
     ///
@@ -329,6 +331,17 @@ impl Request {
     #[must_use]
     pub fn drafter(self, drafter: Box<dyn Drafter>) -> Request {
         Request { drafter: Some(drafter), ..self }
+    }
+
+    /// Lowers the maximum number of tokens that the session's
+    /// [`RunOptions::drafts`](crate::RunOptions::drafts) draft at once; 0 is no drafts.
+    ///
+    /// ```
+    /// let request = girih::Request::new("Once upon a time").draft_max(0);
+    /// ```
+    #[must_use]
+    pub fn draft_max(self, max: u32) -> Request {
+        Request { draft_max: Some(max), ..self }
     }
 
     /// Sets the tenant, such as the holder of an API key: tenants share the model's time by tokens,
@@ -442,7 +455,8 @@ impl Request {
     ) -> Result<PreparedRequest> {
         let constraint = self.take_constraint(model)?;
         let Request { logits, sampling, max_tokens, fills_context, stops, logprobs, overflow, .. } = self;
-        let Request { prompt, wants_text, mut format, drafter, tenant, priority, time_limits, .. } = self;
+        let Request { prompt, wants_text, mut format, drafter, draft_max, .. } = self;
+        let Request { tenant, priority, time_limits, .. } = self;
         if !wants_text && !stops.is_empty() {
             let sentence =
                 "the request has stop strings but no text to find them in: remove them, or keep the text";
@@ -486,6 +500,7 @@ impl Request {
             stops: Stops { tokens: stop_tokens, strings: stops },
             logprobs,
             overflow,
+            draft_max,
             tenant,
             priority,
             time_limits,

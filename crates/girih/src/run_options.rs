@@ -6,6 +6,7 @@ use girih_graph::description::BackendChoice;
 use girih_tensor::DType;
 
 use crate::backends::backends;
+use crate::drafts::Drafts;
 
 /// How a model is to run. The default suits one user on this machine.
 ///
@@ -77,12 +78,28 @@ pub struct RunOptions {
     pub tenant_waiting: u32,
     /// The maximum number of output rows (rows of logits) of one step. Values below `sequences`
     /// are raised to it, values above `chunk` are lowered. Drafts need one more row for each
-    /// drafted token. Default 1.
+    /// drafted token; `drafts` adds them. Default 1.
     ///
     /// ```
     /// assert_eq!(girih::RunOptions::default().output_rows, 1);
     /// ```
     pub output_rows: u32,
+    /// What drafts tokens for requests without a drafter of their own. Default [`Drafts::Off`].
+    ///
+    /// ```
+    /// use girih::{Drafts, RunOptions};
+    ///
+    /// let options = RunOptions { drafts: Drafts::PromptLookup, ..RunOptions::default() };
+    /// # let _ = options;
+    /// ```
+    pub drafts: Drafts,
+    /// The maximum number of tokens that `drafts` drafts for a sequence at once, at least 1; fewer
+    /// are drafted if the reply does not accept them. Each takes an output row. Default 15.
+    ///
+    /// ```
+    /// assert_eq!(girih::RunOptions::default().draft_max, 15);
+    /// ```
+    pub draft_max: u32,
     /// Where sessions keep the state of prompts and replies for later sessions; only models that are
     /// read from files have one. Default none.
     ///
@@ -119,6 +136,8 @@ impl Default for RunOptions {
             waiting: 64,
             tenant_waiting: u32::MAX,
             output_rows: 1,
+            drafts: Drafts::Off,
+            draft_max: 15,
             prompt_cache: None,
             given_rows: false,
             unread_events: 1024,

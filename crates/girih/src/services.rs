@@ -20,9 +20,10 @@ pub(crate) struct ModelServices {
 }
 
 impl ModelServices {
-    /// The services for the model whose first file is `model`.
-    pub fn new(cache: Option<PathBuf>, model: Option<PathBuf>) -> ModelServices {
-        ModelServices { cache, model, control: Arc::default() }
+    /// The services for the model whose first file is `model`; a draft model shares the `control` of
+    /// the model that it drafts for.
+    pub fn new(cache: Option<PathBuf>, model: Option<PathBuf>, control: Arc<LoadControl>) -> ModelServices {
+        ModelServices { cache, model, control }
     }
 
     /// The connection to the program.

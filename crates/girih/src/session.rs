@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Instant;
 
-use girih_engine::{Engine, EngineLimits};
+use girih_engine::EngineLimits;
 use girih_graph::{Error, ErrorKind, Result};
 
 use crate::engine_thread::{fail_all, run};
@@ -114,7 +114,7 @@ impl Session {
         let outcome = FailOnDrop(Arc::clone(&readiness));
         let body = move || {
             let begun = Instant::now();
-            let engine = plan.load_with(callback).and_then(|runner| Engine::new(runner, limits));
+            let engine = plan.load_engine(callback);
             match engine {
                 Ok(mut engine) => {
                     if let Some(prompts) = &prompts {

@@ -43,6 +43,18 @@ impl PoolBytes {
         [weights, state, scratch, output, staging].into_iter().fold(0, u64::saturating_add)
     }
 
+    /// The sum of two pools, part by part; parts that overflow are `u64::MAX`.
+    #[must_use]
+    pub fn plus(self, other: PoolBytes) -> PoolBytes {
+        PoolBytes {
+            weights: self.weights.saturating_add(other.weights),
+            state: self.state.saturating_add(other.state),
+            scratch: self.scratch.saturating_add(other.scratch),
+            output: self.output.saturating_add(other.output),
+            staging: self.staging.saturating_add(other.staging),
+        }
+    }
+
     /// Checks that the bytes fit into `free` bytes of `pool`, such as "the machine".
     ///
     /// # Errors
@@ -74,6 +86,18 @@ impl MemoryPlan {
     /// The plan of a backend that uses the host's memory only.
     pub fn on_host(host: PoolBytes) -> MemoryPlan {
         MemoryPlan { host, device: None }
+    }
+
+    /// The plan of two models together on one device.
+    #[must_use]
+    pub fn plus(self, other: MemoryPlan) -> MemoryPlan {
+        let device = match (self.device, other.device) {
+            (Some(own), Some(other)) => {
+                Some(DevicePool { bytes: own.bytes.plus(other.bytes), free: own.free.min(other.free) })
+            }
+            (own, other) => own.or(other),
+        };
+        MemoryPlan { host: self.host.plus(other.host), device }
     }
 
     /// The bytes of all pools; `u64::MAX` if the sum overflows.

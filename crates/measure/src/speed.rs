@@ -4,14 +4,18 @@
 //! A measurement is repeated with prompts of random tokens, after one warm-up round.
 //! Times are the engine's: the steps of the model and the choice of tokens.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use girih_engine::{Engine, EventKind, Hooks, RequestEvent, Sampling, Stats, TokenRequest};
+use girih_engine::{Engine, EventKind, Hooks, Sampling, Stats, TokenRequest};
 use girih_tensor::Random;
 use serde::Serialize;
 
 use crate::progress::{ProgressWatcher, TokenCounter};
 use crate::{Error, Result};
+
+/// The error of a sequence without room for the tokens to be timed.
+const ENDED_EARLY: &str = "a sequence ended while it was timed";
 
 /// One row of a benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -63,6 +67,10 @@ pub struct BenchTimes {
     pub samples: Vec<Duration>,
     /// The number of tokens of a repetition.
     pub tokens: u32,
+    /// Tokens that were drafted, in all repetitions together.
+    pub drafted: u32,
+    /// Drafted tokens that were accepted.
+    pub accepted: u32,
 }
 
 impl BenchTimes {
@@ -93,74 +101,80 @@ pub fn speed(
     if case.prompt > 0 && !before.is_empty() {
         finish(engine, before.clone(), 1, &mut |_| {})?;
     }
-    let mut samples = Vec::with_capacity(repetitions as usize);
+    let mut times = BenchTimes { samples: Vec::new(), tokens: case.tokens(), drafted: 0, accepted: 0 };
     for round in 0..=repetitions {
         if before.is_empty() {
             engine.forget()?;
         }
         let mut tokens = before.clone();
         tokens.extend(random_tokens(&mut random, case.prompt as usize, vocabulary));
-        let time = if case.parallel > 1 {
-            let time = together(engine, case, &mut random)?;
+        let (time, all_stats) = if case.parallel > 1 {
+            let timed = together(engine, case, &mut random)?;
             counter.add(case.tokens().into());
-            time
+            timed
         } else {
             // The engine times its steps, so what happens between them does not count.
             let mut step = |tokens: u64| counter.add(if case.generated > 0 { tokens } else { 0 });
             let stats = finish(engine, tokens, case.generated + 1, &mut step)?;
             counter.add(case.prompt.into());
-            counted(&case, &stats)?
+            (counted(&case, &stats)?, vec![stats])
         };
         if round > 0 {
-            samples.push(time);
+            times.samples.push(time);
+            times.drafted += all_stats.iter().map(|stats| stats.drafted).sum::<u32>();
+            times.accepted += all_stats.iter().map(|stats| stats.accepted).sum::<u32>();
         }
     }
-    Ok(BenchTimes { samples, tokens: case.tokens() })
+    Ok(times)
 }
 
-/// Returns the time of `case.generated` steps in which every sequence decodes a token.
-fn together(engine: &mut Engine, case: BenchCase, random: &mut Random) -> Result<Duration> {
+/// Returns the time in which every sequence decodes `case.generated` tokens, and the statistics of
+/// the sequences. Without drafts, each step decodes one token of each sequence.
+fn together(engine: &mut Engine, case: BenchCase, random: &mut Random) -> Result<(Duration, Vec<Stats>)> {
     let vocabulary = engine.runner().width();
-    let mut ids = Vec::new();
+    let mut left = BTreeMap::new();
     for _ in 0..case.parallel {
         let tokens = random_tokens(random, case.start() as usize, vocabulary);
         let request =
             TokenRequest { tokens, sampling: Sampling::greedy(), max_new: None, ..TokenRequest::default() };
-        ids.push(engine.submit(request, Hooks::default())?);
+        left.insert(engine.submit(request, Hooks::default())?, case.generated);
     }
-    let mut prefilled = 0;
+    let (mut prefilled, mut all_stats) = (0, Vec::new());
     while prefilled < case.parallel {
-        prefilled += count_events(engine.step(), |what| matches!(what, EventKind::Prefilled(_)))?;
+        for event in engine.step() {
+            match &event.kind {
+                EventKind::Prefilled(_) => prefilled += 1,
+                EventKind::Failed(error) => return Err(error.clone()),
+                EventKind::Finished { .. } => return Err(Error::new(ENDED_EARLY)),
+                EventKind::Token { .. } | EventKind::Logits(_) => {}
+            }
+        }
     }
     let begun = Instant::now();
-    for _ in 0..case.generated {
-        let tokens = count_events(engine.step(), |what| matches!(what, EventKind::Token { .. }))?;
-        if tokens != case.parallel {
-            let (name, all) = (case.name(), case.parallel);
-            return Err(Error::new(format!("{name}: a step generated {tokens} tokens for {all} sequences")));
+    let mut time = Duration::ZERO;
+    while all_stats.len() < case.parallel as usize {
+        let mut complete = Vec::new();
+        for event in engine.step() {
+            let left = left.get_mut(&event.request).expect("all requests are known");
+            match &event.kind {
+                EventKind::Token { .. } if *left == 1 => {
+                    *left = 0;
+                    complete.push(event.request);
+                    time = begun.elapsed();
+                }
+                EventKind::Token { .. } => *left = left.saturating_sub(1),
+                EventKind::Failed(error) => return Err(error.clone()),
+                EventKind::Finished { .. } if *left > 0 => return Err(Error::new(ENDED_EARLY)),
+                EventKind::Finished { stats, .. } => all_stats.push(*stats),
+                EventKind::Prefilled(_) | EventKind::Logits(_) => {}
+            }
+        }
+        for id in complete {
+            // One that has reached the end of the context is not found any more.
+            engine.cancel(id);
         }
     }
-    let time = begun.elapsed();
-    for id in ids {
-        engine.cancel(id);
-    }
-    while !engine.is_idle() {
-        engine.step();
-    }
-    Ok(time)
-}
-
-/// Counts the events of a kind; the end or failure of a request is an error.
-fn count_events(events: &[RequestEvent], kind: impl Fn(&EventKind) -> bool) -> Result<u32> {
-    let mut count = 0;
-    for event in events {
-        match &event.kind {
-            EventKind::Failed(error) => return Err(error.clone()),
-            EventKind::Finished { .. } => return Err(Error::new("a sequence ended while it was timed")),
-            what => count += u32::from(kind(what)),
-        }
-    }
-    Ok(count)
+    Ok((time, all_stats))
 }
 
 /// Returns the time to the first token after `prompt` random tokens.

@@ -190,6 +190,22 @@ impl Tokenizer {
         self.table.id(token)
     }
 
+    /// The first id, among those that both tokenizers have, whose token decodes to other bytes.
+    pub fn first_difference(&self, other: &Tokenizer) -> Option<u32> {
+        let is_equal = |token: &str, theirs: &str| match self.decoding == other.decoding {
+            true => token == theirs,
+            false => {
+                let position = TextPosition::Later;
+                self.decoding.bytes(token, position) == other.decoding.bytes(theirs, position)
+            }
+        };
+        let mut ids = 0..self.vocab_size().min(other.vocab_size());
+        ids.find(|&id| match (self.token(id), other.token(id)) {
+            (Some(token), Some(theirs)) => !is_equal(token, theirs),
+            _ => false,
+        })
+    }
+
     /// The bytes that a token adds to a text that has begun, perhaps a part of a character; none
     /// for special tokens and ids without a token. For a constraint on the bytes of a reply.
     pub fn token_bytes(&self, id: u32) -> Vec<u8> {

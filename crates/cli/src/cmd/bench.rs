@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::outcome::Outcome;
 use crate::args::{ArchArgs, DeviceArgs};
+use crate::draft_args::DraftArgs;
 use crate::error::{Error, Result};
 use crate::limits::{Bottleneck, MachineLimits, limit_notes};
 use crate::loading;
@@ -21,6 +22,7 @@ use crate::machine::{self, CpuTime};
 use crate::output::{bytes, counted, print_json};
 use crate::phases::StartPhases;
 use crate::progress::Unit;
+use crate::typed_options::TypedOptions;
 
 /// The length of the prompt whose first token is timed.
 const FIRST_PROMPT: u32 = 16;
@@ -30,6 +32,8 @@ const SEED: u64 = 42;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    #[command(flatten)]
+    typed: TypedOptions,
     /// Models: folders, .gguf or .safetensors files, ids in the cache, or stories260k.
     #[arg(required = true)]
     models: Vec<String>,
@@ -52,6 +56,8 @@ pub struct Args {
     repetitions: u32,
     #[command(flatten)]
     device: DeviceArgs,
+    #[command(flatten)]
+    draft: DraftArgs,
     /// Output format.
     #[arg(long, short = 'o', value_name = "FORMAT", value_enum, default_value = "md")]
     output: OutputFormat,
@@ -83,6 +89,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
              'girih npu sim'",
             info.name
         )));
+    }
+    if args.record.is_some() && args.draft.name().is_some() {
+        return Err(Error::call("a record has no columns for drafts; omit --record or --draft"));
     }
     let format = if args.json { OutputFormat::Json } else { args.output };
     let cases = cases(args)?;
@@ -170,11 +179,16 @@ fn measure(
         let seconds = begun.elapsed().as_secs_f64();
         let foreign = before.and_then(|before| Some(CpuTime::now()?.foreign_since(&before, seconds)));
         let work = work(&graph, &engine, case);
+        if times.drafted > 0 {
+            let (file, name, BenchTimes { drafted, accepted, .. }) = (&subject.file, case.name(), &times);
+            notes.push(format!("{file}: {name}: {accepted} of {drafted} drafted tokens were accepted"));
+        }
         each(BenchRow {
             subject: subject.clone(),
             case,
             work,
             limits: limits.copied(),
+            draft: args.draft.name(),
             times,
             foreign,
             phases: phases.clone(),
@@ -205,7 +219,8 @@ fn load(args: &Args, name: &str, cases: &[BenchCase]) -> Result<LoadedSubject> {
     let model = loading::open(name, &args.arch)?;
     phases.end("open");
     let device = with_context(&args.device, cases, model.max_context())?;
-    let plan = model.plan(RunOptions { sequences: args.parallel, ..loading::options(&device)? })?;
+    let options = RunOptions { sequences: args.parallel, ..loading::options(&device)? };
+    let plan = model.plan(args.draft.applied(options, &args.arch, &args.typed)?)?;
     let digest = match args.record {
         Some(_) => model.files().weights.container().sha256()?,
         None => String::new(),
@@ -301,6 +316,8 @@ struct BenchRow {
     case: BenchCase,
     work: MinimalWork,
     limits: Option<MachineLimits>,
+    /// What drafted, if anything did.
+    draft: Option<String>,
     times: BenchTimes,
     /// CPUs that other processes used.
     foreign: Option<f64>,
@@ -320,6 +337,12 @@ impl BenchRow {
         format!("{names}\n|{}", "---|".repeat(11))
     }
 
+    /// The name that llama-bench uses, and what drafted.
+    fn test(&self) -> String {
+        let name = self.case.name();
+        self.draft.as_ref().map_or(name.clone(), |draft| format!("{name}, draft {draft}"))
+    }
+
     fn spread(&self) -> Spread {
         Spread::of(&self.times.rates())
     }
@@ -337,7 +360,7 @@ impl BenchRow {
     fn markdown(&self) -> String {
         let Subject { file, bytes: size, parameters, backend, isa, threads, kv, activations, .. } =
             &self.subject;
-        let (spread, test) = (self.spread(), self.case.name());
+        let (spread, test) = (self.spread(), self.test());
         let limit = self.bottleneck().map_or_else(|| "–".to_owned(), Bottleneck::text);
         let foreign = self.foreign.map_or("–".to_owned(), |foreign| format!("{foreign:.2}"));
         format!(
@@ -372,7 +395,7 @@ impl BenchRow {
             ("type_k", json!(kv)),
             ("type_v", json!(kv)),
             ("activations", json!(self.subject.activations)),
-            ("test", json!(self.case.name())),
+            ("test", json!(self.test())),
             ("n_prompt", json!(self.case.prompt)),
             ("n_gen", json!(self.case.generated)),
             ("n_depth", json!(self.case.depth)),
@@ -403,6 +426,9 @@ impl BenchRow {
         let nanoseconds: Vec<u64> = self.times.samples.iter().map(|time| time.as_nanos() as u64).collect();
         row.insert("samples_ns".to_owned(), json!(nanoseconds));
         row.insert("samples_ts".to_owned(), json!(rates));
+        row.insert("draft".to_owned(), json!(self.draft));
+        row.insert("drafted_tokens".to_owned(), json!(self.times.drafted));
+        row.insert("accepted_tokens".to_owned(), json!(self.times.accepted));
         row.insert("start".to_owned(), self.phases.json());
         row.insert("tuning".to_owned(), json!(self.tuning));
         row.insert("limits".to_owned(), json!(self.limits.map(|limits| limits.json())));

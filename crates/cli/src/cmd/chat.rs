@@ -18,6 +18,7 @@ use rustyline::error::ReadlineError;
 use super::outcome::Outcome;
 use crate::args::{DeviceArgs, ModelArgs, OverflowMode, PromptCacheArgs, SamplingArgs};
 use crate::conversation_args::ConversationArgs;
+use crate::draft_args::DraftArgs;
 use crate::editor::LineEditor;
 use crate::error::{Error, Result};
 use crate::input::each_line_of_text;
@@ -43,6 +44,8 @@ pub struct Args {
     #[command(flatten)]
     pub(super) device: DeviceArgs,
     #[command(flatten)]
+    pub(super) draft: DraftArgs,
+    #[command(flatten)]
     pub(super) prompts: PromptCacheArgs,
     #[command(flatten)]
     pub(super) sampling: SamplingArgs,
@@ -65,7 +68,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let variables = args.conversation.variables(&model, &args.typed)?;
     // A template that fails does so before the weights are read.
     model.render(&Conversation { variables: variables.clone(), ..Conversation::new() }.user("?"))?;
-    let plan = loading::plan_with_prompts(&model, &args.device, &args.prompts, &args.typed)?;
+    let options = loading::options_with_prompts(&model, &args.device, &args.prompts, &args.typed)?;
+    let plan = model.plan(args.draft.applied(options, &args.model.arch, &args.typed)?)?;
     let context = plan.key().context;
     let session = loading::session(plan, show)?;
     if model.name() == BUILT_IN {

@@ -12,6 +12,7 @@ use super::chat;
 use super::outcome::Outcome;
 use crate::args::{ArchArgs, DeviceArgs, GrammarArgs, ModelArgs, PromptCacheArgs, SamplingArgs};
 use crate::conversation_args::ConversationArgs;
+use crate::draft_args::DraftArgs;
 use crate::error::{Error, Result};
 use crate::input::{
     DESCRIPTION_BYTES, missing, piped_text, standard_input, text_file, text_of_file, without_line_end,
@@ -51,6 +52,8 @@ pub struct Args {
     #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
+    draft: DraftArgs,
+    #[command(flatten)]
     prompts: PromptCacheArgs,
     #[command(flatten)]
     sampling: SamplingArgs,
@@ -80,7 +83,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if let Some(generation) = &model.files().generation {
         show.detail(loading::generation_note(generation));
     }
-    let plan = loading::plan_with_prompts(&model, &args.device, &args.prompts, &args.typed)?;
+    let options = loading::options_with_prompts(&model, &args.device, &args.prompts, &args.typed)?;
+    let plan = model.plan(args.draft.applied(options, &args.arch, &args.typed)?)?;
     let (memory, activations) = (plan.memory(), plan.numerics().name());
     let host_work = if show == Show::Details { loading::host_work(&plan)? } else { Vec::new() };
     let (bar, watch) = loading::watch(show);
@@ -173,6 +177,7 @@ fn chat_args(args: &Args, name: &str) -> chat::Args {
         model: ModelArgs { model: name.to_owned(), arch: args.arch.clone() },
         conversation: args.conversation.clone(),
         device: args.device.clone(),
+        draft: args.draft.clone(),
         prompts: args.prompts.clone(),
         sampling: args.sampling.clone(),
         jsonl: false,

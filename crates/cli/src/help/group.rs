@@ -77,6 +77,7 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
             "affinity",
             "chunk",
             "logit-bias",
+            "draft-max",
             "typical-p",
             "top-n-sigma",
             "xtc-probability",

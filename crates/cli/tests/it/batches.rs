@@ -2,7 +2,9 @@
 //! without: on real graphs, with windows, on the backends.
 
 use girih_cpu::{Cpu, CpuOptions, kernels};
-use girih_engine::{Drafter, Engine, EngineLimits, EventKind, Hooks, Result, Sampling, TokenRequest, cache};
+use girih_engine::{
+    DraftQuery, Drafter, Engine, EngineLimits, EventKind, Hooks, Result, Sampling, TokenRequest, cache,
+};
 use girih_graph::interpret::Interpreter;
 use girih_graph::{Graph, Key, OutputKind, Runner, load};
 use girih_model::{ModelFiles, ModelLimits};
@@ -172,7 +174,7 @@ struct Told {
 }
 
 impl Drafter for Told {
-    fn draft(&mut self, tokens: &[u32], max: u32) -> Vec<u32> {
+    fn draft(&mut self, DraftQuery { tokens, max, .. }: DraftQuery<'_>) -> Vec<u32> {
         let rest = self.reply.get(tokens.len() - self.prompt..).unwrap_or_default();
         let count = rest.len().min(1 + self.random.below(max as usize));
         let told = rest[..count].iter();

@@ -4,6 +4,7 @@ mod batches;
 mod calls;
 mod chat;
 mod console;
+mod drafts;
 mod encoders;
 mod first_run;
 mod help;

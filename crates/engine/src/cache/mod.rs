@@ -170,6 +170,11 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
         self.sequences.iter().map(|sequence| (sequence.id, sequence.tokens.as_slice()))
     }
 
+    /// The tokens that a sequence has run.
+    pub fn tokens(&self, id: SequenceId) -> &[K] {
+        &self.sequences[self.find(id)].tokens
+    }
+
     /// The number of tokens that a sequence has run.
     pub fn length(&self, id: SequenceId) -> u32 {
         self.sequences[self.find(id)].tokens.len() as u32

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use girih_engine::Stops;
 use girih_engine::{
-    Constraint, Drafter, Error, ErrorKind, EventKind, Hooks, Result, Sampling, Stop, TokenRequest,
+    Constraint, DraftQuery, Drafter, Error, ErrorKind, EventKind, Hooks, Result, Sampling, Stop, TokenRequest,
 };
 
 use crate::oracle::{self, Pieces, Reply, VOCABULARY, batched, engine, finish, prompt, request};
@@ -116,7 +116,7 @@ fn no_sampler_restores_a_token_and_log_probabilities_ignore_the_mask() {
 struct Guess(Vec<u32>, usize);
 
 impl Drafter for Guess {
-    fn draft(&mut self, tokens: &[u32], max: u32) -> Vec<u32> {
+    fn draft(&mut self, DraftQuery { tokens, max, .. }: DraftQuery<'_>) -> Vec<u32> {
         let place = tokens.len() - self.1;
         let rest = self.0[place..].iter().take(max as usize).enumerate();
         rest.map(|(index, id)| if (place + index) % 5 == 4 { 1 } else { *id }).collect()

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use girih_engine::{Drafter, Engine, EngineLimits, Hooks, Overflow, RequestId, Sampling, Stop, TokenRequest};
+use girih_engine::{
+    DraftQuery, Drafter, Engine, EngineLimits, Hooks, Overflow, RequestId, Sampling, Stop, TokenRequest,
+};
 use girih_engine::{Stops, cache};
 use girih_graph::Key;
 use girih_tensor::Random;
@@ -33,7 +35,7 @@ struct Told {
 }
 
 impl Drafter for Told {
-    fn draft(&mut self, tokens: &[u32], max: u32) -> Vec<u32> {
+    fn draft(&mut self, DraftQuery { tokens, max, .. }: DraftQuery<'_>) -> Vec<u32> {
         assert!(max > 0 && tokens.len() > self.prompt, "a reply has begun, and there is room");
         if self.quality == Quality::Random {
             let count = self.random.below(2 * max as usize + 1);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use girih_engine::text::Detokenize;
 use girih_engine::{
-    Constraint, Drafter, Engine, Error, ErrorKind, Hooks, Result, Sampling, Stop, TokenRequest,
+    Constraint, DraftQuery, Drafter, Engine, Error, ErrorKind, Hooks, Result, Sampling, Stop, TokenRequest,
 };
 
 use crate::oracle::{self, Pieces, Reply, Trouble, VOCABULARY, batched, engine, finish, narrow, prompt};
@@ -184,7 +184,7 @@ impl Constraint for Panicking {
 }
 
 impl Drafter for Panicking {
-    fn draft(&mut self, _: &[u32], _: u32) -> Vec<u32> {
+    fn draft(&mut self, _: DraftQuery<'_>) -> Vec<u32> {
         assert_ne!(self.0, "draft");
         Vec::new()
     }
@@ -228,7 +228,7 @@ fn a_panic_of_a_hook_ends_its_own_request_only() {
 struct Repeat;
 
 impl Drafter for Repeat {
-    fn draft(&mut self, tokens: &[u32], max: u32) -> Vec<u32> {
+    fn draft(&mut self, DraftQuery { tokens, max, .. }: DraftQuery<'_>) -> Vec<u32> {
         vec![*tokens.last().unwrap(); max as usize]
     }
 }

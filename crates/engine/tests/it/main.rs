@@ -3,6 +3,7 @@
 mod batches;
 mod cache;
 mod constraints;
+mod draft_sources;
 mod drafts;
 mod encoders;
 mod failures;

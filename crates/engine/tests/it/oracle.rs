@@ -65,6 +65,8 @@ pub struct Watched {
     pub max_picks: Shared<usize>,
     /// The number of rows of logits that were read as a whole.
     pub whole_rows: Shared<usize>,
+    /// A number that makes it another model, unless it is 0.
+    pub salt: Shared<u64>,
 }
 
 /// Values in a given row.
@@ -239,7 +241,8 @@ impl Oracle {
             logits[7] = f32::NAN;
             return logits;
         }
-        row(full.chain(seen(1).map(|p| slot(1, p))))
+        let salt = Some(self.watched.salt.get()).filter(|salt| *salt != 0);
+        row(salt.into_iter().chain(full).chain(seen(1).map(|p| slot(1, p))))
     }
 }
 

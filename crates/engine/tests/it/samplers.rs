@@ -1,7 +1,7 @@
 //! The samplers that shape a distribution, against plain definitions and by chi-square on draws.
 
 use girih_engine::sample::{History, SamplerState, pick, pick_next};
-use girih_engine::{Drafter, Dry, Hooks, Sampling, TokenRequest};
+use girih_engine::{DraftQuery, Drafter, Dry, Hooks, Sampling, TokenRequest};
 
 use crate::oracle::{self, batched, finish, prompt, request};
 
@@ -226,7 +226,7 @@ fn settings_outside_their_range_are_refused_by_name() {
 struct Guess(Vec<u32>);
 
 impl Drafter for Guess {
-    fn draft(&mut self, tokens: &[u32], max: u32) -> Vec<u32> {
+    fn draft(&mut self, DraftQuery { tokens, max, .. }: DraftQuery<'_>) -> Vec<u32> {
         let next = self.0.iter().enumerate().skip(tokens.len()).take(max as usize);
         next.map(|(at, id)| if at % 5 == 0 { (id + 1) % oracle::VOCABULARY as u32 } else { *id }).collect()
     }

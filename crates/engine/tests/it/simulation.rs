@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use girih_engine::{
-    Drafter, Engine, ErrorKind, EventKind, Hooks, Priority, RequestId, Stop, Tenant, TimeLimits, TokenRequest,
+    DraftQuery, Drafter, Engine, ErrorKind, EventKind, Hooks, Priority, RequestId, Stop, Tenant, TimeLimits,
+    TokenRequest,
 };
 use girih_tensor::Random;
 
@@ -65,7 +66,7 @@ impl Counts {
 struct Guess(Random);
 
 impl Drafter for Guess {
-    fn draft(&mut self, _: &[u32], max: u32) -> Vec<u32> {
+    fn draft(&mut self, DraftQuery { max, .. }: DraftQuery<'_>) -> Vec<u32> {
         (0..self.0.below(max as usize + 1)).map(|_| self.0.below(VOCABULARY) as u32).collect()
     }
 }

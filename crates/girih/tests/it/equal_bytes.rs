@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use girih::engine::{EmbeddedRows, EventKind, Hooks, RequestId, TokenRequest};
 use girih::{
-    Constraint, Drafter, Engine, Error, ErrorKind, Model, Result, RunOptions, Sampling, Stop, Tenant,
-    TimeLimits, backend, backends,
+    Constraint, DraftQuery, Drafter, Engine, Error, ErrorKind, Model, Result, RunOptions, Sampling, Stop,
+    Tenant, TimeLimits, backend, backends,
 };
 use girih_tensor::Random;
 
@@ -98,7 +98,7 @@ struct Told {
 }
 
 impl Drafter for Told {
-    fn draft(&mut self, tokens: &[u32], max: u32) -> Vec<u32> {
+    fn draft(&mut self, DraftQuery { tokens, max, .. }: DraftQuery<'_>) -> Vec<u32> {
         let rest = &self.reply[tokens.len() - self.prompt..];
         let told = rest[..rest.len().min(max as usize)].iter();
         told.map(|(id, _)| if self.random.once_in(4) { (id + 1) % VOCABULARY as u32 } else { *id }).collect()

@@ -1,7 +1,8 @@
 //! Hooks of requests: a constraint or a drafter affects its own request only.
 
 use girih::{
-    Constraint, Drafter, Error, ErrorKind, Event, Model, Request, Result, RunOptions, Sampling, Stats, Stop,
+    Constraint, DraftQuery, Drafter, Error, ErrorKind, Event, Model, Request, Result, RunOptions, Sampling,
+    Stats, Stop,
 };
 
 use crate::sessions::{session, stop};
@@ -97,7 +98,7 @@ struct Known {
 }
 
 impl Drafter for Known {
-    fn draft(&mut self, tokens: &[u32], max: u32) -> Vec<u32> {
+    fn draft(&mut self, DraftQuery { tokens, max, .. }: DraftQuery<'_>) -> Vec<u32> {
         let rest = self.text.iter().enumerate().skip(tokens.len()).take(max as usize);
         rest.map(|(at, id)| if at % self.wrong_every == 0 { (id + 1) % 512 } else { *id }).collect()
     }

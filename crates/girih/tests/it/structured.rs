@@ -1,6 +1,6 @@
 //! Replies that are held to a form, on the built-in model.
 
-use girih::{Drafter, ErrorKind, Event, Grammar, Request, Result, RunOptions, Sampling, Stop};
+use girih::{DraftQuery, Drafter, ErrorKind, Event, Grammar, Request, Result, RunOptions, Sampling, Stop};
 
 use crate::sessions::{session, stop};
 
@@ -24,7 +24,7 @@ fn request(seed: u64) -> Request {
 struct Guess(Vec<u32>);
 
 impl Drafter for Guess {
-    fn draft(&mut self, tokens: &[u32], max: u32) -> Vec<u32> {
+    fn draft(&mut self, DraftQuery { tokens, max, .. }: DraftQuery<'_>) -> Vec<u32> {
         let next = self.0.iter().enumerate().skip(tokens.len()).take(max as usize);
         next.map(|(at, id)| if at % 4 == 0 { (id + 1) % 512 } else { *id }).collect()
     }

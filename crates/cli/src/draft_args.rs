@@ -1,0 +1,58 @@
+//! The options of drafts: what drafts tokens that the model then checks several at a time.
+
+use std::path::Path;
+
+use clap::Args;
+use girih::{Drafts, RunOptions};
+
+use crate::args::ArchArgs;
+use crate::error::{Error, Result};
+use crate::loading;
+use crate::typed_options::TypedOptions;
+
+/// The value of `--draft` for no drafts.
+const OFF: &str = "off";
+
+/// The value of `--draft` for prompt lookup.
+const LOOKUP: &str = "lookup";
+
+/// What drafts tokens.
+#[derive(Clone, Debug, Args)]
+pub struct DraftArgs {
+    /// Draft tokens with 'lookup' (what followed the last tokens before) or with a smaller model of the
+    /// same vocabulary, and check several at once (does not affect results); 'off' for none.
+    #[arg(long, value_name = "lookup|MODEL", default_value = OFF, alias = "model-draft")]
+    pub draft: String,
+    /// Maximum number of tokens of a draft (does not affect results).
+    #[arg(
+        long, value_name = "N", default_value = "15", aliases = ["draft-n"],
+        value_parser = clap::value_parser!(u32).range(1..=64)
+    )]
+    pub draft_max: u32,
+}
+
+impl DraftArgs {
+    /// What drafts, without the folders of a model; `None` if nothing does.
+    pub fn name(&self) -> Option<String> {
+        let file = Path::new(&self.draft).file_name().map(|name| name.to_string_lossy().into_owned());
+        (self.draft != OFF).then(|| file.unwrap_or_else(|| self.draft.clone()))
+    }
+
+    /// `options` with these drafts; opens a draft model.
+    ///
+    /// # Errors
+    /// When the draft model cannot be opened, or --draft-max was `typed` without drafts.
+    pub fn applied(&self, options: RunOptions, arch: &ArchArgs, typed: &TypedOptions) -> Result<RunOptions> {
+        if self.draft == OFF && typed.has("draft-max") {
+            return Err(Error::call(
+                "--draft-max limits drafts, but --draft is off; add --draft, or omit --draft-max",
+            ));
+        }
+        let drafts = match self.draft.as_str() {
+            OFF => Drafts::Off,
+            LOOKUP => Drafts::PromptLookup,
+            name => Drafts::Model(loading::open(name, arch)?),
+        };
+        Ok(RunOptions { drafts, draft_max: self.draft_max, ..options })
+    }
+}
