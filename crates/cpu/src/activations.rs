@@ -62,35 +62,6 @@ impl ActivationPrecision {
     }
 }
 
-/// The precisions that a program uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PrecisionRule {
-    /// This one, for all weights that have a kernel for it.
-    Requested(ActivationPrecision),
-    /// int8 for quantized weights and f32 for float weights, except that `bf16` selects bf16 for BF16
-    /// weights.
-    Default {
-        /// [`MatmulKernels::prefers_bf16`](crate::kernels::packed::MatmulKernels::prefers_bf16) of the table.
-        bf16: bool,
-    },
-}
-
-impl PrecisionRule {
-    /// The rule for the precision that the user requests, if any, and the kernels of `table`.
-    pub fn new(requested: Option<ActivationPrecision>, table: &Table) -> PrecisionRule {
-        let default = PrecisionRule::Default { bf16: table.matmul.prefers_bf16 };
-        requested.map_or(default, PrecisionRule::Requested)
-    }
-
-    /// The requested precision.
-    pub fn requested(self) -> Option<ActivationPrecision> {
-        match self {
-            PrecisionRule::Requested(precision) => Some(precision),
-            PrecisionRule::Default { .. } => None,
-        }
-    }
-}
-
 /// How activations are packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ActivationKind {
@@ -105,26 +76,22 @@ pub(crate) enum ActivationKind {
 }
 
 impl ActivationKind {
-    /// The kind for weights of a layout. Float weights are multiplied by floats even if integers are
+    /// The kind for weights of a layout, when `precision` is requested. By default quantized weights
+    /// are multiplied by integers. Float weights are multiplied by floats even if integers are
     /// requested, as no kernel multiplies floats by integers.
-    pub fn of(layout: Layout, rule: PrecisionRule) -> ActivationKind {
-        let precision = match rule {
-            PrecisionRule::Requested(precision) => precision,
-            PrecisionRule::Default { bf16: true } if layout == Layout::Bf16 => ActivationPrecision::Bf16,
-            PrecisionRule::Default { .. } => ActivationPrecision::Int8,
-        };
+    pub fn of(layout: Layout, precision: Option<ActivationPrecision>) -> ActivationKind {
         match (precision, layout.coding()) {
-            (ActivationPrecision::Bf16, _) if layout == Layout::Bf16 => ActivationKind::Bf16Pairs,
-            (ActivationPrecision::Bf16, _) => ActivationKind::Bf16,
-            (ActivationPrecision::Int8, Some(coding)) => ActivationKind::Integers(coding),
-            (ActivationPrecision::Int8x2, Some(coding)) => ActivationKind::IntegersTwice(coding),
-            (ActivationPrecision::F32, _) | (_, None) => ActivationKind::Floats,
+            (Some(ActivationPrecision::Bf16), _) if layout == Layout::Bf16 => ActivationKind::Bf16Pairs,
+            (Some(ActivationPrecision::Bf16), _) => ActivationKind::Bf16,
+            (Some(ActivationPrecision::Int8) | None, Some(coding)) => ActivationKind::Integers(coding),
+            (Some(ActivationPrecision::Int8x2), Some(coding)) => ActivationKind::IntegersTwice(coding),
+            (Some(ActivationPrecision::F32), _) | (_, None) => ActivationKind::Floats,
         }
     }
 
-    /// The kind for a matmul of `graph`.
-    pub fn of_node(graph: &Graph, node: &Node, rule: PrecisionRule) -> ActivationKind {
-        ActivationKind::of(Layout::of(graph.value(node.inputs[1]).dtype), rule)
+    /// The kind for a matmul of `graph`, when `precision` is requested.
+    pub fn of_node(graph: &Graph, node: &Node, precision: Option<ActivationPrecision>) -> ActivationKind {
+        ActivationKind::of(Layout::of(graph.value(node.inputs[1]).dtype), precision)
     }
 
     /// The precision to which activations are rounded.

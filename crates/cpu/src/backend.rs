@@ -7,7 +7,7 @@ use girih_graph::store::Store;
 use girih_graph::{Error, Graph, HostRows, Key, MemoryPlan, Numerics, Op, PoolBytes};
 use girih_tensor::DType;
 
-use crate::activations::{ActivationPrecision, PrecisionRule};
+use crate::activations::ActivationPrecision;
 use crate::affinity::{self, Affinity};
 use crate::kernels::packed::Layout;
 use crate::kernels::prefetch::PrefetchChoice;
@@ -26,8 +26,7 @@ pub struct CpuOptions {
     /// The number of threads, the caller included (does not affect results).
     pub threads: usize,
     /// The precision to which activations are rounded before matmuls; by default int8 for quantized
-    /// weights, f32 for float weights, and bf16 for BF16 weights where the kernels prefer it
-    /// ([`MatmulKernels::prefers_bf16`](crate::kernels::packed::MatmulKernels::prefers_bf16)).
+    /// weights and f32 for float weights.
     pub precision: Option<ActivationPrecision>,
     /// Whether threads are pinned to CPUs. The thread that loads the weights is one of them, and
     /// stays pinned until it drops the backend.
@@ -56,7 +55,7 @@ pub struct Cpu {
     /// The CPUs of each thread, if threads are pinned.
     cpus: Option<Vec<Vec<usize>>>,
     pool: OnceCell<ThreadPool>,
-    rule: PrecisionRule,
+    precision: Option<ActivationPrecision>,
     residence: Residence,
     store: Option<Box<dyn Store>>,
 }
@@ -79,8 +78,7 @@ impl Cpu {
         let CpuOptions { threads, precision, affinity, residence } = options;
         check_threads(threads)?;
         let cpus = affinity::thread_cpus(affinity, topology, threads)?;
-        let rule = PrecisionRule::new(precision, &table);
-        Ok(Cpu { table, threads, cpus, pool: OnceCell::new(), rule, residence, store: None })
+        Ok(Cpu { table, threads, cpus, pool: OnceCell::new(), precision, residence, store: None })
     }
 
     /// Caches packed weights in `store` for the next run.
@@ -138,7 +136,7 @@ impl Backend for Cpu {
     }
 
     fn numerics(&self, graph: &Graph) -> Numerics {
-        lower::numerics(graph, self.rule, &self.table)
+        lower::numerics(graph, self.precision, &self.table)
     }
 
     fn ladder(&self, max: Key) -> Vec<Key> {
@@ -150,14 +148,14 @@ impl Backend for Cpu {
     }
 
     fn objections(&self, graph: &Graph) -> Vec<Refusal> {
-        lower::objections(graph, self.rule)
+        lower::objections(graph, self.precision)
     }
 
     fn plan(&self, graph: &Graph, blocks: &[u32]) -> MemoryPlan {
         MemoryPlan::on_host(PoolBytes {
             weights: CpuWeights::plan(graph),
             state: CpuState::plan(graph, blocks),
-            scratch: CpuProgram::plan(graph, self.threads, self.rule),
+            scratch: CpuProgram::plan(graph, self.threads, self.precision),
             output: HostRows::plan(graph),
             staging: 0,
         })
@@ -180,7 +178,7 @@ impl Backend for Cpu {
     }
 
     fn compile(&self, graph: &Graph, weights: &CpuWeights) -> Result<CpuProgram, Error> {
-        CpuProgram::new(graph, weights, self.threads, self.rule)
+        CpuProgram::new(graph, weights, self.threads, self.precision)
     }
 
     fn output(&self, graph: &Graph) -> Result<HostRows, Error> {

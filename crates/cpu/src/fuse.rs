@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use girih_graph::{Graph, Node, Op, Role, ValueId};
 
-use crate::activations::{ActivationKind, PrecisionRule};
+use crate::activations::{ActivationKind, ActivationPrecision};
 use crate::instruction::{ActivationSlot, MatmulEpilogue, StepBuffer, ValueLocation};
 use crate::ops;
 
@@ -46,7 +46,7 @@ pub(crate) struct Fusion<'a> {
     pub graph: &'a Graph,
     /// Where each value lies; `None` for tokens, weights and states.
     pub locations: Vec<Option<ValueLocation>>,
-    pub rule: PrecisionRule,
+    pub precision: Option<ActivationPrecision>,
     pub slots: &'a [ActivationSlot],
 }
 
@@ -61,7 +61,7 @@ impl Fusion<'_> {
         if node.op != Op::Linear {
             return None;
         }
-        let kind = ActivationKind::of_node(self.graph, node, self.rule);
+        let kind = ActivationKind::of_node(self.graph, node, self.precision);
         self.slots.iter().position(|slot| slot.kind == kind)
     }
 

@@ -49,8 +49,7 @@ const OPTIONS: &[BackendOption] = &[
         placeholder: "PRECISION",
         help: "Precision to which the cpu backend rounds activations before matmuls; with int8 and int8x2, \
             float weights still use f32 activations; int8x2 is the sum of two int8 terms, about 15 bits \
-            [default: int8 for quantized weights, bf16 for BF16 weights where the processor multiplies bf16 \
-            twice as fast as f32 (Zen 4, Zen 5), else f32]",
+            [default: int8 for quantized weights]",
         values: AllowedValues::OneOf(|| ActivationPrecision::ALL.iter().map(|it| it.name()).collect()),
         repeats: false,
     },

@@ -23,8 +23,6 @@ pub mod packed;
 pub mod peaks;
 mod portable;
 pub mod prefetch;
-#[cfg(target_arch = "x86_64")]
-mod processor;
 mod table;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]

@@ -121,8 +121,4 @@ pub struct MatmulKernels {
     /// The name of the precision of `bf16` in `profile`; it marks an instruction of
     /// its own.
     pub bf16_name: &'static str,
-    /// Whether activations are rounded to bf16 for BF16 weights unless the user requests another
-    /// precision. It is a property of the processor's model and of these kernels, never of a
-    /// measurement, because results depend on it.
-    pub prefers_bf16: bool,
 }

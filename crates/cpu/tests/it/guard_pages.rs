@@ -97,7 +97,6 @@ fn matmul<const TABLE: usize, const END: bool>() -> MatmulKernels {
             with::<_, END>(sums, |sums| (tables()[TABLE].matmul.bf16)(band, first, &x, sums));
         },
         bf16_name: "",
-        prefers_bf16: false,
     }
 }
 

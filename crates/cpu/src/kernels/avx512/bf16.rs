@@ -6,7 +6,6 @@ use super::Avx512;
 use crate::kernels::layout::Line;
 use crate::kernels::packed::{Band, MatmulKernels, Sums, TILE};
 use crate::kernels::prefetch::PrefetchChoice;
-use crate::kernels::processor::Processor;
 use crate::kernels::table::Table;
 use crate::kernels::vector::packed::{bf16_lines, prefetch_lines};
 use crate::kernels::vector::table::{table, token};
@@ -30,7 +29,6 @@ impl Avx512Bf16 {
             // SAFETY: `self` is such a token.
             bf16: |band, first, x, sums| bf16(unsafe { token() }, band, first, x, sums),
             bf16_name: "bf16-dot",
-            prefers_bf16: Processor::here().doubles_bf16(),
             ..table.matmul
         };
         Table { name: "avx512bf16", matmul, ..table }

@@ -9,7 +9,7 @@ use crate::kernels::packed::{
 };
 
 pub(crate) const MATMUL: MatmulKernels =
-    MatmulKernels { narrow, decode, tile, floats, bf16, bf16_name: "bf16", prefers_bf16: false };
+    MatmulKernels { narrow, decode, tile, floats, bf16, bf16_name: "bf16" };
 
 /// Decodes as many groups as a panel has, and multiplies them.
 pub(crate) fn narrow(band: Band<'_>, x: &[u32], sums: &mut [[f32; BAND]]) {

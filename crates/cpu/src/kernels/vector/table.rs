@@ -43,7 +43,6 @@ pub(in super::super) fn table<I: Packed>(_: I) -> Table {
             floats: function!(|band, first, x, sums| packed::floats),
             bf16: function!(|band, first, x, sums| packed::bf16),
             bf16_name: "bf16",
-            prefers_bf16: false,
         },
         norm: function!(Norm { x, weight, epsilon, y }),
         layer_norm: function!(LayerNorm { x, weight, bias, epsilon, y }),
