@@ -8,7 +8,7 @@ use super::shape::{Alternative, Claim, JsonKind, Scope};
 
 /// What remains to be done for an alternative.
 #[derive(Clone)]
-pub(crate) enum Demand {
+pub(crate) enum OpenChoice {
     AnyOf(Rc<SchemaNode>, Scope),
     OneOf(Rc<SchemaNode>, Scope),
     If(NodeId, NodeId, NodeId, Scope),
@@ -24,7 +24,7 @@ pub(crate) enum Demand {
 pub(crate) struct Branch {
     pub alternative: Alternative,
     pub claims: Vec<(Claim, Scope)>,
-    pub choices: Vec<Demand>,
+    pub choices: Vec<OpenChoice>,
     pub seen: BTreeSet<(Claim, Scope)>,
 }
 

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use girih_tensor::Result;
 use llguidance::derivre::RegexAst;
 
-use super::branch::{Branch, Demand, has_kind, keywords};
+use super::branch::{Branch, OpenChoice, has_kind, keywords};
 use super::document::{Choice, Document, Keywords, NodeId, SchemaNode, types};
 use super::negate::{fail_array, fail_number, fail_object, fail_string, push_number};
 use super::number::{integers, is_empty_regex, not};
@@ -103,7 +103,7 @@ impl<'a> Expander<'a> {
             SchemaNode::Keywords(keywords) => keywords,
         };
         if !claim.holds {
-            branch.choices.push(Demand::Fails(Rc::clone(&node)));
+            branch.choices.push(OpenChoice::Fails(Rc::clone(&node)));
             return Ok(true);
         }
         if keywords.types.is_some_and(|set| !has_kind(set, kind)) {
@@ -117,15 +117,15 @@ impl<'a> Expander<'a> {
         claims.extend(keywords.not.map(|node| (Claim::fails(node), scope)));
         let choices = &mut branch.choices;
         if keywords.any_of.is_some() {
-            choices.push(Demand::AnyOf(Rc::clone(&node), scope));
+            choices.push(OpenChoice::AnyOf(Rc::clone(&node), scope));
         }
         if keywords.one_of.is_some() {
-            choices.push(Demand::OneOf(Rc::clone(&node), scope));
+            choices.push(OpenChoice::OneOf(Rc::clone(&node), scope));
         }
         if let Some((condition, then, other)) = keywords.condition {
-            choices.push(Demand::If(condition, then, other, scope));
+            choices.push(OpenChoice::If(condition, then, other, scope));
         }
-        choices.extend((0..keywords.choices.len()).map(|at| Demand::Choice(Rc::clone(&node), at, scope)));
+        choices.extend((0..keywords.choices.len()).map(|at| OpenChoice::Choice(Rc::clone(&node), at, scope)));
         restrict(branch, keywords, scope)
     }
 
@@ -149,16 +149,22 @@ impl<'a> Expander<'a> {
     }
 
     /// Adds the branches of a choice.
-    fn choose(&self, branch: &Branch, choice: &Demand, kind: JsonKind, out: &mut Vec<Branch>) -> Result<()> {
+    fn choose(
+        &self,
+        branch: &Branch,
+        choice: &OpenChoice,
+        kind: JsonKind,
+        out: &mut Vec<Branch>,
+    ) -> Result<()> {
         let mut with = |claims: &[Claim], scope: Scope| out.push(branch.with(claims, scope));
         match choice {
-            Demand::AnyOf(node, scope) => {
+            OpenChoice::AnyOf(node, scope) => {
                 let options = keywords(node).any_of.as_deref().unwrap_or_default();
                 for set in option_sets(options, *scope, kind)? {
                     with(&set, *scope);
                 }
             }
-            Demand::OneOf(node, scope) => {
+            OpenChoice::OneOf(node, scope) => {
                 let options = keywords(node).one_of.as_deref().unwrap_or_default();
                 for chosen in options {
                     let mut claims = vec![Claim::holds(*chosen)];
@@ -173,11 +179,11 @@ impl<'a> Expander<'a> {
                     }
                 }
             }
-            Demand::If(condition, then, other, scope) => {
+            OpenChoice::If(condition, then, other, scope) => {
                 with(&[Claim::holds(*condition), Claim::holds(*then)], *scope);
                 with(&[Claim::fails(*condition), Claim::holds(*other)], *scope);
             }
-            Demand::Choice(node, at, scope) => {
+            OpenChoice::Choice(node, at, scope) => {
                 let Choice { scalars, nodes } = &keywords(node).choices[*at];
                 nodes.iter().for_each(|node| with(&[Claim::holds(*node)], *scope));
                 let mut branch = branch.clone();
@@ -185,10 +191,10 @@ impl<'a> Expander<'a> {
                     out.push(branch);
                 }
             }
-            Demand::Dependent(name, needed, schema, scope) => {
+            OpenChoice::Dependent(name, needed, schema, scope) => {
                 out.extend(dependent(branch, name, needed, schema.map(|node| (Claim::holds(node), *scope))));
             }
-            Demand::Fails(node) => self.fail(branch, keywords(node), kind, out)?,
+            OpenChoice::Fails(node) => self.fail(branch, keywords(node), kind, out)?,
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use girih_tensor::Result;
 use llguidance::derivre::RegexAst;
 use serde_json::Value;
 
-use super::branch::{Branch, Demand};
+use super::branch::{Branch, OpenChoice};
 use super::document::{Keywords, NodeId, types};
 use super::number::{Decimal, not, regex};
 use super::shape::{Claim, ContainedItems, ItemSchemas, PropertySchemas, Scope, ValueShape};
@@ -51,11 +51,13 @@ pub(crate) fn restrict(branch: &mut Branch, keywords: &Keywords, scope: Scope) -
             object.name_claims.extend(keywords.property_names.map(Claim::holds));
             let required = keywords.dependent_required.iter();
             choices.extend(
-                required.map(|(name, needed)| Demand::Dependent(name.clone(), needed.clone(), None, scope)),
+                required
+                    .map(|(name, needed)| OpenChoice::Dependent(name.clone(), needed.clone(), None, scope)),
             );
             let schemas = keywords.dependent_schemas.iter();
             choices.extend(
-                schemas.map(|(name, node)| Demand::Dependent(name.clone(), Vec::new(), Some(*node), scope)),
+                schemas
+                    .map(|(name, node)| OpenChoice::Dependent(name.clone(), Vec::new(), Some(*node), scope)),
             );
         }
     }

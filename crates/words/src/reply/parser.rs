@@ -13,7 +13,7 @@ const MAX_SPACE_BYTES: usize = 256;
 
 /// Where in a reply the next character is.
 #[derive(Debug)]
-enum ParserState {
+enum ReplyState {
     /// Before any content, or after a call: thinking and bare calls may begin.
     Opening,
     Content,
@@ -42,7 +42,7 @@ enum ParserState {
 pub struct ReplyParser {
     syntax: ReplySyntax,
     tools: bool,
-    state: ParserState,
+    state: ReplyState,
     /// White space that belongs to a marker if one follows.
     spaces: String,
     /// Whether white space is dropped, as a marker came before.
@@ -70,7 +70,7 @@ impl ReplyParser {
         ReplyParser {
             syntax,
             tools,
-            state: if is_harmony { ParserState::Header(String::new()) } else { ParserState::Opening },
+            state: if is_harmony { ReplyState::Header(String::new()) } else { ReplyState::Opening },
             spaces: String::new(),
             trims: false,
             held: String::new(),
@@ -102,7 +102,7 @@ impl ReplyParser {
         }
         let end = prompt.trim_end();
         if let Some(pair) = thinking.iter().position(|(open, _)| end.ends_with(open)) {
-            self.state = ParserState::Thinking(Some(pair));
+            self.state = ReplyState::Thinking(Some(pair));
             self.trims = true;
         }
         self
@@ -115,7 +115,7 @@ impl ReplyParser {
     /// The marker that closes the thinking in which the reply is.
     pub(super) fn thinking_close(&self) -> Option<&'static str> {
         match self.state {
-            ParserState::Thinking(Some(pair)) => Some(self.syntax.style().0.thinking[pair].1),
+            ReplyState::Thinking(Some(pair)) => Some(self.syntax.style().0.thinking[pair].1),
             _ => None,
         }
     }
@@ -130,30 +130,30 @@ impl ReplyParser {
     pub fn finish(mut self) -> Vec<ReplyPart> {
         let held = std::mem::take(&mut self.held);
         held.chars().for_each(|c| self.take_text(c));
-        match std::mem::replace(&mut self.state, ParserState::Content) {
-            ParserState::Call(reader, _) if reader.has_begun() => {
+        match std::mem::replace(&mut self.state, ReplyState::Content) {
+            ReplyState::Call(reader, _) if reader.has_begun() => {
                 self.parts.end(Some("the reply ended within the arguments"));
             }
-            ParserState::Call(reader, _) => self.give_back(&reader.into_uncertain()),
-            ParserState::Failed(fault, _) => self.parts.end(Some(fault)),
-            ParserState::Header(header) => self.give_back_header(&header),
-            ParserState::Thinking(pair) => {
-                self.state = ParserState::Thinking(pair);
+            ReplyState::Call(reader, _) => self.give_back(&reader.into_uncertain()),
+            ReplyState::Failed(fault, _) => self.parts.end(Some(fault)),
+            ReplyState::Header(header) => self.give_back_header(&header),
+            ReplyState::Thinking(pair) => {
+                self.state = ReplyState::Thinking(pair);
                 self.flush_spaces();
             }
-            ParserState::Opening | ParserState::Content | ParserState::AfterCall(_) => self.flush_spaces(),
+            ReplyState::Opening | ReplyState::Content | ReplyState::AfterCall(_) => self.flush_spaces(),
         }
         self.parts.take()
     }
 
     fn step(&mut self, c: char) {
-        if let ParserState::Call(..) = self.state
+        if let ReplyState::Call(..) = self.state
             && !self.syntax.style().0.is_harmony
         {
             self.step_call(c);
             return;
         }
-        if self.held.is_empty() && matches!(self.state, ParserState::Opening) && self.begins_bare_call(c) {
+        if self.held.is_empty() && matches!(self.state, ReplyState::Opening) && self.begins_bare_call(c) {
             self.begin_call(self.syntax.style().0.bare, None, "");
             self.step_call(c);
             return;
@@ -187,12 +187,12 @@ impl ReplyParser {
     fn is_active(&self, role: MarkerRole) -> bool {
         match (&self.state, role) {
             (_, MarkerRole::Harmony(_)) => true,
-            (ParserState::Opening, MarkerRole::ThinkingOpen(_)) => true,
-            (ParserState::Opening | ParserState::Content, MarkerRole::CallOpen(_)) => self.tools,
-            (ParserState::Thinking(pair), MarkerRole::ThinkingClose(close)) => *pair == Some(close),
-            (ParserState::Failed(_, pair), MarkerRole::CallClose(close)) => *pair == Some(close),
-            (ParserState::Failed(_, pair), MarkerRole::CallOpen(_)) => pair.is_none(),
-            (ParserState::AfterCall(pair), MarkerRole::CallClose(close)) => *pair == close,
+            (ReplyState::Opening, MarkerRole::ThinkingOpen(_)) => true,
+            (ReplyState::Opening | ReplyState::Content, MarkerRole::CallOpen(_)) => self.tools,
+            (ReplyState::Thinking(pair), MarkerRole::ThinkingClose(close)) => *pair == Some(close),
+            (ReplyState::Failed(_, pair), MarkerRole::CallClose(close)) => *pair == Some(close),
+            (ReplyState::Failed(_, pair), MarkerRole::CallOpen(_)) => pair.is_none(),
+            (ReplyState::AfterCall(pair), MarkerRole::CallClose(close)) => *pair == close,
             _ => false,
         }
     }
@@ -200,10 +200,10 @@ impl ReplyParser {
     /// Acts on a marker.
     fn marker(&mut self, role: MarkerRole, spelling: &'static str) {
         match role {
-            MarkerRole::ThinkingOpen(pair) => self.enter(ParserState::Thinking(Some(pair))),
-            MarkerRole::ThinkingClose(_) => self.enter(ParserState::Opening),
+            MarkerRole::ThinkingOpen(pair) => self.enter(ReplyState::Thinking(Some(pair))),
+            MarkerRole::ThinkingClose(_) => self.enter(ReplyState::Opening),
             MarkerRole::CallOpen(pair) => {
-                if let ParserState::Failed(fault, _) = self.state {
+                if let ReplyState::Failed(fault, _) = self.state {
                     self.parts.end(Some(fault));
                 }
                 let forms = self.syntax.style().0.calls[pair].forms;
@@ -211,10 +211,10 @@ impl ReplyParser {
                 self.begin_call(forms, has_close.then_some(pair), spelling);
             }
             MarkerRole::CallClose(_) => {
-                if let ParserState::Failed(fault, _) = self.state {
+                if let ReplyState::Failed(fault, _) = self.state {
                     self.parts.end(Some(fault));
                 }
-                self.enter(ParserState::Opening);
+                self.enter(ReplyState::Opening);
             }
             MarkerRole::CallId | MarkerRole::Arguments => {}
             MarkerRole::Harmony(token) => self.harmony_marker(token, spelling),
@@ -222,7 +222,7 @@ impl ReplyParser {
     }
 
     /// Goes on behind a marker.
-    fn enter(&mut self, state: ParserState) {
+    fn enter(&mut self, state: ReplyState) {
         self.state = state;
         self.spaces.clear();
         self.trims = true;
@@ -240,11 +240,11 @@ impl ReplyParser {
 
     fn begin_call(&mut self, forms: &'static [Form], pair: Option<usize>, marker: &str) {
         let before = std::mem::take(&mut self.spaces) + marker;
-        self.state = ParserState::Call(Box::new(CallReader::new(forms, before)), pair);
+        self.state = ReplyState::Call(Box::new(CallReader::new(forms, before)), pair);
     }
 
     fn step_call(&mut self, c: char) {
-        let ParserState::Call(reader, pair) = &mut self.state else { return };
+        let ReplyState::Call(reader, pair) = &mut self.state else { return };
         let pair = *pair;
         match reader.step(c, &self.syntax, &mut self.parts) {
             Ok(ReadStep::More) => {}
@@ -262,24 +262,24 @@ impl ReplyParser {
     }
 
     fn after_call(&mut self, pair: Option<usize>) {
-        self.enter(pair.map_or(ParserState::Opening, ParserState::AfterCall));
+        self.enter(pair.map_or(ReplyState::Opening, ReplyState::AfterCall));
     }
 
     /// Goes on after a fault: in the rest of a call that has begun, else in content.
     fn fail_call(&mut self, fault: Fault, pair: Option<usize>) {
-        match std::mem::replace(&mut self.state, ParserState::Content) {
-            ParserState::Call(reader, _) if reader.has_begun() => {
-                self.state = ParserState::Failed(fault, pair);
+        match std::mem::replace(&mut self.state, ReplyState::Content) {
+            ReplyState::Call(reader, _) if reader.has_begun() => {
+                self.state = ReplyState::Failed(fault, pair);
                 self.trims = false;
             }
-            ParserState::Call(reader, _) => self.give_back(&reader.into_uncertain()),
+            ReplyState::Call(reader, _) => self.give_back(&reader.into_uncertain()),
             _ => {}
         }
     }
 
     /// Passes text on as content that was thought to be markup.
     fn give_back(&mut self, text: &str) {
-        self.state = ParserState::Content;
+        self.state = ReplyState::Content;
         self.trims = false;
         text.chars().for_each(|c| self.take_text(c));
         self.flush_spaces();
@@ -295,24 +295,24 @@ impl ReplyParser {
     /// Takes a character that is no part of a marker.
     fn take_text(&mut self, c: char) {
         match &mut self.state {
-            ParserState::Call(..) => return self.step_call(c),
-            ParserState::Header(header) if header.len() < MAX_HEADER_BYTES => return header.push(c),
-            ParserState::Header(_) => {
-                let ParserState::Header(header) = std::mem::replace(&mut self.state, ParserState::Content)
+            ReplyState::Call(..) => return self.step_call(c),
+            ReplyState::Header(header) if header.len() < MAX_HEADER_BYTES => return header.push(c),
+            ReplyState::Header(_) => {
+                let ReplyState::Header(header) = std::mem::replace(&mut self.state, ReplyState::Content)
                 else {
                     return;
                 };
                 self.give_back(&header);
             }
-            ParserState::Failed(..) => return self.emit(c),
-            ParserState::AfterCall(_) if !c.is_ascii_whitespace() => self.state = ParserState::Content,
+            ReplyState::Failed(..) => return self.emit(c),
+            ReplyState::AfterCall(_) if !c.is_ascii_whitespace() => self.state = ReplyState::Content,
             // Llama 3.1 separates calls by semicolons.
-            ParserState::Opening if c == ';' && self.trims && !self.syntax.style().0.bare.is_empty() => {
+            ReplyState::Opening if c == ';' && self.trims && !self.syntax.style().0.bare.is_empty() => {
                 self.trims = false;
                 self.spaces.push(c);
                 return;
             }
-            ParserState::Opening if !c.is_ascii_whitespace() => self.state = ParserState::Content,
+            ReplyState::Opening if !c.is_ascii_whitespace() => self.state = ReplyState::Content,
             _ => {}
         }
         if !c.is_ascii_whitespace() {
@@ -333,7 +333,7 @@ impl ReplyParser {
     fn may_precede_marker(&self) -> bool {
         let style = self.syntax.style().0;
         let has_markers = style.is_harmony || self.tools && !style.calls.is_empty();
-        has_markers || !matches!(self.state, ParserState::Content)
+        has_markers || !matches!(self.state, ReplyState::Content)
     }
 
     fn flush_spaces(&mut self) {
@@ -346,8 +346,8 @@ impl ReplyParser {
         let mut buffer = [0; 4];
         let text = self.syntax.spelling(c).unwrap_or_else(|| c.encode_utf8(&mut buffer));
         match self.state {
-            ParserState::Failed(..) => self.parts.arguments(text),
-            ParserState::Thinking(_) => {
+            ReplyState::Failed(..) => self.parts.arguments(text),
+            ReplyState::Thinking(_) => {
                 if self.begins_paragraph && self.has_thought {
                     self.parts.thinking("\n\n");
                 }
@@ -367,22 +367,22 @@ impl ReplyParser {
     /// Acts on a marker of harmony.
     fn harmony_marker(&mut self, token: HarmonyToken, spelling: &'static str) {
         match (&mut self.state, token) {
-            (ParserState::Header(header), HarmonyToken::Channel | HarmonyToken::Constrain) => {
+            (ReplyState::Header(header), HarmonyToken::Channel | HarmonyToken::Constrain) => {
                 header.push_str(spelling);
                 return;
             }
-            (ParserState::Header(header), HarmonyToken::Message) => {
+            (ReplyState::Header(header), HarmonyToken::Message) => {
                 let header = std::mem::take(header);
                 return self.begin_message(&header, spelling);
             }
-            (ParserState::Header(header), HarmonyToken::Start | HarmonyToken::End) => {
+            (ReplyState::Header(header), HarmonyToken::Start | HarmonyToken::End) => {
                 let header = std::mem::take(header);
                 self.give_back_header(&header);
             }
-            (ParserState::Call(reader, _), _) if reader.has_begun() => {
+            (ReplyState::Call(reader, _), _) if reader.has_begun() => {
                 self.parts.end(Some("the message ended within the arguments"));
             }
-            (ParserState::Failed(fault, _), _) => {
+            (ReplyState::Failed(fault, _), _) => {
                 let fault = *fault;
                 self.parts.end(Some(fault));
             }
@@ -393,21 +393,21 @@ impl ReplyParser {
             _ => {}
         }
         self.enter(match token {
-            HarmonyToken::Start => ParserState::Header(String::new()),
-            HarmonyToken::Channel => ParserState::Header(spelling.to_owned()),
+            HarmonyToken::Start => ReplyState::Header(String::new()),
+            HarmonyToken::Channel => ReplyState::Header(spelling.to_owned()),
             // Text after the end of a message has no header.
-            _ => ParserState::Content,
+            _ => ReplyState::Content,
         });
         self.begins_paragraph = true;
     }
 
     fn begin_message(&mut self, header: &str, spelling: &'static str) {
         let state = match harmony::message(header) {
-            HarmonyMessage::Content => ParserState::Content,
-            HarmonyMessage::Thinking => ParserState::Thinking(None),
+            HarmonyMessage::Content => ReplyState::Content,
+            HarmonyMessage::Thinking => ReplyState::Thinking(None),
             HarmonyMessage::Call(name) if self.tools => {
                 self.parts.begin(name, None);
-                ParserState::Call(Box::new(CallReader::of_arguments()), None)
+                ReplyState::Call(Box::new(CallReader::of_arguments()), None)
             }
             HarmonyMessage::Call(_) | HarmonyMessage::Unknown => {
                 self.give_back(header);

@@ -16,6 +16,7 @@
 //! force, and outside `enter` its instructions would be calls.
 
 pub(super) mod attend;
+pub(super) mod floats;
 pub(super) mod packed;
 pub(super) mod parts;
 pub(super) mod quads;

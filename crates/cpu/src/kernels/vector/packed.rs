@@ -1,8 +1,7 @@
-//! Multiplication of packed weights: of codes by byte products, of floats by fused
-//! multiply-adds.
+//! Multiplication of packed codes, by byte products. `floats` multiplies packed floats.
 //!
 //! ```text
-//! for each vector of rows of a band:          16 rows with AVX-512, 8 with AVX2
+//! for each vector of rows of a band:          16 rows with AVX-512 (two vectors at once), 8 with AVX2
 //!     for each group:
 //!         for each line j of codes:           four codes in each lane
 //!             for each column c:              n[c]     += codes[j] · x[c][4j..4j+4]
@@ -45,10 +44,9 @@ use super::parts::{GroupScales, codes, scales};
 use super::{Packed, VectorKernel, by_count};
 use crate::kernels::layout::{Codes, IntegerLayout, LINE, Line, for_integers};
 use crate::kernels::packed::{
-    Band, Coding, DEPTH, FLOAT_DEPTH, GROUP, INTEGER_BIAS, INTEGER_BIAS_FLOAT, Layout, NARROW, PanelGroup,
-    Panels, Sums, TILE,
+    Band, Coding, DEPTH, GROUP, INTEGER_BIAS, INTEGER_BIAS_FLOAT, NARROW, PanelGroup, Panels, Sums, TILE,
 };
-use crate::kernels::prefetch::{FEW_COLUMNS, PrefetchChoice, PrefetchDistance};
+use crate::kernels::prefetch::{FEW_COLUMNS, PrefetchDistance};
 use crate::kernels::x86::{prefetch_address_l1, prefetch_address_l2};
 
 /// Lines of decoded codes in a group.
@@ -60,7 +58,7 @@ const PLAIN: usize = LINES + 2;
 /// As [`PLAIN`], with two sums.
 const HALVED: usize = LINES + 3;
 
-const COLUMNS: &str = "sums for each column";
+pub(super) const COLUMNS: &str = "sums for each column";
 
 /// Sums of one vector for each piece of a line and for each half of the band. Sets whose
 /// lines are one piece use the first.
@@ -108,7 +106,7 @@ fn keep_order() {
 
 /// A word of activations as a float in all lanes.
 #[inline(always)]
-fn float<I: Packed>(isa: I, word: u32) -> I::Floats {
+pub(super) fn float<I: Packed>(isa: I, word: u32) -> I::Floats {
     isa.splat(f32::from_bits(word))
 }
 
@@ -602,202 +600,6 @@ impl<const C: usize, const ROWS: usize> PanelColumns<'_, C, ROWS> {
                 } else {
                     sum
                 };
-            }
-        }
-    }
-}
-
-/// How floats lie in lines.
-trait FloatLayout {
-    /// Lines of a unit.
-    const LINES: usize;
-    /// Columns of a unit.
-    const COLUMNS: usize;
-
-    /// Vector `vector` of the rows of a column of a unit.
-    fn column<I: Packed>(isa: I, unit: &[Line], column: usize, vector: usize) -> I::Floats;
-}
-
-struct Bf16;
-
-impl FloatLayout for Bf16 {
-    const LINES: usize = 2;
-    const COLUMNS: usize = 2;
-
-    #[inline(always)]
-    fn column<I: Packed>(isa: I, unit: &[Line], column: usize, vector: usize) -> I::Floats {
-        let lanes = isa.load_piece(&unit[vector / I::PIECES], vector % I::PIECES);
-        isa.as_floats(if column == 0 {
-            isa.shift_left(lanes, 16)
-        } else {
-            isa.and_integers(lanes, isa.splat_integer(0xffff_0000_u32 as i32))
-        })
-    }
-}
-
-/// As [`Bf16`]; of a pair the second column comes first.
-struct Bf16Swapped;
-
-impl FloatLayout for Bf16Swapped {
-    const LINES: usize = 2;
-    const COLUMNS: usize = 2;
-
-    #[inline(always)]
-    fn column<I: Packed>(isa: I, unit: &[Line], column: usize, vector: usize) -> I::Floats {
-        Bf16::column(isa, unit, 1 - column, vector)
-    }
-}
-
-struct F16;
-
-impl FloatLayout for F16 {
-    const LINES: usize = 1;
-    const COLUMNS: usize = 1;
-
-    #[inline(always)]
-    fn column<I: Packed>(isa: I, unit: &[Line], _column: usize, vector: usize) -> I::Floats {
-        isa.read_f16(&unit[0][2 * I::LANES * vector..])
-    }
-}
-
-struct F32;
-
-impl FloatLayout for F32 {
-    const LINES: usize = 2;
-    const COLUMNS: usize = 1;
-
-    #[inline(always)]
-    fn column<I: Packed>(isa: I, unit: &[Line], _column: usize, vector: usize) -> I::Floats {
-        isa.as_floats(isa.load_piece(&unit[vector / I::PIECES], vector % I::PIECES))
-    }
-}
-
-pub(super) fn floats<I: Packed>(isa: I, band: Band<'_>, first: usize, x: &[u32], sums: &mut [Sums]) {
-    let (unit, bytes) = band.layout.unit();
-    let (lines, prefetch) = (band.bytes[first / unit * bytes..].as_chunks::<LINE>().0, band.prefetch);
-    by_count!(sums.len(), [1 2 3 4 5 6 7 8 12], |C| match band.layout {
-        Layout::Bf16 => by_vectors::<I, Bf16, C>(isa, lines, prefetch, x, sums),
-        Layout::F16 => by_vectors::<I, F16, C>(isa, lines, prefetch, x, sums),
-        Layout::F32 => by_vectors::<I, F32, C>(isa, lines, prefetch, x, sums),
-        _ => unreachable!("only layouts of floats are multiplied as they are"),
-    })
-}
-
-/// Adds the multiply-accumulates of a band, all its vectors at once with few columns, fewer
-/// with more.
-fn by_vectors<I: Packed, L: FloatLayout, const C: usize>(
-    isa: I,
-    lines: &[Line],
-    prefetch: PrefetchChoice,
-    x: &[u32],
-    sums: &mut [Sums],
-) {
-    let at_once = I::vectors_at_once(C);
-    for first in (0..2 * I::PIECES).step_by(at_once) {
-        let operands = FloatOperands::<L> { lines, prefetch, x, first, sums, layout: PhantomData };
-        match at_once {
-            4 => isa.enter(Floats::<L, C, 4>(operands)),
-            2 => isa.enter(Floats::<L, C, 2>(operands)),
-            _ => isa.enter(Floats::<L, C, 1>(operands)),
-        }
-    }
-}
-
-struct FloatOperands<'a, L> {
-    lines: &'a [Line],
-    prefetch: PrefetchChoice,
-    x: &'a [u32],
-    first: usize,
-    sums: &'a mut [Sums],
-    layout: PhantomData<L>,
-}
-
-/// Adds the multiply-accumulates of `V` vectors of rows with `C` columns.
-struct Floats<'a, L, const C: usize, const V: usize>(FloatOperands<'a, L>);
-
-impl<I: Packed, L: FloatLayout, const C: usize, const V: usize> VectorKernel<I> for Floats<'_, L, C, V> {
-    #[inline(always)]
-    #[allow(clippy::needless_range_loop)] // counts are constants
-    fn run(self, isa: I) {
-        let FloatOperands { lines, prefetch, x, first, sums, .. } = self.0;
-        // A constant where a band is done at once.
-        let first = if V == 2 * I::PIECES { 0 } else { first };
-        let sums: &mut [Sums; C] = sums.as_mut_array().expect(COLUMNS);
-        let mut all = [[isa.splat(0.0); V]; C];
-        for c in 0..C {
-            for (vector, all) in all[c].iter_mut().enumerate() {
-                *all = isa.load(&I::split(&sums[c])[first + vector]);
-            }
-        }
-        let distance = prefetch.distance(C);
-        let units = lines.chunks_exact(L::LINES);
-        for (unit, x) in units.zip(x.as_chunks::<C>().0.chunks_exact(L::COLUMNS)) {
-            prefetch_lines(unit, distance);
-            for column in 0..L::COLUMNS {
-                // The weights of two vectors stay in registers, those of more do not.
-                if V == 2 {
-                    let lower = L::column(isa, unit, column, first);
-                    let upper = L::column(isa, unit, column, first + 1);
-                    for c in 0..C {
-                        let x = float(isa, x[column][c]);
-                        all[c][0] = isa.fmadd(lower, x, all[c][0]);
-                        all[c][V - 1] = isa.fmadd(upper, x, all[c][V - 1]);
-                    }
-                } else {
-                    for vector in 0..V {
-                        let weights = L::column(isa, unit, column, first + vector);
-                        for c in 0..C {
-                            all[c][vector] = isa.fmadd(weights, float(isa, x[column][c]), all[c][vector]);
-                        }
-                    }
-                }
-            }
-        }
-        for c in 0..C {
-            for (vector, all) in all[c].into_iter().enumerate() {
-                isa.store(all, &mut I::split_mut(&mut sums[c])[first + vector]);
-            }
-        }
-    }
-}
-
-/// The lines of a band of bf16 numbers from column `first` on.
-///
-/// # Panics
-/// When the band is of another layout.
-pub(in super::super) fn bf16_lines(band: Band<'_>, first: usize) -> &[Line] {
-    assert_eq!(band.layout, Layout::Bf16, "bf16 numbers are multiplied by bf16 numbers");
-    &band.bytes.as_chunks().0[first..]
-}
-
-/// Adds the multiply-accumulates of a band of bf16 numbers with bf16 numbers, which become
-/// floats first: for processors without an instruction for pairs of them.
-pub(super) fn bf16<I: Packed>(isa: I, band: Band<'_>, first: usize, x: &[u32], sums: &mut [Sums]) {
-    let lines = bf16_lines(band, first).chunks(FLOAT_DEPTH);
-    by_count!(sums.len(), [1 2 3 4 5 6 7 8 12], |C| {
-        let mut floats = [[[0; C]; 2]; FLOAT_DEPTH / 2];
-        for (lines, words) in lines.zip(x.as_chunks::<C>().0.chunks(FLOAT_DEPTH / 2)) {
-            let floats = &mut floats[..words.len()];
-            isa.enter(Widen { words, floats });
-            let x = floats.as_flattened().as_flattened();
-            by_vectors::<I, Bf16Swapped, C>(isa, lines, band.prefetch, x, sums);
-        }
-    });
-}
-
-/// Makes rows of words of two bf16 numbers rows of floats: of each row the upper halves,
-/// then the lower ones.
-struct Widen<'a, const C: usize> {
-    words: &'a [[u32; C]],
-    floats: &'a mut [[[u32; C]; 2]],
-}
-
-impl<I: Packed, const C: usize> VectorKernel<I> for Widen<'_, C> {
-    #[inline(always)]
-    fn run(self, _: I) {
-        for (words, [upper, lower]) in self.words.iter().zip(self.floats) {
-            for ((word, upper), lower) in words.iter().zip(upper).zip(lower) {
-                (*upper, *lower) = (word & 0xffff_0000, word << 16);
             }
         }
     }

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 
 use super::quantize::Quantize;
 use super::rows::{Activate, Add, Gate, LayerNorm, Norm, Rotate, Scale, Softcap};
-use super::{Packed, attend, packed};
+use super::{Packed, attend, floats, packed};
 use crate::kernels::attend::AttendKernels;
 use crate::kernels::packed::MatmulKernels;
 use crate::kernels::table::Table;
@@ -40,8 +40,8 @@ pub(in super::super) fn table<I: Packed>(_: I) -> Table {
             narrow: function!(|band, x, sums| packed::narrow),
             decode: function!(|band, first, count, panels| packed::decode),
             tile: function!(|coding, panels, groups, x, sums| packed::tile),
-            floats: function!(|band, first, x, sums| packed::floats),
-            bf16: function!(|band, first, x, sums| packed::bf16),
+            floats: function!(|band, first, x, sums| floats::floats),
+            bf16: function!(|band, first, x, sums| floats::bf16),
             bf16_name: "bf16",
         },
         norm: function!(Norm { x, weight, epsilon, y }),
