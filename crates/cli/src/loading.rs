@@ -13,7 +13,7 @@ use girih_words::TextProcessor;
 use girih_words::template::WORKER_COMMAND;
 
 use crate::args::{ArchArgs, DeviceArgs, ModelArgs, PromptCacheArgs};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::input::{DESCRIPTION_BYTES, text_file};
 use crate::model_name;
 use crate::progress::{Bar, Show, Unit};
@@ -130,6 +130,11 @@ pub fn options_with_prompts(
     prompts: &PromptCacheArgs,
     typed: &TypedOptions,
 ) -> Result<RunOptions> {
+    if prompts.prompt_cache.is_none() && typed.has("prompt-cache-limit") {
+        return Err(Error::call(
+            "--prompt-cache-limit limits the prompt cache, but there is none; add --prompt-cache DIR, or omit it",
+        ));
+    }
     let applies = model.name() != BUILT_IN || typed.has("prompt-cache");
     let prompt_cache = if applies { prompts.cache() } else { None };
     Ok(RunOptions { prompt_cache, ..options(device)? })

@@ -367,6 +367,8 @@ impl Plan {
         let (draft, own) = (self.draft.take(), self.weight_bytes());
         let total = own + draft.as_ref().map_or(0, |draft| draft.weight_bytes());
         let mut engine = Engine::new(self.load_weights(&callback, 0, total)?, limits)?;
+        // A longer draft has no output rows.
+        let max = max.min(engine.runner().max_key().output_rows);
         match (drafts, draft) {
             (Drafts::PromptLookup, _) => engine.set_drafts(DraftSource::PromptLookup, max),
             (_, Some(draft)) => engine.set_drafts(draft.load_draft(&callback, own, total)?, max),

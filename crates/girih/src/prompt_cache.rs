@@ -137,7 +137,11 @@ impl PromptStore {
         let opened = folder.file(&file.name)?.ok_or_else(|| Error::new("was removed meanwhile"))?;
         let mut bytes = Vec::new();
         opened.take(self.options.limit).read_to_end(&mut bytes).map_err(unread)?;
-        decode(&bytes, self.identity).ok_or_else(|| Error::new("ignored: it is damaged; remove it"))
+        decode(&bytes, self.identity).ok_or_else(|| {
+            // Otherwise its name would keep the same prefix from being written again.
+            let end = if folder.remove(&file.name).is_ok() { " and was removed" } else { "; remove it" };
+            Error::new(format!("is damaged{end}"))
+        })
     }
 
     fn try_save(&self, engine: &mut Engine) -> Result<()> {

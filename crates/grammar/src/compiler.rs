@@ -33,6 +33,9 @@ pub enum Grammar {
     Lark(String),
 }
 
+/// The maximum number of states of a reply's lexer, each of 1 to 2 KB: at most 40 MB for a reply.
+const MAX_LEXER_STATES: usize = 20_000;
+
 /// Compiles grammars for one tokenizer.
 pub struct GrammarCompiler {
     factory: ParserFactory,
@@ -54,6 +57,7 @@ impl GrammarCompiler {
             .map_err(|error| Error::new(format!("the vocabulary cannot be used: {}", first_line(&error))))?;
         factory.quiet();
         factory.limits_mut().verbose_errors = false;
+        factory.limits_mut().max_lexer_states = MAX_LEXER_STATES;
         Ok(GrammarCompiler { factory, stop_tokens: stop_tokens.to_vec(), masks: MaskThread::start()? })
     }
 
@@ -111,12 +115,12 @@ impl GrammarCompiler {
 }
 
 /// Calls `run` on a thread with a deep stack; a panic is an error.
-fn on_deep_stack<T: Send>(run: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+pub(crate) fn on_deep_stack<T: Send>(run: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     thread::scope(|scope| {
         let builder = thread::Builder::new().name("girih-grammar".to_owned()).stack_size(STACK_BYTES);
         let guarded = || catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err(panicked()));
         let thread = builder.spawn_scoped(scope, guarded).map_err(|error| {
-            let sentence = format!("the thread that compiles grammars cannot be started: {error}");
+            let sentence = format!("a thread for grammars cannot be started: {error}");
             Error::with_kind(ErrorKind::OutOfMemory, sentence)
         })?;
         thread.join().unwrap_or_else(|_| Err(panicked()))

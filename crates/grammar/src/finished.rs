@@ -4,6 +4,7 @@ use girih_tensor::{Error, Result};
 use regex_automata::{Anchored, Input, meta};
 use serde_json::Value;
 
+use crate::limits::refused;
 use crate::schema::SchemaCheck;
 
 /// What a finished reply must be.
@@ -36,7 +37,13 @@ impl FinishedCheck {
                 }
             }
             FinishedCheck::Schema(schema) => {
-                let value: Value = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
+                let value: Value = serde_json::from_str(text).map_err(|error| match error.is_syntax() {
+                    // The only other fault of a text that is in memory and UTF-8.
+                    true if error.to_string().starts_with("recursion limit") => refused(
+                        "the finished reply is nested deeper than 127 levels and cannot be checked: bound its depth",
+                    ),
+                    _ => wrong(error.to_string()),
+                })?;
                 schema.fault(&value)?.map_or(Ok(()), |fault| Err(wrong(fault)))
             }
         }

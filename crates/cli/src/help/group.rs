@@ -55,7 +55,7 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
         ],
     ),
     (Form, &["schema", "json-object", "regex", "grammar"]),
-    (Memory, &["kv", "overflow", "weights", "packed-cache", "prompt-cache", "blobs"]),
+    (Memory, &["kv", "overflow", "weights", "packed-cache", "prompt-cache", "blobs", "blobs-limit"]),
     (Device, &["backend", "act-precision", "npu-mapping"]),
     (
         Expert,
@@ -65,7 +65,6 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
             "chunk",
             "packed-cache-limit",
             "prompt-cache-limit",
-            "blobs-limit",
             "logit-bias",
             "draft-max",
             "typical-p",

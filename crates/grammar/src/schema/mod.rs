@@ -27,6 +27,7 @@ use jsonschema::{PatternOptions, Validator};
 use llguidance::api::GrammarInit;
 use serde_json::Value;
 
+use crate::compiler::on_deep_stack;
 use crate::limits::{MAX_TEXT_BYTES, check_bytes, check_json_depth, refused};
 use crate::mask_thread::first_line;
 
@@ -52,8 +53,9 @@ pub(crate) fn compile(text: &str) -> Result<(GrammarInit, SchemaCheck)> {
     Ok((grammar, SchemaCheck { validator, visits }))
 }
 
-/// The maximum number of visits of subschemas for one reply; some seconds of work at most.
-const MAX_VISITS: u64 = 10_000_000;
+/// The maximum number of visits of subschemas for one reply: some 50 ms of work, and at most as many nested
+/// calls, which fit into the stack of [`on_deep_stack`].
+const MAX_VISITS: u64 = 200_000;
 
 /// The validator of a schema's finished replies.
 pub(crate) struct SchemaCheck {
@@ -81,7 +83,8 @@ impl SchemaCheck {
                 "the finished reply is nested too deeply for the schema's choices to be checked: bound its depth",
             ));
         }
-        Ok(self.validator.validate(value).err().map(|error| first_line(&error)))
+        // The validator recurses for each reference that it follows.
+        on_deep_stack(|| Ok(self.validator.validate(value).err().map(|error| first_line(&error))))
     }
 }
 
