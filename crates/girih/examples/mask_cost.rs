@@ -95,6 +95,7 @@ fn speed(session: &Session, has_schema: bool, temperature: f32) -> Result<f64> {
     Ok(speed)
 }
 
+/// The median; of an even number of values, the upper one.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
