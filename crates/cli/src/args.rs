@@ -178,25 +178,27 @@ pub struct SamplingArgs {
 /// Sampling parameters that few models ask for; all are off by default.
 #[derive(Debug, Clone, Args)]
 pub struct ShapeArgs {
-    /// Keep the tokens of most typical information up to this cumulative probability; 1 is off.
+    /// Locally typical sampling: keep the tokens whose information is closest to the entropy, up to this
+    /// cumulative probability; 1 is off.
     #[arg(long, value_name = "P", default_value = "1")]
     pub typical_p: f32,
     /// Keep tokens at most this number of standard deviations below the highest logit; 0 is off.
     #[arg(long, value_name = "N", default_value = "0")]
     pub top_n_sigma: f32,
-    /// Probability of excluding all top choices but the least likely of them (XTC); 0 is off.
+    /// XTC: probability that all tokens above the threshold except the least likely one are excluded; 0 is
+    /// off.
     #[arg(long, value_name = "P", default_value = "0")]
     pub xtc_probability: f32,
-    /// Probability from which a token is a top choice for XTC.
+    /// XTC: minimum probability of the tokens that may be excluded.
     #[arg(long, value_name = "P", default_value = "0.1")]
     pub xtc_threshold: f32,
-    /// Vary the temperature by up to this with the entropy of the distribution; 0 is off.
+    /// Dynamic temperature: it varies with the entropy within --temp ± this range; 0 is off.
     #[arg(long, value_name = "X", default_value = "0")]
     pub dynatemp_range: f32,
-    /// Power of the entropy's share by which the temperature varies.
+    /// Dynamic temperature: exponent of the normalized entropy.
     #[arg(long, value_name = "X", default_value = "1")]
     pub dynatemp_exponent: f32,
-    /// Surprise in bits that Mirostat 2 aims at; 0 is off.
+    /// Mirostat 2: target surprise in bits; 0 is off.
     #[arg(long, value_name = "BITS", default_value = "0")]
     pub mirostat_tau: f32,
     /// Learning rate of Mirostat 2.
@@ -208,7 +210,7 @@ pub struct ShapeArgs {
     /// Factor of the DRY penalty for each further token of the repetition.
     #[arg(long, value_name = "X", default_value = "1.75")]
     pub dry_base: f32,
-    /// Number of repeated tokens from which DRY penalizes.
+    /// DRY: minimum length of a repeated sequence that is penalized.
     #[arg(long, value_name = "N", default_value = "2")]
     pub dry_allowed_length: u32,
     /// Number of last tokens in which DRY looks for repetitions; 0 is all.
@@ -223,16 +225,16 @@ pub struct ShapeArgs {
 #[derive(Debug, Default, Clone, Args)]
 pub struct GrammarArgs {
     /// Make the reply JSON that this JSON Schema (draft 7 or 2020-12) accepts.
-    #[arg(long, value_name = "FILE", group = "form")]
+    #[arg(long, value_name = "FILE", group = "structured_output")]
     pub schema: Option<PathBuf>,
     /// Make the reply a JSON object.
-    #[arg(long, group = "form")]
+    #[arg(long, group = "structured_output")]
     pub json_object: bool,
     /// Make the reply a text that this regular expression matches as a whole.
-    #[arg(long, value_name = "PATTERN", group = "form", allow_hyphen_values = true)]
+    #[arg(long, value_name = "PATTERN", group = "structured_output", allow_hyphen_values = true)]
     pub regex: Option<String>,
-    /// Make the reply a text of this context-free grammar in Lark's syntax.
-    #[arg(long, value_name = "FILE", group = "form")]
+    /// Make the reply a text of this context-free grammar, in Lark's syntax (not GBNF).
+    #[arg(long, value_name = "FILE", group = "structured_output")]
     pub grammar: Option<PathBuf>,
 }
 

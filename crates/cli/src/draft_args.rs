@@ -19,11 +19,11 @@ const LOOKUP: &str = "lookup";
 /// What drafts tokens.
 #[derive(Clone, Debug, Args)]
 pub struct DraftArgs {
-    /// Draft tokens with 'lookup' (what followed the last tokens before) or with a smaller model of the
-    /// same vocabulary, and check several at once (does not affect results); 'off' for none.
+    /// Speculative decoding: draft tokens by prompt lookup ('lookup') or with a smaller model of the same
+    /// vocabulary; 'off' drafts none (does not affect results, except on npu).
     #[arg(long, value_name = "lookup|MODEL", default_value = OFF, alias = "model-draft")]
     pub draft: String,
-    /// Maximum number of tokens of a draft (does not affect results).
+    /// Maximum number of tokens of a draft (does not affect results, except on npu).
     #[arg(
         long, value_name = "N", default_value = "15", aliases = ["draft-n"],
         value_parser = clap::value_parser!(u32).range(1..=64)

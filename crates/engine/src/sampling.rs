@@ -38,7 +38,7 @@ pub struct Sampling {
     /// The temperature varies by at most this with the entropy of the distribution. Default 0:
     /// it is fixed.
     pub dynatemp_range: f32,
-    /// The power of the entropy's share by which the temperature varies, above 0. Default 1.
+    /// The exponent of the normalized entropy in the dynamic temperature, above 0. Default 1.
     pub dynatemp_exponent: f32,
     /// The surprise in bits that Mirostat 2 aims at. Default 0: off.
     pub mirostat_tau: f32,

@@ -52,6 +52,12 @@ impl Tenant {
 /// The order in which waiting requests are admitted: higher ones first. A lower priority is
 /// passed over a bounded number of times, so it never starves; see
 /// [`Scheduler`](crate::scheduler::Scheduler).
+///
+/// ```
+/// use girih_engine::Priority;
+///
+/// assert!(Priority::Low < Priority::default() && Priority::default() < Priority::High);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
     /// After the others, such as work in batches.
@@ -71,6 +77,15 @@ impl Priority {
 /// How long a request may take, from its submission. A request that takes longer ends with
 /// [`Stop::Deadline`](crate::Stop::Deadline) before the next step, also while it waits or is
 /// suspended.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use girih_engine::TimeLimits;
+///
+/// let limits = TimeLimits { whole: Some(Duration::from_secs(60)), ..TimeLimits::default() };
+/// assert_eq!(limits.first_token, None); // No limit of its own.
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeLimits {
     /// The maximum time until the first token of the reply.

@@ -289,8 +289,8 @@ impl ModelPool {
             let in_use = loaded().filter(|(_, loaded)| loaded.session.is_in_use());
             let names: Vec<&str> = in_use.map(|(name, _)| name.as_str()).collect();
             let sentence = format!(
-                "the model needs {bytes} bytes, {missing} more than {} in use leave of the budget of {budget}: \
-                 try again later",
+                "the model needs {bytes} bytes, {missing} more than can be freed of the budget of {budget}; in use \
+                 are {}: try again later",
                 names.join(", ")
             );
             return Err(Error::with_kind(ErrorKind::QueueFull, sentence).of(name));

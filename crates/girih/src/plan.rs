@@ -385,7 +385,7 @@ impl Plan {
         let name = draft_name(&self.model);
         if relative_cost > MAX_USEFUL_COST {
             control.note(format!(
-                "{name} reads {:.0} % of the weights that the model reads for a token, so it is hardly used: \
+                "{name} reads {:.0} % of the weights that the model reads for a token, so drafts rarely pay: \
                  choose a smaller one",
                 100.0 * relative_cost
             ));

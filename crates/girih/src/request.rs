@@ -285,8 +285,8 @@ impl Request {
     /// expression or of a grammar. A reply that ends with [`Stop::Token`](crate::Stop::Token) or
     /// [`Stop::Complete`](crate::Stop::Complete) is all of that and was validated; one that was
     /// cut ends with [`Stop::Length`](crate::Stop::Length) or
-    /// [`Stop::Context`](crate::Stop::Context). Takes the place of
-    /// [`Request::constraint`], and cannot be combined with stop strings.
+    /// [`Stop::Context`](crate::Stop::Context). Cannot be combined with
+    /// [`Request::constraint`] or stop strings.
     ///
     /// ```
     /// use girih::{Grammar, Model, Request};

@@ -221,10 +221,11 @@ impl Session {
         self.handle.submit(request.prepare(&self.model, &self.limits, self.output_rows)?)
     }
 
-    /// Queues a request for several replies, 1 to 128, and returns them in order (`n` of the OpenAI
-    /// API). The seed of each is one more than that of the reply before it, so each is the reply to
-    /// the request with that seed. The prompt is computed once if a reply begins after the first
-    /// one has read it.
+    /// Queues a request for several replies and returns them in order (`n` of the OpenAI API): 1 to
+    /// 128, and at most [`RunOptions::sequences`](crate::RunOptions::sequences) +
+    /// [`RunOptions::waiting`](crate::RunOptions::waiting). The seed of each is one more than that of
+    /// the reply before it, so each is the reply to the request with that seed. Replies that begin
+    /// after the prefill of the first one reuse its prefix.
     ///
     /// ```
     /// use girih::{Request, Sampling};
@@ -242,7 +243,7 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::generate`], and when the request has a constraint or a drafter of the
-    /// caller's. Then none of the replies runs.
+    /// caller's. Replies that were already queued are cancelled.
     pub fn generate_several(&self, request: Request, count: u32) -> Result<Vec<Reply>> {
         // A reply that is dropped is cancelled.
         request.repeated(count, &self.model)?.into_iter().map(|request| self.generate(request)).collect()

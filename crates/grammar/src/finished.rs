@@ -24,7 +24,10 @@ impl FinishedCheck {
     /// When they are not what the grammar describes; then the grammar has a fault.
     pub fn validate(&self, reply: &[u8]) -> Result<()> {
         let wrong = |reason: String| {
-            Error::new(format!("the finished reply is not what was asked for: {reason}; report this grammar"))
+            Error::new(format!(
+                "the finished reply violates its grammar ({reason}): this is a fault of girih; report it with \
+                 the grammar"
+            ))
         };
         let text = std::str::from_utf8(reply).map_err(|error| wrong(error.to_string()))?;
         match self {

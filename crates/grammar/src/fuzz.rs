@@ -43,7 +43,7 @@ pub fn grammar(compiler: &GrammarCompiler, bytes: &[u8]) {
         let Some(id) = tokens.get(choice % tokens.len().max(1)) else { return };
         choice = choice.wrapping_mul(31).wrapping_add(7);
         if let Err(error) = constraint.accept(*id) {
-            let is_fault = error.to_string().contains("report this grammar");
+            let is_fault = error.to_string().contains("a fault of girih");
             assert!(!is_fault && !error.to_string().contains("does not allow"), "{grammar:?}: {error}");
             return;
         }

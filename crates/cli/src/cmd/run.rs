@@ -58,7 +58,7 @@ pub struct Args {
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
-    form: GrammarArgs,
+    grammar: GrammarArgs,
     /// Parse special tokens in a prompt that is continued as it is.
     #[arg(long)]
     special: bool,
@@ -76,7 +76,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let mut phases = StartPhases::begin();
     let model = loading::open_for_replies(name, &args.arch, args.conversation.reply_style)?;
     check_sampling(&args.sampling, &args.typed)?;
-    let grammar = args.form.grammar()?;
+    let grammar = args.grammar.grammar()?;
     phases.end("open");
     let Some(prompt) = prompt(args)? else { return chat::run(&chat_args(args, name)) };
     phases.restart();
@@ -163,10 +163,10 @@ fn prompt(args: &Args) -> Result<Option<String>> {
 /// Whether a call without a prompt opens a chat: a person is there, and no option is about one
 /// reply alone.
 fn opens_chat(args: &Args) -> bool {
-    let GrammarArgs { schema, json_object, regex, grammar } = &args.form;
-    let has_form = schema.is_some() || *json_object || regex.is_some() || grammar.is_some();
+    let GrammarArgs { schema, json_object, regex, grammar } = &args.grammar;
+    let has_grammar = schema.is_some() || *json_object || regex.is_some() || grammar.is_some();
     let is_for_one_reply =
-        args.raw || args.special || args.json || args.jsonl || args.tools.is_some() || has_form;
+        args.raw || args.special || args.json || args.jsonl || args.tools.is_some() || has_grammar;
     io::stdin().is_terminal() && io::stdout().is_terminal() && !is_for_one_reply
 }
 
@@ -216,7 +216,7 @@ fn tools_of_file(path: &Path) -> Result<Vec<Value>> {
     let text = text_file(path, DESCRIPTION_BYTES)?;
     let named = |fault: String| Error::call(format!("{}: {fault}", path.display()));
     let tools: Vec<Value> = serde_json::from_str(&text)
-        .map_err(|error| named(format!("is no JSON list of tools: {}", shorten(error))))?;
+        .map_err(|error| named(format!("is not a JSON list of tools: {}", shorten(error))))?;
     Tool::list(&tools).map_err(|error| named(error.to_string()))?;
     Ok(tools)
 }

@@ -9,8 +9,8 @@ pub enum OptionGroup {
     Common,
     /// How the next token is chosen.
     Sampling,
-    /// What the reply must be.
-    Form,
+    /// What constrains the reply.
+    StructuredOutput,
     /// What is kept in memory and on disk.
     Memory,
     /// Where and how the model runs.
@@ -19,7 +19,7 @@ pub enum OptionGroup {
     Expert,
 }
 
-use OptionGroup::{Common, Device, Expert, Form, Memory, Sampling};
+use OptionGroup::{Common, Device, Expert, Memory, Sampling, StructuredOutput};
 
 /// The most used options, in the order in which help lists them. Those of one command follow.
 const FIRST: [&str; 11] = [
@@ -54,7 +54,7 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
             "stop",
         ],
     ),
-    (Form, &["schema", "json-object", "regex", "grammar"]),
+    (StructuredOutput, &["schema", "json-object", "regex", "grammar"]),
     (Memory, &["kv", "overflow", "weights", "packed-cache", "prompt-cache", "blobs", "blobs-limit"]),
     (Device, &["backend", "act-precision", "npu-mapping"]),
     (
@@ -103,7 +103,7 @@ impl OptionGroup {
         match self {
             Common => "Common options",
             Sampling => "Sampling options",
-            Form => "Structured output options",
+            StructuredOutput => "Structured output options",
             Memory => "Memory options",
             Device => "Device options",
             Expert => "Expert options",

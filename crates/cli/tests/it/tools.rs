@@ -90,7 +90,7 @@ fn tools_that_cannot_be_used_are_refused_by_name() {
         let file = model.write("bad.json", text);
         call(&model, &["--tools", name(&file)])
     };
-    bad("{").fails(2, "bad.json: is no JSON list of tools");
+    bad("{").fails(2, "bad.json: is not a JSON list of tools");
     bad("[{}]").fails(2, "bad.json: tool 1 is not {");
     call(&model, &["--tools", "/nowhere"]).fails(2, "/nowhere: cannot be read");
     call(&model, &["--raw", "--tools", &good]).fails(2, "--raw uses none; omit --tools");

@@ -180,7 +180,7 @@ impl Scheduler {
         } else if self.limits.tenant_waiting != u32::MAX && of_tenant() >= self.limits.tenant_waiting as usize
         {
             let waiting: usize = of_tenant();
-            format!("{waiting} requests with this key wait, which is the maximum; try again later")
+            format!("{waiting} requests of this tenant wait, which is the maximum; try again later")
         } else {
             return Ok(());
         };

@@ -87,7 +87,7 @@ fn full_queues_refuse_more() {
     let refusal = |scheduler: &mut Scheduler, demand| scheduler.submit(RequestId(9), demand).unwrap_err();
     let error = refusal(&mut scheduler, high("a"));
     assert_eq!(error.kind(), ErrorKind::QueueFull);
-    assert!(error.to_string().starts_with("3 requests with this key wait"), "{error}");
+    assert!(error.to_string().starts_with("3 requests of this tenant wait"), "{error}");
     submit(&mut scheduler, 3, [high("b")]);
     let error = refusal(&mut scheduler, high("c"));
     assert_eq!(error.to_string(), "the queue is full: 4 requests wait; try again later");

@@ -45,7 +45,7 @@ fn a_model_in_use_is_never_unloaded() -> Result<()> {
     assert_eq!(error.kind(), ErrorKind::QueueFull);
     let sentence = error.to_string();
     assert!(
-        sentence.starts_with("b: the model needs ") && sentence.contains("more than a in use"),
+        sentence.starts_with("b: the model needs ") && sentence.contains("in use are a: try again later"),
         "{sentence}"
     );
     assert!(pool.unload_idle(at(100), at(0)).is_empty());

@@ -18,7 +18,7 @@ use crate::mask_thread::first_line;
 const MAX_SYMBOLS: usize = 40_000;
 
 /// White space between the parts of JSON: at most one space, because small models that may write
-/// more of it write little else.
+/// more tend to write only white space.
 const WHITE_SPACE: &str = r"\x20";
 
 /// A grammar that is being written.

@@ -145,7 +145,7 @@ impl ListReader {
                 object.step(c, parts)?;
                 self.object = Some(object);
             }
-            _ => return Err("a list of calls has an item that is no call"),
+            _ => return Err("a list of calls has an item that is not a call"),
         }
         Ok(ReadStep::More)
     }
@@ -182,7 +182,7 @@ impl NamedReader {
             None => (before.trim_end(), None),
         };
         if !is_name(name) || id.is_some_and(|id| !is_name(id)) {
-            return Err("the name of a call is no name of a tool");
+            return Err("the name or id of a call is not 1 to 128 letters, digits and _ - . : /");
         }
         parts.begin(name.to_owned(), id.map(str::to_owned));
         let mut reader = ArgumentsReader::new();
@@ -209,7 +209,7 @@ impl ArgumentsReader {
             match c {
                 '{' => self.has_opened = true,
                 _ if c.is_ascii_whitespace() => return Ok(ReadStep::More),
-                _ => return Err("the arguments are no object"),
+                _ => return Err("the arguments are not an object"),
             }
         }
         let mut json = String::new();

@@ -1,7 +1,7 @@
 //! Reads a call that is a JSON object: `{"name": …, "arguments": {…}}`.
 //!
 //! The keys may have any order. Arguments that come before the name are kept until it is known.
-//! A call needs both. Further keys are `id` and `type`; an object with any other key is no call.
+//! A call needs both. Further keys are `id` and `type`; an object with any other key is not a call.
 
 use super::part::Parts;
 use super::value::{Fault, Notation, ReadStep, ValueReader};
@@ -111,7 +111,7 @@ impl ObjectReader {
                 "\"arguments\"" | "\"parameters\"" if !self.has_arguments => CallField::Arguments,
                 "\"id\"" if self.id.is_none() => CallField::Id,
                 "\"type\"" => CallField::Type,
-                _ => return Err("an object with this key is no call"),
+                _ => return Err("an object with this key is not a call"),
             };
             self.at = ObjectAt::Colon(field);
         }
@@ -128,13 +128,13 @@ impl ObjectReader {
     /// Begins the value of a field with its first character.
     fn begin_value(&mut self, field: CallField, c: char, parts: &mut Parts) -> Result<(), Fault> {
         match field {
-            CallField::Arguments if c != '{' => return Err("the arguments are no object"),
+            CallField::Arguments if c != '{' => return Err("the arguments are not an object"),
             CallField::Arguments => {
                 self.has_arguments = true;
                 self.begin_if_named(parts);
             }
             CallField::Name | CallField::Id | CallField::Type if c != '"' => {
-                return Err("the name, id or type of a call is no string");
+                return Err("the name, id or type of a call is not a string");
             }
             _ => {}
         }
@@ -184,7 +184,7 @@ impl ObjectReader {
             CallField::Name => {
                 let name = text()?;
                 if !is_name(&name) {
-                    return Err("the name of a call is no name of a tool");
+                    return Err("the name of a call is not 1 to 128 letters, digits and _ - . : /");
                 }
                 self.name = Some(name);
                 self.begin_if_named(parts);

@@ -23,7 +23,7 @@ pub enum ReplyPart {
     Arguments(String),
     /// The call ends.
     CallEnd {
-        /// Why the arguments are no JSON object. They are then what the model wrote.
+        /// Why the arguments are not a JSON object. They are then what the model wrote.
         fault: Option<&'static str>,
     },
 }
@@ -37,7 +37,7 @@ pub struct ToolCall {
     pub name: String,
     /// A JSON object, unless there is a fault.
     pub arguments: String,
-    /// Why the arguments are no JSON object.
+    /// Why the arguments are not a JSON object.
     pub fault: Option<&'static str>,
 }
 
@@ -124,7 +124,7 @@ impl Parts {
         }
     }
 
-    /// Begins a call with the id that the model wrote, or with one of ours.
+    /// Begins a call with the id that the model wrote, or with a generated one.
     pub fn begin(&mut self, name: String, id: Option<String>) {
         let id = id.unwrap_or_else(|| format!("call{:05}", self.calls));
         self.calls = self.calls.wrapping_add(1);

@@ -133,7 +133,7 @@ impl PythonReader {
         // Llama writes `.call` after the names of tools that are built into its prompt.
         let name = self.word.strip_suffix(".call").unwrap_or(&self.word);
         if !is_name(name) || name.starts_with(|c: char| c.is_ascii_digit()) {
-            return Err("the name of a call is no name of a tool");
+            return Err("the name of a call is empty or begins with a digit");
         }
         self.name = name.to_owned();
         self.word.clear();

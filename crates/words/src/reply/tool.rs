@@ -57,7 +57,7 @@ impl Tool {
         let parameters = match function.get("parameters") {
             None | Some(Value::Null) => no_parameters(),
             Some(Value::Object(schema)) => schema.clone(),
-            Some(_) => return Err(format!("({}) has parameters that are no object", quote(name))),
+            Some(_) => return Err(format!("({}) has parameters that are not an object", quote(name))),
         };
         Ok(Tool { name: name.to_owned(), parameters })
     }

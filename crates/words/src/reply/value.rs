@@ -135,7 +135,7 @@ impl ValueReader {
             }
             (ValueAt::Colon, _) => return Err("a colon is missing after a key"),
             (ValueAt::Key | ValueAt::FirstKey, _) if self.is_quote(c) => self.begin_text(c, true, out),
-            (ValueAt::Key | ValueAt::FirstKey, _) => return Err("a key is no string"),
+            (ValueAt::Key | ValueAt::FirstKey, _) => return Err("a key is not a string"),
             _ if self.is_quote(c) => self.begin_text(c, false, out),
             (_, '[') => self.open(Bracket::List, ValueAt::FirstItem, c, out)?,
             (_, '{') => self.open(Bracket::Object, ValueAt::FirstKey, c, out)?,
@@ -349,7 +349,7 @@ mod tests {
     #[test]
     fn what_is_no_json_is_refused_at_the_character() {
         for (text, fault) in [
-            ("{'", "a key is no string"),
+            ("{'", "a key is not a string"),
             (r#"{"a" 1"#, "a colon is missing after a key"),
             ("[1 2", "a comma or the end of a list or object is missing"),
             ("[1}", "a comma or the end of a list or object is missing"),

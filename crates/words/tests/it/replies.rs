@@ -238,7 +238,7 @@ const GPT_OSS: &[Transcript] = &[
     of(
         "gpt-oss",
         "<|channel|>commentary to=functions.f json<|message|>not <json>{}<|call|>",
-        "call(call00000 f not <json>{}: the arguments are no object)",
+        "call(call00000 f not <json>{}: the arguments are not an object)",
     ),
 ];
 
