@@ -54,7 +54,7 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
             "stop",
         ],
     ),
-    (Form, &["schema", "json-object", "regex", "grammar"]),
+    (Form, &["schema", "json-object", "regex", "grammar", "tool-choice"]),
     (
         Memory,
         &[
