@@ -39,7 +39,7 @@
 //! | `cpu` (default) | the backend for the host's processor |
 //! | `npu` | the backend for simulated tiled arrays |
 //! | `hub` | models by id (`org/name`) in the Hugging Face cache, and downloads: see `hub` |
-//! | `grammar` | replies of a JSON schema, a regular expression or a grammar: `Request::grammar` |
+//! | `grammar` | replies of a JSON schema, a regular expression or a grammar: `Request::grammar`, `Request::tool_choice` |
 //! | `all` | all of these |
 //!
 //! The `interpreter` backend is always available; it is slow and serves as the reference. A
@@ -69,6 +69,8 @@ mod run_options;
 mod services;
 mod session;
 mod store;
+#[cfg(feature = "grammar")]
+mod tool_choice;
 pub mod tools;
 
 pub use backends::{backend, backends, default_threads};
@@ -92,7 +94,9 @@ pub use girih_graph::{
 #[cfg(feature = "hub")]
 pub use girih_hub as hub;
 pub use girih_tensor::DType;
-pub use girih_words::reply::{CallGrammar, ReplyMessage, ReplyPart, ReplyStyle, Tool, ToolCall};
+pub use girih_words::reply::{
+    CallForm, CallGrammar, CallPiece, ReplyMessage, ReplyPart, ReplyStyle, Tool, ToolCall,
+};
 pub use girih_words::template::Conversation;
 pub use girih_words::template::worker_main as template_worker;
 pub use girih_words::{BosEos, TextOrigin, TextProcessor, TextSpan};
@@ -107,3 +111,5 @@ pub use reply_format::ReplyFormat;
 pub use request::{Prompt, Request};
 pub use run_options::{PromptCache, RunOptions};
 pub use session::Session;
+#[cfg(feature = "grammar")]
+pub use tool_choice::ToolChoice;

@@ -36,6 +36,9 @@ pub struct ReplyFormat {
     calls: u32,
     /// The end of the prompt, as far as the template wrote it.
     prompt: String,
+    /// The conversation's tools, for a forced call.
+    #[cfg(feature = "grammar")]
+    tools: Vec<serde_json::Value>,
 }
 
 impl Model {
@@ -107,6 +110,8 @@ impl Model {
             finds_calls: has_tools || is_chosen,
             calls: u32::try_from(calls.map(Vec::len).sum::<usize>()).unwrap_or(u32::MAX),
             prompt: last.map(|span| span.text.clone()).unwrap_or_default(),
+            #[cfg(feature = "grammar")]
+            tools: conversation.tools.clone().unwrap_or_default(),
         })
     }
 }
@@ -128,7 +133,7 @@ impl ReplyFormat {
     /// let tool = r#"{"type": "function", "function": {"name": "get_weather"}}"#;
     /// let tools = Tool::list(&[serde_json::from_str(tool).expect("JSON")])?;
     /// let grammar = format.forced_call(&tools, Some("get_weather"))?;
-    /// assert!(grammar.lark.starts_with("start: call_0\ncall_0: \"<tool_call>\""));
+    /// assert_eq!(grammar.calls[0].before[0], girih::CallPiece::Text("<tool_call>".to_owned()));
     /// # Ok::<(), girih::Error>(())
     /// ```
     ///
@@ -136,6 +141,15 @@ impl ReplyFormat {
     /// [`ErrorKind::Refused`] if there is no such tool, or if the style's calls cannot be forced.
     pub fn forced_call(&self, tools: &[Tool], name: Option<&str>) -> Result<CallGrammar> {
         self.parser().forced_call(tools, name)
+    }
+
+    /// The tools of the conversation.
+    ///
+    /// # Errors
+    /// When they do not have the form of OpenAI's API.
+    #[cfg(feature = "grammar")]
+    pub(crate) fn tools(&self) -> Result<Vec<Tool>> {
+        Tool::list(&self.tools)
     }
 
     /// A detokenizer whose text the splitter reads.

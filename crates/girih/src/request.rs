@@ -95,6 +95,8 @@ pub struct Request {
     constraint: Option<Box<dyn Constraint>>,
     #[cfg(feature = "grammar")]
     grammar: Option<girih_grammar::Grammar>,
+    #[cfg(feature = "grammar")]
+    tool_choice: crate::tool_choice::ToolChoice,
     drafter: Option<Box<dyn Drafter>>,
     draft_max: Option<u32>,
     tenant: Tenant,
@@ -145,6 +147,8 @@ impl Request {
             constraint: None,
             #[cfg(feature = "grammar")]
             grammar: None,
+            #[cfg(feature = "grammar")]
+            tool_choice: crate::tool_choice::ToolChoice::Auto,
             drafter: None,
             draft_max: None,
             tenant: Tenant::default(),
@@ -304,6 +308,31 @@ impl Request {
         Request { grammar: Some(grammar), ..self }
     }
 
+    /// Sets whether the reply must be a call of a tool of the conversation. Such a call is of the
+    /// tools that are allowed, its arguments satisfy the tool's schema, and it was validated if the
+    /// reply was not cut. Cannot be combined with a grammar, a constraint or stop strings.
+    ///
+    /// ```
+    /// use girih::{BUILT_IN, Conversation, Model, OpenOptions, Request, ToolChoice};
+    ///
+    /// let template = "<s>{{ tools }}{# <tool_call> #}{{ messages[0].content }}";
+    /// let options = OpenOptions { chat_template: Some(template.into()), ..OpenOptions::default() };
+    /// let session = Model::open_with(BUILT_IN, &options)?.start()?;
+    /// let tool = r#"{"type": "function", "function": {"name": "look", "parameters":
+    ///     {"properties": {"up": {"type": "boolean"}}, "required": ["up"], "additionalProperties": false}}}"#;
+    /// let tools = Some(vec![serde_json::from_str(tool).expect("JSON")]);
+    /// let conversation = Conversation { tools, ..Conversation::new().user("Is it day?") };
+    /// let request = Request::new(conversation).tool_choice(ToolChoice::Required);
+    /// let message = session.generate(request)?.message()?;
+    /// assert_eq!(message.calls[0].name, "look");
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    #[cfg(feature = "grammar")]
+    #[must_use]
+    pub fn tool_choice(self, tool_choice: crate::tool_choice::ToolChoice) -> Request {
+        Request { tool_choice, ..self }
+    }
+
     /// Sets a drafter, which guesses tokens that the model then checks several at a time. It
     /// changes the speed of a reply, not its tokens (except on the `npu` backend), and needs
     /// [`RunOptions::output_rows`](crate::RunOptions::output_rows) above
@@ -407,6 +436,8 @@ impl Request {
             stops: self.stops.clone(),
             #[cfg(feature = "grammar")]
             grammar: self.grammar.clone(),
+            #[cfg(feature = "grammar")]
+            tool_choice: self.tool_choice.clone(),
             constraint: None,
             drafter: None,
             format: self.format.clone(),
@@ -418,23 +449,64 @@ impl Request {
         Ok(requests)
     }
 
-    /// The caller's constraint, or that of the grammar.
+    /// The caller's constraint, or that of the grammar or of the forced call.
     #[cfg(feature = "grammar")]
-    fn take_constraint(&mut self, model: &Model) -> Result<Option<Box<dyn Constraint>>> {
+    fn take_constraint(
+        &mut self,
+        model: &Model,
+        format: Option<&ReplyFormat>,
+    ) -> Result<Option<Box<dyn Constraint>>> {
+        if let Some(call) = self.tool_choice.grammar(format)? {
+            if self.grammar.replace(call).is_some() {
+                let sentence = "the request has a grammar and a tool choice: remove one of them";
+                return Err(Error::with_kind(ErrorKind::Refused, sentence));
+            }
+        }
         let Some(grammar) = &self.grammar else { return Ok(self.constraint.take()) };
         let other = match (&self.constraint, &self.stops[..]) {
             (Some(_), _) => "a constraint",
             (None, [_, ..]) => "stop strings, which would end it early",
             (None, []) => return Ok(Some(Box::new(model.grammar_compiler()?.compile(grammar)?))),
         };
-        let sentence = format!("the request has a grammar and {other}: remove one of them");
+        let form = if matches!(grammar, girih_grammar::Grammar::Call(_)) { "tool choice" } else { "grammar" };
+        let sentence = format!("the request has a {form} and {other}: remove one of them");
         Err(Error::with_kind(ErrorKind::Refused, sentence))
+    }
+
+    #[cfg(feature = "grammar")]
+    fn forces_call(&self) -> bool {
+        self.tool_choice != crate::tool_choice::ToolChoice::Auto
+    }
+
+    #[cfg(not(feature = "grammar"))]
+    fn forces_call(&self) -> bool {
+        false
     }
 
     /// The caller's constraint.
     #[cfg(not(feature = "grammar"))]
-    fn take_constraint(&mut self, _: &Model) -> Result<Option<Box<dyn Constraint>>> {
+    fn take_constraint(&mut self, _: &Model, _: Option<&ReplyFormat>) -> Result<Option<Box<dyn Constraint>>> {
         Ok(self.constraint.take())
+    }
+
+    /// The tokens of the prompt, and the format of its reply if a template wrote it.
+    fn take_prompt(&mut self, model: &Model) -> Result<(Vec<u32>, Option<ReplyFormat>)> {
+        let format = self.format.take();
+        match std::mem::replace(&mut self.prompt, Prompt::Tokens(Vec::new())) {
+            Prompt::Text(text) => Ok((model.tokenize(&text)?, format)),
+            Prompt::Conversation(conversation) => {
+                let spans = model.render(&conversation)?;
+                let format = match format {
+                    None if self.wants_text || self.forces_call() => {
+                        Some(model.reply_format(&conversation, &spans)?)
+                    }
+                    format => format,
+                };
+                let tokens = model.text_processor()?.tokenizer.encode_spans(&spans, BosEos::Omit)?;
+                Ok((tokens, format))
+            }
+            Prompt::Tokens(tokens) => Ok((tokens, format)),
+        }
     }
 
     /// A request for the logits that follow a prompt.
@@ -453,9 +525,10 @@ impl Request {
         limits: &EngineLimits,
         output_rows: u32,
     ) -> Result<PreparedRequest> {
-        let constraint = self.take_constraint(model)?;
+        let (tokens, format) = self.take_prompt(model)?;
+        let constraint = self.take_constraint(model, format.as_ref())?;
         let Request { logits, sampling, max_tokens, fills_context, stops, logprobs, overflow, .. } = self;
-        let Request { prompt, wants_text, mut format, drafter, draft_max, .. } = self;
+        let Request { wants_text, drafter, draft_max, .. } = self;
         let Request { tenant, priority, time_limits, .. } = self;
         if !wants_text && !stops.is_empty() {
             let sentence =
@@ -470,17 +543,6 @@ impl Request {
             );
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
         }
-        let tokens = match prompt {
-            Prompt::Text(text) => model.tokenize(&text)?,
-            Prompt::Conversation(conversation) => {
-                let spans = model.render(&conversation)?;
-                if format.is_none() && wants_text {
-                    format = Some(model.reply_format(&conversation, &spans)?);
-                }
-                model.text_processor()?.tokenizer.encode_spans(&spans, BosEos::Omit)?
-            }
-            Prompt::Tokens(tokens) => tokens,
-        };
         // The default is cut to what the context leaves; only the caller's number can be refused.
         let room = (limits.context as usize).saturating_sub(tokens.len()).max(1);
         let default = match overflow {

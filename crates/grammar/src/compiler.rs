@@ -5,6 +5,7 @@ use std::thread;
 
 use girih_tensor::{Error, ErrorKind, Result};
 use girih_words::Tokenizer;
+use girih_words::reply::CallGrammar;
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::InferenceCapabilities;
@@ -31,6 +32,8 @@ pub enum Grammar {
     Regex(String),
     /// A text of this context-free grammar, in llguidance's variant of the syntax of Lark.
     Lark(String),
+    /// A call of a tool, whose arguments its JSON Schema accepts.
+    Call(CallGrammar),
 }
 
 /// The maximum number of states of a reply's lexer, each of 1 to 2 KB: at most 40 MB for a reply.
@@ -92,6 +95,10 @@ impl GrammarCompiler {
                 Ok((init, FinishedCheck::Text))
             }
             Grammar::JsonObject => self.parts(&Grammar::JsonSchema(r#"{"type": "object"}"#.to_owned())),
+            Grammar::Call(grammar) => {
+                let (init, check) = schema::compile_call(grammar)?;
+                Ok((init, FinishedCheck::Call(check)))
+            }
             Grammar::JsonSchema(text) => {
                 let (init, check) = schema::compile(text)?;
                 Ok((init, FinishedCheck::Schema(Box::new(check))))

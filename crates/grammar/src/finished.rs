@@ -5,7 +5,7 @@ use regex_automata::{Anchored, Input, meta};
 use serde_json::Value;
 
 use crate::limits::refused;
-use crate::schema::SchemaCheck;
+use crate::schema::{CallCheck, SchemaCheck};
 
 /// What a finished reply must be.
 pub(crate) enum FinishedCheck {
@@ -15,6 +15,8 @@ pub(crate) enum FinishedCheck {
     Pattern(Box<meta::Regex>),
     /// JSON that the schema's validator accepts.
     Schema(Box<SchemaCheck>),
+    /// A call whose arguments the schema's validator accepts.
+    Call(CallCheck),
 }
 
 impl FinishedCheck {
@@ -29,9 +31,12 @@ impl FinishedCheck {
                  the grammar"
             ))
         };
+        if let FinishedCheck::Call(call) = self {
+            return call.fault(reply)?.map_or(Ok(()), |fault| Err(wrong(fault)));
+        }
         let text = std::str::from_utf8(reply).map_err(|error| wrong(error.to_string()))?;
         match self {
-            FinishedCheck::Text => Ok(()),
+            FinishedCheck::Text | FinishedCheck::Call(_) => Ok(()),
             FinishedCheck::Pattern(expression) => {
                 let input = Input::new(text).anchored(Anchored::Yes);
                 match expression.find(input).is_some_and(|found| found.end() == text.len()) {

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use girih::{BUILT_IN, BUILT_IN_PROMPT, Conversation, MemoryPlan, Model, TextOrigin, Tool};
+use girih::{BUILT_IN, BUILT_IN_PROMPT, Conversation, MemoryPlan, Model, TextOrigin, Tool, ToolChoice};
 use girih_file::shorten;
 use serde_json::{Value, json};
 
@@ -47,6 +47,9 @@ pub struct Args {
     /// JSON list of tools, as in OpenAI's API, that the model may call; the reply shows its calls.
     #[arg(long, value_name = "FILE")]
     tools: Option<PathBuf>,
+    /// Whether the reply must be a call: auto (the model decides), required (of any tool), or a tool's name.
+    #[arg(long, value_name = "CHOICE", requires = "tools", conflicts_with = "form")]
+    tool_choice: Option<String>,
     #[command(flatten)]
     arch: ArchArgs,
     #[command(flatten)]
@@ -93,7 +96,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let begun = Instant::now();
     let is_chat = !args.raw && model.text_processor()?.template.is_some();
     let ready = tokenized(args, &model, &prompt, is_chat)?;
-    let request = request(ready.clone(), &args.sampling, &model);
+    let choice = args.tool_choice.as_deref().map_or(ToolChoice::Auto, ToolChoice::from);
+    let request = request(ready.clone(), &args.sampling, &model).tool_choice(choice);
     let reply = session.generate(match grammar {
         Some(grammar) => request.grammar(grammar),
         None => request,

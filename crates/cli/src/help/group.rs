@@ -54,7 +54,7 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
             "stop",
         ],
     ),
-    (StructuredOutput, &["schema", "json-object", "regex", "grammar"]),
+    (StructuredOutput, &["schema", "json-object", "regex", "grammar", "tool-choice"]),
     (Memory, &["kv", "overflow", "weights", "packed-cache", "prompt-cache", "blobs", "blobs-limit"]),
     (Device, &["backend", "act-precision", "npu-mapping"]),
     (

@@ -25,6 +25,7 @@ const TYPED_ONLY: &[(&str, &str)] = &[
     ("run", "json-object"),
     ("run", "regex"),
     ("run", "schema"),
+    ("run", "tool-choice"),
     ("run", "tools"),
     ("sim", "trace"),
     ("sweep", "output"),

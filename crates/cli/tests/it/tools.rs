@@ -83,6 +83,28 @@ fn json_has_the_parts_of_a_reply() {
 }
 
 #[test]
+fn a_call_is_forced() {
+    let model = model_with_template(TEMPLATE);
+    let schema =
+        json!({"properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": false});
+    let tool = |name: &str| json!({"type": "function", "function": {"name": name, "parameters": schema}});
+    let file = model.write("tools.json", &json!([tool("f"), tool("g")]).to_string());
+    let tools = ["run", model.name(), "Hi", "-q", "--tools", name(&file)];
+    for (choice, names) in [("g", &["g"][..]), ("required", &["f", "g"])] {
+        let reply = girih(&tools).with(&["--tool-choice", choice, "--json"]).done().json();
+        let call = &reply["tool_calls"][0]["function"];
+        assert!(names.contains(&call["name"].as_str().expect("a name")), "{reply}");
+        let arguments: Value =
+            serde_json::from_str(call["arguments"].as_str().expect("a text")).expect("JSON");
+        assert!(arguments == json!({"a": 1}) || arguments == json!({"a": 2}), "{reply}");
+    }
+    girih(&tools).with(&["--tool-choice", "h"]).fails(2, "there is no tool 'h' to force");
+    girih(&tools).with(&["--tool-choice", "f", "--reply-style", "pythonic"]).fails(2, "cannot be forced");
+    girih(&tools).with(&["--tool-choice", "f", "--json-object"]).fails(2, "cannot be used with");
+    call(&model, &["--tool-choice", "f"]).fails(2, "--tools");
+}
+
+#[test]
 fn tools_that_cannot_be_used_are_refused_by_name() {
     let model = model(TEMPLATE);
     let good = tools(&model);

@@ -2,6 +2,8 @@
 
 mod drafts;
 mod equal_bytes;
+#[cfg(feature = "grammar")]
+mod forced_calls;
 mod given;
 mod hooks;
 mod model_pool;

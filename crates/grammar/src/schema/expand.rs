@@ -51,6 +51,11 @@ impl<'a> Expander<'a> {
         }
     }
 
+    /// An expander of another document, whose work counts with this one's.
+    pub fn replaced(&self, document: Document<'a>) -> Expander<'a> {
+        Expander { followed: RefCell::new(*self.followed.borrow()), ..Expander::new(document) }
+    }
+
     /// The alternatives in which all claims hold for a value of this type.
     ///
     /// # Errors

@@ -8,6 +8,7 @@
 
 mod array;
 mod branch;
+mod call;
 mod document;
 mod expand;
 mod format;
@@ -31,26 +32,28 @@ use crate::compiler::on_deep_stack;
 use crate::limits::{MAX_TEXT_BYTES, check_bytes, check_json_depth, refused};
 use crate::mask_thread::first_line;
 
+pub(crate) use call::{CallCheck, compile as compile_call};
+
 /// The grammar of a schema, and the validator of finished replies.
 ///
 /// # Errors
 /// When the text is not a schema, exceeds a limit, or has a keyword that is not supported.
 pub(crate) fn compile(text: &str) -> Result<(GrammarInit, SchemaCheck)> {
-    check_bytes("schema", text, MAX_TEXT_BYTES)?;
-    check_json_depth(text)?;
-    let schema: Value = serde_json::from_str(text)
-        .map_err(|error| refused(format!("the schema is not JSON: {}", first_line(&error))))?;
+    let schema = read(text)?;
     let (document, root) = document::Document::new(&schema)?;
     let expander = expand::Expander::new(document);
     expander.refuse_cycles(root)?;
     let visits = visits::visits_by_depth(&expander.document, root)?;
     let grammar = writer::write(expander, &[shape::Claim::holds(root)])?;
-    let validator = jsonschema::options()
-        .should_validate_formats(true)
-        .with_pattern_options(PatternOptions::regex())
-        .build(&schema)
-        .map_err(|error| refused(format!("the schema is malformed: {}", first_line(&error))))?;
-    Ok((grammar, SchemaCheck { validator, visits }))
+    Ok((grammar, SchemaCheck::new(&schema, visits)?))
+}
+
+/// Reads the text of a schema.
+fn read(text: &str) -> Result<Value> {
+    check_bytes("schema", text, MAX_TEXT_BYTES)?;
+    check_json_depth(text)?;
+    serde_json::from_str(text)
+        .map_err(|error| refused(format!("the schema is not JSON: {}", first_line(&error))))
 }
 
 /// The maximum number of visits of subschemas for one reply: some 50 ms of work, and at most as many nested
@@ -65,6 +68,15 @@ pub(crate) struct SchemaCheck {
 }
 
 impl SchemaCheck {
+    fn new(schema: &Value, visits: Vec<u64>) -> Result<SchemaCheck> {
+        let validator = jsonschema::options()
+            .should_validate_formats(true)
+            .with_pattern_options(PatternOptions::regex())
+            .build(schema)
+            .map_err(|error| refused(format!("the schema is malformed: {}", first_line(&error))))?;
+        Ok(SchemaCheck { validator, visits })
+    }
+
     /// Why a value is not valid; `None` if it is.
     ///
     /// # Errors

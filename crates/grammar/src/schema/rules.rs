@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use girih_tensor::{Error, Result};
-use llguidance::api::{GrammarInit, SkipSpec};
+use llguidance::api::{GenGrammarOptions, GrammarId, GrammarInit, SkipSpec};
 use llguidance::derivre::{JsonQuoteOptions, RegexAst};
-use llguidance::earley::lexerspec::{LexemeClass, LexerSpec};
+use llguidance::earley::lexerspec::{LexemeClass, LexemeIdx, LexerSpec};
 use llguidance::earley::{Grammar, SymIdx, SymbolProps};
 
 use super::expand::Expander;
@@ -20,6 +20,24 @@ const MAX_SYMBOLS: usize = 40_000;
 /// White space between the parts of JSON: at most one space, because small models that may write
 /// more tend to write only white space.
 const WHITE_SPACE: &str = r"\x20";
+
+/// The white space between terminals.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Spaces {
+    /// As between the parts of JSON.
+    Json,
+    /// None.
+    Never,
+}
+
+impl Spaces {
+    fn skip(self) -> SkipSpec {
+        match self {
+            Spaces::Json => SkipSpec::once(regex(WHITE_SPACE)),
+            Spaces::Never => SkipSpec::unbounded(RegexAst::NoMatch),
+        }
+    }
+}
 
 /// A grammar that is being written.
 pub(crate) struct RuleWriter<'a> {
@@ -40,10 +58,9 @@ impl<'a> RuleWriter<'a> {
     ///
     /// # Errors
     /// When the lexer refuses the white space.
-    pub fn new(expander: Expander<'a>) -> Result<RuleWriter<'a>> {
+    pub fn new(expander: Expander<'a>, spaces: Spaces) -> Result<RuleWriter<'a>> {
         let mut lexer = LexerSpec::new().map_err(|error| too_complex(&error))?;
-        let skip = SkipSpec::once(regex(WHITE_SPACE));
-        let class = lexer.setup_lexeme_class_with_skip(skip).map_err(|error| too_complex(&error))?;
+        let class = lexer.setup_lexeme_class_with_skip(spaces.skip()).map_err(|error| too_complex(&error))?;
         Ok(RuleWriter {
             expander,
             grammar: Grammar::new(None),
@@ -55,6 +72,19 @@ impl<'a> RuleWriter<'a> {
             values: HashMap::new(),
             pending: Vec::new(),
         })
+    }
+
+    /// Decides where the next terminals allow white space between them.
+    pub fn set_spaces(&mut self, spaces: Spaces) -> Result<()> {
+        let class = self.lexer.setup_lexeme_class_with_skip(spaces.skip());
+        self.class = class.map_err(|error| too_complex(&error))?;
+        Ok(())
+    }
+
+    /// Goes on with another schema. All values of the one before have been written.
+    pub fn set_expander(&mut self, expander: Expander<'a>) {
+        self.expander = expander;
+        self.values.clear();
     }
 
     /// A new symbol of which all texts of the grammar are derived; the first symbol.
@@ -72,8 +102,12 @@ impl<'a> RuleWriter<'a> {
     /// Adds the rules that lead to texts, and returns the grammar.
     ///
     /// # Errors
-    /// When no text is derived.
-    pub fn finish(mut self, start: SymIdx) -> Result<GrammarInit> {
+    /// When no text is derived from one of the `needed` symbols: `contradiction` of its number.
+    pub fn finish(
+        mut self,
+        needed: &[SymIdx],
+        contradiction: impl Fn(usize) -> Error,
+    ) -> Result<GrammarInit> {
         let mut is_productive = self.terminals.clone();
         let mut waiting: HashMap<SymIdx, Vec<usize>> = HashMap::new();
         let mut missing: Vec<usize> = Vec::with_capacity(self.rules.len());
@@ -98,8 +132,8 @@ impl<'a> RuleWriter<'a> {
                 }
             }
         }
-        if !is_productive[start.as_usize()] {
-            return Err(refused("no JSON satisfies the schema: its keywords contradict each other"));
+        if let Some(number) = needed.iter().position(|symbol| !is_productive[symbol.as_usize()]) {
+            return Err(contradiction(number));
         }
         for (rule, (left, right)) in std::mem::take(&mut self.rules).into_iter().enumerate() {
             if missing[rule] == 0 {
@@ -120,6 +154,24 @@ impl<'a> RuleWriter<'a> {
         let symbol = self.grammar.fresh_symbol_ext(name, props);
         self.terminals.resize(symbol.as_usize() + 1, false);
         Ok(symbol)
+    }
+
+    /// A new symbol for the texts of `inner`, whose white space is decided on its own. The names
+    /// of such symbols differ.
+    pub fn nested(&mut self, name: &str, inner: SymIdx) -> Result<SymIdx> {
+        let symbol = self.symbol(name)?;
+        let options = GenGrammarOptions { grammar: GrammarId::Name(name.to_owned()), temperature: None };
+        self.grammar.make_gen_grammar(symbol, options).map_err(|error| too_complex(&error))?;
+        // The parser wants one rule of one symbol here, so this symbol must not be inlined.
+        self.grammar.sym_props_mut(inner).is_start = true;
+        self.rule(symbol, vec![inner]);
+        Ok(symbol)
+    }
+
+    /// The symbol of a special token.
+    pub fn special_token(&mut self, id: u32) -> Result<SymIdx> {
+        let lexeme = self.lexer.add_special_token(format!("<[{id}]>"), vec![id..=id]);
+        self.lexeme(lexeme.map_err(|error| too_complex(&error))?)
     }
 
     /// Adds a rule.
@@ -143,6 +195,10 @@ impl<'a> RuleWriter<'a> {
             .lexer
             .add_greedy_lexeme(String::new(), ast, false, None, usize::MAX)
             .map_err(|error| too_complex(&error))?;
+        self.lexeme(lexeme)
+    }
+
+    fn lexeme(&mut self, lexeme: LexemeIdx) -> Result<SymIdx> {
         let symbol = self.symbol("text")?;
         self.grammar.make_terminal(symbol, lexeme, &self.lexer).map_err(|error| too_complex(&error))?;
         self.terminals[symbol.as_usize()] = true;
@@ -151,6 +207,18 @@ impl<'a> RuleWriter<'a> {
 
     /// The symbol of the values for which all claims hold; `None` if one of them never holds.
     pub fn value(&mut self, claims: &[Claim]) -> Result<Option<SymIdx>> {
+        let Some(kept) = self.undecided(claims)? else { return Ok(None) };
+        if let Some(symbol) = self.values.get(&kept) {
+            return Ok(Some(*symbol));
+        }
+        let symbol = self.symbol("value")?;
+        self.values.insert(kept.clone(), symbol);
+        self.pending.push((kept, symbol));
+        Ok(Some(symbol))
+    }
+
+    /// The claims, in order, without those that always hold; `None` if one never holds.
+    pub fn undecided(&self, claims: &[Claim]) -> Result<Option<Vec<Claim>>> {
         let mut kept = Vec::new();
         for claim in claims {
             match &*self.expander.document.node(claim.node)? {
@@ -161,13 +229,7 @@ impl<'a> RuleWriter<'a> {
         }
         kept.sort_unstable();
         kept.dedup();
-        if let Some(symbol) = self.values.get(&kept) {
-            return Ok(Some(*symbol));
-        }
-        let symbol = self.symbol("value")?;
-        self.values.insert(kept.clone(), symbol);
-        self.pending.push((kept, symbol));
-        Ok(Some(symbol))
+        Ok(Some(kept))
     }
 }
 

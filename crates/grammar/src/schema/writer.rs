@@ -6,31 +6,56 @@ use llguidance::derivre::RegexAst;
 use llguidance::earley::SymIdx;
 
 use super::expand::Expander;
-use super::rules::{RuleWriter, quoted, some_text, text_of};
+use super::rules::{RuleWriter, Spaces, quoted, some_text, text_of};
 use super::shape::{Alternative, Claim, JsonKind, ValueShape};
 use super::{array, object};
+use crate::limits::refused;
 
 /// Writes the grammar of the values for which all claims hold.
 ///
 /// # Errors
 /// When a keyword is not supported, the grammar is too large, or no value exists.
 pub(crate) fn write(expander: Expander<'_>, claims: &[Claim]) -> Result<GrammarInit> {
-    let mut rules = RuleWriter::new(expander)?;
+    let mut rules = RuleWriter::new(expander, Spaces::Json)?;
     let start = rules.start()?;
     if let Some(value) = rules.value(claims)? {
         rules.rule(start, vec![value]);
     }
-    while let Some((claims, symbol)) = rules.take_pending() {
-        write_value(&mut rules, &claims, symbol)?;
-    }
-    rules.finish(start)
+    write_pending(&mut rules)?;
+    rules.finish(&[start], |_| refused("no JSON satisfies the schema: its keywords contradict each other"))
 }
 
-/// Writes the rules of a value.
-fn write_value(rules: &mut RuleWriter<'_>, claims: &[Claim], symbol: SymIdx) -> Result<()> {
+/// Writes the objects for which a claim holds, and returns their symbol.
+///
+/// # Errors
+/// When a keyword is not supported, or the grammar is too large.
+pub(crate) fn write_object(rules: &mut RuleWriter<'_>, claim: Claim) -> Result<SymIdx> {
+    let symbol = rules.symbol("arguments")?;
+    if let Some(claims) = rules.undecided(&[claim])? {
+        write_value(rules, &claims, symbol, &[JsonKind::Object])?;
+    }
+    write_pending(rules)?;
+    Ok(symbol)
+}
+
+/// Writes the rules of all values that have a symbol but no rules.
+fn write_pending(rules: &mut RuleWriter<'_>) -> Result<()> {
+    while let Some((claims, symbol)) = rules.take_pending() {
+        write_value(rules, &claims, symbol, &JsonKind::ALL)?;
+    }
+    Ok(())
+}
+
+/// Writes the rules of a value of one of these types.
+fn write_value(
+    rules: &mut RuleWriter<'_>,
+    claims: &[Claim],
+    symbol: SymIdx,
+    kinds: &[JsonKind],
+) -> Result<()> {
     let mut scalars = Vec::new();
-    for kind in JsonKind::ALL {
-        for alternative in rules.expander.expand(claims, kind)?.iter() {
+    for kind in kinds {
+        for alternative in rules.expander.expand(claims, *kind)?.iter() {
             match &alternative.shape {
                 ValueShape::Array(shape) => array::write(rules, symbol, alternative, shape)?,
                 ValueShape::Object(shape) => object::write(rules, symbol, alternative, shape)?,

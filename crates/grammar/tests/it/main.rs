@@ -1,6 +1,7 @@
 //! Tests of grammars: texts fed token by token.
 #![forbid(unsafe_code)]
 
+mod calls;
 mod feed;
 mod grammars;
 mod refusals;

@@ -1,8 +1,5 @@
-//! The grammar of a reply that must be a call of a tool.
-//!
-//! It is a text in llguidance's variant of Lark, in which `@tool_0` stands for the first of the
-//! JSON schemas beside it, and `<[128010]>` for the token of this id. Schemas stay apart from the
-//! text, so that they are checked like any other schema when they are compiled.
+//! The grammar of a reply that must be a call of a tool: what comes before the arguments and after
+//! them, and their JSON schema.
 
 use girih_file::quote;
 use girih_tensor::{Error, ErrorKind, Result};
@@ -13,13 +10,33 @@ use super::style::{ARGUMENTS, CallSyntax, Form, HarmonyToken, ReplyStyle};
 use super::syntax::ReplySyntax;
 use super::tool::Tool;
 
-/// The grammar of one forced call.
-#[derive(Clone, Debug, PartialEq)]
+/// The grammar of a forced call.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallGrammar {
-    /// The grammar in Lark; its first rule is `start`.
-    pub lark: String,
-    /// The names to which the grammar refers with `@`, and the schemas of their JSON.
-    pub schemas: Vec<(String, Map<String, Value>)>,
+    /// The calls that are allowed, at least one; each is of another tool.
+    pub calls: Vec<CallForm>,
+}
+
+/// A call of one tool: all of a reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallForm {
+    /// The name of the tool.
+    pub name: String,
+    /// What comes before the arguments.
+    pub before: Vec<CallPiece>,
+    /// The JSON schema of the arguments, which are an object.
+    pub arguments: Map<String, Value>,
+    /// What comes after the arguments.
+    pub after: Vec<CallPiece>,
+}
+
+/// A part of a call outside its arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallPiece {
+    /// A text.
+    Text(String),
+    /// The special token of this id.
+    Token(u32),
 }
 
 impl ReplyParser {
@@ -42,31 +59,27 @@ impl ReplyParser {
         }
         let syntax = self.syntax();
         let thinking_end = self.thinking_close().map(|close| syntax.piece(close));
-        let mut lark = format!("start: {}", (0..allowed.len()).map(rule).collect::<Vec<_>>().join(" | "));
-        let mut schemas = Vec::with_capacity(allowed.len());
-        for (index, tool) in allowed.into_iter().enumerate() {
+        let mut calls = Vec::with_capacity(allowed.len());
+        for tool in allowed {
             let Some((before, after)) = syntax.around_arguments(&tool.name) else {
                 return refused(format!(
                     "a call in the style {} cannot be forced, as its arguments are no JSON",
                     syntax.style().name()
                 ));
             };
-            let before = thinking_end.iter().cloned().chain(before).map(Piece::lark);
-            let arguments = format!("@tool_{index}");
-            let parts: Vec<String> =
-                before.chain([arguments]).chain(after.into_iter().map(Piece::lark)).collect();
-            lark += &format!("\n{}: {}", rule(index), parts.join(" "));
-            schemas.push((format!("tool_{index}"), tool.parameters.clone()));
+            let before = thinking_end.iter().cloned().chain(before).collect();
+            let arguments = tool.parameters.clone();
+            calls.push(CallForm { name: tool.name.clone(), before, arguments, after });
         }
-        Ok(CallGrammar { lark: lark + "\n", schemas })
+        Ok(CallGrammar { calls })
     }
 }
 
 impl ReplySyntax {
     /// What a call of a tool has before and after its arguments; `None` if they are no JSON.
-    fn around_arguments(&self, name: &str) -> Option<(Vec<Piece>, Vec<Piece>)> {
+    fn around_arguments(&self, name: &str) -> Option<(Vec<CallPiece>, Vec<CallPiece>)> {
         let style = self.style().0;
-        let text = |text: String| Piece::Text(text);
+        let text = |text: String| CallPiece::Text(text);
         if style.is_harmony {
             let [channel, constrain, message] =
                 [HarmonyToken::Channel, HarmonyToken::Constrain, HarmonyToken::Message]
@@ -81,7 +94,7 @@ impl ReplySyntax {
         }
         let CallSyntax { open, close, forms } = style.calls.first()?;
         let open = self.piece(open);
-        if forms.contains(&Form::Named) && matches!(self.piece(ARGUMENTS), Piece::Token(_)) {
+        if forms.contains(&Form::Named) && matches!(self.piece(ARGUMENTS), CallPiece::Token(_)) {
             return Some((vec![open, text(name.to_owned()), self.piece(ARGUMENTS)], Vec::new()));
         }
         if forms.contains(&Form::ObjectList) {
@@ -97,10 +110,10 @@ impl ReplySyntax {
     }
 
     /// A marker: the special token, or its text.
-    fn piece(&self, spelling: &'static str) -> Piece {
+    fn piece(&self, spelling: &'static str) -> CallPiece {
         match self.special_id(spelling) {
-            Some(id) => Piece::Token(id),
-            None => Piece::Text(spelling.to_owned()),
+            Some(id) => CallPiece::Token(id),
+            None => CallPiece::Text(spelling.to_owned()),
         }
     }
 }
@@ -109,28 +122,6 @@ impl ReplyStyle {
     /// Whether a call in this style can be forced ([`ReplyParser::forced_call`]).
     pub fn can_force_calls(self) -> bool {
         ReplySyntax::spelled(self).around_arguments("f").is_some()
-    }
-}
-
-/// The name of the rule of a tool.
-fn rule(index: usize) -> String {
-    format!("call_{index}")
-}
-
-/// A part of a rule.
-#[derive(Clone)]
-enum Piece {
-    Text(String),
-    Token(u32),
-}
-
-impl Piece {
-    fn lark(self) -> String {
-        match self {
-            // Strings of Lark have the escapes of JSON.
-            Piece::Text(text) => Value::from(text).to_string(),
-            Piece::Token(id) => format!("<[{id}]>"),
-        }
     }
 }
 
@@ -155,44 +146,40 @@ mod tests {
     fn a_forced_call_is_what_the_template_writes() {
         let grammar = syntax("hermes").parser(true).forced_call(&tools(), None).unwrap();
         assert_eq!(
-            grammar.lark,
-            "start: call_0 | call_1\n\
-             call_0: \"<tool_call>\" \"\\n{\\\"name\\\": \\\"get_weather\\\", \\\"arguments\\\": \" @tool_0 \"}\\n\" \"</tool_call>\"\n\
-             call_1: \"<tool_call>\" \"\\n{\\\"name\\\": \\\"now\\\", \\\"arguments\\\": \" @tool_1 \"}\\n\" \"</tool_call>\"\n"
+            grammar.calls.iter().map(written).collect::<Vec<_>>(),
+            ["get_weather", "now"].map(|name| format!(
+                "<tool_call>\n{{\"name\": \"{name}\", \"arguments\": {ARGUMENTS_JSON}}}\n</tool_call>"
+            ))
         );
-        assert_eq!(grammar.schemas[1], ("tool_1".to_owned(), tools()[1].parameters.clone()));
+        assert_eq!(grammar.calls[1].arguments, tools()[1].parameters);
         let thinks = syntax("llama3").parser(true).after_prompt("<think>\n");
         let one = thinks.forced_call(&tools(), Some("now")).unwrap();
         assert_eq!(
-            one.lark,
-            "start: call_0\ncall_0: \"</think>\" \"{\\\"name\\\": \\\"now\\\", \\\"parameters\\\": \" @tool_0 \"}\"\n"
+            one.calls.iter().map(written).collect::<Vec<_>>(),
+            [format!("</think>{{\"name\": \"now\", \"parameters\": {ARGUMENTS_JSON}}}")]
         );
         let harmony = ReplySyntax::with(ReplyStyle::named("gpt-oss").unwrap(), |spelling| {
             Some(200_000 + u32::try_from(spelling.len()).unwrap())
         });
         let harmony = harmony.parser(true).forced_call(&tools(), Some("now")).unwrap();
-        assert_eq!(
-            harmony.lark,
-            "start: call_0\ncall_0: <[200011]> \"commentary to=functions.now \" <[200013]> \"json\" <[200011]> @tool_0\n"
-        );
+        let text = |text: &str| CallPiece::Text(text.to_owned());
+        let [channel, constrain, message] = [200_011, 200_013, 200_011].map(CallPiece::Token);
+        let before = [channel, text("commentary to=functions.now "), constrain, text("json"), message];
+        assert_eq!((&harmony.calls[0].before[..], &harmony.calls[0].after[..]), (&before[..], &[][..]));
     }
 
-    /// The text of a grammar with one rule: its literals, with arguments in place of the schema.
-    fn written(lark: &str) -> String {
-        let (_, rule) = lark.trim_end().split_once("call_0: ").unwrap();
-        let mut text = String::new();
-        let mut rest = rule;
-        while !rest.is_empty() {
-            let mut values = serde_json::Deserializer::from_str(rest).into_iter::<String>();
-            if let Some(after) = rest.strip_prefix("@tool_0") {
-                text += "{\"city\": \"Paris\"}";
-                rest = after.trim_start();
-            } else {
-                text += &values.next().unwrap().unwrap();
-                rest = rest[values.byte_offset()..].trim_start();
-            }
-        }
-        text
+    const ARGUMENTS_JSON: &str = "{\"city\": \"Paris\"}";
+
+    /// A call without special tokens.
+    fn written(call: &CallForm) -> String {
+        let text = |pieces: &[CallPiece]| -> String {
+            let spelled = |piece: &CallPiece| match piece {
+                CallPiece::Text(text) => text.clone(),
+                CallPiece::Token(id) => unreachable!("token {id}"),
+            };
+            pieces.iter().map(spelled).collect()
+        };
+        format!("{}{ARGUMENTS_JSON}{}", text(&call.before), text(&call.after))
     }
 
     #[test]
@@ -200,14 +187,14 @@ mod tests {
         for style in ReplyStyle::all().filter(|style| style.can_force_calls()) {
             let syntax = ReplySyntax::spelled(style);
             let mut parser = syntax.parser(true);
-            let text = written(&parser.forced_call(&tools(), Some("get_weather")).unwrap().lark);
+            let text = written(&parser.forced_call(&tools(), Some("get_weather")).unwrap().calls[0]);
             let mut parts: Vec<ReplyPart> = parser.push(&text);
             parts.extend(parser.finish());
             let message: ReplyMessage = parts.iter().collect();
             assert_eq!((message.content.as_str(), message.calls.len()), ("", 1), "{style:?}: {text}");
             let call = &message.calls[0];
             assert_eq!((call.name.as_str(), call.fault), ("get_weather", None), "{style:?}");
-            assert_eq!(call.arguments, "{\"city\": \"Paris\"}");
+            assert_eq!(call.arguments, ARGUMENTS_JSON);
         }
     }
 

@@ -33,7 +33,7 @@ mod syntax;
 mod tool;
 mod value;
 
-pub use grammar::CallGrammar;
+pub use grammar::{CallForm, CallGrammar, CallPiece};
 pub use parser::ReplyParser;
 pub use part::{ReplyMessage, ReplyPart, ToolCall};
 pub use style::ReplyStyle;
