@@ -152,6 +152,13 @@ impl ReplyFormat {
         Tool::list(&self.tools)
     }
 
+    /// This format for a reply whose whole text is content.
+    #[cfg(feature = "grammar")]
+    pub(crate) fn content_only(self, model: &Model) -> Result<ReplyFormat> {
+        let syntax = ReplySyntax::new(ReplyStyle::named("plain")?, &model.text_processor()?.tokenizer);
+        Ok(ReplyFormat { syntax, finds_calls: false, prompt: String::new(), ..self })
+    }
+
     /// A detokenizer whose text the splitter reads.
     pub(crate) fn detokenizer(&self, model: &Model) -> Result<ReplyDetokenizer> {
         Ok(self.syntax.detokenizer(&model.text_processor()?.tokenizer))

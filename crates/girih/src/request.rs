@@ -456,11 +456,11 @@ impl Request {
         model: &Model,
         format: Option<&ReplyFormat>,
     ) -> Result<Option<Box<dyn Constraint>>> {
-        if let Some(call) = self.tool_choice.grammar(format)? {
-            if self.grammar.replace(call).is_some() {
-                let sentence = "the request has a grammar and a tool choice: remove one of them";
-                return Err(Error::with_kind(ErrorKind::Refused, sentence));
-            }
+        if let Some(call) = self.tool_choice.grammar(format)?
+            && self.grammar.replace(call).is_some()
+        {
+            let sentence = "the request has a grammar and a tool choice: remove one of them";
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
         }
         let Some(grammar) = &self.grammar else { return Ok(self.constraint.take()) };
         let other = match (&self.constraint, &self.stops[..]) {
@@ -527,6 +527,12 @@ impl Request {
     ) -> Result<PreparedRequest> {
         let (tokens, format) = self.take_prompt(model)?;
         let constraint = self.take_constraint(model, format.as_ref())?;
+        // A grammar of the caller begins with the first token, even if the prompt opens thinking.
+        #[cfg(feature = "grammar")]
+        let format = match (&self.grammar, format) {
+            (None | Some(girih_grammar::Grammar::Call(_)), format) => format,
+            (Some(_), format) => format.map(|format| format.content_only(model)).transpose()?,
+        };
         let Request { logits, sampling, max_tokens, fills_context, stops, logprobs, overflow, .. } = self;
         let Request { wants_text, drafter, draft_max, .. } = self;
         let Request { tenant, priority, time_limits, .. } = self;

@@ -1,9 +1,6 @@
 //! From a grammar's text to the constraint of a reply.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::thread;
-
-use girih_tensor::{Error, ErrorKind, Result};
+use girih_tensor::{Error, Result};
 use girih_words::Tokenizer;
 use girih_words::reply::CallGrammar;
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
@@ -13,9 +10,10 @@ use llguidance::{ParserFactory, TokenParser};
 use regex_automata::meta;
 
 use crate::constraint::GrammarConstraint;
+use crate::deep_stack::on_deep_stack;
 use crate::finished::FinishedCheck;
-use crate::limits::{STACK_BYTES, check_lark, refused};
-use crate::mask_thread::{MaskThread, first_line, panicked};
+use crate::limits::{check_lark, refused};
+use crate::mask_thread::{MaskThread, first_line};
 use crate::pattern::check_pattern;
 use crate::schema;
 use crate::vocabulary::token_bytes;
@@ -119,17 +117,4 @@ impl GrammarCompiler {
     pub fn limits(&self) -> &ParserLimits {
         self.factory.limits()
     }
-}
-
-/// Calls `run` on a thread with a deep stack; a panic is an error.
-pub(crate) fn on_deep_stack<T: Send>(run: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-    thread::scope(|scope| {
-        let builder = thread::Builder::new().name("girih-grammar".to_owned()).stack_size(STACK_BYTES);
-        let guarded = || catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err(panicked()));
-        let thread = builder.spawn_scoped(scope, guarded).map_err(|error| {
-            let sentence = format!("a thread for grammars cannot be started: {error}");
-            Error::with_kind(ErrorKind::OutOfMemory, sentence)
-        })?;
-        thread.join().unwrap_or_else(|_| Err(panicked()))
-    })
 }

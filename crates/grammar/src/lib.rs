@@ -15,6 +15,7 @@
 
 mod compiler;
 mod constraint;
+mod deep_stack;
 mod finished;
 #[doc(hidden)]
 pub mod fuzz;

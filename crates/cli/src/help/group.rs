@@ -54,7 +54,7 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
             "stop",
         ],
     ),
-    (StructuredOutput, &["schema", "json-object", "regex", "grammar", "tool-choice"]),
+    (StructuredOutput, &["schema", "json-object", "regex", "grammar"]),
     (Memory, &["kv", "overflow", "weights", "packed-cache", "prompt-cache", "blobs", "blobs-limit"]),
     (Device, &["backend", "act-precision", "npu-mapping"]),
     (
@@ -82,6 +82,7 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
             "dry-breaker",
             "special",
             "reply-style",
+            "tool-choice",
             "arch",
             "allow-key",
             "npu-runtime",

@@ -1,6 +1,9 @@
 //! Replies that are held to a form, on the built-in model.
 
-use girih::{DraftQuery, Drafter, ErrorKind, Event, Grammar, Request, Result, RunOptions, Sampling, Stop};
+use girih::{
+    BUILT_IN, Conversation, DraftQuery, Drafter, ErrorKind, Event, Grammar, Model, OpenOptions, Request,
+    Result, RunOptions, Sampling, Stop,
+};
 
 use crate::sessions::{session, stop};
 
@@ -93,5 +96,21 @@ fn forms_are_refused_by_name_and_leave_other_requests_alone() -> Result<()> {
         assert!(error.kind() == ErrorKind::Refused && error.to_string().contains(reason), "{error}");
     }
     assert_eq!(beside.tokens()?.len(), 60);
+    Ok(())
+}
+
+#[test]
+fn a_reply_with_a_grammar_is_content_even_if_the_prompt_opens_thinking() -> Result<()> {
+    let options = OpenOptions {
+        chat_template: Some("{{ messages[0].content }}{# <tool_call> #}<think>\n".to_owned()),
+        ..OpenOptions::default()
+    };
+    let session = Model::open_with(BUILT_IN, &options)?.start()?;
+    let conversation = Conversation::new().user("Once upon a time");
+    let asked = || Request::new(&conversation).sampling(Sampling::greedy());
+    let message = session.generate(asked().max_tokens(20))?.message()?;
+    assert!(message.content.is_empty() && !message.thinking.is_empty(), "{message:?}");
+    let message = session.generate(asked().grammar(Grammar::JsonSchema(SCHEMA.to_owned())))?.message()?;
+    assert!(message.content.ends_with('}') && message.thinking.is_empty(), "{message:?}");
     Ok(())
 }

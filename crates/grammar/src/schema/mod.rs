@@ -28,7 +28,7 @@ use jsonschema::{PatternOptions, Validator};
 use llguidance::api::GrammarInit;
 use serde_json::Value;
 
-use crate::compiler::on_deep_stack;
+use crate::deep_stack::on_deep_stack;
 use crate::limits::{MAX_TEXT_BYTES, check_bytes, check_json_depth, refused};
 use crate::mask_thread::first_line;
 
