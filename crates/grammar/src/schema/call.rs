@@ -9,11 +9,12 @@ use llguidance::earley::SymIdx;
 use llguidance::toktrie::TokTrie;
 use serde_json::Value;
 
+use super::check::{SchemaCheck, read};
 use super::document::{Document, NodeId};
 use super::expand::Expander;
 use super::rules::{RuleWriter, Spaces};
 use super::shape::Claim;
-use super::{SchemaCheck, read, visits, writer};
+use super::{visits, writer};
 use crate::limits::{MAX_TEXT_BYTES, refused};
 use crate::mask_thread::first_line;
 
