@@ -48,7 +48,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     tools: Option<PathBuf>,
     /// Whether the reply must be a call: auto (the model decides), required (of any tool), or a tool's name.
-    #[arg(long, value_name = "CHOICE", requires = "tools", conflicts_with = "structured_output")]
+    #[arg(long, value_name = "CHOICE", requires = "tools", conflicts_with_all = ["schema", "json_object", "regex", "grammar"])]
     tool_choice: Option<String>,
     #[command(flatten)]
     arch: ArchArgs,
