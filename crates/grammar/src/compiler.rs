@@ -65,8 +65,8 @@ impl GrammarCompiler {
     /// Compiles a grammar, and begins to compute the mask of the first token.
     ///
     /// # Errors
-    /// Of the kind [`ErrorKind::Refused`] when the grammar is malformed, exceeds a limit, or has
-    /// something that is not supported; names it.
+    /// Of the kind [`ErrorKind::Refused`](girih_tensor::ErrorKind::Refused) when the grammar is malformed,
+    /// exceeds a limit, or has something that is not supported; names it.
     pub fn compile(&self, grammar: &Grammar) -> Result<GrammarConstraint> {
         let (parser, check) = on_deep_stack(|| {
             let (init, check) = self.parts(grammar)?;
