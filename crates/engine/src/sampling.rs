@@ -32,8 +32,8 @@ pub struct Sampling {
     /// The probability, per token, with which the most likely tokens are excluded, in \[0, 1].
     /// Default 0: never.
     pub xtc_probability: f32,
-    /// The probability from which a token is among the most likely ones, of which the least
-    /// likely one is kept, in \[0, 1]. Default 0.1.
+    /// XTC: the minimum probability of the tokens that may be excluded, in \[0, 1]; the least
+    /// likely of them is kept. Default 0.1.
     pub xtc_threshold: f32,
     /// The temperature varies by at most this with the entropy of the distribution. Default 0:
     /// it is fixed.

@@ -66,7 +66,7 @@ impl AcceptanceRate {
 mod tests {
     use super::*;
 
-    /// The rate after `trials` single tokens of which one in `every` is wrong.
+    /// The rate after `trials` single tokens; every `every`-th one is wrong.
     fn after(trials: usize, every: usize) -> AcceptanceRate {
         let mut rate = AcceptanceRate::new(0.5);
         (0..trials).for_each(|trial| rate.count(&[7], &[7 + u32::from(trial % every == 0)]));

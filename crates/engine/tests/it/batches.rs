@@ -7,7 +7,7 @@ use girih_engine::{Engine, Error, ErrorKind, Hooks, RequestEvent, RequestId, Sam
 use girih_graph::backend::Unwatched;
 
 use crate::oracle::{self, CONTEXT, Reply, SPANS, Trouble, Watched, batched, engine, narrow};
-use crate::oracle::{prompt, reply, request};
+use crate::oracle::{prompt, random_narrow, reply, request};
 
 /// The replies so far.
 #[derive(Default)]
@@ -155,13 +155,7 @@ struct Traffic {
 impl Traffic {
     fn new(seed: u64) -> Traffic {
         let mut random = Random(seed);
-        let sequences = 1 + random.below(6) as u32;
-        let chunk = sequences + random.below(100) as u32;
-        let one = girih_graph::Key { rows: chunk, sequences: 1, ..oracle::key() };
-        let least = SPANS.map(|span| girih_engine::cache::blocks(span, &one));
-        // From just enough blocks for one sequence to enough for all.
-        let blocks = least.map(|least| least + random.below(4 * sequences as usize) as u32);
-        let (engine, watched) = narrow(sequences, chunk, &blocks);
+        let (engine, watched, _) = random_narrow(&mut random);
         Traffic { random, engine, watched, asked: BTreeMap::new(), replies: Replies::default() }
     }
 

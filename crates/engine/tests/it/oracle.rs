@@ -16,8 +16,8 @@ use girih_graph::{
     BLOCK_POSITIONS, Error, ErrorKind, GroupId, HostRows, InputKind, InputSpec, Key, MemoryPlan, Output,
     OutputKind, Picks, Runner, Sequence, Span, StateGroup, Step,
 };
-use girih_tensor::Shape;
 use girih_tensor::random::mix;
+use girih_tensor::{Random, Shape};
 
 pub const VOCABULARY: usize = 40;
 pub const CONTEXT: u32 = 320;
@@ -422,6 +422,18 @@ pub fn narrow(sequences: u32, chunk: u32, blocks: &[u32]) -> (Engine, Watched) {
     let watched = Watched::default();
     let runner = Box::new(Oracle::new(Key { sequences, ..key() }, blocks, &watched));
     (Engine::new(runner, EngineLimits { sequences, ..EngineLimits::new(CONTEXT, chunk) }).unwrap(), watched)
+}
+
+/// As [`narrow`], with random sequences, chunk and blocks: from just enough for one sequence to enough for
+/// all. Returns the numbers of blocks, too.
+pub fn random_narrow(random: &mut Random) -> (Engine, Watched, [u32; 2]) {
+    let sequences = 1 + random.below(6) as u32;
+    let chunk = sequences + random.below(100) as u32;
+    let one = Key { rows: chunk, sequences: 1, ..key() };
+    let least = SPANS.map(|span| cache::blocks(span, &one));
+    let blocks = least.map(|least| least + random.below(4 * sequences as usize) as u32);
+    let (engine, watched) = narrow(sequences, chunk, &blocks);
+    (engine, watched, blocks)
 }
 
 /// Returns a prompt that is different for each number.

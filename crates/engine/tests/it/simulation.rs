@@ -15,7 +15,7 @@ use girih_engine::{
 };
 use girih_tensor::Random;
 
-use crate::oracle::{self, CONTEXT, SPANS, Trouble, VOCABULARY, Watched, narrow, prompt, request};
+use crate::oracle::{self, CONTEXT, Trouble, VOCABULARY, Watched, prompt, random_narrow, request};
 
 /// What happened. Each field but `rows` is a number of events.
 #[derive(Clone, Copy, Debug, Default)]
@@ -93,12 +93,7 @@ struct World {
 impl World {
     fn new(seed: u64) -> World {
         let mut random = Random(seed);
-        let sequences = 1 + random.below(6) as u32;
-        let chunk = sequences + random.below(100) as u32;
-        let one = girih_graph::Key { rows: chunk, sequences: 1, ..oracle::key() };
-        let least = SPANS.map(|span| girih_engine::cache::blocks(span, &one));
-        let blocks = least.map(|least| least + random.below(4 * sequences as usize) as u32);
-        let (engine, watched) = narrow(sequences, chunk, &blocks);
+        let (engine, watched, blocks) = random_narrow(&mut random);
         let blocks = blocks.map(|blocks| blocks as usize);
         let (now, live, counts) = (Duration::ZERO, BTreeMap::new(), Counts::default());
         World { random, engine, watched, blocks, now, live, counts }

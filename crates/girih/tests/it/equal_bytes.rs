@@ -22,7 +22,7 @@ const VOCABULARY: usize = 512;
 enum Cache {
     /// Nothing: each request has a tenant of its own.
     Cold,
-    /// Prefixes of other requests, of which many have been evicted.
+    /// Prefixes of other requests; many of them have been evicted.
     Warm,
 }
 

@@ -30,7 +30,7 @@ pub(crate) enum SchemaNode {
     Keywords(Box<Keywords>),
 }
 
-/// The types of JSON, of which a set is a sum.
+/// The types of JSON, one bit each; a set of types is the sum of its bits.
 pub(crate) mod types {
     pub const NULL: u8 = 1;
     pub const BOOLEAN: u8 = 2;

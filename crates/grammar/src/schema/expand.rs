@@ -30,7 +30,7 @@ const MAX_ALTERNATIVES: usize = 512;
 const MAX_FOLLOWED: usize = 50_000;
 
 /// The maximum number of options of `anyOf` beside `unevaluatedProperties` or
-/// `unevaluatedItems`, of which each set is an alternative.
+/// `unevaluatedItems`. Each set of options is an alternative.
 const MAX_EVALUATED_OPTIONS: usize = 6;
 
 /// A schema whose claims are expanded.

@@ -17,7 +17,7 @@ const MAX_NAMES: usize = 1000;
 /// The maximum number of properties that are counted for `minProperties` and `maxProperties`.
 const MAX_COUNT: usize = 200;
 
-/// The maximum number of patterns of names of one object, of which each set is a class of names.
+/// The maximum number of `patternProperties` of one object. Each set of patterns is a class of names.
 const MAX_PATTERNS: usize = 6;
 
 /// Writes the rules of an object.

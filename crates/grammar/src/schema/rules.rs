@@ -87,7 +87,7 @@ impl<'a> RuleWriter<'a> {
         self.values.clear();
     }
 
-    /// A new symbol of which all texts of the grammar are derived; the first symbol.
+    /// A new start symbol: all texts of the grammar are derived from it. It must be the first symbol.
     pub fn start(&mut self) -> Result<SymIdx> {
         let start = self.symbol("start")?;
         self.grammar.sym_props_mut(start).is_start = true;

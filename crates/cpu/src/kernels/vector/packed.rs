@@ -466,7 +466,8 @@ impl<I: Packed, const C: usize, const ROWS: usize, const BITS: u8, const MINIMUM
 }
 
 impl MatmulTileOperands<'_> {
-    /// Adds the multiply-accumulates of `C` columns, `N` columns and `V` vectors of rows at a time.
+    /// Adds the multiply-accumulates of `C` columns, `N` columns and `V` vectors of rows at a time. Two
+    /// vectors are one of each half of the band (`PIECES` is 1); one vector uses the first panel only.
     #[inline(always)]
     fn add<
         I: Packed,
@@ -492,7 +493,8 @@ impl MatmulTileOperands<'_> {
                         *all = isa.load(&I::split(sums)[vector + v]);
                     }
                 }
-                let panels = if vector < I::PIECES { low.iter().zip(high) } else { high.iter().zip(high) };
+                let first = if vector < I::PIECES { low } else { high };
+                let panels = first.iter().zip(high);
                 for ((first, second), x) in panels.zip(x.as_chunks::<C>().0.as_chunks::<ROWS>().0) {
                     if vector == 0 && column == 0 {
                         prefetch_next(x, groups);
