@@ -156,12 +156,14 @@ impl PromptStore {
             if kept.iter().any(begins) {
                 return true;
             }
-            bytes += size(&prefix);
-            let fits = bytes <= self.options.limit;
+            let after = bytes + size(&prefix);
+            let fits = after <= self.options.limit;
             if fits {
+                bytes = after;
                 kept.push(prefix);
             }
-            fits
+            // One that is larger than the limit alone does not keep older ones out.
+            fits || kept.is_empty()
         })?;
         if kept.is_empty() {
             return Ok(());
@@ -252,10 +254,13 @@ fn head(prefix: &SavedPrefix) -> Vec<u8> {
     bytes
 }
 
-/// The size of a prefix's file, without a few hundred bytes.
+/// The size of a prefix's file, without making its contents.
 fn size(prefix: &SavedPrefix) -> u64 {
-    let blocks = prefix.groups.iter().flat_map(|group| &group.blocks);
-    blocks.map(|block| block.len() as u64).sum::<u64>() + 4 * prefix.tokens.len() as u64
+    // The magic number, the format, the identity, the number of groups and the digest.
+    const FIXED_BYTES: usize = PROMPT_MAGIC.len() + 4 + 16 + 4 + 8;
+    const GROUP_BYTES: usize = 4 + 4 + 8;
+    let blocks = prefix.groups.iter().flat_map(|group| &group.blocks).map(Vec::len).sum::<usize>();
+    (FIXED_BYTES + head(prefix).len() + GROUP_BYTES * prefix.groups.len() + blocks) as u64
 }
 
 /// The contents of a file.
@@ -344,6 +349,7 @@ mod tests {
     #[test]
     fn a_damaged_file_is_not_read() {
         let bytes = encode(&prefix(), 5);
+        assert_eq!(bytes.len() as u64, size(&prefix()));
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1;
