@@ -19,11 +19,13 @@ const EDGES: &[(&str, &[&str])] = &[
     ("grammar", &["tensor", "words", "engine"]),
     ("measure", &["tensor", "file", "graph", "model", "engine"]),
     ("girih", &["tensor", "graph", "file", "words", "hub", "model", "engine", "grammar", "cpu", "npu"]),
+    // Whatever the server lacks is missing in the library, for everybody.
+    ("serve", &["girih"]),
     (
         "cli",
         &[
             "tensor", "file", "words", "hub", "graph", "model", "convert", "cpu", "npu", "npu-lab", "engine",
-            "measure", "girih",
+            "measure", "girih", "serve",
         ],
     ),
     ("xtask", &[]),
