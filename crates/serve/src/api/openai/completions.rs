@@ -32,7 +32,7 @@ async fn complete(
     let body: CompletionRequest = read_json(&body)?;
     let request = body.checked()?;
     let prompts = if body.echoes() { request.prompts.clone() } else { Vec::new() };
-    let count = request.count as usize;
+    let (count, has_tokens) = (request.count as usize, request.prompt_logprobs.is_some());
     let generation = begin(&state, &caller, request).await?;
     let head = ReplyHead::new("cmpl", "text_completion", &generation);
     let text = |prompt| match prompt {
@@ -41,7 +41,7 @@ async fn complete(
         Prompt::Conversation(_) => Ok(String::new()),
     };
     let prompts: girih::Result<Vec<String>> = prompts.into_iter().map(text).collect();
-    let echoed = EchoedTexts { prompts: prompts?, count };
+    let echoed = EchoedTexts { prompts: prompts?, count, has_tokens };
     if body.stream == Some(true) {
         let choices = generation.replies();
         let chunks = CompletionChunks::new(head, echoed, choices, body.includes_usage());
