@@ -41,7 +41,7 @@ const FILES: [PageFile; PATHS.len()] = [
 ];
 
 /// Serves the page under [`PATHS`].
-pub fn page() -> Router {
+pub fn page<S: Clone + Send + Sync + 'static>() -> Router<S> {
     let mut router = Router::new();
     for (path, file) in PATHS.into_iter().zip(FILES) {
         let tag = entity_tag(file.bytes);
@@ -98,7 +98,7 @@ mod tests {
         if let Some(tags) = none_match {
             request = request.header(header::IF_NONE_MATCH, tags);
         }
-        page().oneshot(request.body(Body::empty()).unwrap()).await.unwrap()
+        page::<()>().with_state(()).oneshot(request.body(Body::empty()).unwrap()).await.unwrap()
     }
 
     #[tokio::test]
