@@ -17,6 +17,7 @@ mod json_body;
 mod models;
 mod openapi;
 mod options;
+pub mod page;
 mod request_id;
 mod sampling_settings;
 mod server;
