@@ -33,6 +33,7 @@ pub fn router(state: Arc<ServerState>) -> Router {
     Router::new()
         .merge(api::health::routes())
         .merge(api::openai::routes())
+        .merge(api::anthropic::routes())
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(from_fn_with_state(Arc::clone(&state), refuse_when_draining))
