@@ -143,6 +143,16 @@ impl ApiError {
         ApiError { retry_after: Some(5), ..error }
     }
 
+    /// The model wrote a call of a tool whose arguments are not a JSON object: status 422, because
+    /// the same request has the same reply.
+    pub fn invalid_call(name: &str, fault: &str) -> ApiError {
+        let message = format!(
+            "the model called {name:?} with arguments that are not a JSON object ({fault}); force the call, or change \
+             the request"
+        );
+        ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_tool_call", message)
+    }
+
     /// The server has a fault: status 500.
     pub fn internal(message: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message)
@@ -201,6 +211,11 @@ impl ApiError {
         }
         response
     }
+}
+
+/// The reply, or the error in a dialect.
+pub fn answer(dialect: Dialect, reply: Result<Response, ApiError>) -> Response {
+    reply.unwrap_or_else(|error| error.response(dialect))
 }
 
 impl fmt::Display for ApiError {

@@ -23,6 +23,7 @@ mod sampling_settings;
 mod server;
 pub mod sse;
 mod state;
+pub mod thinking;
 
 pub use caller::Caller;
 pub use models::ServedModels;

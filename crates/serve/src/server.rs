@@ -37,6 +37,7 @@ pub fn router(state: Arc<ServerState>) -> Router {
         .merge(api::openai::routes())
         .merge(openapi::routes())
         .merge(page())
+        .merge(api::anthropic::routes())
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(from_fn_with_state(Arc::clone(&state), refuse_when_draining))

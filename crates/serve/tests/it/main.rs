@@ -1,5 +1,6 @@
 //! Tests of the server on the built-in model, over HTTP.
 
+mod anthropic;
 mod chat;
 mod client;
 mod completions;
