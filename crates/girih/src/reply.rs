@@ -117,6 +117,7 @@ impl EngineHandle {
     /// When the queue is full, or the engine has ended.
     pub fn submit(self: &Arc<EngineHandle>, prepared: PreparedRequest) -> Result<Reply> {
         let PreparedRequest { request, hooks, splitter } = prepared;
+        let prompt_tokens = u32::try_from(request.tokens.len()).unwrap_or(u32::MAX);
         let take = |count| (count < self.max_requests).then_some(count + 1);
         if let Err(count) = self.requests.fetch_update(Ordering::AcqRel, Ordering::Acquire, take) {
             let sentence = format!("{count} requests run or wait, which is the maximum; try again later");
@@ -128,7 +129,7 @@ impl EngineHandle {
             let sentence = "the engine has ended; load the model again";
             return Err(Error::with_kind(ErrorKind::DeviceFailed, sentence));
         }
-        Ok(Reply { mailbox, handle: Arc::clone(self), splitter, is_over: false })
+        Ok(Reply { mailbox, handle: Arc::clone(self), prompt_tokens, splitter, is_over: false })
     }
 }
 
@@ -167,6 +168,8 @@ impl Drop for EngineHandle {
 pub struct Reply {
     mailbox: Arc<Mailbox>,
     handle: Arc<EngineHandle>,
+    /// The number of tokens of its prompt.
+    prompt_tokens: u32,
     /// Splits its text; without one, all is content.
     splitter: Option<ReplySplitter>,
     /// Whether its last event was read.
@@ -237,6 +240,18 @@ impl Reply {
             Err(error) => Some(Err(error)),
         };
         self.filter_map(id).collect()
+    }
+
+    /// The number of tokens of the request's prompt.
+    ///
+    /// ```
+    /// # let session = girih::Model::open("stories260k")?.start()?;
+    /// let reply = session.generate(girih::Request::new(vec![1, 400]))?;
+    /// assert_eq!(reply.prompt_tokens(), 2);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn prompt_tokens(&self) -> u32 {
+        self.prompt_tokens
     }
 
     /// Returns a handle that cancels the request from any thread.

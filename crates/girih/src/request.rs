@@ -87,6 +87,7 @@ pub struct Request {
     sampling: Option<Sampling>,
     max_tokens: Option<u32>,
     fills_context: bool,
+    cuts_to_context: bool,
     stops: Vec<String>,
     logprobs: Option<u32>,
     overflow: Overflow,
@@ -139,6 +140,7 @@ impl Request {
             sampling: None,
             max_tokens: None,
             fills_context: false,
+            cuts_to_context: false,
             stops: Vec::new(),
             logprobs: None,
             overflow: Overflow::Error,
@@ -190,6 +192,22 @@ impl Request {
     #[must_use]
     pub fn fill_context(self) -> Request {
         Request { fills_context: true, ..self }
+    }
+
+    /// Lowers [`Request::max_tokens`] to what the context leaves after the prompt, instead of
+    /// refusing the request.
+    ///
+    /// ```
+    /// use girih::Request;
+    ///
+    /// # let session = girih::Model::open("stories260k")?.start()?;
+    /// let request = Request::new("Once upon a time").max_tokens(100_000).cut_to_context();
+    /// assert!(session.generate(request)?.text()?.contains("Lily"));
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    #[must_use]
+    pub fn cut_to_context(self) -> Request {
+        Request { cuts_to_context: true, ..self }
     }
 
     /// Adds a text before which the reply ends: at most 16, of at most 256 bytes each.
@@ -533,7 +551,8 @@ impl Request {
             (None | Some(girih_grammar::Grammar::Call(_)), format) => format,
             (Some(_), format) => format.map(|format| format.content_only(model)).transpose()?,
         };
-        let Request { logits, sampling, max_tokens, fills_context, stops, logprobs, overflow, .. } = self;
+        let Request { logits, sampling, max_tokens, fills_context, cuts_to_context, .. } = self;
+        let Request { stops, logprobs, overflow, .. } = self;
         let Request { wants_text, drafter, draft_max, .. } = self;
         let Request { tenant, priority, time_limits, .. } = self;
         if !wants_text && !stops.is_empty() {
@@ -555,6 +574,8 @@ impl Request {
             Overflow::Error => room.min(DEFAULT_MAX_TOKENS as usize) as u32,
             Overflow::Truncate => DEFAULT_MAX_TOKENS,
         };
+        let max_new = max_tokens.unwrap_or(default);
+        let max_new = if cuts_to_context { max_new.min(room as u32) } else { max_new };
         // Without text, a model may have no tokenizer.
         let stop_tokens = match model.stop_tokens() {
             Err(_) if !wants_text => model.listed_stop_tokens(),
@@ -564,7 +585,7 @@ impl Request {
             tokens,
             logits,
             sampling: sampling.unwrap_or_else(|| model.default_sampling()),
-            max_new: (!fills_context).then(|| max_tokens.unwrap_or(default)),
+            max_new: (!fills_context).then_some(max_new),
             stops: Stops { tokens: stop_tokens, strings: stops },
             logprobs,
             overflow,

@@ -1,3 +1,31 @@
 //! Serves models over HTTP: requests of OpenAI's, Anthropic's and Ollama's clients become
 //! requests of [`girih`], and its events become their replies.
+//!
+//! Start with two types: [`ServeOptions`] and [`Server`].
+//!
+//! A request passes these modules in order: `access` says who calls ([`Caller`]), a module of
+//! `api` reads its body and makes a [`GenerationRequest`](generation::GenerationRequest),
+//! `generation` admits and begins it, and a writer of the same module of `api` turns its events
+//! into JSON, whole or through `sse`.
 #![forbid(unsafe_code)]
+
+pub mod api;
+mod caller;
+pub mod error;
+pub mod generation;
+mod json_body;
+mod models;
+mod options;
+mod request_id;
+mod sampling_settings;
+mod server;
+pub mod sse;
+mod state;
+
+pub use caller::Caller;
+pub use models::ServedModels;
+pub use options::{ServeOptions, ServedModel};
+pub use request_id::RequestId;
+pub use sampling_settings::{DrySettings, SamplingSettings};
+pub use server::{Server, router};
+pub use state::ServerState;

@@ -1,0 +1,5 @@
+//! The routes, one module for each endpoint. A module reads the wire format of its API, makes a
+//! neutral request of it, and writes the reply in the same format.
+
+pub mod health;
+pub mod openai;

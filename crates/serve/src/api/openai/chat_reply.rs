@@ -1,0 +1,292 @@
+//! The reply of `/v1/chat/completions`: whole, and in chunks.
+
+use girih::{ReplyMessage, ReplyPart, ToolCall};
+use serde::Serialize;
+
+use super::logprobs::{ChoiceLogprobs, TokenLogprob};
+use super::usage::UsageBody;
+use crate::error::{ApiError, Dialect};
+use crate::generation::{FinishReason, Generation, GenerationEvent, GenerationEventKind, TokenUsage};
+use crate::sse::{EventWriter, write_data, write_named};
+
+/// What all pieces of a reply have in common.
+#[derive(Clone, Debug, Serialize)]
+pub struct ReplyHead {
+    /// The reply's id.
+    pub id: String,
+    /// The type of the object.
+    pub object: &'static str,
+    /// When it was begun, in seconds since 1970.
+    pub created: u64,
+    /// The model's id.
+    pub model: String,
+    /// What decides the reply besides the request.
+    pub system_fingerprint: &'static str,
+}
+
+/// A whole reply.
+#[derive(Debug, Serialize)]
+pub struct ChatReply {
+    #[serde(flatten)]
+    head: ReplyHead,
+    choices: Vec<ChatChoice>,
+    usage: UsageBody,
+}
+
+#[derive(Debug, Serialize)]
+struct ChatChoice {
+    index: u32,
+    message: AssistantMessage,
+    logprobs: Option<ChoiceLogprobs>,
+    finish_reason: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct AssistantMessage {
+    role: &'static str,
+    content: Option<String>,
+    refusal: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<CallBody>,
+}
+
+#[derive(Debug, Serialize)]
+struct CallBody {
+    id: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    function: FunctionBody,
+}
+
+#[derive(Debug, Serialize)]
+struct FunctionBody {
+    name: String,
+    arguments: String,
+}
+
+/// OpenAI's word for the end of a reply.
+pub fn finish_reason(reason: &FinishReason) -> &'static str {
+    match reason {
+        FinishReason::End | FinishReason::StopString(_) => "stop",
+        FinishReason::Length => "length",
+        FinishReason::ToolCalls => "tool_calls",
+    }
+}
+
+impl ChatReply {
+    /// Reads a generation to its end.
+    ///
+    /// # Errors
+    /// When a reply fails.
+    pub async fn read(head: ReplyHead, mut generation: Generation) -> Result<ChatReply, ApiError> {
+        let mut choices: Vec<ReadChoice> = (0..generation.replies()).map(|_| ReadChoice::default()).collect();
+        while let Some(events) = generation.next_events().await {
+            for GenerationEvent { choice, kind } in events? {
+                choices[choice as usize].push(kind, &generation);
+            }
+        }
+        let choices = (0..).zip(choices).map(|(index, choice)| choice.body(index)).collect();
+        Ok(ChatReply { head, choices, usage: generation.usage().into() })
+    }
+}
+
+/// A reply as far as it was read.
+#[derive(Default)]
+struct ReadChoice {
+    message: ReplyMessage,
+    logprobs: Option<ChoiceLogprobs>,
+    reason: Option<FinishReason>,
+}
+
+impl ReadChoice {
+    fn push(&mut self, kind: GenerationEventKind, generation: &Generation) {
+        match kind {
+            GenerationEventKind::Prefilled => {}
+            GenerationEventKind::Token { parts, logprobs, .. } => {
+                parts.iter().for_each(|part| self.message.push(part));
+                if let Some(logprobs) = logprobs {
+                    let logprob = TokenLogprob::of(&logprobs, &generation.model);
+                    self.logprobs.get_or_insert_default().content.push(logprob);
+                }
+            }
+            GenerationEventKind::Finished { parts, reason, .. } => {
+                parts.iter().for_each(|part| self.message.push(part));
+                self.reason = Some(reason);
+            }
+        }
+    }
+
+    fn body(self, index: u32) -> ChatChoice {
+        let ReplyMessage { content, thinking, calls } = self.message;
+        let has_content = !content.is_empty() || calls.is_empty();
+        let message = AssistantMessage {
+            role: "assistant",
+            content: has_content.then_some(content),
+            refusal: None,
+            reasoning_content: (!thinking.is_empty()).then_some(thinking),
+            tool_calls: calls.into_iter().map(CallBody::from).collect(),
+        };
+        let reason = self.reason.as_ref().map_or("stop", finish_reason);
+        ChatChoice { index, message, logprobs: self.logprobs, finish_reason: reason }
+    }
+}
+
+impl From<ToolCall> for CallBody {
+    fn from(call: ToolCall) -> CallBody {
+        let function = FunctionBody { name: call.name, arguments: call.arguments };
+        CallBody { id: call.id, kind: "function", function }
+    }
+}
+
+/// A piece of a streamed reply.
+#[derive(Serialize)]
+struct ChatChunk<'a> {
+    #[serde(flatten)]
+    head: &'a ReplyHead,
+    choices: &'a [ChunkChoice<'a>],
+    /// Absent unless the usage was asked for; null but in the last piece.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Option<UsageBody>>,
+}
+
+#[derive(Serialize)]
+struct ChunkChoice<'a> {
+    index: u32,
+    delta: ChatDelta<'a>,
+    logprobs: Option<ChoiceLogprobs>,
+    finish_reason: Option<&'static str>,
+}
+
+#[derive(Default, Serialize)]
+struct ChatDelta<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_calls: Option<[CallDelta<'a>; 1]>,
+}
+
+#[derive(Serialize)]
+struct CallDelta<'a> {
+    index: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
+    function: FunctionDelta<'a>,
+}
+
+#[derive(Serialize)]
+struct FunctionDelta<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    arguments: &'a str,
+}
+
+/// Writes the chunks of a streamed reply. Each part of a token is a chunk, so that the chunks
+/// depend on the request alone, not on when tokens come.
+pub struct ChatChunks {
+    head: ReplyHead,
+    includes_usage: bool,
+    /// For each choice, the number of calls that have begun; `None` before its first chunk.
+    calls: Vec<Option<u32>>,
+}
+
+impl ChatChunks {
+    /// The writer of a reply with this number of choices.
+    pub fn new(head: ReplyHead, choices: usize, includes_usage: bool) -> ChatChunks {
+        ChatChunks { head, includes_usage, calls: vec![None; choices] }
+    }
+
+    fn write(&self, choice: ChunkChoice<'_>, out: &mut Vec<u8>) {
+        let usage = self.includes_usage.then_some(None);
+        write_data(out, &ChatChunk { head: &self.head, choices: &[choice], usage });
+    }
+
+    /// Writes the role before anything else of a choice.
+    fn open(&mut self, index: u32, out: &mut Vec<u8>) {
+        if self.calls[index as usize].is_none() {
+            self.calls[index as usize] = Some(0);
+            let delta = ChatDelta { role: Some("assistant"), content: Some(""), ..ChatDelta::default() };
+            self.write(ChunkChoice { index, delta, logprobs: None, finish_reason: None }, out);
+        }
+    }
+
+    fn parts(
+        &mut self,
+        index: u32,
+        parts: &[ReplyPart],
+        mut logprobs: Option<ChoiceLogprobs>,
+        out: &mut Vec<u8>,
+    ) {
+        for part in parts {
+            let Some(delta) = self.delta(index, part) else { continue };
+            let logprobs = logprobs.take();
+            self.write(ChunkChoice { index, delta, logprobs, finish_reason: None }, out);
+        }
+        // The token of a marker, or of half a character.
+        if logprobs.is_some() {
+            let delta = ChatDelta::default();
+            self.write(ChunkChoice { index, delta, logprobs, finish_reason: None }, out);
+        }
+    }
+
+    fn delta<'a>(&mut self, index: u32, part: &'a ReplyPart) -> Option<ChatDelta<'a>> {
+        let calls = self.calls[index as usize].get_or_insert(0);
+        let call = |call| Some(ChatDelta { tool_calls: Some([call]), ..ChatDelta::default() });
+        match part {
+            ReplyPart::Content(text) => Some(ChatDelta { content: Some(text), ..ChatDelta::default() }),
+            ReplyPart::Thinking(text) => {
+                Some(ChatDelta { reasoning_content: Some(text), ..ChatDelta::default() })
+            }
+            ReplyPart::CallBegin { id, name } => {
+                let function = FunctionDelta { name: Some(name), arguments: "" };
+                *calls += 1;
+                call(CallDelta { index: *calls - 1, id: Some(id), kind: Some("function"), function })
+            }
+            ReplyPart::Arguments(text) => {
+                let function = FunctionDelta { name: None, arguments: text };
+                call(CallDelta { index: calls.saturating_sub(1), id: None, kind: None, function })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl EventWriter for ChatChunks {
+    fn event(&mut self, event: GenerationEvent, generation: &Generation, out: &mut Vec<u8>) {
+        let index = event.choice;
+        self.open(index, out);
+        match event.kind {
+            GenerationEventKind::Prefilled => {}
+            GenerationEventKind::Token { parts, logprobs, .. } => {
+                let one = |logprobs| ChoiceLogprobs {
+                    content: vec![TokenLogprob::of(logprobs, &generation.model)],
+                };
+                self.parts(index, &parts, logprobs.as_ref().map(one), out);
+            }
+            GenerationEventKind::Finished { parts, reason, .. } => {
+                self.parts(index, &parts, None, out);
+                let (delta, finish_reason) = (ChatDelta::default(), Some(finish_reason(&reason)));
+                self.write(ChunkChoice { index, delta, logprobs: None, finish_reason }, out);
+            }
+        }
+    }
+
+    fn end(&mut self, usage: TokenUsage, out: &mut Vec<u8>) {
+        if self.includes_usage {
+            let usage = Some(Some(usage.into()));
+            write_data(out, &ChatChunk { head: &self.head, choices: &[], usage });
+        }
+        out.extend_from_slice(b"data: [DONE]\n\n");
+    }
+
+    fn error(&mut self, error: &ApiError, out: &mut Vec<u8>) {
+        write_named(out, "error", &error.body(Dialect::OpenAi));
+    }
+}

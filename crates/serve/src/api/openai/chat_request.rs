@@ -1,0 +1,263 @@
+//! The body of `/v1/chat/completions`, and what it asks for.
+
+use girih::{Conversation, Grammar, Prompt, ToolChoice};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::messages::{ChatMessage, template_messages};
+use super::parameters::{check_grammar, check_logprobs, request_body, schema_text};
+use crate::error::ApiError;
+use crate::generation::GenerationRequest;
+
+/// The maximum number of tools.
+const MAX_TOOLS: usize = 128;
+
+/// The maximum number of variables of the chat template, and the maximum length of one in bytes.
+const MAX_VARIABLES: (usize, usize) = (32, 1024);
+
+/// Names that chat templates have from elsewhere, besides those that end with `_token`.
+const RESERVED: [&str; 8] = [
+    "messages",
+    "tools",
+    "documents",
+    "add_generation_prompt",
+    "raise_exception",
+    "strftime_now",
+    "namespace",
+    "range",
+];
+
+request_body! {
+    /// The body of `/v1/chat/completions`.
+    ChatRequest {
+        /// The conversation, at most 2048 messages.
+        messages: Vec<ChatMessage>,
+        /// The tools that the model may call, at most 128.
+        tools: Option<Vec<Value>>,
+        /// Whether the model may, must or must not call a tool.
+        tool_choice: Option<ToolChoiceBody>,
+        /// Whether the model may make several calls in one reply. Default true.
+        parallel_tool_calls: Option<bool>,
+        /// What the reply must be.
+        response_format: Option<ResponseFormat>,
+        /// As `max_tokens`; it wins.
+        max_completion_tokens: Option<u32>,
+        /// Whether tokens come with their log-probability.
+        logprobs: Option<bool>,
+        /// Of how many most likely tokens the log-probabilities are given, at most 20.
+        top_logprobs: Option<u32>,
+        /// How much the model thinks, if its chat template knows.
+        reasoning_effort: Option<String>,
+        /// Variables of the chat template: truth values, numbers and short texts.
+        chat_template_kwargs: Option<Map<String, Value>>,
+    }
+}
+
+/// What the reply must be.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ResponseFormat {
+    /// Text.
+    Text,
+    /// Any JSON object.
+    JsonObject,
+    /// JSON of a schema.
+    JsonSchema {
+        /// The schema with its name.
+        json_schema: NamedSchema,
+    },
+}
+
+/// A schema with its name. The reply follows it with or without `strict`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code)] // names describe the schema to people
+pub struct NamedSchema {
+    /// Its name.
+    pub name: Option<String>,
+    /// What it is for.
+    pub description: Option<String>,
+    /// The JSON Schema.
+    pub schema: Option<Value>,
+    /// Whether the reply must follow it, which it always does.
+    pub strict: Option<bool>,
+}
+
+/// Whether the model may, must or must not call a tool.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum ToolChoiceBody {
+    /// `none`, `auto` or `required`.
+    Mode(ToolMode),
+    /// This tool.
+    Named(NamedTool),
+}
+
+/// Whether the model calls a tool.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)] // OpenAI's words
+pub enum ToolMode {
+    None,
+    Auto,
+    Required,
+}
+
+/// The tool that the model must call.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code)] // the type has one value
+pub struct NamedTool {
+    /// `function`.
+    #[serde(rename = "type")]
+    pub kind: FunctionType,
+    /// The tool.
+    pub function: NamedFunction,
+}
+
+/// The type of a tool.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)] // OpenAI's word
+pub enum FunctionType {
+    Function,
+}
+
+/// The name of a tool.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NamedFunction {
+    /// The name.
+    pub name: String,
+}
+
+impl ChatRequest {
+    /// What the body asks for.
+    ///
+    /// # Errors
+    /// When a parameter is outside its range, or contradicts another one.
+    pub fn checked(&self) -> Result<GenerationRequest, ApiError> {
+        let shared = self.generation()?;
+        let calls_none = matches!(self.tool_choice, Some(ToolChoiceBody::Mode(ToolMode::None)));
+        let tools = self.tools.clone().filter(|tools| !tools.is_empty() && !calls_none);
+        let tool_choice = self.tool_choice(tools.as_deref())?;
+        let grammar = self.grammar(shared.grammar, tools.is_some())?;
+        let conversation = Conversation {
+            messages: template_messages(&self.messages)?,
+            tools,
+            variables: self.variables()?,
+            ..Conversation::new()
+        };
+        if self.max_completion_tokens == Some(0) {
+            let message = "max_completion_tokens is 0; it must be 1 or more";
+            return Err(ApiError::invalid("max_completion_tokens", message));
+        }
+        Ok(GenerationRequest {
+            prompts: vec![Prompt::Conversation(conversation)],
+            max_tokens: self.max_completion_tokens.or(self.max_tokens),
+            logprobs: self.logprobs()?,
+            grammar,
+            tool_choice,
+            single_call: self.parallel_tool_calls == Some(false),
+            reasoning_effort: self.reasoning_effort.clone(),
+            ..shared
+        })
+    }
+
+    fn logprobs(&self) -> Result<Option<u32>, ApiError> {
+        match (self.logprobs.unwrap_or(false), self.top_logprobs) {
+            (true, top) => check_logprobs("top_logprobs", top.unwrap_or(0)).map(Some),
+            (false, None | Some(0)) => Ok(None),
+            (false, Some(_)) => {
+                let message = "top_logprobs needs logprobs: true; set it, or omit top_logprobs";
+                Err(ApiError::invalid("top_logprobs", message))
+            }
+        }
+    }
+
+    fn tool_choice(&self, tools: Option<&[Value]>) -> Result<ToolChoice, ApiError> {
+        let count = tools.map_or(0, <[Value]>::len);
+        if count > MAX_TOOLS {
+            return Err(ApiError::invalid(
+                "tools",
+                format!("there are {count} tools; the maximum is {MAX_TOOLS}"),
+            ));
+        }
+        if let Some(tools) = tools {
+            girih::Tool::list(tools).map_err(|error| ApiError::invalid("tools", error.to_string()))?;
+        }
+        let choice = match &self.tool_choice {
+            None | Some(ToolChoiceBody::Mode(ToolMode::None | ToolMode::Auto)) => {
+                return Ok(ToolChoice::Auto);
+            }
+            Some(ToolChoiceBody::Mode(ToolMode::Required)) => ToolChoice::Required,
+            Some(ToolChoiceBody::Named(tool)) => ToolChoice::Tool(tool.function.name.clone()),
+        };
+        if count == 0 {
+            let message = "tool_choice asks for a call, but there are no tools; give some, or omit it";
+            return Err(ApiError::invalid("tool_choice", message));
+        }
+        Ok(choice)
+    }
+
+    fn grammar(&self, shared: Option<Grammar>, has_tools: bool) -> Result<Option<Grammar>, ApiError> {
+        let own = match &self.response_format {
+            None | Some(ResponseFormat::Text) => None,
+            Some(ResponseFormat::JsonObject) => Some(Grammar::JsonObject),
+            Some(ResponseFormat::JsonSchema { json_schema }) => {
+                let Some(schema) = &json_schema.schema else {
+                    let message = "response_format.json_schema has no schema; give one";
+                    return Err(ApiError::invalid("response_format", message));
+                };
+                Some(check_grammar("response_format", Grammar::JsonSchema(schema_text(schema)))?)
+            }
+        };
+        let (param, grammar) = match (own, shared) {
+            (Some(_), Some(_)) => {
+                let message = "response_format and structured_outputs are both set; omit one of them";
+                return Err(ApiError::invalid("response_format", message));
+            }
+            (Some(own), None) => ("response_format", own),
+            (None, Some(shared)) => ("structured_outputs", shared),
+            (None, None) => return Ok(None),
+        };
+        if has_tools {
+            let message =
+                format!("{param} leaves no room for calls of tools; set tool_choice to none, or omit it");
+            return Err(ApiError::unsupported(param, message));
+        }
+        Ok(Some(grammar))
+    }
+
+    /// The variables of the chat template that the client may set.
+    fn variables(&self) -> Result<Map<String, Value>, ApiError> {
+        let variables = self.chat_template_kwargs.clone().unwrap_or_default();
+        let wrong = |message: String| Err(ApiError::invalid("chat_template_kwargs", message));
+        let (max, max_bytes) = MAX_VARIABLES;
+        if variables.len() > max {
+            let count = variables.len();
+            return wrong(format!("chat_template_kwargs has {count} variables; the maximum is {max}"));
+        }
+        for (name, value) in &variables {
+            let shown: String = name.chars().take(50).collect();
+            let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            if name.is_empty() || name.len() > 64 || !name.chars().all(is_name) {
+                return wrong(format!("chat_template_kwargs has {shown:?}, which is no name of a variable"));
+            }
+            if RESERVED.contains(&name.as_str()) || name.ends_with("_token") {
+                return wrong(format!("chat_template_kwargs has {shown:?}, which is reserved; omit it"));
+            }
+            let is_small = match value {
+                Value::Bool(_) | Value::Number(_) | Value::Null => true,
+                Value::String(text) => text.len() <= max_bytes,
+                _ => false,
+            };
+            if !is_small {
+                return wrong(format!(
+                    "chat_template_kwargs.{shown} must be a truth value, a number or a text of at most {max_bytes} bytes"
+                ));
+            }
+        }
+        Ok(variables)
+    }
+}

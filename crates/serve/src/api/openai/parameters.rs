@@ -1,0 +1,361 @@
+//! The parameters that `/v1/chat/completions` and `/v1/completions` share, and their limits.
+
+use std::collections::BTreeMap;
+
+use girih::Grammar;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::error::ApiError;
+use crate::generation::GenerationRequest;
+
+/// The maximum number of replies to a prompt.
+pub const MAX_REPLIES: u32 = 8;
+
+/// The maximum number of stop strings.
+const MAX_STOPS: usize = 16;
+
+/// The maximum length of a stop string in bytes.
+const MAX_STOP_BYTES: usize = 256;
+
+/// The maximum number of tokens with a bias.
+const MAX_BIASES: usize = 1024;
+
+/// The maximum number of log-probabilities of a token.
+const MAX_LOGPROBS: u32 = 20;
+
+/// The maximum length of a schema, an expression or a grammar in bytes.
+const MAX_GRAMMAR_BYTES: usize = 64 << 10;
+
+/// The maximum number of texts that end a repetition for DRY, as for stop strings.
+const MAX_BREAKERS: usize = 16;
+
+/// The maximum number of texts in `structured_outputs.choice`.
+const MAX_CHOICES: usize = 1024;
+
+/// Parameters that change nothing here. `docs/server.md` lists them.
+pub const WITHOUT_EFFECT: [(&str, &str); 6] = [
+    ("metadata", "nothing is stored"),
+    ("prompt_cache_key", "the prefix cache finds equal beginnings itself"),
+    ("safety_identifier", "requests are told apart by their API keys"),
+    ("service_tier", "there is one tier"),
+    ("store", "nothing is stored"),
+    ("user", "requests are told apart by their API keys"),
+];
+
+/// One text, or several.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum OneOrMany {
+    /// One.
+    One(String),
+    /// Several.
+    Many(Vec<String>),
+}
+
+/// Options of a streamed reply.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StreamOptions {
+    /// Whether a last chunk has the usage.
+    pub include_usage: Option<bool>,
+    /// Without effect: chunks are never padded.
+    pub include_obfuscation: Option<bool>,
+}
+
+/// What a reply must be, under vLLM's names. One field is set.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StructuredOutputs {
+    /// A JSON Schema.
+    pub json: Option<Value>,
+    /// `true`: any JSON object.
+    pub json_object: Option<bool>,
+    /// A regular expression that matches the whole reply.
+    pub regex: Option<String>,
+    /// The texts from which the reply is chosen.
+    pub choice: Option<Vec<String>>,
+    /// A context-free grammar in Lark's syntax.
+    pub grammar: Option<String>,
+}
+
+/// Defines the body of a request: the parameters given, and those that all requests share.
+macro_rules! request_body {
+    ($(#[$meta:meta])* $name:ident { $($(#[$field_meta:meta])* $field:ident: $type:ty,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, Default, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        #[allow(dead_code)] // parameters without effect are read and dropped
+        pub struct $name {
+            $($(#[$field_meta])* pub $field: $type,)*
+            /// The model's id; without one, the first model answers.
+            pub model: Option<String>,
+            /// The number of replies, at most 8; their seeds follow each other. Default 1.
+            pub n: Option<u32>,
+            /// Whether the reply is sent in pieces as it is made.
+            pub stream: Option<bool>,
+            /// Options of a streamed reply.
+            pub stream_options: Option<$crate::api::openai::parameters::StreamOptions>,
+            /// The maximum number of tokens of the reply; it is lowered to what the context leaves.
+            pub max_tokens: Option<u32>,
+            /// Texts that end the reply, at most 16 of 256 bytes.
+            pub stop: Option<$crate::api::openai::parameters::OneOrMany>,
+            /// The seed of the random numbers. Default 0: the same request gives the same reply.
+            pub seed: Option<i64>,
+            /// The temperature; 0 always picks the most likely token.
+            pub temperature: Option<f32>,
+            /// Keep the most likely tokens up to this cumulative probability.
+            pub top_p: Option<f32>,
+            /// Subtract this from the logits of tokens that occur in the reply.
+            pub presence_penalty: Option<f32>,
+            /// Subtract this from a token's logit once for each time it occurs in the reply.
+            pub frequency_penalty: Option<f32>,
+            /// Add a number to the logits of tokens, by id; at most 1024.
+            pub logit_bias: Option<std::collections::BTreeMap<String, f32>>,
+            /// Keep this number of most likely tokens; 0 or -1 keeps all.
+            pub top_k: Option<i64>,
+            /// Keep tokens whose probability is at least this fraction of the most likely token's.
+            pub min_p: Option<f32>,
+            /// Keep tokens at most this number of standard deviations below the highest logit.
+            pub top_n_sigma: Option<f32>,
+            /// Locally typical sampling, up to this cumulative probability.
+            pub typical_p: Option<f32>,
+            /// XTC: probability that all tokens above the threshold except the least likely are excluded.
+            pub xtc_probability: Option<f32>,
+            /// XTC: minimum probability of the tokens that may be excluded.
+            pub xtc_threshold: Option<f32>,
+            /// Dynamic temperature: the range around `temperature`.
+            pub dynatemp_range: Option<f32>,
+            /// Dynamic temperature: exponent of the normalized entropy.
+            pub dynatemp_exponent: Option<f32>,
+            /// Mirostat 2: target surprise in bits; 0 is off.
+            pub mirostat_tau: Option<f32>,
+            /// Learning rate of Mirostat 2.
+            pub mirostat_eta: Option<f32>,
+            /// Divide the logits of tokens that have occurred by this.
+            pub repetition_penalty: Option<f32>,
+            /// Penalty on tokens that would continue a repeated sequence (DRY); 0 is off.
+            pub dry_multiplier: Option<f32>,
+            /// Factor of the DRY penalty for each further token of the repetition.
+            pub dry_base: Option<f32>,
+            /// DRY: minimum length of a repeated sequence that is penalized.
+            pub dry_allowed_length: Option<u32>,
+            /// DRY: number of last tokens in which repetitions are looked for; 0 is all.
+            pub dry_range: Option<u32>,
+            /// DRY: texts that end a repetition.
+            pub dry_breakers: Option<Vec<String>>,
+            /// What the reply must be.
+            pub structured_outputs: Option<$crate::api::openai::parameters::StructuredOutputs>,
+            /// Without effect.
+            pub metadata: Option<serde_json::Value>,
+            /// Without effect.
+            pub prompt_cache_key: Option<serde_json::Value>,
+            /// Without effect.
+            pub safety_identifier: Option<serde_json::Value>,
+            /// Without effect.
+            pub service_tier: Option<serde_json::Value>,
+            /// Without effect.
+            pub store: Option<serde_json::Value>,
+            /// Without effect.
+            pub user: Option<serde_json::Value>,
+        }
+
+        impl $name {
+            /// The parameters that all requests share, as a neutral request without a prompt.
+            ///
+            /// # Errors
+            /// When one is outside its range.
+            pub fn generation(
+                &self,
+            ) -> Result<$crate::generation::GenerationRequest, $crate::error::ApiError> {
+                use $crate::api::openai::parameters as shared;
+                use $crate::sampling_settings::{DrySettings, SamplingSettings};
+                let dry = DrySettings {
+                    multiplier: self.dry_multiplier,
+                    base: self.dry_base,
+                    allowed_length: self.dry_allowed_length,
+                    range: self.dry_range,
+                    breakers: self.dry_breakers.clone(),
+                };
+                let sampling = SamplingSettings {
+                    temperature: self.temperature,
+                    top_k: self.top_k.map(shared::top_k).transpose()?,
+                    top_p: self.top_p,
+                    min_p: self.min_p,
+                    top_n_sigma: self.top_n_sigma,
+                    typical_p: self.typical_p,
+                    xtc_probability: self.xtc_probability,
+                    xtc_threshold: self.xtc_threshold,
+                    dynatemp_range: self.dynatemp_range,
+                    dynatemp_exponent: self.dynatemp_exponent,
+                    mirostat_tau: self.mirostat_tau,
+                    mirostat_eta: self.mirostat_eta,
+                    repetition_penalty: self.repetition_penalty,
+                    presence_penalty: self.presence_penalty,
+                    frequency_penalty: self.frequency_penalty,
+                    bias: shared::biases(self.logit_bias.as_ref())?,
+                    seed: self.seed.map(i64::cast_unsigned),
+                    dry,
+                };
+                if self.stream_options.is_some() && self.stream != Some(true) {
+                    let message = "stream_options needs stream: true; set it, or omit stream_options";
+                    return Err($crate::error::ApiError::invalid("stream_options", message));
+                }
+                let request = $crate::generation::GenerationRequest {
+                    model: self.model.clone(),
+                    count: self.n.unwrap_or(1),
+                    sampling,
+                    max_tokens: self.max_tokens,
+                    stops: shared::stops(self.stop.as_ref()),
+                    grammar: self.structured_outputs.as_ref().map(shared::grammar).transpose()?,
+                    ..Default::default()
+                };
+                shared::check(&request)?;
+                Ok(request)
+            }
+
+            /// Whether a streamed reply ends with a chunk that has the usage.
+            pub fn includes_usage(&self) -> bool {
+                self.stream_options.as_ref().and_then(|options| options.include_usage).unwrap_or(false)
+            }
+        }
+    };
+}
+
+pub(super) use request_body;
+
+/// Checks a neutral request against the limits of this API.
+///
+/// # Errors
+/// When a number is outside its range.
+pub fn check(request: &GenerationRequest) -> Result<(), ApiError> {
+    let GenerationRequest { count, stops, max_tokens, sampling, .. } = request;
+    if *count == 0 || *count > MAX_REPLIES {
+        return Err(ApiError::invalid("n", format!("n is {count}; it must be 1 to {MAX_REPLIES}")));
+    }
+    if *max_tokens == Some(0) {
+        return Err(ApiError::invalid("max_tokens", "max_tokens is 0; it must be 1 or more"));
+    }
+    texts("stop", stops, MAX_STOPS, MAX_STOP_BYTES)?;
+    let breakers = sampling.dry.breakers.as_deref().unwrap_or_default();
+    texts("dry_breakers", breakers, MAX_BREAKERS, MAX_STOP_BYTES)
+}
+
+/// Checks a number of log-probabilities.
+///
+/// # Errors
+/// When it is outside its range.
+pub fn check_logprobs(param: &str, count: u32) -> Result<u32, ApiError> {
+    if count <= MAX_LOGPROBS {
+        return Ok(count);
+    }
+    Err(ApiError::invalid(param, format!("{param} is {count}; the maximum is {MAX_LOGPROBS}")))
+}
+
+fn texts(param: &str, texts: &[String], max: usize, max_bytes: usize) -> Result<(), ApiError> {
+    let count = texts.len();
+    if count > max {
+        return Err(ApiError::invalid(param, format!("{param} has {count} texts; the maximum is {max}")));
+    }
+    match texts.iter().map(String::len).find(|bytes| *bytes == 0 || *bytes > max_bytes) {
+        None => Ok(()),
+        Some(bytes) => {
+            let message = format!("a text of {param} has {bytes} bytes; it must have 1 to {max_bytes}");
+            Err(ApiError::invalid(param, message))
+        }
+    }
+}
+
+pub(super) fn stops(stop: Option<&OneOrMany>) -> Vec<String> {
+    match stop {
+        None => Vec::new(),
+        Some(OneOrMany::One(text)) => vec![text.clone()],
+        Some(OneOrMany::Many(texts)) => texts.clone(),
+    }
+}
+
+pub(super) fn top_k(top_k: i64) -> Result<u32, ApiError> {
+    let count = if top_k == -1 { 0 } else { top_k };
+    u32::try_from(count)
+        .map_err(|_| ApiError::invalid("top_k", format!("top_k is {top_k}; it must be -1, 0 or more")))
+}
+
+pub(super) fn biases(biases: Option<&BTreeMap<String, f32>>) -> Result<Vec<(u32, f32)>, ApiError> {
+    let Some(biases) = biases else { return Ok(Vec::new()) };
+    if biases.len() > MAX_BIASES {
+        let message = format!("logit_bias has {} tokens; the maximum is {MAX_BIASES}", biases.len());
+        return Err(ApiError::invalid("logit_bias", message));
+    }
+    let bias = |(id, bias): (&String, &f32)| {
+        let number = id.parse::<u32>().map_err(|_| {
+            let id: String = id.chars().take(50).collect();
+            ApiError::invalid("logit_bias", format!("logit_bias has the key {id:?}; keys are ids of tokens"))
+        });
+        Ok((number?, *bias))
+    };
+    biases.iter().map(bias).collect()
+}
+
+/// The grammar that a field of `structured_outputs` asks for.
+///
+/// # Errors
+/// When not exactly one is set, or it is too long.
+pub fn grammar(outputs: &StructuredOutputs) -> Result<Grammar, ApiError> {
+    const PARAM: &str = "structured_outputs";
+    let StructuredOutputs { json, json_object, regex, choice, grammar } = outputs;
+    let any_object = json_object.unwrap_or(false);
+    let count = [json.is_some(), any_object, regex.is_some(), choice.is_some(), grammar.is_some()];
+    if count.iter().filter(|is_set| **is_set).count() != 1 {
+        let message = "structured_outputs needs one of json, json_object, regex, choice and grammar";
+        return Err(ApiError::invalid(PARAM, message));
+    }
+    let grammar = match outputs {
+        StructuredOutputs { json: Some(schema), .. } => Grammar::JsonSchema(schema_text(schema)),
+        StructuredOutputs { regex: Some(pattern), .. } => Grammar::Regex(pattern.clone()),
+        StructuredOutputs { choice: Some(texts), .. } => Grammar::Regex(alternatives(texts)?),
+        StructuredOutputs { grammar: Some(text), .. } => Grammar::Lark(text.clone()),
+        _ => Grammar::JsonObject,
+    };
+    check_grammar(PARAM, grammar)
+}
+
+/// The text of a schema, which may also be given as a text.
+pub(super) fn schema_text(schema: &Value) -> String {
+    match schema {
+        Value::String(text) => text.clone(),
+        schema => schema.to_string(),
+    }
+}
+
+/// Returns the grammar if it is not too long.
+pub(super) fn check_grammar(param: &str, grammar: Grammar) -> Result<Grammar, ApiError> {
+    let bytes = match &grammar {
+        Grammar::JsonSchema(text) | Grammar::Regex(text) | Grammar::Lark(text) => text.len(),
+        _ => 0,
+    };
+    if bytes <= MAX_GRAMMAR_BYTES {
+        return Ok(grammar);
+    }
+    Err(ApiError::invalid(param, format!("{param} has {bytes} bytes; the maximum is {MAX_GRAMMAR_BYTES}")))
+}
+
+/// A regular expression of one of these texts.
+fn alternatives(texts: &[String]) -> Result<String, ApiError> {
+    if texts.is_empty() || texts.len() > MAX_CHOICES {
+        let message =
+            format!("structured_outputs.choice has {} texts; it must have 1 to {MAX_CHOICES}", texts.len());
+        return Err(ApiError::invalid("structured_outputs", message));
+    }
+    let mut pattern = String::new();
+    for text in texts {
+        pattern.push_str(if pattern.is_empty() { "(?:" } else { "|" });
+        for c in text.chars() {
+            // Of these, only letters and digits have a meaning behind a backslash.
+            if c.is_ascii_punctuation() {
+                pattern.push('\\');
+            }
+            pattern.push(c);
+        }
+    }
+    Ok(pattern + ")")
+}

@@ -1,0 +1,210 @@
+//! The errors of the APIs: what a client gets when its request is not served.
+
+use std::fmt;
+
+use axum::body::Body;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use girih::ErrorKind;
+use serde_json::{Value, json};
+
+/// Why a request is not served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiError {
+    /// The status of the reply.
+    pub status: StatusCode,
+    /// What a program decides by, such as `model_not_found`.
+    pub code: &'static str,
+    /// The parameter that is wrong, such as `messages[2].role`.
+    pub param: Option<String>,
+    /// One sentence for a person.
+    pub message: String,
+    /// The number of seconds after which the same request may succeed.
+    pub retry_after: Option<u32>,
+}
+
+/// An API, which has its own form of errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// OpenAI's, and every route that is not another's.
+    OpenAi,
+    /// Anthropic's.
+    Anthropic,
+    /// Ollama's.
+    Ollama,
+}
+
+impl Dialect {
+    /// The dialect of a route.
+    pub fn of_path(path: &str) -> Dialect {
+        if path == "/v1/messages" || path.starts_with("/v1/messages/") {
+            Dialect::Anthropic
+        } else if path.starts_with("/api/") {
+            Dialect::Ollama
+        } else {
+            Dialect::OpenAi
+        }
+    }
+}
+
+impl ApiError {
+    /// An error with this status, code and sentence.
+    pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> ApiError {
+        ApiError { status, code, param: None, message: message.into(), retry_after: None }
+    }
+
+    /// A parameter is wrong: status 400.
+    pub fn invalid(param: impl Into<String>, message: impl Into<String>) -> ApiError {
+        let error = ApiError::new(StatusCode::BAD_REQUEST, "invalid_value", message);
+        ApiError { param: Some(param.into()), ..error }
+    }
+
+    /// A parameter or a value of it is not supported: status 400.
+    pub fn unsupported(param: impl Into<String>, message: impl Into<String>) -> ApiError {
+        ApiError { code: "unsupported_parameter", ..ApiError::invalid(param, message) }
+    }
+
+    /// Too many requests run or wait: status 429.
+    pub fn too_many(message: impl Into<String>) -> ApiError {
+        let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message);
+        ApiError { retry_after: Some(1), ..error }
+    }
+
+    /// The server ends: status 503.
+    pub fn shutting_down() -> ApiError {
+        let message = "the server is shutting down; try again later";
+        let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", message);
+        ApiError { retry_after: Some(5), ..error }
+    }
+
+    /// The request's time limit passed: status 503.
+    pub fn timed_out() -> ApiError {
+        let message = "the time limit passed before the reply was complete; try again later";
+        let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "time_limit_exceeded", message);
+        ApiError { retry_after: Some(5), ..error }
+    }
+
+    /// The server has a fault: status 500.
+    pub fn internal(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message)
+    }
+
+    /// OpenAI's word for errors of this status.
+    pub fn openai_type(&self) -> &'static str {
+        match self.status.as_u16() {
+            401 => "authentication_error",
+            403 => "permission_error",
+            404 => "not_found_error",
+            429 => "rate_limit_error",
+            400..=499 => "invalid_request_error",
+            _ => "server_error",
+        }
+    }
+
+    /// Anthropic's word for errors of this status.
+    pub fn anthropic_type(&self) -> &'static str {
+        match self.status.as_u16() {
+            401 => "authentication_error",
+            403 => "permission_error",
+            404 => "not_found_error",
+            413 => "request_too_large",
+            429 => "rate_limit_error",
+            400..=499 => "invalid_request_error",
+            503 => "overloaded_error",
+            _ => "api_error",
+        }
+    }
+
+    /// The body of the reply in a dialect.
+    pub fn body(&self, dialect: Dialect) -> Value {
+        match dialect {
+            Dialect::OpenAi => json!({"error": {
+                "message": self.message,
+                "type": self.openai_type(),
+                "param": self.param,
+                "code": self.code,
+            }}),
+            Dialect::Anthropic => json!({
+                "type": "error",
+                "error": {"type": self.anthropic_type(), "message": self.message},
+            }),
+            Dialect::Ollama => json!({"error": self.message}),
+        }
+    }
+
+    /// The reply in a dialect.
+    pub fn response(&self, dialect: Dialect) -> Response {
+        let mut response = Response::new(Body::from(self.body(dialect).to_string()));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(seconds) = self.retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}
+
+impl fmt::Display for ApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ApiError {}
+
+impl IntoResponse for ApiError {
+    /// The reply in OpenAI's dialect.
+    fn into_response(self) -> Response {
+        self.response(Dialect::OpenAi)
+    }
+}
+
+impl From<girih::Error> for ApiError {
+    fn from(error: girih::Error) -> ApiError {
+        let (status, code) = match error.kind() {
+            ErrorKind::Refused => (StatusCode::BAD_REQUEST, "invalid_value"),
+            ErrorKind::TooLong => (StatusCode::BAD_REQUEST, "context_length_exceeded"),
+            ErrorKind::QueueFull => return ApiError::too_many(error.to_string()),
+            ErrorKind::Cancelled => return ApiError::shutting_down(),
+            ErrorKind::NotFound => (StatusCode::NOT_FOUND, "model_not_found"),
+            ErrorKind::OutOfMemory => (StatusCode::SERVICE_UNAVAILABLE, "out_of_memory"),
+            ErrorKind::NotANumber => (StatusCode::INTERNAL_SERVER_ERROR, "not_a_number"),
+            _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal_error"),
+        };
+        ApiError::new(status, code, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kind_of_an_error_decides_its_status() {
+        let of = |kind| ApiError::from(girih::Error::with_kind(kind, "the sentence"));
+        let found = |kind| (of(kind).status.as_u16(), of(kind).openai_type());
+        assert_eq!(found(ErrorKind::Refused), (400, "invalid_request_error"));
+        assert_eq!(found(ErrorKind::TooLong), (400, "invalid_request_error"));
+        assert_eq!(of(ErrorKind::TooLong).code, "context_length_exceeded");
+        assert_eq!(found(ErrorKind::QueueFull), (429, "rate_limit_error"));
+        assert_eq!(of(ErrorKind::QueueFull).retry_after, Some(1));
+        assert_eq!(found(ErrorKind::NotFound), (404, "not_found_error"));
+        assert_eq!(found(ErrorKind::OutOfMemory), (503, "server_error"));
+        assert_eq!(found(ErrorKind::DeviceFailed), (500, "server_error"));
+        assert_eq!(of(ErrorKind::Refused).message, "the sentence");
+    }
+
+    #[test]
+    fn each_dialect_has_its_own_body() {
+        let error = ApiError::invalid("n", "n is 9; the maximum is 8");
+        let openai = json!({"error": {"message": "n is 9; the maximum is 8", "type": "invalid_request_error",
+            "param": "n", "code": "invalid_value"}});
+        assert_eq!(error.body(Dialect::of_path("/v1/chat/completions")), openai);
+        let anthropic = json!({"type": "error", "error": {"type": "invalid_request_error",
+            "message": "n is 9; the maximum is 8"}});
+        assert_eq!(error.body(Dialect::of_path("/v1/messages/count_tokens")), anthropic);
+        assert_eq!(error.body(Dialect::of_path("/api/chat")), json!({"error": "n is 9; the maximum is 8"}));
+    }
+}

@@ -1,0 +1,364 @@
+//! Generation as no API in particular means it: a checked request in, a stream of events out.
+//!
+//! A module of `api` makes a [`GenerationRequest`] and calls [`begin`]; it then reads events from
+//! the [`Generation`], whole ([`Generation::next_events`]) or as a body ([`crate::sse`]). Dropping
+//! a generation cancels its replies within one step of the model.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use girih::{
+    Event, Grammar, Logprobs, Model, Prompt, Reply, ReplyPart, Request, Session, Stats, Stop, ToolChoice,
+};
+
+use crate::caller::Caller;
+use crate::error::ApiError;
+use crate::sampling_settings::SamplingSettings;
+use crate::state::{Admission, ServerState};
+
+/// A request for replies.
+#[derive(Clone, Debug, Default)]
+pub struct GenerationRequest {
+    /// The model's name; `None` for the first one.
+    pub model: Option<String>,
+    /// What is continued or answered. Each prompt gets `count` replies.
+    pub prompts: Vec<Prompt>,
+    /// The number of replies to each prompt, at least 1; their seeds follow each other.
+    pub count: u32,
+    /// How tokens are chosen.
+    pub sampling: SamplingSettings,
+    /// The maximum number of tokens of a reply; it is lowered to what the context leaves. `None`
+    /// for that much.
+    pub max_tokens: Option<u32>,
+    /// Texts that end a reply.
+    pub stops: Vec<String>,
+    /// If set, tokens come with their log-probability and those of this number of most likely tokens.
+    pub logprobs: Option<u32>,
+    /// What a reply must be.
+    pub grammar: Option<Grammar>,
+    /// Whether a reply must be a call of a tool.
+    pub tool_choice: ToolChoice,
+    /// Whether a reply ends after its first call of a tool.
+    pub single_call: bool,
+    /// How much the model thinks: `none`, or a word that its chat template knows.
+    pub reasoning_effort: Option<String>,
+}
+
+/// What happens to a reply.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GenerationEvent {
+    /// The number of the reply: replies to the first prompt come first.
+    pub choice: u32,
+    /// What happens.
+    pub kind: GenerationEventKind,
+}
+
+/// What can happen to a reply.
+#[derive(Clone, Debug, PartialEq)]
+pub enum GenerationEventKind {
+    /// The whole prompt has been run.
+    Prefilled,
+    /// A token.
+    Token {
+        /// Its id.
+        id: u32,
+        /// What its text completes, which is often nothing.
+        parts: Vec<ReplyPart>,
+        /// Present if the request asked for them.
+        logprobs: Option<Logprobs>,
+    },
+    /// The reply is complete: its last event.
+    Finished {
+        /// What was held back until now.
+        parts: Vec<ReplyPart>,
+        /// Why it ended.
+        reason: FinishReason,
+        /// Counts and times; zeros if the reply ended after its first call.
+        stats: Stats,
+    },
+}
+
+/// Why a reply ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FinishReason {
+    /// The model ended it, or its grammar is complete.
+    End,
+    /// Its text reached this stop string.
+    StopString(String),
+    /// It has the maximum number of tokens, or the context is full.
+    Length,
+    /// The model ended it after at least one complete call of a tool.
+    ToolCalls,
+}
+
+/// The tokens of a request, of all its replies together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TokenUsage {
+    /// Tokens of the prompts, each prompt counted once.
+    pub prompt: u32,
+    /// Those of them that were in the prefix cache, as the first reply to each prompt found them.
+    pub cached: u32,
+    /// Tokens of the replies so far.
+    pub reply: u32,
+    /// Those of them that are thinking.
+    pub thinking: u32,
+}
+
+/// Replies in progress.
+pub struct Generation {
+    choices: Vec<Choice>,
+    usage: TokenUsage,
+    /// The model.
+    pub model: Model,
+    /// Its name in the APIs.
+    pub model_name: Arc<str>,
+    _admission: Admission,
+}
+
+/// One reply in progress.
+struct Choice {
+    /// `None` when it is over.
+    reply: Option<Reply>,
+    /// Whether its prompt counts as cached or not: it is the first reply to the prompt.
+    is_first: bool,
+    single_call: bool,
+    /// Whether a call is complete.
+    has_called: bool,
+    is_thinking: bool,
+}
+
+/// Admits a request, loads its model if necessary, and queues its replies.
+///
+/// # Errors
+/// When there is no such model, a parameter is wrong, the queue is full or the server ends.
+pub async fn begin(
+    state: &Arc<ServerState>,
+    caller: &Caller,
+    request: GenerationRequest,
+) -> Result<Generation, ApiError> {
+    let model = state.models.find(request.model.as_deref())?;
+    let prompts = u32::try_from(request.prompts.len()).unwrap_or(u32::MAX);
+    let admission = state.admit(model, caller, prompts.saturating_mul(request.count))?;
+    let (name, state, caller) = (model.name.clone(), Arc::clone(state), caller.clone());
+    // Loading, chat templates and grammars take time that other connections must not wait for.
+    in_background(move || {
+        let session = state.models.session(&name)?;
+        request.queue(&session, name.into(), &caller, admission)
+    })
+    .await
+}
+
+/// Runs work that takes more than a moment on a thread that serves no connections.
+///
+/// # Errors
+/// Those of the work; when it panics, status 500.
+pub async fn in_background<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let outcome = tokio::task::spawn_blocking(work).await;
+    outcome.unwrap_or_else(|_| Err(ApiError::internal("the request met a fault of the server")))
+}
+
+impl GenerationRequest {
+    /// Queues the replies.
+    fn queue(
+        mut self,
+        session: &Session,
+        model_name: Arc<str>,
+        caller: &Caller,
+        admission: Admission,
+    ) -> Result<Generation, ApiError> {
+        let model = session.model().clone();
+        let sampling = self.sampling.over(&model)?;
+        let mut choices = Vec::new();
+        let mut usage = TokenUsage::default();
+        for prompt in std::mem::take(&mut self.prompts) {
+            let prompt = self.with_effort(prompt, &model)?;
+            let request = self.request(prompt).sampling(sampling.clone()).tenant(caller.tenant.clone());
+            for (number, reply) in session.generate_several(request, self.count)?.into_iter().enumerate() {
+                if number == 0 {
+                    usage.prompt = usage.prompt.saturating_add(reply.prompt_tokens());
+                }
+                choices.push(Choice {
+                    reply: Some(reply),
+                    is_first: number == 0,
+                    single_call: self.single_call,
+                    has_called: false,
+                    is_thinking: false,
+                });
+            }
+        }
+        let handles = choices.iter().flat_map(|choice| &choice.reply).map(Reply::cancel_handle);
+        admission.set_handles(handles.collect());
+        Ok(Generation { choices, usage, model, model_name, _admission: admission })
+    }
+
+    fn request(&self, prompt: Prompt) -> Request {
+        let request = Request::new(prompt).tool_choice(self.tool_choice.clone());
+        let mut request = match self.max_tokens {
+            Some(max) => request.max_tokens(max).cut_to_context(),
+            None => request.fill_context(),
+        };
+        for stop in &self.stops {
+            request = request.stop(stop);
+        }
+        if let Some(top) = self.logprobs {
+            request = request.logprobs(top);
+        }
+        match &self.grammar {
+            Some(grammar) => request.grammar(grammar.clone()),
+            None => request,
+        }
+    }
+
+    /// The prompt with the variable by which its template knows how much to think.
+    fn with_effort(&self, prompt: Prompt, model: &Model) -> Result<Prompt, ApiError> {
+        let Some(effort) = &self.reasoning_effort else { return Ok(prompt) };
+        let refused = |why: &str| {
+            let message = format!("reasoning_effort has no effect on this model: {why}; omit it");
+            ApiError::unsupported("reasoning_effort", message)
+        };
+        let Prompt::Conversation(mut conversation) = prompt else {
+            return Err(refused("the prompt is no conversation"));
+        };
+        let template = model.text_processor()?.template.as_ref();
+        let source = template.map(|template| template.source(conversation.tools.as_deref())).transpose()?;
+        let source = source.unwrap_or_default();
+        if source.contains("reasoning_effort") {
+            conversation.variables.insert("reasoning_effort".to_owned(), effort.as_str().into());
+        } else if source.contains("enable_thinking") {
+            conversation.variables.insert("enable_thinking".to_owned(), (effort != "none").into());
+        } else {
+            return Err(refused("its chat template reads neither reasoning_effort nor enable_thinking"));
+        }
+        Ok(Prompt::Conversation(conversation))
+    }
+}
+
+impl Generation {
+    /// Waits for events, and returns those that are there; `None` at the end.
+    ///
+    /// # Errors
+    /// When a reply fails or the server ends; the generation is then over.
+    pub async fn next_events(&mut self) -> Option<Result<Vec<GenerationEvent>, ApiError>> {
+        let mut events = Vec::new();
+        let outcome = poll_fn(|context| self.poll_events(context, &mut events)).await?;
+        Some(outcome.map(|()| events))
+    }
+
+    /// Adds the events that are there, of all replies; pending if there are none. `None` at the end.
+    ///
+    /// # Errors
+    /// As [`Generation::next_events`].
+    pub fn poll_events(
+        &mut self,
+        context: &mut Context<'_>,
+        events: &mut Vec<GenerationEvent>,
+    ) -> Poll<Option<Result<(), ApiError>>> {
+        let before = events.len();
+        let mut is_open = false;
+        for number in 0..self.choices.len() {
+            if let Err(error) = self.poll_choice(number, context, events) {
+                self.choices.clear();
+                return Poll::Ready(Some(Err(error)));
+            }
+            is_open |= self.choices[number].reply.is_some();
+        }
+        match (events.len() > before, is_open) {
+            (true, _) => Poll::Ready(Some(Ok(()))),
+            (false, true) => Poll::Pending,
+            (false, false) => Poll::Ready(None),
+        }
+    }
+
+    /// The tokens so far.
+    pub fn usage(&self) -> TokenUsage {
+        self.usage
+    }
+
+    /// The number of replies.
+    pub fn replies(&self) -> usize {
+        self.choices.len()
+    }
+
+    fn poll_choice(
+        &mut self,
+        number: usize,
+        context: &mut Context<'_>,
+        events: &mut Vec<GenerationEvent>,
+    ) -> Result<(), ApiError> {
+        let Generation { choices, usage, .. } = self;
+        let choice = &mut choices[number];
+        let event = |kind| GenerationEvent { choice: number as u32, kind };
+        while let Some(reply) = &mut choice.reply {
+            let Poll::Ready(read) = reply.poll(context) else { break };
+            match read.expect("a reply that is not over has an event")? {
+                Event::Prefilled(stats) => {
+                    if choice.is_first {
+                        usage.cached = usage.cached.saturating_add(stats.cached);
+                    }
+                    events.push(event(GenerationEventKind::Prefilled));
+                }
+                Event::Token { id, logprobs, mut parts, .. } => {
+                    let is_over = choice.count(&mut parts, usage);
+                    usage.reply = usage.reply.saturating_add(1);
+                    events.push(event(GenerationEventKind::Token { id, parts, logprobs }));
+                    if is_over {
+                        choice.reply = None;
+                        let (parts, reason) = (Vec::new(), FinishReason::ToolCalls);
+                        let stats = Stats::default();
+                        events.push(event(GenerationEventKind::Finished { parts, reason, stats }));
+                    }
+                }
+                Event::Finished { stop, stats, mut parts, .. } => {
+                    choice.reply = None;
+                    choice.note_calls(&mut parts);
+                    let reason = choice.reason(stop)?;
+                    events.push(event(GenerationEventKind::Finished { parts, reason, stats }));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Choice {
+    /// Notes what a token's parts are; returns whether the reply ends with them.
+    fn count(&mut self, parts: &mut Vec<ReplyPart>, usage: &mut TokenUsage) -> bool {
+        let thinks = |part: &ReplyPart| matches!(part, ReplyPart::Thinking(_));
+        if parts.iter().any(thinks) || (parts.is_empty() && self.is_thinking) {
+            usage.thinking = usage.thinking.saturating_add(1);
+        }
+        if let Some(last) = parts.last() {
+            self.is_thinking = thinks(last);
+        }
+        self.note_calls(parts)
+    }
+
+    /// Notes complete calls; removes what follows the first one if it is to be the only one.
+    fn note_calls(&mut self, parts: &mut Vec<ReplyPart>) -> bool {
+        let end = parts.iter().position(|part| matches!(part, ReplyPart::CallEnd { .. }));
+        self.has_called |= end.is_some();
+        match end {
+            Some(end) if self.single_call => {
+                parts.truncate(end + 1);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn reason(&self, stop: Stop) -> Result<FinishReason, ApiError> {
+        Ok(match stop {
+            Stop::Token(_) | Stop::Complete if self.has_called => FinishReason::ToolCalls,
+            Stop::Token(_) | Stop::Complete => FinishReason::End,
+            Stop::String(text) => FinishReason::StopString(text),
+            Stop::Length | Stop::Context => FinishReason::Length,
+            // Only the server cancels a reply that is still read.
+            Stop::Cancelled => return Err(ApiError::shutting_down()),
+            Stop::Deadline => return Err(ApiError::timed_out()),
+        })
+    }
+}

@@ -1,0 +1,98 @@
+//! Bodies of requests: JSON of a known form, and the name of the parameter that is wrong.
+
+use axum::http::StatusCode;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::error::ApiError;
+
+/// The maximum length of what a sentence quotes of a request.
+const QUOTED_CHARS: usize = 200;
+
+/// Reads a body. Nesting deeper than 128 levels is refused by `serde_json`.
+///
+/// # Errors
+/// Status 400: the body is not JSON, or a parameter is unknown, missing or of the wrong type; the
+/// error names it.
+pub fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
+    serde_json::from_slice(body).map_err(|error| fault::<T>(body, &error))
+}
+
+fn fault<T: DeserializeOwned>(body: &[u8], error: &serde_json::Error) -> ApiError {
+    let Ok(document) = serde_json::from_slice::<Value>(body) else {
+        let message = format!("the body is not JSON: {}", shortened(error));
+        return ApiError::new(StatusCode::BAD_REQUEST, "invalid_json", message);
+    };
+    let Value::Object(map) = document else {
+        let message = "the body is not a JSON object; send one";
+        return ApiError::new(StatusCode::BAD_REQUEST, "invalid_json", message);
+    };
+    // The parameter that is wrong even alone is the one that is wrong. This runs once for a bad request.
+    for (name, value) in map {
+        let alone = Value::Object(Map::from_iter([(name.clone(), value)]));
+        let Err(error) = T::deserialize(alone) else { continue };
+        let sentence = shortened(&error);
+        let name: String = name.chars().take(QUOTED_CHARS).collect();
+        if sentence.starts_with(&format!("unknown field `{name}`")) {
+            let message = format!("the parameter {name:?} is not known; remove it");
+            return ApiError { code: "unknown_parameter", ..ApiError::invalid(name, message) };
+        }
+        if !sentence.starts_with("missing field") {
+            return ApiError::invalid(&name, format!("{name}: {sentence}"));
+        }
+    }
+    let sentence = shortened(error);
+    let missing = sentence.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
+    match missing {
+        Some(name) => ApiError {
+            code: "missing_parameter",
+            ..ApiError::invalid(name, format!("the parameter {name} is missing"))
+        },
+        None => ApiError::new(StatusCode::BAD_REQUEST, "invalid_value", sentence),
+    }
+}
+
+fn shortened(error: &serde_json::Error) -> String {
+    let sentence = error.to_string();
+    match sentence.char_indices().nth(QUOTED_CHARS) {
+        Some((end, _)) => format!("{}…", &sentence[..end]),
+        None => sentence,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code)]
+    struct Body {
+        needed: String,
+        number: Option<u32>,
+    }
+
+    fn error(body: &str) -> (&'static str, Option<String>, String) {
+        let error = read_json::<Body>(body.as_bytes()).unwrap_err();
+        assert_eq!(error.status, StatusCode::BAD_REQUEST);
+        (error.code, error.param, error.message)
+    }
+
+    #[test]
+    fn a_fault_names_its_parameter() {
+        assert!(read_json::<Body>(br#"{"needed": "a"}"#).is_ok());
+        let of = |body| {
+            let (code, param, _) = error(body);
+            (code, param.unwrap_or_default())
+        };
+        assert_eq!(of(r#"{"needed": "a", "other": 1}"#), ("unknown_parameter", "other".to_owned()));
+        assert_eq!(of(r#"{"needed": "a", "number": -1}"#), ("invalid_value", "number".to_owned()));
+        assert_eq!(of(r#"{"number": 1}"#), ("missing_parameter", "needed".to_owned()));
+        assert_eq!(of("[]").0, "invalid_json");
+        assert_eq!(of("{").0, "invalid_json");
+        assert_eq!(of(&format!("{}{}", "[".repeat(200), "]".repeat(200))).0, "invalid_json");
+        assert!(error(r#"{"needed": "a", "needed": "b"}"#).2.starts_with("duplicate field"));
+    }
+}

@@ -1,0 +1,57 @@
+//! What a server is started with.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use girih::{OpenOptions, RunOptions};
+
+/// A model that is served.
+#[derive(Clone, Debug)]
+pub struct ServedModel {
+    /// Its id in the APIs.
+    pub name: String,
+    /// What [`girih::Model::open_with`] takes.
+    pub source: String,
+    /// How it is opened.
+    pub open_options: OpenOptions,
+    /// How it runs.
+    pub run_options: RunOptions,
+}
+
+/// What a server is started with.
+#[derive(Clone, Debug)]
+pub struct ServeOptions {
+    /// The models, at least one. The first one answers requests that name none.
+    pub models: Vec<ServedModel>,
+    /// The address to listen on. Default 127.0.0.1.
+    pub host: IpAddr,
+    /// The port to listen on; 0 is any free one. Default 8080.
+    pub port: u16,
+    /// The bytes that the loaded models may take together. Default `u64::MAX`.
+    pub memory: u64,
+    /// Models that were not used for this time are unloaded; `None` keeps them. Default `None`.
+    pub unload_idle: Option<Duration>,
+    /// How long running requests may go on after the server was told to end. Default 30 s.
+    pub drain_timeout: Duration,
+    /// The maximum number of replies that one API key may have running or waiting. Callers
+    /// without keys are bounded only by the queue. Default 8.
+    pub replies_per_key: u32,
+    /// The threads that read and write connections. They do no arithmetic. Default 1.
+    pub io_threads: usize,
+}
+
+impl ServeOptions {
+    /// The default options for these models.
+    pub fn new(models: Vec<ServedModel>) -> ServeOptions {
+        ServeOptions {
+            models,
+            host: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: 8080,
+            memory: u64::MAX,
+            unload_idle: None,
+            drain_timeout: Duration::from_secs(30),
+            replies_per_key: 8,
+            io_threads: 1,
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The server: its routes, its start, and its end.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::Response;
+use axum::{Router, http::StatusCode};
+use girih::{Error, ErrorKind, Result};
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::api;
+use crate::error::{ApiError, Dialect};
+use crate::options::ServeOptions;
+use crate::request_id::add_request_id;
+use crate::state::{ServerPhase, ServerState};
+
+/// How often the server looks whether the last request has ended.
+const DRAIN_POLL: Duration = Duration::from_millis(20);
+
+/// How long cancelled requests have to tell their clients.
+const CANCEL_TIME: Duration = Duration::from_secs(2);
+
+/// The router of all routes.
+pub fn router(state: Arc<ServerState>) -> Router {
+    Router::new()
+        .merge(api::health::routes())
+        .merge(api::openai::routes())
+        .fallback(no_route)
+        .method_not_allowed_fallback(no_method)
+        .layer(from_fn_with_state(Arc::clone(&state), refuse_when_draining))
+        .layer(from_fn(add_request_id))
+        .with_state(state)
+}
+
+async fn no_route(request: Request) -> Response {
+    let path = request.uri().path();
+    let shown: String = path.chars().take(100).collect();
+    let message = format!("there is no route {shown:?}");
+    ApiError::new(StatusCode::NOT_FOUND, "not_found", message).response(Dialect::of_path(path))
+}
+
+async fn no_method(request: Request) -> Response {
+    let path = request.uri().path();
+    let message = format!("the route {path:?} has no method {}", request.method());
+    let error = ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message);
+    error.response(Dialect::of_path(path))
+}
+
+/// Refuses requests when the server ends, except those that ask how it is.
+async fn refuse_when_draining(
+    State(state): State<Arc<ServerState>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let path = request.uri().path();
+    if state.phase() != ServerPhase::Draining || api::health::PATHS.contains(&path) {
+        return next.run(request).await;
+    }
+    ApiError::shutting_down().response(Dialect::of_path(path))
+}
+
+/// A server at work on threads of its own.
+pub struct Server {
+    runtime: Runtime,
+    state: Arc<ServerState>,
+    address: SocketAddr,
+    drain_timeout: Duration,
+}
+
+impl Server {
+    /// Listens, loads the models as far as they fit into memory together, and returns when
+    /// requests are served. Meanwhile requests wait, and `/ready` says so.
+    ///
+    /// # Errors
+    /// When the address is taken, or a model that fits cannot be loaded.
+    pub fn start(options: ServeOptions) -> Result<Server> {
+        let state = Arc::new(ServerState::new(&options)?);
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(options.io_threads.max(1))
+            .thread_name("girih-serve")
+            .enable_all()
+            .build()
+            .map_err(|error| failed("the server's threads cannot be started", &error))?;
+        let asked = SocketAddr::new(options.host, options.port);
+        let listener = runtime
+            .block_on(TcpListener::bind(asked))
+            .map_err(|error| failed(&format!("{asked} cannot be listened on"), &error))?;
+        let address = listener.local_addr().map_err(|error| failed("the address is unknown", &error))?;
+        runtime.spawn(accept(listener, router(Arc::clone(&state))));
+        state.models.load_all()?;
+        if let Some(idle) = options.unload_idle {
+            runtime.spawn(unload_idle(Arc::clone(&state), idle));
+        }
+        state.set_phase(ServerPhase::Ready);
+        Ok(Server { runtime, state, address, drain_timeout: options.drain_timeout })
+    }
+
+    /// The address that it listens on.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What its requests share.
+    pub fn state(&self) -> &Arc<ServerState> {
+        &self.state
+    }
+
+    /// Serves until the process is told to end (SIGINT or SIGTERM), then stops.
+    ///
+    /// # Errors
+    /// When signals cannot be received.
+    pub fn run_until_signal(self) -> Result<()> {
+        let wait = async {
+            let mut interrupt = signal(SignalKind::interrupt())?;
+            let mut terminate = signal(SignalKind::terminate())?;
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            io::Result::Ok(())
+        };
+        self.runtime.block_on(wait).map_err(|error| failed("signals cannot be received", &error))?;
+        self.stop();
+        Ok(())
+    }
+
+    /// Refuses new requests, waits for those that run, at most for the drain timeout, cancels the
+    /// rest, and unloads the models.
+    pub fn stop(self) {
+        let Server { runtime, state, drain_timeout, .. } = self;
+        state.set_phase(ServerPhase::Draining);
+        runtime.block_on(async {
+            wait_until_idle(&state, drain_timeout).await;
+            state.cancel_all();
+            wait_until_idle(&state, CANCEL_TIME).await;
+        });
+        runtime.shutdown_timeout(CANCEL_TIME);
+    }
+}
+
+fn failed(what: &str, error: &io::Error) -> Error {
+    Error::with_kind(ErrorKind::Other, format!("{what}: {error}"))
+}
+
+/// Waits until no generation is in progress, at most for `limit`.
+async fn wait_until_idle(state: &ServerState, limit: Duration) {
+    let begun = Instant::now();
+    while state.live_generations() > 0 && begun.elapsed() < limit {
+        tokio::time::sleep(DRAIN_POLL).await;
+    }
+}
+
+/// Unloads models that were not used for this time, again and again.
+async fn unload_idle(state: Arc<ServerState>, idle: Duration) {
+    let pause = (idle / 4).clamp(Duration::from_millis(100), Duration::from_secs(30));
+    loop {
+        tokio::time::sleep(pause).await;
+        let state = Arc::clone(&state);
+        // Ending an engine's thread takes time.
+        let _ = tokio::task::spawn_blocking(move || state.models.unload_idle(idle)).await;
+    }
+}
+
+/// Accepts connections and serves each on a task of its own.
+async fn accept(listener: TcpListener, router: Router) {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            // Such as when the process has no file descriptor left.
+            tokio::time::sleep(DRAIN_POLL).await;
+            continue;
+        };
+        // A token is a small packet that must not wait for the next one.
+        let _ = stream.set_nodelay(true);
+        let service = TowerToHyperService::new(router.clone());
+        tokio::spawn(async move {
+            let connection =
+                hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+            // A connection that breaks concerns its client only.
+            let _ = connection.await;
+        });
+    }
+}
