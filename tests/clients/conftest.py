@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 from anthropic import Anthropic
@@ -61,11 +62,11 @@ class Server:
         return sum(map(float, lines))
 
 
-def serve(command: list[str], name: str) -> Iterator[Server]:
+def serve(command: list[str], name: str, stdin: int | TextIO = subprocess.DEVNULL) -> Iterator[Server]:
     """Runs a server until its tests have ended; it must end with 0 when it is asked to."""
     log = WORK / f"{name}.log"
     with log.open("w") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(command, stdin=stdin, stdout=file, stderr=subprocess.STDOUT)
     try:
         deadline = time.monotonic() + 60
         while not (address := re.search(r"https?://[\w.\[\]:]+:\d+", log.read_text())):

@@ -102,7 +102,7 @@ def test_tokens_are_counted_without_a_reply(anthropic: Anthropic, story: dict):
 
 def test_errors_have_the_form_of_the_api(anthropic: Anthropic, keyed: Server):
     with pytest.raises(BadRequestError) as refused:
-        ask(anthropic, temperature=9)
+        ask(anthropic, temperature=-1)
     assert refused.value.body["type"] == "error"
     assert refused.value.body["error"]["type"] == "invalid_request_error"
     assert "temperature" in refused.value.body["error"]["message"]

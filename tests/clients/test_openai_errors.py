@@ -20,7 +20,7 @@ MESSAGES = [{"role": "user", "content": OPENING}]
 @pytest.mark.parametrize(
     ("settings", "param"),
     [
-        ({"temperature": 9}, "temperature"),
+        ({"temperature": -1}, "temperature"),
         ({"top_p": 2}, "top_p"),
         ({"n": 0}, "n"),
         ({"max_completion_tokens": 0}, "max_completion_tokens"),

@@ -14,6 +14,7 @@ use girih::{
 
 use crate::caller::Caller;
 use crate::error::ApiError;
+use crate::request_hook::RequestHook;
 use crate::sampling_settings::SamplingSettings;
 use crate::state::{Admission, ServerState};
 
@@ -144,7 +145,7 @@ pub async fn begin(
     // Loading, chat templates and grammars take time that other connections must not wait for.
     in_background(move || {
         let session = state.models.session(&name)?;
-        request.queue(&session, name.into(), &caller, admission)
+        request.queue(&session, name.into(), &caller, state.request_hook.as_ref(), admission)
     })
     .await
 }
@@ -167,6 +168,7 @@ impl GenerationRequest {
         session: &Session,
         model_name: Arc<str>,
         caller: &Caller,
+        hook: Option<&RequestHook>,
         admission: Admission,
     ) -> Result<Generation, ApiError> {
         let model = session.model().clone();
@@ -175,7 +177,11 @@ impl GenerationRequest {
         let mut usage = TokenUsage::default();
         for prompt in std::mem::take(&mut self.prompts) {
             let prompt = self.with_effort(prompt, &model)?;
-            let request = self.request(prompt).sampling(sampling.clone()).tenant(caller.tenant.clone());
+            let hooked = hook.map(|hook| (hook, prompt.clone()));
+            let mut request = self.request(prompt).sampling(sampling.clone()).tenant(caller.tenant.clone());
+            if let Some((hook, prompt)) = hooked {
+                request = hook.changed(&model, &prompt, request);
+            }
             for (number, reply) in session.generate_several(request, self.count)?.into_iter().enumerate() {
                 if number == 0 {
                     usage.prompt = usage.prompt.saturating_add(reply.prompt_tokens());
