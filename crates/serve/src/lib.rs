@@ -16,6 +16,7 @@ pub mod generation;
 mod json_body;
 mod models;
 mod options;
+pub mod page;
 mod request_hook;
 mod request_id;
 mod sampling_settings;

@@ -19,6 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::api;
 use crate::error::{ApiError, Dialect};
 use crate::options::ServeOptions;
+use crate::page::page;
 use crate::request_id::add_request_id;
 use crate::state::{ServerPhase, ServerState};
 
@@ -33,6 +34,7 @@ pub fn router(state: Arc<ServerState>) -> Router {
     Router::new()
         .merge(api::health::routes())
         .merge(api::openai::routes())
+        .merge(page())
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(from_fn_with_state(Arc::clone(&state), refuse_when_draining))
