@@ -130,7 +130,7 @@ def test_a_reply_ends_before_a_stop_string(openai: OpenAI, story: dict, stop):
 
 def test_a_bias_rules_a_token_out(openai: OpenAI, story: dict):
     first = ask(openai, logprobs=True, max_completion_tokens=1).choices[0].logprobs.content[0].token
-    ids = openai.post("/../tokenize", cast_to=object, body={"model": STORIES, "content": OPENING + story["text"]})
+    ids = openai.post("/../tokenize", cast_to=object, body={"model": STORIES, "prompt": OPENING + story["text"]})
     banned = ids["tokens"][story["prompt_tokens"]]
     other = ask(openai, logit_bias={str(banned): -100}, logprobs=True, max_completion_tokens=1)
     assert other.choices[0].logprobs.content[0].token != first

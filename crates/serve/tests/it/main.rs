@@ -2,6 +2,9 @@
 
 mod chat;
 mod client;
+mod draw;
 mod ends;
+mod equal_bytes;
 mod routes;
+mod soak;
 mod started;
