@@ -15,6 +15,7 @@ use girih::{
 
 use crate::caller::Caller;
 use crate::error::ApiError;
+use crate::request_hook::RequestHook;
 use crate::sampling_settings::SamplingSettings;
 use crate::state::{Admission, ServerState};
 use crate::thinking::Thinking;
@@ -162,7 +163,8 @@ pub async fn begin(
         let begun = Instant::now();
         let session = state.models.session(&name)?;
         let load_time = begun.elapsed();
-        let generation = request.queue(&session, name.into(), &caller, admission)?;
+        let hook = state.request_hook.as_ref();
+        let generation = request.queue(&session, name.into(), &caller, hook, admission)?;
         Ok(Generation { load_time, ..generation })
     })
     .await
@@ -186,6 +188,7 @@ impl GenerationRequest {
         session: &Session,
         model_name: Arc<str>,
         caller: &Caller,
+        hook: Option<&RequestHook>,
         admission: Admission,
     ) -> Result<Generation, ApiError> {
         self.check_context(session)?;
@@ -195,7 +198,11 @@ impl GenerationRequest {
         let mut usage = TokenUsage::default();
         for prompt in std::mem::take(&mut self.prompts) {
             let prompt = self.with_thinking(prompt, &model)?;
-            let request = self.request(prompt).sampling(sampling.clone()).tenant(caller.tenant.clone());
+            let hooked = hook.map(|hook| (hook, prompt.clone()));
+            let mut request = self.request(prompt).sampling(sampling.clone()).tenant(caller.tenant.clone());
+            if let Some((hook, prompt)) = hooked {
+                request = hook.changed(&model, &prompt, request);
+            }
             for (number, reply) in session.generate_several(request, self.count)?.into_iter().enumerate() {
                 if number == 0 {
                     usage.prompt = usage.prompt.saturating_add(reply.prompt_tokens());

@@ -10,11 +10,14 @@ use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::models::ServedModels;
 use crate::options::{ServeOptions, ServedModel};
+use crate::request_hook::RequestHook;
 
 /// What all requests share.
 pub struct ServerState {
     /// The models.
     pub models: ServedModels,
+    /// Changes requests before they are queued.
+    pub request_hook: Option<RequestHook>,
     phase: AtomicU8,
     live: Mutex<LiveGenerations>,
 }
@@ -54,6 +57,7 @@ impl ServerState {
     pub fn new(options: &ServeOptions) -> Result<ServerState> {
         Ok(ServerState {
             models: ServedModels::new(options)?,
+            request_hook: options.request_hook.clone(),
             phase: AtomicU8::new(ServerPhase::Loading as u8),
             live: Mutex::default(),
         })
