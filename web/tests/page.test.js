@@ -393,6 +393,45 @@ pageTest('conversations are listed, exported and deleted', async (page) => {
   assert.deepEqual(await list.allInnerTexts(), ['about straps']);
 });
 
+pageTest('a draft stays with its conversation', async (page) => {
+  await say(page, 'first');
+  await message(page).fill('unsent in the first');
+  await button(page, 'New conversation').click();
+  assert.equal(await message(page).inputValue(), '');
+  await message(page).fill('unsent in a new one');
+  await page.getByRole('navigation').getByText('first').click();
+  assert.equal(await message(page).inputValue(), 'unsent in the first');
+  await button(page, 'New conversation').click();
+  assert.equal(await message(page).inputValue(), 'unsent in a new one');
+});
+
+pageTest('a model that is not served any more is named', async (page) => {
+  await say(page, 'first');
+  await page.evaluate(() => {
+    const [name] = Object.keys(localStorage).filter((key) => key.startsWith('girih.conversation.'));
+    localStorage.setItem(name, localStorage.getItem(name).replaceAll('girih-8b', 'gone-8b'));
+  });
+  await page.reload();
+  await page.getByRole('alert').getByText('The model gone-8b is not served here; girih-8b answers instead.').waitFor();
+  await say(page, 'second');
+  assert.equal(mock.requests.at(-1).model, 'girih-8b');
+  await page.keyboard.press('Tab');
+  await button(page, 'New conversation').click();
+  assert.equal(await page.getByRole('alert').count(), 0);
+});
+
+pageTest('a panel that closes gives the focus back', async (page) => {
+  const focused = () => page.evaluate(() => document.activeElement.id);
+  await button(page, 'Settings').click();
+  assert.ok(await page.locator('aside').evaluate((panel) => panel.contains(document.activeElement)));
+  await page.keyboard.press('Escape');
+  assert.equal(await focused(), 'open-settings');
+  await button(page, 'Conversations').click();
+  assert.ok(await page.getByRole('navigation').evaluate((panel) => panel.contains(document.activeElement)));
+  await page.keyboard.press('Escape');
+  assert.equal(await focused(), 'open-list');
+}, { options: { viewport: { width: 700, height: 600 } } });
+
 pageTest('another tab sees a new conversation', async (page) => {
   const other = await page.context().newPage();
   await other.goto(page.url());
