@@ -70,7 +70,7 @@ test('a conversation with the built-in model', options, async () => {
 });
 
 test('files are sent once, and their headers are strict', options, async () => {
-  for (const path of ['', 'app.js', 'app.css', 'icon.svg']) {
+  for (const path of ['', 'app.js', 'app.css', 'icon.svg', 'LICENSES.txt']) {
     const response = await fetch(girih.url + path);
     assert.equal(response.status, 200);
     assert.match(response.headers.get('content-security-policy'), /frame-ancestors 'none'/);

@@ -1,40 +1,8 @@
 // What a user does, in a browser, against the scripted model.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { after, before, test } from 'node:test';
-import { accessibilityFaults, openPage, picture, replied, say, startBrowser } from './browser.js';
-import { startMock } from './mock.js';
-
-let browser;
-let mock;
-before(async () => {
-  browser = await startBrowser();
-  mock = await startMock({ foreign: 'http://127.0.0.1:9' });
-});
-after(async () => {
-  await browser.close();
-  mock.close();
-});
-
-/** Runs `work` with a page of its own, and asserts that the page did nothing that it must not. */
-function pageTest(name, work, { options = {}, server } = {}) {
-  test(name, async () => {
-    const used = server ? await startMock(server) : mock;
-    const page = await openPage(browser, used.url, options);
-    try {
-      await work(page, used);
-      assert.deepEqual(page.faults, []);
-    } finally {
-      await page.context().close();
-      if (server) used.close();
-    }
-  });
-}
-
-const message = (page) => page.getByRole('textbox', { name: 'Message', exact: true });
-const button = (scope, name) => scope.getByRole('button', { name, exact: true });
-const lastReply = (page) => page.locator('article.reply').last();
-const text = (locator) => locator.innerText();
+import { accessibilityFaults, picture, replied, say } from './browser.js';
+import { button, lastReply, message, mock, pageTest, text } from './page-test.js';
 
 pageTest('a conversation by keyboard alone', async (page) => {
   const press = async (...keys) => {
@@ -420,18 +388,6 @@ pageTest('a model that is not served any more is named', async (page) => {
   assert.equal(await page.getByRole('alert').count(), 0);
 });
 
-pageTest('a panel that closes gives the focus back', async (page) => {
-  const focused = () => page.evaluate(() => document.activeElement.id);
-  await button(page, 'Settings').click();
-  assert.ok(await page.locator('aside').evaluate((panel) => panel.contains(document.activeElement)));
-  await page.keyboard.press('Escape');
-  assert.equal(await focused(), 'open-settings');
-  await button(page, 'Conversations').click();
-  assert.ok(await page.getByRole('navigation').evaluate((panel) => panel.contains(document.activeElement)));
-  await page.keyboard.press('Escape');
-  assert.equal(await focused(), 'open-list');
-}, { options: { viewport: { width: 700, height: 600 } } });
-
 pageTest('another tab sees a new conversation', async (page) => {
   const other = await page.context().newPage();
   await other.goto(page.url());
@@ -458,57 +414,3 @@ pageTest('a full storage is said, and freed by deleting', async (page) => {
   await button(page.getByRole('dialog'), 'Delete').click();
   assert.equal(await page.getByRole('alert').count(), 0);
 });
-
-for (const [name, options] of [
-  ['light', { colorScheme: 'light' }],
-  ['dark', { colorScheme: 'dark' }],
-  ['phone', { colorScheme: 'light', viewport: { width: 360, height: 740 }, hasTouch: true, isMobile: true }],
-  ['phone-dark', { colorScheme: 'dark', viewport: { width: 360, height: 740 }, hasTouch: true, isMobile: true, reducedMotion: 'reduce' }],
-]) {
-  pageTest(`axe finds nothing: ${name}`, async (page) => {
-    const check = async (state) => {
-      await picture(page, `${name}-${state}`);
-      assert.deepEqual(await accessibilityFaults(page), [], state);
-      const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-      assert.ok(wide <= 0, `${state} is ${wide} pixels too wide`);
-    };
-    await check('empty');
-    await message(page).fill('Show me markdown');
-    await button(page, 'Send').click();
-    await replied(page);
-    await lastReply(page).getByText('for the decagon').waitFor();
-    await check('end');
-    await page.locator('.thread').evaluate((thread) => (thread.scrollTop = 0));
-    await page.getByRole('button', { name: 'Newest' }).waitFor();
-    await check('start');
-    await button(page, 'Settings').click();
-    await check('settings');
-    await page.keyboard.press('Escape');
-    if (options.isMobile) {
-      await button(page, 'Close the settings').waitFor({ state: 'hidden' });
-      await button(page, 'Conversations').click();
-      await check('list');
-      await page.keyboard.press('Escape');
-    } else {
-      await button(page, 'Close the settings').click();
-    }
-    await message(page).fill('slow');
-    await button(page, 'Send').click();
-    await lastReply(page).getByText('word word word').waitFor();
-    assert.equal(await page.getByRole('button', { name: 'Newest' }).count(), 0, 'the view follows the reply');
-    await check('streaming');
-    await button(page, 'Stop').click();
-  }, { options });
-}
-
-pageTest('the appearance can be chosen', async (page) => {
-  const ground = () => page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
-  const light = await ground();
-  await button(page, 'Settings').click();
-  await page.getByLabel('Appearance').selectOption('Dark');
-  const dark = await ground();
-  assert.notEqual(dark, light);
-  await page.reload();
-  await message(page).waitFor();
-  assert.equal(await ground(), dark);
-}, { options: { colorScheme: 'light' } });
