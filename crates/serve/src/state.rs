@@ -7,14 +7,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use girih::{CancelHandle, Result, Tenant};
 
 use crate::caller::Caller;
+use crate::drain::Drain;
 use crate::error::ApiError;
 use crate::models::ServedModels;
+use crate::observe::Metrics;
 use crate::options::{ServeOptions, ServedModel};
 
 /// What all requests share.
 pub struct ServerState {
     /// The models.
     pub models: ServedModels,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+    /// The requests of its connections, and their end.
+    pub drain: Drain,
     phase: AtomicU8,
     live: Mutex<LiveGenerations>,
 }
@@ -54,6 +60,8 @@ impl ServerState {
     pub fn new(options: &ServeOptions) -> Result<ServerState> {
         Ok(ServerState {
             models: ServedModels::new(options)?,
+            metrics: Arc::new(Metrics::new(options.metrics_compat)),
+            drain: Drain::default(),
             phase: AtomicU8::new(ServerPhase::Loading as u8),
             live: Mutex::default(),
         })

@@ -2,4 +2,5 @@
 //! neutral request of it, and writes the reply in the same format.
 
 pub mod health;
+pub mod metrics;
 pub mod openai;
