@@ -7,10 +7,12 @@ use crate::result_rows::ResultRows;
 use crate::{Error, EventKind, Stop};
 
 /// What a step brought a request.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct StepOutcome {
     /// Whether the reply had begun before the step.
     pub was_replying: bool,
+    /// The tokens of the prompt whose log-probabilities the step gave.
+    pub prompt_events: Vec<EventKind>,
     /// One event per token of the reply, or the logits.
     pub events: Vec<EventKind>,
     /// The number of rows that were used: one per chosen token, stop tokens included.
@@ -41,8 +43,30 @@ pub(crate) enum RequestOutcome {
     Nan(Error),
 }
 
+/// What output rows give a request: log-probabilities of its prompt, then tokens. `first` is the
+/// position of the first row.
+pub(crate) fn read_rows(
+    live: &mut LiveRequest,
+    rows: &mut ResultRows<'_>,
+    first: u32,
+    draft_rows: &[u32],
+) -> StepOutcome {
+    match live.score_prompt(rows, first) {
+        Ok(prompt_events) => {
+            let scored = live.rows_of_prompt(first).min(rows.len());
+            let step = choose_tokens_guarded(live, &mut rows.from(scored), draft_rows);
+            match step.outcome {
+                // The rows may be run again.
+                Some(RequestOutcome::Nan(_)) => step,
+                _ => StepOutcome { prompt_events, ..step },
+            }
+        }
+        Err(error) => StepOutcome { outcome: Some(RequestOutcome::Nan(error)), ..StepOutcome::default() },
+    }
+}
+
 /// As [`choose_tokens`]; a panic of a hook fails the request.
-pub(crate) fn choose_tokens_guarded(
+fn choose_tokens_guarded(
     live: &mut LiveRequest,
     rows: &mut ResultRows<'_>,
     draft_rows: &[u32],
@@ -53,7 +77,7 @@ pub(crate) fn choose_tokens_guarded(
         let is_nan = rows.have_nan(0..first);
         let outcome = if is_nan { RequestOutcome::Nan(error) } else { RequestOutcome::Failed(error) };
         let rest_has_nan = rows.have_nan(first..rows.len());
-        StepOutcome { was_replying, events: Vec::new(), used: 1, rest_has_nan, outcome: Some(outcome) }
+        StepOutcome { was_replying, used: 1, rest_has_nan, outcome: Some(outcome), ..StepOutcome::default() }
     })
 }
 
@@ -61,8 +85,7 @@ pub(crate) fn choose_tokens_guarded(
 /// these is the request's last token, the others are its draft. Without a draft, they are
 /// empty, and there is one row of logits, or none after a part of a prompt.
 fn choose_tokens(live: &mut LiveRequest, rows: &mut ResultRows<'_>, draft_rows: &[u32]) -> StepOutcome {
-    let (was_replying, events) = (live.is_replying(), Vec::new());
-    let mut step = StepOutcome { was_replying, events, used: 0, rest_has_nan: false, outcome: None };
+    let mut step = StepOutcome { was_replying: live.is_replying(), ..StepOutcome::default() };
     if rows.len() == 0 {
         return step;
     }
@@ -76,6 +99,11 @@ fn choose_tokens(live: &mut LiveRequest, rows: &mut ResultRows<'_>, draft_rows: 
             // A row that cannot be read may have NaN.
             Ok(Err(error)) | Err(error) => RequestOutcome::Nan(error),
         });
+        return step;
+    }
+    if live.wants_no_reply() {
+        step.used = 1;
+        step.outcome = Some(RequestOutcome::Stop(Stop::Length));
         return step;
     }
     for index in 0..rows.len() {

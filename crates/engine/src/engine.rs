@@ -10,7 +10,7 @@ use girih_graph::{BLOCK_POSITIONS, InputKind, Outputs, Runner, Watch};
 
 use crate::cache::{PrefixCache, SequenceId, SharingRules, before_span};
 use crate::cached_runner::{CachedRunner, StepTokens, failed};
-use crate::choose::{RequestOutcome, StepOutcome, choose_tokens_guarded};
+use crate::choose::{RequestOutcome, StepOutcome, read_rows};
 use crate::draft::DraftSource;
 use crate::hooks::guard;
 use crate::limits::check;
@@ -83,6 +83,7 @@ impl Engine {
         let scheduler = Scheduler::new(SchedulerLimits {
             sequences: limits.sequences,
             rows: limits.chunk,
+            output_rows: runner.max_key().output_rows,
             waiting: limits.waiting,
             tenant_waiting: limits.tenant_waiting,
             groups: groups.collect(),
@@ -424,7 +425,7 @@ impl Engine {
         }
     }
 
-    /// Chooses the next tokens of each sequence that has output rows.
+    /// Reads the output rows of each sequence that has any, and chooses its next tokens.
     fn choose_tokens(&mut self, planned: &[PlannedRows]) -> Vec<StepOutcome> {
         let Engine { runner, active, .. } = self;
         let mut next = 0;
@@ -432,7 +433,8 @@ impl Engine {
             let rows = next..next + planned.output_rows() as usize;
             next = rows.end;
             let live = &mut active[planned.rows.sequence].live;
-            choose_tokens_guarded(live, &mut ResultRows::new(runner.output(), rows), &planned.draft_rows)
+            let first = planned.rows.positions.end - planned.output_rows();
+            read_rows(live, &mut ResultRows::new(runner.output(), rows), first, &planned.draft_rows)
         };
         planned.iter().map(choose).collect()
     }
@@ -443,7 +445,7 @@ impl Engine {
         &mut self,
         mut active: Active,
         planned: &PlannedRows,
-        step: StepOutcome,
+        mut step: StepOutcome,
         time: Duration,
     ) -> Option<SequenceId> {
         let live = &mut active.live;
@@ -454,6 +456,7 @@ impl Engine {
             live.stats.accepted += step.used - 1;
         }
         live.count(positions, step.was_replying, time);
+        self.events.extend(take(&mut step.prompt_events).into_iter().map(|kind| live.event(kind)));
         if step.is_success()
             && let Some(event) = live.prefilled()
         {
@@ -664,7 +667,9 @@ fn begin(
         confirmed_only: live.needs_confirmed,
         spans: live.spans(),
     };
-    let (sequence, cached) = cache.begin_within(&live.keys(), rules);
+    // A sequence shares all but its last key at most.
+    let count = scheduler.prompt_output(live.id()).map_or(live.tokens.len(), |first| first as usize + 1);
+    let (sequence, cached) = cache.begin_within(&live.keys(count), rules);
     live.begin(cached);
     scheduler.begin(live.id(), cached, live.tokens.len() as u32);
     sequence

@@ -26,7 +26,8 @@
 //!             match &event.kind {
 //!                 EventKind::Token { id, .. } => ids.push(*id),
 //!                 EventKind::Failed(error) => return Err(error.clone()),
-//!                 EventKind::Prefilled(_) | EventKind::Logits(_) | EventKind::Finished { .. } => {}
+//!                 EventKind::PromptToken { .. } | EventKind::Prefilled(_) => {}
+//!                 EventKind::Logits(_) | EventKind::Finished { .. } => {}
 //!             }
 //!         }
 //!     }

@@ -129,9 +129,9 @@ impl LiveRequest {
         self.content.part(positions)
     }
 
-    /// What the prefix cache compares.
-    pub fn keys(&self) -> Vec<PositionKey> {
-        self.content.keys(&self.tokens, 0)
+    /// What the prefix cache compares for the first `count` tokens.
+    pub fn keys(&self, count: usize) -> Vec<PositionKey> {
+        self.content.keys(&self.tokens[..count], 0)
     }
 
     pub fn tenant(&self) -> &Tenant {
@@ -147,9 +147,44 @@ impl LiveRequest {
         self.request.logits
     }
 
-    /// Returns an error if a logit is NaN.
+    /// Whether the request ends with its prompt.
+    pub fn wants_no_reply(&self) -> bool {
+        self.request.max_new == Some(0)
+    }
+
+    /// Returns an error if a logit after the last token is NaN.
     pub fn refuse_nan(&self, logits: &[f32]) -> Result<()> {
-        refuse_nan(logits, self.history())
+        refuse_nan(logits, self.tokens.len() - 1)
+    }
+
+    /// The number of rows from position `first` on whose next token is one of the prompt that is to
+    /// be reported.
+    pub fn rows_of_prompt(&self, first: u32) -> usize {
+        self.request.prompt_logprobs.map_or(0, |_| (self.prompt - 1).saturating_sub(first as usize))
+    }
+
+    /// The events of the prompt's tokens after the output rows, the first of which is at position
+    /// `first`; the prompt's first token comes with its own row.
+    ///
+    /// # Errors
+    /// When a row, also the last one of the prompt, has NaN or cannot be read.
+    pub fn score_prompt(&self, rows: &mut ResultRows<'_>, first: u32) -> Result<Vec<EventKind>> {
+        let mut events = Vec::new();
+        let Some(top) = self.request.prompt_logprobs.filter(|_| (first as usize) < self.prompt) else {
+            return Ok(events);
+        };
+        for index in 0..rows.len() {
+            let (position, row) = (first as usize + index, rows.row(index)?);
+            refuse_nan(row, position)?;
+            if position == 0 {
+                events.push(EventKind::PromptToken { id: self.tokens[0], logprobs: None });
+            }
+            if position + 1 < self.prompt {
+                let id = self.tokens[position + 1];
+                events.push(EventKind::PromptToken { id, logprobs: Some(logprobs(row, id, top)) });
+            }
+        }
+        Ok(events)
     }
 
     fn history(&self) -> History<'_> {
@@ -185,6 +220,7 @@ impl LiveRequest {
         Demand {
             prompt: self.prompt as u32,
             max_positions: longest as u32,
+            prompt_outputs: self.request.prompt_logprobs.is_some(),
             spans: self.spans().to_vec(),
             tenant: tenant.clone(),
             priority: *priority,

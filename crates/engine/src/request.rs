@@ -25,13 +25,19 @@ pub struct TokenRequest {
     pub spans: Vec<Range32>,
     /// How the next token is chosen.
     pub sampling: Sampling,
-    /// The maximum number of tokens to generate; `None` for as many as the context holds.
+    /// The maximum number of tokens to generate; `None` for as many as the context holds. 0 is valid
+    /// only with `prompt_logprobs`.
     pub max_new: Option<u32>,
     /// Conditions that end the reply early.
     pub stops: Stops,
     /// If set, events report each token's log-probability and those of this number of most
     /// likely tokens.
     pub logprobs: Option<u32>,
+    /// If set, an [`EventKind::PromptToken`] reports each token of the prompt, with its
+    /// log-probability after the tokens before it and those of this number of most likely tokens.
+    /// All rows of the prompt are then output rows: none comes from the prefix cache, and a step
+    /// runs at most as many as the programs have output rows.
+    pub prompt_logprobs: Option<u32>,
     /// What happens if the prompt, or the prompt with its reply, exceeds the context.
     pub overflow: Overflow,
     /// The maximum number of tokens of a draft, 0 for no drafts; `None`, or more than the engine's
@@ -97,7 +103,7 @@ pub struct EngineLimits {
     pub stop_string_bytes: usize,
     /// The maximum number of biases of a request.
     pub biases: usize,
-    /// The maximum number of log-probabilities per token of the reply.
+    /// The maximum number of log-probabilities per token of the prompt and of the reply.
     pub logprobs: u32,
 }
 
@@ -128,13 +134,14 @@ impl TokenRequest {
     /// the context, and [`ErrorKind::Refused`] when a number is outside its range or
     /// exceeds `limits`.
     pub fn check(&self, limits: &EngineLimits, vocabulary: usize) -> Result<()> {
-        let TokenRequest { tokens, sampling, stops, logprobs, .. } = self;
+        let TokenRequest { tokens, sampling, stops, .. } = self;
         self.check_length(limits.context)?;
         self.check_content(limits)?;
         at_most("stop tokens", stops.tokens.len(), limits.stop_tokens)?;
         at_most("stop strings", stops.strings.len(), limits.stop_strings)?;
         at_most("biased tokens", sampling.bias.len(), limits.biases)?;
-        at_most("log-probabilities", logprobs.unwrap_or(0) as usize, limits.logprobs as usize)?;
+        let logprobs = self.logprobs.max(self.prompt_logprobs).unwrap_or(0);
+        at_most("log-probabilities per token", logprobs as usize, limits.logprobs as usize)?;
         for stop in &stops.strings {
             at_most("bytes in a stop string", stop.len(), limits.stop_string_bytes)?;
             if stop.is_empty() {
@@ -155,8 +162,13 @@ impl TokenRequest {
         if prompt == 0 {
             return Err(refused("the prompt has no tokens; the model needs at least one to continue"));
         }
-        if self.max_new == Some(0) && !self.logits {
+        if self.max_new == Some(0) && !self.logits && self.prompt_logprobs.is_none() {
             return Err(refused("0 new tokens were requested; request at least 1, or set no limit"));
+        }
+        if self.prompt_logprobs.is_some() && self.overflow == Overflow::Truncate {
+            return Err(refused(
+                "log-probabilities of a prompt need all of it, so it cannot be truncated; choose the overflow 'error'",
+            ));
         }
         let replied = self.replied;
         if replied as usize > prompt {
@@ -179,6 +191,7 @@ impl TokenRequest {
             tokens = if prompt == 1 { "token" } else { "tokens" },
             asked = match self.max_new {
                 _ if self.logits => "its logits were".to_owned(),
+                Some(0) => "its log-probabilities were".to_owned(),
                 Some(1) => "1 more was".to_owned(),
                 Some(new) => format!("{new} more were"),
                 None => "at least 1 more is".to_owned(),
@@ -192,6 +205,12 @@ impl TokenRequest {
     fn check_content(&self, limits: &EngineLimits) -> Result<()> {
         if self.given.is_empty() && self.spans.is_empty() {
             return Ok(());
+        }
+        if self.prompt_logprobs.is_some() {
+            return Err(refused(
+                "a prompt with given rows or mutual spans has no log-probabilities of its own; ask for those of \
+                 the reply only",
+            ));
         }
         if self.overflow == Overflow::Truncate {
             return Err(refused(
@@ -218,7 +237,7 @@ impl TokenRequest {
 
     /// The smallest number of tokens that must fit after those of the prompt.
     fn least_new(&self) -> usize {
-        usize::from(!self.logits)
+        usize::from(!self.logits && self.max_new != Some(0))
     }
 
     /// The number of tokens that stay of `have` tokens in this context.
@@ -288,6 +307,14 @@ pub struct RequestEvent {
 /// last event, and each request has exactly one of them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum EventKind {
+    /// A token of the prompt; sent in order, before all other events, if the request asked for
+    /// log-probabilities of its prompt.
+    PromptToken {
+        /// Its id.
+        id: u32,
+        /// Its log-probability after the tokens before it; absent for the first one.
+        logprobs: Option<Logprobs>,
+    },
     /// The whole prompt has been run.
     Prefilled(Stats),
     /// A token of the reply.

@@ -19,6 +19,11 @@ impl<'a> ResultRows<'a> {
         ResultRows { output, rows }
     }
 
+    /// The rows from `index` on.
+    pub fn from(&mut self, index: usize) -> ResultRows<'_> {
+        ResultRows { output: self.output, rows: self.rows.start + index..self.rows.end }
+    }
+
     /// The number of rows.
     pub fn len(&self) -> usize {
         self.rows.len()

@@ -31,6 +31,14 @@ use girih_words::reply::ReplyPart;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
+    /// A token of the prompt; they come in order, before all other events, if the request asked for
+    /// them with [`Request::prompt_logprobs`](crate::Request::prompt_logprobs).
+    PromptToken {
+        /// Its id.
+        id: u32,
+        /// Its log-probability after the tokens before it; absent for the first one.
+        logprobs: Option<Logprobs>,
+    },
     /// The whole prompt has been run.
     Prefilled(Stats),
     /// A token of the reply.
@@ -75,7 +83,7 @@ impl Event {
     pub fn text(&self) -> &str {
         match self {
             Event::Token { text, .. } | Event::Finished { text, .. } => text,
-            Event::Prefilled(_) | Event::Logits(_) => "",
+            Event::PromptToken { .. } | Event::Prefilled(_) | Event::Logits(_) => "",
         }
     }
 
@@ -102,13 +110,14 @@ impl Event {
     pub fn parts(&self) -> &[ReplyPart] {
         match self {
             Event::Token { parts, .. } | Event::Finished { parts, .. } => parts,
-            Event::Prefilled(_) | Event::Logits(_) => &[],
+            Event::PromptToken { .. } | Event::Prefilled(_) | Event::Logits(_) => &[],
         }
     }
 
     /// The event of an engine's event without parts, or the error with which its request failed.
     fn of(kind: &EventKind) -> Result<Event> {
         Ok(match kind.clone() {
+            EventKind::PromptToken { id, logprobs } => Event::PromptToken { id, logprobs },
             EventKind::Prefilled(stats) => Event::Prefilled(stats),
             EventKind::Token { id, text, logprobs } => Event::Token { id, text, logprobs, parts: Vec::new() },
             EventKind::Logits(logits) => Event::Logits(logits),

@@ -90,6 +90,7 @@ pub struct Request {
     cuts_to_context: bool,
     stops: Vec<String>,
     logprobs: Option<u32>,
+    prompt_logprobs: Option<u32>,
     overflow: Overflow,
     wants_text: bool,
     format: Option<ReplyFormat>,
@@ -143,6 +144,7 @@ impl Request {
             cuts_to_context: false,
             stops: Vec::new(),
             logprobs: None,
+            prompt_logprobs: None,
             overflow: Overflow::Error,
             wants_text: true,
             format: None,
@@ -173,8 +175,8 @@ impl Request {
         Request { sampling: Some(sampling), ..self }
     }
 
-    /// Sets the maximum number of tokens of the reply, at least 1. Default: 256, or fewer if the
-    /// context has less room.
+    /// Sets the maximum number of tokens of the reply, at least 1, or at least 0 with
+    /// [`Request::prompt_logprobs`]. Default: 256, or fewer if the context has less room.
     ///
     /// ```
     /// let request = girih::Request::new("Once upon a time").max_tokens(1000);
@@ -230,6 +232,33 @@ impl Request {
     #[must_use]
     pub fn logprobs(self, top: u32) -> Request {
         Request { logprobs: Some(top), ..self }
+    }
+
+    /// Asks for the log-probability of each token of the prompt after the tokens before it, and
+    /// those of the `top` most likely tokens, at most 20: one
+    /// [`Event::PromptToken`](crate::Event::PromptToken) each, before all other events. The whole
+    /// prompt is computed, whatever the prefix cache holds, at most
+    /// [`RunOptions::output_rows`](crate::RunOptions::output_rows) tokens in a step. Cannot be
+    /// combined with [`Overflow::Truncate`].
+    ///
+    /// ```
+    /// use girih::{Event, Model, Request, RunOptions};
+    ///
+    /// let options = RunOptions { output_rows: 32, ..RunOptions::default() };
+    /// let session = Model::open("stories260k")?.plan(options)?.start(|_| {})?;
+    /// let request = Request::new("Once upon a time").prompt_logprobs(0).max_tokens(0);
+    /// let mut total = 0.0;
+    /// for event in session.generate(request)? {
+    ///     if let Event::PromptToken { logprobs: Some(logprobs), .. } = event? {
+    ///         total += logprobs.chosen.value;
+    ///     }
+    /// }
+    /// assert!(total < 0.0);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    #[must_use]
+    pub fn prompt_logprobs(self, top: u32) -> Request {
+        Request { prompt_logprobs: Some(top), ..self }
     }
 
     /// Sets what happens if prompt and reply exceed the context. By default the request is
@@ -552,7 +581,7 @@ impl Request {
             (Some(_), format) => format.map(|format| format.content_only(model)).transpose()?,
         };
         let Request { logits, sampling, max_tokens, fills_context, cuts_to_context, .. } = self;
-        let Request { stops, logprobs, overflow, .. } = self;
+        let Request { stops, logprobs, prompt_logprobs, overflow, .. } = self;
         let Request { wants_text, drafter, draft_max, .. } = self;
         let Request { tenant, priority, time_limits, .. } = self;
         if !wants_text && !stops.is_empty() {
@@ -588,6 +617,7 @@ impl Request {
             max_new: (!fills_context).then_some(max_new),
             stops: Stops { tokens: stop_tokens, strings: stops },
             logprobs,
+            prompt_logprobs,
             overflow,
             draft_max,
             tenant,

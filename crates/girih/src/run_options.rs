@@ -78,7 +78,9 @@ pub struct RunOptions {
     pub tenant_waiting: u32,
     /// The maximum number of output rows (rows of logits) of one step. Values below `sequences`
     /// are raised to it, values above `chunk` are lowered. Drafts need one more row for each
-    /// drafted token; `drafts` adds them. Default 1.
+    /// drafted token; `drafts` adds them. A prompt whose log-probabilities were asked for advances by
+    /// as many tokens in a step as it has output rows, so programs that expect such requests allow
+    /// some: each takes four bytes for each token of the vocabulary. Default 1.
     ///
     /// ```
     /// assert_eq!(girih::RunOptions::default().output_rows, 1);

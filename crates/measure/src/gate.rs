@@ -248,7 +248,7 @@ fn next_logits(engine: &mut Engine, tokens: &[u32]) -> Result<Vec<f32>> {
             match &event.kind {
                 EventKind::Logits(row) => logits = Some(row.clone()),
                 EventKind::Failed(error) => return Err(error.clone()),
-                EventKind::Prefilled(_) | EventKind::Token { .. } | EventKind::Finished { .. } => {}
+                _ => {}
             }
         }
     }

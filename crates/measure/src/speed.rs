@@ -146,7 +146,7 @@ fn together(engine: &mut Engine, case: BenchCase, random: &mut Random) -> Result
                 EventKind::Prefilled(_) => prefilled += 1,
                 EventKind::Failed(error) => return Err(error.clone()),
                 EventKind::Finished { .. } => return Err(Error::new(ENDED_EARLY)),
-                EventKind::Token { .. } | EventKind::Logits(_) => {}
+                EventKind::PromptToken { .. } | EventKind::Token { .. } | EventKind::Logits(_) => {}
             }
         }
     }
@@ -166,7 +166,7 @@ fn together(engine: &mut Engine, case: BenchCase, random: &mut Random) -> Result
                 EventKind::Failed(error) => return Err(error.clone()),
                 EventKind::Finished { .. } if *left > 0 => return Err(Error::new(ENDED_EARLY)),
                 EventKind::Finished { stats, .. } => all_stats.push(*stats),
-                EventKind::Prefilled(_) | EventKind::Logits(_) => {}
+                EventKind::PromptToken { .. } | EventKind::Prefilled(_) | EventKind::Logits(_) => {}
             }
         }
         for id in complete {
@@ -213,7 +213,7 @@ fn finish(engine: &mut Engine, tokens: Vec<u32>, new: u32, decoded: &mut dyn FnM
                 EventKind::Finished { stats, .. } => return Ok(*stats),
                 EventKind::Failed(error) => return Err(error.clone()),
                 EventKind::Token { .. } => decoded(u64::from(!std::mem::take(&mut is_first))),
-                EventKind::Prefilled(_) | EventKind::Logits(_) => {}
+                EventKind::PromptToken { .. } | EventKind::Prefilled(_) | EventKind::Logits(_) => {}
             }
         }
     }

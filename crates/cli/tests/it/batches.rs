@@ -120,7 +120,7 @@ fn replies(
                     counts.accepted += stats.accepted;
                 }
                 EventKind::Failed(error) => panic!("{error}"),
-                EventKind::Prefilled(_) | EventKind::Logits(_) => {}
+                EventKind::PromptToken { .. } | EventKind::Prefilled(_) | EventKind::Logits(_) => {}
             }
         }
     }

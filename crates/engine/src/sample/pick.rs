@@ -73,7 +73,7 @@ pub fn pick_next(
     history: History<'_>,
     state: &mut SamplerState,
 ) -> Result<u32> {
-    refuse_nan(logits, history)?;
+    refuse_nan(logits, (history.prompt.len() + history.reply.len()).saturating_sub(1))?;
     let is_argmax = sampling.temperature == 0.0 && sampling.keeps_logits();
     let remedy = match allowed {
         None if is_argmax => {
@@ -105,10 +105,9 @@ pub(crate) fn has_nan(logits: &[f32]) -> bool {
     first(logits, f32::is_nan).is_some()
 }
 
-/// Returns an error if a logit is NaN.
-pub(crate) fn refuse_nan(logits: &[f32], history: History<'_>) -> Result<()> {
+/// Returns an error if a logit of the row at `position` is NaN.
+pub(crate) fn refuse_nan(logits: &[f32], position: usize) -> Result<()> {
     let Some(id) = first(logits, f32::is_nan) else { return Ok(()) };
-    let position = (history.prompt.len() + history.reply.len()).saturating_sub(1);
     let sentence = format!(
         "the model produced NaN for token {id} at position {position}; \
          its weights are damaged, or its values overflow"

@@ -28,6 +28,8 @@ pub struct SchedulerLimits {
     pub sequences: u32,
     /// The maximum number of rows of a step, at least `sequences`.
     pub rows: u32,
+    /// The maximum number of output rows of a step, at least `sequences`.
+    pub output_rows: u32,
     /// The maximum number of waiting requests at submission.
     pub waiting: u32,
     /// The maximum number of waiting requests of one tenant at submission.
@@ -43,6 +45,8 @@ pub struct Demand {
     pub prompt: u32,
     /// The maximum number of positions that its sequence will have.
     pub max_positions: u32,
+    /// Whether all rows of the prompt are output rows.
+    pub prompt_outputs: bool,
     /// The mutual spans of the prompt, in order.
     pub spans: Vec<Range32>,
     /// To whom its tokens are charged.
@@ -108,6 +112,28 @@ struct RequestState {
     run: u32,
     /// The number of its tokens: the prompt and the tokens chosen since.
     known: u32,
+    /// The largest number of its tokens that had been run at any time.
+    reached: u32,
+}
+
+impl RequestState {
+    /// The position of the first row of the prompt that is still needed as an output row; `None`
+    /// if only the last one is.
+    fn prompt_output(&self) -> Option<u32> {
+        let reads_prompt = self.demand.prompt_outputs && self.known == self.demand.prompt;
+        reads_prompt.then_some(self.reached)
+    }
+
+    /// The position of the first row that is still needed as an output row.
+    fn first_output(&self) -> u32 {
+        self.prompt_output().unwrap_or(self.known - 1)
+    }
+
+    /// The maximum number of rows that one step can run if it has this number of output rows.
+    fn pending_rows(&self, output_rows: u32) -> u32 {
+        let before_outputs = self.first_output().saturating_sub(self.run);
+        (self.known - self.run).min(before_outputs.saturating_add(output_rows))
+    }
 }
 
 /// Where a request is.
@@ -125,9 +151,10 @@ impl Scheduler {
     /// Returns a scheduler without requests.
     ///
     /// # Panics
-    /// When a step has fewer rows than sequences.
+    /// When a step has fewer rows or output rows than sequences.
     pub fn new(limits: SchedulerLimits) -> Scheduler {
-        assert!(limits.rows >= limits.sequences, "each sequence has a row in every step");
+        let least = limits.rows.min(limits.output_rows);
+        assert!(least >= limits.sequences, "each sequence has a row and an output row in every step");
         Scheduler {
             limits,
             requests: BTreeMap::new(),
@@ -151,7 +178,7 @@ impl Scheduler {
         let deadlines = [demand.first_token_by, demand.end_by];
         self.deadlines.extend(deadlines.into_iter().flatten().map(|deadline| (deadline, id)));
         let known = demand.prompt;
-        let entry = RequestState { demand, phase: Phase::Suspended, run: 0, known };
+        let entry = RequestState { demand, phase: Phase::Suspended, run: 0, known, reached: 0 };
         assert!(self.requests.insert(id, entry).is_none(), "an id is used once");
         self.enqueue(id);
         Ok(())
@@ -255,9 +282,11 @@ impl Scheduler {
             .or_else(|| waiting().next_back())
     }
 
-    /// The number of rows that would run all known tokens.
+    /// The number of rows that would run all known tokens, as far as one step has output rows for
+    /// them.
     fn pending_rows(&self) -> u32 {
-        self.progress().map(|progress| progress.known - progress.run).fold(0, u32::saturating_add)
+        let pending = |id: &RequestId| self.requests[id].pending_rows(self.limits.output_rows);
+        self.active.iter().map(pending).fold(0, u32::saturating_add)
     }
 
     /// Whether the blocks suffice for a request beside the active ones.
@@ -268,9 +297,17 @@ impl Scheduler {
         groups.all(|(span, have)| worst_case(*span, lengths.clone(), self.limits.rows) <= u64::from(*have))
     }
 
+    /// The position of the first row of a request's prompt that is still needed as an output row,
+    /// so that only rows before it may come from the prefix cache; `None` if the last one alone is.
+    pub fn prompt_output(&self, id: RequestId) -> Option<u32> {
+        self.requests[&id].prompt_output()
+    }
+
     /// Records that the sequence of an active request begins: `run` of its `known` tokens were in
-    /// the prefix cache. The others are charged to its tenant.
+    /// the prefix cache, none of them after [`Scheduler::prompt_output`]. The others are charged to its tenant.
     pub fn begin(&mut self, id: RequestId, run: u32, known: u32) {
+        let first_output = self.prompt_output(id).unwrap_or(run);
+        assert!(run <= first_output, "rows that are still needed as output rows are run");
         self.set(id, run, known);
         self.charge(id, known - run);
     }
@@ -298,6 +335,7 @@ impl Scheduler {
         assert!(entry.phase == Phase::Active && run < known, "an active request has tokens left to run");
         assert!(known <= entry.demand.max_positions, "a request does not outgrow its blocks");
         (entry.run, entry.known) = (run, known);
+        entry.reached = entry.reached.max(run);
     }
 
     fn charge(&mut self, id: RequestId, tokens: u32) {
@@ -308,14 +346,20 @@ impl Scheduler {
     /// The progress of the active requests, the oldest first.
     fn progress(&self) -> impl Iterator<Item = SequenceProgress<'_>> {
         self.active.iter().map(|id| {
-            let RequestState { demand, run, known, .. } = &self.requests[id];
-            SequenceProgress { run: *run, known: *known, spans: &demand.spans }
+            let state = &self.requests[id];
+            let RequestState { demand, run, known, .. } = state;
+            SequenceProgress {
+                run: *run,
+                known: *known,
+                first_output: state.first_output(),
+                spans: &demand.spans,
+            }
         })
     }
 
     /// The rows of the next step; their sequences are indexes into [`Scheduler::active`].
     pub fn step_rows(&self) -> Vec<ScheduledRows> {
-        schedule(&self.progress().collect::<Vec<_>>(), self.limits.rows)
+        schedule(&self.progress().collect::<Vec<_>>(), self.limits.rows, self.limits.output_rows)
     }
 
     /// Removes a request that has ended or is cancelled; returns the phase that it was in, or

@@ -152,10 +152,11 @@ fn random_schedules_keep_spans_whole() {
                 .map(|i| SequenceProgress {
                     run: sequences[*i].0,
                     known: sequences[*i].1,
+                    first_output: sequences[*i].1 - 1,
                     spans: &sequences[*i].2,
                 })
                 .collect();
-            let parts = schedule(&progress, rows);
+            let parts = schedule(&progress, rows, progress.len() as u32);
             assert!(!parts.is_empty() && parts.iter().map(|part| part.count()).sum::<u32>() <= rows);
             for part in parts {
                 let (run, _, spans) = &mut sequences[open[part.sequence]];

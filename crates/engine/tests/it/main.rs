@@ -13,6 +13,7 @@ mod given;
 mod oracle;
 mod overflow;
 mod picks;
+mod prompt_logprobs;
 mod requests;
 mod samplers;
 mod sampling;

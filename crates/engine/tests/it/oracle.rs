@@ -6,6 +6,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
+use girih_engine::sample::Logprobs;
 use girih_engine::text::Detokenize;
 use girih_engine::{
     Engine, EngineLimits, EventKind, Hooks, RequestEvent, RequestId, Sampling, Stats, Stop, Stops,
@@ -509,6 +510,7 @@ pub struct Reply {
     pub stop: Option<Stop>,
     pub failure: Option<Error>,
     pub logits: Option<Vec<f32>>,
+    pub prompt: Vec<(u32, Option<Logprobs>)>,
     pub prefilled: Option<Stats>,
     pub stats: Option<Stats>,
 }
@@ -518,6 +520,10 @@ impl Reply {
     pub fn take(&mut self, event: RequestEvent) {
         assert!(self.stop.is_none() && self.failure.is_none(), "nothing follows the last event");
         match event.kind {
+            EventKind::PromptToken { id, logprobs } => {
+                assert!(self.prefilled.is_none(), "the prompt comes first");
+                self.prompt.push((id, logprobs));
+            }
             EventKind::Prefilled(stats) => {
                 assert!(self.prefilled.replace(stats).is_none() && self.ids.is_empty())
             }

@@ -13,7 +13,8 @@ fn one_at_a_time() -> Scheduler {
 
 fn limits(sequences: u32, blocks: u32) -> SchedulerLimits {
     let groups = vec![(Span::Full, blocks), (Span::Window(70), 100)];
-    SchedulerLimits { sequences, rows: 64, waiting: u32::MAX, tenant_waiting: u32::MAX, groups }
+    let waiting = u32::MAX;
+    SchedulerLimits { sequences, rows: 64, output_rows: 8, waiting, tenant_waiting: waiting, groups }
 }
 
 fn demand(prompt: u32, new: u32) -> Demand {

@@ -74,6 +74,10 @@ struct Simulated {
     /// The number of tokens at which its reply ends.
     end: u32,
     max_positions: u32,
+    /// Whether all rows of its prompt are output rows.
+    prompt_outputs: bool,
+    /// The number of its first rows that have been output rows, if `prompt_outputs`.
+    read: u32,
     first_token_by: Option<Duration>,
     end_by: Option<Duration>,
     queued: Queued,
@@ -116,6 +120,7 @@ impl World {
         let limits = SchedulerLimits {
             sequences,
             rows,
+            output_rows: sequences + random.below(20) as u32,
             waiting: 1 + random.below(40) as u32,
             tenant_waiting: if random.once_in(2) { u32::MAX } else { 1 + random.below(10) as u32 },
             groups: vec![(Span::Full, blocks), (window, window_blocks)],
@@ -158,9 +163,11 @@ impl World {
         };
         let (first_token_by, end_by) = (limit(8, 2000), limit(8, 9000));
         let max_positions = prompt + new;
+        let prompt_outputs = self.random.once_in(8);
         let demand = Demand {
             prompt,
             max_positions,
+            prompt_outputs,
             spans: Vec::new(),
             tenant: self.tenants[tenant].clone(),
             priority: Priority::ALL[level],
@@ -200,6 +207,8 @@ impl World {
             known,
             end,
             max_positions,
+            prompt_outputs,
+            read: 0,
             first_token_by,
             end_by,
             queued,
@@ -292,7 +301,9 @@ impl World {
             self.check_wait(id);
             let one = self.live.get_mut(&id).expect("it has not ended");
             assert_eq!(std::mem::replace(&mut one.phase, Phase::Active), Phase::Waiting);
-            one.run = self.random.below(one.known as usize) as u32;
+            let is_read = !one.prompt_outputs || one.read == one.known - 1;
+            let most = if is_read { one.known - 1 } else { one.read };
+            one.run = self.random.below(most as usize + 1) as u32;
             self.scheduler.begin(id, one.run, one.known);
             let level = &mut self.levels[one.level];
             level.charged[one.tenant] += u64::from(one.known - one.run);
@@ -331,6 +342,8 @@ impl World {
         assert!(active.is_sorted() && active.len() <= self.limits.sequences as usize);
         assert_eq!(active.len(), self.live.values().filter(|one| one.phase == Phase::Active).count());
         assert!(rows.iter().map(|rows| rows.count()).sum::<u32>() <= self.limits.rows);
+        let outputs = rows.iter().map(|rows| rows.outputs.count(rows.count()));
+        assert!(outputs.sum::<u32>() <= self.limits.output_rows);
         assert_eq!(rows.is_empty(), active.is_empty(), "each step advances");
         let mut scheduled = rows.iter().peekable();
         let mut used = [0; 2];
@@ -349,7 +362,13 @@ impl World {
             assert_eq!(rows.positions.start, one.run);
             self.counts.chunks += 1;
             one.run = rows.positions.end;
-            if rows.outputs == Outputs::None {
+            if one.prompt_outputs {
+                // Each row is an output row once.
+                assert_eq!(rows.outputs.count(rows.count()), one.run.saturating_sub(one.read));
+                one.read = one.read.max(one.run);
+            }
+            if one.run < one.known {
+                assert!(one.prompt_outputs || rows.outputs == Outputs::None);
                 self.scheduler.advance(id, one.run, one.known);
                 continue;
             }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use girih_engine::{
     DraftQuery, Drafter, Engine, ErrorKind, EventKind, Hooks, Priority, RequestId, Stop, Tenant, TimeLimits,
-    TokenRequest,
+    TokenRequest, sample,
 };
 use girih_tensor::Random;
 
@@ -76,6 +76,10 @@ struct Expected {
     /// The reply that it gets alone.
     reply: Vec<u32>,
     chosen: usize,
+    /// The prompt, if its log-probabilities were asked for.
+    scored: Option<Vec<u32>>,
+    /// The number of tokens of the prompt that were reported.
+    reported: usize,
     is_cancelled: bool,
     end_by: Option<Duration>,
 }
@@ -117,14 +121,16 @@ impl World {
             tenant: Tenant::new(["a", "b", "c"][random.below(3)]),
             priority: Priority::ALL[random.below(3)],
             time_limits: TimeLimits { whole, ..TimeLimits::default() },
+            prompt_logprobs: random.once_in(6).then_some(0),
             ..request(&tokens, new as u32)
         };
+        let scored = request.prompt_logprobs.map(|_| tokens);
         let guess = Guess(Random(random.bits()));
         let drafter = random.once_in(3).then(|| Box::new(guess) as Box<dyn Drafter>);
         let hooks = Hooks { drafter, ..Hooks::default() };
         let id = self.engine.submit_at(request, hooks, self.now).expect("it fits");
         let end_by = whole.map(|whole| self.now + whole);
-        self.live.insert(id, Expected { reply, chosen: 0, is_cancelled: false, end_by });
+        self.live.insert(id, Expected { reply, chosen: 0, scored, reported: 0, is_cancelled: false, end_by });
         self.counts.submitted += 1;
     }
 
@@ -170,7 +176,21 @@ impl World {
             let is_late = expected.end_by.is_some_and(|end| end <= now);
             let is_over = expected.is_cancelled || is_late;
             match &event.kind {
-                EventKind::Prefilled(_) => assert!(!is_over && expected.chosen == 0),
+                EventKind::PromptToken { id, logprobs } => {
+                    assert!(!is_over && expected.chosen == 0);
+                    let prompt = expected.scored.as_ref().expect("nobody asked for them");
+                    let before = &prompt[..expected.reported];
+                    assert_eq!(prompt.get(expected.reported), Some(id), "{:?}", event.request);
+                    let plain =
+                        (!before.is_empty()).then(|| sample::logprobs(&oracle::logits(before), *id, 0));
+                    assert_eq!(*logprobs, plain);
+                    expected.reported += 1;
+                    continue;
+                }
+                EventKind::Prefilled(_) => {
+                    assert!(!is_over && expected.chosen == 0);
+                    assert_eq!(expected.scored.as_ref().map_or(0, Vec::len), expected.reported);
+                }
                 EventKind::Token { id, .. } => {
                     assert!(!is_over, "no output after the end");
                     assert_eq!(expected.reply.get(expected.chosen), Some(id), "{:?}", event.request);

@@ -6,9 +6,12 @@ use girih_graph::backend::Range32;
 use girih_tensor::Random;
 
 fn parts(sequences: &[(u32, u32)], rows: u32) -> Vec<ScheduledRows> {
-    let sequences: Vec<_> =
-        sequences.iter().map(|&(run, known)| SequenceProgress { run, known, spans: &[] }).collect();
-    schedule(&sequences, rows)
+    let sequences: Vec<_> = sequences.iter().map(|&(run, known)| progress(run, known, known - 1)).collect();
+    schedule(&sequences, rows, sequences.len() as u32)
+}
+
+fn progress(run: u32, known: u32, first_output: u32) -> SequenceProgress<'static> {
+    SequenceProgress { run, known, first_output, spans: &[] }
 }
 
 fn part(sequence: usize, start: u32, end: u32, outputs: Outputs) -> ScheduledRows {
@@ -41,6 +44,30 @@ fn decode_comes_first_and_the_oldest_prompt_gets_the_remaining_rows() {
             part(1, 30, 31, Outputs::Last),
             part(2, 7, 8, Outputs::None),
             part(3, 50, 51, Outputs::Last)
+        ]
+    );
+}
+
+#[test]
+fn chunks_of_output_rows_end_where_these_are_used_up() {
+    let one = |run, first_output, output_rows| schedule(&[progress(run, 10, first_output)], 64, output_rows);
+    assert_eq!(one(0, 0, 4), [part(0, 0, 4, Outputs::LastN(4))]);
+    assert_eq!(one(8, 8, 4), [part(0, 8, 10, Outputs::LastN(2))]);
+    assert_eq!(one(0, 0, 1), [part(0, 0, 1, Outputs::Last)]);
+    assert_eq!(
+        one(2, 5, 4),
+        [part(0, 2, 9, Outputs::LastN(4))],
+        "rows that were read before are not limited"
+    );
+    // Each sequence keeps an output row; the oldest prompt gets the others.
+    let sequences = [progress(0, 9, 0), progress(5, 6, 5), progress(0, 9, 0), progress(3, 9, 8)];
+    assert_eq!(
+        schedule(&sequences, 64, 6),
+        [
+            part(0, 0, 3, Outputs::LastN(3)),
+            part(1, 5, 6, Outputs::Last),
+            part(2, 0, 1, Outputs::Last),
+            part(3, 3, 9, Outputs::Last)
         ]
     );
 }

@@ -24,7 +24,7 @@ fn answer(engine: &mut Engine, tokens: &[u32], given: &[EmbeddedRows]) -> (Vec<u
                     EventKind::Token { id, .. } => ids.push(*id),
                     EventKind::Logits(row) => bits.extend(row.iter().map(|x| x.to_bits())),
                     EventKind::Failed(error) => panic!("{error}"),
-                    EventKind::Prefilled(_) | EventKind::Finished { .. } => {}
+                    _ => {}
                 }
             }
         }

@@ -8,6 +8,7 @@ mod given;
 mod hooks;
 mod model_pool;
 mod prompt_cache;
+mod prompt_logprobs;
 mod replies;
 mod sessions;
 mod starts;

@@ -3,26 +3,13 @@
 use girih::{ReplyMessage, ReplyPart, ToolCall};
 use serde::Serialize;
 
+use super::finish::finish_reason;
 use super::logprobs::{ChoiceLogprobs, TokenLogprob};
+use super::reply_head::ReplyHead;
 use super::usage::UsageBody;
 use crate::error::{ApiError, Dialect};
 use crate::generation::{FinishReason, Generation, GenerationEvent, GenerationEventKind, TokenUsage};
 use crate::sse::{EventWriter, write_data, write_named};
-
-/// What all pieces of a reply have in common.
-#[derive(Clone, Debug, Serialize)]
-pub struct ReplyHead {
-    /// The reply's id.
-    pub id: String,
-    /// The type of the object.
-    pub object: &'static str,
-    /// When it was begun, in seconds since 1970.
-    pub created: u64,
-    /// The model's id.
-    pub model: String,
-    /// What decides the reply besides the request.
-    pub system_fingerprint: &'static str,
-}
 
 /// A whole reply.
 #[derive(Debug, Serialize)]
@@ -66,15 +53,6 @@ struct FunctionBody {
     arguments: String,
 }
 
-/// OpenAI's word for the end of a reply.
-pub fn finish_reason(reason: &FinishReason) -> &'static str {
-    match reason {
-        FinishReason::End | FinishReason::StopString(_) => "stop",
-        FinishReason::Length => "length",
-        FinishReason::ToolCalls => "tool_calls",
-    }
-}
-
 impl ChatReply {
     /// Reads a generation to its end.
     ///
@@ -103,7 +81,7 @@ struct ReadChoice {
 impl ReadChoice {
     fn push(&mut self, kind: GenerationEventKind, generation: &Generation) {
         match kind {
-            GenerationEventKind::Prefilled => {}
+            GenerationEventKind::PromptToken { .. } | GenerationEventKind::Prefilled => {}
             GenerationEventKind::Token { parts, logprobs, .. } => {
                 parts.iter().for_each(|part| self.message.push(part));
                 if let Some(logprobs) = logprobs {
@@ -263,7 +241,7 @@ impl EventWriter for ChatChunks {
         let index = event.choice;
         self.open(index, out);
         match event.kind {
-            GenerationEventKind::Prefilled => {}
+            GenerationEventKind::PromptToken { .. } | GenerationEventKind::Prefilled => {}
             GenerationEventKind::Token { parts, logprobs, .. } => {
                 let one = |logprobs| ChoiceLogprobs {
                     content: vec![TokenLogprob::of(logprobs, &generation.model)],

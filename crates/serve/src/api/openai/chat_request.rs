@@ -5,27 +5,13 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::messages::{ChatMessage, template_messages};
-use super::parameters::{check_grammar, check_logprobs, request_body, schema_text};
+use super::parameters::{check_grammar, check_logprobs, check_max_tokens, request_body, schema_text};
+use super::template_variables::checked_variables;
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
 
 /// The maximum number of tools.
 const MAX_TOOLS: usize = 128;
-
-/// The maximum number of variables of the chat template, and the maximum length of one in bytes.
-const MAX_VARIABLES: (usize, usize) = (32, 1024);
-
-/// Names that chat templates have from elsewhere, besides those that end with `_token`.
-const RESERVED: [&str; 8] = [
-    "messages",
-    "tools",
-    "documents",
-    "add_generation_prompt",
-    "raise_exception",
-    "strftime_now",
-    "namespace",
-    "range",
-];
 
 request_body! {
     /// The body of `/v1/chat/completions`.
@@ -145,13 +131,11 @@ impl ChatRequest {
         let conversation = Conversation {
             messages: template_messages(&self.messages)?,
             tools,
-            variables: self.variables()?,
+            variables: checked_variables(self.chat_template_kwargs.as_ref())?,
             ..Conversation::new()
         };
-        if self.max_completion_tokens == Some(0) {
-            let message = "max_completion_tokens is 0; it must be 1 or more";
-            return Err(ApiError::invalid("max_completion_tokens", message));
-        }
+        check_max_tokens("max_tokens", self.max_tokens)?;
+        check_max_tokens("max_completion_tokens", self.max_completion_tokens)?;
         Ok(GenerationRequest {
             prompts: vec![Prompt::Conversation(conversation)],
             max_tokens: self.max_completion_tokens.or(self.max_tokens),
@@ -227,37 +211,5 @@ impl ChatRequest {
             return Err(ApiError::unsupported(param, message));
         }
         Ok(Some(grammar))
-    }
-
-    /// The variables of the chat template that the client may set.
-    fn variables(&self) -> Result<Map<String, Value>, ApiError> {
-        let variables = self.chat_template_kwargs.clone().unwrap_or_default();
-        let wrong = |message: String| Err(ApiError::invalid("chat_template_kwargs", message));
-        let (max, max_bytes) = MAX_VARIABLES;
-        if variables.len() > max {
-            let count = variables.len();
-            return wrong(format!("chat_template_kwargs has {count} variables; the maximum is {max}"));
-        }
-        for (name, value) in &variables {
-            let shown: String = name.chars().take(50).collect();
-            let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-            if name.is_empty() || name.len() > 64 || !name.chars().all(is_name) {
-                return wrong(format!("chat_template_kwargs has {shown:?}, which is no name of a variable"));
-            }
-            if RESERVED.contains(&name.as_str()) || name.ends_with("_token") {
-                return wrong(format!("chat_template_kwargs has {shown:?}, which is reserved; omit it"));
-            }
-            let is_small = match value {
-                Value::Bool(_) | Value::Number(_) | Value::Null => true,
-                Value::String(text) => text.len() <= max_bytes,
-                _ => false,
-            };
-            if !is_small {
-                return wrong(format!(
-                    "chat_template_kwargs.{shown} must be a truth value, a number or a text of at most {max_bytes} bytes"
-                ));
-            }
-        }
-        Ok(variables)
     }
 }

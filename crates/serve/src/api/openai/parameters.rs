@@ -229,12 +229,9 @@ pub(super) use request_body;
 /// # Errors
 /// When a number is outside its range.
 pub fn check(request: &GenerationRequest) -> Result<(), ApiError> {
-    let GenerationRequest { count, stops, max_tokens, sampling, .. } = request;
+    let GenerationRequest { count, stops, sampling, .. } = request;
     if *count == 0 || *count > MAX_REPLIES {
         return Err(ApiError::invalid("n", format!("n is {count}; it must be 1 to {MAX_REPLIES}")));
-    }
-    if *max_tokens == Some(0) {
-        return Err(ApiError::invalid("max_tokens", "max_tokens is 0; it must be 1 or more"));
     }
     texts("stop", stops, MAX_STOPS, MAX_STOP_BYTES)?;
     let breakers = sampling.dry.breakers.as_deref().unwrap_or_default();
@@ -250,6 +247,17 @@ pub fn check_logprobs(param: &str, count: u32) -> Result<u32, ApiError> {
         return Ok(count);
     }
     Err(ApiError::invalid(param, format!("{param} is {count}; the maximum is {MAX_LOGPROBS}")))
+}
+
+/// Checks a maximum number of tokens.
+///
+/// # Errors
+/// When it is 0.
+pub fn check_max_tokens(param: &str, max: Option<u32>) -> Result<(), ApiError> {
+    if max != Some(0) {
+        return Ok(());
+    }
+    Err(ApiError::invalid(param, format!("{param} is 0; it must be 1 or more")))
 }
 
 fn texts(param: &str, texts: &[String], max: usize, max_bytes: usize) -> Result<(), ApiError> {

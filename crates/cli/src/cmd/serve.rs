@@ -1,0 +1,131 @@
+//! `girih serve`: serves models over HTTP.
+
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use girih::tools::FreeMemory;
+use girih::{BUILT_IN, BUILT_IN_TEMPLATE, OpenOptions, ReplyStyle, RunOptions};
+use girih_graph::description::byte_count;
+use girih_serve::{ServeOptions, ServedModel, Server};
+
+use super::outcome::Outcome;
+use crate::args::{ArchArgs, DeviceArgs, PromptCacheArgs};
+use crate::draft_args::DraftArgs;
+use crate::error::Result;
+use crate::loading;
+use crate::model_name;
+use crate::output::print_note;
+use crate::server_args::ServerArgs;
+use crate::typed_options::TypedOptions;
+
+/// The minimum number of output rows of a step: a prompt whose log-probabilities are asked for advances by
+/// as many tokens.
+const OUTPUT_ROWS: u32 = 32;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    typed: TypedOptions,
+    /// Folders, .gguf or .safetensors files, ids in the cache, aliases, or stories260k; the first one answers
+    /// requests that name no model.
+    #[arg(value_name = "MODEL", required = true)]
+    models: Vec<String>,
+    /// Address to listen on.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    host: IpAddr,
+    /// Port to listen on; 0 is any free one.
+    #[arg(long, value_name = "PORT", default_value = "8080")]
+    port: u16,
+    /// Maximum number of replies of a model that run at once; each has a KV cache of --context tokens.
+    #[arg(long, value_name = "N", default_value = "4", alias = "parallel", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    sequences: u32,
+    /// Maximum number of replies of a model that wait; further ones are refused with status 429.
+    #[arg(long, value_name = "N", default_value = "64")]
+    waiting: u32,
+    /// Maximum number of replies of one API key that run or wait.
+    #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u32).range(1..))]
+    replies_per_key: u32,
+    /// Memory that the loaded models may take together; others are unloaded for a model that is asked
+    /// for [default: what is free at the start].
+    #[arg(long, value_name = "SIZE", value_parser = byte_count)]
+    memory: Option<u64>,
+    /// Unload models that were not used for this number of seconds [default: never].
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    unload_idle: Option<u64>,
+    /// Maximum number of seconds that running requests get at the end.
+    #[arg(long, value_name = "SECONDS", default_value = "30")]
+    drain_timeout: u64,
+    /// Style of thinking and tool calls in replies: gpt-oss, mistral, hermes, pythonic, llama3, gemma or plain [default: as the chat template teaches].
+    #[arg(long, value_name = "NAME", value_parser = ReplyStyle::named)]
+    reply_style: Option<ReplyStyle>,
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    arch: ArchArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
+    draft: DraftArgs,
+    #[command(flatten)]
+    prompts: PromptCacheArgs,
+}
+
+pub fn run(args: &Args) -> Result<Outcome> {
+    let show = args.device.show.show();
+    let models: Vec<ServedModel> =
+        args.models.iter().map(|name| served(args, name)).collect::<Result<_>>()?;
+    let free = || FreeMemory::now().map(|memory| memory.room());
+    let options = ServeOptions {
+        host: args.host,
+        port: args.port,
+        memory: args.memory.or_else(free).unwrap_or(u64::MAX),
+        unload_idle: args.unload_idle.map(Duration::from_secs),
+        drain_timeout: Duration::from_secs(args.drain_timeout),
+        replies_per_key: args.replies_per_key,
+        ..ServeOptions::new(models)
+    };
+    let options = args.server.applied(options)?;
+    if let Some(warning) = args.server.warning(args.host) {
+        print_note(format!("warning: {warning}"));
+    }
+    for model in &options.models {
+        show.detail(format!("{} is served as {}", model.source, model.name));
+    }
+    let server = Server::start(options)?;
+    print_line!("listening on {}://{}", args.server.scheme(), server.address())?;
+    io::stdout().flush()?;
+    server.run_until_signal()?;
+    Ok(Outcome::Done)
+}
+
+/// A model of the command line. It is opened to check it, and planned and loaded by the server.
+fn served(args: &Args, name: &str) -> Result<ServedModel> {
+    let open = loading::open_for_chat(name, &args.arch, args.reply_style)?;
+    let options = loading::options_with_prompts(&open, &args.device, &args.prompts, &args.typed)?;
+    let (sequences, waiting) = (args.sequences, args.waiting);
+    let output_rows = sequences.max(OUTPUT_ROWS);
+    let options = RunOptions { sequences, waiting, output_rows, ..options };
+    let run_options = args.draft.applied(options, &args.arch, &args.typed)?;
+    let source = model_name::resolved(name)?.into_owned();
+    let chat_template = (source == BUILT_IN).then(|| BUILT_IN_TEMPLATE.to_owned());
+    let open_options = OpenOptions {
+        chat_template,
+        reply_style: args.reply_style,
+        ..loading::open_options_with(&args.arch)?
+    };
+    Ok(ServedModel { name: served_name(name), source, open_options, run_options })
+}
+
+/// The id of a model in the APIs: its alias or id as it is typed; of a path the last part, without the
+/// ending of a file.
+fn served_name(name: &str) -> String {
+    let path = Path::new(name);
+    if !path.exists() {
+        return name.to_owned();
+    }
+    let last = path.file_name().map_or(name.into(), |last| last.to_string_lossy());
+    let stem = last.strip_suffix(".gguf").or_else(|| last.strip_suffix(".safetensors"));
+    stem.unwrap_or(&last).to_owned()
+}

@@ -1,0 +1,51 @@
+//! `/v1/completions`: continuations of texts.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Json, Router};
+use girih::Prompt;
+
+use super::completion_reply::{CompletionChunks, CompletionReply, EchoedTexts};
+use super::completion_request::CompletionRequest;
+use super::reply_head::ReplyHead;
+use crate::caller::Caller;
+use crate::error::ApiError;
+use crate::generation::begin;
+use crate::json_body::read_json;
+use crate::sse::stream_response;
+use crate::state::ServerState;
+
+/// The routes of this module.
+pub fn routes() -> Router<Arc<ServerState>> {
+    Router::new().route("/v1/completions", post(complete))
+}
+
+async fn complete(
+    State(state): State<Arc<ServerState>>,
+    caller: Caller,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    let body: CompletionRequest = read_json(&body)?;
+    let request = body.checked()?;
+    let prompts = if body.echoes() { request.prompts.clone() } else { Vec::new() };
+    let (count, has_tokens) = (request.count as usize, request.prompt_logprobs.is_some());
+    let generation = begin(&state, &caller, request).await?;
+    let head = ReplyHead::new("cmpl", "text_completion", &generation);
+    let text = |prompt| match prompt {
+        Prompt::Tokens(tokens) => generation.model.detokenize(&tokens),
+        Prompt::Text(text) => Ok(text),
+        Prompt::Conversation(_) => Ok(String::new()),
+    };
+    let prompts: girih::Result<Vec<String>> = prompts.into_iter().map(text).collect();
+    let echoed = EchoedTexts { prompts: prompts?, count, has_tokens };
+    if body.stream == Some(true) {
+        let choices = generation.replies();
+        let chunks = CompletionChunks::new(head, echoed, choices, body.includes_usage());
+        return Ok(stream_response(generation, chunks));
+    }
+    Ok(Json(CompletionReply::read(head, echoed, generation).await?).into_response())
+}

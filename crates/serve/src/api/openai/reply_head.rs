@@ -1,0 +1,40 @@
+//! What all pieces of a reply of OpenAI's API have in common.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+use crate::generation::Generation;
+use crate::request_id::new_id;
+
+/// What decides a reply besides the request and the model: the program.
+const FINGERPRINT: &str = concat!("girih-", env!("CARGO_PKG_VERSION"));
+
+/// What all pieces of a reply have in common.
+#[derive(Clone, Debug, Serialize)]
+pub struct ReplyHead {
+    /// The reply's id.
+    pub id: String,
+    /// The type of the object.
+    pub object: &'static str,
+    /// When it was begun, in seconds since 1970.
+    pub created: u64,
+    /// The model's id.
+    pub model: String,
+    /// What decides the reply besides the request and the model.
+    pub system_fingerprint: &'static str,
+}
+
+impl ReplyHead {
+    /// The head of a reply that begins now. Its id begins with `prefix`.
+    pub fn new(prefix: &str, object: &'static str, generation: &Generation) -> ReplyHead {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        ReplyHead {
+            id: format!("{prefix}-{}", new_id()),
+            object,
+            created: since_1970.as_secs(),
+            model: generation.model_name.to_string(),
+            system_fingerprint: FINGERPRINT,
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! `/tokenize` and `/detokenize`: texts to tokens and back, in the form of vLLM's endpoints.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::routing::post;
+use axum::{Json, Router};
+use girih::{BosEos, Conversation, Session, TextOrigin};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::messages::{ChatMessage, template_messages};
+use super::template_variables::checked_variables;
+use crate::error::ApiError;
+use crate::generation::in_background;
+use crate::json_body::read_json;
+use crate::state::ServerState;
+
+/// The routes of this module.
+pub fn routes() -> Router<Arc<ServerState>> {
+    Router::new().route("/tokenize", post(tokenize)).route("/detokenize", post(detokenize))
+}
+
+/// The body of `/tokenize`: a prompt, or messages.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenizeRequest {
+    /// The model's id; without one, the first model's tokenizer is used.
+    pub model: Option<String>,
+    /// A text.
+    pub prompt: Option<String>,
+    /// A conversation, which the model's chat template writes.
+    pub messages: Option<Vec<ChatMessage>>,
+    /// The tools of the conversation.
+    pub tools: Option<Vec<Value>>,
+    /// Whether BOS and EOS are added to a text if the tokenizer is configured to. Default true. Chat
+    /// templates write these tokens themselves.
+    pub add_special_tokens: Option<bool>,
+    /// Whether the beginning of a reply is added to a conversation. Default true.
+    pub add_generation_prompt: Option<bool>,
+    /// Variables of the chat template.
+    pub chat_template_kwargs: Option<Map<String, Value>>,
+    /// Whether the tokens are also given as texts. Default false.
+    pub return_token_strs: Option<bool>,
+}
+
+/// The reply of `/tokenize`.
+#[derive(Debug, Serialize)]
+pub struct TokenizeReply {
+    count: usize,
+    /// The maximum number of tokens of a prompt and its reply.
+    max_model_len: u32,
+    tokens: Vec<u32>,
+    /// The tokens as the vocabulary spells them, if they were asked for.
+    token_strs: Option<Vec<String>>,
+}
+
+/// The body of `/detokenize`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DetokenizeRequest {
+    /// The model's id; without one, the first model's tokenizer is used.
+    pub model: Option<String>,
+    /// The tokens.
+    pub tokens: Vec<u32>,
+}
+
+/// The reply of `/detokenize`.
+#[derive(Debug, Serialize)]
+pub struct DetokenizeReply {
+    /// The text without special tokens.
+    prompt: String,
+}
+
+async fn tokenize(
+    State(state): State<Arc<ServerState>>,
+    body: Bytes,
+) -> Result<Json<TokenizeReply>, ApiError> {
+    let body: TokenizeRequest = read_json(&body)?;
+    let name = state.models.find(body.model.as_deref())?.name.clone();
+    in_background(move || body.reply(&state.models.session(&name)?).map(Json)).await
+}
+
+impl TokenizeRequest {
+    fn reply(&self, session: &Session) -> Result<TokenizeReply, ApiError> {
+        let model = session.model();
+        let tokens = match (&self.prompt, &self.messages) {
+            (Some(prompt), None) if self.add_special_tokens.unwrap_or(true) => model.tokenize(prompt)?,
+            (Some(prompt), None) => {
+                model.text_processor()?.tokenizer.encode(prompt, TextOrigin::User, BosEos::Omit)?
+            }
+            (None, Some(messages)) => model.tokenize_conversation(&Conversation {
+                messages: template_messages(messages)?,
+                tools: self.tools.clone().filter(|tools| !tools.is_empty()),
+                add_generation_prompt: self.add_generation_prompt.unwrap_or(true),
+                variables: checked_variables(self.chat_template_kwargs.as_ref())?,
+                ..Conversation::new()
+            })?,
+            _ => return Err(ApiError::invalid("prompt", "give either prompt or messages")),
+        };
+        let tokenizer = &model.text_processor()?.tokenizer;
+        let text = |id: &u32| tokenizer.token(*id).unwrap_or_default().to_owned();
+        let token_strs = self.return_token_strs.unwrap_or(false).then(|| tokens.iter().map(text).collect());
+        Ok(TokenizeReply { count: tokens.len(), max_model_len: session.limits().context, tokens, token_strs })
+    }
+}
+
+async fn detokenize(
+    State(state): State<Arc<ServerState>>,
+    body: Bytes,
+) -> Result<Json<DetokenizeReply>, ApiError> {
+    let body: DetokenizeRequest = read_json(&body)?;
+    let name = state.models.find(body.model.as_deref())?.name.clone();
+    in_background(move || {
+        let session = state.models.session(&name)?;
+        let model = session.model();
+        let vocabulary = model.text_processor()?.tokenizer.vocab_size();
+        if let Some(id) = body.tokens.iter().find(|id| **id >= vocabulary) {
+            let message = format!("the token {id} is outside the vocabulary of {vocabulary}");
+            return Err(ApiError::invalid("tokens", message));
+        }
+        Ok(Json(DetokenizeReply { prompt: model.detokenize(&body.tokens)? }))
+    })
+    .await
+}

@@ -1,0 +1,112 @@
+//! `/v1/chat/completions`.
+
+use crate::started::{post, refusal, shared};
+use serde_json::{Value, json};
+
+const PATH: &str = "/v1/chat/completions";
+
+/// A body with a message that begins a story.
+fn body(more: Value) -> Value {
+    let mut body = json!({
+        "model": "stories260k",
+        "messages": [{"role": "user", "content": "Once upon a time"}],
+        "max_tokens": 24,
+    });
+    let Value::Object(more) = more else { panic!("no object") };
+    body.as_object_mut().unwrap().extend(more);
+    body
+}
+
+/// The text of a streamed reply's choice.
+fn streamed(events: &[Value], index: usize) -> String {
+    let of_choice = events.iter().filter_map(|event| event["choices"].get(0));
+    let of_choice = of_choice.filter(|choice| choice["index"] == index);
+    of_choice.filter_map(|choice| choice["delta"]["content"].as_str()).collect()
+}
+
+#[test]
+fn a_whole_reply_is_the_librarys() {
+    let reply = post(shared(), PATH, &body(json!({})));
+    assert_eq!(reply.status, 200, "{reply:?}");
+    let reply = reply.json();
+    let session = girih::Model::open("stories260k").unwrap().start().unwrap();
+    // The template writes BOS and the text.
+    let request = girih::Request::new("Once upon a time").max_tokens(24);
+    let expected = session.generate(request).unwrap().text().unwrap();
+    assert_eq!(reply["choices"][0]["message"]["content"], expected);
+    assert_eq!(reply["choices"][0]["message"]["role"], "assistant");
+    assert_eq!(reply["choices"][0]["finish_reason"], "length");
+    assert_eq!(reply["object"], "chat.completion");
+    assert_eq!(reply["model"], "stories260k");
+    assert_eq!(reply["usage"]["completion_tokens"], 24);
+    let tokens = session.model().tokenize("Once upon a time").unwrap().len();
+    assert_eq!(reply["usage"]["prompt_tokens"], tokens);
+    assert_eq!(reply["usage"]["total_tokens"], tokens + 24);
+    assert!(reply["id"].as_str().unwrap().starts_with("chatcmpl-"));
+}
+
+#[test]
+fn a_streamed_reply_is_the_whole_one_in_pieces() {
+    let whole = post(shared(), PATH, &body(json!({}))).json();
+    let options = json!({"stream": true, "stream_options": {"include_usage": true}});
+    let events = post(shared(), PATH, &body(options)).events();
+    assert_eq!(events[0]["choices"][0]["delta"], json!({"role": "assistant", "content": ""}));
+    assert_eq!(streamed(&events, 0), whole["choices"][0]["message"]["content"].as_str().unwrap());
+    let [.., last, usage] = &events[..] else { panic!("{events:?}") };
+    assert_eq!(last["choices"][0]["finish_reason"], "length");
+    assert_eq!(last["choices"][0]["delta"], json!({}));
+    assert_eq!(usage["choices"], json!([]));
+    assert_eq!(usage["usage"]["completion_tokens"], 24);
+    assert!(events.iter().all(|event| event["object"] == "chat.completion.chunk"));
+    assert!(events.iter().all(|event| event["id"] == events[0]["id"]));
+    assert!(events[0]["usage"].is_null() && events[0].get("usage").is_some());
+    let plain = post(shared(), PATH, &body(json!({"stream": true}))).events();
+    assert_eq!(plain.len(), events.len() - 1);
+    assert!(plain.iter().all(|event| event.get("usage").is_none()));
+}
+
+#[test]
+fn several_replies_have_seeds_that_follow_each_other() {
+    let several = body(json!({"n": 3, "temperature": 1.0, "seed": 7}));
+    let reply = post(shared(), PATH, &several).json();
+    let texts: Vec<&Value> =
+        reply["choices"].as_array().unwrap().iter().map(|choice| &choice["message"]["content"]).collect();
+    assert_eq!(texts.len(), 3);
+    assert_ne!(texts[0], texts[1]);
+    let third = post(shared(), PATH, &body(json!({"temperature": 1.0, "seed": 9}))).json();
+    assert_eq!(texts[2], &third["choices"][0]["message"]["content"]);
+    let mut streaming = several;
+    streaming["stream"] = json!(true);
+    let events = post(shared(), PATH, &streaming).events();
+    for (index, text) in texts.iter().enumerate() {
+        assert_eq!(streamed(&events, index), text.as_str().unwrap());
+    }
+}
+
+#[test]
+fn wrong_parameters_are_refused_by_name() {
+    let of = |more: Value| {
+        let (status, code, param) = refusal(&post(shared(), PATH, &body(more)));
+        assert!(status == 400 || status == 404, "{status}");
+        format!("{code} {param}")
+    };
+    assert_eq!(of(json!({"unknown": 1})), "unknown_parameter unknown");
+    assert_eq!(of(json!({"temperature": "hot"})), "invalid_value temperature");
+    assert_eq!(of(json!({"temperature": -1})), "invalid_value ");
+    assert_eq!(of(json!({"n": 9})), "invalid_value n");
+    assert_eq!(of(json!({"model": "other"})), "model_not_found model");
+    assert_eq!(of(json!({"messages": []})), "invalid_value messages");
+    assert_eq!(of(json!({"top_logprobs": 3})), "invalid_value top_logprobs");
+    assert_eq!(of(json!({"logprobs": true, "top_logprobs": 21})), "invalid_value top_logprobs");
+    assert_eq!(of(json!({"stop": vec!["a"; 17]})), "invalid_value stop");
+    assert_eq!(of(json!({"tool_choice": "required"})), "invalid_value tool_choice");
+    assert_eq!(of(json!({"reasoning_effort": "low"})), "unsupported_parameter reasoning_effort");
+    assert_eq!(of(json!({"chat_template_kwargs": {"tools": 1}})), "invalid_value chat_template_kwargs");
+    let image = json!([{"type": "image_url", "image_url": {"url": "data:"}}]);
+    assert_eq!(
+        of(json!({"messages": [{"role": "user", "content": image}]})),
+        "unsupported_parameter messages[0].content[0]"
+    );
+    let long = "word ".repeat(600);
+    assert_eq!(of(json!({"messages": [{"role": "user", "content": long}]})), "context_length_exceeded ");
+}

@@ -1,0 +1,98 @@
+//! The end of a server, and of clients that leave.
+
+use std::time::{Duration, Instant};
+
+use crate::client::Exchange;
+use crate::started::{get, options, post, refusal};
+use girih_serve::{ServeOptions, Server};
+use serde_json::json;
+
+/// The body of a streamed reply that takes hours.
+fn endless() -> String {
+    json!({
+        "messages": [{"role": "user", "content": "Once upon a time"}],
+        "stream": true,
+        "n": 4,
+        "logit_bias": {"1": -100, "2": -100},
+    })
+    .to_string()
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Options under which a model never finishes a reply by itself during a test.
+fn slow_options() -> ServeOptions {
+    let mut options = options();
+    for model in &mut options.models {
+        // The reference computes some tokens per second.
+        model.run_options.backend = girih::BackendChoice::parse(girih::backends(), "interpreter").unwrap();
+    }
+    options
+}
+
+#[test]
+fn a_client_that_leaves_frees_its_places() {
+    let server = Server::start(slow_options()).unwrap();
+    let mut stream = Exchange::begin(server.address(), "POST /v1/chat/completions", &[], &endless());
+    while !stream.line().contains("assistant") {}
+    assert_eq!(server.state().live_replies("stories260k"), 4);
+    drop(stream);
+    wait_until("the reply is not cancelled", || server.state().live_generations() == 0);
+    // A client that leaves before its whole reply is made.
+    let whole = endless().replace("\"stream\":true", "\"stream\":false");
+    let waiting = Exchange::begin(server.address(), "POST /v1/chat/completions", &[], &whole);
+    wait_until("the request does not begin", || server.state().live_generations() == 1);
+    drop(waiting);
+    wait_until("the reply is not cancelled", || server.state().live_generations() == 0);
+    server.stop();
+}
+
+#[test]
+fn a_full_queue_is_refused_with_a_time_to_retry() {
+    let mut options = slow_options();
+    options.models[0].run_options.waiting = 0;
+    let server = Server::start(options).unwrap();
+    let mut stream = Exchange::begin(server.address(), "POST /v1/chat/completions", &[], &endless());
+    while !stream.line().contains("assistant") {}
+    let body = json!({"messages": [{"role": "user", "content": "Once"}]});
+    let refused = post(server.address(), "/v1/chat/completions", &body);
+    assert_eq!(refusal(&refused), (429, "rate_limit_exceeded".to_owned(), String::new()));
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    drop(stream);
+    server.stop();
+}
+
+#[test]
+fn a_stopping_server_refuses_requests_and_cancels_replies_after_its_timeout() {
+    let options = ServeOptions { drain_timeout: Duration::from_millis(500), ..slow_options() };
+    let server = Server::start(options).unwrap();
+    let address = server.address();
+    let mut stream = Exchange::begin(address, "POST /v1/chat/completions", &[], &endless());
+    while !stream.line().contains("assistant") {}
+    let stopping = std::thread::spawn(move || server.stop());
+    wait_until("the server does not drain", || get(address, "/ready").status == 503);
+    assert_eq!(get(address, "/health").status, 200);
+    assert_eq!(refusal(&get(address, "/v1/models")).0, 503);
+    let mut lines = Vec::new();
+    while lines.last().is_none_or(|line: &String| !line.contains("shutting down")) {
+        lines.push(stream.line());
+        assert!(lines.len() < 10_000, "{:?}", lines.last());
+    }
+    assert!(lines.iter().any(|line| line == "event: error"), "{lines:?}");
+    stopping.join().unwrap();
+}
+
+#[test]
+fn a_taken_port_is_an_error_that_names_it() {
+    let server = Server::start(options()).unwrap();
+    let again = ServeOptions { port: server.address().port(), ..options() };
+    let error = Server::start(again).err().unwrap();
+    assert!(error.to_string().contains(&server.address().to_string()), "{error}");
+    server.stop();
+}

@@ -1,0 +1,42 @@
+//! Routes that need no generation, and requests that no route takes.
+
+use crate::client::Exchange;
+use crate::started::{get, post, refusal, shared};
+use serde_json::json;
+
+#[test]
+fn health_readiness_and_models_are_told() {
+    let address = shared();
+    assert_eq!(get(address, "/health").json(), json!({"status": "ok"}));
+    assert_eq!(get(address, "/ready").json(), json!({"status": "ready"}));
+    let models = get(address, "/v1/models").json();
+    assert_eq!(models["object"], "list");
+    assert_eq!(models["data"][0]["id"], "stories260k");
+    assert_eq!(get(address, "/v1/models/stories260k").json()["object"], "model");
+    assert_eq!(
+        refusal(&get(address, "/v1/models/org/other")),
+        (404, "model_not_found".to_owned(), "model".to_owned())
+    );
+}
+
+#[test]
+fn a_wrong_path_or_method_is_refused_in_the_form_of_its_api() {
+    let address = shared();
+    assert_eq!(refusal(&get(address, "/v1/nothing")).0, 404);
+    let wrong_method = get(address, "/v1/chat/completions");
+    assert_eq!(refusal(&wrong_method).0, 405);
+    assert_eq!(wrong_method.header("allow"), Some("POST"));
+    assert!(get(address, "/api/nothing").json()["error"].is_string());
+}
+
+#[test]
+fn a_request_keeps_its_id() {
+    let address = shared();
+    let with_id = |id: &str| Exchange::begin(address, "GET /health", &[("x-request-id", id)], "").finish();
+    assert_eq!(with_id("abc-1").header("x-request-id"), Some("abc-1"));
+    let made = get(address, "/health");
+    assert_eq!(made.header("x-request-id").unwrap().len(), 32);
+    assert_eq!(with_id(&"x".repeat(200)).header("x-request-id").unwrap().len(), 32);
+    let refused = post(address, "/v1/nothing", &json!({}));
+    assert!(refused.header("x-request-id").is_some());
+}
