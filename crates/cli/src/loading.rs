@@ -1,5 +1,6 @@
 //! From the arguments of a command to a model, its plan and an engine that runs it.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 
@@ -8,7 +9,8 @@ use girih::{
     TemplateProcess,
 };
 use girih_hub::HubEnv;
-use girih_model::Generation;
+use girih_model::arch::ArchOptions;
+use girih_model::{Generation, ModelLimits, ModelShape};
 use girih_words::TextProcessor;
 use girih_words::template::WORKER_COMMAND;
 
@@ -68,12 +70,28 @@ pub fn open_for_chat(name: &str, arch: &ArchArgs, reply_style: Option<ReplyStyle
     open_with(name, arch, OpenOptions { chat_template: template, reply_style, ..open_options()? })
 }
 
-fn open_with(name: &str, arch: &ArchArgs, options: OpenOptions) -> Result<Model> {
+/// Reads what a model's `config.json` alone determines, without its weights.
+///
+/// # Errors
+/// When the file is malformed, or needs more than it states.
+pub fn open_shape(path: &Path, arch: &ArchArgs) -> Result<ModelShape> {
+    let OpenOptions { architectures, allow_key, .. } = with_architectures(arch, open_options()?)?;
+    let options = ArchOptions { architectures, allow_keys: allow_key };
+    Ok(ModelShape::open(path, options, &ModelLimits::DEFAULT)?)
+}
+
+/// The options with the architectures that the user has described.
+fn with_architectures(arch: &ArchArgs, options: OpenOptions) -> Result<OpenOptions> {
     let mut options = OpenOptions { allow_key: arch.allow_key.clone(), ..options };
     for path in &arch.arch {
         let text = text_file(path, DESCRIPTION_BYTES)?;
         options = options.architecture(&text).map_err(|error| error.of(path.display()))?;
     }
+    Ok(options)
+}
+
+fn open_with(name: &str, arch: &ArchArgs, options: OpenOptions) -> Result<Model> {
+    let options = with_architectures(arch, options)?;
     let name = &model_name::resolved(name)?;
     Model::open_with(name, &options).map_err(|error| model_name::with_nearest(error, name, &options).into())
 }

@@ -54,7 +54,8 @@ pub struct Args {
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 struct ReportSubject {
-    /// Model, as for the other commands, or a file *.graph from `girih inspect --graph`.
+    /// Model, as for the other commands; a `config.json`, whose weights are not needed; or a file *.graph from
+    /// `girih inspect --graph`.
     model: Option<String>,
     /// Simulate each published measurement with its tiles: those that girih brings, or those in the
     /// tables of a folder.
