@@ -188,6 +188,7 @@ fn described(validation: &Validation) -> serde_json::Value {
     let (median, high, rows) = validation.spread(|_| true);
     json!({
         "rows": validation.predictions.iter().map(row).collect::<Vec<_>>(),
+        "skipped": validation.skipped,
         "count": rows,
         "median_error": median,
         "error_90th_percentile": high,
