@@ -6,3 +6,4 @@ mod completions;
 mod ends;
 mod routes;
 mod started;
+mod tools;
