@@ -15,3 +15,4 @@ mod routes;
 mod server;
 mod soak;
 mod started;
+mod tools;
