@@ -11,6 +11,7 @@
 
 pub mod api;
 mod caller;
+pub mod encoders;
 pub mod error;
 pub mod generation;
 mod json_body;

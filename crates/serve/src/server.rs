@@ -34,6 +34,7 @@ pub fn router(state: Arc<ServerState>) -> Router {
         .merge(api::health::routes())
         .merge(api::openai::routes())
         .merge(api::anthropic::routes())
+        .merge(api::ollama::routes())
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(from_fn_with_state(Arc::clone(&state), refuse_when_draining))

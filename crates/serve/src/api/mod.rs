@@ -2,5 +2,7 @@
 //! neutral request of it, and writes the reply in the same format.
 
 pub mod anthropic;
+pub mod embedding;
 pub mod health;
+pub mod ollama;
 pub mod openai;

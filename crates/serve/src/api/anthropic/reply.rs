@@ -139,7 +139,7 @@ impl MessageReply {
         while let Some(events) = generation.next_events().await {
             for GenerationEvent { kind, .. } in events? {
                 match kind {
-                    GenerationEventKind::Prefilled => {}
+                    GenerationEventKind::PromptToken { .. } | GenerationEventKind::Prefilled => {}
                     GenerationEventKind::Token { parts, .. } => blocks.read(&parts, false)?,
                     GenerationEventKind::Finished { parts, reason, .. } => {
                         blocks.read(&parts, reason == FinishReason::Length)?;
@@ -359,7 +359,7 @@ impl EventWriter for MessageEvents {
         }
         self.start(out);
         match event.kind {
-            GenerationEventKind::Prefilled => {}
+            GenerationEventKind::PromptToken { .. } | GenerationEventKind::Prefilled => {}
             GenerationEventKind::Token { parts, .. } => self.parts(&parts, false, out),
             GenerationEventKind::Finished { parts, reason, .. } => {
                 self.parts(&parts, reason == FinishReason::Length, out);

@@ -5,12 +5,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::messages::{ChatMessage, template_messages};
-<<<<<<< HEAD
-use super::parameters::{check_grammar, check_logprobs, no_room_for_calls, request_body, schema_text};
-=======
-use super::parameters::{check_grammar, check_logprobs, check_max_tokens, request_body, schema_text};
+use super::parameters::{
+    check_grammar, check_logprobs, check_max_tokens, no_room_for_calls, request_body, schema_text,
+};
 use super::template_variables::checked_variables;
->>>>>>> core
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
 use crate::thinking::{Effort, Thinking};

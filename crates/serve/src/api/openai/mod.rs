@@ -6,6 +6,7 @@ pub mod chat_request;
 pub mod completion_reply;
 pub mod completion_request;
 pub mod completions;
+pub mod embeddings;
 pub mod finish;
 pub mod logprobs;
 pub mod messages;
@@ -25,5 +26,5 @@ use crate::state::ServerState;
 /// The routes of OpenAI's API.
 pub fn routes() -> Router<Arc<ServerState>> {
     let generation = Router::new().merge(chat::routes()).merge(completions::routes());
-    generation.merge(models::routes()).merge(tokenize::routes())
+    generation.merge(models::routes()).merge(tokenize::routes()).merge(embeddings::routes())
 }
