@@ -18,7 +18,9 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::api;
 use crate::error::{ApiError, Dialect};
+use crate::openapi;
 use crate::options::ServeOptions;
+use crate::page::page;
 use crate::request_id::add_request_id;
 use crate::state::{ServerPhase, ServerState};
 
@@ -35,6 +37,8 @@ pub fn router(state: Arc<ServerState>) -> Router {
         .merge(api::openai::routes())
         .merge(api::anthropic::routes())
         .merge(api::ollama::routes())
+        .merge(openapi::routes())
+        .merge(page())
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(from_fn_with_state(Arc::clone(&state), refuse_when_draining))
