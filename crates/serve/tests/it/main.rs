@@ -4,6 +4,8 @@ mod anthropic;
 mod chat;
 mod client;
 mod completions;
+mod embeddings;
 mod ends;
+mod ollama;
 mod routes;
 mod started;

@@ -15,10 +15,10 @@ use utoipa::ToSchema;
 
 use super::messages::{OllamaMessage, template_messages};
 use super::options::{Think, generation, grammar, logprobs};
-use super::reply::{OllamaRoute, loaded_reply, reply};
+use super::reply::{OllamaReply, OllamaRoute, loaded_reply, reply};
 use super::without_latest;
 use crate::caller::Caller;
-use crate::error::{ApiError, Dialect, answer};
+use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
 use crate::generation::{GenerationRequest, begin, in_background};
 use crate::json_body::read_json;
 use crate::state::ServerState;
@@ -55,7 +55,21 @@ pub struct OllamaChatRequest {
     pub keep_alive: Option<Value>,
 }
 
-async fn chat(State(state): State<Arc<ServerState>>, caller: Caller, body: Bytes) -> Response {
+/// Replies to a conversation.
+#[utoipa::path(
+    post,
+    path = "/api/chat",
+    tag = "ollama",
+    request_body = OllamaChatRequest,
+    responses(
+        (status = 200, content(
+            (OllamaReply = "application/json"),
+            (String = "application/x-ndjson"),
+        )),
+        OllamaErrorReplies,
+    )
+)]
+pub async fn chat(State(state): State<Arc<ServerState>>, caller: Caller, body: Bytes) -> Response {
     answer(Dialect::Ollama, replied(&state, &caller, &body).await)
 }
 

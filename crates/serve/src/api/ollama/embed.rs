@@ -9,14 +9,14 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::without_latest;
 use crate::api::embedding::{EmbeddingInput, Embeddings, LongInput, embed};
 use crate::api::openai::parameters::OneOrMany;
 use crate::caller::Caller;
-use crate::error::{ApiError, Dialect, answer};
+use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
 use crate::json_body::read_json;
 use crate::state::ServerState;
 
@@ -72,7 +72,21 @@ pub struct EmbedReply {
     prompt_eval_count: usize,
 }
 
-async fn create(State(state): State<Arc<ServerState>>, caller: Caller, body: Bytes) -> Response {
+/// The reply of `/api/embeddings`.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct EmbeddingReply {
+    embedding: Vec<f32>,
+}
+
+/// Embeds texts.
+#[utoipa::path(
+    post,
+    path = "/api/embed",
+    tag = "ollama",
+    request_body = EmbedRequest,
+    responses((status = 200, body = EmbedReply), OllamaErrorReplies)
+)]
+pub async fn create(State(state): State<Arc<ServerState>>, caller: Caller, body: Bytes) -> Response {
     answer(Dialect::Ollama, embedded(&state, &caller, &body).await)
 }
 
@@ -98,7 +112,15 @@ async fn embedded(state: &Arc<ServerState>, caller: &Caller, body: &[u8]) -> Res
     Ok(Json(reply).into_response())
 }
 
-async fn create_one(State(state): State<Arc<ServerState>>, caller: Caller, body: Bytes) -> Response {
+/// Embeds a text.
+#[utoipa::path(
+    post,
+    path = "/api/embeddings",
+    tag = "ollama",
+    request_body = EmbeddingsOfOneRequest,
+    responses((status = 200, body = EmbeddingReply), OllamaErrorReplies)
+)]
+pub async fn create_one(State(state): State<Arc<ServerState>>, caller: Caller, body: Bytes) -> Response {
     answer(Dialect::Ollama, embedded_one(&state, &caller, &body).await)
 }
 
@@ -107,7 +129,8 @@ async fn embedded_one(state: &Arc<ServerState>, caller: &Caller, body: &[u8]) ->
     check_options(options.as_ref())?;
     let inputs = vec![EmbeddingInput::Text(prompt)];
     let embeddings = embed(state, caller, without_latest(&model), inputs, (LongInput::Cut, None)).await?;
-    Ok(Json(json!({"embedding": embeddings.vectors.first()})).into_response())
+    let embedding = embeddings.vectors.into_iter().next().unwrap_or_default();
+    Ok(Json(EmbeddingReply { embedding }).into_response())
 }
 
 fn check_options(options: Option<&Map<String, Value>>) -> Result<(), ApiError> {

@@ -16,10 +16,10 @@ use utoipa::ToSchema;
 use super::chat::load;
 use super::messages::check_images;
 use super::options::{Think, generation, grammar, logprobs};
-use super::reply::{OllamaRoute, loaded_reply, reply};
+use super::reply::{OllamaReply, OllamaRoute, loaded_reply, reply};
 use super::without_latest;
 use crate::caller::Caller;
-use crate::error::{ApiError, Dialect, answer};
+use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
 use crate::generation::{GenerationRequest, begin};
 use crate::json_body::read_json;
 use crate::state::ServerState;
@@ -67,7 +67,21 @@ pub struct OllamaGenerateRequest {
     pub context: Option<Vec<u32>>,
 }
 
-async fn generate(State(state): State<Arc<ServerState>>, caller: Caller, body: Bytes) -> Response {
+/// Replies to a text.
+#[utoipa::path(
+    post,
+    path = "/api/generate",
+    tag = "ollama",
+    request_body = OllamaGenerateRequest,
+    responses(
+        (status = 200, content(
+            (OllamaReply = "application/json"),
+            (String = "application/x-ndjson"),
+        )),
+        OllamaErrorReplies,
+    )
+)]
+pub async fn generate(State(state): State<Arc<ServerState>>, caller: Caller, body: Bytes) -> Response {
     answer(Dialect::Ollama, replied(&state, &caller, &body).await)
 }
 

@@ -12,13 +12,13 @@ use axum::{Json, Router};
 use girih::graph::WeightSource as _;
 use girih::{DType, Model, Sampling};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 use utoipa::ToSchema;
 
 use super::timestamp::rfc3339;
 use super::without_latest;
-use crate::error::{ApiError, Dialect, answer};
+use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
 use crate::generation::in_background;
 use crate::json_body::read_json;
 use crate::options::ServedModel;
@@ -104,6 +104,12 @@ pub struct ShowReply {
     modified_at: String,
 }
 
+/// The version of girih.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct VersionReply {
+    version: &'static str,
+}
+
 /// The sizes of a model's weights.
 struct WeightSizes {
     parameters: u64,
@@ -173,17 +179,38 @@ fn digest(served: &ServedModel, model: &Model) -> String {
     })
 }
 
-async fn version() -> Json<Value> {
-    Json(json!({"version": env!("CARGO_PKG_VERSION")}))
+/// Tells the version of girih.
+#[utoipa::path(
+    get,
+    path = "/api/version",
+    tag = "ollama",
+    responses((status = 200, body = VersionReply), OllamaErrorReplies)
+)]
+pub async fn version() -> Json<VersionReply> {
+    Json(VersionReply { version: env!("CARGO_PKG_VERSION") })
 }
 
-async fn tags(State(state): State<Arc<ServerState>>) -> Json<OllamaModels> {
+/// Lists the models that are served.
+#[utoipa::path(
+    get,
+    path = "/api/tags",
+    tag = "ollama",
+    responses((status = 200, body = OllamaModels), OllamaErrorReplies)
+)]
+pub async fn tags(State(state): State<Arc<ServerState>>) -> Json<OllamaModels> {
     let models = state.models.opened();
     let models = models.map(|(served, model)| OllamaModel::of(&state, served, model)).collect();
     Json(OllamaModels { models })
 }
 
-async fn processes(State(state): State<Arc<ServerState>>) -> Json<OllamaModels> {
+/// Lists the models that are loaded.
+#[utoipa::path(
+    get,
+    path = "/api/ps",
+    tag = "ollama",
+    responses((status = 200, body = OllamaModels), OllamaErrorReplies)
+)]
+pub async fn processes(State(state): State<Arc<ServerState>>) -> Json<OllamaModels> {
     let mut bytes: Vec<(String, u64)> =
         state.models.loaded().into_iter().map(|model| (model.name, model.bytes)).collect();
     bytes.extend(state.models.encoders().iter().map(|(name, encoder)| (name.clone(), encoder.bytes())));
@@ -196,7 +223,15 @@ async fn processes(State(state): State<Arc<ServerState>>) -> Json<OllamaModels> 
     Json(OllamaModels { models: state.models.opened().filter_map(loaded).collect() })
 }
 
-async fn show(State(state): State<Arc<ServerState>>, body: Bytes) -> Response {
+/// Tells more about a model.
+#[utoipa::path(
+    post,
+    path = "/api/show",
+    tag = "ollama",
+    request_body = ShowRequest,
+    responses((status = 200, body = ShowReply), OllamaErrorReplies)
+)]
+pub async fn show(State(state): State<Arc<ServerState>>, body: Bytes) -> Response {
     answer(Dialect::Ollama, shown(&state, &body).await)
 }
 

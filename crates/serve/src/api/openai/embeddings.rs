@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 use crate::api::embedding::{EmbeddingInput, Embeddings, LongInput, embed};
 use crate::caller::Caller;
-use crate::error::ApiError;
+use crate::error::{ApiError, ErrorReplies};
 use crate::json_body::read_json;
 use crate::state::ServerState;
 
@@ -99,7 +99,15 @@ pub struct EmbeddingsUsage {
     total_tokens: usize,
 }
 
-async fn create(
+/// Embeds texts.
+#[utoipa::path(
+    post,
+    path = "/v1/embeddings",
+    tag = "openai",
+    request_body = EmbeddingsRequest,
+    responses((status = 200, body = EmbeddingsReply), ErrorReplies)
+)]
+pub async fn create(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
     body: Bytes,
