@@ -24,6 +24,7 @@ use crate::state::ServerState;
         openai::tokenize::tokenize,
         openai::tokenize::detokenize,
         openai::embeddings::create,
+        openai::responses::create,
         anthropic::create,
         anthropic::count,
         ollama::chat::chat,

@@ -7,5 +7,6 @@ mod completions;
 mod embeddings;
 mod ends;
 mod ollama;
+mod responses;
 mod routes;
 mod started;
