@@ -1,4 +1,5 @@
 // The state of the page, and what its buttons do to it.
+import { tick } from 'svelte';
 import * as conversationTree from './conversation.js';
 import { plainText } from './markdown.js';
 import { run } from './reply.js';
@@ -20,7 +21,7 @@ class App {
   /** The one that is shown; a new one is kept from its first message on. */
   current = $state(null);
   models = $state([]);
-  /** A sentence about the page as a whole, with `kind` 'server' or 'storage'. */
+  /** A sentence about the page as a whole, with `kind` 'server', 'model' or 'storage'. */
   problem = $state(null);
   /** What a screen reader says next. */
   announcement = $state('');
@@ -29,9 +30,13 @@ class App {
   /** The question of an open dialog. */
   keyQuestion = $state(null);
   preferences = $state({});
+  /** What is typed but not sent, by id of conversation; of all new ones, by ''. */
+  drafts = new Map();
 
   messages = $derived(this.current ? path(this.current) : []);
   running = $derived(this.messages.at(-1)?.state === 'running');
+  /** Whether the shown conversation is in the list. */
+  isKept = $derived(this.conversations.some(({ id }) => id === this.current?.id));
   model = $derived(this.models.find(({ id }) => id === this.current?.settings.model));
 
   #aborts = new Map(); // by id of conversation
@@ -60,10 +65,16 @@ class App {
     this.#chooseModel();
   }
 
-  /** A model that the server does not have cannot be kept as the choice. */
+  /** Chooses another model if the server does not have the conversation's, and says so. */
   #chooseModel() {
-    const known = this.models.some(({ id }) => id === this.current.settings.model);
-    if (!known && this.models.length > 0) this.current.settings.model = this.models[0].id;
+    if (this.problem?.kind === 'model') this.problem = null;
+    const { settings, messages } = this.current;
+    if (this.models.length === 0 || this.models.some(({ id }) => id === settings.model)) return;
+    const [{ id }] = this.models;
+    if (settings.model && messages.length > 0) {
+      this.problem = { kind: 'model', text: `The model ${settings.model} is not served here; ${id} answers instead.` };
+    }
+    settings.model = id;
   }
 
   // Conversations
@@ -113,6 +124,14 @@ class App {
 
   savePreferences() {
     storage.savePreferences($state.snapshot(this.preferences));
+  }
+
+  /** Closes the panels that may cover the page, and gives the focus back to the button of the one that had it. */
+  async closePanels() {
+    const button = this.showSettings ? 'open-settings' : 'open-list';
+    this.showList = this.showSettings = false;
+    await tick();
+    document.getElementById(button)?.focus();
   }
 
   // Messages

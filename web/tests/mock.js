@@ -13,6 +13,7 @@ const FILES = {
   '/app.js': ['app.js', 'text/javascript; charset=utf-8'],
   '/app.css': ['app.css', 'text/css; charset=utf-8'],
   '/icon.svg': ['icon.svg', 'image/svg+xml'],
+  '/LICENSES.txt': ['LICENSES.txt', 'text/plain; charset=utf-8'],
 };
 
 /** Markdown that would run scripts or fetch something if it were trusted. `FOREIGN` is another server. */

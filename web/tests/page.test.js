@@ -1,40 +1,8 @@
 // What a user does, in a browser, against the scripted model.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { after, before, test } from 'node:test';
-import { accessibilityFaults, openPage, picture, replied, say, startBrowser } from './browser.js';
-import { startMock } from './mock.js';
-
-let browser;
-let mock;
-before(async () => {
-  browser = await startBrowser();
-  mock = await startMock({ foreign: 'http://127.0.0.1:9' });
-});
-after(async () => {
-  await browser.close();
-  mock.close();
-});
-
-/** Runs `work` with a page of its own, and asserts that the page did nothing that it must not. */
-function pageTest(name, work, { options = {}, server } = {}) {
-  test(name, async () => {
-    const used = server ? await startMock(server) : mock;
-    const page = await openPage(browser, used.url, options);
-    try {
-      await work(page, used);
-      assert.deepEqual(page.faults, []);
-    } finally {
-      await page.context().close();
-      if (server) used.close();
-    }
-  });
-}
-
-const message = (page) => page.getByRole('textbox', { name: 'Message', exact: true });
-const button = (scope, name) => scope.getByRole('button', { name, exact: true });
-const lastReply = (page) => page.locator('article.reply').last();
-const text = (locator) => locator.innerText();
+import { accessibilityFaults, picture, replied, say } from './browser.js';
+import { button, lastReply, message, mock, pageTest, text } from './page-test.js';
 
 pageTest('a conversation by keyboard alone', async (page) => {
   const press = async (...keys) => {
@@ -393,6 +361,33 @@ pageTest('conversations are listed, exported and deleted', async (page) => {
   assert.deepEqual(await list.allInnerTexts(), ['about straps']);
 });
 
+pageTest('a draft stays with its conversation', async (page) => {
+  await say(page, 'first');
+  await message(page).fill('unsent in the first');
+  await button(page, 'New conversation').click();
+  assert.equal(await message(page).inputValue(), '');
+  await message(page).fill('unsent in a new one');
+  await page.getByRole('navigation').getByText('first').click();
+  assert.equal(await message(page).inputValue(), 'unsent in the first');
+  await button(page, 'New conversation').click();
+  assert.equal(await message(page).inputValue(), 'unsent in a new one');
+});
+
+pageTest('a model that is not served any more is named', async (page) => {
+  await say(page, 'first');
+  await page.evaluate(() => {
+    const [name] = Object.keys(localStorage).filter((key) => key.startsWith('girih.conversation.'));
+    localStorage.setItem(name, localStorage.getItem(name).replaceAll('girih-8b', 'gone-8b'));
+  });
+  await page.reload();
+  await page.getByRole('alert').getByText('The model gone-8b is not served here; girih-8b answers instead.').waitFor();
+  await say(page, 'second');
+  assert.equal(mock.requests.at(-1).model, 'girih-8b');
+  await page.keyboard.press('Tab');
+  await button(page, 'New conversation').click();
+  assert.equal(await page.getByRole('alert').count(), 0);
+});
+
 pageTest('another tab sees a new conversation', async (page) => {
   const other = await page.context().newPage();
   await other.goto(page.url());
@@ -419,57 +414,3 @@ pageTest('a full storage is said, and freed by deleting', async (page) => {
   await button(page.getByRole('dialog'), 'Delete').click();
   assert.equal(await page.getByRole('alert').count(), 0);
 });
-
-for (const [name, options] of [
-  ['light', { colorScheme: 'light' }],
-  ['dark', { colorScheme: 'dark' }],
-  ['phone', { colorScheme: 'light', viewport: { width: 360, height: 740 }, hasTouch: true, isMobile: true }],
-  ['phone-dark', { colorScheme: 'dark', viewport: { width: 360, height: 740 }, hasTouch: true, isMobile: true, reducedMotion: 'reduce' }],
-]) {
-  pageTest(`axe finds nothing: ${name}`, async (page) => {
-    const check = async (state) => {
-      await picture(page, `${name}-${state}`);
-      assert.deepEqual(await accessibilityFaults(page), [], state);
-      const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-      assert.ok(wide <= 0, `${state} is ${wide} pixels too wide`);
-    };
-    await check('empty');
-    await message(page).fill('Show me markdown');
-    await button(page, 'Send').click();
-    await replied(page);
-    await lastReply(page).getByText('for the decagon').waitFor();
-    await check('end');
-    await page.locator('.thread').evaluate((thread) => (thread.scrollTop = 0));
-    await page.getByRole('button', { name: 'Newest' }).waitFor();
-    await check('start');
-    await button(page, 'Settings').click();
-    await check('settings');
-    await page.keyboard.press('Escape');
-    if (options.isMobile) {
-      await button(page, 'Close the settings').waitFor({ state: 'hidden' });
-      await button(page, 'Conversations').click();
-      await check('list');
-      await page.keyboard.press('Escape');
-    } else {
-      await button(page, 'Close the settings').click();
-    }
-    await message(page).fill('slow');
-    await button(page, 'Send').click();
-    await lastReply(page).getByText('word word word').waitFor();
-    assert.equal(await page.getByRole('button', { name: 'Newest' }).count(), 0, 'the view follows the reply');
-    await check('streaming');
-    await button(page, 'Stop').click();
-  }, { options });
-}
-
-pageTest('the appearance can be chosen', async (page) => {
-  const ground = () => page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
-  const light = await ground();
-  await button(page, 'Settings').click();
-  await page.getByLabel('Appearance').selectOption('Dark');
-  const dark = await ground();
-  assert.notEqual(dark, light);
-  await page.reload();
-  await message(page).waitFor();
-  assert.equal(await ground(), dark);
-}, { options: { colorScheme: 'light' } });

@@ -16,7 +16,7 @@ use sha2::Digest;
 use sha2::Sha256;
 
 /// The routes of the page. They carry no key, as a browser cannot send one before it has the page.
-pub const PATHS: [&str; 4] = ["/", "/app.js", "/app.css", "/icon.svg"];
+pub const PATHS: [&str; 5] = ["/", "/app.js", "/app.css", "/icon.svg", "/LICENSES.txt"];
 
 /// What the page may do, by Content Security Policy 3: scripts, styles and requests of this server
 /// only, and no HTML made of strings except by Svelte's templates.
@@ -38,6 +38,7 @@ const FILES: [PageFile; PATHS.len()] = [
     PageFile { content_type: "text/javascript; charset=utf-8", bytes: include_bytes!("../page/app.js") },
     PageFile { content_type: "text/css; charset=utf-8", bytes: include_bytes!("../page/app.css") },
     PageFile { content_type: "image/svg+xml", bytes: include_bytes!("../page/icon.svg") },
+    PageFile { content_type: "text/plain; charset=utf-8", bytes: include_bytes!("../page/LICENSES.txt") },
 ];
 
 /// Serves the page under [`PATHS`].

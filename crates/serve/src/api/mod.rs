@@ -4,5 +4,6 @@
 pub mod anthropic;
 pub mod embedding;
 pub mod health;
+pub mod metrics;
 pub mod ollama;
 pub mod openai;

@@ -135,7 +135,7 @@ fn a_forced_call_has_the_arguments_of_its_schema() {
     assert!(arguments["up"].is_boolean());
     assert_eq!(reply["tool_choice"], choice);
     let events = streamed(with_tools(), &more);
-    let of = |kind: &str| events.iter().filter(move |event| event["type"] == kind);
+    let of = |kind: &'static str| events.iter().filter(move |event| event["type"] == kind);
     let text: String =
         of("response.function_call_arguments.delta").map(|event| event["delta"].as_str().unwrap()).collect();
     assert_eq!(call["arguments"], text);
