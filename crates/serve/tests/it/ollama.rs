@@ -193,3 +193,14 @@ fn what_is_served_is_told() {
     assert_eq!(get(server.address(), "/api/version").json(), json!({"version": env!("CARGO_PKG_VERSION")}));
     server.stop();
 }
+
+#[test]
+fn the_documentation_lists_what_has_no_effect() {
+    let page = include_str!("../../../../docs/server.md");
+    for (name, why) in girih_serve::api::ollama::options::WITHOUT_EFFECT {
+        assert!(page.contains(&format!("| `{name}` | {why} |")), "{name}");
+    }
+    assert_eq!(post(shared(), "/api/chat", &chat(json!({"keep_alive": "5m"}))).status, 200);
+    let show = json!({"model": "stories260k", "verbose": true});
+    assert_eq!(post(shared(), "/api/show", &show).status, 200);
+}

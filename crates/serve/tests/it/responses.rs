@@ -63,7 +63,7 @@ fn stable(mut response: Value) -> Value {
 
 #[test]
 fn a_whole_reply_is_the_librarys() {
-    let reply = whole(shared(), &json!({"metadata": {"a": "b"}, "store": true}));
+    let reply = whole(shared(), &json!({"metadata": {"a": "b"}, "store": false}));
     let session = girih::Model::open("stories260k").unwrap().start().unwrap();
     let request = girih::Request::new("Once upon a time").max_tokens(24);
     let text = session.generate(request).unwrap().text().unwrap();
@@ -180,6 +180,7 @@ fn wrong_parameters_are_refused_by_name() {
     };
     assert_eq!(of(json!({"previous_response_id": "resp_1"})), "unsupported_parameter previous_response_id");
     assert_eq!(of(json!({"conversation": "conv_1"})), "unsupported_parameter conversation");
+    assert_eq!(of(json!({"store": true})), "unsupported_parameter store");
     assert_eq!(of(json!({"background": true})), "unsupported_parameter background");
     assert_eq!(of(json!({"max_tool_calls": 1})), "unknown_parameter max_tool_calls");
     assert_eq!(of(json!({"truncation": "auto"})), "invalid_value truncation");

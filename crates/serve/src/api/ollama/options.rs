@@ -14,8 +14,10 @@ use crate::sampling_settings::SamplingSettings;
 use crate::thinking::{Effort, Thinking};
 
 /// Parameters that change nothing here. `docs/server.md` lists them.
-pub const WITHOUT_EFFECT: [(&str, &str); 1] =
-    [("keep_alive", "--unload-idle decides when models are unloaded")];
+pub const WITHOUT_EFFECT: [(&str, &str); 2] = [
+    ("keep_alive", "--unload-idle decides when models are unloaded"),
+    ("verbose", "/api/show tells everything"),
+];
 
 /// Options that are decided when the server starts.
 const OF_THE_SERVER: [&str; 12] = [

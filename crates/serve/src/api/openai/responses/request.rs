@@ -66,7 +66,7 @@ pub struct ResponsesRequest {
     pub safety_identifier: Option<Value>,
     /// Without effect.
     pub service_tier: Option<Value>,
-    /// Without effect: nothing is stored.
+    /// Must be false or absent: nothing is stored.
     pub store: Option<bool>,
     /// Without effect.
     pub user: Option<Value>,
@@ -209,6 +209,7 @@ impl ResponsesRequest {
         let unsupported = [
             ("previous_response_id", self.previous_response_id.is_some(), "send all items in input"),
             ("conversation", self.conversation.is_some(), "send all items in input"),
+            ("store", self.store == Some(true), "omit it"),
             ("background", self.background == Some(true), "omit it, or set stream"),
         ];
         match unsupported.into_iter().find(|(_, is_set, _)| *is_set) {
