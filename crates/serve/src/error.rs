@@ -82,6 +82,10 @@ pub enum ErrorReplies {
     Unavailable(ErrorBody),
 }
 
+/// The code of an error, an extension of its response for the metrics and the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ErrorCode(pub &'static str);
+
 /// An API, which has its own form of errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
@@ -204,6 +208,7 @@ impl ApiError {
     pub fn response(&self, dialect: Dialect) -> Response {
         let mut response = Response::new(Body::from(self.body(dialect).to_string()));
         *response.status_mut() = self.status;
+        response.extensions_mut().insert(ErrorCode(self.code));
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(seconds) = self.retry_after {

@@ -15,6 +15,7 @@ use girih::{
 
 use crate::caller::Caller;
 use crate::error::ApiError;
+use crate::observe::{ReplyRecord, RequestRecord};
 use crate::request_hook::RequestHook;
 use crate::sampling_settings::SamplingSettings;
 use crate::state::{Admission, ServerState};
@@ -107,6 +108,17 @@ pub enum FinishReason {
     ToolCalls,
 }
 
+impl FinishReason {
+    /// The word for it in metrics and the log.
+    fn name(&self) -> &'static str {
+        match self {
+            FinishReason::End | FinishReason::StopString(_) => "stop",
+            FinishReason::Length => "length",
+            FinishReason::ToolCalls => "tool_calls",
+        }
+    }
+}
+
 /// The tokens of a request, of all its replies together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TokenUsage {
@@ -143,6 +155,7 @@ struct Choice {
     /// Whether a call is complete.
     has_called: bool,
     is_thinking: bool,
+    record: Option<ReplyRecord>,
 }
 
 /// Admits a request, loads its model if necessary, and queues its replies.
@@ -157,6 +170,7 @@ pub async fn begin(
     let model = state.models.find(request.model.as_deref())?;
     let prompts = u32::try_from(request.prompts.len()).unwrap_or(u32::MAX);
     let admission = state.admit(model, caller, prompts.saturating_mul(request.count))?;
+    let record = RequestRecord::current();
     let (name, state, caller) = (model.name.clone(), Arc::clone(state), caller.clone());
     // Loading, chat templates and grammars take time that other connections must not wait for.
     in_background(move || {
@@ -164,7 +178,7 @@ pub async fn begin(
         let session = state.models.session(&name)?;
         let load_time = begun.elapsed();
         let hook = state.request_hook.as_ref();
-        let generation = request.queue(&session, name.into(), &caller, hook, admission)?;
+        let generation = request.queue(&session, name.into(), &caller, hook, admission, record.as_ref())?;
         Ok(Generation { load_time, ..generation })
     })
     .await
@@ -190,6 +204,7 @@ impl GenerationRequest {
         caller: &Caller,
         hook: Option<&RequestHook>,
         admission: Admission,
+        record: Option<&Arc<RequestRecord>>,
     ) -> Result<Generation, ApiError> {
         self.check_context(session)?;
         let model = session.model().clone();
@@ -213,6 +228,7 @@ impl GenerationRequest {
                     single_call: self.single_call,
                     has_called: false,
                     is_thinking: false,
+                    record: record.map(|record| ReplyRecord::new(record, &model_name, number == 0)),
                 });
             }
         }
@@ -324,11 +340,15 @@ impl Generation {
         let event = |kind| GenerationEvent { choice: number as u32, kind };
         while let Some(reply) = &mut choice.reply {
             let Poll::Ready(read) = reply.poll(context) else { break };
-            match read.expect("a reply that is not over has an event")? {
+            let read = read.expect("a reply that is not over has an event");
+            match read.inspect_err(|_| choice.note_end("error", &Stats::default()))? {
                 Event::PromptToken { id, logprobs } => {
                     events.push(event(GenerationEventKind::PromptToken { id, logprobs }));
                 }
                 Event::Prefilled(stats) => {
+                    if let Some(record) = &choice.record {
+                        record.prefilled(&stats);
+                    }
                     if choice.is_first {
                         usage.cached = usage.cached.saturating_add(stats.cached);
                     }
@@ -337,18 +357,24 @@ impl Generation {
                 Event::Token { id, logprobs, mut parts, .. } => {
                     let is_over = choice.count(&mut parts, usage);
                     usage.reply = usage.reply.saturating_add(1);
+                    if let Some(record) = &mut choice.record {
+                        record.token();
+                    }
                     events.push(event(GenerationEventKind::Token { id, parts, logprobs }));
                     if is_over {
                         choice.reply = None;
                         let (parts, reason) = (Vec::new(), FinishReason::ToolCalls);
                         let stats = Stats::default();
+                        choice.note_end(reason.name(), &stats);
                         events.push(event(GenerationEventKind::Finished { parts, reason, stats }));
                     }
                 }
                 Event::Finished { stop, stats, mut parts, .. } => {
                     choice.reply = None;
                     choice.note_calls(&mut parts);
-                    let reason = choice.reason(stop)?;
+                    let reason = choice.reason(stop);
+                    choice.note_end(reason.as_ref().map_or("abort", FinishReason::name), &stats);
+                    let reason = reason?;
                     events.push(event(GenerationEventKind::Finished { parts, reason, stats }));
                 }
                 _ => {}
@@ -381,6 +407,13 @@ impl Choice {
                 true
             }
             _ => false,
+        }
+    }
+
+    /// Notes why the reply ended.
+    fn note_end(&mut self, reason: &'static str, stats: &Stats) {
+        if let Some(record) = &mut self.record {
+            record.finished(reason, stats);
         }
     }
 

@@ -9,12 +9,18 @@
 //! into JSON, whole or through `sse`.
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod api;
+pub mod body_limits;
 mod caller;
+pub mod drain;
 pub mod error;
 pub mod generation;
+pub mod guard;
 mod json_body;
+pub mod listener;
 mod models;
+pub mod observe;
 mod openapi;
 mod options;
 pub mod page;

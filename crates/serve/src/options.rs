@@ -1,10 +1,13 @@
 //! What a server is started with.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use girih::{OpenOptions, RunOptions};
 
+use crate::listener::ListenerLimits;
+use crate::observe::{AccessLog, MetricsCompat};
 use crate::request_hook::RequestHook;
 
 /// A model that is served.
@@ -29,6 +32,22 @@ pub struct ServeOptions {
     pub host: IpAddr,
     /// The port to listen on; 0 is any free one. Default 8080.
     pub port: u16,
+    /// The file of the keys of clients ([`ApiKeys::read`](crate::access::ApiKeys::read)); without
+    /// it, everybody may call. Default `None`.
+    pub api_keys: Option<PathBuf>,
+    /// Whether an address that other machines can reach may be served without keys. Default false.
+    pub is_known_to_be_open: bool,
+    /// Further names under which the server is called, `NAME` or `NAME:PORT`, beside its address
+    /// and those of loopback. Default none.
+    pub allowed_hosts: Vec<String>,
+    /// The files of the certificates and of the private key for TLS, in PEM. Default `None`.
+    pub tls: Option<(PathBuf, PathBuf)>,
+    /// What connections are allowed.
+    pub limits: ListenerLimits,
+    /// Further names of the metrics. Default `None`.
+    pub metrics_compat: Option<MetricsCompat>,
+    /// The log of requests. Default `None`.
+    pub access_log: Option<AccessLog>,
     /// The bytes that the loaded models may take together. Default `u64::MAX`.
     pub memory: u64,
     /// Models that were not used for this time are unloaded; `None` keeps them. Default `None`.
@@ -51,6 +70,13 @@ impl ServeOptions {
             models,
             host: IpAddr::V4(Ipv4Addr::LOCALHOST),
             port: 8080,
+            api_keys: None,
+            is_known_to_be_open: false,
+            allowed_hosts: Vec::new(),
+            tls: None,
+            limits: ListenerLimits::default(),
+            metrics_compat: None,
+            access_log: None,
             memory: u64::MAX,
             unload_idle: None,
             drain_timeout: Duration::from_secs(30),

@@ -3,4 +3,5 @@
 
 pub mod anthropic;
 pub mod health;
+pub mod metrics;
 pub mod openai;
