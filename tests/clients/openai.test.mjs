@@ -37,8 +37,8 @@ test("a stream has the bytes of the whole reply", async () => {
 });
 
 test("the streaming helper collects the reply", async () => {
-  const stream = client.chat.completions.stream(body);
-  assert.equal(await stream.finalContent(), STORY);
+  const stream = client.chat.completions.stream({ ...body, stop: "." });
+  assert.equal(await stream.finalContent(), STORY.split(".")[0]);
 });
 
 async function metric(name) {
