@@ -68,12 +68,25 @@ pub fn open_for_chat(name: &str, arch: &ArchArgs, reply_style: Option<ReplyStyle
     open_with(name, arch, OpenOptions { chat_template: template, reply_style, ..open_options()? })
 }
 
-fn open_with(name: &str, arch: &ArchArgs, options: OpenOptions) -> Result<Model> {
+/// As [`open_options`], with the architectures of `arch` before girih's own.
+///
+/// # Errors
+/// When a description cannot be read, or as [`open_options`].
+pub fn open_options_with(arch: &ArchArgs) -> Result<OpenOptions> {
+    with_architectures(arch, open_options()?)
+}
+
+fn with_architectures(arch: &ArchArgs, options: OpenOptions) -> Result<OpenOptions> {
     let mut options = OpenOptions { allow_key: arch.allow_key.clone(), ..options };
     for path in &arch.arch {
         let text = text_file(path, DESCRIPTION_BYTES)?;
         options = options.architecture(&text).map_err(|error| error.of(path.display()))?;
     }
+    Ok(options)
+}
+
+fn open_with(name: &str, arch: &ArchArgs, options: OpenOptions) -> Result<Model> {
+    let options = with_architectures(arch, options)?;
     let name = &model_name::resolved(name)?;
     Model::open_with(name, &options).map_err(|error| model_name::with_nearest(error, name, &options).into())
 }

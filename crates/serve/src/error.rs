@@ -7,7 +7,9 @@ use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use girih::ErrorKind;
+use serde::Serialize;
 use serde_json::{Value, json};
+use utoipa::{IntoResponses, ToSchema};
 
 /// Why a request is not served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +24,62 @@ pub struct ApiError {
     pub message: String,
     /// The number of seconds after which the same request may succeed.
     pub retry_after: Option<u32>,
+}
+
+/// The body of an error in OpenAI's dialect.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct ErrorBody {
+    error: ErrorObject,
+}
+
+/// An error in OpenAI's dialect.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+struct ErrorObject {
+    /// One sentence for a person.
+    message: String,
+    /// What kind of error it is.
+    #[serde(rename = "type")]
+    kind: String,
+    /// The parameter that is wrong.
+    param: Option<String>,
+    /// What a program decides by.
+    code: String,
+}
+
+/// The errors of all routes, for their description.
+#[derive(IntoResponses)]
+#[allow(dead_code)] // describes `ApiError`
+pub enum ErrorReplies {
+    /// A parameter is wrong or not supported.
+    #[response(status = 400)]
+    Invalid(ErrorBody),
+    /// The API key is missing or wrong.
+    #[response(status = 401)]
+    Unauthorized(ErrorBody),
+    /// The host or the origin is not allowed.
+    #[response(status = 403)]
+    Forbidden(ErrorBody),
+    /// There is no such model or route.
+    #[response(status = 404)]
+    NotFound(ErrorBody),
+    /// The body did not come in time.
+    #[response(status = 408)]
+    Slow(ErrorBody),
+    /// The body is too large.
+    #[response(status = 413)]
+    TooLarge(ErrorBody),
+    /// The body is not JSON.
+    #[response(status = 415)]
+    NotJson(ErrorBody),
+    /// The queue, or the key's share of it, is full.
+    #[response(status = 429)]
+    TooMany(ErrorBody),
+    /// The server has a fault.
+    #[response(status = 500)]
+    Fault(ErrorBody),
+    /// The server ends, loads models, or lacks memory.
+    #[response(status = 503)]
+    Unavailable(ErrorBody),
 }
 
 /// An API, which has its own form of errors.
@@ -119,12 +177,11 @@ impl ApiError {
     /// The body of the reply in a dialect.
     pub fn body(&self, dialect: Dialect) -> Value {
         match dialect {
-            Dialect::OpenAi => json!({"error": {
-                "message": self.message,
-                "type": self.openai_type(),
-                "param": self.param,
-                "code": self.code,
-            }}),
+            Dialect::OpenAi => {
+                let (message, kind) = (self.message.clone(), self.openai_type().to_owned());
+                let (param, code) = (self.param.clone(), self.code.to_owned());
+                json!(ErrorBody { error: ErrorObject { message, kind, param, code } })
+            }
             Dialect::Anthropic => json!({
                 "type": "error",
                 "error": {"type": self.anthropic_type(), "message": self.message},

@@ -35,6 +35,9 @@ pub struct GenerationRequest {
     pub stops: Vec<String>,
     /// If set, tokens come with their log-probability and those of this number of most likely tokens.
     pub logprobs: Option<u32>,
+    /// If set, the tokens of the prompt come as events, with their log-probability and those of this
+    /// number of most likely tokens. `max_tokens` may be 0 then.
+    pub prompt_logprobs: Option<u32>,
     /// What a reply must be.
     pub grammar: Option<Grammar>,
     /// Whether a reply must be a call of a tool.
@@ -57,6 +60,13 @@ pub struct GenerationEvent {
 /// What can happen to a reply.
 #[derive(Clone, Debug, PartialEq)]
 pub enum GenerationEventKind {
+    /// A token of the prompt; these events come first, if the request asked for them.
+    PromptToken {
+        /// Its id.
+        id: u32,
+        /// Absent for the first one, which follows nothing.
+        logprobs: Option<Logprobs>,
+    },
     /// The whole prompt has been run.
     Prefilled,
     /// A token.
@@ -206,6 +216,9 @@ impl GenerationRequest {
         if let Some(top) = self.logprobs {
             request = request.logprobs(top);
         }
+        if let Some(top) = self.prompt_logprobs {
+            request = request.prompt_logprobs(top);
+        }
         match &self.grammar {
             Some(grammar) => request.grammar(grammar.clone()),
             None => request,
@@ -294,6 +307,9 @@ impl Generation {
         while let Some(reply) = &mut choice.reply {
             let Poll::Ready(read) = reply.poll(context) else { break };
             match read.expect("a reply that is not over has an event")? {
+                Event::PromptToken { id, logprobs } => {
+                    events.push(event(GenerationEventKind::PromptToken { id, logprobs }));
+                }
                 Event::Prefilled(stats) => {
                     if choice.is_first {
                         usage.cached = usage.cached.saturating_add(stats.cached);

@@ -15,6 +15,7 @@ pub mod error;
 pub mod generation;
 mod json_body;
 mod models;
+mod openapi;
 mod options;
 pub mod page;
 mod request_id;

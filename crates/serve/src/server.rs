@@ -18,6 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::api;
 use crate::error::{ApiError, Dialect};
+use crate::openapi;
 use crate::options::ServeOptions;
 use crate::page::page;
 use crate::request_id::add_request_id;
@@ -34,6 +35,7 @@ pub fn router(state: Arc<ServerState>) -> Router {
     Router::new()
         .merge(api::health::routes())
         .merge(api::openai::routes())
+        .merge(openapi::routes())
         .merge(page())
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)

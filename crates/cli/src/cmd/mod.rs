@@ -18,6 +18,7 @@ pub mod profile;
 pub mod quantize;
 pub mod render;
 pub mod run;
+pub mod serve;
 pub mod tokenize;
 pub mod verify;
 
@@ -41,6 +42,8 @@ enum CliCommand {
     Run(run::Args),
     /// Chat with a model.
     Chat(chat::Args),
+    /// Serve models over HTTP, for clients of OpenAI's API.
+    Serve(serve::Args),
     /// Print one vector for each text.
     Embed(embed::Args),
     /// Show the tokens of a text.
@@ -90,6 +93,7 @@ pub fn dispatch(cli: Cli, faults: Vec<String>, command_line: fn() -> Command) ->
     match cli.command {
         CliCommand::Run(args) => run::run(&args),
         CliCommand::Chat(args) => chat::run(&args),
+        CliCommand::Serve(args) => serve::run(&args),
         CliCommand::Embed(args) => embed::run(&args),
         CliCommand::Tokenize(args) => tokenize::run(&args),
         CliCommand::Render(args) => render::run(&args),

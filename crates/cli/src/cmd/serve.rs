@@ -18,6 +18,10 @@ use crate::loading;
 use crate::model_name;
 use crate::typed_options::TypedOptions;
 
+/// The minimum number of output rows of a step: a prompt whose log-probabilities are asked for advances by
+/// as many tokens.
+const OUTPUT_ROWS: u32 = 32;
+
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -66,7 +70,8 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<Outcome> {
     let show = args.device.show.show();
-    let models: Vec<ServedModel> = args.models.iter().map(|name| served(args, name)).collect::<Result<_>>()?;
+    let models: Vec<ServedModel> =
+        args.models.iter().map(|name| served(args, name)).collect::<Result<_>>()?;
     let free = || FreeMemory::now().map(|memory| memory.room());
     let options = ServeOptions {
         host: args.host,
@@ -92,7 +97,8 @@ fn served(args: &Args, name: &str) -> Result<ServedModel> {
     let open = loading::open_for_chat(name, &args.arch, args.reply_style)?;
     let options = loading::options_with_prompts(&open, &args.device, &args.prompts, &args.typed)?;
     let (sequences, waiting) = (args.sequences, args.waiting);
-    let options = RunOptions { sequences, waiting, output_rows: sequences, ..options };
+    let output_rows = sequences.max(OUTPUT_ROWS);
+    let options = RunOptions { sequences, waiting, output_rows, ..options };
     let run_options = args.draft.applied(options, &args.arch, &args.typed)?;
     let source = model_name::resolved(name)?.into_owned();
     let chat_template = (source == BUILT_IN).then(|| BUILT_IN_TEMPLATE.to_owned());

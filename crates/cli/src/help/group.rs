@@ -55,7 +55,20 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
         ],
     ),
     (StructuredOutput, &["schema", "json-object", "regex", "grammar"]),
-    (Memory, &["kv", "overflow", "weights", "packed-cache", "prompt-cache", "blobs", "blobs-limit"]),
+    (
+        Memory,
+        &[
+            "memory",
+            "unload-idle",
+            "kv",
+            "overflow",
+            "weights",
+            "packed-cache",
+            "prompt-cache",
+            "blobs",
+            "blobs-limit",
+        ],
+    ),
     (Device, &["backend", "act-precision", "npu-mapping"]),
     (
         Expert,

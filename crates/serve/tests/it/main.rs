@@ -2,6 +2,7 @@
 
 mod chat;
 mod client;
+mod completions;
 mod ends;
 mod routes;
 mod started;

@@ -13,7 +13,7 @@ use crate::client::{Exchange, HttpReply};
 pub fn options() -> ServeOptions {
     let open_options =
         OpenOptions { chat_template: Some(BUILT_IN_TEMPLATE.to_owned()), ..OpenOptions::default() };
-    let run_options = RunOptions { sequences: 4, ..RunOptions::default() };
+    let run_options = RunOptions { sequences: 4, output_rows: 16, ..RunOptions::default() };
     let (name, source) = (BUILT_IN.to_owned(), BUILT_IN.to_owned());
     ServeOptions {
         port: 0,

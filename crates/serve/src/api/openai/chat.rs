@@ -1,7 +1,6 @@
 //! `/v1/chat/completions`: replies to a conversation.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::body::Bytes;
 use axum::extract::State;
@@ -9,25 +8,36 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 
-use super::chat_reply::{ChatChunks, ChatReply, ReplyHead};
+use super::chat_reply::{ChatChunks, ChatReply};
 use super::chat_request::ChatRequest;
+use super::reply_head::ReplyHead;
 use crate::caller::Caller;
-use crate::error::ApiError;
+use crate::error::{ApiError, ErrorReplies};
 use crate::generation::begin;
 use crate::json_body::read_json;
-use crate::request_id::new_id;
 use crate::sse::stream_response;
 use crate::state::ServerState;
-
-/// What decides a reply besides the request: the program.
-pub const FINGERPRINT: &str = concat!("girih-", env!("CARGO_PKG_VERSION"));
 
 /// The routes of this module.
 pub fn routes() -> Router<Arc<ServerState>> {
     Router::new().route("/v1/chat/completions", post(complete))
 }
 
-async fn complete(
+/// Replies to a conversation.
+#[utoipa::path(
+    post,
+    path = "/v1/chat/completions",
+    tag = "openai",
+    request_body = ChatRequest,
+    responses(
+        (status = 200, content(
+            (ChatReply = "application/json"),
+            (String = "text/event-stream"),
+        )),
+        ErrorReplies,
+    )
+)]
+pub async fn complete(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
     body: Bytes,
@@ -35,21 +45,11 @@ async fn complete(
     let body: ChatRequest = read_json(&body)?;
     let generation = begin(&state, &caller, body.checked()?).await?;
     let is_stream = body.stream == Some(true);
-    let head = ReplyHead {
-        id: format!("chatcmpl-{}", new_id()),
-        object: if is_stream { "chat.completion.chunk" } else { "chat.completion" },
-        created: unix_seconds(),
-        model: generation.model_name.to_string(),
-        system_fingerprint: FINGERPRINT,
-    };
+    let object = if is_stream { "chat.completion.chunk" } else { "chat.completion" };
+    let head = ReplyHead::new("chatcmpl", object, &generation);
     if is_stream {
         let chunks = ChatChunks::new(head, generation.replies(), body.includes_usage());
         return Ok(stream_response(generation, chunks));
     }
     Ok(Json(ChatReply::read(head, generation).await?).into_response())
-}
-
-/// The time in seconds since 1970.
-fn unix_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

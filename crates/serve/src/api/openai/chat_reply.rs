@@ -2,30 +2,18 @@
 
 use girih::{ReplyMessage, ReplyPart, ToolCall};
 use serde::Serialize;
+use utoipa::ToSchema;
 
+use super::finish::finish_reason;
 use super::logprobs::{ChoiceLogprobs, TokenLogprob};
+use super::reply_head::ReplyHead;
 use super::usage::UsageBody;
 use crate::error::{ApiError, Dialect};
 use crate::generation::{FinishReason, Generation, GenerationEvent, GenerationEventKind, TokenUsage};
 use crate::sse::{EventWriter, write_data, write_named};
 
-/// What all pieces of a reply have in common.
-#[derive(Clone, Debug, Serialize)]
-pub struct ReplyHead {
-    /// The reply's id.
-    pub id: String,
-    /// The type of the object.
-    pub object: &'static str,
-    /// When it was begun, in seconds since 1970.
-    pub created: u64,
-    /// The model's id.
-    pub model: String,
-    /// What decides the reply besides the request.
-    pub system_fingerprint: &'static str,
-}
-
 /// A whole reply.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct ChatReply {
     #[serde(flatten)]
     head: ReplyHead,
@@ -33,7 +21,7 @@ pub struct ChatReply {
     usage: UsageBody,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 struct ChatChoice {
     index: u32,
     message: AssistantMessage,
@@ -41,7 +29,7 @@ struct ChatChoice {
     finish_reason: &'static str,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 struct AssistantMessage {
     role: &'static str,
     content: Option<String>,
@@ -52,7 +40,7 @@ struct AssistantMessage {
     tool_calls: Vec<CallBody>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 struct CallBody {
     id: String,
     #[serde(rename = "type")]
@@ -60,19 +48,10 @@ struct CallBody {
     function: FunctionBody,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 struct FunctionBody {
     name: String,
     arguments: String,
-}
-
-/// OpenAI's word for the end of a reply.
-pub fn finish_reason(reason: &FinishReason) -> &'static str {
-    match reason {
-        FinishReason::End | FinishReason::StopString(_) => "stop",
-        FinishReason::Length => "length",
-        FinishReason::ToolCalls => "tool_calls",
-    }
 }
 
 impl ChatReply {
@@ -103,7 +82,7 @@ struct ReadChoice {
 impl ReadChoice {
     fn push(&mut self, kind: GenerationEventKind, generation: &Generation) {
         match kind {
-            GenerationEventKind::Prefilled => {}
+            GenerationEventKind::PromptToken { .. } | GenerationEventKind::Prefilled => {}
             GenerationEventKind::Token { parts, logprobs, .. } => {
                 parts.iter().for_each(|part| self.message.push(part));
                 if let Some(logprobs) = logprobs {
@@ -263,7 +242,7 @@ impl EventWriter for ChatChunks {
         let index = event.choice;
         self.open(index, out);
         match event.kind {
-            GenerationEventKind::Prefilled => {}
+            GenerationEventKind::PromptToken { .. } | GenerationEventKind::Prefilled => {}
             GenerationEventKind::Token { parts, logprobs, .. } => {
                 let one = |logprobs| ChoiceLogprobs {
                     content: vec![TokenLogprob::of(logprobs, &generation.model)],

@@ -1,38 +1,29 @@
 //! The body of `/v1/chat/completions`, and what it asks for.
 
+use std::collections::HashMap;
+
 use girih::{Conversation, Grammar, Prompt, ToolChoice};
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use super::messages::{ChatMessage, template_messages};
-use super::parameters::{check_grammar, check_logprobs, request_body, schema_text};
+use super::parameters::{check_grammar, check_logprobs, check_max_tokens, request_body, schema_text};
+use super::template_variables::checked_variables;
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
 
 /// The maximum number of tools.
 const MAX_TOOLS: usize = 128;
 
-/// The maximum number of variables of the chat template, and the maximum length of one in bytes.
-const MAX_VARIABLES: (usize, usize) = (32, 1024);
-
-/// Names that chat templates have from elsewhere, besides those that end with `_token`.
-const RESERVED: [&str; 8] = [
-    "messages",
-    "tools",
-    "documents",
-    "add_generation_prompt",
-    "raise_exception",
-    "strftime_now",
-    "namespace",
-    "range",
-];
-
 request_body! {
     /// The body of `/v1/chat/completions`.
     ChatRequest {
         /// The conversation, at most 2048 messages.
+        #[schema(min_items = 1, max_items = 2048)]
         messages: Vec<ChatMessage>,
         /// The tools that the model may call, at most 128.
+        #[schema(value_type = Option<Vec<ToolBody>>, max_items = 128)]
         tools: Option<Vec<Value>>,
         /// Whether the model may, must or must not call a tool.
         tool_choice: Option<ToolChoiceBody>,
@@ -41,20 +32,43 @@ request_body! {
         /// What the reply must be.
         response_format: Option<ResponseFormat>,
         /// As `max_tokens`; it wins.
+        #[schema(minimum = 1)]
         max_completion_tokens: Option<u32>,
         /// Whether tokens come with their log-probability.
         logprobs: Option<bool>,
         /// Of how many most likely tokens the log-probabilities are given, at most 20.
+        #[schema(maximum = 20)]
         top_logprobs: Option<u32>,
         /// How much the model thinks, if its chat template knows.
         reasoning_effort: Option<String>,
         /// Variables of the chat template: truth values, numbers and short texts.
+        #[schema(value_type = Option<Object>)]
         chat_template_kwargs: Option<Map<String, Value>>,
     }
 }
 
+/// A tool, as `girih::Tool` reads it.
+#[derive(ToSchema)]
+#[allow(dead_code)] // describes what is passed on as it is
+pub struct ToolBody {
+    #[schema(rename = "type")]
+    kind: FunctionType,
+    function: ToolFunction,
+}
+
+/// The function of a tool.
+#[derive(ToSchema)]
+#[allow(dead_code)] // describes what is passed on as it is
+pub struct ToolFunction {
+    #[schema(pattern = "^[A-Za-z0-9_.:/-]{1,128}$")]
+    name: String,
+    description: Option<String>,
+    /// A JSON Schema of an object.
+    parameters: Option<HashMap<String, Value>>,
+}
+
 /// What the reply must be.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ResponseFormat {
     /// Text.
@@ -69,7 +83,7 @@ pub enum ResponseFormat {
 }
 
 /// A schema with its name. The reply follows it with or without `strict`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[allow(dead_code)] // names describe the schema to people
 pub struct NamedSchema {
@@ -84,7 +98,7 @@ pub struct NamedSchema {
 }
 
 /// Whether the model may, must or must not call a tool.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum ToolChoiceBody {
     /// `none`, `auto` or `required`.
@@ -94,7 +108,7 @@ pub enum ToolChoiceBody {
 }
 
 /// Whether the model calls a tool.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)] // OpenAI's words
 pub enum ToolMode {
@@ -104,7 +118,7 @@ pub enum ToolMode {
 }
 
 /// The tool that the model must call.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[allow(dead_code)] // the type has one value
 pub struct NamedTool {
@@ -116,7 +130,7 @@ pub struct NamedTool {
 }
 
 /// The type of a tool.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)] // OpenAI's word
 pub enum FunctionType {
@@ -124,7 +138,7 @@ pub enum FunctionType {
 }
 
 /// The name of a tool.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NamedFunction {
     /// The name.
@@ -145,13 +159,11 @@ impl ChatRequest {
         let conversation = Conversation {
             messages: template_messages(&self.messages)?,
             tools,
-            variables: self.variables()?,
+            variables: checked_variables(self.chat_template_kwargs.as_ref())?,
             ..Conversation::new()
         };
-        if self.max_completion_tokens == Some(0) {
-            let message = "max_completion_tokens is 0; it must be 1 or more";
-            return Err(ApiError::invalid("max_completion_tokens", message));
-        }
+        check_max_tokens("max_tokens", self.max_tokens)?;
+        check_max_tokens("max_completion_tokens", self.max_completion_tokens)?;
         Ok(GenerationRequest {
             prompts: vec![Prompt::Conversation(conversation)],
             max_tokens: self.max_completion_tokens.or(self.max_tokens),
@@ -227,37 +239,5 @@ impl ChatRequest {
             return Err(ApiError::unsupported(param, message));
         }
         Ok(Some(grammar))
-    }
-
-    /// The variables of the chat template that the client may set.
-    fn variables(&self) -> Result<Map<String, Value>, ApiError> {
-        let variables = self.chat_template_kwargs.clone().unwrap_or_default();
-        let wrong = |message: String| Err(ApiError::invalid("chat_template_kwargs", message));
-        let (max, max_bytes) = MAX_VARIABLES;
-        if variables.len() > max {
-            let count = variables.len();
-            return wrong(format!("chat_template_kwargs has {count} variables; the maximum is {max}"));
-        }
-        for (name, value) in &variables {
-            let shown: String = name.chars().take(50).collect();
-            let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-            if name.is_empty() || name.len() > 64 || !name.chars().all(is_name) {
-                return wrong(format!("chat_template_kwargs has {shown:?}, which is no name of a variable"));
-            }
-            if RESERVED.contains(&name.as_str()) || name.ends_with("_token") {
-                return wrong(format!("chat_template_kwargs has {shown:?}, which is reserved; omit it"));
-            }
-            let is_small = match value {
-                Value::Bool(_) | Value::Number(_) | Value::Null => true,
-                Value::String(text) => text.len() <= max_bytes,
-                _ => false,
-            };
-            if !is_small {
-                return wrong(format!(
-                    "chat_template_kwargs.{shown} must be a truth value, a number or a text of at most {max_bytes} bytes"
-                ));
-            }
-        }
-        Ok(variables)
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use girih::{Logprobs, Model, ReplyPart};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::finish::finish_reason;
 use super::logprobs::{finite, token_bytes};
@@ -14,7 +15,7 @@ use crate::generation::{Generation, GenerationEvent, GenerationEventKind, TokenU
 use crate::sse::{EventWriter, write_data, write_named};
 
 /// A whole reply.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct CompletionReply {
     #[serde(flatten)]
     head: ReplyHead,
@@ -23,7 +24,7 @@ pub struct CompletionReply {
 }
 
 /// One of the replies, or a piece of it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 struct CompletionChoice {
     index: u32,
     text: String,
@@ -32,26 +33,29 @@ struct CompletionChoice {
 }
 
 /// Log-probabilities in the form of this endpoint: lists of equal length.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, ToSchema)]
 struct CompletionLogprobs {
     tokens: Vec<String>,
-    token_logprobs: Vec<f64>,
-    top_logprobs: Vec<BTreeMap<String, f64>>,
+    /// Null for the first token of an echoed prompt, which follows nothing.
+    token_logprobs: Vec<Option<f64>>,
+    top_logprobs: Vec<Option<BTreeMap<String, f64>>>,
     /// The number of characters before each token, in the reply as it is spelled by its tokens.
     text_offset: Vec<usize>,
 }
 
 impl CompletionLogprobs {
     /// Adds a token that `offset` characters precede; returns the offset of the next one.
-    fn push(&mut self, logprobs: &Logprobs, offset: usize, model: &Model) -> usize {
+    fn push(&mut self, id: u32, logprobs: Option<&Logprobs>, offset: usize, model: &Model) -> usize {
         let text = |id| String::from_utf8_lossy(&token_bytes(id, model)).into_owned();
-        let token = text(logprobs.chosen.id);
+        let token = text(id);
         let end = offset + token.chars().count();
         self.tokens.push(token);
-        self.token_logprobs.push(finite(logprobs.chosen.value));
+        self.token_logprobs.push(logprobs.map(|logprobs| finite(logprobs.chosen.value)));
         // Tokens of the same text are one key, with the highest value.
-        let top = logprobs.top.iter().rev().map(|top| (text(top.id), finite(top.value)));
-        self.top_logprobs.push(top.collect());
+        let top = |logprobs: &Logprobs| {
+            logprobs.top.iter().rev().map(|top| (text(top.id), finite(top.value))).collect()
+        };
+        self.top_logprobs.push(logprobs.map(top));
         self.text_offset.push(offset);
         end
     }
@@ -64,6 +68,8 @@ pub struct EchoedTexts {
     pub prompts: Vec<String>,
     /// The number of replies to each prompt.
     pub count: usize,
+    /// Whether the prompt's tokens come as events, with their log-probabilities.
+    pub has_tokens: bool,
 }
 
 impl EchoedTexts {
@@ -88,7 +94,7 @@ struct ChoicePieces {
 
 impl ChoicePieces {
     fn new(echoed: EchoedTexts, choices: usize) -> ChoicePieces {
-        let offset = |choice| echoed.of(choice).chars().count();
+        let offset = |choice| if echoed.has_tokens { 0 } else { echoed.of(choice).chars().count() };
         let progress = |choice| ChoiceProgress { has_begun: false, offset: offset(choice) };
         let choices = (0..choices).map(progress).collect();
         ChoicePieces { echoed, choices }
@@ -98,10 +104,24 @@ impl ChoicePieces {
     fn piece(&mut self, event: GenerationEvent, model: &Model) -> Option<CompletionChoice> {
         let index = event.choice;
         let progress = &mut self.choices[index as usize];
-        let (parts, logprobs, reason) = match event.kind {
+        let mut lists = None;
+        let mut push = |id, logprobs: Option<&Logprobs>| {
+            let lists = lists.get_or_insert_with(CompletionLogprobs::default);
+            progress.offset = lists.push(id, logprobs, progress.offset, model);
+        };
+        let (parts, reason) = match event.kind {
             GenerationEventKind::Prefilled => return None,
-            GenerationEventKind::Token { parts, logprobs, .. } => (parts, logprobs, None),
-            GenerationEventKind::Finished { parts, reason, .. } => (parts, None, Some(finish_reason(&reason))),
+            GenerationEventKind::PromptToken { id, logprobs } => {
+                push(id, logprobs.as_ref());
+                (Vec::new(), None)
+            }
+            GenerationEventKind::Token { id, parts, logprobs } => {
+                if logprobs.is_some() {
+                    push(id, logprobs.as_ref());
+                }
+                (parts, None)
+            }
+            GenerationEventKind::Finished { parts, reason, .. } => (parts, Some(finish_reason(&reason))),
         };
         let mut text = String::new();
         if !std::mem::replace(&mut progress.has_begun, true) {
@@ -112,13 +132,8 @@ impl ChoicePieces {
                 text.push_str(content);
             }
         }
-        let logprobs = logprobs.map(|logprobs| {
-            let mut lists = CompletionLogprobs::default();
-            progress.offset = lists.push(&logprobs, progress.offset, model);
-            lists
-        });
-        let is_empty = text.is_empty() && logprobs.is_none() && reason.is_none();
-        (!is_empty).then_some(CompletionChoice { index, text, logprobs, finish_reason: reason })
+        let is_empty = text.is_empty() && lists.is_none() && reason.is_none();
+        (!is_empty).then_some(CompletionChoice { index, text, logprobs: lists, finish_reason: reason })
     }
 }
 
@@ -132,7 +147,8 @@ impl CompletionReply {
         echoed: EchoedTexts,
         mut generation: Generation,
     ) -> Result<CompletionReply, ApiError> {
-        let empty = |index| CompletionChoice { index, text: String::new(), logprobs: None, finish_reason: None };
+        let empty =
+            |index| CompletionChoice { index, text: String::new(), logprobs: None, finish_reason: None };
         let mut choices: Vec<CompletionChoice> = (0..generation.replies() as u32).map(empty).collect();
         let mut pieces = ChoicePieces::new(echoed, choices.len());
         while let Some(events) = generation.next_events().await {

@@ -3,8 +3,9 @@
 use girih::Prompt;
 use serde::Deserialize;
 use serde_json::Value;
+use utoipa::ToSchema;
 
-use super::parameters::{check_logprobs, request_body};
+use super::parameters::{check_logprobs, check_max_tokens, request_body};
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
 
@@ -22,6 +23,7 @@ request_body! {
         /// Whether the reply begins with the prompt.
         echo: Option<bool>,
         /// Of how many most likely tokens the log-probabilities are given, at most 20.
+        #[schema(maximum = 20)]
         logprobs: Option<u32>,
         /// Must be `n` or absent: no reply is thrown away.
         best_of: Option<u32>,
@@ -31,7 +33,7 @@ request_body! {
 }
 
 /// What is continued.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum PromptBody {
     /// A text.
@@ -82,12 +84,12 @@ impl CompletionRequest {
             return Err(ApiError::unsupported("best_of", message));
         }
         let logprobs = self.logprobs.map(|count| check_logprobs("logprobs", count)).transpose()?;
-        if self.echoes() && logprobs.is_some() {
-            let message = "logprobs of a prompt that is echoed are not supported; omit echo or logprobs";
-            return Err(ApiError::unsupported("logprobs", message));
+        let prompt_logprobs = logprobs.filter(|_| self.echoes());
+        if prompt_logprobs.is_none() {
+            check_max_tokens("max_tokens", self.max_tokens)?;
         }
         let max_tokens = Some(self.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS));
-        Ok(GenerationRequest { prompts, max_tokens, logprobs, ..shared })
+        Ok(GenerationRequest { prompts, max_tokens, logprobs, prompt_logprobs, ..shared })
     }
 
     /// Whether the reply begins with the prompt.

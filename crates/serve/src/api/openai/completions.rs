@@ -13,7 +13,7 @@ use super::completion_reply::{CompletionChunks, CompletionReply, EchoedTexts};
 use super::completion_request::CompletionRequest;
 use super::reply_head::ReplyHead;
 use crate::caller::Caller;
-use crate::error::ApiError;
+use crate::error::{ApiError, ErrorReplies};
 use crate::generation::begin;
 use crate::json_body::read_json;
 use crate::sse::stream_response;
@@ -24,7 +24,21 @@ pub fn routes() -> Router<Arc<ServerState>> {
     Router::new().route("/v1/completions", post(complete))
 }
 
-async fn complete(
+/// Continuations of texts.
+#[utoipa::path(
+    post,
+    path = "/v1/completions",
+    tag = "openai",
+    request_body = CompletionRequest,
+    responses(
+        (status = 200, content(
+            (CompletionReply = "application/json"),
+            (String = "text/event-stream"),
+        )),
+        ErrorReplies,
+    )
+)]
+pub async fn complete(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
     body: Bytes,
@@ -32,7 +46,7 @@ async fn complete(
     let body: CompletionRequest = read_json(&body)?;
     let request = body.checked()?;
     let prompts = if body.echoes() { request.prompts.clone() } else { Vec::new() };
-    let count = request.count as usize;
+    let (count, has_tokens) = (request.count as usize, request.prompt_logprobs.is_some());
     let generation = begin(&state, &caller, request).await?;
     let head = ReplyHead::new("cmpl", "text_completion", &generation);
     let text = |prompt| match prompt {
@@ -41,7 +55,7 @@ async fn complete(
         Prompt::Conversation(_) => Ok(String::new()),
     };
     let prompts: girih::Result<Vec<String>> = prompts.into_iter().map(text).collect();
-    let echoed = EchoedTexts { prompts: prompts?, count };
+    let echoed = EchoedTexts { prompts: prompts?, count, has_tokens };
     if body.stream == Some(true) {
         let choices = generation.replies();
         let chunks = CompletionChunks::new(head, echoed, choices, body.includes_usage());

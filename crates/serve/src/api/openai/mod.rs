@@ -3,10 +3,17 @@
 pub mod chat;
 pub mod chat_reply;
 pub mod chat_request;
+pub mod completion_reply;
+pub mod completion_request;
+pub mod completions;
+pub mod finish;
 pub mod logprobs;
 pub mod messages;
 pub mod models;
 pub mod parameters;
+pub mod reply_head;
+pub mod template_variables;
+pub mod tokenize;
 pub mod usage;
 
 use std::sync::Arc;
@@ -17,5 +24,6 @@ use crate::state::ServerState;
 
 /// The routes of OpenAI's API.
 pub fn routes() -> Router<Arc<ServerState>> {
-    Router::new().merge(chat::routes()).merge(models::routes())
+    let generation = Router::new().merge(chat::routes()).merge(completions::routes());
+    generation.merge(models::routes()).merge(tokenize::routes())
 }

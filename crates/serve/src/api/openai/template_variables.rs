@@ -34,7 +34,9 @@ pub fn checked_variables(variables: Option<&Map<String, Value>>) -> Result<Map<S
     let wrong = |message: String| ApiError::invalid("chat_template_kwargs", message);
     let count = variables.len();
     if count > MAX_VARIABLES {
-        return Err(wrong(format!("chat_template_kwargs has {count} variables; the maximum is {MAX_VARIABLES}")));
+        return Err(wrong(format!(
+            "chat_template_kwargs has {count} variables; the maximum is {MAX_VARIABLES}"
+        )));
     }
     for (name, value) in variables {
         check(name, value).map_err(|clause| {

@@ -1,0 +1,106 @@
+//! `/v1/completions`, `/tokenize` and `/detokenize`.
+
+use crate::started::{post, refusal, shared};
+use serde_json::{Value, json};
+
+const PATH: &str = "/v1/completions";
+
+fn complete(body: &Value) -> Value {
+    let reply = post(shared(), PATH, body);
+    assert_eq!(reply.status, 200, "{reply:?}");
+    reply.json()
+}
+
+fn texts(reply: &Value) -> Vec<&str> {
+    reply["choices"].as_array().unwrap().iter().map(|choice| choice["text"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_text_and_its_tokens_are_continued_alike() {
+    let text = complete(&json!({"prompt": "Once upon a time", "max_tokens": 20}));
+    assert_eq!(text["object"], "text_completion");
+    assert_eq!(text["usage"]["completion_tokens"], 20);
+    let tokens = post(shared(), "/tokenize", &json!({"prompt": "Once upon a time"})).json();
+    assert_eq!(tokens["count"], tokens["tokens"].as_array().unwrap().len());
+    assert_eq!(tokens["max_model_len"], 512);
+    let ids = &tokens["tokens"];
+    assert_eq!(texts(&complete(&json!({"prompt": ids, "max_tokens": 20}))), texts(&text));
+    let lists = complete(&json!({"prompt": [ids, ids], "max_tokens": 20, "n": 2}));
+    assert_eq!(texts(&lists), [texts(&text)[0]; 4]);
+    assert_eq!(lists["choices"][3]["index"], 3);
+    let both = complete(&json!({"prompt": ["Once upon a time", "Lily"], "max_tokens": 20}));
+    assert_eq!(texts(&both)[0], texts(&text)[0]);
+    // OpenAI's default.
+    assert_eq!(complete(&json!({"prompt": "Lily"}))["usage"]["completion_tokens"], 16);
+    let back = post(shared(), "/detokenize", &json!({"tokens": ids})).json();
+    assert_eq!(back, json!({"prompt": "Once upon a time"}));
+}
+
+#[test]
+fn an_echoed_prompt_has_its_log_probabilities() {
+    let body = json!({"prompt": "Once upon a time", "max_tokens": 4, "logprobs": 2, "echo": true});
+    let reply = complete(&body);
+    let choice = &reply["choices"][0];
+    let plain = complete(&json!({"prompt": "Once upon a time", "max_tokens": 4}));
+    assert_eq!(choice["text"], format!("Once upon a time{}", texts(&plain)[0]));
+    let tokens = post(shared(), "/tokenize", &json!({"prompt": "Once upon a time"})).json();
+    let count = tokens["count"].as_u64().unwrap() as usize + 4;
+    let lists = &choice["logprobs"];
+    for list in ["tokens", "token_logprobs", "top_logprobs", "text_offset"] {
+        assert_eq!(lists[list].as_array().unwrap().len(), count, "{list}");
+    }
+    assert_eq!(lists["token_logprobs"][0], Value::Null);
+    assert_eq!(lists["top_logprobs"][0], Value::Null);
+    assert!(lists["token_logprobs"][1].as_f64().unwrap() < 0.0);
+    // Greedy: a chosen token is the most likely one.
+    let last = &lists["tokens"][count - 1];
+    assert_eq!(lists["top_logprobs"][count - 1][last.as_str().unwrap()], lists["token_logprobs"][count - 1]);
+    // The prompt alone, as evaluations ask for it.
+    let alone =
+        complete(&json!({"prompt": "Once upon a time", "max_tokens": 0, "logprobs": 2, "echo": true}));
+    assert_eq!(alone["choices"][0]["text"], "Once upon a time");
+    let some = &lists["token_logprobs"].as_array().unwrap()[..count - 4];
+    assert_eq!(alone["choices"][0]["logprobs"]["token_logprobs"], json!(some));
+    let mut streaming = body;
+    streaming["stream"] = json!(true);
+    let events = post(shared(), PATH, &streaming).events();
+    let text: String = events.iter().filter_map(|event| event["choices"][0]["text"].as_str()).collect();
+    assert_eq!(choice["text"], text);
+    let first = events.iter().filter_map(|event| event["choices"][0]["logprobs"]["tokens"].as_array());
+    assert_eq!(first.flatten().count(), count);
+}
+
+#[test]
+fn a_stop_string_and_a_choice_end_a_text() {
+    let plain = complete(&json!({"prompt": "Once upon a time", "max_tokens": 60}));
+    let (before, _) = texts(&plain)[0].split_once("Lily").unwrap();
+    let stopped = complete(&json!({"prompt": "Once upon a time", "max_tokens": 60, "stop": ["Lily"]}));
+    assert_eq!(texts(&stopped), [before]);
+    assert_eq!(stopped["choices"][0]["finish_reason"], "stop");
+    let choice = json!({"prompt": "Her name was", "structured_outputs": {"choice": [" Tom.", " A+B"]}});
+    assert!([" Tom.", " A+B"].contains(&texts(&complete(&choice))[0]));
+    let regex = json!({"prompt": "It was", "structured_outputs": {"regex": "[0-9]{3}"}});
+    assert!(texts(&complete(&regex))[0].parse::<u32>().is_ok());
+}
+
+#[test]
+fn wrong_parameters_are_refused_by_name() {
+    let of = |body: Value| {
+        let (status, code, param) = refusal(&post(shared(), PATH, &body));
+        assert_eq!(status, 400);
+        format!("{code} {param}")
+    };
+    assert_eq!(of(json!({"max_tokens": 4})), "missing_parameter prompt");
+    assert_eq!(of(json!({"prompt": []})), "invalid_value prompt");
+    assert_eq!(of(json!({"prompt": vec!["a"; 65]})), "invalid_value prompt");
+    assert_eq!(of(json!({"prompt": "a", "suffix": "b"})), "unsupported_parameter suffix");
+    assert_eq!(of(json!({"prompt": "a", "best_of": 2})), "unsupported_parameter best_of");
+    assert_eq!(of(json!({"prompt": "a", "max_tokens": 0})), "invalid_value max_tokens");
+    assert_eq!(of(json!({"prompt": [1, 99_999]})), "invalid_value ");
+    assert_eq!(of(json!({"prompt": "a", "logit_bias": {"x": 1}})), "invalid_value logit_bias");
+    assert_eq!(of(json!({"prompt": "a", "structured_outputs": {}})), "invalid_value structured_outputs");
+    assert_eq!(of(json!({"prompt": "a", "structured_outputs": {"regex": "("}})), "invalid_value ");
+    let wrong = post(shared(), "/detokenize", &json!({"tokens": [99_999]}));
+    assert_eq!(refusal(&wrong), (400, "invalid_value".to_owned(), "tokens".to_owned()));
+    assert_eq!(refusal(&post(shared(), "/tokenize", &json!({}))).0, 400);
+}
