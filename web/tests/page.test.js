@@ -169,6 +169,8 @@ pageTest('to edit or retry adds a branch, and the old one stays', async (page) =
   await button(lastReply(page), 'Retry the reply').click();
   await replied(page);
   assert.equal(mock.requests.length, before + 1);
+  assert.ok(Number.isSafeInteger(mock.requests.at(-1).seed), 'a retry has a seed of its own');
+  assert.match(await text(lastReply(page).locator('.counters')), new RegExp(`seed ${mock.requests.at(-1).seed}$`));
   assert.deepEqual(mock.requests.at(-1).messages.map(({ content }) => content).slice(0, 1), ['first']);
   assert.match(await text(lastReply(page).locator('.branches')), /2 of 2/);
 
