@@ -27,6 +27,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,7 +37,7 @@ VOCABULARY = range(1000, 30000)
 
 @dataclass
 class Reply:
-    """What a client saw of one request; times in seconds."""
+    """What a client saw of one request; times in seconds. The status is 0 if the connection broke."""
 
     status: int
     started: float
@@ -56,21 +57,50 @@ class Reply:
         return [later - earlier for earlier, later in zip(self.events, self.events[1:])]
 
 
+async def body_lines(reader: asyncio.StreamReader, is_chunked: bool) -> AsyncIterator[bytes]:
+    """The lines of a body."""
+    if not is_chunked:
+        async for line in reader:
+            yield line
+        return
+    rest = b""
+    while size := int(await reader.readline(), 16):
+        rest += (await reader.readexactly(size + 2))[:-2]
+        *lines, rest = rest.split(b"\n")
+        for line in lines:
+            yield line
+    yield rest
+
+
 async def ask(port: int, prompt: list[int], length: int) -> Reply:
     """Sends one request and reads its reply to the end."""
-    body = {"model": "model", "prompt": prompt, "max_tokens": length, "temperature": 0, "stream": True}
+    reply = Reply(status=0, started=time.perf_counter())
+    try:
+        await exchange(reply, port, prompt, length)
+    except (OSError, asyncio.IncompleteReadError, IndexError, ValueError):
+        reply.status = 0
+    reply.ended = time.perf_counter()
+    if reply.status == 200 and not reply.events:
+        raise SystemExit(f"port {port}: a reply without an event")
+    return reply
+
+
+async def exchange(reply: Reply, port: int, prompt: list[int], length: int) -> None:
+    """Sends one request and fills in its reply. Without a name, a server takes its first model."""
+    body = {"prompt": prompt, "max_tokens": length, "temperature": 0, "stream": True}
     body["stream_options"] = {"include_usage": True}
     data = json.dumps(body).encode()
     head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
     head += f"Content-Length: {len(data)}\r\nConnection: close\r\n\r\n"
-    reply = Reply(status=0, started=time.perf_counter())
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
     try:
         writer.write(head.encode() + data)
         reply.status = int((await reader.readline()).split()[1])
-        while (line := await reader.readline()).strip():
-            reply.retry_after |= line.lower().startswith(b"retry-after:")
-        async for line in reader:
+        is_chunked = False
+        while line := (await reader.readline()).strip().lower():
+            reply.retry_after |= line.startswith(b"retry-after:")
+            is_chunked |= line.startswith(b"transfer-encoding:") and line.endswith(b"chunked")
+        async for line in body_lines(reader, is_chunked):
             if not line.startswith(b"data: {"):
                 continue
             event = json.loads(line[6:])
@@ -82,10 +112,6 @@ async def ask(port: int, prompt: list[int], length: int) -> Reply:
                 reply.tokens = usage["completion_tokens"]
     finally:
         writer.close()
-    reply.ended = time.perf_counter()
-    if reply.status == 200 and not reply.events:
-        raise SystemExit(f"port {port}: a reply without an event")
-    return reply
 
 
 def prompts(seed: int, count: int, length: int) -> list[list[int]]:
@@ -112,9 +138,12 @@ async def open_loop(port: int, rate: float, texts: list[list[int]], length: int,
     """The replies to `texts`, sent at random times, `rate` per second on average."""
     source = random.Random(seed)
     tasks = []
+    due = time.perf_counter()
     for text in texts:
+        # A client that is late does not lower the rate.
+        await asyncio.sleep(max(due - time.perf_counter(), 0))
         tasks.append(asyncio.create_task(ask(port, text, length)))
-        await asyncio.sleep(source.expovariate(rate))
+        due += source.expovariate(rate)
     return await asyncio.gather(*tasks)
 
 
@@ -126,13 +155,23 @@ def quantile(values: list[float], share: float) -> float:
 def thread_seconds(process: int) -> dict[str, float]:
     """The CPU seconds of a process, by the names of its threads without their numbers."""
     seconds: dict[str, float] = {}
+    whole = stat_seconds(Path(f"/proc/{process}/stat"))[1]
     for task in Path(f"/proc/{process}/task").iterdir():
-        name, rest = (task / "stat").read_text().split("(", 1)[1].rsplit(")", 1)
+        try:
+            name, spent = stat_seconds(task / "stat")
+        except OSError:
+            continue  # the thread has just ended
         name = re.sub(r"[-_ ]*\d+$", "", name)
-        fields = rest.split()
-        spent = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
         seconds[name] = seconds.get(name, 0.0) + spent
+    seconds["threads that ended"] = max(whole - sum(seconds.values()), 0.0)
     return seconds
+
+
+def stat_seconds(file: Path) -> tuple[str, float]:
+    """The name and the CPU seconds of a thread or a process."""
+    name, rest = file.read_text().split("(", 1)[1].rsplit(")", 1)
+    fields = rest.split()
+    return name, (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Server:
@@ -146,11 +185,10 @@ class Server:
         for _ in range(1200):
             if self.process.poll() is not None:
                 raise SystemExit(f"{self.process.args[0]} ended with status {self.process.returncode}")
-            try:
-                asyncio.run(ask(self.port, [1000], 1))
+            # A server may refuse requests while it loads its model.
+            if asyncio.run(ask(self.port, [1000], 1)).status == 200:
                 return self
-            except (OSError, IndexError, SystemExit):
-                time.sleep(0.1)
+            time.sleep(0.1)
         raise SystemExit(f"{self.process.args[0]} does not reply on port {self.port}")
 
     def __exit__(self, *_: object) -> None:
@@ -193,7 +231,7 @@ def compare(arguments: argparse.Namespace) -> None:
                     replies.setdefault((name, count), []).extend(seen)
                     rates.setdefault((name, count), []).append(sum(reply.tokens for reply in seen) / seconds)
                     after = thread_seconds(server.process.pid)
-                    spent = {thread: after[thread] - before.get(thread, 0.0) for thread in after}
+                    spent = {thread: max(after[thread] - before.get(thread, 0.0), 0.0) for thread in after}
                     whole = sum(spent.values())
                     shares = ", ".join(f"{thread} {used / whole:.1%}" for thread, used in spent.items() if used > 0)
                     print(f"round {turn + 1}, {name}, {count} streams: {shares}", file=sys.stderr)
@@ -229,7 +267,7 @@ def overload(arguments: argparse.Namespace) -> None:
             print(
                 f"{factor}x: {len(admitted)} admitted, first event p50 {quantile(admitted, 0.5):.0f} ms, "
                 f"p99 {quantile(admitted, 0.99):.0f} ms; {len(refused)} refused with {codes}, "
-                f"slowest {max(times, default=0):.0f} ms, {without} without Retry-After"
+                f"slowest {max(times, default=math.nan):.0f} ms, {without} without Retry-After"
             )
 
 

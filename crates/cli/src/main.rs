@@ -28,6 +28,7 @@ mod reply_stream;
 mod report;
 mod request;
 mod sandbox;
+mod server_args;
 mod settings;
 mod typed_history;
 mod typed_options;

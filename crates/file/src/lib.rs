@@ -33,7 +33,8 @@ pub use limits::FileLimits;
 pub use metadata::{Metadata, MetadataArray, MetadataValue, Strings};
 pub use nearest::nearest;
 pub use outside::{
-    copy_companion, open_companion, open_regular, read_companion, read_required, read_small, write_companion,
+    copy_companion, open_companion, open_regular, read_companion, read_required, read_secret, read_small,
+    write_companion,
 };
 pub use private::PrivateFolder;
 pub use quote::{fault_in_line, quote, shorten, shorten_parse};

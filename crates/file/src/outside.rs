@@ -72,6 +72,29 @@ pub fn read_small(path: &Path, max: u64) -> Result<Vec<u8>> {
     read.map_err(|error| error.of(path.display()))
 }
 
+/// Reads a small file that other users can neither read nor change, such as one of keys. Its
+/// group may read it.
+///
+/// # Errors
+/// As [`read_small`], and when the file's mode allows others more.
+pub fn read_secret(path: &Path, max: u64) -> Result<Vec<u8>> {
+    let read = || {
+        let file = open_regular(path).map_err(not_opened)?;
+        let mode = file.metadata().map_err(|error| Error::new(format!("cannot be read: {error}")))?.mode();
+        if mode & 0o027 != 0 {
+            let mode = mode & 0o777;
+            return Err(Error::with_kind(
+                ErrorKind::Refused,
+                format!(
+                    "is a secret, but its mode is {mode:03o}; other users may not have access: chmod 600"
+                ),
+            ));
+        }
+        read_all(&file, max)
+    };
+    read().map_err(|error| error.of(path.display()))
+}
+
 /// Reads a small file of the model in `folder`, such as its configuration; `None` if there is
 /// no file `name`.
 ///

@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use girih_engine::{Engine, Hooks, RequestId, TokenRequest};
 use girih_graph::Error;
 
+use crate::activity::ActivityRecord;
 use crate::mailbox::{Mailbox, MailboxSender};
 
 /// A command to the engine.
@@ -25,12 +26,13 @@ struct EngineThread {
     commands: Receiver<Command>,
     senders: HashMap<RequestId, MailboxSender>,
     engine: Engine,
+    activity: Arc<ActivityRecord>,
 }
 
 /// Runs the engine until nobody can send a command any more. Readers learn of the end before the
-/// engine is returned.
-pub(crate) fn run(engine: Engine, commands: Receiver<Command>) -> Engine {
-    let mut thread = EngineThread { commands, senders: HashMap::new(), engine };
+/// engine is returned. `activity` says what it does.
+pub(crate) fn run(engine: Engine, commands: Receiver<Command>, activity: Arc<ActivityRecord>) -> Engine {
+    let mut thread = EngineThread { commands, senders: HashMap::new(), engine, activity };
     thread.serve();
     thread.engine
 }
@@ -47,6 +49,7 @@ pub(crate) fn fail_all(error: &Error, commands: Receiver<Command>) {
 impl EngineThread {
     fn serve(&mut self) {
         loop {
+            self.activity.record(&self.engine, self.senders.len());
             if self.engine.is_idle() {
                 match self.wait() {
                     Ok(command) => self.handle(command),

@@ -46,6 +46,7 @@
 //! program that wants to call each step itself uses [`Plan::load`].
 #![forbid(unsafe_code)]
 
+mod activity;
 mod backends;
 mod builtin;
 mod drafts;
@@ -73,6 +74,7 @@ mod store;
 mod tool_choice;
 pub mod tools;
 
+pub use activity::Activity;
 pub use backends::{backend, backends, default_threads};
 pub use builtin::{BUILT_IN, BUILT_IN_BYTES, BUILT_IN_PROMPT, BUILT_IN_TEMPLATE};
 pub use drafts::Drafts;

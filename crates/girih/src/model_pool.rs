@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use girih_graph::{Error, ErrorKind, Result};
 
+use crate::activity::Activity;
 use crate::model::Model;
 use crate::open_options::OpenOptions;
 use crate::run_options::RunOptions;
@@ -83,6 +84,8 @@ pub struct LoadedModel {
     pub last_used: Duration,
     /// Whether a session or a reply of it exists outside the pool.
     pub is_in_use: bool,
+    /// What its engine does.
+    pub activity: Activity,
 }
 
 impl fmt::Debug for ModelPool {
@@ -205,6 +208,7 @@ impl ModelPool {
                 bytes: loaded.bytes,
                 last_used: loaded.last_used,
                 is_in_use: loaded.session.is_in_use(),
+                activity: loaded.session.activity(),
             })
             .collect()
     }

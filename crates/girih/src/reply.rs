@@ -12,6 +12,7 @@ use girih_engine::Stop;
 use girih_graph::{Error, ErrorKind, Phases, Result};
 use girih_words::reply::ReplyMessage;
 
+use crate::activity::ActivityRecord;
 use crate::engine_thread::Command;
 use crate::mailbox::{Event, Mailbox, MailboxSender, ReadEvent, ends};
 use crate::progress::{LoadControl, is_in_callback};
@@ -25,6 +26,8 @@ pub(crate) struct EngineHandle {
     pub thread: Option<JoinHandle<()>>,
     pub readiness: Arc<Readiness>,
     pub control: Arc<LoadControl>,
+    /// What the engine does.
+    pub activity: Arc<ActivityRecord>,
     /// The number of requests that have not ended.
     pub requests: Arc<AtomicU32>,
     /// The maximum of that number.

@@ -10,6 +10,7 @@ use std::time::Instant;
 use girih_engine::EngineLimits;
 use girih_graph::{Error, ErrorKind, Result};
 
+use crate::activity::{Activity, ActivityRecord};
 use crate::engine_thread::{fail_all, run};
 use crate::mailbox::Event;
 use crate::model::Model;
@@ -112,6 +113,8 @@ impl Session {
         let (readiness, control) = (Arc::new(Readiness::default()), Arc::clone(plan.services().control()));
         let prompts = PromptStore::of(&plan)?;
         let outcome = FailOnDrop(Arc::clone(&readiness));
+        let activity = Arc::new(ActivityRecord::default());
+        let record = Arc::clone(&activity);
         let body = move || {
             let begun = Instant::now();
             let engine = plan.load_engine(callback);
@@ -120,9 +123,10 @@ impl Session {
                     if let Some(prompts) = &prompts {
                         prompts.restore(&mut engine);
                     }
+                    record.record(&engine, 0);
                     let phases = engine.runner().phases();
                     outcome.0.settle(Ok(LoadTimes { whole: begun.elapsed(), phases }));
-                    let mut engine = run(engine, inbox);
+                    let mut engine = run(engine, inbox, record);
                     if let Some(prompts) = &prompts {
                         prompts.save(&mut engine);
                     }
@@ -146,6 +150,7 @@ impl Session {
             thread: Some(thread),
             readiness,
             control,
+            activity,
             requests: Arc::new(AtomicU32::new(0)),
             max_requests: limits.sequences.saturating_add(waiting),
             unread_events,
@@ -186,6 +191,17 @@ impl Session {
     /// ```
     pub fn model(&self) -> &Model {
         &self.model
+    }
+
+    /// What its engine does: the requests that run and wait, and the KV cache that they hold.
+    ///
+    /// ```
+    /// # let session = girih::Model::open("stories260k")?.start()?;
+    /// assert!(session.activity().blocks > 0);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn activity(&self) -> Activity {
+        self.handle.activity.get()
     }
 
     /// The limits on one request. `waiting` does not apply here: see

@@ -82,6 +82,10 @@ pub enum ErrorReplies {
     Unavailable(ErrorBody),
 }
 
+/// The code of an error, an extension of its response for the metrics and the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ErrorCode(pub &'static str);
+
 /// An API, which has its own form of errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
@@ -143,6 +147,16 @@ impl ApiError {
         ApiError { retry_after: Some(5), ..error }
     }
 
+    /// The model wrote a call of a tool whose arguments are not a JSON object: status 422, because
+    /// the same request has the same reply.
+    pub fn invalid_call(name: &str, fault: &str) -> ApiError {
+        let message = format!(
+            "the model called {name:?} with arguments that are not a JSON object ({fault}); force the call, or change \
+             the request"
+        );
+        ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_tool_call", message)
+    }
+
     /// The server has a fault: status 500.
     pub fn internal(message: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message)
@@ -194,6 +208,7 @@ impl ApiError {
     pub fn response(&self, dialect: Dialect) -> Response {
         let mut response = Response::new(Body::from(self.body(dialect).to_string()));
         *response.status_mut() = self.status;
+        response.extensions_mut().insert(ErrorCode(self.code));
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(seconds) = self.retry_after {
@@ -201,6 +216,11 @@ impl ApiError {
         }
         response
     }
+}
+
+/// The reply, or the error in a dialect.
+pub fn answer(dialect: Dialect, reply: Result<Response, ApiError>) -> Response {
+    reply.unwrap_or_else(|error| error.response(dialect))
 }
 
 impl fmt::Display for ApiError {

@@ -7,6 +7,7 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use girih::{
     Event, Grammar, Logprobs, Model, Prompt, Reply, ReplyPart, Request, Session, Stats, Stop, ToolChoice,
@@ -14,8 +15,11 @@ use girih::{
 
 use crate::caller::Caller;
 use crate::error::ApiError;
+use crate::observe::{ReplyRecord, RequestRecord};
+use crate::request_hook::RequestHook;
 use crate::sampling_settings::SamplingSettings;
 use crate::state::{Admission, ServerState};
+use crate::thinking::Thinking;
 
 /// A request for replies.
 #[derive(Clone, Debug, Default)]
@@ -44,8 +48,10 @@ pub struct GenerationRequest {
     pub tool_choice: ToolChoice,
     /// Whether a reply ends after its first call of a tool.
     pub single_call: bool,
-    /// How much the model thinks: `none`, or a word that its chat template knows.
-    pub reasoning_effort: Option<String>,
+    /// How much the model thinks; `None` for its default.
+    pub thinking: Option<Thinking>,
+    /// The context that the model must have at least, in tokens.
+    pub min_context: Option<u32>,
 }
 
 /// What happens to a reply.
@@ -102,6 +108,17 @@ pub enum FinishReason {
     ToolCalls,
 }
 
+impl FinishReason {
+    /// The word for it in metrics and the log.
+    fn name(&self) -> &'static str {
+        match self {
+            FinishReason::End | FinishReason::StopString(_) => "stop",
+            FinishReason::Length => "length",
+            FinishReason::ToolCalls => "tool_calls",
+        }
+    }
+}
+
 /// The tokens of a request, of all its replies together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TokenUsage {
@@ -123,6 +140,8 @@ pub struct Generation {
     pub model: Model,
     /// Its name in the APIs.
     pub model_name: Arc<str>,
+    /// How long the request waited for the model to be loaded.
+    pub load_time: Duration,
     _admission: Admission,
 }
 
@@ -136,6 +155,7 @@ struct Choice {
     /// Whether a call is complete.
     has_called: bool,
     is_thinking: bool,
+    record: Option<ReplyRecord>,
 }
 
 /// Admits a request, loads its model if necessary, and queues its replies.
@@ -150,11 +170,16 @@ pub async fn begin(
     let model = state.models.find(request.model.as_deref())?;
     let prompts = u32::try_from(request.prompts.len()).unwrap_or(u32::MAX);
     let admission = state.admit(model, caller, prompts.saturating_mul(request.count))?;
+    let record = RequestRecord::current();
     let (name, state, caller) = (model.name.clone(), Arc::clone(state), caller.clone());
     // Loading, chat templates and grammars take time that other connections must not wait for.
     in_background(move || {
+        let begun = Instant::now();
         let session = state.models.session(&name)?;
-        request.queue(&session, name.into(), &caller, admission)
+        let load_time = begun.elapsed();
+        let hook = state.request_hook.as_ref();
+        let generation = request.queue(&session, name.into(), &caller, hook, admission, record.as_ref())?;
+        Ok(Generation { load_time, ..generation })
     })
     .await
 }
@@ -177,15 +202,22 @@ impl GenerationRequest {
         session: &Session,
         model_name: Arc<str>,
         caller: &Caller,
+        hook: Option<&RequestHook>,
         admission: Admission,
+        record: Option<&Arc<RequestRecord>>,
     ) -> Result<Generation, ApiError> {
+        self.check_context(session)?;
         let model = session.model().clone();
         let sampling = self.sampling.over(&model)?;
         let mut choices = Vec::new();
         let mut usage = TokenUsage::default();
         for prompt in std::mem::take(&mut self.prompts) {
-            let prompt = self.with_effort(prompt, &model)?;
-            let request = self.request(prompt).sampling(sampling.clone()).tenant(caller.tenant.clone());
+            let prompt = self.with_thinking(prompt, &model)?;
+            let hooked = hook.map(|hook| (hook, prompt.clone()));
+            let mut request = self.request(prompt).sampling(sampling.clone()).tenant(caller.tenant.clone());
+            if let Some((hook, prompt)) = hooked {
+                request = hook.changed(&model, &prompt, request);
+            }
             for (number, reply) in session.generate_several(request, self.count)?.into_iter().enumerate() {
                 if number == 0 {
                     usage.prompt = usage.prompt.saturating_add(reply.prompt_tokens());
@@ -196,12 +228,13 @@ impl GenerationRequest {
                     single_call: self.single_call,
                     has_called: false,
                     is_thinking: false,
+                    record: record.map(|record| ReplyRecord::new(record, &model_name, number == 0)),
                 });
             }
         }
         let handles = choices.iter().flat_map(|choice| &choice.reply).map(Reply::cancel_handle);
         admission.set_handles(handles.collect());
-        Ok(Generation { choices, usage, model, model_name, _admission: admission })
+        Ok(Generation { choices, usage, model, model_name, load_time: Duration::ZERO, _admission: admission })
     }
 
     fn request(&self, prompt: Prompt) -> Request {
@@ -226,26 +259,27 @@ impl GenerationRequest {
     }
 
     /// The prompt with the variable by which its template knows how much to think.
-    fn with_effort(&self, prompt: Prompt, model: &Model) -> Result<Prompt, ApiError> {
-        let Some(effort) = &self.reasoning_effort else { return Ok(prompt) };
-        let refused = |why: &str| {
-            let message = format!("reasoning_effort has no effect on this model: {why}; omit it");
-            ApiError::unsupported("reasoning_effort", message)
-        };
-        let Prompt::Conversation(mut conversation) = prompt else {
-            return Err(refused("the prompt is no conversation"));
-        };
-        let template = model.text_processor()?.template.as_ref();
-        let source = template.map(|template| template.source(conversation.tools.as_deref())).transpose()?;
-        let source = source.unwrap_or_default();
-        if source.contains("reasoning_effort") {
-            conversation.variables.insert("reasoning_effort".to_owned(), effort.as_str().into());
-        } else if source.contains("enable_thinking") {
-            conversation.variables.insert("enable_thinking".to_owned(), (effort != "none").into());
-        } else {
-            return Err(refused("its chat template reads neither reasoning_effort nor enable_thinking"));
+    fn with_thinking(&self, mut prompt: Prompt, model: &Model) -> Result<Prompt, ApiError> {
+        match (&self.thinking, &mut prompt) {
+            (None, _) => {}
+            (Some(thinking), Prompt::Conversation(conversation)) => thinking.apply(conversation, model)?,
+            (Some(thinking), _) => return Err(thinking.without_template()),
         }
-        Ok(Prompt::Conversation(conversation))
+        Ok(prompt)
+    }
+
+    /// Refuses a context that is larger than the session's.
+    fn check_context(&self, session: &Session) -> Result<(), ApiError> {
+        let context = session.limits().context;
+        match self.min_context {
+            Some(asked) if asked > context => {
+                let message = format!(
+                    "a context of {asked} tokens was requested; it is {context}, which is set when the server starts"
+                );
+                Err(ApiError::unsupported("num_ctx", message))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -306,11 +340,15 @@ impl Generation {
         let event = |kind| GenerationEvent { choice: number as u32, kind };
         while let Some(reply) = &mut choice.reply {
             let Poll::Ready(read) = reply.poll(context) else { break };
-            match read.expect("a reply that is not over has an event")? {
+            let read = read.expect("a reply that is not over has an event");
+            match read.inspect_err(|_| choice.note_end("error", &Stats::default()))? {
                 Event::PromptToken { id, logprobs } => {
                     events.push(event(GenerationEventKind::PromptToken { id, logprobs }));
                 }
                 Event::Prefilled(stats) => {
+                    if let Some(record) = &choice.record {
+                        record.prefilled(&stats);
+                    }
                     if choice.is_first {
                         usage.cached = usage.cached.saturating_add(stats.cached);
                     }
@@ -319,18 +357,24 @@ impl Generation {
                 Event::Token { id, logprobs, mut parts, .. } => {
                     let is_over = choice.count(&mut parts, usage);
                     usage.reply = usage.reply.saturating_add(1);
+                    if let Some(record) = &mut choice.record {
+                        record.token();
+                    }
                     events.push(event(GenerationEventKind::Token { id, parts, logprobs }));
                     if is_over {
                         choice.reply = None;
                         let (parts, reason) = (Vec::new(), FinishReason::ToolCalls);
                         let stats = Stats::default();
+                        choice.note_end(reason.name(), &stats);
                         events.push(event(GenerationEventKind::Finished { parts, reason, stats }));
                     }
                 }
                 Event::Finished { stop, stats, mut parts, .. } => {
                     choice.reply = None;
                     choice.note_calls(&mut parts);
-                    let reason = choice.reason(stop)?;
+                    let reason = choice.reason(stop);
+                    choice.note_end(reason.as_ref().map_or("abort", FinishReason::name), &stats);
+                    let reason = reason?;
                     events.push(event(GenerationEventKind::Finished { parts, reason, stats }));
                 }
                 _ => {}
@@ -363,6 +407,13 @@ impl Choice {
                 true
             }
             _ => false,
+        }
+    }
+
+    /// Notes why the reply ended.
+    fn note_end(&mut self, reason: &'static str, stats: &Stats) {
+        if let Some(record) = &mut self.record {
+            record.finished(reason, stats);
         }
     }
 

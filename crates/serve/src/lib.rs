@@ -9,24 +9,33 @@
 //! into JSON, whole or through `sse`.
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod api;
+pub mod body_limits;
 mod caller;
+pub mod drain;
 pub mod error;
 pub mod generation;
+pub mod guard;
 mod json_body;
+pub mod listener;
 mod models;
+pub mod observe;
 mod openapi;
 mod options;
 pub mod page;
+mod request_hook;
 mod request_id;
 mod sampling_settings;
 mod server;
 pub mod sse;
 mod state;
+pub mod thinking;
 
 pub use caller::Caller;
 pub use models::ServedModels;
 pub use options::{ServeOptions, ServedModel};
+pub use request_hook::RequestHook;
 pub use request_id::RequestId;
 pub use sampling_settings::{DrySettings, SamplingSettings};
 pub use server::{Server, router};

@@ -1,9 +1,14 @@
 //! What a server is started with.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use girih::{OpenOptions, RunOptions};
+
+use crate::listener::ListenerLimits;
+use crate::observe::{AccessLog, MetricsCompat};
+use crate::request_hook::RequestHook;
 
 /// A model that is served.
 #[derive(Clone, Debug)]
@@ -27,6 +32,22 @@ pub struct ServeOptions {
     pub host: IpAddr,
     /// The port to listen on; 0 is any free one. Default 8080.
     pub port: u16,
+    /// The file of the keys of clients ([`ApiKeys::read`](crate::access::ApiKeys::read)); without
+    /// it, everybody may call. Default `None`.
+    pub api_keys: Option<PathBuf>,
+    /// Whether an address that other machines can reach may be served without keys. Default false.
+    pub is_known_to_be_open: bool,
+    /// Further names under which the server is called, `NAME` or `NAME:PORT`, beside its address
+    /// and those of loopback. Default none.
+    pub allowed_hosts: Vec<String>,
+    /// The files of the certificates and of the private key for TLS, in PEM. Default `None`.
+    pub tls: Option<(PathBuf, PathBuf)>,
+    /// What connections are allowed.
+    pub limits: ListenerLimits,
+    /// Further names of the metrics. Default `None`.
+    pub metrics_compat: Option<MetricsCompat>,
+    /// The log of requests. Default `None`.
+    pub access_log: Option<AccessLog>,
     /// The bytes that the loaded models may take together. Default `u64::MAX`.
     pub memory: u64,
     /// Models that were not used for this time are unloaded; `None` keeps them. Default `None`.
@@ -38,6 +59,8 @@ pub struct ServeOptions {
     pub replies_per_key: u32,
     /// The threads that read and write connections. They do no arithmetic. Default 1.
     pub io_threads: usize,
+    /// Changes requests before they are queued. Default none.
+    pub request_hook: Option<RequestHook>,
 }
 
 impl ServeOptions {
@@ -47,11 +70,19 @@ impl ServeOptions {
             models,
             host: IpAddr::V4(Ipv4Addr::LOCALHOST),
             port: 8080,
+            api_keys: None,
+            is_known_to_be_open: false,
+            allowed_hosts: Vec::new(),
+            tls: None,
+            limits: ListenerLimits::default(),
+            metrics_compat: None,
+            access_log: None,
             memory: u64::MAX,
             unload_idle: None,
             drain_timeout: Duration::from_secs(30),
             replies_per_key: 8,
             io_threads: 1,
+            request_hook: None,
         }
     }
 }

@@ -3,29 +3,41 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::extract::{Request, State};
-use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::{Router, http::StatusCode};
 use girih::{Error, ErrorKind, Result};
-use hyper_util::rt::TokioIo;
-use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::access::{Access, ApiKeys, Hosts, check_address};
 use crate::api;
+use crate::body_limits::BodyLimits;
 use crate::error::{ApiError, Dialect};
+use crate::guard::guarded;
+use crate::listener::{self, ListenerOptions, tls};
+use crate::observe::Observer;
 use crate::openapi;
 use crate::options::ServeOptions;
 use crate::page::page;
-use crate::request_id::add_request_id;
 use crate::state::{ServerPhase, ServerState};
 
-/// How often the server looks whether the last request has ended.
-const DRAIN_POLL: Duration = Duration::from_millis(20);
+/// The routes whose requests may have images.
+const IMAGE_PATHS: &[&str] = &[
+    "/v1/chat/completions",
+    "/v1/responses",
+    "/v1/messages",
+    "/v1/messages/count_tokens",
+    "/api/chat",
+    "/api/generate",
+];
+
+/// The maximum bytes of a body with images.
+const IMAGE_BODY_BYTES: usize = 20_000_000;
 
 /// How long cancelled requests have to tell their clients.
 const CANCEL_TIME: Duration = Duration::from_secs(2);
@@ -34,13 +46,14 @@ const CANCEL_TIME: Duration = Duration::from_secs(2);
 pub fn router(state: Arc<ServerState>) -> Router {
     Router::new()
         .merge(api::health::routes())
+        .merge(api::metrics::routes())
         .merge(api::openai::routes())
         .merge(openapi::routes())
         .merge(page())
+        .merge(api::anthropic::routes())
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(from_fn_with_state(Arc::clone(&state), refuse_when_draining))
-        .layer(from_fn(add_request_id))
         .with_state(state)
 }
 
@@ -86,6 +99,11 @@ impl Server {
     /// # Errors
     /// When the address is taken, or a model that fits cannot be loaded.
     pub fn start(options: ServeOptions) -> Result<Server> {
+        let asked = SocketAddr::new(options.host, options.port);
+        let keys = options.api_keys.as_deref().map(ApiKeys::read).transpose()?;
+        let tls = options.tls.as_ref();
+        let tls = tls.map(|(certificates, key)| tls::load(certificates, key)).transpose()?;
+        check_address(asked, keys.is_some() || options.is_known_to_be_open)?;
         let state = Arc::new(ServerState::new(&options)?);
         let runtime = Builder::new_multi_thread()
             .worker_threads(options.io_threads.max(1))
@@ -93,12 +111,21 @@ impl Server {
             .enable_all()
             .build()
             .map_err(|error| failed("the server's threads cannot be started", &error))?;
-        let asked = SocketAddr::new(options.host, options.port);
         let listener = runtime
             .block_on(TcpListener::bind(asked))
             .map_err(|error| failed(&format!("{asked} cannot be listened on"), &error))?;
         let address = listener.local_addr().map_err(|error| failed("the address is unknown", &error))?;
-        runtime.spawn(accept(listener, router(Arc::clone(&state))));
+        let access = Access {
+            keys,
+            hosts: Hosts::new(&[address], &options.allowed_hosts)?,
+            public: &[],
+            replies_per_key: options.replies_per_key,
+        };
+        let observer = Observer { metrics: Arc::clone(&state.metrics), log: options.access_log.clone() };
+        let bodies = BodyLimits::new(IMAGE_PATHS, IMAGE_BODY_BYTES);
+        let router = guarded(router(Arc::clone(&state)), access, bodies, observer);
+        let listening = ListenerOptions { limits: options.limits, tls };
+        runtime.spawn(listener::serve(vec![listener], router, listening, state.drain.clone()));
         state.models.load_all()?;
         if let Some(idle) = options.unload_idle {
             runtime.spawn(unload_idle(Arc::clone(&state), idle));
@@ -142,9 +169,10 @@ impl Server {
         let Server { runtime, state, drain_timeout, .. } = self;
         state.set_phase(ServerPhase::Draining);
         runtime.block_on(async {
-            wait_until_idle(&state, drain_timeout).await;
+            state.drain.until_idle(drain_timeout).await;
             state.cancel_all();
-            wait_until_idle(&state, CANCEL_TIME).await;
+            state.drain.until_idle(CANCEL_TIME).await;
+            state.drain.close();
         });
         runtime.shutdown_timeout(CANCEL_TIME);
     }
@@ -152,14 +180,6 @@ impl Server {
 
 fn failed(what: &str, error: &io::Error) -> Error {
     Error::with_kind(ErrorKind::Other, format!("{what}: {error}"))
-}
-
-/// Waits until no generation is in progress, at most for `limit`.
-async fn wait_until_idle(state: &ServerState, limit: Duration) {
-    let begun = Instant::now();
-    while state.live_generations() > 0 && begun.elapsed() < limit {
-        tokio::time::sleep(DRAIN_POLL).await;
-    }
 }
 
 /// Unloads models that were not used for this time, again and again.
@@ -170,25 +190,5 @@ async fn unload_idle(state: Arc<ServerState>, idle: Duration) {
         let state = Arc::clone(&state);
         // Ending an engine's thread takes time.
         let _ = tokio::task::spawn_blocking(move || state.models.unload_idle(idle)).await;
-    }
-}
-
-/// Accepts connections and serves each on a task of its own.
-async fn accept(listener: TcpListener, router: Router) {
-    loop {
-        let Ok((stream, _)) = listener.accept().await else {
-            // Such as when the process has no file descriptor left.
-            tokio::time::sleep(DRAIN_POLL).await;
-            continue;
-        };
-        // A token is a small packet that must not wait for the next one.
-        let _ = stream.set_nodelay(true);
-        let service = TowerToHyperService::new(router.clone());
-        tokio::spawn(async move {
-            let connection =
-                hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-            // A connection that breaks concerns its client only.
-            let _ = connection.await;
-        });
     }
 }

@@ -16,6 +16,8 @@ use crate::draft_args::DraftArgs;
 use crate::error::Result;
 use crate::loading;
 use crate::model_name;
+use crate::output::print_note;
+use crate::server_args::ServerArgs;
 use crate::typed_options::TypedOptions;
 
 /// The minimum number of output rows of a step: a prompt whose log-probabilities are asked for advances by
@@ -59,6 +61,8 @@ pub struct Args {
     #[arg(long, value_name = "NAME", value_parser = ReplyStyle::named)]
     reply_style: Option<ReplyStyle>,
     #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
     arch: ArchArgs,
     #[command(flatten)]
     device: DeviceArgs,
@@ -82,11 +86,15 @@ pub fn run(args: &Args) -> Result<Outcome> {
         replies_per_key: args.replies_per_key,
         ..ServeOptions::new(models)
     };
+    let options = args.server.applied(options)?;
+    if let Some(warning) = args.server.warning(args.host) {
+        print_note(format!("warning: {warning}"));
+    }
     for model in &options.models {
         show.detail(format!("{} is served as {}", model.source, model.name));
     }
     let server = Server::start(options)?;
-    print_line!("listening on http://{}", server.address())?;
+    print_line!("listening on {}://{}", args.server.scheme(), server.address())?;
     io::stdout().flush()?;
     server.run_until_signal()?;
     Ok(Outcome::Done)

@@ -156,9 +156,21 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
 
     /// The number of blocks of each group that sequences hold; the others are free.
     pub fn used(&self) -> Vec<usize> {
+        self.blocks_of(|_| true)
+    }
+
+    /// The number of blocks of each group that sequences of requests hold; the others are free, or
+    /// are freed when they are needed.
+    pub fn in_use(&self) -> Vec<usize> {
+        self.blocks_of(|sequence| sequence.ended.is_none())
+    }
+
+    /// The number of blocks of each group that those of the sequences hold.
+    fn blocks_of(&self, counts: impl Fn(&CachedSequence<K>) -> bool) -> Vec<usize> {
         let used = self.pools.iter().enumerate().map(|(group, pool)| {
             let mut is_held = vec![false; pool.total()];
-            let held = self.sequences.iter().flat_map(|sequence| sequence.tables[group].held());
+            let counted = self.sequences.iter().filter(|sequence| counts(sequence));
+            let held = counted.flat_map(|sequence| sequence.tables[group].held());
             held.for_each(|block| is_held[block.0 as usize] = true);
             is_held.into_iter().filter(|held| *held).count()
         });

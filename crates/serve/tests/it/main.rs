@@ -1,8 +1,17 @@
-//! Tests of the server on the built-in model, over HTTP.
+//! Tests of the server through its socket: of its routes on the built-in model, and of what guards
+//! them on routes of their own.
 
+mod anthropic;
+mod attacks;
 mod chat;
 mod client;
 mod completions;
+mod connections;
+mod draw;
 mod ends;
+mod equal_bytes;
+mod raw;
 mod routes;
+mod server;
+mod soak;
 mod started;

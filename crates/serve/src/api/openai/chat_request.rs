@@ -8,10 +8,13 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::messages::{ChatMessage, template_messages};
-use super::parameters::{check_grammar, check_logprobs, check_max_tokens, request_body, schema_text};
+use super::parameters::{
+    check_grammar, check_logprobs, check_max_tokens, no_room_for_calls, request_body, schema_text,
+};
 use super::template_variables::checked_variables;
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
+use crate::thinking::{Effort, Thinking};
 
 /// The maximum number of tools.
 const MAX_TOOLS: usize = 128;
@@ -171,9 +174,14 @@ impl ChatRequest {
             grammar,
             tool_choice,
             single_call: self.parallel_tool_calls == Some(false),
-            reasoning_effort: self.reasoning_effort.clone(),
+            thinking: self.thinking(),
             ..shared
         })
+    }
+
+    fn thinking(&self) -> Option<Thinking> {
+        let effort = Effort::Level(self.reasoning_effort.clone()?);
+        Some(Thinking { param: "reasoning_effort", effort })
     }
 
     fn logprobs(&self) -> Result<Option<u32>, ApiError> {
@@ -234,9 +242,7 @@ impl ChatRequest {
             (None, None) => return Ok(None),
         };
         if has_tools {
-            let message =
-                format!("{param} leaves no room for calls of tools; set tool_choice to none, or omit it");
-            return Err(ApiError::unsupported(param, message));
+            return Err(no_room_for_calls(param));
         }
         Ok(Some(grammar))
     }

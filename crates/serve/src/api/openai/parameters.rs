@@ -355,6 +355,21 @@ pub(super) fn schema_text(schema: &Value) -> String {
     }
 }
 
+/// The grammar of a schema, for a conversation with or without tools.
+///
+/// # Errors
+/// When the schema is too long, or there are tools.
+pub(crate) fn schema_grammar(param: &str, schema: &Value, has_tools: bool) -> Result<Grammar, ApiError> {
+    let grammar = check_grammar(param, Grammar::JsonSchema(schema_text(schema)))?;
+    if has_tools { Err(no_room_for_calls(param)) } else { Ok(grammar) }
+}
+
+/// A grammar of the whole reply was given together with tools.
+pub(crate) fn no_room_for_calls(param: &str) -> ApiError {
+    let message = format!("{param} leaves no room for calls of tools; set tool_choice to none, or omit it");
+    ApiError::unsupported(param, message)
+}
+
 /// Returns the grammar if it is not too long.
 pub(super) fn check_grammar(param: &str, grammar: Grammar) -> Result<Grammar, ApiError> {
     let bytes = match &grammar {

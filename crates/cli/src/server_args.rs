@@ -1,0 +1,82 @@
+//! The options of a server's safety and of what it tells of its work.
+
+use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use girih_serve::ServeOptions;
+use girih_serve::observe::{AccessLog, MetricsCompat};
+
+use crate::error::Result;
+
+/// Who may call a server, and what it tells of its work.
+#[derive(Debug, Clone, Args)]
+pub struct ServerArgs {
+    /// File with one API key a line, KEY or NAME:KEY, that clients must send; other users may not be able to
+    /// read it.
+    #[arg(long, value_name = "FILE")]
+    api_keys: Option<PathBuf>,
+    /// Serve an address that other machines can reach without API keys.
+    #[arg(long)]
+    i_know_it_is_open: bool,
+    /// Further name under which clients call the server, beside its address; a name without a port stands for
+    /// all ports. May be repeated.
+    #[arg(long, value_name = "NAME[:PORT]")]
+    allowed_host: Vec<String>,
+    /// PEM file with the server's certificate and those that sign it: serve TLS.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// PEM file with the certificate's private key; other users may not be able to read it.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Names under which metrics are reported beside girih's own.
+    #[arg(long, value_name = "NAME", value_enum)]
+    metrics_compat: Option<CompatName>,
+    /// Write a line of JSON for each request to standard error, without the text of prompts.
+    #[arg(long)]
+    access_log: bool,
+    /// Add the bodies of requests to the access log, up to 64 KiB each.
+    #[arg(long, requires = "access_log")]
+    log_prompts: bool,
+}
+
+/// The values of `--metrics-compat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum CompatName {
+    /// vLLM's names
+    Vllm,
+}
+
+impl ServerArgs {
+    /// `options` with these.
+    ///
+    /// # Errors
+    /// When the log cannot be started.
+    pub fn applied(&self, options: ServeOptions) -> Result<ServeOptions> {
+        let log = self.access_log.then(|| AccessLog::start(io::stderr(), self.log_prompts));
+        Ok(ServeOptions {
+            api_keys: self.api_keys.clone(),
+            is_known_to_be_open: self.i_know_it_is_open,
+            allowed_hosts: self.allowed_host.clone(),
+            tls: self.tls_cert.clone().zip(self.tls_key.clone()),
+            metrics_compat: self.metrics_compat.map(|CompatName::Vllm| MetricsCompat::Vllm),
+            access_log: log.transpose()?,
+            ..options
+        })
+    }
+
+    /// How addresses begin.
+    pub fn scheme(&self) -> &'static str {
+        if self.tls_cert.is_some() { "https" } else { "http" }
+    }
+
+    /// What the user should know of a server at `host`.
+    pub fn warning(&self, host: IpAddr) -> Option<&'static str> {
+        let is_exposed = !host.to_canonical().is_loopback() && self.tls_cert.is_none();
+        is_exposed.then_some(
+            "keys, prompts and replies cross the network unencrypted; give --tls-cert and --tls-key, or put a proxy \
+             with TLS in front",
+        )
+    }
+}

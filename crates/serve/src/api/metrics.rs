@@ -1,0 +1,27 @@
+//! `/metrics`: what the server counts, for Prometheus.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+
+use crate::state::ServerState;
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The routes of this module.
+pub fn routes() -> Router<Arc<ServerState>> {
+    Router::new().route("/metrics", get(metrics))
+}
+
+async fn metrics(State(state): State<Arc<ServerState>>, headers: HeaderMap) -> Response {
+    let accepted = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
+    let is_open_metrics = accepted.is_some_and(|value| value.contains("application/openmetrics-text"));
+    let media_type = if is_open_metrics { OPEN_METRICS } else { PROMETHEUS };
+    let text = state.metrics.render(&state.models.loaded(), state.drain.requests(), is_open_metrics);
+    ([(CONTENT_TYPE, media_type)], text).into_response()
+}

@@ -1,0 +1,148 @@
+//! One connection: requests in, responses out, until a side ends it or a limit is exceeded.
+
+use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, HttpBody};
+use axum::http::{Request, Response, StatusCode};
+use bytes::Bytes;
+use futures_util::FutureExt;
+use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::timeout;
+use tower::Service;
+
+use super::clock::{ConnectionClock, Expiry};
+use super::limits::ListenerLimits;
+use super::places::Place;
+use super::stream::TimedStream;
+use crate::drain::{CountedRequest, Drain};
+
+/// The bytes of a request that are read and thrown away after its response, so that a client that
+/// first sends everything learns why it was refused: more than any body that is worth sending.
+const MAX_DISCARDED_BYTES: u64 = 128 << 20;
+
+/// The response to headers that did not arrive in time.
+const HEADERS_TIMEOUT: &[u8] =
+    b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+
+/// Serves the requests of one connection.
+pub async fn serve_connection<S>(
+    stream: S,
+    router: Router,
+    limits: ListenerLimits,
+    drain: Drain,
+    place: Place,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let clock = Arc::clone(&place.clock);
+    let mut closing = pin!(drain.closing());
+    let service = {
+        let clock = Arc::clone(&clock);
+        service_fn(move |request| respond(request, router.clone(), Arc::clone(&clock), drain.clone()).boxed())
+    };
+    let mut connection = http1::Builder::new()
+        .max_headers(limits.header_count)
+        .max_header_size(limits.header_bytes)
+        .max_buf_size(limits.header_bytes)
+        // The clock has a limit of its own.
+        .header_read_timeout(None)
+        .serve_connection(TokioIo::new(TimedStream::new(stream, Arc::clone(&clock))), service);
+    let mut is_closing = false;
+    let expiry = loop {
+        tokio::select! {
+            _ = std::future::poll_fn(|context| connection.poll_without_shutdown(context)) => break None,
+            expiry = clock.expired() => break Some(expiry),
+            () = &mut closing, if !is_closing => {
+                is_closing = true;
+                Pin::new(&mut connection).graceful_shutdown();
+            }
+        }
+    };
+    let stream = connection.into_parts().io.into_inner().stream;
+    end(stream, expiry, clock.linger()).await;
+}
+
+/// Ends a connection. Without the wait for the client's end, unread bytes of it would make the
+/// system discard the response.
+async fn end<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, expiry: Option<Expiry>, linger: Duration) {
+    let farewell = async {
+        match expiry {
+            Some(Expiry::Headers) => stream.write_all(HEADERS_TIMEOUT).await?,
+            // Nobody waits for an answer, or nobody reads it.
+            Some(Expiry::Idle | Expiry::Displaced | Expiry::Write) => return Ok(()),
+            None => {}
+        }
+        stream.shutdown().await?;
+        tokio::io::copy(&mut stream.take(MAX_DISCARDED_BYTES), &mut tokio::io::sink()).await?;
+        Ok::<(), std::io::Error>(())
+    };
+    // The client may be gone.
+    let _ = timeout(linger, farewell).await;
+}
+
+/// Answers one request. A panic of a handler is an error of its request only.
+async fn respond(
+    request: Request<Incoming>,
+    mut router: Router,
+    clock: Arc<ConnectionClock>,
+    drain: Drain,
+) -> Result<Response<CountedBody>, Infallible> {
+    clock.begin_response();
+    let counted = drain.count_request();
+    let handled = AssertUnwindSafe(router.call(request.map(Body::new))).catch_unwind().await;
+    let response = handled.unwrap_or_else(|_| {
+        let body = "the server failed to answer this request; its log says why\n";
+        Ok(Response::builder()
+            .status(StatusCode::INTERNAL_SERVER_ERROR)
+            .body(Body::from(body))
+            .expect("the status is valid"))
+    });
+    let response = match response {
+        Ok(response) => response,
+        Err(never) => match never {},
+    };
+    Ok(response.map(|body| CountedBody { body, clock, _counted: counted }))
+}
+
+/// The body of a response, whose end ends the request.
+struct CountedBody {
+    body: Body,
+    clock: Arc<ConnectionClock>,
+    _counted: CountedRequest,
+}
+
+impl HttpBody for CountedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for CountedBody {
+    fn drop(&mut self) {
+        self.clock.end_response();
+    }
+}

@@ -1,0 +1,190 @@
+//! The log of requests: a line of JSON for each, written by a thread of its own, so that a reader
+//! of the log that is slow delays no request.
+
+use std::fmt::Write as _;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use girih::{Error, Result};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::record::RequestFacts;
+
+/// The lines that may wait for the writer; further ones are dropped and counted.
+const MAX_LINES: usize = 1024;
+
+/// The log of requests. It has no text of prompts and replies unless bodies are logged.
+#[derive(Clone, Debug)]
+pub struct AccessLog {
+    lines: SyncSender<String>,
+    dropped: Arc<AtomicU64>,
+    /// Whether lines have the bodies of requests.
+    pub(crate) has_bodies: bool,
+}
+
+/// A request that has ended.
+#[derive(Debug)]
+pub(crate) struct EndedRequest<'a> {
+    pub id: &'a str,
+    pub method: &'a str,
+    /// The route, not the path, which may hold anything.
+    pub route: &'a str,
+    pub status: u16,
+    /// Why it was refused.
+    pub code: Option<&'a str>,
+    /// Whether its client left before the end.
+    pub is_disconnected: bool,
+    pub time: Duration,
+    pub facts: &'a RequestFacts,
+}
+
+impl AccessLog {
+    /// A log that is written to `out`; with `has_bodies`, lines have the bodies of requests.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn start(mut out: impl Write + Send + 'static, has_bodies: bool) -> Result<AccessLog> {
+        let (lines, waiting) = sync_channel::<String>(MAX_LINES);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let missing = Arc::clone(&dropped);
+        let body = move || {
+            for line in waiting {
+                let lost = missing.swap(0, Ordering::Relaxed);
+                if lost > 0 {
+                    let _ = writeln!(out, "{}", json!({"time": now(), "dropped_lines": lost}));
+                }
+                // A log that cannot be written is no reason to end.
+                let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+            }
+        };
+        thread::Builder::new()
+            .name("girih-log".to_owned())
+            .spawn(body)
+            .map_err(|error| Error::new(format!("no thread can be started for the log: {error}")))?;
+        Ok(AccessLog { lines, dropped, has_bodies })
+    }
+
+    /// Writes the line of a request.
+    pub(crate) fn write(&self, ended: &EndedRequest<'_>) {
+        if self.lines.try_send(line(ended)).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The time in seconds since 1970.
+fn now() -> f64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    (since.as_secs_f64() * 1e3).round() / 1e3
+}
+
+fn line(ended: &EndedRequest<'_>) -> String {
+    let mut object = serde_json::Map::new();
+    let mut set = |key: &str, value: Value| {
+        if !value.is_null() {
+            object.insert(key.to_owned(), value);
+        }
+    };
+    let facts = ended.facts;
+    let millis = |time: Duration| json!((time.as_secs_f64() * 1e6).round() / 1e3);
+    set("time", json!(now()));
+    set("id", json!(ended.id));
+    set("method", json!(ended.method));
+    set("route", json!(ended.route));
+    set("status", json!(ended.status));
+    set("code", json!(ended.code));
+    set("disconnected", if ended.is_disconnected { json!(true) } else { Value::Null });
+    set("tenant", json!(facts.tenant));
+    set("ms", millis(ended.time));
+    if let Some(model) = &facts.model {
+        set("model", json!(model));
+        set("replies", json!(facts.replies));
+        set("finish", json!(facts.finish));
+        set("prompt_tokens", json!(facts.prompt_tokens));
+        set("cached_tokens", json!(facts.cached_tokens));
+        set("reply_tokens", json!(facts.reply_tokens));
+        set("first_token_ms", facts.first_token.map_or(Value::Null, millis));
+    }
+    set("body", json!(facts.body));
+    ascii(&object) + "\n"
+}
+
+/// JSON in ASCII: what is not could be control characters of a terminal, which obeys them.
+fn ascii(object: &impl Serialize) -> String {
+    let json = serde_json::to_string(object).expect("strings and numbers always serialize");
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c.is_ascii() && c != '\x7f' {
+            out.push(c);
+        } else {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                write!(out, "\\u{unit:04x}").expect("a string takes any text");
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(facts: &RequestFacts) -> EndedRequest<'_> {
+        EndedRequest {
+            id: "a1",
+            method: "POST",
+            route: "/v1/chat/completions",
+            status: 200,
+            code: None,
+            is_disconnected: false,
+            time: Duration::from_micros(12_345),
+            facts,
+        }
+    }
+
+    #[test]
+    fn a_line_is_json_in_ascii() {
+        let facts = RequestFacts {
+            tenant: Some("alice".to_owned()),
+            model: Some("li\u{9b}31mly\u{202e}\u{1f600}\x7f".to_owned()),
+            reply_tokens: 3,
+            ..RequestFacts::default()
+        };
+        let text = line(&ended(&facts));
+        assert!(text.is_ascii() && !text.contains('\x7f') && text.ends_with("}\n"), "{text}");
+        let value: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(value["tenant"], "alice");
+        assert_eq!(value["model"], facts.model.clone().expect("a model"));
+        assert_eq!(
+            (&value["status"], &value["ms"], &value["reply_tokens"]),
+            (&json!(200), &json!(12.345), &json!(3))
+        );
+        assert!(value.get("body").is_none() && value.get("code").is_none());
+    }
+
+    #[test]
+    fn a_log_that_is_not_read_delays_nobody() {
+        struct Stuck;
+        impl Write for Stuck {
+            fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+                loop {
+                    thread::park();
+                }
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let log = AccessLog::start(Stuck, false).expect("a thread");
+        let facts = RequestFacts::default();
+        for _ in 0..MAX_LINES + 10 {
+            log.write(&ended(&facts));
+        }
+        assert!(log.dropped.load(Ordering::Relaxed) >= 9);
+    }
+}

@@ -1,0 +1,156 @@
+//! Time limits, places, and the end of connections.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use girih_serve::listener::ListenerLimits;
+
+use crate::raw::{assert_is_well, connect, exchange, get, read_response};
+use crate::server::{Setup, TestServer};
+
+/// The time until the server ends a connection.
+fn time_to_end(stream: &mut TcpStream) -> Duration {
+    let begun = Instant::now();
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest);
+    begun.elapsed()
+}
+
+fn is_about(found: Duration, millis: u64) -> bool {
+    (Duration::from_millis(millis - 100)..Duration::from_millis(millis + 1200)).contains(&found)
+}
+
+#[test]
+fn a_connection_serves_several_requests_and_ends_when_idle() {
+    let server = TestServer::start(Setup::default());
+    let mut stream = connect(server.address);
+    let request = format!("GET /health HTTP/1.1\r\nHost: {}\r\n\r\n", server.address);
+    for _ in 0..3 {
+        stream.write_all(request.as_bytes()).expect("the server reads");
+        assert_eq!(read_response(&mut stream).expect("a response").status, 200);
+        // Longer than the time for headers.
+        thread::sleep(Duration::from_millis(800));
+    }
+    let left = time_to_end(&mut stream);
+    assert!(is_about(left, 700), "an idle connection ended after {left:?} more");
+}
+
+#[test]
+fn slow_headers_end_the_connection() {
+    let server = TestServer::start(Setup::default());
+    let mut silent = connect(server.address);
+    let taken = time_to_end(&mut silent);
+    assert!(is_about(taken, 600), "a silent connection ended after {taken:?}");
+
+    let mut slow = connect(server.address);
+    let begun = Instant::now();
+    slow.write_all(b"GET /health HTTP/1.1\r\n").expect("the server reads");
+    let mut writer = slow.try_clone().expect("a clone");
+    thread::spawn(move || {
+        while writer.write_all(b"a").is_ok() {
+            thread::sleep(Duration::from_millis(50));
+        }
+    });
+    let response = read_response(&mut slow).expect("a response");
+    assert_eq!(response.status, 408);
+    assert!(is_about(begun.elapsed(), 600), "slow headers ended after {:?}", begun.elapsed());
+}
+
+#[test]
+fn a_slow_body_is_answered_with_408() {
+    let server = TestServer::start(Setup::default());
+    let mut slow = connect(server.address);
+    let begun = Instant::now();
+    write!(
+        slow,
+        "POST /length HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n[",
+        server.address
+    )
+    .expect("the server reads");
+    let response = read_response(&mut slow).expect("a response");
+    assert_eq!(response.status, 408, "{}", response.body);
+    assert!(is_about(begun.elapsed(), 600), "a slow body ended after {:?}", begun.elapsed());
+    assert!(response.body.contains("the body did not arrive in time"), "{}", response.body);
+}
+
+#[test]
+fn a_client_that_does_not_read_is_cut_off() {
+    let server = TestServer::start(Setup::default());
+    let mut stream = connect(server.address);
+    write!(stream, "GET /endless HTTP/1.1\r\nHost: {}\r\n\r\n", server.address).expect("the server reads");
+    let mut some = [0; 1000];
+    stream.read_exact(&mut some).expect("it begins");
+    assert_eq!(server.drain.requests(), 1);
+    let begun = Instant::now();
+    while server.drain.requests() > 0 {
+        assert!(begun.elapsed() < Duration::from_secs(5), "the request still runs");
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(begun.elapsed() > Duration::from_millis(400), "it ended after {:?}", begun.elapsed());
+}
+
+#[test]
+fn a_panic_is_an_error_of_its_request_only() {
+    let server = TestServer::start(Setup::default());
+    assert_eq!(get(server.address, "/panic", "").status, 500);
+    assert_is_well(server.address);
+    assert_eq!(server.drain.requests(), 0);
+}
+
+#[test]
+fn silent_connections_give_up_their_places() {
+    let mut setup = Setup::default();
+    setup.options.limits =
+        ListenerLimits { connections: 20, headers: Duration::from_secs(10), ..setup.options.limits };
+    let server = TestServer::start(setup);
+    let mut silent: Vec<TcpStream> = (0..50).map(|_| connect(server.address)).collect();
+    assert_is_well(server.address);
+    let begun = Instant::now();
+    assert!(time_to_end(&mut silent[0]) < Duration::from_secs(1), "the first one lost its place");
+    assert!(begun.elapsed() < Duration::from_secs(1));
+}
+
+#[test]
+fn a_server_full_of_requests_says_so() {
+    let mut setup = Setup::default();
+    setup.options.limits.connections = 2;
+    let server = TestServer::start(setup);
+    let running: Vec<_> = (0..2)
+        .map(|_| {
+            let address = server.address;
+            thread::spawn(move || get(address, "/second", "").status)
+        })
+        .collect();
+    while server.drain.requests() < 2 {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let begun = Instant::now();
+    let mut stream = connect(server.address);
+    let response = read_response(&mut stream).expect("a response");
+    assert_eq!((response.status, response.header("retry-after")), (503, Some("1")));
+    assert!(begun.elapsed() < Duration::from_millis(200));
+    assert!(running.into_iter().all(|thread| thread.join().expect("a status") == 200));
+}
+
+#[test]
+fn closing_ends_idle_connections_and_cuts_off_the_others() {
+    let mut server = TestServer::start(Setup::default());
+    let address = server.address;
+    let endless = thread::spawn(move || {
+        exchange(address, &format!("GET /endless HTTP/1.1\r\nHost: {address}\r\n\r\n"))
+    });
+    let second = thread::spawn(move || get(address, "/second", ""));
+    let mut idle = connect(address);
+    while server.drain.requests() < 2 {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let begun = Instant::now();
+    server.close();
+    assert!(begun.elapsed() < Duration::from_secs(3), "the end took {:?}", begun.elapsed());
+    assert_eq!(endless.join().expect("a response").status, 200);
+    drop(second.join());
+    assert_eq!(idle.read(&mut [0]).expect("an end"), 0);
+    assert!(TcpStream::connect(address).is_err(), "the socket is closed");
+}
