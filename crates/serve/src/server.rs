@@ -23,7 +23,7 @@ use crate::listener::{self, ListenerOptions, tls};
 use crate::observe::Observer;
 use crate::openapi;
 use crate::options::ServeOptions;
-use crate::page::page;
+use crate::page;
 use crate::state::{ServerPhase, ServerState};
 
 /// The routes whose requests may have images.
@@ -49,7 +49,7 @@ pub fn router(state: Arc<ServerState>) -> Router {
         .merge(api::metrics::routes())
         .merge(api::openai::routes())
         .merge(openapi::routes())
-        .merge(page())
+        .merge(page::page())
         .merge(api::anthropic::routes())
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
@@ -118,7 +118,7 @@ impl Server {
         let access = Access {
             keys,
             hosts: Hosts::new(&[address], &options.allowed_hosts)?,
-            public: &[],
+            public: &page::PATHS,
             replies_per_key: options.replies_per_key,
         };
         let observer = Observer { metrics: Arc::clone(&state.metrics), log: options.access_log.clone() };
