@@ -1,5 +1,7 @@
 //! From a grammar's text to the constraint of a reply.
 
+use std::sync::Arc;
+
 use girih_tensor::{Error, Result};
 use girih_words::Tokenizer;
 use girih_words::reply::CallGrammar;
@@ -68,11 +70,24 @@ impl GrammarCompiler {
     /// Of the kind [`ErrorKind::Refused`](girih_tensor::ErrorKind::Refused) when the grammar is malformed,
     /// exceeds a limit, or has something that is not supported; names it.
     pub fn compile(&self, grammar: &Grammar) -> Result<GrammarConstraint> {
+        Ok(self.compile_several(grammar, 1)?.pop().expect("one was asked for"))
+    }
+
+    /// As [`GrammarCompiler::compile`], for several replies: the grammar is compiled once.
+    ///
+    /// # Errors
+    /// As [`GrammarCompiler::compile`].
+    pub fn compile_several(&self, grammar: &Grammar, count: u32) -> Result<Vec<GrammarConstraint>> {
         let (parser, check) = on_deep_stack(|| {
             let (init, check) = self.parts(grammar)?;
-            Ok((self.parser(init)?, check))
+            Ok((self.parser(init)?, Arc::new(check)))
         })?;
-        Ok(GrammarConstraint::new(Box::new(parser), self.masks.clone(), self.stop_tokens.clone(), check))
+        let constraint = |_| {
+            // A shared lexer would make the states that one reply may have depend on the others.
+            let (parser, check) = (Box::new(parser.deep_clone()), Arc::clone(&check));
+            GrammarConstraint::new(parser, self.masks.clone(), self.stop_tokens.clone(), check)
+        };
+        Ok((0..count).map(constraint).collect())
     }
 
     /// The grammar for llguidance, and the check of finished replies.

@@ -1,5 +1,6 @@
 //! A compiled grammar at work on one reply.
 
+use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use girih_engine::Constraint;
@@ -17,7 +18,7 @@ pub struct GrammarConstraint {
     masks: MaskThread,
     state: ParserState,
     stop_tokens: Vec<u32>,
-    check: FinishedCheck,
+    check: Arc<FinishedCheck>,
 }
 
 enum ParserState {
@@ -36,7 +37,7 @@ impl GrammarConstraint {
         parser: Box<TokenParser>,
         masks: MaskThread,
         stop_tokens: Vec<u32>,
-        check: FinishedCheck,
+        check: Arc<FinishedCheck>,
     ) -> GrammarConstraint {
         let state = ParserState::Computing(masks.begin(parser));
         GrammarConstraint { masks, state, stop_tokens, check }

@@ -1,6 +1,7 @@
 //! The check of a finished reply, by code that shares nothing with its grammar.
 
 use girih_tensor::{Error, Result};
+use llguidance::toktrie::TokTrie;
 use regex_automata::{Anchored, Input, meta};
 use serde_json::Value;
 
@@ -9,7 +10,7 @@ use crate::schema::{CallCheck, SchemaCheck};
 
 /// What a finished reply must be.
 pub(crate) enum FinishedCheck {
-    /// UTF-8; Lark grammars have no second implementation to ask.
+    /// UTF-8 between special tokens; Lark grammars have no second implementation to ask.
     Text,
     /// A text that the expression matches as a whole.
     Pattern(Box<meta::Regex>),
@@ -34,6 +35,7 @@ impl FinishedCheck {
         if let FinishedCheck::Call(call) = self {
             return call.fault(reply)?.map_or(Ok(()), |fault| Err(wrong(fault)));
         }
+        let reply = if matches!(self, FinishedCheck::Text) { &without_marks(reply) } else { reply };
         let text = std::str::from_utf8(reply).map_err(|error| wrong(error.to_string()))?;
         match self {
             FinishedCheck::Text | FinishedCheck::Call(_) => Ok(()),
@@ -55,5 +57,37 @@ impl FinishedCheck {
                 schema.fault(&value)?.map_or(Ok(()), |fault| Err(wrong(fault)))
             }
         }
+    }
+}
+
+/// A reply without the marks of its special tokens: the byte 0xFF, which UTF-8 does not have, then
+/// the token's id in brackets (llguidance, `TokTrie::decode_raw`).
+fn without_marks(reply: &[u8]) -> Vec<u8> {
+    let mut parts = reply.split(|byte| *byte == TokTrie::SPECIAL_TOKEN_MARKER);
+    let mut text = parts.next().unwrap_or_default().to_vec();
+    for part in parts {
+        let inside = part.strip_prefix(b"[").unwrap_or_default();
+        let digits = inside.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        match inside[digits..].strip_prefix(b"]") {
+            Some(rest) if digits > 0 => text.extend(rest),
+            // No mark: the check of UTF-8 finds it.
+            _ => text.extend([&[TokTrie::SPECIAL_TOKEN_MARKER], part].concat()),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_of_special_tokens_are_no_text() {
+        let valid = |reply: &[u8]| FinishedCheck::Text.validate(reply).is_ok();
+        assert!(valid(b"a\xff[12]\xc3\xa9\xff[0]") && valid("[12] é".as_bytes()) && valid(b""));
+        for wrong in [&b"\xff"[..], b"\xff[]", b"\xff[12", b"\xff12]", b"a\xff[1]\xff", b"\xc3"] {
+            assert!(!valid(wrong), "{wrong:?}");
+        }
+        assert_eq!(without_marks(b"a\xff[12]b\xff[3]"), b"ab");
     }
 }

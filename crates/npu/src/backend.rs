@@ -12,7 +12,7 @@ use girih_tensor::{DType, Error, Result};
 use crate::blob::BlobFolder;
 use crate::driver::{CompiledGraph, Compiler, Device, NpuProgram, NpuWeights, Runtime, WarningSink};
 use crate::form::groups::Groups;
-use crate::pass::{self, ArrayMapping, AttentionPlacement, NoDump, Policy, partition};
+use crate::pass::{self, ArrayMapping, AttentionPlacement, NoDump, Policy};
 use crate::sim::EventOrder;
 use crate::target::Target;
 
@@ -157,7 +157,7 @@ impl Backend for Npu {
     }
 
     fn host_work(&self, graph: &Graph) -> Vec<HostWork> {
-        pass::array_split(graph, self.target(), self.compiler.policy()).host_work()
+        pass::array_split(graph, self.compiler.policy()).host_work()
     }
 
     /// Results are stored in bf16; operands of matmuls are not rounded beyond that.
@@ -185,13 +185,13 @@ impl Backend for Npu {
     }
 
     fn knows(&self, op: Op, operands: usize) -> bool {
-        partition::knows(op, operands)
+        pass::knows(op, operands)
     }
 
     fn objections(&self, graph: &Graph) -> Vec<Refusal> {
         let nodes = graph.nodes.iter().enumerate();
         let refusals = nodes.filter_map(|(index, node)| {
-            let reason = partition::refusal(graph, self.target(), self.compiler.policy(), index)?;
+            let reason = pass::refusal(graph, self.compiler.policy(), index)?;
             Some(Refusal { node: graph.value(node.output).name.clone(), reason })
         });
         refusals.collect()

@@ -101,9 +101,8 @@ fn a_tensor_that_is_too_large_is_refused_by_name() {
 /// Each kind of node on the host has a reason.
 #[test]
 fn a_host_fallback_has_a_reason() {
-    let target = Target::named("toy").unwrap();
     let why = |key, policy| {
-        let all = array_split(&llama(&SMALL, key), &target, policy).host_work();
+        let all = array_split(&llama(&SMALL, key), policy).host_work();
         let reason = |name: &str| {
             all.iter().find(|fallback| fallback.name == name).map(|fallback| fallback.reason.clone())
         };

@@ -5,7 +5,7 @@
 mod llama;
 
 use girih_npu::Target;
-use girih_npu::form::groups::{ArrayProgram, Kernel, KernelLaunch};
+use girih_npu::form::groups::{ArrayProgram, Kernel, KernelLaunch, START_BYTES};
 use girih_npu::form::schedule::{Argument, ArgumentRole, Schedule};
 use girih_npu::memory::{Binding, Objects, SimMemory};
 use girih_npu::pass::{NoDump, Policy, compile, groups};
@@ -28,11 +28,13 @@ fn programs() -> Vec<(&'static str, String)> {
 
 /// The schedule of one kernel, as text.
 fn scheduled(name: &str, kernel: Kernel) -> String {
-    let roles = [ArgumentRole::Input, ArgumentRole::Input, ArgumentRole::Output];
-    let arguments = kernel.operand_bytes().into_iter().zip(roles).enumerate();
-    let arguments = arguments.map(|(i, (bytes, role))| Argument { name: format!("a{i}"), role, bytes });
-    let launches =
-        vec![KernelLaunch { name: name.to_owned(), kernel, arguments: vec![0, 1, 2], tiling: None }];
+    let bytes = kernel.operand_bytes();
+    let last = bytes.len() - 1;
+    let role = |i| if i == last { ArgumentRole::Output } else { ArgumentRole::Input };
+    let argument = |(i, bytes)| Argument { name: format!("a{i}"), role: role(i), bytes };
+    let numbers = (0..bytes.len() as u32).collect();
+    let arguments = bytes.into_iter().enumerate().map(argument);
+    let launches = vec![KernelLaunch { name: name.to_owned(), kernel, arguments: numbers, tiling: None }];
     let program = ArrayProgram { name: name.to_owned(), arguments: arguments.collect(), launches };
     compile(&program, &Target::named("toy").unwrap(), &mut NoDump).unwrap().to_string()
 }
@@ -48,6 +50,10 @@ fn run(schedule: &Schedule, order: EventOrder) -> Result<Vec<Vec<u8>>, SimFault>
         let values =
             (0..argument.bytes / 2).map(|i| if given { (i * 37 % 64) as f32 / 32.0 - 1.0 } else { 0.0 });
         DType::BF16.pack(&values.collect::<Vec<f32>>(), objects.bytes_mut(object));
+        if argument.bytes == u64::from(START_BYTES) {
+            // The first row attends to more than half of the keys, which begin at position 0.
+            objects.bytes_mut(object)[..8].copy_from_slice(&[300u32.to_le_bytes(), [0; 4]].concat());
+        }
         bindings.push(Binding { object, offset: 0 });
     }
     simulator.run(schedule, &bindings, &mut SimMemory::Values(&mut objects), &mut SimUnwatched, order)?;

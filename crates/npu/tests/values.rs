@@ -74,6 +74,67 @@ fn a_prompt_and_tokens_match_the_interpreter() {
     assert_close(&on_array("xdna2-strix", NpuOptions::default()), &exact);
 }
 
+/// The outputs of steps of these numbers of rows on an array, which also computes attention of
+/// single rows, and by the interpreter.
+fn steps(sizes: &LlamaSizes, target: &str, rows: &[u32]) -> [Vec<Vec<f32>>; 2] {
+    let policy = Policy { attention: AttentionPlacement::Array, ..Policy::MLIR_AIR };
+    let npu = Npu::new(target, NpuOptions { policy, ..NpuOptions::default() }).unwrap();
+    let graph = |key| Ok(llama(sizes, key));
+    let mut array = load(npu, &RandomWeights(7), key(64), &[32], graph).unwrap();
+    let mut exact = load(Interpreter, &RandomWeights(7), key(64), &[32], graph).unwrap();
+    [&mut array, &mut exact].map(|runner| outputs(&mut **runner, rows))
+}
+
+/// The logits after each step.
+fn outputs(runner: &mut dyn Runner, rows: &[u32]) -> Vec<Vec<f32>> {
+    let blocks: Vec<Block> = (0..32).map(Block).collect();
+    let blocks: &[&[Block]] = &[&blocks];
+    let mut position = 0;
+    let mut all = Vec::new();
+    for &rows in rows {
+        let tokens: Vec<u32> = (position..position + rows).map(|token| token * 37 % 61).collect();
+        let range = Range32 { start: 0, end: rows };
+        let sequence = Sequence { blocks, position, rows: range, outputs: Outputs::Last, spans: &[] };
+        let inputs = &[Input::Ids(&tokens)];
+        runner.step(Step { inputs, sequences: &[sequence], watch: &mut Unwatched }).unwrap();
+        position += rows;
+        all.push(runner.output().rows(0..1).unwrap().to_vec());
+    }
+    all
+}
+
+const ONE: LlamaSizes = LlamaSizes { layers: 1, width: 64, hidden: 64, vocabulary: 64, ..SMALL };
+
+/// Heads of 20 and of 24 values are padded to whole groups of heads, groups of 3 and of 6 heads fill
+/// the matrix unit with several positions, and blocks of heads of 256 are cut into chunks.
+#[test]
+fn heads_and_groups_of_any_size_match_the_interpreter() {
+    let of = |heads, kv_heads, head| LlamaSizes { heads, kv_heads, head, ..ONE };
+    for (sizes, targets) in [
+        (of(4, 2, 20), &["toy", "xdna2-strix"][..]),
+        (of(6, 2, 24), &["toy"]),
+        (of(6, 1, 16), &["toy", "xdna2-strix"]),
+        (of(7, 1, 16), &["toy"]),
+        (of(2, 1, 256), &["toy"]),
+        (of(4, 1, 256), &["xdna2-strix"]),
+    ] {
+        for target in targets {
+            let [array, exact] = steps(&sizes, target, &[30, 1, 40, 1]);
+            assert_close(&array, &exact);
+        }
+    }
+}
+
+/// The chunks of a window begin at the first position that a step attends to.
+#[test]
+fn a_window_moves_along_the_sequence() {
+    for (window, target) in [(3, "toy"), (64, "toy"), (70, "toy"), (64, "xdna2-strix")] {
+        let sizes = LlamaSizes { window: Some(window), ..ONE };
+        let [array, exact] = steps(&sizes, target, &[64, 62, 1, 1, 1, 64, 1, 3]);
+        assert_close(&array, &exact);
+    }
+}
+
 /// The bug of the split head: each launch computed the values of the first, and
 /// the others stayed zero. It did not appear with a vocabulary that fits one
 /// launch.

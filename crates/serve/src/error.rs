@@ -7,7 +7,9 @@ use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use girih::ErrorKind;
+use serde::Serialize;
 use serde_json::{Value, json};
+use utoipa::{IntoResponses, ToSchema};
 
 /// Why a request is not served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +24,62 @@ pub struct ApiError {
     pub message: String,
     /// The number of seconds after which the same request may succeed.
     pub retry_after: Option<u32>,
+}
+
+/// The body of an error in OpenAI's dialect.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct ErrorBody {
+    error: ErrorObject,
+}
+
+/// An error in OpenAI's dialect.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+struct ErrorObject {
+    /// One sentence for a person.
+    message: String,
+    /// What kind of error it is.
+    #[serde(rename = "type")]
+    kind: String,
+    /// The parameter that is wrong.
+    param: Option<String>,
+    /// What a program decides by.
+    code: String,
+}
+
+/// The errors of all routes, for their description.
+#[derive(IntoResponses)]
+#[allow(dead_code)] // describes `ApiError`
+pub enum ErrorReplies {
+    /// A parameter is wrong or not supported.
+    #[response(status = 400)]
+    Invalid(ErrorBody),
+    /// The API key is missing or wrong.
+    #[response(status = 401)]
+    Unauthorized(ErrorBody),
+    /// The host or the origin is not allowed.
+    #[response(status = 403)]
+    Forbidden(ErrorBody),
+    /// There is no such model or route.
+    #[response(status = 404)]
+    NotFound(ErrorBody),
+    /// The body did not come in time.
+    #[response(status = 408)]
+    Slow(ErrorBody),
+    /// The body is too large.
+    #[response(status = 413)]
+    TooLarge(ErrorBody),
+    /// The body is not JSON.
+    #[response(status = 415)]
+    NotJson(ErrorBody),
+    /// The queue, or the key's share of it, is full.
+    #[response(status = 429)]
+    TooMany(ErrorBody),
+    /// The server has a fault.
+    #[response(status = 500)]
+    Fault(ErrorBody),
+    /// The server ends, loads models, or lacks memory.
+    #[response(status = 503)]
+    Unavailable(ErrorBody),
 }
 
 /// The code of an error, an extension of its response for the metrics and the log.
@@ -89,6 +147,16 @@ impl ApiError {
         ApiError { retry_after: Some(5), ..error }
     }
 
+    /// The model wrote a call of a tool whose arguments are not a JSON object: status 422, because
+    /// the same request has the same reply.
+    pub fn invalid_call(name: &str, fault: &str) -> ApiError {
+        let message = format!(
+            "the model called {name:?} with arguments that are not a JSON object ({fault}); force the call, or change \
+             the request"
+        );
+        ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_tool_call", message)
+    }
+
     /// The server has a fault: status 500.
     pub fn internal(message: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message)
@@ -123,12 +191,11 @@ impl ApiError {
     /// The body of the reply in a dialect.
     pub fn body(&self, dialect: Dialect) -> Value {
         match dialect {
-            Dialect::OpenAi => json!({"error": {
-                "message": self.message,
-                "type": self.openai_type(),
-                "param": self.param,
-                "code": self.code,
-            }}),
+            Dialect::OpenAi => {
+                let (message, kind) = (self.message.clone(), self.openai_type().to_owned());
+                let (param, code) = (self.param.clone(), self.code.to_owned());
+                json!(ErrorBody { error: ErrorObject { message, kind, param, code } })
+            }
             Dialect::Anthropic => json!({
                 "type": "error",
                 "error": {"type": self.anthropic_type(), "message": self.message},
@@ -149,6 +216,11 @@ impl ApiError {
         }
         response
     }
+}
+
+/// The reply, or the error in a dialect.
+pub fn answer(dialect: Dialect, reply: Result<Response, ApiError>) -> Response {
+    reply.unwrap_or_else(|error| error.response(dialect))
 }
 
 impl fmt::Display for ApiError {

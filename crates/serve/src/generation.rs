@@ -7,6 +7,7 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use girih::{
     Event, Grammar, Logprobs, Model, Prompt, Reply, ReplyPart, Request, Session, Stats, Stop, ToolChoice,
@@ -15,8 +16,10 @@ use girih::{
 use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::observe::{ReplyRecord, RequestRecord};
+use crate::request_hook::RequestHook;
 use crate::sampling_settings::SamplingSettings;
 use crate::state::{Admission, ServerState};
+use crate::thinking::Thinking;
 
 /// A request for replies.
 #[derive(Clone, Debug, Default)]
@@ -45,8 +48,10 @@ pub struct GenerationRequest {
     pub tool_choice: ToolChoice,
     /// Whether a reply ends after its first call of a tool.
     pub single_call: bool,
-    /// How much the model thinks: `none`, or a word that its chat template knows.
-    pub reasoning_effort: Option<String>,
+    /// How much the model thinks; `None` for its default.
+    pub thinking: Option<Thinking>,
+    /// The context that the model must have at least, in tokens.
+    pub min_context: Option<u32>,
 }
 
 /// What happens to a reply.
@@ -135,6 +140,8 @@ pub struct Generation {
     pub model: Model,
     /// Its name in the APIs.
     pub model_name: Arc<str>,
+    /// How long the request waited for the model to be loaded.
+    pub load_time: Duration,
     _admission: Admission,
 }
 
@@ -167,8 +174,12 @@ pub async fn begin(
     let (name, state, caller) = (model.name.clone(), Arc::clone(state), caller.clone());
     // Loading, chat templates and grammars take time that other connections must not wait for.
     in_background(move || {
+        let begun = Instant::now();
         let session = state.models.session(&name)?;
-        request.queue(&session, name.into(), &caller, admission, record.as_ref())
+        let load_time = begun.elapsed();
+        let hook = state.request_hook.as_ref();
+        let generation = request.queue(&session, name.into(), &caller, hook, admission, record.as_ref())?;
+        Ok(Generation { load_time, ..generation })
     })
     .await
 }
@@ -191,16 +202,22 @@ impl GenerationRequest {
         session: &Session,
         model_name: Arc<str>,
         caller: &Caller,
+        hook: Option<&RequestHook>,
         admission: Admission,
         record: Option<&Arc<RequestRecord>>,
     ) -> Result<Generation, ApiError> {
+        self.check_context(session)?;
         let model = session.model().clone();
         let sampling = self.sampling.over(&model)?;
         let mut choices = Vec::new();
         let mut usage = TokenUsage::default();
         for prompt in std::mem::take(&mut self.prompts) {
-            let prompt = self.with_effort(prompt, &model)?;
-            let request = self.request(prompt).sampling(sampling.clone()).tenant(caller.tenant.clone());
+            let prompt = self.with_thinking(prompt, &model)?;
+            let hooked = hook.map(|hook| (hook, prompt.clone()));
+            let mut request = self.request(prompt).sampling(sampling.clone()).tenant(caller.tenant.clone());
+            if let Some((hook, prompt)) = hooked {
+                request = hook.changed(&model, &prompt, request);
+            }
             for (number, reply) in session.generate_several(request, self.count)?.into_iter().enumerate() {
                 if number == 0 {
                     usage.prompt = usage.prompt.saturating_add(reply.prompt_tokens());
@@ -217,7 +234,7 @@ impl GenerationRequest {
         }
         let handles = choices.iter().flat_map(|choice| &choice.reply).map(Reply::cancel_handle);
         admission.set_handles(handles.collect());
-        Ok(Generation { choices, usage, model, model_name, _admission: admission })
+        Ok(Generation { choices, usage, model, model_name, load_time: Duration::ZERO, _admission: admission })
     }
 
     fn request(&self, prompt: Prompt) -> Request {
@@ -242,26 +259,27 @@ impl GenerationRequest {
     }
 
     /// The prompt with the variable by which its template knows how much to think.
-    fn with_effort(&self, prompt: Prompt, model: &Model) -> Result<Prompt, ApiError> {
-        let Some(effort) = &self.reasoning_effort else { return Ok(prompt) };
-        let refused = |why: &str| {
-            let message = format!("reasoning_effort has no effect on this model: {why}; omit it");
-            ApiError::unsupported("reasoning_effort", message)
-        };
-        let Prompt::Conversation(mut conversation) = prompt else {
-            return Err(refused("the prompt is no conversation"));
-        };
-        let template = model.text_processor()?.template.as_ref();
-        let source = template.map(|template| template.source(conversation.tools.as_deref())).transpose()?;
-        let source = source.unwrap_or_default();
-        if source.contains("reasoning_effort") {
-            conversation.variables.insert("reasoning_effort".to_owned(), effort.as_str().into());
-        } else if source.contains("enable_thinking") {
-            conversation.variables.insert("enable_thinking".to_owned(), (effort != "none").into());
-        } else {
-            return Err(refused("its chat template reads neither reasoning_effort nor enable_thinking"));
+    fn with_thinking(&self, mut prompt: Prompt, model: &Model) -> Result<Prompt, ApiError> {
+        match (&self.thinking, &mut prompt) {
+            (None, _) => {}
+            (Some(thinking), Prompt::Conversation(conversation)) => thinking.apply(conversation, model)?,
+            (Some(thinking), _) => return Err(thinking.without_template()),
         }
-        Ok(Prompt::Conversation(conversation))
+        Ok(prompt)
+    }
+
+    /// Refuses a context that is larger than the session's.
+    fn check_context(&self, session: &Session) -> Result<(), ApiError> {
+        let context = session.limits().context;
+        match self.min_context {
+            Some(asked) if asked > context => {
+                let message = format!(
+                    "a context of {asked} tokens was requested; it is {context}, which is set when the server starts"
+                );
+                Err(ApiError::unsupported("num_ctx", message))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

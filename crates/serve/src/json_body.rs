@@ -18,6 +18,14 @@ pub fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     serde_json::from_slice(body).map_err(|error| fault::<T>(body, &error))
 }
 
+/// Reads a value within a body, which `param` names.
+///
+/// # Errors
+/// Status 400: the value has another form.
+pub fn read_value<T: DeserializeOwned>(param: &str, value: &Value) -> Result<T, ApiError> {
+    T::deserialize(value).map_err(|error| ApiError::invalid(param, format!("{param}: {}", shortened(&error))))
+}
+
 fn fault<T: DeserializeOwned>(body: &[u8], error: &serde_json::Error) -> ApiError {
     let Ok(document) = serde_json::from_slice::<Value>(body) else {
         let message = format!("the body is not JSON: {}", shortened(error));

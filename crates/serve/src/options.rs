@@ -8,6 +8,7 @@ use girih::{OpenOptions, RunOptions};
 
 use crate::listener::ListenerLimits;
 use crate::observe::{AccessLog, MetricsCompat};
+use crate::request_hook::RequestHook;
 
 /// A model that is served.
 #[derive(Clone, Debug)]
@@ -58,6 +59,8 @@ pub struct ServeOptions {
     pub replies_per_key: u32,
     /// The threads that read and write connections. They do no arithmetic. Default 1.
     pub io_threads: usize,
+    /// Changes requests before they are queued. Default none.
+    pub request_hook: Option<RequestHook>,
 }
 
 impl ServeOptions {
@@ -79,6 +82,7 @@ impl ServeOptions {
             drain_timeout: Duration::from_secs(30),
             replies_per_key: 8,
             io_threads: 1,
+            request_hook: None,
         }
     }
 }

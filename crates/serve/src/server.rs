@@ -21,7 +21,9 @@ use crate::error::{ApiError, Dialect};
 use crate::guard::guarded;
 use crate::listener::{self, ListenerOptions, tls};
 use crate::observe::Observer;
+use crate::openapi;
 use crate::options::ServeOptions;
+use crate::page::{self, page};
 use crate::state::{ServerPhase, ServerState};
 
 /// The routes whose requests may have images.
@@ -46,6 +48,9 @@ pub fn router(state: Arc<ServerState>) -> Router {
         .merge(api::health::routes())
         .merge(api::metrics::routes())
         .merge(api::openai::routes())
+        .merge(openapi::routes())
+        .merge(page())
+        .merge(api::anthropic::routes())
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(from_fn_with_state(Arc::clone(&state), refuse_when_draining))
@@ -113,7 +118,7 @@ impl Server {
         let access = Access {
             keys,
             hosts: Hosts::new(&[address], &options.allowed_hosts)?,
-            public: &[],
+            public: &page::PATHS,
             replies_per_key: options.replies_per_key,
         };
         let observer = Observer { metrics: Arc::clone(&state.metrics), log: options.access_log.clone() };

@@ -12,11 +12,14 @@ use crate::error::ApiError;
 use crate::models::ServedModels;
 use crate::observe::Metrics;
 use crate::options::{ServeOptions, ServedModel};
+use crate::request_hook::RequestHook;
 
 /// What all requests share.
 pub struct ServerState {
     /// The models.
     pub models: ServedModels,
+    /// Changes requests before they are queued.
+    pub request_hook: Option<RequestHook>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
     /// The requests of its connections, and their end.
@@ -60,6 +63,7 @@ impl ServerState {
     pub fn new(options: &ServeOptions) -> Result<ServerState> {
         Ok(ServerState {
             models: ServedModels::new(options)?,
+            request_hook: options.request_hook.clone(),
             metrics: Arc::new(Metrics::new(options.metrics_compat)),
             drain: Drain::default(),
             phase: AtomicU8::new(ServerPhase::Loading as u8),

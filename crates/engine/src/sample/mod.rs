@@ -41,7 +41,7 @@ pub use pick::{SAMPLERS, Sampler, pick, pick_allowed, pick_next};
 pub(crate) use pick::{has_nan, refuse_nan};
 pub use picks::{PickQuery, pick_from};
 pub use sigma::top_n_sigma;
-pub use temperature::{argmax, dynamic_temperature, greedy, temperature};
+pub use temperature::{argmax, argmax_allowed, dynamic_temperature, greedy, temperature};
 pub use top::{min_p, top_k, top_p};
 pub use typical::typical_p;
 pub use xtc::xtc;

@@ -8,7 +8,7 @@ use super::logits::first;
 use super::mirostat::SamplerState;
 use super::penalty::{frequency, presence, repetition};
 use super::sigma::top_n_sigma;
-use super::temperature::{argmax, dynamic_temperature};
+use super::temperature::{argmax, argmax_allowed, dynamic_temperature};
 use super::top::{min_p, top_k, top_p};
 use super::typical::typical_p;
 use super::xtc::xtc;
@@ -47,8 +47,8 @@ pub fn pick(logits: &[f32], sampling: &Sampling, history: History<'_>) -> Result
     pick_next(logits, None, sampling, history, &mut SamplerState::default())
 }
 
-/// As [`pick`], among the tokens whose entry in `allowed` is true. The others are ruled
-/// out before all samplers, and no bias restores them.
+/// As [`pick`], among the tokens whose entry in `allowed`, one for each logit, is true. The others are
+/// ruled out before all samplers, and no bias restores them.
 ///
 /// # Errors
 /// As [`pick`].
@@ -74,14 +74,14 @@ pub fn pick_next(
     state: &mut SamplerState,
 ) -> Result<u32> {
     refuse_nan(logits, (history.prompt.len() + history.reply.len()).saturating_sub(1))?;
-    let is_argmax = sampling.temperature == 0.0 && sampling.keeps_logits();
     let remedy = match allowed {
-        None if is_argmax => {
-            return argmax(logits).ok_or_else(|| none_left("allow at least one in the logit bias"));
-        }
         None => "allow at least one in the logit bias",
         Some(_) => "allow at least one in the constraint and the logit bias",
     };
+    if sampling.temperature == 0.0 && sampling.keeps_logits() {
+        let chosen = allowed.map_or_else(|| argmax(logits), |allowed| argmax_allowed(logits, allowed));
+        return chosen.ok_or_else(|| none_left(remedy));
+    }
     let mut logits = logits.to_vec();
     // The bias is the first sampler and the only one that could restore a token, so the
     // mask is applied to what it leaves.
@@ -89,9 +89,6 @@ pub fn pick_next(
     (biased.1)(&mut logits, sampling, history);
     let ruled_out = logits.iter_mut().zip(allowed.into_iter().flatten()).filter(|(_, allowed)| !**allowed);
     ruled_out.for_each(|(logit, _)| *logit = f32::NEG_INFINITY);
-    if is_argmax {
-        return argmax(&logits).ok_or_else(|| none_left(remedy));
-    }
     others.iter().for_each(|(_, sampler)| sampler(&mut logits, sampling, history));
     state.rule_out(&mut logits, sampling);
     let choice = draw(&logits, uniform(sampling.seed, history.reply.len() as u64));

@@ -1,7 +1,9 @@
 //! The samplers together, and the draw.
 
 use girih_engine::Sampling;
-use girih_engine::sample::{History, SAMPLERS, argmax, draw, logprobs, pick, uniform};
+use girih_engine::sample::{
+    History, SAMPLERS, argmax, argmax_allowed, draw, logprobs, pick, pick_allowed, uniform,
+};
 use girih_tensor::Random;
 
 const OUT: f32 = f32::NEG_INFINITY;
@@ -160,6 +162,13 @@ fn the_most_likely_token_is_the_one_that_the_samplers_leave() {
         assert_eq!(argmax(&logits), slow(&logits), "seed {seed}");
         let picked = pick(&logits, &Sampling::greedy(), History::default());
         assert_eq!(picked.ok(), slow(&logits), "seed {seed}");
+        let share = 1 + random.below(300);
+        let allowed: Vec<bool> = logits.iter().map(|_| random.once_in(share)).collect();
+        let masked = logits.iter().zip(&allowed).map(|(logit, allowed)| if *allowed { *logit } else { OUT });
+        let expected = slow(&masked.collect::<Vec<f32>>());
+        assert_eq!(argmax_allowed(&logits, &allowed), expected, "seed {seed}");
+        let picked = pick_allowed(&logits, &allowed, &Sampling::greedy(), History::default());
+        assert_eq!(picked.ok(), expected, "seed {seed}");
     }
 }
 

@@ -33,6 +33,30 @@ NUMBER: /[0-9]+/"#
 }
 
 #[test]
+fn lark_grammars_may_name_special_tokens() {
+    let special = 0;
+    assert!(tokenizer().token_bytes(special).is_empty(), "token {special} is special");
+    let grammar = Grammar::Lark(format!("start: \"é\" <[{special}]> \"a\""));
+    let mut constraint = compiler().compile(&grammar).unwrap();
+    for id in tokens("é").into_iter().chain([special]).chain(tokens("a")) {
+        constraint.accept(id).unwrap();
+    }
+    assert!(constraint.is_complete());
+}
+
+#[test]
+fn constraints_of_several_replies_are_independent() {
+    let grammar = Grammar::Regex("(ab|ba)+c".to_owned());
+    let mut all = compiler().compile_several(&grammar, 3).unwrap();
+    for (constraint, text) in all.iter_mut().zip(["abc", "bac", "abbac"]) {
+        for id in tokens(text) {
+            constraint.accept(id).unwrap();
+        }
+        assert!(constraint.is_complete(), "{text}");
+    }
+}
+
+#[test]
 fn any_object_is_an_object() {
     let cases = [
         (r#"{}"#, true),

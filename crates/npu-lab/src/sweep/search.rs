@@ -172,12 +172,15 @@ fn kernel_trials(
 
 /// A program of one launch of this kernel.
 fn program(kernel: Kernel, tiling: Tiling) -> ArrayProgram {
-    let roles = [ArgumentRole::Input, ArgumentRole::Input, ArgumentRole::Output];
-    let arguments = kernel.operand_bytes().into_iter().zip(roles).enumerate();
-    let arguments = arguments.map(|(i, (bytes, role))| Argument { name: format!("a{i}"), role, bytes });
+    let bytes = kernel.operand_bytes();
+    let last = bytes.len() - 1;
+    let role = |i| if i == last { ArgumentRole::Output } else { ArgumentRole::Input };
+    let numbers = (0..bytes.len() as u32).collect();
+    let arguments = bytes.into_iter().enumerate();
+    let arguments = arguments.map(|(i, bytes)| Argument { name: format!("a{i}"), role: role(i), bytes });
     let name = kernel.name().to_owned();
     let launches =
-        vec![KernelLaunch { name: name.clone(), kernel, arguments: vec![0, 1, 2], tiling: Some(tiling) }];
+        vec![KernelLaunch { name: name.clone(), kernel, arguments: numbers, tiling: Some(tiling) }];
     ArrayProgram { name, arguments: arguments.collect(), launches }
 }
 

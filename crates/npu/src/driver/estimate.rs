@@ -6,12 +6,12 @@ use girih_graph::{Graph, Outputs, ValueId};
 use girih_tensor::Result;
 
 use super::compiler::CompiledGraph;
-use super::keys::{AttendedRange, changed_after_equal_step};
+use super::keys::changed_after_equal_step;
 use super::ledger::Ledger;
 use super::list::ListAddresses;
 use super::runtime::Runtime;
 use super::tensors::{tensors_of, values_of};
-use super::traffic::{PartTransfers, TensorLocation, TensorTransfer, Traffic, copies, elements, sees_all};
+use super::traffic::{PartTransfers, TensorLocation, TensorTransfer, Traffic, copies, elements, window_of};
 use super::weights::LoadCost;
 use crate::form::groups::{ArrayTensor, Groups, StepAction, TensorKind};
 use crate::form::schedule::ArgumentRole;
@@ -252,10 +252,9 @@ impl StepCounter<'_> {
 /// The bytes of each range of resident keys and values that changes in a step
 /// from `position` to `end`.
 fn changed_bytes(graph: &Graph, tensor: &ArrayTensor, position: u32, end: u32) -> Vec<u64> {
-    let full = sees_all(graph, &tensor.name);
     let blocks = tensor.padded[0] / tensor.extent[0].max(1);
     let block_bytes = u64::from(tensor.extent[0]) * tensor.row_bytes();
-    let ranges = changed_after_equal_step(AttendedRange { position, end, full }, blocks as usize);
+    let ranges = changed_after_equal_step(position, end, window_of(graph, &tensor.name), blocks as usize);
     ranges.into_iter().map(|range| range.len() as u64 * block_bytes).collect()
 }
 

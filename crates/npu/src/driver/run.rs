@@ -9,9 +9,9 @@ use girih_tensor::{DType, Error, Result, Shape};
 use super::device::{Device, Sync};
 use super::keys::{AttendedRange, BlockContent, changed};
 use super::program::NpuProgram;
-use super::traffic::{PartTransfers, TensorLocation, TensorTransfer, copies, elements, sees_all};
+use super::traffic::{PartTransfers, TensorLocation, TensorTransfer, copies, elements, window_of};
 use super::weights::NpuWeights;
-use crate::form::groups::{ArrayTensor, CHUNK_HEAD, StepAction as Part, TensorKind};
+use crate::form::groups::{ArrayTensor, StepAction as Part, TensorKind, first_block};
 use crate::host::HostCost;
 
 impl NpuProgram {
@@ -166,6 +166,14 @@ impl StepRun<'_> {
                 let chunks = self.gather(tensor as usize)?;
                 self.device.map_mut(object, 0..bytes).copy_from_slice(&chunks);
             }
+            TensorKind::Start => {
+                let window = self.program.groups.tensors[tensor as usize].extent[1];
+                let position = self.attended()?.position;
+                let first_key = first_block(position, window) * BLOCK_POSITIONS as u32;
+                let words = self.device.map_mut(object, 0..8);
+                words[..4].copy_from_slice(&position.to_le_bytes());
+                words[4..].copy_from_slice(&first_key.to_le_bytes());
+            }
             TensorKind::CosSin | TensorKind::Scratch => self.write(tensor as usize, location)?,
         }
         if copies(&self.program.groups.tensors[tensor as usize], self.device.runtime()) {
@@ -302,25 +310,36 @@ impl StepRun<'_> {
         let heads = tensor.extent[0] as usize;
         let mut chunks = vec![0; tensor.bytes() as usize];
         let block_bytes = heads * tensor.row_bytes() as usize;
-        for (block, into) in chunks.chunks_exact_mut(block_bytes).enumerate() {
+        let seen = self.seen(tensor)?.blocks();
+        for (block, into) in seen.zip(chunks.chunks_exact_mut(block_bytes)) {
             self.lay(tensor, block, into)?;
         }
         self.device.ledger.add(HostCost { flops: 0, bytes: 2 * tensor.bytes() });
         Ok(chunks)
     }
 
+    /// The positions that the step attends to in a tensor of chunks.
+    fn seen(&self, tensor: &ArrayTensor) -> Result<AttendedRange> {
+        let sequence = self.attended()?;
+        let end = sequence.position + sequence.rows.indexes().len() as u32;
+        Ok(AttendedRange::new(sequence.position, end, window_of(self.graph(), &tensor.name)))
+    }
+
     /// Lays out one block of keys and values, all heads, into zeroed memory.
     fn lay(&self, tensor: &ArrayTensor, block: usize, into: &mut [u8]) -> Result<()> {
         let sequence = self.attended()?;
         let (keys, values) = tensor.name.split_once('|').unwrap_or((&tensor.name, &tensor.name));
-        let (heads, size) = (tensor.extent[0] as usize, tensor.extent[1] as usize);
+        let size = tensor.extent[1] as usize;
         let end = sequence.position as usize + sequence.rows.indexes().len();
         let first = block * BLOCK_POSITIONS;
         let seen = first..end.clamp(first, first + BLOCK_POSITIONS);
+        // Further heads of the tensor are padding.
+        let width = self.graph().find(keys).map_or(0, |keys| self.graph().value(keys).shape.stride());
         let keys = self.state.rows(keys, sequence, seen.clone())?;
         let values = self.state.rows(values, sequence, seen)?;
-        for (head, chunk) in into.chunks_exact_mut(tensor.row_bytes() as usize).enumerate() {
-            fill(chunk, sequence.position, [&keys, &values], head * size, heads * size, size);
+        let heads = into.chunks_exact_mut(tensor.row_bytes() as usize).take(width / size);
+        for (head, chunk) in heads.enumerate() {
+            fill(chunk, [&keys, &values], head * size, width, size);
         }
         Ok(())
     }
@@ -331,25 +350,23 @@ impl StepRun<'_> {
         let id = self.program.resident_keys(number)?;
         let sequence = self.attended()?;
         let (keys, values) = tensor.name.split_once('|').unwrap_or((&tensor.name, &tensor.name));
-        let end = sequence.position + sequence.rows.indexes().len() as u32;
-        let seen =
-            AttendedRange { position: sequence.position, end, full: sees_all(self.graph(), &tensor.name) };
-        let count = self.device.resident_keys(id).blocks.len();
-        let mut required = vec![BlockContent::default(); count];
-        let filled = (end as usize).div_ceil(BLOCK_POSITIONS);
-        for (block, required) in required.iter_mut().enumerate().take(filled) {
+        let seen = self.seen(tensor)?.blocks();
+        // The program reads no others, although the object may have room for more.
+        let count = (tensor.padded[0] / tensor.extent[0]) as usize;
+        let mut required: Vec<BlockContent> = vec![None; count];
+        for (block, required) in seen.clone().zip(&mut required) {
             let stamps =
                 [self.state.stamp(keys, sequence, block)?, self.state.stamp(values, sequence, block)?];
-            *required = seen.required(block, stamps);
+            *required = Some(stamps);
         }
-        let mut held = self.device.resident_keys(id).blocks.clone();
+        let mut held = self.device.resident_keys(id).blocks[..count].to_vec();
         let block_bytes = u64::from(tensor.extent[0]) * tensor.row_bytes();
-        for range in changed(seen, &held, &required) {
+        for range in changed(&held, &required) {
             let bytes = range.start as u64 * block_bytes..range.end as u64 * block_bytes;
             let mut laid = vec![0; (bytes.end - bytes.start) as usize];
-            for (block, into) in range.clone().zip(laid.chunks_exact_mut(block_bytes as usize)) {
-                if required[block].stamps.is_some() {
-                    self.lay(tensor, block, into)?;
+            for (slot, into) in range.clone().zip(laid.chunks_exact_mut(block_bytes as usize)) {
+                if required[slot].is_some() {
+                    self.lay(tensor, seen.start + slot, into)?;
                 }
             }
             let object = self.device.resident_keys(id).object;
@@ -381,12 +398,9 @@ fn unpacked(bytes: &[u8], row_bytes: usize, columns: usize) -> Vec<f32> {
     numbers
 }
 
-/// Fills a chunk with the start position of the step and one head of keys and
-/// values; the rest stays zero.
-fn fill(chunk: &mut [u8], start: u32, sides: [&[f32]; 2], at: usize, stride: usize, size: usize) {
-    chunk[..4].copy_from_slice(&start.to_le_bytes());
-    let half_bytes = BLOCK_POSITIONS * size * 2;
-    let halves = chunk[CHUNK_HEAD as usize..].chunks_exact_mut(half_bytes);
+/// Fills a chunk with one head of keys and values; the rest stays zero.
+fn fill(chunk: &mut [u8], sides: [&[f32]; 2], at: usize, stride: usize, size: usize) {
+    let halves = chunk.chunks_exact_mut(BLOCK_POSITIONS * size * 2);
     for (side, half) in sides.into_iter().zip(halves) {
         for (row, into) in side.chunks_exact(stride).zip(half.chunks_exact_mut(2 * size)) {
             DType::BF16.pack(&row[at..at + size], into);

@@ -26,8 +26,8 @@ impl ScratchLayout {
     /// Assigns each tensor an object that is free during its life: the object
     /// last bound to the same argument, so that the command lists of equal
     /// layers need few patches, or else the smallest free object. A tensor
-    /// lives from the first step that uses it to the last; the output and the
-    /// rotation tables live throughout.
+    /// lives from the first step that uses it to the last; the output, the rotation
+    /// tables and the positions of attention live throughout.
     pub fn of(graph: &Graph, groups: &Groups, tensors: &[Option<u32>], keys: KeyUse) -> ScratchLayout {
         let mut lives: Vec<Option<(usize, usize)>> = vec![None; groups.tensors.len()];
         for (at, step) in groups.steps.iter().enumerate() {
@@ -39,7 +39,8 @@ impl ScratchLayout {
         let end = groups.steps.len();
         let output = graph.output().and_then(|output| tensors[output.0 as usize]);
         for (number, tensor) in groups.tensors.iter().enumerate() {
-            if tensor.kind == TensorKind::CosSin || Some(number as u32) == output {
+            if matches!(tensor.kind, TensorKind::CosSin | TensorKind::Start) || Some(number as u32) == output
+            {
                 lives[number] = Some((0, end));
             }
         }
@@ -47,7 +48,7 @@ impl ScratchLayout {
         order.retain(|&number| match groups.tensors[number].kind {
             TensorKind::Static => false,
             TensorKind::Chunks => keys == KeyUse::Gathered,
-            TensorKind::Scratch | TensorKind::CosSin => true,
+            TensorKind::Scratch | TensorKind::CosSin | TensorKind::Start => true,
         });
         order.sort_by_key(|&number| lives[number]);
         let bound = first_bound(groups);

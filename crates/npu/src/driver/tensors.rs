@@ -30,7 +30,8 @@ pub(super) fn tensors_of(graph: &Graph, groups: &Groups) -> Vec<Option<u32>> {
     let ids = (0..graph.values.len()).map(|index| root(graph, ValueId(index as u32)));
     let found = |id: ValueId| {
         let number = names.get(graph.value(id).name.as_str()).copied()?;
-        (groups.tensors[number as usize].kind != TensorKind::CosSin).then_some(number)
+        let made = matches!(groups.tensors[number as usize].kind, TensorKind::CosSin | TensorKind::Start);
+        (!made).then_some(number)
     };
     ids.map(found).collect()
 }

@@ -101,12 +101,16 @@ pub(super) fn elements(graph: &Graph, value: ValueId, rows: usize, output_rows: 
     outermost * value.shape.stride()
 }
 
-/// Whether rows attend to all earlier keys and values of the chunk tensor
-/// `name`.
-pub(super) fn sees_all(graph: &Graph, name: &str) -> bool {
+/// The number of preceding positions that rows attend to among the keys and values of
+/// the chunk tensor `name`; 0 for all.
+pub(super) fn window_of(graph: &Graph, name: &str) -> u32 {
     let keys = name.split_once('|').map_or(name, |(keys, _)| keys);
     let role = graph.find(keys).map(|keys| graph.value(keys).role);
-    matches!(role, Some(Role::State(group)) if graph.groups[group.0 as usize].span == Span::Full)
+    let Some(Role::State(group)) = role else { return 0 };
+    match graph.groups[group.0 as usize].span {
+        Span::Window(window) => window,
+        _ => 0,
+    }
 }
 
 /// Whether the host copies the tensor from its own memory; otherwise it writes
@@ -222,14 +226,15 @@ impl<'a> TrafficPlanner<'a> {
         }
     }
 
-    /// Transfers the step's inputs and rotation tables to their shared
+    /// Transfers the step's inputs, rotation tables and positions to their shared
     /// location, if they have one.
     fn begin(&mut self) -> Vec<TensorTransfer> {
         let inputs: Vec<u32> =
             self.graph.inputs().filter_map(|(input, _)| self.tensors[input.0 as usize]).collect();
         let mut moves = Vec::new();
         for (number, tensor) in self.groups.tensors.iter().enumerate() {
-            if tensor.kind == TensorKind::CosSin || inputs.contains(&(number as u32)) {
+            let each_step = matches!(tensor.kind, TensorKind::CosSin | TensorKind::Start);
+            if each_step || inputs.contains(&(number as u32)) {
                 self.on_host[number] = true;
                 moves.extend(self.made(number as u32));
             }

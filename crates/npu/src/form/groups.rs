@@ -54,8 +54,37 @@ pub enum TensorKind {
     Scratch,
     /// Keys and values of one sequence, in the layout of [`chunk_bytes`]. The
     /// host writes all of them, or those that changed, before a program reads
-    /// them. Its `extent` is the number of KV heads and the head size.
+    /// them. Its `extent` is the number of KV heads, with padding, and the head size.
     Chunks,
+    /// Two numbers of 32 bits, which the host computes in each step: the position
+    /// of the step's first row, and that of the first key in the chunks. Its
+    /// `extent` is one row and the window of the attention; 0 for none.
+    Start,
+}
+
+/// Bytes of a tensor of [`TensorKind::Start`]: two words, and padding to the
+/// alignment of buffers.
+pub const START_BYTES: u32 = 64;
+
+/// The first block of positions in the chunks of a step whose first row is at
+/// `position`: blocks before it are outside the window of every row. A window of 0
+/// is none.
+pub fn first_block(position: u32, window: u32) -> u32 {
+    if window == 0 {
+        0
+    } else {
+        (u64::from(position) + 1).saturating_sub(window.into()) as u32 / BLOCK_POSITIONS as u32
+    }
+}
+
+/// The number of blocks of positions that a step of `rows` rows of a sequence of at
+/// most `context` positions may attend to. A window of 0 is none.
+pub fn attended_blocks(rows: u32, context: u32, window: u32) -> u32 {
+    let all = context.div_ceil(BLOCK_POSITIONS as u32);
+    // The first key may be the last of its block.
+    let near =
+        (u64::from(window) + u64::from(rows) + BLOCK_POSITIONS as u64 - 2).div_ceil(BLOCK_POSITIONS as u64);
+    if window == 0 { all } else { all.min(u32::try_from(near).unwrap_or(u32::MAX)) }
 }
 
 /// Bytes of the keys and values of one head over a block of positions, which is
@@ -63,14 +92,11 @@ pub enum TensorKind {
 /// heads of a block together, so a shorter context is a prefix of a longer one.
 ///
 /// ```text
-/// row = position of the step's first row (i32, in 64 bytes) | keys [64, size] | values [64, size]
+/// row = keys [64, size] | values [64, size]
 /// ```
 pub fn chunk_bytes(size: u32) -> u32 {
-    CHUNK_HEAD + 2 * BLOCK_POSITIONS as u32 * size * 2
+    2 * BLOCK_POSITIONS as u32 * size * 2
 }
-
-/// Bytes before the keys of a chunk.
-pub const CHUNK_HEAD: u32 = 64;
 
 /// One program of the array, before tiling.
 #[derive(Clone, Debug, PartialEq)]
@@ -160,8 +186,9 @@ pub enum Kernel {
         /// Values of a row.
         n: u32,
     },
-    /// `(q [rows, heads, size], chunks, y [rows, heads, size])`: attention over
-    /// keys and values in the layout of [`chunk_bytes`].
+    /// `(q [rows, heads, size], chunks, start, y [rows, heads, size])`: attention
+    /// over keys and values in the layout of [`chunk_bytes`], at the positions of a
+    /// tensor of [`TensorKind::Start`].
     Attend {
         /// Rows.
         rows: u32,
@@ -246,7 +273,7 @@ impl Kernel {
             Kernel::Attend { rows, heads, kv_heads, size, keys, .. } => {
                 let x = of(rows, size) * u64::from(heads);
                 let chunks = u64::from(kv_heads) * u64::from(keys) / BLOCK_POSITIONS as u64;
-                vec![x, chunks * u64::from(chunk_bytes(size)), x]
+                vec![x, chunks * u64::from(chunk_bytes(size)), START_BYTES.into(), x]
             }
         }
     }
@@ -390,6 +417,7 @@ fn kind_name(kind: TensorKind) -> &'static str {
         TensorKind::CosSin => "cos_sin",
         TensorKind::Scratch => "scratch",
         TensorKind::Chunks => "chunks",
+        TensorKind::Start => "start",
     }
 }
 
@@ -464,6 +492,7 @@ fn tensor(line: &mut FormLine<'_>) -> Result<ArrayTensor> {
         "cos_sin" => TensorKind::CosSin,
         "scratch" => TensorKind::Scratch,
         "chunks" => TensorKind::Chunks,
+        "start" => TensorKind::Start,
         word => return Err(line.error(format!("has '{word}', which is not a kind of tensor"))),
     };
     let extent = sides(line)?;

@@ -402,11 +402,11 @@ impl TiledLaunch {
 }
 
 /// Whether another stream's channels can carry the only chunk of a stream: both
-/// go directly to the cores, and each core has its own channel.
+/// go directly to the cores, and all cores receive the same chunk.
 fn carries(other: &Stream, stream: &Stream) -> bool {
     let direct = |stream: &Stream| stream.flow == Flow::In && stream.l2.is_none();
-    let own = other.share == Share::Own && other.ahead_of.is_none();
-    direct(other) && direct(stream) && own && stream.level == 0 && stream.depth == 1
+    let alike = stream.share == Share::All && other.ahead_of.is_none();
+    direct(other) && direct(stream) && alike && stream.level == 0 && stream.depth == 1
 }
 
 impl fmt::Display for Herd {

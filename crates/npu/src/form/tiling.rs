@@ -81,8 +81,10 @@ pub struct ElementTiling {
 pub struct AttendTiling {
     /// Query positions that a core processes at once.
     pub queries: u32,
-    /// Chunks of keys that a core buffers.
+    /// Chunks of keys and values that a core buffers.
     pub depth: u8,
+    /// Positions of a chunk: 64, which is a block, 32, 16 or 8.
+    pub chunk: u32,
 }
 
 impl fmt::Display for Tiling {
@@ -96,7 +98,9 @@ impl fmt::Display for Tiling {
             }
             Tiling::Rows(RowTiling { herd, step }) => write!(f, "herd={herd} step={step}"),
             Tiling::Elements(ElementTiling { herd, chunk }) => write!(f, "herd={herd} chunk={chunk}"),
-            Tiling::Attend(AttendTiling { queries, depth }) => write!(f, "queries={queries} depth={depth}"),
+            Tiling::Attend(AttendTiling { queries, depth, chunk }) => {
+                write!(f, "queries={queries} depth={depth} chunk={chunk}")
+            }
         }
     }
 }
@@ -138,9 +142,11 @@ impl Tiling {
             "gate" | "add" | "bias" => {
                 Tiling::Elements(ElementTiling { herd: field(line, "herd")?, chunk: number(line, "chunk")? })
             }
-            "attend" => {
-                Tiling::Attend(AttendTiling { queries: number(line, "queries")?, depth: depth(line)? })
-            }
+            "attend" => Tiling::Attend(AttendTiling {
+                queries: number(line, "queries")?,
+                depth: depth(line)?,
+                chunk: number(line, "chunk")?,
+            }),
             _ => return Err(line.error(format!("has '{kernel}', which is not a kernel"))),
         };
         line.end()?;

@@ -33,7 +33,7 @@ pub(super) const ATTEND_CLEAR: KernelEntry = KernelEntry {
 
 /// Updates a state with a chunk of keys, of `size` components, and values.
 ///
-/// Row `r` is at position `start[0] + query + r / group`, key `j` at `key + j`.
+/// Row `r` is at position `start[0] + query + r / group`, key `j` at `start[1] + key + j`.
 /// With `causal` = 1 a row attends to the keys up to its own position, and only
 /// to the last `window` of them if that is not 0.
 pub(super) const ATTEND: KernelEntry = KernelEntry {
@@ -54,7 +54,7 @@ pub(super) const ATTEND: KernelEntry = KernelEntry {
         KernelOperand::reads("q", |p| matrix(p[0], p[1])),
         KernelOperand::reads("k", |p| matrix(p[3], p[1])),
         KernelOperand::reads("v", |p| matrix(p[3], p[2])),
-        KernelOperand::new("start", Access::Read, DType::I32, |_| matrix(1, 1)),
+        KernelOperand::new("start", Access::Read, DType::I32, |_| matrix(1, 2)),
         KernelOperand::new("state", Access::Update, DType::F32, |p| matrix(p[0], p[2] + 2)),
     ],
     macs: |p| u64::from(p[0]) * u64::from(p[3]) * (u64::from(p[1]) + u64::from(p[2])),
@@ -115,12 +115,13 @@ fn attend(params: &[u32], values: &mut KernelValues<'_>) {
     let (size, width, keys, group) = (params[1] as usize, params[2] as usize, params[3] as usize, params[4]);
     let (q, v) = (values.bf16(0), values.bf16(2));
     let components = transposed(&values.bf16(1), size);
-    let start = i32::from_le_bytes(values.reads[3].try_into().expect("the start is one word"));
-    let (first, scale) = (i64::from(params[6]), f32::from_bits(params[9]));
+    let word = |bytes: &[u8]| i64::from(i32::from_le_bytes(bytes.try_into().expect("a word has four bytes")));
+    let (start, first_key) = (word(&values.reads[3][..4]), word(&values.reads[3][4..]));
+    let (first, scale) = (first_key + i64::from(params[6]), f32::from_bits(params[9]));
     let mut state = values.updated(0, DType::F32);
     let mut scores = vec![0.0; keys];
     for ((row, q), state) in (0..).zip(q.chunks_exact(size)).zip(state.chunks_exact_mut(width + 2)) {
-        let position = i64::from(start) + i64::from(params[5] + row / group);
+        let position = start + i64::from(params[5] + row / group);
         let sees = |key: i64| {
             let back = position - (first + key);
             params[7] == 0 || (back >= 0 && (params[8] == 0 || back < i64::from(params[8])))

@@ -236,7 +236,7 @@ fn chunks_and_stages_of_attention_combine_to_the_whole() {
     let bytes = rows * (size + 2) * 4;
     let pass = |chunk: usize, causal: u32, window: u32, state: &mut [Vec<u8>]| {
         let part = |x: &[f32]| pack(DType::BF16, &x[chunk * keys * size..][..keys * size]);
-        let reads = [pack(DType::BF16, &q), part(&k), part(&v), pack_i32(&[9])];
+        let reads = [pack(DType::BF16, &q), part(&k), part(&v), pack_i32(&[109, 100])];
         let key = (chunk * keys) as u32;
         let numbers = [4, 8, 8, 8, 2, 1, key, causal, window, 0.25f32.to_bits()];
         call("attend", &numbers, &reads, state);

@@ -2,11 +2,13 @@
 //! calls another, and only tiling searches.
 
 mod mapping;
+mod padding;
 pub mod partition;
 pub mod place;
 mod policy;
 pub mod route;
 pub mod schedule;
+mod site;
 pub mod tile;
 mod unfit;
 
@@ -23,13 +25,13 @@ use crate::form::tiled::{Tiled, TiledLaunch};
 use crate::target::Target;
 
 pub use mapping::{ArrayMapping, TileRule};
-pub use partition::array_split;
 pub use policy::{AttentionPlacement, Grouping, Policy};
+pub use site::{array_split, knows, refusal};
 pub use unfit::Unfit;
 
 /// The version of the passes. Increase it when they produce a different schedule
 /// for any program, so that cached schedules of older versions are not used.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Receives every form, for `--dump`.
 pub trait Dump {

@@ -1,14 +1,17 @@
 //! Pass 1, from graph to groups: which nodes run on the array and which on the
 //! host, and which of them share a program, as the policy determines.
 
-use girih_graph::split::{Site, Split, name_in_layer, split};
-use girih_graph::{Act, BLOCK_POSITIONS, Extent, Graph, Op, Role, Span, ValueId};
+use girih_graph::split::name_in_layer;
+use girih_graph::{BLOCK_POSITIONS, Extent, Graph, Key, Node, Op, Role, Span, ValueId};
 use girih_tensor::{Error, Result};
 
 use super::mapping::ArrayMapping;
-use super::policy::{AttentionPlacement, Grouping, Policy};
+use super::padding::{Padding, padded, row_granule, size};
+use super::policy::Grouping;
+use super::site::{NodeSite, refusal, site};
 use crate::form::groups::{
-    ArrayProgram, ArrayTensor, Groups, Kernel, KernelLaunch, StepAction, TensorKind, chunk_bytes,
+    ArrayProgram, ArrayTensor, Groups, Kernel, KernelLaunch, START_BYTES, StepAction, TensorKind,
+    attended_blocks, chunk_bytes,
 };
 use crate::form::schedule::{Argument, ArgumentRole};
 use crate::target::Target;
@@ -24,36 +27,6 @@ const MAX_TENSOR_VALUES: u64 = (1 << 31) - 1;
 /// The maximum head size of keys and values in chunks.
 const MAX_HEAD_SIZE: u32 = 1 << 16;
 
-/// Where a node is computed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum NodeSite {
-    /// On the host, for this reason.
-    Host(String),
-    /// On the array, all rows at once.
-    Array,
-    /// On the array, one output row at a time.
-    EachOutputRow,
-    /// Not computed: the result is a view of the input.
-    View,
-    /// Not computed: neither the array nor the host has code for the op.
-    Unknown,
-}
-
-/// Whether the array or the host has code for an op with this number of operands.
-pub fn knows(op: Op, operands: usize) -> bool {
-    match op {
-        Op::Reshape | Op::Write | Op::Scale { .. } | Op::Softcap { .. } | Op::Gather => operands == 1,
-        Op::Embed
-        | Op::Norm { .. }
-        | Op::Rope { .. }
-        | Op::Gate { act: Act::Silu | Act::GeluTanh }
-        | Op::Add => operands == 2,
-        Op::Linear => operands == 2 || operands == 3,
-        Op::Attend { span: Span::Full | Span::Window(_), .. } => operands == 3,
-        _ => false,
-    }
-}
-
 /// Partitions `graph`.
 ///
 /// # Errors
@@ -64,6 +37,7 @@ pub fn partition(graph: &Graph, target: &Target, mapping: &ArrayMapping) -> Resu
         graph,
         target,
         mapping,
+        padding: Padding::new(graph, target)?,
         groups: Groups {
             policy: mapping.name.clone(),
             tensors: Vec::new(),
@@ -74,8 +48,8 @@ pub fn partition(graph: &Graph, target: &Target, mapping: &ArrayMapping) -> Resu
     };
     let mut segment: Vec<usize> = Vec::new();
     for (index, node) in graph.nodes.iter().enumerate() {
-        let site = site(graph, target, policy, index);
-        if let Some(reason) = refusal(graph, target, policy, index) {
+        let site = site(graph, policy, index);
+        if let Some(reason) = refusal(graph, policy, index) {
             return Err(Error::new(format!("'{}': {reason}", graph.value(node.output).name)));
         }
         let attends = matches!(node.op, Op::Attend { .. });
@@ -104,108 +78,6 @@ pub fn partition(graph: &Graph, target: &Target, mapping: &ArrayMapping) -> Resu
     Ok(partitioner.groups)
 }
 
-/// Returns why a node cannot be computed, if it cannot.
-pub fn refusal(graph: &Graph, target: &Target, policy: Policy, index: usize) -> Option<String> {
-    let node = &graph.nodes[index];
-    let x = node.inputs.first().map(|&x| graph.value(x));
-    // Padding must be whole heads: they are computed too, and their results are
-    // ignored.
-    let heads_break = |inner: &[usize]| {
-        let flat: usize = inner.iter().product();
-        let all = flat.next_multiple_of(column_granule(target) as usize);
-        inner.len() > 1 && !inner.last().is_some_and(|&size| all.is_multiple_of(size))
-    };
-    match node.op {
-        Op::Norm { .. } | Op::Rope { .. }
-            if site(graph, target, policy, index) == NodeSite::Array
-                && heads_break(&x?.shape.extents()[1..]) =>
-        {
-            let granule = column_granule(target);
-            Some(format!(
-                "heads of {:?} values do not divide rows that are padded to a multiple of {granule}",
-                &x?.shape.extents()[1..]
-            ))
-        }
-        Op::Scale { .. } | Op::Softcap { .. } if site(graph, target, policy, index) == NodeSite::Array => {
-            Some(format!("{} of rows of the step has no kernel on the array yet", node.op.name()))
-        }
-        op if site(graph, target, policy, index) == NodeSite::Unknown => {
-            Some(format!("it has no code for the op '{}'", op.name()))
-        }
-        _ => None,
-    }
-}
-
-/// Where a node is computed.
-fn site(graph: &Graph, target: &Target, policy: Policy, index: usize) -> NodeSite {
-    let node = &graph.nodes[index];
-    let output_rows = graph.value(node.output).outermost == Extent::OutputRows;
-    let embeds = |value: ValueId| graph.nodes.iter().any(|node| node.output == value && node.op == Op::Embed);
-    let host = |reason: &str| NodeSite::Host(reason.to_owned());
-    match node.op {
-        op if !knows(op, node.inputs.len()) => NodeSite::Unknown,
-        Op::Reshape => NodeSite::View,
-        Op::Embed => host("the host looks up the rows of tokens"),
-        Op::Write => host("the KV cache is in host memory"),
-        Op::Gather => host("only the host has the list of output rows"),
-        Op::Attend { .. } => {
-            attention_fallback(graph, target, policy, index).map_or(NodeSite::Array, NodeSite::Host)
-        }
-        Op::Linear if output_rows => NodeSite::EachOutputRow,
-        _ if output_rows => host("its rows are output rows, which the host has gathered"),
-        Op::Scale { .. } if embeds(node.inputs[0]) => {
-            host("its rows are embeddings, which the host has looked up")
-        }
-        Op::Linear
-        | Op::Norm { .. }
-        | Op::Rope { .. }
-        | Op::Gate { .. }
-        | Op::Add
-        | Op::Scale { .. }
-        | Op::Softcap { .. } => NodeSite::Array,
-        _ => NodeSite::Unknown,
-    }
-}
-
-/// Returns why attention runs on the host, if it does. It runs on the array when the policy
-/// allows it, all rows are of one sequence, scores have no softcap, and padding does not split
-/// heads.
-fn attention_fallback(graph: &Graph, target: &Target, policy: Policy, index: usize) -> Option<String> {
-    let node = &graph.nodes[index];
-    let Op::Attend { softcap, .. } = node.op else { return None };
-    let (q, keys) = (graph.value(node.inputs[0]), graph.value(node.inputs[1]));
-    let (values, width, granule) =
-        (graph.value(node.inputs[2]), q.shape.stride(), column_granule(target) as usize);
-    if policy.attention == AttentionPlacement::Host {
-        Some("the policy runs attention on the host".to_owned())
-    } else if policy.attention == AttentionPlacement::Prefill && graph.key.rows == 1 {
-        Some("the policy runs attention of single rows on the host".to_owned())
-    } else if let Some(cap) = softcap {
-        Some(format!("the array's attention has no softcap; this one needs {cap}"))
-    } else if graph.key.sequences > 1 {
-        Some(format!(
-            "a step may have rows of {} sequences; the array's attention supports one",
-            graph.key.sequences
-        ))
-    } else if !width.is_multiple_of(granule) {
-        Some(format!(
-            "the {width} values of all heads are not a multiple of {granule}: padding would be a head"
-        ))
-    } else if keys.shape != values.shape {
-        Some(format!("keys of {} and values of {} differ in shape", keys.shape, values.shape))
-    } else {
-        None
-    }
-}
-
-/// Divides a graph between the array and the host.
-pub fn array_split(graph: &Graph, target: &Target, policy: Policy) -> Split {
-    split(graph, |graph, index| match site(graph, target, policy, index) {
-        NodeSite::Host(reason) => Site::Host(reason),
-        NodeSite::Array | NodeSite::EachOutputRow | NodeSite::View | NodeSite::Unknown => Site::Device,
-    })
-}
-
 /// Whether a node is the norm before attention: its result reaches a write of
 /// state or an attention without passing a sum.
 fn enters_attention(graph: &Graph, index: usize) -> bool {
@@ -228,23 +100,12 @@ fn enters_attention(graph: &Graph, index: usize) -> bool {
     false
 }
 
-/// The multiple to which columns of tensors are padded: two blocks of the matrix
-/// instruction for every row of cores.
-fn column_granule(target: &Target) -> u32 {
-    16 * target.array.compute_rows
-}
-
-/// The multiple to which the rows of a step are padded: two blocks of four rows
-/// for every column of cores.
-fn row_granule(target: &Target) -> u32 {
-    8 * target.array.columns
-}
-
 /// The state of the pass.
 struct Partitioner<'a> {
     graph: &'a Graph,
     target: &'a Target,
     mapping: &'a ArrayMapping,
+    padding: Padding,
     groups: Groups,
     tensor_of: Vec<Option<u32>>,
 }
@@ -339,9 +200,11 @@ impl Partitioner<'_> {
         let node = &self.graph.nodes[index];
         let mut tensors = Vec::new();
         let inputs = match node.op {
-            Op::Attend { .. } => {
-                tensors.push(self.tensor(node.inputs[0])?);
-                tensors.push(self.chunks(node.inputs[1], node.inputs[2])?);
+            Op::Attend { span, .. } => {
+                let q = self.tensor(node.inputs[0])?;
+                tensors.push(q);
+                tensors.push(self.chunks(q, [node.inputs[1], node.inputs[2]], window(span))?);
+                tensors.push(self.start(window(span))?);
                 &[]
             }
             // The bias is added in a separate launch.
@@ -394,12 +257,13 @@ impl Partitioner<'_> {
     }
 
     fn site(&self, index: usize) -> NodeSite {
-        site(self.graph, self.target, self.mapping.policy, index)
+        site(self.graph, self.mapping.policy, index)
     }
 
-    /// Adds the tensor of chunks of keys and values.
-    fn chunks(&mut self, keys: ValueId, values: ValueId) -> Result<u32> {
-        let (keys, values) = (self.graph.value(keys), self.graph.value(values));
+    /// Adds the tensor of chunks of the keys and values that a step attends to. The padding
+    /// of the queries `q` is heads that attend to zeros.
+    fn chunks(&mut self, q: u32, sides: [ValueId; 2], window: u32) -> Result<u32> {
+        let [keys, values] = sides.map(|side| self.graph.value(side));
         let name = format!("{}|{}", keys.name, values.name);
         let size = size(keys.shape.columns())?;
         if size > MAX_HEAD_SIZE {
@@ -407,8 +271,10 @@ impl Partitioner<'_> {
                 "'{name}' has heads of {size} values; the maximum is {MAX_HEAD_SIZE}"
             )));
         }
-        let heads = self::size(keys.shape.stride())? / size;
-        let all = self.positions()? / BLOCK_POSITIONS as u32;
+        let ArrayTensor { extent: [_, columns], padded: [_, padded], .. } = self.groups.tensors[q as usize];
+        let group = columns / self::size(keys.shape.stride())?;
+        let heads = padded / group / size;
+        let all = self.blocks(window)?;
         let rows = heads.checked_mul(all);
         let rows = rows.ok_or_else(|| Error::new(format!("{heads} heads of {all} blocks exceed 32 bits")))?;
         let (kind, padded) = (TensorKind::Chunks, [rows, chunk_bytes(size) / 2]);
@@ -428,10 +294,23 @@ impl Partitioner<'_> {
         Ok(self.groups.tensors.len() as u32 - 1)
     }
 
-    /// Positions of the context, padded so that each row of cores has the same
-    /// number of blocks.
-    fn positions(&self) -> Result<u32> {
-        padded(self.graph.key.context as usize, BLOCK_POSITIONS as u32 * self.target.array.compute_rows)
+    /// Adds the tensor of the positions of the first row and the first key, unless there is
+    /// one for this window.
+    fn start(&mut self, window: u32) -> Result<u32> {
+        let same = |tensor: &ArrayTensor| tensor.kind == TensorKind::Start && tensor.extent[1] == window;
+        if let Some(known) = self.groups.tensors.iter().position(same) {
+            return Ok(known as u32);
+        }
+        let name = if window == 0 { "start".to_owned() } else { format!("start.{window}") };
+        let (kind, extent, padded) = (TensorKind::Start, [1, window], [1, START_BYTES / 2]);
+        self.add(ArrayTensor { name, kind, extent, padded })
+    }
+
+    /// Blocks of positions that a step attends to, padded so that each row of cores has the
+    /// same number.
+    fn blocks(&self, window: u32) -> Result<u32> {
+        let Key { rows, context, .. } = self.graph.key;
+        padded(attended_blocks(rows, context, window) as usize, self.target.array.compute_rows)
     }
 
     fn kernel(&self, index: usize, tensors: &[u32]) -> Result<Kernel> {
@@ -464,12 +343,10 @@ impl Partitioner<'_> {
             Op::Gate { act } => Kernel::Gate { n: all?, act },
             Op::Add => Kernel::Add { n: all? },
             Op::Attend { scale, span, .. } => {
-                let [kv_heads, size] = self.groups.tensors[tensors[1] as usize].extent;
-                let window = match span {
-                    Span::Full | Span::All => 0,
-                    Span::Window(length) => length,
-                };
-                let keys = self.positions()?;
+                let ArrayTensor { extent: [kv_heads, size], padded: [blocks, _], .. } =
+                    self.groups.tensors[tensors[1] as usize];
+                let window = window(span);
+                let keys = blocks / kv_heads * BLOCK_POSITIONS as u32;
                 Kernel::Attend { rows, heads: columns / size, kv_heads, size, keys, window, scale }
             }
             op => return Err(Error::new(format!("{} has no kernel on the array", op.name()))),
@@ -478,7 +355,7 @@ impl Partitioner<'_> {
 
     /// Returns the value that a value is a view of.
     fn root(&self, value: ValueId) -> ValueId {
-        root(self.graph, value)
+        self.padding.root(value)
     }
 
     /// Returns the tensor of a value, added if it is new.
@@ -489,30 +366,42 @@ impl Partitioner<'_> {
         }
         let value = self.graph.value(root);
         let (kind, extent, padded) = if value.role == Role::Weight {
-            let padded = match *value.shape.extents() {
-                [n] => {
-                    // The norm weight of heads is as wide as a head; other norm weights are as wide as
-                    // the rows that they scale.
-                    let user = self.graph.nodes.iter().find(|node| node.inputs.contains(&root));
-                    let heads =
-                        user.is_some_and(|node| self.graph.value(node.inputs[0]).shape.extents().len() > 2);
-                    [1, if heads { n as u32 } else { self.wide(n)? }]
-                }
-                _ => [self.wide(value.shape.rows())?, self.wide(value.shape.columns())?],
-            };
-            (TensorKind::Static, [value.shape.rows(), value.shape.columns()], padded)
+            (TensorKind::Static, [value.shape.rows(), value.shape.columns()], self.weight(root)?)
         } else {
             let (rows, columns) = (value.shape.extents()[0], value.shape.stride());
             let granule = row_granule(self.target);
             let single = rows == 1 || value.outermost == Extent::OutputRows;
             let all = if single { rows as u32 } else { padded(rows, granule)? };
-            (TensorKind::Scratch, [rows, columns], [all, self.wide(columns)?])
+            (TensorKind::Scratch, [rows, columns], [all, self.padding.wide(root, columns)?])
         };
         let extent = [size(extent[0])?, size(extent[1])?];
         let name = value.name.clone();
         let number = self.add(ArrayTensor { name, kind, extent, padded })?;
         self.tensor_of[root.0 as usize] = Some(number);
         Ok(number)
+    }
+
+    /// Rows and columns of a weight with padding: as wide as the operand that it meets and
+    /// the result that it makes.
+    fn weight(&self, weight: ValueId) -> Result<[u32; 2]> {
+        let shape = self.graph.value(weight).shape;
+        let used = |node: &&Node| node.op != Op::Embed && node.inputs.contains(&weight);
+        let Some(user) = self.graph.nodes.iter().find(used) else {
+            let wide = |extent| self.padding.wide(weight, extent);
+            return Ok([wide(shape.rows())?, wide(shape.columns())?]);
+        };
+        let x = self.graph.value(user.inputs[0]);
+        Ok(match (user.op, shape.extents()) {
+            (Op::Linear, &[n]) => [1, self.padding.wide(user.output, n)?],
+            (Op::Linear, _) => [
+                self.padding.wide(user.output, shape.rows())?,
+                self.padding.wide(user.inputs[0], shape.columns())?,
+            ],
+            // The norm weight of heads is as wide as a head.
+            (_, &[n]) if x.shape.extents().len() > 2 => [1, size(n)?],
+            (_, &[n]) => [1, self.padding.wide(user.inputs[0], n)?],
+            _ => [size(shape.rows())?, size(shape.columns())?],
+        })
     }
 
     /// Returns the tensor of cosines and sines of a weight of frequencies, added if
@@ -529,9 +418,13 @@ impl Partitioner<'_> {
         self.tensor_of[frequencies.0 as usize] = Some(number);
         Ok(number)
     }
+}
 
-    fn wide(&self, columns: usize) -> Result<u32> {
-        padded(columns, column_granule(self.target))
+/// The number of preceding positions that a row attends to; 0 for all.
+fn window(span: Span) -> u32 {
+    match span {
+        Span::Full | Span::All => 0,
+        Span::Window(length) => length,
     }
 }
 
@@ -545,15 +438,6 @@ pub fn root(graph: &Graph, value: ValueId) -> ValueId {
         }
     }
     root
-}
-
-fn size(extent: usize) -> Result<u32> {
-    u32::try_from(extent).map_err(|_| Error::new(format!("an extent of {extent} exceeds 32 bits")))
-}
-
-fn padded(extent: usize, granule: u32) -> Result<u32> {
-    let whole = size(extent)?.div_ceil(granule).checked_mul(granule);
-    whole.ok_or_else(|| Error::new(format!("an extent of {extent} exceeds 32 bits")))
 }
 
 /// Returns a name for a program, from its kernels.

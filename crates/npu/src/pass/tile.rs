@@ -15,7 +15,7 @@ use crate::form::groups::{Kernel, KernelLaunch};
 use crate::form::tiled::TiledLaunch;
 use crate::form::tiling::Tiling;
 use crate::target::Target;
-use nest::LaunchArguments;
+use nest::{LaunchArguments, fits};
 
 /// Returns the tilings of a launch that fit a core's memory, best first: that of
 /// its mapping, or guesses.
@@ -86,11 +86,4 @@ pub fn build(task: &KernelLaunch, tiling: Tiling, target: &Target) -> Option<Til
         _ => None,
     };
     built.filter(|launch| fits(launch, target))
-}
-
-/// Whether chunks and locals fit a core's memory, and each chunk fits a descriptor.
-fn fits(launch: &TiledLaunch, target: &Target) -> bool {
-    let have = u64::from(target.compute.bytes - target.compute.reserved);
-    let words = launch.streams.iter().map(|stream| u64::from(stream.chunk_words()));
-    launch.core_bytes() <= have && words.max().unwrap_or(0) <= target.compute.dma.max_words
 }

@@ -12,12 +12,22 @@ pub struct LlamaSizes {
     pub head: usize,
     pub hidden: usize,
     pub vocabulary: usize,
+    /// The preceding positions that a row attends to; `None` for all.
+    pub window: Option<u32>,
 }
 
 /// Three layers, small enough to simulate in a test.
 #[allow(dead_code)] // each test program uses the sizes it needs
-pub const SMALL: LlamaSizes =
-    LlamaSizes { layers: 3, width: 64, heads: 4, kv_heads: 2, head: 16, hidden: 176, vocabulary: 512 };
+pub const SMALL: LlamaSizes = LlamaSizes {
+    layers: 3,
+    width: 64,
+    heads: 4,
+    kv_heads: 2,
+    head: 16,
+    hidden: 176,
+    vocabulary: 512,
+    window: None,
+};
 /// Llama-3.2-1B.
 #[allow(dead_code)] // each test program uses the sizes it needs
 pub const LLAMA_1B: LlamaSizes = LlamaSizes {
@@ -28,6 +38,7 @@ pub const LLAMA_1B: LlamaSizes = LlamaSizes {
     head: 64,
     hidden: 8192,
     vocabulary: 128256,
+    window: None,
 };
 
 /// The key of a step of `rows` rows of one sequence; the last is an output row.
@@ -84,12 +95,13 @@ fn layer_of(
     let v = graph.shaped(&at("v.heads"), Op::Reshape, &[v], &[kv_heads, head]);
     let q = rotate(graph, "q", q, heads);
     let k = rotate(graph, "k", k, kv_heads);
-    let group = graph.group(Span::Full);
+    let span = sizes.window.map_or(Span::Full, Span::Window);
+    let group = graph.group(span);
     let keys = graph.state(&at("keys"), &[kv_heads, head], DType::BF16, group);
     let values = graph.state(&at("values"), &[kv_heads, head], DType::BF16, group);
     graph.write(k, keys);
     graph.write(v, values);
-    let attend = Op::Attend { scale: (head as f32).powf(-0.5), span: Span::Full, softcap: None };
+    let attend = Op::Attend { scale: (head as f32).powf(-0.5), span, softcap: None };
     let mixed = graph.same(&at("mixed_heads"), attend, &[q, keys, values]);
     let flat = graph.shaped(&at("flat"), Op::Reshape, &[mixed], &[heads * head]);
     let o = linear(graph, "o", flat, [heads * head, width]);

@@ -7,9 +7,10 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use serde_json::json;
+use serde::Serialize;
+use utoipa::ToSchema;
 
-use crate::error::ApiError;
+use crate::error::{ApiError, ErrorBody};
 use crate::state::{ServerPhase, ServerState};
 
 /// The routes that answer while the server ends.
@@ -21,13 +22,29 @@ pub fn routes() -> Router<Arc<ServerState>> {
     Router::new().route(health_path, get(health)).route(ready_path, get(ready))
 }
 
-async fn health() -> Response {
-    Json(json!({"status": "ok"})).into_response()
+/// What the server says of itself.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct StatusBody {
+    /// `ok` or `ready`.
+    status: &'static str,
 }
 
-async fn ready(State(state): State<Arc<ServerState>>) -> Response {
+/// Whether the process answers.
+#[utoipa::path(get, path = "/health", tag = "health", responses((status = 200, body = StatusBody)))]
+pub async fn health() -> Json<StatusBody> {
+    Json(StatusBody { status: "ok" })
+}
+
+/// Whether requests are served without waiting for a model.
+#[utoipa::path(
+    get,
+    path = "/ready",
+    tag = "health",
+    responses((status = 200, body = StatusBody), (status = 503, body = ErrorBody))
+)]
+pub async fn ready(State(state): State<Arc<ServerState>>) -> Response {
     match state.phase() {
-        ServerPhase::Ready => Json(json!({"status": "ready"})).into_response(),
+        ServerPhase::Ready => Json(StatusBody { status: "ready" }).into_response(),
         ServerPhase::Draining => ApiError::shutting_down().into_response(),
         ServerPhase::Loading => {
             let message = "the models are being loaded; try again later";

@@ -1,6 +1,7 @@
 //! The routes, one module for each endpoint. A module reads the wire format of its API, makes a
 //! neutral request of it, and writes the reply in the same format.
 
+pub mod anthropic;
 pub mod health;
 pub mod metrics;
 pub mod openai;

@@ -1,7 +1,8 @@
 //! The parts that the loop nests of all kernels share.
 
 use crate::form::schedule::{Affine, Dim, Parameter, ParameterValue};
-use crate::form::tiled::{Item, TiledOperand};
+use crate::form::tiled::{Item, TiledLaunch, TiledOperand};
+use crate::target::Target;
 
 /// Rows and columns of a block of the matrix kernel's left operand. Blocks of its
 /// right operand and of its result have the same number of columns.
@@ -19,6 +20,13 @@ pub(super) const CALL_ROWS: [u32; 4] = [8, 4, 2, 1];
 
 /// Elements are distributed in vectors of this length.
 pub(super) const VECTOR_ELEMENTS: u32 = 16;
+
+/// Whether chunks and locals fit a core's memory, and each chunk fits a descriptor.
+pub(super) fn fits(launch: &TiledLaunch, target: &Target) -> bool {
+    let have = u64::from(target.compute.bytes - target.compute.reserved);
+    let words = launch.streams.iter().map(|stream| u64::from(stream.chunk_words()));
+    launch.core_bytes() <= have && words.max().unwrap_or(0) <= target.compute.dma.max_words
+}
 
 pub(super) fn whole(name: &str, value: u32) -> Parameter {
     Parameter { name: name.to_owned(), value: ParameterValue::Int(Affine::constant(i64::from(value))) }

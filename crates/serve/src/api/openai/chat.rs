@@ -12,7 +12,7 @@ use super::chat_reply::{ChatChunks, ChatReply};
 use super::chat_request::ChatRequest;
 use super::reply_head::ReplyHead;
 use crate::caller::Caller;
-use crate::error::ApiError;
+use crate::error::{ApiError, ErrorReplies};
 use crate::generation::begin;
 use crate::json_body::read_json;
 use crate::sse::stream_response;
@@ -23,7 +23,21 @@ pub fn routes() -> Router<Arc<ServerState>> {
     Router::new().route("/v1/chat/completions", post(complete))
 }
 
-async fn complete(
+/// Replies to a conversation.
+#[utoipa::path(
+    post,
+    path = "/v1/chat/completions",
+    tag = "openai",
+    request_body = ChatRequest,
+    responses(
+        (status = 200, content(
+            (ChatReply = "application/json"),
+            (String = "text/event-stream"),
+        )),
+        ErrorReplies,
+    )
+)]
+pub async fn complete(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
     body: Bytes,

@@ -2,6 +2,7 @@
 
 use girih::{ReplyMessage, ReplyPart, ToolCall};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::finish::finish_reason;
 use super::logprobs::{ChoiceLogprobs, TokenLogprob};
@@ -12,7 +13,7 @@ use crate::generation::{FinishReason, Generation, GenerationEvent, GenerationEve
 use crate::sse::{EventWriter, write_data, write_named};
 
 /// A whole reply.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct ChatReply {
     #[serde(flatten)]
     head: ReplyHead,
@@ -20,7 +21,7 @@ pub struct ChatReply {
     usage: UsageBody,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 struct ChatChoice {
     index: u32,
     message: AssistantMessage,
@@ -28,7 +29,7 @@ struct ChatChoice {
     finish_reason: &'static str,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 struct AssistantMessage {
     role: &'static str,
     content: Option<String>,
@@ -39,7 +40,7 @@ struct AssistantMessage {
     tool_calls: Vec<CallBody>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 struct CallBody {
     id: String,
     #[serde(rename = "type")]
@@ -47,7 +48,7 @@ struct CallBody {
     function: FunctionBody,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 struct FunctionBody {
     name: String,
     arguments: String,

@@ -1,14 +1,20 @@
 //! The body of `/v1/chat/completions`, and what it asks for.
 
+use std::collections::HashMap;
+
 use girih::{Conversation, Grammar, Prompt, ToolChoice};
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use super::messages::{ChatMessage, template_messages};
-use super::parameters::{check_grammar, check_logprobs, check_max_tokens, request_body, schema_text};
+use super::parameters::{
+    check_grammar, check_logprobs, check_max_tokens, no_room_for_calls, request_body, schema_text,
+};
 use super::template_variables::checked_variables;
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
+use crate::thinking::{Effort, Thinking};
 
 /// The maximum number of tools.
 const MAX_TOOLS: usize = 128;
@@ -17,8 +23,10 @@ request_body! {
     /// The body of `/v1/chat/completions`.
     ChatRequest {
         /// The conversation, at most 2048 messages.
+        #[schema(min_items = 1, max_items = 2048)]
         messages: Vec<ChatMessage>,
         /// The tools that the model may call, at most 128.
+        #[schema(value_type = Option<Vec<ToolBody>>, max_items = 128)]
         tools: Option<Vec<Value>>,
         /// Whether the model may, must or must not call a tool.
         tool_choice: Option<ToolChoiceBody>,
@@ -27,20 +35,43 @@ request_body! {
         /// What the reply must be.
         response_format: Option<ResponseFormat>,
         /// As `max_tokens`; it wins.
+        #[schema(minimum = 1)]
         max_completion_tokens: Option<u32>,
         /// Whether tokens come with their log-probability.
         logprobs: Option<bool>,
         /// Of how many most likely tokens the log-probabilities are given, at most 20.
+        #[schema(maximum = 20)]
         top_logprobs: Option<u32>,
         /// How much the model thinks, if its chat template knows.
         reasoning_effort: Option<String>,
         /// Variables of the chat template: truth values, numbers and short texts.
+        #[schema(value_type = Option<Object>)]
         chat_template_kwargs: Option<Map<String, Value>>,
     }
 }
 
+/// A tool, as `girih::Tool` reads it.
+#[derive(ToSchema)]
+#[allow(dead_code)] // describes what is passed on as it is
+pub struct ToolBody {
+    #[schema(rename = "type")]
+    kind: FunctionType,
+    function: ToolFunction,
+}
+
+/// The function of a tool.
+#[derive(ToSchema)]
+#[allow(dead_code)] // describes what is passed on as it is
+pub struct ToolFunction {
+    #[schema(pattern = "^[A-Za-z0-9_.:/-]{1,128}$")]
+    name: String,
+    description: Option<String>,
+    /// A JSON Schema of an object.
+    parameters: Option<HashMap<String, Value>>,
+}
+
 /// What the reply must be.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ResponseFormat {
     /// Text.
@@ -55,7 +86,7 @@ pub enum ResponseFormat {
 }
 
 /// A schema with its name. The reply follows it with or without `strict`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[allow(dead_code)] // names describe the schema to people
 pub struct NamedSchema {
@@ -70,7 +101,7 @@ pub struct NamedSchema {
 }
 
 /// Whether the model may, must or must not call a tool.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum ToolChoiceBody {
     /// `none`, `auto` or `required`.
@@ -80,7 +111,7 @@ pub enum ToolChoiceBody {
 }
 
 /// Whether the model calls a tool.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)] // OpenAI's words
 pub enum ToolMode {
@@ -90,7 +121,7 @@ pub enum ToolMode {
 }
 
 /// The tool that the model must call.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[allow(dead_code)] // the type has one value
 pub struct NamedTool {
@@ -102,7 +133,7 @@ pub struct NamedTool {
 }
 
 /// The type of a tool.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)] // OpenAI's word
 pub enum FunctionType {
@@ -110,7 +141,7 @@ pub enum FunctionType {
 }
 
 /// The name of a tool.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NamedFunction {
     /// The name.
@@ -143,9 +174,14 @@ impl ChatRequest {
             grammar,
             tool_choice,
             single_call: self.parallel_tool_calls == Some(false),
-            reasoning_effort: self.reasoning_effort.clone(),
+            thinking: self.thinking(),
             ..shared
         })
+    }
+
+    fn thinking(&self) -> Option<Thinking> {
+        let effort = Effort::Level(self.reasoning_effort.clone()?);
+        Some(Thinking { param: "reasoning_effort", effort })
     }
 
     fn logprobs(&self) -> Result<Option<u32>, ApiError> {
@@ -206,9 +242,7 @@ impl ChatRequest {
             (None, None) => return Ok(None),
         };
         if has_tools {
-            let message =
-                format!("{param} leaves no room for calls of tools; set tool_choice to none, or omit it");
-            return Err(ApiError::unsupported(param, message));
+            return Err(no_room_for_calls(param));
         }
         Ok(Some(grammar))
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use girih::{Logprobs, Model, ReplyPart};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::finish::finish_reason;
 use super::logprobs::{finite, token_bytes};
@@ -14,7 +15,7 @@ use crate::generation::{Generation, GenerationEvent, GenerationEventKind, TokenU
 use crate::sse::{EventWriter, write_data, write_named};
 
 /// A whole reply.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct CompletionReply {
     #[serde(flatten)]
     head: ReplyHead,
@@ -23,7 +24,7 @@ pub struct CompletionReply {
 }
 
 /// One of the replies, or a piece of it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 struct CompletionChoice {
     index: u32,
     text: String,
@@ -32,7 +33,7 @@ struct CompletionChoice {
 }
 
 /// Log-probabilities in the form of this endpoint: lists of equal length.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, ToSchema)]
 struct CompletionLogprobs {
     tokens: Vec<String>,
     /// Null for the first token of an echoed prompt, which follows nothing.

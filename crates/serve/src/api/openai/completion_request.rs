@@ -3,6 +3,7 @@
 use girih::Prompt;
 use serde::Deserialize;
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use super::parameters::{check_logprobs, check_max_tokens, request_body};
 use crate::error::ApiError;
@@ -22,6 +23,7 @@ request_body! {
         /// Whether the reply begins with the prompt.
         echo: Option<bool>,
         /// Of how many most likely tokens the log-probabilities are given, at most 20.
+        #[schema(maximum = 20)]
         logprobs: Option<u32>,
         /// Must be `n` or absent: no reply is thrown away.
         best_of: Option<u32>,
@@ -31,7 +33,7 @@ request_body! {
 }
 
 /// What is continued.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum PromptBody {
     /// A text.

@@ -13,7 +13,7 @@ use super::completion_reply::{CompletionChunks, CompletionReply, EchoedTexts};
 use super::completion_request::CompletionRequest;
 use super::reply_head::ReplyHead;
 use crate::caller::Caller;
-use crate::error::ApiError;
+use crate::error::{ApiError, ErrorReplies};
 use crate::generation::begin;
 use crate::json_body::read_json;
 use crate::sse::stream_response;
@@ -24,7 +24,21 @@ pub fn routes() -> Router<Arc<ServerState>> {
     Router::new().route("/v1/completions", post(complete))
 }
 
-async fn complete(
+/// Continuations of texts.
+#[utoipa::path(
+    post,
+    path = "/v1/completions",
+    tag = "openai",
+    request_body = CompletionRequest,
+    responses(
+        (status = 200, content(
+            (CompletionReply = "application/json"),
+            (String = "text/event-stream"),
+        )),
+        ErrorReplies,
+    )
+)]
+pub async fn complete(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
     body: Bytes,

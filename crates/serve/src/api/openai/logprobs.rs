@@ -2,19 +2,20 @@
 
 use girih::{Logprob, Logprobs, Model};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 /// What OpenAI's API writes for a probability of 0, as JSON has no infinity.
 const IMPOSSIBLE: f64 = -9999.0;
 
 /// The log-probabilities of a piece of a chat's reply.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
 pub struct ChoiceLogprobs {
     /// One for each token.
     pub content: Vec<TokenLogprob>,
 }
 
 /// A token of the reply.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct TokenLogprob {
     /// The token.
     #[serde(flatten)]
@@ -24,7 +25,7 @@ pub struct TokenLogprob {
 }
 
 /// A token with its log-probability.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct TopLogprob {
     /// Its text; bytes that are no characters are replaced.
     pub token: String,

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
 
 use crate::error::ApiError;
 
@@ -9,7 +10,7 @@ use crate::error::ApiError;
 const MAX_MESSAGES: usize = 2048;
 
 /// A message of a conversation.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[allow(dead_code)] // what a client sends back of a reply is read and dropped
 pub struct ChatMessage {
@@ -38,7 +39,7 @@ pub struct ChatMessage {
 }
 
 /// Whose message it is.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)] // OpenAI's words
 pub enum Role {
@@ -51,7 +52,7 @@ pub enum Role {
 }
 
 /// The text of a message.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum MessageContent {
     /// The text.
@@ -61,7 +62,7 @@ pub enum MessageContent {
 }
 
 /// A part of a message.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 pub struct ContentPart {
     /// `text`; other types are refused.
     #[serde(rename = "type")]
@@ -71,7 +72,7 @@ pub struct ContentPart {
 }
 
 /// A call of a tool that the assistant made.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 pub struct MessageCall {
     /// Its id, which the tool's message names.
     pub id: Option<String>,
@@ -83,7 +84,7 @@ pub struct MessageCall {
 }
 
 /// A tool and its arguments.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 pub struct CalledFunction {
     /// The tool's name.
     pub name: String,

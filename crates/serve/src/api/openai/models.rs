@@ -6,8 +6,9 @@ use axum::extract::{Path, State};
 use axum::routing::get;
 use axum::{Json, Router};
 use serde::Serialize;
+use utoipa::ToSchema;
 
-use crate::error::ApiError;
+use crate::error::{ApiError, ErrorReplies};
 use crate::options::ServedModel;
 use crate::state::ServerState;
 
@@ -17,15 +18,15 @@ pub fn routes() -> Router<Arc<ServerState>> {
 }
 
 /// The served models.
-#[derive(Debug, Serialize)]
-struct ModelList {
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ModelList {
     object: &'static str,
     data: Vec<ModelObject>,
 }
 
 /// A served model.
-#[derive(Debug, Serialize)]
-struct ModelObject {
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ModelObject {
     id: String,
     object: &'static str,
     created: u64,
@@ -39,12 +40,27 @@ impl ModelObject {
     }
 }
 
-async fn list(State(state): State<Arc<ServerState>>) -> Json<ModelList> {
+/// The models that are served.
+#[utoipa::path(
+    get,
+    path = "/v1/models",
+    tag = "openai",
+    responses((status = 200, body = ModelList), ErrorReplies)
+)]
+pub async fn list(State(state): State<Arc<ServerState>>) -> Json<ModelList> {
     let data = state.models.list().iter().map(|model| ModelObject::of(&state, model)).collect();
     Json(ModelList { object: "list", data })
 }
 
-async fn one(
+/// A model that is served.
+#[utoipa::path(
+    get,
+    path = "/v1/models/{id}",
+    tag = "openai",
+    params(("id" = String, Path, description = "The model's id.")),
+    responses((status = 200, body = ModelObject), ErrorReplies)
+)]
+pub async fn one(
     State(state): State<Arc<ServerState>>,
     Path(id): Path<String>,
 ) -> Result<Json<ModelObject>, ApiError> {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use girih::Grammar;
 use serde::Deserialize;
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
@@ -44,7 +45,7 @@ pub const WITHOUT_EFFECT: [(&str, &str); 6] = [
 ];
 
 /// One text, or several.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum OneOrMany {
     /// One.
@@ -54,7 +55,7 @@ pub enum OneOrMany {
 }
 
 /// Options of a streamed reply.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StreamOptions {
     /// Whether a last chunk has the usage.
@@ -64,7 +65,7 @@ pub struct StreamOptions {
 }
 
 /// What a reply must be, under vLLM's names. One field is set.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StructuredOutputs {
     /// A JSON Schema.
@@ -83,7 +84,7 @@ pub struct StructuredOutputs {
 macro_rules! request_body {
     ($(#[$meta:meta])* $name:ident { $($(#[$field_meta:meta])* $field:ident: $type:ty,)* }) => {
         $(#[$meta])*
-        #[derive(Clone, Debug, Default, serde::Deserialize)]
+        #[derive(Clone, Debug, Default, serde::Deserialize, utoipa::ToSchema)]
         #[serde(deny_unknown_fields)]
         #[allow(dead_code)] // parameters without effect are read and dropped
         pub struct $name {
@@ -91,6 +92,7 @@ macro_rules! request_body {
             /// The model's id; without one, the first model answers.
             pub model: Option<String>,
             /// The number of replies, at most 8; their seeds follow each other. Default 1.
+            #[schema(minimum = 1, maximum = 8)]
             pub n: Option<u32>,
             /// Whether the reply is sent in pieces as it is made.
             pub stream: Option<bool>,
@@ -103,46 +105,64 @@ macro_rules! request_body {
             /// The seed of the random numbers. Default 0: the same request gives the same reply.
             pub seed: Option<i64>,
             /// The temperature; 0 always picks the most likely token.
+            #[schema(minimum = 0)]
             pub temperature: Option<f32>,
             /// Keep the most likely tokens up to this cumulative probability.
+            #[schema(exclusive_minimum = 0, maximum = 1)]
             pub top_p: Option<f32>,
             /// Subtract this from the logits of tokens that occur in the reply.
             pub presence_penalty: Option<f32>,
             /// Subtract this from a token's logit once for each time it occurs in the reply.
             pub frequency_penalty: Option<f32>,
             /// Add a number to the logits of tokens, by id; at most 1024.
+            #[schema(value_type = Option<std::collections::HashMap<String, f32>>)]
             pub logit_bias: Option<std::collections::BTreeMap<String, f32>>,
             /// Keep this number of most likely tokens; 0 or -1 keeps all.
+            #[schema(minimum = -1, maximum = 1_000_000)]
             pub top_k: Option<i64>,
             /// Keep tokens whose probability is at least this fraction of the most likely token's.
+            #[schema(minimum = 0, maximum = 1)]
             pub min_p: Option<f32>,
             /// Keep tokens at most this number of standard deviations below the highest logit.
+            #[schema(minimum = 0)]
             pub top_n_sigma: Option<f32>,
             /// Locally typical sampling, up to this cumulative probability.
+            #[schema(exclusive_minimum = 0, maximum = 1)]
             pub typical_p: Option<f32>,
             /// XTC: probability that all tokens above the threshold except the least likely are excluded.
+            #[schema(minimum = 0, maximum = 1)]
             pub xtc_probability: Option<f32>,
             /// XTC: minimum probability of the tokens that may be excluded.
+            #[schema(minimum = 0, maximum = 1)]
             pub xtc_threshold: Option<f32>,
             /// Dynamic temperature: the range around `temperature`.
+            #[schema(minimum = 0)]
             pub dynatemp_range: Option<f32>,
             /// Dynamic temperature: exponent of the normalized entropy.
+            #[schema(exclusive_minimum = 0)]
             pub dynatemp_exponent: Option<f32>,
             /// Mirostat 2: target surprise in bits; 0 is off.
+            #[schema(minimum = 0)]
             pub mirostat_tau: Option<f32>,
             /// Learning rate of Mirostat 2.
+            #[schema(exclusive_minimum = 0, maximum = 1)]
             pub mirostat_eta: Option<f32>,
             /// Divide the logits of tokens that have occurred by this.
+            #[schema(exclusive_minimum = 0)]
             pub repetition_penalty: Option<f32>,
             /// Penalty on tokens that would continue a repeated sequence (DRY); 0 is off.
+            #[schema(minimum = 0)]
             pub dry_multiplier: Option<f32>,
             /// Factor of the DRY penalty for each further token of the repetition.
+            #[schema(minimum = 1)]
             pub dry_base: Option<f32>,
             /// DRY: minimum length of a repeated sequence that is penalized.
+            #[schema(minimum = 1)]
             pub dry_allowed_length: Option<u32>,
             /// DRY: number of last tokens in which repetitions are looked for; 0 is all.
             pub dry_range: Option<u32>,
             /// DRY: texts that end a repetition.
+            #[schema(max_items = 16)]
             pub dry_breakers: Option<Vec<String>>,
             /// What the reply must be.
             pub structured_outputs: Option<$crate::api::openai::parameters::StructuredOutputs>,
@@ -333,6 +353,21 @@ pub(super) fn schema_text(schema: &Value) -> String {
         Value::String(text) => text.clone(),
         schema => schema.to_string(),
     }
+}
+
+/// The grammar of a schema, for a conversation with or without tools.
+///
+/// # Errors
+/// When the schema is too long, or there are tools.
+pub(crate) fn schema_grammar(param: &str, schema: &Value, has_tools: bool) -> Result<Grammar, ApiError> {
+    let grammar = check_grammar(param, Grammar::JsonSchema(schema_text(schema)))?;
+    if has_tools { Err(no_room_for_calls(param)) } else { Ok(grammar) }
+}
+
+/// A grammar of the whole reply was given together with tools.
+pub(crate) fn no_room_for_calls(param: &str) -> ApiError {
+    let message = format!("{param} leaves no room for calls of tools; set tool_choice to none, or omit it");
+    ApiError::unsupported(param, message)
 }
 
 /// Returns the grammar if it is not too long.

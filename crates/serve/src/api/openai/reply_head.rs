@@ -3,6 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::generation::Generation;
 use crate::request_id::new_id;
@@ -11,7 +12,7 @@ use crate::request_id::new_id;
 const FINGERPRINT: &str = concat!("girih-", env!("CARGO_PKG_VERSION"));
 
 /// What all pieces of a reply have in common.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct ReplyHead {
     /// The reply's id.
     pub id: String,

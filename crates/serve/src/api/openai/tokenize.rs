@@ -9,10 +9,12 @@ use axum::{Json, Router};
 use girih::{BosEos, Conversation, Session, TextOrigin};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
+use super::chat_request::ToolBody;
 use super::messages::{ChatMessage, template_messages};
 use super::template_variables::checked_variables;
-use crate::error::ApiError;
+use crate::error::{ApiError, ErrorReplies};
 use crate::generation::in_background;
 use crate::json_body::read_json;
 use crate::state::ServerState;
@@ -23,7 +25,7 @@ pub fn routes() -> Router<Arc<ServerState>> {
 }
 
 /// The body of `/tokenize`: a prompt, or messages.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TokenizeRequest {
     /// The model's id; without one, the first model's tokenizer is used.
@@ -33,6 +35,7 @@ pub struct TokenizeRequest {
     /// A conversation, which the model's chat template writes.
     pub messages: Option<Vec<ChatMessage>>,
     /// The tools of the conversation.
+    #[schema(value_type = Option<Vec<ToolBody>>)]
     pub tools: Option<Vec<Value>>,
     /// Whether BOS and EOS are added to a text if the tokenizer is configured to. Default true. Chat
     /// templates write these tokens themselves.
@@ -40,13 +43,14 @@ pub struct TokenizeRequest {
     /// Whether the beginning of a reply is added to a conversation. Default true.
     pub add_generation_prompt: Option<bool>,
     /// Variables of the chat template.
+    #[schema(value_type = Option<Object>)]
     pub chat_template_kwargs: Option<Map<String, Value>>,
     /// Whether the tokens are also given as texts. Default false.
     pub return_token_strs: Option<bool>,
 }
 
 /// The reply of `/tokenize`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct TokenizeReply {
     count: usize,
     /// The maximum number of tokens of a prompt and its reply.
@@ -57,7 +61,7 @@ pub struct TokenizeReply {
 }
 
 /// The body of `/detokenize`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DetokenizeRequest {
     /// The model's id; without one, the first model's tokenizer is used.
@@ -67,13 +71,21 @@ pub struct DetokenizeRequest {
 }
 
 /// The reply of `/detokenize`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct DetokenizeReply {
     /// The text without special tokens.
     prompt: String,
 }
 
-async fn tokenize(
+/// The tokens of a text or of a conversation.
+#[utoipa::path(
+    post,
+    path = "/tokenize",
+    tag = "openai",
+    request_body = TokenizeRequest,
+    responses((status = 200, body = TokenizeReply), ErrorReplies)
+)]
+pub async fn tokenize(
     State(state): State<Arc<ServerState>>,
     body: Bytes,
 ) -> Result<Json<TokenizeReply>, ApiError> {
@@ -106,7 +118,15 @@ impl TokenizeRequest {
     }
 }
 
-async fn detokenize(
+/// The text of tokens.
+#[utoipa::path(
+    post,
+    path = "/detokenize",
+    tag = "openai",
+    request_body = DetokenizeRequest,
+    responses((status = 200, body = DetokenizeReply), ErrorReplies)
+)]
+pub async fn detokenize(
     State(state): State<Arc<ServerState>>,
     body: Bytes,
 ) -> Result<Json<DetokenizeReply>, ApiError> {

@@ -1,11 +1,12 @@
 //! The counts of tokens in OpenAI's form.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::generation::TokenUsage;
 
 /// The tokens of a request.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 pub struct UsageBody {
     /// Tokens of the prompts.
     pub prompt_tokens: u32,
@@ -20,14 +21,14 @@ pub struct UsageBody {
 }
 
 /// More about the tokens of prompts.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 pub struct PromptDetails {
     /// Tokens that were in the prefix cache.
     pub cached_tokens: u32,
 }
 
 /// More about the tokens of replies.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 pub struct CompletionDetails {
     /// Tokens of thinking.
     pub reasoning_tokens: u32,

@@ -1,0 +1,282 @@
+//! The messages of Anthropic's API: from their form to the one that chat templates read.
+
+use std::collections::HashMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
+
+use crate::error::ApiError;
+use crate::json_body::read_value;
+
+/// The maximum number of messages.
+const MAX_MESSAGES: usize = 2048;
+
+/// A message of a conversation.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct InputMessage {
+    /// Whose message it is.
+    pub role: InputRole,
+    /// Its text, or its blocks.
+    pub content: InputContent,
+}
+
+/// Whose message it is.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)] // Anthropic's words
+pub enum InputRole {
+    User,
+    Assistant,
+    System,
+}
+
+/// A text, or blocks. Blocks are read one by one, so that an error names the block.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum InputContent {
+    /// The text.
+    Text(String),
+    /// The blocks.
+    #[schema(value_type = Vec<InputBlock>)]
+    Blocks(Vec<Value>),
+}
+
+/// A block of a message. `cache_control`, `citations`, `caller`, `signature` and `is_error` have no
+/// effect.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+#[allow(missing_docs)] // Anthropic's words
+pub enum InputBlock {
+    Text {
+        text: String,
+        cache_control: Option<Value>,
+        citations: Option<Value>,
+    },
+    /// Thinking of the assistant.
+    Thinking {
+        thinking: String,
+        signature: Option<String>,
+    },
+    /// A call of a tool by the assistant.
+    ToolUse {
+        id: String,
+        name: String,
+        input: Map<String, Value>,
+        cache_control: Option<Value>,
+        caller: Option<Value>,
+    },
+    /// What a tool returned, in a message of the user.
+    ToolResult {
+        tool_use_id: String,
+        content: Option<InputContent>,
+        is_error: Option<bool>,
+        cache_control: Option<Value>,
+    },
+}
+
+/// The messages as chat templates read them. The results of tools become messages of the role
+/// `tool`.
+///
+/// # Errors
+/// When there are none or too many, the last one is of the assistant, or one has a block that its
+/// role cannot have.
+pub fn template_messages(messages: &[InputMessage]) -> Result<Vec<Value>, ApiError> {
+    let count = messages.len();
+    if count == 0 || count > MAX_MESSAGES {
+        let message = format!("there are {count} messages; there must be 1 to {MAX_MESSAGES}");
+        return Err(ApiError::invalid("messages", message));
+    }
+    if messages[count - 1].role == InputRole::Assistant {
+        let message = "the last message is of the assistant, and replies cannot be begun by the client; end with \
+                       a message of the user";
+        return Err(ApiError::unsupported("messages", message));
+    }
+    let mut writer = TemplateWriter::default();
+    for (index, message) in messages.iter().enumerate() {
+        writer.add(&format!("messages[{index}]"), message)?;
+    }
+    Ok(writer.messages)
+}
+
+/// The text of a message or of a system prompt; its blocks are joined by line ends.
+///
+/// # Errors
+/// When a block is not text.
+pub fn text_of(param: &str, content: &InputContent) -> Result<String, ApiError> {
+    let blocks = match content {
+        InputContent::Text(text) => return Ok(text.clone()),
+        InputContent::Blocks(blocks) => blocks,
+    };
+    let text = |(number, block): (usize, &Value)| {
+        let param = format!("{param}[{number}]");
+        match read_block(&param, block)? {
+            InputBlock::Text { text, .. } => Ok(text),
+            _ => Err(ApiError::invalid(&param, format!("{param} must be of the type text"))),
+        }
+    };
+    let texts: Result<Vec<String>, ApiError> = blocks.iter().enumerate().map(text).collect();
+    Ok(texts?.join("\n"))
+}
+
+fn read_block(param: &str, block: &Value) -> Result<InputBlock, ApiError> {
+    const KNOWN: [&str; 4] = ["text", "thinking", "tool_use", "tool_result"];
+    if let Some(kind) = block.get("type").and_then(Value::as_str).filter(|kind| !KNOWN.contains(kind)) {
+        let kind: String = kind.chars().take(50).collect();
+        let message =
+            format!("{param} has the type {kind:?}, which is not supported; known are {}", KNOWN.join(", "));
+        return Err(ApiError::unsupported(param, message));
+    }
+    read_value(param, block)
+}
+
+/// Writes messages as chat templates read them.
+#[derive(Default)]
+struct TemplateWriter {
+    messages: Vec<Value>,
+    /// The names of tools that were called, by the calls' ids.
+    called: HashMap<String, String>,
+}
+
+/// The blocks of a message of the assistant.
+#[derive(Default)]
+struct AssistantBlocks {
+    text: String,
+    thinking: String,
+    calls: Vec<Value>,
+}
+
+impl TemplateWriter {
+    fn add(&mut self, param: &str, message: &InputMessage) -> Result<(), ApiError> {
+        let content = format!("{param}.content");
+        match (message.role, &message.content) {
+            (InputRole::System, text) => self.push("system", text_of(&content, text)?),
+            (InputRole::User, InputContent::Text(text)) => self.push("user", text.clone()),
+            (InputRole::User, InputContent::Blocks(blocks)) => self.add_user(&content, blocks)?,
+            (InputRole::Assistant, InputContent::Text(text)) => self.push("assistant", text.clone()),
+            (InputRole::Assistant, InputContent::Blocks(blocks)) => self.add_assistant(&content, blocks)?,
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, role: &str, content: String) {
+        self.messages.push(json!({"role": role, "content": content}));
+    }
+
+    fn add_user(&mut self, param: &str, blocks: &[Value]) -> Result<(), ApiError> {
+        let mut texts: Vec<String> = Vec::new();
+        for (number, block) in blocks.iter().enumerate() {
+            let param = format!("{param}[{number}]");
+            match read_block(&param, block)? {
+                InputBlock::Text { text, .. } => texts.push(text),
+                InputBlock::ToolResult { tool_use_id, content, .. } => {
+                    if !texts.is_empty() {
+                        self.push("user", std::mem::take(&mut texts).join("\n"));
+                    }
+                    let content = content.map(|content| text_of(&format!("{param}.content"), &content));
+                    self.add_result(&param, tool_use_id, content.transpose()?.unwrap_or_default())?;
+                }
+                _ => return Err(misplaced(&param, "the assistant")),
+            }
+        }
+        if !texts.is_empty() {
+            self.push("user", texts.join("\n"));
+        } else if blocks.is_empty() {
+            return Err(ApiError::invalid(param, format!("{param} has no blocks; give at least one")));
+        }
+        Ok(())
+    }
+
+    fn add_result(&mut self, param: &str, id: String, content: String) -> Result<(), ApiError> {
+        let Some(name) = self.called.get(&id) else {
+            let message = format!("{param}.tool_use_id names no tool_use block of a message before it");
+            return Err(ApiError::invalid(param, message));
+        };
+        self.messages.push(json!({"role": "tool", "tool_call_id": id, "name": name, "content": content}));
+        Ok(())
+    }
+
+    fn add_assistant(&mut self, param: &str, blocks: &[Value]) -> Result<(), ApiError> {
+        let mut all = AssistantBlocks::default();
+        for (number, block) in blocks.iter().enumerate() {
+            let param = format!("{param}[{number}]");
+            match read_block(&param, block)? {
+                // Without a line end between them: they are pieces of one reply.
+                InputBlock::Text { text, .. } => all.text += &text,
+                InputBlock::Thinking { thinking, .. } => all.thinking += &thinking,
+                InputBlock::ToolUse { id, name, input, .. } => {
+                    let function = json!({"name": name, "arguments": input});
+                    all.calls.push(json!({"type": "function", "id": id, "function": function}));
+                    self.called.insert(id, name);
+                }
+                InputBlock::ToolResult { .. } => return Err(misplaced(&param, "the user")),
+            }
+        }
+        let mut message = json!({"role": "assistant", "content": all.text});
+        if !all.thinking.is_empty() {
+            // gpt-oss's template reads `thinking`, others `reasoning_content`.
+            message["reasoning_content"] = all.thinking.as_str().into();
+            message["thinking"] = all.thinking.into();
+        }
+        if !all.calls.is_empty() {
+            message["tool_calls"] = Value::Array(all.calls);
+        }
+        self.messages.push(message);
+        Ok(())
+    }
+}
+
+fn misplaced(param: &str, role: &str) -> ApiError {
+    ApiError::invalid(param, format!("{param} is of a type that only messages of {role} have"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(messages: Value) -> Result<Value, String> {
+        let messages: Vec<InputMessage> = serde_json::from_value(messages).unwrap();
+        template_messages(&messages).map(Value::Array).map_err(|error| error.message)
+    }
+
+    #[test]
+    fn results_of_tools_become_messages_of_their_own() {
+        let call = json!({"type": "tool_use", "id": "c1", "name": "look", "input": {"up": true}});
+        let result = json!({"type": "tool_result", "tool_use_id": "c1", "is_error": false,
+            "content": [{"type": "text", "text": "day"}, {"type": "text", "text": "light"}]});
+        let thinking = json!({"type": "thinking", "thinking": "hm", "signature": ""});
+        let text = |text: &str| json!({"type": "text", "text": text, "cache_control": {"type": "ephemeral"}});
+        let messages = json!([
+            {"role": "user", "content": "Is it day?"},
+            {"role": "assistant", "content": [thinking, text("I "), text("look."), call]},
+            {"role": "user", "content": [result, text("So?"), text("Say.")]},
+        ]);
+        let expected = json!([
+            {"role": "user", "content": "Is it day?"},
+            {"role": "assistant", "content": "I look.", "reasoning_content": "hm", "thinking": "hm",
+                "tool_calls": [{"type": "function", "id": "c1",
+                    "function": {"name": "look", "arguments": {"up": true}}}]},
+            {"role": "tool", "tool_call_id": "c1", "name": "look", "content": "day\nlight"},
+            {"role": "user", "content": "So?\nSay."},
+        ]);
+        assert_eq!(written(messages), Ok(expected));
+    }
+
+    #[test]
+    fn blocks_in_the_wrong_place_are_refused_by_name() {
+        let user = |block: Value| written(json!([{"role": "user", "content": [block]}])).unwrap_err();
+        let image = user(json!({"type": "image", "source": {}}));
+        assert!(image.starts_with("messages[0].content[0] has the type \"image\""), "{image}");
+        let unknown = user(json!({"type": "tool_result", "tool_use_id": "c9"}));
+        assert!(unknown.contains("names no tool_use block"), "{unknown}");
+        let misplaced = user(json!({"type": "thinking", "thinking": "hm"}));
+        assert!(misplaced.contains("only messages of the assistant"), "{misplaced}");
+        let more = user(json!({"type": "text", "text": "a", "more": 1}));
+        assert!(more.contains("unknown field `more`"), "{more}");
+        let prefill = json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]);
+        assert!(written(prefill).unwrap_err().contains("cannot be begun by the client"));
+        assert!(written(json!([])).unwrap_err().contains("0 messages"));
+        assert!(written(json!([{"role": "user", "content": []}])).unwrap_err().contains("no blocks"));
+    }
+}

@@ -1,0 +1,73 @@
+//! Anthropic's API: `/v1/messages` and `/v1/messages/count_tokens`.
+
+pub mod messages;
+pub mod reply;
+pub mod request;
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Json, Router};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::caller::Caller;
+use crate::error::{ApiError, Dialect, answer};
+use crate::generation::{begin, in_background};
+use crate::json_body::read_json;
+use crate::request_id::new_id;
+use crate::sse::stream_response;
+use crate::state::ServerState;
+use reply::{MessageEvents, MessageReply};
+use request::{CountTokensRequest, MessagesRequest};
+
+/// The routes of Anthropic's API.
+pub fn routes() -> Router<Arc<ServerState>> {
+    Router::new().route("/v1/messages", post(create)).route("/v1/messages/count_tokens", post(count))
+}
+
+/// The number of tokens of a prompt.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+pub struct TokenCount {
+    /// All tokens of the prompt, as the chat template writes it.
+    pub input_tokens: usize,
+}
+
+async fn create(State(state): State<Arc<ServerState>>, caller: Caller, body: Bytes) -> Response {
+    answer(Dialect::Anthropic, message(&state, &caller, &body).await)
+}
+
+async fn message(state: &Arc<ServerState>, caller: &Caller, body: &[u8]) -> Result<Response, ApiError> {
+    let body: MessagesRequest = read_json(body)?;
+    let generation = begin(state, caller, body.checked()?).await?;
+    let id = format!("msg_{}", new_id());
+    if body.stream == Some(true) {
+        let events = MessageEvents::new(id, &generation);
+        return Ok(stream_response(generation, events));
+    }
+    Ok(Json(MessageReply::read(id, generation).await?).into_response())
+}
+
+async fn count(State(state): State<Arc<ServerState>>, body: Bytes) -> Response {
+    answer(Dialect::Anthropic, token_count(&state, &body).await)
+}
+
+async fn token_count(state: &Arc<ServerState>, body: &[u8]) -> Result<Response, ApiError> {
+    let body: CountTokensRequest = read_json(body)?;
+    let name = state.models.find(Some(&body.model))?.name.clone();
+    let (mut conversation, thinking) = (body.prompt().conversation()?, body.prompt().thinking()?);
+    let state = Arc::clone(state);
+    in_background(move || {
+        let session = state.models.session(&name)?;
+        let model = session.model();
+        if let Some(thinking) = thinking {
+            thinking.apply(&mut conversation, model)?;
+        }
+        let input_tokens = model.tokenize_conversation(&conversation)?.len();
+        Ok(Json(TokenCount { input_tokens }).into_response())
+    })
+    .await
+}

@@ -1,0 +1,341 @@
+//! The bodies of `/v1/messages` and `/v1/messages/count_tokens`, and what they ask for.
+
+use girih::{Conversation, Grammar, Prompt, Tool, ToolChoice};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
+
+use super::messages::{InputContent, InputMessage, template_messages, text_of};
+use crate::api::openai::parameters::schema_grammar;
+use crate::error::ApiError;
+use crate::generation::GenerationRequest;
+use crate::sampling_settings::SamplingSettings;
+use crate::thinking::{Effort, Thinking};
+
+/// Parameters that change nothing here. `docs/server.md` lists them.
+pub const WITHOUT_EFFECT: [(&str, &str); 4] = [
+    ("cache_control", "the prefix cache finds equal beginnings itself"),
+    ("metadata", "nothing is stored"),
+    ("service_tier", "there is one tier"),
+    ("thinking.budget_tokens", "thinking counts as part of max_tokens only"),
+];
+
+/// The body of `/v1/messages`.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MessagesRequest {
+    /// The model's id.
+    pub model: String,
+    /// The conversation, at most 2048 messages; the last one is of the user.
+    pub messages: Vec<InputMessage>,
+    /// The maximum number of tokens of the reply; it is lowered to what the context leaves.
+    pub max_tokens: u32,
+    /// The system prompt.
+    pub system: Option<InputContent>,
+    /// Texts that end the reply, at most 16 of 256 bytes.
+    pub stop_sequences: Option<Vec<String>>,
+    /// Whether the reply is sent in pieces as it is made.
+    pub stream: Option<bool>,
+    /// The temperature; 0 always picks the most likely token.
+    pub temperature: Option<f32>,
+    /// Keep this number of most likely tokens; 0 keeps all.
+    pub top_k: Option<u32>,
+    /// Keep the most likely tokens up to this cumulative probability.
+    pub top_p: Option<f32>,
+    /// The tools that the model may call, at most 128.
+    pub tools: Option<Vec<InputTool>>,
+    /// Whether the model may, must or must not call a tool.
+    pub tool_choice: Option<InputToolChoice>,
+    /// Whether the model thinks.
+    pub thinking: Option<ThinkingConfig>,
+    /// How much the model thinks, and what the reply must be.
+    pub output_config: Option<OutputConfig>,
+    /// Without effect.
+    pub cache_control: Option<Value>,
+    /// Without effect.
+    pub metadata: Option<Value>,
+    /// Without effect.
+    pub service_tier: Option<Value>,
+}
+
+/// The body of `/v1/messages/count_tokens`.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CountTokensRequest {
+    /// The model's id.
+    pub model: String,
+    /// The conversation, at most 2048 messages; the last one is of the user.
+    pub messages: Vec<InputMessage>,
+    /// The system prompt.
+    pub system: Option<InputContent>,
+    /// The tools that the model may call, at most 128.
+    pub tools: Option<Vec<InputTool>>,
+    /// Whether the model may, must or must not call a tool.
+    pub tool_choice: Option<InputToolChoice>,
+    /// Whether the model thinks.
+    pub thinking: Option<ThinkingConfig>,
+    /// How much the model thinks, and what the reply must be.
+    pub output_config: Option<OutputConfig>,
+    /// Without effect.
+    pub cache_control: Option<Value>,
+}
+
+/// A tool that the model may call.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct InputTool {
+    /// `custom`, or absent.
+    #[serde(rename = "type")]
+    pub kind: Option<CustomTool>,
+    /// Its name: 1 to 128 ASCII letters, digits and `_ - . : /`.
+    pub name: String,
+    /// What it is for.
+    pub description: Option<String>,
+    /// The JSON Schema of its arguments, an object.
+    pub input_schema: Map<String, Value>,
+    /// Without effect: the arguments of a forced call always follow the schema.
+    pub strict: Option<bool>,
+    /// Without effect.
+    pub cache_control: Option<Value>,
+    /// Without effect: arguments are always sent as they are made.
+    pub eager_input_streaming: Option<bool>,
+}
+
+/// The type of a tool.
+#[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CustomTool {
+    /// The client runs it.
+    Custom,
+}
+
+/// Whether the model may, must or must not call a tool.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
+pub enum InputToolChoice {
+    /// It may.
+    Auto {
+        /// Whether the reply ends after its first call.
+        disable_parallel_tool_use: Option<bool>,
+    },
+    /// It must call one.
+    Any {
+        /// Whether the reply ends after its first call.
+        disable_parallel_tool_use: Option<bool>,
+    },
+    /// It must call this one.
+    Tool {
+        /// The tool's name.
+        name: String,
+        /// Whether the reply ends after its first call.
+        disable_parallel_tool_use: Option<bool>,
+    },
+    /// It must not.
+    None {},
+}
+
+/// Whether the model thinks.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
+pub enum ThinkingConfig {
+    /// It does.
+    Enabled {
+        /// Without effect.
+        budget_tokens: Option<u32>,
+        /// How thinking is shown.
+        display: Option<ThinkingDisplay>,
+    },
+    /// As its chat template does by default.
+    Adaptive {
+        /// How thinking is shown.
+        display: Option<ThinkingDisplay>,
+    },
+    /// It does not.
+    Disabled {},
+}
+
+/// How thinking is shown.
+#[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ThinkingDisplay {
+    /// Whole: nothing is left out.
+    Summarized,
+}
+
+/// How much the model thinks, and what the reply must be.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OutputConfig {
+    /// How much the model thinks, if its chat template knows the word.
+    pub effort: Option<String>,
+    /// What the reply must be.
+    pub format: Option<OutputFormat>,
+}
+
+/// What the reply must be.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum OutputFormat {
+    /// JSON of a schema.
+    JsonSchema {
+        /// The JSON Schema.
+        schema: Value,
+    },
+}
+
+/// What decides the prompt, in both bodies.
+#[derive(Clone, Copy)]
+pub struct PromptFields<'a> {
+    messages: &'a [InputMessage],
+    system: Option<&'a InputContent>,
+    tools: Option<&'a [InputTool]>,
+    tool_choice: Option<&'a InputToolChoice>,
+    thinking: Option<&'a ThinkingConfig>,
+    output_config: Option<&'a OutputConfig>,
+}
+
+impl CountTokensRequest {
+    /// What decides the prompt.
+    pub fn prompt(&self) -> PromptFields<'_> {
+        PromptFields {
+            messages: &self.messages,
+            system: self.system.as_ref(),
+            tools: self.tools.as_deref(),
+            tool_choice: self.tool_choice.as_ref(),
+            thinking: self.thinking.as_ref(),
+            output_config: self.output_config.as_ref(),
+        }
+    }
+}
+
+impl MessagesRequest {
+    fn prompt(&self) -> PromptFields<'_> {
+        PromptFields {
+            messages: &self.messages,
+            system: self.system.as_ref(),
+            tools: self.tools.as_deref(),
+            tool_choice: self.tool_choice.as_ref(),
+            thinking: self.thinking.as_ref(),
+            output_config: self.output_config.as_ref(),
+        }
+    }
+
+    /// What the body asks for.
+    ///
+    /// # Errors
+    /// When a parameter is outside its range, or contradicts another one.
+    pub fn checked(&self) -> Result<GenerationRequest, ApiError> {
+        if self.max_tokens == 0 {
+            return Err(ApiError::invalid("max_tokens", "max_tokens is 0; it must be 1 or more"));
+        }
+        let prompt = self.prompt();
+        let conversation = prompt.conversation()?;
+        let (tool_choice, single_call) = prompt.tool_choice()?;
+        let sampling = SamplingSettings {
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            ..SamplingSettings::default()
+        };
+        Ok(GenerationRequest {
+            model: Some(self.model.clone()),
+            count: 1,
+            sampling,
+            max_tokens: Some(self.max_tokens),
+            stops: self.stop_sequences.clone().unwrap_or_default(),
+            grammar: prompt.grammar(conversation.tools.is_some())?,
+            prompts: vec![Prompt::Conversation(conversation)],
+            tool_choice,
+            single_call,
+            thinking: prompt.thinking()?,
+            ..GenerationRequest::default()
+        })
+    }
+}
+
+impl PromptFields<'_> {
+    /// The conversation with its system prompt and tools.
+    ///
+    /// # Errors
+    /// When a message or a tool has a form that is not known.
+    pub fn conversation(&self) -> Result<Conversation, ApiError> {
+        let mut conversation = Conversation::new();
+        if let Some(system) = self.system {
+            conversation = conversation.system(text_of("system", system)?);
+        }
+        conversation.messages.extend(template_messages(self.messages)?);
+        let has_none = matches!(self.tool_choice, Some(InputToolChoice::None {}));
+        let tools = self.tools.filter(|tools| !tools.is_empty() && !has_none);
+        conversation.tools = tools.map(|tools| tools.iter().map(InputTool::template_tool).collect());
+        if let Some(tools) = &conversation.tools {
+            Tool::list(tools).map_err(|error| ApiError::invalid("tools", error.to_string()))?;
+        }
+        Ok(conversation)
+    }
+
+    /// How much the model thinks; `None` for its default.
+    ///
+    /// # Errors
+    /// When an effort is asked for although thinking is disabled.
+    pub fn thinking(&self) -> Result<Option<Thinking>, ApiError> {
+        let effort = self.output_config.and_then(|config| config.effort.as_ref());
+        Ok(match (self.thinking, effort) {
+            (Some(ThinkingConfig::Disabled {}), Some(_)) => {
+                let message = "output_config.effort is set, but thinking is disabled; omit one of them";
+                return Err(ApiError::invalid("output_config.effort", message));
+            }
+            (_, Some(word)) => {
+                Some(Thinking { param: "output_config.effort", effort: Effort::Level(word.clone()) })
+            }
+            (Some(ThinkingConfig::Disabled {}), None) => {
+                Some(Thinking { param: "thinking", effort: Effort::Off })
+            }
+            (Some(ThinkingConfig::Enabled { .. }), None) => {
+                Some(Thinking { param: "thinking", effort: Effort::On })
+            }
+            (None | Some(ThinkingConfig::Adaptive { .. }), None) => None,
+        })
+    }
+
+    fn tool_choice(&self) -> Result<(ToolChoice, bool), ApiError> {
+        let (choice, single) = match self.tool_choice {
+            None | Some(InputToolChoice::None {}) => return Ok((ToolChoice::Auto, false)),
+            Some(InputToolChoice::Auto { disable_parallel_tool_use: single }) => {
+                return Ok((ToolChoice::Auto, *single == Some(true)));
+            }
+            Some(InputToolChoice::Any { disable_parallel_tool_use }) => {
+                (ToolChoice::Required, disable_parallel_tool_use)
+            }
+            Some(InputToolChoice::Tool { name, disable_parallel_tool_use }) => {
+                (ToolChoice::Tool(name.clone()), disable_parallel_tool_use)
+            }
+        };
+        if self.tools.is_none_or(<[InputTool]>::is_empty) {
+            let message = "tool_choice asks for a call, but there are no tools; give some, or omit it";
+            return Err(ApiError::invalid("tool_choice", message));
+        }
+        Ok((choice, *single == Some(true)))
+    }
+
+    fn grammar(&self, has_tools: bool) -> Result<Option<Grammar>, ApiError> {
+        const PARAM: &str = "output_config.format";
+        let Some(OutputFormat::JsonSchema { schema }) =
+            self.output_config.and_then(|config| config.format.as_ref())
+        else {
+            return Ok(None);
+        };
+        schema_grammar(PARAM, schema, has_tools).map(Some)
+    }
+}
+
+impl InputTool {
+    /// The tool as chat templates read it.
+    fn template_tool(&self) -> Value {
+        let mut function = json!({"name": self.name});
+        if let Some(description) = &self.description {
+            function["description"] = description.as_str().into();
+        }
+        function["parameters"] = Value::Object(self.input_schema.clone());
+        json!({"type": "function", "function": function})
+    }
+}

@@ -1,0 +1,37 @@
+//! `/openapi.json`: the description of the routes, from the types that they read and write.
+
+use std::sync::Arc;
+
+use axum::routing::get;
+use axum::{Json, Router};
+use utoipa::OpenApi;
+use utoipa::openapi::OpenApi as Document;
+
+use crate::api::{health, openai};
+use crate::state::ServerState;
+
+/// The routes that the description lists.
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "girih", description = "Language models on your own machine."),
+    paths(
+        health::health,
+        health::ready,
+        openai::chat::complete,
+        openai::completions::complete,
+        openai::models::list,
+        openai::models::one,
+        openai::tokenize::tokenize,
+        openai::tokenize::detokenize,
+    )
+)]
+struct Description;
+
+/// The routes of this module.
+pub fn routes() -> Router<Arc<ServerState>> {
+    Router::new().route("/openapi.json", get(description))
+}
+
+async fn description() -> Json<Document> {
+    Json(Description::openapi())
+}

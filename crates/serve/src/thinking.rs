@@ -1,0 +1,106 @@
+//! How much a model is asked to think, and how its chat template is told.
+
+use girih::{Conversation, Model};
+
+use crate::error::ApiError;
+
+/// How much a model is asked to think.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Thinking {
+    /// The parameter that asks for it, for errors.
+    pub param: &'static str,
+    /// How much.
+    pub effort: Effort,
+}
+
+/// How much a model thinks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// Not at all.
+    Off,
+    /// As much as it does by default.
+    On,
+    /// A word that its chat template knows, such as `low`; `none` is not at all.
+    Level(String),
+}
+
+impl Thinking {
+    /// Sets the variable by which the model's chat template knows how much to think.
+    ///
+    /// # Errors
+    /// When the template has no such variable, or the model cannot do it.
+    pub fn apply(&self, conversation: &mut Conversation, model: &Model) -> Result<(), ApiError> {
+        let template = model.text_processor()?.template.as_ref();
+        let tools = conversation.tools.as_deref();
+        let source = template.map(|template| template.source(tools)).transpose()?.unwrap_or_default();
+        let has_levels = source.contains("reasoning_effort");
+        let has_switch = source.contains("enable_thinking");
+        let thinks = has_levels || has_switch || model.reply_style(tools.is_some())?.has_thinking(source);
+        let mut set = |name: &str, value: serde_json::Value| {
+            conversation.variables.insert(name.to_owned(), value);
+            Ok(())
+        };
+        match &self.effort {
+            Effort::Level(word) if has_levels => set("reasoning_effort", word.as_str().into()),
+            Effort::Level(word) if has_switch => set("enable_thinking", (word != "none").into()),
+            Effort::Level(_) => {
+                Err(self.refused("its chat template reads neither reasoning_effort nor enable_thinking"))
+            }
+            Effort::On if has_switch => set("enable_thinking", true.into()),
+            Effort::On if thinks => Ok(()),
+            Effort::On => Err(self.refused("it does not think")),
+            Effort::Off if has_switch => set("enable_thinking", false.into()),
+            Effort::Off if thinks => Err(self.refused("it always thinks")),
+            Effort::Off => Ok(()),
+        }
+    }
+
+    /// The error for a prompt without a chat template.
+    pub fn without_template(&self) -> ApiError {
+        self.refused("the prompt is no conversation")
+    }
+
+    fn refused(&self, why: &str) -> ApiError {
+        let param = self.param;
+        let message = format!("{param} has no effect on this model: {why}; omit it");
+        ApiError::unsupported(param, message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use girih::{BUILT_IN, OpenOptions};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// The variables that a template with this source gets.
+    fn variables(source: &str, effort: Effort) -> Result<Value, String> {
+        let options = OpenOptions { chat_template: Some(source.to_owned()), ..OpenOptions::default() };
+        let model = Model::open_with(BUILT_IN, &options).unwrap();
+        let mut conversation = Conversation::new();
+        let thinking = Thinking { param: "think", effort };
+        match thinking.apply(&mut conversation, &model) {
+            Ok(()) => Ok(Value::Object(conversation.variables)),
+            Err(error) => Err(error.message),
+        }
+    }
+
+    #[test]
+    fn the_template_decides_how_it_is_told() {
+        let level = |word: &str| Effort::Level(word.to_owned());
+        let switch = "{{ enable_thinking }}";
+        assert_eq!(variables(switch, Effort::On), Ok(json!({"enable_thinking": true})));
+        assert_eq!(variables(switch, Effort::Off), Ok(json!({"enable_thinking": false})));
+        assert_eq!(variables(switch, level("none")), Ok(json!({"enable_thinking": false})));
+        let levels = "{{ reasoning_effort }}";
+        assert_eq!(variables(levels, level("low")), Ok(json!({"reasoning_effort": "low"})));
+        assert_eq!(variables(levels, Effort::On), Ok(json!({})));
+        assert!(variables(levels, Effort::Off).unwrap_err().ends_with("it always thinks; omit it"));
+        assert_eq!(variables("{# <think> #}", Effort::On), Ok(json!({})));
+        let plain = "{{ messages }}";
+        assert_eq!(variables(plain, Effort::Off), Ok(json!({})));
+        assert!(variables(plain, Effort::On).unwrap_err().starts_with("think has no effect"));
+        assert!(variables(plain, level("low")).is_err());
+    }
+}

@@ -1,0 +1,158 @@
+//! A reply over HTTP has the bytes of the library's reply, whatever runs beside it.
+//!
+//! 10,000 requests, 16 at a time:
+//! `cargo test -p girih-serve --release --test it -- --ignored --nocapture ten_thousand`
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use girih::{BUILT_IN, Event, Model, Request, Sampling, Session, Stop};
+use girih_serve::Server;
+use serde_json::{Value, json};
+
+use crate::client::Exchange;
+use crate::draw::Draw;
+use crate::started::{options, post};
+
+const VOCABULARY: usize = 512;
+
+/// The requests that run or wait at a time.
+const AT_ONCE: usize = 16;
+
+/// A greedy request.
+struct DrawnRequest {
+    prompt: Vec<usize>,
+    max_tokens: usize,
+    /// Whether its reply is a stream.
+    is_stream: bool,
+    /// Whether a client that leaves has asked for a long reply to the same prompt.
+    has_leaver: bool,
+}
+
+impl DrawnRequest {
+    /// The request of this number. Many prompts begin alike.
+    fn new(number: u64) -> DrawnRequest {
+        let mut draw = Draw(number << 20);
+        let (mut shared, length) = (Draw(draw.below(20) as u64), draw.below(90));
+        let own = 1 + draw.below(30);
+        let beginning = (0..length).map(|_| shared.below(VOCABULARY));
+        let prompt = beginning.chain((0..own).map(|_| draw.below(VOCABULARY))).collect();
+        let (max_tokens, is_stream) = (1 + draw.below(16), draw.once_in(2));
+        DrawnRequest { prompt, max_tokens, is_stream, has_leaver: draw.once_in(8) }
+    }
+
+    fn body(&self) -> Value {
+        json!({
+            "model": BUILT_IN,
+            "prompt": self.prompt,
+            "max_tokens": self.max_tokens,
+            "temperature": 0,
+            "logprobs": 0,
+            "stream": self.is_stream,
+        })
+    }
+}
+
+/// What a client knows of a reply.
+#[derive(Debug, Default, PartialEq)]
+struct SeenReply {
+    text: String,
+    logprobs: Vec<Value>,
+    reason: Value,
+}
+
+/// The library's reply.
+fn expected(session: &Session, request: &DrawnRequest) -> SeenReply {
+    let prompt: Vec<u32> = request.prompt.iter().map(|id| *id as u32).collect();
+    let greedy = Sampling { temperature: 0.0, ..Sampling::default() };
+    let asked = Request::new(prompt).sampling(greedy).max_tokens(request.max_tokens as u32).logprobs(0);
+    let mut seen = SeenReply::default();
+    for event in session.generate(asked).unwrap() {
+        let event = event.unwrap();
+        seen.text += event.text();
+        match event {
+            Event::Token { logprobs: Some(logprobs), .. } => {
+                // Printed and parsed as the numbers of a reply are.
+                let printed = json!(logprobs.chosen.value).to_string();
+                seen.logprobs.push(serde_json::from_str(&printed).unwrap());
+            }
+            Event::Finished { stop: Stop::Length, .. } => seen.reason = json!("length"),
+            Event::Finished { .. } => seen.reason = json!("stop"),
+            _ => {}
+        }
+    }
+    seen
+}
+
+/// The server's reply.
+fn served(address: SocketAddr, request: &DrawnRequest) -> SeenReply {
+    let reply = post(address, "/v1/completions", &request.body());
+    assert_eq!(reply.status, 200, "{reply:?}");
+    let pieces = if request.is_stream { reply.events() } else { vec![reply.json()] };
+    let mut seen = SeenReply::default();
+    for piece in &pieces {
+        let choice = &piece["choices"][0];
+        seen.text += choice["text"].as_str().unwrap();
+        seen.logprobs.extend(choice["logprobs"]["token_logprobs"].as_array().into_iter().flatten().cloned());
+        if !choice["finish_reason"].is_null() {
+            assert!(seen.reason.is_null(), "a reply ends once: {pieces:?}");
+            seen.reason = choice["finish_reason"].clone();
+        }
+    }
+    seen
+}
+
+/// Asks for a long stream and leaves when it has begun.
+fn leave(address: SocketAddr, request: &DrawnRequest) {
+    let mut body = request.body();
+    body["stream"] = json!(true);
+    body["max_tokens"] = json!(300);
+    Exchange::begin(address, "POST /v1/completions", &[], &body.to_string()).line();
+}
+
+/// The replies to the requests below `count`, `AT_ONCE` at a time, by number.
+fn ask_all(address: SocketAddr, count: u64) -> BTreeMap<u64, SeenReply> {
+    let next = AtomicU64::new(0);
+    let client = || {
+        let numbers = std::iter::from_fn(|| Some(next.fetch_add(1, Ordering::Relaxed)));
+        let replies = numbers.take_while(|number| *number < count).map(|number| {
+            let request = DrawnRequest::new(number);
+            if request.has_leaver {
+                leave(address, &request);
+            }
+            (number, served(address, &request))
+        });
+        replies.collect::<Vec<_>>()
+    };
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(client)).collect();
+        clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+    })
+}
+
+/// Compares the replies to this number of requests with those of a session that runs one at a time.
+fn compare(count: u64) {
+    let session = Model::open(BUILT_IN).unwrap().start().unwrap();
+    let mut options = options();
+    options.models[0].run_options.sequences = 8;
+    options.models[0].run_options.chunk = 64;
+    let server = Server::start(options).unwrap();
+    let replies = ask_all(server.address(), count);
+    assert_eq!(replies.len() as u64, count);
+    for (number, reply) in &replies {
+        assert_eq!(*reply, expected(&session, &DrawnRequest::new(*number)), "request {number}");
+    }
+    server.stop();
+}
+
+#[test]
+fn replies_over_http_have_the_librarys_bytes() {
+    compare(100);
+}
+
+#[test]
+#[ignore = "a minute in a release build"]
+fn ten_thousand_replies_over_http_have_the_librarys_bytes() {
+    compare(10_000);
+}

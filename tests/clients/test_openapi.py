@@ -1,0 +1,31 @@
+"""The server keeps to its own /openapi.json, by schemathesis; exceptions are in schemathesis.toml."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from conftest import ROOT, Server
+
+CONFIG = ROOT / "tests/clients/schemathesis.toml"
+
+
+def test_the_description_names_the_routes_of_the_clients(server: Server):
+    status, text = server.get("/openapi.json")
+    assert status == 200
+    description = json.loads(text)
+    assert description["openapi"].startswith("3.")
+    routes = {(method, path) for path, item in description["paths"].items() for method in item}
+    for path in ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/tokenize", "/detokenize"):
+        assert ("post", path) in routes, path
+    for path in ("/v1/messages", "/v1/messages/count_tokens", "/api/chat", "/api/generate", "/api/show", "/api/embed"):
+        assert ("post", path) in routes, path
+    for path in ("/v1/models", "/health", "/ready", "/metrics", "/api/tags", "/api/ps", "/api/version"):
+        assert ("get", path) in routes, path
+
+
+def test_replies_are_as_described(server: Server):
+    program = Path(sys.executable).with_name("st")
+    command = [program, "--config-file", CONFIG, "run", server.url + "/openapi.json", "--checks", "all", "--no-color"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout[-20000:] + done.stderr

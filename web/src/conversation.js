@@ -1,0 +1,77 @@
+// A conversation is a tree of messages: to edit or retry one adds a branch beside it, so nothing is lost.
+
+/**
+ * @typedef {{ id: string, name: string, arguments: string, result: string | null }} Call
+ * @typedef {{ prompt: number, cached: number, generated: number, first: number, rate: number | null }} Counters
+ *   tokens, seconds to the first token, tokens per second
+ * @typedef {object} Message
+ * @property {string} id
+ * @property {string | null} parent
+ * @property {'user' | 'assistant'} role
+ * @property {string} content
+ * @property {string} [thinking]
+ * @property {Call[]} [calls]
+ * @property {'running' | 'done' | 'stopped' | 'interrupted' | 'failed'} [state] of a reply
+ * @property {string} [error] what went wrong, in the server's words
+ * @property {string} [finish] the server's finish_reason
+ * @property {'text' | 'json' | 'schema'} [format] what the reply was asked to be
+ * @property {string} [model]
+ * @property {Counters} [counters]
+ */
+
+/** A random name; `crypto.randomUUID` is missing on plain HTTP. */
+export function newId() {
+  return Array.from(crypto.getRandomValues(new Uint8Array(9)), (byte) => byte.toString(16).padStart(2, '0')).join('');
+}
+
+/** An empty conversation with these settings. */
+export function newConversation(settings) {
+  const now = Date.now();
+  return { version: 1, id: newId(), title: '', created: now, updated: now, settings, messages: [], leaf: null };
+}
+
+/** The messages from the first to the last of the branch that is shown. */
+export function path(conversation) {
+  const byId = new Map(conversation.messages.map((message) => [message.id, message]));
+  const found = [];
+  for (let at = byId.get(conversation.leaf); at; at = byId.get(at.parent)) {
+    byId.delete(at.id); // a damaged record may hold a cycle
+    found.push(at);
+  }
+  return found.reverse();
+}
+
+/** Adds a message under `parent` and shows its branch. Returns the message as the conversation holds it. */
+export function add(conversation, parent, message) {
+  conversation.messages.push({ id: newId(), parent, ...message });
+  conversation.updated = Date.now();
+  const added = conversation.messages.at(-1);
+  conversation.leaf = added.id;
+  return added;
+}
+
+/** The branches that begin where `message` does, oldest first. */
+export function branches(conversation, message) {
+  return conversation.messages.filter((other) => other.parent === message.parent);
+}
+
+/** Shows the branch of `message`, up to its newest message. */
+export function show(conversation, message) {
+  // A child is always younger than its parent, so one pass finds the end.
+  let end = message;
+  for (const other of conversation.messages) {
+    if (other.parent === end.id) end = newestChild(conversation, end);
+  }
+  conversation.leaf = end.id;
+}
+
+function newestChild(conversation, message) {
+  return conversation.messages.findLast((other) => other.parent === message.id) ?? message;
+}
+
+/** The conversation's name in lists. */
+export function titleOf(conversation) {
+  if (conversation.title) return conversation.title;
+  const words = conversation.messages[0]?.content.trim().replace(/\s+/g, ' ') ?? '';
+  return words.length > 60 ? `${words.slice(0, 59)}…` : words || 'New conversation';
+}

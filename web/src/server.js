@@ -1,0 +1,102 @@
+// Calls the server that sent the page, and says its errors in its own words.
+import { events } from './event-stream.js';
+
+const KEY = 'girih.key';
+
+/** An answer that is an error, or none at all (`status` is 0). */
+export class ServerError extends Error {
+  constructor(message, status = 0) {
+    super(message);
+    this.status = status;
+  }
+}
+
+/** The key of this tab; the browser forgets it with the tab. */
+export const key = {
+  get: () => sessionStorage.getItem(KEY),
+  set: (value) => sessionStorage.setItem(KEY, value),
+};
+
+/** Asks the user for a key: resolves to whether there is a new one. The page sets it. */
+let askForKey = async () => false;
+let asking = null;
+export function onKeyNeeded(ask) {
+  askForKey = ask;
+}
+
+/** One question at a time, however many calls were refused. */
+function newKey(message) {
+  asking ??= askForKey(message).finally(() => (asking = null));
+  return asking;
+}
+
+/** What the server says in an error body: OpenAI's shape, or the text. */
+async function errorOf(response) {
+  const text = (await response.text().catch(() => '')).slice(0, 4000);
+  let message = text.trim();
+  try {
+    message = JSON.parse(text).error.message ?? message;
+  } catch {
+    // not JSON: the text is the message
+  }
+  const wait = response.headers.get('retry-after');
+  const after = wait && /^\d+$/.test(wait) ? ` Try again in ${wait} s.` : '';
+  return new ServerError((message || `status ${response.status}`) + after, response.status);
+}
+
+/** Fetches `path`; with `body`, posts it as JSON. Asks for a key as long as the server wants one. */
+async function call(path, { body, signal } = {}) {
+  for (;;) {
+    const used = key.get();
+    const headers = {};
+    if (used) headers.authorization = `Bearer ${used}`;
+    if (body) headers['content-type'] = 'application/json';
+    let response;
+    try {
+      response = await fetch(new URL(path, document.baseURI), {
+        method: body ? 'POST' : 'GET',
+        headers,
+        body: body && JSON.stringify(body),
+        signal,
+        cache: 'no-store',
+        credentials: 'omit',
+        redirect: 'error',
+        referrerPolicy: 'no-referrer',
+      });
+    } catch (error) {
+      if (signal?.aborted) throw error;
+      throw new ServerError(`${location.host} does not answer. Is girih serve running?`);
+    }
+    if (response.ok) return response;
+    const error = await errorOf(response);
+    const changed = key.get() !== used; // another call has asked in the meantime
+    if (response.status !== 401 || !(changed || (await newKey(error.message)))) throw error;
+    signal?.throwIfAborted();
+  }
+}
+
+/** The models: `[{ id, context }]`; `context` in tokens, or null if the server does not say. */
+export async function models() {
+  const list = await (await call('v1/models')).json();
+  return list.data.map(({ id, max_model_len, context_length }) => ({
+    id,
+    context: max_model_len ?? context_length ?? null,
+  }));
+}
+
+/** Yields the chunks of a chat completion. */
+export async function* chat(body, signal) {
+  const response = await call('v1/chat/completions', { body, signal });
+  try {
+    for await (const data of events(response.body)) {
+      if (data === '[DONE]') return;
+      const chunk = JSON.parse(data);
+      if (chunk.error) throw new ServerError(chunk.error.message ?? String(chunk.error));
+      yield chunk;
+    }
+  } catch (error) {
+    if (signal.aborted || error instanceof ServerError) throw error;
+    throw new ServerError(`The connection broke during the reply: ${error.message}`);
+  }
+  throw new ServerError('The connection ended before the reply did.');
+}

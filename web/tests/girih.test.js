@@ -1,0 +1,97 @@
+// The page as girih serves it, with the built-in model. `GIRIH_BIN` names the program.
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { mkdtempSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { accessibilityFaults, openPage, picture, replied, say, startBrowser } from './browser.js';
+
+const GIRIH = process.env.GIRIH_BIN;
+const options = { skip: GIRIH ? false : 'GIRIH_BIN is not set' };
+
+/** Starts `girih serve` and resolves to its address and a function that ends it. */
+function serve(...args) {
+  const server = spawn(GIRIH, ['serve', 'stories260k', '--port', '0', ...args]);
+  let printed = '';
+  return new Promise((resolve, reject) => {
+    const read = (bytes) => {
+      printed += bytes;
+      const address = printed.match(/http:\/\/[\d.]+:\d+/);
+      if (address) resolve({ url: `${address[0]}/`, end: () => server.kill() });
+    };
+    server.stdout.on('data', read);
+    server.stderr.on('data', read);
+    server.on('exit', (code) => reject(new Error(`girih serve exited with ${code}: ${printed}`)));
+  });
+}
+
+let browser;
+let girih;
+before(async () => {
+  if (!GIRIH) return;
+  [browser, girih] = await Promise.all([startBrowser(), serve()]);
+});
+after(async () => {
+  await browser?.close();
+  girih?.end();
+});
+
+const reply = (page) => page.locator('article.reply').last();
+
+test('a conversation with the built-in model', options, async () => {
+  const page = await openPage(browser, girih.url);
+  await page.getByRole('button', { name: 'Settings', exact: true }).click();
+  await page.getByLabel('Max tokens').fill('40');
+  await page.getByLabel('Seed').fill('7');
+  await say(page, 'Once upon a time');
+  const text = () => reply(page).locator('.markdown').innerText();
+  const first = await text();
+  assert.ok(first.length > 20, first);
+  assert.match(await reply(page).locator('.counters').innerText(), /prompt \d+.* generated 40 · [\d.,]+ tokens\/s · first token [\d.]+ s/);
+  assert.match(await reply(page).innerText(), /ended at the limit of tokens/);
+  await page.getByRole('button', { name: 'Retry the reply' }).click();
+  await replied(page);
+  assert.equal(await text(), first, 'a seed gives the same reply');
+  assert.deepEqual(await accessibilityFaults(page), []);
+  await picture(page, 'girih');
+
+  await page.getByLabel('Format').selectOption('schema');
+  await page.getByLabel('JSON schema').fill('{"type": "object", "properties": {"old": {"type": "boolean"}}, "required": ["old"], "additionalProperties": false}');
+  await say(page, 'Is it old?');
+  assert.match(await reply(page).locator('.json').innerText(), /^\{\n {2}"old": (true|false)\n\}$/);
+
+  await page.getByLabel('Temperature').fill('0.00001');
+  await page.getByLabel('Stop texts').fill('x'.repeat(300));
+  await say(page, 'Refuse this');
+  assert.match(await reply(page).locator('.error').innerText(), /stop has 300 bytes|256/);
+  assert.deepEqual(page.faults, []);
+  await page.context().close();
+});
+
+test('files are sent once, and their headers are strict', options, async () => {
+  for (const path of ['', 'app.js', 'app.css', 'icon.svg', 'LICENSES.txt']) {
+    const response = await fetch(girih.url + path);
+    assert.equal(response.status, 200);
+    assert.match(response.headers.get('content-security-policy'), /frame-ancestors 'none'/);
+    const again = await fetch(girih.url + path, { headers: { 'if-none-match': response.headers.get('etag') } });
+    assert.equal(again.status, 304);
+  }
+});
+
+test('a key is asked for', options, async () => {
+  const file = join(mkdtempSync(join(tmpdir(), 'girih-page-')), 'keys');
+  writeFileSync(file, 'sesame-sesame-sesame-sesame-sesame\n', { mode: 0o600 });
+  const guarded = await serve('--api-key-file', file);
+  try {
+    const page = await openPage(browser, guarded.url);
+    await page.getByLabel('Key', { exact: true }).fill('sesame-sesame-sesame-sesame-sesame');
+    await page.keyboard.press('Enter');
+    await page.getByRole('dialog').waitFor({ state: 'hidden' });
+    await say(page, 'Once upon a time');
+    assert.ok((await reply(page).locator('.markdown').innerText()).length > 20);
+    assert.deepEqual(page.faults, []);
+  } finally {
+    guarded.end();
+  }
+});

@@ -1,0 +1,73 @@
+// The parts of the page that need no browser.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { add, branches, newConversation, path, show, titleOf } from '../src/conversation.js';
+import { events } from '../src/event-stream.js';
+import { indented } from '../src/json.js';
+import { EMPTY, faults, requestBody } from '../src/settings.js';
+
+/** The events of a stream whose bytes arrive in pieces of `size`. */
+async function eventsOf(text, size) {
+  const bytes = new TextEncoder().encode(text);
+  const pieces = Array.from({ length: Math.ceil(bytes.length / size) }, (_, at) => bytes.slice(at * size, at * size + size));
+  const found = [];
+  for await (const data of events(ReadableStream.from(pieces))) found.push(data);
+  return found;
+}
+
+test('events are the same however their bytes arrive', async () => {
+  const text = ': ping\n\ndata: {"a":"é ☆ 𝄞"}\n\nevent: x\r\ndata:two\r\ndata: lines\r\n\r\ndata: [DONE]\r\rdata: cut';
+  for (const size of [1, 2, 3, 7, 1000]) {
+    assert.deepEqual(await eventsOf(text, size), ['{"a":"é ☆ 𝄞"}', 'two\nlines', '[DONE]'], `pieces of ${size}`);
+  }
+});
+
+test('an event without end is refused', async () => {
+  await assert.rejects(eventsOf(`data: ${'x'.repeat(17_000_000)}`, 1_000_000), /longer than 16000000 characters/);
+});
+
+test('JSON keeps its numbers, and its depth is limited', () => {
+  assert.equal(indented('{"a":[1.0,{"b\\"]":1e400}],"c":{ },"d":[]}'), '{\n  "a": [\n    1.0,\n    {\n      "b\\"]": 1e400\n    }\n  ],\n  "c": {},\n  "d": []\n}');
+  assert.equal(indented('"text"'), '"text"');
+  assert.equal(indented('{"a": 1'), null);
+  assert.equal(indented(''), null);
+  const deep = '['.repeat(2000) + ']'.repeat(2000);
+  assert.equal(indented(deep), deep);
+});
+
+test('branches of a conversation', () => {
+  const conversation = newConversation({ ...EMPTY });
+  const say = (parent, content) => add(conversation, parent, { role: 'user', content });
+  const first = say(null, 'a');
+  const second = say(first.id, 'b');
+  say(second.id, 'c');
+  const other = say(first.id, 'd');
+  const shown = () => path(conversation).map(({ content }) => content).join('');
+  assert.equal(shown(), 'ad');
+  show(conversation, second);
+  assert.equal(shown(), 'abc');
+  show(conversation, first);
+  assert.equal(shown(), 'ad', 'the newest branch');
+  assert.deepEqual(branches(conversation, other).map(({ content }) => content), ['b', 'd']);
+  assert.equal(titleOf(conversation), 'a');
+  conversation.messages[0].parent = other.id; // a damaged record
+  assert.equal(shown(), 'ad');
+});
+
+test('settings are checked before they are sent', () => {
+  const wrong = { temperature: 'hot', top_p: '1.1', top_k: '1.5', min_p: '-1', max_tokens: '0', seed: '1e99', tools: '[1]', format: 'schema' };
+  assert.deepEqual(Object.keys(faults({ ...EMPTY, ...wrong })), [...Object.keys(wrong).slice(0, 6), 'schema', 'tools']);
+  assert.deepEqual(faults({ ...EMPTY, temperature: ' 0.7 ', schema: 'not used', tools: '{"name": "f"}' }), {});
+  assert.match(faults({ ...EMPTY, tools: '[{' }).tools, /^Not valid JSON/);
+});
+
+test('a reply that brought nothing is not sent', () => {
+  const conversation = newConversation({ ...EMPTY, model: 'm' });
+  const asked = add(conversation, null, { role: 'user', content: 'a' });
+  const failed = add(conversation, asked.id, { role: 'assistant', content: '', thinking: '', calls: [] });
+  add(conversation, failed.id, { role: 'user', content: 'b' });
+  assert.deepEqual(requestBody(conversation).messages, [
+    { role: 'user', content: 'a' },
+    { role: 'user', content: 'b' },
+  ]);
+});
