@@ -104,3 +104,16 @@ fn wrong_parameters_are_refused_by_name() {
     assert_eq!(refusal(&wrong), (400, "invalid_value".to_owned(), "tokens".to_owned()));
     assert_eq!(refusal(&post(shared(), "/tokenize", &json!({}))).0, 400);
 }
+
+#[test]
+fn a_reply_goes_on_where_the_model_would_end_it() {
+    let body = json!({"prompt": "Once upon a time", "max_tokens": 300});
+    let ended = complete(&body);
+    assert_eq!(ended["choices"][0]["finish_reason"], "stop");
+    let mut longer = body;
+    longer["ignore_eos"] = json!(true);
+    let longer = complete(&longer);
+    assert_eq!(longer["choices"][0]["finish_reason"], "length");
+    assert_eq!(longer["usage"]["completion_tokens"], 300);
+    assert!(texts(&longer)[0].starts_with(texts(&ended)[0]));
+}
