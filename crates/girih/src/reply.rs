@@ -14,7 +14,7 @@ use girih_words::reply::ReplyMessage;
 
 use crate::engine_thread::Command;
 use crate::mailbox::{Event, Mailbox, MailboxSender, ReadEvent, ends};
-use crate::places::{Place, Places};
+use crate::places::{RequestPlace, RequestPlaces};
 use crate::progress::{LoadControl, is_in_callback};
 use crate::reply_format::{ReplySplitter, add_parts};
 use crate::request::PreparedRequest;
@@ -26,7 +26,7 @@ pub(crate) struct EngineHandle {
     pub thread: Option<JoinHandle<()>>,
     pub readiness: Arc<Readiness>,
     pub control: Arc<LoadControl>,
-    pub places: Arc<Places>,
+    pub places: Arc<RequestPlaces>,
     /// The number of unread events at which a request is suspended.
     pub unread_events: u32,
 }
@@ -113,7 +113,7 @@ impl EngineHandle {
     ///
     /// # Errors
     /// When the engine has ended.
-    pub fn submit(self: &Arc<EngineHandle>, place: Place, prepared: PreparedRequest) -> Result<Reply> {
+    pub fn submit(self: &Arc<EngineHandle>, place: RequestPlace, prepared: PreparedRequest) -> Result<Reply> {
         let PreparedRequest { request, hooks, splitter } = prepared;
         let mailbox = Arc::new(Mailbox::new(self.unread_events));
         let sender = MailboxSender::new(Arc::clone(&mailbox), place);
