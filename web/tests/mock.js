@@ -104,7 +104,8 @@ function script(body, options) {
   }
   if (body.response_format) return { deltas: ['{"name":"Isf', 'ahan","population":1.0e6,', '"twins":[],"at":{"lat":32.65}}'].map(text) };
   const turn = body.messages.filter(({ role }) => role === 'user').length;
-  return { deltas: words(`You said: ${asked} (message ${turn}, seed ${body.seed ?? 'none'})`) };
+  const deltas = words(`You said: ${asked} (message ${turn}, seed ${body.seed ?? 'none'})`);
+  return { deltas, pause: asked.includes('steady') ? 40 : 2 };
 }
 
 /** Starts the server on a free port of loopback. `options`: `key`, `foreign`, `status`. */
