@@ -14,9 +14,9 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::messages::{OllamaMessage, template_messages};
+use super::model_name::without_latest;
 use super::options::{Think, generation, grammar, logprobs};
 use super::reply::{OllamaReply, OllamaRoute, loaded_reply, reply};
-use super::without_latest;
 use crate::caller::Caller;
 use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
 use crate::generation::{GenerationRequest, begin, in_background};

@@ -15,9 +15,9 @@ use utoipa::ToSchema;
 
 use super::chat::load;
 use super::messages::check_images;
+use super::model_name::without_latest;
 use super::options::{Think, generation, grammar, logprobs};
 use super::reply::{OllamaReply, OllamaRoute, loaded_reply, reply};
-use super::without_latest;
 use crate::caller::Caller;
 use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
 use crate::generation::{GenerationRequest, begin};
