@@ -17,7 +17,7 @@ use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::observe::{ReplyRecord, RequestRecord};
 use crate::request_hook::RequestHook;
-use crate::sampling_settings::SamplingSettings;
+use crate::sampling_settings::{SamplingSettings, check_ranges};
 use crate::state::{Admission, ServerState};
 use crate::thinking::Thinking;
 
@@ -211,6 +211,7 @@ impl GenerationRequest {
         self.check_context(session)?;
         let model = session.model().clone();
         let mut sampling = self.sampling.over(&model)?;
+        check_ranges(&sampling)?;
         if self.ignore_eos {
             sampling.bias.extend(model.stop_tokens()?.into_iter().map(|id| (id, f32::NEG_INFINITY)));
         }
