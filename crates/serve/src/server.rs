@@ -23,7 +23,7 @@ use crate::listener::{self, ListenerOptions, tls};
 use crate::observe::Observer;
 use crate::openapi;
 use crate::options::ServeOptions;
-use crate::page::page;
+use crate::page;
 use crate::state::{ServerPhase, ServerState};
 
 /// The routes whose requests may have images.
@@ -51,7 +51,7 @@ pub fn router(state: Arc<ServerState>) -> Router {
         .merge(api::anthropic::routes())
         .merge(api::ollama::routes())
         .merge(openapi::routes())
-        .merge(page())
+        .merge(page::page())
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(from_fn_with_state(Arc::clone(&state), refuse_when_draining))
@@ -119,7 +119,7 @@ impl Server {
         let access = Access {
             keys,
             hosts: Hosts::new(&[address], &options.allowed_hosts)?,
-            public: &[],
+            public: &page::PATHS,
             replies_per_key: options.replies_per_key,
         };
         let observer = Observer { metrics: Arc::clone(&state.metrics), log: options.access_log.clone() };
