@@ -1,13 +1,30 @@
 //! Bodies of requests: JSON of a known form, and the name of the parameter that is wrong.
 
+use axum::body::Bytes;
 use axum::http::StatusCode;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
+use crate::generation::in_background;
 
 /// The maximum length of what a sentence quotes of a request.
 const QUOTED_CHARS: usize = 200;
+
+/// Bodies up to this length are read at once; longer ones on another thread, so that connections do not
+/// wait for them.
+const SHORT_BODY_BYTES: usize = 64 << 10;
+
+/// As [`read_json`], without keeping other connections waiting.
+///
+/// # Errors
+/// As [`read_json`].
+pub async fn read_body<T: DeserializeOwned + Send + 'static>(body: Bytes) -> Result<T, ApiError> {
+    if body.len() <= SHORT_BODY_BYTES {
+        return read_json(&body);
+    }
+    in_background(move || read_json(&body)).await
+}
 
 /// Reads a body. Nesting deeper than 128 levels is refused by `serde_json`.
 ///
