@@ -103,10 +103,16 @@ def encoder_with_tokenizer() -> Path:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
-    """A server of the built-in model, of the same with tools, and of an encoder."""
+    """A server of the built-in model, and of the same with tools."""
     tools = stories_with_template(TOOLS, TEMPLATE)
-    models = [STORIES, str(tools), str(encoder_with_tokenizer())]
-    yield from serve([GIRIH, "serve", *models, "--port", "0", "--parallel", "16"], "server")
+    yield from serve([GIRIH, "serve", STORIES, str(tools), "--port", "0", "--parallel", "16"], "server")
+
+
+@pytest.fixture(scope="session")
+def encoder() -> Iterator[Server]:
+    """A server of the built-in model and of an encoder."""
+    folder = encoder_with_tokenizer()
+    yield from serve([GIRIH, "serve", STORIES, str(folder), "--port", "0"], "encoder")
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,8 @@ MESSAGES = [{"role": "user", "content": OPENING}]
 
 
 def ask(client: Anthropic, **settings):
-    """A greedy message after the opening, if `settings` do not say otherwise."""
-    settings = {"model": STORIES, "messages": MESSAGES, "temperature": 0, "max_tokens": LENGTH} | settings
+    """A message after the opening; the model is greedy by default."""
+    settings = {"model": STORIES, "messages": MESSAGES, "max_tokens": LENGTH} | settings
     return client.messages.create(**settings)
 
 
@@ -34,7 +34,7 @@ def test_a_stream_has_the_events_of_the_api(anthropic: Anthropic, story: dict):
     assert set(kinds[2:-3]) == {"content_block_delta"}
     assert "".join(event.delta.text for event in events if event.type == "content_block_delta") == story["text"]
     assert events[-2].delta.stop_reason == "max_tokens" and events[-2].usage.output_tokens == LENGTH
-    with anthropic.messages.stream(model=STORIES, messages=MESSAGES, temperature=0, max_tokens=LENGTH) as stream:
+    with anthropic.messages.stream(model=STORIES, messages=MESSAGES, max_tokens=LENGTH) as stream:
         assert "".join(stream.text_stream) == story["text"]
         assert stream.get_final_message().stop_reason == "max_tokens"
 
@@ -79,7 +79,7 @@ def test_a_forced_tool_is_used(anthropic: Anthropic, choice: dict):
     [block] = message.content
     assert (block.type, block.name, message.stop_reason) == ("tool_use", "weather", "tool_use")
     assert block.id and block.input["day"] in ("today", "tomorrow")
-    with anthropic.messages.stream(messages=MESSAGES, temperature=0, **settings) as stream:
+    with anthropic.messages.stream(messages=MESSAGES, **settings) as stream:
         final = stream.get_final_message()
     assert final.content[0].input == block.input and final.stop_reason == "tool_use"
 
@@ -102,7 +102,7 @@ def test_tokens_are_counted_without_a_reply(anthropic: Anthropic, story: dict):
 
 def test_errors_have_the_form_of_the_api(anthropic: Anthropic, keyed: Server):
     with pytest.raises(BadRequestError) as refused:
-        ask(anthropic, temperature=-1)
+        ask(anthropic, extra_body={"temperature": -1})
     assert refused.value.body["type"] == "error"
     assert refused.value.body["error"]["type"] == "invalid_request_error"
     assert "temperature" in refused.value.body["error"]["message"]

@@ -4,15 +4,27 @@ import math
 
 import ollama as ollama_client
 import pytest
-from conftest import ENCODER, STORIES, WORK, library
+from conftest import ENCODER, STORIES, WORK, Server, library
 from ollama import Client as Ollama
 from openai import BadRequestError, OpenAI
 
 TEXTS = ["Once upon a time", "Lily likes to play"]
 
 
+@pytest.fixture
+def openai(encoder: Server) -> OpenAI:
+    """OpenAI's client."""
+    return OpenAI(base_url=encoder.url + "/v1", api_key="none", max_retries=0)
+
+
+@pytest.fixture
+def ollama(encoder: Server) -> Ollama:
+    """Ollama's client."""
+    return Ollama(host=encoder.url)
+
+
 @pytest.fixture(scope="module")
-def vectors() -> list[list[float]]:
+def vectors(encoder: Server) -> list[list[float]]:
     """The library's vectors."""
     printed = library("embed", str(WORK / "models" / ENCODER), *TEXTS)
     return [embedding["embedding"] for embedding in printed["embeddings"]]

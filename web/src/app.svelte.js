@@ -144,9 +144,9 @@ class App {
     return true;
   }
 
-  /** Asks for another reply beside `reply`. */
+  /** Asks for another reply beside `reply`: with another seed, as the same request has the same reply. */
   retry(reply) {
-    if (this.#isReady()) this.#generate(reply.parent);
+    if (this.#isReady()) this.#generate(reply.parent, newSeed());
   }
 
   /** Puts an edited text beside a message: a new branch. */
@@ -189,10 +189,12 @@ class App {
     return true;
   }
 
-  async #generate(parent) {
+  /** Asks for a reply to the message `parent`. `seed` counts unless the settings have one. */
+  async #generate(parent, seed = null) {
     const conversation = this.#keep();
     conversation.leaf = parent;
     const body = requestBody(conversation);
+    if (seed !== null) body.seed ??= seed;
     const reply = add(conversation, parent, {
       role: 'assistant',
       content: '',
@@ -203,6 +205,7 @@ class App {
       finish: '',
       format: conversation.settings.format,
       model: conversation.settings.model,
+      seed: body.seed ?? null,
       counters: { prompt: null, cached: 0, generated: null, first: null, rate: null },
     });
     const abort = new AbortController();
@@ -286,6 +289,10 @@ class App {
       };
     });
   }
+}
+
+function newSeed() {
+  return crypto.getRandomValues(new Uint32Array(1))[0];
 }
 
 /** What a screen reader says at a reply's end. */

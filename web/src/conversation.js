@@ -16,6 +16,7 @@
  * @property {string} [finish] the server's finish_reason
  * @property {'text' | 'json' | 'schema'} [format] what the reply was asked to be
  * @property {string} [model]
+ * @property {number | null} [seed] the request's; null leaves it to the server
  * @property {Counters} [counters]
  */
 

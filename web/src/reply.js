@@ -45,11 +45,14 @@ function addCall(calls, { index = 0, id, function: { name = '', arguments: text 
   calls[index].arguments += text;
 }
 
+/** A shorter time between the first and the last token says nothing, as tokens may arrive together. */
+const MIN_SECONDS = 0.1;
+
 function count(counters, usage, clock) {
   counters.prompt = usage.prompt_tokens ?? null;
   counters.cached = usage.prompt_tokens_details?.cached_tokens ?? 0;
   counters.generated = usage.completion_tokens ?? null;
   const seconds = ((clock.last ?? 0) - (clock.first ?? 0)) / 1000;
   // The first token ends the prefill, so the time between tokens is that of the others.
-  counters.rate = counters.generated > 1 && seconds > 0 ? (counters.generated - 1) / seconds : null;
+  counters.rate = counters.generated > 1 && seconds >= MIN_SECONDS ? (counters.generated - 1) / seconds : null;
 }

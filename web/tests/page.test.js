@@ -138,15 +138,16 @@ pageTest('a reply streams, and stops by button and by Escape', async (page) => {
     await stop();
     await replied(page);
     assert.match(await text(lastReply(page)), /You stopped this reply/);
-    await page.waitForTimeout(100);
+    for (let waits = 0; waits < 50 && mock.closed.length === left; waits++) await page.waitForTimeout(50);
     assert.equal(mock.closed.length, left + 1, 'the server sees the connection close');
     assert.ok(mock.closed.at(-1) < 100);
   }
 });
 
 pageTest('the counters say what the server counted', async (page) => {
-  await say(page, 'one');
-  await say(page, 'two');
+  await say(page, 'together');
+  assert.doesNotMatch(await text(lastReply(page)), /tokens\/s/, 'too short to tell');
+  await say(page, 'steady');
   const counters = await text(lastReply(page).locator('.counters'));
   assert.match(counters, /^prompt 60 \(40 cached\) · generated 7 · [\d.,]+ tokens\/s · first token [\d.]+ s$/);
   assert.equal(await text(page.locator('.context')), '67 of 8,192 tokens');
@@ -169,6 +170,8 @@ pageTest('to edit or retry adds a branch, and the old one stays', async (page) =
   await button(lastReply(page), 'Retry the reply').click();
   await replied(page);
   assert.equal(mock.requests.length, before + 1);
+  assert.ok(Number.isSafeInteger(mock.requests.at(-1).seed), 'a retry has a seed of its own');
+  assert.match(await text(lastReply(page).locator('.counters')), new RegExp(`seed ${mock.requests.at(-1).seed}$`));
   assert.deepEqual(mock.requests.at(-1).messages.map(({ content }) => content).slice(0, 1), ['first']);
   assert.match(await text(lastReply(page).locator('.branches')), /2 of 2/);
 

@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use clap::Args;
-use girih::{Drafts, RunOptions};
+use girih::{Drafts, Model, Plan, RunOptions};
 
 use crate::args::ArchArgs;
 use crate::error::{Error, Result};
 use crate::loading;
+use crate::progress::Show;
 use crate::typed_options::TypedOptions;
 
 /// The value of `--draft` for no drafts.
@@ -41,6 +42,38 @@ impl DraftArgs {
     pub fn name(&self) -> Option<String> {
         let file = Path::new(&self.draft).file_name().map(|name| name.to_string_lossy().into_owned());
         (self.draft != OFF).then(|| file.unwrap_or_else(|| self.draft.clone()))
+    }
+
+    /// These options, or no drafts if `draft` was not typed: a variable or key is for many calls.
+    pub fn if_typed(&self, typed: &TypedOptions) -> DraftArgs {
+        let draft = if typed.has("draft") { self.draft.clone() } else { OFF.to_owned() };
+        DraftArgs { draft, ..self.clone() }
+    }
+
+    /// The plan of a model with these drafts; opens a draft model. Drafts of a variable or key that
+    /// cannot draft for the model are left out with a note.
+    ///
+    /// # Errors
+    /// When the draft model cannot be opened, --draft-max was `typed` without drafts, or the model cannot
+    /// run with `options`.
+    pub fn plan(
+        &self,
+        model: &Model,
+        options: RunOptions,
+        arch: &ArchArgs,
+        typed: &TypedOptions,
+        show: Show,
+    ) -> Result<Plan> {
+        let applied = self.applied(options.clone(), arch, typed)?;
+        let drafts = !matches!(applied.drafts, Drafts::Off);
+        match model.plan(applied) {
+            Err(error) if drafts && !typed.has("draft") => {
+                let plan = model.plan(options)?;
+                show.note(format!("drafts are off: {error}"));
+                Ok(plan)
+            }
+            plan => Ok(plan?),
+        }
     }
 
     /// `options` with these drafts; opens a draft model.

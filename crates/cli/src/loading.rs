@@ -1,5 +1,6 @@
 //! From the arguments of a command to a model, its plan and an engine that runs it.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 
@@ -8,7 +9,8 @@ use girih::{
     TemplateProcess,
 };
 use girih_hub::HubEnv;
-use girih_model::Generation;
+use girih_model::arch::ArchOptions;
+use girih_model::{Generation, ModelLimits, ModelShape};
 use girih_words::TextProcessor;
 use girih_words::template::WORKER_COMMAND;
 
@@ -76,6 +78,17 @@ pub fn open_options_with(arch: &ArchArgs) -> Result<OpenOptions> {
     with_architectures(arch, open_options()?)
 }
 
+/// Reads what a model's `config.json` alone determines, without its weights.
+///
+/// # Errors
+/// When the file is malformed, or needs more than it states.
+pub fn open_shape(path: &Path, arch: &ArchArgs) -> Result<ModelShape> {
+    let OpenOptions { architectures, allow_key, .. } = with_architectures(arch, open_options()?)?;
+    let options = ArchOptions { architectures, allow_keys: allow_key };
+    Ok(ModelShape::open(path, options, &ModelLimits::DEFAULT)?)
+}
+
+/// The options with the architectures that the user has described.
 fn with_architectures(arch: &ArchArgs, options: OpenOptions) -> Result<OpenOptions> {
     let mut options = OpenOptions { allow_key: arch.allow_key.clone(), ..options };
     for path in &arch.arch {

@@ -57,14 +57,17 @@ impl ReplyStream {
         ReplyStream::Events { fields, splits, call: String::new() }
     }
 
-    /// Takes an event of the reply, and the parts of it that are shown.
+    /// Takes an event of the reply, and the text and the parts of it that are shown.
     ///
     /// # Errors
     /// When standard output is closed or cannot be written.
-    pub fn push(&mut self, event: &Event, parts: &[ReplyPart]) -> Result<()> {
+    pub fn push(&mut self, event: &Event, shown: &str, parts: &[ReplyPart]) -> Result<()> {
         match self {
             ReplyStream::Text(text) => parts.iter().try_for_each(|part| text.push(part)),
-            ReplyStream::Events { fields, splits, call } => print_events(fields, *splits, call, event, parts),
+            ReplyStream::Events { fields, splits, call } => {
+                let id = if let Event::Token { id, .. } = event { Some(*id) } else { None };
+                print_events(fields, *splits, call, (id, shown), parts)
+            }
             ReplyStream::Silent => Ok(()),
         }
     }
@@ -125,16 +128,16 @@ impl PartPrinter {
     }
 }
 
-/// Prints the event of a token, unless it is the end of a reply without text, and those of calls.
+/// Prints the event of a token with its shown text, unless it is the end of a reply without text, and
+/// those of calls.
 fn print_events(
     fields: &Value,
     splits: bool,
     call: &mut String,
-    event: &Event,
+    (id, shown): (Option<u32>, &str),
     parts: &[ReplyPart],
 ) -> Result<()> {
-    let id = if let Event::Token { id, .. } = event { Some(id) } else { None };
-    let mut token = json!({"text": event.text(), "id": id});
+    let mut token = json!({"text": shown, "id": id});
     for part in parts.iter().filter(|_| splits) {
         let (key, text) = match part {
             ReplyPart::Content(text) => ("content", text),
@@ -144,7 +147,7 @@ fn print_events(
         let before = token[key].as_str().unwrap_or_default();
         token[key] = json!(format!("{before}{text}"));
     }
-    let is_empty = event.text().is_empty() && token.as_object().is_some_and(|token| token.len() == 2);
+    let is_empty = shown.is_empty() && token.as_object().is_some_and(|token| token.len() == 2);
     if id.is_some() || !is_empty {
         print_event("text", &[fields, &token])?;
     }

@@ -13,7 +13,7 @@ use crate::reply_stream::ReplyStream;
 pub struct FinishedReply {
     /// Its tokens, including a stop token.
     pub ids: Vec<u32>,
-    /// Its text, as the model wrote it.
+    /// Its text, as the model wrote it; without thinking that is not shown, its content.
     pub text: String,
     /// Its text split into content, thinking and calls; all is content without a chat template.
     pub message: ReplyMessage,
@@ -42,9 +42,10 @@ pub fn read(
         if !stopped {
             let is_shown = |part: &&ReplyPart| shows_thinking || !matches!(part, ReplyPart::Thinking(_));
             let parts: Vec<ReplyPart> = event.parts().iter().filter(is_shown).cloned().collect();
-            output.push(&event, &parts)?;
+            let shown = if shows_thinking { event.text().to_owned() } else { content(&parts) };
+            output.push(&event, &shown, &parts)?;
             parts.iter().for_each(|part| message.push(part));
-            text.push_str(event.text());
+            text.push_str(&shown);
             ids.extend(if let Event::Token { id, .. } = event { Some(id) } else { None });
         }
         if let Event::Finished { stop, stats, .. } = event {
@@ -59,6 +60,12 @@ pub fn read(
         }
     }
     unreachable!("a reply ends with Finished or with an error")
+}
+
+/// The content among these parts.
+fn content(parts: &[ReplyPart]) -> String {
+    let text = |part: &ReplyPart| if let ReplyPart::Content(text) = part { Some(text.clone()) } else { None };
+    parts.iter().filter_map(text).collect()
 }
 
 /// The parts of a reply to a conversation as fields: content, thinking, calls in OpenAI's form.

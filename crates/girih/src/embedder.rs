@@ -50,13 +50,41 @@ impl Embedder {
     /// than the model takes.
     pub fn embed(&mut self, texts: &[&str]) -> Result<Vec<Vec<f32>>> {
         let tokens = texts.iter().map(|text| self.model.tokenize(text)).collect::<Result<Vec<_>>>()?;
+        self.embed_tokens(&tokens)
+    }
+
+    /// As [`Embedder::embed`], for texts in tokens with all special tokens.
+    ///
+    /// ```no_run
+    /// # let plan = girih::Model::open("models/all-MiniLM-L6-v2")?.plan(girih::RunOptions::default())?;
+    /// # let mut embedder = plan.load_embedder(|_| {})?;
+    /// let cat = embedder.model().tokenize("a cat")?;
+    /// assert_eq!(embedder.embed_tokens(&[cat])?, embedder.embed(&["a cat"])?);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Embedder::embed`], and when there are no tokens, or an unknown one.
+    pub fn embed_tokens(&mut self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>> {
         let inputs: Vec<EncoderInput<'_>> =
-            tokens.iter().map(|tokens| EncoderInput { tokens, token_types: &[] }).collect();
+            texts.iter().map(|tokens| EncoderInput { tokens, token_types: &[] }).collect();
         let mut rows = self.encoder.encode(&inputs, &mut Unwatched)?;
         if self.model.files().facts.pooling.is_some_and(|pooling| pooling.normalized) {
             rows.iter_mut().for_each(|row| normalize(row));
         }
         Ok(rows)
+    }
+
+    /// The model.
+    ///
+    /// ```no_run
+    /// # let plan = girih::Model::open("models/all-MiniLM-L6-v2")?.plan(girih::RunOptions::default())?;
+    /// let embedder = plan.load_embedder(|_| {})?;
+    /// assert!(embedder.model().files().facts.is_encoder());
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn model(&self) -> &Model {
+        &self.model
     }
 
     /// The number of values of a vector.

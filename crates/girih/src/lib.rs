@@ -59,6 +59,7 @@ mod mailbox;
 mod model;
 mod model_pool;
 mod open_options;
+mod places;
 mod plan;
 mod priority;
 mod progress;

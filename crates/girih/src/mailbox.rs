@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -11,6 +11,8 @@ use girih_engine::sample::Logprobs;
 use girih_engine::{EventKind, Stats, Stop};
 use girih_graph::{Error, ErrorKind, Result};
 use girih_words::reply::ReplyPart;
+
+use crate::places::RequestPlace;
 
 /// What happens to a request, in order. [`Event::Finished`] is the last event; a failed
 /// request ends with an error instead.
@@ -245,15 +247,14 @@ impl Mailbox {
 /// that is an error.
 pub(crate) struct MailboxSender {
     mailbox: Arc<Mailbox>,
-    /// The number of requests that have not ended, this one included.
-    requests: Arc<AtomicU32>,
-    has_ended: bool,
+    /// The request's place until it has ended.
+    place: Option<RequestPlace>,
 }
 
 impl MailboxSender {
-    /// A sender to `mailbox` of one of `requests`, which already counts it.
-    pub fn new(mailbox: Arc<Mailbox>, requests: Arc<AtomicU32>) -> MailboxSender {
-        MailboxSender { mailbox, requests, has_ended: false }
+    /// A sender to `mailbox` of the request at `place`.
+    pub fn new(mailbox: Arc<Mailbox>, place: RequestPlace) -> MailboxSender {
+        MailboxSender { mailbox, place: Some(place) }
     }
 
     /// Whether it sends to this mailbox.
@@ -278,19 +279,18 @@ impl MailboxSender {
 
     /// Whether the last event was sent.
     pub fn has_ended(&self) -> bool {
-        self.has_ended
+        self.place.is_none()
     }
 
-    /// Frees the request's place in the queue before its reader sees the last event.
+    /// Frees the request's place before its reader sees the last event.
     fn end(&mut self) {
-        self.has_ended = true;
-        self.requests.fetch_sub(1, Ordering::AcqRel);
+        self.place = None;
     }
 }
 
 impl Drop for MailboxSender {
     fn drop(&mut self) {
-        if !self.has_ended {
+        if !self.has_ended() {
             self.end();
             let sentence = "the engine ended before the request; load the model again";
             self.mailbox.put(Err(Error::with_kind(ErrorKind::DeviceFailed, sentence)));

@@ -31,7 +31,7 @@ struct OpenedModel {
     text: OnceLock<Result<TextProcessor>>,
     renderer: Mutex<Renderer>,
     #[cfg(feature = "grammar")]
-    grammars: OnceLock<Result<girih_grammar::GrammarCompiler>>,
+    grammars: OnceLock<girih_grammar::GrammarCompiler>,
 }
 
 impl fmt::Debug for Model {
@@ -288,11 +288,14 @@ impl Model {
     /// The compiler of grammars for its tokenizer.
     #[cfg(feature = "grammar")]
     pub(crate) fn grammar_compiler(&self) -> Result<&girih_grammar::GrammarCompiler> {
-        let make = || {
-            let stop_tokens = self.stop_tokens()?;
-            girih_grammar::GrammarCompiler::new(&self.text_processor()?.tokenizer, &stop_tokens)
-        };
-        self.0.grammars.get_or_init(make).as_ref().map_err(Error::clone)
+        if let Some(compiler) = self.0.grammars.get() {
+            return Ok(compiler);
+        }
+        // A failure, such as that to start a thread, may pass.
+        let tokenizer = &self.text_processor()?.tokenizer;
+        let compiler = girih_grammar::GrammarCompiler::new(tokenizer, &self.stop_tokens()?)?;
+        // If another thread was faster, its compiler stays.
+        Ok(self.0.grammars.get_or_init(|| compiler))
     }
 
     /// The options with which it was opened.

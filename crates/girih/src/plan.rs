@@ -441,7 +441,14 @@ impl Plan {
         graph_options(&self.options)
     }
 
-    pub(crate) fn options(&self) -> &RunOptions {
+    /// How the model is to run.
+    ///
+    /// ```
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::RunOptions::default())?;
+    /// assert_eq!(plan.options().sequences, 1);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn options(&self) -> &RunOptions {
         &self.options
     }
 }
@@ -471,6 +478,7 @@ fn largest_step(model: &Model, options: &RunOptions) -> Result<Key> {
         ("rows per step", chunk),
         ("sequences", sequences),
         ("unread events", unread_events),
+        ("requests of a tenant", options.tenant_requests),
         ("drafted tokens", draft_max),
     ];
     if let Some((what, _)) = counts.iter().find(|(_, count)| *count == 0) {

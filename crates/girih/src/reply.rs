@@ -1,7 +1,7 @@
 //! The reader's side of a request: its events, and its cancellation.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -15,6 +15,7 @@ use girih_words::reply::ReplyMessage;
 use crate::activity::ActivityRecord;
 use crate::engine_thread::Command;
 use crate::mailbox::{Event, Mailbox, MailboxSender, ReadEvent, ends};
+use crate::places::{RequestPlace, RequestPlaces};
 use crate::progress::{LoadControl, is_in_callback};
 use crate::reply_format::{ReplySplitter, add_parts};
 use crate::request::PreparedRequest;
@@ -28,10 +29,7 @@ pub(crate) struct EngineHandle {
     pub control: Arc<LoadControl>,
     /// What the engine does.
     pub activity: Arc<ActivityRecord>,
-    /// The number of requests that have not ended.
-    pub requests: Arc<AtomicU32>,
-    /// The maximum of that number.
-    pub max_requests: u32,
+    pub places: Arc<RequestPlaces>,
     /// The number of unread events at which a request is suspended.
     pub unread_events: u32,
 }
@@ -114,20 +112,15 @@ impl Readiness {
 }
 
 impl EngineHandle {
-    /// Sends a request to the engine.
+    /// Sends a request that has a place to the engine.
     ///
     /// # Errors
-    /// When the queue is full, or the engine has ended.
-    pub fn submit(self: &Arc<EngineHandle>, prepared: PreparedRequest) -> Result<Reply> {
+    /// When the engine has ended.
+    pub fn submit(self: &Arc<EngineHandle>, place: RequestPlace, prepared: PreparedRequest) -> Result<Reply> {
         let PreparedRequest { request, hooks, splitter } = prepared;
         let prompt_tokens = u32::try_from(request.tokens.len()).unwrap_or(u32::MAX);
-        let take = |count| (count < self.max_requests).then_some(count + 1);
-        if let Err(count) = self.requests.fetch_update(Ordering::AcqRel, Ordering::Acquire, take) {
-            let sentence = format!("{count} requests run or wait, which is the maximum; try again later");
-            return Err(Error::with_kind(ErrorKind::QueueFull, sentence));
-        }
         let mailbox = Arc::new(Mailbox::new(self.unread_events));
-        let sender = MailboxSender::new(Arc::clone(&mailbox), Arc::clone(&self.requests));
+        let sender = MailboxSender::new(Arc::clone(&mailbox), place);
         if !self.commands.send(Command::Submit(Box::new((request, hooks)), sender)) {
             let sentence = "the engine has ended; load the model again";
             return Err(Error::with_kind(ErrorKind::DeviceFailed, sentence));

@@ -461,59 +461,50 @@ impl Request {
         Request { time_limits, ..self }
     }
 
-    /// Requests for this number of replies, whose seeds follow each other.
+    /// Checks that it can have this number of replies.
     ///
     /// # Errors
     /// When the number is outside its range, or the request has an object that serves one reply.
-    pub(crate) fn repeated(self, count: u32, model: &Model) -> Result<Vec<Request>> {
-        let refused = |sentence: String| Err(Error::with_kind(ErrorKind::Refused, sentence));
-        if count == 0 || count > MAX_REPLIES {
-            return refused(format!("{count} replies were asked for; the range is 1 to {MAX_REPLIES}"));
-        }
-        if count > 1 && (self.constraint.is_some() || self.drafter.is_some()) {
-            return refused(
-                "the request has a constraint or a drafter, which serves one reply: ask for one, or use a grammar"
-                    .to_owned(),
-            );
-        }
-        let sampling = self.sampling.clone().unwrap_or_else(|| model.default_sampling());
-        let others = (1..u64::from(count)).map(|number| Request {
-            prompt: self.prompt.clone(),
-            sampling: Some(Sampling { seed: sampling.seed.wrapping_add(number), ..sampling.clone() }),
-            stops: self.stops.clone(),
-            #[cfg(feature = "grammar")]
-            grammar: self.grammar.clone(),
-            #[cfg(feature = "grammar")]
-            tool_choice: self.tool_choice.clone(),
-            constraint: None,
-            drafter: None,
-            format: self.format.clone(),
-            tenant: self.tenant.clone(),
-            ..self
-        });
-        let mut requests: Vec<Request> = others.collect();
-        requests.insert(0, self);
-        Ok(requests)
+    pub(crate) fn check_count(&self, count: u32) -> Result<()> {
+        let sentence = if count == 0 || count > MAX_REPLIES {
+            format!("{count} replies were asked for; the range is 1 to {MAX_REPLIES}")
+        } else if count > 1 && (self.constraint.is_some() || self.drafter.is_some()) {
+            "the request has a constraint or a drafter, which serves one reply: ask for one, or use a grammar"
+                .to_owned()
+        } else {
+            return Ok(());
+        };
+        Err(Error::with_kind(ErrorKind::Refused, sentence))
     }
 
-    /// The caller's constraint, or that of the grammar or of the forced call.
+    /// The tenant that it belongs to.
+    pub(crate) fn owner(&self) -> &Tenant {
+        &self.tenant
+    }
+
+    /// The constraints of this number of replies: the caller's, or that of the grammar or of the
+    /// forced call; empty without one.
     #[cfg(feature = "grammar")]
-    fn take_constraint(
+    fn take_constraints(
         &mut self,
         model: &Model,
         format: Option<&ReplyFormat>,
-    ) -> Result<Option<Box<dyn Constraint>>> {
+        count: u32,
+    ) -> Result<Vec<Box<dyn Constraint>>> {
         if let Some(call) = self.tool_choice.grammar(format)?
             && self.grammar.replace(call).is_some()
         {
             let sentence = "the request has a grammar and a tool choice: remove one of them";
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
         }
-        let Some(grammar) = &self.grammar else { return Ok(self.constraint.take()) };
+        let Some(grammar) = &self.grammar else { return Ok(self.constraint.take().into_iter().collect()) };
         let other = match (&self.constraint, &self.stops[..]) {
             (Some(_), _) => "a constraint",
             (None, [_, ..]) => "stop strings, which would end it early",
-            (None, []) => return Ok(Some(Box::new(model.grammar_compiler()?.compile(grammar)?))),
+            (None, []) => {
+                let compiled = model.grammar_compiler()?.compile_several(grammar, count)?;
+                return Ok(compiled.into_iter().map(|one| Box::new(one) as Box<dyn Constraint>).collect());
+            }
         };
         let form = if matches!(grammar, girih_grammar::Grammar::Call(_)) { "tool choice" } else { "grammar" };
         let sentence = format!("the request has a {form} and {other}: remove one of them");
@@ -532,8 +523,13 @@ impl Request {
 
     /// The caller's constraint.
     #[cfg(not(feature = "grammar"))]
-    fn take_constraint(&mut self, _: &Model, _: Option<&ReplyFormat>) -> Result<Option<Box<dyn Constraint>>> {
-        Ok(self.constraint.take())
+    fn take_constraints(
+        &mut self,
+        _: &Model,
+        _: Option<&ReplyFormat>,
+        _: u32,
+    ) -> Result<Vec<Box<dyn Constraint>>> {
+        Ok(self.constraint.take().into_iter().collect())
     }
 
     /// The tokens of the prompt, and the format of its reply if a template wrote it.
@@ -561,7 +557,7 @@ impl Request {
         Request { logits: true, max_tokens: Some(1), ..Request::new(tokens.to_vec()).without_text() }
     }
 
-    /// This request to `model`, checked.
+    /// This request to `model`, checked, for `count` replies, whose seeds follow each other.
     ///
     /// # Errors
     /// When the request exceeds the limits or contradicts itself, or its prompt cannot be
@@ -571,9 +567,10 @@ impl Request {
         model: &Model,
         limits: &EngineLimits,
         output_rows: u32,
-    ) -> Result<PreparedRequest> {
+        count: u32,
+    ) -> Result<Vec<PreparedRequest>> {
         let (tokens, format) = self.take_prompt(model)?;
-        let constraint = self.take_constraint(model, format.as_ref())?;
+        let constraints = self.take_constraints(model, format.as_ref(), count)?;
         // A grammar of the caller begins with the first token, even if the prompt opens thinking.
         #[cfg(feature = "grammar")]
         let format = match (&self.grammar, format) {
@@ -626,16 +623,20 @@ impl Request {
             ..TokenRequest::default()
         };
         request.check(limits, model.files().facts.sizes.vocabulary)?;
-        let text = match (wants_text, &format) {
-            (false, _) => None,
-            (true, None) => {
-                Some(ReplyText::Plain(model.text_processor()?.tokenizer.detokenizer(Specials::Skip)))
-            }
-            (true, Some(format)) => Some(ReplyText::Marked(format.detokenizer(model)?)),
-        };
-        let detokenizer = text.map(|text| Box::new(text.after(&request.tokens)) as Box<dyn Detokenize>);
-        let splitter = format.filter(|_| wants_text).map(|format| format.splitter());
-        Ok(PreparedRequest { request, hooks: Hooks { detokenizer, constraint, drafter }, splitter })
+        let (mut constraints, mut drafter) = (constraints.into_iter(), drafter);
+        let prepared = (0..count).map(|number| {
+            let mut request = request.clone();
+            request.sampling.seed = request.sampling.seed.wrapping_add(u64::from(number));
+            let text = match (wants_text, &format) {
+                (false, _) => None,
+                (true, format) => Some(ReplyText::new(model, format.as_ref())?.after(&request.tokens)),
+            };
+            let detokenizer = text.map(|text| Box::new(text) as Box<dyn Detokenize>);
+            let hooks = Hooks { detokenizer, constraint: constraints.next(), drafter: drafter.take() };
+            let splitter = format.as_ref().filter(|_| wants_text).map(ReplyFormat::splitter);
+            Ok(PreparedRequest { request, hooks, splitter })
+        });
+        prepared.collect()
     }
 }
 
@@ -648,6 +649,14 @@ enum ReplyText {
 }
 
 impl ReplyText {
+    /// An empty text, of a reply in this format.
+    fn new(model: &Model, format: Option<&ReplyFormat>) -> Result<ReplyText> {
+        Ok(match format {
+            None => ReplyText::Plain(model.text_processor()?.tokenizer.detokenizer(Specials::Skip)),
+            Some(format) => ReplyText::Marked(format.detokenizer(model)?),
+        })
+    }
+
     /// The start of the text that continues `prompt`. The prompt decides whether the first
     /// word has a space before it.
     fn after(mut self, prompt: &[u32]) -> ReplyText {

@@ -76,6 +76,15 @@ pub struct RunOptions {
     /// let options = RunOptions { tenant_waiting: 8, ..RunOptions::default() };
     /// ```
     pub tenant_waiting: u32,
+    /// The maximum number of requests of one tenant that have not ended, those included whose reply is
+    /// not read: so no tenant can hold all places. Default `u32::MAX`: no limit of its own.
+    ///
+    /// ```
+    /// use girih::RunOptions;
+    ///
+    /// let options = RunOptions { tenant_requests: 8, ..RunOptions::default() };
+    /// ```
+    pub tenant_requests: u32,
     /// The maximum number of output rows (rows of logits) of one step. Values below `sequences`
     /// are raised to it, values above `chunk` are lowered. Drafts need one more row for each
     /// drafted token; `drafts` adds them. A prompt whose log-probabilities were asked for advances by
@@ -137,6 +146,7 @@ impl Default for RunOptions {
             sequences: 1,
             waiting: 64,
             tenant_waiting: u32::MAX,
+            tenant_requests: u32::MAX,
             output_rows: 1,
             drafts: Drafts::Off,
             draft_max: 15,

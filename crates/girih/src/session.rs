@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::ops::ControlFlow;
-use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Instant;
@@ -14,6 +13,7 @@ use crate::activity::{ActivityRecord, EngineActivity};
 use crate::engine_thread::{fail_all, run};
 use crate::mailbox::Event;
 use crate::model::Model;
+use crate::places::RequestPlaces;
 use crate::plan::Plan;
 use crate::progress::{Progress, ProgressCallback};
 use crate::prompt_cache::PromptStore;
@@ -107,7 +107,7 @@ impl Session {
     /// Starts the thread that loads the planned model and then runs it.
     fn spawn(plan: Plan, callback: ProgressCallback) -> Result<Session> {
         plan.require_decoder()?;
-        let RunOptions { waiting, unread_events, .. } = *plan.options();
+        let RunOptions { waiting, tenant_requests, unread_events, .. } = *plan.options();
         let (model, limits, output_rows) = (plan.model().clone(), plan.limits(), plan.key().output_rows);
         let (commands, inbox) = mpsc::channel();
         let (readiness, control) = (Arc::new(Readiness::default()), Arc::clone(plan.services().control()));
@@ -151,8 +151,7 @@ impl Session {
             readiness,
             control,
             activity,
-            requests: Arc::new(AtomicU32::new(0)),
-            max_requests: limits.sequences.saturating_add(waiting),
+            places: Arc::new(RequestPlaces::new(limits.sequences.saturating_add(waiting), tenant_requests)),
             unread_events,
         };
         Ok(Session { model, limits, output_rows, handle: Arc::new(handle) })
@@ -230,11 +229,12 @@ impl Session {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::TooLong`] if prompt and reply exceed the context, [`ErrorKind::QueueFull`] if
-    /// no place is free, [`ErrorKind::Refused`] if a setting is invalid or the model has no chat
+    /// [`ErrorKind::QueueFull`] if no place is free, which is found out first,
+    /// [`ErrorKind::TooLong`] if prompt and reply exceed the context, [`ErrorKind::Refused`] if a setting is invalid or the model has no chat
     /// template for a conversation, [`ErrorKind::DeviceFailed`] if the engine has ended.
     pub fn generate(&self, request: Request) -> Result<Reply> {
-        self.handle.submit(request.prepare(&self.model, &self.limits, self.output_rows)?)
+        let mut replies = self.generate_several(request, 1)?;
+        Ok(replies.pop().expect("one reply was asked for"))
     }
 
     /// Queues a request for several replies and returns them in order (`n` of the OpenAI API): 1 to
@@ -258,11 +258,15 @@ impl Session {
     /// ```
     ///
     /// # Errors
-    /// As [`Session::generate`], and when the request has a constraint or a drafter of the
-    /// caller's. Replies that were already queued are cancelled.
+    /// As [`Session::generate`], and when several replies are asked for with a constraint or a
+    /// drafter of the caller's. Then none is queued.
     pub fn generate_several(&self, request: Request, count: u32) -> Result<Vec<Reply>> {
+        request.check_count(count)?;
+        // Before the work of checking: a full queue must cost little.
+        let places = self.handle.places.take(request.owner(), count)?;
+        let prepared = request.prepare(&self.model, &self.limits, self.output_rows, count)?;
         // A reply that is dropped is cancelled.
-        request.repeated(count, &self.model)?.into_iter().map(|request| self.generate(request)).collect()
+        places.into_iter().zip(prepared).map(|(place, request)| self.handle.submit(place, request)).collect()
     }
 
     /// Runs a request and calls `each` with its events on this thread; a break cancels it.

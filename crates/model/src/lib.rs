@@ -10,10 +10,12 @@ mod generation;
 mod limits;
 mod model;
 mod modules;
+mod shape;
 mod weights;
 
 pub use build::{GraphOptions, layer_output};
 pub use generation::{Generation, Ids};
 pub use limits::ModelLimits;
 pub use model::{Embedded, ModelFiles};
+pub use shape::ModelShape;
 pub use weights::{ModelWeights, interleaved_row};

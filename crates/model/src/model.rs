@@ -179,7 +179,8 @@ fn read_json(folder: &Path, name: &str, limits: &ModelLimits) -> Result<Json> {
     parse_json(&text).map_err(|error| error.of(folder.join(name).display()))
 }
 
-fn parse_json(text: &[u8]) -> Result<Json> {
+/// Parses JSON.
+pub(crate) fn parse_json(text: &[u8]) -> Result<Json> {
     serde_json::from_slice(text)
         .map_err(|error| Error::new(format!("is not valid JSON: {}", shorten_parse(&error))))
 }

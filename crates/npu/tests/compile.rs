@@ -81,6 +81,51 @@ fn layers_share_programs_that_are_bound_sixteen_times() {
     }
 }
 
+/// Widths, heads, feed-forward widths and vocabularies of public models: FFN widths with large prime
+/// factors, groups of 1 to 8 query heads, heads of 64, 128 and 256.
+#[test]
+fn public_shapes_compile_with_attention_on_the_array() {
+    let target = Target::named("xdna2-strix").unwrap();
+    let of = |[width, heads, kv_heads, head]: [usize; 4], hidden, vocabulary| LlamaSizes {
+        layers: 1,
+        width,
+        heads,
+        kv_heads,
+        head,
+        hidden,
+        vocabulary,
+        window: None,
+    };
+    for sizes in [
+        of([3072, 24, 8, 128], 8192, 128_256),
+        of([4096, 32, 8, 128], 14_336, 128_256),
+        of([1024, 16, 8, 128], 3072, 151_936),
+        of([2560, 32, 8, 128], 9728, 151_936),
+        of([896, 14, 2, 64], 4864, 151_936),
+        of([1536, 12, 2, 128], 8960, 151_936),
+        of([2048, 16, 2, 128], 11_008, 151_936),
+        of([3584, 28, 4, 128], 18_944, 152_064),
+        of([2048, 32, 32, 64], 8192, 49_152),
+        of([1152, 4, 1, 256], 6912, 262_144),
+        LlamaSizes { window: Some(512), ..of([2560, 8, 4, 256], 10_240, 262_208) },
+    ] {
+        for rows in [1, 2048] {
+            let policy = Policy { attention: AttentionPlacement::Array, ..Policy::MLIR_AIR };
+            let groups = cut(&sizes, rows, &target, policy);
+            for program in &groups.programs {
+                assert!(
+                    program.launches.len() <= 20,
+                    "{}: {} launches",
+                    program.name,
+                    program.launches.len()
+                );
+                let schedule = compile(program, &target, &mut NoDump);
+                schedule.unwrap_or_else(|error| panic!("width {} rows {rows}: {error}", sizes.width));
+            }
+        }
+    }
+}
+
 /// Strides and sizes of larger tensors exceed 32 bits.
 #[test]
 fn a_tensor_that_is_too_large_is_refused_by_name() {

@@ -125,6 +125,15 @@ fn heads_and_groups_of_any_size_match_the_interpreter() {
     }
 }
 
+/// Rows of weights that are too long for a core arrive in parts, and a vocabulary that divides by
+/// nothing has a last launch that is smaller.
+#[test]
+fn long_rows_and_odd_vocabularies_match_the_interpreter() {
+    let sizes = LlamaSizes { hidden: 4096, vocabulary: 2 * 16_384 + 32 * 7, ..ONE };
+    let [array, exact] = steps(&sizes, "toy", &[3, 1, 1]);
+    assert_close(&array, &exact);
+}
+
 /// The chunks of a window begin at the first position that a step attends to.
 #[test]
 fn a_window_moves_along_the_sequence() {

@@ -46,40 +46,91 @@ struct ErrorObject {
     code: String,
 }
 
-/// The errors of all routes, for their description.
-#[derive(IntoResponses)]
-#[allow(dead_code)] // describes `ApiError`
-pub enum ErrorReplies {
-    /// A parameter is wrong or not supported.
-    #[response(status = 400)]
-    Invalid(ErrorBody),
-    /// The API key is missing or wrong.
-    #[response(status = 401)]
-    Unauthorized(ErrorBody),
-    /// The host or the origin is not allowed.
-    #[response(status = 403)]
-    Forbidden(ErrorBody),
-    /// There is no such model or route.
-    #[response(status = 404)]
-    NotFound(ErrorBody),
-    /// The body did not come in time.
-    #[response(status = 408)]
-    Slow(ErrorBody),
-    /// The body is too large.
-    #[response(status = 413)]
-    TooLarge(ErrorBody),
-    /// The body is not JSON.
-    #[response(status = 415)]
-    NotJson(ErrorBody),
-    /// The queue, or the key's share of it, is full.
-    #[response(status = 429)]
-    TooMany(ErrorBody),
-    /// The server has a fault.
-    #[response(status = 500)]
-    Fault(ErrorBody),
-    /// The server ends, loads models, or lacks memory.
-    #[response(status = 503)]
-    Unavailable(ErrorBody),
+/// Defines the errors of all routes of an API, for their description.
+macro_rules! error_replies {
+    ($(#[$meta:meta])* $name:ident($body:ident)) => {
+        $(#[$meta])*
+        #[derive(IntoResponses)]
+        #[allow(dead_code)] // describes `ApiError`
+        pub enum $name {
+            /// A parameter is wrong or not supported.
+            #[response(status = 400)]
+            Invalid($body),
+            /// The API key is missing or wrong.
+            #[response(status = 401)]
+            Unauthorized($body),
+            /// The host or the origin is not allowed.
+            #[response(status = 403)]
+            Forbidden($body),
+            /// There is no such model or route.
+            #[response(status = 404)]
+            NotFound($body),
+            /// The body did not come in time.
+            #[response(status = 408)]
+            Slow($body),
+            /// The body is too large.
+            #[response(status = 413)]
+            TooLarge($body),
+            /// The body is not JSON.
+            #[response(status = 415)]
+            NotJson($body),
+            /// The model called a tool with arguments that are not a JSON object.
+            #[response(status = 422)]
+            InvalidCall($body),
+            /// The queue, or the key's share of it, is full.
+            #[response(status = 429)]
+            TooMany($body),
+            /// The server has a fault.
+            #[response(status = 500)]
+            Fault($body),
+            /// The server ends, loads models, or lacks memory.
+            #[response(status = 503)]
+            Unavailable($body),
+
+        }
+    };
+}
+
+error_replies! {
+    /// The errors of OpenAI's API, and of every route that is not another's.
+    ErrorReplies(ErrorBody)
+}
+error_replies! {
+    /// The errors of Anthropic's API.
+    AnthropicErrorReplies(AnthropicErrorBody)
+}
+error_replies! {
+    /// The errors of Ollama's API.
+    OllamaErrorReplies(OllamaErrorBody)
+}
+
+/// The body of an error of Anthropic's API.
+#[derive(ToSchema)]
+#[allow(dead_code)] // describes `ApiError::body`
+pub struct AnthropicErrorBody {
+    /// `error`.
+    #[schema(rename = "type")]
+    kind: String,
+    error: AnthropicErrorObject,
+}
+
+/// An error of Anthropic's API.
+#[derive(ToSchema)]
+#[allow(dead_code)] // describes `ApiError::body`
+pub struct AnthropicErrorObject {
+    /// What a program decides by.
+    #[schema(rename = "type")]
+    kind: String,
+    /// One sentence for a person.
+    message: String,
+}
+
+/// The body of an error of Ollama's API.
+#[derive(ToSchema)]
+#[allow(dead_code)] // describes `ApiError::body`
+pub struct OllamaErrorBody {
+    /// One sentence for a person.
+    error: String,
 }
 
 /// The code of an error, an extension of its response for the metrics and the log.

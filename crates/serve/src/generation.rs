@@ -17,7 +17,7 @@ use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::observe::{ReplyRecord, RequestRecord};
 use crate::request_hook::RequestHook;
-use crate::sampling_settings::SamplingSettings;
+use crate::sampling_settings::{SamplingSettings, check_ranges};
 use crate::state::{Admission, ServerState};
 use crate::thinking::Thinking;
 
@@ -209,6 +209,7 @@ impl GenerationRequest {
         self.check_context(session)?;
         let model = session.model().clone();
         let sampling = self.sampling.over(&model)?;
+        check_ranges(&sampling)?;
         let mut choices = Vec::new();
         let mut usage = TokenUsage::default();
         for prompt in std::mem::take(&mut self.prompts) {

@@ -14,6 +14,7 @@ pub mod api;
 pub mod body_limits;
 mod caller;
 pub mod drain;
+pub mod encoders;
 pub mod error;
 pub mod generation;
 pub mod guard;

@@ -1,10 +1,12 @@
-//! The models that are served: their names, and their sessions in a pool.
+//! The models that are served: their names, their sessions in a pool, and encoders.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use axum::http::StatusCode;
-use girih::{ErrorKind, LoadedModel, ModelPool, Result, Session};
+use girih::{ErrorKind, LoadedModel, Model, ModelPool, Result, Session};
 
+use crate::encoders::ServedEncoder;
 use crate::error::ApiError;
 use crate::options::{ServeOptions, ServedModel};
 
@@ -12,27 +14,54 @@ use crate::options::{ServeOptions, ServedModel};
 pub struct ServedModels {
     pool: ModelPool,
     models: Vec<ServedModel>,
+    /// The models without their weights, in the same order.
+    opened: Vec<Model>,
+    /// Those that are encoders, by name.
+    encoders: BTreeMap<String, ServedEncoder>,
     started: Instant,
     created: u64,
 }
 
 impl ServedModels {
-    /// The models of the options; nothing is opened yet.
+    /// The models of the options; nothing is loaded yet.
     ///
     /// # Errors
-    /// When there is no model, or two have the same name.
+    /// When there is no model, two have the same name, one cannot be opened, or the encoders do not
+    /// fit into memory together.
     pub fn new(options: &ServeOptions) -> Result<ServedModels> {
-        if options.models.is_empty() {
+        let ServeOptions { models, memory, .. } = options;
+        if models.is_empty() {
             return Err(girih::Error::with_kind(ErrorKind::Refused, "no model is served; name one"));
         }
-        let pool = ModelPool::new(options.memory);
-        for ServedModel { name, source, open_options, run_options } in &options.models {
+        let open = |model: &ServedModel| {
+            Model::open_with(&model.source, &model.open_options).map_err(|error| error.of(&model.name))
+        };
+        let opened = models.iter().map(open).collect::<Result<Vec<Model>>>()?;
+        let mut encoders = BTreeMap::new();
+        for (ServedModel { name, run_options, .. }, model) in models.iter().zip(&opened) {
+            if model.files().facts.is_encoder() {
+                let encoder = ServedEncoder::new(model.clone(), run_options.clone());
+                encoders.insert(name.clone(), encoder.map_err(|error| error.of(name))?);
+            }
+        }
+        // Encoders stay loaded; the pool has what they leave.
+        let needed = encoders.values().fold(0, |sum: u64, encoder| sum.saturating_add(encoder.bytes()));
+        if needed > *memory {
+            let sentence = format!(
+                "the encoders need {needed} bytes, but the budget of all models is {memory}: raise it"
+            );
+            return Err(girih::Error::with_kind(ErrorKind::OutOfMemory, sentence));
+        }
+        let pool = ModelPool::new(memory - needed);
+        for ServedModel { name, source, open_options, run_options } in models {
             pool.add(name, source, open_options.clone(), run_options.clone())?;
         }
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Ok(ServedModels {
             pool,
-            models: options.models.clone(),
+            models: models.clone(),
+            opened,
+            encoders,
             started: Instant::now(),
             created: since_1970.as_secs(),
         })
@@ -41,6 +70,27 @@ impl ServedModels {
     /// The models, in the order of the options.
     pub fn list(&self) -> &[ServedModel] {
         &self.models
+    }
+
+    /// The models with their files, without their weights.
+    pub fn opened(&self) -> impl Iterator<Item = (&ServedModel, &Model)> {
+        self.models.iter().zip(&self.opened)
+    }
+
+    /// The encoder of this name.
+    ///
+    /// # Errors
+    /// When the model generates text.
+    pub fn encoder(&self, name: &str) -> Result<&ServedEncoder, ApiError> {
+        self.encoders.get(name).ok_or_else(|| {
+            let message = format!("{name} generates text and defines no embeddings; use an encoder");
+            ApiError::unsupported("model", message)
+        })
+    }
+
+    /// The encoders, by name.
+    pub fn encoders(&self) -> &BTreeMap<String, ServedEncoder> {
+        &self.encoders
     }
 
     /// When the server was started, in seconds since 1970.
@@ -67,8 +117,12 @@ impl ServedModels {
     /// for a thread that serves connections.
     ///
     /// # Errors
-    /// As [`ModelPool::session`].
+    /// As [`ModelPool::session`], and when the model is an encoder.
     pub fn session(&self, name: &str) -> Result<Session> {
+        if self.encoders.contains_key(name) {
+            let sentence = format!("{name} is an encoder, which generates no text; use it for embeddings");
+            return Err(girih::Error::with_kind(ErrorKind::Refused, sentence));
+        }
         self.pool.session(name, self.now())
     }
 
@@ -79,7 +133,10 @@ impl ServedModels {
     /// loaded when it is asked for.
     pub fn load_all(&self) -> Result<()> {
         let mut sessions = Vec::new();
-        for model in &self.models {
+        for (name, encoder) in &self.encoders {
+            encoder.load().map_err(|error| error.of(name))?;
+        }
+        for model in self.models.iter().filter(|model| !self.encoders.contains_key(&model.name)) {
             match self.session(&model.name) {
                 Ok(session) => sessions.push(session),
                 Err(error) if error.kind() == ErrorKind::QueueFull => break,

@@ -7,7 +7,7 @@ use axum::{Json, Router};
 use utoipa::OpenApi;
 use utoipa::openapi::OpenApi as Document;
 
-use crate::api::{health, openai};
+use crate::api::{anthropic, health, ollama, openai};
 use crate::state::ServerState;
 
 /// The routes that the description lists.
@@ -23,6 +23,18 @@ use crate::state::ServerState;
         openai::models::one,
         openai::tokenize::tokenize,
         openai::tokenize::detokenize,
+        openai::embeddings::create,
+        openai::responses::create,
+        anthropic::create,
+        anthropic::count,
+        ollama::chat::chat,
+        ollama::generate::generate,
+        ollama::embed::create,
+        ollama::embed::create_one,
+        ollama::models::tags,
+        ollama::models::processes,
+        ollama::models::show,
+        ollama::models::version,
     )
 )]
 struct Description;

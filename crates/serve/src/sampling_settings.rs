@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use girih::{Dry, Model, Result, Sampling};
 
+use crate::error::ApiError;
+
 /// The samplers' settings of a request. A field that is `None` has the model's default
 /// ([`Model::default_sampling`]): that of its `generation_config.json`, else greedy, with seed 0.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -39,6 +41,39 @@ pub struct DrySettings {
     pub range: Option<u32>,
     /// Texts that end a repetition; `None` for line end, `:`, `"` and `*`.
     pub breakers: Option<Vec<String>>,
+}
+
+/// The settings that the engine checks, as its sentences begin.
+const CHECKED: [&str; 17] = [
+    "temperature",
+    "top_p",
+    "min_p",
+    "top_n_sigma",
+    "typical_p",
+    "xtc_probability",
+    "xtc_threshold",
+    "dynatemp_range",
+    "dynatemp_exponent",
+    "mirostat_tau",
+    "mirostat_eta",
+    "dry_multiplier",
+    "dry_base",
+    "dry_allowed_length",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+];
+
+/// Checks the ranges of settings.
+///
+/// # Errors
+/// When a setting is outside its range; the error names it.
+pub fn check_ranges(sampling: &Sampling) -> std::result::Result<(), ApiError> {
+    sampling.check().map_err(|error| {
+        let message = error.to_string();
+        let name = message.split(' ').next().unwrap_or_default().to_owned();
+        if CHECKED.contains(&name.as_str()) { ApiError::invalid(name, message) } else { error.into() }
+    })
 }
 
 /// The breakers of DRY by default, those of llama.cpp.

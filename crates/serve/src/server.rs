@@ -24,7 +24,7 @@ use crate::listener::{self, ListenerOptions, tls};
 use crate::observe::Observer;
 use crate::openapi;
 use crate::options::ServeOptions;
-use crate::page::{self, page};
+use crate::page;
 use crate::state::{ServerPhase, ServerState};
 
 /// The routes whose requests may have images.
@@ -49,9 +49,10 @@ pub fn router(state: Arc<ServerState>) -> Router {
         .merge(api::health::routes())
         .merge(api::metrics::routes())
         .merge(api::openai::routes())
-        .merge(openapi::routes())
-        .merge(page())
         .merge(api::anthropic::routes())
+        .merge(api::ollama::routes())
+        .merge(openapi::routes())
+        .merge(page::page())
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(from_fn_with_state(Arc::clone(&state), refuse_when_draining))

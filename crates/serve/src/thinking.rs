@@ -1,6 +1,7 @@
 //! How much a model is asked to think, and how its chat template is told.
 
 use girih::{Conversation, Model};
+use serde_json::Value;
 
 use crate::error::ApiError;
 
@@ -24,19 +25,42 @@ pub enum Effort {
     Level(String),
 }
 
+/// What a model's chat template has for thinking.
+#[derive(Clone, Copy, Debug)]
+pub struct TemplateThinking {
+    /// It reads a word that says how much.
+    has_levels: bool,
+    /// It reads whether the model is to think.
+    has_switch: bool,
+    /// It has one of these, or a place for thinking.
+    pub thinks: bool,
+}
+
+impl TemplateThinking {
+    /// What the template for a conversation with these tools has.
+    ///
+    /// # Errors
+    /// When there is no tokenizer, or no template of the right name.
+    pub fn of(model: &Model, tools: Option<&[Value]>) -> girih::Result<TemplateThinking> {
+        let template = model.text_processor()?.template.as_ref();
+        let source = template.map(|template| template.source(tools)).transpose()?.unwrap_or_default();
+        let has_levels = source.contains("reasoning_effort");
+        let has_switch = source.contains("enable_thinking");
+        let style = model.reply_style(tools.is_some())?;
+        let thinks = has_levels || has_switch || style.has_thinking(source);
+        Ok(TemplateThinking { has_levels, has_switch, thinks })
+    }
+}
+
 impl Thinking {
     /// Sets the variable by which the model's chat template knows how much to think.
     ///
     /// # Errors
     /// When the template has no such variable, or the model cannot do it.
     pub fn apply(&self, conversation: &mut Conversation, model: &Model) -> Result<(), ApiError> {
-        let template = model.text_processor()?.template.as_ref();
-        let tools = conversation.tools.as_deref();
-        let source = template.map(|template| template.source(tools)).transpose()?.unwrap_or_default();
-        let has_levels = source.contains("reasoning_effort");
-        let has_switch = source.contains("enable_thinking");
-        let thinks = has_levels || has_switch || model.reply_style(tools.is_some())?.has_thinking(source);
-        let mut set = |name: &str, value: serde_json::Value| {
+        let TemplateThinking { has_levels, has_switch, thinks } =
+            TemplateThinking::of(model, conversation.tools.as_deref())?;
+        let mut set = |name: &str, value: Value| {
             conversation.variables.insert(name.to_owned(), value);
             Ok(())
         };
@@ -70,7 +94,7 @@ impl Thinking {
 #[cfg(test)]
 mod tests {
     use girih::{BUILT_IN, OpenOptions};
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 

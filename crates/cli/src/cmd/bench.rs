@@ -7,7 +7,7 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::ValueEnum;
-use girih::{Engine, LoadTimes, Numerics, Plan, RunOptions};
+use girih::{Drafts, Engine, LoadTimes, Numerics, Plan, RunOptions};
 use girih_graph::Graph;
 use girih_measure::{BenchCase, BenchTimes, MinimalWork, Spread, first_token, record, speed};
 use serde_json::{Map, Value, json};
@@ -90,7 +90,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
             info.name
         )));
     }
-    if args.record.is_some() && args.draft.name().is_some() {
+    if args.record.is_some() && drafts(args).name().is_some() {
         return Err(Error::call("a record has no columns for drafts; omit --record or --draft"));
     }
     let format = if args.json { OutputFormat::Json } else { args.output };
@@ -164,7 +164,7 @@ fn measure(
     each: &mut dyn FnMut(BenchRow) -> Result<()>,
 ) -> Result<()> {
     let reset = machine::reset_peak();
-    let LoadedSubject { subject, graph, mut engine, notes: notes_of_loading, phases } =
+    let LoadedSubject { subject, graph, mut engine, notes: notes_of_loading, phases, draft } =
         load(args, name, cases)?;
     let show = args.device.show.show();
     let tuning = engine.runner().tuning();
@@ -188,7 +188,7 @@ fn measure(
             case,
             work,
             limits: limits.copied(),
-            draft: args.draft.name(),
+            draft: draft.clone(),
             times,
             foreign,
             phases: phases.clone(),
@@ -203,6 +203,11 @@ fn measure(
     Ok(())
 }
 
+/// What drafts: in a record, which has no columns for drafts, only what was typed.
+fn drafts(args: &Args) -> DraftArgs {
+    if args.record.is_some() { args.draft.if_typed(&args.typed) } else { args.draft.clone() }
+}
+
 /// A model that is loaded and has generated its first token.
 struct LoadedSubject {
     subject: Subject,
@@ -211,6 +216,8 @@ struct LoadedSubject {
     /// The notes of loading, which may arrive until the engine is dropped.
     notes: Receiver<String>,
     phases: StartPhases,
+    /// What drafts, if anything does.
+    draft: Option<String>,
 }
 
 /// Loads a model for all cases, and times the phases of its start.
@@ -220,18 +227,20 @@ fn load(args: &Args, name: &str, cases: &[BenchCase]) -> Result<LoadedSubject> {
     phases.end("open");
     let device = with_context(&args.device, cases, model.max_context())?;
     let options = RunOptions { sequences: args.parallel, ..loading::options(&device)? };
-    let plan = model.plan(args.draft.applied(options, &args.arch, &args.typed)?)?;
+    let plan = drafts(args).plan(&model, options, &args.arch, &args.typed, args.device.show.show())?;
     let digest = match args.record {
         Some(_) => model.files().weights.container().sha256()?,
         None => String::new(),
     };
+    let is_off = matches!(plan.options().drafts, Drafts::Off);
+    let draft = drafts(args).name().filter(|_| !is_off);
     let (subject, graph) = (Subject::new(name, &plan, &device, digest), plan.graph().clone());
     let begun = Instant::now();
     let (mut engine, notes) = loading::engine_with_notes(plan, args.device.show.show())?;
     phases.end_load(&LoadTimes { whole: begun.elapsed(), phases: engine.runner().phases() });
     let first_prompt = FIRST_PROMPT.min(engine.limits().context - 1);
     phases.add("first token", first_token(&mut engine, first_prompt, SEED)?);
-    Ok(LoadedSubject { subject, graph, engine, notes, phases })
+    Ok(LoadedSubject { subject, graph, engine, notes, phases, draft })
 }
 
 /// Sets the context to the minimum that every case fits into, unless it is given.

@@ -69,7 +69,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     // A template that fails does so before the weights are read.
     model.render(&Conversation { variables: variables.clone(), ..Conversation::new() }.user("?"))?;
     let options = loading::options_with_prompts(&model, &args.device, &args.prompts, &args.typed)?;
-    let plan = model.plan(args.draft.applied(options, &args.model.arch, &args.typed)?)?;
+    let plan = args.draft.plan(&model, options, &args.model.arch, &args.typed, show)?;
     let context = plan.key().context;
     let session = loading::session(plan, show)?;
     if model.name() == BUILT_IN {
@@ -264,12 +264,12 @@ impl ChatLoop<'_> {
     }
 
     fn keep(&mut self, mut dialogue: Dialogue, reply: FinishedReply) {
-        let content = &reply.message.content;
-        if reply.stop == Stop::Cancelled && content.is_empty() {
+        let message = &reply.message;
+        if reply.stop == Stop::Cancelled && message.content.is_empty() && message.calls.is_empty() {
             self.replier.show.note("[stopped before the reply began, so nothing was kept]");
             return;
         }
-        dialogue.answer(content);
+        dialogue.answer(message);
         self.dialogue = dialogue;
         self.last = Some(reply);
     }

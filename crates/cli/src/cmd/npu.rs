@@ -4,6 +4,7 @@
 mod args;
 mod bench;
 mod blobs;
+mod compare;
 mod compile;
 mod inspect;
 mod report;
@@ -31,6 +32,8 @@ enum NpuCommand {
     Sim(sim::Args),
     /// Compare the runtime's settings and the lengths for which programs are compiled.
     Runtime(runtime::Args),
+    /// Compile several models and print their times in one table.
+    Compare(compare::Args),
     /// Search for the fastest mapping and explain the result.
     Sweep(sweep::Args),
     /// Report a model's work on the array, with pictures; compare simulated times with published
@@ -46,6 +49,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         NpuCommand::Inspect(args) => inspect::run(args),
         NpuCommand::Sim(args) => sim::run(args),
         NpuCommand::Runtime(args) => runtime::run(args),
+        NpuCommand::Compare(args) => compare::run(args),
         NpuCommand::Sweep(args) => sweep::run(args),
         NpuCommand::Report(args) => report::run(args),
         NpuCommand::Bench(args) => bench::run(args),

@@ -87,7 +87,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         show.detail(loading::generation_note(generation));
     }
     let options = loading::options_with_prompts(&model, &args.device, &args.prompts, &args.typed)?;
-    let plan = model.plan(args.draft.applied(options, &args.arch, &args.typed)?)?;
+    let plan = args.draft.plan(&model, options, &args.arch, &args.typed, show)?;
     let (memory, activations) = (plan.memory(), plan.numerics().name());
     let host_work = if show == Show::Details { loading::host_work(&plan)? } else { Vec::new() };
     let (bar, watch) = loading::watch(show);

@@ -43,6 +43,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("npu inspect", &["girih npu inspect stories260k --target toy --split"]),
     ("npu sim", &["girih npu sim stories260k --target toy --context 128"]),
     ("npu runtime", &["girih npu runtime stories260k --target toy --context 128"]),
+    ("npu compare", &["girih npu compare tests/shapes/*.json --target xdna2-kraken"]),
     ("npu sweep", &["girih npu sweep stories260k --target toy --output fast.mapping"]),
     (
         "npu report",

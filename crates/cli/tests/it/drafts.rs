@@ -65,6 +65,7 @@ fn bench_times_drafts_and_counts_them() {
 
 #[test]
 fn drafts_that_cannot_work_are_refused() {
+    let folder = Folder::new();
     let files = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"];
     let other = Folder::of(&fixture("llama32_tied"), &files);
     let draft = || girih(&["run", "stories260k", "Lily", "-n", "9", "-q", "--draft", other.name()]);
@@ -76,6 +77,16 @@ fn drafts_that_cannot_work_are_refused() {
     }
     let words = "cannot draft for stories260k: token 2 is '<end>' instead of '</s>'; choose";
     draft().fails(2, words);
+    // A variable is for many calls, so it applies only where it can.
+    let plain = girih(&["run", "stories260k", "Lily", "-n", "9", "--json", "-q"]);
+    let plain = plain.env("GIRIH_DRAFT", other.name()).done().json();
+    assert_eq!(count(&plain, "drafted_tokens"), 0);
+    let noted = girih(&["run", "stories260k", "Lily", "-n", "9"]).env("GIRIH_DRAFT", other.name()).done();
+    assert!(noted.stderr.contains("drafts are off: "), "{}", noted.stderr);
+    let record = folder.file("record");
+    let bench = girih(&["bench", "stories260k", "-p", "4", "-n", "0", "-r", "1", "--no-limits", "-q"]);
+    let bench = bench.with(&["--json", "--record", name(&record)]).env("GIRIH_DRAFT", "lookup");
+    assert_eq!(bench.done().json()["rows"][0]["draft"], Value::Null);
     girih(&["run", "stories260k", "Hi", "--draft", "./none.gguf"]).fails(2, "none.gguf");
     girih(&["run", "stories260k", "Hi", "--draft-max", "3"]).fails(2, "--draft is off");
     girih(&["run", "stories260k", "Hi", "--draft", "lookup", "--draft-max", "0"]).fails(2, "0");

@@ -21,6 +21,7 @@ mod prompts;
 mod quantize;
 mod random_model;
 mod same;
+mod serve;
 mod served;
 mod settings;
 mod speed;

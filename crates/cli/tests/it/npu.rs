@@ -66,6 +66,61 @@ fn inspect_prints_where_the_graph_is_cut() {
     assert!(text.contains(", state layers.0.mixer.keys, layers.0.mixer.values: "), "{text}");
 }
 
+/// The configurations of public models.
+fn shapes() -> Vec<String> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/shapes");
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path().display().to_string());
+    let mut files: Vec<String> = files.collect();
+    files.sort();
+    files
+}
+
+/// The compared models: the time of a prefill is that of the array, and only what has no kernel stays
+/// on the host.
+fn compared(files: &[String], more: &[&str]) -> Vec<serde_json::Value> {
+    let call = girih(&["npu", "compare", "--json"]).with(files).with(more);
+    let models = call.done().json()["models"].as_array().unwrap().clone();
+    assert_eq!(models.len(), files.len());
+    for model in &models {
+        let prefill = &model["prefill"];
+        assert!(
+            prefill["array_ms"].as_f64() > Some(0.0) && prefill["launches"].as_u64() > Some(20),
+            "{model}"
+        );
+        let host = prefill["host"].as_array().unwrap();
+        assert!(host.iter().all(|work| !work.as_str().unwrap().contains("attend")), "{model}");
+    }
+    models
+}
+
+/// A head of 256 values, a group of 7 query heads, biases, and a vocabulary that divides by nothing.
+#[test]
+fn models_are_compiled_and_compared_from_their_configurations() {
+    let files: Vec<String> = shapes()
+        .into_iter()
+        .filter(|file| file.ends_with("gemma-3-1b.json") || file.ends_with("qwen2.5-0.5b.json"))
+        .collect();
+    let models = compared(&files, &["--rows", "256", "--context", "256"]);
+    let head = |model: &serde_json::Value| model["prefill"]["programs"].as_u64().unwrap();
+    assert!(models.iter().all(|model| head(model) <= 9), "{models:?}");
+    let call = girih(&["npu", "compare", "--rows", "64", "--context", "64"]).with(&files);
+    let text = call.with(&["--target", "xdna2-kraken"]).done().stdout;
+    assert!(text.starts_with("xdna2-kraken with ") && text.contains("\nqwen2.5-0.5b "), "{text}");
+    assert!(text.contains("head.rows (gather): only the host has the list of output rows [all]"), "{text}");
+    girih(&["npu", "compare", "none.json"]).fails(2, "none.json");
+}
+
+/// ```text
+/// cargo test --release --locked -p girih-cli --test it every_public_shape -- --ignored
+/// ```
+#[test]
+#[ignore = "takes minutes"]
+fn every_public_shape_compiles_on_both_arrays() {
+    for target in ["xdna2-strix", "xdna2-kraken"] {
+        compared(&shapes(), &["--target", target]);
+    }
+}
+
 /// The bug: variables and configuration keys applied to top-level commands only;
 /// the `npu` commands ignored variables and refused keys.
 #[test]
@@ -132,6 +187,10 @@ fn typed_options_override_conflicting_settings() {
     let compile = ["npu", "compile", name(&model), "--target", "toy", "--rows", "8", "--context", "64"];
     let compile = || girih(&compile).with(&["--dump", name(&dump)]).env("GIRIH_BLOBS", "off");
     compile().done();
+    // The bug: the forms of the second step overwrote those of the first.
+    let files =
+        std::fs::read_dir(&dump).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+    assert_eq!(files.filter(|file| file.ends_with("graph.groups.npu")).count(), 2);
     compile().with(&["--blobs", "off"]).fails(2, "cannot be used with");
     let file = home.write("girih.toml", "golden = \"nowhere\"\nagainst = \"bf16\"\n");
     let call = ["diagnose", "stories260k", "--reference", "interpreter", "--context", "64", "--json"];

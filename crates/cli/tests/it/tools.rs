@@ -70,7 +70,9 @@ fn json_has_the_parts_of_a_reply() {
     assert_eq!((&whole["content"], &whole["thinking"]), (&json!("I look."), &json!("Hm.")));
     assert_eq!((&whole["tool_calls"], &whole["text"]), (&calls, &json!(REPLY)));
     let hidden = call(&model, &["--json", "--tools", &tools, "--no-think"]).done().json();
-    assert_eq!(hidden["thinking"], json!(""));
+    assert_eq!((&hidden["thinking"], &hidden["text"]), (&json!(""), &json!("I look.")));
+    let events = call(&model, &["--jsonl", "--tools", &tools, "--no-think"]).done().json_lines();
+    assert_eq!((&events[1]["text"], &events[1]["thinking"]), (&json!("I look."), &Value::Null));
 
     let events = call(&model, &["--jsonl", "--tools", &tools]).done().json_lines();
     let names: Vec<&str> = events.iter().filter_map(|event| event["event"].as_str()).collect();

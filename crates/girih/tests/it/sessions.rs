@@ -257,6 +257,27 @@ fn the_queue_of_one_tenant_is_bounded() -> Result<()> {
     Ok(())
 }
 
+/// The bug: one tenant could hold every place with replies that it did not read.
+#[test]
+fn a_tenant_that_does_not_read_leaves_places_to_others() -> Result<()> {
+    let options = RunOptions { waiting: 5, tenant_requests: 2, unread_events: 2, ..RunOptions::default() };
+    let session = session(options);
+    let ask = |name| Request::new(PROMPT).max_tokens(40).tenant(Tenant::new(name));
+    let unread = [session.generate(ask("flood"))?, session.generate(ask("flood"))?];
+    let error = session.generate(ask("flood")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::QueueFull);
+    assert!(error.to_string().starts_with("2 requests of this tenant run, wait or are unread"), "{error}");
+    assert!(session.generate_several(ask("other"), 3).is_err(), "none of them is queued");
+    for reply in session.generate_several(ask("other"), 2)? {
+        assert_eq!(reply.tokens()?.len(), 40);
+    }
+    let [first, second] = unread;
+    assert_eq!(first.tokens()?.len(), 40);
+    drop(second);
+    assert_eq!(session.generate(ask("flood"))?.tokens()?.len(), 40);
+    Ok(())
+}
+
 #[test]
 fn several_replies_are_those_of_the_next_seeds() -> Result<()> {
     let session = session(RunOptions { sequences: 2, ..RunOptions::default() });

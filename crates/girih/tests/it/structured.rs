@@ -23,6 +23,22 @@ fn request(seed: u64) -> Request {
     Request::new("Once upon a time").sampling(sampling).grammar(Grammar::JsonSchema(SCHEMA.to_owned()))
 }
 
+#[test]
+fn several_replies_share_the_work_of_a_grammar_and_a_full_queue_does_none() -> Result<()> {
+    let options = RunOptions { sequences: 2, waiting: 1, unread_events: 1, ..RunOptions::default() };
+    let session = session(options);
+    let replies = session.generate_several(request(5), 3)?;
+    // A grammar that is wrong is not looked at while no place is free.
+    let wrong = || Request::new("Once").grammar(Grammar::JsonSchema("{".to_owned()));
+    assert_eq!(session.generate(wrong()).unwrap_err().kind(), ErrorKind::QueueFull);
+    let texts: Vec<String> = replies.into_iter().map(|reply| reply.text()).collect::<Result<_>>()?;
+    assert_eq!(session.generate(wrong()).unwrap_err().kind(), ErrorKind::Refused);
+    for (seed, text) in (5..).zip(texts) {
+        assert_eq!(session.generate(request(seed))?.text()?, text, "seed {seed}");
+    }
+    Ok(())
+}
+
 /// Proposes the tokens of a reply, with an error at times.
 struct Guess(Vec<u32>);
 

@@ -69,7 +69,7 @@ impl<'a> ModelConfig<'a> {
     }
 
     /// The value at a path of `config.json`, which may be null.
-    pub(super) fn entry(&self, path: &str) -> Option<&'a Json> {
+    pub(crate) fn entry(&self, path: &str) -> Option<&'a Json> {
         let ModelConfig::Hf(config) = self else { return None };
         path.split('.').try_fold(*config, |level, key| level.get(key))
     }
@@ -184,7 +184,7 @@ impl<'a> ModelConfig<'a> {
     }
 
     /// A size: an integer from 1 to 2³¹ − 1.
-    pub(super) fn size(&self, field: &Field) -> Result<Option<usize>> {
+    pub(crate) fn size(&self, field: &Field) -> Result<Option<usize>> {
         let Some(number) = self.number(field)? else { return Ok(None) };
         // transformers rejects 3.0 as a size.
         let is_float = self.found(field)?.is_some_and(|(_, value)| value.is_f64());
@@ -209,7 +209,7 @@ impl<'a> ModelConfig<'a> {
     }
 
     /// A bool.
-    pub(super) fn flag(&self, field: &Field) -> Result<Option<bool>> {
+    pub(crate) fn flag(&self, field: &Field) -> Result<Option<bool>> {
         match (self.stated(field)?, self.default(field)) {
             (Some(StatedValue::Flag(flag)), _) => Ok(Some(flag)),
             (Some(other), _) => {

@@ -40,7 +40,12 @@ impl From<DType> for GraphOptions {
 /// # Errors
 /// When a weight is missing or its shape contradicts the facts, when a parameter
 /// is invalid, or when the model has no output of the key's kind.
-pub fn graph(facts: &Facts, weights: &ModelWeights, key: Key, options: GraphOptions) -> Result<Graph> {
+pub(crate) fn graph(
+    facts: &Facts,
+    weights: &dyn WeightTypes,
+    key: Key,
+    options: GraphOptions,
+) -> Result<Graph> {
     let mut build = Build { facts, weights, state: options.state, graph: Builder::new(key) };
     let mut x = build.input_rows(options.given_rows)?;
     for (index, layer) in facts.layers.iter().enumerate() {
@@ -55,10 +60,32 @@ pub fn graph(facts: &Facts, weights: &ModelWeights, key: Key, options: GraphOpti
     }
 }
 
+/// The formats in which weights are read.
+pub(crate) trait WeightTypes {
+    /// The format of a weight of the shape `need`.
+    ///
+    /// # Errors
+    /// When there is no such weight, or its stored shape differs.
+    fn stored_type(&self, name: &str, need: &[usize]) -> Result<DType>;
+}
+
+impl WeightTypes for ModelWeights {
+    fn stored_type(&self, name: &str, need: &[usize]) -> Result<DType> {
+        let info = self.info(name);
+        let (dtype, shape) = info.ok_or_else(|| Error::new(format!("the model has no weight '{name}'")))?;
+        if shape.extents() != need {
+            return Err(Error::new(format!(
+                "weight '{name}' has the shape {shape}; the model needs {need:?}"
+            )));
+        }
+        Ok(dtype)
+    }
+}
+
 /// The state of building a graph.
 struct Build<'a> {
     facts: &'a Facts,
-    weights: &'a ModelWeights,
+    weights: &'a dyn WeightTypes,
     state: DType,
     graph: Builder,
 }
@@ -66,13 +93,7 @@ struct Build<'a> {
 impl Build<'_> {
     /// Adds a weight, and checks its stored shape against `need`.
     fn weight(&mut self, name: &str, need: &[usize]) -> Result<ValueId> {
-        let info = self.weights.info(name);
-        let (dtype, shape) = info.ok_or_else(|| Error::new(format!("the model has no weight '{name}'")))?;
-        if shape.extents() != need {
-            return Err(Error::new(format!(
-                "weight '{name}' has the shape {shape}; the model needs {need:?}"
-            )));
-        }
+        let dtype = self.weights.stored_type(name, need)?;
         Ok(self.graph.weight(name, Shape::new(need)?, dtype))
     }
 

@@ -12,15 +12,29 @@ use super::paper::PaperGemm;
 use super::rows::{RowKernel, herd};
 use super::workload::Workload;
 
-/// Reads the rows of a table with this file name.
-type TableReader = fn(&str, &[Vec<String>]) -> Result<Vec<Measurement>>;
+/// Reads the rows of a table with this file name, and adds a sentence for each row that is
+/// skipped.
+type TableReader = fn(&str, &[Vec<String>], &mut Vec<String>) -> Result<Vec<Measurement>>;
 
-/// Reads the measurements of a table that can be simulated; an unknown table has
-/// none.
+/// Files that lie beside published tables and are no measurements of launches, and why.
+const OTHER_FILES: &[(&str, &str)] = &[
+    ("gemm_gemma3_paper_megatile.csv", "its tiles in L1 are not stated"),
+    ("npuw_llm_options_defaults.csv", "it lists options"),
+    ("npuw_on_cpu_oracle_check.csv", "it compares tokens"),
+    ("overheads_dispatch_reconfig.csv", "it lists overheads, which are figures of the targets"),
+    ("power_seed001_table5.csv", "it lists power"),
+    ("seed001_gemma3_kraken.csv", "its times are of whole models"),
+    ("simulators.csv", "it lists simulators"),
+    ("xdna_dpm_clocks.csv", "it lists clocks"),
+];
+
+/// Reads the measurements of a table that can be simulated. Adds a sentence to `skipped` for
+/// each row without a figure, and for a file that has no measurements of launches.
 ///
 /// # Errors
-/// When a measurement's row cannot be read, or its sizes do not fit its tiles.
-pub(super) fn measurements(file: &str, text: &str) -> Result<Vec<Measurement>> {
+/// When the table is unknown, a measurement's row cannot be read, or its sizes do not fit its
+/// tiles.
+pub(super) fn measurements(file: &str, text: &str, skipped: &mut Vec<String>) -> Result<Vec<Measurement>> {
     let rows: Vec<Vec<String>> = text.lines().map(fields).collect();
     let read: TableReader = match file {
         "mlir_air_kernel_GEMM_bf16_in_fp32_out.csv" => gemm_f32,
@@ -35,9 +49,18 @@ pub(super) fn measurements(file: &str, text: &str) -> Result<Vec<Measurement>> {
         "mlir_air_kernel_FlashAttention_bf16.csv" => flash,
         "gemm_xdna_xdna2_striking_the_balance.csv" => paper,
         "mlir_air_llama1b_kernel_breakdown.csv" => breakdown,
-        _ => return Ok(Vec::new()),
+        _ => {
+            let other = OTHER_FILES.iter().find(|(name, _)| *name == file);
+            let (_, why) = other.ok_or_else(|| {
+                let sentence =
+                    "is an unknown table: the names of files tell their forms apart; correct its name";
+                Error::new(sentence).of(file)
+            })?;
+            skipped.push(format!("{file}: {why}"));
+            return Ok(Vec::new());
+        }
     };
-    let all = read(file, &rows).map_err(|error| error.of(file))?;
+    let all = read(file, &rows, skipped).map_err(|error| error.of(file))?;
     let fits = |one: &Measurement| one.fits().map_err(|error| error.of(format!("{file} {}", one.label)));
     all.iter().try_for_each(fits)?;
     Ok(all)
@@ -58,13 +81,36 @@ fn fields(line: &str) -> Vec<String> {
 }
 
 /// The largest size that a row may contain.
-const MAX_TABLE_SIZE: u64 = 1 << 24;
+const MAX_TABLE_SIZE: u64 = 1 << 28;
 
 /// The sizes in a text, with any separators.
 fn numbers(text: &str) -> Vec<u64> {
     let parts = text.split(|letter: char| !letter.is_ascii_digit());
     let sizes = parts.filter_map(|part| part.parse().ok());
     sizes.filter(|size| (1..=MAX_TABLE_SIZE).contains(size)).collect()
+}
+
+/// The sizes of a tile, and its herd if the text names one: `64/512/32/128 (8×4)`.
+fn tile_and_herd(text: &str) -> Result<([u64; 4], Option<[u64; 2]>)> {
+    let named = text.split_once(['(', '@']).map(|(tile, herd)| (tile, Some(herd)));
+    let (tile, herd) = named.unwrap_or((text, None));
+    Ok((four(tile)?, herd.map(sizes).transpose()?))
+}
+
+/// The time of a row: the first field that has one.
+fn latency(row: &[String]) -> Option<f64> {
+    row.iter()
+        .find(|field| field.contains("µs") || field.trim_end().ends_with("ms"))
+        .and_then(|field| micros(field))
+}
+
+/// A figure of a row. Without one, the row is skipped.
+fn figure(value: Option<f64>, row: &[String], skipped: &mut Vec<String>) -> Option<f64> {
+    let value = value.filter(|value| *value > 0.0);
+    if value.is_none() {
+        skipped.push(format!("{}: the row has no time and no rate", row.join(",")));
+    }
+    value
 }
 
 /// The first `COUNT` sizes in a text.
@@ -106,9 +152,8 @@ fn three(text: &str) -> Result<[u64; 3]> {
         .map_err(|all| Error::new(format!("the shape {text:?} has the sizes {all:?}: three are needed")))
 }
 
-fn need(value: Option<f64>, row: &[String]) -> Result<f64> {
-    value.ok_or_else(|| Error::new(format!("the row {row:?} has no time or rate")))
-}
+/// The herd of the measured matmuls of mlir-air.
+const GEMM_HERD: [u64; 2] = [8, 4];
 
 fn gemm(
     file: &str,
@@ -117,25 +162,30 @@ fn gemm(
     entry: &'static str,
     out: GemmOutput,
     cast: bool,
-) -> Result<Measurement> {
-    let ([m, k, n], [tile_m, k_l2, k_l1, tile_n]) = (three(&row[1])?, four(&row[2])?);
-    let gigaflops = need(number(&row[3]), row)?;
+    skipped: &mut Vec<String>,
+) -> Result<Option<Measurement>> {
+    let ([m, k, n], ([tile_m, k_l2, k_l1, tile_n], herd)) = (three(&row[1])?, tile_and_herd(&row[2])?);
+    if herd.is_some_and(|herd| herd != GEMM_HERD) {
+        skipped.push(format!("{}: only herds of 8×4 are simulated", row.join(",")));
+        return Ok(None);
+    }
+    let Some(gigaflops) = figure(number(&row[3]), row, skipped) else { return Ok(None) };
     let gemm = AirGemm { entry, m, k, n, tile_m, tile_n, k_l2, k_l1, out };
     let (plan, label) = if cast {
         (Workload::GemmAndCast(gemm), format!("{label} {}", row[1]))
     } else {
         (Workload::Gemm(gemm), format!("{label} {} {}", row[1], row[2]))
     };
-    Ok(Measurement::new(file, label, operations([m, k, n], 1e-3) / gigaflops, plan))
+    Ok(Some(Measurement::new(file, label, operations([m, k, n], 1e-3) / gigaflops, plan)))
 }
 
-fn gemm_f32(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
+fn gemm_f32(file: &str, rows: &[Vec<String>], skipped: &mut Vec<String>) -> Result<Vec<Measurement>> {
     let mut all = Vec::new();
     for row in rows.iter().filter(|row| row.len() > 4) {
         if row[0].starts_with("EXTERNAL") && row[1].contains('×') {
-            all.push(gemm(file, row, "external", "gemm_bf16", GemmOutput::F32, false)?);
+            all.extend(gemm(file, row, "external", "gemm_bf16", GemmOutput::F32, false, skipped)?);
         } else if row[0].starts_with("DIRECT") && row[1].contains('×') {
-            all.push(gemm(file, row, "direct", "gemm_bf16_direct", GemmOutput::F32, false)?);
+            all.extend(gemm(file, row, "direct", "gemm_bf16_direct", GemmOutput::F32, false, skipped)?);
         } else if row[0].starts_with("tile choice") && row[1] != "shape" {
             let [m, k, n] = match row[1].as_str() {
                 "2048³" => [2048; 3],
@@ -155,7 +205,8 @@ fn gemm_f32(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
                     k_l1: 32,
                     out: GemmOutput::F32,
                 };
-                let micros = operations([m, k, n], 1e-3) / need(number(rate), row)?;
+                let Some(rate) = figure(number(rate), row, skipped) else { continue };
+                let micros = operations([m, k, n], 1e-3) / rate;
                 let label = format!("external {} n={tile_n}", row[1]);
                 all.push(Measurement::new(file, label, micros, Workload::Gemm(gemm)));
             }
@@ -164,28 +215,29 @@ fn gemm_f32(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
     Ok(all)
 }
 
-fn gemm_bf16(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
+fn gemm_bf16(file: &str, rows: &[Vec<String>], skipped: &mut Vec<String>) -> Result<Vec<Measurement>> {
     let mut all = Vec::new();
     for row in rows.iter().filter(|row| row.len() > 4 && row[1].contains('×') && row[2].contains('/')) {
-        all.push(if row[0].contains("fused-cast") {
-            gemm(file, row, "fused cast", "gemm_bf16", GemmOutput::F32, true)?
+        all.extend(if row[0].contains("fused-cast") {
+            gemm(file, row, "fused cast", "gemm_bf16", GemmOutput::F32, true, skipped)?
         } else if row[0].contains("low-precision") {
-            gemm(file, row, "low", "gemm_bf16_low", GemmOutput::Bf16, false)?
+            gemm(file, row, "low", "gemm_bf16_low", GemmOutput::Bf16, false, skipped)?
         } else {
-            gemm(file, row, "drain", "gemm_bf16", GemmOutput::Drained, false)?
+            gemm(file, row, "drain", "gemm_bf16", GemmOutput::Drained, false, skipped)?
         });
     }
     Ok(all)
 }
 
-fn gemv(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
+fn gemv(file: &str, rows: &[Vec<String>], skipped: &mut Vec<String>) -> Result<Vec<Measurement>> {
     let mut all = Vec::new();
     let tested = |row: &&Vec<String>| row.len() > 3 && row[0] == "Tested shapes" && row[1].contains('×');
     for row in rows.iter().filter(tested) {
         let ([m, k], [columns, tile_m, rows]) = (sizes(&row[1])?, three(&row[2])?);
         let gemv = AirGemv { m, k, herd: herd(columns, 1)?.0, tile_m, rows };
         let label = format!("{} {}", row[1], row[2]);
-        all.push(Measurement::new(file, label, need(micros(&row[3]), row)?, Workload::Gemv(gemv)));
+        let Some(time) = figure(micros(&row[3]), row, skipped) else { continue };
+        all.push(Measurement::new(file, label, time, Workload::Gemv(gemv)));
     }
     Ok(all)
 }
@@ -201,7 +253,12 @@ struct ElementTable {
     herd: (u8, u8),
 }
 
-fn elements(file: &str, rows: &[Vec<String>], kind: &ElementTable) -> Result<Vec<Measurement>> {
+fn elements(
+    file: &str,
+    rows: &[Vec<String>],
+    kind: &ElementTable,
+    skipped: &mut Vec<String>,
+) -> Result<Vec<Measurement>> {
     let mut all = Vec::new();
     let mut add = |label: String, time: f64, n: u64, tile: u64, herd: (u8, u8)| {
         divides("the number of elements", n, tile).map_err(|error| error.of(&label))?;
@@ -218,7 +275,8 @@ fn elements(file: &str, rows: &[Vec<String>], kind: &ElementTable) -> Result<Vec
         let tunable = row[0].starts_with("Tunable");
         if row[0] == "Tested shapes" && row.len() > 4 && row[3].contains('/') {
             let ([x, y, tile], [n]) = (three(&row[3])?, sizes(&row[1])?);
-            add(format!("n={n} {}", row[3]), need(micros(&row[4]), row)?, n, tile, herd(x, y)?)?;
+            let Some(time) = figure(micros(&row[4]), row, skipped) else { continue };
+            add(format!("n={n} {}", row[3]), time, n, tile, herd(x, y)?)?;
         } else if tunable && row.iter().any(|field| field.contains('❌')) {
             continue;
         } else if tunable && head == "herd" && row[1].contains('×') {
@@ -227,60 +285,71 @@ fn elements(file: &str, rows: &[Vec<String>], kind: &ElementTable) -> Result<Vec
             // Some tables have a rate, in GB/s, instead of a time.
             let bytes = (kind.n * 2 * (kind.inputs as u64 + 1)) as f64;
             let time = time.or_else(|| number(&row[3]).map(|rate| bytes / rate * 1e-3));
-            add(format!("herd {}", row[1]), need(time, row)?, kind.n, kind.tile, herd(x, y)?)?;
+            let Some(time) = figure(time, row, skipped) else { continue };
+            add(format!("herd {}", row[1]), time, kind.n, kind.tile, herd(x, y)?)?;
         } else if tunable && (head == "cols" || head == "herd_x") {
-            let column = row.iter().find(|field| field.contains("µs"));
-            let time = column.and_then(|field| micros(field));
             let [x] = sizes(&row[1])?;
-            add(format!("columns {x}"), need(time, row)?, kind.n, kind.tile, herd(x, 1)?)?;
+            let Some(time) = figure(latency(row), row, skipped) else { continue };
+            add(format!("columns {x}"), time, kind.n, kind.tile, herd(x, 1)?)?;
         } else if tunable && head == "tile_n" {
-            let column = row.iter().find(|field| field.contains("µs"));
             let [tile] = sizes(&row[1])?;
-            add(
-                format!("tile {tile}"),
-                need(column.and_then(|field| micros(field)), row)?,
-                kind.n,
-                tile,
-                kind.herd,
-            )?;
+            let Some(time) = figure(latency(row), row, skipped) else { continue };
+            add(format!("tile {tile}"), time, kind.n, tile, kind.herd)?;
         }
     }
     Ok(all)
 }
 
-fn add(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
-    elements(file, rows, &ElementTable { entry: "add", inputs: 2, n: 4_194_304, tile: 2048, herd: (8, 1) })
+fn add(file: &str, rows: &[Vec<String>], skipped: &mut Vec<String>) -> Result<Vec<Measurement>> {
+    elements(
+        file,
+        rows,
+        &ElementTable { entry: "add", inputs: 2, n: 4_194_304, tile: 2048, herd: (8, 1) },
+        skipped,
+    )
 }
 
-fn silu(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
+fn silu(file: &str, rows: &[Vec<String>], skipped: &mut Vec<String>) -> Result<Vec<Measurement>> {
     elements(
         file,
         rows,
         &ElementTable { entry: "silu_mul", inputs: 2, n: 16_777_216, tile: 4096, herd: (8, 1) },
+        skipped,
     )
 }
 
-fn gelu(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
-    elements(file, rows, &ElementTable { entry: "gelu", inputs: 1, n: 3_145_728, tile: 4096, herd: (8, 2) })
+fn gelu(file: &str, rows: &[Vec<String>], skipped: &mut Vec<String>) -> Result<Vec<Measurement>> {
+    elements(
+        file,
+        rows,
+        &ElementTable { entry: "gelu", inputs: 1, n: 3_145_728, tile: 4096, herd: (8, 2) },
+        skipped,
+    )
 }
 
-/// A norm of `m` rows of `n` values, with `constants` vectors of weights.
+/// A table of a norm with `constants` vectors of weights. Its rows that vary the herd do not
+/// state their `shape`, rows and values of a row.
+struct NormTable {
+    entry: &'static str,
+    shape: [u64; 2],
+    constants: usize,
+}
+
 fn norm(
     file: &str,
     rows: &[Vec<String>],
-    entry: &'static str,
-    shape: (u64, u64),
-    constants: usize,
+    kind: &NormTable,
+    skipped: &mut Vec<String>,
 ) -> Result<Vec<Measurement>> {
-    let (m, n) = shape;
+    let NormTable { entry, shape, constants } = *kind;
     let mut all = Vec::new();
     for row in rows.iter().filter(|row| row.len() > 2) {
-        let [columns] = match row[0].as_str() {
-            "Tested shapes" if row[1].contains('×') => sizes(&row[2])?,
-            "herd_x choice vs performance" if row[2].contains("µs") => sizes(&row[1])?,
+        let ([m, n], [columns]) = match row[0].as_str() {
+            "Tested shapes" if row[1].contains('×') => (sizes(&row[1])?, sizes(&row[2])?),
+            "herd_x choice vs performance" if row[2].contains("µs") => (shape, sizes(&row[1])?),
             _ => continue,
         };
-        let time = row.iter().find(|field| field.contains("µs")).and_then(|field| micros(field));
+        let Some(time) = figure(latency(row), row, skipped) else { continue };
         let kernel = RowKernel {
             entry,
             numbers: vec![1, n, n, 1],
@@ -292,20 +361,20 @@ fn norm(
             contiguous: true,
         };
         let label = format!("{m}×{n} columns {columns}");
-        all.push(Measurement::new(file, label, need(time, row)?, Workload::Rows(kernel)));
+        all.push(Measurement::new(file, label, time, Workload::Rows(kernel)));
     }
     Ok(all)
 }
 
-fn rms_norm(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
-    norm(file, rows, "rms_norm", (2048, 2048), 1)
+fn rms_norm(file: &str, rows: &[Vec<String>], skipped: &mut Vec<String>) -> Result<Vec<Measurement>> {
+    norm(file, rows, &NormTable { entry: "rms_norm", shape: [2048, 2048], constants: 1 }, skipped)
 }
 
-fn layer_norm(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
-    norm(file, rows, "layer_norm", (1024, 768), 2)
+fn layer_norm(file: &str, rows: &[Vec<String>], skipped: &mut Vec<String>) -> Result<Vec<Measurement>> {
+    norm(file, rows, &NormTable { entry: "layer_norm", shape: [1024, 768], constants: 2 }, skipped)
 }
 
-fn rope(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
+fn rope(file: &str, rows: &[Vec<String>], skipped: &mut Vec<String>) -> Result<Vec<Measurement>> {
     let mut all = Vec::new();
     let mut head = "";
     for row in rows.iter().filter(|row| row.len() > 3) {
@@ -322,7 +391,7 @@ fn rope(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
         } else {
             continue;
         };
-        let time = row.iter().find(|field| field.contains("µs")).and_then(|field| micros(field));
+        let Some(time) = figure(latency(row), row, skipped) else { continue };
         let kernel = RowKernel {
             entry: "rope_halves",
             numbers: vec![1, 1, size],
@@ -334,12 +403,12 @@ fn rope(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
             contiguous: true,
         };
         let label = format!("{n}×{size} herd {x}×{y}");
-        all.push(Measurement::new(file, label, need(time, row)?, Workload::Rows(kernel)));
+        all.push(Measurement::new(file, label, time, Workload::Rows(kernel)));
     }
     Ok(all)
 }
 
-fn flash(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
+fn flash(file: &str, rows: &[Vec<String>], skipped: &mut Vec<String>) -> Result<Vec<Measurement>> {
     let mut all = Vec::new();
     for row in rows.iter().filter(|row| row.len() > 6) {
         let base = breakdown::ATTENTION;
@@ -348,12 +417,11 @@ fn flash(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
             let causal = row[4] == "✓";
             let attend = AirAttention { rows, keys, size, values, heads, causal, ..base };
             let label = format!("{} d{} heads {}", row[1], row[2], row[3]);
-            all.push(
-                Measurement::new(file, label, need(micros(&row[6]), row)?, Workload::Attention(attend)).elf(),
-            );
+            let Some(time) = figure(micros(&row[6]), row, skipped) else { continue };
+            all.push(Measurement::new(file, label, time, Workload::Attention(attend)).elf());
         } else if row[0].starts_with("tile choice") && row[2] == "8" {
             // Published as a rate, with half the work: 2 matmuls of 32 heads.
-            let rate = need(number(&row[6]), row)?;
+            let Some(rate) = figure(number(&row[6]), row, skipped) else { continue };
             let attend = AirAttention { q_tiles: 8, heads_abreast: 1, ..base };
             let micros = 2.0 * 32.0 * 2048.0 * 2048.0 * 64.0 / rate * 1e-3;
             all.push(
@@ -364,7 +432,7 @@ fn flash(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
     Ok(all)
 }
 
-fn paper(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
+fn paper(file: &str, rows: &[Vec<String>], skipped: &mut Vec<String>) -> Result<Vec<Measurement>> {
     let mut all = Vec::new();
     let kept =
         |row: &&Vec<String>| row.len() > 13 && (row[0].ends_with("_array") || row[2].contains("k_mt=k_ct"));
@@ -386,6 +454,10 @@ fn paper(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
         };
         // The kernels accumulate in the output's type; only bf16 and int32 are entries.
         if !bf16 && output != 4 {
+            skipped.push(format!(
+                "{} {} {m}×{k}×{n}: no entry stores {output} bytes of int8 products",
+                row[1], row[2]
+            ));
             continue;
         }
         let xdna2 = row[1] == "XDNA2";
@@ -412,7 +484,7 @@ fn paper(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
             herd,
             deep_k,
         };
-        let tops = need(number(&row[13]), row)?;
+        let Some(tops) = figure(number(&row[13]), row, skipped) else { continue };
         let label = format!("{} {} {m}×{k}×{n} {tile_m}×{tile_k}×{tile_n}", row[1], row[2]);
         let mut measured =
             Measurement::new(file, label, operations([m, k, n], 1e-6) / tops, Workload::PaperGemm(gemm));
@@ -423,11 +495,11 @@ fn paper(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
 }
 
 /// Times of the programs of [`breakdown::launches`].
-fn breakdown(file: &str, rows: &[Vec<String>]) -> Result<Vec<Measurement>> {
+fn breakdown(file: &str, rows: &[Vec<String>], skipped: &mut Vec<String>) -> Result<Vec<Measurement>> {
     let mut all = Vec::new();
     for row in rows.iter().filter(|row| row.len() > 3) {
         let Some(launches) = breakdown::launches(&row[0], &row[1]) else { continue };
-        let millis = need(number(&row[3]), row)?;
+        let Some(millis) = figure(number(&row[3]), row, skipped) else { continue };
         let label = format!("{} {}", row[0], row[1]);
         all.push(Measurement::new(file, label, millis * 1e3, Workload::Program(launches)).elf());
     }
@@ -443,7 +515,8 @@ mod tests {
     #[test]
     fn a_row_without_its_sizes_is_an_error() {
         let refused = |table: &str, row: &str| {
-            let error = measurements(&format!("mlir_air_kernel_{table}_bf16.csv"), row).unwrap_err();
+            let error =
+                measurements(&format!("mlir_air_kernel_{table}_bf16.csv"), row, &mut Vec::new()).unwrap_err();
             assert!(error.to_string().contains("too few sizes"), "{row}: {error}");
         };
         refused("GEMV", "Tested shapes,2048×,8/8/4,437 µs");
@@ -453,8 +526,40 @@ mod tests {
         refused("RMSNorm", "Tested shapes,2048×2048,columns,437 µs");
         refused("RoPE", "Tested shapes,65536,64,8,437 µs");
         refused("FlashAttention", "Tested shapes,2048×2048,64,32,✓,,15.4 ms");
-        let short = measurements("mlir_air_kernel_GEMV_bf16.csv", "Tested shapes\n\nTested shapes,1×1");
+        let short = measurements(
+            "mlir_air_kernel_GEMV_bf16.csv",
+            "Tested shapes\n\nTested shapes,1×1",
+            &mut Vec::new(),
+        );
         assert!(short.unwrap().is_empty(), "a row without a time is no measurement");
+    }
+
+    /// The bugs: norms had the shape of another row, sizes above 2^24 were dropped, a time in
+    /// milliseconds was not found, and a tile with its herd was refused.
+    #[test]
+    fn rows_are_read_as_they_are() {
+        let read = |table: &str, row: &str| {
+            let mut skipped = Vec::new();
+            let all = measurements(&format!("mlir_air_kernel_{table}.csv"), row, &mut skipped).unwrap();
+            let labels = all.iter().map(|one| format!("{} {}us", one.label, one.micros)).collect::<Vec<_>>();
+            (labels, skipped)
+        };
+        let one = |label: &str| (vec![label.to_owned()], Vec::<String>::new());
+        let norm = "Tested shapes,512×1024,4,1.5 ms";
+        assert_eq!(read("RMSNorm_bf16", norm), one("512×1024 columns 4 1500us"));
+        let add = "Tested shapes,33554432,-,8/1/2048,3200 µs,x";
+        assert_eq!(read("EltwiseAdd_bf16", add), one("n=33554432 8/1/2048 3200us"));
+        let gemm = "DIRECT,2048×2048×2048,64/256/32/128 (8×4),8000,ok";
+        assert_eq!(read("GEMM_bf16_in_fp32_out", gemm).0.len(), 1);
+        let (none, skipped) = read("GEMM_bf16_in_fp32_out", &gemm.replace("8×4", "4×4"));
+        assert!(none.is_empty() && skipped[0].ends_with("only herds of 8×4 are simulated"), "{skipped:?}");
+        let (none, skipped) = read("GEMV_bf16", "Tested shapes,2048×2048,8/8/8,—,x");
+        assert!(none.is_empty() && skipped[0].ends_with("the row has no time and no rate"), "{skipped:?}");
+        let unknown = measurements("notes.csv", "a,b", &mut Vec::new()).unwrap_err().to_string();
+        assert!(unknown.starts_with("notes.csv: is an unknown table"), "{unknown}");
+        let mut skipped = Vec::new();
+        assert!(measurements("simulators.csv", "a,b", &mut skipped).unwrap().is_empty());
+        assert_eq!(skipped, ["simulators.csv: it lists simulators"]);
     }
 
     /// A row of each kind; each `#` is replaced by a size.
@@ -467,7 +572,7 @@ mod tests {
         ("mlir_air_kernel_GEMV_bf16.csv", "Tested shapes,#×#,#/#/#,437 µs"),
         ("mlir_air_kernel_EltwiseAdd_bf16.csv", "Tested shapes,#,-,#/#/#,437 µs,x"),
         ("mlir_air_kernel_GELU_bf16.csv", "Tested shapes,#,-,#/#/#,437 µs,x"),
-        ("mlir_air_kernel_RMSNorm_bf16.csv", "Tested shapes,2048×2048,#,437 µs"),
+        ("mlir_air_kernel_RMSNorm_bf16.csv", "Tested shapes,#×#,#,437 µs"),
         ("mlir_air_kernel_LayerNorm_bf16.csv", "herd_x choice vs performance,#,437 µs"),
         ("mlir_air_kernel_RoPE_bf16.csv", "Tested shapes,#,#,#/#,437 µs"),
         ("mlir_air_kernel_FlashAttention_bf16.csv", "Tested shapes,#×#,#/#,#/8,✓,1,15.4 ms"),
@@ -491,7 +596,7 @@ mod tests {
                 let mut parts = row.split('#');
                 let first = parts.next().unwrap_or_default().to_owned();
                 let row = parts.fold(first, |row, part| row + &size() + part);
-                match measurements(table, &row) {
+                match measurements(table, &row, &mut Vec::new()) {
                     Ok(all) => {
                         built += all.len();
                         all.iter().for_each(|one| assert!(!one.schedule().launches.is_empty(), "{row}"));
@@ -509,7 +614,7 @@ mod tests {
     #[test]
     fn sizes_that_do_not_fit_their_tiles_are_named() {
         let refused = |table: &str, row: &str, want: &str| {
-            let error = measurements(table, row).unwrap_err().to_string();
+            let error = measurements(table, row, &mut Vec::new()).unwrap_err().to_string();
             assert!(error.starts_with(table) && error.contains(want), "{row}: {error}");
         };
         let gemm = "mlir_air_kernel_GEMM_bf16_in_fp32_out.csv";

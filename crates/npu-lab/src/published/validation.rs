@@ -24,6 +24,8 @@ pub struct Prediction {
 pub struct Validation {
     /// In the order of the tables.
     pub predictions: Vec<Prediction>,
+    /// A sentence for each row that was not simulated.
+    pub skipped: Vec<String>,
 }
 
 /// The array time of a whole pass through the breakdown's model.
@@ -51,7 +53,12 @@ pub fn validate(
     let mut validation = Validation::default();
     let mut simulators: Vec<Simulator> = Vec::new();
     for (name, text) in files {
-        for measured in tables::measurements(name, text)? {
+        let mut skipped = Vec::new();
+        let measurements = tables::measurements(name, text, &mut skipped)?;
+        validation
+            .skipped
+            .extend(skipped.into_iter().filter(|row| name.contains(wanted) || row.contains(wanted)));
+        for measured in measurements {
             if !measured.table.contains(wanted) && !measured.label.contains(wanted) {
                 continue;
             }
@@ -161,6 +168,7 @@ impl fmt::Display for Validation {
         for PassTime { phase, millis, published: (low, high) } in self.pass_times() {
             writeln!(f, "{phase} of the model: {millis:.1} ms of array time, published {low}-{high} ms")?;
         }
+        self.skipped.iter().try_for_each(|row| writeln!(f, "not simulated: {row}"))?;
         CONTRADICTIONS.iter().try_for_each(|text| writeln!(f, "published figures contradict: {text}"))
     }
 }

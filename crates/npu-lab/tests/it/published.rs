@@ -16,10 +16,12 @@ const GELU_ROWS: &str = "section,N,(as 2-D),best config (herd_x/herd_y/tile_n),l
 #[test]
 fn rows_of_a_table_are_simulated_with_their_tiles() {
     let name = "mlir_air_kernel_GELU_bf16.csv".to_owned();
-    let validation = simulate(&[(name, GELU_ROWS.to_owned()), ("notes.csv".to_owned(), "a,b".to_owned())]);
+    let validation =
+        simulate(&[(name, GELU_ROWS.to_owned()), ("simulators.csv".to_owned(), "a,b".to_owned())]);
     let labels: Vec<&str> =
         validation.predictions.iter().map(|prediction| prediction.measured.label.as_str()).collect();
     assert_eq!(labels, ["n=1048576 8/2/4096", "n=4194304 8/2/4096"]);
+    assert_eq!(validation.skipped, ["simulators.csv: it lists simulators"]);
     assert!(validation.predictions.iter().all(|prediction| prediction.error().abs() < 0.05), "{validation}");
     // Four times the elements, but still one dispatch.
     let ratio = validation.predictions[1].micros / validation.predictions[0].micros;

@@ -54,6 +54,9 @@ pub struct GemvTiling {
     /// Whether weights are staged in the memory tile and the vector is sent
     /// again for each call, as in the published design.
     pub staged: bool,
+    /// The number of parts in which a row of the matrix arrives, if it is too long for
+    /// a core; otherwise 1.
+    pub parts: u32,
 }
 
 /// The tile of a kernel on rows.
@@ -93,8 +96,9 @@ impl fmt::Display for Tiling {
             Tiling::Gemm(GemmTiling { m, n, k, slices, keep }) => {
                 write!(f, "m={m} n={n} k={k} slices={slices} keep={}", u8::from(*keep))
             }
-            Tiling::Gemv(GemvTiling { herd, rows, step, depth, staged }) => {
-                write!(f, "herd={herd} rows={rows} step={step} depth={depth} staged={}", u8::from(*staged))
+            Tiling::Gemv(GemvTiling { herd, rows, step, depth, staged, parts }) => {
+                write!(f, "herd={herd} rows={rows} step={step} depth={depth} staged={}", u8::from(*staged))?;
+                write!(f, " parts={parts}")
             }
             Tiling::Rows(RowTiling { herd, step }) => write!(f, "herd={herd} step={step}"),
             Tiling::Elements(ElementTiling { herd, chunk }) => write!(f, "herd={herd} chunk={chunk}"),
@@ -135,6 +139,7 @@ impl Tiling {
                 step: number(line, "step")?,
                 depth: depth(line)?,
                 staged: switch(line, "staged")?,
+                parts: number(line, "parts")?,
             }),
             "rms_norm" | "rope" => {
                 Tiling::Rows(RowTiling { herd: field(line, "herd")?, step: number(line, "step")? })

@@ -12,6 +12,7 @@ pub const ENTRIES: &[KernelEntry] = &[
     matmul::GEMM_BFP16,
     matmul::GEMM_INT8,
     matmul::GEMV_BF16,
+    matmul::GEMV_BF16_PART,
     rows::RMS_NORM,
     rows::LAYER_NORM,
     rows::ROPE_HALVES,

@@ -101,6 +101,26 @@ pub(super) const GEMV_BF16: KernelEntry = KernelEntry {
     values: vector_product,
 };
 
+/// Adds the products of a part of the terms to f32 sums, for rows that are too long for
+/// a core: `sums += w · x`. The sum of a part is that of `gemv_bf16`.
+pub(super) const GEMV_BF16_PART: KernelEntry = KernelEntry {
+    name: "gemv_bf16_part",
+    operands: &[
+        KernelOperand::reads("w", |p| matrix(p[0], p[1])),
+        KernelOperand::reads("x", |p| vector(p[1])),
+        KernelOperand::new("sums", Access::Update, DType::F32, |p| vector(p[0])),
+    ],
+    values: |params, values| {
+        let (a, x) = (values.bf16(0), values.bf16(1));
+        let mut sums = values.updated(0, DType::F32);
+        for (sum, row) in sums.iter_mut().zip(a.chunks_exact(params[1] as usize)) {
+            *sum += lane_sum(row, &x);
+        }
+        values.store(0, DType::F32, &sums);
+    },
+    ..GEMV_BF16
+};
+
 fn macs(params: &[u32]) -> u64 {
     params.iter().map(|&size| u64::from(size)).product()
 }

@@ -7,8 +7,8 @@
 //! grouping stitched
 //! attention prefill
 //! tile gemm : m=32 n=128 k=32 slices=8 keep=0
-//! tile gemv k=8192 : herd=8x1 rows=2 step=2 depth=1 staged=1
-//! tile gemv : herd=8x1 rows=8 step=4 depth=1 staged=1
+//! tile gemv k=8192 : herd=8x1 rows=2 step=2 depth=1 staged=1 parts=1
+//! tile gemv : herd=8x1 rows=8 step=4 depth=1 staged=1 parts=1
 //! ```
 //!
 //! A launch has the tiling of the first `tile` line whose words are all words of

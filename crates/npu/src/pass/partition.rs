@@ -6,7 +6,7 @@ use girih_graph::{BLOCK_POSITIONS, Extent, Graph, Key, Node, Op, Role, Span, Val
 use girih_tensor::{Error, Result};
 
 use super::mapping::ArrayMapping;
-use super::padding::{Padding, padded, row_granule, size};
+use super::padding::{ColumnPadding, padded, row_granule, size};
 use super::policy::Grouping;
 use super::site::{NodeSite, refusal, site};
 use crate::form::groups::{
@@ -17,7 +17,7 @@ use crate::form::schedule::{Argument, ArgumentRole};
 use crate::target::Target;
 
 /// The maximum number of results of one launch of the head. A larger head is split
-/// into launches of one program (eight for Llama's vocabulary).
+/// into launches of one program: eight for Llama's vocabulary, ten for Qwen's.
 const MAX_LAUNCH_VALUES: u32 = 16384;
 
 /// The maximum number of values of a tensor, with padding: four gigabytes, because
@@ -37,7 +37,7 @@ pub fn partition(graph: &Graph, target: &Target, mapping: &ArrayMapping) -> Resu
         graph,
         target,
         mapping,
-        padding: Padding::new(graph, target)?,
+        padding: ColumnPadding::new(graph, target)?,
         groups: Groups {
             policy: mapping.name.clone(),
             tensors: Vec::new(),
@@ -105,7 +105,7 @@ struct Partitioner<'a> {
     graph: &'a Graph,
     target: &'a Target,
     mapping: &'a ArrayMapping,
-    padding: Padding,
+    padding: ColumnPadding,
     groups: Groups,
     tensor_of: Vec<Option<u32>>,
 }
@@ -245,12 +245,12 @@ impl Partitioner<'_> {
             Kernel::Gemv { n, k, .. }
                 if n > MAX_LAUNCH_VALUES && self.site(index) == NodeSite::EachOutputRow =>
             {
-                let granule = 16 * self.target.array.columns;
+                // Equal parts have one tiling; without them, the last part is smaller.
                 let least = n.div_ceil(MAX_LAUNCH_VALUES);
-                let count = (least..=n / granule)
-                    .find(|count| n.is_multiple_of(count * 2 * self.target.array.columns));
-                let count = count.unwrap_or(1);
-                (0..count).map(|part| Kernel::Gemv { first: part * (n / count), n: n / count, k }).collect()
+                let divides = |count: &u32| n.is_multiple_of(count * 2 * self.target.array.columns);
+                let part = (least..=2 * least).find(divides).map_or(MAX_LAUNCH_VALUES, |count| n / count);
+                let firsts = (0..n).step_by(part as usize);
+                firsts.map(|first| Kernel::Gemv { first, n: part.min(n - first), k }).collect()
             }
             _ => vec![kernel],
         }

@@ -28,7 +28,7 @@ pub fn candidates(task: &KernelLaunch, target: &Target) -> Vec<TiledLaunch> {
 fn guesses(kernel: &Kernel, target: &Target) -> Vec<Tiling> {
     match *kernel {
         Kernel::Gemm { m, n, k } => gemm::guesses([m, n, k], target).into_iter().map(Tiling::Gemm).collect(),
-        Kernel::Gemv { n, .. } => gemv::guesses(n, target).into_iter().map(Tiling::Gemv).collect(),
+        Kernel::Gemv { n, k, .. } => gemv::guesses([n, k], target).into_iter().map(Tiling::Gemv).collect(),
         Kernel::RmsNorm { rows, .. } | Kernel::Rope { rows, .. } => {
             rows::row_guesses(rows, target).into_iter().map(Tiling::Rows).collect()
         }
@@ -46,7 +46,7 @@ fn guesses(kernel: &Kernel, target: &Target) -> Vec<Tiling> {
 pub fn space(kernel: &Kernel, target: &Target) -> Vec<Tiling> {
     match *kernel {
         Kernel::Gemm { m, n, k } => gemm::space([m, n, k], target).into_iter().map(Tiling::Gemm).collect(),
-        Kernel::Gemv { n, .. } => gemv::space(n, target).into_iter().map(Tiling::Gemv).collect(),
+        Kernel::Gemv { n, k, .. } => gemv::space([n, k], target).into_iter().map(Tiling::Gemv).collect(),
         Kernel::RmsNorm { .. } | Kernel::Rope { .. } => {
             rows::row_space(kernel, target).into_iter().map(Tiling::Rows).collect()
         }

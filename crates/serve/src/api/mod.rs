@@ -2,6 +2,8 @@
 //! neutral request of it, and writes the reply in the same format.
 
 pub mod anthropic;
+pub mod embedding;
 pub mod health;
 pub mod metrics;
+pub mod ollama;
 pub mod openai;

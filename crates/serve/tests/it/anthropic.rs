@@ -254,3 +254,14 @@ fn wrong_parameters_are_refused_by_name() {
     let count = post(shared(), "/v1/messages/count_tokens", &body(json!({})));
     assert!(refusal(&count).2.contains("\"max_tokens\" is not known"));
 }
+
+#[test]
+fn the_documentation_lists_what_has_no_effect() {
+    let page = include_str!("../../../../docs/server.md");
+    for (name, why) in girih_serve::api::anthropic::request::WITHOUT_EFFECT {
+        assert!(page.contains(&format!("| `{name}` | {why} |")), "{name}");
+    }
+    let all = json!({"cache_control": {"type": "ephemeral"}, "metadata": {"user_id": "a"}, "service_tier": "auto",
+        "thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 1});
+    assert_eq!(post(with_tools(), PATH, &body(all)).status, 200);
+}

@@ -92,7 +92,8 @@ fn wrong_parameters_are_refused_by_name() {
     };
     assert_eq!(of(json!({"unknown": 1})), "unknown_parameter unknown");
     assert_eq!(of(json!({"temperature": "hot"})), "invalid_value temperature");
-    assert_eq!(of(json!({"temperature": -1})), "invalid_value ");
+    assert_eq!(of(json!({"temperature": -1})), "invalid_value temperature");
+    assert_eq!(of(json!({"frequency_penalty": 1e300})), "invalid_value frequency_penalty");
     assert_eq!(of(json!({"n": 9})), "invalid_value n");
     assert_eq!(of(json!({"model": "other"})), "model_not_found model");
     assert_eq!(of(json!({"messages": []})), "invalid_value messages");
@@ -109,4 +110,52 @@ fn wrong_parameters_are_refused_by_name() {
     );
     let long = "word ".repeat(600);
     assert_eq!(of(json!({"messages": [{"role": "user", "content": long}]})), "context_length_exceeded ");
+}
+
+#[test]
+fn log_probabilities_cover_each_token() {
+    let options = json!({"logprobs": true, "top_logprobs": 2, "max_tokens": 8});
+    let reply = post(shared(), PATH, &body(options.clone())).json();
+    let content = reply["choices"][0]["logprobs"]["content"].as_array().unwrap();
+    assert_eq!(content.len(), 8);
+    let text: String = content.iter().map(|token| token["token"].as_str().unwrap()).collect();
+    assert!(text.contains("there was"), "{text}");
+    for token in content {
+        // Greedy: the chosen token is the most likely one.
+        assert_eq!(token["top_logprobs"].as_array().unwrap().len(), 2);
+        assert_eq!(token["top_logprobs"][0]["logprob"], token["logprob"]);
+        assert_eq!(token["bytes"].as_array().unwrap().len(), token["token"].as_str().unwrap().len());
+    }
+    let mut streaming = body(options);
+    streaming["stream"] = json!(true);
+    let events = post(shared(), PATH, &streaming).events();
+    let lists = events.iter().filter_map(|event| event["choices"][0]["logprobs"]["content"].as_array());
+    assert_eq!(&lists.flatten().cloned().collect::<Vec<_>>(), content);
+}
+
+#[test]
+fn a_repeated_prompt_is_cached() {
+    let story = "Once upon a time, there was a little girl named Lily. She loved to play outside. ".repeat(3);
+    let asked = body(json!({"messages": [{"role": "user", "content": story}], "max_tokens": 2}));
+    let first = post(shared(), PATH, &asked).json();
+    let again = post(shared(), PATH, &asked).json();
+    assert_eq!(first["choices"], again["choices"]);
+    let cached = again["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap();
+    let prompt = again["usage"]["prompt_tokens"].as_u64().unwrap();
+    assert!(cached > prompt / 2 && cached < prompt, "{cached} of {prompt}");
+}
+
+#[test]
+fn the_documentation_lists_what_has_no_effect() {
+    let page = include_str!("../../../../docs/server.md");
+    let (_, section) = page.split_once("## What has no effect").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.strip_suffix(" |"));
+    let rows: Vec<(&str, &str)> = rows.map(|row| row.split_once("` | ").unwrap()).collect();
+    assert_eq!(rows, girih_serve::api::openai::parameters::WITHOUT_EFFECT);
+    let mut all = body(json!({"max_tokens": 1}));
+    for (name, _) in rows {
+        all[name] = json!("x");
+    }
+    assert_eq!(post(shared(), PATH, &all).status, 200);
 }

@@ -40,3 +40,25 @@ fn a_request_keeps_its_id() {
     let refused = post(address, "/v1/nothing", &json!({}));
     assert!(refused.header("x-request-id").is_some());
 }
+
+#[test]
+fn the_description_names_every_route_and_no_reference_is_open() {
+    let document = get(shared(), "/openapi.json").json();
+    let paths: Vec<&str> = document["paths"].as_object().unwrap().keys().map(String::as_str).collect();
+    let expected =
+        ["/v1/chat/completions", "/v1/completions", "/v1/models", "/tokenize", "/health", "/ready"];
+    let of_other_apis =
+        ["/v1/responses", "/v1/embeddings", "/v1/messages", "/v1/messages/count_tokens", "/api/chat"];
+    for path in expected.into_iter().chain(of_other_apis) {
+        assert!(paths.contains(&path), "{path} is not in {paths:?}");
+    }
+    let chat = &document["components"]["schemas"]["ChatRequest"];
+    assert_eq!(chat["additionalProperties"], json!(false));
+    assert_eq!(chat["properties"]["n"]["maximum"], json!(8));
+    assert!(chat["required"].as_array().unwrap().contains(&json!("messages")));
+    let text = document.to_string();
+    for reference in text.split("#/components/schemas/").skip(1) {
+        let name = reference.split('"').next().unwrap();
+        assert!(document["components"]["schemas"][name].is_object(), "{name}");
+    }
+}

@@ -1,7 +1,8 @@
 //! The messages of a chat: a system message, then messages of the user and replies.
 
-use serde::Deserialize;
-use serde_json::{Value, json};
+use girih::{ReplyMessage, ToolCall};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 
 use girih_file::{quote, shorten};
 
@@ -21,11 +22,14 @@ struct SavedDialogue {
     messages: Vec<SavedMessage>,
 }
 
-#[derive(Deserialize)]
+/// A message as a chat template takes it, with the calls of a reply.
+#[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct SavedMessage {
     role: String,
     content: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<Value>,
 }
 
 impl Dialogue {
@@ -51,9 +55,12 @@ impl Dialogue {
         self.messages.push(json!({"role": "user", "content": text}));
     }
 
-    /// Adds a reply.
-    pub fn answer(&mut self, text: &str) {
-        self.messages.push(json!({"role": "assistant", "content": text}));
+    /// Adds a reply: its content, and its calls of tools but those whose arguments are no JSON object,
+    /// which no template can write.
+    pub fn answer(&mut self, reply: &ReplyMessage) {
+        let tool_calls = reply.calls.iter().filter_map(template_call).collect();
+        let (role, content) = ("assistant".to_owned(), reply.content.clone());
+        self.messages.push(json!(SavedMessage { role, content, tool_calls }));
     }
 
     /// Removes the last message of the user and what follows it; returns its text.
@@ -96,9 +103,16 @@ impl Dialogue {
                 ));
             }
         }
-        let message = |message: SavedMessage| json!({"role": message.role, "content": message.content});
-        Ok(Dialogue { messages: saved.messages.into_iter().map(message).collect() })
+        Ok(Dialogue { messages: saved.messages.into_iter().map(|message| json!(message)).collect() })
     }
+}
+
+/// A call as chat templates take it: its arguments are an object, not the text of one.
+fn template_call(call: &ToolCall) -> Option<Value> {
+    let arguments: Map<String, Value> = serde_json::from_str(&call.arguments).ok()?;
+    let mut json = call.json();
+    json["function"]["arguments"] = Value::Object(arguments);
+    Some(json)
 }
 
 #[cfg(test)]
@@ -109,7 +123,18 @@ mod tests {
     fn a_saved_conversation_is_the_same_when_it_is_loaded() {
         let mut dialogue = Dialogue::new(Some("Be brief."));
         dialogue.ask("Why?\n\u{1b}");
-        dialogue.answer(" Because.");
+        let call = |arguments: &str| ToolCall {
+            id: "1".into(),
+            name: "f".into(),
+            arguments: arguments.into(),
+            fault: None,
+        };
+        let calls = vec![call("{\"a\": 1}"), call("{")];
+        dialogue.answer(&ReplyMessage { content: " Because.".into(), calls, ..ReplyMessage::default() });
+        let function = json!({"name": "f", "arguments": {"a": 1}});
+        let kept = json!([{"id": "1", "type": "function", "function": function}]);
+        assert_eq!(dialogue.messages()[2]["tool_calls"], kept);
+        assert_eq!(dialogue.messages()[1].as_object().map(|message| message.len()), Some(2));
         assert_eq!(Dialogue::load(&dialogue.saved()).unwrap().messages(), dialogue.messages());
         assert_eq!(dialogue.system(), Some("Be brief."));
         assert_eq!(dialogue.up_to_question().map(|dialogue| dialogue.messages().len()), Some(2));

@@ -7,6 +7,7 @@ use std::path::Path;
 use girih::Model;
 use girih_file::shorten;
 use girih_graph::{Graph, Key, OutputKind, faults};
+use girih_model::ModelShape;
 use girih_npu::Target;
 use girih_npu::driver::Compiler;
 use girih_npu::pass::ArrayMapping;
@@ -35,7 +36,8 @@ pub fn target_help() -> String {
 /// What is compiled, and how.
 #[derive(Debug, clap::Args)]
 pub struct CompileModelArgs {
-    /// Model, as for the other commands, or a file *.graph from `girih inspect --graph`.
+    /// Model, as for the other commands; a `config.json`, whose weights are not needed; or a file *.graph from
+    /// `girih inspect --graph`.
     pub model: String,
     #[command(flatten)]
     pub compile: CompileArgs,
@@ -73,6 +75,14 @@ pub struct StepArgs {
     /// Maximum number of positions of a sequence [default: 2048, at most the model's].
     #[arg(long, short = 'c', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     context: Option<u32>,
+}
+
+/// What is known of a model without reading its weights.
+pub enum OpenedShape {
+    /// A model with weights.
+    Model(Model),
+    /// A `config.json`.
+    Config(Box<ModelShape>),
 }
 
 impl std::ops::Deref for CompileModelArgs {
@@ -124,19 +134,30 @@ impl StepArgs {
             }
             return Ok(vec![read_graph(Path::new(name))?]);
         }
-        let model = loading::open(name, &self.arch)?;
-        let key = self.key_of(&model)?;
+        let shape = self.shape(name)?;
+        let key = self.key_of(shape.max_context())?;
         let single = Key { rows: 1, ..key };
         let keys = if key == single { vec![key] } else { vec![key, single] };
-        keys.into_iter().map(|key| Ok(model.files().graph(key, KvType::Bf16.dtype())?)).collect()
+        keys.into_iter().map(|key| shape.graph(key)).collect()
     }
 
-    /// The key of a prefill step of a model.
+    /// Opens the model `name`, or reads a `config.json`: programs need no weights.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn shape(&self, name: &str) -> Result<OpenedShape> {
+        Ok(if name.ends_with(".json") {
+            OpenedShape::Config(Box::new(loading::open_shape(Path::new(name), &self.arch)?))
+        } else {
+            OpenedShape::Model(loading::open(name, &self.arch)?)
+        })
+    }
+
+    /// The key of a prefill step of a model of at most `max` positions.
     ///
     /// # Errors
     /// When it has more positions than the model, or more rows than positions.
-    pub fn key_of(&self, model: &Model) -> Result<Key> {
-        let max = model.max_context();
+    pub fn key_of(&self, max: u32) -> Result<Key> {
         if let Some(context) = self.context.filter(|context| *context > max) {
             return Err(Error::call(format!("--context is {context}: the model supports at most {max}")));
         }
@@ -162,6 +183,29 @@ impl StepArgs {
     /// When its name is unknown.
     pub fn named_array(&self) -> Result<Option<Target>> {
         self.target.as_deref().map(named).transpose()
+    }
+}
+
+impl OpenedShape {
+    /// The maximum number of positions of a sequence.
+    pub fn max_context(&self) -> u32 {
+        let context = match self {
+            OpenedShape::Model(model) => return model.max_context(),
+            OpenedShape::Config(shape) => shape.facts.sizes.context,
+        };
+        u32::try_from(context).unwrap_or(u32::MAX)
+    }
+
+    /// The graph for steps up to `key`.
+    ///
+    /// # Errors
+    /// When a parameter is invalid.
+    pub fn graph(&self, key: Key) -> Result<Graph> {
+        let state = KvType::Bf16.dtype();
+        Ok(match self {
+            OpenedShape::Model(model) => model.files().graph(key, state)?,
+            OpenedShape::Config(shape) => shape.graph(key, state)?,
+        })
     }
 }
 

@@ -107,7 +107,8 @@ fn values(name: &str, args: &MappingArgs) -> Result<TimingRow> {
     }
     let model = loading::open(name, &args.arch)?;
     let (facts, weights) = (&model.files().facts, &model.files().weights);
-    let graph: Graph = model.files().graph_of_layers(1, args.key_of(&model)?, KvType::Bf16.dtype())?;
+    let graph: Graph =
+        model.files().graph_of_layers(1, args.key_of(model.max_context())?, KvType::Bf16.dtype())?;
     let npu = Npu::new(&args.array()?.name, NpuOptions { hazards: false, ..NpuOptions::default() })?;
     let npu = npu.with_mapping(args.mapping()?);
     let loaded = npu.load(&graph, weights)?;

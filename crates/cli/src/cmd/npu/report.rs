@@ -54,7 +54,8 @@ pub struct Args {
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 struct ReportSubject {
-    /// Model, as for the other commands, or a file *.graph from `girih inspect --graph`.
+    /// Model, as for the other commands; a `config.json`, whose weights are not needed; or a file *.graph from
+    /// `girih inspect --graph`.
     model: Option<String>,
     /// Simulate each published measurement with its tiles: those that girih brings, or those in the
     /// tables of a folder.
@@ -187,6 +188,7 @@ fn described(validation: &Validation) -> serde_json::Value {
     let (median, high, rows) = validation.spread(|_| true);
     json!({
         "rows": validation.predictions.iter().map(row).collect::<Vec<_>>(),
+        "skipped": validation.skipped,
         "count": rows,
         "median_error": median,
         "error_90th_percentile": high,

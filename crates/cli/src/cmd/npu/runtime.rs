@@ -77,7 +77,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         ));
     }
     let model = loading::open(&args.source.model, &args.source.arch)?;
-    let Key { rows, context, .. } = args.source.key_of(&model)?;
+    let Key { rows, context, .. } = args.source.key_of(model.max_context())?;
     if args.prompt > rows {
         return Err(Error::call(format!("--prompt is {}: it must be at most --rows, {rows}", args.prompt)));
     }

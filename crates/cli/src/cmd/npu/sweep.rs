@@ -19,7 +19,8 @@ use crate::progress::{Show, Unit};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Model, as for the other commands, or a file *.graph from `girih inspect --graph`.
+    /// Model, as for the other commands; a `config.json`, whose weights are not needed; or a file *.graph from
+    /// `girih inspect --graph`.
     model: String,
     #[command(flatten)]
     steps: StepArgs,

@@ -4,37 +4,50 @@
 //! column, weights therefore arrive over both channels of its shim, after the
 //! vector.
 
-use super::nest::{CALL_ROWS, LaunchArguments, dim, divisor, whole};
+use super::nest::{CALL_ROWS, LaunchArguments, VECTOR_ELEMENTS, dim, divisor, whole};
 use crate::form::schedule::Affine;
-use crate::form::tiled::{Flow, Herd, Item, L2Staging, Share, Stream, TiledLaunch, TiledOperand};
+use crate::form::tiled::{Flow, Herd, Item, L2Staging, Local, Share, Stream, TiledLaunch, TiledOperand};
 use crate::form::tiling::GemvTiling;
 use crate::target::Target;
 
 /// The possible numbers of results that a core sends at once, largest first.
 const RESULT_ROWS: [u32; 5] = [32, 16, 8, 4, 2];
 
+/// The maximum number of parts of a row.
+const MAX_PARTS: u32 = 16;
+
 /// Returns the tilings that are tried without a mapping, best first.
-pub(super) fn guesses(n: u32, target: &Target) -> Vec<GemvTiling> {
+pub(super) fn guesses([n, k]: [u32; 2], target: &Target) -> Vec<GemvTiling> {
     let columns = divisor(n / 2, target.array.columns);
-    tiles(n, Herd { columns: columns as u8, rows: 1 }, 2, false)
+    tiles(n, Herd { columns: columns as u8, rows: 1 }, parts(k, target))
 }
 
 /// Returns all tilings that divide the product.
-pub(super) fn space(n: u32, target: &Target) -> Vec<GemvTiling> {
+pub(super) fn space([n, k]: [u32; 2], target: &Target) -> Vec<GemvTiling> {
     let max = target.shim.dma.channels_out.min(target.shim.dma.channels_in).min(target.array.compute_rows);
     let columns = (1..=target.array.columns as u8).rev();
     let herds = columns.flat_map(|columns| (1..=max.min(2) as u8).map(move |rows| Herd { columns, rows }));
-    herds.flat_map(|herd| tiles(n, herd, 2, false)).collect()
+    herds.flat_map(|herd| tiles(n, herd, parts(k, target))).collect()
 }
 
-fn tiles(n: u32, herd: Herd, depth: u8, staged: bool) -> Vec<GemvTiling> {
+/// Returns the least number of parts of a row of which two fit a core, beside the vector
+/// and the results.
+fn parts(k: u32, target: &Target) -> u32 {
+    let have = u64::from(target.compute.bytes - target.compute.reserved);
+    let need = |parts: u32| 2 * u64::from(k) + 4 * u64::from(k / parts) + u64::from(8 * RESULT_ROWS[0]);
+    let vectors = k / VECTOR_ELEMENTS;
+    (1..=MAX_PARTS).find(|&parts| vectors.is_multiple_of(parts) && need(parts) <= have).unwrap_or(1)
+}
+
+fn tiles(n: u32, herd: Herd, parts: u32) -> Vec<GemvTiling> {
     let cores = u32::from(herd.columns) * u32::from(herd.rows);
     if !n.is_multiple_of(cores) {
         return Vec::new();
     }
+    let (depth, staged) = (2, false);
     let rows = RESULT_ROWS.into_iter().filter(|rows| (n / cores).is_multiple_of(*rows));
     let steps = |rows: u32| CALL_ROWS.into_iter().filter(move |step| *step <= rows);
-    rows.flat_map(|rows| steps(rows).map(move |step| GemvTiling { herd, rows, step, depth, staged }))
+    rows.flat_map(|rows| steps(rows).map(move |step| GemvTiling { herd, rows, step, depth, staged, parts }))
         .collect()
 }
 
@@ -46,13 +59,14 @@ pub(super) fn build(
     tile: GemvTiling,
     target: &Target,
 ) -> Option<TiledLaunch> {
-    let GemvTiling { herd, rows, step, .. } = tile;
+    let GemvTiling { herd, rows, step, parts, .. } = tile;
     let (columns, side) = (u32::from(herd.columns), u32::from(herd.rows));
     let channels = target.shim.dma.channels_out.min(target.shim.dma.channels_in);
     let max = if tile.staged { 1 } else { channels.min(target.array.compute_rows) };
     let fits = columns <= target.array.columns && side <= max;
     let even = rows.is_multiple_of(2) && rows.is_multiple_of(step);
-    if !fits || !even || !n.is_multiple_of(rows.checked_mul(columns)?.checked_mul(side)?) {
+    let parted = parts == 1 || (!tile.staged && k.is_multiple_of(parts.checked_mul(2)?));
+    if !fits || !even || !parted || !n.is_multiple_of(rows.checked_mul(columns)?.checked_mul(side)?) {
         return None;
     }
     let own = n / (columns * side);
@@ -62,38 +76,59 @@ pub(super) fn build(
     (w.argument, x.argument, y.argument) = (launch.arguments[1], launch.arguments[0], launch.arguments[2]);
     w.base_bytes = u64::from(first) * u64::from(k) * 2;
     y.base_bytes = u64::from(first) * 2;
-    let offset = |name: &str, offset: Affine| TiledOperand { name: name.to_owned(), offset };
-    let product = Item::Call {
-        entry: "gemv_bf16".to_owned(),
-        operands: vec![
-            offset("w", Affine::default()),
-            offset("x", Affine::default()),
-            offset("y", Affine::constant(0).plus(1, i64::from(step) * 2)),
-        ],
-        parameters: vec![whole("rows", step), whole("k", k)],
-    };
-    let inner = Item::Loop { count: loops[1], body: vec![product] };
+    let inner = Item::Loop { count: loops[1], body: products(k, tile) };
     let body = vec![Item::Loop { count: loops[0], body: vec![inner] }];
+    let sums = Local { name: "sums".to_owned(), bytes: step * 4 };
+    let locals = if parts > 1 { vec![sums] } else { Vec::new() };
     let name = launch.name.to_owned();
-    Some(TiledLaunch { name, herd, streams: vec![w, x, y], locals: Vec::new(), cascade: false, body })
+    Some(TiledLaunch { name, herd, streams: vec![w, x, y], locals, cascade: false, body })
+}
+
+/// Returns the calls for `step` results: one, or one for each part of the rows.
+fn products(k: u32, tile: GemvTiling) -> Vec<Item> {
+    let GemvTiling { step, parts, .. } = tile;
+    let operand = |name: &str, offset: Affine| TiledOperand { name: name.to_owned(), offset };
+    let at = |name: &str| operand(name, Affine::default());
+    let y = operand("y", Affine::constant(0).plus(1, i64::from(step) * 2));
+    let part = k / parts;
+    let call =
+        |entry: &str, operands, parameters| Item::Call { entry: entry.to_owned(), operands, parameters };
+    let sizes = vec![whole("rows", step), whole("k", part)];
+    if parts == 1 {
+        return vec![call("gemv_bf16", vec![at("w"), at("x"), y], sizes)];
+    }
+    let x = operand("x", Affine::constant(0).plus(2, i64::from(part) * 2));
+    let product = call("gemv_bf16_part", vec![at("w"), x, at("sums")], sizes);
+    vec![
+        call("zero_f32", vec![at("sums")], vec![whole("n", step)]),
+        Item::Loop { count: parts, body: vec![product] },
+        call("store_bf16", vec![at("sums"), y], vec![whole("n", step)]),
+    ]
 }
 
 /// Returns the streams of weights, vector and results: weights go directly to the
 /// cores, the vector is sent once to all of them.
 fn direct(loops: [u32; 2], k: u32, tile: GemvTiling) -> [Stream; 3] {
-    let GemvTiling { herd, rows, step, depth, .. } = tile;
+    let GemvTiling { herd, rows, step, depth, parts, .. } = tile;
     let (own, side) = (u64::from(loops[0]) * u64::from(rows), u64::from(herd.rows));
+    let mut dims = vec![dim(loops[0], rows * (k / 2)), dim(loops[1], step * (k / 2))];
+    if parts > 1 {
+        let words = k / parts / 2;
+        dims.extend([dim(parts, words), dim(step, k / 2), dim(words, 1)]);
+    } else {
+        dims.push(dim(step * (k / 2), 1));
+    }
     let w = Stream {
         name: "w".to_owned(),
         argument: 0,
         flow: Flow::In,
         share: Share::Own,
-        level: 2,
+        level: if parts > 1 { 3 } else { 2 },
         depth,
         base_bytes: 0,
         column_bytes: side * own * u64::from(k) * 2,
         row_bytes: own * u64::from(k) * 2,
-        dims: vec![dim(loops[0], rows * (k / 2)), dim(loops[1], step * (k / 2)), dim(step * (k / 2), 1)],
+        dims,
         ahead_of: None,
         l2: None,
     };

@@ -15,7 +15,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::caller::Caller;
-use crate::error::{ApiError, Dialect, answer};
+use crate::error::{AnthropicErrorReplies, ApiError, Dialect, answer};
 use crate::generation::{begin, in_background};
 use crate::json_body::read_json;
 use crate::request_id::new_id;
@@ -36,7 +36,21 @@ pub struct TokenCount {
     pub input_tokens: usize,
 }
 
-async fn create(State(state): State<Arc<ServerState>>, caller: Caller, body: Bytes) -> Response {
+/// Replies to a conversation.
+#[utoipa::path(
+    post,
+    path = "/v1/messages",
+    tag = "anthropic",
+    request_body = MessagesRequest,
+    responses(
+        (status = 200, content(
+            (MessageReply = "application/json"),
+            (String = "text/event-stream"),
+        )),
+        AnthropicErrorReplies,
+    )
+)]
+pub async fn create(State(state): State<Arc<ServerState>>, caller: Caller, body: Bytes) -> Response {
     answer(Dialect::Anthropic, message(&state, &caller, &body).await)
 }
 
@@ -51,7 +65,15 @@ async fn message(state: &Arc<ServerState>, caller: &Caller, body: &[u8]) -> Resu
     Ok(Json(MessageReply::read(id, generation).await?).into_response())
 }
 
-async fn count(State(state): State<Arc<ServerState>>, body: Bytes) -> Response {
+/// Counts the tokens of a prompt.
+#[utoipa::path(
+    post,
+    path = "/v1/messages/count_tokens",
+    tag = "anthropic",
+    request_body = CountTokensRequest,
+    responses((status = 200, body = TokenCount), AnthropicErrorReplies)
+)]
+pub async fn count(State(state): State<Arc<ServerState>>, body: Bytes) -> Response {
     answer(Dialect::Anthropic, token_count(&state, &body).await)
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use girih::{Conversation, Grammar, Prompt, ToolChoice};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
@@ -111,7 +111,7 @@ pub enum ToolChoiceBody {
 }
 
 /// Whether the model calls a tool.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ToSchema)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)] // OpenAI's words
 pub enum ToolMode {
@@ -133,7 +133,7 @@ pub struct NamedTool {
 }
 
 /// The type of a tool.
-#[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)] // OpenAI's word
 pub enum FunctionType {

@@ -6,12 +6,14 @@ pub mod chat_request;
 pub mod completion_reply;
 pub mod completion_request;
 pub mod completions;
+pub mod embeddings;
 pub mod finish;
 pub mod logprobs;
 pub mod messages;
 pub mod models;
 pub mod parameters;
 pub mod reply_head;
+pub mod responses;
 pub mod template_variables;
 pub mod tokenize;
 pub mod usage;
@@ -25,5 +27,9 @@ use crate::state::ServerState;
 /// The routes of OpenAI's API.
 pub fn routes() -> Router<Arc<ServerState>> {
     let generation = Router::new().merge(chat::routes()).merge(completions::routes());
-    generation.merge(models::routes()).merge(tokenize::routes())
+    generation
+        .merge(models::routes())
+        .merge(tokenize::routes())
+        .merge(embeddings::routes())
+        .merge(responses::routes())
 }

@@ -371,7 +371,7 @@ pub(crate) fn no_room_for_calls(param: &str) -> ApiError {
 }
 
 /// Returns the grammar if it is not too long.
-pub(super) fn check_grammar(param: &str, grammar: Grammar) -> Result<Grammar, ApiError> {
+pub(crate) fn check_grammar(param: &str, grammar: Grammar) -> Result<Grammar, ApiError> {
     let bytes = match &grammar {
         Grammar::JsonSchema(text) | Grammar::Regex(text) | Grammar::Lark(text) => text.len(),
         _ => 0,

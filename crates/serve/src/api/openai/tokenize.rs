@@ -6,7 +6,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::routing::post;
 use axum::{Json, Router};
-use girih::{BosEos, Conversation, Session, TextOrigin};
+use girih::{BosEos, Conversation, Session, TextOrigin, Tool};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -97,6 +97,8 @@ pub async fn tokenize(
 impl TokenizeRequest {
     fn reply(&self, session: &Session) -> Result<TokenizeReply, ApiError> {
         let model = session.model();
+        let tools = self.tools.as_deref().unwrap_or_default();
+        Tool::list(tools).map_err(|error| ApiError::invalid("tools", error.to_string()))?;
         let tokens = match (&self.prompt, &self.messages) {
             (Some(prompt), None) if self.add_special_tokens.unwrap_or(true) => model.tokenize(prompt)?,
             (Some(prompt), None) => {

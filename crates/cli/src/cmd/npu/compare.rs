@@ -1,0 +1,159 @@
+//! `girih npu compare`: compiles several models and prints, in one table, their times on the
+//! array and on the host, and what stays on the host.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Instant;
+
+use girih_graph::{Graph, Key};
+use girih_npu::Target;
+use girih_npu::driver::{Compiler, TimedProgram, estimate};
+use girih_npu::pass::{NoDump, array_split};
+use serde::Serialize;
+use serde_json::json;
+
+use super::args::MappingArgs;
+use crate::cmd::outcome::Outcome;
+use crate::error::{Error, Result};
+use crate::output::print_json;
+
+/// The positions of the sequence to which a token belongs, at most the context.
+const TOKEN_CONTEXT: u32 = 1024;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Models, as for the other commands, or files such as `config.json`, whose weights are not needed.
+    #[arg(required = true)]
+    models: Vec<String>,
+    #[command(flatten)]
+    mapping: MappingArgs,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// One model in the table.
+#[derive(Debug, Serialize)]
+struct ComparedModel {
+    name: String,
+    /// The time to compile the programs of both steps.
+    compile_seconds: f64,
+    /// All rows at once, and a token after 1,023 others.
+    prefill: ComparedStep,
+    token: ComparedStep,
+}
+
+/// The simulated times of a step, and its counts.
+#[derive(Debug, Serialize)]
+struct ComparedStep {
+    rows: u32,
+    array_ms: f64,
+    host_ms: f64,
+    sync_ms: f64,
+    programs: usize,
+    launches: u64,
+    /// What the host computes, with the reason.
+    host: Vec<String>,
+}
+
+pub fn run(args: &Args) -> Result<Outcome> {
+    let target = args.mapping.array()?;
+    let mut compared = Vec::new();
+    if !args.json {
+        heading(&target, &args.mapping.mapping)?;
+    }
+    for name in &args.models {
+        let model = compare(name, &args.mapping).map_err(|error| named(name, error))?;
+        if !args.json {
+            model.print()?;
+        }
+        compared.push(model);
+    }
+    if args.json {
+        print_json(&json!({"target": target.name, "mapping": args.mapping.mapping, "models": compared}))?;
+    } else {
+        host_work(&compared)?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// The error of a model, with its name.
+fn named(name: &str, error: Error) -> Error {
+    match error {
+        Error::Call(sentence) => Error::Call(format!("{name}: {sentence}")),
+        Error::Work(sentence) => Error::Work(format!("{name}: {sentence}")),
+        other => other,
+    }
+}
+
+/// Compiles a model and simulates its steps.
+fn compare(name: &str, args: &MappingArgs) -> Result<ComparedModel> {
+    let shape = args.shape(name)?;
+    let key = args.key_of(shape.max_context())?;
+    let token = Key { rows: 1, context: key.context.min(TOKEN_CONTEXT), ..key };
+    let compiler = args.fresh_compiler()?;
+    let mut compile_seconds = 0.0;
+    let prefill = step(&shape.graph(key)?, &compiler, &mut compile_seconds)?;
+    let token = step(&shape.graph(token)?, &compiler, &mut compile_seconds)?;
+    let name = Path::new(name).file_stem().map_or(name.into(), |stem| stem.to_string_lossy()).into_owned();
+    Ok(ComparedModel { name, compile_seconds, prefill, token })
+}
+
+/// Compiles and simulates one step, and adds the time to compile it.
+fn step(graph: &Graph, compiler: &Compiler, seconds: &mut f64) -> Result<ComparedStep> {
+    let begun = Instant::now();
+    let compiled = compiler.compile(graph, &mut NoDump)?;
+    *seconds += begun.elapsed().as_secs_f64();
+    let target = compiler.target();
+    let timed = estimate(graph, &compiled, target, graph.key.context - graph.key.rows)?;
+    let launches = |program: &TimedProgram| program.runs * program.report.launches.len() as u64;
+    let host = array_split(graph, compiler.policy()).host_work();
+    let host = host.into_iter().map(|work| format!("{} ({}): {}", work.name, work.op, work.reason));
+    Ok(ComparedStep {
+        rows: graph.key.rows,
+        array_ms: timed.ledger.array_seconds(target) * 1e3,
+        host_ms: timed.ledger.host_seconds(target) * 1e3,
+        sync_ms: timed.ledger.sync_seconds(target) * 1e3,
+        programs: timed.programs.len(),
+        launches: timed.programs.iter().map(launches).sum(),
+        host: host.collect(),
+    })
+}
+
+fn heading(target: &Target, mapping: &str) -> Result<()> {
+    print_line!("{} with {mapping}; times in ms", target.name)?;
+    let step = format!("{:>9} {:>8} {:>7} {:>8} {:>8}", "array", "host", "sync", "programs", "launches");
+    print_line!("{:<24} {:>9} | prefill{step} | token{step}", "model", "compile s")
+}
+
+impl ComparedModel {
+    fn print(&self) -> Result<()> {
+        let step = |step: &ComparedStep| {
+            let ComparedStep { array_ms, host_ms, sync_ms, programs, launches, .. } = step;
+            format!("{array_ms:>9.1} {host_ms:>8.1} {sync_ms:>7.1} {programs:>8} {launches:>8}")
+        };
+        let ComparedModel { name, compile_seconds, prefill, token } = self;
+        print_line!("{name:<24} {compile_seconds:>9.3} |        {} |      {}", step(prefill), step(token))
+    }
+}
+
+/// Prints what the host computes, and of which models.
+fn host_work(models: &[ComparedModel]) -> Result<()> {
+    let mut work: BTreeMap<(bool, &str), Vec<&str>> = BTreeMap::new();
+    for model in models {
+        for step in [&model.prefill, &model.token] {
+            for part in &step.host {
+                let of = work.entry((step.rows == 1, part)).or_default();
+                if !of.contains(&model.name.as_str()) {
+                    of.push(&model.name);
+                }
+            }
+        }
+    }
+    for ((token, part), of) in work {
+        let step = if token { "token" } else { "prefill" };
+        let of = if of.len() == models.len() { "all".to_owned() } else { of.join(", ") };
+        print_line!("host, {step}, {part} [{of}]")?;
+    }
+    Ok(())
+}

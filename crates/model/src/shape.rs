@@ -1,0 +1,119 @@
+//! A model without its weights: what its `config.json` alone determines. It can be compiled
+//! and timed, but not run.
+
+use std::path::Path;
+
+use girih_file::read_required;
+use girih_graph::{Graph, Key};
+use girih_tensor::{DType, Error, Result};
+use serde_json::Value as Json;
+
+use crate::arch::schema::{Arch, Relayout};
+use crate::arch::{self, ArchOptions, Facts, ModelConfig, Stored};
+use crate::build::{self, GraphOptions, WeightTypes};
+use crate::limits::ModelLimits;
+use crate::model::parse_json;
+
+/// The facts of a model whose weights are absent. They count as stored in bf16.
+#[derive(Debug)]
+pub struct ModelShape {
+    /// Its parameters.
+    pub facts: Facts,
+    arch: Arch,
+}
+
+impl ModelShape {
+    /// Reads the `config.json` at `path`, which may have another name.
+    ///
+    /// # Errors
+    /// When the file is malformed, the architecture is unknown or needs more than
+    /// `config.json`, or a key that girih does not read may change the model.
+    pub fn open(path: &Path, options: impl Into<ArchOptions>, limits: &ModelLimits) -> Result<ModelShape> {
+        let failed = |error: Error| error.of(path.display());
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let text = read_required(folder, name, limits.file.json_bytes)?;
+        let config = parse_json(&text).map_err(failed)?;
+        ModelShape::of(&config, options.into(), limits).map_err(failed)
+    }
+
+    fn of(config: &Json, options: ArchOptions, limits: &ModelLimits) -> Result<ModelShape> {
+        let source = ModelConfig::Hf(config);
+        let known = arch::known(options.architectures)?;
+        let arch = arch::find(&known, &source)?.clone();
+        arch::check_refused(&arch, &source, &options.allow_keys)?;
+        let layers = source.layers(&arch, limits)?;
+        let facts = arch::fill(&arch, &source, layers, &Described { arch: &arch, config: &source }, limits)?;
+        arch::check_keys(&arch, &source, &facts, &options.allow_keys)?;
+        Ok(ModelShape { facts, arch })
+    }
+
+    /// The graph of the model for steps up to `key`, as
+    /// [`ModelFiles::graph`](crate::ModelFiles::graph).
+    ///
+    /// # Errors
+    /// When a parameter is invalid, or the model has no output of the key's kind.
+    pub fn graph(&self, key: Key, options: impl Into<GraphOptions>) -> Result<Graph> {
+        build::graph(&self.facts, self, key, options.into())
+    }
+}
+
+impl WeightTypes for ModelShape {
+    fn stored_type(&self, name: &str, _: &[usize]) -> Result<DType> {
+        let added = self.arch.weights.get(&pattern(name)).and_then(|weight| weight.hf_as);
+        let computed = name.starts_with("rope.") || added == Some(Relayout::AddOne);
+        Ok(if computed { DType::F32 } else { DType::BF16 })
+    }
+}
+
+/// The weights that an architecture and a `config.json` describe.
+struct Described<'a> {
+    arch: &'a Arch,
+    config: &'a ModelConfig<'a>,
+}
+
+impl Stored for Described<'_> {
+    fn has(&self, name: &str) -> bool {
+        let Some(weight) = self.arch.weights.get(&pattern(name)) else { return false };
+        if !weight.optional {
+            return weight.hf.is_some();
+        }
+        let head = self.arch.head.as_ref().and_then(|head| head.tied.as_ref());
+        if name == "head.weight" {
+            return head.is_some_and(|tied| matches!(self.config.flag(tied), Ok(Some(false))));
+        }
+        self.arch.biases.iter().any(|(key, flag)| {
+            let stated = self.config.entry(key).and_then(Json::as_bool).unwrap_or(flag.default);
+            stated && flag.of.iter().any(|part| name.ends_with(&format!(".{part}.bias")))
+        })
+    }
+
+    fn rows(&self, name: &str) -> Result<usize> {
+        let stated = match name {
+            "embed.table" => self.config.size(&self.arch.vocabulary())?,
+            _ => None,
+        };
+        stated.ok_or_else(|| {
+            Error::new(format!(
+                "config.json does not state the rows of '{name}': open the model with its weights"
+            ))
+        })
+    }
+
+    fn same(&self, _: &str, _: &str) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn numbers(&self, _: &str) -> Result<Option<Vec<f32>>> {
+        Ok(None)
+    }
+}
+
+/// The name of a weight in descriptions, with `{i}` for the layer.
+fn pattern(name: &str) -> String {
+    let mut parts: Vec<&str> = name.split('.').collect();
+    if parts.len() > 1 && parts[0] == "layers" {
+        parts[1] = "{i}";
+    }
+    parts.join(".")
+}

@@ -1,0 +1,126 @@
+//! `/api/chat`: the reply to a conversation.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::Response;
+use axum::routing::post;
+use girih::{Conversation, Prompt, Tool};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::messages::{OllamaMessage, template_messages};
+use super::model_name::without_latest;
+use super::options::{Think, generation, grammar, logprobs};
+use super::reply::{OllamaReply, OllamaRoute, loaded_reply, reply};
+use crate::caller::Caller;
+use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
+use crate::generation::{GenerationRequest, begin, in_background};
+use crate::json_body::read_json;
+use crate::state::ServerState;
+
+/// The routes of this module.
+pub fn routes() -> Router<Arc<ServerState>> {
+    Router::new().route("/api/chat", post(chat))
+}
+
+/// The body of `/api/chat`.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OllamaChatRequest {
+    /// The model's name, with or without the tag `latest`.
+    pub model: String,
+    /// The conversation, at most 2048 messages. Without messages, the model is loaded.
+    #[schema(max_items = 2048)]
+    pub messages: Option<Vec<OllamaMessage>>,
+    /// The tools that the model may call, at most 128.
+    #[schema(max_items = 128)]
+    pub tools: Option<Vec<Value>>,
+    /// Whether the reply is sent in pieces as it is made. Default true.
+    pub stream: Option<bool>,
+    /// What the reply must be: `json`, or a JSON Schema.
+    pub format: Option<Value>,
+    /// Options of the samplers.
+    #[schema(value_type = Option<super::options::OllamaOptions>)]
+    pub options: Option<Map<String, Value>>,
+    /// Whether the model thinks, or how much.
+    pub think: Option<Think>,
+    /// Whether tokens come with their log-probability.
+    pub logprobs: Option<bool>,
+    /// Of how many most likely tokens the log-probabilities are given, at most 20.
+    #[schema(maximum = 20)]
+    pub top_logprobs: Option<u32>,
+    /// Without effect.
+    pub keep_alive: Option<Value>,
+}
+
+/// Replies to a conversation.
+#[utoipa::path(
+    post,
+    path = "/api/chat",
+    tag = "ollama",
+    request_body = OllamaChatRequest,
+    responses(
+        (status = 200, content(
+            (OllamaReply = "application/json"),
+            (String = "application/x-ndjson"),
+        )),
+        OllamaErrorReplies,
+    )
+)]
+pub async fn chat(State(state): State<Arc<ServerState>>, caller: Caller, body: Bytes) -> Response {
+    answer(Dialect::Ollama, replied(&state, &caller, &body).await)
+}
+
+async fn replied(state: &Arc<ServerState>, caller: &Caller, body: &[u8]) -> Result<Response, ApiError> {
+    let begun = Instant::now();
+    let body: OllamaChatRequest = read_json(body)?;
+    if body.messages.as_ref().is_none_or(Vec::is_empty) {
+        let name = load(state, &body.model).await?;
+        return Ok(loaded_reply(OllamaRoute::Chat, &name));
+    }
+    let generation = begin(state, caller, body.checked()?).await?;
+    reply(OllamaRoute::Chat, begun, generation, body.stream != Some(false)).await
+}
+
+/// Loads a model, and returns its name.
+///
+/// # Errors
+/// When there is no such model, or it cannot be loaded.
+pub async fn load(state: &Arc<ServerState>, model: &str) -> Result<String, ApiError> {
+    let name = state.models.find(Some(without_latest(model)))?.name.clone();
+    let state = Arc::clone(state);
+    in_background(move || {
+        state.models.session(&name)?;
+        Ok(name)
+    })
+    .await
+}
+
+impl OllamaChatRequest {
+    /// What the body asks for.
+    ///
+    /// # Errors
+    /// When a parameter is outside its range, or contradicts another one.
+    pub fn checked(&self) -> Result<GenerationRequest, ApiError> {
+        let tools = self.tools.clone().filter(|tools| !tools.is_empty());
+        if let Some(tools) = &tools {
+            Tool::list(tools).map_err(|error| ApiError::invalid("tools", error.to_string()))?;
+        }
+        let grammar = grammar(self.format.as_ref(), tools.is_some())?;
+        let messages = template_messages(self.messages.as_deref().unwrap_or_default())?;
+        let conversation = Conversation { messages, tools, ..Conversation::new() };
+        Ok(GenerationRequest {
+            model: Some(without_latest(&self.model).to_owned()),
+            prompts: vec![Prompt::Conversation(conversation)],
+            grammar,
+            thinking: self.think.as_ref().map(Think::thinking),
+            logprobs: logprobs(self.logprobs, self.top_logprobs)?,
+            ..generation(self.options.as_ref())?
+        })
+    }
+}

@@ -1,0 +1,148 @@
+//! `/api/generate`: the reply to a text.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::Response;
+use axum::routing::post;
+use girih::{Conversation, Prompt};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::chat::load;
+use super::messages::check_images;
+use super::model_name::without_latest;
+use super::options::{Think, generation, grammar, logprobs};
+use super::reply::{OllamaReply, OllamaRoute, loaded_reply, reply};
+use crate::caller::Caller;
+use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
+use crate::generation::{GenerationRequest, begin};
+use crate::json_body::read_json;
+use crate::state::ServerState;
+
+/// The routes of this module.
+pub fn routes() -> Router<Arc<ServerState>> {
+    Router::new().route("/api/generate", post(generate))
+}
+
+/// The body of `/api/generate`.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OllamaGenerateRequest {
+    /// The model's name, with or without the tag `latest`.
+    pub model: String,
+    /// The text. Without one, the model is loaded.
+    pub prompt: Option<String>,
+    /// The system prompt.
+    pub system: Option<String>,
+    /// Whether the text is continued as it is, without the chat template. Special tokens that it
+    /// spells are text.
+    pub raw: Option<bool>,
+    /// Whether the reply is sent in pieces as it is made. Default true.
+    pub stream: Option<bool>,
+    /// What the reply must be: `json`, or a JSON Schema.
+    pub format: Option<Value>,
+    /// Options of the samplers.
+    #[schema(value_type = Option<super::options::OllamaOptions>)]
+    pub options: Option<Map<String, Value>>,
+    /// Whether the model thinks, or how much.
+    pub think: Option<Think>,
+    /// Whether tokens come with their log-probability.
+    pub logprobs: Option<bool>,
+    /// Of how many most likely tokens the log-probabilities are given, at most 20.
+    #[schema(maximum = 20)]
+    pub top_logprobs: Option<u32>,
+    /// Without effect.
+    pub keep_alive: Option<Value>,
+    /// Must be empty.
+    pub images: Option<Vec<Value>>,
+    /// Must be empty.
+    pub suffix: Option<String>,
+    /// Must be empty.
+    pub template: Option<String>,
+    /// Must be empty.
+    pub context: Option<Vec<u32>>,
+}
+
+/// Replies to a text.
+#[utoipa::path(
+    post,
+    path = "/api/generate",
+    tag = "ollama",
+    request_body = OllamaGenerateRequest,
+    responses(
+        (status = 200, content(
+            (OllamaReply = "application/json"),
+            (String = "application/x-ndjson"),
+        )),
+        OllamaErrorReplies,
+    )
+)]
+pub async fn generate(State(state): State<Arc<ServerState>>, caller: Caller, body: Bytes) -> Response {
+    answer(Dialect::Ollama, replied(&state, &caller, &body).await)
+}
+
+async fn replied(state: &Arc<ServerState>, caller: &Caller, body: &[u8]) -> Result<Response, ApiError> {
+    let begun = Instant::now();
+    let body: OllamaGenerateRequest = read_json(body)?;
+    let request = body.checked()?;
+    if body.prompt.as_deref().unwrap_or_default().is_empty() {
+        let name = load(state, &body.model).await?;
+        return Ok(loaded_reply(OllamaRoute::Generate, &name));
+    }
+    let generation = begin(state, caller, request).await?;
+    reply(OllamaRoute::Generate, begun, generation, body.stream != Some(false)).await
+}
+
+impl OllamaGenerateRequest {
+    /// What the body asks for.
+    ///
+    /// # Errors
+    /// When a parameter is not supported, is outside its range, or contradicts another one.
+    pub fn checked(&self) -> Result<GenerationRequest, ApiError> {
+        self.check_unsupported()?;
+        Ok(GenerationRequest {
+            model: Some(without_latest(&self.model).to_owned()),
+            prompts: vec![self.prompt()?],
+            grammar: grammar(self.format.as_ref(), false)?,
+            thinking: self.think.as_ref().map(Think::thinking),
+            logprobs: logprobs(self.logprobs, self.top_logprobs)?,
+            ..generation(self.options.as_ref())?
+        })
+    }
+
+    fn check_unsupported(&self) -> Result<(), ApiError> {
+        check_images("images", self.images.as_deref())?;
+        let is_set = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+        let has_context = self.context.as_ref().is_some_and(|tokens| !tokens.is_empty());
+        let unsupported = [
+            ("suffix", is_set(&self.suffix), "send the text before it only"),
+            ("template", is_set(&self.template), "set raw, and send the whole prompt"),
+            ("context", has_context, "send the conversation to /api/chat"),
+        ];
+        match unsupported.into_iter().find(|(_, is_set, _)| *is_set) {
+            None => Ok(()),
+            Some((param, _, advice)) => {
+                Err(ApiError::unsupported(param, format!("{param} is not supported; {advice}")))
+            }
+        }
+    }
+
+    fn prompt(&self) -> Result<Prompt, ApiError> {
+        let text = self.prompt.clone().unwrap_or_default();
+        match (self.raw.unwrap_or(false), &self.system) {
+            (true, None) => Ok(Prompt::Text(text)),
+            (true, Some(_)) => {
+                let message =
+                    "system is set, but raw leaves out the chat template that writes it; omit one of them";
+                Err(ApiError::invalid("system", message))
+            }
+            (false, None) => Ok(Prompt::Conversation(Conversation::new().user(text))),
+            (false, Some(system)) => Ok(Prompt::Conversation(Conversation::new().system(system).user(text))),
+        }
+    }
+}

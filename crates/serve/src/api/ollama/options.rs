@@ -1,0 +1,191 @@
+//! The parameters that `/api/chat` and `/api/generate` share: options of the samplers, the form of
+//! the reply, and thinking.
+
+use girih::Grammar;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use crate::api::openai::parameters::{no_room_for_calls, schema_grammar};
+use crate::error::ApiError;
+use crate::generation::GenerationRequest;
+use crate::json_body::read_value;
+use crate::sampling_settings::SamplingSettings;
+use crate::thinking::{Effort, Thinking};
+
+/// Parameters that change nothing here. `docs/server.md` lists them.
+pub const WITHOUT_EFFECT: [(&str, &str); 2] = [
+    ("keep_alive", "--unload-idle decides when models are unloaded"),
+    ("verbose", "/api/show tells everything"),
+];
+
+/// Options that are decided when the server starts.
+const OF_THE_SERVER: [&str; 12] = [
+    "numa",
+    "num_batch",
+    "num_gpu",
+    "main_gpu",
+    "low_vram",
+    "f16_kv",
+    "logits_all",
+    "vocab_only",
+    "use_mmap",
+    "use_mlock",
+    "embedding_only",
+    "num_thread",
+];
+
+/// Options of the samplers. Those that are not set are the model's.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OllamaOptions {
+    /// The context that is needed, in tokens; more than the server has is refused.
+    pub num_ctx: Option<u32>,
+    /// The maximum number of tokens of the reply; -1 and -2 are as many as the context leaves.
+    pub num_predict: Option<i64>,
+    /// The seed of the random numbers. Default 0: the same request gives the same reply.
+    pub seed: Option<i64>,
+    /// The temperature; 0 always picks the most likely token.
+    pub temperature: Option<f32>,
+    /// Keep this number of most likely tokens; 0 keeps all.
+    pub top_k: Option<u32>,
+    /// Keep the most likely tokens up to this cumulative probability.
+    pub top_p: Option<f32>,
+    /// Keep tokens whose probability is at least this fraction of the most likely token's.
+    pub min_p: Option<f32>,
+    /// Locally typical sampling, up to this cumulative probability.
+    pub typical_p: Option<f32>,
+    /// Divide the logits of tokens that have occurred by this.
+    pub repeat_penalty: Option<f32>,
+    /// -1: all tokens that have occurred count. Other values are refused.
+    pub repeat_last_n: Option<i64>,
+    /// Subtract this from the logits of tokens that occur in the reply.
+    pub presence_penalty: Option<f32>,
+    /// Subtract this from a token's logit once for each time it occurs in the reply.
+    pub frequency_penalty: Option<f32>,
+    /// 0 is no Mirostat, 2 is its version 2; 1 is refused.
+    pub mirostat: Option<u32>,
+    /// Mirostat: target surprise in bits. Default 5.
+    pub mirostat_tau: Option<f32>,
+    /// Mirostat: learning rate. Default 0.1.
+    pub mirostat_eta: Option<f32>,
+    /// Texts that end the reply, at most 16 of 256 bytes.
+    #[schema(max_items = 16)]
+    pub stop: Option<Vec<String>>,
+}
+
+/// Whether the model thinks, or how much.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum Think {
+    /// Whether it does.
+    Switch(bool),
+    /// A word that its chat template knows, such as `low`.
+    Level(String),
+}
+
+impl Think {
+    /// How much the model thinks.
+    pub fn thinking(&self) -> Thinking {
+        let effort = match self {
+            Think::Switch(true) => Effort::On,
+            Think::Switch(false) => Effort::Off,
+            Think::Level(word) => Effort::Level(word.clone()),
+        };
+        Thinking { param: "think", effort }
+    }
+}
+
+/// The options as a neutral request without a prompt.
+///
+/// # Errors
+/// When one is not known, has no equivalent, or is outside its range.
+pub fn generation(options: Option<&Map<String, Value>>) -> Result<GenerationRequest, ApiError> {
+    let options = options.cloned().unwrap_or_default();
+    if let Some(name) = OF_THE_SERVER.into_iter().find(|name| options.contains_key(*name)) {
+        let message = format!("options.{name} is decided when the server starts; omit it");
+        return Err(ApiError::unsupported(format!("options.{name}"), message));
+    }
+    let options: OllamaOptions = read_value("options", &Value::Object(options))?;
+    if options.repeat_last_n.is_some_and(|tokens| tokens != -1) {
+        let message = "options.repeat_last_n must be -1: all tokens that have occurred are penalized";
+        return Err(ApiError::unsupported("options.repeat_last_n", message));
+    }
+    Ok(GenerationRequest {
+        count: 1,
+        max_tokens: options.max_tokens()?,
+        min_context: options.num_ctx,
+        stops: options.stop.clone().unwrap_or_default(),
+        sampling: options.sampling()?,
+        ..GenerationRequest::default()
+    })
+}
+
+impl OllamaOptions {
+    fn max_tokens(&self) -> Result<Option<u32>, ApiError> {
+        match self.num_predict {
+            None | Some(-1 | -2) => Ok(None),
+            Some(count) => u32::try_from(count).ok().filter(|count| *count > 0).map(Some).ok_or_else(|| {
+                let message = format!("options.num_predict is {count}; it must be -2, -1, or 1 or more");
+                ApiError::invalid("options.num_predict", message)
+            }),
+        }
+    }
+
+    fn sampling(&self) -> Result<SamplingSettings, ApiError> {
+        let mirostat_tau = match self.mirostat {
+            None | Some(0) => None,
+            Some(2) => Some(self.mirostat_tau.unwrap_or(5.0)),
+            Some(version) => {
+                let message = format!("options.mirostat is {version}; it must be 0 or 2");
+                return Err(ApiError::unsupported("options.mirostat", message));
+            }
+        };
+        Ok(SamplingSettings {
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            typical_p: self.typical_p,
+            repetition_penalty: self.repeat_penalty,
+            presence_penalty: self.presence_penalty,
+            frequency_penalty: self.frequency_penalty,
+            mirostat_tau,
+            mirostat_eta: self.mirostat_eta,
+            seed: self.seed.map(i64::cast_unsigned),
+            ..SamplingSettings::default()
+        })
+    }
+}
+
+/// The grammar of a `format`: nothing, `json`, or a JSON Schema.
+///
+/// # Errors
+/// When it is something else, or there are tools.
+pub fn grammar(format: Option<&Value>, has_tools: bool) -> Result<Option<Grammar>, ApiError> {
+    const PARAM: &str = "format";
+    match format {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) if text.is_empty() => Ok(None),
+        Some(Value::String(text)) if text == "json" && has_tools => Err(no_room_for_calls(PARAM)),
+        Some(Value::String(text)) if text == "json" => Ok(Some(Grammar::JsonObject)),
+        Some(schema @ Value::Object(_)) => schema_grammar(PARAM, schema, has_tools).map(Some),
+        Some(_) => Err(ApiError::invalid(PARAM, "format must be \"json\" or a JSON Schema")),
+    }
+}
+
+/// The number of log-probabilities of a token; `None` if they were not asked for.
+///
+/// # Errors
+/// When it is outside its range.
+pub fn logprobs(logprobs: Option<bool>, top: Option<u32>) -> Result<Option<u32>, ApiError> {
+    use crate::api::openai::parameters::check_logprobs;
+    match (logprobs.unwrap_or(false), top) {
+        (true, top) => check_logprobs("top_logprobs", top.unwrap_or(0)).map(Some),
+        (false, None | Some(0)) => Ok(None),
+        (false, Some(_)) => {
+            let message = "top_logprobs needs logprobs: true; set it, or omit top_logprobs";
+            Err(ApiError::invalid("top_logprobs", message))
+        }
+    }
+}

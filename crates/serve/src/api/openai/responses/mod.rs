@@ -1,0 +1,57 @@
+//! `/v1/responses`: replies to a list of items. Nothing is stored between requests.
+
+pub mod input;
+pub mod request;
+pub mod response;
+pub mod writer;
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Json, Router};
+
+use self::request::ResponsesRequest;
+use self::response::ResponseObject;
+use self::writer::{ResponseEvents, read};
+use crate::caller::Caller;
+use crate::error::{ApiError, ErrorReplies};
+use crate::generation::begin;
+use crate::json_body::read_json;
+use crate::sse::stream_response;
+use crate::state::ServerState;
+
+/// The routes of this module.
+pub fn routes() -> Router<Arc<ServerState>> {
+    Router::new().route("/v1/responses", post(create))
+}
+
+/// Replies to a list of items.
+#[utoipa::path(
+    post,
+    path = "/v1/responses",
+    tag = "openai",
+    request_body = ResponsesRequest,
+    responses(
+        (status = 200, content(
+            (ResponseObject = "application/json"),
+            (String = "text/event-stream"),
+        )),
+        ErrorReplies,
+    )
+)]
+pub async fn create(
+    State(state): State<Arc<ServerState>>,
+    caller: Caller,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    let body: ResponsesRequest = read_json(&body)?;
+    let generation = begin(&state, &caller, body.checked()?).await?;
+    let response = ResponseObject::begun(&body, &generation);
+    if body.stream == Some(true) {
+        return Ok(stream_response(generation, ResponseEvents::new(response)));
+    }
+    Ok(Json(read(response, generation).await?).into_response())
+}
