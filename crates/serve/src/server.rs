@@ -9,12 +9,13 @@ use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::{Router, http::StatusCode};
+use girih::tools::{SandboxStates, confine};
 use girih::{Error, ErrorKind, Result};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::access::{Access, ApiKeys, Hosts, check_address};
+use crate::access::{AccessRules, ApiKeys, Hosts, check_address};
 use crate::api;
 use crate::body_limits::BodyLimits;
 use crate::error::{ApiError, Dialect};
@@ -90,6 +91,7 @@ pub struct Server {
     runtime: Runtime,
     state: Arc<ServerState>,
     address: SocketAddr,
+    sandbox: SandboxStates,
     drain_timeout: Duration,
 }
 
@@ -105,6 +107,10 @@ impl Server {
         let tls = options.tls.as_ref();
         let tls = tls.map(|(certificates, key)| tls::load(certificates, key)).transpose()?;
         check_address(asked, keys.is_some() || options.is_known_to_be_open)?;
+        let socket = listen(asked)?;
+        let address = socket.local_addr().map_err(|error| failed("the address is unknown", &error))?;
+        // Before threads are started, as Landlock does not hold those that run already.
+        let sandbox = options.confinement.as_ref().map(confine).unwrap_or_default();
         let state = Arc::new(ServerState::new(&options)?);
         let runtime = Builder::new_multi_thread()
             .worker_threads(options.io_threads.max(1))
@@ -112,11 +118,12 @@ impl Server {
             .enable_all()
             .build()
             .map_err(|error| failed("the server's threads cannot be started", &error))?;
-        let listener = runtime
-            .block_on(TcpListener::bind(asked))
-            .map_err(|error| failed(&format!("{asked} cannot be listened on"), &error))?;
-        let address = listener.local_addr().map_err(|error| failed("the address is unknown", &error))?;
-        let access = Access {
+        let listener = {
+            let _entered = runtime.enter();
+            TcpListener::from_std(socket)
+                .map_err(|error| failed(&format!("{asked} cannot be listened on"), &error))?
+        };
+        let access = AccessRules {
             keys,
             hosts: Hosts::new(&[address], &options.allowed_hosts)?,
             public: &page::PATHS,
@@ -132,12 +139,17 @@ impl Server {
             runtime.spawn(unload_idle(Arc::clone(&state), idle));
         }
         state.set_phase(ServerPhase::Ready);
-        Ok(Server { runtime, state, address, drain_timeout: options.drain_timeout })
+        Ok(Server { runtime, state, address, sandbox, drain_timeout: options.drain_timeout })
     }
 
     /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The layers of the sandbox that were asked for; for each that is off, the reason.
+    pub fn sandbox(&self) -> &SandboxStates {
+        &self.sandbox
     }
 
     /// What its requests share.
@@ -177,6 +189,15 @@ impl Server {
         });
         runtime.shutdown_timeout(CANCEL_TIME);
     }
+}
+
+/// A socket that listens on this address.
+fn listen(address: SocketAddr) -> Result<std::net::TcpListener> {
+    let socket = std::net::TcpListener::bind(address).and_then(|socket| {
+        socket.set_nonblocking(true)?;
+        Ok(socket)
+    });
+    socket.map_err(|error| failed(&format!("{address} cannot be listened on"), &error))
 }
 
 fn failed(what: &str, error: &io::Error) -> Error {
