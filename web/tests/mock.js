@@ -105,6 +105,7 @@ function script(body, options) {
   if (body.response_format) return { deltas: ['{"name":"Isf', 'ahan","population":1.0e6,', '"twins":[],"at":{"lat":32.65}}'].map(text) };
   const turn = body.messages.filter(({ role }) => role === 'user').length;
   const deltas = words(`You said: ${asked} (message ${turn}, seed ${body.seed ?? 'none'})`);
+  if (asked.includes('together')) return { deltas, pause: 0 };
   return { deltas, pause: asked.includes('steady') ? 40 : 2 };
 }
 
@@ -150,7 +151,7 @@ export async function startMock(options = {}) {
     response.write(': ping\n\n');
     chunk([{ index: 0, delta: { role: 'assistant', content: '' }, finish_reason: null }]);
     for (const delta of deltas) {
-      await sleep(pause);
+      if (pause > 0) await sleep(pause);
       if (gone) return;
       chunk([{ index: 0, delta, finish_reason: null }]);
       sent++;

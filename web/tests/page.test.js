@@ -138,14 +138,14 @@ pageTest('a reply streams, and stops by button and by Escape', async (page) => {
     await stop();
     await replied(page);
     assert.match(await text(lastReply(page)), /You stopped this reply/);
-    await page.waitForTimeout(100);
+    for (let waits = 0; waits < 50 && mock.closed.length === left; waits++) await page.waitForTimeout(50);
     assert.equal(mock.closed.length, left + 1, 'the server sees the connection close');
     assert.ok(mock.closed.at(-1) < 100);
   }
 });
 
 pageTest('the counters say what the server counted', async (page) => {
-  await say(page, 'quick');
+  await say(page, 'together');
   assert.doesNotMatch(await text(lastReply(page)), /tokens\/s/, 'too short to tell');
   await say(page, 'steady');
   const counters = await text(lastReply(page).locator('.counters'));

@@ -12,7 +12,7 @@ use girih_engine::{EventKind, Stats, Stop};
 use girih_graph::{Error, ErrorKind, Result};
 use girih_words::reply::ReplyPart;
 
-use crate::places::Place;
+use crate::places::RequestPlace;
 
 /// What happens to a request, in order. [`Event::Finished`] is the last event; a failed
 /// request ends with an error instead.
@@ -248,12 +248,12 @@ impl Mailbox {
 pub(crate) struct MailboxSender {
     mailbox: Arc<Mailbox>,
     /// The request's place until it has ended.
-    place: Option<Place>,
+    place: Option<RequestPlace>,
 }
 
 impl MailboxSender {
     /// A sender to `mailbox` of the request at `place`.
-    pub fn new(mailbox: Arc<Mailbox>, place: Place) -> MailboxSender {
+    pub fn new(mailbox: Arc<Mailbox>, place: RequestPlace) -> MailboxSender {
         MailboxSender { mailbox, place: Some(place) }
     }
 

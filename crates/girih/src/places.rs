@@ -7,7 +7,7 @@ use girih_engine::Tenant;
 use girih_graph::{Error, ErrorKind, Result};
 
 /// The places of a session.
-pub(crate) struct Places {
+pub(crate) struct RequestPlaces {
     /// The maximum number of requests that have not ended.
     max: u32,
     /// As `max`, of each tenant.
@@ -16,21 +16,21 @@ pub(crate) struct Places {
 }
 
 /// The place of a request that has not ended; dropping it frees the place.
-pub(crate) struct Place {
-    places: Arc<Places>,
+pub(crate) struct RequestPlace {
+    places: Arc<RequestPlaces>,
     tenant: Tenant,
 }
 
-impl Places {
-    pub fn new(max: u32, max_of_tenant: u32) -> Places {
-        Places { max, max_of_tenant, taken: Mutex::default() }
+impl RequestPlaces {
+    pub fn new(max: u32, max_of_tenant: u32) -> RequestPlaces {
+        RequestPlaces { max, max_of_tenant, taken: Mutex::default() }
     }
 
     /// Takes `count` places, or none.
     ///
     /// # Errors
     /// [`ErrorKind::QueueFull`] if fewer are free.
-    pub fn take(self: &Arc<Places>, tenant: &Tenant, count: u32) -> Result<Vec<Place>> {
+    pub fn take(self: &Arc<RequestPlaces>, tenant: &Tenant, count: u32) -> Result<Vec<RequestPlace>> {
         let mut taken = self.lock();
         let (all, own) = (taken.values().sum::<u32>(), taken.get(tenant).copied().unwrap_or(0));
         let sentence = if count > self.max.saturating_sub(all) {
@@ -42,7 +42,7 @@ impl Places {
             )
         } else {
             *taken.entry(tenant.clone()).or_default() += count;
-            let place = || Place { places: Arc::clone(self), tenant: tenant.clone() };
+            let place = || RequestPlace { places: Arc::clone(self), tenant: tenant.clone() };
             return Ok((0..count).map(|_| place()).collect());
         };
         Err(Error::with_kind(ErrorKind::QueueFull, sentence))
@@ -54,7 +54,7 @@ impl Places {
     }
 }
 
-impl Drop for Place {
+impl Drop for RequestPlace {
     fn drop(&mut self) {
         let mut taken = self.places.lock();
         if let Some(count) = taken.get_mut(&self.tenant) {

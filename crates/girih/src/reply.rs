@@ -15,7 +15,7 @@ use girih_words::reply::ReplyMessage;
 use crate::activity::ActivityRecord;
 use crate::engine_thread::Command;
 use crate::mailbox::{Event, Mailbox, MailboxSender, ReadEvent, ends};
-use crate::places::{Place, Places};
+use crate::places::{RequestPlace, RequestPlaces};
 use crate::progress::{LoadControl, is_in_callback};
 use crate::reply_format::{ReplySplitter, add_parts};
 use crate::request::PreparedRequest;
@@ -29,7 +29,7 @@ pub(crate) struct EngineHandle {
     pub control: Arc<LoadControl>,
     /// What the engine does.
     pub activity: Arc<ActivityRecord>,
-    pub places: Arc<Places>,
+    pub places: Arc<RequestPlaces>,
     /// The number of unread events at which a request is suspended.
     pub unread_events: u32,
 }
@@ -116,7 +116,7 @@ impl EngineHandle {
     ///
     /// # Errors
     /// When the engine has ended.
-    pub fn submit(self: &Arc<EngineHandle>, place: Place, prepared: PreparedRequest) -> Result<Reply> {
+    pub fn submit(self: &Arc<EngineHandle>, place: RequestPlace, prepared: PreparedRequest) -> Result<Reply> {
         let PreparedRequest { request, hooks, splitter } = prepared;
         let prompt_tokens = u32::try_from(request.tokens.len()).unwrap_or(u32::MAX);
         let mailbox = Arc::new(Mailbox::new(self.unread_events));

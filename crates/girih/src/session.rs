@@ -13,7 +13,7 @@ use crate::activity::{Activity, ActivityRecord};
 use crate::engine_thread::{fail_all, run};
 use crate::mailbox::Event;
 use crate::model::Model;
-use crate::places::Places;
+use crate::places::RequestPlaces;
 use crate::plan::Plan;
 use crate::progress::{Progress, ProgressCallback};
 use crate::prompt_cache::PromptStore;
@@ -151,7 +151,7 @@ impl Session {
             readiness,
             control,
             activity,
-            places: Arc::new(Places::new(limits.sequences.saturating_add(waiting), tenant_requests)),
+            places: Arc::new(RequestPlaces::new(limits.sequences.saturating_add(waiting), tenant_requests)),
             unread_events,
         };
         Ok(Session { model, limits, output_rows, handle: Arc::new(handle) })

@@ -65,6 +65,13 @@ fn every_golden_file_on_every_array() {
     }
 }
 
+/// Layers with a window of 16 positions, between layers that attend to all.
+#[test]
+fn a_model_with_windows_matches_on_the_toy_array() {
+    let folder = fixture("gemma3_text");
+    passes(&folder, &folder.join("golden.safetensors"), "toy", "bf16");
+}
+
 /// Weights with biases: Llama with `attention_bias` and `mlp_bias`.
 #[test]
 fn a_model_with_biases_matches_on_the_toy_array() {

@@ -18,7 +18,7 @@ pub(super) fn row_granule(target: &Target) -> u32 {
 }
 
 /// The padded columns of the values of a graph.
-pub(super) struct Padding {
+pub(super) struct ColumnPadding {
     granule: u32,
     /// The value that each value is a view of.
     roots: Vec<ValueId>,
@@ -27,12 +27,12 @@ pub(super) struct Padding {
     groups: Vec<Option<u32>>,
 }
 
-impl Padding {
+impl ColumnPadding {
     /// Finds the values that are views of heads.
     ///
     /// # Errors
     /// When heads are too large.
-    pub fn new(graph: &Graph, target: &Target) -> Result<Padding> {
+    pub fn new(graph: &Graph, target: &Target) -> Result<ColumnPadding> {
         let mut roots: Vec<ValueId> = (0..graph.values.len()).map(|index| ValueId(index as u32)).collect();
         for node in graph.nodes.iter().filter(|node| node.op == Op::Reshape) {
             roots[node.output.0 as usize] = roots[node.inputs[0].0 as usize];
@@ -49,7 +49,7 @@ impl Padding {
             }
             groups[root.0 as usize] = Some(all);
         }
-        Ok(Padding { granule: column_granule(target), roots, groups })
+        Ok(ColumnPadding { granule: column_granule(target), roots, groups })
     }
 
     /// The value that a value is a view of.

@@ -6,7 +6,7 @@ use girih_graph::{BLOCK_POSITIONS, Extent, Graph, Key, Node, Op, Role, Span, Val
 use girih_tensor::{Error, Result};
 
 use super::mapping::ArrayMapping;
-use super::padding::{Padding, padded, row_granule, size};
+use super::padding::{ColumnPadding, padded, row_granule, size};
 use super::policy::Grouping;
 use super::site::{NodeSite, refusal, site};
 use crate::form::groups::{
@@ -37,7 +37,7 @@ pub fn partition(graph: &Graph, target: &Target, mapping: &ArrayMapping) -> Resu
         graph,
         target,
         mapping,
-        padding: Padding::new(graph, target)?,
+        padding: ColumnPadding::new(graph, target)?,
         groups: Groups {
             policy: mapping.name.clone(),
             tensors: Vec::new(),
@@ -105,7 +105,7 @@ struct Partitioner<'a> {
     graph: &'a Graph,
     target: &'a Target,
     mapping: &'a ArrayMapping,
-    padding: Padding,
+    padding: ColumnPadding,
     groups: Groups,
     tensor_of: Vec<Option<u32>>,
 }

@@ -82,7 +82,7 @@ pub enum OpenedShape {
     /// A model with weights.
     Model(Model),
     /// A `config.json`.
-    Config(ModelShape),
+    Config(Box<ModelShape>),
 }
 
 impl std::ops::Deref for CompileModelArgs {
@@ -147,7 +147,7 @@ impl StepArgs {
     /// When it cannot be opened.
     pub fn shape(&self, name: &str) -> Result<OpenedShape> {
         Ok(if name.ends_with(".json") {
-            OpenedShape::Config(loading::open_shape(Path::new(name), &self.arch)?)
+            OpenedShape::Config(Box::new(loading::open_shape(Path::new(name), &self.arch)?))
         } else {
             OpenedShape::Model(loading::open(name, &self.arch)?)
         })

@@ -42,15 +42,18 @@ impl Dump for DumpFolder {
 pub fn run(args: &Args) -> Result<Outcome> {
     let compiler =
         if args.dump.is_some() { args.source.fresh_compiler()? } else { args.source.compiler()? };
+    if let Some(folder) = &args.dump {
+        std::fs::create_dir_all(folder)?;
+    }
+    // Numbers go on from one step to the next, so that no file is overwritten.
+    let mut files = args.dump.clone().map(|folder| DumpFolder { folder, count: 0, failed: None });
     for graph in args.source.graphs()? {
         let begun = Instant::now();
-        let compiled = match &args.dump {
+        let compiled = match &mut files {
             None => compiler.compile(&graph, &mut NoDump)?,
-            Some(folder) => {
-                std::fs::create_dir_all(folder)?;
-                let mut files = DumpFolder { folder: folder.clone(), count: 0, failed: None };
-                let compiled = compiler.compile(&graph, &mut files)?;
-                files.failed.map_or(Ok(compiled), Err)?
+            Some(files) => {
+                let compiled = compiler.compile(&graph, files)?;
+                files.failed.take().map_or(Ok(compiled), Err)?
             }
         };
         let seconds = begun.elapsed().as_secs_f64();

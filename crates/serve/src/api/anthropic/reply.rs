@@ -81,12 +81,12 @@ pub struct MessageUsage {
     /// Tokens of the reply.
     pub output_tokens: u32,
     /// More about the reply.
-    pub output_tokens_details: OutputDetails,
+    pub output_tokens_details: MessageOutputDetails,
 }
 
 /// More about the tokens of a reply.
 #[derive(Clone, Copy, Debug, Serialize, ToSchema)]
-pub struct OutputDetails {
+pub struct MessageOutputDetails {
     /// Tokens of thinking.
     pub thinking_tokens: u32,
 }
@@ -98,7 +98,7 @@ impl From<TokenUsage> for MessageUsage {
             cache_creation_input_tokens: 0,
             cache_read_input_tokens: usage.cached,
             output_tokens: usage.reply,
-            output_tokens_details: OutputDetails { thinking_tokens: usage.thinking },
+            output_tokens_details: MessageOutputDetails { thinking_tokens: usage.thinking },
         }
     }
 }

@@ -27,12 +27,15 @@ pub struct MessagesRequest {
     /// The model's id.
     pub model: String,
     /// The conversation, at most 2048 messages; the last one is of the user.
+    #[schema(min_items = 1, max_items = 2048)]
     pub messages: Vec<InputMessage>,
     /// The maximum number of tokens of the reply; it is lowered to what the context leaves.
+    #[schema(minimum = 1)]
     pub max_tokens: u32,
     /// The system prompt.
     pub system: Option<InputContent>,
     /// Texts that end the reply, at most 16 of 256 bytes.
+    #[schema(max_items = 16)]
     pub stop_sequences: Option<Vec<String>>,
     /// Whether the reply is sent in pieces as it is made.
     pub stream: Option<bool>,
@@ -43,6 +46,7 @@ pub struct MessagesRequest {
     /// Keep the most likely tokens up to this cumulative probability.
     pub top_p: Option<f32>,
     /// The tools that the model may call, at most 128.
+    #[schema(max_items = 128)]
     pub tools: Option<Vec<InputTool>>,
     /// Whether the model may, must or must not call a tool.
     pub tool_choice: Option<InputToolChoice>,
@@ -65,10 +69,12 @@ pub struct CountTokensRequest {
     /// The model's id.
     pub model: String,
     /// The conversation, at most 2048 messages; the last one is of the user.
+    #[schema(min_items = 1, max_items = 2048)]
     pub messages: Vec<InputMessage>,
     /// The system prompt.
     pub system: Option<InputContent>,
     /// The tools that the model may call, at most 128.
+    #[schema(max_items = 128)]
     pub tools: Option<Vec<InputTool>>,
     /// Whether the model may, must or must not call a tool.
     pub tool_choice: Option<InputToolChoice>,

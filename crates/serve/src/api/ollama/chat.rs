@@ -14,9 +14,9 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::messages::{OllamaMessage, template_messages};
+use super::model_name::without_latest;
 use super::options::{Think, generation, grammar, logprobs};
 use super::reply::{OllamaReply, OllamaRoute, loaded_reply, reply};
-use super::without_latest;
 use crate::caller::Caller;
 use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
 use crate::generation::{GenerationRequest, begin, in_background};
@@ -35,21 +35,24 @@ pub struct OllamaChatRequest {
     /// The model's name, with or without the tag `latest`.
     pub model: String,
     /// The conversation, at most 2048 messages. Without messages, the model is loaded.
+    #[schema(max_items = 2048)]
     pub messages: Option<Vec<OllamaMessage>>,
     /// The tools that the model may call, at most 128.
+    #[schema(max_items = 128)]
     pub tools: Option<Vec<Value>>,
     /// Whether the reply is sent in pieces as it is made. Default true.
     pub stream: Option<bool>,
     /// What the reply must be: `json`, or a JSON Schema.
     pub format: Option<Value>,
     /// Options of the samplers.
-    #[schema(value_type = super::options::OllamaOptions)]
+    #[schema(value_type = Option<super::options::OllamaOptions>)]
     pub options: Option<Map<String, Value>>,
     /// Whether the model thinks, or how much.
     pub think: Option<Think>,
     /// Whether tokens come with their log-probability.
     pub logprobs: Option<bool>,
     /// Of how many most likely tokens the log-probabilities are given, at most 20.
+    #[schema(maximum = 20)]
     pub top_logprobs: Option<u32>,
     /// Without effect.
     pub keep_alive: Option<Value>,

@@ -12,9 +12,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::without_latest;
+use super::model_name::without_latest;
 use crate::api::embedding::{EmbeddingInput, Embeddings, LongInput, embed};
-use crate::api::openai::parameters::OneOrMany;
 use crate::caller::Caller;
 use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
 use crate::json_body::read_json;
@@ -32,8 +31,7 @@ pub struct EmbedRequest {
     /// The encoder's name, with or without the tag `latest`.
     pub model: String,
     /// A text, or at most 64.
-    #[schema(value_type = Vec<String>)]
-    pub input: OneOrMany,
+    pub input: EmbedInput,
     /// Whether the end of a text with more tokens than the model takes is cut. Default true; else
     /// such a text is refused.
     pub truncate: Option<bool>,
@@ -43,6 +41,16 @@ pub struct EmbedRequest {
     pub options: Option<Map<String, Value>>,
     /// Without effect.
     pub keep_alive: Option<Value>,
+}
+
+/// A text, or several.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum EmbedInput {
+    /// One.
+    Text(String),
+    /// Several.
+    Texts(Vec<String>),
 }
 
 /// The body of `/api/embeddings`.
@@ -95,8 +103,8 @@ async fn embedded(state: &Arc<ServerState>, caller: &Caller, body: &[u8]) -> Res
     let EmbedRequest { model, input, truncate, dimensions, options, .. } = read_json(body)?;
     check_options(options.as_ref())?;
     let texts = match input {
-        OneOrMany::One(text) => vec![text],
-        OneOrMany::Many(texts) => texts,
+        EmbedInput::Text(text) => vec![text],
+        EmbedInput::Texts(texts) => texts,
     };
     let inputs = texts.into_iter().map(EmbeddingInput::Text).collect();
     let long = if truncate == Some(false) { LongInput::Refuse } else { LongInput::Cut };

@@ -15,9 +15,9 @@ use utoipa::ToSchema;
 
 use super::chat::load;
 use super::messages::check_images;
+use super::model_name::without_latest;
 use super::options::{Think, generation, grammar, logprobs};
 use super::reply::{OllamaReply, OllamaRoute, loaded_reply, reply};
-use super::without_latest;
 use crate::caller::Caller;
 use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
 use crate::generation::{GenerationRequest, begin};
@@ -47,13 +47,14 @@ pub struct OllamaGenerateRequest {
     /// What the reply must be: `json`, or a JSON Schema.
     pub format: Option<Value>,
     /// Options of the samplers.
-    #[schema(value_type = super::options::OllamaOptions)]
+    #[schema(value_type = Option<super::options::OllamaOptions>)]
     pub options: Option<Map<String, Value>>,
     /// Whether the model thinks, or how much.
     pub think: Option<Think>,
     /// Whether tokens come with their log-probability.
     pub logprobs: Option<bool>,
     /// Of how many most likely tokens the log-probabilities are given, at most 20.
+    #[schema(maximum = 20)]
     pub top_logprobs: Option<u32>,
     /// Without effect.
     pub keep_alive: Option<Value>,

@@ -4,7 +4,9 @@
 pub mod chat;
 pub mod embed;
 pub mod generate;
+pub mod logprobs;
 pub mod messages;
+pub mod model_name;
 pub mod models;
 pub mod options;
 pub mod reply;
@@ -42,9 +44,4 @@ async fn refuse(request: Request) -> Response {
          model"
     );
     ApiError::new(StatusCode::NOT_IMPLEMENTED, "not_supported", message).response(Dialect::Ollama)
-}
-
-/// The name of a model without the tag `latest`, which every model without a tag has.
-pub fn without_latest(name: &str) -> &str {
-    name.strip_suffix(":latest").unwrap_or(name)
 }

@@ -16,8 +16,8 @@ use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 use utoipa::ToSchema;
 
+use super::model_name::without_latest;
 use super::timestamp::rfc3339;
-use super::without_latest;
 use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
 use crate::generation::in_background;
 use crate::json_body::read_json;

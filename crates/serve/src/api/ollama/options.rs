@@ -70,6 +70,7 @@ pub struct OllamaOptions {
     /// Mirostat: learning rate. Default 0.1.
     pub mirostat_eta: Option<f32>,
     /// Texts that end the reply, at most 16 of 256 bytes.
+    #[schema(max_items = 16)]
     pub stop: Option<Vec<String>>,
 }
 

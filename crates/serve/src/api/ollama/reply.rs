@@ -9,8 +9,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use super::logprobs::OllamaLogprobs;
 use super::timestamp;
-use crate::api::openai::logprobs::TokenLogprob;
 use crate::error::{ApiError, Dialect};
 use crate::generation::{FinishReason, Generation, GenerationEvent, GenerationEventKind, TokenUsage};
 use crate::sse::{EventWriter, stream_response, write_json};
@@ -33,7 +33,7 @@ pub struct OllamaReply {
     pub thinking: Option<String>,
     /// The log-probabilities of the tokens.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub logprobs: Vec<TokenLogprob>,
+    pub logprobs: Vec<OllamaLogprobs>,
     /// Whether this is the last piece.
     pub done: bool,
     /// Why the reply ended: `stop`, `length` or `load`.
@@ -143,7 +143,7 @@ struct Piece {
     content: String,
     thinking: String,
     calls: Vec<ReplyCall>,
-    logprobs: Vec<TokenLogprob>,
+    logprobs: Vec<OllamaLogprobs>,
 }
 
 impl OllamaRoute {
@@ -195,7 +195,7 @@ impl ReplyLines {
             GenerationEventKind::Token { parts, logprobs, .. } => {
                 piece
                     .logprobs
-                    .extend(logprobs.map(|logprobs| TokenLogprob::of(&logprobs, &generation.model)));
+                    .extend(logprobs.map(|logprobs| OllamaLogprobs::of(&logprobs, &generation.model)));
                 (parts, false)
             }
             GenerationEventKind::Finished { parts, reason, stats } => {

@@ -49,7 +49,7 @@ pub enum InputItem {
     FunctionCallOutput { call_id: String, output: ItemContent, id: Option<Value>, status: Option<Value> },
     /// The model's thinking. Its summary and `encrypted_content` have no effect.
     Reasoning {
-        content: Option<Vec<ContentPart>>,
+        content: Option<Vec<ItemPart>>,
         summary: Option<Value>,
         encrypted_content: Option<Value>,
         id: Option<Value>,
@@ -64,12 +64,12 @@ pub enum ItemContent {
     /// The text.
     Text(String),
     /// Parts, which are joined by line ends; those of the assistant without.
-    Parts(Vec<ContentPart>),
+    Parts(Vec<ItemPart>),
 }
 
 /// A part of a text.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-pub struct ContentPart {
+pub struct ItemPart {
     /// `input_text`, `output_text` or `reasoning_text`; other types are refused.
     #[serde(rename = "type")]
     pub kind: String,
@@ -216,7 +216,7 @@ impl ItemContent {
             ItemContent::Text(text) => return Ok(text.clone()),
             ItemContent::Parts(parts) => parts,
         };
-        let text = |(number, part): (usize, &ContentPart)| {
+        let text = |(number, part): (usize, &ItemPart)| {
             let param = format!("{param}[{number}]");
             match (part.kind.as_str(), &part.text) {
                 ("input_text" | "output_text" | "reasoning_text", Some(text)) => Ok(text.clone()),

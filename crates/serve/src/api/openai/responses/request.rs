@@ -31,6 +31,7 @@ pub struct ResponsesRequest {
     /// The system prompt.
     pub instructions: Option<String>,
     /// The maximum number of tokens of the reply; it is lowered to what the context leaves.
+    #[schema(minimum = 1)]
     pub max_output_tokens: Option<u32>,
     /// Whether the reply is sent in pieces as it is made.
     pub stream: Option<bool>,
@@ -41,6 +42,7 @@ pub struct ResponsesRequest {
     /// Keep the most likely tokens up to this cumulative probability.
     pub top_p: Option<f32>,
     /// The tools that the model may call, at most 128.
+    #[schema(max_items = 128)]
     pub tools: Option<Vec<FunctionTool>>,
     /// Whether the model may, must or must not call a tool.
     pub tool_choice: Option<ResponsesToolChoice>,
@@ -53,6 +55,7 @@ pub struct ResponsesRequest {
     /// `message.output_text.logprobs`; `reasoning.encrypted_content` has no effect.
     pub include: Option<Vec<String>>,
     /// Of how many most likely tokens the log-probabilities are given, at most 20.
+    #[schema(maximum = 20)]
     pub top_logprobs: Option<u32>,
     /// `disabled`: a prompt that is too long is refused.
     pub truncation: Option<Truncation>,
@@ -102,13 +105,13 @@ pub enum ResponsesToolChoice {
     /// `none`, `auto` or `required`.
     Mode(ToolMode),
     /// This tool.
-    Named(NamedTool),
+    Named(NamedFunctionTool),
 }
 
 /// The tool that the model must call.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct NamedTool {
+pub struct NamedFunctionTool {
     /// `function`.
     #[serde(rename = "type")]
     pub kind: FunctionType,

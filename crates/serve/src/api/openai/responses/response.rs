@@ -100,15 +100,15 @@ pub enum OutputPart {
 #[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 pub struct ResponseUsage {
     input_tokens: u32,
-    input_tokens_details: InputDetails,
+    input_tokens_details: ResponseInputDetails,
     output_tokens: u32,
-    output_tokens_details: OutputDetails,
+    output_tokens_details: ResponseOutputDetails,
     total_tokens: u32,
 }
 
 /// More about the tokens of a prompt.
 #[derive(Clone, Copy, Debug, Serialize, ToSchema)]
-pub struct InputDetails {
+pub struct ResponseInputDetails {
     /// Tokens that were in the prefix cache.
     cached_tokens: u32,
     /// 0: the prefix cache costs nothing.
@@ -117,7 +117,7 @@ pub struct InputDetails {
 
 /// More about the tokens of a reply.
 #[derive(Clone, Copy, Debug, Serialize, ToSchema)]
-pub struct OutputDetails {
+pub struct ResponseOutputDetails {
     /// Tokens of thinking.
     reasoning_tokens: u32,
 }
@@ -126,9 +126,9 @@ impl From<TokenUsage> for ResponseUsage {
     fn from(usage: TokenUsage) -> ResponseUsage {
         ResponseUsage {
             input_tokens: usage.prompt,
-            input_tokens_details: InputDetails { cached_tokens: usage.cached, cache_write_tokens: 0 },
+            input_tokens_details: ResponseInputDetails { cached_tokens: usage.cached, cache_write_tokens: 0 },
             output_tokens: usage.reply,
-            output_tokens_details: OutputDetails { reasoning_tokens: usage.thinking },
+            output_tokens_details: ResponseOutputDetails { reasoning_tokens: usage.thinking },
             total_tokens: usage.prompt.saturating_add(usage.reply),
         }
     }
