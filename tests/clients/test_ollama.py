@@ -4,7 +4,7 @@ import ollama as ollama_client
 import pytest
 from conftest import OPENING, STORIES, TOOLS
 from ollama import Client as Ollama
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 LENGTH = 24
 MESSAGES = [{"role": "user", "content": OPENING}]
@@ -43,6 +43,7 @@ def test_options_are_read(ollama: Ollama, story: dict):
 class Answer(BaseModel):
     """What a reply is forced to be."""
 
+    model_config = ConfigDict(extra="forbid")
     is_day: bool
 
 

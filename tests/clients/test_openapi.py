@@ -3,8 +3,11 @@
 import json
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 
+import pytest
 from conftest import ROOT, Server
 
 CONFIG = ROOT / "tests/clients/schemathesis.toml"
@@ -22,6 +25,18 @@ def test_the_description_names_the_routes_of_the_clients(server: Server):
         assert ("post", path) in routes, path
     for path in ("/v1/models", "/health", "/ready", "/metrics", "/api/tags", "/api/ps", "/api/version"):
         assert ("get", path) in routes, path
+
+
+def test_other_methods_are_refused(server: Server):
+    description = json.loads(server.get("/openapi.json")[1])
+    for path, item in description["paths"].items():
+        url = server.url + path.replace("{id}", "stories260k")
+        for method in {"get", "put", "delete", "patch"} - set(item):
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(urllib.request.Request(url, method=method.upper()), timeout=10)
+            assert refused.value.code == 405, f"{method} {path}"
+            allowed = {name.strip().lower() for name in refused.value.headers["allow"].split(",")}
+            assert set(item) <= allowed <= set(item) | {"head"}, f"{method} {path}: {allowed}"
 
 
 def test_replies_are_as_described(server: Server):

@@ -79,7 +79,7 @@ def test_an_agent_calls_tools_until_it_knows(model: OpenAIChatModel):
     result = agent(model).run_sync("How is the weather in Paris?")
     assert result.output == SCRIPT[2]["then"]
     assert calls(result) == [("weather", {"city": "Paris", "day": 1}), ("weather", {"city": "Paris", "day": 2})]
-    assert result.usage().requests == 3 and result.usage().output_tokens > 0
+    assert result.usage.requests == 3 and result.usage.output_tokens > 0
 
 
 def test_a_streamed_agent_does_the_same(model: OpenAIChatModel):
