@@ -70,6 +70,7 @@ pub enum InputBlock {
     /// What a tool returned, in a message of the user.
     ToolResult {
         tool_use_id: String,
+        #[schema(no_recursion)]
         content: Option<InputContent>,
         is_error: Option<bool>,
         cache_control: Option<Value>,
