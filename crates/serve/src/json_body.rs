@@ -54,9 +54,12 @@ fn fault<T: DeserializeOwned>(body: &[u8], error: &serde_json::Error) -> ApiErro
     };
     // The parameter that is wrong even alone is the one that is wrong. This runs once for a bad request.
     for (name, value) in map {
-        let alone = Value::Object(Map::from_iter([(name.clone(), value)]));
-        let Err(error) = T::deserialize(alone) else { continue };
+        // As text, because a number may be too large for its type only there.
+        let alone = Value::Object(Map::from_iter([(name.clone(), value)])).to_string();
+        let Err(error) = serde_json::from_str::<T>(&alone) else { continue };
+        // The place in the value alone says nothing about the body.
         let sentence = shortened(&error);
+        let sentence = sentence.split(" at line ").next().unwrap_or_default();
         let name: String = name.chars().take(QUOTED_CHARS).collect();
         if sentence.starts_with(&format!("unknown field `{name}`")) {
             let message = format!("the parameter {name:?} is not known; remove it");
