@@ -37,7 +37,7 @@ fn exchange(address: &str, head: &str, body: &str) -> String {
 fn a_server_answers_and_ends_with_0() {
     let home = Folder::new();
     for signal in [Signal::TERM, Signal::INT] {
-        let (mut child, address) = serve(&home, &["stories260k", "--context", "256"]);
+        let (child, address) = serve(&home, &["stories260k", "--context", "256"]);
         let body = r#"{"messages": [{"role": "user", "content": "Once upon a time"}], "max_tokens": 30}"#;
         let reply = exchange(&address, "POST /v1/chat/completions", body);
         assert!(reply.starts_with("HTTP/1.1 200") && reply.contains("Lily"), "{reply}");
