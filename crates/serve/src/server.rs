@@ -13,7 +13,7 @@ use girih::tools::{SandboxStates, confine};
 use girih::{Error, ErrorKind, Result};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::access::{AccessRules, ApiKeys, Hosts, check_address};
 use crate::api;
@@ -84,6 +84,12 @@ async fn refuse_when_draining(
         return next.run(request).await;
     }
     ApiError::shutting_down().response(Dialect::of_path(path))
+}
+
+/// The signals that tell the process to end.
+pub struct EndSignals {
+    interrupt: Signal,
+    terminate: Signal,
 }
 
 /// A server at work on threads of its own.
@@ -157,23 +163,28 @@ impl Server {
         &self.state
     }
 
-    /// Serves until the process is told to end (SIGINT or SIGTERM), then stops.
+    /// Catches the signals that tell the process to end, SIGINT and SIGTERM, from now on.
     ///
     /// # Errors
     /// When signals cannot be received.
-    pub fn run_until_signal(self) -> Result<()> {
-        let wait = async {
-            let mut interrupt = signal(SignalKind::interrupt())?;
-            let mut terminate = signal(SignalKind::terminate())?;
+    pub fn catch_signals(&self) -> Result<EndSignals> {
+        let _entered = self.runtime.enter();
+        let catch = |kind| signal(kind).map_err(|error| failed("signals cannot be received", &error));
+        Ok(EndSignals {
+            interrupt: catch(SignalKind::interrupt())?,
+            terminate: catch(SignalKind::terminate())?,
+        })
+    }
+
+    /// Serves until one of the signals comes, then stops.
+    pub fn run_until(self, mut signals: EndSignals) {
+        self.runtime.block_on(async {
             tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
+                _ = signals.interrupt.recv() => {}
+                _ = signals.terminate.recv() => {}
             }
-            io::Result::Ok(())
-        };
-        self.runtime.block_on(wait).map_err(|error| failed("signals cannot be received", &error))?;
+        });
         self.stop();
-        Ok(())
     }
 
     /// Refuses new requests, waits for those that run, at most for the drain timeout, cancels the

@@ -102,9 +102,11 @@ pub fn run(args: &Args) -> Result<Outcome> {
     } else if args.server.is_confined() {
         show.detail("Landlock and seccomp confine this process");
     }
+    // Before the address is told: whoever reads it may end the process.
+    let signals = server.catch_signals()?;
     print_line!("listening on {}://{}", args.server.scheme(), server.address())?;
     io::stdout().flush()?;
-    server.run_until_signal()?;
+    server.run_until(signals);
     Ok(Outcome::Done)
 }
 
