@@ -136,7 +136,7 @@ pub struct TokenUsage {
 
 /// Replies in progress.
 pub struct Generation {
-    choices: Vec<Choice>,
+    choices: Vec<LiveReply>,
     usage: TokenUsage,
     /// The model.
     pub model: Model,
@@ -148,7 +148,7 @@ pub struct Generation {
 }
 
 /// One reply in progress.
-struct Choice {
+struct LiveReply {
     /// `None` when it is over.
     reply: Option<Reply>,
     /// Whether its prompt counts as cached or not: it is the first reply to the prompt.
@@ -228,7 +228,7 @@ impl GenerationRequest {
                 if number == 0 {
                     usage.prompt = usage.prompt.saturating_add(reply.prompt_tokens());
                 }
-                choices.push(Choice {
+                choices.push(LiveReply {
                     reply: Some(reply),
                     is_first: number == 0,
                     single_call: self.single_call,
@@ -390,7 +390,7 @@ impl Generation {
     }
 }
 
-impl Choice {
+impl LiveReply {
     /// Notes what a token's parts are; returns whether the reply ends with them.
     fn count(&mut self, parts: &mut Vec<ReplyPart>, usage: &mut TokenUsage) -> bool {
         let thinks = |part: &ReplyPart| matches!(part, ReplyPart::Thinking(_));
