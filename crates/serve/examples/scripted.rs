@@ -22,13 +22,13 @@ struct ScriptEntry {
 }
 
 /// Allows the tokens that spell a text.
-struct Spelling {
+struct ScriptSpelling {
     /// The bytes of each token.
     tokens: Arc<Vec<Vec<u8>>>,
     rest: Vec<u8>,
 }
 
-impl Constraint for Spelling {
+impl Constraint for ScriptSpelling {
     fn mask(&mut self, allowed: &mut [bool]) -> Result<()> {
         for (index, allowed) in allowed.iter_mut().enumerate() {
             let token = self.tokens.get(index).filter(|token| !token.is_empty());
@@ -65,7 +65,8 @@ fn hook(script: Vec<ScriptEntry>, tokens: Arc<Vec<Vec<u8>>>) -> RequestHook {
     RequestHook::new(move |_: &Model, prompt: &Prompt, request: Request| match entry(&script, prompt) {
         None => request,
         Some(entry) => {
-            let spelling = Spelling { tokens: Arc::clone(&tokens), rest: entry.then.clone().into_bytes() };
+            let spelling =
+                ScriptSpelling { tokens: Arc::clone(&tokens), rest: entry.then.clone().into_bytes() };
             // The script decides whether the reply is a call.
             request.tool_choice(ToolChoice::Auto).constraint(Box::new(spelling))
         }

@@ -28,7 +28,7 @@ const TARGETS: &[&str] = &[
 ];
 
 /// The folders that may read the environment and the command line: those of programs.
-const ENVIRONMENT: &[&str] = &["crates/cli/", "crates/girih/examples/", "xtask/"];
+const ENVIRONMENT: &[&str] = &["crates/cli/", "crates/girih/examples/", "crates/serve/examples/", "xtask/"];
 
 /// Calls that open any file, whatever it is and wherever it leads. `OpenOptions` of the standard
 /// library is named by its import; `girih` has a type of this name.
