@@ -33,6 +33,11 @@ pub struct DraftArgs {
 }
 
 impl DraftArgs {
+    /// The draft model's name or path.
+    pub fn name_as_given(&self) -> Option<&str> {
+        (self.draft != OFF && self.draft != LOOKUP).then_some(self.draft.as_str())
+    }
+
     /// What drafts, without the folders of a model; `None` if nothing does.
     pub fn name(&self) -> Option<String> {
         let file = Path::new(&self.draft).file_name().map(|name| name.to_string_lossy().into_owned());

@@ -10,7 +10,7 @@ use girih::{
 };
 use girih_hub::HubEnv;
 use girih_model::arch::ArchOptions;
-use girih_model::{Generation, ModelLimits, ModelShape};
+use girih_model::{GenerationConfig, ModelLimits, ModelShape};
 use girih_words::TextProcessor;
 use girih_words::template::WORKER_COMMAND;
 
@@ -242,7 +242,7 @@ pub fn host_work(plan: &Plan) -> Result<Vec<String>> {
 }
 
 /// A note with the generation settings that sampling uses.
-pub fn generation_note(generation: &Generation) -> String {
+pub fn generation_note(generation: &GenerationConfig) -> String {
     let mut parts = Vec::new();
     let mut add =
         |name: &str, value: Option<String>| parts.extend(value.map(|value| format!("{name} {value}")));

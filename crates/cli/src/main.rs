@@ -11,6 +11,7 @@ mod backend_args;
 mod base_folder;
 mod cmd;
 mod config_file;
+mod confinement;
 mod conversation_args;
 mod draft_args;
 mod editor;

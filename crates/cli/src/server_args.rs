@@ -30,6 +30,9 @@ pub struct ServerArgs {
     /// PEM file with the certificate's private key; other users may not be able to read it.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
+    /// Do not give up files, sockets and other processes that a server does not need (Landlock, seccomp).
+    #[arg(long)]
+    no_sandbox: bool,
     /// Names under which metrics are reported beside girih's own.
     #[arg(long, value_name = "NAME", value_enum)]
     metrics_compat: Option<CompatName>,
@@ -64,6 +67,11 @@ impl ServerArgs {
             access_log: log.transpose()?,
             ..options
         })
+    }
+
+    /// Whether the process gives up what it does not need.
+    pub fn is_confined(&self) -> bool {
+        !self.no_sandbox
     }
 
     /// How addresses begin.

@@ -18,7 +18,7 @@ const INTERVAL: Duration = Duration::from_millis(50);
 /// # Ok::<(), girih::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Activity {
+pub struct EngineActivity {
     /// Requests that run.
     pub running: usize,
     /// Requests that wait to run.
@@ -40,11 +40,11 @@ pub struct Activity {
 
 /// The record of an engine's thread.
 #[derive(Debug, Default)]
-pub(crate) struct ActivityRecord(Mutex<(Activity, Option<Instant>)>);
+pub(crate) struct ActivityRecord(Mutex<(EngineActivity, Option<Instant>)>);
 
 impl ActivityRecord {
     /// The last record.
-    pub fn get(&self) -> Activity {
+    pub fn get(&self) -> EngineActivity {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).0
     }
 
@@ -60,7 +60,7 @@ impl ActivityRecord {
         let CacheTotals { prompts, tokens, hits, .. } = cache.totals();
         let (running, waiting) = (engine.active(), engine.waiting());
         let blocks_in_use = cache.in_use().iter().sum();
-        let activity = Activity {
+        let activity = EngineActivity {
             running,
             waiting,
             suspended: requests.saturating_sub(running + waiting),

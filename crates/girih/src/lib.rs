@@ -75,7 +75,7 @@ mod store;
 mod tool_choice;
 pub mod tools;
 
-pub use activity::Activity;
+pub use activity::EngineActivity;
 pub use backends::{backend, backends, default_threads};
 pub use builtin::{BUILT_IN, BUILT_IN_BYTES, BUILT_IN_PROMPT, BUILT_IN_TEMPLATE};
 pub use drafts::Drafts;

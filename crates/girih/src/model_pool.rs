@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use girih_graph::{Error, ErrorKind, Result};
 
-use crate::activity::Activity;
+use crate::activity::EngineActivity;
 use crate::model::Model;
 use crate::open_options::OpenOptions;
 use crate::run_options::RunOptions;
@@ -85,7 +85,7 @@ pub struct LoadedModel {
     /// Whether a session or a reply of it exists outside the pool.
     pub is_in_use: bool,
     /// What its engine does.
-    pub activity: Activity,
+    pub activity: EngineActivity,
 }
 
 impl fmt::Debug for ModelPool {

@@ -9,7 +9,7 @@ use std::time::Instant;
 use girih_engine::EngineLimits;
 use girih_graph::{Error, ErrorKind, Result};
 
-use crate::activity::{Activity, ActivityRecord};
+use crate::activity::{ActivityRecord, EngineActivity};
 use crate::engine_thread::{fail_all, run};
 use crate::mailbox::Event;
 use crate::model::Model;
@@ -199,7 +199,7 @@ impl Session {
     /// assert!(session.activity().blocks > 0);
     /// # Ok::<(), girih::Error>(())
     /// ```
-    pub fn activity(&self) -> Activity {
+    pub fn activity(&self) -> EngineActivity {
         self.handle.activity.get()
     }
 

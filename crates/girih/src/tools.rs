@@ -1,6 +1,8 @@
-//! For programs around girih: what a machine has free, the files that girih keeps, and files of
-//! settings that are read with its care.
+//! For programs around girih: what a machine has free, the files that girih keeps, files of
+//! settings that are read with its care, and what the kernel forbids a program.
 
 pub use crate::folder::{PackedFile, PackedFolder};
 pub use crate::free_memory::{FreeMemory, process_room};
 pub use girih_file::{read_secret, read_small};
+pub use girih_words::confinement::{Confinement, confine};
+pub use girih_words::template::{SandboxLayer, SandboxStates};

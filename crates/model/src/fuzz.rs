@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 
 use crate::arch::Arch;
 use crate::build;
-use crate::generation::Generation;
+use crate::generation::GenerationConfig;
 use crate::limits::ModelLimits;
 use crate::model::{Interpreted, interpret};
 use crate::weights::ModelWeights;
@@ -51,9 +51,9 @@ pub fn safetensors_model(weights: impl Into<Cow<'static, [u8]>>, config: &[u8], 
 /// # Panics
 /// If parsed settings cannot be written and parsed again.
 pub fn generation(bytes: &[u8]) {
-    let Ok(read) = Generation::parse(bytes) else { return };
+    let Ok(read) = GenerationConfig::parse(bytes) else { return };
     let written = serde_json::to_vec(&read).expect("numbers can be serialized");
-    assert!(Generation::parse(&written).is_ok(), "{read:?}");
+    assert!(GenerationConfig::parse(&written).is_ok(), "{read:?}");
 }
 
 /// Checks that an opened model's graph, if it can be built, can be planned, and

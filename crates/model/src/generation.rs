@@ -11,7 +11,7 @@ use crate::limits::ModelLimits;
 /// The sampling settings of a model; `None` if not set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Generation {
+pub struct GenerationConfig {
     /// Whether to sample; greedy if false.
     pub do_sample: Option<bool>,
     /// The divisor of the logits.
@@ -54,15 +54,15 @@ impl Ids {
     }
 }
 
-impl Generation {
+impl GenerationConfig {
     /// Reads the settings in a model's folder; `None` if it has no such file.
     ///
     /// # Errors
     /// When the file is malformed.
-    pub fn read(folder: &Path, limits: &ModelLimits) -> Result<Option<Generation>> {
+    pub fn read(folder: &Path, limits: &ModelLimits) -> Result<Option<GenerationConfig>> {
         let name = "generation_config.json";
         let text = read_companion(folder, name, limits.file.json_bytes)?;
-        let parsed = text.map(|text| Generation::parse(&text)).transpose();
+        let parsed = text.map(|text| GenerationConfig::parse(&text)).transpose();
         parsed.map_err(|error| error.of(folder.join(name).display()))
     }
 
@@ -70,7 +70,7 @@ impl Generation {
     ///
     /// # Errors
     /// When it is malformed.
-    pub fn parse(text: &[u8]) -> Result<Generation> {
+    pub fn parse(text: &[u8]) -> Result<GenerationConfig> {
         serde_json::from_slice(text).map_err(|error| {
             Error::new(format!("is not a valid generation_config.json: {}", shorten_parse(&error)))
         })

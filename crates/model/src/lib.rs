@@ -14,7 +14,7 @@ mod shape;
 mod weights;
 
 pub use build::{GraphOptions, layer_output};
-pub use generation::{Generation, Ids};
+pub use generation::{GenerationConfig, Ids};
 pub use limits::ModelLimits;
 pub use model::{Embedded, ModelFiles};
 pub use shape::ModelShape;

@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 
 use crate::arch::{self, Arch, ArchOptions, Facts, ModelConfig};
 use crate::build::{self, GraphOptions};
-use crate::generation::Generation;
+use crate::generation::GenerationConfig;
 use crate::limits::ModelLimits;
 use crate::modules::{self, SentenceFacts};
 use crate::weights::ModelWeights;
@@ -22,7 +22,7 @@ pub struct ModelFiles {
     /// Its weights, read on demand.
     pub weights: ModelWeights,
     /// The sampling settings that it ships with, if any.
-    pub generation: Option<Generation>,
+    pub generation: Option<GenerationConfig>,
     arch: Arch,
     ignored_keys: Vec<String>,
     folder: PathBuf,
@@ -44,7 +44,7 @@ impl ModelFiles {
         };
         let generation = match container.kind() {
             ContainerKind::Gguf => None,
-            ContainerKind::Safetensors => Generation::read(folder, limits)?,
+            ContainerKind::Safetensors => GenerationConfig::read(folder, limits)?,
         };
         let Interpreted { mut facts, weights, arch, ignored_keys } =
             interpret(container, config.as_ref(), options.into(), limits)?;
@@ -79,7 +79,7 @@ impl ModelFiles {
         let container =
             Container::memory(ContainerKind::Safetensors, files.name, files.weights, &limits.file)?;
         let config: Json = parse_json(files.config.as_bytes())?;
-        let generation = Some(Generation::parse(files.generation.as_bytes())?);
+        let generation = Some(GenerationConfig::parse(files.generation.as_bytes())?);
         let Interpreted { facts, weights, arch, ignored_keys } =
             interpret(container, Some(&config), options.into(), limits)?;
         let (folder, embedded) = (PathBuf::from(files.name), Some(*files));

@@ -1,11 +1,12 @@
 //! A model without its weights: what its `config.json` alone determines. It can be compiled
 //! and timed, but not run.
 
+use std::io;
 use std::path::Path;
 
 use girih_file::read_required;
 use girih_graph::{Graph, Key};
-use girih_tensor::{DType, Error, Result};
+use girih_tensor::{DType, Error, ErrorKind, Result};
 use serde_json::Value as Json;
 
 use crate::arch::schema::{Arch, Relayout};
@@ -26,10 +27,15 @@ impl ModelShape {
     /// Reads the `config.json` at `path`, which may have another name.
     ///
     /// # Errors
-    /// When the file is malformed, the architecture is unknown or needs more than
+    /// Of the kind [`ErrorKind::NotFound`] when `path` does not exist. When the file is malformed, the architecture is unknown or needs more than
     /// `config.json`, or a key that girih does not read may change the model.
     pub fn open(path: &Path, options: impl Into<ArchOptions>, limits: &ModelLimits) -> Result<ModelShape> {
         let failed = |error: Error| error.of(path.display());
+        path.metadata().map_err(|error| {
+            let kind =
+                if error.kind() == io::ErrorKind::NotFound { ErrorKind::NotFound } else { ErrorKind::Other };
+            failed(Error::with_kind(kind, format!("cannot be opened: {error}")))
+        })?;
         let folder = path.parent().unwrap_or(Path::new("."));
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let text = read_required(folder, name, limits.file.json_bytes)?;

@@ -88,6 +88,8 @@ fn main() -> Result<()> {
     let options =
         ServeOptions { port: 0, request_hook: Some(hook(script, tokens)), ..ServeOptions::new(vec![served]) };
     let server = Server::start(options)?;
+    let signals = server.catch_signals()?;
     println!("listening on http://{}", server.address());
-    server.run_until_signal()
+    server.run_until(signals);
+    Ok(())
 }

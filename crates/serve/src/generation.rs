@@ -35,6 +35,8 @@ pub struct GenerationRequest {
     /// The maximum number of tokens of a reply; it is lowered to what the context leaves. `None`
     /// for that much.
     pub max_tokens: Option<u32>,
+    /// Whether a reply goes on where the model would end it.
+    pub ignore_eos: bool,
     /// Texts that end a reply.
     pub stops: Vec<String>,
     /// If set, tokens come with their log-probability and those of this number of most likely tokens.
@@ -208,8 +210,11 @@ impl GenerationRequest {
     ) -> Result<Generation, ApiError> {
         self.check_context(session)?;
         let model = session.model().clone();
-        let sampling = self.sampling.over(&model)?;
+        let mut sampling = self.sampling.over(&model)?;
         check_ranges(&sampling)?;
+        if self.ignore_eos {
+            sampling.bias.extend(model.stop_tokens()?.into_iter().map(|id| (id, f32::NEG_INFINITY)));
+        }
         let mut choices = Vec::new();
         let mut usage = TokenUsage::default();
         for prompt in std::mem::take(&mut self.prompts) {

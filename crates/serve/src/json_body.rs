@@ -1,13 +1,30 @@
 //! Bodies of requests: JSON of a known form, and the name of the parameter that is wrong.
 
+use axum::body::Bytes;
 use axum::http::StatusCode;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
+use crate::generation::in_background;
 
 /// The maximum length of what a sentence quotes of a request.
 const QUOTED_CHARS: usize = 200;
+
+/// Bodies up to this length are read at once; longer ones on another thread, so that connections do not
+/// wait for them.
+const SHORT_BODY_BYTES: usize = 64 << 10;
+
+/// As [`read_json`], without keeping other connections waiting.
+///
+/// # Errors
+/// As [`read_json`].
+pub async fn read_body<T: DeserializeOwned + Send + 'static>(body: Bytes) -> Result<T, ApiError> {
+    if body.len() <= SHORT_BODY_BYTES {
+        return read_json(&body);
+    }
+    in_background(move || read_json(&body)).await
+}
 
 /// Reads a body. Nesting deeper than 128 levels is refused by `serde_json`.
 ///
@@ -37,9 +54,12 @@ fn fault<T: DeserializeOwned>(body: &[u8], error: &serde_json::Error) -> ApiErro
     };
     // The parameter that is wrong even alone is the one that is wrong. This runs once for a bad request.
     for (name, value) in map {
-        let alone = Value::Object(Map::from_iter([(name.clone(), value)]));
-        let Err(error) = T::deserialize(alone) else { continue };
+        // As text, because a number may be too large for its type only there.
+        let alone = Value::Object(Map::from_iter([(name.clone(), value)])).to_string();
+        let Err(error) = serde_json::from_str::<T>(&alone) else { continue };
+        // The place in the value alone says nothing about the body.
         let sentence = shortened(&error);
+        let sentence = sentence.split(" at line ").next().unwrap_or_default();
         let name: String = name.chars().take(QUOTED_CHARS).collect();
         if sentence.starts_with(&format!("unknown field `{name}`")) {
             let message = format!("the parameter {name:?} is not known; remove it");

@@ -39,5 +39,5 @@ pub use options::{ServeOptions, ServedModel};
 pub use request_hook::RequestHook;
 pub use request_id::RequestId;
 pub use sampling_settings::{DrySettings, SamplingSettings};
-pub use server::{Server, router};
+pub use server::{EndSignals, Server, router};
 pub use state::ServerState;

@@ -8,6 +8,7 @@ use utoipa::OpenApi;
 use utoipa::openapi::OpenApi as Document;
 
 use crate::api::{anthropic, health, ollama, openai};
+use crate::error::{AnthropicErrorBody, OllamaErrorBody};
 use crate::state::ServerState;
 
 /// The routes that the description lists.
@@ -35,7 +36,8 @@ use crate::state::ServerState;
         ollama::models::processes,
         ollama::models::show,
         ollama::models::version,
-    )
+    ),
+    components(schemas(AnthropicErrorBody, OllamaErrorBody))
 )]
 struct Description;
 

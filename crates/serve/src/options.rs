@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use girih::tools::Confinement;
 use girih::{OpenOptions, RunOptions};
 
 use crate::listener::ListenerLimits;
@@ -48,6 +49,9 @@ pub struct ServeOptions {
     pub metrics_compat: Option<MetricsCompat>,
     /// The log of requests. Default `None`.
     pub access_log: Option<AccessLog>,
+    /// What the process may still do with files, as the kernel enforces it from the moment that the
+    /// address is bound; `None` confines nothing. Default `None`.
+    pub confinement: Option<Confinement>,
     /// The bytes that the loaded models may take together. Default `u64::MAX`.
     pub memory: u64,
     /// Models that were not used for this time are unloaded; `None` keeps them. Default `None`.
@@ -77,6 +81,7 @@ impl ServeOptions {
             limits: ListenerLimits::default(),
             metrics_compat: None,
             access_log: None,
+            confinement: None,
             memory: u64::MAX,
             unload_idle: None,
             drain_timeout: Duration::from_secs(30),

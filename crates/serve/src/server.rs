@@ -9,12 +9,13 @@ use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::{Router, http::StatusCode};
+use girih::tools::{SandboxStates, confine};
 use girih::{Error, ErrorKind, Result};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::access::{Access, ApiKeys, Hosts, check_address};
+use crate::access::{AccessRules, ApiKeys, Hosts, check_address};
 use crate::api;
 use crate::body_limits::BodyLimits;
 use crate::error::{ApiError, Dialect};
@@ -85,11 +86,18 @@ async fn refuse_when_draining(
     ApiError::shutting_down().response(Dialect::of_path(path))
 }
 
+/// The signals that tell the process to end.
+pub struct EndSignals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
 /// A server at work on threads of its own.
 pub struct Server {
     runtime: Runtime,
     state: Arc<ServerState>,
     address: SocketAddr,
+    sandbox: SandboxStates,
     drain_timeout: Duration,
 }
 
@@ -105,6 +113,10 @@ impl Server {
         let tls = options.tls.as_ref();
         let tls = tls.map(|(certificates, key)| tls::load(certificates, key)).transpose()?;
         check_address(asked, keys.is_some() || options.is_known_to_be_open)?;
+        let socket = listen(asked)?;
+        let address = socket.local_addr().map_err(|error| failed("the address is unknown", &error))?;
+        // Before threads are started, as Landlock does not hold those that run already.
+        let sandbox = options.confinement.as_ref().map(confine).unwrap_or_default();
         let state = Arc::new(ServerState::new(&options)?);
         let runtime = Builder::new_multi_thread()
             .worker_threads(options.io_threads.max(1))
@@ -112,11 +124,12 @@ impl Server {
             .enable_all()
             .build()
             .map_err(|error| failed("the server's threads cannot be started", &error))?;
-        let listener = runtime
-            .block_on(TcpListener::bind(asked))
-            .map_err(|error| failed(&format!("{asked} cannot be listened on"), &error))?;
-        let address = listener.local_addr().map_err(|error| failed("the address is unknown", &error))?;
-        let access = Access {
+        let listener = {
+            let _entered = runtime.enter();
+            TcpListener::from_std(socket)
+                .map_err(|error| failed(&format!("{asked} cannot be listened on"), &error))?
+        };
+        let access = AccessRules {
             keys,
             hosts: Hosts::new(&[address], &options.allowed_hosts)?,
             public: &page::PATHS,
@@ -132,7 +145,7 @@ impl Server {
             runtime.spawn(unload_idle(Arc::clone(&state), idle));
         }
         state.set_phase(ServerPhase::Ready);
-        Ok(Server { runtime, state, address, drain_timeout: options.drain_timeout })
+        Ok(Server { runtime, state, address, sandbox, drain_timeout: options.drain_timeout })
     }
 
     /// The address that it listens on.
@@ -140,28 +153,38 @@ impl Server {
         self.address
     }
 
+    /// The layers of the sandbox that were asked for; for each that is off, the reason.
+    pub fn sandbox(&self) -> &SandboxStates {
+        &self.sandbox
+    }
+
     /// What its requests share.
     pub fn state(&self) -> &Arc<ServerState> {
         &self.state
     }
 
-    /// Serves until the process is told to end (SIGINT or SIGTERM), then stops.
+    /// Catches the signals that tell the process to end, SIGINT and SIGTERM, from now on.
     ///
     /// # Errors
     /// When signals cannot be received.
-    pub fn run_until_signal(self) -> Result<()> {
-        let wait = async {
-            let mut interrupt = signal(SignalKind::interrupt())?;
-            let mut terminate = signal(SignalKind::terminate())?;
+    pub fn catch_signals(&self) -> Result<EndSignals> {
+        let _entered = self.runtime.enter();
+        let catch = |kind| signal(kind).map_err(|error| failed("signals cannot be received", &error));
+        Ok(EndSignals {
+            interrupt: catch(SignalKind::interrupt())?,
+            terminate: catch(SignalKind::terminate())?,
+        })
+    }
+
+    /// Serves until one of the signals comes, then stops.
+    pub fn run_until(self, mut signals: EndSignals) {
+        self.runtime.block_on(async {
             tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
+                _ = signals.interrupt.recv() => {}
+                _ = signals.terminate.recv() => {}
             }
-            io::Result::Ok(())
-        };
-        self.runtime.block_on(wait).map_err(|error| failed("signals cannot be received", &error))?;
+        });
         self.stop();
-        Ok(())
     }
 
     /// Refuses new requests, waits for those that run, at most for the drain timeout, cancels the
@@ -177,6 +200,15 @@ impl Server {
         });
         runtime.shutdown_timeout(CANCEL_TIME);
     }
+}
+
+/// A socket that listens on this address.
+fn listen(address: SocketAddr) -> Result<std::net::TcpListener> {
+    let socket = std::net::TcpListener::bind(address).and_then(|socket| {
+        socket.set_nonblocking(true)?;
+        Ok(socket)
+    });
+    socket.map_err(|error| failed(&format!("{address} cannot be listened on"), &error))
 }
 
 fn failed(what: &str, error: &io::Error) -> Error {

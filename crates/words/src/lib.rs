@@ -6,6 +6,7 @@ mod added;
 mod bert;
 mod bpe;
 mod byte_level;
+pub mod confinement;
 mod decoding;
 mod folder;
 #[doc(hidden)]

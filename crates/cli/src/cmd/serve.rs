@@ -12,6 +12,7 @@ use girih_serve::{ServeOptions, ServedModel, Server};
 
 use super::outcome::Outcome;
 use crate::args::{ArchArgs, DeviceArgs, PromptCacheArgs};
+use crate::confinement;
 use crate::draft_args::DraftArgs;
 use crate::error::Result;
 use crate::loading;
@@ -93,10 +94,19 @@ pub fn run(args: &Args) -> Result<Outcome> {
     for model in &options.models {
         show.detail(format!("{} is served as {}", model.source, model.name));
     }
-    let server = Server::start(options)?;
+    let draft = args.draft.name_as_given();
+    let confinement = args.server.is_confined().then(|| confinement::of_server(&options.models, draft));
+    let server = Server::start(ServeOptions { confinement, ..options })?;
+    if let Some(sentence) = confinement::missing(server.sandbox()) {
+        print_note(sentence);
+    } else if args.server.is_confined() {
+        show.detail("Landlock and seccomp confine this process");
+    }
+    // Before the address is told: whoever reads it may end the process.
+    let signals = server.catch_signals()?;
     print_line!("listening on {}://{}", args.server.scheme(), server.address())?;
     io::stdout().flush()?;
-    server.run_until_signal()?;
+    server.run_until(signals);
     Ok(Outcome::Done)
 }
 

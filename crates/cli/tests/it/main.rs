@@ -22,6 +22,7 @@ mod quantize;
 mod random_model;
 mod same;
 mod serve;
+mod served;
 mod settings;
 mod speed;
 mod story;

@@ -6,12 +6,12 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::program::{Folder, girih};
+use crate::program::{Folder, fixture, girih, name};
 
 /// A running server and its address.
-fn serve(home: &Folder, more: &[&str]) -> (Child, String) {
+fn serve(home: &Folder, arguments: &[&str]) -> (Child, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_girih"));
-    command.args(["serve", "stories260k", "--port", "0"]).args(more);
+    command.args(["serve", "--port", "0"]).args(arguments);
     command.env_clear().env("HOME", home.path()).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = command.spawn().expect("the binary is there");
     let mut line = String::new();
@@ -37,15 +37,43 @@ fn exchange(address: &str, head: &str, body: &str) -> String {
 fn a_server_answers_and_ends_with_0() {
     let home = Folder::new();
     for signal in [Signal::TERM, Signal::INT] {
-        let (mut child, address) = serve(&home, &["--context", "256"]);
+        let (child, address) = serve(&home, &["stories260k", "--context", "256"]);
         let body = r#"{"messages": [{"role": "user", "content": "Once upon a time"}], "max_tokens": 30}"#;
         let reply = exchange(&address, "POST /v1/chat/completions", body);
         assert!(reply.starts_with("HTTP/1.1 200") && reply.contains("Lily"), "{reply}");
         let tokenized = exchange(&address, "POST /tokenize", r#"{"prompt": "Lily"}"#);
         assert!(tokenized.contains("\"max_model_len\":256"), "{tokenized}");
-        kill_process(Pid::from_child(&child), signal).expect("it is our child");
-        assert_eq!(child.wait().expect("it is our child").code(), Some(0));
+        end(child, signal);
     }
+}
+
+/// Ends a server, whose exit code must be 0.
+fn end(mut child: Child, signal: Signal) {
+    kill_process(Pid::from_child(&child), signal).expect("it is our child");
+    assert_eq!(child.wait().expect("it is our child").code(), Some(0));
+}
+
+#[test]
+fn the_next_server_finds_the_prompts_of_the_last_one() {
+    let (home, model) = (Folder::new(), fixture("llama32_tied"));
+    let prompts = format!("{}/prompts", home.name());
+    let body = r#"{"prompt": "one two three four five six seven eight nine ten", "max_tokens": 8}"#;
+    let mut replies = Vec::new();
+    for _ in 0..2 {
+        let arguments = [name(&model), "--context", "128", "--prompt-cache", &prompts];
+        let (child, address) = serve(&home, &arguments);
+        replies.push(exchange(&address, "POST /v1/completions", body));
+        end(child, Signal::TERM);
+    }
+    let field = |reply: &str, key: &str| {
+        let (_, rest) = reply.split_once(key).unwrap_or_else(|| panic!("{reply}"));
+        rest.split([',', '}']).next().unwrap_or_default().to_owned()
+    };
+    let [first, second] = &replies[..] else { panic!("two servers ran") };
+    assert_eq!(field(first, "\"cached_tokens\":"), "0");
+    assert_ne!(field(second, "\"cached_tokens\":"), "0");
+    assert_eq!(field(first, "\"text\":"), field(second, "\"text\":"));
+    assert_eq!(field(first, "\"model\":"), "\"llama32_tied\"");
 }
 
 #[test]

@@ -27,7 +27,7 @@ const MAX_TARGET_BYTES: usize = 8 << 10;
 
 /// Who may call the server.
 #[derive(Clone)]
-pub struct Access {
+pub struct AccessRules {
     /// The keys; without them everybody may call.
     pub keys: Option<ApiKeys>,
     /// The names under which it is called.
@@ -55,7 +55,7 @@ pub fn check_address(address: SocketAddr, may_be_open: bool) -> Result<()> {
     Err(Error::with_kind(ErrorKind::Refused, sentence))
 }
 
-impl Access {
+impl AccessRules {
     /// Who makes a request.
     ///
     /// # Errors
@@ -86,7 +86,11 @@ impl Access {
 }
 
 /// Passes a request on if it may be made, with its [`Caller`].
-pub async fn check_access(State(access): State<Arc<Access>>, mut request: Request, next: Next) -> Response {
+pub async fn check_access(
+    State(access): State<Arc<AccessRules>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     match access.check(&request) {
         Ok(caller) => {
             if let Some(record) = RequestRecord::current() {

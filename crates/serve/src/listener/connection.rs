@@ -22,7 +22,7 @@ use tower::Service;
 
 use super::clock::{ConnectionClock, Expiry};
 use super::limits::ListenerLimits;
-use super::places::Place;
+use super::places::ConnectionPlace;
 use super::stream::TimedStream;
 use crate::drain::{CountedRequest, Drain};
 
@@ -40,7 +40,7 @@ pub async fn serve_connection<S>(
     router: Router,
     limits: ListenerLimits,
     drain: Drain,
-    place: Place,
+    place: ConnectionPlace,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {

@@ -21,7 +21,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::drain::Drain;
 use connection::serve_connection;
 pub use limits::ListenerLimits;
-use places::{Place, Places};
+use places::{ConnectionPlace, ConnectionPlaces};
 
 /// The pause after the process has run out of descriptors or memory for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -44,7 +44,7 @@ pub struct ListenerOptions {
 /// Serves `router` on all of `sockets` until [`Drain::close`], and then for a moment, in which
 /// connections may write what they have.
 pub async fn serve(sockets: Vec<TcpListener>, router: Router, options: ListenerOptions, drain: Drain) {
-    let places = Places::new(options.limits.connections);
+    let places = ConnectionPlaces::new(options.limits.connections);
     let mut loops = JoinSet::new();
     for socket in sockets {
         let acceptor = Acceptor {
@@ -63,7 +63,7 @@ struct Acceptor {
     router: Router,
     options: ListenerOptions,
     drain: Drain,
-    places: Places,
+    places: ConnectionPlaces,
 }
 
 impl Acceptor {
@@ -101,7 +101,11 @@ impl Acceptor {
     }
 
     /// The connection, from its handshake to its end.
-    fn connection(&self, stream: TcpStream, place: Place) -> impl Future<Output = ()> + Send + use<> {
+    fn connection(
+        &self,
+        stream: TcpStream,
+        place: ConnectionPlace,
+    ) -> impl Future<Output = ()> + Send + use<> {
         let ListenerOptions { limits, tls } = self.options.clone();
         let (router, drain) = (self.router.clone(), self.drain.clone());
         async move {

@@ -10,25 +10,25 @@ use super::limits::ListenerLimits;
 
 /// The places of connections.
 #[derive(Clone)]
-pub struct Places {
+pub struct ConnectionPlaces {
     free: Arc<Semaphore>,
     clocks: Arc<Mutex<Vec<Weak<ConnectionClock>>>>,
 }
 
 /// The place of one connection, and its clock.
-pub struct Place {
+pub struct ConnectionPlace {
     _permit: OwnedSemaphorePermit,
     pub clock: Arc<ConnectionClock>,
 }
 
-impl Places {
-    pub fn new(count: usize) -> Places {
-        Places { free: Arc::new(Semaphore::new(count)), clocks: Arc::default() }
+impl ConnectionPlaces {
+    pub fn new(count: usize) -> ConnectionPlaces {
+        ConnectionPlaces { free: Arc::new(Semaphore::new(count)), clocks: Arc::default() }
     }
 
     /// A place for a connection that begins now, as soon as there is one; `None` if every connection
     /// has a request.
-    pub async fn take(&self, limits: ListenerLimits) -> Option<Place> {
+    pub async fn take(&self, limits: ListenerLimits) -> Option<ConnectionPlace> {
         let free = Arc::clone(&self.free);
         let permit = match Arc::clone(&free).try_acquire_owned() {
             Ok(permit) => permit,
@@ -44,7 +44,7 @@ impl Places {
             clocks.retain(|clock| clock.strong_count() > 0);
         }
         clocks.push(Arc::downgrade(&clock));
-        Some(Place { _permit: permit, clock })
+        Some(ConnectionPlace { _permit: permit, clock })
     }
 
     /// Ends the connection that has waited longest for a request.

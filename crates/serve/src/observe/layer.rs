@@ -21,7 +21,7 @@ use crate::request_id::RequestId;
 /// The status of a request whose client left before there was one, as nginx writes it.
 const CLIENT_LEFT: u16 = 499;
 
-/// The label of requests that no route matches, of which there may be any number.
+/// The label of requests that no route matches, as a client may make up any number.
 const NO_ROUTE: &str = "none";
 
 /// What requests are told to.

@@ -162,8 +162,8 @@ fn a_streamed_reply_has_the_events_of_the_official_client() {
         event: message_delta\n\
         data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"max_tokens\",\"stop_sequence\":null},\n\n\
         event: message_stop\n\
-        data: {\"type\":\"message_stop\"}\n";
-    assert_eq!(lines.join("\n") + "\n", expected);
+        data: {\"type\":\"message_stop\"}\n\n";
+    assert_eq!(lines.join("\n"), expected);
 }
 
 #[test]

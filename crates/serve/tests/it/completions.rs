@@ -104,3 +104,17 @@ fn wrong_parameters_are_refused_by_name() {
     assert_eq!(refusal(&wrong), (400, "invalid_value".to_owned(), "tokens".to_owned()));
     assert_eq!(refusal(&post(shared(), "/tokenize", &json!({}))).0, 400);
 }
+
+#[test]
+fn a_reply_goes_on_where_the_model_would_end_it() {
+    // Token 2 ends a text.
+    let mut body = json!({"prompt": "Once upon a time", "max_tokens": 9, "logit_bias": {"2": 100}});
+    let ended = complete(&body);
+    assert_eq!(ended["choices"][0]["finish_reason"], "stop");
+    assert_eq!(ended["usage"]["completion_tokens"], 0);
+    body["ignore_eos"] = json!(true);
+    let longer = complete(&body);
+    assert_eq!(longer["choices"][0]["finish_reason"], "length");
+    let plain = complete(&json!({"prompt": "Once upon a time", "max_tokens": 9}));
+    assert_eq!(texts(&longer), texts(&plain));
+}

@@ -1,11 +1,12 @@
 //! Embeddings in the forms of OpenAI and Ollama.
 
+use std::fs;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::OnceLock;
 
 use base64::Engine as _;
-use girih::{OpenOptions, RunOptions};
+use girih::{Model, OpenOptions, RunOptions};
 use girih_serve::{ServedModel, Server};
 use serde_json::{Value, json};
 
@@ -13,36 +14,45 @@ use crate::started::{get, options, post, refusal, shared};
 
 const PATH: &str = "/v1/embeddings";
 
-fn encoder() -> Option<PathBuf> {
-    let folder = PathBuf::from(std::env::var_os("GIRIH_TEST_DATA")?).join("models/all-MiniLM-L6-v2");
-    folder.is_dir().then_some(folder)
+/// A folder with an encoder of random weights and the built-in model's tokenizer.
+fn encoder() -> &'static str {
+    static FOLDER: OnceLock<String> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tiny-bert");
+        fs::create_dir_all(&folder).unwrap();
+        for file in ["config.json", "model.safetensors"] {
+            fs::copy(root.join("tests/fixtures/bert").join(file), folder.join(file)).unwrap();
+        }
+        let tokenizer = root.join("crates/girih/assets/stories260k/tokenizer.json");
+        fs::copy(tokenizer, folder.join("tokenizer.json")).unwrap();
+        folder.to_str().unwrap().to_owned()
+    })
 }
 
-/// A server with the built-in model and an encoder; `None` without the encoder's files.
-fn with_encoder() -> Option<SocketAddr> {
-    static SERVER: OnceLock<Option<Server>> = OnceLock::new();
+/// A server with the built-in model and an encoder.
+fn with_encoder() -> SocketAddr {
+    static SERVER: OnceLock<Server> = OnceLock::new();
     let start = || {
-        let Some(folder) = encoder() else {
-            eprintln!("skipped: GIRIH_TEST_DATA has no models/all-MiniLM-L6-v2");
-            return None;
-        };
         let mut options = options();
         options.models.push(ServedModel {
-            name: "minilm".to_owned(),
-            source: folder.to_string_lossy().into_owned(),
+            name: "tiny-bert".to_owned(),
+            source: encoder().to_owned(),
             open_options: OpenOptions::default(),
             run_options: RunOptions::default(),
         });
-        Some(Server::start(options).unwrap())
+        Server::start(options).unwrap()
     };
-    SERVER.get_or_init(start).as_ref().map(Server::address)
+    SERVER.get_or_init(start).address()
+}
+
+fn model() -> Model {
+    Model::open(encoder()).unwrap()
 }
 
 /// The library's vectors.
 fn expected(texts: &[&str]) -> Vec<Vec<f32>> {
-    let folder = encoder().unwrap();
-    let model = girih::Model::open(folder.to_str().unwrap()).unwrap();
-    let mut embedder = model.plan(RunOptions::default()).unwrap().load_embedder(|_| {}).unwrap();
+    let mut embedder = model().plan(RunOptions::default()).unwrap().load_embedder(|_| {}).unwrap();
     embedder.embed(texts).unwrap()
 }
 
@@ -52,34 +62,35 @@ fn vector(value: &Value) -> Vec<f32> {
 
 #[test]
 fn vectors_are_the_librarys_in_all_forms() {
-    let Some(address) = with_encoder() else { return };
+    let address = with_encoder();
     let expected = expected(&["a cat", "a dog on a hill"]);
-    let texts = json!({"model": "minilm", "input": ["a cat", "a dog on a hill"], "user": "me"});
+    let texts = json!({"model": "tiny-bert", "input": ["a cat", "a dog on a hill"], "user": "me"});
     let reply = post(address, PATH, &texts).json();
     assert_eq!(reply["object"], "list");
     for (index, expected) in expected.iter().enumerate() {
         assert_eq!(reply["data"][index]["index"], index);
         assert_eq!(vector(&reply["data"][index]["embedding"]), *expected);
     }
-    // [CLS] a cat [SEP] and [CLS] a dog on a hill [SEP]
-    assert_eq!(reply["usage"], json!({"prompt_tokens": 11, "total_tokens": 11}));
+    let cat = model().tokenize("a cat").unwrap();
+    let tokens = cat.len() + model().tokenize("a dog on a hill").unwrap().len();
+    assert_eq!(reply["usage"], json!({"prompt_tokens": tokens, "total_tokens": tokens}));
     let of = |input: Value, format: &str| {
-        let body = json!({"model": "minilm", "input": input, "encoding_format": format});
+        let body = json!({"model": "tiny-bert", "input": input, "encoding_format": format});
         post(address, PATH, &body).json()["data"][0]["embedding"].clone()
     };
     assert_eq!(vector(&of(json!("a cat"), "float")), expected[0]);
-    assert_eq!(vector(&of(json!([101, 1037, 4937, 102]), "float")), expected[0]);
-    assert_eq!(vector(&of(json!([[101, 1037, 4937, 102]]), "float")), expected[0]);
+    assert_eq!(vector(&of(json!(cat), "float")), expected[0]);
+    assert_eq!(vector(&of(json!([cat]), "float")), expected[0]);
     let text = of(json!("a cat"), "base64");
     let bytes = base64::engine::general_purpose::STANDARD.decode(text.as_str().unwrap()).unwrap();
     let numbers: Vec<f32> =
         bytes.chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().unwrap())).collect();
     assert_eq!(numbers, expected[0]);
-    let embed = json!({"model": "minilm:latest", "input": "a cat", "keep_alive": "5m", "dimensions": 384});
+    let embed = json!({"model": "tiny-bert:latest", "input": "a cat", "keep_alive": "5m", "dimensions": 48});
     let reply = post(address, "/api/embed", &embed).json();
     assert_eq!(vector(&reply["embeddings"][0]), expected[0]);
-    assert_eq!(reply["prompt_eval_count"], 4);
-    let one = post(address, "/api/embeddings", &json!({"model": "minilm", "prompt": "a cat"})).json();
+    assert_eq!(reply["prompt_eval_count"], cat.len());
+    let one = post(address, "/api/embeddings", &json!({"model": "tiny-bert", "prompt": "a cat"})).json();
     assert_eq!(vector(&one["embedding"]), expected[0]);
 }
 
@@ -88,24 +99,24 @@ fn encoders_and_other_models_are_told_apart() {
     let text = json!({"model": "stories260k", "input": "a cat"});
     let parts = |(status, code, param): (u16, String, String)| format!("{status} {code} {param}");
     assert_eq!(parts(refusal(&post(shared(), PATH, &text))), "400 unsupported_parameter model");
-    let Some(address) = with_encoder() else { return };
+    let address = with_encoder();
     let of = |body: Value| parts(refusal(&post(address, PATH, &body)));
     assert_eq!(
-        of(json!({"model": "minilm", "input": "a", "dimensions": 64})),
+        of(json!({"model": "tiny-bert", "input": "a", "dimensions": 16})),
         "400 unsupported_parameter dimensions"
     );
-    assert_eq!(of(json!({"model": "minilm", "input": []})), "400 invalid_value input");
-    assert_eq!(of(json!({"model": "minilm", "input": vec!["a"; 65]})), "400 invalid_value input");
-    assert_eq!(of(json!({"model": "minilm", "input": [[]]})), "400 invalid_value ");
-    assert_eq!(of(json!({"model": "minilm", "input": [99_999_999]})), "400 invalid_value ");
+    assert_eq!(of(json!({"model": "tiny-bert", "input": []})), "400 invalid_value input");
+    assert_eq!(of(json!({"model": "tiny-bert", "input": vec!["a"; 65]})), "400 invalid_value input");
+    assert_eq!(of(json!({"model": "tiny-bert", "input": [[]]})), "400 invalid_value ");
+    assert_eq!(of(json!({"model": "tiny-bert", "input": [99_999_999]})), "400 invalid_value ");
     let long = "word ".repeat(600);
-    assert_eq!(of(json!({"model": "minilm", "input": long})), "400 context_length_exceeded ");
-    let cut = json!({"model": "minilm", "input": long});
+    assert_eq!(of(json!({"model": "tiny-bert", "input": long})), "400 context_length_exceeded ");
+    let cut = json!({"model": "tiny-bert", "input": long});
     let reply = post(address, "/api/embed", &cut);
-    assert_eq!(reply.status, 200, "{reply:?}");
-    let refused = json!({"model": "minilm", "input": long, "truncate": false});
+    assert_eq!(reply.json()["prompt_eval_count"], 128, "{reply:?}");
+    let refused = json!({"model": "tiny-bert", "input": long, "truncate": false});
     assert_eq!(post(address, "/api/embed", &refused).status, 400);
-    let chat = json!({"model": "minilm", "messages": [{"role": "user", "content": "a"}]});
+    let chat = json!({"model": "tiny-bert", "messages": [{"role": "user", "content": "a"}]});
     let reply = post(address, "/v1/chat/completions", &chat);
     assert!(
         reply.status == 400 && reply.body.contains("is an encoder, which generates no text"),
@@ -113,6 +124,6 @@ fn encoders_and_other_models_are_told_apart() {
     );
     let loaded = get(address, "/api/ps").json();
     assert_eq!(loaded["models"].as_array().unwrap().len(), 2);
-    let shown = post(address, "/api/show", &json!({"model": "minilm"})).json();
+    let shown = post(address, "/api/show", &json!({"model": "tiny-bert"})).json();
     assert_eq!(shown["capabilities"], json!(["embedding"]));
 }

@@ -24,7 +24,7 @@ mod probe;
 mod protocol;
 mod renderer;
 mod request;
-mod sandbox;
+pub(crate) mod sandbox;
 mod source;
 mod strftime;
 mod tags;

@@ -11,7 +11,8 @@ use std::sync::mpsc;
 use std::thread;
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, LandlockStatus, Ruleset, RulesetAttr, RulesetStatus, Scope,
+    ABI, Access, AccessFs, AccessNet, LandlockStatus, RestrictionStatus, Ruleset, RulesetAttr, RulesetStatus,
+    Scope,
 };
 use rustix::thread::set_no_new_privs;
 use seccompiler::{
@@ -45,7 +46,7 @@ impl SandboxLayer {
 }
 
 /// Why a layer is off.
-type Reason = String;
+pub(crate) type Reason = String;
 
 /// The layers that were asked for; for each that is off, the reason.
 pub type SandboxStates = BTreeMap<SandboxLayer, Option<String>>;
@@ -74,7 +75,7 @@ const ALLOWED: &[libc::c_long] = &[
 ];
 
 /// The processor for which the filter is made: system calls have other numbers on others.
-const PROCESSOR: Option<TargetArch> = if cfg!(target_arch = "x86_64") {
+pub(crate) const PROCESSOR: Option<TargetArch> = if cfg!(target_arch = "x86_64") {
     Some(TargetArch::x86_64)
 } else if cfg!(target_arch = "aarch64") {
     Some(TargetArch::aarch64)
@@ -124,8 +125,12 @@ fn forbid_files() -> Result<(), Reason> {
             .create()?
             .restrict_self()
     };
-    let status = restrict().map_err(|error| error.to_string())?;
-    match (status.ruleset, status.landlock) {
+    enforced(&restrict().map_err(|error| error.to_string())?)
+}
+
+/// Why a restriction is not enforced.
+pub(crate) fn enforced(status: &RestrictionStatus) -> Result<(), Reason> {
+    match (&status.ruleset, &status.landlock) {
         (RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced, _) => Ok(()),
         (RulesetStatus::NotEnforced, LandlockStatus::NotEnabled) => {
             Err("it is off in this kernel".to_owned())

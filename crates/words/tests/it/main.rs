@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bad;
+mod confinement;
 mod data;
 mod golden;
 mod in_process;

@@ -79,9 +79,12 @@ pub fn run(args: &Args) -> Result<Outcome> {
 
 /// The error of a model, with its name.
 fn named(name: &str, error: Error) -> Error {
+    let of = |sentence: String| {
+        if sentence.starts_with(name) { sentence } else { format!("{name}: {sentence}") }
+    };
     match error {
-        Error::Call(sentence) => Error::Call(format!("{name}: {sentence}")),
-        Error::Work(sentence) => Error::Work(format!("{name}: {sentence}")),
+        Error::Call(sentence) => Error::Call(of(sentence)),
+        Error::Work(sentence) => Error::Work(of(sentence)),
         other => other,
     }
 }

@@ -43,6 +43,26 @@ pub enum InputContent {
     Blocks(Vec<Value>),
 }
 
+/// A text, or blocks of text, which are joined by line ends.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum TextContent {
+    /// The text.
+    Text(String),
+    /// The blocks.
+    #[schema(value_type = Vec<TextBlock>)]
+    Blocks(Vec<Value>),
+}
+
+/// A block of text, as [`InputBlock`] has it: a type of its own, because descriptions of types cannot
+/// contain themselves.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+#[allow(missing_docs)] // Anthropic's words
+pub enum TextBlock {
+    Text { text: String, cache_control: Option<Value>, citations: Option<Value> },
+}
+
 /// A block of a message. `cache_control`, `citations`, `caller`, `signature` and `is_error` have no
 /// effect.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
@@ -70,8 +90,7 @@ pub enum InputBlock {
     /// What a tool returned, in a message of the user.
     ToolResult {
         tool_use_id: String,
-        #[schema(no_recursion)]
-        content: Option<InputContent>,
+        content: Option<TextContent>,
         is_error: Option<bool>,
         cache_control: Option<Value>,
     },
@@ -101,15 +120,21 @@ pub fn template_messages(messages: &[InputMessage]) -> Result<Vec<Value>, ApiErr
     Ok(writer.messages)
 }
 
-/// The text of a message or of a system prompt; its blocks are joined by line ends.
-///
-/// # Errors
-/// When a block is not text.
-pub fn text_of(param: &str, content: &InputContent) -> Result<String, ApiError> {
-    let blocks = match content {
-        InputContent::Text(text) => return Ok(text.clone()),
-        InputContent::Blocks(blocks) => blocks,
-    };
+impl TextContent {
+    /// The text.
+    ///
+    /// # Errors
+    /// When a block is not text.
+    pub fn text(&self, param: &str) -> Result<String, ApiError> {
+        match self {
+            TextContent::Text(text) => Ok(text.clone()),
+            TextContent::Blocks(blocks) => joined(param, blocks),
+        }
+    }
+}
+
+/// The texts of blocks, joined by line ends.
+fn joined(param: &str, blocks: &[Value]) -> Result<String, ApiError> {
     let text = |(number, block): (usize, &Value)| {
         let param = format!("{param}[{number}]");
         match read_block(&param, block)? {
@@ -152,7 +177,10 @@ impl TemplateWriter {
     fn add(&mut self, param: &str, message: &InputMessage) -> Result<(), ApiError> {
         let content = format!("{param}.content");
         match (message.role, &message.content) {
-            (InputRole::System, text) => self.push("system", text_of(&content, text)?),
+            (InputRole::System, InputContent::Text(text)) => self.push("system", text.clone()),
+            (InputRole::System, InputContent::Blocks(blocks)) => {
+                self.push("system", joined(&content, blocks)?);
+            }
             (InputRole::User, InputContent::Text(text)) => self.push("user", text.clone()),
             (InputRole::User, InputContent::Blocks(blocks)) => self.add_user(&content, blocks)?,
             (InputRole::Assistant, InputContent::Text(text)) => self.push("assistant", text.clone()),
@@ -175,7 +203,7 @@ impl TemplateWriter {
                     if !texts.is_empty() {
                         self.push("user", std::mem::take(&mut texts).join("\n"));
                     }
-                    let content = content.map(|content| text_of(&format!("{param}.content"), &content));
+                    let content = content.map(|content| content.text(&format!("{param}.content")));
                     self.add_result(&param, tool_use_id, content.transpose()?.unwrap_or_default())?;
                 }
                 _ => return Err(misplaced(&param, "the assistant")),

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
-use super::messages::{InputContent, InputMessage, template_messages, text_of};
+use super::messages::{InputMessage, TextContent, template_messages};
 use crate::api::openai::parameters::schema_grammar;
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
@@ -33,7 +33,7 @@ pub struct MessagesRequest {
     #[schema(minimum = 1)]
     pub max_tokens: u32,
     /// The system prompt.
-    pub system: Option<InputContent>,
+    pub system: Option<TextContent>,
     /// Texts that end the reply, at most 16 of 256 bytes.
     #[schema(max_items = 16)]
     pub stop_sequences: Option<Vec<String>>,
@@ -72,7 +72,7 @@ pub struct CountTokensRequest {
     #[schema(min_items = 1, max_items = 2048)]
     pub messages: Vec<InputMessage>,
     /// The system prompt.
-    pub system: Option<InputContent>,
+    pub system: Option<TextContent>,
     /// The tools that the model may call, at most 128.
     #[schema(max_items = 128)]
     pub tools: Option<Vec<InputTool>>,
@@ -193,7 +193,7 @@ pub enum OutputFormat {
 #[derive(Clone, Copy)]
 pub struct PromptFields<'a> {
     messages: &'a [InputMessage],
-    system: Option<&'a InputContent>,
+    system: Option<&'a TextContent>,
     tools: Option<&'a [InputTool]>,
     tool_choice: Option<&'a InputToolChoice>,
     thinking: Option<&'a ThinkingConfig>,
@@ -267,7 +267,7 @@ impl PromptFields<'_> {
     pub fn conversation(&self) -> Result<Conversation, ApiError> {
         let mut conversation = Conversation::new();
         if let Some(system) = self.system {
-            conversation = conversation.system(text_of("system", system)?);
+            conversation = conversation.system(system.text("system")?);
         }
         conversation.messages.extend(template_messages(self.messages)?);
         let has_none = matches!(self.tool_choice, Some(InputToolChoice::None {}));

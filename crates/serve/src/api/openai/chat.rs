@@ -14,7 +14,7 @@ use super::reply_head::ReplyHead;
 use crate::caller::Caller;
 use crate::error::{ApiError, ErrorReplies};
 use crate::generation::begin;
-use crate::json_body::read_json;
+use crate::json_body::read_body;
 use crate::sse::stream_response;
 use crate::state::ServerState;
 
@@ -42,7 +42,7 @@ pub async fn complete(
     caller: Caller,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let body: ChatRequest = read_json(&body)?;
+    let body: ChatRequest = read_body(body).await?;
     let generation = begin(&state, &caller, body.checked()?).await?;
     let is_stream = body.stream == Some(true);
     let object = if is_stream { "chat.completion.chunk" } else { "chat.completion" };

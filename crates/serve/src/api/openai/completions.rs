@@ -15,7 +15,7 @@ use super::reply_head::ReplyHead;
 use crate::caller::Caller;
 use crate::error::{ApiError, ErrorReplies};
 use crate::generation::begin;
-use crate::json_body::read_json;
+use crate::json_body::read_body;
 use crate::sse::stream_response;
 use crate::state::ServerState;
 
@@ -43,7 +43,7 @@ pub async fn complete(
     caller: Caller,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let body: CompletionRequest = read_json(&body)?;
+    let body: CompletionRequest = read_body(body).await?;
     let request = body.checked()?;
     let prompts = if body.echoes() { request.prompts.clone() } else { Vec::new() };
     let (count, has_tokens) = (request.count as usize, request.prompt_logprobs.is_some());

@@ -129,8 +129,10 @@ impl ChatMessage {
         };
         let content = match &self.content {
             Some(content) => content.text(index)?,
-            None if has_calls => String::new(),
-            None => return wrong("content", "content is missing; only a message with tool_calls has none"),
+            None if self.role == Role::Assistant => String::new(),
+            None => {
+                return wrong("content", "content is missing; only messages of the assistant may have none");
+            }
         };
         let mut fields = Map::new();
         fields.insert("role".to_owned(), role.into());

@@ -100,6 +100,8 @@ macro_rules! request_body {
             pub stream_options: Option<$crate::api::openai::parameters::StreamOptions>,
             /// The maximum number of tokens of the reply; it is lowered to what the context leaves.
             pub max_tokens: Option<u32>,
+            /// Whether the reply goes on where the model would end it. Default false.
+            pub ignore_eos: Option<bool>,
             /// Texts that end the reply, at most 16 of 256 bytes.
             pub stop: Option<$crate::api::openai::parameters::OneOrMany>,
             /// The seed of the random numbers. Default 0: the same request gives the same reply.
@@ -226,6 +228,7 @@ macro_rules! request_body {
                     count: self.n.unwrap_or(1),
                     sampling,
                     max_tokens: self.max_tokens,
+                    ignore_eos: self.ignore_eos.unwrap_or(false),
                     stops: shared::stops(self.stop.as_ref()),
                     grammar: self.structured_outputs.as_ref().map(shared::grammar).transpose()?,
                     ..Default::default()

@@ -16,7 +16,7 @@ use super::messages::{ChatMessage, template_messages};
 use super::template_variables::checked_variables;
 use crate::error::{ApiError, ErrorReplies};
 use crate::generation::in_background;
-use crate::json_body::read_json;
+use crate::json_body::read_body;
 use crate::state::ServerState;
 
 /// The routes of this module.
@@ -89,7 +89,7 @@ pub async fn tokenize(
     State(state): State<Arc<ServerState>>,
     body: Bytes,
 ) -> Result<Json<TokenizeReply>, ApiError> {
-    let body: TokenizeRequest = read_json(&body)?;
+    let body: TokenizeRequest = read_body(body).await?;
     let name = state.models.find(body.model.as_deref())?.name.clone();
     in_background(move || body.reply(&state.models.session(&name)?).map(Json)).await
 }
@@ -132,7 +132,7 @@ pub async fn detokenize(
     State(state): State<Arc<ServerState>>,
     body: Bytes,
 ) -> Result<Json<DetokenizeReply>, ApiError> {
-    let body: DetokenizeRequest = read_json(&body)?;
+    let body: DetokenizeRequest = read_body(body).await?;
     let name = state.models.find(body.model.as_deref())?.name.clone();
     in_background(move || {
         let session = state.models.session(&name)?;

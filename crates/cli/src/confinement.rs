@@ -1,0 +1,53 @@
+//! The files that a server needs: those of its models, its caches, and this program for chat templates.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use girih::tools::{Confinement, SandboxStates};
+use girih::{OpenOptions, RunOptions};
+use girih_serve::ServedModel;
+
+/// What a server of these models may do with files; `drafts` is the name of a draft model.
+pub fn of_server(models: &[ServedModel], draft: Option<&str>) -> Confinement {
+    let mut allowed =
+        Confinement { run: std::env::current_exe().into_iter().collect(), ..Confinement::default() };
+    let sources = models.iter().map(|model| model.source.as_str()).chain(draft);
+    sources.for_each(|source| allowed.read.extend(folders(Path::new(source))));
+    for model in models {
+        let OpenOptions { cache, hub, .. } = &model.open_options;
+        allowed.read.extend(hub.as_ref().ok().map(|hub| hub.cache.clone()));
+        let RunOptions { prompt_cache, backend, .. } = &model.run_options;
+        let written = cache.iter().chain(prompt_cache.as_ref().map(|cache| &cache.folder));
+        allowed.write.extend(written.cloned());
+        let settings = backend.settings();
+        let values = backend.info().options.iter().flat_map(|option| settings.all(option.name));
+        allowed.write.extend(values.filter(|value| value.contains('/')).map(PathBuf::from));
+    }
+    // A rule is about a folder that exists. What cannot be created is named when it is needed.
+    for folder in &allowed.write {
+        let _ = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    }
+    allowed
+}
+
+/// The folder of a model's files, and those to which links in it lead.
+fn folders(source: &Path) -> Vec<PathBuf> {
+    let Ok(real) = source.canonicalize() else { return Vec::new() };
+    let folder_of = |path: &Path| if path.is_dir() { path.to_owned() } else { path.with_file_name("") };
+    let (named, real) = (folder_of(source), folder_of(&real));
+    let entries = std::fs::read_dir(if named.as_os_str().is_empty() { Path::new(".") } else { &named });
+    let links = entries.into_iter().flatten().flatten().filter(|entry| entry.path().is_symlink());
+    let targets: Vec<PathBuf> = links.filter_map(|entry| entry.path().canonicalize().ok()).collect();
+    let named = if named.as_os_str().is_empty() { PathBuf::from(".") } else { named };
+    targets.into_iter().chain([named, real]).collect()
+}
+
+/// What the user should know of a sandbox that lacks a layer.
+pub fn missing(states: &SandboxStates) -> Option<String> {
+    let off = states
+        .iter()
+        .filter_map(|(layer, reason)| Some(format!("{} is off ({})", layer.name(), reason.as_ref()?)));
+    let off: Vec<String> = off.collect();
+    (!off.is_empty()).then(|| format!("the server is not fully confined: {}", off.join(", ")))
+}
