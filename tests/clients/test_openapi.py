@@ -23,7 +23,7 @@ def test_the_description_names_the_routes_of_the_clients(server: Server):
         assert ("post", path) in routes, path
     for path in ("/v1/messages", "/v1/messages/count_tokens", "/api/chat", "/api/generate", "/api/show", "/api/embed"):
         assert ("post", path) in routes, path
-    for path in ("/v1/models", "/health", "/ready", "/metrics", "/api/tags", "/api/ps", "/api/version"):
+    for path in ("/v1/models", "/health", "/ready", "/api/tags", "/api/ps", "/api/version"):
         assert ("get", path) in routes, path
 
 

@@ -93,7 +93,6 @@ fn wrong_parameters_are_refused_by_name() {
     assert_eq!(of(json!({"unknown": 1})), "unknown_parameter unknown");
     assert_eq!(of(json!({"temperature": "hot"})), "invalid_value temperature");
     assert_eq!(of(json!({"temperature": -1})), "invalid_value temperature");
-    assert_eq!(of(json!({"frequency_penalty": 1e300})), "invalid_value frequency_penalty");
     assert_eq!(of(json!({"n": 9})), "invalid_value n");
     assert_eq!(of(json!({"model": "other"})), "model_not_found model");
     assert_eq!(of(json!({"messages": []})), "invalid_value messages");
