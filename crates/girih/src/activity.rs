@@ -48,17 +48,18 @@ impl ActivityRecord {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Records an engine that has `requests` requests: always if it is idle, else at intervals.
+    /// Records an engine that has `requests` requests: always if others run or wait than before, else
+    /// at intervals.
     pub fn record(&self, engine: &Engine, requests: usize) {
         let now = Instant::now();
         let mut record = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (running, waiting) = (engine.active(), engine.waiting());
         let is_due = record.1.is_none_or(|last| now.duration_since(last) >= INTERVAL);
-        if !is_due && !engine.is_idle() {
+        if !is_due && (running, waiting) == (record.0.running, record.0.waiting) {
             return;
         }
         let cache = engine.cache();
         let CacheTotals { prompts, tokens, hits, .. } = cache.totals();
-        let (running, waiting) = (engine.active(), engine.waiting());
         let blocks_in_use = cache.in_use().iter().sum();
         let activity = EngineActivity {
             running,

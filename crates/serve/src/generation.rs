@@ -13,7 +13,7 @@ use girih::{
     Event, Grammar, Logprobs, Model, Prompt, Reply, ReplyPart, Request, Session, Stats, Stop, ToolChoice,
 };
 
-use crate::caller::Caller;
+use crate::caller::ApiCaller;
 use crate::error::ApiError;
 use crate::observe::{ReplyRecord, RequestRecord};
 use crate::request_hook::RequestHook;
@@ -166,7 +166,7 @@ struct LiveReply {
 /// When there is no such model, a parameter is wrong, the queue is full or the server ends.
 pub async fn begin(
     state: &Arc<ServerState>,
-    caller: &Caller,
+    caller: &ApiCaller,
     request: GenerationRequest,
 ) -> Result<Generation, ApiError> {
     let model = state.models.find(request.model.as_deref())?;
@@ -203,7 +203,7 @@ impl GenerationRequest {
         mut self,
         session: &Session,
         model_name: Arc<str>,
-        caller: &Caller,
+        caller: &ApiCaller,
         hook: Option<&RequestHook>,
         admission: Admission,
         record: Option<&Arc<RequestRecord>>,

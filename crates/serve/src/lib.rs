@@ -3,7 +3,7 @@
 //!
 //! Start with two types: [`ServeOptions`] and [`Server`].
 //!
-//! A request passes these modules in order: `access` says who calls ([`Caller`]), a module of
+//! A request passes these modules in order: `access` says who calls ([`ApiCaller`]), a module of
 //! `api` reads its body and makes a [`GenerationRequest`](generation::GenerationRequest),
 //! `generation` admits and begins it, and a writer of the same module of `api` turns its events
 //! into JSON, whole or through `sse`.
@@ -33,11 +33,11 @@ pub mod sse;
 mod state;
 pub mod thinking;
 
-pub use caller::Caller;
+pub use caller::ApiCaller;
 pub use models::ServedModels;
 pub use options::{ServeOptions, ServedModel};
 pub use request_hook::RequestHook;
-pub use request_id::RequestId;
+pub use request_id::HttpRequestId;
 pub use sampling_settings::{DrySettings, SamplingSettings};
 pub use server::{EndSignals, Server, router};
 pub use state::ServerState;

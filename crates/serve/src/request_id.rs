@@ -18,14 +18,14 @@ const MAX_BYTES: usize = 128;
 
 /// The id of a request, which is in its reply's headers, in logs and in the ids of its objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RequestId(pub Arc<str>);
+pub struct HttpRequestId(pub Arc<str>);
 
-impl RequestId {
+impl HttpRequestId {
     /// The client's id if it is printable ASCII of at most 128 bytes, else a new one.
-    fn of(headers: &HeaderMap) -> RequestId {
+    fn of(headers: &HeaderMap) -> HttpRequestId {
         let given = headers.get(&HEADER).and_then(|value| value.to_str().ok());
         let given = given.filter(|id| (1..=MAX_BYTES).contains(&id.len()));
-        RequestId(given.map_or_else(|| new_id().into(), Into::into))
+        HttpRequestId(given.map_or_else(|| new_id().into(), Into::into))
     }
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn new_id() -> String {
 
 /// Gives a request its id, and its reply the header.
 pub(crate) async fn add_request_id(mut request: Request, next: Next) -> Response {
-    let id = RequestId::of(request.headers());
+    let id = HttpRequestId::of(request.headers());
     request.extensions_mut().insert(id.clone());
     let mut response = next.run(request).await;
     if let Ok(value) = HeaderValue::from_str(&id.0) {
@@ -50,10 +50,10 @@ pub(crate) async fn add_request_id(mut request: Request, next: Next) -> Response
     response
 }
 
-impl<S: Sync> FromRequestParts<S> for RequestId {
+impl<S: Sync> FromRequestParts<S> for HttpRequestId {
     type Rejection = std::convert::Infallible;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<RequestId, Self::Rejection> {
-        Ok(parts.extensions.get::<RequestId>().cloned().unwrap_or_else(|| RequestId(new_id().into())))
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<HttpRequestId, Self::Rejection> {
+        Ok(parts.extensions.get::<HttpRequestId>().cloned().unwrap_or_else(|| HttpRequestId(new_id().into())))
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use girih::{CancelHandle, Result, Tenant};
 
-use crate::caller::Caller;
+use crate::caller::ApiCaller;
 use crate::drain::Drain;
 use crate::error::ApiError;
 use crate::models::ServedModels;
@@ -99,7 +99,7 @@ impl ServerState {
     pub fn admit(
         self: &Arc<ServerState>,
         model: &ServedModel,
-        caller: &Caller,
+        caller: &ApiCaller,
         replies: u32,
     ) -> Result<Admission, ApiError> {
         if self.phase() == ServerPhase::Draining {

@@ -102,7 +102,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     } else if args.server.is_confined() {
         show.detail("Landlock and seccomp confine this process");
     }
-    // Before the address is told: whoever reads it may end the process.
+    // Before the address is told: a program that reads it may end the process.
     let signals = server.catch_signals()?;
     print_line!("listening on {}://{}", args.server.scheme(), server.address())?;
     io::stdout().flush()?;

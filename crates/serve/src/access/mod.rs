@@ -13,7 +13,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use girih::{Error, ErrorKind, Result, Tenant};
 
-use crate::caller::Caller;
+use crate::caller::ApiCaller;
 use crate::error::{ApiError, Dialect};
 use crate::observe::RequestRecord;
 pub use hosts::Hosts;
@@ -60,7 +60,7 @@ impl AccessRules {
     ///
     /// # Errors
     /// When it may not be made.
-    fn check(&self, request: &Request) -> std::result::Result<Caller, ApiError> {
+    fn check(&self, request: &Request) -> std::result::Result<ApiCaller, ApiError> {
         let (uri, headers) = (request.uri(), request.headers());
         if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
             let message = format!("the method {} is not supported", request.method());
@@ -76,16 +76,16 @@ impl AccessRules {
         let caller = match &self.keys {
             Some(keys) if !is_public => {
                 let tenant = keys.tenant(headers).ok_or_else(no_key)?;
-                Caller { tenant, max_replies: Some(self.replies_per_key) }
+                ApiCaller { tenant, max_replies: Some(self.replies_per_key) }
             }
-            _ => Caller::default(),
+            _ => ApiCaller::default(),
         };
         check_content_type(request.method(), headers)?;
         Ok(caller)
     }
 }
 
-/// Passes a request on if it may be made, with its [`Caller`].
+/// Passes a request on if it may be made, with its [`ApiCaller`].
 pub async fn check_access(
     State(access): State<Arc<AccessRules>>,
     mut request: Request,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::caller::Caller;
+use crate::caller::ApiCaller;
 use crate::error::ApiError;
 use crate::generation::in_background;
 use crate::state::ServerState;
@@ -46,7 +46,7 @@ pub struct Embeddings {
 /// or `dimensions` is not the size of the model's vectors.
 pub async fn embed(
     state: &Arc<ServerState>,
-    caller: &Caller,
+    caller: &ApiCaller,
     model: &str,
     inputs: Vec<EmbeddingInput>,
     (long, dimensions): (LongInput, Option<usize>),

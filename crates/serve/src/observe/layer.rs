@@ -16,7 +16,7 @@ use super::access_log::{AccessLog, EndedRequest};
 use super::metrics::Metrics;
 use super::record::RequestRecord;
 use crate::error::ErrorCode;
-use crate::request_id::RequestId;
+use crate::request_id::HttpRequestId;
 
 /// The status of a request whose client left before there was one, as nginx writes it.
 const CLIENT_LEFT: u16 = 499;
@@ -42,7 +42,7 @@ pub(crate) async fn observe(State(observer): State<Observer>, request: Request, 
     let mut observed = ObservedRequest {
         observer,
         record: Arc::clone(&record),
-        id: extensions.get::<RequestId>().map_or_else(|| "".into(), |id| Arc::clone(&id.0)),
+        id: extensions.get::<HttpRequestId>().map_or_else(|| "".into(), |id| Arc::clone(&id.0)),
         method: method_label(request.method()),
         route: extensions.get::<MatchedPath>().map_or(NO_ROUTE.to_owned(), |path| path.as_str().to_owned()),
         status: CLIENT_LEFT,

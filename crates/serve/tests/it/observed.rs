@@ -10,7 +10,7 @@ use girih_serve::observe::{AccessLog, MetricsCompat};
 use girih_serve::{ServeOptions, Server};
 use serde_json::{Value, json};
 
-use crate::client::Exchange;
+use crate::client::{Exchange, HttpReply};
 use crate::started::{get, options, post};
 
 /// A log in memory.
@@ -64,7 +64,16 @@ fn replies_are_counted_under_both_names() {
     assert_eq!(usage(reply.clone()), (Some(value_of(&reply, "prompt_tokens")), Some(5.0)));
     assert_eq!(post(address, "/v1/completions", &completion()).status, 200);
     assert_eq!(post(address, "/v1/completions", &json!({"prompt": "a", "n": 1000})).status, 400);
-    let metrics = get(address, "/metrics");
+    // The engine records what it did just after the reader has its reply.
+    let hits = "girih_prefix_cache_hits_total{model_name=\"stories260k\"}";
+    let recorded = |metrics: &HttpReply| value(&metrics.body, hits) > 0.0;
+    let metrics = (0..100)
+        .map(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            get(address, "/metrics")
+        })
+        .find(recorded)
+        .expect("the second request finds the first one's prompt");
     assert_eq!(metrics.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
     let text = &metrics.body;
     let model = "{model_name=\"stories260k\"}";

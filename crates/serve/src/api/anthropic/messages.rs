@@ -46,7 +46,7 @@ pub enum InputContent {
 /// A text, or blocks of text, which are joined by line ends.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(untagged)]
-pub enum TextContent {
+pub enum AnthropicText {
     /// The text.
     Text(String),
     /// The blocks.
@@ -90,7 +90,7 @@ pub enum InputBlock {
     /// What a tool returned, in a message of the user.
     ToolResult {
         tool_use_id: String,
-        content: Option<TextContent>,
+        content: Option<AnthropicText>,
         is_error: Option<bool>,
         cache_control: Option<Value>,
     },
@@ -120,15 +120,15 @@ pub fn template_messages(messages: &[InputMessage]) -> Result<Vec<Value>, ApiErr
     Ok(writer.messages)
 }
 
-impl TextContent {
+impl AnthropicText {
     /// The text.
     ///
     /// # Errors
     /// When a block is not text.
     pub fn text(&self, param: &str) -> Result<String, ApiError> {
         match self {
-            TextContent::Text(text) => Ok(text.clone()),
-            TextContent::Blocks(blocks) => joined(param, blocks),
+            AnthropicText::Text(text) => Ok(text.clone()),
+            AnthropicText::Blocks(blocks) => joined(param, blocks),
         }
     }
 }

@@ -14,7 +14,7 @@ use axum::{Json, Router};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::caller::Caller;
+use crate::caller::ApiCaller;
 use crate::error::{AnthropicErrorReplies, ApiError, Dialect, answer};
 use crate::generation::{begin, in_background};
 use crate::json_body::read_json;
@@ -50,11 +50,11 @@ pub struct TokenCount {
         AnthropicErrorReplies,
     )
 )]
-pub async fn create(State(state): State<Arc<ServerState>>, caller: Caller, body: Bytes) -> Response {
+pub async fn create(State(state): State<Arc<ServerState>>, caller: ApiCaller, body: Bytes) -> Response {
     answer(Dialect::Anthropic, message(&state, &caller, &body).await)
 }
 
-async fn message(state: &Arc<ServerState>, caller: &Caller, body: &[u8]) -> Result<Response, ApiError> {
+async fn message(state: &Arc<ServerState>, caller: &ApiCaller, body: &[u8]) -> Result<Response, ApiError> {
     let body: MessagesRequest = read_json(body)?;
     let generation = begin(state, caller, body.checked()?).await?;
     let id = format!("msg_{}", new_id());

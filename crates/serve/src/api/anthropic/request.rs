@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
-use super::messages::{InputMessage, TextContent, template_messages};
+use super::messages::{AnthropicText, InputMessage, template_messages};
 use crate::api::openai::parameters::schema_grammar;
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
@@ -33,7 +33,7 @@ pub struct MessagesRequest {
     #[schema(minimum = 1)]
     pub max_tokens: u32,
     /// The system prompt.
-    pub system: Option<TextContent>,
+    pub system: Option<AnthropicText>,
     /// Texts that end the reply, at most 16 of 256 bytes.
     #[schema(max_items = 16)]
     pub stop_sequences: Option<Vec<String>>,
@@ -72,7 +72,7 @@ pub struct CountTokensRequest {
     #[schema(min_items = 1, max_items = 2048)]
     pub messages: Vec<InputMessage>,
     /// The system prompt.
-    pub system: Option<TextContent>,
+    pub system: Option<AnthropicText>,
     /// The tools that the model may call, at most 128.
     #[schema(max_items = 128)]
     pub tools: Option<Vec<InputTool>>,
@@ -175,13 +175,13 @@ pub struct OutputConfig {
     /// How much the model thinks, if its chat template knows the word.
     pub effort: Option<String>,
     /// What the reply must be.
-    pub format: Option<OutputFormat>,
+    pub format: Option<AnthropicFormat>,
 }
 
 /// What the reply must be.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
-pub enum OutputFormat {
+pub enum AnthropicFormat {
     /// JSON of a schema.
     JsonSchema {
         /// The JSON Schema.
@@ -193,7 +193,7 @@ pub enum OutputFormat {
 #[derive(Clone, Copy)]
 pub struct PromptFields<'a> {
     messages: &'a [InputMessage],
-    system: Option<&'a TextContent>,
+    system: Option<&'a AnthropicText>,
     tools: Option<&'a [InputTool]>,
     tool_choice: Option<&'a InputToolChoice>,
     thinking: Option<&'a ThinkingConfig>,
@@ -325,7 +325,7 @@ impl PromptFields<'_> {
 
     fn grammar(&self, has_tools: bool) -> Result<Option<Grammar>, ApiError> {
         const PARAM: &str = "output_config.format";
-        let Some(OutputFormat::JsonSchema { schema }) =
+        let Some(AnthropicFormat::JsonSchema { schema }) =
             self.output_config.and_then(|config| config.format.as_ref())
         else {
             return Ok(None);

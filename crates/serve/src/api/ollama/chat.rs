@@ -17,7 +17,7 @@ use super::messages::{OllamaMessage, template_messages};
 use super::model_name::without_latest;
 use super::options::{Think, generation, grammar, logprobs};
 use super::reply::{OllamaReply, OllamaRoute, loaded_reply, reply};
-use crate::caller::Caller;
+use crate::caller::ApiCaller;
 use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
 use crate::generation::{GenerationRequest, begin, in_background};
 use crate::json_body::read_json;
@@ -72,11 +72,11 @@ pub struct OllamaChatRequest {
         OllamaErrorReplies,
     )
 )]
-pub async fn chat(State(state): State<Arc<ServerState>>, caller: Caller, body: Bytes) -> Response {
+pub async fn chat(State(state): State<Arc<ServerState>>, caller: ApiCaller, body: Bytes) -> Response {
     answer(Dialect::Ollama, replied(&state, &caller, &body).await)
 }
 
-async fn replied(state: &Arc<ServerState>, caller: &Caller, body: &[u8]) -> Result<Response, ApiError> {
+async fn replied(state: &Arc<ServerState>, caller: &ApiCaller, body: &[u8]) -> Result<Response, ApiError> {
     let begun = Instant::now();
     let body: OllamaChatRequest = read_json(body)?;
     if body.messages.as_ref().is_none_or(Vec::is_empty) {

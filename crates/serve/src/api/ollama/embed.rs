@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 use super::model_name::without_latest;
 use crate::api::embedding::{EmbeddingInput, Embeddings, LongInput, embed};
-use crate::caller::Caller;
+use crate::caller::ApiCaller;
 use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
 use crate::json_body::read_json;
 use crate::state::ServerState;
@@ -94,11 +94,11 @@ pub struct EmbeddingReply {
     request_body = EmbedRequest,
     responses((status = 200, body = EmbedReply), OllamaErrorReplies)
 )]
-pub async fn create(State(state): State<Arc<ServerState>>, caller: Caller, body: Bytes) -> Response {
+pub async fn create(State(state): State<Arc<ServerState>>, caller: ApiCaller, body: Bytes) -> Response {
     answer(Dialect::Ollama, embedded(&state, &caller, &body).await)
 }
 
-async fn embedded(state: &Arc<ServerState>, caller: &Caller, body: &[u8]) -> Result<Response, ApiError> {
+async fn embedded(state: &Arc<ServerState>, caller: &ApiCaller, body: &[u8]) -> Result<Response, ApiError> {
     let begun = Instant::now();
     let EmbedRequest { model, input, truncate, dimensions, options, .. } = read_json(body)?;
     check_options(options.as_ref())?;
@@ -128,11 +128,15 @@ async fn embedded(state: &Arc<ServerState>, caller: &Caller, body: &[u8]) -> Res
     request_body = EmbeddingsOfOneRequest,
     responses((status = 200, body = EmbeddingReply), OllamaErrorReplies)
 )]
-pub async fn create_one(State(state): State<Arc<ServerState>>, caller: Caller, body: Bytes) -> Response {
+pub async fn create_one(State(state): State<Arc<ServerState>>, caller: ApiCaller, body: Bytes) -> Response {
     answer(Dialect::Ollama, embedded_one(&state, &caller, &body).await)
 }
 
-async fn embedded_one(state: &Arc<ServerState>, caller: &Caller, body: &[u8]) -> Result<Response, ApiError> {
+async fn embedded_one(
+    state: &Arc<ServerState>,
+    caller: &ApiCaller,
+    body: &[u8],
+) -> Result<Response, ApiError> {
     let EmbeddingsOfOneRequest { model, prompt, options, .. } = read_json(body)?;
     check_options(options.as_ref())?;
     let inputs = vec![EmbeddingInput::Text(prompt)];

@@ -18,7 +18,7 @@ use super::messages::check_images;
 use super::model_name::without_latest;
 use super::options::{Think, generation, grammar, logprobs};
 use super::reply::{OllamaReply, OllamaRoute, loaded_reply, reply};
-use crate::caller::Caller;
+use crate::caller::ApiCaller;
 use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
 use crate::generation::{GenerationRequest, begin};
 use crate::json_body::read_json;
@@ -82,11 +82,11 @@ pub struct OllamaGenerateRequest {
         OllamaErrorReplies,
     )
 )]
-pub async fn generate(State(state): State<Arc<ServerState>>, caller: Caller, body: Bytes) -> Response {
+pub async fn generate(State(state): State<Arc<ServerState>>, caller: ApiCaller, body: Bytes) -> Response {
     answer(Dialect::Ollama, replied(&state, &caller, &body).await)
 }
 
-async fn replied(state: &Arc<ServerState>, caller: &Caller, body: &[u8]) -> Result<Response, ApiError> {
+async fn replied(state: &Arc<ServerState>, caller: &ApiCaller, body: &[u8]) -> Result<Response, ApiError> {
     let begun = Instant::now();
     let body: OllamaGenerateRequest = read_json(body)?;
     let request = body.checked()?;

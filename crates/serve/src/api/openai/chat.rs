@@ -11,7 +11,7 @@ use axum::{Json, Router};
 use super::chat_reply::{ChatChunks, ChatReply};
 use super::chat_request::ChatRequest;
 use super::reply_head::ReplyHead;
-use crate::caller::Caller;
+use crate::caller::ApiCaller;
 use crate::error::{ApiError, ErrorReplies};
 use crate::generation::begin;
 use crate::json_body::read_body;
@@ -39,7 +39,7 @@ pub fn routes() -> Router<Arc<ServerState>> {
 )]
 pub async fn complete(
     State(state): State<Arc<ServerState>>,
-    caller: Caller,
+    caller: ApiCaller,
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let body: ChatRequest = read_body(body).await?;

@@ -12,7 +12,7 @@ use girih::Prompt;
 use super::completion_reply::{CompletionChunks, CompletionReply, EchoedTexts};
 use super::completion_request::CompletionRequest;
 use super::reply_head::ReplyHead;
-use crate::caller::Caller;
+use crate::caller::ApiCaller;
 use crate::error::{ApiError, ErrorReplies};
 use crate::generation::begin;
 use crate::json_body::read_body;
@@ -40,7 +40,7 @@ pub fn routes() -> Router<Arc<ServerState>> {
 )]
 pub async fn complete(
     State(state): State<Arc<ServerState>>,
-    caller: Caller,
+    caller: ApiCaller,
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let body: CompletionRequest = read_body(body).await?;

@@ -13,7 +13,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::api::embedding::{EmbeddingInput, Embeddings, LongInput, embed};
-use crate::caller::Caller;
+use crate::caller::ApiCaller;
 use crate::error::{ApiError, ErrorReplies};
 use crate::json_body::read_json;
 use crate::state::ServerState;
@@ -109,7 +109,7 @@ pub struct EmbeddingsUsage {
 )]
 pub async fn create(
     State(state): State<Arc<ServerState>>,
-    caller: Caller,
+    caller: ApiCaller,
     body: Bytes,
 ) -> Result<Json<EmbeddingsReply>, ApiError> {
     let EmbeddingsRequest { model, input, encoding_format, dimensions, .. } = read_json(&body)?;

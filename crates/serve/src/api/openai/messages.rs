@@ -15,7 +15,7 @@ const MAX_MESSAGES: usize = 2048;
 #[allow(dead_code)] // what a client sends back of a reply is read and dropped
 pub struct ChatMessage {
     /// Whose message it is.
-    pub role: Role,
+    pub role: ChatRole,
     /// Its text.
     pub content: Option<MessageContent>,
     /// The name of who speaks, or of the tool.
@@ -42,7 +42,7 @@ pub struct ChatMessage {
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)] // OpenAI's words
-pub enum Role {
+pub enum ChatRole {
     System,
     /// As `system`.
     Developer,
@@ -114,7 +114,7 @@ impl ChatMessage {
             ))
         };
         let has_calls = self.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty());
-        if has_calls && self.role != Role::Assistant {
+        if has_calls && self.role != ChatRole::Assistant {
             return wrong("tool_calls", "tool_calls is set, but only messages of the assistant have calls");
         }
         if self.audio.is_some() || self.function_call.is_some() {
@@ -122,14 +122,14 @@ impl ChatMessage {
         }
         let role = match self.role {
             // Templates know no developer, or treat it as the system.
-            Role::System | Role::Developer => "system",
-            Role::User => "user",
-            Role::Assistant => "assistant",
-            Role::Tool => "tool",
+            ChatRole::System | ChatRole::Developer => "system",
+            ChatRole::User => "user",
+            ChatRole::Assistant => "assistant",
+            ChatRole::Tool => "tool",
         };
         let content = match &self.content {
             Some(content) => content.text(index)?,
-            None if self.role == Role::Assistant => String::new(),
+            None if self.role == ChatRole::Assistant => String::new(),
             None => {
                 return wrong("content", "content is missing; only messages of the assistant may have none");
             }

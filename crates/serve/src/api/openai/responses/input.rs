@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
-use crate::api::openai::messages::Role;
+use crate::api::openai::messages::ChatRole;
 use crate::error::ApiError;
 use crate::json_body::read_value;
 
@@ -30,7 +30,7 @@ pub enum ResponsesInput {
 #[allow(missing_docs)] // OpenAI's words
 pub enum InputItem {
     Message {
-        role: Role,
+        role: ChatRole,
         content: ItemContent,
         id: Option<Value>,
         status: Option<Value>,
@@ -134,7 +134,7 @@ fn read_item(param: &str, item: &Value) -> Result<InputItem, ApiError> {
 impl ItemWriter {
     fn add(&mut self, param: &str, item: &Value) -> Result<(), ApiError> {
         match read_item(param, item)? {
-            InputItem::Message { role: Role::Assistant, content, .. } => {
+            InputItem::Message { role: ChatRole::Assistant, content, .. } => {
                 let text = content.text(&format!("{param}.content"), "")?;
                 let message = self.assistant();
                 let before = message["content"].as_str().unwrap_or_default().to_owned();
@@ -143,9 +143,9 @@ impl ItemWriter {
             InputItem::Message { role, content, .. } => {
                 let role = match role {
                     // Templates know no developer, or treat it as the system.
-                    Role::System | Role::Developer => "system",
-                    Role::User => "user",
-                    Role::Assistant | Role::Tool => {
+                    ChatRole::System | ChatRole::Developer => "system",
+                    ChatRole::User => "user",
+                    ChatRole::Assistant | ChatRole::Tool => {
                         let message = format!("{param}.role must be user, assistant, system or developer");
                         return Err(ApiError::invalid(format!("{param}.role"), message));
                     }

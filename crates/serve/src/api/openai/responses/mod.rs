@@ -16,7 +16,7 @@ use axum::{Json, Router};
 use self::request::ResponsesRequest;
 use self::response::ResponseObject;
 use self::writer::{ResponseEvents, read};
-use crate::caller::Caller;
+use crate::caller::ApiCaller;
 use crate::error::{ApiError, ErrorReplies};
 use crate::generation::begin;
 use crate::json_body::read_json;
@@ -44,7 +44,7 @@ pub fn routes() -> Router<Arc<ServerState>> {
 )]
 pub async fn create(
     State(state): State<Arc<ServerState>>,
-    caller: Caller,
+    caller: ApiCaller,
     body: Bytes,
 ) -> Result<Response, ApiError> {
     let body: ResponsesRequest = read_json(&body)?;
