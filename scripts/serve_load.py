@@ -201,7 +201,7 @@ def commands(arguments: argparse.Namespace) -> dict[str, list[str]]:
     context = arguments.prompt + arguments.reply + 64
     port = str(arguments.port)
     places = str(arguments.places)
-    girih = [arguments.girih, "serve", arguments.model, "--port", port, "--parallel", places, "-c", str(context)]
+    girih = [arguments.girih, "serve", arguments.model, "--port", port, "--sequences", places, "-c", str(context)]
     servers = {"girih": girih + arguments.girih_option}
     if arguments.peer:
         total = str(context * arguments.places)

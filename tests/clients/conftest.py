@@ -105,7 +105,7 @@ def encoder_with_tokenizer() -> Path:
 def server() -> Iterator[Server]:
     """A server of the built-in model, and of the same with tools."""
     tools = stories_with_template(TOOLS, TEMPLATE)
-    yield from serve([GIRIH, "serve", STORIES, str(tools), "--port", "0", "--parallel", "16"], "server")
+    yield from serve([GIRIH, "serve", STORIES, str(tools), "--port", "0", "--sequences", "16"], "server")
 
 
 @pytest.fixture(scope="session")

@@ -17,11 +17,10 @@ pub struct ServerArgs {
     /// read it.
     #[arg(long, value_name = "FILE")]
     api_keys: Option<PathBuf>,
-    /// Serve an address that other machines can reach without API keys.
+    /// Allow an address that other machines can reach, without --api-keys.
     #[arg(long)]
     i_know_it_is_open: bool,
-    /// Further name under which clients call the server, beside its address; a name without a port stands for
-    /// all ports. May be repeated.
+    /// Accept this Host header besides the server's own address; without a port, any port. May be repeated.
     #[arg(long, value_name = "NAME[:PORT]")]
     allowed_host: Vec<String>,
     /// PEM file with the server's certificate and those that sign it: serve TLS.
@@ -30,10 +29,10 @@ pub struct ServerArgs {
     /// PEM file with the certificate's private key; other users may not be able to read it.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Do not give up files, sockets and other processes that a server does not need (Landlock, seccomp).
+    /// Run without the sandbox (Landlock and seccomp), which restricts files, sockets and processes.
     #[arg(long)]
     no_sandbox: bool,
-    /// Names under which metrics are reported beside girih's own.
+    /// Also report metrics under the names of another server.
     #[arg(long, value_name = "NAME", value_enum)]
     metrics_compat: Option<CompatName>,
     /// Write a line of JSON for each request to standard error, without the text of prompts.

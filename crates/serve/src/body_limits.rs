@@ -26,7 +26,8 @@ const MAX_JSON_DEPTH: usize = 127;
 pub struct BodyLimits {
     /// The maximum bytes of a body.
     pub bytes: usize,
-    /// The paths of routes that accept images, and the maximum bytes of a body there.
+    /// The paths of routes for conversations, and the maximum bytes of a body there: images are refused by
+    /// name, not by their size.
     pub images: (&'static [&'static str], usize),
     /// The time in which a body must arrive.
     pub time: Duration,

@@ -42,8 +42,8 @@ impl ServedEncoder {
         self.with_embedder(|_| Ok(()))
     }
 
-    /// One vector for each text in tokens, and the maximum number of tokens of a text. `cut` is called
-    /// with it before. Not for a thread that serves connections.
+    /// One vector for each text in tokens. Calls `cut` first, with the texts and the maximum number of
+    /// tokens of one. Not for a thread that serves connections.
     ///
     /// # Errors
     /// As [`Embedder::embed_tokens`], and when it cannot be loaded.

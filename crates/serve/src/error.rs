@@ -59,7 +59,7 @@ macro_rules! error_replies {
             /// The API key is missing or wrong.
             #[response(status = 401)]
             Unauthorized($body),
-            /// The host or the origin is not allowed.
+            /// The origin is not allowed.
             #[response(status = 403)]
             Forbidden($body),
             /// There is no such model or route.
@@ -77,6 +77,9 @@ macro_rules! error_replies {
             /// The model called a tool with arguments that are not a JSON object.
             #[response(status = 422)]
             InvalidCall($body),
+            /// The server is not called by this host.
+            #[response(status = 421)]
+            Misdirected($body),
             /// The queue, or the key's share of it, is full.
             #[response(status = 429)]
             TooMany($body),
@@ -86,7 +89,6 @@ macro_rules! error_replies {
             /// The server ends, loads models, or lacks memory.
             #[response(status = 503)]
             Unavailable($body),
-
         }
     };
 }

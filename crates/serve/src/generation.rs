@@ -111,8 +111,8 @@ pub enum FinishReason {
 }
 
 impl FinishReason {
-    /// The word for it in metrics and the log.
-    fn name(&self) -> &'static str {
+    /// OpenAI's word for it, also in metrics and the log.
+    pub fn name(&self) -> &'static str {
         match self {
             FinishReason::End | FinishReason::StopString(_) => "stop",
             FinishReason::Length => "length",

@@ -15,10 +15,12 @@ const QUOTED_CHARS: usize = 200;
 /// wait for them.
 const SHORT_BODY_BYTES: usize = 64 << 10;
 
-/// As [`read_json`], without keeping other connections waiting.
+/// Reads a body, without keeping other connections waiting. Nesting deeper than 127 levels is refused by
+/// `serde_json`.
 ///
 /// # Errors
-/// As [`read_json`].
+/// Status 400: the body is not JSON, or a parameter is unknown, missing or of the wrong type; the
+/// error names it.
 pub async fn read_body<T: DeserializeOwned + Send + 'static>(body: Bytes) -> Result<T, ApiError> {
     if body.len() <= SHORT_BODY_BYTES {
         return read_json(&body);
@@ -26,12 +28,7 @@ pub async fn read_body<T: DeserializeOwned + Send + 'static>(body: Bytes) -> Res
     in_background(move || read_json(&body)).await
 }
 
-/// Reads a body. Nesting deeper than 128 levels is refused by `serde_json`.
-///
-/// # Errors
-/// Status 400: the body is not JSON, or a parameter is unknown, missing or of the wrong type; the
-/// error names it.
-pub fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
+fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     serde_json::from_slice(body).map_err(|error| fault::<T>(body, &error))
 }
 

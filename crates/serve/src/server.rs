@@ -27,7 +27,7 @@ use crate::options::ServeOptions;
 use crate::page;
 use crate::state::{ServerPhase, ServerState};
 
-/// The routes whose requests may have images.
+/// The routes for conversations. Their bodies may be larger, so that images are refused by name.
 const IMAGE_PATHS: &[&str] = &[
     "/v1/chat/completions",
     "/v1/responses",

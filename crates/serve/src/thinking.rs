@@ -5,6 +5,13 @@ use serde_json::Value;
 
 use crate::error::ApiError;
 
+/// Sets the thinking of a message that a client sends back, as chat templates read it: that of gpt-oss
+/// reads `thinking`, others `reasoning_content`.
+pub fn set_thinking(message: &mut Value, text: &str) {
+    message["reasoning_content"] = text.into();
+    message["thinking"] = text.into();
+}
+
 /// How much a model is asked to think.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Thinking {

@@ -42,7 +42,7 @@ enum CliCommand {
     Run(run::Args),
     /// Chat with a model.
     Chat(chat::Args),
-    /// Serve models over HTTP, for clients of OpenAI's API.
+    /// Serve models over HTTP, for clients of OpenAI's, Anthropic's and Ollama's APIs.
     Serve(serve::Args),
     /// Print one vector for each text.
     Embed(embed::Args),

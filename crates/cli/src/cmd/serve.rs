@@ -33,7 +33,7 @@ pub struct Args {
     /// requests that name no model.
     #[arg(value_name = "MODEL", required = true)]
     models: Vec<String>,
-    /// Address to listen on.
+    /// IP address to listen on; 0.0.0.0 is all interfaces.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     host: IpAddr,
     /// Port to listen on; 0 is any free one.
@@ -42,23 +42,23 @@ pub struct Args {
     /// Maximum number of replies of a model that run at once; each has a KV cache of --context tokens.
     #[arg(long, value_name = "N", default_value = "4", alias = "parallel", value_parser = clap::value_parser!(u32).range(1..=1024))]
     sequences: u32,
-    /// Maximum number of replies of a model that wait; further ones are refused with status 429.
+    /// Maximum number of queued replies of a model; further ones get status 429.
     #[arg(long, value_name = "N", default_value = "64")]
     waiting: u32,
     /// Maximum number of replies of one API key that run or wait.
     #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u32).range(1..))]
     replies_per_key: u32,
-    /// Memory that the loaded models may take together; others are unloaded for a model that is asked
-    /// for [default: what is free at the start].
+    /// Memory budget of all loaded models; unused ones are unloaded for a requested one [default: what is
+    /// free at the start].
     #[arg(long, value_name = "SIZE", value_parser = byte_count)]
     memory: Option<u64>,
     /// Unload models that were not used for this number of seconds [default: never].
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     unload_idle: Option<u64>,
-    /// Maximum number of seconds that running requests get at the end.
+    /// Seconds that running requests have to finish after SIGINT or SIGTERM.
     #[arg(long, value_name = "SECONDS", default_value = "30")]
     drain_timeout: u64,
-    /// Style of thinking and tool calls in replies: gpt-oss, mistral, hermes, pythonic, llama3, gemma or plain [default: as the chat template teaches].
+    /// Style of thinking and tool calls in replies: gpt-oss, mistral, hermes, pythonic, llama3, gemma or plain [default: detected from the chat template].
     #[arg(long, value_name = "NAME", value_parser = ReplyStyle::named)]
     reply_style: Option<ReplyStyle>,
     #[command(flatten)]

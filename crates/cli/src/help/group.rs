@@ -15,11 +15,13 @@ pub enum OptionGroup {
     Memory,
     /// Where and how the model runs.
     Device,
+    /// Who may call a server, and what it tells of its work.
+    Server,
     /// What few calls need; only `--help-all` lists it.
     Expert,
 }
 
-use OptionGroup::{Common, Device, Expert, Memory, Sampling, StructuredOutput};
+use OptionGroup::{Common, Device, Expert, Memory, Sampling, Server, StructuredOutput};
 
 /// The most used options, in the order in which help lists them. Those of one command follow.
 const FIRST: [&str; 11] = [
@@ -71,6 +73,20 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
     ),
     (Device, &["backend", "act-precision", "npu-mapping"]),
     (
+        Server,
+        &[
+            "api-keys",
+            "i-know-it-is-open",
+            "allowed-host",
+            "tls-cert",
+            "tls-key",
+            "no-sandbox",
+            "metrics-compat",
+            "access-log",
+            "log-prompts",
+        ],
+    ),
+    (
         Expert,
         &[
             "isa",
@@ -120,6 +136,7 @@ impl OptionGroup {
             StructuredOutput => "Structured output options",
             Memory => "Memory options",
             Device => "Device options",
+            Server => "Server options",
             Expert => "Expert options",
         }
     }

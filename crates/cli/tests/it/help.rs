@@ -2,12 +2,13 @@
 
 use crate::program::{Folder, girih};
 
-const GROUPS: [&str; 6] = [
+const GROUPS: [&str; 7] = [
     "Common options",
     "Sampling options",
     "Structured output options",
     "Memory options",
     "Device options",
+    "Server options",
     "Expert options",
 ];
 

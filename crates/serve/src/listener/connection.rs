@@ -101,7 +101,7 @@ async fn respond(
     let counted = drain.count_request();
     let handled = AssertUnwindSafe(router.call(request.map(Body::new))).catch_unwind().await;
     let response = handled.unwrap_or_else(|_| {
-        let body = "the server failed to answer this request; its log says why\n";
+        let body = "the server failed to answer this request; its standard error says why\n";
         Ok(Response::builder()
             .status(StatusCode::INTERNAL_SERVER_ERROR)
             .body(Body::from(body))

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use crate::error::ApiError;
 use crate::json_body::read_value;
+use crate::thinking::set_thinking;
 
 /// The maximum number of messages.
 const MAX_MESSAGES: usize = 2048;
@@ -43,7 +44,7 @@ pub enum InputContent {
     Blocks(Vec<Value>),
 }
 
-/// A text, or blocks of text, which are joined by line ends.
+/// A text, or blocks of text, which are joined by newlines.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum AnthropicText {
@@ -133,7 +134,7 @@ impl AnthropicText {
     }
 }
 
-/// The texts of blocks, joined by line ends.
+/// The texts of blocks, joined by newlines.
 fn joined(param: &str, blocks: &[Value]) -> Result<String, ApiError> {
     let text = |(number, block): (usize, &Value)| {
         let param = format!("{param}[{number}]");
@@ -244,9 +245,7 @@ impl TemplateWriter {
         }
         let mut message = json!({"role": "assistant", "content": all.text});
         if !all.thinking.is_empty() {
-            // gpt-oss's template reads `thinking`, others `reasoning_content`.
-            message["reasoning_content"] = all.thinking.as_str().into();
-            message["thinking"] = all.thinking.into();
+            set_thinking(&mut message, &all.thinking);
         }
         if !all.calls.is_empty() {
             message["tool_calls"] = Value::Array(all.calls);

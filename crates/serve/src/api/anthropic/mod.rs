@@ -17,7 +17,7 @@ use utoipa::ToSchema;
 use crate::caller::ApiCaller;
 use crate::error::{AnthropicErrorReplies, ApiError, Dialect, answer};
 use crate::generation::{begin, in_background};
-use crate::json_body::read_json;
+use crate::json_body::read_body;
 use crate::request_id::new_id;
 use crate::sse::stream_response;
 use crate::state::ServerState;
@@ -51,11 +51,11 @@ pub struct TokenCount {
     )
 )]
 pub async fn create(State(state): State<Arc<ServerState>>, caller: ApiCaller, body: Bytes) -> Response {
-    answer(Dialect::Anthropic, message(&state, &caller, &body).await)
+    answer(Dialect::Anthropic, message(&state, &caller, body).await)
 }
 
-async fn message(state: &Arc<ServerState>, caller: &ApiCaller, body: &[u8]) -> Result<Response, ApiError> {
-    let body: MessagesRequest = read_json(body)?;
+async fn message(state: &Arc<ServerState>, caller: &ApiCaller, body: Bytes) -> Result<Response, ApiError> {
+    let body: MessagesRequest = read_body(body).await?;
     let generation = begin(state, caller, body.checked()?).await?;
     let id = format!("msg_{}", new_id());
     if body.stream == Some(true) {
@@ -74,11 +74,11 @@ async fn message(state: &Arc<ServerState>, caller: &ApiCaller, body: &[u8]) -> R
     responses((status = 200, body = TokenCount), AnthropicErrorReplies)
 )]
 pub async fn count(State(state): State<Arc<ServerState>>, body: Bytes) -> Response {
-    answer(Dialect::Anthropic, token_count(&state, &body).await)
+    answer(Dialect::Anthropic, token_count(&state, body).await)
 }
 
-async fn token_count(state: &Arc<ServerState>, body: &[u8]) -> Result<Response, ApiError> {
-    let body: CountTokensRequest = read_json(body)?;
+async fn token_count(state: &Arc<ServerState>, body: Bytes) -> Result<Response, ApiError> {
+    let body: CountTokensRequest = read_body(body).await?;
     let name = state.models.find(Some(&body.model))?.name.clone();
     let (mut conversation, thinking) = (body.prompt().conversation()?, body.prompt().thinking()?);
     let state = Arc::clone(state);

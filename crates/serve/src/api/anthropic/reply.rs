@@ -150,7 +150,7 @@ impl MessageReply {
         }
         let usage = generation.usage();
         let reply = MessageReply::begun(id, generation.model_name.to_string(), usage);
-        let (reason, stop_sequence) = StopReason::of(end.unwrap_or(FinishReason::End));
+        let (reason, stop_sequence) = StopReason::of(end.expect("a generation that ended has a reason"));
         Ok(MessageReply { content: blocks.blocks, stop_reason: Some(reason), stop_sequence, ..reply })
     }
 }

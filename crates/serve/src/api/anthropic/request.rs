@@ -14,7 +14,7 @@ use crate::thinking::{Effort, Thinking};
 
 /// Parameters that change nothing here. `docs/server.md` lists them.
 pub const WITHOUT_EFFECT: [(&str, &str); 4] = [
-    ("cache_control", "the prefix cache finds equal beginnings itself"),
+    ("cache_control", "the prefix cache finds shared prefixes itself"),
     ("metadata", "nothing is stored"),
     ("service_tier", "there is one tier"),
     ("thinking.budget_tokens", "thinking counts as part of max_tokens only"),

@@ -20,7 +20,7 @@ use super::reply::{OllamaReply, OllamaRoute, loaded_reply, reply};
 use crate::caller::ApiCaller;
 use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
 use crate::generation::{GenerationRequest, begin, in_background};
-use crate::json_body::read_json;
+use crate::json_body::read_body;
 use crate::state::ServerState;
 
 /// The routes of this module.
@@ -73,12 +73,12 @@ pub struct OllamaChatRequest {
     )
 )]
 pub async fn chat(State(state): State<Arc<ServerState>>, caller: ApiCaller, body: Bytes) -> Response {
-    answer(Dialect::Ollama, replied(&state, &caller, &body).await)
+    answer(Dialect::Ollama, replied(&state, &caller, body).await)
 }
 
-async fn replied(state: &Arc<ServerState>, caller: &ApiCaller, body: &[u8]) -> Result<Response, ApiError> {
+async fn replied(state: &Arc<ServerState>, caller: &ApiCaller, body: Bytes) -> Result<Response, ApiError> {
     let begun = Instant::now();
-    let body: OllamaChatRequest = read_json(body)?;
+    let body: OllamaChatRequest = read_body(body).await?;
     if body.messages.as_ref().is_none_or(Vec::is_empty) {
         let name = load(state, &body.model).await?;
         return Ok(loaded_reply(OllamaRoute::Chat, &name));

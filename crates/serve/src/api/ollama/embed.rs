@@ -16,7 +16,7 @@ use super::model_name::without_latest;
 use crate::api::embedding::{EmbeddingInput, Embeddings, LongInput, embed};
 use crate::caller::ApiCaller;
 use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
-use crate::json_body::read_json;
+use crate::json_body::read_body;
 use crate::state::ServerState;
 
 /// The routes of this module.
@@ -95,12 +95,12 @@ pub struct EmbeddingReply {
     responses((status = 200, body = EmbedReply), OllamaErrorReplies)
 )]
 pub async fn create(State(state): State<Arc<ServerState>>, caller: ApiCaller, body: Bytes) -> Response {
-    answer(Dialect::Ollama, embedded(&state, &caller, &body).await)
+    answer(Dialect::Ollama, embedded(&state, &caller, body).await)
 }
 
-async fn embedded(state: &Arc<ServerState>, caller: &ApiCaller, body: &[u8]) -> Result<Response, ApiError> {
+async fn embedded(state: &Arc<ServerState>, caller: &ApiCaller, body: Bytes) -> Result<Response, ApiError> {
     let begun = Instant::now();
-    let EmbedRequest { model, input, truncate, dimensions, options, .. } = read_json(body)?;
+    let EmbedRequest { model, input, truncate, dimensions, options, .. } = read_body(body).await?;
     check_options(options.as_ref())?;
     let texts = match input {
         EmbedInput::Text(text) => vec![text],
@@ -129,15 +129,15 @@ async fn embedded(state: &Arc<ServerState>, caller: &ApiCaller, body: &[u8]) -> 
     responses((status = 200, body = EmbeddingReply), OllamaErrorReplies)
 )]
 pub async fn create_one(State(state): State<Arc<ServerState>>, caller: ApiCaller, body: Bytes) -> Response {
-    answer(Dialect::Ollama, embedded_one(&state, &caller, &body).await)
+    answer(Dialect::Ollama, embedded_one(&state, &caller, body).await)
 }
 
 async fn embedded_one(
     state: &Arc<ServerState>,
     caller: &ApiCaller,
-    body: &[u8],
+    body: Bytes,
 ) -> Result<Response, ApiError> {
-    let EmbeddingsOfOneRequest { model, prompt, options, .. } = read_json(body)?;
+    let EmbeddingsOfOneRequest { model, prompt, options, .. } = read_body(body).await?;
     check_options(options.as_ref())?;
     let inputs = vec![EmbeddingInput::Text(prompt)];
     let embeddings = embed(state, caller, without_latest(&model), inputs, (LongInput::Cut, None)).await?;

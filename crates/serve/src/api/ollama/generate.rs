@@ -21,7 +21,7 @@ use super::reply::{OllamaReply, OllamaRoute, loaded_reply, reply};
 use crate::caller::ApiCaller;
 use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
 use crate::generation::{GenerationRequest, begin};
-use crate::json_body::read_json;
+use crate::json_body::read_body;
 use crate::state::ServerState;
 
 /// The routes of this module.
@@ -83,12 +83,12 @@ pub struct OllamaGenerateRequest {
     )
 )]
 pub async fn generate(State(state): State<Arc<ServerState>>, caller: ApiCaller, body: Bytes) -> Response {
-    answer(Dialect::Ollama, replied(&state, &caller, &body).await)
+    answer(Dialect::Ollama, replied(&state, &caller, body).await)
 }
 
-async fn replied(state: &Arc<ServerState>, caller: &ApiCaller, body: &[u8]) -> Result<Response, ApiError> {
+async fn replied(state: &Arc<ServerState>, caller: &ApiCaller, body: Bytes) -> Result<Response, ApiError> {
     let begun = Instant::now();
-    let body: OllamaGenerateRequest = read_json(body)?;
+    let body: OllamaGenerateRequest = read_body(body).await?;
     let request = body.checked()?;
     if body.prompt.as_deref().unwrap_or_default().is_empty() {
         let name = load(state, &body.model).await?;

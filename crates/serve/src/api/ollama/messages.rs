@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
+use crate::thinking::set_thinking;
 
 /// The maximum number of messages.
 const MAX_MESSAGES: usize = 2048;
@@ -95,9 +96,7 @@ impl OllamaMessage {
         };
         let mut message = json!({"role": role, "content": self.content.as_deref().unwrap_or_default()});
         if let Some(thinking) = self.thinking.as_deref().filter(|thinking| !thinking.is_empty()) {
-            // gpt-oss's template reads `thinking`, others `reasoning_content`.
-            message["reasoning_content"] = thinking.into();
-            message["thinking"] = thinking.into();
+            set_thinking(&mut message, thinking);
         }
         if let Some(name) = &self.tool_name {
             message["name"] = name.as_str().into();

@@ -20,12 +20,12 @@ use super::model_name::without_latest;
 use super::timestamp::rfc3339;
 use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
 use crate::generation::in_background;
-use crate::json_body::read_json;
+use crate::json_body::read_body;
 use crate::options::ServedModel;
 use crate::state::ServerState;
 use crate::thinking::TemplateThinking;
 
-/// When a model is unloaded that is never unloaded.
+/// `expires_at` of every loaded model; --unload-idle is not considered.
 const NEVER: &str = "9999-12-31T23:59:59Z";
 
 /// The routes of this module.
@@ -232,11 +232,11 @@ pub async fn processes(State(state): State<Arc<ServerState>>) -> Json<OllamaMode
     responses((status = 200, body = ShowReply), OllamaErrorReplies)
 )]
 pub async fn show(State(state): State<Arc<ServerState>>, body: Bytes) -> Response {
-    answer(Dialect::Ollama, shown(&state, &body).await)
+    answer(Dialect::Ollama, shown(&state, body).await)
 }
 
-async fn shown(state: &Arc<ServerState>, body: &[u8]) -> Result<Response, ApiError> {
-    let body: ShowRequest = read_json(body)?;
+async fn shown(state: &Arc<ServerState>, body: Bytes) -> Result<Response, ApiError> {
+    let body: ShowRequest = read_body(body).await?;
     let name = state.models.find(Some(without_latest(&body.model)))?.name.clone();
     let created = state.models.created();
     let model = state.models.opened().find(|(served, _)| served.name == name);

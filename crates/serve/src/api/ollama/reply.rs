@@ -41,6 +41,7 @@ pub struct OllamaReply {
     pub done_reason: Option<&'static str>,
     /// Counts and times, in the last piece.
     #[serde(flatten)]
+    #[schema(value_type = ReplyTimes)]
     pub times: Option<ReplyTimes>,
 }
 
@@ -79,20 +80,26 @@ pub struct ReplyFunction {
     pub arguments: Map<String, Value>,
 }
 
-/// Counts of tokens, and times in nanoseconds.
+/// Counts of tokens, and times in nanoseconds. Only the last piece of a stream has them.
 #[derive(Clone, Copy, Debug, Default, Serialize, ToSchema)]
 pub struct ReplyTimes {
     /// From the request to its end.
+    #[schema(required = false)]
     pub total_duration: u64,
     /// How long the request waited for the model to be loaded.
+    #[schema(required = false)]
     pub load_duration: u64,
     /// Tokens of the prompt.
+    #[schema(required = false)]
     pub prompt_eval_count: u32,
     /// The time of prefill.
+    #[schema(required = false)]
     pub prompt_eval_duration: u64,
     /// Tokens of the reply.
+    #[schema(required = false)]
     pub eval_count: u32,
     /// The time of decode.
+    #[schema(required = false)]
     pub eval_duration: u64,
 }
 

@@ -4,7 +4,6 @@ use girih::{ReplyMessage, ReplyPart, ToolCall};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::finish::finish_reason;
 use super::logprobs::{ChoiceLogprobs, TokenLogprob};
 use super::reply_head::ReplyHead;
 use super::usage::UsageBody;
@@ -107,8 +106,8 @@ impl ReadChoice {
             reasoning_content: (!thinking.is_empty()).then_some(thinking),
             tool_calls: calls.into_iter().map(CallBody::from).collect(),
         };
-        let reason = self.reason.as_ref().map_or("stop", finish_reason);
-        ChatChoice { index, message, logprobs: self.logprobs, finish_reason: reason }
+        let reason = self.reason.as_ref().expect("a generation that ended has a reason");
+        ChatChoice { index, message, logprobs: self.logprobs, finish_reason: reason.name() }
     }
 }
 
@@ -251,7 +250,7 @@ impl EventWriter for ChatChunks {
             }
             GenerationEventKind::Finished { parts, reason, .. } => {
                 self.parts(index, &parts, None, out);
-                let (delta, finish_reason) = (ChatDelta::default(), Some(finish_reason(&reason)));
+                let (delta, finish_reason) = (ChatDelta::default(), Some(reason.name()));
                 self.write(ChunkChoice { index, delta, logprobs: None, finish_reason }, out);
             }
         }

@@ -16,9 +16,6 @@ use crate::error::ApiError;
 use crate::generation::GenerationRequest;
 use crate::thinking::{Effort, Thinking};
 
-/// The maximum number of tools.
-const MAX_TOOLS: usize = 128;
-
 request_body! {
     /// The body of `/v1/chat/completions`.
     ChatRequest {
@@ -34,7 +31,7 @@ request_body! {
         parallel_tool_calls: Option<bool>,
         /// What the reply must be.
         response_format: Option<ResponseFormat>,
-        /// As `max_tokens`; it wins.
+        /// Takes precedence over `max_tokens`.
         #[schema(minimum = 1)]
         max_completion_tokens: Option<u32>,
         /// Whether tokens come with their log-probability.
@@ -44,7 +41,7 @@ request_body! {
         top_logprobs: Option<u32>,
         /// How much the model thinks, if its chat template knows.
         reasoning_effort: Option<String>,
-        /// Variables of the chat template: truth values, numbers and short texts.
+        /// Variables of the chat template: booleans, numbers and short strings.
         #[schema(value_type = Option<Object>)]
         chat_template_kwargs: Option<Map<String, Value>>,
     }
@@ -197,12 +194,6 @@ impl ChatRequest {
 
     fn tool_choice(&self, tools: Option<&[Value]>) -> Result<ToolChoice, ApiError> {
         let count = tools.map_or(0, <[Value]>::len);
-        if count > MAX_TOOLS {
-            return Err(ApiError::invalid(
-                "tools",
-                format!("there are {count} tools; the maximum is {MAX_TOOLS}"),
-            ));
-        }
         if let Some(tools) = tools {
             girih::Tool::list(tools).map_err(|error| ApiError::invalid("tools", error.to_string()))?;
         }

@@ -6,7 +6,6 @@ use girih::{Logprobs, Model, ReplyPart};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::finish::finish_reason;
 use super::logprobs::{finite, token_bytes};
 use super::reply_head::ReplyHead;
 use super::usage::UsageBody;
@@ -121,7 +120,7 @@ impl ChoicePieces {
                 }
                 (parts, None)
             }
-            GenerationEventKind::Finished { parts, reason, .. } => (parts, Some(finish_reason(&reason))),
+            GenerationEventKind::Finished { parts, reason, .. } => (parts, Some(reason.name())),
         };
         let mut text = String::new();
         if !std::mem::replace(&mut progress.has_begun, true) {

@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use crate::api::embedding::{EmbeddingInput, Embeddings, LongInput, embed};
 use crate::caller::ApiCaller;
 use crate::error::{ApiError, ErrorReplies};
-use crate::json_body::read_json;
+use crate::json_body::read_body;
 use crate::state::ServerState;
 
 /// The routes of this module.
@@ -112,7 +112,7 @@ pub async fn create(
     caller: ApiCaller,
     body: Bytes,
 ) -> Result<Json<EmbeddingsReply>, ApiError> {
-    let EmbeddingsRequest { model, input, encoding_format, dimensions, .. } = read_json(&body)?;
+    let EmbeddingsRequest { model, input, encoding_format, dimensions, .. } = read_body(body).await?;
     let how = (LongInput::Refuse, dimensions);
     let embeddings = embed(&state, &caller, &model, input.list(), how).await?;
     Ok(Json(EmbeddingsReply::of(embeddings, encoding_format.unwrap_or_default())))

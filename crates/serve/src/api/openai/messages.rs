@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
+use crate::thinking::set_thinking;
 
 /// The maximum number of messages.
 const MAX_MESSAGES: usize = 2048;
@@ -57,7 +58,7 @@ pub enum ChatRole {
 pub enum MessageContent {
     /// The text.
     Text(String),
-    /// Parts, which are joined by line ends.
+    /// Parts, which are joined by newlines.
     Parts(Vec<ContentPart>),
 }
 
@@ -117,8 +118,11 @@ impl ChatMessage {
         if has_calls && self.role != ChatRole::Assistant {
             return wrong("tool_calls", "tool_calls is set, but only messages of the assistant have calls");
         }
-        if self.audio.is_some() || self.function_call.is_some() {
-            return wrong("audio", "audio or function_call is set, which is not supported; omit it");
+        if self.audio.is_some() {
+            return wrong("audio", "audio is not supported; omit it");
+        }
+        if self.function_call.is_some() {
+            return wrong("function_call", "function_call is not supported; send tool_calls");
         }
         let role = match self.role {
             // Templates know no developer, or treat it as the system.
@@ -141,18 +145,17 @@ impl ChatMessage {
         for (key, value) in names {
             fields.extend(value.as_deref().map(|value| (key.to_owned(), value.into())));
         }
+        let mut message = Value::Object(fields);
         if let Some(thinking) = self.reasoning_content.as_ref().or(self.reasoning.as_ref()) {
-            // gpt-oss's template reads `thinking`, others `reasoning_content`.
-            fields.insert("reasoning_content".to_owned(), thinking.as_str().into());
-            fields.insert("thinking".to_owned(), thinking.as_str().into());
+            set_thinking(&mut message, thinking);
         }
         if has_calls {
             let calls = self.tool_calls.iter().flatten().enumerate();
             let calls: Result<Vec<Value>, ApiError> =
                 calls.map(|(number, call)| call.template_call(index, number)).collect();
-            fields.insert("tool_calls".to_owned(), Value::Array(calls?));
+            message["tool_calls"] = Value::Array(calls?);
         }
-        Ok(Value::Object(fields))
+        Ok(message)
     }
 }
 

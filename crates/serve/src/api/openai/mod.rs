@@ -7,7 +7,6 @@ pub mod completion_reply;
 pub mod completion_request;
 pub mod completions;
 pub mod embeddings;
-pub mod finish;
 pub mod logprobs;
 pub mod messages;
 pub mod models;

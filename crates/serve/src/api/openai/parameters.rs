@@ -37,7 +37,7 @@ const MAX_CHOICES: usize = 1024;
 /// Parameters that change nothing here. `docs/server.md` lists them.
 pub const WITHOUT_EFFECT: [(&str, &str); 6] = [
     ("metadata", "nothing is stored"),
-    ("prompt_cache_key", "the prefix cache finds equal beginnings itself"),
+    ("prompt_cache_key", "the prefix cache finds shared prefixes itself"),
     ("safety_identifier", "requests are told apart by their API keys"),
     ("service_tier", "there is one tier"),
     ("store", "nothing is stored"),

@@ -60,7 +60,7 @@ fn check(name: &str, value: &Value) -> Result<(), &'static str> {
         Value::String(text) if text.len() <= MAX_TEXT_BYTES => Ok(()),
         Value::String(_) => Err("is a text of more than 1024 bytes"),
         Value::Array(_) | Value::Object(_) => {
-            Err("is a list or an object; allowed are truth values, numbers and texts")
+            Err("is a list or an object; allowed are booleans, numbers and strings")
         }
     }
 }

@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 use crate::api::openai::messages::ChatRole;
 use crate::error::ApiError;
 use crate::json_body::read_value;
+use crate::thinking::set_thinking;
 
 /// The maximum number of items.
 const MAX_ITEMS: usize = 2048;
@@ -63,7 +64,7 @@ pub enum InputItem {
 pub enum ItemContent {
     /// The text.
     Text(String),
-    /// Parts, which are joined by line ends; those of the assistant without.
+    /// Parts, which are joined by newlines; those of the assistant without.
     Parts(Vec<ItemPart>),
 }
 
@@ -164,10 +165,7 @@ impl ItemWriter {
                 let content = ItemContent::Parts(content.unwrap_or_default());
                 let text = content.text(&format!("{param}.content"), "")?;
                 if !text.is_empty() {
-                    // gpt-oss's template reads `thinking`, others `reasoning_content`.
-                    let message = self.assistant();
-                    message["reasoning_content"] = text.as_str().into();
-                    message["thinking"] = text.into();
+                    set_thinking(self.assistant(), &text);
                 }
             }
         }

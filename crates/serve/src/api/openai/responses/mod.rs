@@ -19,7 +19,7 @@ use self::writer::{ResponseEvents, read};
 use crate::caller::ApiCaller;
 use crate::error::{ApiError, ErrorReplies};
 use crate::generation::begin;
-use crate::json_body::read_json;
+use crate::json_body::read_body;
 use crate::sse::stream_response;
 use crate::state::ServerState;
 
@@ -47,7 +47,7 @@ pub async fn create(
     caller: ApiCaller,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let body: ResponsesRequest = read_json(&body)?;
+    let body: ResponsesRequest = read_body(body).await?;
     let generation = begin(&state, &caller, body.checked()?).await?;
     let response = ResponseObject::begun(&body, &generation);
     if body.stream == Some(true) {
