@@ -80,7 +80,7 @@ impl DraftArgs {
     ///
     /// # Errors
     /// When the draft model cannot be opened, or --draft-max was `typed` without drafts.
-    pub fn applied(&self, options: RunOptions, arch: &ArchArgs, typed: &TypedOptions) -> Result<RunOptions> {
+    fn applied(&self, options: RunOptions, arch: &ArchArgs, typed: &TypedOptions) -> Result<RunOptions> {
         if self.draft == OFF && typed.has("draft-max") {
             return Err(Error::call(
                 "--draft-max limits drafts, but --draft is off; add --draft, or omit --draft-max",

@@ -35,7 +35,7 @@ pub struct ServerArgs {
     /// Also report metrics under the names of another server.
     #[arg(long, value_name = "NAME", value_enum)]
     metrics_compat: Option<CompatName>,
-    /// Write a line of JSON for each request to standard error, without the text of prompts.
+    /// Log each request as a line of JSON on standard error, without the text of prompts.
     #[arg(long)]
     access_log: bool,
     /// Add the bodies of requests to the access log, up to 64 KiB each.

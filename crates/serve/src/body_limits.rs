@@ -1,5 +1,5 @@
-//! Reads the bodies of requests within limits on size, time and nesting, and of all bodies together,
-//! before their routes see them.
+//! Reads the bodies of requests within limits on size, time, nesting and number of values, and of all
+//! bodies together, before their routes see them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,14 +21,14 @@ use crate::observe::RequestRecord;
 /// The nesting that `serde_json` reads.
 const MAX_JSON_DEPTH: usize = 127;
 
+/// The maximum number of values in a body: each takes about 72 bytes when it is read.
+const MAX_JSON_VALUES: usize = 1_000_000;
+
 /// The limits on the bodies of requests.
 #[derive(Clone)]
 pub struct BodyLimits {
     /// The maximum bytes of a body.
     pub bytes: usize,
-    /// The paths of routes for conversations, and the maximum bytes of a body there: images are refused by
-    /// name, not by their size.
-    pub images: (&'static [&'static str], usize),
     /// The time in which a body must arrive.
     pub time: Duration,
     /// The bytes for which a second is added to that time.
@@ -37,27 +37,22 @@ pub struct BodyLimits {
     left: Arc<Semaphore>,
 }
 
-impl BodyLimits {
-    /// 4 MB in 30 s, and a second more for each 64 KiB; `image_bytes` on `image_paths`; 256 MiB
-    /// together.
-    pub fn new(image_paths: &'static [&'static str], image_bytes: usize) -> BodyLimits {
+impl Default for BodyLimits {
+    /// 4 MB in 30 s, and a second more for each 64 KiB; 256 MiB together.
+    fn default() -> BodyLimits {
         BodyLimits {
             bytes: 4_000_000,
-            images: (image_paths, image_bytes),
             time: Duration::from_secs(30),
             bytes_per_second: 64 << 10,
             left: Arc::new(Semaphore::new(256 << 10)),
         }
     }
+}
 
-    fn max_bytes(&self, path: &str) -> usize {
-        let (paths, bytes) = self.images;
-        if paths.contains(&path) { bytes } else { self.bytes }
-    }
-
+impl BodyLimits {
     /// Reads a body; the permit counts its bytes.
     async fn read(&self, request: &mut Request) -> Result<(BytesMut, OwnedSemaphorePermit), ApiError> {
-        let max = self.max_bytes(request.uri().path());
+        let max = self.bytes;
         let declared = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
         if declared.and_then(|length| length.parse::<u64>().ok()).is_some_and(|length| length > max as u64) {
             return Err(too_large(max));
@@ -95,7 +90,7 @@ pub async fn limit_body(State(limits): State<BodyLimits>, mut request: Request, 
         if let Some(record) = RequestRecord::current() {
             record.note_body(&bytes);
         }
-        check_depth(&bytes)?;
+        check_json(&bytes)?;
         Ok((bytes.freeze(), permit))
     });
     match read {
@@ -104,15 +99,19 @@ pub async fn limit_body(State(limits): State<BodyLimits>, mut request: Request, 
     }
 }
 
-/// Refuses JSON that nests too deeply. Text that is no JSON passes; its route refuses it.
-fn check_depth(json: &[u8]) -> Result<(), ApiError> {
+/// Refuses JSON that nests too deeply or has too many values. Text that is no JSON passes; its route
+/// refuses it.
+fn check_json(json: &[u8]) -> Result<(), ApiError> {
     let (mut depth, mut is_in_string, mut is_escaped) = (0_usize, false, false);
+    // Each value but the first follows a comma or the bracket that opens its list or object.
+    let mut values = 1_usize;
     for byte in json {
         match byte {
             _ if is_escaped => is_escaped = false,
             b'\\' if is_in_string => is_escaped = true,
             b'"' => is_in_string = !is_in_string,
-            b'[' | b'{' if !is_in_string => depth += 1,
+            b'[' | b'{' if !is_in_string => (depth, values) = (depth + 1, values + 1),
+            b',' if !is_in_string => values += 1,
             b']' | b'}' if !is_in_string => depth = depth.saturating_sub(1),
             _ => {}
         }
@@ -120,12 +119,16 @@ fn check_depth(json: &[u8]) -> Result<(), ApiError> {
             let message = format!("the body's JSON nests deeper than {MAX_JSON_DEPTH} levels; nest it less");
             return Err(ApiError::new(StatusCode::BAD_REQUEST, "json_too_deep", message));
         }
+        if values > MAX_JSON_VALUES {
+            let message = format!("the body's JSON has more than {MAX_JSON_VALUES} values; send fewer");
+            return Err(ApiError::new(StatusCode::BAD_REQUEST, "json_too_large", message));
+        }
     }
     Ok(())
 }
 
 fn too_large(max: usize) -> ApiError {
-    let message = format!("the body has more than {max} bytes, the maximum of this route; send less");
+    let message = format!("the body has more than {max} bytes, the maximum; send less");
     ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
 }
 
@@ -160,13 +163,23 @@ mod tests {
         let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         for (depth, is_allowed) in [(1, true), (127, true), (128, false), (100_000, false)] {
             let json = nested(depth);
-            assert_eq!(check_depth(json.as_bytes()).is_ok(), is_allowed, "{depth}");
+            assert_eq!(check_json(json.as_bytes()).is_ok(), is_allowed, "{depth}");
             assert_eq!(serde_json::from_str::<serde_json::Value>(&json).is_ok(), is_allowed, "{depth}");
         }
         let text = format!(r#"{{"a": "\"{}", "b": [{{}}]}}"#, "[".repeat(1000));
-        assert!(check_depth(text.as_bytes()).is_ok());
-        assert!(check_depth("[]".repeat(1000).as_bytes()).is_ok());
+        assert!(check_json(text.as_bytes()).is_ok());
+        assert!(check_json("[]".repeat(1000).as_bytes()).is_ok());
         let hidden = format!(r#"{{"a": "\\", "b": {}"#, "{".repeat(200));
-        assert!(check_depth(hidden.as_bytes()).is_err());
+        assert!(check_json(hidden.as_bytes()).is_err());
+    }
+    #[test]
+    fn json_may_have_a_million_values() {
+        let list = |count: usize| format!("[{}0]", "0,".repeat(count - 2));
+        assert!(check_json(list(MAX_JSON_VALUES).as_bytes()).is_ok());
+        for many in [list(MAX_JSON_VALUES + 1), "[],".repeat(500_000), "{},".repeat(500_000)] {
+            assert_eq!(check_json(many.as_bytes()).expect_err("too many").code, "json_too_large");
+        }
+        let text = format!("\"{}\"", ",[{".repeat(1_000_000));
+        assert!(check_json(text.as_bytes()).is_ok());
     }
 }

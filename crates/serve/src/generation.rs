@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use girih::{
     Event, Grammar, Logprobs, Model, Prompt, Reply, ReplyPart, Request, Session, Stats, Stop, ToolChoice,
 };
+use tokio::sync::Semaphore;
 
 use crate::caller::ApiCaller;
 use crate::error::ApiError;
@@ -20,6 +21,12 @@ use crate::request_hook::RequestHook;
 use crate::sampling_settings::{SamplingSettings, check_ranges};
 use crate::state::{Admission, ServerState};
 use crate::thinking::Thinking;
+
+/// The threads for work in the background. Some of them may wait for a model to be loaded.
+static BACKGROUND_THREADS: Semaphore = Semaphore::const_new(64);
+
+/// The maximum number of log-probabilities of the prompts of a request, a megabyte for each ten thousand.
+const MAX_PROMPT_LOGPROBS: u64 = 500_000;
 
 /// A request for replies.
 #[derive(Clone, Debug, Default)]
@@ -111,6 +118,11 @@ pub enum FinishReason {
 }
 
 impl FinishReason {
+    /// Whether the reply may have ended within a call of a tool.
+    pub fn may_cut_calls(&self) -> bool {
+        matches!(self, FinishReason::Length | FinishReason::StopString(_))
+    }
+
     /// OpenAI's word for it, also in metrics and the log.
     pub fn name(&self) -> &'static str {
         match self {
@@ -186,14 +198,20 @@ pub async fn begin(
     .await
 }
 
-/// Runs work that takes more than a moment on a thread that serves no connections.
+/// Runs work that takes more than a moment on a thread that serves no connections. A client that leaves
+/// while its work waits for a thread takes it back; work that runs keeps its thread to the end.
 ///
 /// # Errors
 /// Those of the work; when it panics, status 500.
 pub async fn in_background<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    let outcome = tokio::task::spawn_blocking(work).await;
+    let thread = BACKGROUND_THREADS.acquire().await.expect("it is never closed");
+    let outcome = tokio::task::spawn_blocking(move || {
+        let _thread = thread;
+        work()
+    });
+    let outcome = outcome.await;
     outcome.unwrap_or_else(|_| Err(ApiError::internal("the request met a fault of the server")))
 }
 
@@ -227,6 +245,7 @@ impl GenerationRequest {
             for (number, reply) in session.generate_several(request, self.count)?.into_iter().enumerate() {
                 if number == 0 {
                     usage.prompt = usage.prompt.saturating_add(reply.prompt_tokens());
+                    self.check_prompt_logprobs(usage.prompt)?;
                 }
                 choices.push(LiveReply {
                     reply: Some(reply),
@@ -241,6 +260,20 @@ impl GenerationRequest {
         let handles = choices.iter().flat_map(|choice| &choice.reply).map(Reply::cancel_handle);
         admission.set_handles(handles.collect());
         Ok(Generation { choices, usage, model, model_name, load_time: Duration::ZERO, _admission: admission })
+    }
+
+    /// Refuses log-probabilities of `tokens` tokens of prompts if they would take too much memory.
+    fn check_prompt_logprobs(&self, tokens: u32) -> Result<(), ApiError> {
+        let Some(top) = self.prompt_logprobs else { return Ok(()) };
+        let count = u64::from(tokens) * (u64::from(top) + 1) * u64::from(self.count);
+        if count <= MAX_PROMPT_LOGPROBS {
+            return Ok(());
+        }
+        let message = format!(
+            "echo with logprobs asks for {count} or more log-probabilities of the prompts; the maximum is \
+             {MAX_PROMPT_LOGPROBS}: send fewer tokens, or ask for fewer per token"
+        );
+        Err(ApiError::invalid("logprobs", message))
     }
 
     fn request(&self, prompt: Prompt) -> Request {

@@ -14,6 +14,8 @@ use girih::{Error, ErrorKind, Result};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::timeout;
 
 use crate::access::{AccessRules, ApiKeys, Hosts, check_address};
 use crate::api;
@@ -27,21 +29,11 @@ use crate::options::ServeOptions;
 use crate::page;
 use crate::state::{ServerPhase, ServerState};
 
-/// The routes for conversations. Their bodies may be larger, so that images are refused by name.
-const IMAGE_PATHS: &[&str] = &[
-    "/v1/chat/completions",
-    "/v1/responses",
-    "/v1/messages",
-    "/v1/messages/count_tokens",
-    "/api/chat",
-    "/api/generate",
-];
-
-/// The maximum bytes of a body with images.
-const IMAGE_BODY_BYTES: usize = 20_000_000;
-
 /// How long cancelled requests have to tell their clients.
 const CANCEL_TIME: Duration = Duration::from_secs(2);
+
+/// How long the server waits for its listener, which ends soon after [`listener::CLOSING_TIME`].
+const LISTENER_TIME: Duration = listener::CLOSING_TIME.saturating_add(Duration::from_millis(500));
 
 /// The router of all routes.
 pub fn router(state: Arc<ServerState>) -> Router {
@@ -92,6 +84,16 @@ pub struct EndSignals {
     terminate: Signal,
 }
 
+impl EndSignals {
+    /// Waits for one of the signals.
+    async fn recv(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
 /// A server at work on threads of its own.
 pub struct Server {
     runtime: Runtime,
@@ -99,15 +101,29 @@ pub struct Server {
     address: SocketAddr,
     sandbox: SandboxStates,
     drain_timeout: Duration,
+    unload_idle: Option<Duration>,
+    listener: JoinHandle<()>,
 }
 
 impl Server {
     /// Listens, loads the models as far as they fit into memory together, and returns when
-    /// requests are served. Meanwhile requests wait, and `/ready` says so.
+    /// requests are served.
     ///
     /// # Errors
-    /// When the address is taken, or a model that fits cannot be loaded.
+    /// As [`Server::listen`], and when a model that fits cannot be loaded.
     pub fn start(options: ServeOptions) -> Result<Server> {
+        let server = Server::listen(options)?;
+        server.state.models.load_all()?;
+        server.begin();
+        Ok(server)
+    }
+
+    /// Listens. Until the models are loaded ([`Server::load_until`]), requests wait, and `/ready` says
+    /// so.
+    ///
+    /// # Errors
+    /// When the address is taken, or a model cannot be opened.
+    pub fn listen(options: ServeOptions) -> Result<Server> {
         let asked = SocketAddr::new(options.host, options.port);
         let keys = options.api_keys.as_deref().map(ApiKeys::read).transpose()?;
         let tls = options.tls.as_ref();
@@ -136,16 +152,45 @@ impl Server {
             replies_per_key: options.replies_per_key,
         };
         let observer = Observer { metrics: Arc::clone(&state.metrics), log: options.access_log.clone() };
-        let bodies = BodyLimits::new(IMAGE_PATHS, IMAGE_BODY_BYTES);
-        let router = guarded(router(Arc::clone(&state)), access, bodies, observer);
+        let router = guarded(router(Arc::clone(&state)), access, BodyLimits::default(), observer);
         let listening = ListenerOptions { limits: options.limits, tls };
-        runtime.spawn(listener::serve(vec![listener], router, listening, state.drain.clone()));
-        state.models.load_all()?;
-        if let Some(idle) = options.unload_idle {
-            runtime.spawn(unload_idle(Arc::clone(&state), idle));
+        let serving = listener::serve(vec![listener], router, listening, state.drain.clone());
+        let listener = runtime.spawn(serving);
+        let ServeOptions { drain_timeout, unload_idle, .. } = options;
+        Ok(Server { runtime, state, address, sandbox, drain_timeout, unload_idle, listener })
+    }
+
+    /// Loads the models as far as they fit into memory together, and returns the server when requests
+    /// are served. If one of the signals comes first, the server ends, and the result is `None`; the
+    /// thread that loads may go on for a while.
+    ///
+    /// # Errors
+    /// When a model that fits cannot be loaded.
+    pub fn load_until(self, signals: &mut EndSignals) -> Result<Option<Server>> {
+        let state = Arc::clone(&self.state);
+        let loaded = self.runtime.block_on(async {
+            let loading = spawn_blocking(move || state.models.load_all());
+            tokio::select! {
+                biased;
+                () = signals.recv() => None,
+                loaded = loading => Some(loaded),
+            }
+        });
+        let Some(loaded) = loaded else {
+            Server { drain_timeout: Duration::ZERO, ..self }.stop();
+            return Ok(None);
+        };
+        loaded.map_err(|error| Error::new(format!("the models cannot be loaded: {error}")))??;
+        self.begin();
+        Ok(Some(self))
+    }
+
+    /// Serves requests, now that the models are loaded.
+    fn begin(&self) {
+        if let Some(idle) = self.unload_idle {
+            self.runtime.spawn(unload_idle(Arc::clone(&self.state), idle));
         }
-        state.set_phase(ServerPhase::Ready);
-        Ok(Server { runtime, state, address, sandbox, drain_timeout: options.drain_timeout })
+        self.state.set_phase(ServerPhase::Ready);
     }
 
     /// The address that it listens on.
@@ -178,25 +223,22 @@ impl Server {
 
     /// Serves until one of the signals comes, then stops.
     pub fn run_until(self, mut signals: EndSignals) {
-        self.runtime.block_on(async {
-            tokio::select! {
-                _ = signals.interrupt.recv() => {}
-                _ = signals.terminate.recv() => {}
-            }
-        });
+        self.runtime.block_on(signals.recv());
         self.stop();
     }
 
     /// Refuses new requests, waits for those that run, at most for the drain timeout, cancels the
-    /// rest, and unloads the models.
+    /// rest, lets connections write what they have for a moment, and unloads the models.
     pub fn stop(self) {
-        let Server { runtime, state, drain_timeout, .. } = self;
+        let Server { runtime, state, drain_timeout, listener, .. } = self;
         state.set_phase(ServerPhase::Draining);
         runtime.block_on(async {
             state.drain.until_idle(drain_timeout).await;
             state.cancel_all();
             state.drain.until_idle(CANCEL_TIME).await;
             state.drain.close();
+            // A listener that has not ended by now is dropped.
+            let _ = timeout(LISTENER_TIME, listener).await;
         });
         runtime.shutdown_timeout(CANCEL_TIME);
     }
@@ -222,6 +264,6 @@ async fn unload_idle(state: Arc<ServerState>, idle: Duration) {
         tokio::time::sleep(pause).await;
         let state = Arc::clone(&state);
         // Ending an engine's thread takes time.
-        let _ = tokio::task::spawn_blocking(move || state.models.unload_idle(idle)).await;
+        let _ = spawn_blocking(move || state.models.unload_idle(idle)).await;
     }
 }

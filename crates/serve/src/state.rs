@@ -111,6 +111,12 @@ impl ServerState {
                 format!("{replies} replies were requested; the server's queue has {capacity} places");
             return Err(ApiError::invalid("n", message));
         }
+        if let Some(max) = caller.max_replies
+            && replies > max
+        {
+            let message = format!("{replies} replies were requested; a key may have {max} at once");
+            return Err(ApiError::invalid("n", message));
+        }
         let mut live = self.lock();
         let of_model = live.replies(|live| live.model == model.name);
         if of_model.saturating_add(replies) > capacity {

@@ -96,14 +96,16 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     let draft = args.draft.name_as_given();
     let confinement = args.server.is_confined().then(|| confinement::of_server(&options.models, draft));
-    let server = Server::start(ServeOptions { confinement, ..options })?;
+    let server = Server::listen(ServeOptions { confinement, ..options })?;
+    // Before the models are loaded, which takes time, and before the address is told: a program that
+    // reads it may end the process.
+    let mut signals = server.catch_signals()?;
     if let Some(sentence) = confinement::missing(server.sandbox()) {
         print_note(sentence);
     } else if args.server.is_confined() {
         show.detail("Landlock and seccomp confine this process");
     }
-    // Before the address is told: a program that reads it may end the process.
-    let signals = server.catch_signals()?;
+    let Some(server) = server.load_until(&mut signals)? else { return Ok(Outcome::Done) };
     print_line!("listening on {}://{}", args.server.scheme(), server.address())?;
     io::stdout().flush()?;
     server.run_until(signals);
@@ -117,7 +119,12 @@ fn served(args: &Args, name: &str) -> Result<ServedModel> {
     let (sequences, waiting) = (args.sequences, args.waiting);
     let output_rows = sequences.max(OUTPUT_ROWS);
     let options = RunOptions { sequences, waiting, output_rows, ..options };
-    let run_options = args.draft.applied(options, &args.arch, &args.typed)?;
+    let run_options = if open.files().facts.is_encoder() {
+        options // an encoder drafts nothing
+    } else {
+        let plan = args.draft.plan(&open, options, &args.arch, &args.typed, args.device.show.show())?;
+        plan.options().clone()
+    };
     let source = model_name::resolved(name)?.into_owned();
     let chat_template = (source == BUILT_IN).then(|| BUILT_IN_TEMPLATE.to_owned());
     let open_options = OpenOptions {

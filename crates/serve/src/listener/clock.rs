@@ -31,6 +31,8 @@ pub enum Expiry {
     Headers,
     /// The client did not read.
     Write,
+    /// The client closed its side before it was answered.
+    Left,
     /// Another connection needed its place.
     Displaced,
 }
@@ -76,6 +78,11 @@ impl ConnectionClock {
         self.lock().awaited = Awaited::Response;
     }
 
+    /// Whether a request is being answered.
+    pub fn is_answering(&self) -> bool {
+        self.lock().awaited == Awaited::Response
+    }
+
     /// The response has been produced.
     pub fn end_response(&self) {
         self.lock().awaited = Awaited::Request(Instant::now());
@@ -114,6 +121,21 @@ impl ConnectionClock {
     pub fn displace(&self) {
         self.lock().is_displaced = true;
         self.changed.notify_one();
+    }
+
+    /// Nothing more is answered: another connection may have the place.
+    pub fn begin_linger(&self) {
+        let mut state = self.lock();
+        if state.awaited == Awaited::Response {
+            state.awaited = Awaited::Request(Instant::now());
+        }
+    }
+
+    /// Waits for [`ConnectionClock::displace`].
+    pub async fn displaced(&self) {
+        while !self.lock().is_displaced {
+            self.changed.notified().await;
+        }
     }
 
     /// Waits until a limit is exceeded.

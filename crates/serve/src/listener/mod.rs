@@ -30,7 +30,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const PLACE_WAIT: Duration = Duration::from_millis(500);
 
 /// The time that connections have to write what they have, when the server closes.
-const CLOSING_TIME: Duration = Duration::from_secs(1);
+pub(crate) const CLOSING_TIME: Duration = Duration::from_secs(1);
 
 /// How a router is served.
 #[derive(Clone, Default)]

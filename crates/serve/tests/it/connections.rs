@@ -92,6 +92,28 @@ fn a_client_that_does_not_read_is_cut_off() {
 }
 
 #[test]
+fn a_client_that_leaves_ends_its_request_though_it_sent_more() {
+    let server = TestServer::start(Setup::default());
+    for more in ["", "X", "GET /minute HTTP/1.1\r\n"] {
+        let mut stream = connect(server.address);
+        write!(stream, "GET /minute HTTP/1.1\r\nHost: {}\r\n\r\n{more}", server.address)
+            .expect("the server reads");
+        while server.drain.requests() == 0 {
+            thread::sleep(Duration::from_millis(5));
+        }
+        // The request goes on as long as the client is there.
+        thread::sleep(Duration::from_millis(700));
+        assert_eq!(server.drain.requests(), 1, "{more:?}");
+        drop(stream);
+        let begun = Instant::now();
+        while server.drain.requests() > 0 {
+            assert!(begun.elapsed() < Duration::from_secs(5), "the request still runs, {more:?}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+#[test]
 fn a_panic_is_an_error_of_its_request_only() {
     let server = TestServer::start(Setup::default());
     assert_eq!(get(server.address, "/panic", "").status, 500);
@@ -110,6 +132,19 @@ fn silent_connections_give_up_their_places() {
     let begun = Instant::now();
     assert!(time_to_end(&mut silent[0]) < Duration::from_secs(1), "the first one lost its place");
     assert!(begun.elapsed() < Duration::from_secs(1));
+}
+
+#[test]
+fn a_connection_that_lingers_gives_up_its_place() {
+    let mut setup = Setup::default();
+    setup.options.limits.connections = 1;
+    let server = TestServer::start(setup);
+    let request = format!("GET /health HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", server.address);
+    let mut answered = connect(server.address);
+    answered.write_all(request.as_bytes()).expect("the server reads");
+    assert_eq!(read_response(&mut answered).expect("a response").status, 200);
+    // The first client has not closed its connection.
+    assert_is_well(server.address);
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! The end of a server, and of clients that leave.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::client::Exchange;
@@ -86,6 +89,47 @@ fn a_stopping_server_refuses_requests_and_cancels_replies_after_its_timeout() {
     }
     assert!(lines.iter().any(|line| line == "event: error"), "{lines:?}");
     stopping.join().unwrap();
+}
+
+#[test]
+fn a_whole_reply_is_complete_though_its_client_reads_late() {
+    let mut options = options();
+    // More than the system's buffers hold.
+    let length = 12 << 20;
+    options.models[0].name = "m".repeat(length);
+    let server = Server::start(options).unwrap();
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    write!(stream, "GET /v1/models HTTP/1.1\r\nhost: {}\r\n\r\n", server.address()).unwrap();
+    let mut reply = vec![0; 1 << 10];
+    stream.read_exact(&mut reply).unwrap();
+    wait_until("the request still runs", || server.state().drain.requests() == 0);
+    let stopping = std::thread::spawn(move || server.stop());
+    std::thread::sleep(Duration::from_millis(200));
+    stream.read_to_end(&mut reply).unwrap();
+    let named = reply.iter().filter(|byte| **byte == b'm').count();
+    assert!(named >= length, "{named} of {length}");
+    stopping.join().unwrap();
+}
+
+#[test]
+fn a_signal_ends_a_server_that_loads() {
+    let server = Server::listen(options()).unwrap();
+    let address = server.address();
+    let mut signals = server.catch_signals().unwrap();
+    assert_eq!(get(address, "/ready").status, 503);
+    let status = Command::new("kill").args(["-TERM", &std::process::id().to_string()]).status();
+    assert!(status.unwrap().success());
+    // The signal has arrived by then.
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(server.load_until(&mut signals).unwrap().is_none());
+    assert!(TcpStream::connect(address).is_err(), "the socket is closed");
+    // Without a signal, it loads.
+    let server = Server::listen(options()).unwrap();
+    let mut signals = server.catch_signals().unwrap();
+    let server = server.load_until(&mut signals).unwrap().unwrap();
+    assert_eq!(get(server.address(), "/ready").status, 200);
+    server.stop();
 }
 
 #[test]

@@ -14,10 +14,11 @@ use crate::client::Exchange;
 use crate::raw::assert_is_well;
 use crate::started::options;
 
-/// A request whose reply is as long as the context, whole or streamed.
+/// A request whose reply is 400 tokens long, whole or streamed.
 fn body(is_stream: bool) -> String {
     let ban = json!({"1": -100, "2": -100});
-    json!({"prompt": "Once upon a time", "stream": is_stream, "logit_bias": ban, "temperature": 0})
+    let prompt = "Once upon a time";
+    json!({"prompt": prompt, "stream": is_stream, "max_tokens": 400, "logit_bias": ban, "temperature": 0})
         .to_string()
 }
 
@@ -66,7 +67,7 @@ fn leave(address: SocketAddr, seed: u64) {
     };
     let mut stream = TcpStream::connect(address).expect("the server accepts");
     stream.write_all(&request.as_bytes()[..sent]).expect("the server reads");
-    stream.set_read_timeout(Some(Duration::from_millis(1 + moments.below(30)))).expect("a timeout");
+    stream.set_read_timeout(Some(Duration::from_millis(1 + moments.below(60)))).expect("a timeout");
     let mut left = moments.below(20_000) as usize;
     let mut buffer = [0; 1024];
     while left > 0 {
@@ -105,7 +106,8 @@ fn clients_leave(count: u64) {
         assert!(begun.elapsed() < Duration::from_secs(20), "left are {left:?}");
         thread::sleep(Duration::from_millis(10));
     };
-    assert!(activity.blocks > 0 && activity.prompts > count / 4, "{activity:?}");
+    // Many clients leave the queue before their reply begins.
+    assert!(activity.blocks > 0 && activity.prompts > count / 10, "{activity:?}");
     assert_is_well(address);
     server.stop();
 }

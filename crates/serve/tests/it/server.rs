@@ -54,7 +54,7 @@ impl TestServer {
         let hosts = Hosts::new(&[address], &[]).expect("hosts");
         let keys = setup.keys.map(|keys| ApiKeys::parse(keys.as_bytes()).expect("keys"));
         let access = AccessRules { keys, hosts, public: &["/"], replies_per_key: 8 };
-        let mut bodies = BodyLimits::new(&["/images"], 20_000_000);
+        let mut bodies = BodyLimits::default();
         bodies.time = setup.body_time;
         let drain = Drain::default();
         let metrics = Arc::new(Metrics::new(None));
@@ -97,11 +97,17 @@ fn routes() -> Router {
         .route("/v1/models", get(|| async { "models" }))
         .route("/v1/models/{name}", get(|| async { "model" }))
         .route("/length", post(length))
-        .route("/images", post(length))
         .route("/panic", get(|| async { panic!("on purpose") as &'static str }))
         .route(
             "/endless",
             get(|| async { Body::from_stream(stream::repeat_with(|| Ok::<_, String>(vec![b'a'; 4096]))) }),
+        )
+        .route(
+            "/minute",
+            get(|| async {
+                tokio::time::sleep(Duration::from_secs(60)).await;
+                "done"
+            }),
         )
         .route(
             "/second",

@@ -142,7 +142,7 @@ impl MessageReply {
                     GenerationEventKind::PromptToken { .. } | GenerationEventKind::Prefilled => {}
                     GenerationEventKind::Token { parts, .. } => blocks.read(&parts, false)?,
                     GenerationEventKind::Finished { parts, reason, .. } => {
-                        blocks.read(&parts, reason == FinishReason::Length)?;
+                        blocks.read(&parts, reason.may_cut_calls())?;
                         end = Some(reason);
                     }
                 }
@@ -362,7 +362,7 @@ impl EventWriter for MessageEvents {
             GenerationEventKind::PromptToken { .. } | GenerationEventKind::Prefilled => {}
             GenerationEventKind::Token { parts, .. } => self.parts(&parts, false, out),
             GenerationEventKind::Finished { parts, reason, .. } => {
-                self.parts(&parts, reason == FinishReason::Length, out);
+                self.parts(&parts, reason.may_cut_calls(), out);
                 if self.has_failed {
                     return;
                 }

@@ -206,7 +206,7 @@ impl ReplyLines {
                 (parts, false)
             }
             GenerationEventKind::Finished { parts, reason, stats } => {
-                let is_cut = reason == FinishReason::Length;
+                let is_cut = reason.may_cut_calls();
                 self.end = Some((reason, stats));
                 (parts, is_cut)
             }

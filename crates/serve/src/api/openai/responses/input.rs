@@ -137,9 +137,10 @@ impl ItemWriter {
         match read_item(param, item)? {
             InputItem::Message { role: ChatRole::Assistant, content, .. } => {
                 let text = content.text(&format!("{param}.content"), "")?;
-                let message = self.assistant();
-                let before = message["content"].as_str().unwrap_or_default().to_owned();
-                message["content"] = (before + &text).into();
+                match &mut self.assistant()["content"] {
+                    Value::String(content) => content.push_str(&text),
+                    content => *content = text.into(),
+                }
             }
             InputItem::Message { role, content, .. } => {
                 let role = match role {

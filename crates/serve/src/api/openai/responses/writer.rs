@@ -264,12 +264,19 @@ fn write(
     write_named(out, kind, &event);
 }
 
-impl EventWriter for ResponseEvents {
-    fn event(&mut self, event: GenerationEvent, generation: &Generation, out: &mut Vec<u8>) {
+impl ResponseEvents {
+    /// Writes the events before all others, once.
+    fn begin(&mut self, out: &mut Vec<u8>) {
         if self.events == 0 {
             self.write_response("response.created", out);
             self.write_response("response.in_progress", out);
         }
+    }
+}
+
+impl EventWriter for ResponseEvents {
+    fn event(&mut self, event: GenerationEvent, generation: &Generation, out: &mut Vec<u8>) {
+        self.begin(out);
         match event.kind {
             GenerationEventKind::PromptToken { .. } | GenerationEventKind::Prefilled => {}
             GenerationEventKind::Token { parts, logprobs, .. } => {
@@ -292,6 +299,7 @@ impl EventWriter for ResponseEvents {
     }
 
     fn error(&mut self, error: &ApiError, out: &mut Vec<u8>) {
+        self.begin(out);
         self.response.status = ResponseStatus::Failed;
         self.response.error = Some(ResponseError { code: "server_error", message: error.message.clone() });
         self.write_response("response.failed", out);
