@@ -181,9 +181,7 @@ fn spans(answer: RenderAnswer, marks: &Marks<'_>) -> Result<Vec<TextSpan>> {
             Err(Error::with_kind(ErrorKind::Refused, sentence))
         }
         RenderAnswer::Failed(clause) => {
-            // Its variables come from the conversation, so another one may be rendered.
-            let sentence = format!("the chat template {}", shorten(marks.restore(&clause)));
-            Err(Error::with_kind(ErrorKind::Refused, sentence))
+            Err(Error::new(format!("the chat template {}", shorten(marks.restore(&clause)))))
         }
     }
 }
