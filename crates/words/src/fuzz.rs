@@ -58,7 +58,9 @@ fn check_tokenizer(tokenizer: &Arc<Tokenizer>) {
 /// text without thinking, calls and channels is changed.
 pub fn reply(bytes: &[u8]) {
     let [first, size, text @ ..] = bytes else { return };
-    let text = String::from_utf8_lossy(text);
+    // The detokenizer replaces the noncharacters that stand for special tokens.
+    let is_text = |c: &char| !('\u{fdd0}'..='\u{fdef}').contains(c);
+    let text: String = String::from_utf8_lossy(text).chars().filter(is_text).collect();
     let styles: Vec<ReplyStyle> = ReplyStyle::all().collect();
     let syntax = ReplySyntax::spelled(styles[usize::from(first >> 1) % styles.len()]);
     let parse = |size: usize| {

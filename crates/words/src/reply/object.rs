@@ -4,7 +4,7 @@
 //! A call needs both. Further keys are `id` and `type`; an object with any other key is not a call.
 
 use super::part::Parts;
-use super::value::{Fault, Notation, ReadStep, ValueReader};
+use super::value::{Fault, Notation, ReadStep, ValueReader, is_json_space};
 
 /// The maximum bytes of a key, a name or an id, as JSON.
 const MAX_FIELD_BYTES: usize = 256;
@@ -74,7 +74,7 @@ impl ObjectReader {
 
     /// Takes a character, and passes on what is certain.
     pub fn step(&mut self, c: char, parts: &mut Parts) -> Result<ReadStep, Fault> {
-        let is_space = c.is_ascii_whitespace();
+        let is_space = is_json_space(c);
         match &mut self.at {
             ObjectAt::InKey(_) => self.in_key(c)?,
             ObjectAt::Value(_, Some(_)) => return self.in_value(c, parts),

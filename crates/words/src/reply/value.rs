@@ -7,6 +7,11 @@
 
 use super::marker::is_mark;
 
+/// Whether JSON allows this character between its tokens. A form feed, which is ASCII white space, is not.
+pub(super) fn is_json_space(c: char) -> bool {
+    matches!(c, ' ' | '\t' | '\n' | '\r')
+}
+
 /// The maximum nesting of lists and objects; templates, which get the arguments back, have a limit
 /// of 100 for whole messages.
 const MAX_DEPTH: usize = 64;
@@ -104,7 +109,7 @@ impl ValueReader {
             ValueAt::Escape => self.escaped(c, out)?,
             ValueAt::Digits(left) => self.digit(c, left, out)?,
             ValueAt::Word => return self.in_word(c, out),
-            _ if c.is_ascii_whitespace() => {
+            _ if is_json_space(c) => {
                 if self.notation == Notation::Json {
                     out.push(c);
                 }
