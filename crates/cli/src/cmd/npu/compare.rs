@@ -140,7 +140,7 @@ impl ComparedModel {
     }
 }
 
-/// Prints what the host computes, and of which models.
+/// Prints the work that stays on the host, and the models that have it.
 fn host_work(models: &[ComparedModel]) -> Result<()> {
     let mut work: BTreeMap<(bool, &str), Vec<&str>> = BTreeMap::new();
     for model in models {
