@@ -163,8 +163,9 @@ impl LiveRequest {
         self.request.prompt_logprobs.map_or(0, |_| (self.prompt - 1).saturating_sub(first as usize))
     }
 
-    /// The events of the prompt's tokens after the output rows, the first of which is at position
-    /// `first`; the prompt's first token comes with its own row.
+    /// The events of the prompt's tokens that `rows` predict. The first row is that of position `first`,
+    /// so the first event is that of position `first` + 1. The prompt's first token, which no row predicts,
+    /// has an event of its own before it if `first` is 0.
     ///
     /// # Errors
     /// When a row, also the last one of the prompt, has NaN or cannot be read.

@@ -30,8 +30,8 @@ pub(super) fn space([n, k]: [u32; 2], target: &Target) -> Vec<GemvTiling> {
     herds.flat_map(|herd| tiles(n, herd, parts(k, target))).collect()
 }
 
-/// Returns the least number of parts of a row of which two fit a core, beside the vector
-/// and the results.
+/// Returns the smallest number of parts into which a row of `k` values is cut, so that two of them, the
+/// vector and the results fit into a core.
 fn parts(k: u32, target: &Target) -> u32 {
     let have = u64::from(target.compute.bytes - target.compute.reserved);
     let need = |parts: u32| 2 * u64::from(k) + 4 * u64::from(k / parts) + u64::from(8 * RESULT_ROWS[0]);
