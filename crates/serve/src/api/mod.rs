@@ -7,3 +7,5 @@ pub mod health;
 pub mod metrics;
 pub mod ollama;
 pub mod openai;
+pub mod reply_form;
+pub mod token_text;

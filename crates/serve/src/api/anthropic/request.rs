@@ -1,12 +1,12 @@
 //! The bodies of `/v1/messages` and `/v1/messages/count_tokens`, and what they ask for.
 
-use girih::{Conversation, Grammar, Prompt, Tool, ToolChoice};
+use girih::{Conversation, Grammar, Prompt, ToolChoice};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::messages::{AnthropicText, InputMessage, template_messages};
-use crate::api::openai::parameters::schema_grammar;
+use crate::api::reply_form::{check_tools, no_tools, schema_grammar};
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
 use crate::sampling_settings::SamplingSettings;
@@ -274,7 +274,7 @@ impl PromptFields<'_> {
         let tools = self.tools.filter(|tools| !tools.is_empty() && !has_none);
         conversation.tools = tools.map(|tools| tools.iter().map(InputTool::template_tool).collect());
         if let Some(tools) = &conversation.tools {
-            Tool::list(tools).map_err(|error| ApiError::invalid("tools", error.to_string()))?;
+            check_tools(tools)?;
         }
         Ok(conversation)
     }
@@ -317,8 +317,7 @@ impl PromptFields<'_> {
             }
         };
         if self.tools.is_none_or(<[InputTool]>::is_empty) {
-            let message = "tool_choice asks for a call, but there are no tools; give some, or omit it";
-            return Err(ApiError::invalid("tool_choice", message));
+            return Err(no_tools());
         }
         Ok((choice, *single == Some(true)))
     }

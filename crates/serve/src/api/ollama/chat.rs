@@ -8,15 +8,16 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
 use axum::routing::post;
-use girih::{Conversation, Prompt, Tool};
+use girih::{Conversation, Prompt};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::messages::{OllamaMessage, template_messages};
 use super::model_name::without_latest;
-use super::options::{Think, generation, grammar, logprobs};
+use super::options::{Think, generation, grammar};
 use super::reply::{OllamaReply, OllamaRoute, loaded_reply, reply};
+use crate::api::reply_form::{check_tools, top_logprobs};
 use crate::caller::ApiCaller;
 use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
 use crate::generation::{GenerationRequest, begin, in_background};
@@ -109,7 +110,7 @@ impl OllamaChatRequest {
     pub fn checked(&self) -> Result<GenerationRequest, ApiError> {
         let tools = self.tools.clone().filter(|tools| !tools.is_empty());
         if let Some(tools) = &tools {
-            Tool::list(tools).map_err(|error| ApiError::invalid("tools", error.to_string()))?;
+            check_tools(tools)?;
         }
         let grammar = grammar(self.format.as_ref(), tools.is_some())?;
         let messages = template_messages(self.messages.as_deref().unwrap_or_default())?;
@@ -119,7 +120,7 @@ impl OllamaChatRequest {
             prompts: vec![Prompt::Conversation(conversation)],
             grammar,
             thinking: self.think.as_ref().map(Think::thinking),
-            logprobs: logprobs(self.logprobs, self.top_logprobs)?,
+            logprobs: top_logprobs(self.logprobs, self.top_logprobs)?,
             ..generation(self.options.as_ref())?
         })
     }

@@ -16,8 +16,9 @@ use utoipa::ToSchema;
 use super::chat::load;
 use super::messages::check_images;
 use super::model_name::without_latest;
-use super::options::{Think, generation, grammar, logprobs};
+use super::options::{Think, generation, grammar};
 use super::reply::{OllamaReply, OllamaRoute, loaded_reply, reply};
+use crate::api::reply_form::top_logprobs;
 use crate::caller::ApiCaller;
 use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
 use crate::generation::{GenerationRequest, begin};
@@ -110,7 +111,7 @@ impl OllamaGenerateRequest {
             prompts: vec![self.prompt()?],
             grammar: grammar(self.format.as_ref(), false)?,
             thinking: self.think.as_ref().map(Think::thinking),
-            logprobs: logprobs(self.logprobs, self.top_logprobs)?,
+            logprobs: top_logprobs(self.logprobs, self.top_logprobs)?,
             ..generation(self.options.as_ref())?
         })
     }

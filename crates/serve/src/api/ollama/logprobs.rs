@@ -4,7 +4,7 @@ use girih::{Logprob, Logprobs, Model};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::api::openai::logprobs::{finite, token_bytes};
+use crate::api::token_text::{finite, token_bytes};
 
 /// A token of the reply.
 #[derive(Clone, Debug, Serialize, ToSchema)]

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::api::openai::parameters::{no_room_for_calls, schema_grammar};
+use crate::api::reply_form::{no_room_for_calls, schema_grammar};
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
 use crate::json_body::read_value;
@@ -171,21 +171,5 @@ pub fn grammar(format: Option<&Value>, has_tools: bool) -> Result<Option<Grammar
         Some(Value::String(text)) if text == "json" => Ok(Some(Grammar::JsonObject)),
         Some(schema @ Value::Object(_)) => schema_grammar(PARAM, schema, has_tools).map(Some),
         Some(_) => Err(ApiError::invalid(PARAM, "format must be \"json\" or a JSON Schema")),
-    }
-}
-
-/// The number of log-probabilities of a token; `None` if they were not asked for.
-///
-/// # Errors
-/// When it is outside its range.
-pub fn logprobs(logprobs: Option<bool>, top: Option<u32>) -> Result<Option<u32>, ApiError> {
-    use crate::api::openai::parameters::check_logprobs;
-    match (logprobs.unwrap_or(false), top) {
-        (true, top) => check_logprobs("top_logprobs", top.unwrap_or(0)).map(Some),
-        (false, None | Some(0)) => Ok(None),
-        (false, Some(_)) => {
-            let message = "top_logprobs needs logprobs: true; set it, or omit top_logprobs";
-            Err(ApiError::invalid("top_logprobs", message))
-        }
     }
 }

@@ -8,10 +8,11 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::messages::{ChatMessage, template_messages};
-use super::parameters::{
-    check_grammar, check_logprobs, check_max_tokens, no_room_for_calls, request_body, schema_text,
-};
+use super::parameters::{check_max_tokens, request_body};
 use super::template_variables::checked_variables;
+use crate::api::reply_form::{
+    check_grammar, check_tools, no_room_for_calls, no_tools, schema_text, top_logprobs,
+};
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
 use crate::thinking::{Effort, Thinking};
@@ -167,7 +168,7 @@ impl ChatRequest {
         Ok(GenerationRequest {
             prompts: vec![Prompt::Conversation(conversation)],
             max_tokens: self.max_completion_tokens.or(self.max_tokens),
-            logprobs: self.logprobs()?,
+            logprobs: top_logprobs(self.logprobs, self.top_logprobs)?,
             grammar,
             tool_choice,
             single_call: self.parallel_tool_calls == Some(false),
@@ -181,21 +182,10 @@ impl ChatRequest {
         Some(Thinking { param: "reasoning_effort", effort })
     }
 
-    fn logprobs(&self) -> Result<Option<u32>, ApiError> {
-        match (self.logprobs.unwrap_or(false), self.top_logprobs) {
-            (true, top) => check_logprobs("top_logprobs", top.unwrap_or(0)).map(Some),
-            (false, None | Some(0)) => Ok(None),
-            (false, Some(_)) => {
-                let message = "top_logprobs needs logprobs: true; set it, or omit top_logprobs";
-                Err(ApiError::invalid("top_logprobs", message))
-            }
-        }
-    }
-
     fn tool_choice(&self, tools: Option<&[Value]>) -> Result<ToolChoice, ApiError> {
         let count = tools.map_or(0, <[Value]>::len);
         if let Some(tools) = tools {
-            girih::Tool::list(tools).map_err(|error| ApiError::invalid("tools", error.to_string()))?;
+            check_tools(tools)?;
         }
         let choice = match &self.tool_choice {
             None | Some(ToolChoiceBody::Mode(ToolMode::None | ToolMode::Auto)) => {
@@ -205,8 +195,7 @@ impl ChatRequest {
             Some(ToolChoiceBody::Named(tool)) => ToolChoice::Tool(tool.function.name.clone()),
         };
         if count == 0 {
-            let message = "tool_choice asks for a call, but there are no tools; give some, or omit it";
-            return Err(ApiError::invalid("tool_choice", message));
+            return Err(no_tools());
         }
         Ok(choice)
     }

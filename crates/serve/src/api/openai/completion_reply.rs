@@ -6,9 +6,9 @@ use girih::{Logprobs, Model, ReplyPart};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::logprobs::{finite, token_bytes};
 use super::reply_head::ReplyHead;
 use super::usage::UsageBody;
+use crate::api::token_text::{finite, token_bytes};
 use crate::error::{ApiError, Dialect};
 use crate::generation::{Generation, GenerationEvent, GenerationEventKind, TokenUsage};
 use crate::sse::{EventWriter, write_data, write_named};

@@ -5,7 +5,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::parameters::{check_logprobs, check_max_tokens, request_body};
+use super::parameters::{check_max_tokens, request_body};
+use crate::api::reply_form::check_logprobs;
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
 

@@ -4,8 +4,7 @@ use girih::{Logprob, Logprobs, Model};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// What OpenAI's API writes for a probability of 0, as JSON has no infinity.
-const IMPOSSIBLE: f64 = -9999.0;
+use crate::api::token_text::{finite, token_bytes};
 
 /// The log-probabilities of a piece of a chat's reply.
 #[derive(Clone, Debug, Default, Serialize, ToSchema)]
@@ -51,14 +50,4 @@ impl TopLogprob {
         let token = String::from_utf8_lossy(&bytes).into_owned();
         TopLogprob { token, logprob: finite(logprob.value), bytes }
     }
-}
-
-/// The bytes of a token; none without a tokenizer.
-pub fn token_bytes(id: u32, model: &Model) -> Vec<u8> {
-    model.text_processor().map(|text| text.tokenizer.token_bytes(id)).unwrap_or_default()
-}
-
-/// A log-probability that JSON can write.
-pub fn finite(logprob: f64) -> f64 {
-    logprob.max(IMPOSSIBLE)
 }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::api::reply_form::{check_grammar, schema_text};
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
 
@@ -21,12 +22,6 @@ const MAX_STOP_BYTES: usize = 256;
 
 /// The maximum number of tokens with a bias.
 const MAX_BIASES: usize = 1024;
-
-/// The maximum number of log-probabilities of a token.
-const MAX_LOGPROBS: u32 = 20;
-
-/// The maximum length of a schema, an expression or a grammar in bytes.
-const MAX_GRAMMAR_BYTES: usize = 64 << 10;
 
 /// The maximum number of texts that end a repetition for DRY, as for stop strings.
 const MAX_BREAKERS: usize = 16;
@@ -261,17 +256,6 @@ pub fn check(request: &GenerationRequest) -> Result<(), ApiError> {
     texts("dry_breakers", breakers, MAX_BREAKERS, MAX_STOP_BYTES)
 }
 
-/// Checks a number of log-probabilities.
-///
-/// # Errors
-/// When it is outside its range.
-pub fn check_logprobs(param: &str, count: u32) -> Result<u32, ApiError> {
-    if count <= MAX_LOGPROBS {
-        return Ok(count);
-    }
-    Err(ApiError::invalid(param, format!("{param} is {count}; the maximum is {MAX_LOGPROBS}")))
-}
-
 /// Checks a maximum number of tokens.
 ///
 /// # Errors
@@ -348,41 +332,6 @@ pub fn grammar(outputs: &StructuredOutputs) -> Result<Grammar, ApiError> {
         _ => Grammar::JsonObject,
     };
     check_grammar(PARAM, grammar)
-}
-
-/// The text of a schema, which may also be given as a text.
-pub(super) fn schema_text(schema: &Value) -> String {
-    match schema {
-        Value::String(text) => text.clone(),
-        schema => schema.to_string(),
-    }
-}
-
-/// The grammar of a schema, for a conversation with or without tools.
-///
-/// # Errors
-/// When the schema is too long, or there are tools.
-pub(crate) fn schema_grammar(param: &str, schema: &Value, has_tools: bool) -> Result<Grammar, ApiError> {
-    let grammar = check_grammar(param, Grammar::JsonSchema(schema_text(schema)))?;
-    if has_tools { Err(no_room_for_calls(param)) } else { Ok(grammar) }
-}
-
-/// A grammar of the whole reply was given together with tools.
-pub(crate) fn no_room_for_calls(param: &str) -> ApiError {
-    let message = format!("{param} leaves no room for calls of tools; set tool_choice to none, or omit it");
-    ApiError::unsupported(param, message)
-}
-
-/// Returns the grammar if it is not too long.
-pub(crate) fn check_grammar(param: &str, grammar: Grammar) -> Result<Grammar, ApiError> {
-    let bytes = match &grammar {
-        Grammar::JsonSchema(text) | Grammar::Regex(text) | Grammar::Lark(text) => text.len(),
-        _ => 0,
-    };
-    if bytes <= MAX_GRAMMAR_BYTES {
-        return Ok(grammar);
-    }
-    Err(ApiError::invalid(param, format!("{param} has {bytes} bytes; the maximum is {MAX_GRAMMAR_BYTES}")))
 }
 
 /// A regular expression of one of these texts.

@@ -6,7 +6,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::routing::post;
 use axum::{Json, Router};
-use girih::{BosEos, Conversation, Session, TextOrigin, Tool};
+use girih::{BosEos, Conversation, Session, TextOrigin};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 use super::chat_request::ToolBody;
 use super::messages::{ChatMessage, template_messages};
 use super::template_variables::checked_variables;
+use crate::api::reply_form::check_tools;
 use crate::error::{ApiError, ErrorReplies};
 use crate::generation::in_background;
 use crate::json_body::read_body;
@@ -98,7 +99,7 @@ impl TokenizeRequest {
     fn reply(&self, session: &Session) -> Result<TokenizeReply, ApiError> {
         let model = session.model();
         let tools = self.tools.as_deref().unwrap_or_default();
-        Tool::list(tools).map_err(|error| ApiError::invalid("tools", error.to_string()))?;
+        check_tools(tools)?;
         let tokens = match (&self.prompt, &self.messages) {
             (Some(prompt), None) if self.add_special_tokens.unwrap_or(true) => model.tokenize(prompt)?,
             (Some(prompt), None) => {

@@ -1,14 +1,15 @@
 //! The body of `/v1/responses`, and what it asks for.
 
-use girih::{Conversation, Grammar, Prompt, Tool, ToolChoice};
+use girih::{Conversation, Grammar, Prompt, ToolChoice};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::input::{ResponsesInput, template_messages};
 use crate::api::openai::chat_request::{FunctionType, ToolMode};
-use crate::api::openai::parameters::{
-    StreamOptions, check_grammar, check_logprobs, no_room_for_calls, schema_grammar,
+use crate::api::openai::parameters::StreamOptions;
+use crate::api::reply_form::{
+    check_grammar, check_logprobs, check_tools, no_room_for_calls, no_tools, schema_grammar,
 };
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
@@ -179,7 +180,7 @@ impl ResponsesRequest {
         let tools: Option<Vec<Value>> =
             tools.map(|tools| tools.iter().map(FunctionTool::template_tool).collect());
         if let Some(tools) = &tools {
-            Tool::list(tools).map_err(|error| ApiError::invalid("tools", error.to_string()))?;
+            check_tools(tools)?;
         }
         if self.max_output_tokens == Some(0) {
             let message = "max_output_tokens is 0; it must be 1 or more";
@@ -252,8 +253,7 @@ impl ResponsesRequest {
             Some(ResponsesToolChoice::Named(tool)) => ToolChoice::Tool(tool.name.clone()),
         };
         if !has_tools {
-            let message = "tool_choice asks for a call, but there are no tools; give some, or omit it";
-            return Err(ApiError::invalid("tool_choice", message));
+            return Err(no_tools());
         }
         Ok(choice)
     }
