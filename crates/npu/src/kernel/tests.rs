@@ -236,7 +236,7 @@ fn unpacked_groups_hold_the_weights_of_the_product() {
     let (tile, weights) = tiles_of(32, 256, 18);
     for (first, groups) in [(0, 8), (3, 1), (4, 4)] {
         let mut y = [vec![0; groups as usize * 2048]];
-        call("dequant_q4nx", &[first, groups], &[tile.clone()], &mut y);
+        call("dequant_q4nx", &[first, groups], std::slice::from_ref(&tile), &mut y);
         let layout = (entry("dequant_q4nx").unwrap().operands[1].layout)(&[first, groups]);
         for ((row, column), value) in walk(&layout).zip(unpack(DType::BF16, &y[0])) {
             assert_eq!(value.to_bits(), weights[row * 256 + first as usize * 32 + column].to_bits());

@@ -14,9 +14,13 @@ use crate::target::Target;
 /// descriptors.
 const MAX_SLICES: u32 = 8;
 
+/// The terms in whose time a call loads and stores the sums of a block, for ranking only.
+const BLOCK_TERMS: u64 = 24;
+
 /// Returns the tilings that are tried without a mapping, fastest guess first.
 pub(super) fn guesses([m, n, k]: [u32; 3], weights: WeightLayout, target: &Target) -> Vec<GemmTiling> {
-    let mut tiles = tiles([m, n, k], target, &[4, 3, 2, 1]);
+    let slices = if weights == WeightLayout::Rows { &[4, 3, 2, 1] } else { &[MAX_SLICES, 4, 2, 1] };
+    let mut tiles = tiles([m, n, k], target, slices);
     tiles.retain(|tile| !tile.keep && is_whole(*tile, weights));
     // The sort is stable: equal guesses keep the order of the tiles.
     tiles.sort_by_key(|tile| guess([m, n, k], weights, *tile, target));
@@ -69,7 +73,7 @@ fn guess([m, n, k]: [u32; 3], weights: WeightLayout, tile: GemmTiling, target: &
     let [m, n, k] = [u64::from(m), u64::from(n), u64::from(k)];
     let [tm, tn, tk] = [u64::from(tile.m), u64::from(tile.n), u64::from(tile.k)];
     let calls = (m / (tm * columns)) * (n / (tn * rows)) * (k / tk);
-    let core = tm * tn * tk / u64::from(target.core_unit.bf16_macs) * 3 / 2 + 100;
+    let core = tm * tn * (tk + BLOCK_TERMS) / u64::from(target.core_unit.bf16_macs) * 3 / 2 + 100;
     let stream = tm.max(tn) * tk * 2 / u64::from(target.stream.bytes_per_cycle);
     let run = 2 * tk * u64::from(tile.slices);
     let rows_of_run = if weights == WeightLayout::Groups { u64::from(TILE_ROWS) } else { 1 };
