@@ -42,19 +42,20 @@ impl ServedEncoder {
         self.with_embedder(|_| Ok(()))
     }
 
-    /// One vector for each text in tokens. Calls `cut` first, with the texts and the maximum number of
-    /// tokens of one. Not for a thread that serves connections.
+    /// One vector for each text in tokens, as long as `goes_on` is true. Calls `cut` first, with the texts and
+    /// the maximum number of tokens of one. Not for a thread that serves connections.
     ///
     /// # Errors
-    /// As [`Embedder::embed_tokens`], and when it cannot be loaded.
+    /// As [`Embedder::embed_tokens_while`], and when it cannot be loaded.
     pub fn embed(
         &self,
         texts: &mut [Vec<u32>],
         cut: impl FnOnce(&mut [Vec<u32>], usize),
+        goes_on: impl Fn() -> bool,
     ) -> Result<Vec<Vec<f32>>> {
         self.with_embedder(|embedder| {
             cut(texts, embedder.max_tokens() as usize);
-            embedder.embed_tokens(texts)
+            embedder.embed_tokens_while(texts, goes_on)
         })
     }
 

@@ -4,12 +4,15 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use girih::{Model, OpenOptions, RunOptions};
 use girih_serve::{ServedModel, Server};
 use serde_json::{Value, json};
 
+use crate::client::Exchange;
 use crate::started::{get, options, post, refusal, shared};
 
 const PATH: &str = "/v1/embeddings";
@@ -126,4 +129,39 @@ fn encoders_and_other_models_are_told_apart() {
     assert_eq!(loaded["models"].as_array().unwrap().len(), 2);
     let shown = post(address, "/api/show", &json!({"model": "tiny-bert"})).json();
     assert_eq!(shown["capabilities"], json!(["embedding"]));
+}
+
+#[test]
+fn embeddings_that_nobody_waits_for_end_before_their_next_step() {
+    let mut options = options();
+    // The reference is slow enough to leave.
+    let backend = girih::BackendChoice::parse(girih::backends(), "interpreter").unwrap();
+    options.models = vec![ServedModel {
+        name: "tiny-bert".to_owned(),
+        source: encoder().to_owned(),
+        open_options: OpenOptions::default(),
+        run_options: RunOptions { backend, ..RunOptions::default() },
+    }];
+    let server = Server::start(options).unwrap();
+    let texts = vec!["Once upon a time there was a girl. "; 64];
+    let body = json!({"model": "tiny-bert", "input": texts});
+    let begun = Instant::now();
+    assert_eq!(post(server.address(), PATH, &body).status, 200);
+    let whole = begun.elapsed();
+    let begun = Instant::now();
+    let leaving = Exchange::begin(server.address(), &format!("POST {PATH}"), &[], &body.to_string());
+    while server.state().live_generations() == 0 {
+        thread::yield_now();
+    }
+    thread::sleep(whole / 8);
+    drop(leaving);
+    while server.state().live_generations() > 0 {
+        thread::sleep(Duration::from_millis(2));
+        assert!(begun.elapsed() < 4 * whole, "the embeddings do not end");
+    }
+    // The server looks for clients that have left twice in half a second.
+    let time = begun.elapsed();
+    println!("{time:?} of {whole:?}");
+    assert!(time < whole / 2 + Duration::from_millis(700), "{time:?} of {whole:?}");
+    server.stop();
 }
