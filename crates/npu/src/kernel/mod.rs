@@ -15,7 +15,7 @@ mod matmul;
 mod rows;
 
 pub use bfp16::{BFP16_BLOCK, bfp16_quantize};
-pub use cycles::{KernelTimes, OperandExtent};
+pub use cycles::{KernelTimes, OperandExtent, program_bytes};
 pub use entries::{ENTRIES, entry};
 pub use entry::{Access, Axis, CascadeUse, KernelEntry, KernelOperand, KernelValues, Param, ParamKind};
 
