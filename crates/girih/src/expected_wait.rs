@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use girih_engine::Pace;
 
-/// The divisor of the weight of a reply's time in the mean over the last ones.
-const MEAN_REPLIES: u32 = 8;
+/// The weight of a reply's time in the mean over the last ones is one of this number.
+const MEAN_REPLIES: u32 = 16;
 
 /// A reply that runs.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +77,8 @@ impl ServiceRecord {
 
 #[cfg(test)]
 mod tests {
+    use girih_tensor::Random;
+
     use super::*;
 
     const MANY: u32 = 1_000_000;
@@ -146,8 +148,62 @@ mod tests {
         new.count_reply(seconds(4.0));
         assert_eq!(new.reply, Some(seconds(4.0)));
         new.count_reply(seconds(12.0));
-        assert_eq!(new.reply, Some(seconds(5.0)));
+        assert_eq!(new.reply, Some(seconds(4.5)));
         let huge = ServiceRecord { reply: Some(Duration::MAX), ..new };
         assert!(huge.expected_wait(4, now, [u32::MAX; 9].into_iter()) > seconds(1e9), "nothing overflows");
+    }
+
+    /// What a server of 8 places does in 20 minutes whose replies take 4 to 6 s: the longest wait of the
+    /// requests that were admitted, and the share of the time for which a place was in use.
+    fn serve(requests_per_second: f64, max_wait: f64) -> (f64, f64) {
+        const PLACES: usize = 8;
+        let (mut random, origin, end) = (Random(7), Instant::now(), 1200.0);
+        let (mut now, mut used, mut longest) = (0.0_f64, 0.0, 0.0_f64);
+        // When each place is free again, and when each admitted reply begins and ends.
+        let (mut free, mut replies): ([f64; PLACES], Vec<(f64, f64)>) = ([0.0; PLACES], Vec::new());
+        let mut service = ServiceRecord::default();
+        service.pace.step = seconds(0.1);
+        while now < end {
+            // The moments of a Poisson process, as clients that do not know each other send requests.
+            now -= ((1.0 - f64::from(random.number())) / 2.0).ln() / requests_per_second;
+            let mut ended: Vec<(f64, f64)> = replies.extract_if(.., |(_, end)| *end <= now).collect();
+            ended.sort_by(|a, b| a.1.total_cmp(&b.1));
+            ended.iter().for_each(|(begun, end)| service.count_reply(seconds(end - begun)));
+            let (running, queue): (Vec<_>, Vec<_>) = replies.iter().partition(|(begins, _)| *begins <= now);
+            let running = running.iter().map(|(begun, _)| RunningReply {
+                since: origin + seconds(*begun),
+                prompt_rows: 0,
+                tokens: MANY,
+            });
+            service.running = running.collect();
+            let ahead = queue.iter().map(|_| 0);
+            if service.expected_wait(PLACES as u32, origin + seconds(now), ahead) > seconds(max_wait) {
+                continue;
+            }
+            let place = free.iter_mut().min_by(|a, b| a.total_cmp(b)).expect("there are places");
+            let begins = place.max(now);
+            let time = 5.0 + f64::from(random.number());
+            *place = begins + time;
+            replies.push((begins, *place));
+            used += time;
+            // At the start, nothing is known of the length of replies.
+            if now > 60.0 {
+                longest = longest.max(begins - now);
+            }
+        }
+        (longest, used / (PLACES as f64 * end))
+    }
+
+    #[test]
+    fn admitted_requests_wait_hardly_longer_than_expected_however_many_come() {
+        let capacity = 8.0 / 5.0;
+        for (times, max_wait) in [(4.0, 2.0), (4.0, 1.0), (16.0, 2.0), (4.0, 30.0)] {
+            let (longest, usage) = serve(times * capacity, max_wait);
+            println!(
+                "{times} times the capacity, at most {max_wait} s: longest {longest:.2} s, usage {usage:.3}"
+            );
+            assert!(longest < 1.1 * max_wait + 1.5, "{longest}");
+            assert!(usage > 0.95, "{usage}");
+        }
     }
 }
