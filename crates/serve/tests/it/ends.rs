@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::client::Exchange;
 use crate::started::{get, options, post, refusal};
+use crate::waiting::{running, slow_server};
 use girih_serve::{ServeOptions, Server};
 use serde_json::json;
 
@@ -88,6 +89,22 @@ fn a_stopping_server_refuses_requests_and_cancels_replies_after_its_timeout() {
         assert!(lines.len() < 10_000, "{:?}", lines.last());
     }
     assert!(lines.iter().any(|line| line == "event: error"), "{lines:?}");
+    stopping.join().unwrap();
+}
+
+#[test]
+fn a_reply_that_takes_seconds_is_complete_though_the_server_ends() {
+    let server = slow_server();
+    let mut stream = running(&server, 120);
+    let begun = Instant::now();
+    let stopping = std::thread::spawn(move || server.stop());
+    let mut lines = Vec::new();
+    while lines.last().is_none_or(|line: &String| line != "data: [DONE]") {
+        lines.push(stream.line());
+        assert!(lines.len() < 10_000, "{:?}", lines.last());
+    }
+    assert!(begun.elapsed() > Duration::from_millis(1500), "the server ends while it replies");
+    assert!(lines.iter().any(|line| line.contains("\"finish_reason\":\"length\"")), "{lines:?}");
     stopping.join().unwrap();
 }
 

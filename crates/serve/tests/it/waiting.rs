@@ -34,7 +34,7 @@ impl Constraint for Slow {
 }
 
 /// A server with one place, whose replies take 20 ms for each token.
-fn slow_server() -> Server {
+pub fn slow_server() -> Server {
     let mut options = options();
     options.models[0].run_options.sequences = 1;
     options.models[0].run_options.max_wait = Some(MAX_WAIT);
@@ -51,7 +51,7 @@ fn body(tokens: u32, is_stream: bool) -> Value {
 }
 
 /// A reply that runs: its first event was read.
-fn running(server: &Server, tokens: u32) -> Exchange {
+pub fn running(server: &Server, tokens: u32) -> Exchange {
     let body = body(tokens, true).to_string();
     let mut stream = Exchange::begin(server.address(), "POST /v1/completions", &[], &body);
     while !stream.line().starts_with("data: ") {}
