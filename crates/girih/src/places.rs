@@ -19,7 +19,7 @@ pub(crate) struct PlaceLimits {
     pub waiting: u32,
     /// The maximum number of requests of a tenant that have not ended.
     pub of_tenant: u32,
-    /// The maximum time for which a request waits, or is expected to.
+    /// The maximum time for which a request waits that has no limit of its own.
     pub wait: Option<Duration>,
 }
 
@@ -62,7 +62,7 @@ impl RequestPlaces {
         RequestPlaces { limits, state: Mutex::default() }
     }
 
-    /// The maximum time for which a request may wait.
+    /// The maximum time for which a request waits that has no limit of its own.
     pub fn max_wait(&self) -> Option<Duration> {
         self.limits.wait
     }
@@ -71,9 +71,14 @@ impl RequestPlaces {
     ///
     /// # Errors
     /// [`ErrorKind::QueueFull`] if fewer are free, and [`ErrorKind::WaitTooLong`] if the first of them
-    /// is expected to wait too long: the others are the same caller's, and follow it.
-    pub fn take(self: &Arc<RequestPlaces>, tenant: &Tenant, count: u32) -> Result<Vec<RequestPlace>> {
-        let PlaceLimits { sequences, waiting, of_tenant, wait } = self.limits;
+    /// is expected to wait longer than `max_wait`: the others are the same caller's, and follow it.
+    pub fn take(
+        self: &Arc<RequestPlaces>,
+        tenant: &Tenant,
+        count: u32,
+        max_wait: Option<Duration>,
+    ) -> Result<Vec<RequestPlace>> {
+        let PlaceLimits { sequences, waiting, of_tenant, .. } = self.limits;
         let mut state = self.lock();
         let (all, own) = (state.taken.values().sum::<u32>(), state.taken.get(tenant).copied().unwrap_or(0));
         let max = sequences.saturating_add(waiting);
@@ -89,7 +94,7 @@ impl RequestPlaces {
         if let Some(sentence) = full {
             return Err(Error::with_kind(ErrorKind::QueueFull, sentence));
         }
-        if let Some(max) = wait {
+        if let Some(max) = max_wait {
             let expected = state.expected_wait(sequences, tenant);
             if expected > max {
                 let (expected, max) = (expected.as_secs_f64(), max.as_secs_f64());
@@ -181,14 +186,19 @@ mod tests {
     use super::*;
     use crate::expected_wait::RunningReply;
 
-    fn places(wait: Option<u64>) -> Arc<RequestPlaces> {
-        let wait = wait.map(Duration::from_secs);
-        Arc::new(RequestPlaces::new(PlaceLimits { sequences: 2, waiting: 20, of_tenant: u32::MAX, wait }))
+    fn places() -> Arc<RequestPlaces> {
+        let limits = PlaceLimits { sequences: 2, waiting: 20, of_tenant: u32::MAX, wait: None };
+        Arc::new(RequestPlaces::new(limits))
+    }
+
+    /// Places for requests that may wait for any time.
+    fn take(places: &Arc<RequestPlaces>, tenant: &Tenant, count: u32) -> Vec<RequestPlace> {
+        places.take(tenant, count, None).expect("places")
     }
 
     /// Two replies have just begun; a reply takes 10 s.
     fn begin_two(places: &Arc<RequestPlaces>) -> Vec<RequestPlace> {
-        let taken = places.take(&Tenant::default(), 2).expect("places");
+        let taken = take(places, &Tenant::default(), 2);
         let since = Instant::now();
         let running = RunningReply { since, prompt_rows: 0, tokens: 1000 };
         places.report(
@@ -208,12 +218,14 @@ mod tests {
 
     #[test]
     fn a_request_that_would_wait_too_long_gets_no_place() {
-        let places = places(Some(15));
+        let places = places();
         let running = begin_two(&places);
         let tenant = Tenant::default();
-        let mut waiting = places.take(&tenant, 1).expect("10 s are allowed");
-        waiting.extend(places.take(&tenant, 1).expect("both replies end then"));
-        let error = places.take(&tenant, 1).err().expect("20 s are not");
+        let max = Some(Duration::from_secs(15));
+        let mut waiting = places.take(&tenant, 1, max).expect("10 s are allowed");
+        waiting.extend(places.take(&tenant, 1, max).expect("both replies end then"));
+        let error = places.take(&tenant, 1, max).err().expect("20 s are not");
+        drop(places.take(&tenant, 1, Some(Duration::MAX)).expect("it may wait for any time"));
         assert_eq!(error.kind(), ErrorKind::WaitTooLong);
         let sentence = error.to_string();
         assert!(
@@ -222,7 +234,7 @@ mod tests {
         );
         // Of several replies, the first one decides.
         waiting.pop();
-        drop(places.take(&tenant, 3).expect("the first waits 10 s"));
+        drop(places.take(&tenant, 3, max).expect("the first waits 10 s"));
         drop((running, waiting));
         let state = places.lock();
         assert!(state.taken.is_empty() && state.queue.is_empty());
@@ -230,12 +242,12 @@ mod tests {
 
     #[test]
     fn a_tenant_waits_only_for_its_share_of_the_others() {
-        let places = places(None);
+        let places = places();
         let _running = begin_two(&places);
         let (many, few) = (Tenant::new("many"), Tenant::new("few"));
-        let waiting = places.take(&many, 8).expect("places");
+        let waiting = take(&places, &many, 8);
         assert_eq!((about(&places, &many), about(&places, &few)), (50.0, 10.0));
-        let _own = places.take(&few, 3).expect("places");
+        let _own = take(&places, &few, 3);
         assert_eq!(about(&places, &few), 40.0, "four of the others and three of its own go first");
         // Requests that run, or whose reader is behind, wait no more; others may wait again.
         places.report(|_| {}, waiting.iter().map(|place| (place, false)));
@@ -246,8 +258,8 @@ mod tests {
 
     #[test]
     fn the_prompts_before_a_request_count() {
-        let places = places(None);
-        let mut waiting = places.take(&Tenant::default(), 1).expect("a place");
+        let places = places();
+        let mut waiting = take(&places, &Tenant::default(), 1);
         places.report(|service| service.pace.prompt_row = Duration::from_millis(10), std::iter::empty());
         assert_eq!(about(&places, &Tenant::default()), 0.0, "it is not known yet");
         waiting[0].set_prompt(700);

@@ -286,11 +286,14 @@ impl Session {
     pub fn generate_several(&self, request: Request, count: u32) -> Result<Vec<Reply>> {
         request.check_count(count)?;
         // Before the work of checking: a full queue must cost little.
-        let places = self.handle.places.take(request.owner(), count)?;
+        let own = request.queue_limit();
+        let max_wait = own.or(self.handle.places.max_wait());
+        let places = self.handle.places.take(request.owner(), count, max_wait)?;
         let mut prepared = request.prepare(&self.model, &self.limits, self.output_rows, count)?;
-        if let (Some(max), Some(first)) = (self.handle.places.max_wait(), prepared.first_mut()) {
-            let limit = &mut first.request.time_limits.queue;
-            *limit = Some(limit.map_or(max, |own| own.min(max)));
+        if own.is_none()
+            && let Some(first) = prepared.first_mut()
+        {
+            first.request.time_limits.queue = max_wait;
         }
         // A reply that is dropped is cancelled.
         places.into_iter().zip(prepared).map(|(place, request)| self.handle.submit(place, request)).collect()

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use girih::{
     ErrorKind, Event, Grammar, Logprobs, Model, Prompt, Reply, ReplyPart, Request, Session, Stats, Stop,
-    Tenant, ToolChoice,
+    Tenant, TimeLimits, ToolChoice,
 };
 use tokio::sync::Semaphore;
 
@@ -252,7 +252,7 @@ impl GenerationRequest {
         }
         let mut choices = Vec::new();
         let mut usage = TokenUsage::default();
-        for prompt in std::mem::take(&mut self.prompts) {
+        for (index, prompt) in std::mem::take(&mut self.prompts).into_iter().enumerate() {
             let prompt = self.with_thinking(prompt, &model)?;
             let varied = match &prompt {
                 Prompt::Conversation(conversation) if !conversation.variables.is_empty() => {
@@ -262,6 +262,11 @@ impl GenerationRequest {
             };
             let hooked = hook.map(|hook| (hook, prompt.clone()));
             let mut request = self.request(prompt).sampling(sampling.clone()).tenant(caller.tenant.clone());
+            if index > 0 {
+                // It waits for the prompts before it, which belong to the same client.
+                request =
+                    request.time_limits(TimeLimits { queue: Some(Duration::MAX), ..TimeLimits::default() });
+            }
             if let Some((hook, prompt)) = hooked {
                 request = hook.changed(&model, &prompt, request);
             }

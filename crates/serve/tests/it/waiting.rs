@@ -58,6 +58,13 @@ pub fn running(server: &Server, tokens: u32) -> Exchange {
     stream
 }
 
+/// The status of a request with three prompts, for 40 tokens each.
+fn ask_several(server: &Server) -> u16 {
+    let prompts = ["Once upon a time", "The dog", "One day"];
+    let body = json!({"prompt": prompts, "max_tokens": 40, "logit_bias": {"1": -100, "2": -100}});
+    post(server.address(), "/v1/completions", &body).status
+}
+
 /// The number that the metrics have under this name.
 fn metric(server: &Server, name: &str) -> f64 {
     let text = get(server.address(), "/metrics").body;
@@ -84,6 +91,8 @@ fn a_request_that_would_wait_too_long_is_refused_at_once() {
         assert!(refused.body.contains("the maximum is 0.5 s"), "{}", refused.body);
     }
     assert_eq!(metric(&server, "girih_refusals_total{code=\"expected_wait_exceeded\"}"), 2.0);
+    // Of several prompts, the first one decides.
+    assert_eq!(ask_several(&server), 429);
     // When the reply is about to end, another request may wait for it.
     let begun = Instant::now();
     while ask(false).status != 200 {
@@ -91,6 +100,10 @@ fn a_request_that_would_wait_too_long_is_refused_at_once() {
         thread::sleep(Duration::from_millis(50));
     }
     drop(first);
+    while metric(&server, "girih_requests_running{model_name=\"stories260k\"}") > 0.0 {
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(ask_several(&server), 200, "the others wait for it, however long that takes");
     server.stop();
 }
 
