@@ -67,8 +67,9 @@ pub async fn embed(
     let (name, state) = (served.name.clone(), Arc::clone(state));
     let caller = Arc::new(());
     let wanted = Arc::downgrade(&caller);
+    let turn = state.models.encoder(&name)?.turn().await?;
     let work = in_background(move || {
-        let _admission = admission;
+        let (_admission, _turn) = (admission, turn);
         let encoder = state.models.encoder(&name)?;
         let model = encoder.model();
         let tokens = |input| match input {
