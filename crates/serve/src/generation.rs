@@ -9,11 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use girih::{
-    Event, Grammar, Logprobs, Model, Prompt, Reply, ReplyPart, Request, Session, Stats, Stop, ToolChoice,
-};
-use tokio::sync::Semaphore;
-
+use crate::background::in_background;
 use crate::caller::ApiCaller;
 use crate::error::ApiError;
 use crate::observe::{ReplyRecord, RequestRecord};
@@ -21,9 +17,9 @@ use crate::request_hook::RequestHook;
 use crate::sampling_settings::{SamplingSettings, check_ranges};
 use crate::state::{Admission, ServerState};
 use crate::thinking::Thinking;
-
-/// The threads for work in the background. Some of them may wait for a model to be loaded.
-static BACKGROUND_THREADS: Semaphore = Semaphore::const_new(64);
+use girih::{
+    Event, Grammar, Logprobs, Model, Prompt, Reply, ReplyPart, Request, Session, Stats, Stop, ToolChoice,
+};
 
 /// The maximum number of log-probabilities of the prompts of a request, a megabyte for each ten thousand.
 const MAX_PROMPT_LOGPROBS: u64 = 500_000;
@@ -198,23 +194,6 @@ pub async fn begin(
     .await
 }
 
-/// Runs work that takes more than a moment on a thread that serves no connections. A client that leaves
-/// while its work waits for a thread takes it back; work that runs keeps its thread to the end.
-///
-/// # Errors
-/// Those of the work; when it panics, status 500.
-pub async fn in_background<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
-    let thread = BACKGROUND_THREADS.acquire().await.expect("it is never closed");
-    let outcome = tokio::task::spawn_blocking(move || {
-        let _thread = thread;
-        work()
-    });
-    let outcome = outcome.await;
-    outcome.unwrap_or_else(|_| Err(ApiError::internal("the request met a fault of the server")))
-}
-
 impl GenerationRequest {
     /// Queues the replies.
     fn queue(
@@ -385,7 +364,7 @@ impl Generation {
                     events.push(event(GenerationEventKind::PromptToken { id, logprobs }));
                 }
                 Event::Prefilled(stats) => {
-                    if let Some(record) = &choice.record {
+                    if let Some(record) = &mut choice.record {
                         record.prefilled(&stats);
                     }
                     if choice.is_first {

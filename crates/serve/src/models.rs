@@ -1,11 +1,12 @@
 //! The models that are served: their names, their sessions in a pool, and encoders.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use girih::{ErrorKind, LoadedModel, Model, ModelPool, Result, Session};
 
+use crate::calendar::since_1970;
 use crate::encoders::ServedEncoder;
 use crate::error::ApiError;
 use crate::options::{ServeOptions, ServedModel};
@@ -56,14 +57,13 @@ impl ServedModels {
         for ServedModel { name, source, open_options, run_options } in models {
             pool.add(name, source, open_options.clone(), run_options.clone())?;
         }
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Ok(ServedModels {
             pool,
             models: models.clone(),
             opened,
             encoders,
             started: Instant::now(),
-            created: since_1970.as_secs(),
+            created: since_1970().as_secs(),
         })
     }
 

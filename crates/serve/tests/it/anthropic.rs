@@ -7,7 +7,7 @@ use girih_serve::Server;
 use serde_json::{Value, json};
 
 use crate::client::HttpReply;
-use crate::started::{options, post, shared};
+use crate::model_server::{options, post, shared};
 
 const PATH: &str = "/v1/messages";
 
