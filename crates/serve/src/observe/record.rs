@@ -41,7 +41,7 @@ pub(crate) struct RequestFacts {
     /// Why the last reply ended.
     pub finish: Option<&'static str>,
     /// When the first replies waited, ran and ended.
-    pub times: Vec<ReplyTimes>,
+    pub times: Vec<TimedReply>,
     /// The body, if bodies are logged.
     pub body: Option<String>,
 }
@@ -49,7 +49,7 @@ pub(crate) struct RequestFacts {
 /// When a reply waited, ran and ended.
 #[derive(Clone, Debug)]
 #[cfg_attr(not(feature = "otlp"), expect(dead_code, reason = "only traces tell them"))]
-pub(crate) struct ReplyTimes {
+pub(crate) struct TimedReply {
     pub queued: Instant,
     /// Absent if it ended before its prompt had been run.
     pub prefilled: Option<PrefillTimes>,
@@ -175,7 +175,7 @@ impl ReplyRecord {
         facts.reply_tokens = facts.reply_tokens.saturating_add(self.tokens);
         facts.finish = Some(reason);
         if facts.times.len() < MAX_TIMED_REPLIES {
-            facts.times.push(ReplyTimes {
+            facts.times.push(TimedReply {
                 queued: self.queued,
                 prefilled: self.prefilled,
                 ended: Instant::now(),

@@ -55,14 +55,14 @@ const MAX_ANSWER_BYTES: usize = 64 << 10;
 #[derive(Clone)]
 pub(crate) struct TraceExporter {
     traces: mpsc::Sender<Vec<Span>>,
-    end: Arc<watch::Sender<Phase>>,
+    end: Arc<watch::Sender<ExportPhase>>,
     metrics: Arc<Metrics>,
     scheme: &'static str,
 }
 
 /// What the exporter does.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum ExportPhase {
     Exporting,
     /// It sends what waits, and ends.
     Finishing,
@@ -73,7 +73,7 @@ impl TraceExporter {
     /// Starts one on the threads of this runtime. `scheme` is that of the server's own addresses.
     pub fn start(collector: TraceCollector, scheme: &'static str, metrics: Arc<Metrics>) -> TraceExporter {
         let (traces, waiting) = mpsc::channel(MAX_WAITING);
-        let end = Arc::new(watch::Sender::new(Phase::Exporting));
+        let end = Arc::new(watch::Sender::new(ExportPhase::Exporting));
         let task = ExportTask {
             collector,
             resource: resource(),
@@ -83,7 +83,7 @@ impl TraceExporter {
         let ending = Arc::clone(&end);
         tokio::spawn(async move {
             task.run(waiting).await;
-            ending.send_replace(Phase::Ended);
+            ending.send_replace(ExportPhase::Ended);
         });
         TraceExporter { traces, end, metrics, scheme }
     }
@@ -106,14 +106,14 @@ impl TraceExporter {
     pub async fn finish(&self) {
         let mut phase = self.end.subscribe();
         self.end.send_if_modified(|phase| {
-            let is_exporting = *phase == Phase::Exporting;
+            let is_exporting = *phase == ExportPhase::Exporting;
             if is_exporting {
-                *phase = Phase::Finishing;
+                *phase = ExportPhase::Finishing;
             }
             is_exporting
         });
         // What is not delivered by now is lost.
-        let _ = timeout(FINISH_TIME, phase.wait_for(|phase| *phase == Phase::Ended)).await;
+        let _ = timeout(FINISH_TIME, phase.wait_for(|phase| *phase == ExportPhase::Ended)).await;
     }
 }
 
@@ -140,7 +140,7 @@ struct ExportTask {
     collector: TraceCollector,
     resource: Resource,
     metrics: Arc<Metrics>,
-    phase: watch::Receiver<Phase>,
+    phase: watch::Receiver<ExportPhase>,
 }
 
 impl ExportTask {
@@ -148,7 +148,7 @@ impl ExportTask {
     async fn run(mut self, mut waiting: mpsc::Receiver<Vec<Span>>) {
         loop {
             let batch = self.next_batch(&mut waiting).await;
-            let is_last = *self.phase.borrow() != Phase::Exporting;
+            let is_last = *self.phase.borrow() != ExportPhase::Exporting;
             for spans in batch.chunks(BATCH_SPANS) {
                 self.deliver(spans).await;
             }
@@ -161,7 +161,7 @@ impl ExportTask {
     /// Waits for spans, and collects those that come soon after them; all that wait, when the server ends.
     async fn next_batch(&mut self, waiting: &mut mpsc::Receiver<Vec<Span>>) -> Vec<Span> {
         let mut batch = Vec::new();
-        let finishing = self.phase.wait_for(|phase| *phase != Phase::Exporting);
+        let finishing = self.phase.wait_for(|phase| *phase != ExportPhase::Exporting);
         let collecting = async {
             batch.extend(waiting.recv().await.unwrap_or_default());
             let full = async {
@@ -202,7 +202,7 @@ impl ExportTask {
                     let Some(pause) = pauses.next() else { break };
                     tokio::select! {
                         () = sleep(*pause) => {}
-                        _ = self.phase.wait_for(|phase| *phase != Phase::Exporting) => break,
+                        _ = self.phase.wait_for(|phase| *phase != ExportPhase::Exporting) => break,
                     }
                 }
                 Err(PostFault::Lasting) => break,

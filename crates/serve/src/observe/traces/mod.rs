@@ -13,4 +13,4 @@ pub use collector::TraceCollector;
 #[cfg(feature = "otlp")]
 pub(crate) use {exporter::TraceExporter, span::TracedRequest};
 #[cfg(not(feature = "otlp"))]
-pub(crate) use {without::TraceExporter, without::TracedRequest};
+pub(crate) use {without::NoExporter as TraceExporter, without::NoTrace as TracedRequest};

@@ -15,7 +15,7 @@ use opentelemetry_proto::tonic::trace::v1::{Span, SpanFlags, Status};
 
 use crate::calendar::since_1970;
 use crate::observe::access_log::EndedRequest;
-use crate::observe::record::{ReplyTimes, RequestFacts};
+use crate::observe::record::{RequestFacts, TimedReply};
 use crate::request_id::new_id;
 
 /// The flag of a trace that is recorded, in `traceparent` and in spans.
@@ -116,7 +116,7 @@ impl TracedRequest {
 
     /// Waiting, prefill and decode of a reply. The engine tells how long the steps of the prefill took;
     /// the prefill is taken to have begun that long before its end.
-    fn reply_spans(&self, reply: usize, times: &ReplyTimes, clock: &Clock) -> Vec<Span> {
+    fn reply_spans(&self, reply: usize, times: &TimedReply, clock: &Clock) -> Vec<Span> {
         let child = |name: &str, from: Instant, to: Instant, attributes: Vec<KeyValue>| Span {
             span_id: new_span_id().to_vec(),
             parent_span_id: self.span_id.to_vec(),

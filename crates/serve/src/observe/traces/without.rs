@@ -9,23 +9,23 @@ use super::TraceCollector;
 use crate::observe::access_log::EndedRequest;
 use crate::observe::metrics::Metrics;
 
-/// An exporter, of which there is none.
+/// Stands for an exporter; it has no value.
 #[derive(Clone)]
-pub(crate) enum TraceExporter {}
+pub(crate) enum NoExporter {}
 
-/// A request that is traced, of which there is none.
-pub(crate) enum TracedRequest {}
+/// Stands for a traced request; it has no value.
+pub(crate) enum NoTrace {}
 
-impl TraceExporter {
-    pub fn start(collector: TraceCollector, _scheme: &'static str, _metrics: Arc<Metrics>) -> TraceExporter {
+impl NoExporter {
+    pub fn start(collector: TraceCollector, _scheme: &'static str, _metrics: Arc<Metrics>) -> NoExporter {
         match collector.absent {}
     }
 
-    pub fn begin(&self, _request: &Request) -> Option<TracedRequest> {
+    pub fn begin(&self, _request: &Request) -> Option<NoTrace> {
         match *self {}
     }
 
-    pub fn end(&self, _traced: &TracedRequest, _ended: &EndedRequest<'_>) {
+    pub fn end(&self, _traced: &NoTrace, _ended: &EndedRequest<'_>) {
         match *self {}
     }
 

@@ -126,7 +126,7 @@ fn read_item(param: &str, item: &Value) -> Result<InputItem, ApiError> {
         None => {
             let mut message = item.clone();
             if let Value::Object(fields) = &mut message {
-                fields.insert("type".to_owned(), "message".into());
+                fields.entry("type").or_insert_with(|| "message".into());
             }
             read_value(param, &message)
         }
@@ -282,6 +282,7 @@ mod tests {
         assert!(of(call).contains("not the text of a JSON object"));
         assert!(of(json!({"role": "user"})).contains("missing field `content`"));
         assert!(of(json!(7)).starts_with("input[0]"));
+        assert!(of(json!({"type": {}, "role": "user", "content": "Hi"})).starts_with("input[0]"));
         assert!(written(json!([])).unwrap_err().contains("0 items"));
     }
 }
