@@ -122,8 +122,8 @@ fn log_probabilities_cover_each_token() {
 
 #[test]
 fn a_repeated_prompt_is_cached() {
-    let story = "Once upon a time, there was a little girl named Lily. She loved to play outside. ".repeat(3);
-    let asked = story(json!({"messages": [{"role": "user", "content": story}], "max_tokens": 2}));
+    let text = "Once upon a time, there was a little girl named Lily. She loved to play outside. ".repeat(3);
+    let asked = story(json!({"messages": [{"role": "user", "content": text}], "max_tokens": 2}));
     let first = post(shared(), PATH, &asked).json();
     let again = post(shared(), PATH, &asked).json();
     assert_eq!(first["choices"], again["choices"]);
