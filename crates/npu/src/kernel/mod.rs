@@ -12,6 +12,7 @@ mod cycles;
 mod entries;
 mod entry;
 mod matmul;
+mod q4nx;
 mod rows;
 
 pub use bfp16::{BFP16_BLOCK, bfp16_quantize};

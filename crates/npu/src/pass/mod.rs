@@ -26,14 +26,14 @@ use crate::form::schedule::Schedule;
 use crate::form::tiled::{Tiled, TiledLaunch};
 use crate::target::Target;
 
-pub use mapping::{ArrayMapping, TileRule};
+pub use mapping::{ArrayMapping, ArrayWeights, TileRule};
 pub use policy::{AttentionPlacement, Grouping, Policy};
 pub use site::{array_split, knows, refusal};
 pub use unfit::Unfit;
 
 /// The version of the passes. Increase it when they produce a different schedule
 /// for any program, so that cached schedules of older versions are not used.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Receives every form, for `--dump`.
 pub trait Dump {
