@@ -1,5 +1,5 @@
 //! The logits do not depend on the order of events that have no fixed order: 30 seeded orders, and
-//! a few of each shape of heads, with the tests; 1,000 of each shape on both arrays with
+//! a few of each shape of heads, with weights in bf16 and in Q4NX; 1,000 of each on both arrays with
 //!
 //! ```text
 //! cargo test --release --locked -p girih-npu --test orders -- --ignored --nocapture
@@ -10,7 +10,7 @@ mod random;
 
 use girih_graph::backend::{Block, Input, Range32, Unwatched};
 use girih_graph::{Outputs, Sequence, Step, load};
-use girih_npu::pass::{AttentionPlacement, Policy};
+use girih_npu::pass::{ArrayMapping, ArrayWeights, AttentionPlacement, Policy};
 use girih_npu::sim::EventOrder;
 use girih_npu::{Npu, NpuOptions};
 use llama::{LlamaSizes, SMALL, key, llama};
@@ -32,9 +32,10 @@ const SHAPES: [(&str, LlamaSizes); 5] = [
 
 /// The bits of all logits of a prompt's rows and of a further token, with attention of single rows
 /// on the array.
-fn logits(sizes: &LlamaSizes, target: &str, order: EventOrder) -> Vec<u32> {
+fn logits(sizes: &LlamaSizes, target: &str, weights: ArrayWeights, order: EventOrder) -> Vec<u32> {
     let policy = Policy { attention: AttentionPlacement::Array, ..Policy::MLIR_AIR };
-    let npu = Npu::new(target, NpuOptions { order, policy, ..NpuOptions::default() }).unwrap();
+    let mapping = ArrayMapping { weights, ..ArrayMapping::from(policy) };
+    let npu = Npu::new(target, NpuOptions { order, ..NpuOptions::default() }).unwrap().with_mapping(mapping);
     let largest = girih_graph::Key { output_rows: 16, context: 128, ..key(16) };
     let mut runner = load(npu, &RandomWeights(7), largest, &[2], |key| Ok(llama(sizes, key))).unwrap();
     let blocks: &[&[Block]] = &[&[Block(0), Block(1)]];
@@ -52,15 +53,18 @@ fn logits(sizes: &LlamaSizes, target: &str, order: EventOrder) -> Vec<u32> {
 }
 
 fn seeded_orders_agree(name: &str, sizes: &LlamaSizes, target: &str, seeds: std::ops::Range<u64>) {
-    let want = logits(sizes, target, EventOrder::Earliest);
-    assert_eq!(want.len(), (PROMPT.len() + 1) * sizes.vocabulary);
-    let mut agreed = 0;
-    for seed in seeds {
-        let found = logits(sizes, target, EventOrder::Seeded(seed));
-        assert!(found == want, "{name} on {target}: seed {seed} gives other logits");
-        agreed += 1;
+    for weights in [ArrayWeights::Bf16, ArrayWeights::Q4nx] {
+        let want = logits(sizes, target, weights, EventOrder::Earliest);
+        assert_eq!(want.len(), (PROMPT.len() + 1) * sizes.vocabulary);
+        let mut agreed = 0;
+        for seed in seeds.clone() {
+            let found = logits(sizes, target, weights, EventOrder::Seeded(seed));
+            assert!(found == want, "{name} on {target}, {weights:?}: seed {seed} gives other logits");
+            agreed += 1;
+        }
+        let count = want.len();
+        println!("{target}, {name}, {weights:?}: {agreed} orders give the same {count} logits, bit for bit");
     }
-    println!("{target}, {name}: {agreed} seeded orders give the same {} logits, bit for bit", want.len());
 }
 
 fn every_shape(target: &str, seeds: std::ops::Range<u64>) {

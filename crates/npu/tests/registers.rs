@@ -5,6 +5,7 @@ use girih_npu::Target;
 use girih_npu::form::groups::{ArrayProgram, Kernel, KernelLaunch};
 use girih_npu::form::schedule::{Argument, ArgumentRole, ProcessorCommand, Schedule, TileKind};
 use girih_npu::form::tiling::{GemmTiling, Tiling};
+use girih_npu::form::weights::WeightLayout;
 use girih_npu::memory::{Binding, Objects, SimMemory};
 use girih_npu::pass::{NoDump, compile, tile};
 use girih_npu::sim::{EventOrder, SimUnwatched, Simulator};
@@ -58,13 +59,13 @@ fn pushes(schedule: &Schedule) -> usize {
 #[test]
 fn factored_transfers_compute_the_same() {
     let target = Target::named("xdna2-strix").unwrap();
-    let kernel = Kernel::Gemm { m: 64, n: 64, k: 8192 };
+    let kernel = Kernel::Gemm { m: 64, n: 64, k: 8192, weights: WeightLayout::Rows };
     let compiled = |k, slices, keep| {
         let tiling = Tiling::Gemm(GemmTiling { m: 8, n: 8, k, slices, keep });
         compile(&program(kernel, Some(tiling)), &target, &mut NoDump).unwrap()
     };
-    let [plain, factored, kept] = [(256, 4, false), (256, 8, false), (64, 1, true)]
-        .map(|(k, slices, keep)| compiled(k, slices, keep));
+    let [plain, factored, kept] =
+        [(256, 4, false), (256, 8, false), (64, 1, true)].map(|(k, slices, keep)| compiled(k, slices, keep));
     let has = |schedule: &Schedule, kind, part: &str| dims(schedule, kind).iter().any(|dims| dims == part);
     assert!(has(&plain, TileKind::Shim, "8x512,8x4096,512x1"), "{:?}", dims(&plain, TileKind::Shim));
     assert!(has(&factored, TileKind::Shim, "8x4096,2x512,512x1"), "{:?}", dims(&factored, TileKind::Shim));
@@ -112,7 +113,9 @@ fn every_tiling_of_a_search_keeps_the_rules() {
     every_tiling(
         &["toy", "xdna2-strix", "xdna1-phoenix"],
         &[
-            Kernel::Gemv { first: 0, n: 1536, k: 2816 },
+            Kernel::Gemv { first: 0, n: 1536, k: 2816, weights: WeightLayout::Rows },
+            Kernel::Gemv { first: 0, n: 1536, k: 2816, weights: WeightLayout::Q4nx },
+            Kernel::Dequant { n: 1536, k: 2816 },
             Kernel::Bias { rows: 2048, n: 896 },
             Kernel::Add { n: 1 << 20 },
             Kernel::RmsNorm { rows: 2048, n: 1152, width: 1152, epsilon: 1e-6 },
@@ -127,7 +130,9 @@ fn every_tiling_of_a_search_keeps_the_rules() {
 #[test]
 #[ignore = "compiles some ten thousand tilings and takes a minute"]
 fn every_tiling_of_public_products_keeps_the_rules() {
-    let gemm = |[n, k]: [u32; 2]| Kernel::Gemm { m: 2048, n, k };
+    let layouts = [WeightLayout::Rows, WeightLayout::Groups];
     let sizes = [[2048, 2048], [8192, 2048], [2048, 8192], [2048, 11_008], [11_008, 2048], [3584, 18_944]];
-    every_tiling(&["xdna2-strix"], &sizes.map(gemm));
+    for weights in layouts {
+        every_tiling(&["xdna2-strix"], &sizes.map(|[n, k]| Kernel::Gemm { m: 2048, n, k, weights }));
+    }
 }
