@@ -1,5 +1,6 @@
-//! The logits do not depend on the order of events that have no fixed order: 30 seeded orders, and
-//! a few of each shape of heads, with weights in bf16 and in Q4NX; 1,000 of each on both arrays with
+//! The logits do not depend on the order of events that have no fixed order. With the tests run 30
+//! seeded orders, and a few of each shape of heads. 1,000 orders, and 100 of each of five shapes on
+//! both arrays, each with weights in bf16 and in Q4NX, run with
 //!
 //! ```text
 //! cargo test --release --locked -p girih-npu --test orders -- --ignored --nocapture
@@ -87,19 +88,17 @@ fn some_orders_of_every_shape_give_the_same_logits() {
 #[test]
 #[ignore = "takes minutes"]
 fn a_thousand_orders_give_the_same_logits() {
-    for target in ["toy", "xdna2-strix"] {
-        seeded_orders_agree("three layers", &SMALL, target, 0..1000);
-    }
+    seeded_orders_agree("three layers", &SMALL, "toy", 0..1000);
 }
 
 #[test]
 #[ignore = "takes minutes"]
-fn a_thousand_orders_of_every_shape_give_the_same_logits_on_the_toy_array() {
-    every_shape("toy", 0..1000);
+fn a_hundred_orders_of_every_shape_give_the_same_logits_on_the_toy_array() {
+    every_shape("toy", 0..100);
 }
 
 #[test]
 #[ignore = "takes minutes"]
-fn a_thousand_orders_of_every_shape_give_the_same_logits_on_the_full_array() {
-    every_shape("xdna2-strix", 0..1000);
+fn a_hundred_orders_of_every_shape_give_the_same_logits_on_the_full_array() {
+    every_shape("xdna2-strix", 0..100);
 }
