@@ -18,7 +18,7 @@ use crate::kernel::{self, CascadeUse, KernelEntry, ParamKind};
 
 /// What the program of a core uses.
 #[derive(Default)]
-struct ProgramUse {
+struct CalledEntries {
     /// The entries that it calls, by name.
     entries: BTreeSet<&'static str>,
     /// The sentences of its faults.
@@ -36,7 +36,7 @@ impl LaunchCheck<'_> {
             if !seen.insert(core.tile) {
                 self.fault(what.clone(), "has two programs");
             }
-            let mut found = ProgramUse::default();
+            let mut found = CalledEntries::default();
             self.instructions(core.tile, &core.program, &mut Vec::new(), &mut found);
             found.faults.extend(self.program_fault(core, &found.entries));
             for sentence in found.faults {
@@ -59,7 +59,7 @@ impl LaunchCheck<'_> {
         tile: Tile,
         body: &[CoreInstruction],
         loops: &mut Vec<u32>,
-        found: &mut ProgramUse,
+        found: &mut CalledEntries,
     ) {
         for instruction in body {
             match instruction {
