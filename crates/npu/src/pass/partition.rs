@@ -261,7 +261,9 @@ impl Partitioner<'_> {
     /// Splits the kernel of a large head; returns other kernels unchanged.
     fn parts(&self, index: usize, kernel: Kernel) -> Vec<Kernel> {
         match kernel {
-            Kernel::Gemv { n, k, weights: weights @ WeightLayout::Q4nx, .. } => {
+            Kernel::Gemv { n, k, weights: weights @ WeightLayout::Q4nx, .. }
+                if self.site(index) == NodeSite::EachOutputRow =>
+            {
                 // Whole tiles for every core, and a small launch for the rest.
                 let cores = self.target.array.columns * gemv_side(self.target);
                 let (first, rest) = (n - n % (TILE_ROWS * cores), n % (TILE_ROWS * cores));
