@@ -1,7 +1,7 @@
 //! Matrix products whose cores unpack Q4NX weights into their own memory: tiles stay packed on
 //! their way, so a step of few rows reads a third of the bytes. Every column of cores unpacks
-//! every tile once for each of its row tiles, so many rows are better served by weights that one
-//! launch has unpacked.
+//! every tile once for each of its row tiles. With many rows, it is faster to read weights that
+//! one launch has unpacked.
 
 use super::gemm::{herd, output};
 use super::nest::{GEMM_BLOCK, LaunchArguments, call, dim, whole};
