@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::program::{data, fixture, girih, name};
+use crate::program::{Folder, data, fixture, girih, name};
 
 /// Fixtures of the architectures that the array supports; a trained model is added.
 const FIXTURES: &[&str] = &["llama32_tied", "llama32_untied_scaled", "llama_wide", "qwen3"];
@@ -70,6 +70,19 @@ fn every_golden_file_on_every_array() {
 fn a_model_with_windows_matches_on_the_toy_array() {
     let folder = fixture("gemma3_text");
     passes(&folder, &folder.join("golden.safetensors"), "toy", "bf16");
+}
+
+/// Matrices in Q4NX, the tied table among them.
+#[test]
+fn packed_models_match_on_both_arrays() {
+    let folder = Folder::new();
+    for model in ["gemma3_text", "llama32_tied"] {
+        let (source, packed) = (fixture(model), folder.file(model));
+        girih(&["quantize", name(&source), name(&packed), "--type", "q4nx", "--quiet"]).done();
+        for target in ["toy", "xdna2-strix"] {
+            passes(&packed, &source.join("golden.safetensors"), target, "bf16");
+        }
+    }
 }
 
 /// Weights with biases: Llama with `attention_bias` and `mlp_bias`.
