@@ -27,6 +27,7 @@ fn programs() -> Vec<(&'static str, String)> {
         ("gemm", Kernel::Gemm { m: 128, n: 192, k: 256, weights: WeightLayout::Rows }),
         ("gemv", Kernel::Gemv { first: 0, n: 256, k: 256, weights: WeightLayout::Rows }),
         ("gemv_q4nx", Kernel::Gemv { first: 0, n: 256, k: 512, weights: WeightLayout::Q4nx }),
+        ("gemm_q4nx", Kernel::Gemm { m: 64, n: 192, k: 512, weights: WeightLayout::Q4nx }),
         ("gemm_groups", Kernel::Gemm { m: 128, n: 192, k: 256, weights: WeightLayout::Groups }),
         ("dequant", Kernel::Dequant { n: 128, k: 512 }),
         ("attend", attend),

@@ -125,6 +125,19 @@ fn a_model_with_windows_matches_on_the_toy_array() {
     passes(&folder, &folder.join("golden.safetensors"), "toy", "bf16");
 }
 
+/// Matrices in Q4NX, the tied table among them.
+#[test]
+fn packed_models_match_on_both_arrays() {
+    let folder = Folder::new();
+    for model in ["gemma3_text", "llama32_tied"] {
+        let (source, packed) = (fixture(model), folder.file(model));
+        girih(&["quantize", name(&source), name(&packed), "--type", "q4nx", "--quiet"]).done();
+        for target in ["toy", "xdna2-strix"] {
+            passes(&packed, &source.join("golden.safetensors"), target, "bf16");
+        }
+    }
+}
+
 /// Weights with biases: Llama with `attention_bias` and `mlp_bias`.
 #[test]
 fn a_model_with_biases_matches_on_the_toy_array() {
