@@ -43,8 +43,8 @@ const OPTIONS: &[BackendOption] = &[
     BackendOption {
         name: MAPPING,
         placeholder: "FILE|NAME",
-        help: "Mapping of the model to the array: a file, or a name such as mlir-air, mlir-air-tiles or \
-            unstitched [default: mlir-air]",
+        help: "Mapping of the model to the array: a file, or a name such as by-cost, mlir-air, mlir-air-tiles or \
+            unstitched [default: by-cost]",
         values: AllowedValues::Checked(|text| not_empty(text).map(drop)),
         repeats: false,
     },

@@ -14,8 +14,17 @@ use girih_tensor::DType;
 
 /// Programs of one launch, large enough to reuse every buffer.
 fn programs() -> Vec<(&'static str, String)> {
-    let attend =
-        Kernel::Attend { rows: 64, heads: 4, kv_heads: 2, size: 16, keys: 512, window: 0, scale: 0.25 };
+    let attend = Kernel::Attend {
+        rows: 64,
+        heads: 4,
+        kv_heads: 2,
+        size: 16,
+        keys: 512,
+        latest: 448,
+        causal: true,
+        window: 0,
+        scale: 0.25,
+    };
     let kernels = [
         ("add", Kernel::Add { n: 32768 }),
         ("bias", Kernel::Bias { rows: 64, n: 512 }),

@@ -10,6 +10,7 @@ mod random;
 
 use girih_graph::backend::{Block, Input, Range32, Unwatched};
 use girih_graph::{Outputs, Sequence, Step, load};
+use girih_npu::pass::{AttentionPlacement, Policy};
 use girih_npu::sim::EventOrder;
 use girih_npu::{Npu, NpuOptions};
 use llama::{SMALL, key, llama};
@@ -19,7 +20,8 @@ const PROMPT: [u32; 11] = [1, 17, 300, 4, 250, 99, 12, 13, 14, 511, 0];
 
 /// The bits of all logits of a prompt's rows and of a further token.
 fn logits(order: EventOrder) -> Vec<u32> {
-    let npu = Npu::new("toy", NpuOptions { order, ..NpuOptions::default() }).unwrap();
+    let policy = Policy { attention: AttentionPlacement::Array, ..Policy::MLIR_AIR };
+    let npu = Npu::new("toy", NpuOptions { policy, order, ..NpuOptions::default() }).unwrap();
     let largest = girih_graph::Key { output_rows: 16, context: 128, ..key(16) };
     let mut runner = load(npu, &RandomWeights(7), largest, &[2], |key| Ok(llama(&SMALL, key))).unwrap();
     let blocks: &[&[Block]] = &[&[Block(0), Block(1)]];

@@ -17,11 +17,17 @@ use crate::form::schedule::{
     Dim, Direction, DmaAddress, Launch, LockChange, LockId, Parameter, ParameterValue, ProcessorCommand,
     Push, Schedule, Start, Tile, TileKind, TileLock,
 };
-use crate::form::tiled::{COLUMN_TERM, Flow, Item, L2Staging, ROW_TERM, Stream, TiledOperand};
-use crate::target::Target;
+use crate::form::tiled::{
+    COLUMN_TERM, Circuit, Flow, Item, L2Staging, ROW_TERM, Stream, Sweep, TiledOperand, chunks_of,
+};
+use crate::target::{DmaSpec, Target};
 
 /// The maximum number of tasks of one circuit.
 const MAX_PUSHES: u64 = 4096;
+
+/// The maximum number of steps of a descriptor's iteration (mlir-aie AIEXDialect.cpp,
+/// verifyStridesWraps).
+const MAX_ITERATIONS: u32 = 64;
 
 /// Schedules every launch.
 ///
@@ -132,7 +138,7 @@ impl<'a> LaunchBuilder<'a> {
         Ok(LockPair { free: self.lock(tile, depth)?, full: self.lock(tile, 0)? })
     }
 
-    fn dma(&self, tile: Tile) -> &'a crate::target::DmaSpec {
+    fn dma(&self, tile: Tile) -> &'a DmaSpec {
         match tile.kind() {
             TileKind::Shim => &self.target.shim.dma,
             TileKind::Memory => &self.target.memory.dma,
@@ -333,14 +339,11 @@ impl<'a> LaunchBuilder<'a> {
             + u64::from(circuit.column) * stream.column_bytes
             + u64::from(circuit.row) * stream.row_bytes;
         let dma = &self.target.shim.dma;
-        let split = SplitTransfer::of(
-            &dims,
-            dma.dimensions as usize,
-            dma.max_stride_words,
-            dma.max_words,
-            dma.max_repeat,
-        );
-        let pushes = split.pushes();
+        let sweeps = &self.placed().tiled.sweeps;
+        let swept = stream.level > 2 && !sweeps.is_empty();
+        let split =
+            if swept { SplitTransfer::swept(&dims, sweeps, dma) } else { SplitTransfer::of(&dims, dma) };
+        let pushes = split.tasks.len() as u64;
         if pushes > MAX_PUSHES {
             let resource = format!("shim tasks for {}", stream.name);
             return Err(Error::from(Unfit {
@@ -351,7 +354,7 @@ impl<'a> LaunchBuilder<'a> {
                 have: MAX_PUSHES,
             }));
         }
-        let ahead = self.ahead(stream).map(|ahead| self.feed_ahead(routed, ahead)).transpose()?;
+        let ahead = self.ahead(stream).map(|ahead| self.feed_ahead(routed, circuit, ahead)).transpose()?;
         let count = pushes.min(u64::from(dma.queue)) as usize;
         let mut ids = Vec::new();
         for _ in 0..count {
@@ -368,17 +371,17 @@ impl<'a> LaunchBuilder<'a> {
                 next: None,
             });
         }
-        let repeats = split.iteration.map_or(1, |dim| dim.size);
-        Ok(ShimFeed { channel: routed.shim, ahead, ids, repeats, offsets: split.offsets() })
+        Ok(ShimFeed { channel: routed.shim, ahead, ids, tasks: split.tasks })
     }
 
     /// Adds the descriptor of a chunk that is sent ahead of a circuit's stream.
-    fn feed_ahead(&mut self, routed: &RoutedCircuit, ahead: &Stream) -> Result<u8> {
+    fn feed_ahead(&mut self, routed: &RoutedCircuit, circuit: &Circuit, ahead: &Stream) -> Result<u8> {
         let id = self.descriptor_id(routed.shim)?;
+        let base = ahead.base_bytes + u64::from(circuit.column) * ahead.column_bytes;
         self.launch.descriptors.push(Descriptor {
             tile: routed.shim.tile,
             id,
-            address: DmaAddress::Argument(ahead.argument, ahead.base_bytes),
+            address: DmaAddress::Argument(ahead.argument, base),
             dims: vec![Dim { size: ahead.chunk_words(), stride: 1 }],
             iteration: None,
             acquire: None,
@@ -406,10 +409,15 @@ impl<'a> LaunchBuilder<'a> {
         Ok(())
     }
 
-    /// Returns the instructions of a body within loops of these counts. A stream
-    /// whose chunk changes with the innermost of these loops is acquired before its
-    /// first use in the body and released after its last.
-    fn instructions(&self, tile: Tile, body: &[Item], loops: &mut Vec<u32>) -> Result<Vec<CoreInstruction>> {
+    /// Returns the instructions of a body within these loops, each given by its body and
+    /// the items before it. A stream whose chunk changes with the innermost of these loops
+    /// is acquired before its first use in the body and released after its last.
+    fn instructions<'b>(
+        &self,
+        tile: Tile,
+        body: &'b [Item],
+        loops: &mut Vec<EnclosingLoop<'b>>,
+    ) -> Result<Vec<CoreInstruction>> {
         let changing: Vec<&Stream> = self
             .placed()
             .tiled
@@ -424,7 +432,7 @@ impl<'a> LaunchBuilder<'a> {
                     instructions.push(CoreInstruction::Acquire(self.core_locks(tile, stream)?.0));
                 }
             }
-            instructions.push(self.instruction(tile, item, loops)?);
+            instructions.push(self.instruction(tile, (&body[..index], item), loops)?);
             for stream in &changing {
                 if body.iter().rposition(|item| item.uses(&stream.name)) == Some(index) {
                     instructions.push(CoreInstruction::Release(self.core_locks(tile, stream)?.1));
@@ -440,10 +448,15 @@ impl<'a> LaunchBuilder<'a> {
         Ok(if stream.flow == Flow::In { locks.reader() } else { locks.writer() })
     }
 
-    fn instruction(&self, tile: Tile, item: &Item, loops: &mut Vec<u32>) -> Result<CoreInstruction> {
+    fn instruction<'b>(
+        &self,
+        tile: Tile,
+        (before, item): (&'b [Item], &'b Item),
+        loops: &mut Vec<EnclosingLoop<'b>>,
+    ) -> Result<CoreInstruction> {
         Ok(match item {
             Item::Loop { count, body } => {
-                loops.push(*count);
+                loops.push(EnclosingLoop { before, body });
                 let body = self.instructions(tile, body, loops)?;
                 loops.pop();
                 CoreInstruction::Loop { count: *count, body }
@@ -461,18 +474,28 @@ impl<'a> LaunchBuilder<'a> {
         })
     }
 
-    fn operand(&self, tile: Tile, source: &TiledOperand, loops: &[u32]) -> Result<CallOperand> {
+    /// Returns an operand; the slot of a stream is the number of chunks before it, modulo
+    /// the number of slots.
+    fn operand(&self, tile: Tile, source: &TiledOperand, loops: &[EnclosingLoop<'_>]) -> Result<CallOperand> {
         let slots = self.ring(tile, &source.name)?.slots;
         let stream = self.placed().tiled.streams.iter().find(|stream| stream.name == source.name);
         let level = stream.map_or(0, Stream::loops);
+        let chunks = |items: &[Item], depth| {
+            (chunks_of(items, depth, &source.name, level) % slots.len() as u64).cast_signed()
+        };
         let mut slot = Affine::default();
-        let mut factor = 1;
-        for depth in (0..level).rev() {
-            slot = slot.plus(depth as u8, factor % slots.len() as i64);
-            factor = factor * i64::from(loops[depth]) % slots.len() as i64;
+        for (depth, around) in loops.iter().enumerate().take(level).rev() {
+            slot = slot.plus(depth as u8, chunks(around.body, depth + 1) % slots.len() as i64);
+            slot.constant = (slot.constant + chunks(around.before, depth)) % slots.len() as i64;
         }
         Ok(CallOperand { slots, slot, offset: source.offset.clone() })
     }
+}
+
+/// A loop around an item: its body, and the items before it in the body of the next loop.
+struct EnclosingLoop<'a> {
+    before: &'a [Item],
+    body: &'a [Item],
 }
 
 /// Returns the body of one core: without items of other rows, and with the core's
@@ -557,54 +580,84 @@ fn unfit(group: &str, resource: String, need: u32, have: u32) -> Error {
     .into()
 }
 
-/// The dimensions of a stream in DRAM, split for descriptors: the inner ones in one
-/// descriptor, the next one as its iteration, the others as tasks.
+/// A stream in DRAM, divided among descriptors: the inner dimensions in one, the next one
+/// as its iteration, the others as tasks.
 struct SplitTransfer {
     inner: Vec<Dim>,
     iteration: Option<Dim>,
-    outer: Vec<Dim>,
+    tasks: Vec<ShimTask>,
+}
+
+/// One task of a shim channel.
+#[derive(Clone, Copy)]
+struct ShimTask {
+    /// Bytes added to the descriptor's address.
+    offset: i64,
+    /// The number of runs of the descriptor.
+    repeats: u32,
 }
 
 impl SplitTransfer {
     /// Splits dimensions, outermost first, to fit the limits of a descriptor.
-    fn of(dims: &[Dim], max_dims: usize, max_stride: u64, max_words: u64, max_repeat: u32) -> SplitTransfer {
+    fn of(dims: &[Dim], dma: &DmaSpec) -> SplitTransfer {
         let mut rest = merged(dims);
         let mut inner: Vec<Dim> = Vec::new();
         while let Some(&dim) = rest.last() {
             let words = inner.iter().chain([&dim]).map(|dim| u64::from(dim.size)).product::<u64>();
-            let fits = inner.len() < max_dims && words <= max_words;
+            let fits = inner.len() < dma.dimensions as usize && words <= dma.max_words;
             // A stride register cannot hold 0, so a stride of 0 is an iteration or tasks.
-            if !fits || u64::from(dim.stride) > max_stride || dim.stride == 0 {
+            if !fits || u64::from(dim.stride) > dma.max_stride_words || dim.stride == 0 {
                 break;
             }
             inner.insert(0, dim);
             rest.pop();
         }
-        let iteration = rest.last().copied();
-        let iteration = iteration
-            .filter(|dim| dim.size <= max_repeat && u64::from(dim.stride) <= max_stride && !inner.is_empty());
+        let fits = |dim: &Dim| dim.size <= dma.max_repeat && u64::from(dim.stride) <= dma.max_stride_words;
+        let iteration = rest.last().copied().filter(|dim| fits(dim) && !inner.is_empty());
         if iteration.is_some() {
             rest.pop();
         }
-        SplitTransfer { inner, iteration, outer: rest }
-    }
-
-    /// The number of tasks.
-    fn pushes(&self) -> u64 {
-        self.outer.iter().map(|dim| u64::from(dim.size)).fold(1, u64::saturating_mul)
-    }
-
-    /// Returns the byte offset of each task.
-    fn offsets(&self) -> Vec<i64> {
+        let repeats = iteration.map_or(1, |dim| dim.size);
         let mut offsets = vec![0];
-        for dim in &self.outer {
+        for dim in &rest {
             let stride = i64::from(dim.stride) * 4;
             offsets = offsets
                 .iter()
                 .flat_map(|base| (0..i64::from(dim.size)).map(move |i| base + i * stride))
+                .take(MAX_PUSHES as usize + 1)
                 .collect();
         }
-        offsets
+        let tasks = offsets.into_iter().map(|offset| ShimTask { offset, repeats }).collect();
+        SplitTransfer { inner, iteration, tasks }
+    }
+
+    /// Splits the dimensions of a stream whose second and third are divided into sweeps:
+    /// an iteration of the third is a run of the descriptor, a sweep is one task or more.
+    fn swept(dims: &[Dim], sweeps: &[Sweep], dma: &DmaSpec) -> SplitTransfer {
+        let (outer, swept) = (dims[0], dims[2]);
+        let inner = SplitTransfer::of(&dims[3..], dma);
+        let steps = u64::from(swept.stride) <= dma.max_stride_words
+            && inner.iteration.is_none()
+            && inner.tasks.len() == 1;
+        let max = if steps { dma.max_repeat.min(MAX_ITERATIONS) } else { 1 };
+        let longest = sweeps.iter().map(|sweep| sweep.count.min(max)).max().unwrap_or(1);
+        let mut tasks = Vec::new();
+        let bytes = |index: u32, dim: Dim| i64::from(index) * i64::from(dim.stride) * 4;
+        for head in 0..outer.size {
+            for (first, sweep) in sweeps.iter().flat_map(|sweep| sweep.firsts().map(move |at| (at, sweep))) {
+                for at in (0..sweep.count).step_by(longest as usize) {
+                    let offset = bytes(head, outer) + bytes(first + at, swept);
+                    let repeats = longest.min(sweep.count - at);
+                    let own = inner.tasks.iter().map(|task| ShimTask {
+                        offset: offset + task.offset,
+                        repeats: if steps { repeats } else { task.repeats },
+                    });
+                    tasks.extend(own.take((MAX_PUSHES as usize + 1).saturating_sub(tasks.len())));
+                }
+            }
+        }
+        let iteration = if steps { Some(Dim { size: longest, ..swept }) } else { inner.iteration };
+        SplitTransfer { inner: inner.inner, iteration: iteration.filter(|dim| dim.size > 1), tasks }
     }
 }
 
@@ -635,8 +688,7 @@ struct ShimFeed {
     ahead: Option<u8>,
     /// The descriptors that the tasks alternate between.
     ids: Vec<u8>,
-    repeats: u32,
-    offsets: Vec<i64>,
+    tasks: Vec<ShimTask>,
 }
 
 /// Returns the commands of all channels. The tasks of the channels are interleaved
@@ -651,10 +703,10 @@ fn commands(feeds: Vec<ShimFeed>) -> Vec<ProcessorCommand> {
     let feeds: Vec<ShimFeed> = outs.into_iter().chain(ins).collect();
     let mut tasks: Vec<(usize, &ShimFeed)> = Vec::new();
     for feed in &feeds {
-        tasks.extend((0..feed.offsets.len()).map(|task| (task, feed)));
+        tasks.extend((0..feed.tasks.len()).map(|task| (task, feed)));
     }
     // The sort is stable: tasks at equal shares keep the order of the channels.
-    tasks.sort_by(|(a, of), (b, other)| (a * other.offsets.len()).cmp(&(b * of.offsets.len())));
+    tasks.sort_by(|(a, of), (b, other)| (a * other.tasks.len()).cmp(&(b * of.tasks.len())));
     for (task, feed) in tasks {
         if let Some(descriptor) = feed.ahead.filter(|_| task == 0) {
             let (channel, offset) = (feed.channel, Affine::constant(0));
@@ -672,13 +724,13 @@ fn commands(feeds: Vec<ShimFeed>) -> Vec<ProcessorCommand> {
         commands.push(ProcessorCommand::Push(Push {
             channel: feed.channel,
             descriptor: feed.ids[task % feed.ids.len()],
-            offset: Affine::constant(feed.offsets[task]),
-            repeats: feed.repeats,
+            offset: Affine::constant(feed.tasks[task].offset),
+            repeats: feed.tasks[task].repeats,
             token: true,
         }));
     }
     for feed in &feeds {
-        let waits = feed.ids.len().min(feed.offsets.len());
+        let waits = feed.ids.len().min(feed.tasks.len());
         commands.extend((0..waits).map(|_| ProcessorCommand::Wait(feed.channel)));
     }
     commands

@@ -15,6 +15,7 @@ use crate::form::groups::{Kernel, KernelLaunch};
 use crate::form::tiled::TiledLaunch;
 use crate::form::tiling::Tiling;
 use crate::target::Target;
+pub(crate) use attend::block_granule;
 use nest::{LaunchArguments, fits};
 
 /// Returns the tilings of a launch that fit a core's memory, best first: that of

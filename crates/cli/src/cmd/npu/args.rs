@@ -57,8 +57,8 @@ pub struct CompileArgs {
 pub struct MappingArgs {
     #[command(flatten)]
     steps: StepArgs,
-    /// Mapping of the model to the array: a file, or a name such as mlir-air, mlir-air-tiles or unstitched.
-    #[arg(long, value_name = "FILE|NAME", default_value = "mlir-air")]
+    /// Mapping of the model to the array: a file, or a name such as by-cost, mlir-air, mlir-air-tiles or unstitched.
+    #[arg(long, value_name = "FILE|NAME", default_value = "by-cost")]
     pub mapping: String,
 }
 

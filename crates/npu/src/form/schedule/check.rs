@@ -278,6 +278,10 @@ impl LaunchCheck<'_> {
             }
             if let DmaAddress::Argument(argument, offset) = descriptor.address {
                 let mut moved = descriptor.clone();
+                // A task with fewer runs does not reach the last step of the iteration.
+                if let Some(iteration) = &mut moved.iteration {
+                    iteration.size = iteration.size.min(repeats.max(1));
+                }
                 for &by in offsets {
                     let sum = i64::try_from(offset).ok().and_then(|offset| offset.checked_add(by));
                     let Some(sum) = sum.and_then(|sum| u64::try_from(sum).ok()) else {
