@@ -253,7 +253,14 @@ fn groups_of_any_size_fill_the_matrix_unit() {
             let best = tilings(case, &target)[0];
             let own = best.queries * group;
             let filled = f64::from(own) / f64::from(own.next_multiple_of(16));
-            let least = if 48 % group == 0 { 1.0 } else { 0.8 };
+            // Memory limits the positions of large heads.
+            let least = if size > 64 {
+                0.75
+            } else if 48 % group == 0 {
+                1.0
+            } else {
+                0.8
+            };
             assert!(filled >= least, "groups of {group} heads of {size}: {own} rows, {best:?}");
         }
     }

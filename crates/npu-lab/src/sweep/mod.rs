@@ -53,16 +53,20 @@ pub fn sweep(
                 .map(|(_, grouping)| Policy { grouping: *grouping, attention: *attention }),
         );
     }
+    let weights = against.mapping.weights;
     let mut cuts = Vec::new();
     for graph in graphs {
-        let cut = |policy: &Policy| pass::groups(graph, target, &ArrayMapping::from(*policy), &mut NoDump);
+        let cut = |policy: &Policy| {
+            let mapping = ArrayMapping { weights, ..ArrayMapping::from(*policy) };
+            pass::groups(graph, target, &mapping, &mut NoDump)
+        };
         cuts.push(policies.iter().map(cut).collect::<Result<Vec<_>>>()?);
     }
     let kernels = search::search(&search::kernel_uses(&cuts), target, threads, progress)?;
     let tiles: Vec<TileRule> = kernels.iter().map(|one| TileRule::of(&one.of.kernel, one.tiling)).collect();
     let mut timed = Vec::new();
     for policy in policies {
-        let mapping = ArrayMapping { name: "swept".to_owned(), policy, tiles: tiles.clone() };
+        let mapping = ArrayMapping { name: "swept".to_owned(), policy, weights, tiles: tiles.clone() };
         timed.push(time_mapping(graphs, target, &mapping)?);
     }
     let relative = |one: &TimedMapping| -> f64 {
