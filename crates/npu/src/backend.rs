@@ -55,7 +55,7 @@ impl Default for NpuOptions {
             hazards: true,
             runtime: Runtime::default(),
             lengths: vec![64, 256, 1024],
-            contexts: vec![256, 1024],
+            contexts: vec![256, 1024, 4096, 16384],
         }
     }
 }

@@ -78,7 +78,7 @@ const OPTIONS: &[BackendOption] = &[
         name: CONTEXTS,
         placeholder: "N",
         help: "Positions for which array programs with attention are compiled in addition to --context \
-            [default: 256,1024]",
+            [default: 256,1024,4096,16384]",
         values: AllowedValues::Checked(|text| contexts(text).map(drop)),
         repeats: false,
     },

@@ -219,6 +219,25 @@ fn kv_heads_are_divided_among_columns_and_their_keys_among_the_rest() {
     }
 }
 
+/// The bug of a tiling chosen for each context: its cores summed in another order.
+#[test]
+fn the_keys_are_divided_alike_in_every_context() {
+    let target = Target::named("xdna2-strix").unwrap();
+    let llama = Case { heads: 32, kv_heads: 8, size: 64, ..SMALL };
+    let gemma = Case { heads: 4, kv_heads: 1, size: 256, ..SMALL };
+    for case in [llama, gemma] {
+        for rows in [&[1][..], &[64, 256, 1024]] {
+            let contexts = rows.iter().flat_map(|&rows| [1024, 8192, 32768].map(|keys| (rows, keys)));
+            let division = |(rows, keys)| {
+                let best = tilings(Case { rows, keys, latest: keys - rows, ..case }, &target)[0];
+                (best.across, best.columns, best.chunk)
+            };
+            let all: Vec<_> = contexts.map(division).collect();
+            assert!(all.iter().all(|one| *one == all[0]), "{all:?}");
+        }
+    }
+}
+
 /// The bug of a single KV head: one column of cores read all keys and values, at four streams.
 #[test]
 fn dram_limits_the_attention_of_a_token() {

@@ -130,7 +130,8 @@ pub(super) fn space(kernel: &Kernel, target: &Target) -> Vec<AttendTiling> {
     }
     let blocks = attended_blocks(1, TYPICAL_CONTEXT, sizes.window);
     let blocks = blocks.next_multiple_of(block_granule(1, sizes.kv_heads, target));
-    let typical = AttendSizes { keys: blocks * BLOCK_POSITIONS as u32, ..sizes };
+    let keys = blocks * BLOCK_POSITIONS as u32;
+    let typical = AttendSizes { keys, latest: keys, ..sizes };
     // A wide herd reads faster, a narrow one is configured faster.
     let halved =
         std::iter::successors(Some(target.array.columns), |columns| (*columns > 1).then(|| columns / 2));
