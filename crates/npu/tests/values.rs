@@ -165,8 +165,8 @@ fn a_context_can_be_filled() {
         let npu = Npu::new(target, NpuOptions { policy, ..NpuOptions::default() }).unwrap();
         let graph = |key| Ok(llama(&sizes, key));
         let largest = girih_graph::Key { context: 200, ..key(64) };
-        let mut array = load(npu, &RandomWeights(7), largest, &[4], graph).unwrap();
-        let mut exact = load(Interpreter, &RandomWeights(7), largest, &[4], graph).unwrap();
+        let mut array = load(npu, &RandomWeights(7), largest, &[32], graph).unwrap();
+        let mut exact = load(Interpreter, &RandomWeights(7), largest, &[32], graph).unwrap();
         let [array, exact] =
             [&mut array, &mut exact].map(|runner| outputs(&mut **runner, &[64, 64, 40, 31, 1]));
         assert_close(&array, &exact);

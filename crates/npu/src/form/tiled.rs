@@ -41,7 +41,8 @@ pub struct TiledLaunch {
     /// The data that moves between DRAM and the cores.
     pub streams: Vec<Stream>,
     /// If not empty, the iterations of the second loop are divided into these runs, and
-    /// the dimension of the third loop has the largest number of iterations.
+    /// the dimension of the third loop of streams to the cores has the largest number of
+    /// iterations.
     pub sweeps: Vec<Sweep>,
     /// Memory that only the core uses.
     pub locals: Vec<Local>,
@@ -254,6 +255,12 @@ impl Stream {
         usize::from(self.level) + if repeats { 2 } else { 0 }
     }
 
+    /// Whether the third loop of the stream is that of the launch's sweeps, if there are any:
+    /// it is a stream to the cores. Results have other loops within the second.
+    pub fn is_swept(&self) -> bool {
+        self.level > 2 && self.flow == Flow::In
+    }
+
     /// Words of one transfer.
     pub fn transfer_words(&self) -> u32 {
         let chunk = self.dims.get(usize::from(self.level)..).unwrap_or(&[]);
@@ -461,13 +468,15 @@ impl TiledLaunch {
             return Some("has too few dimensions, or is staged in L2, and the launch has sweeps".to_owned());
         }
         let sizes: Vec<u64> = stream.dims[..level].iter().map(|dim| u64::from(dim.size)).collect();
-        let rest = sizes.get(3..).unwrap_or(&[]).iter().fold(1, |all: u64, size| all.saturating_mul(*size));
+        let swept = stream.is_swept();
+        let rest = sizes.get(if swept { 3 } else { 2 }..).unwrap_or(&[]);
+        let rest = rest.iter().fold(1, |all: u64, size| all.saturating_mul(*size));
         let each = |sweep: &Sweep| {
-            let count = if level > 2 { u64::from(sweep.count) } else { 1 };
+            let count = if swept { u64::from(sweep.count) } else { 1 };
             u64::from(sweep.times).saturating_mul(count).saturating_mul(rest)
         };
-        let swept = || self.sweeps.iter().map(each).fold(0, u64::saturating_add);
-        let need = if level > 1 { sizes[0].saturating_mul(swept()) } else { sizes.iter().product() };
+        let chunks = || self.sweeps.iter().map(each).fold(0, u64::saturating_add);
+        let need = if level > 1 { sizes[0].saturating_mul(chunks()) } else { sizes.iter().product() };
         let have = chunks_of(&self.body, 0, &stream.name, stream.loops());
         if need != have {
             return Some(format!("has {need} chunks in its sweeps; the calls that use it need {have}"));
@@ -479,9 +488,12 @@ impl TiledLaunch {
         let beyond = |sweep: &&Sweep| {
             let last = u64::from(sweep.times.saturating_sub(1)).saturating_mul(sweep.step.into());
             let end = last.saturating_add(sweep.first.into()).saturating_add(sweep.count.into());
-            sizes.get(2).is_some_and(|&size| end > size) || sweep.count == 0 || sweep.times == 0
+            (swept && end > sizes[2]) || sweep.count == 0 || sweep.times == 0
         };
-        self.sweeps.iter().find(beyond).map(|sweep| format!("has the sweep {sweep} in {} steps", sizes[2]))
+        self.sweeps
+            .iter()
+            .find(beyond)
+            .map(|sweep| format!("has the sweep {sweep}, in {:?} steps", sizes.get(2)))
     }
 
     /// Bytes of a core's chunks and locals.

@@ -369,7 +369,7 @@ impl<'a> LaunchBuilder<'a> {
             + u64::from(circuit.row) * stream.row_bytes;
         let dma = &self.target.shim.dma;
         let sweeps = &self.placed().tiled.sweeps;
-        let split = if stream.level > 2 && !sweeps.is_empty() {
+        let split = if stream.is_swept() && !sweeps.is_empty() {
             SplitTransfer::swept(&dims, sweeps, dma, MAX_PUSHES)
         } else {
             SplitTransfer::of(&dims, dma)

@@ -10,7 +10,7 @@
 //!         attend
 //!     for each part of the rows:
 //!       receive from the core before, merge
-//!     send on, part by part, or store
+//!     send on or store, part by part
 //! ```
 //!
 //! Several query positions are divided among the columns, the keys among the rows of cores.
@@ -99,8 +99,10 @@ const CHUNK_POSITIONS: [u32; 4] = [BLOCK_POSITIONS as u32, 32, 16, 8];
 /// fewer.
 const UNIT_ROWS: u32 = 16;
 
-/// The maximum number of rows that are sent over the cascade at once.
-const MERGED_ROWS: u32 = 16;
+/// The maximum number of values of the state that are sent over the cascade, or stored, at
+/// once: 16 rows of heads of 64. Rows with larger heads are merged and stored in smaller parts,
+/// which leaves memory for more rows.
+const MERGED_VALUES: u32 = 16 * (64 + 2);
 
 /// The bytes of a core's program, for estimates: FlashAttention with 32 programs of about 13
 /// KB takes 0.55 ms once.
@@ -236,6 +238,13 @@ impl AttendPlan {
         }
     }
 
+    /// Query positions that are merged and stored at once.
+    fn merged(&self) -> u32 {
+        let (queries, row) = (self.tile.queries, self.sizes.group() * (self.sizes.size + 2));
+        let fits = |part: &u32| queries.is_multiple_of(*part) && part * row <= MERGED_VALUES;
+        (1..=queries).rev().find(fits).unwrap_or(1)
+    }
+
     /// All steps of keys.
     fn steps(&self) -> u32 {
         self.sizes.keys / self.step
@@ -297,7 +306,7 @@ impl AttendPlan {
         let step = if tile.depth > 1 { chunk.max(stream) } else { chunk + stream };
         let steps: u64 =
             self.sweeps.iter().map(|sweep| u64::from(sweep.times) * u64::from(sweep.count)).sum();
-        let merge = 100 * own.div_ceil(MERGED_ROWS) + own * (size / 2);
+        let merge = 100 * (tile.queries / self.merged()) + own * (size / 2);
         let batch = u64::from(self.herd.rows - 1) * u64::from(merge) + u64::from(per_word(2 * own * size));
         let heads = u64::from(self.heads);
         let cycles =
@@ -331,7 +340,7 @@ impl AttendPlan {
         streams.push(self.results(arguments));
         let mut locals = vec![Local { name: "state".to_owned(), bytes: own * (size + 2) * 4 }];
         if self.herd.rows > 1 {
-            let part = divisor(own, MERGED_ROWS);
+            let part = self.merged() * self.sizes.group();
             locals.push(Local { name: "other".to_owned(), bytes: part * (size + 2) * 4 });
         }
         let whole = Sweep { times: self.batches, first: 0, step: 0, count: self.steps() };
@@ -403,17 +412,21 @@ impl AttendPlan {
     /// Returns the stream of results.
     fn results(&self, arguments: &[u32]) -> Stream {
         let words = self.sizes.group() * self.sizes.size / 2;
-        let q = self.queries(arguments);
-        let dims = match self.tile.across {
-            Across::Queries => q.dims.clone(),
-            Across::Heads => vec![dim(self.heads, words), dim(1, 0), dim(words, 1)],
+        let (q, row_words) = (self.queries(arguments), self.sizes.heads * self.sizes.size / 2);
+        let (part, parts) = (self.merged(), self.tile.queries / self.merged());
+        let mut dims = match self.tile.across {
+            Across::Queries => q.dims[..2].to_vec(),
+            Across::Heads => vec![dim(self.heads, words), dim(1, 0)],
         };
+        dims.extend((parts > 1).then(|| dim(parts, part * row_words)));
+        let level = dims.len() as u8;
+        dims.extend([dim(part, row_words), dim(words, 1)]);
         Stream {
             name: "y".to_owned(),
             argument: arguments[3],
             flow: Flow::Out,
             share: Share::Bottom,
-            level: 2,
+            level,
             dims,
             ahead_of: None,
             ..q
@@ -486,22 +499,20 @@ impl AttendPlan {
             call("attend_clear", &["state"], side(rows)),
             Item::Loop { count: sweep.count, body: chunks },
         ];
-        let top = self.herd.rows - 1;
-        if top > 0 {
-            let part = divisor(rows, MERGED_ROWS);
-            let words = || vec![whole("n", part * (size + 2))];
-            let bytes = i64::from(part * (size + 2) * 4);
+        let (top, part) = (self.herd.rows - 1, self.merged() * self.sizes.group());
+        let bytes = i64::from(part * (size + 2) * 4);
+        let each = |entry: &str, operands: &[&str], parameters| {
             let own = |name: &str| {
                 let own =
                     if name == "state" { Affine::constant(0).plus(2, bytes) } else { Affine::default() };
                 TiledOperand { name: name.to_owned(), offset: own }
             };
-            let each = |entry: &str, operands: &[&str], parameters| Item::Call {
-                entry: entry.to_owned(),
-                operands: operands.iter().map(|name| own(name)).collect(),
-                parameters,
-            };
-            let repeat = |body| vec![Item::Loop { count: rows / part, body }];
+            let operands = operands.iter().map(|name| own(name)).collect();
+            Item::Call { entry: entry.to_owned(), operands, parameters }
+        };
+        let repeat = |body| vec![Item::Loop { count: rows / part, body }];
+        if top > 0 {
+            let words = || vec![whole("n", part * (size + 2))];
             let receive = vec![
                 each("receive", &["other"], words()),
                 each("attend_merge", &["other", "state"], side(part)),
@@ -510,11 +521,12 @@ impl AttendPlan {
             let send = vec![each("send", &["state"], words())];
             batch.push(Item::On { first: 1, last: top, body: repeat(send) });
         }
-        batch.push(Item::On {
-            first: 0,
-            last: 0,
-            body: vec![call("attend_store", &["state", "y"], side(rows))],
-        });
+        let store = if rows > part {
+            repeat(vec![each("attend_store", &["state", "y"], side(part))])
+        } else {
+            vec![call("attend_store", &["state", "y"], side(rows))]
+        };
+        batch.push(Item::On { first: 0, last: 0, body: store });
         batch
     }
 
