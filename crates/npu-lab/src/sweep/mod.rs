@@ -44,7 +44,8 @@ pub fn sweep(
     progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<SweepResult> {
     let mut policies = Vec::new();
-    for (_, attention) in AttentionPlacement::ALL.iter().rev() {
+    let places = AttentionPlacement::ALL.iter().filter(|(_, place)| *place != AttentionPlacement::ByCost);
+    for (_, attention) in places.rev() {
         policies.extend(
             Grouping::ALL
                 .iter()
