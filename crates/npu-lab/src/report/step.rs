@@ -14,9 +14,9 @@ use girih_tensor::Result;
 use serde::Serialize;
 
 use super::count::{ChannelCounts, CoreCounts, Counter, Counts, EntryCounts};
-use super::energy::EnergyEstimate;
 use super::limits::{ArrayLimits, BusyShares, LaunchBottleneck};
 use super::spans::{self, StepSpan, StepSpanKind};
+use crate::energy::EnergyEstimate;
 
 /// A step of a model.
 #[derive(Clone, Debug, Serialize)]
