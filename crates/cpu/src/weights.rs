@@ -198,7 +198,7 @@ struct MatrixRange<'a> {
 }
 
 impl MatrixRange<'_> {
-    /// OpenOptions one matrix after another, each at the start of a cache line.
+    /// Places one matrix after another, each at the start of a cache line.
     fn of_all<'a>(matrices: impl Iterator<Item = &'a Value>) -> Result<Vec<MatrixRange<'a>>, Error> {
         let mut end = 0;
         let range = |value: &'a Value| {

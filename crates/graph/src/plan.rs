@@ -33,7 +33,7 @@ impl ScratchPlan {
 
     /// The plan of a graph without faults.
     ///
-    /// OpenOptions the largest values first, each at the lowest offset that no
+    /// Places the largest values first, each at the lowest offset that no
     /// overlapping lifetime uses: the greedy-by-size strategy of Pisarchyk & Lee
     /// 2020 (arXiv 2001.03288), which is within a few percent of the best.
     pub fn of(graph: &Graph) -> ScratchPlan {

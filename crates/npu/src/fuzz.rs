@@ -1,6 +1,7 @@
 //! The entry points of the fuzz targets `blob`, `mapping` and `target`.
 
 use girih_graph::Graph;
+use sha2::{Digest as _, Sha256};
 
 use crate::blob::{decode, encode, read_for_its_target};
 use crate::form::PassForm;
@@ -11,19 +12,26 @@ use crate::target::Target;
 /// The graph that mappings and targets compile: one layer, as a test has it.
 const LAYER: &str = include_str!("../tests/forms/partition/one-layer.npu");
 
-/// Reads any bytes as a blob for the target `toy`: refused, or a schedule that is printed,
-/// checked, prepared for a run, and encoded again.
+/// Reads any bytes as a blob for the target `toy`, and again with the digest that they need:
+/// refused, or a schedule that is printed, prepared for a run, and encoded again.
 ///
 /// # Panics
 /// If the schedule does not equal its encoding.
 pub fn blob(bytes: &[u8]) {
+    blob_with_digest(bytes);
+    let Some((content, _)) = bytes.split_last_chunk::<32>() else { return };
+    let digest = Sha256::digest(content);
+    blob_with_digest(&[content, &digest[..]].concat());
+}
+
+fn blob_with_digest(bytes: &[u8]) {
     let target = Target::named("toy").expect("the repository has it");
     let of_its_target = read_for_its_target(bytes);
     let Ok(schedule) = decode(bytes, &target) else { return };
     assert_eq!(of_its_target.as_ref().map(ToString::to_string), Ok(schedule.to_string()));
-    let _ = (schedule.to_string(), schedule.faults(&target));
+    assert_eq!(schedule.faults(&target), []);
     let simulator = Simulator::new(&target).expect("the repository has its kernel times");
-    // Prepared or refused: either is fine. A cached blob is prepared without a check for faults.
+    // Prepared or refused: either is fine.
     let _ = simulator.prepare(&schedule);
     // A name may contain a byte that ELF does not allow.
     let Ok(encoded) = encode(&schedule, &target) else { return };

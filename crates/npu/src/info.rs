@@ -11,7 +11,7 @@ use girih_tensor::{Error, ErrorKind, Result};
 use crate::backend::{Npu, NpuOptions, ONE_ROW_NOTE};
 use crate::blob::{BlobFolder, DEFAULT_CACHE_BYTES};
 use crate::driver::{Runtime, WarningSink};
-use crate::pass::ArrayMapping;
+use crate::pass::{ArrayMapping, ArrayWeights};
 use crate::target::Target;
 
 /// The description of the backend.
@@ -33,6 +33,7 @@ const BLOB_FOLDER: &str = "blobs";
 const NO_BLOBS: &str = "off";
 
 const MAPPING: &str = "npu-mapping";
+const WEIGHTS: &str = "npu-weights";
 const RUNTIME: &str = "npu-runtime";
 const LENGTHS: &str = "npu-lengths";
 const CONTEXTS: &str = "npu-contexts";
@@ -46,6 +47,15 @@ const OPTIONS: &[BackendOption] = &[
         help: "Mapping of the model to the array: a file, or a name such as mlir-air, mlir-air-tiles or \
             unstitched [default: mlir-air]",
         values: AllowedValues::Checked(|text| not_empty(text).map(drop)),
+        repeats: false,
+    },
+    BackendOption {
+        name: WEIGHTS,
+        placeholder: "FORMAT",
+        help: "Format in which the array holds the matrices of matrix products: q4nx, bf16, or stored, which \
+            is Q4NX if the model stores them so and otherwise bf16; q4nx changes results as quantizing the \
+            model does [default: stored]",
+        values: AllowedValues::Checked(|text| weights(text).map(drop)),
         repeats: false,
     },
     BackendOption {
@@ -94,6 +104,10 @@ fn not_empty(text: &str) -> Result<&str, String> {
     if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(text) }
 }
 
+fn weights(text: &str) -> Result<ArrayWeights, String> {
+    text.parse().map_err(|error: Error| error.to_string())
+}
+
 fn runtime_choice(name: &str) -> Result<(), String> {
     let names = Runtime::choices();
     if names.contains(&name) { Ok(()) } else { Err(format!("must be one of {}", names.join(", "))) }
@@ -122,8 +136,11 @@ fn open(settings: &BackendSettings, services: &Arc<dyn Services>) -> Result<Box<
         return Err(Error::with_kind(ErrorKind::NotFound, sentence));
     };
     let mut npu = Npu::new(device, npu_options(settings)?)?;
-    if let Some(name) = settings.get(MAPPING) {
-        npu = npu.with_mapping(ArrayMapping::read(name)?);
+    let mapping = settings.get(MAPPING).map(ArrayMapping::read).transpose()?;
+    let weights = settings.parsed(WEIGHTS, weights)?;
+    if mapping.is_some() || weights.is_some() {
+        let mapping = mapping.unwrap_or_else(|| NpuOptions::default().policy.into());
+        npu = npu.with_mapping(ArrayMapping { weights: weights.unwrap_or(mapping.weights), ..mapping });
     }
     if let Some(folder) = blob_folder(settings, services.cache())? {
         let services = Arc::clone(services);
@@ -220,6 +237,7 @@ mod tests {
     fn wrong_values_are_refused_by_name() {
         for (option, value) in [
             (MAPPING, ""),
+            (WEIGHTS, "q4"),
             (RUNTIME, "values=lost"),
             (LENGTHS, "0"),
             (LENGTHS, "8,65537"),
@@ -250,6 +268,7 @@ mod tests {
         let list = |numbers: Vec<u32>| numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
         let known = [
             (MAPPING, defaults.policy.name().to_owned()),
+            (WEIGHTS, ArrayWeights::default().name().to_owned()),
             (LENGTHS, list(defaults.lengths)),
             (CONTEXTS, list(defaults.contexts)),
             (BLOBS, format!("{BLOB_FOLDER} in the cache folder")),

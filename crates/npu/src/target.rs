@@ -138,6 +138,8 @@ impl TileSpec {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShimSpec {
+    /// The largest DRAM buffer that its descriptors address, in bytes.
+    pub max_argument_bytes: u64,
     /// Its transfer engine.
     pub dma: DmaSpec,
 }
@@ -158,6 +160,12 @@ pub struct DmaSpec {
     pub max_words: u64,
     /// The largest step of a dimension, in words of 4 bytes.
     pub max_stride_words: u64,
+    /// The largest size of a dimension. The outermost of `dimensions` has no such limit,
+    /// and neither has a transfer that is one contiguous run.
+    pub max_wrap: u32,
+    /// The largest size of the dimension that advances from one run of a descriptor to
+    /// the next.
+    pub max_iterations: u32,
     /// Locks of the tile.
     pub locks: u32,
     /// The largest value of a lock.
@@ -500,6 +508,8 @@ impl DmaSpec {
             ("max_lock", self.max_lock, 1 << 16),
             ("queue", self.queue, 64),
             ("max_repeat", self.max_repeat, 1 << 16),
+            ("max_wrap", self.max_wrap, 1 << 20),
+            ("max_iterations", self.max_iterations, 1 << 16),
         ];
         for (name, count, max) in counts {
             if count == 0 || count > max {

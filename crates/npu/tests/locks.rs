@@ -7,6 +7,7 @@ mod llama;
 use girih_npu::Target;
 use girih_npu::form::groups::{ArrayProgram, Kernel, KernelLaunch, START_BYTES};
 use girih_npu::form::schedule::{Argument, ArgumentRole, Schedule};
+use girih_npu::form::weights::WeightLayout;
 use girih_npu::memory::{Binding, Objects, SimMemory};
 use girih_npu::pass::{NoDump, Policy, compile, groups};
 use girih_npu::sim::{EventOrder, FaultKind, SimFault, SimUnwatched, Simulator};
@@ -19,8 +20,11 @@ fn programs() -> Vec<(&'static str, String)> {
     let kernels = [
         ("add", Kernel::Add { n: 32768 }),
         ("bias", Kernel::Bias { rows: 64, n: 512 }),
-        ("gemm", Kernel::Gemm { m: 128, n: 192, k: 256 }),
-        ("gemv", Kernel::Gemv { first: 0, n: 256, k: 256 }),
+        ("gemm", Kernel::Gemm { m: 128, n: 192, k: 256, weights: WeightLayout::Rows }),
+        ("gemv", Kernel::Gemv { first: 0, n: 256, k: 256, weights: WeightLayout::Rows }),
+        ("gemv_q4nx", Kernel::Gemv { first: 0, n: 256, k: 512, weights: WeightLayout::Q4nx }),
+        ("gemm_groups", Kernel::Gemm { m: 128, n: 192, k: 256, weights: WeightLayout::Groups }),
+        ("dequant", Kernel::Dequant { n: 128, k: 512 }),
         ("attend", attend),
     ];
     kernels.into_iter().map(|(name, kernel)| (name, scheduled(name, kernel))).collect()

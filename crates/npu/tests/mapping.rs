@@ -8,6 +8,7 @@ use girih_npu::blob::BlobCache;
 use girih_npu::form::groups::{ArrayProgram, Kernel, KernelLaunch};
 use girih_npu::form::schedule::{Argument, ArgumentRole};
 use girih_npu::form::tiling::Tiling;
+use girih_npu::form::weights::WeightLayout;
 use girih_npu::memory::{Binding, Objects, SimMemory};
 use girih_npu::pass::{ArrayMapping, NoDump, TileRule, compile, groups, tile};
 use girih_npu::sim::{EventOrder, SimUnwatched, Simulator};
@@ -54,8 +55,8 @@ fn every_tiling_gives_the_same_result() {
     let target = Target::named("toy").unwrap();
     let pairing = girih_graph::Pairing::Halves;
     let kernels = [
-        (Kernel::Gemm { m: 64, n: 64, k: 64 }, 30),
-        (Kernel::Gemv { first: 0, n: 64, k: 64 }, 4),
+        (Kernel::Gemm { m: 64, n: 64, k: 64, weights: WeightLayout::Rows }, 30),
+        (Kernel::Gemv { first: 0, n: 64, k: 64, weights: WeightLayout::Rows }, 4),
         (Kernel::RmsNorm { rows: 16, n: 32, width: 24, epsilon: 1e-5 }, 8),
         (Kernel::Rope { rows: 16, heads: 2, size: 16, pairing }, 8),
         (Kernel::Rope { rows: 1, heads: 8, size: 16, pairing }, 4),

@@ -7,7 +7,7 @@ use girih_model::arch::ArchOptions;
 use girih_model::{ModelLimits, ModelShape};
 use girih_npu::Target;
 use girih_npu::driver::{Compiler, estimate};
-use girih_npu::pass::{ArrayMapping, NoDump};
+use girih_npu::pass::{ArrayMapping, ArrayWeights, NoDump};
 use girih_tensor::{DType, Error, Result};
 
 use super::measurement::{ModelSteps, StepKind};
@@ -19,7 +19,8 @@ const MODELS: &[(&str, &str)] = &[
     ("gemma3-4b", include_str!("../../../../tests/shapes/gemma-3-4b.json")),
 ];
 
-/// The mapping that the models are compiled with: attention on the array in all steps, as published.
+/// The mapping that the models are compiled with, with weights in Q4NX: attention on the array in all
+/// steps, as published.
 const MAPPING: &str = "mlir-air-array-attention";
 
 /// The maximum number of rows of a step; longer prompts take several.
@@ -113,7 +114,8 @@ impl StepTimer {
             return Ok(*cost);
         }
         let graph = self.graph(name, text, key)?;
-        let compiler = Compiler::new(target.clone(), ArrayMapping::named(MAPPING)?, None);
+        let mapping = ArrayMapping { weights: ArrayWeights::Q4nx, ..ArrayMapping::named(MAPPING)? };
+        let compiler = Compiler::new(target.clone(), mapping, None);
         let compiled = compiler.compile(&graph, &mut NoDump)?;
         let timed = estimate(&graph, &compiled, target, key.context - key.rows)?;
         let ledger = &timed.ledger;

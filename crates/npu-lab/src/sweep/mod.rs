@@ -59,20 +59,25 @@ pub fn sweep(
     progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<SweepResult> {
     let policies = policies();
+    let weights = against.mapping.weights;
     let mut cuts = Vec::new();
     for graph in graphs {
-        let cut = |policy: &Policy| pass::groups(graph, target, &ArrayMapping::from(*policy), &mut NoDump);
+        let cut = |policy: &Policy| {
+            let mapping = ArrayMapping { weights, ..ArrayMapping::from(*policy) };
+            pass::groups(graph, target, &mapping, &mut NoDump)
+        };
         cuts.push(policies.iter().map(cut).collect::<Result<Vec<_>>>()?);
     }
     let uses = search::kernel_uses(&cuts);
     let kernels = search::search(&uses, SearchSpace::All, target, threads, progress)?;
-    let timed = time_policies(graphs, target, SWEPT, &kernels, &policies)?;
+    let base = |name: &str| ArrayMapping { name: name.to_owned(), ..against.mapping.clone() };
+    let timed = time_policies(graphs, target, &base(SWEPT), &kernels, &policies)?;
     let best = fastest(&timed, against, target).unwrap_or(against);
     let mapping = best.mapping.clone();
     let kept = published_tilings(&kernels, target, threads)?;
     let with_rows: Vec<Policy> =
         policies.into_iter().filter(|policy| policy.attention != AttentionPlacement::Array).collect();
-    let published = time_policies(graphs, target, SWEPT_PUBLISHED, &kept, &with_rows)?;
+    let published = time_policies(graphs, target, &base(SWEPT_PUBLISHED), &kept, &with_rows)?;
     let published = fastest(&published, against, target).unwrap_or(against).clone();
     Ok(SweepResult { mapping, kernels, policies: timed, published })
 }
@@ -101,17 +106,17 @@ fn published_tilings(kernels: &[BestTiling], target: &Target, threads: usize) ->
     Ok(kept.into_iter().cloned().chain(found).collect())
 }
 
-/// Times the steps with each policy and these tilings.
+/// Times the steps with each policy and these tilings, otherwise with `base`.
 fn time_policies(
     graphs: &[Graph],
     target: &Target,
-    name: &str,
+    base: &ArrayMapping,
     kernels: &[BestTiling],
     policies: &[Policy],
 ) -> Result<Vec<TimedMapping>> {
     let tiles: Vec<TileRule> = kernels.iter().map(|one| TileRule::of(&one.of.kernel, one.tiling)).collect();
     let time = |policy: &Policy| {
-        let mapping = ArrayMapping { name: name.to_owned(), policy: *policy, tiles: tiles.clone() };
+        let mapping = ArrayMapping { policy: *policy, tiles: tiles.clone(), ..base.clone() };
         time_mapping(graphs, target, &mapping)
     };
     policies.iter().map(time).collect()

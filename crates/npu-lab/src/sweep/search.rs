@@ -86,7 +86,7 @@ pub(super) fn kernel_uses(cuts: &[Vec<Groups>]) -> Vec<KernelUse> {
 /// name.
 fn named(kernel: Kernel) -> (Kernel, String) {
     let kernel = match kernel {
-        Kernel::Gemv { n, k, .. } => Kernel::Gemv { first: 0, n, k },
+        Kernel::Gemv { n, k, weights, .. } => Kernel::Gemv { first: 0, n, k, weights },
         other => other,
     };
     (kernel, TileRule::words(&kernel).join(" "))

@@ -10,11 +10,12 @@ use object::elf;
 use sha2::{Digest as _, Sha256};
 
 use super::wire::{SectionReader, SectionWriter, Wire};
+use crate::form::PassForm as _;
 use crate::form::schedule::{Argument, BufferId, Core, Descriptor, DmaAddress, Launch, Schedule};
 use crate::target::Target;
 
 /// The version of the layout that is written and read.
-const BLOB_LAYOUT: u32 = 3;
+const BLOB_LAYOUT: u32 = 4;
 
 /// The machine in the ELF header: AMD's AI Engine (llvm-aie, EM_AIE).
 const ELF_MACHINE: u16 = 264;
@@ -24,6 +25,9 @@ const ADDRESS_RELOCATION: u32 = 1;
 
 /// The size of a relocation entry with addend (`Elf64_Rela`).
 const RELOCATION_BYTES: u64 = 24;
+
+/// The bytes of the digest at the end of a blob.
+const DIGEST_BYTES: usize = 32;
 
 /// The maximum size of a blob.
 const MAX_BLOB_BYTES: usize = 256 << 20;
@@ -38,7 +42,7 @@ pub(super) fn figures(target: &Target) -> String {
     digest(&target.to_string())
 }
 
-/// Encodes a schedule as an ELF file.
+/// Encodes a schedule as an ELF file, followed by the SHA-256 of all its bytes.
 ///
 /// # Errors
 /// When a name is not valid in an ELF file.
@@ -75,6 +79,8 @@ pub fn encode(schedule: &Schedule, target: &Target) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.write(&mut bytes)
         .map_err(|error| Error::new(format!("{} cannot be encoded as a blob: {error}", schedule.name)))?;
+    let digest = Sha256::digest(&bytes);
+    bytes.extend_from_slice(&digest);
     Ok(bytes)
 }
 
@@ -178,11 +184,12 @@ pub fn read_for_its_target(from: impl Read) -> Result<Schedule> {
     decoded(&sections, &target)
 }
 
-/// Decodes a blob.
+/// Decodes a blob and checks its schedule.
 ///
 /// # Errors
-/// When the bytes are not a blob, are too long, or have another version, another
-/// target or other figures of the target.
+/// When the bytes are not a blob, are too long, do not have their digest, or have another
+/// version, another target or other figures of the target; when the schedule breaks a rule
+/// of the target.
 pub fn decode(bytes: &[u8], target: &Target) -> Result<Schedule> {
     let file = elf_file(bytes)?;
     decoded(&Sections::of(&file)?, target)
@@ -200,7 +207,16 @@ fn elf_file(bytes: &[u8]) -> Result<Builder<'_>> {
     if bytes.len() > MAX_BLOB_BYTES {
         return Err(Error::new(format!("has over {MAX_BLOB_BYTES} bytes, the maximum of a blob: remove it")));
     }
-    let file = Builder::read64(bytes).map_err(|error| Error::new(format!("this is not a blob: {error}")))?;
+    let content = bytes.split_last_chunk::<DIGEST_BYTES>();
+    let content = content.filter(|(content, stated)| Sha256::digest(content)[..] == stated[..]);
+    let Some((content, _)) = content else {
+        return Err(Error::new(format!(
+            "this is not a blob, or it is damaged: its last {DIGEST_BYTES} bytes are not the SHA-256 of the others; \
+             compile it again"
+        )));
+    };
+    let file =
+        Builder::read64(content).map_err(|error| Error::new(format!("this is not a blob: {error}")))?;
     if file.header.e_machine.0 != ELF_MACHINE {
         return Err(Error::new(format!(
             "this ELF file is for machine {}; a blob is for {ELF_MACHINE}",
@@ -223,7 +239,14 @@ fn decoded(file: &Sections<'_>, target: &Target) -> Result<Schedule> {
     let arguments: Vec<Argument> = file.whole(".arguments")?;
     let launches = (0..file.launches).map(|number| file.launch(number, arguments.len()));
     let launches = launches.collect::<Result<_>>()?;
-    Ok(Schedule { name, target: made_for, arguments, launches })
+    let schedule = Schedule { name, target: made_for, arguments, launches };
+    match schedule.faults(target).first() {
+        None => Ok(schedule),
+        Some(fault) => {
+            let (name, target) = (quote(&schedule.name), &target.name);
+            Err(Error::new(format!("blob {name} breaks a rule of {target}: {fault}")))
+        }
+    }
 }
 
 /// What the section `.girih` says of a blob of this version.

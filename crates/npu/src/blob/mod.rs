@@ -14,6 +14,9 @@
 //! Each argument is an undefined symbol, and the descriptors of shim tiles have
 //! eight zero bytes for its address. A driver patches them at load, like a
 //! linker.
+//!
+//! The last 32 bytes of a blob are the SHA-256 of all others. At load, the digest is
+//! compared, and the schedule is checked against the rules of its target.
 
 mod cache;
 mod encoding;

@@ -60,8 +60,9 @@ impl NpuProgram {
             if tensor.kind != TensorKind::Static {
                 return Ok(None);
             }
-            let resident =
-                weights.resident.get(&tensor.name).filter(|resident| resident.padded == tensor.padded);
+            let resident = weights.resident.get(&tensor.name);
+            let resident = resident
+                .filter(|resident| (resident.dtype, resident.padded) == (tensor.dtype, tensor.padded));
             let resident = resident.ok_or_else(|| {
                 Error::new(format!("the weight '{}' was not loaded in the form of this program", tensor.name))
             })?;

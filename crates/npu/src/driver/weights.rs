@@ -1,4 +1,4 @@
-//! Weights. Those that the array reads are stored as padded bf16: in buffer
+//! Weights. Those that the array reads are stored as padded bf16 or Q4NX: in buffer
 //! objects, on the host, or both, depending on the runtime. Those that only the
 //! host reads keep the format of the file.
 
@@ -14,6 +14,7 @@ use girih_tensor::{DType, Error, ErrorKind, Result, View};
 use super::device::Device;
 use super::runtime::{Runtime, WeightUse};
 use crate::form::groups::{ArrayTensor, Groups, TensorKind};
+use crate::form::weights::{TILE_BYTES, TILE_COLUMNS, TILE_ROWS, WeightLayout};
 use crate::memory::ObjectId;
 
 /// The number of rows decoded at once.
@@ -44,9 +45,12 @@ impl LoadCost {
     }
 }
 
-/// Whether the array reads the weight in the format of the file.
+/// Whether the array reads the weight as it is stored in the file. Files also pad rows of Q4NX to
+/// whole tiles.
 fn is_array_format(value: &Value, tensor: &ArrayTensor) -> bool {
-    value.dtype == DType::BF16 && tensor.padded[1] == tensor.extent[1]
+    let [_, columns] = tensor.extent;
+    let stored = if tensor.dtype == DType::Q4NX { columns.next_multiple_of(TILE_COLUMNS) } else { columns };
+    value.dtype == tensor.dtype && tensor.padded[1] == stored
 }
 
 /// The weights of a loaded model.
@@ -61,6 +65,8 @@ pub struct NpuWeights {
 #[derive(Debug)]
 pub(super) struct ResidentWeight {
     home: WeightHome,
+    /// The format of its values.
+    pub dtype: DType,
     /// Rows and columns with padding.
     pub padded: [u32; 2],
     columns: u32,
@@ -132,7 +138,7 @@ impl NpuWeights {
                 value.ok_or_else(|| Error::new(format!("the graph has no weight '{}'", tensor.name)))?;
             let home = home(value, tensor, source, device)?;
             let [rows, columns] = tensor.extent;
-            let resident = ResidentWeight { home, padded: tensor.padded, columns, rows };
+            let resident = ResidentWeight { home, dtype: tensor.dtype, padded: tensor.padded, columns, rows };
             weights.resident.insert(tensor.name.clone(), resident);
         }
         for value in host_only(graph, groups) {
@@ -234,11 +240,14 @@ fn zeros(value: &Value, size: usize) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Converts a weight to the format of the array, rounded to bf16; padding stays
-/// zero.
+/// Converts a weight to the format of the array; padding stays zero.
 fn pack(value: &Value, stored: &[u8], tensor: &ArrayTensor, object: &mut [u8]) -> Result<()> {
     let (rows, columns) = (value.shape.rows(), value.shape.columns());
     let view = View::new(value.dtype, rows, columns, stored)?;
+    if tensor.dtype == DType::Q4NX {
+        pack_tiles(view, stored, tensor, object);
+        return Ok(());
+    }
     let row_bytes = tensor.row_bytes() as usize;
     let mut numbers = vec![0.0; DECODED_ROWS.min(rows) * columns];
     for first in (0..rows).step_by(DECODED_ROWS) {
@@ -250,6 +259,37 @@ fn pack(value: &Value, stored: &[u8], tensor: &ArrayTensor, object: &mut [u8]) -
         }
     }
     Ok(())
+}
+
+/// Packs a weight as Q4NX, tile row by tile row. Tiles of a file keep their bits; there are only
+/// more of them in a row.
+fn pack_tiles(view: View<'_>, stored: &[u8], tensor: &ArrayTensor, object: &mut [u8]) {
+    let [height, width] = [TILE_ROWS as usize, TILE_COLUMNS as usize];
+    let (rows, columns) = (view.rows(), view.columns());
+    let all = tensor.padded[1] as usize;
+    let row_bytes = all / width * TILE_BYTES as usize;
+    if view.dtype() == DType::Q4NX {
+        let own = columns.div_ceil(width) * TILE_BYTES as usize;
+        for (from, into) in stored.chunks_exact(own).zip(object.chunks_exact_mut(row_bytes)) {
+            into[..own].copy_from_slice(from);
+        }
+        return;
+    }
+    let mut numbers = vec![0.0; height * columns];
+    let mut tile = vec![0.0; height * width];
+    for (first, into) in (0..rows).step_by(height).zip(object.chunks_exact_mut(row_bytes)) {
+        let band = first..rows.min(first + height);
+        let numbers = &mut numbers[..band.len() * columns];
+        view.unpack_rows(band, numbers);
+        for (left, block) in (0..columns).step_by(width).zip(into.chunks_exact_mut(TILE_BYTES as usize)) {
+            let end = columns.min(left + width);
+            tile.fill(0.0);
+            for (from, into) in numbers.chunks_exact(columns).zip(tile.chunks_exact_mut(width)) {
+                into[..end - left].copy_from_slice(&from[left..end]);
+            }
+            DType::Q4NX.pack(&tile, block);
+        }
+    }
 }
 
 /// The weights and the device memory that contains some of them.
@@ -266,11 +306,7 @@ impl WeightRows for HostView<'_> {
             if rows.end > resident.rows as usize {
                 return Err(outside(resident.rows as usize));
             }
-            let mut numbers = vec![0.0; rows.len() * resident.columns as usize];
-            for (row, numbers) in rows.zip(numbers.chunks_exact_mut(resident.columns.max(1) as usize)) {
-                DType::BF16.unpack(self.resident_row(resident, row)?, numbers);
-            }
-            return Ok(numbers.into());
+            return Ok(self.resident_rows(resident, rows)?.into());
         }
         let weight = self.weights.host.get(name);
         let weight = weight.ok_or_else(|| Error::new(format!("the weight '{name}' does not exist")))?;
@@ -285,10 +321,22 @@ impl WeightRows for HostView<'_> {
 }
 
 impl HostView<'_> {
-    /// The bf16 values of a row of a weight that the array reads, without its padding.
-    fn resident_row<'a>(&'a self, weight: &'a ResidentWeight, row: usize) -> Result<&'a [u8]> {
-        let start = row * weight.padded[1] as usize * 2;
-        let bytes = start..start + 2 * weight.columns as usize;
+    /// The values of rows of a weight that the array reads, without their padding.
+    fn resident_rows(&self, weight: &ResidentWeight, rows: Range<usize>) -> Result<Vec<f32>> {
+        let [_, all] = weight.padded;
+        let columns = weight.columns as usize;
+        let height = if weight.dtype == DType::Q4NX { TILE_ROWS as usize } else { 1 };
+        let bands = rows.start / height..rows.end.div_ceil(height);
+        let band_bytes = WeightLayout::of(weight.dtype).bytes(height as u32, all) as usize;
+        let bytes = self.resident_bytes(weight, bands.start * band_bytes..bands.end * band_bytes)?;
+        let view = View::new(weight.dtype, bands.len() * height, all as usize, bytes)?;
+        let first = bands.start * height;
+        let mut padded = vec![0.0; rows.len() * all as usize];
+        view.unpack_rows(rows.start - first..rows.end - first, &mut padded);
+        Ok(padded.chunks_exact(all.max(1) as usize).flat_map(|row| &row[..columns]).copied().collect())
+    }
+
+    fn resident_bytes<'a>(&'a self, weight: &'a ResidentWeight, bytes: Range<usize>) -> Result<&'a [u8]> {
         match &weight.home {
             WeightHome::Host(copy) | WeightHome::Both(_, copy) => Ok(&copy[bytes]),
             WeightHome::Object(object) => self.device.map(*object, bytes.start as u64..bytes.end as u64),

@@ -6,13 +6,14 @@ use std::fmt;
 use std::str::FromStr;
 
 use girih_graph::{Act, BLOCK_POSITIONS, Pairing};
-use girih_tensor::{Error, Result};
+use girih_tensor::{DType, Error, Result};
 
 use super::read::{FormLine, FormLines};
 use super::schedule::text::{arguments, parameters};
 use super::schedule::{Affine, Argument, ArgumentRole, Parameter, ParameterValue};
 use super::tiled::print_arguments;
 use super::tiling::Tiling;
+use super::weights::WeightLayout;
 use super::{FormFault, PassForm};
 use crate::target::Target;
 
@@ -29,13 +30,16 @@ pub struct Groups {
     pub steps: Vec<StepAction>,
 }
 
-/// A bf16 matrix in DRAM, padded so that tiles divide it.
+/// A matrix in DRAM, padded so that tiles divide it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArrayTensor {
     /// The graph value that the tensor holds or is computed from.
     pub name: String,
     /// What it holds.
     pub kind: TensorKind,
+    /// The format of its values: bf16, or Q4NX for weights whose file has it or for which it was
+    /// asked.
+    pub dtype: DType,
     /// Rows and columns without padding.
     pub extent: [u32; 2],
     /// Rows and columns with padding; the padding of weights is zero.
@@ -133,6 +137,16 @@ pub enum Kernel {
         n: u32,
         /// Terms of each sum.
         k: u32,
+        /// The layout of `w`.
+        weights: WeightLayout,
+    },
+    /// `(w [n, k], y [n, k])`: unpacks Q4NX weights `w` to bf16 groups `y`, for matrix products of
+    /// several rows.
+    Dequant {
+        /// Rows.
+        n: u32,
+        /// Columns.
+        k: u32,
     },
     /// `(x [k], w [.., k], y [..])`: `n` values of `y = w · x`, beginning at `first`.
     Gemv {
@@ -142,6 +156,8 @@ pub enum Kernel {
         n: u32,
         /// Terms of each sum.
         k: u32,
+        /// The layout of `w`.
+        weights: WeightLayout,
     },
     /// `(x [rows, n], w [n], y [rows, n])`: normalizes the first `width`
     /// values of each row; the others are padding.
@@ -230,10 +246,10 @@ pub enum StepAction {
 impl ArrayTensor {
     /// The size in bytes, with padding.
     pub fn bytes(&self) -> u64 {
-        u64::from(self.padded[0]) * u64::from(self.padded[1]) * 2
+        WeightLayout::of(self.dtype).bytes(self.padded[0], self.padded[1])
     }
 
-    /// Bytes from one row to the next.
+    /// Bytes from one row to the next of a bf16 tensor.
     pub fn row_bytes(&self) -> u64 {
         u64::from(self.padded[1]) * 2
     }
@@ -245,6 +261,7 @@ impl Kernel {
         match self {
             Kernel::Gemm { .. } => "gemm",
             Kernel::Gemv { .. } => "gemv",
+            Kernel::Dequant { .. } => "dequant",
             Kernel::RmsNorm { .. } => "rms_norm",
             Kernel::Rope { .. } => "rope",
             Kernel::Gate { .. } => "gate",
@@ -258,10 +275,13 @@ impl Kernel {
     pub fn operand_bytes(&self) -> Vec<u64> {
         let of = |rows: u32, columns: u32| u64::from(rows) * u64::from(columns) * 2;
         match *self {
-            Kernel::Gemm { m, n, k } => vec![of(m, k), of(n, k), of(m, n)],
-            Kernel::Gemv { first, n, k } => {
+            Kernel::Gemm { m, n, k, weights } => vec![of(m, k), weights.bytes(n, k), of(m, n)],
+            Kernel::Gemv { first, n, k, weights } => {
                 let all = first.saturating_add(n);
-                vec![of(1, k), of(all, k), of(1, all)]
+                vec![of(1, k), weights.bytes(all, k), of(1, all)]
+            }
+            Kernel::Dequant { n, k } => {
+                vec![WeightLayout::Q4nx.bytes(n, k), WeightLayout::Groups.bytes(n, k)]
             }
             Kernel::RmsNorm { rows, n, .. } => vec![of(rows, n), of(1, n), of(rows, n)],
             Kernel::Rope { rows, heads, size, .. } => {
@@ -278,10 +298,30 @@ impl Kernel {
         }
     }
 
+    /// Which operand is a matrix of weights, and its layout.
+    pub fn weights(&self) -> Option<(usize, WeightLayout)> {
+        match *self {
+            Kernel::Gemm { weights, .. } | Kernel::Gemv { weights, .. } => Some((1, weights)),
+            Kernel::Dequant { .. } => Some((0, WeightLayout::Q4nx)),
+            _ => None,
+        }
+    }
+
+    /// Whether the sides of its weights are whole tiles of their layout.
+    fn has_whole_tiles(&self) -> bool {
+        match *self {
+            Kernel::Gemm { n, k, weights, .. } => weights.divides(n, k),
+            Kernel::Gemv { first, n, k, weights } => weights.divides(n, k) && weights.divides(first, k),
+            Kernel::Dequant { n, k } => WeightLayout::Q4nx.divides(n, k),
+            _ => true,
+        }
+    }
+
     /// Floating-point operations, for rooflines.
     pub fn flops(&self) -> u64 {
         match *self {
-            Kernel::Gemm { m, n, k } => 2 * u64::from(m) * u64::from(n) * u64::from(k),
+            Kernel::Gemm { m, n, k, .. } => 2 * u64::from(m) * u64::from(n) * u64::from(k),
+            Kernel::Dequant { n, k } => 2 * u64::from(n) * u64::from(k),
             Kernel::Gemv { n, k, .. } => 2 * u64::from(n) * u64::from(k),
             Kernel::RmsNorm { rows, n, .. } => 4 * u64::from(rows) * u64::from(n),
             Kernel::Rope { rows, heads, size, .. } => {
@@ -312,11 +352,11 @@ impl Groups {
 impl PassForm for Groups {
     const NAME: &'static str = "groups";
 
-    /// The rules: a program has launches; their arguments belong to the program
-    /// and are as large as the kernel needs; each argument is bound to a tensor
-    /// of its size and role.
+    /// The rules: only weights are Q4NX, in whole tiles; a program has launches;
+    /// their arguments belong to the program and are as large as the kernel needs;
+    /// each argument is bound to a tensor of its size and role.
     fn faults(&self, _: &Target) -> Vec<FormFault> {
-        let mut faults = Vec::new();
+        let mut faults: Vec<FormFault> = self.tensors.iter().filter_map(tensor_fault).collect();
         for program in &self.programs {
             if program.launches.is_empty() {
                 faults.push(FormFault::new(&program.name, "has no launches"));
@@ -332,6 +372,18 @@ impl PassForm for Groups {
     }
 }
 
+fn tensor_fault(tensor: &ArrayTensor) -> Option<FormFault> {
+    let ArrayTensor { name, kind, dtype, padded: [rows, columns], .. } = tensor;
+    let sentence = match dtype {
+        DType::BF16 => return None,
+        DType::Q4NX if *kind != TensorKind::Static => format!("is {dtype}, but no weight"),
+        DType::Q4NX if WeightLayout::Q4nx.divides(*rows, *columns) => return None,
+        DType::Q4NX => format!("has {rows}x{columns} values in {dtype}: whole tiles are needed"),
+        _ => format!("is {dtype}: the array reads bf16 and q4nx"),
+    };
+    Some(FormFault::new(name, sentence))
+}
+
 fn launch_faults(program: &ArrayProgram, launch: &KernelLaunch) -> Vec<FormFault> {
     let part = format!("{}: {}", program.name, launch.name);
     let needs = launch.kernel.operand_bytes();
@@ -340,6 +392,9 @@ fn launch_faults(program: &ArrayProgram, launch: &KernelLaunch) -> Vec<FormFault
             part,
             format!("has {} operands; {} are needed", launch.arguments.len(), needs.len()),
         )];
+    }
+    if !launch.kernel.has_whole_tiles() {
+        return vec![FormFault::new(part, format!("is {}: its weights are no whole tiles", launch.kernel))];
     }
     let operands = launch.arguments.iter().zip(needs);
     let short = operands.filter_map(|(&number, need)| match program.arguments.get(number as usize) {
@@ -378,6 +433,20 @@ impl Groups {
                 ));
             }
         }
+        let read = program.launches.iter().filter_map(|launch| {
+            let (operand, layout) = launch.kernel.weights()?;
+            let tensor = self.tensors.get(*tensors.get(*launch.arguments.get(operand)? as usize)? as usize)?;
+            Some((launch, layout, tensor))
+        });
+        for (launch, layout, tensor) in read {
+            if (layout == WeightLayout::Q4nx) != (tensor.dtype == DType::Q4NX) {
+                let (name, dtype) = (&tensor.name, tensor.dtype);
+                return fault(format!(
+                    "binds {name}, which is {dtype}, to {}, a {}",
+                    launch.name, launch.kernel
+                ));
+            }
+        }
         None
     }
 }
@@ -385,9 +454,13 @@ impl Groups {
 impl fmt::Display for Groups {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "groups {}", self.policy)?;
-        for (number, ArrayTensor { name, kind, extent, padded }) in self.tensors.iter().enumerate() {
+        for (number, ArrayTensor { name, kind, dtype, extent, padded }) in self.tensors.iter().enumerate() {
             let (word, [rows, columns], [all_rows, all_columns]) = (kind_name(*kind), extent, padded);
-            writeln!(f, "tensor {number} {name} {word} {rows}x{columns} in {all_rows}x{all_columns}")?;
+            write!(f, "tensor {number} {name} {word} {rows}x{columns} in {all_rows}x{all_columns}")?;
+            if *dtype != DType::BF16 {
+                write!(f, " {dtype}")?;
+            }
+            writeln!(f)?;
         }
         for program in &self.programs {
             writeln!(f, "program {}", program.name)?;
@@ -424,8 +497,11 @@ fn kind_name(kind: TensorKind) -> &'static str {
 impl fmt::Display for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Kernel::Gemm { m, n, k } => write!(f, "gemm m={m} n={n} k={k}"),
-            Kernel::Gemv { first, n, k } => write!(f, "gemv first={first} n={n} k={k}"),
+            Kernel::Gemm { m, n, k, weights } => write!(f, "gemm{} m={m} n={n} k={k}", weights.suffix()),
+            Kernel::Gemv { first, n, k, weights } => {
+                write!(f, "gemv{} first={first} n={n} k={k}", weights.suffix())
+            }
+            Kernel::Dequant { n, k } => write!(f, "dequant n={n} k={k}"),
             Kernel::RmsNorm { rows, n, width, epsilon } => {
                 write!(f, "rms_norm rows={rows} n={n} width={width} epsilon={epsilon:?}f")
             }
@@ -498,8 +574,9 @@ fn tensor(line: &mut FormLine<'_>) -> Result<ArrayTensor> {
     let extent = sides(line)?;
     line.need("in")?;
     let padded = sides(line)?;
+    let dtype = line.optional().map_or(Ok(DType::BF16), |word| line.parsed(word, "a format"))?;
     line.end()?;
-    Ok(ArrayTensor { name, kind, extent, padded })
+    Ok(ArrayTensor { name, kind, dtype, extent, padded })
 }
 
 /// Reads rows and columns.
@@ -559,9 +636,12 @@ fn kernel(line: &mut FormLine<'_>) -> Result<Kernel> {
     let rope = |pairing| {
         Ok(Kernel::Rope { rows: whole("rows")?, heads: whole("heads")?, size: whole("size")?, pairing })
     };
-    match name {
-        "gemm" => Ok(Kernel::Gemm { m: whole("m")?, n: whole("n")?, k: whole("k")? }),
-        "gemv" => Ok(Kernel::Gemv { first: whole("first")?, n: whole("n")?, k: whole("k")? }),
+    let (base, weights) = WeightLayout::split(name);
+    match base {
+        "gemm" => Ok(Kernel::Gemm { m: whole("m")?, n: whole("n")?, k: whole("k")?, weights }),
+        "gemv" => Ok(Kernel::Gemv { first: whole("first")?, n: whole("n")?, k: whole("k")?, weights }),
+        _ if weights != WeightLayout::Rows => Err(line.error(format!("has '{name}', which is not a kernel"))),
+        "dequant" => Ok(Kernel::Dequant { n: whole("n")?, k: whole("k")? }),
         "rms_norm" => Ok(Kernel::RmsNorm {
             rows: whole("rows")?,
             n: whole("n")?,

@@ -8,6 +8,7 @@ pub mod routed;
 pub mod schedule;
 pub mod tiled;
 pub mod tiling;
+pub mod weights;
 
 use std::fmt;
 use std::str::FromStr;

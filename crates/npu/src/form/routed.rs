@@ -1,7 +1,7 @@
 //! Routed programs: each circuit of a stream has DMA channels, from the shim tile
 //! to the cores or back, directly or staged in a memory tile.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -9,8 +9,9 @@ use girih_tensor::{Error, Result};
 
 use super::placed::PlacedLaunch;
 use super::read::FormLines;
+use super::schedule::check::streams::{distance, overloaded};
 use super::schedule::text::arguments;
-use super::schedule::{Argument, Channel, Direction, Hop, Route, Tile, TileKind};
+use super::schedule::{Argument, Channel, Direction, Hop, Route, TileKind};
 use super::tiled::{Flow, print_arguments};
 use super::{FormFault, PassForm};
 use crate::target::Target;
@@ -80,11 +81,6 @@ impl RoutedCircuit {
     }
 }
 
-/// The number of stream switches between two tiles.
-fn distance(from: Tile, to: Tile) -> u8 {
-    from.column.abs_diff(to.column) + from.row.abs_diff(to.row)
-}
-
 impl RoutedLaunch {
     /// The rules: each circuit is routed once; each channel exists and is used
     /// once; no switch carries more streams in a direction than it has ports.
@@ -123,57 +119,17 @@ impl RoutedLaunch {
 
     /// Returns the switches that carry more circuits than they have ports.
     fn overloaded(&self, target: &Target) -> Vec<FormFault> {
-        let mut loads: BTreeMap<(Tile, &str), u32> = BTreeMap::new();
-        for circuit in &self.circuits {
+        let flow = |circuit: &RoutedCircuit| {
             let stream = self.placed.tiled.streams.iter().find(|stream| stream.name == circuit.stream);
-            for route in stream.map_or(Vec::new(), |stream| circuit.routes(stream.flow)) {
-                for switch in switches(&route) {
-                    *loads.entry(switch).or_default() += 1;
-                }
-            }
-        }
-        let ports = |direction: &str| match direction {
-            "north" => target.stream.ports_north,
-            "south" => target.stream.ports_south,
-            "east" => target.stream.ports_east,
-            _ => target.stream.ports_west,
+            stream.map(|stream| stream.flow)
         };
-        let over = loads.into_iter().filter(|((_, direction), load)| *load > ports(direction));
-        let fault = |((tile, direction), load): ((Tile, &str), u32)| {
-            let sentence = format!("{load} streams go {direction}; it has {} ports there", ports(direction));
+        let routes = self.circuits.iter().filter_map(|circuit| Some(circuit.routes(flow(circuit)?)));
+        let routes: Vec<Route> = routes.flatten().collect();
+        let fault = |(tile, sentence)| {
             FormFault::new(format!("{}: the switch of tile {tile}", self.placed.tiled.name), sentence)
         };
-        over.map(fault).collect()
+        overloaded(&routes, target).into_iter().map(fault).collect()
     }
-}
-
-/// Returns the switches of a route with the direction in which it leaves them:
-/// first along the column of its source, then along the row. Destinations of a
-/// broadcast share switches.
-fn switches(route: &Route) -> BTreeSet<(Tile, &'static str)> {
-    let mut switches = BTreeSet::new();
-    for Hop { channel, .. } in &route.to {
-        let (mut at, to) = (route.from.tile, channel.tile);
-        while at != to {
-            let direction = if at.row < to.row {
-                "north"
-            } else if at.row > to.row {
-                "south"
-            } else if at.column < to.column {
-                "east"
-            } else {
-                "west"
-            };
-            switches.insert((at, direction));
-            match direction {
-                "north" => at.row += 1,
-                "south" => at.row -= 1,
-                "east" => at.column += 1,
-                _ => at.column -= 1,
-            }
-        }
-    }
-    switches
 }
 
 impl PassForm for Routed {

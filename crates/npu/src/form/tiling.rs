@@ -47,15 +47,15 @@ pub struct GemvTiling {
     pub herd: Herd,
     /// Results that a core sends at once.
     pub rows: u32,
-    /// Rows of the matrix per call.
+    /// Rows of the matrix per call; 32 if it is Q4NX.
     pub step: u32,
     /// Calls whose weights a core buffers.
     pub depth: u8,
     /// Whether weights are staged in the memory tile and the vector is sent
     /// again for each call, as in the published design.
     pub staged: bool,
-    /// The number of parts in which a row of the matrix arrives, if it is too long for
-    /// a core; otherwise 1.
+    /// The number of parts in which a row of the matrix arrives: 1, or more if it is too long
+    /// for a core. A part of a Q4NX matrix is whole tiles.
     pub parts: u32,
 }
 
@@ -70,7 +70,7 @@ pub struct RowTiling {
 }
 
 /// The tile of a kernel on elements. For a bias, the chunks are parts of rows
-/// and the herd is one row of cores.
+/// and the herd is one row of cores. For unpacking, a chunk is whole groups of a tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ElementTiling {
     /// The cores, as in [`RowTiling`].
@@ -144,7 +144,7 @@ impl Tiling {
             "rms_norm" | "rope" => {
                 Tiling::Rows(RowTiling { herd: field(line, "herd")?, step: number(line, "step")? })
             }
-            "gate" | "add" | "bias" => {
+            "gate" | "add" | "bias" | "dequant" => {
                 Tiling::Elements(ElementTiling { herd: field(line, "herd")?, chunk: number(line, "chunk")? })
             }
             "attend" => Tiling::Attend(AttendTiling {

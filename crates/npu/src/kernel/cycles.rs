@@ -12,6 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::LazyLock;
 
 use girih_tensor::{Error, Result};
 use serde::Deserialize;
@@ -26,6 +27,26 @@ const KERNEL_TIME_FILES: &[(&str, &str)] = &[
     ("aie2p", include_str!("../../../../targets/npu/kernels-aie2p.toml")),
     ("aie2", include_str!("../../../../targets/npu/kernels-aie2.toml")),
 ];
+
+/// The bytes of each entry in a program, by the kind of core and the entry's name.
+static PROGRAM_BYTES: LazyLock<BTreeMap<(&str, &str), f64>> = LazyLock::new(|| {
+    let mut sizes = BTreeMap::new();
+    for (core, text) in KERNEL_TIME_FILES {
+        let table: Toml = text.parse().expect("a test parses every file of kernel times");
+        for entry in ENTRIES {
+            let program = table.get(entry.name).and_then(|entry| entry.get("program"));
+            let bytes = program.and_then(|program| program.get("value")).and_then(Value::as_float);
+            sizes.extend(bytes.map(|bytes| ((*core, entry.name), bytes)));
+        }
+    }
+    sizes
+});
+
+/// Returns the bytes of an entry in the program of a core of this kind; none if such cores
+/// do not have the entry.
+pub fn program_bytes(core: &str, entry: &str) -> Option<f64> {
+    PROGRAM_BYTES.get(&(core, entry)).copied()
+}
 
 /// The times of all entries on one kind of core.
 #[derive(Clone, Debug)]
@@ -278,6 +299,8 @@ mod tests {
             for (at, entry) in ENTRIES.iter().enumerate() {
                 let expected = target.core_unit.bfp16_macs > 0 || entry.name != "gemm_bfp16";
                 assert_eq!(table.knows(at), expected, "{} on {name}", entry.name);
+                let bytes = expected.then(|| table.program_bytes(at));
+                assert_eq!(program_bytes(&target.core, entry.name), bytes, "{} on {name}", entry.name);
             }
             assert!(table.to_string().lines().count() > table.figures().len());
         }

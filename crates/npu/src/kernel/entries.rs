@@ -1,7 +1,7 @@
 //! The list of all entries.
 
 use super::entry::KernelEntry;
-use super::{attend, matmul, rows};
+use super::{attend, matmul, q4nx, rows};
 
 /// All entries.
 pub const ENTRIES: &[KernelEntry] = &[
@@ -15,6 +15,8 @@ pub const ENTRIES: &[KernelEntry] = &[
     matmul::GEMM_INT8_I16,
     matmul::GEMV_BF16,
     matmul::GEMV_BF16_PART,
+    q4nx::GEMV_Q4NX,
+    q4nx::DEQUANT_Q4NX,
     rows::RMS_NORM,
     rows::LAYER_NORM,
     rows::ROPE_HALVES,

@@ -12,10 +12,11 @@ mod cycles;
 mod entries;
 mod entry;
 mod matmul;
+mod q4nx;
 mod rows;
 
 pub use bfp16::{BFP16_BLOCK, bfp16_quantize};
-pub use cycles::{KernelTimes, OperandExtent};
+pub use cycles::{KernelTimes, OperandExtent, program_bytes};
 pub use entries::{ENTRIES, entry};
 pub use entry::{Access, Axis, CascadeUse, KernelEntry, KernelOperand, KernelValues, Param, ParamKind};
 

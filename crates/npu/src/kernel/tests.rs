@@ -187,6 +187,85 @@ fn a_matrix_vector_product_is_a_dot_product_per_row() {
     }
 }
 
+/// Random tiles of Q4NX, and their weights as the kernels define them, row by row: unpacked with
+/// plain arithmetic on the stored bytes and rounded to bf16.
+fn tiles_of(rows: usize, k: usize, seed: u64) -> (Vec<u8>, Vec<f32>) {
+    let numbers: Vec<f32> = values(rows * k, seed).iter().map(|value| value * 0.3 + 0.01).collect();
+    let bytes = DType::Q4NX.pack_matrix(rows, k, &numbers).unwrap();
+    let bf16 = |bytes: &[u8]| f32::from_bits(u32::from(u16::from_le_bytes([bytes[0], bytes[1]])) << 16);
+    let weight = |row: usize, column: usize| {
+        let tile = &bytes[(row / 32 * (k / 256) + column / 256) * 5120..][..5120];
+        let (row, column) = (row % 32, column % 256);
+        let (group, rest) = (column / 32, column % 32);
+        let byte = tile[group * 512 + rest / 4 * 64 + row % 16 * 4 + rest % 4];
+        let q = if row < 16 { byte & 15 } else { byte >> 4 };
+        let (d, m) =
+            (bf16(&tile[4096 + 2 * (group * 32 + row)..]), bf16(&tile[4608 + 2 * (group * 32 + row)..]));
+        round(d * f32::from(q) + m)
+    };
+    let weights = (0..rows * k).map(|at| weight(at / k, at % k)).collect();
+    (bytes, weights)
+}
+
+/// The slow twin of both products: one sum per row, term by term.
+fn in_order(weights: &[f32], x: &[f32], from: f32) -> u32 {
+    weights.iter().zip(x).fold(from, |sum, (w, x)| sum + w * x).to_bits()
+}
+
+#[test]
+fn a_product_with_q4nx_weights_sums_in_the_order_of_the_matrix_unit() {
+    let [n, m, k] = [64usize, 4, 512];
+    let (tiles, weights) = tiles_of(n, k, 14);
+    let x = values(m * k, 15);
+    let params = [m as u32, n as u32, k as u32];
+    let layouts: Vec<Vec<Axis>> =
+        entry("gemm_bf16").unwrap().operands.iter().map(|operand| (operand.layout)(&params)).collect();
+    let reads =
+        [pack(DType::BF16, &lay(&layouts[0], k, &x)), pack(DType::BF16, &lay(&layouts[1], k, &weights))];
+    let mut many = [pack(DType::F32, &vec![0.25; m * n])];
+    call("gemm_bf16", &params, &reads, &mut many);
+    let many = unlay(&layouts[2], n, &unpack(DType::F32, &many[0]));
+    for (x, many) in x.chunks_exact(k).zip(many.chunks_exact(n)) {
+        let mut alone = [pack(DType::F32, &[0.25; 64])];
+        call("gemv_q4nx", &[64, 512], &[tiles.clone(), pack(DType::BF16, x)], &mut alone);
+        for ((alone, many), row) in
+            unpack(DType::F32, &alone[0]).iter().zip(many).zip(weights.chunks_exact(k))
+        {
+            assert_eq!(alone.to_bits(), in_order(row, x, 0.25), "the twin");
+            assert_eq!(alone.to_bits(), many.to_bits(), "the row among others");
+        }
+    }
+    assert!(entry("gemv_q4nx").unwrap().check(&[16, 256]).is_err());
+    assert!(entry("gemv_q4nx").unwrap().check(&[32, 128]).is_err());
+}
+
+#[test]
+fn parts_of_a_product_with_q4nx_weights_continue_its_sums() {
+    let (tiles, _) = tiles_of(32, 512, 16);
+    let x = pack(DType::BF16, &values(512, 17));
+    let mut whole = [pack(DType::F32, &[0.0; 32])];
+    call("gemv_q4nx", &[32, 512], &[tiles.clone(), x.clone()], &mut whole);
+    let mut parts = [pack(DType::F32, &[0.0; 32])];
+    for (tile, x) in tiles.chunks_exact(5120).zip(x.chunks_exact(512)) {
+        call("gemv_q4nx", &[32, 256], &[tile.to_vec(), x.to_vec()], &mut parts);
+    }
+    assert_eq!(whole, parts);
+}
+
+#[test]
+fn unpacked_groups_hold_the_weights_of_the_product() {
+    let (tile, weights) = tiles_of(32, 256, 18);
+    for (first, groups) in [(0, 8), (3, 1), (4, 4)] {
+        let mut y = [vec![0; groups as usize * 2048]];
+        call("dequant_q4nx", &[first, groups], std::slice::from_ref(&tile), &mut y);
+        let layout = (entry("dequant_q4nx").unwrap().operands[1].layout)(&[first, groups]);
+        for ((row, column), value) in walk(&layout).zip(unpack(DType::BF16, &y[0])) {
+            assert_eq!(value.to_bits(), weights[row * 256 + first as usize * 32 + column].to_bits());
+        }
+    }
+    assert!(entry("dequant_q4nx").unwrap().check(&[4, 5]).is_err());
+}
+
 #[test]
 fn a_norm_averages_over_its_width() {
     let x: Vec<f32> = [3.0, 4.0].into_iter().chain([0.0; 14]).collect();

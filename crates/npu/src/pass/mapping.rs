@@ -6,10 +6,13 @@
 //! mapping mlir-air-tiles
 //! grouping stitched
 //! attention prefill
+//! weights bf16
 //! tile gemm : m=32 n=128 k=32 slices=8 keep=0
 //! tile gemv k=8192 : herd=8x1 rows=2 step=2 depth=1 staged=1 parts=1
 //! tile gemv : herd=8x1 rows=8 step=4 depth=1 staged=1 parts=1
 //! ```
+//!
+//! The line `weights` may be absent: matrices then have the format that the model stores.
 //!
 //! A launch has the tiling of the first `tile` line whose words are all words of
 //! its kernel, as printed in groups; `first` and floats are not compared. The tile
@@ -38,8 +41,46 @@ pub struct ArrayMapping {
     pub name: String,
     /// Which operations share a program, and where attention runs.
     pub policy: Policy,
+    /// The format of the matrices that matrix products read.
+    pub weights: ArrayWeights,
     /// The rules of tilings; a launch has the tiling of the first that matches.
     pub tiles: Vec<TileRule>,
+}
+
+/// The format in which the array holds the matrices of matrix products.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ArrayWeights {
+    /// Q4NX if the model stores them so, otherwise bf16.
+    #[default]
+    Stored,
+    /// Q4NX. Others are packed when they are loaded, which changes results as quantizing the
+    /// model does.
+    Q4nx,
+    /// bf16. Others are rounded when they are loaded.
+    Bf16,
+}
+
+impl ArrayWeights {
+    /// Every choice, by name.
+    pub const ALL: &'static [(&'static str, ArrayWeights)] =
+        &[("stored", ArrayWeights::Stored), ("q4nx", ArrayWeights::Q4nx), ("bf16", ArrayWeights::Bf16)];
+
+    /// The name in mappings and options.
+    pub fn name(self) -> &'static str {
+        ArrayWeights::ALL.iter().find(|(_, weights)| *weights == self).map_or("unnamed", |(name, _)| name)
+    }
+}
+
+impl FromStr for ArrayWeights {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<ArrayWeights> {
+        let known = ArrayWeights::ALL.iter().find(|(name, _)| *name == text);
+        known.map(|(_, weights)| *weights).ok_or_else(|| {
+            let names: Vec<&str> = ArrayWeights::ALL.iter().map(|(name, _)| *name).collect();
+            Error::with_kind(ErrorKind::Refused, format!("must be one of {}", names.join(", ")))
+        })
+    }
 }
 
 /// The tiling of all launches of a kernel.
@@ -63,7 +104,8 @@ const MLIR_AIR_TILES_NAME: &str = "mlir-air-tiles";
 impl From<Policy> for ArrayMapping {
     /// Creates the mapping of a policy without tilings.
     fn from(policy: Policy) -> ArrayMapping {
-        ArrayMapping { name: policy.name().to_owned(), policy, tiles: Vec::new() }
+        let (name, weights) = (policy.name().to_owned(), ArrayWeights::default());
+        ArrayMapping { name, policy, weights, tiles: Vec::new() }
     }
 }
 
@@ -146,6 +188,9 @@ impl fmt::Display for ArrayMapping {
         writeln!(f, "mapping {}", self.name)?;
         writeln!(f, "grouping {}", self.policy.grouping.name())?;
         writeln!(f, "attention {}", self.policy.attention.name())?;
+        if self.weights != ArrayWeights::default() {
+            writeln!(f, "weights {}", self.weights.name())?;
+        }
         let rule = |TileRule { words, tiling }: &TileRule, f: &mut fmt::Formatter<'_>| {
             writeln!(f, "tile {} : {tiling}", words.join(" "))
         };
@@ -164,6 +209,10 @@ impl FromStr for ArrayMapping {
         let grouping = choice(lines.need("grouping")?, Grouping::ALL, "a grouping")?;
         let attention =
             choice(lines.need("attention")?, AttentionPlacement::ALL, "a placement of attention")?;
+        let weights = lines.take("weights");
+        let weights =
+            weights.map(|line| choice(line, ArrayWeights::ALL, "a format of weights")).transpose()?;
+        let weights = weights.unwrap_or_default();
         let mut tiles = Vec::new();
         while let Some(mut line) = lines.take("tile") {
             let mut words = vec![line.word("a kernel")?.to_owned()];
@@ -174,13 +223,14 @@ impl FromStr for ArrayMapping {
             tiles.push(TileRule { words, tiling });
         }
         lines.end()?;
-        Ok(ArrayMapping { name, policy: Policy { grouping, attention }, tiles })
+        Ok(ArrayMapping { name, policy: Policy { grouping, attention }, weights, tiles })
     }
 }
 
-/// Returns the kernel's name of a rule without its activation or pairing.
+/// Returns the kernel's name of a rule without its activation, pairing or layout of weights.
 fn kind(word: &str) -> &str {
-    let known = ["rope", "gate"].into_iter().find(|kind| word.split('_').next() == Some(*kind));
+    let known =
+        ["rope", "gate", "gemm", "gemv"].into_iter().find(|kind| word.split('_').next() == Some(*kind));
     known.unwrap_or(word)
 }
 

@@ -1,6 +1,7 @@
 //! The six passes. Each is a pure function from one form to the next; none
 //! calls another, and only tiling searches.
 
+mod feed;
 mod mapping;
 mod padding;
 pub mod partition;
@@ -10,6 +11,7 @@ pub mod route;
 pub mod schedule;
 mod site;
 pub mod tile;
+mod transfer;
 mod unfit;
 
 use std::fmt;
@@ -24,14 +26,14 @@ use crate::form::schedule::Schedule;
 use crate::form::tiled::{Tiled, TiledLaunch};
 use crate::target::Target;
 
-pub use mapping::{ArrayMapping, TileRule};
+pub use mapping::{ArrayMapping, ArrayWeights, TileRule};
 pub use policy::{AttentionPlacement, Grouping, Policy};
 pub use site::{array_split, knows, refusal};
 pub use unfit::Unfit;
 
 /// The version of the passes. Increase it when they produce a different schedule
 /// for any program, so that cached schedules of older versions are not used.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 6;
 
 /// Receives every form, for `--dump`.
 pub trait Dump {
@@ -76,8 +78,8 @@ pub fn compile(program: &ArrayProgram, target: &Target, dump: &mut dyn Dump) -> 
     checked(schedule::schedule(&routed, target)?, &program.name, target, dump)
 }
 
-/// Returns the first tiling of a launch, best first, that can be placed, and its
-/// placement.
+/// Returns the first tiling of a launch, best first, that can be placed, routed and
+/// scheduled, and its placement.
 ///
 /// # Errors
 /// When no tiling fits the target.
@@ -88,9 +90,15 @@ pub fn fit(
 ) -> Result<(TiledLaunch, PlacedLaunch)> {
     let group = format!("{}: {}", program.name, launch.name);
     let mut closest: Option<Unfit> = None;
+    let mut refused: Option<Error> = None;
     for tiled in tile::candidates(launch, target) {
         match place::place(&group, tiled.clone(), target) {
-            Ok(placed) => return Ok((tiled, placed)),
+            // The only tiling: later passes say what does not fit.
+            Ok(placed) if launch.tiling.is_some() => return Ok((tiled, placed)),
+            Ok(placed) => match scheduled(program, placed.clone(), target) {
+                Ok(_) => return Ok((tiled, placed)),
+                Err(error) => refused = refused.or(Some(error)),
+            },
             Err(unfit) => {
                 let nearer = closest.as_ref().is_none_or(|known| unfit.need < known.need);
                 closest = if nearer { Some(unfit) } else { closest };
@@ -102,7 +110,14 @@ pub fn fit(
         Some(tiling) => format!("tilings like the mapping's, {tiling}, that divide it and fit a core"),
     };
     let none = || Unfit { pass: "tile", group, resource, need: 1, have: 0 };
-    Err(closest.unwrap_or_else(none).into())
+    Err(refused.unwrap_or_else(|| closest.unwrap_or_else(none).into()))
+}
+
+/// Routes and schedules one launch of a program.
+fn scheduled(program: &ArrayProgram, placed: PlacedLaunch, target: &Target) -> Result<Schedule> {
+    let (name, arguments) = (program.name.clone(), program.arguments.clone());
+    let placed = Placed { name, arguments, launches: vec![placed] };
+    schedule::schedule(&route::route(placed, target)?, target)
 }
 
 /// Passes a form to `dump` and refuses it if it has faults, which would corrupt

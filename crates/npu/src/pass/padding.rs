@@ -1,8 +1,9 @@
 //! The sizes of tensors with padding: tiles must divide them.
 
 use girih_graph::{Graph, Op, ValueId};
-use girih_tensor::{Error, Result};
+use girih_tensor::{DType, Error, Result};
 
+use crate::form::weights::{TILE_COLUMNS, TILE_ROWS};
 use crate::target::Target;
 
 /// The multiple to which columns of tensors are padded: two blocks of the matrix
@@ -19,7 +20,8 @@ pub(super) fn row_granule(target: &Target) -> u32 {
 
 /// The padded columns of the values of a graph.
 pub(super) struct ColumnPadding {
-    granule: u32,
+    /// The multiple of columns of each value that is no view.
+    granules: Vec<u32>,
     /// The value that each value is a view of.
     roots: Vec<ValueId>,
     /// The multiple of columns of each value that is a view of heads: the values of one KV
@@ -28,11 +30,12 @@ pub(super) struct ColumnPadding {
 }
 
 impl ColumnPadding {
-    /// Finds the values that are views of heads.
+    /// Finds the values that are views of heads, and those that meet Q4NX weights. `dtype`
+    /// returns the format in which the array holds a weight.
     ///
     /// # Errors
     /// When heads are too large.
-    pub fn new(graph: &Graph, target: &Target) -> Result<ColumnPadding> {
+    pub fn new(graph: &Graph, target: &Target, dtype: impl Fn(ValueId) -> DType) -> Result<ColumnPadding> {
         let mut roots: Vec<ValueId> = (0..graph.values.len()).map(|index| ValueId(index as u32)).collect();
         for node in graph.nodes.iter().filter(|node| node.op == Op::Reshape) {
             roots[node.output.0 as usize] = roots[node.inputs[0].0 as usize];
@@ -49,7 +52,8 @@ impl ColumnPadding {
             }
             groups[root.0 as usize] = Some(all);
         }
-        Ok(ColumnPadding { granule: column_granule(target), roots, groups })
+        let granules = granules(graph, &roots, target, dtype)?;
+        Ok(ColumnPadding { granules, roots, groups })
     }
 
     /// The value that a value is a view of.
@@ -62,10 +66,49 @@ impl ColumnPadding {
     /// # Errors
     /// When they exceed 32 bits.
     pub fn wide(&self, value: ValueId, columns: usize) -> Result<u32> {
-        let heads = self.groups[self.root(value).0 as usize];
-        match heads.filter(|_| !columns.is_multiple_of(self.granule as usize)) {
-            Some(heads) => padded(columns, common_multiple(self.granule, heads)?),
-            None => padded(columns, self.granule),
+        let root = self.root(value).0 as usize;
+        let (granule, heads) = (self.granules[root], self.groups[root]);
+        match heads.filter(|_| !columns.is_multiple_of(granule as usize)) {
+            Some(heads) => padded(columns, common_multiple(granule, heads)?),
+            None => padded(columns, granule),
+        }
+    }
+}
+
+/// The multiple of columns of each value: whole tiles of Q4NX weights that it meets. Values that
+/// an operation takes and makes element by element are equally wide.
+fn granules(
+    graph: &Graph,
+    roots: &[ValueId],
+    target: &Target,
+    dtype: impl Fn(ValueId) -> DType,
+) -> Result<Vec<u32>> {
+    let mut granules = vec![column_granule(target); roots.len()];
+    let root = |value: ValueId| roots[value.0 as usize].0 as usize;
+    for node in graph.nodes.iter().filter(|node| node.op == Op::Linear) {
+        if dtype(node.inputs[1]) == DType::Q4NX {
+            let (x, y) = (root(node.inputs[0]), root(node.output));
+            granules[x] = common_multiple(granules[x], TILE_COLUMNS)?;
+            granules[y] = common_multiple(granules[y], TILE_ROWS * target.array.compute_rows)?;
+        }
+    }
+    loop {
+        let mut changed = false;
+        for node in &graph.nodes {
+            let operands = match node.op {
+                Op::Norm { .. } | Op::Rope { .. } | Op::Attend { .. } => 1,
+                Op::Gate { .. } | Op::Add => 2,
+                _ => continue,
+            };
+            let alike = node.inputs[..operands].iter().chain([&node.output]).map(|value| root(*value));
+            let alike: Vec<usize> = alike.collect();
+            let all = alike.iter().try_fold(1, |all, &value| common_multiple(all, granules[value]))?;
+            for value in alike {
+                changed |= std::mem::replace(&mut granules[value], all) != all;
+            }
+        }
+        if !changed {
+            return Ok(granules);
         }
     }
 }

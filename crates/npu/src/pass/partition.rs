@@ -3,17 +3,19 @@
 
 use girih_graph::split::name_in_layer;
 use girih_graph::{BLOCK_POSITIONS, Extent, Graph, Key, Node, Op, Role, Span, ValueId};
-use girih_tensor::{Error, Result};
+use girih_tensor::{DType, Error, Result};
 
-use super::mapping::ArrayMapping;
+use super::mapping::{ArrayMapping, ArrayWeights};
 use super::padding::{ColumnPadding, padded, row_granule, size};
 use super::policy::Grouping;
 use super::site::{NodeSite, refusal, site};
+use super::tile::gemv_side;
 use crate::form::groups::{
     ArrayProgram, ArrayTensor, Groups, Kernel, KernelLaunch, START_BYTES, StepAction, TensorKind,
     attended_blocks, chunk_bytes,
 };
 use crate::form::schedule::{Argument, ArgumentRole};
+use crate::form::weights::{TILE_ROWS, WeightLayout};
 use crate::target::Target;
 
 /// The maximum number of results of one launch of the head. A larger head is split
@@ -37,7 +39,7 @@ pub fn partition(graph: &Graph, target: &Target, mapping: &ArrayMapping) -> Resu
         graph,
         target,
         mapping,
-        padding: ColumnPadding::new(graph, target)?,
+        padding: ColumnPadding::new(graph, target, |weight| array_dtype(graph, mapping, weight))?,
         groups: Groups {
             policy: mapping.name.clone(),
             tensors: Vec::new(),
@@ -218,6 +220,9 @@ impl Partitioner<'_> {
         }
         tensors.push(self.tensor(node.output)?);
         let kernel = self.kernel(index, &tensors)?;
+        if let Kernel::Gemm { n, k, weights: WeightLayout::Groups, .. } = kernel {
+            tensors[1] = self.unpack(tensors[1], [n, k], draft)?;
+        }
         let arguments: Vec<u32> = tensors.iter().map(|&tensor| draft.argument(tensor)).collect();
         draft.written[arguments[arguments.len() - 1] as usize] = true;
         let name = name_in_layer(&self.graph.value(node.output).name).to_owned();
@@ -239,10 +244,36 @@ impl Partitioner<'_> {
         Ok(())
     }
 
+    /// Adds the launch that unpacks a matrix of weights, and returns the tensor of its result.
+    fn unpack(&mut self, packed: u32, sides: [u32; 2], draft: &mut ProgramDraft) -> Result<u32> {
+        let name = format!("{}.unpacked", self.groups.tensors[packed as usize].name);
+        let (kind, dtype) = (TensorKind::Scratch, DType::BF16);
+        let unpacked = self.add(ArrayTensor { name, kind, dtype, extent: sides, padded: sides })?;
+        let kernel = Kernel::Dequant { n: sides[0], k: sides[1] };
+        let arguments = [packed, unpacked].map(|tensor| draft.argument(tensor));
+        draft.written[arguments[1] as usize] = true;
+        let name = name_in_layer(&self.groups.tensors[unpacked as usize].name).to_owned();
+        let tiling = self.mapping.tiling(&kernel);
+        draft.launches.push(KernelLaunch { name, kernel, arguments: arguments.to_vec(), tiling });
+        Ok(unpacked)
+    }
+
     /// Splits the kernel of a large head; returns other kernels unchanged.
     fn parts(&self, index: usize, kernel: Kernel) -> Vec<Kernel> {
         match kernel {
-            Kernel::Gemv { n, k, .. }
+            Kernel::Gemv { n, k, weights: weights @ WeightLayout::Q4nx, .. } => {
+                // Whole tiles for every core, and a small launch for the rest.
+                let cores = self.target.array.columns * gemv_side(self.target);
+                let (first, rest) = (n - n % (TILE_ROWS * cores), n % (TILE_ROWS * cores));
+                if first == 0 || rest == 0 || rest * 8 > n {
+                    return vec![kernel];
+                }
+                vec![
+                    Kernel::Gemv { first: 0, n: first, k, weights },
+                    Kernel::Gemv { first, n: rest, k, weights },
+                ]
+            }
+            Kernel::Gemv { n, k, weights, .. }
                 if n > MAX_LAUNCH_VALUES && self.site(index) == NodeSite::EachOutputRow =>
             {
                 // Equal parts have one tiling; without them, the last part is smaller.
@@ -250,7 +281,8 @@ impl Partitioner<'_> {
                 let divides = |count: &u32| n.is_multiple_of(count * 2 * self.target.array.columns);
                 let part = (least..=2 * least).find(divides).map_or(MAX_LAUNCH_VALUES, |count| n / count);
                 let firsts = (0..n).step_by(part as usize);
-                firsts.map(|first| Kernel::Gemv { first, n: part.min(n - first), k }).collect()
+                let part = |first: u32| Kernel::Gemv { first, n: part.min(n - first), k, weights };
+                firsts.map(part).collect()
             }
             _ => vec![kernel],
         }
@@ -278,7 +310,7 @@ impl Partitioner<'_> {
         let rows = heads.checked_mul(all);
         let rows = rows.ok_or_else(|| Error::new(format!("{heads} heads of {all} blocks exceed 32 bits")))?;
         let (kind, padded) = (TensorKind::Chunks, [rows, chunk_bytes(size) / 2]);
-        self.add(ArrayTensor { name, kind, extent: [heads, size], padded })
+        self.add(ArrayTensor { name, kind, dtype: DType::BF16, extent: [heads, size], padded })
     }
 
     /// Adds a tensor, unless it is too large, and returns its number.
@@ -303,7 +335,7 @@ impl Partitioner<'_> {
         }
         let name = if window == 0 { "start".to_owned() } else { format!("start.{window}") };
         let (kind, extent, padded) = (TensorKind::Start, [1, window], [1, START_BYTES / 2]);
-        self.add(ArrayTensor { name, kind, extent, padded })
+        self.add(ArrayTensor { name, kind, dtype: DType::BF16, extent, padded })
     }
 
     /// Blocks of positions that a step attends to, padded so that each row of cores has the
@@ -321,10 +353,17 @@ impl Partitioner<'_> {
         let all = rows.checked_mul(columns);
         let all = all.ok_or_else(|| Error::new(format!("{rows}x{columns} values exceed 32 bits")));
         Ok(match node.op {
-            Op::Linear if rows == 1 || self.site(index) == NodeSite::EachOutputRow => {
-                Kernel::Gemv { first: 0, n: padded(1)[0], k: columns }
+            Op::Linear => {
+                let weights = WeightLayout::of(self.groups.tensors[tensors[1] as usize].dtype);
+                let (n, k) = (padded(1)[0], columns);
+                if rows == 1 || self.site(index) == NodeSite::EachOutputRow {
+                    Kernel::Gemv { first: 0, n, k, weights }
+                } else {
+                    let packed = weights == WeightLayout::Q4nx;
+                    let weights = if packed { WeightLayout::Groups } else { weights };
+                    Kernel::Gemm { m: rows, n, k, weights }
+                }
             }
-            Op::Linear => Kernel::Gemm { m: rows, n: padded(1)[0], k: columns },
             Op::Norm { epsilon } => match *inner {
                 [width] => Kernel::RmsNorm { rows, n: columns, width: width as u32, epsilon },
                 [_, size] => {
@@ -375,8 +414,8 @@ impl Partitioner<'_> {
             (TensorKind::Scratch, [rows, columns], [all, self.padding.wide(root, columns)?])
         };
         let extent = [size(extent[0])?, size(extent[1])?];
-        let name = value.name.clone();
-        let number = self.add(ArrayTensor { name, kind, extent, padded })?;
+        let (name, dtype) = (value.name.clone(), array_dtype(self.graph, self.mapping, root));
+        let number = self.add(ArrayTensor { name, kind, dtype, extent, padded })?;
         self.tensor_of[root.0 as usize] = Some(number);
         Ok(number)
     }
@@ -414,10 +453,25 @@ impl Partitioner<'_> {
         let (rows, size) = (self.graph.key.rows, 2 * size(value.shape.columns())?);
         let all = if rows == 1 { 1 } else { padded(rows as usize, row_granule(self.target))? };
         let (kind, extent, padded) = (TensorKind::CosSin, [rows, size], [all, size]);
-        let number = self.add(ArrayTensor { name: value.name.clone(), kind, extent, padded })?;
+        let (name, dtype) = (value.name.clone(), DType::BF16);
+        let number = self.add(ArrayTensor { name, kind, dtype, extent, padded })?;
         self.tensor_of[frequencies.0 as usize] = Some(number);
         Ok(number)
     }
+}
+
+/// The format in which the array holds a value: Q4NX for matrices that only matrix products
+/// read there, as the mapping chooses, otherwise bf16.
+fn array_dtype(graph: &Graph, mapping: &ArrayMapping, value: ValueId) -> DType {
+    let weight = graph.value(value);
+    let read = |node: &Node| node.op == Op::Linear && node.inputs[1] == value;
+    let is_matrix = weight.role == Role::Weight && graph.nodes.iter().any(read);
+    let packs = match mapping.weights {
+        ArrayWeights::Stored => weight.dtype == DType::Q4NX,
+        ArrayWeights::Q4nx => true,
+        ArrayWeights::Bf16 => false,
+    };
+    if is_matrix && packs { DType::Q4NX } else { DType::BF16 }
 }
 
 /// The number of preceding positions that a row attends to; 0 for all.
@@ -443,7 +497,9 @@ pub fn root(graph: &Graph, value: ValueId) -> ValueId {
 /// Returns a name for a program, from its kernels.
 fn name_of(launches: &[KernelLaunch]) -> String {
     let has = |name: &str| launches.iter().any(|launch| launch.kernel.name() == name);
-    let starts = |name: &str| launches.first().is_some_and(|launch| launch.kernel.name() == name);
+    let mut computing = launches.iter().filter(|launch| launch.kernel.name() != "dequant");
+    let first = computing.next().map(|launch| launch.kernel.name());
+    let starts = |name: &str| first == Some(name);
     match launches {
         [launch] if launch.kernel.name() == "attend" => "flash_attn".to_owned(),
         [launch] => {

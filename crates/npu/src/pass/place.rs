@@ -12,7 +12,7 @@ use crate::target::Target;
 /// Buffers are aligned to a vector register, so that loads are aligned.
 const BUFFER_ALIGNMENT: u32 = 64;
 
-/// OpenOptions a launch in the lower left corner of the array.
+/// Places a launch in the lower left corner of the array.
 ///
 /// # Errors
 /// When the herd is larger than the array, or a tile's memory is too small.
@@ -55,7 +55,7 @@ fn allocate(free: &mut BTreeMap<Tile, u64>, tile: Tile, reserved: u32, bytes: u3
     u32::try_from(address).unwrap_or(u32::MAX)
 }
 
-/// OpenOptions chunks of all streams, slot by slot, then locals, so that the two operands
+/// Places chunks of all streams, slot by slot, then locals, so that the two operands
 /// of a call, which are loaded together, are mostly in different banks.
 fn place_cores(placed: &mut PlacedLaunch, target: &Target, free: &mut BTreeMap<Tile, u64>) {
     let herd = placed.tiled.herd;
@@ -77,7 +77,7 @@ fn place_cores(placed: &mut PlacedLaunch, target: &Target, free: &mut BTreeMap<T
     }
 }
 
-/// OpenOptions transfers in the memory tile of their column; those that a row shares are
+/// Places transfers in the memory tile of their column; those that a row shares are
 /// distributed over the columns.
 fn place_shared(placed: &mut PlacedLaunch, target: &Target, free: &mut BTreeMap<Tile, u64>) {
     let herd = placed.tiled.herd;

@@ -9,13 +9,15 @@ use std::collections::BTreeMap;
 
 use girih_tensor::{Error, Result};
 
+use super::feed::{ShimFeed, commands};
+use super::transfer::{SplitTransfer, descriptors};
 use super::unfit::Unfit;
 use crate::form::placed::PlacedLaunch;
 use crate::form::routed::{Routed, RoutedCircuit, RoutedLaunch};
 use crate::form::schedule::{
     Affine, Buffer, BufferId, CallOperand, Cascade, Channel, Core, CoreCall, CoreInstruction, Descriptor,
-    Dim, Direction, DmaAddress, Launch, LockChange, LockId, Parameter, ParameterValue, ProcessorCommand,
-    Push, Schedule, Start, Tile, TileKind, TileLock,
+    Dim, DmaAddress, Launch, LockChange, LockId, Parameter, ParameterValue, Schedule, Start, Tile, TileKind,
+    TileLock,
 };
 use crate::form::tiled::{COLUMN_TERM, Flow, Item, L2Staging, ROW_TERM, Stream, TiledOperand};
 use crate::target::Target;
@@ -225,14 +227,19 @@ impl<'a> LaunchBuilder<'a> {
         for &channel in &routed.cores {
             let ring = self.ring(channel.tile, &stream.name)?;
             let locks = if stream.flow == Flow::In { ring.locks.writer() } else { ring.locks.reader() };
-            let words = stream.chunk_words();
+            let run = [Dim { size: stream.chunk_words(), stride: 1 }];
             let mut links = Vec::new();
             if let Some(ahead) = self.ahead(stream) {
                 let first = self.ring(channel.tile, &ahead.name)?;
-                links.push(ChainLink::linear(first.slots[0], ahead.chunk_words(), first.locks.writer()));
+                let run = [Dim { size: ahead.chunk_words(), stride: 1 }];
+                let transfer = BufferTransfer { buffer: first.slots[0], offset: 0, dims: &run };
+                links.extend(self.links(channel.tile, &ahead.name, transfer, both(first.locks.writer()))?);
             }
             let once = links.len();
-            links.extend(ring.slots.iter().map(|&buffer| ChainLink::linear(buffer, words, locks)));
+            for &buffer in &ring.slots {
+                let transfer = BufferTransfer { buffer, offset: 0, dims: &run };
+                links.extend(self.links(channel.tile, &stream.name, transfer, both(locks))?);
+            }
             self.chain_after(channel, once, links)?;
         }
         Ok(())
@@ -286,34 +293,60 @@ impl<'a> LaunchBuilder<'a> {
         let arriving =
             if staging.into.is_empty() { vec![Dim { size: words, stride: 1 }] } else { staging.into.clone() };
         for (ring, &channel) in rings.values().zip(&routed.arrive) {
-            let locks = scaled(ring.locks.writer(), staging.passes);
-            let link = |&buffer: &BufferId| ChainLink {
-                dims: arriving.clone(),
-                ..ChainLink::linear(buffer, words, locks)
-            };
-            self.chain(channel, ring.slots.iter().map(link).collect())?;
+            let locks = both(scaled(ring.locks.writer(), staging.passes));
+            let mut links = Vec::new();
+            for &buffer in &ring.slots {
+                let transfer = BufferTransfer { buffer, offset: 0, dims: &arriving };
+                links.extend(self.links(channel.tile, &stream.name, transfer, locks)?);
+            }
+            self.chain(channel, links)?;
         }
+        let [channel] = *routed.leave else {
+            return Err(Error::new(format!(
+                "{}: '{}' has several channels from L2; one is needed",
+                self.group, stream.name
+            )));
+        };
         // The first slice of a transfer acquires its buffer, the last slice releases it.
         let mut links = Vec::new();
         for slot in 0..usize::from(staging.depth) {
             for ring in rings.values() {
                 let (acquire, release) = ring.locks.reader();
                 let pieces = if staging.repeats() { 1 } else { staging.slices };
-                links.extend((0..pieces).map(|slice| ChainLink {
-                    buffer: ring.slots[slot],
-                    offset: slice * staging.slice_words * 4,
-                    dims: staging.dims.clone(),
-                    locks: ((slice == 0).then_some(acquire), (slice + 1 == pieces).then_some(release)),
-                }));
+                for slice in 0..pieces {
+                    let (buffer, offset) = (ring.slots[slot], slice * staging.slice_words * 4);
+                    let transfer = BufferTransfer { buffer, offset, dims: &staging.dims };
+                    let locks = ((slice == 0).then_some(acquire), (slice + 1 == pieces).then_some(release));
+                    links.extend(self.links(channel.tile, &stream.name, transfer, locks)?);
+                }
             }
         }
-        match *routed.leave {
-            [channel] => self.chain(channel, links),
-            _ => Err(Error::new(format!(
-                "{}: '{}' has several channels from L2; one is needed",
-                self.group, stream.name
-            ))),
-        }
+        self.chain(channel, links)
+    }
+
+    /// Returns the descriptors of a transfer of a stream. The first one acquires, the
+    /// last one releases.
+    fn links(
+        &self,
+        tile: Tile,
+        stream: &str,
+        transfer: BufferTransfer<'_>,
+        (acquire, release): LinkLocks,
+    ) -> Result<Vec<ChainLink>> {
+        let BufferTransfer { buffer, offset, dims } = transfer;
+        let dma = self.dma(tile);
+        let Some(pieces) = descriptors(dims, dma) else {
+            let resource = format!("descriptors in tile {tile} for one transfer of {stream}");
+            return Err(unfit(&self.group, resource, dma.descriptors + 1, dma.descriptors));
+        };
+        let last = pieces.len() - 1;
+        let link = |(index, (start, dims)): (usize, (u32, Vec<Dim>))| ChainLink {
+            buffer,
+            offset: offset + start * 4,
+            dims,
+            locks: (acquire.filter(|_| index == 0), release.filter(|_| index == last)),
+        };
+        Ok(pieces.into_iter().enumerate().map(link).collect())
     }
 
     /// Returns the tasks of a circuit's shim channel.
@@ -333,14 +366,8 @@ impl<'a> LaunchBuilder<'a> {
             + u64::from(circuit.column) * stream.column_bytes
             + u64::from(circuit.row) * stream.row_bytes;
         let dma = &self.target.shim.dma;
-        let split = SplitTransfer::of(
-            &dims,
-            dma.dimensions as usize,
-            dma.max_stride_words,
-            dma.max_words,
-            dma.max_repeat,
-        );
-        let pushes = split.pushes();
+        let split = SplitTransfer::of(&dims, dma);
+        let pushes = split.tasks();
         if pushes > MAX_PUSHES {
             let resource = format!("shim tasks for {}", stream.name);
             return Err(Error::from(Unfit {
@@ -368,8 +395,7 @@ impl<'a> LaunchBuilder<'a> {
                 next: None,
             });
         }
-        let repeats = split.iteration.map_or(1, |dim| dim.size);
-        Ok(ShimFeed { channel: routed.shim, ahead, ids, repeats, offsets: split.offsets() })
+        Ok(ShimFeed { channel: routed.shim, ahead, ids, repeats: split.repeats, offsets: split.offsets() })
     }
 
     /// Adds the descriptor of a chunk that is sent ahead of a circuit's stream.
@@ -527,16 +553,23 @@ struct ChainLink {
     /// The byte offset in the buffer.
     offset: u32,
     dims: Vec<Dim>,
-    /// What it acquires and what it releases.
-    locks: (Option<LockChange>, Option<LockChange>),
+    locks: LinkLocks,
 }
 
-impl ChainLink {
-    /// Creates a link that moves the first `words` of a buffer in order.
-    fn linear(buffer: BufferId, words: u32, (acquire, release): (LockChange, LockChange)) -> ChainLink {
-        let dims = vec![Dim { size: words, stride: 1 }];
-        ChainLink { buffer, offset: 0, dims, locks: (Some(acquire), Some(release)) }
-    }
+/// What a link acquires and what it releases.
+type LinkLocks = (Option<LockChange>, Option<LockChange>);
+
+/// Words of a buffer that are moved in one order.
+struct BufferTransfer<'a> {
+    buffer: BufferId,
+    /// The byte offset in the buffer.
+    offset: u32,
+    dims: &'a [Dim],
+}
+
+/// Returns what the only link of a transfer acquires and releases.
+fn both((acquire, release): (LockChange, LockChange)) -> LinkLocks {
+    (Some(acquire), Some(release))
 }
 
 /// Scales the changes of the side that acquires and releases once for `times`
@@ -555,131 +588,4 @@ fn unfit(group: &str, resource: String, need: u32, have: u32) -> Error {
         have: u64::from(have),
     }
     .into()
-}
-
-/// The dimensions of a stream in DRAM, split for descriptors: the inner ones in one
-/// descriptor, the next one as its iteration, the others as tasks.
-struct SplitTransfer {
-    inner: Vec<Dim>,
-    iteration: Option<Dim>,
-    outer: Vec<Dim>,
-}
-
-impl SplitTransfer {
-    /// Splits dimensions, outermost first, to fit the limits of a descriptor.
-    fn of(dims: &[Dim], max_dims: usize, max_stride: u64, max_words: u64, max_repeat: u32) -> SplitTransfer {
-        let mut rest = merged(dims);
-        let mut inner: Vec<Dim> = Vec::new();
-        while let Some(&dim) = rest.last() {
-            let words = inner.iter().chain([&dim]).map(|dim| u64::from(dim.size)).product::<u64>();
-            let fits = inner.len() < max_dims && words <= max_words;
-            // A stride register cannot hold 0, so a stride of 0 is an iteration or tasks.
-            if !fits || u64::from(dim.stride) > max_stride || dim.stride == 0 {
-                break;
-            }
-            inner.insert(0, dim);
-            rest.pop();
-        }
-        let iteration = rest.last().copied();
-        let iteration = iteration
-            .filter(|dim| dim.size <= max_repeat && u64::from(dim.stride) <= max_stride && !inner.is_empty());
-        if iteration.is_some() {
-            rest.pop();
-        }
-        SplitTransfer { inner, iteration, outer: rest }
-    }
-
-    /// The number of tasks.
-    fn pushes(&self) -> u64 {
-        self.outer.iter().map(|dim| u64::from(dim.size)).fold(1, u64::saturating_mul)
-    }
-
-    /// Returns the byte offset of each task.
-    fn offsets(&self) -> Vec<i64> {
-        let mut offsets = vec![0];
-        for dim in &self.outer {
-            let stride = i64::from(dim.stride) * 4;
-            offsets = offsets
-                .iter()
-                .flat_map(|base| (0..i64::from(dim.size)).map(move |i| base + i * stride))
-                .collect();
-        }
-        offsets
-    }
-}
-
-/// Returns the dimensions without those of size 1, and with contiguous ones merged.
-fn merged(dims: &[Dim]) -> Vec<Dim> {
-    let mut merged: Vec<Dim> = Vec::new();
-    for &dim in dims.iter().filter(|dim| dim.size != 1) {
-        match merged.last_mut() {
-            Some(outer) if u64::from(outer.stride) == u64::from(dim.size) * u64::from(dim.stride) => {
-                match outer.size.checked_mul(dim.size) {
-                    Some(size) => *outer = Dim { size, stride: dim.stride },
-                    None => merged.push(dim),
-                }
-            }
-            _ => merged.push(dim),
-        }
-    }
-    if merged.is_empty() {
-        merged.push(Dim { size: 1, stride: 1 });
-    }
-    merged
-}
-
-/// The tasks of one shim channel, in order.
-struct ShimFeed {
-    channel: Channel,
-    /// The descriptor of the chunk that is sent once, before the others.
-    ahead: Option<u8>,
-    /// The descriptors that the tasks alternate between.
-    ids: Vec<u8>,
-    repeats: u32,
-    offsets: Vec<i64>,
-}
-
-/// Returns the commands of all channels. The tasks of the channels are interleaved
-/// in proportion to their numbers, so that no channel's full queue delays another;
-/// at the end the commands wait for all tasks. A descriptor is only rewritten after
-/// the task that uses it has ended.
-fn commands(feeds: Vec<ShimFeed>) -> Vec<ProcessorCommand> {
-    let mut commands = Vec::new();
-    // Result buffers must be able to drain before the cores receive input.
-    let (outs, ins): (Vec<ShimFeed>, Vec<ShimFeed>) =
-        feeds.into_iter().partition(|feed| feed.channel.direction == Direction::S2mm);
-    let feeds: Vec<ShimFeed> = outs.into_iter().chain(ins).collect();
-    let mut tasks: Vec<(usize, &ShimFeed)> = Vec::new();
-    for feed in &feeds {
-        tasks.extend((0..feed.offsets.len()).map(|task| (task, feed)));
-    }
-    // The sort is stable: tasks at equal shares keep the order of the channels.
-    tasks.sort_by(|(a, of), (b, other)| (a * other.offsets.len()).cmp(&(b * of.offsets.len())));
-    for (task, feed) in tasks {
-        if let Some(descriptor) = feed.ahead.filter(|_| task == 0) {
-            let (channel, offset) = (feed.channel, Affine::constant(0));
-            commands.push(ProcessorCommand::Push(Push {
-                channel,
-                descriptor,
-                offset,
-                repeats: 1,
-                token: false,
-            }));
-        }
-        if task >= feed.ids.len() {
-            commands.push(ProcessorCommand::Wait(feed.channel));
-        }
-        commands.push(ProcessorCommand::Push(Push {
-            channel: feed.channel,
-            descriptor: feed.ids[task % feed.ids.len()],
-            offset: Affine::constant(feed.offsets[task]),
-            repeats: feed.repeats,
-            token: true,
-        }));
-    }
-    for feed in &feeds {
-        let waits = feed.ids.len().min(feed.offsets.len());
-        commands.extend((0..waits).map(|_| ProcessorCommand::Wait(feed.channel)));
-    }
-    commands
 }

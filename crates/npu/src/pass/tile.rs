@@ -4,9 +4,11 @@
 
 mod attend;
 mod bias;
+mod dequant;
 mod gemm;
 mod gemv;
 mod nest;
+mod packed;
 mod rows;
 
 use girih_graph::Act;
@@ -14,7 +16,9 @@ use girih_graph::Act;
 use crate::form::groups::{Kernel, KernelLaunch};
 use crate::form::tiled::TiledLaunch;
 use crate::form::tiling::Tiling;
+use crate::form::weights::WeightLayout;
 use crate::target::Target;
+pub(super) use gemv::side as gemv_side;
 use nest::{LaunchArguments, fits};
 
 /// Returns the tilings of a launch that fit a core's memory, best first: that of
@@ -27,8 +31,19 @@ pub fn candidates(task: &KernelLaunch, target: &Target) -> Vec<TiledLaunch> {
 /// Returns the tilings that are tried without a mapping, best first.
 fn guesses(kernel: &Kernel, target: &Target) -> Vec<Tiling> {
     match *kernel {
-        Kernel::Gemm { m, n, k } => gemm::guesses([m, n, k], target).into_iter().map(Tiling::Gemm).collect(),
-        Kernel::Gemv { n, k, .. } => gemv::guesses([n, k], target).into_iter().map(Tiling::Gemv).collect(),
+        Kernel::Gemm { m, n, k, weights } => {
+            gemm::guesses([m, n, k], weights, target).into_iter().map(Tiling::Gemm).collect()
+        }
+        Kernel::Gemv { n, k, weights, .. } => {
+            let tiles = match weights {
+                WeightLayout::Q4nx => packed::guesses([n, k], target),
+                WeightLayout::Rows | WeightLayout::Groups => gemv::guesses([n, k], target),
+            };
+            tiles.into_iter().map(Tiling::Gemv).collect()
+        }
+        Kernel::Dequant { n, k } => {
+            dequant::space([n, k], target).into_iter().map(Tiling::Elements).collect()
+        }
         Kernel::RmsNorm { rows, .. } | Kernel::Rope { rows, .. } => {
             rows::row_guesses(rows, target).into_iter().map(Tiling::Rows).collect()
         }
@@ -45,8 +60,19 @@ fn guesses(kernel: &Kernel, target: &Target) -> Vec<Tiling> {
 /// Returns every tiling that a search may try.
 pub fn space(kernel: &Kernel, target: &Target) -> Vec<Tiling> {
     match *kernel {
-        Kernel::Gemm { m, n, k } => gemm::space([m, n, k], target).into_iter().map(Tiling::Gemm).collect(),
-        Kernel::Gemv { n, k, .. } => gemv::space([n, k], target).into_iter().map(Tiling::Gemv).collect(),
+        Kernel::Gemm { m, n, k, weights } => {
+            gemm::space([m, n, k], weights, target).into_iter().map(Tiling::Gemm).collect()
+        }
+        Kernel::Gemv { n, k, weights, .. } => {
+            let tiles = match weights {
+                WeightLayout::Q4nx => packed::space([n, k], target),
+                WeightLayout::Rows | WeightLayout::Groups => gemv::space([n, k], target),
+            };
+            tiles.into_iter().map(Tiling::Gemv).collect()
+        }
+        Kernel::Dequant { n, k } => {
+            dequant::space([n, k], target).into_iter().map(Tiling::Elements).collect()
+        }
         Kernel::RmsNorm { .. } | Kernel::Rope { .. } => {
             rows::row_space(kernel, target).into_iter().map(Tiling::Rows).collect()
         }
@@ -65,10 +91,16 @@ pub fn space(kernel: &Kernel, target: &Target) -> Vec<Tiling> {
 pub fn build(task: &KernelLaunch, tiling: Tiling, target: &Target) -> Option<TiledLaunch> {
     let launch = LaunchArguments { name: &task.name, arguments: &task.arguments };
     let built = match (task.kernel, tiling) {
-        (Kernel::Gemm { m, n, k }, Tiling::Gemm(tile)) => gemm::build(launch, [m, n, k], tile, target),
-        (Kernel::Gemv { first, n, k }, Tiling::Gemv(tile)) => {
+        (Kernel::Gemm { m, n, k, weights }, Tiling::Gemm(tile)) => {
+            gemm::build(launch, [m, n, k], weights, tile, target)
+        }
+        (Kernel::Gemv { first, n, k, weights: WeightLayout::Q4nx }, Tiling::Gemv(tile)) => {
+            packed::build(launch, first, [n, k], tile, target)
+        }
+        (Kernel::Gemv { first, n, k, .. }, Tiling::Gemv(tile)) => {
             gemv::build(launch, first, [n, k], tile, target)
         }
+        (Kernel::Dequant { n, k }, Tiling::Elements(tile)) => dequant::build(launch, [n, k], tile, target),
         (Kernel::RmsNorm { .. } | Kernel::Rope { .. }, Tiling::Rows(tile)) => {
             rows::build_rows(launch, &task.kernel, tile, target)
         }

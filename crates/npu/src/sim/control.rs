@@ -2,7 +2,8 @@
 //! another, and waits for their tokens.
 
 use super::agent::{Agent, Blocked, Due};
-use super::fault::SimFault;
+use super::core::MAX_IDLE_OPS;
+use super::fault::{FaultKind, SimFault};
 use super::hazard::VectorClock;
 use super::launch::LaunchSim;
 use super::plan::{ControlOp, TaskPlan};
@@ -16,7 +17,7 @@ impl LaunchSim<'_> {
         }
         (self.control.busy, self.control.free, self.control.blocked) = (false, false, None);
         let plan = self.plan;
-        loop {
+        for _ in 0..MAX_IDLE_OPS {
             match plan.commands.get(self.control.at) {
                 None => {
                     self.control.ended = Some(self.now);
@@ -41,6 +42,8 @@ impl LaunchSim<'_> {
                 }
             }
         }
+        let text = format!("the command processor runs {MAX_IDLE_OPS} loop operations without a push");
+        Err(self.fault(FaultKind::Deadlock, text))
     }
 
     fn repeat(&mut self, start: usize) {

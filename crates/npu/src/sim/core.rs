@@ -11,9 +11,9 @@ use super::watch::{Cause, SimEvent};
 use crate::form::schedule::BufferId;
 use crate::kernel::{CascadeUse, ENTRIES, OperandExtent};
 
-/// The number of loop and lock operations without a call after which a program
+/// The number of loop and lock operations without a call or a push after which a program
 /// counts as endless.
-const MAX_IDLE_OPS: u64 = 1 << 24;
+pub(super) const MAX_IDLE_OPS: u64 = 1 << 24;
 
 impl LaunchSim<'_> {
     /// Runs a core until it calls, waits or halts.

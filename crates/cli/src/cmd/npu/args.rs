@@ -10,7 +10,7 @@ use girih_graph::{Graph, Key, OutputKind, faults};
 use girih_model::ModelShape;
 use girih_npu::Target;
 use girih_npu::driver::Compiler;
-use girih_npu::pass::ArrayMapping;
+use girih_npu::pass::{ArrayMapping, ArrayWeights};
 
 use super::blobs::{self, BlobArgs};
 use crate::args::{ArchArgs, KvType};
@@ -60,6 +60,10 @@ pub struct MappingArgs {
     /// Mapping of the model to the array: a file, or a name such as mlir-air, mlir-air-tiles or unstitched.
     #[arg(long, value_name = "FILE|NAME", default_value = "mlir-air")]
     pub mapping: String,
+    /// Format in which the array holds the matrices of matrix products, instead of the mapping's: stored (as
+    /// the model does if that is Q4NX, otherwise bf16), q4nx or bf16.
+    #[arg(long, visible_alias = "npu-weights", value_name = "FORMAT")]
+    weights: Option<ArrayWeights>,
 }
 
 /// Which steps of a model, on which array.
@@ -234,7 +238,9 @@ impl MappingArgs {
     /// # Errors
     /// As [`blobs::mapping`].
     pub fn mapping(&self) -> Result<ArrayMapping> {
-        blobs::mapping(&self.mapping)
+        let mapping = blobs::mapping(&self.mapping)?;
+        let weights = self.weights.unwrap_or(mapping.weights);
+        Ok(ArrayMapping { weights, ..mapping })
     }
 
     /// A compiler without a cache, which makes every form of every program.

@@ -1,7 +1,9 @@
 //! `girih npu compile`: compiles every program of a model and keeps the blobs.
 
 use std::fmt::Display;
-use std::path::PathBuf;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write as _};
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use girih_npu::blob;
@@ -22,31 +24,49 @@ pub struct Args {
     dump: Option<PathBuf>,
 }
 
-/// Writes forms into numbered files of a folder.
+/// Writes forms into numbered files of a folder. Numbers go on from those that the folder has,
+/// so that no file is overwritten.
 struct DumpFolder {
     folder: PathBuf,
     count: usize,
-    failed: Option<std::io::Error>,
+    failed: Option<io::Error>,
+}
+
+impl DumpFolder {
+    fn open(folder: &Path) -> io::Result<DumpFolder> {
+        std::fs::create_dir_all(folder)?;
+        let mut count = 0;
+        for entry in std::fs::read_dir(folder)? {
+            let name = entry?.file_name();
+            let number = name.to_str().and_then(|name| name.split_once('-')?.0.parse().ok());
+            count = count.max(number.unwrap_or(0));
+        }
+        Ok(DumpFolder { folder: folder.to_owned(), count, failed: None })
+    }
 }
 
 impl Dump for DumpFolder {
     fn form(&mut self, name: &str, program: &str, text: &dyn Display) {
-        self.count += 1;
+        self.count = self.count.saturating_add(1);
+        let program = program.replace('/', "_");
         let file = self.folder.join(format!("{:03}-{program}.{name}.npu", self.count));
-        if let Err(error) = std::fs::write(file, text.to_string()) {
+        let file = OpenOptions::new().write(true).create_new(true).open(file);
+        if let Err(error) = file.and_then(|file| write_all(file, text)) {
             self.failed.get_or_insert(error);
         }
     }
 }
 
+fn write_all(file: File, text: &dyn Display) -> io::Result<()> {
+    let mut file = BufWriter::new(file);
+    write!(file, "{text}")?;
+    file.flush()
+}
+
 pub fn run(args: &Args) -> Result<Outcome> {
     let compiler =
         if args.dump.is_some() { args.source.fresh_compiler()? } else { args.source.compiler()? };
-    if let Some(folder) = &args.dump {
-        std::fs::create_dir_all(folder)?;
-    }
-    // Numbers go on from one step to the next, so that no file is overwritten.
-    let mut files = args.dump.clone().map(|folder| DumpFolder { folder, count: 0, failed: None });
+    let mut files = args.dump.as_deref().map(DumpFolder::open).transpose()?;
     for graph in args.source.graphs()? {
         let begun = Instant::now();
         let compiled = match &mut files {

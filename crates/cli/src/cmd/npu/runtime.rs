@@ -128,7 +128,7 @@ impl RuntimeBench<'_> {
     fn mapping(&self, policy: Policy) -> Result<ArrayMapping> {
         let mapping = self.args.source.mapping()?;
         let name = if policy == mapping.policy { mapping.name } else { policy.name().to_owned() };
-        Ok(ArrayMapping { name, policy, tiles: mapping.tiles })
+        Ok(ArrayMapping { name, policy, ..mapping })
     }
 
     /// The cost of a scenario on the programs for `rows` rows in a context.

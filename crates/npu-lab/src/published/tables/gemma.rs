@@ -10,9 +10,6 @@ use crate::published::measurement::{Measurement, ModelSteps, RowRole, StepKind, 
 /// The target of the tables: the board, with the bandwidth that its paper states.
 const TARGET: &str = "xdna2-kraken@cap-2025";
 
-/// Whether the array of girih holds the weights as the paper's does, in Q4NX.
-const SAME_WEIGHTS: bool = false;
-
 /// Times of prefills and of tokens.
 pub(super) fn steps(row: &TableRow<'_>) -> Result<Reading> {
     let skipped = |reason: &str| Ok(Reading::Skipped(reason.to_owned()));
@@ -28,7 +25,7 @@ pub(super) fn steps(row: &TableRow<'_>) -> Result<Reading> {
     let (kind, label, micros) = match metric {
         "prefill_TTFT_s" => (
             StepKind::Prefill { tokens: context },
-            format!("{model} prefill of {context}, array time beside the time to the first token"),
+            format!("{model} prefill of {context}"),
             value.map(|seconds| seconds * 1e6),
         ),
         "decode_tps" => {
@@ -52,10 +49,7 @@ fn positions(text: &str) -> Option<u32> {
 /// What a row of a model says about the simulator.
 fn role(model: &str, kind: StepKind) -> RowRole {
     if let StepKind::Prefill { .. } = kind {
-        return RowRole::Shown("the time to the first token contains the host and the board");
-    }
-    if !SAME_WEIGHTS {
-        return RowRole::Shown("its weights are Q4NX there and bf16 here");
+        return RowRole::Shown("array time beside a time to the first token, which contains the host");
     }
     match (model, kind) {
         ("gemma3-4b", StepKind::Token { context: 8192 }) => {

@@ -37,6 +37,9 @@
 //!   (AM020; facts 1.4). A value over 63 is a fault.
 //! * **Cores** run their instructions once, in order, and halt. A call accesses
 //!   tile memory through its operands only.
+//! * **Registers** of a descriptor hold sizes up to 1023, in cores up to 255, except
+//!   the outermost; a transfer that is one contiguous run needs none. An iteration
+//!   has at most 64 steps.
 //! * **Channels** have a queue of four tasks. A task runs a chain of descriptors,
 //!   linked by `next`, as often as its repeat count. A cyclic chain never ends
 //!   and still waits when the launch ends. A descriptor acquires before its
@@ -52,7 +55,8 @@
 //!   The streams must be empty then: a reader that still waits has received
 //!   nothing of its current pass.
 
-mod check;
+pub(crate) mod check;
+pub(crate) mod registers;
 pub(crate) mod text;
 
 use std::fmt;
@@ -250,7 +254,7 @@ pub struct Start {
     pub channel: Channel,
     /// The number of its first descriptor.
     pub descriptor: u8,
-    /// The number of runs of the chain, 1 ..= 256.
+    /// The number of runs of the chain, 1 ..= 255.
     pub repeats: u32,
 }
 
@@ -393,7 +397,7 @@ pub struct Push {
     pub descriptor: u8,
     /// Bytes added to the descriptor's address.
     pub offset: Affine,
-    /// The number of runs of the chain, 1 ..= 256.
+    /// The number of runs of the chain, 1 ..= 255.
     pub repeats: u32,
     /// Whether the task yields a token at its end.
     pub token: bool,

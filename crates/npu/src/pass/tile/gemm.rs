@@ -6,6 +6,7 @@ use super::nest::{GEMM_BLOCK, LaunchArguments, call, dim, whole};
 use crate::form::schedule::Dim;
 use crate::form::tiled::{Flow, Herd, Item, L2Staging, Local, Share, Stream, TiledLaunch};
 use crate::form::tiling::GemmTiling;
+use crate::form::weights::{GROUP_COLUMNS, TILE_ROWS, WeightLayout};
 use crate::target::Target;
 
 /// The maximum number of slices of a transfer that is not kept: a memory tile needs
@@ -13,18 +14,30 @@ use crate::target::Target;
 /// descriptors.
 const MAX_SLICES: u32 = 8;
 
+/// The terms in whose time a call loads and stores the sums of a block, for ranking only.
+const BLOCK_TERMS: u64 = 24;
+
 /// Returns the tilings that are tried without a mapping, fastest guess first.
-pub(super) fn guesses([m, n, k]: [u32; 3], target: &Target) -> Vec<GemmTiling> {
-    let mut tiles = tiles([m, n, k], target, &[4, 3, 2, 1]);
-    tiles.retain(|tile| !tile.keep);
+pub(super) fn guesses([m, n, k]: [u32; 3], weights: WeightLayout, target: &Target) -> Vec<GemmTiling> {
+    let slices = if weights == WeightLayout::Rows { &[4, 3, 2, 1] } else { &[MAX_SLICES, 4, 2, 1] };
+    let mut tiles = tiles([m, n, k], target, slices);
+    tiles.retain(|tile| !tile.keep && is_whole(*tile, weights));
     // The sort is stable: equal guesses keep the order of the tiles.
-    tiles.sort_by_key(|tile| guess([m, n, k], *tile, target));
+    tiles.sort_by_key(|tile| guess([m, n, k], weights, *tile, target));
     tiles
 }
 
 /// Returns all tilings that divide the product.
-pub(super) fn space(sizes: [u32; 3], target: &Target) -> Vec<GemmTiling> {
-    tiles(sizes, target, &[MAX_SLICES, 4, 2, 1])
+pub(super) fn space(sizes: [u32; 3], weights: WeightLayout, target: &Target) -> Vec<GemmTiling> {
+    let mut tiles = tiles(sizes, target, &[MAX_SLICES, 4, 2, 1]);
+    tiles.retain(|tile| is_whole(*tile, weights));
+    tiles
+}
+
+/// Whether the weights of a transfer are whole groups, if they lie in groups.
+fn is_whole(tile: GemmTiling, weights: WeightLayout) -> bool {
+    let terms = tile.k.saturating_mul(tile.slices);
+    weights == WeightLayout::Rows || (tile.n.is_multiple_of(TILE_ROWS) && terms.is_multiple_of(GROUP_COLUMNS))
 }
 
 fn tiles([m, n, k]: [u32; 3], target: &Target, slices: &[u32]) -> Vec<GemmTiling> {
@@ -54,17 +67,20 @@ fn herd(target: &Target) -> Herd {
 
 /// Estimates the cycles of a product: the maximum of core, stream and DRAM. Used
 /// for ranking only.
-fn guess([m, n, k]: [u32; 3], tile: GemmTiling, target: &Target) -> u64 {
+fn guess([m, n, k]: [u32; 3], weights: WeightLayout, tile: GemmTiling, target: &Target) -> u64 {
     let herd = herd(target);
     let (columns, rows) = (u64::from(herd.columns), u64::from(herd.rows));
     let [m, n, k] = [u64::from(m), u64::from(n), u64::from(k)];
     let [tm, tn, tk] = [u64::from(tile.m), u64::from(tile.n), u64::from(tile.k)];
     let calls = (m / (tm * columns)) * (n / (tn * rows)) * (k / tk);
-    let core = tm * tn * tk / u64::from(target.core_unit.bf16_macs) * 3 / 2 + 100;
+    let core = tm * tn * (tk + BLOCK_TERMS) / u64::from(target.core_unit.bf16_macs) * 3 / 2 + 100;
     let stream = tm.max(tn) * tk * 2 / u64::from(target.stream.bytes_per_cycle);
-    let read = m * k * (n / (tn * rows)) + n * k * (m / (tm * columns));
-    let efficiency = target.dram.efficiency((2 * tk * u64::from(tile.slices)) as f64);
-    let dram = ((read + m * n) * 2) as f64 / (target.dram_bytes_per_cycle() * efficiency);
+    let run = 2 * tk * u64::from(tile.slices);
+    let rows_of_run = if weights == WeightLayout::Groups { u64::from(TILE_ROWS) } else { 1 };
+    let efficiency = |run: u64| target.dram.efficiency(run as f64);
+    let other = (m * k * (n / (tn * rows)) + m * n) as f64 / efficiency(run);
+    let read = (n * k * (m / (tm * columns))) as f64 / efficiency(run * rows_of_run);
+    let dram = 2.0 * (other + read) / target.dram_bytes_per_cycle();
     (calls * core.max(stream)).max(dram as u64)
 }
 
@@ -72,6 +88,7 @@ fn guess([m, n, k]: [u32; 3], tile: GemmTiling, target: &Target) -> u64 {
 pub(super) fn build(
     launch: LaunchArguments<'_>,
     [m, n, k]: [u32; 3],
+    weights: WeightLayout,
     tile: GemmTiling,
     target: &Target,
 ) -> Option<TiledLaunch> {
@@ -84,11 +101,14 @@ pub(super) fn build(
     let divides = m.is_multiple_of(tile_m.checked_mul(columns)?)
         && n.is_multiple_of(tile_n.checked_mul(rows)?)
         && k.is_multiple_of(tile_k.checked_mul(slices)?);
-    if !blocks || !divides {
+    if !blocks || !divides || !is_whole(tile, weights) || weights == WeightLayout::Q4nx {
         return None;
     }
     let loops = [m / (tile_m * columns), n / (tile_n * rows), k / tile_k];
     let mut streams = inputs(loops, k, tile, herd);
+    if weights == WeightLayout::Groups {
+        streams[1] = grouped(streams[1].clone(), loops, k, tile);
+    }
     if tile.keep && loops[1] > 1 {
         streams[0] = kept(streams[0].clone(), loops, k, tile, columns);
     }
@@ -161,6 +181,25 @@ fn inputs(loops: [u32; 3], k: u32, tile: GemmTiling, herd: Herd) -> Vec<Stream> 
         ..x.clone()
     };
     vec![x, w]
+}
+
+/// Returns the stream of weights that lie in groups. The groups of a transfer that belong to the
+/// same 32 rows are contiguous in DRAM; in L2, they become rows.
+fn grouped(w: Stream, loops: [u32; 3], k: u32, tile: GemmTiling) -> Stream {
+    let terms = tile.k * tile.slices;
+    let (row_words, group_words) = (GROUP_COLUMNS / 2, TILE_ROWS * GROUP_COLUMNS / 2);
+    let down = tile.n / TILE_ROWS;
+    let run = terms / GROUP_COLUMNS * group_words;
+    let mut dims = w.dims[..2].to_vec();
+    dims.extend([dim(loops[2] / tile.slices, run), dim(down, TILE_ROWS * k / 2), dim(run, 1)]);
+    let into = vec![
+        dim(down, TILE_ROWS * terms / 2),
+        dim(terms / GROUP_COLUMNS, row_words),
+        dim(TILE_ROWS, terms / 2),
+        dim(row_words, 1),
+    ];
+    let l2 = w.l2.clone().map(|staging| L2Staging { into, ..staging });
+    Stream { dims, l2, ..w }
 }
 
 /// Returns the stream of a column's rows that are kept in L2. Whole rows arrive and

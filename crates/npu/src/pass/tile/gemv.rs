@@ -24,10 +24,16 @@ pub(super) fn guesses([n, k]: [u32; 2], target: &Target) -> Vec<GemvTiling> {
 
 /// Returns all tilings that divide the product.
 pub(super) fn space([n, k]: [u32; 2], target: &Target) -> Vec<GemvTiling> {
-    let max = target.shim.dma.channels_out.min(target.shim.dma.channels_in).min(target.array.compute_rows);
     let columns = (1..=target.array.columns as u8).rev();
-    let herds = columns.flat_map(|columns| (1..=max.min(2) as u8).map(move |rows| Herd { columns, rows }));
+    let side = side(target) as u8;
+    let herds = columns.flat_map(|columns| (1..=side).map(move |rows| Herd { columns, rows }));
     herds.flat_map(|herd| tiles(n, herd, parts(k, target))).collect()
+}
+
+/// The maximum number of cores in a column: each has a channel of the column's shim each way.
+pub(in crate::pass) fn side(target: &Target) -> u32 {
+    let channels = target.shim.dma.channels_out.min(target.shim.dma.channels_in);
+    channels.min(target.array.compute_rows).min(2)
 }
 
 /// Returns the smallest number of parts into which a row of `k` values is cut, so that two of them, the

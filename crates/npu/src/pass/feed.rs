@@ -1,0 +1,62 @@
+//! The commands that feed the shim channels.
+
+use crate::form::schedule::{Affine, Channel, Direction, ProcessorCommand, Push};
+
+/// The tasks of one shim channel, in order.
+pub(super) struct ShimFeed {
+    /// The channel.
+    pub channel: Channel,
+    /// The descriptor of the chunk that is sent once, before the others.
+    pub ahead: Option<u8>,
+    /// The descriptors that the tasks alternate between.
+    pub ids: Vec<u8>,
+    /// The runs of each task.
+    pub repeats: u32,
+    /// The byte offset of each task.
+    pub offsets: Vec<i64>,
+}
+
+/// Returns the commands of all channels. The tasks of the channels are interleaved
+/// in proportion to their numbers, so that no channel's full queue delays another;
+/// at the end the commands wait for all tasks. A descriptor is only rewritten after
+/// the task that uses it has ended.
+pub(super) fn commands(feeds: Vec<ShimFeed>) -> Vec<ProcessorCommand> {
+    let mut commands = Vec::new();
+    // Result buffers must be able to drain before the cores receive input.
+    let (outs, ins): (Vec<ShimFeed>, Vec<ShimFeed>) =
+        feeds.into_iter().partition(|feed| feed.channel.direction == Direction::S2mm);
+    let feeds: Vec<ShimFeed> = outs.into_iter().chain(ins).collect();
+    let mut tasks: Vec<(usize, &ShimFeed)> = Vec::new();
+    for feed in &feeds {
+        tasks.extend((0..feed.offsets.len()).map(|task| (task, feed)));
+    }
+    // The sort is stable: tasks at equal shares keep the order of the channels.
+    tasks.sort_by(|(a, of), (b, other)| (a * other.offsets.len()).cmp(&(b * of.offsets.len())));
+    for (task, feed) in tasks {
+        if let Some(descriptor) = feed.ahead.filter(|_| task == 0) {
+            let (channel, offset) = (feed.channel, Affine::constant(0));
+            commands.push(ProcessorCommand::Push(Push {
+                channel,
+                descriptor,
+                offset,
+                repeats: 1,
+                token: false,
+            }));
+        }
+        if task >= feed.ids.len() {
+            commands.push(ProcessorCommand::Wait(feed.channel));
+        }
+        commands.push(ProcessorCommand::Push(Push {
+            channel: feed.channel,
+            descriptor: feed.ids[task % feed.ids.len()],
+            offset: Affine::constant(feed.offsets[task]),
+            repeats: feed.repeats,
+            token: true,
+        }));
+    }
+    for feed in &feeds {
+        let waits = feed.ids.len().min(feed.offsets.len());
+        commands.extend((0..waits).map(|_| ProcessorCommand::Wait(feed.channel)));
+    }
+    commands
+}

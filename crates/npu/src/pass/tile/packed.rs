@@ -1,0 +1,137 @@
+//! Matrix-vector products with Q4NX weights, unpacked on the fly (seed 001's FusedDQP):
+//! each core has a range of the tile rows of `w`, 32 results each. A core's tiles follow one
+//! another in DRAM and arrive in one run, over a channel of their own.
+
+use super::nest::{LaunchArguments, call, dim, whole};
+use crate::form::schedule::Affine;
+use crate::form::tiled::{Flow, Herd, Item, Local, Share, Stream, TiledLaunch, TiledOperand};
+use crate::form::tiling::GemvTiling;
+use crate::form::weights::{TILE_BYTES, TILE_COLUMNS, TILE_ROWS};
+use crate::target::Target;
+
+/// The possible numbers of tiles that a core receives at once. With few, the first call begins
+/// early and little is left to compute after the last tile has arrived.
+const PART_TILES: [u32; 3] = [1, 2, 4];
+
+/// Returns the tilings that are tried without a mapping, best first: with the largest herd, so
+/// that unpacking is hidden behind DRAM.
+pub(super) fn guesses(sides: [u32; 2], target: &Target) -> Vec<GemvTiling> {
+    let mut tiles = space(sides, target);
+    // The sort is stable: in herds of one size, wider ones and smaller parts come first.
+    tiles.sort_by_key(|tile| std::cmp::Reverse(u32::from(tile.herd.columns) * u32::from(tile.herd.rows)));
+    tiles
+}
+
+/// Returns all tilings that divide the product.
+pub(super) fn space([n, k]: [u32; 2], target: &Target) -> Vec<GemvTiling> {
+    let across = k / TILE_COLUMNS;
+    let side = super::gemv::side(target) as u8;
+    let columns = (1..=target.array.columns as u8).rev();
+    let herds = columns.flat_map(|columns| (1..=side).rev().map(move |rows| Herd { columns, rows }));
+    let divides =
+        |herd: &Herd| (n / TILE_ROWS).is_multiple_of(u32::from(herd.columns) * u32::from(herd.rows));
+    let parts = PART_TILES.into_iter().filter(|tiles| across.is_multiple_of(*tiles));
+    let parts: Vec<u32> = parts.map(|tiles| across / tiles).collect();
+    let tile = |herd, depth, parts| GemvTiling {
+        herd,
+        rows: TILE_ROWS,
+        step: TILE_ROWS,
+        depth,
+        staged: false,
+        parts,
+    };
+    let of = |herd| parts.iter().flat_map(move |&parts| [2, 1].map(|depth| tile(herd, depth, parts)));
+    herds.filter(divides).flat_map(of).collect()
+}
+
+/// Returns the launch of a product with a tile, if the tile divides it.
+pub(super) fn build(
+    launch: LaunchArguments<'_>,
+    first: u32,
+    [n, k]: [u32; 2],
+    tile: GemvTiling,
+    target: &Target,
+) -> Option<TiledLaunch> {
+    let GemvTiling { herd, rows, step, parts, staged, .. } = tile;
+    let (columns, side) = (u32::from(herd.columns), u32::from(herd.rows));
+    let fits = columns <= target.array.columns && side <= super::gemv::side(target) && !staged;
+    let (down, across) = (n / TILE_ROWS, k / TILE_COLUMNS);
+    if !fits || [rows, step] != [TILE_ROWS; 2] || !across.is_multiple_of(parts) {
+        return None;
+    }
+    if !down.is_multiple_of(columns * side) {
+        return None;
+    }
+    let loops = [down / (columns * side), parts];
+    let part = k / parts;
+    let sums = || vec![whole("n", TILE_ROWS)];
+    let at = |name: &str| TiledOperand { name: name.to_owned(), offset: Affine::default() };
+    let x = TiledOperand { offset: Affine::constant(0).plus(1, i64::from(part) * 2), ..at("x") };
+    let product = Item::Call {
+        entry: "gemv_q4nx".to_owned(),
+        operands: vec![at("w"), x, at("sums")],
+        parameters: vec![whole("rows", TILE_ROWS), whole("k", part)],
+    };
+    let tile_row = vec![
+        call("zero_f32", &["sums"], sums()),
+        Item::Loop { count: parts, body: vec![product] },
+        call("store_bf16", &["sums", "y"], sums()),
+    ];
+    let [mut w, mut x, mut y] = streams(loops, k, tile);
+    (w.argument, x.argument, y.argument) = (launch.arguments[1], launch.arguments[0], launch.arguments[2]);
+    w.base_bytes = u64::from(first / TILE_ROWS) * u64::from(across) * u64::from(TILE_BYTES);
+    y.base_bytes = u64::from(first) * 2;
+    Some(TiledLaunch {
+        name: launch.name.to_owned(),
+        herd,
+        streams: vec![w, x, y],
+        locals: vec![Local { name: "sums".to_owned(), bytes: TILE_ROWS * 4 }],
+        cascade: false,
+        body: vec![Item::Loop { count: loops[0], body: tile_row }],
+    })
+}
+
+/// Returns the streams of tiles, vector and results.
+fn streams([own, parts]: [u32; 2], k: u32, tile: GemvTiling) -> [Stream; 3] {
+    let (across, side) = (k / TILE_COLUMNS, u64::from(tile.herd.rows));
+    let words = across / parts * TILE_BYTES / 4;
+    let own_bytes = u64::from(own) * u64::from(across) * u64::from(TILE_BYTES);
+    let w = Stream {
+        name: "w".to_owned(),
+        argument: 0,
+        flow: Flow::In,
+        share: Share::Own,
+        level: 2,
+        depth: tile.depth,
+        base_bytes: 0,
+        column_bytes: side * own_bytes,
+        row_bytes: own_bytes,
+        dims: vec![dim(own, parts * words), dim(parts, words), dim(words, 1)],
+        ahead_of: None,
+        l2: None,
+    };
+    let x = Stream {
+        name: "x".to_owned(),
+        share: Share::All,
+        level: 0,
+        depth: 1,
+        column_bytes: 0,
+        row_bytes: 0,
+        dims: vec![dim(k / 2, 1)],
+        // With two cores in a column, both channels of its shim carry tiles.
+        ahead_of: (side > 1).then(|| "w".to_owned()),
+        ..w.clone()
+    };
+    let own_results = u64::from(own) * u64::from(TILE_ROWS) * 2;
+    let y = Stream {
+        name: "y".to_owned(),
+        flow: Flow::Out,
+        level: 1,
+        depth: 2,
+        column_bytes: side * own_results,
+        row_bytes: own_results,
+        dims: vec![dim(own, TILE_ROWS / 2), dim(TILE_ROWS / 2, 1)],
+        ..w.clone()
+    };
+    [w, x, y]
+}

@@ -1,0 +1,169 @@
+//! Weights in Q4NX: on the array they are their values rounded to bf16, whatever reads them. So
+//! unpacking changes no bit, and a row alone gives the bits of a row among many.
+
+mod llama;
+mod random;
+
+use std::collections::BTreeMap;
+
+use girih_graph::backend::{Block, Input, Range32};
+use girih_graph::interpret::Interpreter;
+use girih_graph::{Error, Graph, Op, Outputs, Runner, Sequence, Step, WeightSource, load};
+use girih_npu::pass::{ArrayMapping, ArrayWeights, AttentionPlacement, NoDump, Policy, groups};
+use girih_npu::{Npu, NpuOptions, Target};
+use girih_tensor::{DType, Shape};
+use llama::{LlamaSizes, SMALL, key, llama};
+use random::RandomWeights;
+
+/// Sides that are no whole tiles, so that every kind of padding occurs.
+const SIZES: LlamaSizes = LlamaSizes { layers: 2, vocabulary: 544, ..SMALL };
+
+/// The small model with matrices of this format.
+fn model(dtype: DType, rows: u32) -> Graph {
+    let mut graph = llama(&SIZES, key(rows));
+    let linear = graph.nodes.iter().filter(|node| node.op == Op::Linear);
+    let matrices: Vec<usize> = linear.map(|node| node.inputs[1].0 as usize).collect();
+    matrices.into_iter().for_each(|matrix| graph.values[matrix].dtype = dtype);
+    graph
+}
+
+/// The small model's weights: matrices packed as Q4NX, or unpacked from that and rounded to bf16.
+struct Packed(DType);
+
+impl WeightSource for Packed {
+    fn read(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<(), Error> {
+        let graph = model(self.0, 1);
+        let value = graph.value(graph.find(name).unwrap());
+        let (rows, columns) = (value.shape.rows(), value.shape.columns());
+        if value.shape.extents().len() != 2 {
+            return RandomWeights(7).read(name, offset, into);
+        }
+        let mut bytes = vec![0; 2 * rows * columns];
+        RandomWeights(7).read(name, offset, &mut bytes)?;
+        let mut numbers = vec![0.0; rows * columns];
+        DType::BF16.unpack(&bytes, &mut numbers);
+        let packed = DType::Q4NX.pack_matrix(rows, columns, &numbers)?;
+        if self.0 == DType::Q4NX {
+            into.copy_from_slice(&packed);
+            return Ok(());
+        }
+        let view = girih_tensor::View::new(DType::Q4NX, rows, columns, &packed)?;
+        view.unpack_rows(0..rows, &mut numbers);
+        DType::BF16.pack(&numbers, into);
+        Ok(())
+    }
+}
+
+/// Every value of a step.
+#[derive(Default)]
+struct Watched(BTreeMap<String, Vec<u32>>);
+
+impl girih_graph::backend::Watch for Watched {
+    fn wants(&self, _: &str) -> bool {
+        true
+    }
+
+    fn value(&mut self, name: &str, _: &Shape, data: &[f32]) {
+        self.0.insert(name.to_owned(), data.iter().map(|number| number.to_bits()).collect());
+    }
+}
+
+fn on_array(target: &str, weights: ArrayWeights, stored: DType) -> Box<dyn Runner> {
+    let policy = Policy { attention: AttentionPlacement::Host, ..Policy::MLIR_AIR };
+    let mapping = ArrayMapping { weights, ..ArrayMapping::from(policy) };
+    let npu = Npu::new(target, NpuOptions::default()).unwrap().with_mapping(mapping);
+    load(npu, &Packed(stored), key(8), &[32], |key| Ok(model(stored, key.rows))).unwrap()
+}
+
+/// The logits of the last row and every value, after steps of these numbers of rows.
+fn run(runner: &mut dyn Runner, steps: &[u32]) -> (Vec<f32>, Watched) {
+    let blocks: Vec<Block> = (0..32).map(Block).collect();
+    let blocks: &[&[Block]] = &[&blocks];
+    let mut position = 0;
+    let mut watched = Watched::default();
+    for &rows in steps {
+        let tokens: Vec<u32> = (position..position + rows).map(|token| token * 37 % 541).collect();
+        let range = Range32 { start: 0, end: rows };
+        let sequence = Sequence { blocks, position, rows: range, outputs: Outputs::Last, spans: &[] };
+        let inputs = &[Input::Ids(&tokens)];
+        runner.step(Step { inputs, sequences: &[sequence], watch: &mut watched }).unwrap();
+        position += rows;
+    }
+    (runner.output().rows(0..1).unwrap().to_vec(), watched)
+}
+
+fn bits(row: &[f32]) -> Vec<u32> {
+    row.iter().map(|number| number.to_bits()).collect()
+}
+
+#[test]
+fn a_row_alone_gives_the_bits_of_a_row_among_many() {
+    for target in ["toy", "xdna2-strix"] {
+        let mut runner = on_array(target, ArrayWeights::Stored, DType::Q4NX);
+        let logits: Vec<Vec<u32>> =
+            [&[8][..], &[1; 8], &[3, 1, 4]].map(|steps| bits(&run(&mut *runner, steps).0)).into();
+        assert!(logits.iter().all(|row| *row == logits[0]), "{target}");
+    }
+}
+
+/// Every value of a step of several rows, with weights unpacked on the array, has the bits that
+/// it has with the same weights in bf16, except the logits: they come of products of single rows,
+/// and those of bf16 weights sum in another order.
+#[test]
+fn unpacking_changes_no_bit_of_a_step_of_several_rows() {
+    for target in ["toy", "xdna2-strix"] {
+        let of = |weights, stored| {
+            let mut watched = run(&mut *on_array(target, weights, stored), &[8]).1.0;
+            watched.remove("logits").unwrap();
+            watched
+        };
+        let packed = of(ArrayWeights::Stored, DType::Q4NX);
+        assert!(packed.len() > 30);
+        for other in [of(ArrayWeights::Bf16, DType::Q4NX), of(ArrayWeights::Stored, DType::BF16)] {
+            for (name, values) in &packed {
+                assert!(Some(values) == other.get(name), "{target}: {name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn steps_match_the_interpreter() {
+    let graph = |key: girih_graph::Key| Ok(model(DType::BF16, key.rows));
+    let mut exact = load(Interpreter, &Packed(DType::BF16), key(8), &[32], graph).unwrap();
+    for target in ["toy", "xdna2-strix"] {
+        let mut array = on_array(target, ArrayWeights::Stored, DType::Q4NX);
+        for steps in [&[8][..], &[5, 1, 1]] {
+            let (found, exact) = (run(&mut *array, steps).0, run(&mut *exact, steps).0);
+            let square = exact.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / exact.len() as f64;
+            let error = |(a, b): (&f32, &f32)| f64::from(a - b).abs();
+            let worst = found.iter().zip(&exact).map(error).fold(0.0, f64::max);
+            // As `assert_close` of the tests of bf16 weights.
+            assert!(worst > 0.0 && worst <= 0.15 * square.sqrt(), "{target}: {worst} of {}", square.sqrt());
+        }
+    }
+}
+
+/// Packing at load is packing into a file, and a model that is stored as Q4NX is loaded as it is.
+#[test]
+fn weights_are_packed_at_load_as_in_a_file() {
+    let steps = &[4, 1];
+    let stored = run(&mut *on_array("toy", ArrayWeights::Stored, DType::Q4NX), steps).1.0;
+    let graph = model(DType::BF16, 4);
+    let policy = Policy { attention: AttentionPlacement::Host, ..Policy::MLIR_AIR };
+    let mapping = ArrayMapping { weights: ArrayWeights::Q4nx, ..ArrayMapping::from(policy) };
+    let npu = Npu::new("toy", NpuOptions::default()).unwrap().with_mapping(mapping.clone());
+    let build = |key: girih_graph::Key| Ok(model(DType::BF16, key.rows));
+    let mut packed = load(npu, &RandomWeights(7), key(8), &[32], build).unwrap();
+    let found = run(&mut *packed, steps).1.0;
+    // The rows of the table are looked up in the packed matrix, too.
+    assert!(stored == found);
+    let cut = groups(&graph, &Target::named("toy").unwrap(), &mapping, &mut NoDump).unwrap();
+    let packed: Vec<_> = cut.tensors.iter().filter(|tensor| tensor.dtype == DType::Q4NX).collect();
+    assert_eq!(packed.len(), 7 * SIZES.layers + 1);
+    for tensor in packed {
+        let [rows, columns] = tensor.padded;
+        assert!(rows.is_multiple_of(32) && columns.is_multiple_of(256), "{}", tensor.name);
+        assert_eq!(tensor.bytes(), u64::from(rows * columns) * 5 / 8);
+    }
+}
