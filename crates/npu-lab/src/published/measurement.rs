@@ -68,11 +68,6 @@ pub(super) enum StepKind {
         /// The positions of the sequence with it.
         context: u32,
     },
-    /// The difference of the times of two tokens.
-    TokenDifference {
-        /// The positions of each sequence.
-        contexts: [u32; 2],
-    },
 }
 
 impl RowRole {

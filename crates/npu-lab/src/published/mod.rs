@@ -19,6 +19,7 @@ mod paper;
 mod rows;
 mod steps;
 mod tables;
+mod token;
 mod validation;
 mod workload;
 

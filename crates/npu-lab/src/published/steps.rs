@@ -47,21 +47,15 @@ pub(super) struct StepTimer {
     known: BTreeMap<(String, &'static str, Key), StepCost>,
 }
 
-/// Whether the shape of a model is known, and it has as many positions as a row needs. Returns what
-/// is missing.
-pub(super) fn missing(steps: &ModelSteps) -> Option<String> {
-    let Some((_, text)) = MODELS.iter().find(|(name, _)| *name == steps.model) else {
+/// What is missing to simulate a model with as many positions: its shape, positions, or a limit.
+pub(super) fn missing(model: &str, needed: u32) -> Option<String> {
+    let Some((_, text)) = MODELS.iter().find(|(name, _)| *name == model) else {
         let known: Vec<&str> = MODELS.iter().map(|(name, _)| *name).collect();
-        return Some(format!("the shape of {} is unknown: known are {}", steps.model, known.join(", ")));
-    };
-    let needed = match steps.kind {
-        StepKind::Prefill { tokens } => tokens,
-        StepKind::Token { context } => context,
-        StepKind::TokenDifference { contexts } => contexts[0].max(contexts[1]),
+        return Some(format!("the shape of {model} is unknown: known are {}", known.join(", ")));
     };
     let positions = shape(text).map(|shape| shape.facts.sizes.context).unwrap_or_default();
     if needed as usize > positions {
-        return Some(format!("{} has at most {positions} positions", steps.model));
+        return Some(format!("{model} has at most {positions} positions"));
     }
     let steps = needed.div_ceil(STEP_ROWS);
     (steps > MAX_STEPS).then(|| format!("it takes {steps} steps, more than {MAX_STEPS}"))
@@ -95,12 +89,6 @@ impl StepTimer {
             StepKind::Token { context } => {
                 let cost = self.cost(&steps.model, key(1, context), target)?;
                 Ok(((cost.array + cost.host) * 1e6, cost))
-            }
-            StepKind::TokenDifference { contexts: [short, long] } => {
-                let [short, long] = [short, long].map(|context| key(1, context));
-                let (short, long) =
-                    (self.cost(&steps.model, short, target)?, self.cost(&steps.model, long, target)?);
-                Ok(((long.array + long.host - short.array - short.host) * 1e6, long))
             }
         }
     }

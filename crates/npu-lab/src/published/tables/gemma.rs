@@ -6,13 +6,44 @@ use girih_tensor::Result;
 use super::row::{Reading, TableRow, number};
 use crate::published::energy::PublishedPower;
 use crate::published::measurement::{Measurement, ModelSteps, RowRole, StepKind, Subject};
+use crate::published::steps::missing;
+use crate::published::token::GemmaSizes;
+use crate::published::workload::Workload;
 
 /// The target of the tables: the board, with the bandwidth that its paper states.
 const TARGET: &str = "xdna2-kraken@cap-2025";
 
-/// Times of prefills and of tokens.
-pub(super) fn steps(row: &TableRow<'_>) -> Result<Reading> {
-    let skipped = |reason: &str| Ok(Reading::Skipped(reason.to_owned()));
+/// The models whose tokens are built by hand.
+const MODELS: [(&str, GemmaSizes); 2] = [
+    (
+        "gemma3-1b",
+        GemmaSizes {
+            width: 1152,
+            layers: 26,
+            heads: 4,
+            kv_heads: 1,
+            inner: 6912,
+            vocabulary: 262_144,
+            window: 512,
+        },
+    ),
+    (
+        "gemma3-4b",
+        GemmaSizes {
+            width: 2560,
+            layers: 34,
+            heads: 8,
+            kv_heads: 4,
+            inner: 10240,
+            vocabulary: 262_208,
+            window: 1024,
+        },
+    ),
+];
+
+/// Times of prefills and of tokens. A token is built by hand as published, and compiled by girih.
+pub(super) fn steps(row: &TableRow<'_>) -> Result<Vec<Reading>> {
+    let skipped = |reason: &str| Ok(vec![Reading::Skipped(reason.to_owned())]);
     let (model, metric) = (row.cell(0), row.cell(1));
     if row.cell(2) != "NPU" {
         return skipped("it ran on the CPU or on the integrated GPU");
@@ -21,23 +52,40 @@ pub(super) fn steps(row: &TableRow<'_>) -> Result<Reading> {
         return skipped("girih builds no graph of the vision tower");
     }
     let Some(context) = positions(row.cell(3)) else { return skipped("its context is not stated") };
+    if let Some(missing) = missing(model, context) {
+        return skipped(&missing);
+    }
     let value = number(row.cell(4));
-    let (kind, label, micros) = match metric {
-        "prefill_TTFT_s" => (
-            StepKind::Prefill { tokens: context },
-            format!("{model} prefill of {context}"),
-            value.map(|seconds| seconds * 1e6),
-        ),
-        "decode_tps" => {
-            (StepKind::Token { context }, format!("{model} token at {context}"), value.map(|rate| 1e6 / rate))
-        }
-        _ => return skipped("its metric is unknown: known are prefill_TTFT_s and decode_tps"),
+    let compiled = |kind: StepKind, label: String, micros: Option<f64>, reason: &'static str| {
+        let subject = Subject::Steps(ModelSteps { model: model.to_owned(), kind });
+        let (table, role) = (row.file.to_owned(), RowRole::Shown(reason));
+        let make = |micros| Measurement { table, label, micros, target: TARGET, role, elf: false, subject };
+        row.measured(micros, make)
     };
-    let role = role(model, kind);
-    let subject = Subject::Steps(ModelSteps { model: model.to_owned(), kind });
-    let table = row.file.to_owned();
-    let make = |micros| Measurement { table, label, micros, target: TARGET, role, elf: false, subject };
-    Ok(row.measured(micros, make))
+    match metric {
+        "prefill_TTFT_s" => {
+            let reason = "array time beside a time to the first token, which contains the host";
+            let label = format!("{model} prefill of {context}, compiled by girih");
+            let micros = value.map(|seconds| seconds * 1e6);
+            Ok(vec![compiled(StepKind::Prefill { tokens: context }, label, micros, reason)])
+        }
+        "decode_tps" => {
+            let label = format!("{model} token at {context}");
+            let micros = value.map(|rate| 1e6 / rate);
+            let reason = "another mapping than the published one";
+            let kind = StepKind::Token { context };
+            let own = compiled(kind, format!("{label}, compiled by girih"), micros, reason);
+            let sizes = MODELS.iter().find(|(name, _)| *name == model).map(|(_, sizes)| *sizes);
+            let Some(sizes) = sizes.filter(|_| micros.is_some()) else { return Ok(vec![own]) };
+            let workload = Workload::GemmaToken(sizes, u64::from(context));
+            let make = |micros| Measurement {
+                role: role(model, context),
+                ..Measurement::new(row.file, label, micros, workload).on(TARGET)
+            };
+            Ok(vec![row.measured(micros, make), own])
+        }
+        _ => skipped("its metric is unknown: known are prefill_TTFT_s and decode_tps"),
+    }
 }
 
 /// The positions of a text such as `32k`, of 1024 each, or `500`.
@@ -46,47 +94,15 @@ fn positions(text: &str) -> Option<u32> {
     digits.parse::<u32>().ok()?.checked_mul(unit).filter(|positions| *positions > 0)
 }
 
-/// What a row of a model says about the simulator.
-fn role(model: &str, kind: StepKind) -> RowRole {
-    if let StepKind::Prefill { .. } = kind {
-        return RowRole::Shown("array time beside a time to the first token, which contains the host");
-    }
-    match (model, kind) {
-        ("gemma3-4b", StepKind::Token { context: 8192 }) => {
-            RowRole::Fitted("DRAM bandwidth of xdna2-kraken@cap-2025")
-        }
-        ("gemma3-4b", StepKind::Token { context: 65536.. }) => {
-            RowRole::Shown("keys and values in bf16 would need more than the cap")
-        }
-        ("gemma3-1b", StepKind::Token { .. }) => {
-            RowRole::Shown("no format of the head explains both models; its slope is counted")
+/// What the token of a model in a context says about the simulator.
+fn role(model: &str, context: u32) -> RowRole {
+    match (model, context) {
+        ("gemma3-4b", 65536..) => RowRole::Shown("keys and values in bf16 would need more than the cap"),
+        ("gemma3-1b", _) => {
+            RowRole::Shown("no format of the head explains both models; its growth is counted")
         }
         _ => RowRole::HeldOut,
     }
-}
-
-/// The contexts between which the time of a token of Gemma-3-1B grows by its keys and values only.
-const SLOPE: [u32; 2] = [1024, 32768];
-
-/// Adds the growth of a token's time with the context, where the level of the times is not
-/// counted.
-pub(super) fn add_slopes(all: &mut Vec<Measurement>) {
-    let at = |context: u32| {
-        all.iter().find(|one| {
-            matches!(&one.subject, Subject::Steps(ModelSteps { model, kind: StepKind::Token { context: of } })
-                if model == "gemma3-1b" && *of == context)
-        })
-    };
-    let [Some(short), Some(long)] = SLOPE.map(at) else { return };
-    let kind = StepKind::TokenDifference { contexts: SLOPE };
-    let slope = Measurement {
-        label: format!("gemma3-1b token at {} less token at {}", SLOPE[1], SLOPE[0]),
-        micros: long.micros - short.micros,
-        role: role("gemma3-1b", kind),
-        subject: Subject::Steps(ModelSteps { model: "gemma3-1b".to_owned(), kind }),
-        ..long.clone()
-    };
-    all.push(slope);
 }
 
 /// The power of the NPU's rail.

@@ -10,8 +10,7 @@ mod tests;
 use girih_tensor::{Error, Result};
 
 use super::energy::PublishedPower;
-use super::measurement::{Measurement, Subject};
-use super::steps;
+use super::measurement::Measurement;
 use row::{NO_FIGURE, Reading, TableRow};
 
 /// Reads a row.
@@ -43,7 +42,7 @@ const TABLES: &[(&str, &str, usize, RowReader)] = &[
     ("mlir_air_kernel_SiLU_Mul_bf16.csv", PAGE, 4, |row| one(air::silu(row))),
     ("mlir_air_llama1b_kernel_breakdown.csv", "phase", 4, |row| one(air::breakdown(row))),
     ("power_seed001_table5.csv", "category", 5, |row| one(gemma::power(row))),
-    ("seed001_gemma3_kraken.csv", "model", 5, |row| one(gemma::steps(row))),
+    ("seed001_gemma3_kraken.csv", "model", 5, gemma::steps),
 ];
 
 /// The first cell of the line that names the columns of a table of a page of mlir-air.
@@ -95,28 +94,18 @@ pub(super) fn read(file: &str, text: &str, skipped: &mut Vec<String>) -> Result<
             continue;
         }
         for reading in read(&row).map_err(|error| error.of(file))? {
-            match checked(reading, file)? {
-                Reading::Measured(one) => content.measurements.push(one),
+            match reading {
+                Reading::Measured(one) => {
+                    one.fits().map_err(|error| error.of(format!("{file} {}", one.label)))?;
+                    content.measurements.push(one);
+                }
                 Reading::Power(power) => content.powers.push(power),
                 Reading::Skipped(reason) => left.add(&row, reason),
             }
         }
     }
-    gemma::add_slopes(&mut content.measurements);
     skipped.extend(left.sentences(file));
     Ok(content)
-}
-
-/// The reading, if its design can be built; steps of models without a shape are skipped.
-fn checked(reading: Reading, file: &str) -> Result<Reading> {
-    let Reading::Measured(one) = reading else { return Ok(reading) };
-    if let Subject::Steps(of) = &one.subject
-        && let Some(missing) = steps::missing(of)
-    {
-        return Ok(Reading::Skipped(missing));
-    }
-    one.fits().map_err(|error| error.of(format!("{file} {}", one.label)))?;
-    Ok(Reading::Measured(one))
 }
 
 /// The rows of a table that are not simulated.
