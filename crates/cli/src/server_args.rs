@@ -79,11 +79,17 @@ impl ServerArgs {
     }
 
     /// What the user should know of a server at `host`.
-    pub fn warning(&self, host: IpAddr) -> Option<&'static str> {
+    pub fn notes(&self, host: IpAddr) -> impl Iterator<Item = &'static str> {
         let is_exposed = !host.to_canonical().is_loopback() && self.tls_cert.is_none();
-        is_exposed.then_some(
-            "keys, prompts and replies cross the network unencrypted; give --tls-cert and --tls-key, or put a proxy \
-             with TLS in front",
-        )
+        let warning = is_exposed.then_some(
+            "warning: keys, prompts and replies cross the network unencrypted; give --tls-cert and --tls-key, or put \
+             a proxy with TLS in front",
+        );
+        let is_nameless = host.to_canonical().is_unspecified() && self.allowed_host.is_empty();
+        let names = is_nameless.then_some(
+            "requests to other names than localhost get status 421; give --allowed-host for each name or address that \
+             clients use",
+        );
+        warning.into_iter().chain(names)
     }
 }

@@ -31,6 +31,7 @@ mod sampling_settings;
 mod server;
 pub mod sse;
 mod state;
+mod template_fault;
 pub mod thinking;
 
 pub use caller::ApiCaller;

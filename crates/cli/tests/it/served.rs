@@ -70,10 +70,18 @@ impl Served {
     }
 
     /// Ends it by SIGTERM; returns its exit code.
-    fn end(mut self) -> Option<i32> {
+    fn end(self) -> Option<i32> {
+        self.end_with_notes().0
+    }
+
+    /// Ends it by SIGTERM; returns its exit code and what it wrote to standard error.
+    fn end_with_notes(mut self) -> (Option<i32>, String) {
         let id = Pid::from_raw(self.child.id() as i32).expect("no process has the id 0");
         kill_process(id, Signal::TERM).expect("it runs");
-        self.child.wait().expect("it is our child").code()
+        let code = self.child.wait().expect("it is our child").code();
+        let mut notes = String::new();
+        self.child.stderr.take().expect("it is piped").read_to_string(&mut notes).expect("text");
+        (code, notes)
     }
 }
 
@@ -107,4 +115,20 @@ fn a_server_gives_up_what_it_does_not_need_and_serves() {
     let free = Served::start(&home, &["stories260k", "--no-sandbox"]);
     assert_eq!((free.status("NoNewPrivs"), free.status("Seccomp")), ("0".to_owned(), "0".to_owned()));
     assert_eq!(free.end(), Some(0));
+}
+
+#[test]
+fn a_server_on_all_addresses_says_which_names_it_answers_to() {
+    let home = Folder::new();
+    let notes = |arguments: &[&str]| {
+        let arguments = [&["stories260k", "--no-sandbox"], arguments].concat();
+        Served::start(&home, &arguments).end_with_notes().1
+    };
+    let all = ["--host", "0.0.0.0", "--i-know-it-is-open"];
+    let said = notes(&all);
+    assert!(said.contains("other names than localhost get status 421; give --allowed-host"), "{said}");
+    assert!(said.contains("warning: keys, prompts and replies cross the network unencrypted"), "{said}");
+    let named = notes(&[&all[..], &["--allowed-host", "girih.example"]].concat());
+    assert!(named.contains("unencrypted") && !named.contains("421"), "{named}");
+    assert_eq!(notes(&[]), "");
 }

@@ -3,6 +3,7 @@
 
 mod clock;
 mod connection;
+mod head_scan;
 mod limits;
 mod places;
 mod stream;

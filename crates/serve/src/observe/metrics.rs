@@ -60,6 +60,7 @@ pub struct Metrics {
     running: Gauges<1>,
     waiting: Gauges<1>,
     suspended: Gauges<1>,
+    expected_wait: Gauges<1>,
     first_token: Histograms,
     between_tokens: Histograms,
     whole: Histograms,
@@ -98,6 +99,7 @@ impl Metrics {
             running: Family::default(),
             waiting: Family::default(),
             suspended: Family::default(),
+            expected_wait: Family::default(),
             first_token: Family::new_with_constructor(|| Histogram::new(FIRST_TOKEN_BUCKETS)),
             between_tokens: Family::new_with_constructor(|| Histogram::new(BETWEEN_TOKENS_BUCKETS)),
             whole: Family::new_with_constructor(|| Histogram::new(WHOLE_BUCKETS)),
@@ -149,6 +151,8 @@ impl Metrics {
         self.add("girih_requests_running", "Replies that run", self.running.clone());
         self.add("girih_requests_waiting", "Replies that wait to run", self.waiting.clone());
         self.add("girih_requests_suspended", "Replies whose reader is behind", self.suspended.clone());
+        let help = "Seconds for which another request is expected to wait until it begins";
+        self.add("girih_expected_wait_seconds", help, self.expected_wait.clone());
         self.add("girih_requests", "Replies that ended, by the reason", self.replies.clone());
         let help = "Seconds from a request to the first token of its reply";
         self.add("girih_time_to_first_token_seconds", help, self.first_token.clone());
@@ -250,6 +254,7 @@ impl Metrics {
             &self.running,
             &self.waiting,
             &self.suspended,
+            &self.expected_wait,
             &self.cache_usage,
             &self.blocks,
             &self.model_bytes,
@@ -257,12 +262,13 @@ impl Metrics {
             gauges.clear();
         }
         self.cache_config.clear();
-        for LoadedModel { name, bytes, activity, .. } in loaded {
+        for LoadedModel { name, bytes, activity, expected_wait, .. } in loaded {
             let model = [("model_name", name.clone())];
             self.model_bytes.get_or_create(&model).set(*bytes as f64);
             self.running.get_or_create(&model).set(activity.running as f64);
             self.waiting.get_or_create(&model).set(activity.waiting as f64);
             self.suspended.get_or_create(&model).set(activity.suspended as f64);
+            self.expected_wait.get_or_create(&model).set(expected_wait.as_secs_f64());
             self.blocks.get_or_create(&model).set(activity.blocks as f64);
             let usage = activity.blocks_in_use as f64 / activity.blocks.max(1) as f64;
             self.cache_usage.get_or_create(&model).set(usage);

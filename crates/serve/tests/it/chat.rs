@@ -1,6 +1,7 @@
 //! `/v1/chat/completions`.
 
-use crate::started::{post, refusal, shared};
+use crate::started::{options, post, refusal, shared};
+use girih_serve::Server;
 use serde_json::{Value, json};
 
 const PATH: &str = "/v1/chat/completions";
@@ -109,6 +110,29 @@ fn wrong_parameters_are_refused_by_name() {
     );
     let long = "word ".repeat(600);
     assert_eq!(of(json!({"messages": [{"role": "user", "content": long}]})), "context_length_exceeded ");
+}
+
+/// The bug: a template that failed because of a client's variable was a fault of the server.
+#[test]
+fn a_template_that_fails_with_a_clients_variables_is_the_clients_fault() {
+    let with_template = |template: &str| {
+        let mut options = options();
+        options.models[0].open_options.chat_template = Some(template.to_owned());
+        Server::start(options).unwrap()
+    };
+    let variables = json!({"chat_template_kwargs": {"level": "high"}, "max_tokens": 2});
+    let adds = with_template("{{ messages[0].content }}{{ (level or 0) + 1 }}");
+    assert_eq!(post(adds.address(), PATH, &body(json!({"max_tokens": 2}))).status, 200);
+    let ask = body(variables.clone());
+    let expected = (400, "invalid_value".to_owned(), "chat_template_kwargs".to_owned());
+    assert_eq!(refusal(&post(adds.address(), PATH, &ask)), expected);
+    let messages = json!({"messages": ask["messages"], "chat_template_kwargs": {"level": "high"}});
+    assert_eq!(refusal(&post(adds.address(), "/tokenize", &messages)), expected);
+    adds.stop();
+    // One that fails without them is the server's.
+    let fails = with_template("{{ 'a' + 1 }}");
+    assert_eq!(refusal(&post(fails.address(), PATH, &body(variables))).0, 500);
+    fails.stop();
 }
 
 #[test]

@@ -22,3 +22,4 @@ mod soak;
 mod started;
 mod tls;
 mod tools;
+mod waiting;

@@ -60,7 +60,7 @@ async fn message(state: &Arc<ServerState>, caller: &ApiCaller, body: Bytes) -> R
     let id = format!("msg_{}", new_id());
     if body.stream == Some(true) {
         let events = MessageEvents::new(id, &generation);
-        return Ok(stream_response(generation, events));
+        return stream_response(generation, events).await;
     }
     Ok(Json(MessageReply::read(id, generation).await?).into_response())
 }

@@ -49,7 +49,7 @@ pub async fn complete(
     let head = ReplyHead::new("chatcmpl", object, &generation);
     if is_stream {
         let chunks = ChatChunks::new(head, generation.replies(), body.includes_usage());
-        return Ok(stream_response(generation, chunks));
+        return stream_response(generation, chunks).await;
     }
     Ok(Json(ChatReply::read(head, generation).await?).into_response())
 }

@@ -59,7 +59,7 @@ pub async fn complete(
     if body.stream == Some(true) {
         let choices = generation.replies();
         let chunks = CompletionChunks::new(head, echoed, choices, body.includes_usage());
-        return Ok(stream_response(generation, chunks));
+        return stream_response(generation, chunks).await;
     }
     Ok(Json(CompletionReply::read(head, echoed, generation).await?).into_response())
 }

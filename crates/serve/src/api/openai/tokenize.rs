@@ -19,6 +19,7 @@ use crate::error::{ApiError, ErrorReplies};
 use crate::generation::in_background;
 use crate::json_body::read_body;
 use crate::state::ServerState;
+use crate::template_fault;
 
 /// The routes of this module.
 pub fn routes() -> Router<Arc<ServerState>> {
@@ -105,13 +106,17 @@ impl TokenizeRequest {
             (Some(prompt), None) => {
                 model.text_processor()?.tokenizer.encode(prompt, TextOrigin::User, BosEos::Omit)?
             }
-            (None, Some(messages)) => model.tokenize_conversation(&Conversation {
-                messages: template_messages(messages)?,
-                tools: self.tools.clone().filter(|tools| !tools.is_empty()),
-                add_generation_prompt: self.add_generation_prompt.unwrap_or(true),
-                variables: checked_variables(self.chat_template_kwargs.as_ref())?,
-                ..Conversation::new()
-            })?,
+            (None, Some(messages)) => {
+                let conversation = Conversation {
+                    messages: template_messages(messages)?,
+                    tools: self.tools.clone().filter(|tools| !tools.is_empty()),
+                    add_generation_prompt: self.add_generation_prompt.unwrap_or(true),
+                    variables: checked_variables(self.chat_template_kwargs.as_ref())?,
+                    ..Conversation::new()
+                };
+                let tokens = model.tokenize_conversation(&conversation);
+                tokens.map_err(|error| template_fault::of_variables(error, model, &conversation))?
+            }
             _ => return Err(ApiError::invalid("prompt", "give either prompt or messages")),
         };
         let tokenizer = &model.text_processor()?.tokenizer;

@@ -51,7 +51,7 @@ pub async fn create(
     let generation = begin(&state, &caller, body.checked()?).await?;
     let response = ResponseObject::begun(&body, &generation);
     if body.stream == Some(true) {
-        return Ok(stream_response(generation, ResponseEvents::new(response)));
+        return stream_response(generation, ResponseEvents::new(response)).await;
     }
     Ok(Json(read(response, generation).await?).into_response())
 }
