@@ -326,6 +326,8 @@ fn a_report_needs_no_weights() {
         let context: u64 = context.parse().unwrap();
         assert_eq!(token["position"].as_u64(), Some(context - 1));
         assert_eq!(steps[0]["position"].as_u64(), Some(context - 64));
+        let verdict = json["verdict"].as_str().unwrap();
+        assert!(verdict.contains(&format!("prefill of 64 tokens after {}", context - 64)), "{verdict}");
         token["host_seconds"].as_f64().unwrap()
     };
     // Attention of a token is host work by default, and grows with the context.
