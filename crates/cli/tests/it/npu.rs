@@ -144,7 +144,7 @@ fn a_report_is_a_self_contained_page_that_escapes_names() {
     let json = girih(&report).with(&array).done().json();
     let verdict = json["verdict"].as_str().expect("a sentence");
     assert!(
-        verdict.starts_with("A prefill of 64 tokens takes ") && verdict.contains("% limited by "),
+        verdict.starts_with("A prefill of 64 tokens after 64 takes ") && verdict.contains("% limited by "),
         "{verdict}"
     );
     let step = &json["report"]["steps"][0];

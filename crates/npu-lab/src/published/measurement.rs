@@ -23,7 +23,7 @@ pub struct Measurement {
     /// ELF form.
     pub(super) elf: bool,
     /// What was measured.
-    pub(super) subject: Subject,
+    pub(super) subject: MeasuredSubject,
 }
 
 /// What a row says about the simulator.
@@ -39,7 +39,7 @@ pub enum RowRole {
 
 /// What was measured.
 #[derive(Clone, Debug)]
-pub(super) enum Subject {
+pub(super) enum MeasuredSubject {
     /// Launches with the tiles that were measured.
     Launches(Workload),
     /// Steps of a model, with programs that girih compiles.
@@ -96,7 +96,7 @@ impl Measurement {
             target: "xdna2-strix",
             role: RowRole::HeldOut,
             elf: false,
-            subject: Subject::Launches(workload),
+            subject: MeasuredSubject::Launches(workload),
         }
     }
 
@@ -116,14 +116,14 @@ impl Measurement {
     /// When sizes do not fit their tiles.
     pub(super) fn fits(&self) -> Result<()> {
         match &self.subject {
-            Subject::Launches(workload) => workload.fits(),
-            Subject::Steps(_) => Ok(()),
+            MeasuredSubject::Launches(workload) => workload.fits(),
+            MeasuredSubject::Steps(_) => Ok(()),
         }
     }
 
     /// The program that was measured; none for steps of a model.
     pub fn schedule(&self) -> Option<Schedule> {
-        let Subject::Launches(workload) = &self.subject else { return None };
+        let MeasuredSubject::Launches(workload) = &self.subject else { return None };
         let mut designs = Vec::new();
         workload.designs(&mut designs);
         Some(program("measured", self.target, designs))

@@ -12,7 +12,7 @@ use super::built_in::built_in_tables;
 use super::contradictions::contradictions;
 use super::energy::{EnergyRow, PublishedPower};
 use super::fits::figures_fitted_to;
-use super::measurement::{Measurement, ModelSteps, RowRole, StepKind, Subject};
+use super::measurement::{MeasuredSubject, Measurement, ModelSteps, RowRole, StepKind};
 use super::steps::{StepCost, StepTimer};
 use super::tables::{self, TableContent};
 
@@ -86,7 +86,7 @@ pub fn validate(
                     validation.predictions.push(Prediction { measured, micros });
                 }
                 // girih maps these programs, so that one does not fit is a result.
-                Err(error) if matches!(measured.subject, Subject::Steps(_)) => {
+                Err(error) if matches!(measured.subject, MeasuredSubject::Steps(_)) => {
                     validation.skipped.push(format!("{place}: {error}"));
                 }
                 Err(error) => return Err(error.of(place)),
@@ -152,7 +152,7 @@ fn fitted_rows() -> Result<Vec<(RowId, &'static str)>> {
 
 /// The first published step of a model at its power, with the energy of the simulated step.
 fn energy(power: &PublishedPower, row: &Prediction, cost: &StepCost) -> Option<EnergyRow> {
-    let Subject::Steps(ModelSteps { model, kind }) = &row.measured.subject else { return None };
+    let MeasuredSubject::Steps(ModelSteps { model, kind }) = &row.measured.subject else { return None };
     let of_phase = match kind {
         StepKind::Prefill { .. } => power.prefill,
         StepKind::Token { .. } => !power.prefill,
@@ -185,7 +185,7 @@ impl Arrays<'_> {
             }
         };
         let simulator = &mut self.simulators[at];
-        if let Subject::Steps(steps) = &measured.subject {
+        if let MeasuredSubject::Steps(steps) = &measured.subject {
             let (micros, cost) = self.steps.micros(steps, simulator.target())?;
             return Ok((micros, Some(cost)));
         }

@@ -20,7 +20,7 @@ pub(super) enum Workload {
     Rows(RowKernel),
     Attention(AirAttention),
     PaperGemm(PaperGemm),
-    /// A token of a Gemma 3 model, the last of so many positions.
+    /// A token of a Gemma 3 model, and the positions of its sequence with it.
     GemmaToken(GemmaSizes, u64),
     /// Launches one after another.
     Program(Vec<Workload>),

@@ -2,7 +2,7 @@
 
 use girih_tensor::Result;
 
-use super::row::{Reading, TableRow, all_sizes, micros, number, operations, sizes, tile_and_herd};
+use super::row::{RowReading, TableRow, all_sizes, micros, number, operations, sizes, tile_and_herd};
 use crate::published::attend::AirAttention;
 use crate::published::breakdown::{self, ATTENTION};
 use crate::published::design::divides;
@@ -22,12 +22,12 @@ fn gemm(
     entry: &'static str,
     out: GemmOutput,
     cast: bool,
-) -> Result<Reading> {
+) -> Result<RowReading> {
     let [m, k, n] = all_sizes("the shape", row.cell(1))?;
     let ([tile_m, k_l2, k_l1, tile_n], named) = tile_and_herd(row.cell(2))?;
     let [columns, rows] = named.unwrap_or(GEMM_HERD);
     if columns < rows {
-        return Ok(Reading::Skipped(
+        return Ok(RowReading::Skipped(
             "its herd has fewer columns than rows, and each row needs a column that reads B".to_owned(),
         ));
     }
@@ -42,7 +42,7 @@ fn gemm(
 }
 
 /// Matmuls with results in f32. A row that compares tiles has two rates; each is a reading.
-pub(super) fn gemm_f32(row: &TableRow<'_>) -> Result<Vec<Reading>> {
+pub(super) fn gemm_f32(row: &TableRow<'_>) -> Result<Vec<RowReading>> {
     let shaped = row.cell(1).contains('×');
     Ok(if row.is_of("EXTERNAL") && shaped {
         vec![gemm(row, "external", "gemm_bf16", GemmOutput::F32, false)?]
@@ -50,7 +50,7 @@ pub(super) fn gemm_f32(row: &TableRow<'_>) -> Result<Vec<Reading>> {
         vec![gemm(row, "direct", "gemm_bf16_direct", GemmOutput::F32, false)?]
     } else if row.is_of("tile choice") {
         let Some([m, k, n]) = named_shape(row.cell(1))? else {
-            return Ok(vec![Reading::Skipped("its shape is not stated".to_owned())]);
+            return Ok(vec![RowReading::Skipped("its shape is not stated".to_owned())]);
         };
         let [k_l2] = sizes(row.cell(2))?;
         let with = |(tile_n, rate): (u64, usize)| {
@@ -63,7 +63,7 @@ pub(super) fn gemm_f32(row: &TableRow<'_>) -> Result<Vec<Reading>> {
         };
         vec![with((64, 3)), with((128, 4))]
     } else {
-        vec![Reading::no_figure()]
+        vec![RowReading::no_figure()]
     })
 }
 
@@ -81,9 +81,9 @@ fn named_shape(text: &str) -> Result<Option<[u64; 3]>> {
 }
 
 /// Matmuls with results in bf16.
-pub(super) fn gemm_bf16(row: &TableRow<'_>) -> Result<Reading> {
+pub(super) fn gemm_bf16(row: &TableRow<'_>) -> Result<RowReading> {
     if !row.cell(1).contains('×') || !row.cell(2).contains('/') {
-        return Ok(Reading::no_figure());
+        return Ok(RowReading::no_figure());
     }
     // The heading of drained rows ends with "fastest at small / thin shapes".
     let has = |part: &str| row.cell(0).contains(part);
@@ -94,14 +94,14 @@ pub(super) fn gemm_bf16(row: &TableRow<'_>) -> Result<Reading> {
     } else if has("drain") || has("thin shapes") {
         gemm(row, "drain", "gemm_bf16", GemmOutput::Drained, false)
     } else {
-        Ok(Reading::Skipped("its heading names no known method".to_owned()))
+        Ok(RowReading::Skipped("its heading names no known method".to_owned()))
     }
 }
 
 /// Matrix-vector products.
-pub(super) fn gemv(row: &TableRow<'_>) -> Result<Reading> {
+pub(super) fn gemv(row: &TableRow<'_>) -> Result<RowReading> {
     if row.cell(0) != "Tested shapes" || !row.cell(1).contains('×') {
-        return Ok(Reading::no_figure());
+        return Ok(RowReading::no_figure());
     }
     let ([m, k], [columns, tile_m, rows]) = (sizes(row.cell(1))?, all_sizes("the tile", row.cell(2))?);
     let gemv = AirGemv { m, k, herd: herd(columns, 1)?.0, tile_m, rows };
@@ -121,12 +121,12 @@ struct ElementTable {
     herd: [u64; 2],
 }
 
-fn elements(row: &TableRow<'_>, kind: &ElementTable) -> Result<Reading> {
+fn elements(row: &TableRow<'_>, kind: &ElementTable) -> Result<RowReading> {
     let ElementTable { entry, inputs, n, tile, herd: [columns, rows] } = *kind;
     let tunable = row.is_of("Tunable");
     let (label, time, n, tile, [columns, rows]) = if row.cell(0) == "Tested shapes" {
         if !row.cell(3).contains('/') {
-            return Ok(Reading::no_figure());
+            return Ok(RowReading::no_figure());
         }
         let ([x, y, tile], [n]) = (all_sizes("the tile", row.cell(3))?, sizes(row.cell(1))?);
         (format!("n={n} {}", row.cell(3)), micros(row.cell(4)), n, tile, [x, y])
@@ -143,7 +143,7 @@ fn elements(row: &TableRow<'_>, kind: &ElementTable) -> Result<Reading> {
         let [tile] = sizes(row.cell(1))?;
         (format!("tile {tile}"), row.latency(), n, tile, [columns, rows])
     } else {
-        return Ok(Reading::no_figure());
+        return Ok(RowReading::no_figure());
     };
     divides("the number of elements", n, tile).map_err(|error| error.of(&label))?;
     let kernel = RowKernel::elements(entry, inputs, n, tile, herd(columns, rows)?);
@@ -151,27 +151,27 @@ fn elements(row: &TableRow<'_>, kind: &ElementTable) -> Result<Reading> {
 }
 
 /// Additions.
-pub(super) fn add(row: &TableRow<'_>) -> Result<Reading> {
+pub(super) fn add(row: &TableRow<'_>) -> Result<RowReading> {
     elements(row, &ElementTable { entry: "add", inputs: 2, n: 4_194_304, tile: 2048, herd: [8, 1] })
 }
 
 /// Products of SiLU and another operand.
-pub(super) fn silu(row: &TableRow<'_>) -> Result<Reading> {
+pub(super) fn silu(row: &TableRow<'_>) -> Result<RowReading> {
     elements(row, &ElementTable { entry: "silu_mul", inputs: 2, n: 16_777_216, tile: 4096, herd: [8, 1] })
 }
 
 /// GELU.
-pub(super) fn gelu(row: &TableRow<'_>) -> Result<Reading> {
+pub(super) fn gelu(row: &TableRow<'_>) -> Result<RowReading> {
     elements(row, &ElementTable { entry: "gelu", inputs: 1, n: 3_145_728, tile: 4096, herd: [8, 2] })
 }
 
 /// A norm with `constants` vectors of weights. Rows that vary the herd do not state their
 /// `shape`, rows and values of a row.
-fn norm(row: &TableRow<'_>, entry: &'static str, shape: [u64; 2], constants: usize) -> Result<Reading> {
+fn norm(row: &TableRow<'_>, entry: &'static str, shape: [u64; 2], constants: usize) -> Result<RowReading> {
     let ([m, n], [columns]) = match row.cell(0) {
         "Tested shapes" if row.cell(1).contains('×') => (sizes(row.cell(1))?, sizes(row.cell(2))?),
         "herd_x choice vs performance" => (shape, sizes(row.cell(1))?),
-        _ => return Ok(Reading::no_figure()),
+        _ => return Ok(RowReading::no_figure()),
     };
     let kernel = RowKernel {
         entry,
@@ -189,17 +189,17 @@ fn norm(row: &TableRow<'_>, entry: &'static str, shape: [u64; 2], constants: usi
 }
 
 /// RMSNorm.
-pub(super) fn rms_norm(row: &TableRow<'_>) -> Result<Reading> {
+pub(super) fn rms_norm(row: &TableRow<'_>) -> Result<RowReading> {
     norm(row, "rms_norm", [2048, 2048], 1)
 }
 
 /// LayerNorm.
-pub(super) fn layer_norm(row: &TableRow<'_>) -> Result<Reading> {
+pub(super) fn layer_norm(row: &TableRow<'_>) -> Result<RowReading> {
     norm(row, "layer_norm", [1024, 768], 2)
 }
 
 /// Rotations of rows of a head's size.
-pub(super) fn rope(row: &TableRow<'_>) -> Result<Reading> {
+pub(super) fn rope(row: &TableRow<'_>) -> Result<RowReading> {
     let tunable = row.is_of("Tunable");
     let ([n, size], [x, y], time) = if row.cell(0) == "Tested shapes" {
         let ([n], [size]) = (sizes(row.cell(1))?, sizes(row.cell(2))?);
@@ -212,7 +212,7 @@ pub(super) fn rope(row: &TableRow<'_>) -> Result<Reading> {
         let bytes = (ROPE_SHAPE[0] * ROPE_SHAPE[1] * 2 * 3) as f64;
         (ROPE_SHAPE, sizes(row.cell(1))?, number(row.cell(3)).map(|rate| bytes / rate * 1e-3))
     } else {
-        return Ok(Reading::no_figure());
+        return Ok(RowReading::no_figure());
     };
     let kernel = RowKernel {
         entry: "rope_halves",
@@ -232,7 +232,7 @@ pub(super) fn rope(row: &TableRow<'_>) -> Result<Reading> {
 const ROPE_SHAPE: [u64; 2] = [65536, 64];
 
 /// FlashAttention.
-pub(super) fn flash(row: &TableRow<'_>) -> Result<Reading> {
+pub(super) fn flash(row: &TableRow<'_>) -> Result<RowReading> {
     if row.cell(0) == "Tested shapes" && row.cell(1).contains('×') {
         let ([rows, keys], [size, values]) = (sizes(row.cell(1))?, sizes(row.cell(2))?);
         let [heads] = sizes(row.cell(3))?;
@@ -243,7 +243,7 @@ pub(super) fn flash(row: &TableRow<'_>) -> Result<Reading> {
         return Ok(row.measured(micros(row.cell(6)), make));
     }
     if !row.is_of("tile choice") || row.column != "lqp" {
-        return Ok(Reading::no_figure());
+        return Ok(RowReading::no_figure());
     }
     // Published as a rate, with half the work: 2 matmuls of 32 heads.
     let ([q_tiles], [heads_abreast]) = (sizes(row.cell(2))?, sizes(row.cell(3))?);
@@ -257,9 +257,9 @@ pub(super) fn flash(row: &TableRow<'_>) -> Result<Reading> {
 }
 
 /// Times of the programs of [`breakdown::launches`].
-pub(super) fn breakdown(row: &TableRow<'_>) -> Result<Reading> {
+pub(super) fn breakdown(row: &TableRow<'_>) -> Result<RowReading> {
     let Some(launches) = breakdown::launches(row.cell(0), row.cell(1)) else {
-        return Ok(Reading::Skipped("it is work of the host".to_owned()));
+        return Ok(RowReading::Skipped("it is work of the host".to_owned()));
     };
     let label = format!("{} {}", row.cell(0), row.cell(1));
     let make = |millis| Measurement::new(row.file, label, millis * 1e3, Workload::Program(launches)).elf();

@@ -3,9 +3,9 @@
 
 use girih_tensor::Result;
 
-use super::row::{Reading, TableRow, number};
+use super::row::{RowReading, TableRow, number};
 use crate::published::energy::PublishedPower;
-use crate::published::measurement::{Measurement, ModelSteps, RowRole, StepKind, Subject};
+use crate::published::measurement::{MeasuredSubject, Measurement, ModelSteps, RowRole, StepKind};
 use crate::published::steps::missing;
 use crate::published::token::GemmaSizes;
 use crate::published::workload::Workload;
@@ -42,8 +42,8 @@ const MODELS: [(&str, GemmaSizes); 2] = [
 ];
 
 /// Times of prefills and of tokens. A token is built by hand as published, and compiled by girih.
-pub(super) fn steps(row: &TableRow<'_>) -> Result<Vec<Reading>> {
-    let skipped = |reason: &str| Ok(vec![Reading::Skipped(reason.to_owned())]);
+pub(super) fn steps(row: &TableRow<'_>) -> Result<Vec<RowReading>> {
+    let skipped = |reason: &str| Ok(vec![RowReading::Skipped(reason.to_owned())]);
     let (model, metric) = (row.cell(0), row.cell(1));
     if row.cell(2) != "NPU" {
         return skipped("it ran on the CPU or on the integrated GPU");
@@ -57,7 +57,7 @@ pub(super) fn steps(row: &TableRow<'_>) -> Result<Vec<Reading>> {
     }
     let value = number(row.cell(4));
     let compiled = |kind: StepKind, label: String, micros: Option<f64>, reason: &'static str| {
-        let subject = Subject::Steps(ModelSteps { model: model.to_owned(), kind });
+        let subject = MeasuredSubject::Steps(ModelSteps { model: model.to_owned(), kind });
         let (table, role) = (row.file.to_owned(), RowRole::Shown(reason));
         let make = |micros| Measurement { table, label, micros, target: TARGET, role, elf: false, subject };
         row.measured(micros, make)
@@ -106,16 +106,16 @@ fn role(model: &str, context: u32) -> RowRole {
 }
 
 /// The power of the NPU's rail.
-pub(super) fn power(row: &TableRow<'_>) -> Result<Reading> {
-    let skipped = |reason: &str| Ok(Reading::Skipped(reason.to_owned()));
+pub(super) fn power(row: &TableRow<'_>) -> Result<RowReading> {
+    let skipped = |reason: &str| Ok(RowReading::Skipped(reason.to_owned()));
     let prefill = match row.cell(0) {
         "NPU Prefill" => true,
         "NPU Decoding" => false,
         _ => return skipped("it is power of the CPU or of the integrated GPU"),
     };
     let Some(watts) = number(row.cell(4)).filter(|watts| *watts > 0.0) else {
-        return Ok(Reading::no_figure());
+        return Ok(RowReading::no_figure());
     };
     let model = format!("gemma3-{}", row.cell(1).to_lowercase());
-    Ok(Reading::Power(PublishedPower { model, prefill, watts }))
+    Ok(RowReading::Power(PublishedPower { model, prefill, watts }))
 }

@@ -11,10 +11,10 @@ use girih_tensor::{Error, Result};
 
 use super::energy::PublishedPower;
 use super::measurement::Measurement;
-use row::{NO_FIGURE, Reading, TableRow};
+use row::{NO_FIGURE, RowReading, TableRow};
 
 /// Reads a row.
-type RowReader = fn(&TableRow<'_>) -> Result<Vec<Reading>>;
+type RowReader = fn(&TableRow<'_>) -> Result<Vec<RowReading>>;
 
 /// Files that lie beside published tables and are no measurements, and why.
 const OTHER_FILES: &[(&str, &str)] = &[
@@ -48,7 +48,7 @@ const TABLES: &[(&str, &str, usize, RowReader)] = &[
 /// The first cell of the line that names the columns of a table of a page of mlir-air.
 const PAGE: &str = "section";
 
-fn one(reading: Result<Reading>) -> Result<Vec<Reading>> {
+fn one(reading: Result<RowReading>) -> Result<Vec<RowReading>> {
     Ok(vec![reading?])
 }
 
@@ -95,12 +95,12 @@ pub(super) fn read(file: &str, text: &str, skipped: &mut Vec<String>) -> Result<
         }
         for reading in read(&row).map_err(|error| error.of(file))? {
             match reading {
-                Reading::Measured(one) => {
+                RowReading::Measured(one) => {
                     one.fits().map_err(|error| error.of(format!("{file} {}", one.label)))?;
                     content.measurements.push(one);
                 }
-                Reading::Power(power) => content.powers.push(power),
-                Reading::Skipped(reason) => left.add(&row, reason),
+                RowReading::Power(power) => content.powers.push(power),
+                RowReading::Skipped(reason) => left.add(&row, reason),
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use girih_tensor::{Error, Result};
 
-use super::row::{Reading, TableRow, number, operations, sizes};
+use super::row::{RowReading, TableRow, number, operations, sizes};
 use crate::published::measurement::Measurement;
 use crate::published::paper::PaperGemm;
 use crate::published::workload::Workload;
@@ -17,8 +17,8 @@ const PRECISIONS: &[(&str, &str, [u64; 2])] = &[
 ];
 
 /// Matmuls of tables 1 to 3 of arXiv 2512.13282.
-pub(super) fn balance(row: &TableRow<'_>) -> Result<Reading> {
-    let skipped = |reason: &str| Ok(Reading::Skipped(reason.to_owned()));
+pub(super) fn balance(row: &TableRow<'_>) -> Result<RowReading> {
+    let skipped = |reason: &str| Ok(RowReading::Skipped(reason.to_owned()));
     let short = row.cell(2).contains("k_mt=k_ct");
     if row.is_of("1_single_core") {
         return skipped("it is the rate of one core, which the figures of the kernels are derived from");
@@ -69,7 +69,7 @@ const L1_BYTES: u64 = 63 << 10;
 /// By the text, columns of cores share A and rows share B. With 128 rows, B would pass the streams of
 /// four rows of cores in 4.7 ms, and 2.9 ms were measured. So rows share A here, and columns B, as
 /// in arXiv 2512.13282.
-pub(super) fn megatile(row: &TableRow<'_>) -> Result<Reading> {
+pub(super) fn megatile(row: &TableRow<'_>) -> Result<RowReading> {
     let [m, deep_k, n] = sizes(row.cell(0))?;
     let (herd, size, side) = ((8, 4), 2, MEGATILE_MATMUL);
     let (tile_m, tile_n) = (m / u64::from(herd.1), n / u64::from(herd.0));
@@ -77,7 +77,7 @@ pub(super) fn megatile(row: &TableRow<'_>) -> Result<Reading> {
     let fits = |k: &u64| 2 * (tile_m + tile_n) * k * size + tile_m * tile_n * size <= L1_BYTES;
     let tile_k = (3..=MEGATILE_MATMUL.ilog2()).map(|bits| 1 << bits).filter(fits).max();
     let Some(tile_k) = tile_k.map(|k: u64| k.min(deep_k)) else {
-        return Ok(Reading::Skipped("its tiles do not fit L1".to_owned()));
+        return Ok(RowReading::Skipped("its tiles do not fit L1".to_owned()));
     };
     let gemm = PaperGemm {
         entry: "gemm_bf16_tuned",

@@ -16,7 +16,7 @@ pub(super) struct TableRow<'a> {
 }
 
 /// What a row states.
-pub(super) enum Reading {
+pub(super) enum RowReading {
     Measured(Measurement),
     Power(PublishedPower),
     /// No measurement that can be simulated, for this reason.
@@ -26,10 +26,10 @@ pub(super) enum Reading {
 /// Why a row without a figure is skipped.
 pub(super) const NO_FIGURE: &str = "the row has no time and no rate";
 
-impl Reading {
+impl RowReading {
     /// A row that states no figure.
-    pub fn no_figure() -> Reading {
-        Reading::Skipped(NO_FIGURE.to_owned())
+    pub fn no_figure() -> RowReading {
+        RowReading::Skipped(NO_FIGURE.to_owned())
     }
 }
 
@@ -56,10 +56,10 @@ impl TableRow<'_> {
     }
 
     /// A measurement of `micros` microseconds, if the row states them.
-    pub fn measured(&self, micros: Option<f64>, make: impl FnOnce(f64) -> Measurement) -> Reading {
+    pub fn measured(&self, micros: Option<f64>, make: impl FnOnce(f64) -> Measurement) -> RowReading {
         match micros.filter(|micros| *micros > 0.0 && micros.is_finite()) {
-            Some(micros) => Reading::Measured(make(micros)),
-            None => Reading::no_figure(),
+            Some(micros) => RowReading::Measured(make(micros)),
+            None => RowReading::no_figure(),
         }
     }
 }
