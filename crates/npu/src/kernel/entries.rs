@@ -11,6 +11,8 @@ pub const ENTRIES: &[KernelEntry] = &[
     matmul::GEMM_BF16_TUNED,
     matmul::GEMM_BFP16,
     matmul::GEMM_INT8,
+    matmul::GEMM_INT8_I8,
+    matmul::GEMM_INT8_I16,
     matmul::GEMV_BF16,
     matmul::GEMV_BF16_PART,
     q4nx::GEMV_Q4NX,
