@@ -13,7 +13,7 @@ use girih_tensor::{Error, Result};
 
 use super::read::{FormLine, FormLines};
 use super::schedule::text::{MAX_LOOPS, arguments, pair, parameters};
-use super::schedule::{Affine, Argument, Dim, Parameter};
+use super::schedule::{Affine, Argument, Dim, Parameter, Tile};
 use super::{FormFault, PassForm};
 use crate::target::Target;
 
@@ -42,6 +42,9 @@ pub struct TiledLaunch {
     /// Whether each core sends its accumulators over the cascade to the core
     /// below.
     pub cascade: bool,
+    /// If set, its configuration stays on the array beside those of other launches, and this is
+    /// the tile of the herd's lower left core.
+    pub resident: Option<Tile>,
     /// The loop nest of each core.
     pub body: Vec<Item>,
 }
@@ -245,10 +248,10 @@ impl Stream {
         self.chunk_words().saturating_mul(4)
     }
 
-    /// Whether a memory tile joins the chunks of a column's cores, core by core,
-    /// so that one channel carries them to DRAM.
+    /// Whether one channel carries the chunks of a column's cores to or from DRAM, core by
+    /// core, and a memory tile joins or divides them.
     pub fn joins(&self) -> bool {
-        self.flow == Flow::Out && self.share == Share::Own && self.l2.is_some()
+        self.share == Share::Own && self.l2.is_some()
     }
 
     /// The circuits of the stream in a herd.
@@ -434,7 +437,9 @@ pub(super) fn print_arguments(arguments: &[Argument], f: &mut fmt::Formatter<'_>
 impl fmt::Display for TiledLaunch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cascade = if self.cascade { " cascade" } else { "" };
-        writeln!(f, "launch {} herd {}{cascade}", self.name, self.herd)?;
+        write!(f, "launch {} herd {}{cascade}", self.name, self.herd)?;
+        self.resident.iter().try_for_each(|origin| write!(f, " resident {origin}"))?;
+        writeln!(f)?;
         self.streams.iter().try_for_each(|stream| writeln!(f, "  {stream}"))?;
         for Local { name, bytes } in &self.locals {
             writeln!(f, "  local {name} {bytes}")?;
@@ -534,9 +539,17 @@ impl TiledLaunch {
         head.need("herd")?;
         let herd = head.value("a herd")?;
         let cascade = head.skip("cascade");
+        let resident = if head.skip("resident") { Some(head.value("a tile")?) } else { None };
         head.end()?;
-        let mut launch =
-            TiledLaunch { name, herd, streams: Vec::new(), locals: Vec::new(), cascade, body: Vec::new() };
+        let mut launch = TiledLaunch {
+            name,
+            herd,
+            streams: Vec::new(),
+            locals: Vec::new(),
+            cascade,
+            resident,
+            body: Vec::new(),
+        };
         while let Some(mut line) = lines.take("stream") {
             launch.streams.push(stream(&mut line)?);
         }

@@ -3,16 +3,17 @@
 
 use std::collections::BTreeMap;
 
+use super::resident::lower_left;
 use super::unfit::Unfit;
 use crate::form::placed::{CoreBuffer, PlacedLaunch, SharedBuffer};
 use crate::form::schedule::Tile;
-use crate::form::tiled::{Circuit, Share, Stream, TiledLaunch};
+use crate::form::tiled::{Circuit, Herd, Share, Stream, TiledLaunch};
 use crate::target::Target;
 
 /// Buffers are aligned to a vector register, so that loads are aligned.
 const BUFFER_ALIGNMENT: u32 = 64;
 
-/// Places a launch in the lower left corner of the array.
+/// Places a launch in the lower left corner of the array, or where it is resident.
 ///
 /// # Errors
 /// When the herd is larger than the array, or a tile's memory is too small.
@@ -25,19 +26,22 @@ pub fn place(group: &str, tiled: TiledLaunch, target: &Target) -> Result<PlacedL
         have,
     };
     let (columns, rows) = (u32::from(tiled.herd.columns), u32::from(tiled.herd.rows));
+    let corner = lower_left(target);
+    let origin = tiled.resident.unwrap_or(corner);
+    let columns = u32::from(origin.column) + columns;
     if columns > target.array.columns {
         return Err(unfit("columns".to_owned(), u64::from(columns), u64::from(target.array.columns)));
     }
+    let rows = u32::from(origin.row.saturating_sub(corner.row)) + rows;
     if rows > target.array.compute_rows {
         return Err(unfit("rows of cores".to_owned(), u64::from(rows), u64::from(target.array.compute_rows)));
     }
-    let origin = Tile::new(0, 1 + target.array.memory_rows as u8);
     let mut placed = PlacedLaunch { tiled, origin, l1: Vec::new(), l2: Vec::new() };
     let mut free = BTreeMap::new();
     place_cores(&mut placed, target, &mut free);
     place_shared(&mut placed, target, &mut free);
     for (tile, end) in free {
-        let memory = if tile.row < origin.row { &target.memory } else { &target.compute };
+        let memory = if tile.row < corner.row { &target.memory } else { &target.compute };
         if end > u64::from(memory.bytes) {
             let resource = format!("bytes of memory in tile {tile}");
             let have = u64::from(memory.bytes - memory.reserved);
@@ -84,7 +88,7 @@ fn place_shared(placed: &mut PlacedLaunch, target: &Target, free: &mut BTreeMap<
     for stream in &placed.tiled.streams {
         let Some(staging) = &stream.l2 else { continue };
         for (index, circuit) in stream.circuits(herd).iter().enumerate() {
-            let tile = Tile::new(home(stream, circuit, herd.rows, target), 1);
+            let tile = Tile::new(home(placed.origin, herd, stream, circuit, target), 1);
             let parts = if stream.joins() { circuit.cores.len() as u32 } else { 1 };
             for part in 0..parts {
                 for slot in 0..staging.depth {
@@ -99,10 +103,11 @@ fn place_shared(placed: &mut PlacedLaunch, target: &Target, free: &mut BTreeMap<
 }
 
 /// Returns the column whose shim tile and memory tile serve a circuit.
-pub(super) fn home(stream: &Stream, circuit: &Circuit, rows: u8, target: &Target) -> u8 {
+pub(super) fn home(origin: Tile, herd: Herd, stream: &Stream, circuit: &Circuit, target: &Target) -> u8 {
+    let rows = u32::from(herd.rows);
     match stream.share {
-        Share::Own | Share::Column | Share::Bottom => circuit.column,
-        Share::Row => (u32::from(circuit.row) * target.array.shim_columns / u32::from(rows)) as u8,
-        Share::All => 0,
+        Share::Own | Share::Column | Share::Bottom => origin.column + circuit.column,
+        Share::Row => (u32::from(circuit.row) * target.array.shim_columns / rows) as u8,
+        Share::All => origin.column,
     }
 }

@@ -191,7 +191,7 @@ fn nest(name: &str, sizes: AttendSizes, tile: AttendTiling, herd: Herd, argument
     }
     let body = body(sizes, tile, herd, loops);
     let (name, cascade) = (name.to_owned(), stages > 1);
-    TiledLaunch { name, herd, streams: vec![q, start, chunks, y], locals, cascade, body }
+    TiledLaunch { name, herd, streams: vec![q, start, chunks, y], locals, cascade, resident: None, body }
 }
 
 /// Returns the stream of keys and values: whole blocks, or the same positions of the keys

@@ -176,7 +176,7 @@ fn build(
     let work = Item::Call { entry: kernel.entry.to_owned(), operands: (0..3).map(own).collect(), parameters };
     let body = vec![Item::Loop { count, body: vec![work] }];
     let (name, streams) = (launch.name.to_owned(), streams.collect());
-    Some(TiledLaunch { name, herd, streams, locals: Vec::new(), cascade: false, body })
+    Some(TiledLaunch { name, herd, streams, locals: Vec::new(), cascade: false, resident: None, body })
 }
 
 /// Returns the stream of one operand: `count` calls, with `step` pieces for each
