@@ -72,7 +72,13 @@ fn scheduled(name: &str, kernel: Kernel) -> String {
     let argument = |(i, bytes)| Argument { name: format!("a{i}"), role: role(i), bytes };
     let numbers = (0..bytes.len() as u32).collect();
     let arguments = bytes.into_iter().enumerate().map(argument);
-    let launches = vec![KernelLaunch { name: name.to_owned(), kernel, arguments: numbers, tiling: None }];
+    let launches = vec![KernelLaunch {
+        name: name.to_owned(),
+        kernel,
+        arguments: numbers,
+        tiling: None,
+        resident: false,
+    }];
     let program = ArrayProgram { name: name.to_owned(), arguments: arguments.collect(), launches };
     compile(&program, &Target::named("toy").unwrap(), &mut NoDump).unwrap().to_string()
 }

@@ -20,7 +20,13 @@ fn program(kernel: Kernel, tiling: Option<Tiling>) -> ArrayProgram {
     let roles = [ArgumentRole::Input, ArgumentRole::Input, ArgumentRole::Output];
     let arguments = kernel.operand_bytes().into_iter().zip(roles).enumerate();
     let arguments = arguments.map(|(i, (bytes, role))| Argument { name: format!("a{i}"), role, bytes });
-    let launches = vec![KernelLaunch { name: "one".to_owned(), kernel, arguments: vec![0, 1, 2], tiling }];
+    let launches = vec![KernelLaunch {
+        name: "one".to_owned(),
+        kernel,
+        arguments: vec![0, 1, 2],
+        tiling,
+        resident: false,
+    }];
     ArrayProgram { name: "one".to_owned(), arguments: arguments.collect(), launches }
 }
 

@@ -18,7 +18,7 @@ fn program(kernel: Kernel, tiling: Option<Tiling>) -> ArrayProgram {
     let role = |i| if i == last { ArgumentRole::Output } else { ArgumentRole::Input };
     let argument = |(i, bytes)| Argument { name: format!("a{i}"), role: role(i), bytes };
     let (name, arguments) = (kernel.name().to_owned(), (0..bytes.len() as u32).collect());
-    let launches = vec![KernelLaunch { name: name.clone(), kernel, arguments, tiling }];
+    let launches = vec![KernelLaunch { name: name.clone(), kernel, arguments, tiling, resident: false }];
     ArrayProgram { name, arguments: bytes.into_iter().enumerate().map(argument).collect(), launches }
 }
 

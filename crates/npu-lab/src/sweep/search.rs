@@ -214,8 +214,13 @@ fn program(kernel: Kernel, tiling: Tiling) -> ArrayProgram {
     let arguments = bytes.into_iter().enumerate();
     let arguments = arguments.map(|(i, bytes)| Argument { name: format!("a{i}"), role: role(i), bytes });
     let name = kernel.name().to_owned();
-    let launches =
-        vec![KernelLaunch { name: name.clone(), kernel, arguments: numbers, tiling: Some(tiling) }];
+    let launches = vec![KernelLaunch {
+        name: name.clone(),
+        kernel,
+        arguments: numbers,
+        tiling: Some(tiling),
+        resident: false,
+    }];
     ArrayProgram { name, arguments: arguments.collect(), launches }
 }
 

@@ -105,6 +105,7 @@ fn write_launch(
     out: &mut SectionWriter,
 ) {
     launch.name.put(out);
+    launch.resident.put(out);
     launch.buffers.put(out);
     launch.locks.put(out);
     launch.starts.put(out);
@@ -348,6 +349,7 @@ impl<'a> Sections<'a> {
         let mut reader = SectionReader::new(self.data(&name)?, self.constants);
         let mut launch = Launch {
             name: Wire::get(&mut reader)?,
+            resident: Wire::get(&mut reader)?,
             buffers: Wire::get(&mut reader)?,
             locks: Wire::get(&mut reader)?,
             starts: Wire::get(&mut reader)?,

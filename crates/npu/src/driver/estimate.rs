@@ -14,7 +14,7 @@ use super::tensors::{tensors_of, values_of};
 use super::traffic::{PartTransfers, TensorLocation, TensorTransfer, Traffic, copies, elements, window_of};
 use super::weights::LoadCost;
 use crate::form::groups::{ArrayTensor, Groups, StepAction, TensorKind};
-use crate::form::schedule::ArgumentRole;
+use crate::form::schedule::{ArgumentRole, Schedule};
 use crate::host::HostCost;
 use crate::memory::SimMemory;
 use crate::sim::{EventOrder, SimReport, SimUnwatched, Simulator};
@@ -72,22 +72,53 @@ pub fn estimate(graph: &Graph, compiled: &CompiledGraph, target: &Target, positi
 }
 
 /// Times each program of a graph once, starting with the configuration of
-/// another program.
+/// another program, or with what the programs of an equal step before have left.
 ///
 /// # Errors
 /// When a schedule has a fault.
 pub fn time_programs(compiled: &CompiledGraph, target: &Target) -> Result<Vec<TimedProgram>> {
     let mut simulator = Simulator::new(target)?;
+    if compiled.schedules.iter().any(|schedule| schedule.launches.iter().any(|launch| launch.resident)) {
+        // The first pass configures the array, as an equal step before does.
+        time_in_order(compiled, &mut simulator)?;
+        return time_in_order(compiled, &mut simulator);
+    }
     let mut programs = Vec::new();
     for (number, schedule) in compiled.schedules.iter().enumerate() {
-        let mut memory = SimMemory::TimeOnly;
-        let report = simulator.run(schedule, &[], &mut memory, &mut SimUnwatched, EventOrder::Earliest)?;
-        let runs = compiled.groups.steps.iter().filter(|step| runs_program(step, number)).count() as u64;
-        programs.push(TimedProgram { name: schedule.name.clone(), runs, report });
+        let report = time_once(schedule, &mut simulator)?;
+        programs.push(TimedProgram { name: schedule.name.clone(), runs: runs(compiled, number), report });
         // The array then has the configuration of another program.
         simulator.forget();
     }
     Ok(programs)
+}
+
+/// Times the runs of a step in order, and returns the longest run of each program.
+fn time_in_order(compiled: &CompiledGraph, simulator: &mut Simulator) -> Result<Vec<TimedProgram>> {
+    let mut longest: Vec<Option<SimReport>> = vec![None; compiled.schedules.len()];
+    for step in &compiled.groups.steps {
+        let StepAction::Array { program, .. } = step else { continue };
+        let number = *program as usize;
+        let report = time_once(&compiled.schedules[number], simulator)?;
+        if longest[number].as_ref().is_none_or(|known| known.cycles < report.cycles) {
+            longest[number] = Some(report);
+        }
+    }
+    let timed = compiled.schedules.iter().zip(longest).enumerate();
+    let timed = timed.filter_map(|(number, (schedule, report))| {
+        Some(TimedProgram { name: schedule.name.clone(), runs: runs(compiled, number), report: report? })
+    });
+    Ok(timed.collect())
+}
+
+fn time_once(schedule: &Schedule, simulator: &mut Simulator) -> Result<SimReport> {
+    let mut memory = SimMemory::TimeOnly;
+    Ok(simulator.run(schedule, &[], &mut memory, &mut SimUnwatched, EventOrder::Earliest)?)
+}
+
+/// The number of runs of a program in a step.
+fn runs(compiled: &CompiledGraph, number: usize) -> u64 {
+    compiled.groups.steps.iter().filter(|step| runs_program(step, number)).count() as u64
 }
 
 /// Estimates a step from timed programs. It is one of many equal steps, so

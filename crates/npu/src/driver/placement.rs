@@ -146,7 +146,12 @@ fn program(kernel: Kernel) -> ArrayProgram {
     let argument = |(index, bytes)| Argument { name: format!("operand.{index}"), role: role(index), bytes };
     let arguments: Vec<Argument> = bytes.into_iter().enumerate().map(argument).collect();
     let numbers = (0..arguments.len() as u32).collect();
-    let launches =
-        vec![KernelLaunch { name: kernel.name().to_owned(), kernel, arguments: numbers, tiling: None }];
+    let launches = vec![KernelLaunch {
+        name: kernel.name().to_owned(),
+        kernel,
+        arguments: numbers,
+        tiling: None,
+        resident: false,
+    }];
     ArrayProgram { name: "attention".to_owned(), arguments, launches }
 }

@@ -131,6 +131,8 @@ pub struct KernelLaunch {
     pub arguments: Vec<u32>,
     /// The tiling, if the mapping has one.
     pub tiling: Option<Tiling>,
+    /// Whether its configuration stays on the array, beside those of other launches.
+    pub resident: bool,
 }
 
 /// What a launch computes; sizes include padding.
@@ -478,9 +480,12 @@ impl fmt::Display for Groups {
         for program in &self.programs {
             writeln!(f, "program {}", program.name)?;
             print_arguments(&program.arguments, f)?;
-            for KernelLaunch { name, kernel, arguments, tiling } in &program.launches {
+            for KernelLaunch { name, kernel, arguments, tiling, resident } in &program.launches {
                 write!(f, "launch {name} {kernel} :")?;
                 arguments.iter().try_for_each(|argument| write!(f, " {argument}"))?;
+                if *resident {
+                    f.write_str(" resident")?;
+                }
                 tiling.iter().try_for_each(|tiling| write!(f, " tile {tiling}"))?;
                 writeln!(f)?;
             }
@@ -554,15 +559,18 @@ impl FromStr for Groups {
                 let name = line.word("the launch's name")?.to_owned();
                 let kernel = kernel(&mut line)?;
                 let mut arguments = Vec::new();
-                let mut tiling = None;
+                let (mut tiling, mut resident) = (None, false);
                 while let Some(word) = line.optional() {
-                    if word == "tile" {
-                        tiling = Some(Tiling::read(kernel.name(), &mut line)?);
-                        break;
+                    match word {
+                        "tile" => {
+                            tiling = Some(Tiling::read(kernel.name(), &mut line)?);
+                            break;
+                        }
+                        "resident" => resident = true,
+                        _ => arguments.push(line.parsed(word, "a number")?),
                     }
-                    arguments.push(line.parsed(word, "a number")?);
                 }
-                launches.push(KernelLaunch { name, kernel, arguments, tiling });
+                launches.push(KernelLaunch { name, kernel, arguments, tiling, resident });
             }
             groups.programs.push(ArrayProgram { name, arguments, launches });
         }

@@ -64,7 +64,8 @@ impl RoutedCircuit {
         match (flow, self.arrive.is_empty()) {
             (Flow::In, true) => vec![route(self.shim, &self.cores)],
             (Flow::In, false) => {
-                let far = self.leave.iter().map(|&channel| route(channel, &self.cores));
+                let parts = self.cores.chunks(self.cores.len() / self.leave.len().max(1));
+                let far = self.leave.iter().zip(parts).map(|(&channel, cores)| route(channel, cores));
                 std::iter::once(route(self.shim, &self.arrive)).chain(far).collect()
             }
             (Flow::Out, true) => self.cores.iter().map(|&core| route(core, &[self.shim])).collect(),

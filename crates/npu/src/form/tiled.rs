@@ -13,7 +13,7 @@ use girih_tensor::{Error, Result};
 
 use super::read::{FormLine, FormLines};
 use super::schedule::text::{MAX_LOOPS, arguments, pair, parameters};
-use super::schedule::{Affine, Argument, Dim, Parameter};
+use super::schedule::{Affine, Argument, Dim, Parameter, Tile};
 use super::{FormFault, PassForm};
 use crate::target::Target;
 
@@ -49,6 +49,9 @@ pub struct TiledLaunch {
     /// Whether each core sends its accumulators over the cascade to the core
     /// below, in a flat herd to the core on its right.
     pub cascade: bool,
+    /// If set, its configuration stays on the array beside those of other launches, and this is
+    /// the tile of the herd's lower left core.
+    pub resident: Option<Tile>,
     /// The loop nest of each core.
     pub body: Vec<Item>,
 }
@@ -272,10 +275,10 @@ impl Stream {
         self.chunk_words().saturating_mul(4)
     }
 
-    /// Whether a memory tile joins the chunks of a column's cores, core by core,
-    /// so that one channel carries them to DRAM.
+    /// Whether one channel carries the chunks of a column's cores to or from DRAM, core by
+    /// core, and a memory tile joins or divides them.
     pub fn joins(&self) -> bool {
-        self.flow == Flow::Out && self.share == Share::Own && self.l2.is_some()
+        self.share == Share::Own && self.l2.is_some()
     }
 
     /// The circuits of the stream in a herd.
@@ -540,7 +543,9 @@ impl fmt::Display for TiledLaunch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cascade = if self.cascade { " cascade" } else { "" };
         let flat = if self.flat { " flat" } else { "" };
-        writeln!(f, "launch {} herd {}{flat}{cascade}", self.name, self.herd)?;
+        write!(f, "launch {} herd {}{flat}{cascade}", self.name, self.herd)?;
+        self.resident.iter().try_for_each(|origin| write!(f, " resident {origin}"))?;
+        writeln!(f)?;
         self.streams.iter().try_for_each(|stream| writeln!(f, "  {stream}"))?;
         self.sweeps.iter().try_for_each(|sweep| writeln!(f, "  sweep {sweep}"))?;
         for Local { name, bytes } in &self.locals {
@@ -649,9 +654,10 @@ impl TiledLaunch {
         let herd = head.value("a herd")?;
         let flat = head.skip("flat");
         let cascade = head.skip("cascade");
+        let resident = if head.skip("resident") { Some(head.value("a tile")?) } else { None };
         head.end()?;
         let (streams, sweeps, locals, body) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut launch = TiledLaunch { name, herd, flat, streams, sweeps, locals, cascade, body };
+        let mut launch = TiledLaunch { name, herd, flat, streams, sweeps, locals, cascade, resident, body };
         while let Some(mut line) = lines.take("stream") {
             launch.streams.push(stream(&mut line)?);
         }

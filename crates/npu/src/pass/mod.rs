@@ -7,6 +7,7 @@ mod padding;
 pub mod partition;
 pub mod place;
 mod policy;
+mod resident;
 pub mod route;
 pub mod schedule;
 mod site;

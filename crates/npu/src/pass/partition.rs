@@ -63,7 +63,7 @@ pub fn partition(graph: &Graph, target: &Target, mapping: &ArrayMapping) -> Resu
         let begins = match policy.grouping {
             Grouping::Unstitched => true,
             Grouping::Stitched => attends || enters_attention(graph, index),
-            Grouping::Joined => attends,
+            Grouping::Joined | Grouping::Resident => attends,
         };
         if site != NodeSite::View && (site != NodeSite::Array || begins) {
             partitioner.close(&mut segment, false)?;
@@ -235,7 +235,13 @@ impl Partitioner<'_> {
         for (part, kernel) in parts.iter().enumerate() {
             let name = if parts.len() > 1 { format!("{name}.{part}") } else { name.clone() };
             let tiling = self.mapping.tiling(kernel);
-            draft.launches.push(KernelLaunch { name, kernel: *kernel, arguments: arguments.clone(), tiling });
+            draft.launches.push(KernelLaunch {
+                name,
+                kernel: *kernel,
+                arguments: arguments.clone(),
+                tiling,
+                resident: self.resident(),
+            });
         }
         if let (Op::Linear, Some(&bias)) = (node.op, node.inputs.get(2)) {
             let (sum, bias) = (tensors[tensors.len() - 1], self.tensor(bias)?);
@@ -244,9 +250,14 @@ impl Partitioner<'_> {
             let [sum, bias] = [sum, bias].map(|tensor| draft.argument(tensor));
             let (kernel, arguments) = (Kernel::Bias { rows, n }, vec![sum, bias, sum]);
             let (name, tiling) = (format!("{name}.bias"), self.mapping.tiling(&kernel));
-            draft.launches.push(KernelLaunch { name, kernel, arguments, tiling });
+            draft.launches.push(KernelLaunch { name, kernel, arguments, tiling, resident: self.resident() });
         }
         Ok(())
+    }
+
+    /// Whether launches stay configured: in steps of a single row.
+    fn resident(&self) -> bool {
+        self.mapping.policy.grouping == Grouping::Resident && self.graph.key.rows == 1
     }
 
     /// Adds the launch that unpacks a matrix of weights, and returns the tensor of its result.
@@ -259,7 +270,8 @@ impl Partitioner<'_> {
         draft.written[arguments[1] as usize] = true;
         let name = name_in_layer(&self.groups.tensors[unpacked as usize].name).to_owned();
         let tiling = self.mapping.tiling(&kernel);
-        draft.launches.push(KernelLaunch { name, kernel, arguments: arguments.to_vec(), tiling });
+        let arguments = arguments.to_vec();
+        draft.launches.push(KernelLaunch { name, kernel, arguments, tiling, resident: self.resident() });
         Ok(unpacked)
     }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::resident::lower_left;
 use super::unfit::Unfit;
 use crate::form::placed::{CoreBuffer, PlacedLaunch, SharedBuffer};
 use crate::form::schedule::Tile;
@@ -12,7 +13,7 @@ use crate::target::Target;
 /// Buffers are aligned to a vector register, so that loads are aligned.
 const BUFFER_ALIGNMENT: u32 = 64;
 
-/// Places a launch in the lower left corner of the array.
+/// Places a launch in the lower left corner of the array, or where it is resident.
 ///
 /// # Errors
 /// When the herd is larger than the array, or a tile's memory is too small.
@@ -26,19 +27,22 @@ pub fn place(group: &str, tiled: TiledLaunch, target: &Target) -> Result<PlacedL
     };
     let (columns, rows) = (u32::from(tiled.herd.columns), u32::from(tiled.herd.rows));
     let (columns, rows) = if tiled.flat { (columns * rows, 1) } else { (columns, rows) };
+    let corner = lower_left(target);
+    let origin = tiled.resident.unwrap_or(corner);
+    let columns = u32::from(origin.column) + columns;
     if columns > target.array.columns {
         return Err(unfit("columns".to_owned(), u64::from(columns), u64::from(target.array.columns)));
     }
+    let rows = u32::from(origin.row.saturating_sub(corner.row)) + rows;
     if rows > target.array.compute_rows {
         return Err(unfit("rows of cores".to_owned(), u64::from(rows), u64::from(target.array.compute_rows)));
     }
-    let origin = Tile::new(0, 1 + target.array.memory_rows as u8);
     let mut placed = PlacedLaunch { tiled, origin, l1: Vec::new(), l2: Vec::new() };
     let mut free = BTreeMap::new();
     place_cores(&mut placed, target, &mut free);
     place_shared(&mut placed, target, &mut free);
     for (tile, end) in free {
-        let memory = if tile.row < origin.row { &target.memory } else { &target.compute };
+        let memory = if tile.row < corner.row { &target.memory } else { &target.compute };
         if end > u64::from(memory.bytes) {
             let resource = format!("bytes of memory in tile {tile}");
             let have = u64::from(memory.bytes - memory.reserved);
@@ -100,11 +104,12 @@ fn place_shared(placed: &mut PlacedLaunch, target: &Target, free: &mut BTreeMap<
 
 /// Returns the column whose shim tile and memory tile serve a circuit.
 pub(super) fn home(launch: &TiledLaunch, stream: &Stream, circuit: &Circuit, target: &Target) -> u8 {
+    let left = launch.resident.map_or(0, |corner| corner.column);
     match stream.share {
-        Share::Own | Share::Column | Share::Bottom => launch.place((circuit.column, circuit.row)).0,
+        Share::Own | Share::Column | Share::Bottom => left + launch.place((circuit.column, circuit.row)).0,
         Share::Row => {
             (u32::from(circuit.row) * target.array.shim_columns / u32::from(launch.herd.rows)) as u8
         }
-        Share::All => 0,
+        Share::All => left,
     }
 }

@@ -26,6 +26,9 @@ pub enum Grouping {
     /// As stitched, but the end of a layer shares a program with the operations up
     /// to the next attention.
     Joined,
+    /// As joined. Programs of a single row configure the array once: each kind of kernel
+    /// keeps its cores.
+    Resident,
 }
 
 impl Grouping {
@@ -34,6 +37,7 @@ impl Grouping {
         ("unstitched", Grouping::Unstitched),
         ("stitched", Grouping::Stitched),
         ("joined", Grouping::Joined),
+        ("resident", Grouping::Resident),
     ];
 
     /// The name in mappings.
@@ -93,6 +97,7 @@ impl Policy {
         ("unstitched-by-cost", Policy { grouping: Grouping::Unstitched, ..Policy::BY_COST }),
         ("mlir-air-host-attention", Policy { attention: AttentionPlacement::Host, ..Policy::MLIR_AIR }),
         ("mlir-air-array-attention", Policy { attention: AttentionPlacement::Array, ..Policy::MLIR_AIR }),
+        ("resident", Policy { grouping: Grouping::Resident, ..Policy::MLIR_AIR }),
         ("unstitched", Policy { grouping: Grouping::Unstitched, ..Policy::MLIR_AIR }),
         (
             "unstitched-host-attention",

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use girih_tensor::Result;
 
 use super::place::home;
+use super::resident::lower_left;
 use super::unfit::Unfit;
 use crate::form::placed::{Placed, PlacedLaunch};
 use crate::form::routed::{Routed, RoutedCircuit, RoutedLaunch};
@@ -31,6 +32,8 @@ struct FreeChannels<'a> {
     group: &'a str,
     target: &'a Target,
     used: BTreeMap<(Tile, Direction), u8>,
+    /// The channels of each shim tile and direction that resident launches of other kernels use.
+    others: u8,
 }
 
 impl FreeChannels<'_> {
@@ -61,13 +64,31 @@ impl FreeChannels<'_> {
         Ok(tile.channel(direction, *next - 1))
     }
 
+    /// Assigns the next channel of the shim tile of a column. A kernel beside resident matrix
+    /// products takes that of a following column if it has none.
+    fn take_shim(&mut self, column: u8, direction: Direction) -> Result<Channel, Unfit> {
+        let (others, columns) = (self.others, self.target.array.shim_columns as u8);
+        let mut take = |column: u8| {
+            let tile = Tile::new(column, 0);
+            self.used.entry((tile, direction)).or_insert(others);
+            self.take(tile, direction)
+        };
+        let first = take(column);
+        if others == 0 || first.is_ok() {
+            return first;
+        }
+        let mut following = (1..columns).map(|next| take((column + next) % columns));
+        following.find(Result::is_ok).unwrap_or(first)
+    }
+
     fn each(&mut self, tiles: &[Tile], direction: Direction) -> Result<Vec<Channel>, Unfit> {
         tiles.iter().map(|&tile| self.take(tile, direction)).collect()
     }
 }
 
 fn circuits(group: &str, launch: &PlacedLaunch, target: &Target) -> Result<Vec<RoutedCircuit>, Unfit> {
-    let mut channels = FreeChannels { group, target, used: BTreeMap::new() };
+    let others = u8::from(launch.origin.row > lower_left(target).row);
+    let mut channels = FreeChannels { group, target, used: BTreeMap::new(), others };
     let mut routed = Vec::new();
     for stream in &launch.tiled.streams {
         for (index, circuit) in stream.circuits(launch.tiled.herd).iter().enumerate() {
@@ -85,20 +106,22 @@ fn routed_circuit(
     channels: &mut FreeChannels<'_>,
 ) -> Result<RoutedCircuit, Unfit> {
     let column = home(&launch.tiled, stream, circuit, channels.target);
-    let (shim, memory) = (Tile::new(column, 0), Tile::new(column, 1));
+    let memory = Tile::new(column, 1);
     let cores: Vec<Tile> = circuit.cores.iter().map(|&core| launch.tile(core)).collect();
     let (from_dram, to_cores) = (Direction::Mm2s, Direction::S2mm);
     let staged = stream.l2.is_some();
     let by_memory = if staged { vec![memory] } else { Vec::new() };
+    // A memory tile that joins or divides the chunks of its column has a channel for each core.
+    let by_core = if stream.joins() { vec![memory; cores.len()] } else { by_memory.clone() };
     let (shim, arrive, leave, cores) = match stream.flow {
         Flow::In => (
-            channels.take(shim, from_dram)?,
+            channels.take_shim(column, from_dram)?,
             channels.each(&by_memory, Direction::S2mm)?,
-            channels.each(&by_memory, Direction::Mm2s)?,
+            channels.each(&by_core, Direction::Mm2s)?,
             channels.each(&cores, to_cores)?,
         ),
         Flow::Out => (
-            channels.take(shim, Direction::S2mm)?,
+            channels.take_shim(column, Direction::S2mm)?,
             channels.each(&vec![memory; if staged { cores.len() } else { 0 }], Direction::S2mm)?,
             channels.each(&by_memory, Direction::Mm2s)?,
             channels.each(&cores, Direction::Mm2s)?,

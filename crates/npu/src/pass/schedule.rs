@@ -93,7 +93,7 @@ impl<'a> LaunchBuilder<'a> {
             group: format!("{program}: {name}"),
             from,
             target,
-            launch: Launch { name, ..Launch::default() },
+            launch: Launch { name, resident: from.placed.tiled.resident.is_some(), ..Launch::default() },
             rings: BTreeMap::new(),
             used: BTreeMap::new(),
             locks_used: BTreeMap::new(),
@@ -304,25 +304,20 @@ impl<'a> LaunchBuilder<'a> {
         let words = stream.transfer_words();
         let arriving =
             if staging.into.is_empty() { vec![Dim { size: words, stride: 1 }] } else { staging.into.clone() };
-        for (ring, &channel) in rings.values().zip(&routed.arrive) {
-            let locks = both(scaled(ring.locks.writer(), staging.passes));
+        let rings: Vec<BufferRing> = rings.into_values().collect();
+        for (channel, turns) in self.turns(stream, &routed.arrive, &rings)? {
             let mut links = Vec::new();
-            for &buffer in &ring.slots {
-                let transfer = BufferTransfer { buffer, offset: 0, dims: &arriving };
+            for (ring, slot) in turns {
+                let locks = both(scaled(ring.locks.writer(), staging.passes));
+                let transfer = BufferTransfer { buffer: ring.slots[slot], offset: 0, dims: &arriving };
                 links.extend(self.links(channel.tile, &stream.name, transfer, locks)?);
             }
             self.chain(channel, links)?;
         }
-        let [channel] = *routed.leave else {
-            return Err(Error::new(format!(
-                "{}: '{}' has several channels from L2; one is needed",
-                self.group, stream.name
-            )));
-        };
         // The first slice of a transfer acquires its buffer, the last slice releases it.
-        let mut links = Vec::new();
-        for slot in 0..usize::from(staging.depth) {
-            for ring in rings.values() {
+        for (channel, turns) in self.turns(stream, &routed.leave, &rings)? {
+            let mut links = Vec::new();
+            for (ring, slot) in turns {
                 let (acquire, release) = ring.locks.reader();
                 let pieces = if staging.repeats() { 1 } else { staging.slices };
                 for slice in 0..pieces {
@@ -332,8 +327,38 @@ impl<'a> LaunchBuilder<'a> {
                     links.extend(self.links(channel.tile, &stream.name, transfer, locks)?);
                 }
             }
+            self.chain(channel, links)?;
         }
-        self.chain(channel, links)
+        Ok(())
+    }
+
+    /// Returns the ring and the slot of each turn of channels in a memory tile: a channel for each
+    /// ring, or one for all of them in turn.
+    fn turns<'r>(
+        &self,
+        stream: &Stream,
+        channels: &[Channel],
+        rings: &'r [BufferRing],
+    ) -> Result<Vec<(Channel, Vec<(&'r BufferRing, usize)>)>> {
+        let slots = |rings: &'r [BufferRing]| {
+            let depth = rings.first().map_or(0, |ring| ring.slots.len());
+            (0..depth).flat_map(|slot| rings.iter().map(move |ring| (ring, slot))).collect()
+        };
+        match channels {
+            [channel] => Ok(vec![(*channel, slots(rings))]),
+            _ if channels.len() == rings.len() => Ok(channels
+                .iter()
+                .zip(rings.chunks(1))
+                .map(|(&channel, own)| (channel, slots(own)))
+                .collect()),
+            _ => Err(Error::new(format!(
+                "{}: '{}' has {} channels in a memory tile for {} rings",
+                self.group,
+                stream.name,
+                channels.len(),
+                rings.len()
+            ))),
+        }
     }
 
     /// Returns the descriptors of a transfer of a stream. The first one acquires, the

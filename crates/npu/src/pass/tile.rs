@@ -14,9 +14,10 @@ mod rows;
 
 use girih_graph::Act;
 
+use super::resident;
 use crate::form::groups::{Kernel, KernelLaunch};
-use crate::form::tiled::TiledLaunch;
-use crate::form::tiling::Tiling;
+use crate::form::tiled::{Herd, TiledLaunch};
+use crate::form::tiling::{ElementTiling, RowTiling, Tiling};
 use crate::form::weights::WeightLayout;
 use crate::target::Target;
 pub(crate) use attend::block_granule;
@@ -26,7 +27,9 @@ use nest::{LaunchArguments, fits};
 /// Returns the tilings of a launch that fit a core's memory, best first: that of
 /// its mapping, or guesses.
 pub fn candidates(task: &KernelLaunch, target: &Target) -> Vec<TiledLaunch> {
-    let tilings = task.tiling.map_or_else(|| guesses(&task.kernel, target), |tiling| vec![tiling]);
+    let guesses =
+        || if task.resident { resident_guesses(&task.kernel, target) } else { guesses(&task.kernel, target) };
+    let tilings = task.tiling.map_or_else(guesses, |tiling| vec![tiling]);
     tilings.into_iter().filter_map(|tiling| build(task, tiling, target)).collect()
 }
 
@@ -60,6 +63,23 @@ fn guesses(kernel: &Kernel, target: &Target) -> Vec<Tiling> {
             bias::space([rows, n], target).into_iter().map(Tiling::Elements).collect()
         }
         Kernel::Attend { .. } => attend::space(kernel, target).into_iter().map(Tiling::Attend).collect(),
+    }
+}
+
+/// Returns the tilings of a resident launch, best first: one core for a kernel on a single row.
+fn resident_guesses(kernel: &Kernel, target: &Target) -> Vec<Tiling> {
+    let alone = |tiling: &Tiling| match tiling {
+        Tiling::Rows(RowTiling { herd, .. }) | Tiling::Elements(ElementTiling { herd, .. }) => {
+            *herd == Herd { columns: 1, rows: 1 }
+        }
+        _ => true,
+    };
+    match *kernel {
+        Kernel::Gemv { n, k, weights: WeightLayout::Q4nx, .. } => {
+            packed::resident([n, k], target).into_iter().map(Tiling::Gemv).collect()
+        }
+        Kernel::Gemv { .. } => guesses(kernel, target),
+        _ => space(kernel, target).into_iter().filter(alone).collect(),
     }
 }
 
@@ -130,5 +150,6 @@ pub fn build(task: &KernelLaunch, tiling: Tiling, target: &Target) -> Option<Til
         (Kernel::Attend { .. }, Tiling::Attend(tile)) => attend::build(launch, &task.kernel, tile, target),
         _ => None,
     };
-    built.filter(|launch| fits(launch, target))
+    let built = built.filter(|launch| fits(launch, target))?;
+    Some(if task.resident { resident::keep(built, &task.kernel, target) } else { built })
 }

@@ -11,6 +11,7 @@
 //! | part | file |
 //! |---|---|
 //! | the entry point: configuration and launches | `simulator` |
+//! | the registers that resident launches leave | `held` |
 //! | a launch with its ids resolved | `plan` |
 //! | the event queue and the loop that wakes agents | `launch` |
 //! | the agents, and what each of them waits for | `agent`, `state` |
@@ -31,6 +32,7 @@ mod core;
 mod dram;
 mod fault;
 mod hazard;
+mod held;
 mod launch;
 mod memory;
 mod plan;

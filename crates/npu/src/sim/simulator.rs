@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use girih_tensor::{Error, Result};
 
 use super::fault::{FaultKind, SimFault};
+use super::held::HeldConfiguration;
 use super::launch::LaunchSim;
 use super::plan::{LaunchPlan, PreparedSchedule};
 use super::store::LaunchMemory;
@@ -25,7 +26,7 @@ pub struct Simulator {
     target: Target,
     table: KernelTimes,
     hazards: bool,
-    held: Option<u64>,
+    held: HeldConfiguration,
     timed: HashMap<u64, LaunchReport>,
 }
 
@@ -36,7 +37,13 @@ impl Simulator {
     /// When no kernel times are known for its cores.
     pub fn new(target: &Target) -> Result<Simulator> {
         let table = KernelTimes::of(target)?;
-        Ok(Simulator { target: target.clone(), table, hazards: true, held: None, timed: HashMap::new() })
+        Ok(Simulator {
+            target: target.clone(),
+            table,
+            hazards: true,
+            held: HeldConfiguration::default(),
+            timed: HashMap::new(),
+        })
     }
 
     /// Replaces the kernel times.
@@ -116,8 +123,11 @@ impl Simulator {
         let mut report = SimReport::new(self.target.cycles(self.target.control.dispatch_us * 1e-6));
         let mut run = RunContext { program, bindings, memory, watch, order };
         for plan in &program.plans {
-            let held = self.held.replace(plan.configuration);
-            let configure = if held == Some(plan.configuration) { 0 } else { self.configure(plan) };
+            let configure = match &plan.registers {
+                Some(registers) => self.held.write(registers, &self.target),
+                None if self.held.replace(plan.configuration) => 0,
+                None => self.configure(plan),
+            };
             run.watch.event(report.cycles, &SimEvent::Launch { name: &plan.name, configure });
             report.cycles += configure;
             let launch = self.launch(plan, &mut run, report.cycles)?;
@@ -128,7 +138,7 @@ impl Simulator {
 
     /// Forgets the configuration, as if another program had run.
     pub fn forget(&mut self) {
-        self.held = None;
+        self.held.forget();
     }
 
     /// Cycles to configure the array for a launch: the registers of its tiles

@@ -126,6 +126,10 @@ pub enum TileKind {
 pub struct Launch {
     /// The name within the program: `gemm_q`.
     pub name: String,
+    /// Whether its configuration stays on the array beside those of other launches:
+    /// only registers with other values are written before it runs. The loop counts
+    /// of its cores are words that the command processor writes.
+    pub resident: bool,
     /// Buffers in tile memory; a [`BufferId`] is an index here.
     pub buffers: Vec<Buffer>,
     /// Locks; a [`LockId`] is an index here.

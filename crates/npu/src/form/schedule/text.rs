@@ -43,7 +43,7 @@ impl fmt::Display for Parameter {
 
 impl fmt::Display for Launch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "launch {}", self.name)?;
+        writeln!(f, "launch {}{}", self.name, if self.resident { " resident" } else { "" })?;
         for (number, Buffer { name, tile, address, bytes }) in self.buffers.iter().enumerate() {
             writeln!(f, "  buffer {number} {name} {tile} {address:#x} {bytes}")?;
         }
@@ -240,7 +240,8 @@ fn argument(line: &mut FormLine<'_>) -> Result<Argument> {
 }
 
 fn launch(mut head: FormLine<'_>, lines: &mut FormLines<'_>) -> Result<Launch> {
-    let mut launch = Launch { name: head.word("the launch's name")?.to_owned(), ..Launch::default() };
+    let name = head.word("the launch's name")?.to_owned();
+    let mut launch = Launch { name, resident: head.skip("resident"), ..Launch::default() };
     head.end()?;
     while let Some(mut line) = lines.take("buffer") {
         numbered(&mut line, launch.buffers.len())?;

@@ -354,6 +354,7 @@ impl AttendPlan {
             locals,
             cascade: self.herd.rows > 1,
             body: self.body(),
+            resident: None,
         }
     }
 

@@ -70,6 +70,7 @@ fn nest(launch: LaunchArguments<'_>, [own, n]: [u32; 2], tile: ElementTiling) ->
         flat: false,
         sweeps: Vec::new(),
         cascade: false,
+        resident: None,
         body,
     }
 }

@@ -88,6 +88,7 @@ pub(super) fn build(
         flat: false,
         sweeps: Vec::new(),
         cascade: false,
+        resident: None,
         body,
     })
 }

@@ -136,6 +136,7 @@ pub(super) fn build(
         flat: false,
         sweeps: Vec::new(),
         cascade: false,
+        resident: None,
         body,
     })
 }

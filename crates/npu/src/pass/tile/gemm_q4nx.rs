@@ -73,6 +73,7 @@ pub(super) fn build(
         flat: false,
         sweeps: Vec::new(),
         cascade: false,
+        resident: None,
         body: vec![Item::Loop { count: loops[0], body: vec![body] }],
     })
 }

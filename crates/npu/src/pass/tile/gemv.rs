@@ -95,6 +95,7 @@ pub(super) fn build(
         flat: false,
         sweeps: Vec::new(),
         cascade: false,
+        resident: None,
         body,
     })
 }

@@ -4,10 +4,14 @@
 
 use super::nest::{LaunchArguments, call, dim, whole};
 use crate::form::schedule::Affine;
-use crate::form::tiled::{Flow, Herd, Item, Local, Share, Stream, TiledLaunch, TiledOperand};
+use crate::form::tiled::{Flow, Herd, Item, L2Staging, Local, Share, Stream, TiledLaunch, TiledOperand};
 use crate::form::tiling::GemvTiling;
 use crate::form::weights::{TILE_BYTES, TILE_COLUMNS, TILE_ROWS};
+use crate::pass::resident;
 use crate::target::Target;
+
+/// Tiles that a memory tile buffers for each core.
+const STAGED_TILES: u8 = 4;
 
 /// The possible numbers of tiles that a core receives at once. With few, the first call begins
 /// early and little is left to compute after the last tile has arrived.
@@ -59,6 +63,21 @@ pub(super) fn space([n, k]: [u32; 2], target: &Target) -> Vec<GemvTiling> {
     herds.filter(divides).flat_map(of).collect()
 }
 
+/// Returns the tilings of a resident launch: chunks have the same size in all products, so
+/// that only loop counts differ.
+pub(super) fn resident([n, k]: [u32; 2], target: &Target) -> Vec<GemvTiling> {
+    let Herd { columns, rows } = resident::product_herd(target);
+    let herds =
+        (1..=columns).rev().flat_map(|columns| (1..=rows).rev().map(move |rows| Herd { columns, rows }));
+    let divides =
+        |herd: &Herd| (n / TILE_ROWS).is_multiple_of(u32::from(herd.columns) * u32::from(herd.rows));
+    let mut herds: Vec<Herd> = herds.filter(divides).collect();
+    herds.sort_by_key(|herd| std::cmp::Reverse(u32::from(herd.columns) * u32::from(herd.rows)));
+    let (rows, parts) = (TILE_ROWS, k / TILE_COLUMNS);
+    let tile = |herd| GemvTiling { herd, rows, step: rows, depth: 2, staged: true, parts };
+    herds.into_iter().map(tile).collect()
+}
+
 /// Returns the launch of a product with a tile, if the tile divides it.
 pub(super) fn build(
     launch: LaunchArguments<'_>,
@@ -67,9 +86,10 @@ pub(super) fn build(
     tile: GemvTiling,
     target: &Target,
 ) -> Option<TiledLaunch> {
-    let GemvTiling { herd, rows, step, parts, staged, .. } = tile;
+    let GemvTiling { herd, rows, step, parts, staged: is_staged, .. } = tile;
     let (columns, side) = (u32::from(herd.columns), u32::from(herd.rows));
-    let fits = columns <= target.array.columns && side <= super::gemv::side(target) && !staged;
+    let max = if is_staged { target.array.compute_rows } else { super::gemv::side(target) };
+    let fits = columns <= target.array.columns && side <= max;
     let (down, across) = (n / TILE_ROWS, k / TILE_COLUMNS);
     if !fits || [rows, step] != [TILE_ROWS; 2] || !across.is_multiple_of(parts) {
         return None;
@@ -81,7 +101,8 @@ pub(super) fn build(
     let part = k / parts;
     let sums = || vec![whole("n", TILE_ROWS)];
     let at = |name: &str| TiledOperand { name: name.to_owned(), offset: Affine::default() };
-    let x = TiledOperand { offset: Affine::constant(0).plus(1, i64::from(part) * 2), ..at("x") };
+    let whole_vector = TiledOperand { offset: Affine::constant(0).plus(1, i64::from(part) * 2), ..at("x") };
+    let x = if is_staged { at("x") } else { whole_vector };
     let product = Item::Call {
         entry: "gemv_q4nx".to_owned(),
         operands: vec![at("w"), x, at("sums")],
@@ -92,7 +113,7 @@ pub(super) fn build(
         Item::Loop { count: parts, body: vec![product] },
         call("store_bf16", &["sums", "y"], sums()),
     ];
-    let [mut w, mut x, mut y] = streams(loops, k, tile);
+    let [mut w, mut x, mut y] = if is_staged { staged(loops, k, tile) } else { direct(loops, k, tile) };
     (w.argument, x.argument, y.argument) = (launch.arguments[1], launch.arguments[0], launch.arguments[2]);
     w.base_bytes = u64::from(first / TILE_ROWS) * u64::from(across) * u64::from(TILE_BYTES);
     y.base_bytes = u64::from(first) * 2;
@@ -104,12 +125,13 @@ pub(super) fn build(
         flat: false,
         sweeps: Vec::new(),
         cascade: false,
+        resident: None,
         body: vec![Item::Loop { count: loops[0], body: tile_row }],
     })
 }
 
-/// Returns the streams of tiles, vector and results.
-fn streams([own, parts]: [u32; 2], k: u32, tile: GemvTiling) -> [Stream; 3] {
+/// Returns the streams of tiles, vector and results: each core has a channel for its tiles.
+fn direct([own, parts]: [u32; 2], k: u32, tile: GemvTiling) -> [Stream; 3] {
     let (across, side) = (k / TILE_COLUMNS, u64::from(tile.herd.rows));
     let words = across / parts * TILE_BYTES / 4;
     let own_bytes = u64::from(own) * u64::from(across) * u64::from(TILE_BYTES);
@@ -150,5 +172,22 @@ fn streams([own, parts]: [u32; 2], k: u32, tile: GemvTiling) -> [Stream; 3] {
         dims: vec![dim(own, TILE_ROWS / 2), dim(TILE_ROWS / 2, 1)],
         ..w.clone()
     };
+    [w, x, y]
+}
+
+/// Returns the streams of a staged product: one channel of each column carries the tiles of its
+/// cores, which the memory tile divides and whose results it joins. The parts of the vector are sent
+/// again for each tile row, so that a core needs no memory for the whole.
+fn staged([own, parts]: [u32; 2], k: u32, tile: GemvTiling) -> [Stream; 3] {
+    let [mut w, mut x, mut y] = direct([own, parts], k, tile);
+    // The cores of a column take turns at its tile rows, so that strides are short.
+    let side = u32::from(tile.herd.rows);
+    (w.row_bytes, y.row_bytes) = (w.column_bytes / u64::from(side * own), u64::from(TILE_ROWS) * 2);
+    w.dims[0].stride *= side;
+    y.dims[0].stride *= side;
+    w.l2 = Some(L2Staging::unsliced(STAGED_TILES, vec![dim(w.chunk_words(), 1)]));
+    (x.level, x.depth, x.ahead_of) = (2, tile.depth, None);
+    x.dims = vec![dim(own, 0), dim(parts, k / parts / 2), dim(k / parts / 2, 1)];
+    y.l2 = Some(L2Staging::unsliced(2, vec![dim(y.chunk_words(), 1)]));
     [w, x, y]
 }

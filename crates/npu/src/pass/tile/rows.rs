@@ -184,6 +184,7 @@ fn build(
         flat: false,
         sweeps: Vec::new(),
         cascade: false,
+        resident: None,
         body,
     };
     // Of a single row that is too long for two buffers, a core has one.

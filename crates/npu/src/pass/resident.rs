@@ -1,0 +1,51 @@
+//! Where resident launches lie: each kind of kernel has its own cores, so that the launches of a
+//! token stay configured side by side. Matrix-vector products have the lower rows of cores and the
+//! first channel of each shim. Kernels on a single row have one core each above them, and the
+//! second channels.
+
+use crate::form::groups::Kernel;
+use crate::form::schedule::Tile;
+use crate::form::tiled::{Flow, Herd, TiledLaunch};
+use crate::target::Target;
+
+/// Returns the cores of matrix-vector products.
+pub(super) fn product_herd(target: &Target) -> Herd {
+    Herd { columns: target.array.columns as u8, rows: (target.array.compute_rows / 2).max(1) as u8 }
+}
+
+/// Returns a launch that stays configured. An operand that a core receives only once is sent ahead of
+/// the first one, over the same channel.
+pub(super) fn keep(launch: TiledLaunch, kernel: &Kernel, target: &Target) -> TiledLaunch {
+    let mut launch = TiledLaunch { resident: Some(home(kernel, target)), ..launch };
+    let alone = launch.herd == Herd { columns: 1, rows: 1 };
+    let [first, others @ ..] = &mut launch.streams[..] else { return launch };
+    let once =
+        others.iter_mut().filter(|other| other.flow == Flow::In && other.level == 0 && other.depth == 1);
+    once.filter(|_| alone && first.level > 0).for_each(|other| other.ahead_of = Some(first.name.clone()));
+    launch
+}
+
+/// Returns the lower left core of a kernel's launches. Each operand of a kernel on a single row
+/// takes the shim of another column, so kernels with two operands are two columns apart from the next.
+fn home(kernel: &Kernel, target: &Target) -> Tile {
+    let (column, up) = match kernel {
+        Kernel::Gemv { .. } | Kernel::Gemm { .. } | Kernel::Dequant { .. } | Kernel::Attend { .. } => {
+            return lower_left(target);
+        }
+        Kernel::RmsNorm { rows: 1, .. } => (1, 0),
+        Kernel::Rope { .. } => (2, 0),
+        Kernel::Add { .. } => (3, 0),
+        Kernel::Gate { .. } => (5, 0),
+        Kernel::RmsNorm { .. } => (7, 0),
+        Kernel::Bias { .. } => (7, 1),
+    };
+    let lowest = lower_left(target).row;
+    let above = u32::from(product_herd(target).rows) + up;
+    let row = above.min(target.array.compute_rows - 1) as u8;
+    Tile::new((column % target.array.columns) as u8, lowest + row)
+}
+
+/// Returns the lower left core of the array.
+pub(super) fn lower_left(target: &Target) -> Tile {
+    Tile::new(0, 1 + target.array.memory_rows as u8)
+}
