@@ -18,11 +18,11 @@ use crate::target::Target;
 
 /// A note for users: why results may differ between steps of one row and steps
 /// of several. The matrix unit adds the terms of each sum in order; the kernel
-/// for single rows adds them in 64 vector lanes, because its vectors are loaded
-/// along the rows of the weights. A kernel for single rows could keep the order
-/// of the matrix unit, but no time is published for one.
-pub const ONE_ROW_NOTE: &str = "steps of one row add in another order than steps of several rows, in matmuls and \
-    in attention: results may differ for a prompt whose last chunk or uncached \
+/// for single rows of bf16 adds them in 64 vector lanes, because its vectors are
+/// loaded along the rows of the weights. That for Q4NX weights keeps the order of
+/// the matrix unit.
+pub const ONE_ROW_NOTE: &str = "steps of one row add in another order than steps of several rows, in matmuls with \
+    bf16 weights and in attention: results may differ for a prompt whose last chunk or uncached \
     rest is one row, and for sequences that decode together";
 
 /// Options of the backend. They affect results only through the place where

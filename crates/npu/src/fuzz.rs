@@ -5,7 +5,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::blob::{decode, encode, read_for_its_target};
 use crate::form::PassForm;
-use crate::pass::{ArrayMapping, NoDump, Policy, compile, groups};
+use crate::pass::{ArrayMapping, NoDump, Policy, compile, groups, is_broken_rule};
 use crate::sim::Simulator;
 use crate::target::Target;
 
@@ -70,7 +70,7 @@ fn compile_layer(target: &Target, mapping: &ArrayMapping) {
     let (_, text) = LAYER.split_once("=== in\n").expect("the file has an input");
     let (text, _) = text.split_once("=== out\n").expect("the file has an output");
     let graph: Graph = text.parse().expect("a test parses it");
-    let is_ours = |error: girih_tensor::Error| error.to_string().contains("a bug in girih");
+    let is_ours = |error: girih_tensor::Error| is_broken_rule(&error);
     match groups(&graph, target, mapping, &mut NoDump) {
         Ok(groups) => {
             for program in &groups.programs {

@@ -433,13 +433,18 @@ impl Target {
             ("memory.bytes", self.memory.bytes, 64 << 20),
             ("memory.banks", self.memory.banks, 64),
             ("stream.bytes_per_cycle", self.stream.bytes_per_cycle, 1024),
-            ("stream.granule_bytes", self.stream.granule_bytes, 64),
             ("cascade.bytes_per_cycle", self.cascade.bytes_per_cycle, 1024),
         ];
         for (path, count, max) in counts {
             if count == 0 || count > max {
                 return Err(Error::new(format!("{path} is {count}: it must lie in 1..={max}")));
             }
+        }
+        if self.stream.granule_bytes != 4 {
+            let found = self.stream.granule_bytes;
+            return Err(Error::new(format!(
+                "stream.granule_bytes is {found}: transfers count words of 4 bytes"
+            )));
         }
         for (name, dma) in
             [("compute", &self.compute.dma), ("memory", &self.memory.dma), ("shim", &self.shim.dma)]
@@ -504,6 +509,11 @@ impl DmaSpec {
         for (name, count, max) in counts {
             if count == 0 || count > max {
                 return Err(Error::new(format!("{tile}.dma.{name} is {count}: it must lie in 1..={max}")));
+            }
+        }
+        for (name, words) in [("max_words", self.max_words), ("max_stride_words", self.max_stride_words)] {
+            if words == 0 {
+                return Err(Error::new(format!("{tile}.dma.{name} is 0: it must be at least 1")));
             }
         }
         Ok(())

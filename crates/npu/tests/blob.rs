@@ -212,7 +212,7 @@ fn a_blob_that_others_could_have_written_is_refused_by_name() {
     assert!(notes[0].starts_with(&sentence) && notes[0].ends_with("compiled programs are not kept"));
 }
 
-/// A schedule that breaks a rule is refused when its blob is loaded, whoever made it.
+/// A blob with the right digest is checked, too.
 #[test]
 fn a_blob_whose_schedule_breaks_a_rule_is_refused_by_name() {
     let target = Target::named("toy").unwrap();

@@ -15,7 +15,7 @@ use girih_npu::Target;
 use girih_npu::blob::{decode, encode};
 use girih_npu::form::schedule::Schedule;
 use girih_npu::memory::{Binding, Objects, SimMemory};
-use girih_npu::pass::{NoDump, Policy, compile, groups};
+use girih_npu::pass::{ArrayMapping, ArrayWeights, NoDump, Policy, compile, groups};
 use girih_npu::sim::{Cycle, EventOrder, SimEvent, SimWatch, Simulator};
 use girih_tensor::Random;
 use llama::{LlamaSizes, SMALL, key, llama};
@@ -30,12 +30,17 @@ const MAX_EVENTS: u32 = 4000;
 /// The largest arguments for which a run computes values.
 const MAX_VALUE_BYTES: u64 = 1 << 20;
 
-/// The blobs of all programs of a layer, in prefill and for a token.
+/// The blobs of all programs of a layer, in prefill and for a token, with weights in bf16 and in
+/// Q4NX.
 fn blobs(target: &Target) -> Vec<Vec<u8>> {
     let sizes = LlamaSizes { layers: 1, ..SMALL };
-    let cut =
-        |rows| groups(&llama(&sizes, key(rows)), target, &Policy::MLIR_AIR.into(), &mut NoDump).unwrap();
-    let programs = [16, 1].map(cut).into_iter().flat_map(|groups| groups.programs);
+    let cut = |(rows, weights)| {
+        let mapping = ArrayMapping { weights, ..ArrayMapping::from(Policy::MLIR_AIR) };
+        groups(&llama(&sizes, key(rows)), target, &mapping, &mut NoDump).unwrap()
+    };
+    let (bf16, q4nx) = (ArrayWeights::Bf16, ArrayWeights::Q4nx);
+    let steps = [(16, bf16), (1, bf16), (16, q4nx), (1, q4nx)];
+    let programs = steps.map(cut).into_iter().flat_map(|groups| groups.programs);
     let blob = |program| encode(&compile(&program, target, &mut NoDump).unwrap(), target).unwrap();
     programs.map(blob).collect()
 }

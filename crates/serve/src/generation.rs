@@ -13,8 +13,8 @@ use girih::{
     ErrorKind, Event, Grammar, Logprobs, Model, Prompt, Reply, ReplyPart, Request, Session, Stats, Stop,
     Tenant, TimeLimits, ToolChoice,
 };
-use tokio::sync::Semaphore;
 
+use crate::background::in_background;
 use crate::caller::ApiCaller;
 use crate::error::ApiError;
 use crate::observe::{ReplyRecord, RequestRecord};
@@ -23,9 +23,6 @@ use crate::sampling_settings::{SamplingSettings, check_ranges};
 use crate::state::{Admission, ServerState};
 use crate::template_fault;
 use crate::thinking::Thinking;
-
-/// The threads for work in the background. Some of them may wait for a model to be loaded.
-static BACKGROUND_THREADS: Semaphore = Semaphore::const_new(64);
 
 /// The maximum number of log-probabilities of the prompts of a request, a megabyte for each ten thousand.
 const MAX_PROMPT_LOGPROBS: u64 = 500_000;
@@ -201,23 +198,6 @@ pub async fn begin(
         Ok(Generation { load_time, ..generation })
     })
     .await
-}
-
-/// Runs work that takes more than a moment on a thread that serves no connections. A client that leaves
-/// while its work waits for a thread takes it back; work that runs keeps its thread to the end.
-///
-/// # Errors
-/// Those of the work; when it panics, status 500.
-pub async fn in_background<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
-    let thread = BACKGROUND_THREADS.acquire().await.expect("it is never closed");
-    let outcome = tokio::task::spawn_blocking(move || {
-        let _thread = thread;
-        work()
-    });
-    let outcome = outcome.await;
-    outcome.unwrap_or_else(|_| Err(ApiError::internal("the request met a fault of the server")))
 }
 
 /// The error of a request that gets no place; it says when there is one.
@@ -437,7 +417,7 @@ impl Generation {
                     events.push(event(GenerationEventKind::PromptToken { id, logprobs }));
                 }
                 Event::Prefilled(stats) => {
-                    if let Some(record) = &choice.record {
+                    if let Some(record) = &mut choice.record {
                         record.prefilled(&stats);
                     }
                     if choice.is_first {

@@ -11,7 +11,9 @@
 
 pub mod access;
 pub mod api;
+mod background;
 pub mod body_limits;
+mod calendar;
 mod caller;
 pub mod drain;
 pub mod encoders;

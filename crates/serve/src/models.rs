@@ -1,11 +1,12 @@
 //! The models that are served: their names, their sessions in a pool, and encoders.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use girih::{ErrorKind, LoadedModel, Model, ModelPool, Result, Session};
 
+use crate::calendar::since_1970;
 use crate::encoders::ServedEncoder;
 use crate::error::ApiError;
 use crate::options::{ServeOptions, ServedModel};
@@ -57,7 +58,6 @@ impl ServedModels {
         for ServedModel { name, source, open_options, run_options } in models {
             pool.add(name, source, open_options.clone(), run_options.clone())?;
         }
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Ok(ServedModels {
             pool,
             models: models.clone(),
@@ -65,7 +65,7 @@ impl ServedModels {
             encoders,
             unload_idle: options.unload_idle,
             started: Instant::now(),
-            created: since_1970.as_secs(),
+            created: since_1970().as_secs(),
         })
     }
 
@@ -163,7 +163,7 @@ impl ServedModels {
     pub fn unloaded_at(&self, model: &LoadedModel) -> Option<Duration> {
         let last_used = if model.is_in_use { self.now() } else { model.last_used };
         let left = last_used.saturating_add(self.unload_idle?).saturating_sub(self.now());
-        Some(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_add(left))
+        Some(since_1970().saturating_add(left))
     }
 
     /// Unloads models that were not used for this time, and returns their names.

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use futures_util::Stream;
 use serde::Serialize;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
+use utoipa::ToSchema;
 
 use crate::error::ApiError;
 use crate::generation::{Generation, GenerationEvent, TokenUsage};
@@ -25,6 +26,16 @@ pub const PING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The media type of server-sent events.
 pub const EVENT_STREAM: &str = "text/event-stream; charset=utf-8";
+
+/// A server-sent event, as the description of the routes has it. The last one of OpenAI's older routes has
+/// the data `[DONE]`.
+#[derive(ToSchema)]
+pub struct ServerSentEvent {
+    /// Its type, if it has one.
+    pub event: Option<String>,
+    /// JSON, or `[DONE]`.
+    pub data: String,
+}
 
 /// Writes events in the form of an API. What it writes to `out` is sent as it is.
 pub trait EventWriter: Send + Unpin + 'static {

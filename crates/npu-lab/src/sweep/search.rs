@@ -222,9 +222,18 @@ fn run_all(
 }
 
 /// Compiles and times one tiling; none if it does not fit the target.
+///
+/// # Errors
+/// When a form breaks a rule of the target, or the run has a fault.
 fn trial_time(trial: &TilingTrial, one: &KernelUse, simulator: &mut Simulator) -> Result<Option<TrialTime>> {
     let program = program(one.kernel, trial.tiling);
-    let Ok(schedule) = pass::compile(&program, simulator.target(), &mut NoDump) else { return Ok(None) };
+    let schedule = match pass::compile(&program, simulator.target(), &mut NoDump) {
+        Ok(schedule) => schedule,
+        Err(error) if pass::is_broken_rule(&error) => {
+            return Err(error.of(format!("{} {}", one.kernel, trial.tiling)));
+        }
+        Err(_) => return Ok(None),
+    };
     simulator.forget();
     let report =
         simulator.run(&schedule, &[], &mut SimMemory::TimeOnly, &mut SimUnwatched, EventOrder::Earliest);

@@ -15,6 +15,7 @@ pub const ENTRIES: &[KernelEntry] = &[
     matmul::GEMV_BF16_PART,
     q4nx::GEMV_Q4NX,
     q4nx::DEQUANT_Q4NX,
+    q4nx::UNPACK_Q4NX,
     rows::RMS_NORM,
     rows::LAYER_NORM,
     rows::ROPE_HALVES,

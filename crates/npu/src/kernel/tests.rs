@@ -236,10 +236,15 @@ fn unpacked_groups_hold_the_weights_of_the_product() {
     let (tile, weights) = tiles_of(32, 256, 18);
     for (first, groups) in [(0, 8), (3, 1), (4, 4)] {
         let mut y = [vec![0; groups as usize * 2048]];
-        call("dequant_q4nx", &[first, groups], std::slice::from_ref(&tile), &mut y);
-        let layout = (entry("dequant_q4nx").unwrap().operands[1].layout)(&[first, groups]);
-        for ((row, column), value) in walk(&layout).zip(unpack(DType::BF16, &y[0])) {
-            assert_eq!(value.to_bits(), weights[row * 256 + first as usize * 32 + column].to_bits());
+        let y = ["dequant_q4nx", "unpack_q4nx"].map(|name| {
+            call(name, &[first, groups], std::slice::from_ref(&tile), &mut y);
+            let layout = (entry(name).unwrap().operands[1].layout)(&[first, groups]);
+            unlay(&layout, groups as usize * 32, &unpack(DType::BF16, &y[0]))
+        });
+        for (row, weights) in weights.chunks_exact(256).enumerate() {
+            let weights = &weights[first as usize * 32..][..groups as usize * 32];
+            let found = |y: &[f32]| y[row * weights.len()..][..weights.len()] == *weights;
+            assert!(found(&y[0]) && found(&y[1]), "row {row}");
         }
     }
     assert!(entry("dequant_q4nx").unwrap().check(&[4, 5]).is_err());

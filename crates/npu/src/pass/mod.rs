@@ -120,6 +120,14 @@ fn scheduled(program: &ArrayProgram, placed: PlacedLaunch, target: &Target) -> R
     schedule::schedule(&route::route(placed, target)?, target)
 }
 
+/// The words of an error that a form breaks a rule.
+const BUG: &str = "this is a bug in girih";
+
+/// Whether an error of [`compile`] says that a form breaks a rule, instead of what does not fit.
+pub fn is_broken_rule(error: &Error) -> bool {
+    error.to_string().contains(BUG)
+}
+
 /// Passes a form to `dump` and refuses it if it has faults, which would corrupt
 /// results silently.
 fn checked<F: PassForm>(form: F, program: &str, target: &Target, dump: &mut dyn Dump) -> Result<F> {
@@ -128,9 +136,7 @@ fn checked<F: PassForm>(form: F, program: &str, target: &Target, dump: &mut dyn 
         None => Ok(form),
         Some(fault) => {
             let name = F::NAME;
-            Err(Error::new(format!(
-                "the {name} form of {program} breaks a rule; this is a bug in girih: {fault}"
-            )))
+            Err(Error::new(format!("the {name} form of {program} breaks a rule; {BUG}: {fault}")))
         }
     }
 }

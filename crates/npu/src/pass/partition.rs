@@ -22,6 +22,11 @@ use crate::target::Target;
 /// into launches of one program: eight for Llama's vocabulary, ten for Qwen's.
 const MAX_LAUNCH_VALUES: u32 = 16384;
 
+/// The maximum number of rows for each column of cores with which the cores of a product unpack Q4NX
+/// weights themselves. They unpack every tile once for 32 rows; with more rows, one launch that
+/// unpacks them for all is faster.
+const UNPACKED_ROWS: u32 = 32;
+
 /// The maximum number of values of a tensor, with padding: four gigabytes, because
 /// sizes and strides of tiles, in words and bytes, have 32 bits.
 const MAX_TENSOR_VALUES: u64 = (1 << 31) - 1;
@@ -261,7 +266,9 @@ impl Partitioner<'_> {
     /// Splits the kernel of a large head; returns other kernels unchanged.
     fn parts(&self, index: usize, kernel: Kernel) -> Vec<Kernel> {
         match kernel {
-            Kernel::Gemv { n, k, weights: weights @ WeightLayout::Q4nx, .. } => {
+            Kernel::Gemv { n, k, weights: weights @ WeightLayout::Q4nx, .. }
+                if self.site(index) == NodeSite::EachOutputRow =>
+            {
                 // Whole tiles for every core, and a small launch for the rest.
                 let cores = self.target.array.columns * gemv_side(self.target);
                 let (first, rest) = (n - n % (TILE_ROWS * cores), n % (TILE_ROWS * cores));
@@ -360,8 +367,9 @@ impl Partitioner<'_> {
                 if rows == 1 || self.site(index) == NodeSite::EachOutputRow {
                     Kernel::Gemv { first: 0, n, k, weights }
                 } else {
-                    let packed = weights == WeightLayout::Q4nx;
-                    let weights = if packed { WeightLayout::Groups } else { weights };
+                    let unpacked =
+                        weights == WeightLayout::Q4nx && rows > UNPACKED_ROWS * self.target.array.columns;
+                    let weights = if unpacked { WeightLayout::Groups } else { weights };
                     Kernel::Gemm { m: rows, n, k, weights }
                 }
             }

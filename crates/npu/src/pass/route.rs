@@ -45,6 +45,8 @@ impl FreeChannels<'_> {
             Direction::Mm2s => (dma.channels_out, "MM2S"),
             Direction::S2mm => (dma.channels_in, "S2MM"),
         };
+        let have =
+            if kind == "shim" && u32::from(tile.column) >= self.target.array.shim_columns { 0 } else { have };
         let next = self.used.entry((tile, direction)).or_default();
         if u32::from(*next) >= have {
             return Err(Unfit {

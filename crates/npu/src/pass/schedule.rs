@@ -14,6 +14,7 @@ use super::transfer::{SplitTransfer, descriptors};
 use super::unfit::Unfit;
 use crate::form::placed::PlacedLaunch;
 use crate::form::routed::{Routed, RoutedCircuit, RoutedLaunch};
+use crate::form::schedule::check::calls::program_bytes;
 use crate::form::schedule::{
     Affine, Buffer, BufferId, CallOperand, Cascade, Channel, Core, CoreCall, CoreInstruction, Descriptor,
     Dim, DmaAddress, Launch, LockChange, LockId, Parameter, ParameterValue, Schedule, Start, Tile, TileKind,
@@ -32,6 +33,11 @@ const MAX_PUSHES: u64 = 4096;
 /// # Errors
 /// An [`Unfit`] when descriptors or locks run out.
 pub fn schedule(routed: &Routed, target: &Target) -> Result<Schedule> {
+    let max = target.shim.max_argument_bytes;
+    if let Some(large) = routed.arguments.iter().find(|argument| argument.bytes > max) {
+        let (group, resource) = (routed.name.clone(), format!("bytes of {}", large.name));
+        return Err(Unfit { pass: "schedule", group, resource, need: large.bytes, have: max }.into());
+    }
     let mut launches = Vec::new();
     for launch in &routed.launches {
         launches.push(LaunchBuilder::new(&routed.name, launch, target).build()?);
@@ -124,6 +130,10 @@ impl<'a> LaunchBuilder<'a> {
     fn lock(&mut self, tile: Tile, initial: u8) -> Result<LockId> {
         let dma = self.dma(tile);
         let next = self.locks_used.entry(tile).or_default();
+        if u32::from(initial) > dma.max_lock {
+            let resource = format!("units of a lock in tile {tile}");
+            return Err(unfit(&self.group, resource, u32::from(initial), dma.max_lock));
+        }
         if u32::from(*next) >= dma.locks {
             return Err(unfit(&self.group, format!("locks in tile {tile}"), u32::from(*next) + 1, dma.locks));
         }
@@ -430,6 +440,11 @@ impl<'a> LaunchBuilder<'a> {
                 let tile = self.placed().tile((column, row));
                 let body = core_body(&tiled.body, column, row);
                 let program = self.instructions(tile, &body, &mut Vec::new())?;
+                let (need, have) = (program_bytes(&program, self.target), self.target.compute.program_bytes);
+                if need > f64::from(have) {
+                    let resource = format!("bytes of program memory in tile {tile}");
+                    return Err(unfit(&self.group, resource, need as u32, have));
+                }
                 self.launch.cores.push(Core { tile, program });
                 if tiled.cascade && row > 0 {
                     let to = self.placed().tile((column, row - 1));

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::background::in_background;
 use crate::caller::ApiCaller;
 use crate::error::ApiError;
-use crate::generation::in_background;
 use crate::state::ServerState;
 
 /// The maximum number of texts of a request.

@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::raw::{assert_is_well, connect, exchange, get, post, read_response};
-use crate::server::{Setup, TestServer};
+use crate::guarded_server::{Setup, TestServer};
+use crate::raw_client::{assert_is_well, connect, exchange, get, post, read_response};
 
 #[test]
 fn two_hundred_slow_clients_slow_nobody() {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use girih_serve::listener::ListenerLimits;
 
-use crate::raw::{assert_is_well, connect, exchange, get, read_response};
-use crate::server::{Setup, TestServer};
+use crate::guarded_server::{Setup, TestServer};
+use crate::raw_client::{assert_is_well, connect, exchange, get, read_response};
 
 /// The time until the server ends a connection.
 fn time_to_end(stream: &mut TcpStream) -> Duration {

@@ -14,7 +14,7 @@ use girih_serve::{ServedModel, Server};
 use serde_json::{Value, json};
 
 use crate::client::Exchange;
-use crate::started::{get, options, post, refusal, shared};
+use crate::model_server::{get, options, post, refusal, shared};
 
 const PATH: &str = "/v1/embeddings";
 

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::client::Exchange;
-use crate::started::{get, options, post, refusal};
+use crate::model_server::{get, options, post, refusal};
 use crate::waiting::{running, slow_server};
 use girih_serve::{ServeOptions, Server};
 use serde_json::json;

@@ -11,8 +11,8 @@ use girih_serve::Server;
 use serde_json::json;
 
 use crate::client::Exchange;
-use crate::raw::assert_is_well;
-use crate::started::options;
+use crate::model_server::options;
+use crate::raw_client::assert_is_well;
 
 /// A request whose reply is 400 tokens long, whole or streamed.
 fn body(is_stream: bool) -> String {

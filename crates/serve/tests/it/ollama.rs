@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::anthropic::with_tools;
 use crate::client::{Exchange, HttpReply};
-use crate::started::{get, options, post, shared};
+use crate::model_server::{get, options, post, shared};
 
 /// A body with this model, a text and at most 24 tokens.
 fn body(more: Value) -> Value {

@@ -1,7 +1,7 @@
 //! Routes that need no generation, and requests that no route takes.
 
 use crate::client::Exchange;
-use crate::started::{get, post, refusal, shared};
+use crate::model_server::{get, post, refusal, shared};
 use serde_json::json;
 
 #[test]

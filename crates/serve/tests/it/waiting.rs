@@ -10,7 +10,7 @@ use girih_serve::{RequestHook, ServeOptions, Server};
 use serde_json::{Value, json};
 
 use crate::client::Exchange;
-use crate::started::{get, options, post, refusal};
+use crate::model_server::{get, options, post, refusal};
 
 /// The maximum wait of these tests.
 const MAX_WAIT: Duration = Duration::from_millis(500);

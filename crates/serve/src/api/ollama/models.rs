@@ -18,9 +18,9 @@ use utoipa::ToSchema;
 
 use super::model_name::without_latest;
 use super::timestamp::rfc3339;
+use crate::background::in_background;
 use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
-use crate::generation::in_background;
-use crate::json_body::read_body;
+use crate::json_body::{from_json_object, read_body};
 use crate::options::ServedModel;
 use crate::state::ServerState;
 use crate::thinking::TemplateThinking;
@@ -84,7 +84,7 @@ pub struct ModelDetails {
 
 /// The body of `/api/show`.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct ShowRequest {
     /// The model's name, with or without the tag `latest`.
     #[serde(alias = "name")]
@@ -315,3 +315,5 @@ fn capabilities(model: &Model) -> Result<Vec<&'static str>, ApiError> {
     }
     Ok(capabilities)
 }
+
+from_json_object!(ShowRequest);

@@ -15,9 +15,9 @@ use super::chat_request::ToolBody;
 use super::messages::{ChatMessage, template_messages};
 use super::template_variables::checked_variables;
 use crate::api::reply_form::check_tools;
+use crate::background::in_background;
 use crate::error::{ApiError, ErrorReplies};
-use crate::generation::in_background;
-use crate::json_body::read_body;
+use crate::json_body::{from_json_object, read_body};
 use crate::state::ServerState;
 use crate::template_fault;
 
@@ -28,7 +28,7 @@ pub fn routes() -> Router<Arc<ServerState>> {
 
 /// The body of `/tokenize`: a prompt, or messages.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct TokenizeRequest {
     /// The model's id; without one, the first model's tokenizer is used.
     pub model: Option<String>,
@@ -64,7 +64,7 @@ pub struct TokenizeReply {
 
 /// The body of `/detokenize`.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct DetokenizeRequest {
     /// The model's id; without one, the first model's tokenizer is used.
     pub model: Option<String>,
@@ -152,3 +152,5 @@ pub async fn detokenize(
     })
     .await
 }
+
+from_json_object!(TokenizeRequest, DetokenizeRequest);

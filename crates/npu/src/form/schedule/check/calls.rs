@@ -15,15 +15,7 @@ use crate::form::schedule::{
     Affine, CallOperand, Core, CoreCall, CoreInstruction, ParameterValue, Tile, TileKind,
 };
 use crate::kernel::{self, CascadeUse, KernelEntry, ParamKind};
-
-/// What the program of a core uses.
-#[derive(Default)]
-struct ProgramUse {
-    /// The entries that it calls, by name.
-    entries: BTreeSet<&'static str>,
-    /// The sentences of its faults.
-    faults: Vec<String>,
-}
+use crate::target::Target;
 
 impl LaunchCheck<'_> {
     pub(super) fn cores(&mut self) {
@@ -36,20 +28,18 @@ impl LaunchCheck<'_> {
             if !seen.insert(core.tile) {
                 self.fault(what.clone(), "has two programs");
             }
-            let mut found = ProgramUse::default();
-            self.instructions(core.tile, &core.program, &mut Vec::new(), &mut found);
-            found.faults.extend(self.program_fault(core, &found.entries));
-            for sentence in found.faults {
+            let mut sentences = Vec::new();
+            self.instructions(core.tile, &core.program, &mut Vec::new(), &mut sentences);
+            sentences.extend(self.program_fault(core));
+            for sentence in sentences {
                 self.fault(what.clone(), sentence);
             }
         }
     }
 
-    /// Returns the fault of the size of a program: its own code and its kernels.
-    fn program_fault(&self, core: &Core, entries: &BTreeSet<&'static str>) -> Option<String> {
-        let sizes = entries.iter().filter_map(|entry| kernel::program_bytes(&self.target.core, entry));
-        let need = f64::from(self.target.core_unit.program_bytes) + sizes.sum::<f64>();
-        let have = self.target.compute.program_bytes;
+    /// Returns the fault of the size of a program.
+    fn program_fault(&self, core: &Core) -> Option<String> {
+        let (need, have) = (program_bytes(&core.program, self.target), self.target.compute.program_bytes);
         (!core.program.is_empty() && need > f64::from(have))
             .then(|| format!("needs {need} bytes of program memory; it has {have}"))
     }
@@ -59,7 +49,7 @@ impl LaunchCheck<'_> {
         tile: Tile,
         body: &[CoreInstruction],
         loops: &mut Vec<u32>,
-        found: &mut ProgramUse,
+        found: &mut Vec<String>,
     ) {
         for instruction in body {
             match instruction {
@@ -69,15 +59,14 @@ impl LaunchCheck<'_> {
                     loops.pop();
                 }
                 CoreInstruction::Acquire(change) | CoreInstruction::Release(change) => {
-                    found.faults.extend(self.lock_fault(*change, |of| can_access(tile, of)));
+                    found.extend(self.lock_fault(*change, |of| can_access(tile, of)));
                 }
                 CoreInstruction::Call(call) => {
                     let Some(entry) = kernel::entry(&call.entry) else {
-                        found.faults.push(format!("calls {}, which is not a kernel entry", call.entry));
+                        found.push(format!("calls {}, which is not a kernel entry", call.entry));
                         continue;
                     };
-                    found.entries.insert(entry.name);
-                    found.faults.extend(self.call_fault(tile, call, entry, loops));
+                    found.extend(self.call_fault(tile, call, entry, loops));
                 }
             }
         }
@@ -159,6 +148,23 @@ impl LaunchCheck<'_> {
             format!("{need} bytes at {offset} exceed buffer {} of {} bytes", buffer.name, buffer.bytes)
         })
     }
+}
+
+/// Returns the bytes of a core's program: its own code, and each kernel once.
+pub(crate) fn program_bytes(program: &[CoreInstruction], target: &Target) -> f64 {
+    fn entries<'a>(body: &'a [CoreInstruction], found: &mut BTreeSet<&'a str>) {
+        for instruction in body {
+            match instruction {
+                CoreInstruction::Loop { body, .. } => entries(body, found),
+                CoreInstruction::Call(call) => drop(found.insert(&call.entry)),
+                CoreInstruction::Acquire(_) | CoreInstruction::Release(_) => (),
+            }
+        }
+    }
+    let mut found = BTreeSet::new();
+    entries(program, &mut found);
+    let kernels = found.into_iter().filter_map(|entry| kernel::program_bytes(&target.core, entry));
+    f64::from(target.core_unit.program_bytes) + kernels.sum::<f64>()
 }
 
 /// Returns the first and last counters of the loops that a call's numbers depend on, in every

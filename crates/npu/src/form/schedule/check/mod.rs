@@ -14,7 +14,7 @@
 //!   repeat counter;
 //! * routes, cascades and cores: see [`streams`] and [`calls`].
 
-mod calls;
+pub(crate) mod calls;
 pub(crate) mod streams;
 
 use std::collections::{BTreeMap, BTreeSet};

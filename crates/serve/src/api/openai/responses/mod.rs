@@ -20,7 +20,7 @@ use crate::caller::ApiCaller;
 use crate::error::{ApiError, ErrorReplies};
 use crate::generation::begin;
 use crate::json_body::read_body;
-use crate::sse::stream_response;
+use crate::sse::{ServerSentEvent, stream_response};
 use crate::state::ServerState;
 
 /// The routes of this module.
@@ -37,7 +37,7 @@ pub fn routes() -> Router<Arc<ServerState>> {
     responses(
         (status = 200, content(
             (ResponseObject = "application/json"),
-            (String = "text/event-stream"),
+            (ServerSentEvent = "text/event-stream"),
         )),
         ErrorReplies,
     )

@@ -1,0 +1,146 @@
+//! Transfers whose sizes exceed the registers of a descriptor are factored or divided among tasks,
+//! and compute the same.
+
+use girih_npu::Target;
+use girih_npu::form::groups::{ArrayProgram, Kernel, KernelLaunch};
+use girih_npu::form::schedule::{Argument, ArgumentRole, ProcessorCommand, Schedule, TileKind};
+use girih_npu::form::tiling::{GemmTiling, Tiling};
+use girih_npu::form::weights::WeightLayout;
+use girih_npu::memory::{Binding, Objects, SimMemory};
+use girih_npu::pass::{NoDump, compile, is_broken_rule, tile};
+use girih_npu::sim::{EventOrder, SimUnwatched, Simulator};
+use girih_tensor::DType;
+
+/// A program of one launch.
+fn program(kernel: Kernel, tiling: Option<Tiling>) -> ArrayProgram {
+    let bytes = kernel.operand_bytes();
+    let last = bytes.len() - 1;
+    let role = |i| if i == last { ArgumentRole::Output } else { ArgumentRole::Input };
+    let argument = |(i, bytes)| Argument { name: format!("a{i}"), role: role(i), bytes };
+    let (name, arguments) = (kernel.name().to_owned(), (0..bytes.len() as u32).collect());
+    let launches = vec![KernelLaunch { name: name.clone(), kernel, arguments, tiling }];
+    ArrayProgram { name, arguments: bytes.into_iter().enumerate().map(argument).collect(), launches }
+}
+
+/// The bytes of the result on small numbers.
+fn result(schedule: &Schedule, target: &Target) -> Vec<u8> {
+    let mut objects = Objects::new();
+    let mut bindings = Vec::new();
+    for argument in &schedule.arguments {
+        let object = objects.add(argument.bytes).unwrap();
+        let given = argument.role == ArgumentRole::Input;
+        let value = |i: u64| if given { (i * 37 % 61) as f32 / 32.0 - 1.0 } else { 0.0 };
+        let values: Vec<f32> = (0..argument.bytes / 2).map(value).collect();
+        DType::BF16.pack(&values, objects.bytes_mut(object));
+        bindings.push(Binding { object, offset: 0 });
+    }
+    let mut simulator = Simulator::new(target).unwrap();
+    let memory = &mut SimMemory::Values(&mut objects);
+    simulator.run(schedule, &bindings, memory, &mut SimUnwatched, EventOrder::Earliest).unwrap();
+    objects.bytes(bindings.last().unwrap().object).to_vec()
+}
+
+/// The dimensions of all descriptors of tiles of a kind, as text.
+fn dims(schedule: &Schedule, kind: TileKind) -> Vec<String> {
+    let own = schedule.launches[0].descriptors.iter().filter(|one| one.tile.kind() == kind);
+    own.map(|one| {
+        one.dims.iter().map(|dim| format!("{}x{}", dim.size, dim.stride)).collect::<Vec<_>>().join(",")
+    })
+    .collect()
+}
+
+fn pushes(schedule: &Schedule) -> usize {
+    let commands = &schedule.launches[0].commands;
+    commands.iter().filter(|command| matches!(command, ProcessorCommand::Push(_))).count()
+}
+
+/// A run of 1024 words beside others needs two registers, so the descriptor has one fewer for
+/// the loops, which become tasks; rows that are kept in L2 arrive in 1024 pieces of eight terms.
+#[test]
+fn factored_transfers_compute_the_same() {
+    let target = Target::named("xdna2-strix").unwrap();
+    let kernel = Kernel::Gemm { m: 64, n: 64, k: 8192, weights: WeightLayout::Rows };
+    let compiled = |k, slices, keep| {
+        let tiling = Tiling::Gemm(GemmTiling { m: 8, n: 8, k, slices, keep });
+        compile(&program(kernel, Some(tiling)), &target, &mut NoDump).unwrap()
+    };
+    let [plain, factored, kept] =
+        [(256, 4, false), (256, 8, false), (64, 1, true)].map(|(k, slices, keep)| compiled(k, slices, keep));
+    let has = |schedule: &Schedule, kind, part: &str| dims(schedule, kind).iter().any(|dims| dims == part);
+    assert!(has(&plain, TileKind::Shim, "8x512,8x4096,512x1"), "{:?}", dims(&plain, TileKind::Shim));
+    assert!(has(&factored, TileKind::Shim, "8x4096,2x512,512x1"), "{:?}", dims(&factored, TileKind::Shim));
+    assert!(has(&kept, TileKind::Memory, "8x4,2x16384,512x32,4x1"), "{:?}", dims(&kept, TileKind::Memory));
+    assert!(pushes(&factored) > pushes(&plain), "{} and {}", pushes(&factored), pushes(&plain));
+    let want = result(&plain, &target);
+    assert!(want.iter().any(|&byte| byte != 0));
+    assert!(result(&factored, &target) == want, "factored");
+    assert!(result(&kept, &target) == want, "kept");
+}
+
+/// Compiles every tiling that a search may propose. Each keeps the rules of the target, or a pass
+/// says what does not fit. Returns the numbers of both.
+fn space(kernel: Kernel, target: &Target) -> [usize; 2] {
+    let mut counts = [0, 0];
+    for tiling in tile::space(&kernel, target) {
+        match compile(&program(kernel, Some(tiling)), target, &mut NoDump) {
+            Ok(_) => counts[0] += 1,
+            Err(error) => {
+                assert!(!is_broken_rule(&error), "{kernel} {tiling} on {}: {error}", target.name);
+                counts[1] += 1;
+            }
+        }
+    }
+    counts
+}
+
+fn every_tiling(names: &[&str], kernels: &[Kernel]) {
+    for name in names {
+        let target = Target::named(name).unwrap();
+        for &kernel in kernels {
+            let [fit, unfit] = space(kernel, &target);
+            println!("{name}: {kernel}: {fit} tilings keep the rules, {unfit} do not fit");
+            assert!(fit > 0, "{name}: {kernel}");
+        }
+    }
+}
+
+/// Widths with large prime factors, and numbers of rows above the registers.
+#[test]
+fn every_tiling_of_a_search_keeps_the_rules() {
+    let attend = Kernel::Attend {
+        rows: 512,
+        heads: 6,
+        kv_heads: 2,
+        size: 64,
+        keys: 2048,
+        latest: 1536,
+        causal: true,
+        window: 0,
+        scale: 0.1,
+    };
+    every_tiling(
+        &["toy", "xdna2-strix", "xdna1-phoenix"],
+        &[
+            Kernel::Gemv { first: 0, n: 1536, k: 2816, weights: WeightLayout::Rows },
+            Kernel::Gemv { first: 0, n: 1536, k: 2816, weights: WeightLayout::Q4nx },
+            Kernel::Dequant { n: 1536, k: 2816 },
+            Kernel::Bias { rows: 2048, n: 896 },
+            Kernel::Add { n: 1 << 20 },
+            Kernel::RmsNorm { rows: 2048, n: 1152, width: 1152, epsilon: 1e-6 },
+            attend,
+        ],
+    );
+}
+
+/// ```text
+/// cargo test --release --locked -p girih-npu --test registers -- --ignored --nocapture
+/// ```
+#[test]
+#[ignore = "compiles some ten thousand tilings and takes a minute"]
+fn every_tiling_of_public_products_keeps_the_rules() {
+    let layouts = [WeightLayout::Rows, WeightLayout::Groups];
+    let sizes = [[2048, 2048], [8192, 2048], [2048, 8192], [2048, 11_008], [11_008, 2048], [3584, 18_944]];
+    for weights in layouts {
+        every_tiling(&["xdna2-strix"], &sizes.map(|[n, k]| Kernel::Gemm { m: 2048, n, k, weights }));
+    }
+}

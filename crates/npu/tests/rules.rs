@@ -1,0 +1,47 @@
+//! The rules of the hardware: each is documented with a program that breaks it.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use girih_npu::Target;
+use girih_npu::form::PassForm as _;
+use girih_npu::form::schedule::Schedule;
+
+/// The table of rules names every program that breaks one, and no other.
+#[test]
+fn the_documented_rules_are_those_that_programs_break() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let document = std::fs::read_to_string(root.join("../../docs/npu.md")).unwrap();
+    let (_, table) = document.split_once("### Rules of the hardware\n").unwrap();
+    let (table, _) = table.split_once("## ").unwrap();
+    let files = std::fs::read_dir(root.join("tests/forms/check")).unwrap();
+    let names = files.map(|file| file.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned());
+    let mut files: BTreeSet<String> = names.collect();
+    assert!(files.remove("no-faults"));
+    let rows = table.lines().filter(|line| line.starts_with('|'));
+    let cells = rows.filter_map(|row| row.trim_end_matches([' ', '|']).rsplit('|').next());
+    let named = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).filter(|name| name.contains('-'));
+    assert_eq!(files, named.map(str::to_owned).collect());
+}
+
+/// XDNA1 has a fifth column without a shim DMA.
+#[test]
+fn a_shim_without_a_dma_has_no_channels() {
+    let figure = |value: u32| format!("{{ value = {value}, grade = \"guessed\", source = \"test\" }}");
+    let target = format!(
+        "name = \"five\"\ntitle = \"five columns\"\ncore = \"aie2\"\nextends = \"xdna1-phoenix\"\n\
+         [array]\ncolumns = {}\nshim_columns = {}\n",
+        figure(5),
+        figure(4)
+    );
+    let target = Target::parse(&target, None).unwrap();
+    let faults = |column: u32| {
+        let text = format!(
+            "schedule copy target five\nlaunch copy\n  route {column},0:mm2s:0 {column},2:s2mm:0@2\n  run {{\n  }}\n"
+        );
+        let faults = text.parse::<Schedule>().unwrap().faults(&target);
+        faults.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(faults(3), [""; 0]);
+    assert_eq!(faults(4), ["copy: route 0: uses 4,0:mm2s:0, which does not exist"]);
+}
