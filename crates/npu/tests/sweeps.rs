@@ -38,7 +38,13 @@ impl Case {
         let arguments = kernel.operand_bytes().into_iter().enumerate().map(argument).collect();
         let tiling = tiling.map(Tiling::Attend);
         let name = "attend".to_owned();
-        let launches = vec![KernelLaunch { name: name.clone(), kernel, arguments: vec![0, 1, 2, 3], tiling }];
+        let launches = vec![KernelLaunch {
+            name: name.clone(),
+            kernel,
+            arguments: vec![0, 1, 2, 3],
+            tiling,
+            resident: false,
+        }];
         compile(&ArrayProgram { name, arguments, launches }, target, &mut NoDump).unwrap()
     }
 

@@ -6,6 +6,7 @@ pub mod placed;
 pub mod read;
 pub mod routed;
 pub mod schedule;
+mod sweep;
 pub mod tiled;
 pub mod tiling;
 pub mod weights;

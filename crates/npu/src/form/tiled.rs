@@ -14,6 +14,7 @@ use girih_tensor::{Error, Result};
 use super::read::{FormLine, FormLines};
 use super::schedule::text::{MAX_LOOPS, arguments, pair, parameters};
 use super::schedule::{Affine, Argument, Dim, Parameter, Tile};
+pub use super::sweep::Sweep;
 use super::{FormFault, PassForm};
 use crate::target::Target;
 
@@ -54,20 +55,6 @@ pub struct TiledLaunch {
     pub resident: Option<Tile>,
     /// The loop nest of each core.
     pub body: Vec<Item>,
-}
-
-/// Iterations of the second loop of a launch, one after another, in which the third loop
-/// has the same number of iterations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sweep {
-    /// The number of these iterations.
-    pub times: u32,
-    /// The index of the third loop's dimension at which the first of them begins.
-    pub first: u32,
-    /// What each further one adds to that index.
-    pub step: u32,
-    /// The number of iterations of the third loop in each.
-    pub count: u32,
 }
 
 /// A rectangle of cores.
@@ -304,13 +291,6 @@ impl Stream {
             Share::All => vec![circuit(0, 0, columns.flat_map(column_of).collect())],
             Share::Bottom => columns.map(|column| circuit(column, 0, vec![(column, 0)])).collect(),
         }
-    }
-}
-
-impl Sweep {
-    /// The first index of the third loop's dimension in each of the iterations.
-    pub fn firsts(self) -> impl Iterator<Item = u32> {
-        (0..self.times).map(move |time| self.first.saturating_add(self.step.saturating_mul(time)))
     }
 }
 
@@ -557,13 +537,6 @@ impl fmt::Display for TiledLaunch {
     }
 }
 
-impl fmt::Display for Sweep {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Sweep { times, first, step, count } = self;
-        write!(f, "times {times} first {first} step {step} count {count}")
-    }
-}
-
 impl fmt::Display for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Stream { name, argument, level, depth, base_bytes, column_bytes, row_bytes, .. } = self;
@@ -662,7 +635,7 @@ impl TiledLaunch {
             launch.streams.push(stream(&mut line)?);
         }
         while let Some(line) = lines.take("sweep") {
-            launch.sweeps.push(sweep(line)?);
+            launch.sweeps.push(super::sweep::sweep(line)?);
         }
         while let Some(mut line) = lines.take("local") {
             let name = line.word("a name")?.to_owned();
@@ -675,17 +648,6 @@ impl TiledLaunch {
         launch.body = items(lines, 0)?;
         Ok(launch)
     }
-}
-
-fn sweep(mut line: FormLine<'_>) -> Result<Sweep> {
-    let mut number = |name: &str| {
-        line.need(name)?;
-        line.value("a number of iterations")
-    };
-    let (times, first) = (number("times")?, number("first")?);
-    let sweep = Sweep { times, first, step: number("step")?, count: number("count")? };
-    line.end()?;
-    Ok(sweep)
 }
 
 fn stream(line: &mut FormLine<'_>) -> Result<Stream> {
