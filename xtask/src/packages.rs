@@ -26,7 +26,7 @@ const NPU: &[&str] = &["girih-npu"];
 
 /// The feature sets, smallest first. Without features, only the interpreter is
 /// there.
-const FEATURE_SETS: [FeatureSet; 7] = [
+const FEATURE_SETS: [FeatureSet; 8] = [
     of_girih("(none)", "", 61, &[TLS, NPU, CPU]),
     // What a dependency on girih enables by default.
     of_girih("cpu", "cpu", 63, &[TLS, NPU]),
@@ -35,6 +35,8 @@ const FEATURE_SETS: [FeatureSet; 7] = [
     // 9 packages are llguidance's, the others those of `jsonschema`, which validates replies.
     of_girih("grammar", "grammar", 112, &[TLS, NPU, CPU]),
     of_girih("cpu,npu,hub", "cpu,npu,hub", 96, &[]),
+    // Traces add 17: the messages of OTLP, what encodes them, and hyper's client.
+    FeatureSet { name: "otlp", package: "girih-cli", features: "otlp", max_packages: 225, banned: &[] },
     // The server adds 32: axum, hyper, tokio, utoipa, and what they need.
     FeatureSet { name: "the program", package: "girih-cli", features: "", max_packages: 208, banned: &[] },
 ];
@@ -206,6 +208,6 @@ mod tests {
         let tls = format!("{TREE}rustls v0.23.1\ngirih-npu v0.1.0 (/src/crates/npu)\n");
         let counts = FEATURE_SETS.each_ref().map(|set| faults(set, &tls).len());
         // TREE has girih-cpu.
-        assert_eq!(counts, [3, 2, 1, 2, 3, 0, 0]);
+        assert_eq!(counts, [3, 2, 1, 2, 3, 0, 0, 0]);
     }
 }

@@ -8,10 +8,12 @@ use girih::tools::{Confinement, SandboxStates};
 use girih::{OpenOptions, RunOptions};
 use girih_serve::ServedModel;
 
+use crate::loading;
+
 /// What a server of these models may do with files; `drafts` is the name of a draft model.
 pub fn of_server(models: &[ServedModel], draft: Option<&str>) -> Confinement {
     let mut allowed =
-        Confinement { run: std::env::current_exe().into_iter().collect(), ..Confinement::default() };
+        Confinement { run: loading::own_program().into_iter().collect(), ..Confinement::default() };
     let sources = models.iter().map(|model| model.source.as_str()).chain(draft);
     sources.for_each(|source| allowed.read.extend(folders(Path::new(source))));
     for model in models {

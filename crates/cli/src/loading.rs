@@ -1,6 +1,7 @@
 //! From the arguments of a command to a model, its plan and an engine that runs it.
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 
@@ -27,9 +28,18 @@ use crate::typed_options::TypedOptions;
 /// # Errors
 /// When the path of this program is unknown.
 pub fn open_options() -> Result<OpenOptions> {
-    let worker =
-        TemplateProcess::Worker { program: std::env::current_exe()?, arguments: vec![WORKER_COMMAND.into()] };
+    let worker = TemplateProcess::Worker { program: own_program()?, arguments: vec![WORKER_COMMAND.into()] };
     Ok(OpenOptions { templates: worker, ..OpenOptions::from_vars(|name| std::env::var(name).ok()) })
+}
+
+/// This program, also when its file has been replaced by another version since it was started: what the
+/// kernel calls `/proc/self/exe`.
+///
+/// # Errors
+/// When the kernel does not tell, and the path is unknown.
+pub fn own_program() -> io::Result<PathBuf> {
+    let running = PathBuf::from("/proc/self/exe");
+    if running.exists() { Ok(running) } else { std::env::current_exe() }
 }
 
 /// The hub's settings from the environment.

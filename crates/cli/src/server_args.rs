@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use girih_serve::ServeOptions;
-use girih_serve::observe::{AccessLog, MetricsCompat};
+use girih_serve::observe::{AccessLog, MetricsCompat, TraceCollector};
 
 use crate::error::Result;
 
@@ -41,6 +41,10 @@ pub struct ServerArgs {
     /// Add the bodies of requests to the access log, up to 64 KiB each.
     #[arg(long, requires = "access_log")]
     log_prompts: bool,
+    /// Send traces of requests to an OpenTelemetry collector, by OTLP over HTTP, such as
+    /// http://127.0.0.1:4318 (in programs built with --features otlp).
+    #[arg(long, value_name = "URL")]
+    otlp: Option<String>,
 }
 
 /// The values of `--metrics-compat`.
@@ -54,16 +58,17 @@ impl ServerArgs {
     /// `options` with these.
     ///
     /// # Errors
-    /// When the log cannot be started.
+    /// When the collector of traces cannot be used.
     pub fn applied(&self, options: ServeOptions) -> Result<ServeOptions> {
-        let log = self.access_log.then(|| AccessLog::start(io::stderr(), self.log_prompts));
+        let log = self.access_log.then(|| AccessLog::new(io::stderr(), self.log_prompts));
         Ok(ServeOptions {
             api_keys: self.api_keys.clone(),
             is_known_to_be_open: self.i_know_it_is_open,
             allowed_hosts: self.allowed_host.clone(),
             tls: self.tls_cert.clone().zip(self.tls_key.clone()),
             metrics_compat: self.metrics_compat.map(|CompatName::Vllm| MetricsCompat::Vllm),
-            access_log: log.transpose()?,
+            access_log: log,
+            collector: self.otlp.as_deref().map(TraceCollector::at).transpose()?,
             ..options
         })
     }
@@ -79,11 +84,17 @@ impl ServerArgs {
     }
 
     /// What the user should know of a server at `host`.
-    pub fn warning(&self, host: IpAddr) -> Option<&'static str> {
+    pub fn notes(&self, host: IpAddr) -> impl Iterator<Item = &'static str> {
         let is_exposed = !host.to_canonical().is_loopback() && self.tls_cert.is_none();
-        is_exposed.then_some(
-            "keys, prompts and replies cross the network unencrypted; give --tls-cert and --tls-key, or put a proxy \
-             with TLS in front",
-        )
+        let warning = is_exposed.then_some(
+            "warning: keys, prompts and replies cross the network unencrypted; give --tls-cert and --tls-key, or put \
+             a proxy with TLS in front",
+        );
+        let is_nameless = host.to_canonical().is_unspecified() && self.allowed_host.is_empty();
+        let names = is_nameless.then_some(
+            "requests to other names than localhost get status 421; give --allowed-host for each name or address that \
+             clients use",
+        );
+        warning.into_iter().chain(names)
     }
 }

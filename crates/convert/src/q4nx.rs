@@ -1,8 +1,9 @@
 //! Writes a copy of a model's folder with Q4NX matrices.
 //!
 //! Tensors keep their names in safetensors. Matrices of linear layers become
-//! Q4NX, all other tensors are copied unchanged (`file/q4nx.rs` describes the
-//! storage). Configuration and tokenizer are copied.
+//! Q4NX, the table of embeddings too if it is also the head; all other tensors are
+//! copied unchanged (`file/q4nx.rs` describes the storage). Configuration and
+//! tokenizer are copied.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -120,6 +121,7 @@ impl Copies<'_> {
 /// Plans every tensor of the model and its format.
 fn plan(model: &ModelFiles, options: &ConvertOptions) -> Result<Vec<Planned>> {
     let mut chooser = Chooser::new(options.recipe.as_ref(), &Q4NX_DTYPES);
+    let is_tied = model.facts.head.as_ref().is_some_and(|head| head.tied);
     let mut planned = Vec::new();
     for (weight, entry, _) in weights(model.arch(), &model.weights, model.facts.layers.len()) {
         let Some((name, info)) = model.weights.stored(&weight) else { continue };
@@ -127,7 +129,9 @@ fn plan(model: &ModelFiles, options: &ConvertOptions) -> Result<Vec<Planned>> {
         let (name, shape, source) = (name.to_owned(), info.shape, info.dtype);
         let (stored, note) = match (shape.extents().len(), entry.hf_as) {
             (2, None) => {
-                let linear = if weight == "embed.table" { source } else { DType::Q4NX };
+                // A table is only looked up, unless it is also the head.
+                let is_read = weight != "embed.table" || is_tied;
+                let linear = if is_read { DType::Q4NX } else { source };
                 chooser.choose([&weight, &name], &shape, || (linear, None))?
             }
             (2, Some(_)) => (source, Some("kept: its rows are stored in another order".to_owned())),

@@ -57,11 +57,28 @@ impl Encoder {
     /// another number of token types; [`ErrorKind::NotANumber`] when a row is not finite, and
     /// [`ErrorKind::DeviceFailed`] when the device fails.
     pub fn encode(&mut self, sequences: &[EncoderInput<'_>], watch: &mut dyn Watch) -> Result<Vec<Vec<f32>>> {
+        self.encode_while(sequences, watch, || true)
+    }
+
+    /// As [`Encoder::encode`], as long as `goes_on` is true, which is asked before each step.
+    ///
+    /// # Errors
+    /// As [`Encoder::encode`]; [`ErrorKind::Cancelled`] when `goes_on` is false.
+    pub fn encode_while(
+        &mut self,
+        sequences: &[EncoderInput<'_>],
+        watch: &mut dyn Watch,
+        goes_on: impl Fn() -> bool,
+    ) -> Result<Vec<Vec<f32>>> {
         sequences.iter().try_for_each(|sequence| self.check(sequence))?;
         let max_key = self.runner.max_key();
         let mut rows = Vec::with_capacity(sequences.len());
         let mut rest = sequences;
         while !rest.is_empty() {
+            if !goes_on() {
+                let sentence = "the texts were no longer wanted before all were encoded";
+                return Err(Error::with_kind(ErrorKind::Cancelled, sentence));
+            }
             let mut tokens = 0;
             let fits = rest.iter().take(max_key.sequences as usize).take_while(|sequence| {
                 tokens += sequence.tokens.len();

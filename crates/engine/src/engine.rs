@@ -15,10 +15,11 @@ use crate::draft::DraftSource;
 use crate::hooks::guard;
 use crate::limits::check;
 use crate::live_request::LiveRequest;
+use crate::pace::{Pace, PaceMeter, WorkLeft};
 use crate::position_key::PositionKey;
 use crate::result_rows::ResultRows;
 use crate::saved_prefix::SavedPrefix;
-use crate::scheduler::{Phase, ScheduledRows, Scheduler, SchedulerLimits};
+use crate::scheduler::{ExpiredRequest, Phase, ScheduledRows, Scheduler, SchedulerLimits};
 use crate::{
     EmbeddedRows, EngineLimits, Error, ErrorKind, EventKind, Hooks, RequestEvent, RequestId, Result, Stop,
     TokenRequest,
@@ -45,6 +46,7 @@ pub struct Engine {
     others: BTreeMap<RequestId, LiveRequest>,
     cancelled: Vec<LiveRequest>,
     events: Vec<RequestEvent>,
+    pace: PaceMeter,
     /// The id of the next request.
     next: u64,
     /// The origin of the times of [`Engine::step_at`].
@@ -97,6 +99,7 @@ impl Engine {
             others: BTreeMap::new(),
             cancelled: Vec::new(),
             events: Vec::new(),
+            pace: PaceMeter::default(),
             next: 0,
             origin: Instant::now(),
         })
@@ -136,6 +139,16 @@ impl Engine {
     /// The scheduler.
     pub fn scheduler(&self) -> &Scheduler {
         &self.scheduler
+    }
+
+    /// How fast its last steps were.
+    pub fn pace(&self) -> Pace {
+        self.pace.pace
+    }
+
+    /// The work that the active requests have left, the oldest request first.
+    pub fn work_left(&self) -> impl Iterator<Item = WorkLeft> {
+        self.scheduler.work_left()
     }
 
     /// Whether [`Engine::step`] would do nothing. Suspended requests do not count, but see
@@ -299,9 +312,9 @@ impl Engine {
     pub fn step_at(&mut self, now: Duration) -> &[RequestEvent] {
         self.events.clear();
         self.events.extend(self.cancelled.drain(..).map(|live| live.finish(Stop::Cancelled)));
-        for (id, phase) in self.scheduler.expire(now) {
+        for ExpiredRequest { id, phase, is_in_queue } in self.scheduler.expire(now) {
             let live = self.remove(id, phase);
-            self.events.push(live.finish(Stop::Deadline));
+            self.events.push(if is_in_queue { live.fail_in_queue() } else { live.finish(Stop::Deadline) });
         }
         self.admit();
         let started = Instant::now();
@@ -408,6 +421,8 @@ impl Engine {
         }
         let outcomes = self.choose_tokens(planned);
         let time = started.elapsed();
+        let of_prompts = planned.iter().zip(&outcomes).filter(|(_, outcome)| !outcome.was_replying);
+        self.pace.count(time, of_prompts.map(|(planned, _)| planned.rows.count()).sum());
         let mut settled = planned.iter().zip(outcomes).peekable();
         let mut invalid = Vec::new();
         for (index, active) in take(&mut self.active).into_iter().enumerate() {

@@ -46,6 +46,7 @@ mod hooks;
 mod limits;
 mod live_request;
 mod overflow;
+mod pace;
 mod position_key;
 mod prompt_content;
 mod request;
@@ -64,6 +65,7 @@ pub use engine::Engine;
 pub use girih_graph::{Error, ErrorKind, Result};
 pub use hooks::{Constraint, DraftQuery, Drafter, Hooks};
 pub use overflow::Overflow;
+pub use pace::{Pace, WorkLeft};
 pub use position_key::{PositionContent, PositionKey};
 pub use request::{
     EmbeddedRows, EngineLimits, EventKind, RequestEvent, RequestId, Stats, Stop, Stops, TokenRate,

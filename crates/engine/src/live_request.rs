@@ -14,7 +14,8 @@ use crate::scheduler::Demand;
 use crate::service::Tenant;
 use crate::text::{ReleasedText, StopStrings};
 use crate::{
-    DraftQuery, Error, EventKind, Hooks, RequestEvent, RequestId, Result, Stats, Stop, TokenRequest,
+    DraftQuery, Error, ErrorKind, EventKind, Hooks, RequestEvent, RequestId, Result, Stats, Stop,
+    TokenRequest,
 };
 
 /// A submitted request, its reply so far, and its statistics.
@@ -225,6 +226,7 @@ impl LiveRequest {
             spans: self.spans().to_vec(),
             tenant: tenant.clone(),
             priority: *priority,
+            admit_by: deadline(time_limits.queue),
             first_token_by: deadline(time_limits.first_token),
             end_by: deadline(time_limits.whole),
         }
@@ -290,6 +292,16 @@ impl LiveRequest {
             draft.splice(..0, self.tokens.last().copied());
         }
         draft
+    }
+
+    /// Returns the last event of a request that was not admitted in time.
+    pub fn fail_in_queue(self) -> RequestEvent {
+        let limit = self.request.time_limits.queue.unwrap_or_default();
+        let sentence = format!(
+            "the request has waited {:.0} s for its turn, which is the maximum; try again later",
+            limit.as_secs_f64()
+        );
+        self.event(EventKind::Failed(Error::with_kind(ErrorKind::WaitTooLong, sentence)))
     }
 
     /// Makes the request fail when its next token is chosen.

@@ -76,7 +76,8 @@ impl Priority {
 
 /// How long a request may take, from its submission. A request that takes longer ends with
 /// [`Stop::Deadline`](crate::Stop::Deadline) before the next step, also while it waits or is
-/// suspended.
+/// suspended; one that waits longer than `queue` fails with
+/// [`ErrorKind::WaitTooLong`](crate::ErrorKind::WaitTooLong).
 ///
 /// ```
 /// use std::time::Duration;
@@ -88,6 +89,8 @@ impl Priority {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeLimits {
+    /// The maximum time until it is admitted for the first time.
+    pub queue: Option<Duration>,
     /// The maximum time until the first token of the reply.
     pub first_token: Option<Duration>,
     /// The maximum time until the end.

@@ -66,9 +66,34 @@ impl Embedder {
     /// # Errors
     /// As [`Embedder::embed`], and when there are no tokens, or an unknown one.
     pub fn embed_tokens(&mut self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>> {
+        self.embed_tokens_while(texts, || true)
+    }
+
+    /// As [`Embedder::embed_tokens`], as long as `goes_on` is true. It is asked before each step, which
+    /// runs as many texts as fit.
+    ///
+    /// ```no_run
+    /// use std::time::{Duration, Instant};
+    ///
+    /// # let plan = girih::Model::open("models/all-MiniLM-L6-v2")?.plan(girih::RunOptions::default())?;
+    /// # let mut embedder = plan.load_embedder(|_| {})?;
+    /// # let texts = [embedder.model().tokenize("a cat")?];
+    /// let end = Instant::now() + Duration::from_secs(10);
+    /// let vectors = embedder.embed_tokens_while(&texts, || Instant::now() < end)?;
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Embedder::embed_tokens`]; of the kind
+    /// [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) when `goes_on` is false.
+    pub fn embed_tokens_while(
+        &mut self,
+        texts: &[Vec<u32>],
+        goes_on: impl Fn() -> bool,
+    ) -> Result<Vec<Vec<f32>>> {
         let inputs: Vec<EncoderInput<'_>> =
             texts.iter().map(|tokens| EncoderInput { tokens, token_types: &[] }).collect();
-        let mut rows = self.encoder.encode(&inputs, &mut Unwatched)?;
+        let mut rows = self.encoder.encode_while(&inputs, &mut Unwatched, goes_on)?;
         if self.model.files().facts.pooling.is_some_and(|pooling| pooling.normalized) {
             rows.iter_mut().for_each(|row| normalize(row));
         }

@@ -4,12 +4,19 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::time::{Duration, Instant};
 
-use girih_engine::{Engine, Hooks, RequestId, TokenRequest};
+use girih_engine::scheduler::Phase;
+use girih_engine::{Engine, Hooks, RequestId, TokenRequest, WorkLeft};
 use girih_graph::Error;
 
 use crate::activity::ActivityRecord;
+use crate::expected_wait::RunningReply;
 use crate::mailbox::{Mailbox, MailboxSender};
+use crate::places::RequestPlaces;
+
+/// The least time between two reports of an engine that serves the same requests.
+const REPORT_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A command to the engine.
 pub(crate) enum Command {
@@ -27,12 +34,33 @@ struct EngineThread {
     senders: HashMap<RequestId, MailboxSender>,
     engine: Engine,
     activity: Arc<ActivityRecord>,
+    places: Arc<RequestPlaces>,
+    /// When the last step began.
+    step_began: Instant,
+    /// When each active request was admitted.
+    admitted: HashMap<RequestId, Instant>,
+    /// When the places were told of the engine's work, and what they were told of its requests.
+    reported: Option<(Instant, [u64; 3])>,
 }
 
 /// Runs the engine until nobody can send a command any more. Readers learn of the end before the
-/// engine is returned. `activity` says what it does.
-pub(crate) fn run(engine: Engine, commands: Receiver<Command>, activity: Arc<ActivityRecord>) -> Engine {
-    let mut thread = EngineThread { commands, senders: HashMap::new(), engine, activity };
+/// engine is returned. `activity` says what it does, and `places` how long requests wait.
+pub(crate) fn run(
+    engine: Engine,
+    commands: Receiver<Command>,
+    activity: Arc<ActivityRecord>,
+    places: Arc<RequestPlaces>,
+) -> Engine {
+    let mut thread = EngineThread {
+        commands,
+        senders: HashMap::new(),
+        engine,
+        activity,
+        places,
+        step_began: Instant::now(),
+        admitted: HashMap::new(),
+        reported: None,
+    };
     thread.serve();
     thread.engine
 }
@@ -50,6 +78,7 @@ impl EngineThread {
     fn serve(&mut self) {
         loop {
             self.activity.record(&self.engine, self.senders.len());
+            self.report();
             if self.engine.is_idle() {
                 match self.wait() {
                     Ok(command) => self.handle(command),
@@ -68,6 +97,44 @@ impl EngineThread {
             }
             self.step();
         }
+    }
+
+    /// Tells the places of the engine's work: always if other requests run or wait than before, else at
+    /// intervals.
+    fn report(&mut self) {
+        let EngineThread { engine, senders, admitted, .. } = self;
+        let (now, scheduler) = (Instant::now(), engine.scheduler());
+        let counts = [scheduler.admitted(), scheduler.active().len() as u64, scheduler.waiting() as u64];
+        let is_same = |(at, known): (Instant, _)| known == counts && now.duration_since(at) < REPORT_INTERVAL;
+        if self.reported.is_some_and(is_same) {
+            return;
+        }
+        self.reported = Some((now, counts));
+        let active = scheduler.active();
+        let mut ended = Vec::new();
+        admitted.retain(|id, since| {
+            let is_active = active.binary_search(id).is_ok();
+            if !is_active && !senders.contains_key(id) {
+                ended.push(now.duration_since(*since));
+            }
+            is_active
+        });
+        // Requests are admitted when a step begins.
+        let running = engine.work_left().map(|WorkLeft { request, prompt_rows, tokens }| {
+            let since = *admitted.entry(request).or_insert(self.step_began);
+            RunningReply { since, prompt_rows, tokens }
+        });
+        let waits = |id: &RequestId| scheduler.phase(*id) == Some(Phase::Waiting);
+        let known = senders.iter().filter_map(|(id, sender)| Some((sender.place()?, waits(id))));
+        self.places.report(
+            |service| {
+                service.pace = engine.pace();
+                ended.into_iter().for_each(|time| service.count_reply(time));
+                service.running.clear();
+                service.running.extend(running);
+            },
+            known,
+        );
     }
 
     /// Waits for a command, at most until a request passes its time limit.
@@ -107,6 +174,7 @@ impl EngineThread {
 
     /// Runs the model once and sends the events.
     fn step(&mut self) {
+        self.step_began = Instant::now();
         let mut behind = Vec::new();
         for event in self.engine.step() {
             let Some(sender) = self.senders.get_mut(&event.request) else { continue };

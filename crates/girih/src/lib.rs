@@ -52,6 +52,7 @@ mod builtin;
 mod drafts;
 mod embedder;
 mod engine_thread;
+mod expected_wait;
 mod folder;
 mod free_memory;
 mod location;

@@ -257,6 +257,11 @@ impl MailboxSender {
         MailboxSender { mailbox, place: Some(place) }
     }
 
+    /// The place of a request that has not ended.
+    pub fn place(&self) -> Option<&RequestPlace> {
+        self.place.as_ref()
+    }
+
     /// Whether it sends to this mailbox.
     pub fn sends_to(&self, mailbox: &Arc<Mailbox>) -> bool {
         Arc::ptr_eq(&self.mailbox, mailbox)

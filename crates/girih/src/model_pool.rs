@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use girih_engine::Tenant;
 use girih_graph::{Error, ErrorKind, Result};
 
 use crate::activity::EngineActivity;
@@ -86,6 +87,9 @@ pub struct LoadedModel {
     pub is_in_use: bool,
     /// What its engine does.
     pub activity: EngineActivity,
+    /// The time for which a request of a tenant that has none in the queue would wait
+    /// ([`Session::expected_wait`]).
+    pub expected_wait: Duration,
 }
 
 impl fmt::Debug for ModelPool {
@@ -209,6 +213,7 @@ impl ModelPool {
                 last_used: loaded.last_used,
                 is_in_use: loaded.session.is_in_use(),
                 activity: loaded.session.activity(),
+                expected_wait: loaded.session.expected_wait(&Tenant::default()),
             })
             .collect()
     }

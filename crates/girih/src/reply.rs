@@ -116,9 +116,14 @@ impl EngineHandle {
     ///
     /// # Errors
     /// When the engine has ended.
-    pub fn submit(self: &Arc<EngineHandle>, place: RequestPlace, prepared: PreparedRequest) -> Result<Reply> {
+    pub fn submit(
+        self: &Arc<EngineHandle>,
+        mut place: RequestPlace,
+        prepared: PreparedRequest,
+    ) -> Result<Reply> {
         let PreparedRequest { request, hooks, splitter } = prepared;
         let prompt_tokens = u32::try_from(request.tokens.len()).unwrap_or(u32::MAX);
+        place.set_prompt(prompt_tokens);
         let mailbox = Arc::new(Mailbox::new(self.unread_events));
         let sender = MailboxSender::new(Arc::clone(&mailbox), place);
         if !self.commands.send(Command::Submit(Box::new((request, hooks)), sender)) {

@@ -1,6 +1,7 @@
 //! A request for one reply, and its translation into tokens for the engine.
 
 use std::fmt;
+use std::time::Duration;
 
 use girih_engine::text::Detokenize;
 use girih_engine::{
@@ -459,6 +460,11 @@ impl Request {
     #[must_use]
     pub fn time_limits(self, time_limits: TimeLimits) -> Request {
         Request { time_limits, ..self }
+    }
+
+    /// The maximum time for which it may wait until it is admitted, if it has one of its own.
+    pub(crate) fn queue_limit(&self) -> Option<Duration> {
+        self.time_limits.queue
     }
 
     /// Checks that it can have this number of replies.

@@ -1,6 +1,7 @@
 //! How a model is to run.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use girih_graph::description::BackendChoice;
 use girih_tensor::DType;
@@ -67,6 +68,20 @@ pub struct RunOptions {
     /// assert_eq!(girih::RunOptions::default().waiting, 64);
     /// ```
     pub waiting: u32,
+    /// The maximum time for which a request waits until it begins. One is refused
+    /// ([`ErrorKind::WaitTooLong`](crate::ErrorKind::WaitTooLong)) if it is expected to wait longer, as
+    /// [`Session::expected_wait`](crate::Session::expected_wait) says, and fails in the same way if it
+    /// has. Of several replies to one request, this is about the first. A request's own limit
+    /// ([`TimeLimits::queue`](crate::TimeLimits::queue)) takes the place of this one. Default `None`: no limit.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use girih::RunOptions;
+    ///
+    /// let options = RunOptions { max_wait: Some(Duration::from_secs(60)), ..RunOptions::default() };
+    /// ```
+    pub max_wait: Option<Duration>,
     /// The maximum number of waiting requests of one [`Tenant`](crate::Tenant). Default `u32::MAX`:
     /// no limit but `waiting`.
     ///
@@ -145,6 +160,7 @@ impl Default for RunOptions {
             chunk: 512,
             sequences: 1,
             waiting: 64,
+            max_wait: None,
             tenant_waiting: u32::MAX,
             tenant_requests: u32::MAX,
             output_rows: 1,

@@ -4,16 +4,16 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use girih_engine::EngineLimits;
+use girih_engine::{EngineLimits, Tenant};
 use girih_graph::{Error, ErrorKind, Result};
 
 use crate::activity::{ActivityRecord, EngineActivity};
 use crate::engine_thread::{fail_all, run};
 use crate::mailbox::Event;
 use crate::model::Model;
-use crate::places::RequestPlaces;
+use crate::places::{PlaceLimits, RequestPlaces};
 use crate::plan::Plan;
 use crate::progress::{Progress, ProgressCallback};
 use crate::prompt_cache::PromptStore;
@@ -107,7 +107,7 @@ impl Session {
     /// Starts the thread that loads the planned model and then runs it.
     fn spawn(plan: Plan, callback: ProgressCallback) -> Result<Session> {
         plan.require_decoder()?;
-        let RunOptions { waiting, tenant_requests, unread_events, .. } = *plan.options();
+        let RunOptions { waiting, tenant_requests, unread_events, max_wait, .. } = *plan.options();
         let (model, limits, output_rows) = (plan.model().clone(), plan.limits(), plan.key().output_rows);
         let (commands, inbox) = mpsc::channel();
         let (readiness, control) = (Arc::new(Readiness::default()), Arc::clone(plan.services().control()));
@@ -115,6 +115,13 @@ impl Session {
         let outcome = FailOnDrop(Arc::clone(&readiness));
         let activity = Arc::new(ActivityRecord::default());
         let record = Arc::clone(&activity);
+        let places = Arc::new(RequestPlaces::new(PlaceLimits {
+            sequences: limits.sequences,
+            waiting,
+            of_tenant: tenant_requests,
+            wait: max_wait,
+        }));
+        let served = Arc::clone(&places);
         let body = move || {
             let begun = Instant::now();
             let engine = plan.load_engine(callback);
@@ -126,7 +133,7 @@ impl Session {
                     record.record(&engine, 0);
                     let phases = engine.runner().phases();
                     outcome.0.settle(Ok(LoadTimes { whole: begun.elapsed(), phases }));
-                    let mut engine = run(engine, inbox, record);
+                    let mut engine = run(engine, inbox, record, served);
                     if let Some(prompts) = &prompts {
                         prompts.save(&mut engine);
                     }
@@ -151,7 +158,7 @@ impl Session {
             readiness,
             control,
             activity,
-            places: Arc::new(RequestPlaces::new(limits.sequences.saturating_add(waiting), tenant_requests)),
+            places,
             unread_events,
         };
         Ok(Session { model, limits, output_rows, handle: Arc::new(handle) })
@@ -203,6 +210,21 @@ impl Session {
         self.handle.activity.get()
     }
 
+    /// The time for which a request of `tenant` would wait now until it begins: an estimate from the
+    /// replies that run, the mean time of the last ones, and the requests before it. It takes them
+    /// for requests of one priority whose prompts are not in the prefix cache.
+    ///
+    /// ```
+    /// use girih::Tenant;
+    ///
+    /// # let session = girih::Model::open("stories260k")?.start()?;
+    /// assert!(session.expected_wait(&Tenant::default()).is_zero());
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn expected_wait(&self, tenant: &Tenant) -> Duration {
+        self.handle.places.expected_wait(tenant)
+    }
+
     /// The limits on one request. `waiting` does not apply here: see
     /// [`RunOptions::waiting`](crate::RunOptions::waiting).
     ///
@@ -229,7 +251,8 @@ impl Session {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::QueueFull`] if no place is free, which is found out first,
+    /// [`ErrorKind::QueueFull`] if no place is free, and [`ErrorKind::WaitTooLong`] if the request is
+    /// expected to wait too long, which is found out first,
     /// [`ErrorKind::TooLong`] if prompt and reply exceed the context, [`ErrorKind::Refused`] if a setting is invalid or the model has no chat
     /// template for a conversation, [`ErrorKind::DeviceFailed`] if the engine has ended.
     pub fn generate(&self, request: Request) -> Result<Reply> {
@@ -263,8 +286,15 @@ impl Session {
     pub fn generate_several(&self, request: Request, count: u32) -> Result<Vec<Reply>> {
         request.check_count(count)?;
         // Before the work of checking: a full queue must cost little.
-        let places = self.handle.places.take(request.owner(), count)?;
-        let prepared = request.prepare(&self.model, &self.limits, self.output_rows, count)?;
+        let own = request.queue_limit();
+        let max_wait = own.or(self.handle.places.max_wait());
+        let places = self.handle.places.take(request.owner(), count, max_wait)?;
+        let mut prepared = request.prepare(&self.model, &self.limits, self.output_rows, count)?;
+        if own.is_none()
+            && let Some(first) = prepared.first_mut()
+        {
+            first.request.time_limits.queue = max_wait;
+        }
         // A reply that is dropped is cancelled.
         places.into_iter().zip(prepared).map(|(place, request)| self.handle.submit(place, request)).collect()
     }

@@ -4,5 +4,5 @@
 pub use crate::folder::{PackedFile, PackedFolder};
 pub use crate::free_memory::{FreeMemory, process_room};
 pub use girih_file::{read_secret, read_small};
-pub use girih_words::confinement::{Confinement, confine};
+pub use girih_words::confinement::{Confinement, can_limit_connections, confine};
 pub use girih_words::template::{SandboxLayer, SandboxStates};

@@ -39,12 +39,16 @@ impl ModelShape {
         let folder = path.parent().unwrap_or(Path::new("."));
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let text = read_required(folder, name, limits.file.json_bytes)?;
-        let config = parse_json(&text).map_err(failed)?;
-        ModelShape::of(&config, options.into(), limits).map_err(failed)
+        ModelShape::parse(&text, options, limits).map_err(failed)
     }
 
-    fn of(config: &Json, options: ArchOptions, limits: &ModelLimits) -> Result<ModelShape> {
-        let source = ModelConfig::Hf(config);
+    /// Reads the text of a `config.json`.
+    ///
+    /// # Errors
+    /// As [`ModelShape::open`].
+    pub fn parse(text: &[u8], options: impl Into<ArchOptions>, limits: &ModelLimits) -> Result<ModelShape> {
+        let (config, options) = (parse_json(text)?, options.into());
+        let source = ModelConfig::Hf(&config);
         let known = arch::known(options.architectures)?;
         let arch = arch::find(&known, &source)?.clone();
         arch::check_refused(&arch, &source, &options.allow_keys)?;

@@ -3,6 +3,7 @@
 //! time goes. All times come from the simulator of `girih-npu`.
 #![forbid(unsafe_code)]
 
+mod energy;
 pub mod published;
 pub mod report;
 pub mod sweep;

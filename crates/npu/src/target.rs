@@ -256,6 +256,8 @@ pub struct DmaTimes {
 pub struct DramSpec {
     /// The bandwidth for long runs.
     pub bytes_per_second: f64,
+    /// The largest bandwidth that somebody measured, both directions together.
+    pub measured_bytes_per_second: f64,
     /// A run of `r` contiguous bytes is served at `r / (r + run_bytes)` of that
     /// bandwidth.
     pub run_bytes: f64,
@@ -402,6 +404,13 @@ impl Target {
         Ok(target)
     }
 
+    /// The same target with at most the DRAM bandwidth that somebody measured. The bandwidth of a
+    /// target may exceed it, because it is fitted to the times of kernels.
+    pub fn with_measured_dram(mut self) -> Target {
+        self.dram.bytes_per_second = self.dram.bytes_per_second.min(self.dram.measured_bytes_per_second);
+        self
+    }
+
     /// Converts seconds to cycles of the array, rounded up.
     pub fn cycles(&self, seconds: f64) -> u64 {
         (seconds * self.clock.hertz).ceil() as u64
@@ -457,6 +466,7 @@ impl Target {
     fn check_rates(&self) -> Result<()> {
         let rates = [
             ("dram.bytes_per_second", self.dram.bytes_per_second),
+            ("dram.measured_bytes_per_second", self.dram.measured_bytes_per_second),
             ("clock.hertz", self.clock.hertz),
             ("host.flops", self.host.flops),
             ("host.bytes_per_second", self.host.bytes_per_second),

@@ -57,6 +57,9 @@ fn every_tiling_gives_the_same_result() {
     let kernels = [
         (Kernel::Gemm { m: 64, n: 64, k: 64, weights: WeightLayout::Rows }, 30),
         (Kernel::Gemv { first: 0, n: 64, k: 64, weights: WeightLayout::Rows }, 4),
+        (Kernel::Gemm { m: 64, n: 64, k: 256, weights: WeightLayout::Groups }, 30),
+        (Kernel::Gemm { m: 64, n: 128, k: 512, weights: WeightLayout::Q4nx }, 1),
+        (Kernel::Gemv { first: 0, n: 128, k: 512, weights: WeightLayout::Q4nx }, 6),
         (Kernel::RmsNorm { rows: 16, n: 32, width: 24, epsilon: 1e-5 }, 8),
         (Kernel::Rope { rows: 16, heads: 2, size: 16, pairing }, 8),
         (Kernel::Rope { rows: 1, heads: 8, size: 16, pairing }, 4),

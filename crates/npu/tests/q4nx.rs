@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use girih_graph::backend::{Block, Input, Range32};
 use girih_graph::interpret::Interpreter;
 use girih_graph::{Error, Graph, Op, Outputs, Runner, Sequence, Step, WeightSource, load};
+use girih_npu::form::groups::ArrayTensor;
 use girih_npu::pass::{ArrayMapping, ArrayWeights, AttentionPlacement, NoDump, Policy, groups};
 use girih_npu::{Npu, NpuOptions, Target};
 use girih_tensor::{DType, Shape};
@@ -68,11 +69,11 @@ impl girih_graph::backend::Watch for Watched {
     }
 }
 
-fn on_array(target: &str, weights: ArrayWeights, stored: DType) -> Box<dyn Runner> {
+fn on_array(target: &str, weights: ArrayWeights, stored: DType, rows: u32) -> Box<dyn Runner> {
     let policy = Policy { attention: AttentionPlacement::Host, ..Policy::MLIR_AIR };
     let mapping = ArrayMapping { weights, ..ArrayMapping::from(policy) };
     let npu = Npu::new(target, NpuOptions::default()).unwrap().with_mapping(mapping);
-    load(npu, &Packed(stored), key(8), &[32], |key| Ok(model(stored, key.rows))).unwrap()
+    load(npu, &Packed(stored), key(rows), &[32], |key| Ok(model(stored, key.rows))).unwrap()
 }
 
 /// The logits of the last row and every value, after steps of these numbers of rows.
@@ -99,7 +100,7 @@ fn bits(row: &[f32]) -> Vec<u32> {
 #[test]
 fn a_row_alone_gives_the_bits_of_a_row_among_many() {
     for target in ["toy", "xdna2-strix"] {
-        let mut runner = on_array(target, ArrayWeights::Stored, DType::Q4NX);
+        let mut runner = on_array(target, ArrayWeights::Stored, DType::Q4NX, 8);
         let logits: Vec<Vec<u32>> =
             [&[8][..], &[1; 8], &[3, 1, 4]].map(|steps| bits(&run(&mut *runner, steps).0)).into();
         assert!(logits.iter().all(|row| *row == logits[0]), "{target}");
@@ -111,9 +112,16 @@ fn a_row_alone_gives_the_bits_of_a_row_among_many() {
 /// and those of bf16 weights sum in another order.
 #[test]
 fn unpacking_changes_no_bit_of_a_step_of_several_rows() {
-    for target in ["toy", "xdna2-strix"] {
+    // Few rows are multiplied by cores that unpack, more by weights that a launch has unpacked.
+    for (target, rows, launches) in
+        [("toy", 8, 0), ("toy", 80, 14), ("xdna2-strix", 8, 0), ("xdna2-strix", 264, 14)]
+    {
+        let graph = model(DType::Q4NX, rows);
+        let cut = groups(&graph, &Target::named(target).unwrap(), &Policy::MLIR_AIR.into(), &mut NoDump);
+        let unpacked = |tensor: &&ArrayTensor| tensor.name.ends_with(".unpacked");
+        assert_eq!(cut.unwrap().tensors.iter().filter(unpacked).count(), launches, "{target}, {rows} rows");
         let of = |weights, stored| {
-            let mut watched = run(&mut *on_array(target, weights, stored), &[8]).1.0;
+            let mut watched = run(&mut *on_array(target, weights, stored, rows), &[rows]).1.0;
             watched.remove("logits").unwrap();
             watched
         };
@@ -121,7 +129,7 @@ fn unpacking_changes_no_bit_of_a_step_of_several_rows() {
         assert!(packed.len() > 30);
         for other in [of(ArrayWeights::Bf16, DType::Q4NX), of(ArrayWeights::Stored, DType::BF16)] {
             for (name, values) in &packed {
-                assert!(Some(values) == other.get(name), "{target}: {name}");
+                assert!(Some(values) == other.get(name), "{target}, {rows} rows: {name}");
             }
         }
     }
@@ -132,7 +140,7 @@ fn steps_match_the_interpreter() {
     let graph = |key: girih_graph::Key| Ok(model(DType::BF16, key.rows));
     let mut exact = load(Interpreter, &Packed(DType::BF16), key(8), &[32], graph).unwrap();
     for target in ["toy", "xdna2-strix"] {
-        let mut array = on_array(target, ArrayWeights::Stored, DType::Q4NX);
+        let mut array = on_array(target, ArrayWeights::Stored, DType::Q4NX, 8);
         for steps in [&[8][..], &[5, 1, 1]] {
             let (found, exact) = (run(&mut *array, steps).0, run(&mut *exact, steps).0);
             let square = exact.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / exact.len() as f64;
@@ -148,7 +156,7 @@ fn steps_match_the_interpreter() {
 #[test]
 fn weights_are_packed_at_load_as_in_a_file() {
     let steps = &[4, 1];
-    let stored = run(&mut *on_array("toy", ArrayWeights::Stored, DType::Q4NX), steps).1.0;
+    let stored = run(&mut *on_array("toy", ArrayWeights::Stored, DType::Q4NX, 8), steps).1.0;
     let graph = model(DType::BF16, 4);
     let policy = Policy { attention: AttentionPlacement::Host, ..Policy::MLIR_AIR };
     let mapping = ArrayMapping { weights: ArrayWeights::Q4nx, ..ArrayMapping::from(policy) };

@@ -12,7 +12,7 @@ pub struct Drain(Arc<DrainState>);
 
 #[derive(Debug)]
 struct DrainState {
-    /// The number of requests whose response has not ended.
+    /// The number of requests whose response has not been written.
     requests: watch::Sender<usize>,
     is_closing: watch::Sender<bool>,
 }
@@ -25,7 +25,7 @@ impl Default for Drain {
 }
 
 impl Drain {
-    /// The number of requests whose response has not ended.
+    /// The number of requests whose response has not been written to its end.
     pub fn requests(&self) -> usize {
         *self.0.requests.borrow()
     }

@@ -1,6 +1,7 @@
 //! The errors of the APIs: what a client gets when its request is not served.
 
 use std::fmt;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
@@ -186,6 +187,18 @@ impl ApiError {
         ApiError { retry_after: Some(1), ..error }
     }
 
+    /// The request was not admitted in the time that it may wait: status 429.
+    pub fn queue_timeout(message: impl Into<String>) -> ApiError {
+        ApiError { code: "queue_timeout", ..ApiError::too_many(message) }
+    }
+
+    /// The same error, with the time after which a request would be admitted if it came now: at least
+    /// a second.
+    pub fn retry_after(self, wait: Duration) -> ApiError {
+        let seconds = wait.as_secs_f64().ceil().clamp(1.0, f64::from(u32::MAX));
+        ApiError { retry_after: Some(seconds as u32), ..self }
+    }
+
     /// The server ends: status 503.
     pub fn shutting_down() -> ApiError {
         let message = "the server is shutting down; try again later";
@@ -297,6 +310,7 @@ impl From<girih::Error> for ApiError {
             ErrorKind::Refused => (StatusCode::BAD_REQUEST, "invalid_value"),
             ErrorKind::TooLong => (StatusCode::BAD_REQUEST, "context_length_exceeded"),
             ErrorKind::QueueFull => return ApiError::too_many(error.to_string()),
+            ErrorKind::WaitTooLong => return ApiError::queue_timeout(error.to_string()),
             ErrorKind::Cancelled => return ApiError::shutting_down(),
             ErrorKind::NotFound => (StatusCode::NOT_FOUND, "model_not_found"),
             ErrorKind::OutOfMemory => (StatusCode::SERVICE_UNAVAILABLE, "out_of_memory"),
@@ -320,10 +334,19 @@ mod tests {
         assert_eq!(of(ErrorKind::TooLong).code, "context_length_exceeded");
         assert_eq!(found(ErrorKind::QueueFull), (429, "rate_limit_error"));
         assert_eq!(of(ErrorKind::QueueFull).retry_after, Some(1));
+        assert_eq!(found(ErrorKind::WaitTooLong), (429, "rate_limit_error"));
+        assert_eq!(of(ErrorKind::WaitTooLong).code, "queue_timeout");
         assert_eq!(found(ErrorKind::NotFound), (404, "not_found_error"));
         assert_eq!(found(ErrorKind::OutOfMemory), (503, "server_error"));
         assert_eq!(found(ErrorKind::DeviceFailed), (500, "server_error"));
         assert_eq!(of(ErrorKind::Refused).message, "the sentence");
+    }
+
+    #[test]
+    fn a_client_is_told_whole_seconds_to_wait() {
+        let after =
+            |seconds| ApiError::too_many("full").retry_after(Duration::from_secs_f64(seconds)).retry_after;
+        assert_eq!([0.0, 0.2, 1.0, 1.01, 41.5, 1e12].map(after), [1, 1, 1, 2, 42, u32::MAX].map(Some));
     }
 
     #[test]

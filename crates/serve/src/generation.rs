@@ -10,20 +10,19 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use girih::{
-    Event, Grammar, Logprobs, Model, Prompt, Reply, ReplyPart, Request, Session, Stats, Stop, ToolChoice,
+    ErrorKind, Event, Grammar, Logprobs, Model, Prompt, Reply, ReplyPart, Request, Session, Stats, Stop,
+    Tenant, TimeLimits, ToolChoice,
 };
-use tokio::sync::Semaphore;
 
+use crate::background::in_background;
 use crate::caller::ApiCaller;
 use crate::error::ApiError;
 use crate::observe::{ReplyRecord, RequestRecord};
 use crate::request_hook::RequestHook;
 use crate::sampling_settings::{SamplingSettings, check_ranges};
 use crate::state::{Admission, ServerState};
+use crate::template_fault;
 use crate::thinking::Thinking;
-
-/// The threads for work in the background. Some of them may wait for a model to be loaded.
-static BACKGROUND_THREADS: Semaphore = Semaphore::const_new(64);
 
 /// The maximum number of log-probabilities of the prompts of a request, a megabyte for each ten thousand.
 const MAX_PROMPT_LOGPROBS: u64 = 500_000;
@@ -152,6 +151,9 @@ pub struct Generation {
     usage: TokenUsage,
     /// The model.
     pub model: Model,
+    /// What runs the replies, and for whom.
+    session: Session,
+    tenant: Tenant,
     /// Its name in the APIs.
     pub model_name: Arc<str>,
     /// How long the request waited for the model to be loaded.
@@ -198,21 +200,16 @@ pub async fn begin(
     .await
 }
 
-/// Runs work that takes more than a moment on a thread that serves no connections. A client that leaves
-/// while its work waits for a thread takes it back; work that runs keeps its thread to the end.
-///
-/// # Errors
-/// Those of the work; when it panics, status 500.
-pub async fn in_background<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
-    let thread = BACKGROUND_THREADS.acquire().await.expect("it is never closed");
-    let outcome = tokio::task::spawn_blocking(move || {
-        let _thread = thread;
-        work()
-    });
-    let outcome = outcome.await;
-    outcome.unwrap_or_else(|_| Err(ApiError::internal("the request met a fault of the server")))
+/// The error of a request that gets no place; it says when there is one.
+fn refusal(error: girih::Error, session: &Session, tenant: &Tenant) -> ApiError {
+    let kind = error.kind();
+    let error = ApiError::from(error);
+    match kind {
+        ErrorKind::WaitTooLong => ApiError { code: "expected_wait_exceeded", ..error },
+        ErrorKind::QueueFull => error,
+        _ => return error,
+    }
+    .retry_after(session.expected_wait(tenant))
 }
 
 impl GenerationRequest {
@@ -235,14 +232,33 @@ impl GenerationRequest {
         }
         let mut choices = Vec::new();
         let mut usage = TokenUsage::default();
-        for prompt in std::mem::take(&mut self.prompts) {
+        for (index, prompt) in std::mem::take(&mut self.prompts).into_iter().enumerate() {
             let prompt = self.with_thinking(prompt, &model)?;
+            let varied = match &prompt {
+                Prompt::Conversation(conversation) if !conversation.variables.is_empty() => {
+                    Some(conversation.clone())
+                }
+                _ => None,
+            };
             let hooked = hook.map(|hook| (hook, prompt.clone()));
             let mut request = self.request(prompt).sampling(sampling.clone()).tenant(caller.tenant.clone());
+            if index > 0 {
+                // It waits for the prompts before it, which belong to the same client.
+                request =
+                    request.time_limits(TimeLimits { queue: Some(Duration::MAX), ..TimeLimits::default() });
+            }
             if let Some((hook, prompt)) = hooked {
                 request = hook.changed(&model, &prompt, request);
             }
-            for (number, reply) in session.generate_several(request, self.count)?.into_iter().enumerate() {
+            let replies = session.generate_several(request, self.count);
+            let replies = replies.map_err(|error| match &varied {
+                Some(conversation) if error.kind() == ErrorKind::Other => {
+                    template_fault::of_variables(error, &model, conversation)
+                }
+                _ => refusal(error, session, &caller.tenant),
+            });
+            let replies = replies?;
+            for (number, reply) in replies.into_iter().enumerate() {
                 if number == 0 {
                     usage.prompt = usage.prompt.saturating_add(reply.prompt_tokens());
                     self.check_prompt_logprobs(usage.prompt)?;
@@ -259,7 +275,17 @@ impl GenerationRequest {
         }
         let handles = choices.iter().flat_map(|choice| &choice.reply).map(Reply::cancel_handle);
         admission.set_handles(handles.collect());
-        Ok(Generation { choices, usage, model, model_name, load_time: Duration::ZERO, _admission: admission })
+        let (session, tenant, load_time) = (session.clone(), caller.tenant.clone(), Duration::ZERO);
+        Ok(Generation {
+            choices,
+            usage,
+            model,
+            session,
+            tenant,
+            model_name,
+            load_time,
+            _admission: admission,
+        })
     }
 
     /// Refuses log-probabilities of `tokens` tokens of prompts if they would take too much memory.
@@ -374,18 +400,24 @@ impl Generation {
         context: &mut Context<'_>,
         events: &mut Vec<GenerationEvent>,
     ) -> Result<(), ApiError> {
-        let Generation { choices, usage, .. } = self;
+        let Generation { choices, usage, session, tenant, .. } = self;
         let choice = &mut choices[number];
         let event = |kind| GenerationEvent { choice: number as u32, kind };
         while let Some(reply) = &mut choice.reply {
             let Poll::Ready(read) = reply.poll(context) else { break };
             let read = read.expect("a reply that is not over has an event");
-            match read.inspect_err(|_| choice.note_end("error", &Stats::default()))? {
+            let read = read.map_err(|error| {
+                choice.note_end("error", &Stats::default());
+                let has_waited = error.kind() == ErrorKind::WaitTooLong;
+                let error = ApiError::from(error);
+                if has_waited { error.retry_after(session.expected_wait(tenant)) } else { error }
+            });
+            match read? {
                 Event::PromptToken { id, logprobs } => {
                     events.push(event(GenerationEventKind::PromptToken { id, logprobs }));
                 }
                 Event::Prefilled(stats) => {
-                    if let Some(record) = &choice.record {
+                    if let Some(record) = &mut choice.record {
                         record.prefilled(&stats);
                     }
                     if choice.is_first {

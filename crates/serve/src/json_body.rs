@@ -5,8 +5,8 @@ use axum::http::StatusCode;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use crate::background::in_background;
 use crate::error::ApiError;
-use crate::generation::in_background;
 
 /// The maximum length of what a sentence quotes of a request.
 const QUOTED_CHARS: usize = 200;
@@ -77,6 +77,50 @@ fn fault<T: DeserializeOwned>(body: &[u8], error: &serde_json::Error) -> ApiErro
     }
 }
 
+/// Implements `Deserialize` for types that derive it with `#[serde(remote = "Self")]`: from JSON objects
+/// only. What serde derives for structs and tagged enums also reads a list of the fields' values, in
+/// order, which no API has.
+macro_rules! from_json_object {
+    ($($name:ident),+) => {$(
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<$name, D::Error> {
+                struct ObjectVisitor;
+
+                impl<'de> serde::de::Visitor<'de> for ObjectVisitor {
+                    type Value = $name;
+
+                    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        formatter.write_str("an object")
+                    }
+
+                    fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<$name, A::Error> {
+                        // The function that is derived, not the one of the trait.
+                        $name::deserialize(serde::de::value::MapAccessDeserializer::new(map))
+                    }
+                }
+
+                deserializer.deserialize_map(ObjectVisitor)
+            }
+        }
+    )+};
+}
+pub(crate) use from_json_object;
+
+/// As [`from_json_object`], for types that derive `Serialize`, too.
+macro_rules! json_object {
+    ($($name:ident),+) => {
+        $crate::json_body::from_json_object!($($name),+);
+        $(
+            impl serde::Serialize for $name {
+                fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                    $name::serialize(self, serializer)
+                }
+            }
+        )+
+    };
+}
+pub(crate) use json_object;
+
 fn shortened(error: &serde_json::Error) -> String {
     let sentence = error.to_string();
     match sentence.char_indices().nth(QUOTED_CHARS) {
@@ -92,12 +136,14 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Deserialize)]
-    #[serde(deny_unknown_fields)]
+    #[serde(remote = "Self", deny_unknown_fields)]
     #[allow(dead_code)]
     struct Body {
         needed: String,
         number: Option<u32>,
     }
+
+    from_json_object!(Body);
 
     fn error(body: &str) -> (&'static str, Option<String>, String) {
         let error = read_json::<Body>(body.as_bytes()).unwrap_err();
@@ -116,6 +162,7 @@ mod tests {
         assert_eq!(of(r#"{"needed": "a", "number": -1}"#), ("invalid_value", "number".to_owned()));
         assert_eq!(of(r#"{"number": 1}"#), ("missing_parameter", "needed".to_owned()));
         assert_eq!(of("[]").0, "invalid_json");
+        assert_eq!(of(r#"["a", 1]"#).0, "invalid_json");
         assert_eq!(of("{").0, "invalid_json");
         assert_eq!(of(&format!("{}{}", "[".repeat(200), "]".repeat(200))).0, "invalid_json");
         assert!(error(r#"{"needed": "a", "needed": "b"}"#).2.starts_with("duplicate field"));

@@ -11,7 +11,9 @@
 
 pub mod access;
 pub mod api;
+mod background;
 pub mod body_limits;
+mod calendar;
 mod caller;
 pub mod drain;
 pub mod encoders;
@@ -31,6 +33,7 @@ mod sampling_settings;
 mod server;
 pub mod sse;
 mod state;
+mod template_fault;
 pub mod thinking;
 
 pub use caller::ApiCaller;

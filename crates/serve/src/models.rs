@@ -1,11 +1,12 @@
 //! The models that are served: their names, their sessions in a pool, and encoders.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use girih::{ErrorKind, LoadedModel, Model, ModelPool, Result, Session};
 
+use crate::calendar::since_1970;
 use crate::encoders::ServedEncoder;
 use crate::error::ApiError;
 use crate::options::{ServeOptions, ServedModel};
@@ -18,6 +19,7 @@ pub struct ServedModels {
     opened: Vec<Model>,
     /// Those that are encoders, by name.
     encoders: BTreeMap<String, ServedEncoder>,
+    unload_idle: Option<Duration>,
     started: Instant,
     created: u64,
 }
@@ -56,14 +58,14 @@ impl ServedModels {
         for ServedModel { name, source, open_options, run_options } in models {
             pool.add(name, source, open_options.clone(), run_options.clone())?;
         }
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Ok(ServedModels {
             pool,
             models: models.clone(),
             opened,
             encoders,
+            unload_idle: options.unload_idle,
             started: Instant::now(),
-            created: since_1970.as_secs(),
+            created: since_1970().as_secs(),
         })
     }
 
@@ -149,6 +151,19 @@ impl ServedModels {
     /// The models that are loaded.
     pub fn loaded(&self) -> Vec<LoadedModel> {
         self.pool.loaded()
+    }
+
+    /// The time for which a request to a model would wait, as its engine expects; zero if it is not loaded.
+    pub fn expected_wait(&self, name: &str) -> Duration {
+        let loaded = self.pool.loaded().into_iter().find(|loaded| loaded.name == name);
+        loaded.map_or(Duration::ZERO, |loaded| loaded.expected_wait)
+    }
+
+    /// When a loaded model is unloaded if nobody uses it from now on, since 1970; `None` if never.
+    pub fn unloaded_at(&self, model: &LoadedModel) -> Option<Duration> {
+        let last_used = if model.is_in_use { self.now() } else { model.last_used };
+        let left = last_used.saturating_add(self.unload_idle?).saturating_sub(self.now());
+        Some(since_1970().saturating_add(left))
     }
 
     /// Unloads models that were not used for this time, and returns their names.

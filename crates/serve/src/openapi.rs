@@ -7,7 +7,7 @@ use axum::{Json, Router};
 use utoipa::OpenApi;
 use utoipa::openapi::OpenApi as Document;
 
-use crate::api::{anthropic, health, ollama, openai};
+use crate::api::{anthropic, health, metrics, ollama, openai};
 use crate::error::{AnthropicErrorBody, OllamaErrorBody};
 use crate::state::ServerState;
 
@@ -18,6 +18,7 @@ use crate::state::ServerState;
     paths(
         health::health,
         health::ready,
+        metrics::metrics,
         openai::chat::complete,
         openai::completions::complete,
         openai::models::list,

@@ -8,7 +8,7 @@ use girih::tools::Confinement;
 use girih::{OpenOptions, RunOptions};
 
 use crate::listener::ListenerLimits;
-use crate::observe::{AccessLog, MetricsCompat};
+use crate::observe::{AccessLog, MetricsCompat, TraceCollector};
 use crate::request_hook::RequestHook;
 
 /// A model that is served.
@@ -49,6 +49,8 @@ pub struct ServeOptions {
     pub metrics_compat: Option<MetricsCompat>,
     /// The log of requests. Default `None`.
     pub access_log: Option<AccessLog>,
+    /// Where traces of requests are sent. Default `None`.
+    pub collector: Option<TraceCollector>,
     /// What the process may still do with files, as the kernel enforces it from the moment that the
     /// address is bound; `None` confines nothing. Default `None`.
     pub confinement: Option<Confinement>,
@@ -81,6 +83,7 @@ impl ServeOptions {
             limits: ListenerLimits::default(),
             metrics_compat: None,
             access_log: None,
+            collector: None,
             confinement: None,
             memory: u64::MAX,
             unload_idle: None,

@@ -9,7 +9,7 @@ use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::{Router, http::StatusCode};
-use girih::tools::{SandboxStates, confine};
+use girih::tools::{Confinement, SandboxStates, can_limit_connections, confine};
 use girih::{Error, ErrorKind, Result};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
@@ -23,7 +23,7 @@ use crate::body_limits::BodyLimits;
 use crate::error::{ApiError, Dialect};
 use crate::guard::guarded;
 use crate::listener::{self, ListenerOptions, tls};
-use crate::observe::Observer;
+use crate::observe::{Observer, TraceExporter};
 use crate::openapi;
 use crate::options::ServeOptions;
 use crate::page;
@@ -100,6 +100,7 @@ pub struct Server {
     state: Arc<ServerState>,
     address: SocketAddr,
     sandbox: SandboxStates,
+    traces: Option<TraceExporter>,
     drain_timeout: Duration,
     unload_idle: Option<Duration>,
     listener: JoinHandle<()>,
@@ -122,7 +123,8 @@ impl Server {
     /// so.
     ///
     /// # Errors
-    /// When the address is taken, or a model cannot be opened.
+    /// When the address is taken, a model cannot be opened, or the kernel cannot confine the connections to
+    /// a collector of traces.
     pub fn listen(options: ServeOptions) -> Result<Server> {
         let asked = SocketAddr::new(options.host, options.port);
         let keys = options.api_keys.as_deref().map(ApiKeys::read).transpose()?;
@@ -132,7 +134,10 @@ impl Server {
         let socket = listen(asked)?;
         let address = socket.local_addr().map_err(|error| failed("the address is unknown", &error))?;
         // Before threads are started, as Landlock does not hold those that run already.
-        let sandbox = options.confinement.as_ref().map(confine).unwrap_or_default();
+        let sandbox = confinement(&options)?.as_ref().map(confine).unwrap_or_default();
+        if let Some(log) = &options.access_log {
+            log.start()?;
+        }
         let state = Arc::new(ServerState::new(&options)?);
         let runtime = Builder::new_multi_thread()
             .worker_threads(options.io_threads.max(1))
@@ -147,17 +152,26 @@ impl Server {
         };
         let access = AccessRules {
             keys,
-            hosts: Hosts::new(&[address], &options.allowed_hosts)?,
+            hosts: Hosts::new(address, &options.allowed_hosts)?,
             public: &page::PATHS,
             replies_per_key: options.replies_per_key,
         };
-        let observer = Observer { metrics: Arc::clone(&state.metrics), log: options.access_log.clone() };
+        let traces = options.collector.clone().map(|collector| {
+            let _entered = runtime.enter();
+            let scheme = if tls.is_some() { "https" } else { "http" };
+            TraceExporter::start(collector, scheme, Arc::clone(&state.metrics))
+        });
+        let observer = Observer {
+            log: options.access_log.clone(),
+            traces: traces.clone(),
+            ..Observer::new(Arc::clone(&state.metrics))
+        };
         let router = guarded(router(Arc::clone(&state)), access, BodyLimits::default(), observer);
         let listening = ListenerOptions { limits: options.limits, tls };
-        let serving = listener::serve(vec![listener], router, listening, state.drain.clone());
+        let serving = listener::serve(listener, router, listening, state.drain.clone());
         let listener = runtime.spawn(serving);
         let ServeOptions { drain_timeout, unload_idle, .. } = options;
-        Ok(Server { runtime, state, address, sandbox, drain_timeout, unload_idle, listener })
+        Ok(Server { runtime, state, address, sandbox, traces, drain_timeout, unload_idle, listener })
     }
 
     /// Loads the models as far as they fit into memory together, and returns the server when requests
@@ -230,7 +244,7 @@ impl Server {
     /// Refuses new requests, waits for those that run, at most for the drain timeout, cancels the
     /// rest, lets connections write what they have for a moment, and unloads the models.
     pub fn stop(self) {
-        let Server { runtime, state, drain_timeout, listener, .. } = self;
+        let Server { runtime, state, traces, drain_timeout, listener, .. } = self;
         state.set_phase(ServerPhase::Draining);
         runtime.block_on(async {
             state.drain.until_idle(drain_timeout).await;
@@ -239,9 +253,25 @@ impl Server {
             state.drain.close();
             // A listener that has not ended by now is dropped.
             let _ = timeout(LISTENER_TIME, listener).await;
+            if let Some(traces) = traces {
+                traces.finish().await;
+            }
         });
         runtime.shutdown_timeout(CANCEL_TIME);
     }
+}
+
+/// What the process may do; a collector of traces adds the connections to its port.
+fn confinement(options: &ServeOptions) -> Result<Option<Confinement>> {
+    let (Some(allowed), Some(collector)) = (&options.confinement, &options.collector) else {
+        return Ok(options.confinement.clone());
+    };
+    if !can_limit_connections() {
+        let sentence = "this kernel cannot limit the server's connections to the collector of traces; Linux 6.7 \
+                        with Landlock can: drop the collector or the sandbox";
+        return Err(Error::with_kind(ErrorKind::Refused, sentence));
+    }
+    Ok(Some(Confinement { connect: Some(collector.port()), ..allowed.clone() }))
 }
 
 /// A socket that listens on this address.

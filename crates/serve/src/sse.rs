@@ -2,7 +2,7 @@
 //! events that are ready.
 
 use std::convert::Infallible;
-use std::future::Future as _;
+use std::future::{Future as _, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -14,7 +14,8 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures_util::Stream;
 use serde::Serialize;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
+use utoipa::ToSchema;
 
 use crate::error::ApiError;
 use crate::generation::{Generation, GenerationEvent, TokenUsage};
@@ -25,6 +26,16 @@ pub const PING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The media type of server-sent events.
 pub const EVENT_STREAM: &str = "text/event-stream; charset=utf-8";
+
+/// A server-sent event, as the description of the routes has it. The last one of OpenAI's older routes has
+/// the data `[DONE]`.
+#[derive(ToSchema)]
+pub struct ServerSentEvent {
+    /// Its type, if it has one.
+    pub event: Option<String>,
+    /// JSON, or `[DONE]`.
+    pub data: String,
+}
 
 /// Writes events in the form of an API. What it writes to `out` is sent as it is.
 pub trait EventWriter: Send + Unpin + 'static {
@@ -68,15 +79,27 @@ pub fn write_json(out: &mut Vec<u8>, data: &impl Serialize) {
     serde_json::to_writer(out, data).expect("strings, numbers and lists always serialize");
 }
 
-/// The reply whose body is the events of a generation.
-pub fn stream_response(generation: Generation, writer: impl EventWriter) -> Response {
+/// The reply whose body is the events of a generation. It is returned with the first of them, or when
+/// the first ping is due.
+///
+/// # Errors
+/// Those that come before that, such as that of a request that has waited too long.
+pub async fn stream_response(
+    mut generation: Generation,
+    writer: impl EventWriter,
+) -> Result<Response, ApiError> {
     let media_type = writer.media_type();
+    let mut events = Vec::new();
+    let first = poll_fn(|context| generation.poll_events(context, &mut events));
+    if let Ok(Some(Err(error))) = timeout(PING_INTERVAL, first).await {
+        return Err(error);
+    }
     let body = EventStream {
         generation: Some(generation),
         writer,
         last_write: Instant::now(),
         ping: Box::pin(sleep_until(Instant::now() + PING_INTERVAL)),
-        events: Vec::new(),
+        events,
     };
     let mut response = Response::new(Body::from_stream(body));
     let headers = response.headers_mut();
@@ -84,7 +107,7 @@ pub fn stream_response(generation: Generation, writer: impl EventWriter) -> Resp
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     // Asks nginx, which would collect a reply before it passes it on, not to.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-    response
+    Ok(response)
 }
 
 struct EventStream<W> {
@@ -93,7 +116,7 @@ struct EventStream<W> {
     writer: W,
     last_write: Instant,
     ping: Pin<Box<Sleep>>,
-    /// Empty between calls; kept for its memory.
+    /// Those that are to be written: none between calls, but some before the first.
     events: Vec<GenerationEvent>,
 }
 
@@ -106,6 +129,10 @@ impl<W: EventWriter> Stream for EventStream<W> {
         let mut out = Vec::new();
         // Events may write nothing, such as those of half a character.
         while out.is_empty() {
+            if !stream.events.is_empty() {
+                stream.events.drain(..).for_each(|event| stream.writer.event(event, generation, &mut out));
+                continue;
+            }
             match generation.poll_events(context, &mut stream.events) {
                 Poll::Pending => {
                     if !stream.poll_ping(context, &mut out) {
@@ -113,11 +140,7 @@ impl<W: EventWriter> Stream for EventStream<W> {
                     }
                     break;
                 }
-                Poll::Ready(Some(Ok(()))) => {
-                    for event in stream.events.drain(..) {
-                        stream.writer.event(event, generation, &mut out);
-                    }
-                }
+                Poll::Ready(Some(Ok(()))) => {}
                 Poll::Ready(Some(Err(error))) => {
                     stream.writer.error(&error, &mut out);
                     stream.generation = None;

@@ -122,7 +122,8 @@ impl ServerState {
         if of_model.saturating_add(replies) > capacity {
             let message =
                 format!("{of_model} replies run or wait, and the maximum is {capacity}; try again later");
-            return Err(ApiError::too_many(message));
+            drop(live);
+            return Err(ApiError::too_many(message).retry_after(self.models.expected_wait(&model.name)));
         }
         let of_tenant = live.replies(|live| live.tenant == caller.tenant);
         if let Some(max) = caller.max_replies

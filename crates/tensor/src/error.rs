@@ -24,6 +24,8 @@ pub enum ErrorKind {
     TooLong,
     /// The queue of requests is full; the same request may succeed later.
     QueueFull,
+    /// The request waited longer than is allowed, or was expected to; the same request may succeed later.
+    WaitTooLong,
     /// The caller cancelled the work.
     Cancelled,
     /// There is no model, file, backend or device of this name.

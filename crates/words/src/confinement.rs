@@ -10,12 +10,15 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, Scope,
-    path_beneath_rules,
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, NetPort, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetError, Scope, path_beneath_rules,
 };
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 use rustix::thread::set_no_new_privs;
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter_all_threads};
+use seccompiler::{
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, apply_filter_all_threads,
+};
 
 use crate::template::sandbox::{PROCESSOR, Reason, enforced};
 use crate::template::{SandboxLayer, SandboxStates};
@@ -29,6 +32,9 @@ pub struct Confinement {
     pub write: Vec<PathBuf>,
     /// Programs that it may run, with the loaders that they need.
     pub run: Vec<PathBuf>,
+    /// The TCP port to which it may connect, at any address, as the kernel does not look at addresses; see
+    /// [`can_limit_connections`]. `None` for no connections.
+    pub connect: Option<u16>,
 }
 
 /// Where libraries are, and what the kernel tells of the machine.
@@ -99,21 +105,31 @@ const REFUSED: &[libc::c_long] = &[
 ];
 
 /// Confines this process: it gains no privileges, leaves no core dump, cannot be traced by others of
-/// its user, reads and writes only what `allowed` says, and opens no sockets. Threads that run
+/// its user, reads and writes only what `allowed` says, and opens no sockets but those to connect to the
+/// allowed port. Threads that run
 /// already are not held by Landlock, so this comes before they are started, and after sockets are
 /// bound. Returns why layers are off; the others are on.
+///
+/// A port is allowed only if [`can_limit_connections`]; else no connection is.
 pub fn confine(allowed: &Confinement) -> SandboxStates {
     // A limit that cannot be set leaves what was there before.
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     let privileges = set_no_new_privs(true).map_err(|error| error.to_string());
-    let landlock = privileges.clone().and_then(|()| restrict(allowed));
-    let seccomp = privileges.and_then(|()| refuse_calls());
+    let port = allowed.connect.filter(|_| can_limit_connections());
+    let landlock = privileges.clone().and_then(|()| restrict(allowed, port));
+    let seccomp = privileges.and_then(|()| refuse_calls(port));
     BTreeMap::from([(SandboxLayer::Landlock, landlock.err()), (SandboxLayer::Seccomp, seccomp.err())])
 }
 
+/// Whether the kernel can limit the ports to which a process connects: Landlock since Linux 6.7.
+pub fn can_limit_connections() -> bool {
+    let needed = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    needed.handle_access(AccessNet::ConnectTcp).is_ok()
+}
+
 /// Restricts files, and TCP where the kernel can.
-fn restrict(allowed: &Confinement) -> Result<(), Reason> {
+fn restrict(allowed: &Confinement, port: Option<u16>) -> Result<(), Reason> {
     let abi = ABI::V7;
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let run = AccessFs::ReadFile | AccessFs::Execute;
@@ -131,19 +147,53 @@ fn restrict(allowed: &Confinement) -> Result<(), Reason> {
             .add_rules(path_beneath_rules(&allowed.run, run))?
             .add_rules(path_beneath_rules(&allowed.read, read))?
             .add_rules(path_beneath_rules(&allowed.write, all))?
+            .add_rules(port.map(|port| Ok::<_, RulesetError>(NetPort::new(port, AccessNet::ConnectTcp))))?
             .restrict_self()?;
         Ok(status)
     };
     enforced(&restrict().map_err(|error: RulesetError| error.to_string())?)
 }
 
-/// Makes the refused calls of all threads fail with `EPERM`.
-fn refuse_calls() -> Result<(), Reason> {
+/// Makes the refused calls of all threads fail with `EPERM`. With a port, TCP may connect; Landlock limits
+/// where to.
+fn refuse_calls(port: Option<u16>) -> Result<(), Reason> {
     let processor = PROCESSOR.ok_or("there is no filter for this processor")?;
-    let rules = REFUSED.iter().map(|&call| (call, Vec::new())).collect();
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = REFUSED.iter().map(|&call| (call, Vec::new())).collect();
+    if port.is_some() {
+        rules.remove(&libc::SYS_connect);
+        rules.extend(all_but_tcp().map_err(|error| error.to_string())?);
+    }
     let refusal = SeccompAction::Errno(libc::EPERM as u32);
     let filter: BpfProgram = SeccompFilter::new(rules, SeccompAction::Allow, refusal, processor)
         .and_then(TryInto::try_into)
         .map_err(|error| error.to_string())?;
     apply_filter_all_threads(&filter).map_err(|error| error.to_string())
+}
+
+/// Rules that refuse what Landlock's rules of TCP ports do not see: other sockets, and connections that
+/// sending opens (TCP Fast Open).
+fn all_but_tcp() -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
+    let is = |argument, operator, value: i32| {
+        SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, u64::from(value as u32))
+    };
+    let rule = |conditions: Vec<Result<SeccompCondition, BackendError>>| {
+        SeccompRule::new(conditions.into_iter().collect::<Result<_, _>>()?)
+    };
+    const TYPES: u64 = 0xf; // the other bits of the type are flags
+    let mut sockets = vec![
+        rule(vec![is(0, SeccompCmpOp::Ne, libc::AF_INET), is(0, SeccompCmpOp::Ne, libc::AF_INET6)])?,
+        // Multipath TCP is another protocol.
+        rule(vec![is(2, SeccompCmpOp::Ne, 0), is(2, SeccompCmpOp::Ne, libc::IPPROTO_TCP)])?,
+    ];
+    for kind in (0..=TYPES as i32).filter(|&kind| kind != libc::SOCK_STREAM) {
+        sockets.push(rule(vec![is(1, SeccompCmpOp::MaskedEq(TYPES), kind)])?);
+    }
+    let fast_open =
+        |flags| rule(vec![is(flags, SeccompCmpOp::MaskedEq(libc::MSG_FASTOPEN as u64), libc::MSG_FASTOPEN)]);
+    Ok(BTreeMap::from([
+        (libc::SYS_socket, sockets),
+        (libc::SYS_sendto, vec![fast_open(3)?]),
+        (libc::SYS_sendmsg, vec![fast_open(2)?]),
+        (libc::SYS_sendmmsg, vec![fast_open(3)?]),
+    ]))
 }

@@ -14,7 +14,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("convert", &["tensor", "file", "words", "graph", "model"]),
     ("cpu", &["tensor", "graph"]),
     ("npu", &["tensor", "graph", "file"]),
-    ("npu-lab", &["tensor", "graph", "npu"]),
+    ("npu-lab", &["tensor", "graph", "model", "npu"]),
     ("engine", &["tensor", "graph"]),
     ("grammar", &["tensor", "words", "engine"]),
     ("measure", &["tensor", "file", "graph", "model", "engine"]),

@@ -25,7 +25,9 @@ use crate::typed_options::TypedOptions;
 /// as many tokens.
 const OUTPUT_ROWS: u32 = 32;
 
+// Steps of fewer rows delay running replies less.
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("chunk", |chunk| chunk.default_value("128")))]
 pub struct Args {
     #[command(flatten)]
     typed: TypedOptions,
@@ -45,6 +47,10 @@ pub struct Args {
     /// Maximum number of queued replies of a model; further ones get status 429.
     #[arg(long, value_name = "N", default_value = "64")]
     waiting: u32,
+    /// Maximum number of seconds that a request waits until it begins; one that is expected to wait longer, or
+    /// has, gets status 429.
+    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = clap::value_parser!(u64).range(1..))]
+    max_wait: u64,
     /// Maximum number of replies of one API key that run or wait.
     #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u32).range(1..))]
     replies_per_key: u32,
@@ -88,9 +94,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         ..ServeOptions::new(models)
     };
     let options = args.server.applied(options)?;
-    if let Some(warning) = args.server.warning(args.host) {
-        print_note(format!("warning: {warning}"));
-    }
+    args.server.notes(args.host).for_each(print_note);
     for model in &options.models {
         show.detail(format!("{} is served as {}", model.source, model.name));
     }
@@ -118,7 +122,8 @@ fn served(args: &Args, name: &str) -> Result<ServedModel> {
     let options = loading::options_with_prompts(&open, &args.device, &args.prompts, &args.typed)?;
     let (sequences, waiting) = (args.sequences, args.waiting);
     let output_rows = sequences.max(OUTPUT_ROWS);
-    let options = RunOptions { sequences, waiting, output_rows, ..options };
+    let max_wait = Some(Duration::from_secs(args.max_wait));
+    let options = RunOptions { sequences, waiting, max_wait, output_rows, ..options };
     let run_options = if open.files().facts.is_encoder() {
         options // an encoder drafts nothing
     } else {

@@ -11,6 +11,7 @@ use girih_graph::Span;
 use girih_graph::backend::Range32;
 
 use crate::cache::worst_case;
+use crate::pace::WorkLeft;
 use crate::request::RequestId;
 use crate::service::{Priority, Tenant};
 use crate::{Error, ErrorKind, Result};
@@ -53,6 +54,8 @@ pub struct Demand {
     pub tenant: Tenant,
     /// Which waiting requests it precedes.
     pub priority: Priority,
+    /// The time by which it must have been admitted for the first time.
+    pub admit_by: Option<Duration>,
     /// The time by which the first token of its reply must have been chosen.
     pub first_token_by: Option<Duration>,
     /// The time by which it must have ended.
@@ -136,6 +139,23 @@ impl RequestState {
     }
 }
 
+impl Demand {
+    fn deadlines(&self) -> impl Iterator<Item = Duration> + use<> {
+        [self.admit_by, self.first_token_by, self.end_by].into_iter().flatten()
+    }
+}
+
+/// A request that has passed a deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpiredRequest {
+    /// Its id.
+    pub id: RequestId,
+    /// The phase that it was in.
+    pub phase: Phase,
+    /// Whether the deadline is that of its admission alone.
+    pub is_in_queue: bool,
+}
+
 /// Where a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -175,8 +195,7 @@ impl Scheduler {
     /// When the id is in use.
     pub fn submit(&mut self, id: RequestId, demand: Demand) -> Result<()> {
         self.check(&demand)?;
-        let deadlines = [demand.first_token_by, demand.end_by];
-        self.deadlines.extend(deadlines.into_iter().flatten().map(|deadline| (deadline, id)));
+        self.deadlines.extend(demand.deadlines().map(|deadline| (deadline, id)));
         let known = demand.prompt;
         let entry = RequestState { demand, phase: Phase::Suspended, run: 0, known, reached: 0 };
         assert!(self.requests.insert(id, entry).is_none(), "an id is used once");
@@ -264,7 +283,9 @@ impl Scheduler {
         }
         let entry = self.requests.get_mut(&id).expect("a waiting request is known");
         entry.phase = Phase::Active;
+        let admit_by = entry.demand.admit_by.take();
         self.levels[chosen].queue.admit(&entry.demand.tenant, id);
+        self.forget_deadline(id, admit_by);
         let at = self.active.partition_point(|other| *other < id);
         self.active.insert(at, id);
         self.admitted += 1;
@@ -323,8 +344,14 @@ impl Scheduler {
     /// Records that the first token of an active request's reply was chosen.
     pub fn begin_reply(&mut self, id: RequestId) {
         let demand = &mut self.requests.get_mut(&id).expect("an active request is known").demand;
-        if let Some(deadline) = demand.first_token_by.take()
-            && demand.end_by != Some(deadline)
+        let deadline = demand.first_token_by.take();
+        self.forget_deadline(id, deadline);
+    }
+
+    /// Removes a deadline that a request has kept, unless another one of it is at the same time.
+    fn forget_deadline(&mut self, id: RequestId, deadline: Option<Duration>) {
+        if let Some(deadline) = deadline
+            && self.requests[&id].demand.deadlines().all(|other| other != deadline)
         {
             self.deadlines.remove(&(deadline, id));
         }
@@ -357,6 +384,18 @@ impl Scheduler {
         })
     }
 
+    /// The work that the active requests have left, the oldest request first.
+    pub fn work_left(&self) -> impl Iterator<Item = WorkLeft> {
+        self.active.iter().map(|id| {
+            let RequestState { demand, run, known, .. } = &self.requests[id];
+            WorkLeft {
+                request: *id,
+                prompt_rows: demand.prompt.saturating_sub(*run),
+                tokens: demand.max_positions - known,
+            }
+        })
+    }
+
     /// The rows of the next step; their sequences are indexes into [`Scheduler::active`].
     pub fn step_rows(&self) -> Vec<ScheduledRows> {
         schedule(&self.progress().collect::<Vec<_>>(), self.limits.rows, self.limits.output_rows)
@@ -367,7 +406,7 @@ impl Scheduler {
     pub fn end(&mut self, id: RequestId) -> Option<Phase> {
         let phase = self.leave(id)?;
         let entry = self.requests.remove(&id).expect("it was in this phase");
-        for deadline in [entry.demand.first_token_by, entry.demand.end_by].into_iter().flatten() {
+        for deadline in entry.demand.deadlines() {
             self.deadlines.remove(&(deadline, id));
         }
         if self.requests.is_empty() {
@@ -429,14 +468,16 @@ impl Scheduler {
         level.queue.add(&entry.demand.tenant, id);
     }
 
-    /// Removes the requests whose deadline is not after `now`, in order of their deadlines; each
-    /// with the phase that it was in.
-    pub fn expire(&mut self, now: Duration) -> Vec<(RequestId, Phase)> {
+    /// Removes the requests whose deadline is not after `now`, in order of their deadlines.
+    pub fn expire(&mut self, now: Duration) -> Vec<ExpiredRequest> {
         let mut expired = Vec::new();
         while let Some((deadline, id)) = self.deadlines.first().copied()
             && deadline <= now
         {
-            expired.push((id, self.end(id).expect("a request that has a deadline is known")));
+            let Demand { first_token_by, end_by, .. } = self.requests[&id].demand;
+            let is_in_queue = ![first_token_by, end_by].contains(&Some(deadline));
+            let phase = self.end(id).expect("a request that has a deadline is known");
+            expired.push(ExpiredRequest { id, phase, is_in_queue });
         }
         expired
     }

@@ -1,5 +1,7 @@
 //! Encoders: how sequences are put into steps.
 
+use std::cell::Cell;
+
 use girih_engine::{Encoder, EncoderInput, Engine, EngineLimits, ErrorKind};
 use girih_graph::backend::{Block, Input, State, Unwatched};
 use girih_graph::{
@@ -145,6 +147,17 @@ fn texts_that_do_not_fit_are_refused_before_anything_runs() {
     let unknown = refused(text(&[1, 1000], &[]));
     assert_eq!(unknown.kind(), ErrorKind::Refused);
     assert_eq!(unknown.to_string(), "id 1000 of 'tokens' is outside its table of 1000 rows");
+}
+
+#[test]
+fn texts_that_are_no_longer_wanted_end_before_the_next_step() {
+    let mut encoder = Encoder::new(sums(&["tokens"])).unwrap();
+    // The second step would fail.
+    let texts = [text(&[1; 8], &[]), text(&[666; 8], &[])];
+    let asked = Cell::new(0);
+    let goes_on = || asked.replace(asked.get() + 1) == 0;
+    let error = encoder.encode_while(&texts, &mut Unwatched, goes_on).unwrap_err();
+    assert_eq!((error.kind(), asked.get()), (ErrorKind::Cancelled, 2));
 }
 
 #[test]

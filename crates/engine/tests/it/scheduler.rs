@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use girih_engine::scheduler::{Demand, MAX_PASSES, Phase, Scheduler, SchedulerLimits};
-use girih_engine::{ErrorKind, Priority, RequestId, Tenant};
+use girih_engine::scheduler::{Demand, ExpiredRequest, MAX_PASSES, Phase, Scheduler, SchedulerLimits};
+use girih_engine::{ErrorKind, Priority, RequestId, Tenant, WorkLeft};
 use girih_graph::Span;
 
 /// A scheduler for one active request.
@@ -175,6 +175,7 @@ fn requests_expire_in_every_phase() {
         end_by: whole.map(seconds),
         ..demand(5, 50)
     };
+    let end = |(id, phase)| ExpiredRequest { id: RequestId(id), phase, is_in_queue: false };
     let all = [limited(Some(3), Some(9)), limited(Some(4), None), limited(None, Some(5)), demand(5, 5)];
     submit(&mut scheduler, 0, all);
     assert_eq!(admit(&mut scheduler, 5), Some(0));
@@ -185,10 +186,32 @@ fn requests_expire_in_every_phase() {
     scheduler.advance(RequestId(0), 5, 6);
     scheduler.begin_reply(RequestId(0));
     let expired = scheduler.expire(seconds(7));
-    assert_eq!(expired, [(RequestId(1), Phase::Waiting), (RequestId(2), Phase::Suspended)]);
+    assert_eq!(expired, [(1, Phase::Waiting), (2, Phase::Suspended)].map(end));
     assert_eq!(scheduler.next_deadline(), Some(seconds(9)));
-    assert_eq!(scheduler.expire(seconds(9)), [(RequestId(0), Phase::Active)], "at the deadline");
+    assert_eq!(scheduler.expire(seconds(9)), [end((0, Phase::Active))], "at the deadline");
     assert_eq!(scheduler.expire(seconds(u64::MAX)), []);
     assert_eq!(admit(&mut scheduler, 5), Some(3));
+    assert_eq!(scheduler.next_deadline(), None);
+}
+
+#[test]
+fn the_limit_of_the_queue_ends_with_the_first_admission() {
+    let seconds = Duration::from_secs;
+    let mut scheduler = one_at_a_time();
+    let limited = |queue, whole: Option<u64>| Demand {
+        admit_by: Some(seconds(queue)),
+        end_by: whole.map(seconds),
+        ..demand(5, 50)
+    };
+    submit(&mut scheduler, 0, [limited(3, None), limited(3, Some(3)), limited(4, None), limited(5, Some(9))]);
+    assert_eq!(admit(&mut scheduler, 5), Some(0));
+    let work: Vec<WorkLeft> = scheduler.work_left().collect();
+    assert_eq!(work, [WorkLeft { request: RequestId(0), prompt_rows: 5, tokens: 50 }]);
+    // It was admitted in time, so it may wait again.
+    scheduler.requeue(RequestId(0));
+    let expired = |id, is_in_queue| ExpiredRequest { id: RequestId(id), phase: Phase::Waiting, is_in_queue };
+    assert_eq!(scheduler.expire(seconds(4)), [expired(1, false), expired(2, true)]);
+    assert_eq!(admit(&mut scheduler, 5), Some(0));
+    assert_eq!(scheduler.expire(seconds(8)), [expired(3, true)]);
     assert_eq!(scheduler.next_deadline(), None);
 }

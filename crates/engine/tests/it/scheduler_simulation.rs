@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::AddAssign;
 use std::time::Duration;
 
-use girih_engine::scheduler::{Demand, MAX_PASSES, Phase, Scheduler, SchedulerLimits};
+use girih_engine::scheduler::{Demand, ExpiredRequest, MAX_PASSES, Phase, Scheduler, SchedulerLimits};
 use girih_engine::{ErrorKind, Priority, RequestId, Tenant};
 use girih_graph::{BLOCK_POSITIONS, Outputs, Span};
 use girih_tensor::Random;
@@ -78,6 +78,7 @@ struct Simulated {
     prompt_outputs: bool,
     /// The number of its first rows that have been output rows, if `prompt_outputs`.
     read: u32,
+    admit_by: Option<Duration>,
     first_token_by: Option<Duration>,
     end_by: Option<Duration>,
     queued: Queued,
@@ -161,7 +162,7 @@ impl World {
             let limited = self.random.once_in(times);
             limited.then(|| now + Duration::from_millis(self.random.below(range) as u64))
         };
-        let (first_token_by, end_by) = (limit(8, 2000), limit(8, 9000));
+        let (admit_by, first_token_by, end_by) = (limit(8, 1000), limit(8, 2000), limit(8, 9000));
         let max_positions = prompt + new;
         let prompt_outputs = self.random.once_in(8);
         let demand = Demand {
@@ -171,6 +172,7 @@ impl World {
             spans: Vec::new(),
             tenant: self.tenants[tenant].clone(),
             priority: Priority::ALL[level],
+            admit_by,
             first_token_by,
             end_by,
         };
@@ -209,6 +211,7 @@ impl World {
             max_positions,
             prompt_outputs,
             read: 0,
+            admit_by,
             first_token_by,
             end_by,
             queued,
@@ -271,13 +274,14 @@ impl World {
     /// Exactly the requests that have passed a deadline end.
     fn expire(&mut self) {
         let late = |deadline: Option<Duration>| deadline.is_some_and(|deadline| deadline <= self.now);
-        let is_late = |one: &&Simulated| late(one.first_token_by) || late(one.end_by);
-        let count = self.live.values().filter(is_late).count();
+        let is_late = |one: &Simulated| [one.admit_by, one.first_token_by, one.end_by].into_iter().any(late);
+        let count = self.live.values().filter(|one| is_late(one)).count();
         let expired = self.scheduler.expire(self.now);
         assert_eq!(expired.len(), count);
-        for (id, phase) in expired {
+        for ExpiredRequest { id, phase, is_in_queue } in expired {
             let one = self.live.remove(&id).expect("it has not ended before");
-            assert!(one.phase == phase && (late(one.first_token_by) || late(one.end_by)));
+            assert!(one.phase == phase && is_late(&one));
+            assert!(!is_in_queue || late(one.admit_by), "it waits for its first admission");
             self.counts.expired += 1;
         }
         self.note_empty_levels();
@@ -301,6 +305,7 @@ impl World {
             self.check_wait(id);
             let one = self.live.get_mut(&id).expect("it has not ended");
             assert_eq!(std::mem::replace(&mut one.phase, Phase::Active), Phase::Waiting);
+            one.admit_by = None;
             let is_read = !one.prompt_outputs || one.read == one.known - 1;
             let most = if is_read { one.known - 1 } else { one.read };
             one.run = self.random.below(most as usize + 1) as u32;

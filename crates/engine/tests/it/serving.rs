@@ -191,7 +191,7 @@ fn requests_end_at_their_time_limits() {
     let (mut engine, watched) = narrow(2, 16, &[12, 12]);
     let seconds = Duration::from_secs;
     let limited = |number: u64, length: usize, first: Option<u64>, whole: Option<u64>| TokenRequest {
-        time_limits: TimeLimits { first_token: first.map(seconds), whole: whole.map(seconds) },
+        time_limits: TimeLimits { queue: None, first_token: first.map(seconds), whole: whole.map(seconds) },
         ..request(&prompt(number, length), 50)
     };
     let submit = |engine: &mut Engine, ask| engine.submit_at(ask, Pieces::hooks(), seconds(10)).unwrap();
@@ -224,6 +224,33 @@ fn requests_end_at_their_time_limits() {
     let late = limited(54, 10, None, Some(0));
     let id = engine.submit_at(late, Pieces::hooks(), seconds(40)).unwrap();
     assert!(matches!(engine.step_at(seconds(40)), [event] if event.request == id));
+}
+
+#[test]
+fn a_request_that_is_not_admitted_in_time_fails() {
+    let (mut engine, _) = narrow(1, 64, &[12, 12]);
+    let seconds = Duration::from_secs;
+    let mut submit = |number: u64, queue: u64| {
+        let time_limits = TimeLimits { queue: Some(seconds(queue)), ..TimeLimits::default() };
+        let ask = TokenRequest { time_limits, ..request(&prompt(number, 10), 6) };
+        engine.submit_at(ask, Pieces::hooks(), seconds(10)).unwrap()
+    };
+    let (runs, waits, next) = (submit(55, 1), submit(56, 3), submit(57, 60));
+    let mut replies: [Reply; 3] = Default::default();
+    for now in 10..30 {
+        for event in engine.step_at(seconds(now)) {
+            if event.request == waits {
+                assert_eq!(now, 13);
+            }
+            replies[event.request.0 as usize].take(event.clone());
+        }
+    }
+    let [first, late, last] = replies;
+    assert_eq!((runs.0, next.0, first.stop, last.stop), (0, 2, Some(Stop::Length), Some(Stop::Length)));
+    let error = late.failure.unwrap();
+    assert_eq!(error.kind(), ErrorKind::WaitTooLong);
+    assert!(error.to_string().starts_with("the request has waited 3 s for its turn"), "{error}");
+    assert!(engine.is_idle() && engine.until_deadline().is_none());
 }
 
 #[test]

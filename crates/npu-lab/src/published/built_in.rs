@@ -8,7 +8,8 @@ macro_rules! table {
 }
 
 /// All tables, sorted by name.
-const TABLES: [(&str, &str); 12] = [
+const TABLES: [(&str, &str); 15] = [
+    table!("gemm_gemma3_paper_megatile.csv"),
     table!("gemm_xdna_xdna2_striking_the_balance.csv"),
     table!("mlir_air_kernel_EltwiseAdd_bf16.csv"),
     table!("mlir_air_kernel_FlashAttention_bf16.csv"),
@@ -21,6 +22,8 @@ const TABLES: [(&str, &str); 12] = [
     table!("mlir_air_kernel_RoPE_bf16.csv"),
     table!("mlir_air_kernel_SiLU_Mul_bf16.csv"),
     table!("mlir_air_llama1b_kernel_breakdown.csv"),
+    table!("power_seed001_table5.csv"),
+    table!("seed001_gemma3_kraken.csv"),
 ];
 
 /// The published tables of the repository: name and text.

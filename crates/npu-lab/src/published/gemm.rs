@@ -1,10 +1,11 @@
-//! Measured matmuls of mlir-air (`matrix_multiplication/bf16/run.py`): 8 columns
-//! of 4 tiles; a column shares a tile of A, a row of tiles one of B.
+//! Measured matmuls of mlir-air (`matrix_multiplication/bf16/run.py`), mostly on
+//! 8 columns of 4 tiles; a column shares a tile of A, a row of tiles one of B.
 //!
 //! The source does not state how many channels read B from DRAM. With four,
 //! matmuls that write their results to DRAM would take longer than measured. So
-//! the design uses eight, each with one half of every step of `k`; the
-//! neighbour of a memory tile writes the second half.
+//! the design uses two for each row of tiles if there are enough columns, each
+//! with one half of every step of `k`; the neighbour of a memory tile writes the
+//! second half.
 
 use girih_npu::form::schedule::{CallOperand, Channel, CoreInstruction, Direction, Tile};
 use girih_tensor::Result;
@@ -27,6 +28,8 @@ pub(super) struct AirGemm {
     pub k_l2: u64,
     pub k_l1: u64,
     pub out: GemmOutput,
+    /// Columns and rows of tiles, at least as many columns as rows.
+    pub herd: (u8, u8),
 }
 
 /// How the result leaves a tile.
@@ -40,8 +43,6 @@ pub(super) enum GemmOutput {
     Drained,
 }
 
-const GEMM_COLUMNS: u8 = 8;
-const GEMM_ROWS: u8 = 4;
 /// Launch points, in each direction of the grid, whose transfers the command
 /// processor queues before it waits: `runtime_loop_tiling_sizes` = [2, 2].
 const WAVE_POINTS: u64 = 2;
@@ -49,7 +50,7 @@ const WAVE_POINTS: u64 = 2;
 /// The memory-tile buffers that a column or row of tiles shares.
 struct MemoryFifos {
     a: Vec<Fifo>,
-    b: Vec<[Fifo; 2]>,
+    b: Vec<Vec<Fifo>>,
     c: Vec<Vec<Fifo>>,
 }
 
@@ -59,9 +60,20 @@ impl AirGemm {
         if self.out == GemmOutput::F32 { 4 } else { 2 }
     }
 
+    /// Columns that read B for a row of tiles.
+    fn feeds(&self) -> u8 {
+        if self.herd.0 >= 2 * self.herd.1 { 2 } else { 1 }
+    }
+
+    /// Columns that read B.
+    fn b_columns(&self) -> u8 {
+        self.herd.1 * self.feeds()
+    }
+
     /// Launch points down and across the result.
     fn grid(&self) -> (u64, u64) {
-        (self.m / (self.tile_m * u64::from(GEMM_COLUMNS)), self.n / (self.tile_n * u64::from(GEMM_ROWS)))
+        let (columns, rows) = (u64::from(self.herd.0), u64::from(self.herd.1));
+        (self.m / (self.tile_m * columns), self.n / (self.tile_n * rows))
     }
 
     fn points(&self) -> u64 {
@@ -73,9 +85,9 @@ impl AirGemm {
     /// # Errors
     /// When a size does not fit; the error names it.
     pub fn fits(&self) -> Result<()> {
-        let AirGemm { m, k, n, tile_m, tile_n, k_l2, k_l1, .. } = *self;
-        divides("m", m, tile_m * u64::from(GEMM_COLUMNS))?;
-        divides("n", n, tile_n * u64::from(GEMM_ROWS))?;
+        let AirGemm { m, k, n, tile_m, tile_n, k_l2, k_l1, herd: (columns, rows), .. } = *self;
+        divides("m", m, tile_m * u64::from(columns))?;
+        divides("n", n, tile_n * u64::from(rows))?;
         divides("k", k, k_l2)?;
         divides("the step of k in L2", k_l2, k_l1)?;
         // A word holds two elements.
@@ -96,8 +108,8 @@ impl AirGemm {
     pub fn design(&self, name: &str) -> Design {
         let mut design = Design::new(name, 3);
         let feed = self.memories(&mut design);
-        for column in 0..GEMM_COLUMNS {
-            for row in 0..GEMM_ROWS {
+        for column in 0..self.herd.0 {
+            for row in 0..self.herd.1 {
                 self.core(&mut design, Tile::new(column, 2 + row), &feed);
             }
         }
@@ -108,35 +120,44 @@ impl AirGemm {
 
     fn memories(&self, design: &mut Design) -> MemoryFifos {
         let (mut a, mut b, mut c) = (Vec::new(), Vec::new(), Vec::new());
-        for column in 0..GEMM_COLUMNS {
+        for column in 0..self.herd.0 {
             let tile = Tile::new(column, 1);
             let fifo = design.fifo(tile, "a", self.tile_m * self.k_l2 * 2, 2);
             design.fill(tile.channel(Direction::S2mm, 0), &fifo);
             design.drain(tile.channel(Direction::Mm2s, 0), &fifo);
             a.push(fifo);
             let bytes = self.tile_m * self.tile_n * self.size();
-            let outs: Vec<Fifo> = (0..GEMM_ROWS).map(|_| design.fifo(tile, "c", bytes, 1)).collect();
-            for (row, out) in (0..GEMM_ROWS).zip(&outs) {
+            let outs: Vec<Fifo> = (0..self.herd.1).map(|_| design.fifo(tile, "c", bytes, 1)).collect();
+            for (row, out) in (0..self.herd.1).zip(&outs) {
                 design.fill(tile.channel(Direction::S2mm, 2 + row), out);
             }
             design.drain_all(tile.channel(Direction::Mm2s, 2), &outs.iter().collect::<Vec<_>>());
             c.push(outs);
         }
-        for row in 0..GEMM_ROWS {
-            let (tile, neighbour) = (Tile::new(2 * row, 1), Tile::new(2 * row + 1, 1));
-            let half = self.k_l2 * self.tile_n;
-            let halves = [design.fifo(tile, "b.low", half, 2), design.fifo(tile, "b.high", half, 2)];
-            let [low, high] = &halves;
-            design.fill(tile.channel(Direction::S2mm, 1), low);
-            design.fill(neighbour.channel(Direction::S2mm, 1), high);
-            design.drain_all(tile.channel(Direction::Mm2s, 1), &[low, high]);
-            b.push(halves);
+        for row in 0..self.herd.1 {
+            let first = row * self.feeds();
+            let tile = Tile::new(first, 1);
+            let bytes = self.k_l2 * self.tile_n * 2 / u64::from(self.feeds());
+            let parts: Vec<Fifo> = ["b.low", "b.high"][..usize::from(self.feeds())]
+                .iter()
+                .map(|name| design.fifo(tile, name, bytes, 2))
+                .collect();
+            for (column, part) in (first..).zip(&parts) {
+                design.fill(Tile::new(column, 1).channel(Direction::S2mm, 1), part);
+            }
+            design.drain_all(tile.channel(Direction::Mm2s, 1), &parts.iter().collect::<Vec<_>>());
+            b.push(parts);
         }
         MemoryFifos { a, b, c }
     }
 
     fn core(&self, design: &mut Design, tile: Tile, feed: &MemoryFifos) {
-        debug_assert_eq!((feed.a.len(), feed.b.len(), feed.c.len()), (8, 4, 8), "one feed for each stream");
+        let (columns, rows) = (usize::from(self.herd.0), usize::from(self.herd.1));
+        debug_assert_eq!(
+            (feed.a.len(), feed.b.len(), feed.c.len()),
+            (columns, rows, columns),
+            "a feed a stream"
+        );
         let a = design.fifo(tile, "a", self.tile_m * self.k_l1 * 2, 2);
         let b = design.fifo(tile, "b", self.tile_n * self.k_l1 * 2, 2);
         let c = design.fifo(tile, "c", self.tile_m * self.tile_n * self.size(), 1);
@@ -175,43 +196,43 @@ impl AirGemm {
     }
 
     fn routes(&self, design: &mut Design) {
-        for column in 0..GEMM_COLUMNS {
+        for column in 0..self.herd.0 {
             let memory = Tile::new(column, 1);
             design.route(from_dram(column, 0), &[memory.channel(Direction::S2mm, 0)]);
             let cores: Vec<Channel> =
-                (0..GEMM_ROWS).map(|row| Tile::new(column, 2 + row).channel(Direction::S2mm, 0)).collect();
+                (0..self.herd.1).map(|row| Tile::new(column, 2 + row).channel(Direction::S2mm, 0)).collect();
             design.route(memory.channel(Direction::Mm2s, 0), &cores);
-            for row in 0..GEMM_ROWS {
+            for row in 0..self.herd.1 {
                 let core = Tile::new(column, 2 + row).channel(Direction::Mm2s, 0);
                 design.route(core, &[memory.channel(Direction::S2mm, 2 + row)]);
             }
             design.route(memory.channel(Direction::Mm2s, 2), &[to_dram(column, 0)]);
         }
-        for column in 0..GEMM_COLUMNS {
+        for column in 0..self.b_columns() {
             design.route(from_dram(column, 1), &[Tile::new(column, 1).channel(Direction::S2mm, 1)]);
         }
-        for row in 0..GEMM_ROWS {
-            let cores: Vec<Channel> = (0..GEMM_COLUMNS)
+        for row in 0..self.herd.1 {
+            let cores: Vec<Channel> = (0..self.herd.0)
                 .map(|column| Tile::new(column, 2 + row).channel(Direction::S2mm, 1))
                 .collect();
-            design.route(Tile::new(2 * row, 1).channel(Direction::Mm2s, 1), &cores);
+            design.route(Tile::new(row * self.feeds(), 1).channel(Direction::Mm2s, 1), &cores);
         }
     }
 
     /// Pushes all transfers of a wave of launch points, then waits for the last
     /// writes.
     fn commands(&self, design: &mut Design) {
-        let rows = u64::from(GEMM_ROWS);
+        let rows = u64::from(self.herd.1);
         let a = DesignTransfer {
             argument: 0,
             dims: vec![(self.k / self.k_l2, self.k_l2 / 2), (self.tile_m, self.k / 2), (self.k_l2 / 2, 1)],
             repeats: 1,
         };
-        let half = self.k_l2 / 2;
+        let part = self.k_l2 / u64::from(self.feeds());
         let words = self.n / 2;
         let b = DesignTransfer {
             argument: 1,
-            dims: vec![(self.k / self.k_l2, self.k_l2 * words), (half, words), (self.tile_n / 2, 1)],
+            dims: vec![(self.k / self.k_l2, self.k_l2 * words), (part, words), (self.tile_n / 2, 1)],
             repeats: 1,
         };
         let c = DesignTransfer::runs(2, self.tile_m, rows * self.tile_n * self.size(), self.n * self.size());
@@ -222,14 +243,14 @@ impl AirGemm {
         let waves = cut(down).flat_map(|rows| cut(across).map(move |columns| rows * columns));
         for wave in waves {
             for _ in 0..wave {
-                for column in 0..GEMM_COLUMNS {
+                for column in 0..self.herd.0 {
                     design.push(to_dram(column, 0), &c, true);
                     design.push(from_dram(column, 0), &a, false);
                 }
-                (0..GEMM_COLUMNS).for_each(|column| design.push(from_dram(column, 1), &b, false));
+                (0..self.b_columns()).for_each(|column| design.push(from_dram(column, 1), &b, false));
             }
             for _ in 0..wave {
-                (0..GEMM_COLUMNS).for_each(|column| design.wait(to_dram(column, 0)));
+                (0..self.herd.0).for_each(|column| design.wait(to_dram(column, 0)));
             }
         }
     }

@@ -8,17 +8,24 @@
 mod attend;
 mod breakdown;
 mod built_in;
+mod contradictions;
 mod design;
+mod energy;
+mod fits;
 mod gemm;
 mod gemv;
 mod measurement;
 mod paper;
 mod rows;
+mod steps;
 mod tables;
+mod token;
 mod validation;
 mod workload;
 
-pub use breakdown::{CONTRADICTIONS, HostTime, host_times, llama_layers};
+pub use breakdown::{HostTime, host_times, llama_layers};
 pub use built_in::built_in_tables;
-pub use measurement::Measurement;
-pub use validation::{PassTime, Prediction, Validation, validate};
+pub use contradictions::contradictions;
+pub use energy::EnergyRow;
+pub use measurement::{Measurement, RowRole};
+pub use validation::{PassTime, Prediction, Validation, pass_times, validate};

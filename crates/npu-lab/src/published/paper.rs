@@ -26,6 +26,10 @@ pub(super) struct PaperGemm {
     pub herd: (u8, u8),
     /// The step of `k` in L2, which is contiguous in DRAM.
     pub deep_k: u64,
+    /// Whether B is stored in the order in which it is read, so that all of a step is contiguous.
+    pub tiled_b: bool,
+    /// Columns of shims that read A for a row of tiles: one, or two with a half of each step.
+    pub a_feeds: u8,
 }
 
 impl PaperGemm {
@@ -74,24 +78,29 @@ impl PaperGemm {
             let ends: Vec<Channel> =
                 (0..columns).map(|column| Tile::new(column, 2 + row).channel(Direction::S2mm, 0)).collect();
             // With eight columns, only every other column reads for a row of tiles.
-            self.feed(&mut design, row * (columns / rows), 0, self.tile_m, &ends);
+            self.feed(&mut design, row * (columns / rows), self.a_feeds, 0, self.tile_m, &ends);
         }
         for column in 0..columns {
             let ends: Vec<Channel> =
                 (0..rows).map(|row| Tile::new(column, 2 + row).channel(Direction::S2mm, 1)).collect();
-            self.feed(&mut design, column, 1, self.tile_n, &ends);
+            self.feed(&mut design, column, 1, 1, self.tile_n, &ends);
             self.collect(&mut design, column);
         }
         self.commands(&mut design);
         design
     }
 
-    fn feed(&self, design: &mut Design, column: u8, number: u8, side: u64, ends: &[Channel]) {
+    /// Passes an operand from `feeds` neighbouring shims through the memory tile of the first.
+    fn feed(&self, design: &mut Design, column: u8, feeds: u8, number: u8, side: u64, ends: &[Channel]) {
         let memory = Tile::new(column, 1);
-        let fifo = design.fifo(memory, "in", side * self.deep_k * self.input, 2);
-        design.fill(memory.channel(Direction::S2mm, number), &fifo);
-        design.drain(memory.channel(Direction::Mm2s, number), &fifo);
-        design.route(from_dram(column, number), &[memory.channel(Direction::S2mm, number)]);
+        let bytes = side * self.deep_k * self.input / u64::from(feeds);
+        let parts: Vec<Fifo> = (0..feeds).map(|_| design.fifo(memory, "in", bytes, 2)).collect();
+        for (column, part) in (column..).zip(&parts) {
+            let channel = Tile::new(column, 1).channel(Direction::S2mm, number);
+            design.fill(channel, part);
+            design.route(from_dram(column, number), &[channel]);
+        }
+        design.drain_all(memory.channel(Direction::Mm2s, number), &parts.iter().collect::<Vec<_>>());
         design.route(memory.channel(Direction::Mm2s, number), ends);
     }
 
@@ -142,7 +151,11 @@ impl PaperGemm {
         let deep = self.k.div_ceil(self.deep_k);
         let reads =
             |side: u64, argument: u32| DesignTransfer::runs(argument, side * deep, run, self.k * self.input);
-        let (a, b) = (reads(self.tile_m, 0), reads(self.tile_n, 1));
+        let a = reads(self.tile_m / u64::from(self.a_feeds), 0);
+        let b = match self.tiled_b {
+            true => DesignTransfer::linear(1, self.tile_n * deep * run),
+            false => reads(self.tile_n, 1),
+        };
         let c = DesignTransfer::runs(
             2,
             u64::from(rows) * self.tile_m,
@@ -155,7 +168,8 @@ impl PaperGemm {
                 design.push(to_dram(column, 0), &c, true);
                 design.push(from_dram(column, 1), &b, false);
             }
-            (0..rows).for_each(|row| design.push(from_dram(row * (columns / rows), 0), &a, false));
+            let feeds = (0..rows).flat_map(|row| (0..self.a_feeds).map(move |next| (row, next)));
+            feeds.for_each(|(row, next)| design.push(from_dram(row * (columns / rows) + next, 0), &a, false));
             open += 1;
             if open > 2 {
                 (0..columns).for_each(|column| design.wait(to_dram(column, 0)));

@@ -2,13 +2,19 @@
 
 use std::fmt;
 
+use girih_npu::form::schedule::Schedule;
 use girih_npu::memory::SimMemory;
 use girih_npu::sim::{EventOrder, SimUnwatched, Simulator};
 use girih_tensor::{Error, Result};
 
-use super::breakdown::{CONTRADICTIONS, ModelPass, PASSES};
-use super::measurement::Measurement;
-use super::tables;
+use super::breakdown::{ModelPass, PASSES};
+use super::built_in::built_in_tables;
+use super::contradictions::contradictions;
+use super::energy::{EnergyRow, PublishedPower};
+use super::fits::figures_fitted_to;
+use super::measurement::{MeasuredSubject, Measurement, ModelSteps, RowRole, StepKind};
+use super::steps::{StepCost, StepTimer};
+use super::tables::{self, TableContent};
 
 /// A measurement and its simulated time.
 #[derive(Clone, Debug)]
@@ -24,8 +30,12 @@ pub struct Prediction {
 pub struct Validation {
     /// In the order of the tables.
     pub predictions: Vec<Prediction>,
-    /// A sentence for each row that was not simulated.
+    /// A sentence for the rows that were not simulated.
     pub skipped: Vec<String>,
+    /// Published energy beside simulated energy.
+    pub energies: Vec<EnergyRow>,
+    /// Published figures of the tables that contradict each other.
+    pub contradictions: Vec<&'static str>,
 }
 
 /// The array time of a whole pass through the breakdown's model.
@@ -50,46 +60,151 @@ pub fn validate(
     wanted: &str,
     array: &dyn Fn(&str) -> Result<Simulator>,
 ) -> Result<Validation> {
-    let mut validation = Validation::default();
-    let mut simulators: Vec<Simulator> = Vec::new();
+    let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+    let mut validation = Validation { contradictions: contradictions(&names), ..Validation::default() };
+    let fitted = fitted_rows()?;
+    let mut arrays = Arrays { open: array, simulators: Vec::new(), steps: StepTimer::default() };
+    let (mut powers, mut costs) = (Vec::new(), Vec::new());
     for (name, text) in files {
         let mut skipped = Vec::new();
-        let measurements = tables::measurements(name, text, &mut skipped)?;
-        validation
-            .skipped
-            .extend(skipped.into_iter().filter(|row| name.contains(wanted) || row.contains(wanted)));
-        for measured in measurements {
+        let content = tables::read(name, text, &mut skipped)?;
+        let selected = skipped.into_iter().filter(|row| name.contains(wanted) || row.contains(wanted));
+        validation.skipped.extend(selected);
+        powers.extend(content.powers);
+        for mut measured in content.measurements {
             if !measured.table.contains(wanted) && !measured.label.contains(wanted) {
                 continue;
             }
-            let known = simulators.iter().position(|one| one.target().name == measured.target);
-            let at = match known {
-                Some(at) => at,
-                None => {
-                    simulators.push(array(measured.target)?);
-                    simulators.len() - 1
+            let row = (measured.table.clone(), measured.label.clone(), measured.micros.to_bits());
+            if let Some((_, figures)) = fitted.iter().find(|(known, _)| *known == row) {
+                measured.role = RowRole::Fitted(figures);
+            }
+            let place = format!("{} {}", measured.table, measured.label);
+            match arrays.time(&measured) {
+                Ok((micros, cost)) => {
+                    costs.push(cost);
+                    validation.predictions.push(Prediction { measured, micros });
                 }
-            };
-            let micros = simulated_micros(&mut simulators[at], &measured)
-                .map_err(|error| error.of(format!("{} {}", measured.table, measured.label)))?;
-            validation.predictions.push(Prediction { measured, micros });
+                // girih maps these programs, so that one does not fit is a result.
+                Err(error) if matches!(measured.subject, MeasuredSubject::Steps(_)) => {
+                    validation.skipped.push(format!("{place}: {error}"));
+                }
+                Err(error) => return Err(error.of(place)),
+            }
         }
     }
+    for power in powers {
+        let rows = validation.predictions.iter().zip(&costs);
+        let found = rows.filter_map(|(row, cost)| energy(&power, row, cost.as_ref()?)).next();
+        validation.energies.extend(found);
+    }
+    let growth = growth(&validation.predictions);
+    validation.predictions.extend(growth);
     Ok(validation)
+}
+
+/// The array times of the passes of the published breakdown, simulated with the published tiles.
+///
+/// # Errors
+/// As [`validate`].
+pub fn pass_times(array: &dyn Fn(&str) -> Result<Simulator>) -> Result<Vec<PassTime>> {
+    let tables = built_in_tables().into_iter().filter(|(name, _)| name == BREAKDOWN);
+    Ok(validate(&tables.collect::<Vec<_>>(), "", array)?.pass_times())
+}
+
+/// The table of the programs of a model.
+const BREAKDOWN: &str = "mlir_air_llama1b_kernel_breakdown.csv";
+
+/// The tokens of Gemma-3-1B between which only the keys and values of full layers grow. The level of
+/// their times is not counted.
+const GROWTH: [&str; 2] = ["gemma3-1b token at 1024", "gemma3-1b token at 32768"];
+
+/// The difference between two tokens, published and simulated.
+fn growth(predictions: &[Prediction]) -> Option<Prediction> {
+    let at = |label: &str| predictions.iter().find(|one| one.measured.label == label);
+    let (short, long) = (at(GROWTH[0])?, at(GROWTH[1])?);
+    let measured = Measurement {
+        label: format!("{} less {}", GROWTH[1], GROWTH[0]),
+        micros: long.measured.micros - short.measured.micros,
+        role: RowRole::HeldOut,
+        ..long.measured.clone()
+    };
+    Some(Prediction { measured, micros: long.micros - short.micros })
+}
+
+/// A row of a table: file, label and the bits of its microseconds.
+type RowId = (String, String, u64);
+
+/// The rows of the built-in tables that figures were fitted to. A row of another table with
+/// the same label was measured again, so it tests the figures.
+fn fitted_rows() -> Result<Vec<(RowId, &'static str)>> {
+    let mut rows = Vec::new();
+    for (name, text) in built_in_tables() {
+        let TableContent { measurements, .. } = tables::read(&name, &text, &mut Vec::new())?;
+        for one in measurements {
+            if let Some(figures) = figures_fitted_to(&name, &one.label) {
+                rows.push(((name.clone(), one.label, one.micros.to_bits()), figures));
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// The first published step of a model at its power, with the energy of the simulated step.
+fn energy(power: &PublishedPower, row: &Prediction, cost: &StepCost) -> Option<EnergyRow> {
+    let MeasuredSubject::Steps(ModelSteps { model, kind }) = &row.measured.subject else { return None };
+    let of_phase = match kind {
+        StepKind::Prefill { .. } => power.prefill,
+        StepKind::Token { .. } => !power.prefill,
+    };
+    (of_phase && *model == power.model).then(|| EnergyRow {
+        label: row.measured.label.clone(),
+        watts: power.watts,
+        published_joules: power.watts * row.measured.micros * 1e-6,
+        rail_joules: cost.joules[0],
+        parts_joules: cost.joules[1],
+    })
+}
+
+/// The simulators of the targets that rows name.
+struct Arrays<'a> {
+    open: &'a dyn Fn(&str) -> Result<Simulator>,
+    simulators: Vec<Simulator>,
+    steps: StepTimer,
+}
+
+impl Arrays<'_> {
+    /// Simulated microseconds of a row, and the cost of steps of a model.
+    fn time(&mut self, measured: &Measurement) -> Result<(f64, Option<StepCost>)> {
+        let known = self.simulators.iter().position(|one| one.target().name == measured.target);
+        let at = match known {
+            Some(at) => at,
+            None => {
+                self.simulators.push((self.open)(measured.target)?);
+                self.simulators.len() - 1
+            }
+        };
+        let simulator = &mut self.simulators[at];
+        if let MeasuredSubject::Steps(steps) = &measured.subject {
+            let (micros, cost) = self.steps.micros(steps, simulator.target())?;
+            return Ok((micros, Some(cost)));
+        }
+        let Some(schedule) = measured.schedule() else { return Err(Error::new("the row has no program")) };
+        Ok((simulated_micros(simulator, &schedule, measured.elf)?, None))
+    }
 }
 
 /// Microseconds of a program's second run, which finds the array as the first
 /// run left it.
-fn simulated_micros(simulator: &mut Simulator, measured: &Measurement) -> Result<f64> {
-    let schedule = measured.schedule();
+fn simulated_micros(simulator: &mut Simulator, schedule: &Schedule, elf: bool) -> Result<f64> {
     let mut run = |forget: bool| {
         if forget {
             simulator.forget();
         }
-        simulator.run(&schedule, &[], &mut SimMemory::TimeOnly, &mut SimUnwatched, EventOrder::Earliest)
+        simulator.run(schedule, &[], &mut SimMemory::TimeOnly, &mut SimUnwatched, EventOrder::Earliest)
     };
     run(true).map_err(Error::from)?;
-    let report = run(measured.elf).map_err(Error::from)?;
+    let report = run(elf).map_err(Error::from)?;
     Ok(simulator.target().seconds(report.cycles) * 1e6)
 }
 
@@ -102,13 +217,13 @@ impl Prediction {
 }
 
 impl Validation {
-    /// The median and the 90th percentile of the absolute errors of the
+    /// The median and the 90th percentile of the absolute errors of the counted
     /// predictions that `keep` accepts, and the number of these predictions.
     pub fn spread(&self, keep: impl Fn(&Prediction) -> bool) -> (f64, f64, usize) {
         let mut errors: Vec<f64> = self
             .predictions
             .iter()
-            .filter(|prediction| keep(prediction))
+            .filter(|prediction| prediction.measured.role.is_counted() && keep(prediction))
             .map(|prediction| prediction.error().abs())
             .collect();
         errors.sort_by(f64::total_cmp);
@@ -139,36 +254,66 @@ const DISPATCH_FLOOR_MICROS: f64 = 500.0;
 
 impl fmt::Display for Validation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:>10} {:>10} {:>7}  row", "measured", "simulated", "error")?;
-        let mut tables: Vec<&str> = Vec::new();
+        writeln!(f, "{:>10} {:>10} {:>7}  {:<8}  row", "measured", "simulated", "error", "role")?;
+        let mut tables: Vec<(&str, &str)> = Vec::new();
         for prediction in &self.predictions {
-            let Measurement { table, label, micros, target, .. } = &prediction.measured;
-            if tables.last() != Some(&table.as_str()) {
-                tables.push(table);
+            let Measurement { table, label, micros, target, role, .. } = &prediction.measured;
+            if tables.last() != Some(&(table, target)) {
+                tables.push((table, target));
                 writeln!(f, "# {table}, {target}")?;
             }
-            let error = prediction.error() * 100.0;
-            writeln!(f, "{micros:>8.0}us {:>8.0}us {error:>+6.1}%  {label}", prediction.micros)?;
+            let (error, name) = (prediction.error() * 100.0, role.name());
+            write!(f, "{micros:>8.0}us {:>8.0}us {error:>+6.1}%  {name:<8}  {label}", prediction.micros)?;
+            match role {
+                RowRole::Shown(reason) => writeln!(f, " ({reason})")?,
+                _ => writeln!(f)?,
+            }
         }
-        let mut line = |name: &str, keep: &dyn Fn(&Prediction) -> bool| {
+        self.summary(f)?;
+        for PassTime { phase, millis, published: (low, high) } in self.pass_times() {
+            writeln!(f, "{phase} of the model: {millis:.1} ms of array time, published {low}-{high} ms")?;
+        }
+        self.energies.iter().try_for_each(|row| writeln!(f, "{row}"))?;
+        self.skipped.iter().try_for_each(|row| writeln!(f, "not simulated: {row}"))?;
+        self.contradictions.iter().try_for_each(|text| writeln!(f, "published figures contradict: {text}"))
+    }
+}
+
+impl Validation {
+    /// Prints medians and percentiles, and for each table which figures were fitted to its rows.
+    fn summary(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let line = |f: &mut fmt::Formatter<'_>, name: &str, keep: &dyn Fn(&Prediction) -> bool| {
             let (median, high, count) = self.spread(keep);
             if count == 0 {
                 return Ok(());
             }
             writeln!(f, "{:>6.1}% {:>6.1}% {count:>5}  {name}", median * 100.0, high * 100.0)
         };
-        line("median, 90th percentile and number of all rows", &|_| true)?;
-        line("rows of 0.5 ms or more", &|prediction| prediction.measured.micros >= DISPATCH_FLOOR_MICROS)?;
-        line("GEMM and GEMV", &|prediction| {
+        let held_out = |prediction: &Prediction| prediction.measured.role == RowRole::HeldOut;
+        line(f, "median, 90th percentile and number of all rows", &|_| true)?;
+        line(f, "rows that no figure was fitted to", &held_out)?;
+        line(f, "rows that figures were fitted to", &|prediction| !held_out(prediction))?;
+        line(f, "rows of 0.5 ms or more", &|prediction| prediction.measured.micros >= DISPATCH_FLOOR_MICROS)?;
+        line(f, "GEMM and GEMV", &|prediction| {
             prediction.measured.table.contains("GEM") || prediction.measured.table.contains("gemm")
         })?;
-        tables
-            .iter()
-            .try_for_each(|table| line(table, &|prediction| prediction.measured.table == **table))?;
-        for PassTime { phase, millis, published: (low, high) } in self.pass_times() {
-            writeln!(f, "{phase} of the model: {millis:.1} ms of array time, published {low}-{high} ms")?;
+        let mut tables: Vec<&str> = self.predictions.iter().map(|row| row.measured.table.as_str()).collect();
+        tables.dedup();
+        for table in tables {
+            line(f, table, &|prediction| prediction.measured.table == table)?;
+            let rows = || self.predictions.iter().filter(|row| row.measured.table == table);
+            let mut fits: Vec<&str> = Vec::new();
+            for row in rows() {
+                match row.measured.role {
+                    RowRole::Fitted(figures) if !fits.contains(&figures) => fits.push(figures),
+                    _ => {}
+                }
+            }
+            for figures in fits {
+                let count = rows().filter(|row| row.measured.role == RowRole::Fitted(figures)).count();
+                writeln!(f, "{:>21}  fitted to {count}: {figures}", "")?;
+            }
         }
-        self.skipped.iter().try_for_each(|row| writeln!(f, "not simulated: {row}"))?;
-        CONTRADICTIONS.iter().try_for_each(|text| writeln!(f, "published figures contradict: {text}"))
+        Ok(())
     }
 }

@@ -90,7 +90,7 @@ impl PublishedComparison {
             rows: rows(&validation, &model),
             passes: passes(&validation, &model),
             host: host.collect(),
-            contradictions: published::CONTRADICTIONS.iter().map(|text| (*text).to_owned()).collect(),
+            contradictions: published::contradictions(&[BREAKDOWN]).into_iter().map(str::to_owned).collect(),
         }))
     }
 }

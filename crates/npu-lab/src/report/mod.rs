@@ -17,7 +17,6 @@
 
 mod compare;
 mod count;
-mod energy;
 mod figures;
 mod limits;
 mod model;
@@ -29,8 +28,8 @@ mod text;
 mod trace;
 mod verdict;
 
+pub use crate::energy::EnergyEstimate;
 pub use compare::{PublishedComparison, PublishedHostWork, PublishedPass, PublishedProgram};
-pub use energy::EnergyEstimate;
 pub use figures::{SourcedFigure, grades};
 pub use limits::{ArrayLimits, BusyShares, LaunchBottleneck};
 pub use model::ModelReport;

@@ -14,9 +14,9 @@ use girih_tensor::Result;
 use serde::Serialize;
 
 use super::count::{ChannelCounts, CoreCounts, Counter, Counts, EntryCounts};
-use super::energy::EnergyEstimate;
 use super::limits::{ArrayLimits, BusyShares, LaunchBottleneck};
 use super::spans::{self, StepSpan, StepSpanKind};
+use crate::energy::EnergyEstimate;
 
 /// A step of a model.
 #[derive(Clone, Debug, Serialize)]
@@ -254,12 +254,13 @@ impl StepReport {
         })
     }
 
-    /// The step in words: `Prefill of 2048 tokens`, `One token after 2047 tokens`.
+    /// The step in words: `Prefill of 2048 tokens`, `Prefill of 2048 tokens after 6144`, `One token
+    /// after 2047 tokens`.
     pub fn title(&self) -> String {
-        if self.is_prefill() {
-            format!("Prefill of {} tokens", self.rows)
-        } else {
-            format!("One token after {} tokens", self.position)
+        match (self.is_prefill(), self.position) {
+            (true, 0) => format!("Prefill of {} tokens", self.rows),
+            (true, position) => format!("Prefill of {} tokens after {position}", self.rows),
+            (false, position) => format!("One token after {position} tokens"),
         }
     }
 

@@ -18,10 +18,10 @@ impl ModelReport {
 }
 
 fn of_step(step: &StepReport) -> String {
-    let what = if step.is_prefill() {
-        format!("a prefill of {} tokens", step.rows)
-    } else {
-        format!("a token after {} tokens", step.position)
+    let what = match (step.is_prefill(), step.position) {
+        (true, 0) => format!("a prefill of {} tokens", step.rows),
+        (true, position) => format!("a prefill of {} tokens after {position}", step.rows),
+        (false, position) => format!("a token after {position} tokens"),
     };
     let (limit, seconds) = main_limit(step);
     let share = percent(seconds / step.array_seconds.max(f64::MIN_POSITIVE));

@@ -12,6 +12,7 @@ use girih_tensor::Result;
 use serde::Serialize;
 
 use super::bound::LaunchBound;
+use super::mechanism::Mechanism;
 use super::timing::{MappedStep, TimedMapping};
 
 /// A comparison of two mappings over the same steps.
@@ -72,53 +73,8 @@ pub struct MappedLaunches {
     pub busy: f64,
     /// Multiply-accumulates per cycle of its busiest core, within calls.
     pub macs_per_cycle: f64,
-}
-
-/// A reason why a launch is faster. The published rows named with it confirm
-/// that the simulator models it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Mechanism {
-    /// Operands are read from DRAM less often.
-    FewerBytes,
-    /// Longer contiguous runs.
-    LongerRuns,
-    /// More cores share the work.
-    MoreCores,
-    /// Fewer cores take less time to configure.
-    SmallerDesign,
-    /// Calls have longer inner loops.
-    DeeperCalls,
-    /// Transfers overlap with calls.
-    Overlap,
-}
-
-impl Mechanism {
-    /// Names the mechanism and the published rows that exercise it.
-    pub fn grounds(self) -> &'static str {
-        match self {
-            Mechanism::FewerBytes => {
-                "fewer bytes from DRAM: GEMM rows of the same shape with 64 and 128 columns in a tile, GEMV rows"
-            }
-            Mechanism::LongerRuns => {
-                "longer runs in DRAM: drained GEMM rows, and the rows k_mt = k_ct of arXiv 2512.13282"
-            }
-            Mechanism::MoreCores => {
-                "more cores: add on 1, 2, 4 and 8 columns, RMSNorm, RoPE and GELU on several herds; all of a \
-                 column receive the same words, as in every GEMM and FlashAttention row"
-            }
-            Mechanism::SmallerDesign => {
-                "less to configure: FlashAttention and fused-cast GEMM against small designs, decode's programs"
-            }
-            Mechanism::DeeperCalls => {
-                "longer inner loops: tiles of tables 1 and 3 of arXiv 2512.13282, GEMV with 2 and 8 rows per call"
-            }
-            Mechanism::Overlap => {
-                "transfers overlap with calls: add, SiLU and RMSNorm rows with double buffers against GEMV rows \
-                 without"
-            }
-        }
-    }
+    /// The mechanisms without a published row that it uses.
+    pub unpublished: Vec<Mechanism>,
 }
 
 /// Compares two mappings of the same graphs.
@@ -207,7 +163,7 @@ fn part(
     let cores = u32::from(tiled.herd.columns) * u32::from(tiled.herd.rows);
     let bound = LaunchBound::of(&tiled, target, table)?;
     let (runs, millis, configure_millis, cycles, busy, macs_per_cycle) = (0, 0.0, 0.0, 0, 0.0, 0.0);
-    let binds = "";
+    let (binds, unpublished) = ("", Mechanism::unpublished(&task.kernel, task.tiling.as_ref()));
     Ok(MappedLaunches {
         runs,
         millis,
@@ -219,6 +175,7 @@ fn part(
         binds,
         busy,
         macs_per_cycle,
+        unpublished,
     })
 }
 
@@ -238,6 +195,7 @@ impl LaunchComparison {
     fn new(name: String, parts: [Option<MappedLaunches>; 2]) -> LaunchComparison {
         let mechanisms = match &parts {
             [Some(from), Some(to)] if to.total_millis() < from.total_millis() * 0.99 => mechanisms(from, to),
+            [None, Some(to)] => to.unpublished.clone(),
             _ => Vec::new(),
         };
         LaunchComparison { name, parts, mechanisms }
@@ -260,7 +218,8 @@ fn mechanisms(from: &MappedLaunches, to: &MappedLaunches) -> Vec<Mechanism> {
         (to.macs_per_cycle > from.macs_per_cycle * 1.05, Mechanism::DeeperCalls),
         (to.slack() < from.slack() * 0.9, Mechanism::Overlap),
     ];
-    checks.into_iter().filter(|(holds, _)| *holds).map(|(_, mechanism)| mechanism).collect()
+    let seen = checks.into_iter().filter(|(holds, _)| *holds).map(|(_, mechanism)| mechanism);
+    seen.chain(to.unpublished.iter().copied().filter(|one| !from.unpublished.contains(one))).collect()
 }
 
 impl fmt::Display for MappingComparison {
@@ -275,27 +234,13 @@ impl fmt::Display for MappingComparison {
             }
         }
         for mechanism in Mechanism::ALL.into_iter().filter(|mechanism| seen.contains(mechanism)) {
-            writeln!(f, "({}) {}", mechanism.letter(), mechanism.grounds())?;
+            write!(f, "({}) {}: ", mechanism.letter(), mechanism.words())?;
+            match mechanism.published_rows() {
+                Some(rows) => writeln!(f, "{rows}")?,
+                None => writeln!(f, "no published row")?,
+            }
         }
         Ok(())
-    }
-}
-
-impl Mechanism {
-    /// All mechanisms, in the order of their letters.
-    const ALL: [Mechanism; 6] = [
-        Mechanism::FewerBytes,
-        Mechanism::LongerRuns,
-        Mechanism::MoreCores,
-        Mechanism::SmallerDesign,
-        Mechanism::DeeperCalls,
-        Mechanism::Overlap,
-    ];
-
-    /// The letter of its footnote.
-    fn letter(self) -> char {
-        let at = Mechanism::ALL.iter().position(|known| *known == self).unwrap_or(0);
-        char::from(b'a' + at as u8)
     }
 }
 

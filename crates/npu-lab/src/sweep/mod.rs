@@ -4,17 +4,24 @@
 
 mod bound;
 mod explain;
+mod fair;
+mod mechanism;
 mod search;
 mod stitch;
 mod timing;
 
 use girih_graph::Graph;
 use girih_npu::Target;
+use girih_npu::form::groups::Kernel;
 use girih_npu::pass::{self, ArrayMapping, AttentionPlacement, Grouping, NoDump, Policy, TileRule};
 use girih_tensor::Result;
 
+use search::SearchSpace;
+
 pub use bound::LaunchBound;
-pub use explain::{LaunchComparison, MappedLaunches, MappingComparison, Mechanism, StepComparison, explain};
+pub use explain::{LaunchComparison, MappedLaunches, MappingComparison, StepComparison, explain};
+pub use fair::published_tiles;
+pub use mechanism::Mechanism;
 pub use search::{BestTiling, KernelUse};
 pub use stitch::{GroupingRow, LayoutRow, Stitching, stitching};
 pub use timing::{MappedStep, TimedMapping, time_mapping};
@@ -28,7 +35,15 @@ pub struct SweepResult {
     pub kernels: Vec<BestTiling>,
     /// Each grouping with each placement of attention, all with the best tilings.
     pub policies: Vec<TimedMapping>,
+    /// The best mapping without the mechanisms that no published row exercises.
+    pub published: TimedMapping,
 }
+
+/// The name of mappings that the search finds.
+const SWEPT: &str = "swept";
+
+/// The name of the best mapping without unpublished mechanisms.
+const SWEPT_PUBLISHED: &str = "swept-published";
 
 /// Searches for the mapping with the shortest time over the steps of `graphs`.
 /// The time of each step counts relative to its time with `against`. The result
@@ -43,15 +58,7 @@ pub fn sweep(
     threads: usize,
     progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<SweepResult> {
-    let mut policies = Vec::new();
-    for (_, attention) in AttentionPlacement::ALL.iter().rev() {
-        policies.extend(
-            Grouping::ALL
-                .iter()
-                .rev()
-                .map(|(_, grouping)| Policy { grouping: *grouping, attention: *attention }),
-        );
-    }
+    let policies = policies();
     let weights = against.mapping.weights;
     let mut cuts = Vec::new();
     for graph in graphs {
@@ -61,18 +68,70 @@ pub fn sweep(
         };
         cuts.push(policies.iter().map(cut).collect::<Result<Vec<_>>>()?);
     }
-    let kernels = search::search(&search::kernel_uses(&cuts), target, threads, progress)?;
+    let uses = search::kernel_uses(&cuts);
+    let kernels = search::search(&uses, SearchSpace::All, target, threads, progress)?;
+    let base = |name: &str| ArrayMapping { name: name.to_owned(), ..against.mapping.clone() };
+    let timed = time_policies(graphs, target, &base(SWEPT), &kernels, &policies)?;
+    let best = fastest(&timed, against, target).unwrap_or(against);
+    let mapping = best.mapping.clone();
+    let kept = published_tilings(&kernels, target, threads)?;
+    let with_rows: Vec<Policy> =
+        policies.into_iter().filter(|policy| policy.attention != AttentionPlacement::Array).collect();
+    let published = time_policies(graphs, target, &base(SWEPT_PUBLISHED), &kept, &with_rows)?;
+    let published = fastest(&published, against, target).unwrap_or(against).clone();
+    Ok(SweepResult { mapping, kernels, policies: timed, published })
+}
+
+/// Each grouping with each placement of attention.
+fn policies() -> Vec<Policy> {
+    let known = AttentionPlacement::ALL.iter().rev();
+    let placed = known.filter(|(_, attention)| *attention != AttentionPlacement::ByCost);
+    let grouped = |attention: AttentionPlacement| {
+        let groupings = Grouping::ALL.iter().rev();
+        groupings.map(move |(_, grouping)| Policy { grouping: *grouping, attention })
+    };
+    placed.flat_map(|(_, attention)| grouped(*attention)).collect()
+}
+
+/// The best tilings whose mechanisms published rows exercise: those of `kernels`, or of a second
+/// search where they use others.
+fn published_tilings(kernels: &[BestTiling], target: &Target, threads: usize) -> Result<Vec<BestTiling>> {
+    let space = SearchSpace::Published;
+    let (kept, others): (Vec<&BestTiling>, Vec<&BestTiling>) =
+        kernels.iter().partition(|one| space.contains(&one.of.kernel, &one.tiling));
+    // No tiling of a single row of attention has a published row; its placement is left out instead.
+    let single = |one: &&BestTiling| matches!(one.of.kernel, Kernel::Attend { rows: 1, .. });
+    let uses: Vec<KernelUse> =
+        others.into_iter().filter(|one| !single(one)).map(|one| one.of.clone()).collect();
+    let found = search::search(&uses, space, target, threads, &|_, _| ())?;
+    Ok(kept.into_iter().cloned().chain(found).collect())
+}
+
+/// Times the steps with each policy and these tilings, otherwise with `base`.
+fn time_policies(
+    graphs: &[Graph],
+    target: &Target,
+    base: &ArrayMapping,
+    kernels: &[BestTiling],
+    policies: &[Policy],
+) -> Result<Vec<TimedMapping>> {
     let tiles: Vec<TileRule> = kernels.iter().map(|one| TileRule::of(&one.of.kernel, one.tiling)).collect();
-    let mut timed = Vec::new();
-    for policy in policies {
-        let mapping = ArrayMapping { name: "swept".to_owned(), policy, weights, tiles: tiles.clone() };
-        timed.push(time_mapping(graphs, target, &mapping)?);
-    }
+    let time = |policy: &Policy| {
+        let mapping = ArrayMapping { policy: *policy, tiles: tiles.clone(), ..base.clone() };
+        time_mapping(graphs, target, &mapping)
+    };
+    policies.iter().map(time).collect()
+}
+
+/// The mapping with the shortest time, each step relative to its time with `against`.
+fn fastest<'a>(
+    timed: &'a [TimedMapping],
+    against: &TimedMapping,
+    target: &Target,
+) -> Option<&'a TimedMapping> {
     let relative = |one: &TimedMapping| -> f64 {
         let total = |step: &MappedStep| step.seconds(target).iter().sum::<f64>();
         one.steps.iter().zip(&against.steps).map(|(step, base)| total(step) / total(base)).sum()
     };
-    let best = timed.iter().min_by(|a, b| relative(a).total_cmp(&relative(b)));
-    let mapping = best.map(|best| best.mapping.clone()).unwrap_or_else(|| against.mapping.clone());
-    Ok(SweepResult { mapping, kernels, policies: timed })
+    timed.iter().min_by(|a, b| relative(a).total_cmp(&relative(b)))
 }

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use girih_npu::Target;
 use girih_npu::form::groups::{ArrayProgram, Groups, Kernel, KernelLaunch, StepAction};
 use girih_npu::form::schedule::{Argument, ArgumentRole};
-use girih_npu::form::tiling::Tiling;
+use girih_npu::form::tiling::{GemvTiling, Tiling};
 use girih_npu::kernel::KernelTimes;
 use girih_npu::memory::SimMemory;
 use girih_npu::pass::{self, NoDump, TileRule, tile};
@@ -16,6 +16,7 @@ use girih_npu::sim::{Cycle, EventOrder, SimUnwatched, Simulator};
 use girih_tensor::{Error, Result};
 
 use super::bound::LaunchBound;
+use super::mechanism::Mechanism;
 
 /// A kernel of a model, and how often it is launched.
 #[derive(Clone, Debug, PartialEq)]
@@ -107,6 +108,38 @@ fn tasks(groups: &Groups) -> Vec<(&KernelLaunch, [u64; 2])> {
     all
 }
 
+/// Which tilings a search tries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SearchSpace {
+    /// All that fit.
+    All,
+    /// Those whose mechanisms published rows exercise.
+    Published,
+}
+
+impl SearchSpace {
+    /// Whether it contains a tiling of a kernel.
+    pub fn contains(self, kernel: &Kernel, tiling: &Tiling) -> bool {
+        self == SearchSpace::All || Mechanism::unpublished(kernel, Some(tiling)).is_empty()
+    }
+
+    /// Its tilings of a kernel.
+    fn tilings(self, kernel: &Kernel, target: &Target) -> Vec<Tiling> {
+        let all = tile::space(kernel, target).into_iter();
+        if self == SearchSpace::All {
+            return all.collect();
+        }
+        // The tile pass tries only buffered weights; published ones arrive call by call.
+        let unbuffered = all.flat_map(|tiling| match tiling {
+            Tiling::Gemv(tiling) => {
+                [true, false].map(|staged| Tiling::Gemv(GemvTiling { depth: 1, staged, ..tiling })).to_vec()
+            }
+            other => vec![other],
+        });
+        unbuffered.filter(|tiling| self.contains(kernel, tiling)).collect()
+    }
+}
+
 /// A tiling to be tried.
 struct TilingTrial {
     /// The index of its kernel.
@@ -121,13 +154,14 @@ struct TilingTrial {
 /// configuration.
 type TrialTime = (u64, Cycle, Cycle);
 
-/// Finds the best tiling of each kernel. Calls `progress` with the numbers of
+/// Finds the best tiling of each kernel in `space`. Calls `progress` with the numbers of
 /// finished and of all tilings.
 ///
 /// # Errors
 /// When a kernel has no tiling that fits, or a run has a fault.
 pub(super) fn search(
     uses: &[KernelUse],
+    space: SearchSpace,
     target: &Target,
     threads: usize,
     progress: &(dyn Fn(usize, usize) + Sync),
@@ -135,7 +169,7 @@ pub(super) fn search(
     let table = KernelTimes::of(target)?;
     let mut trials = Vec::new();
     for (of, one) in uses.iter().enumerate() {
-        trials.extend(kernel_trials(of, one, target, &table)?);
+        trials.extend(kernel_trials(of, one, space, target, &table)?);
     }
     let times = run_all(&trials, uses, target, threads, progress)?;
     let mut found = Vec::new();
@@ -156,11 +190,12 @@ pub(super) fn search(
 fn kernel_trials(
     of: usize,
     one: &KernelUse,
+    space: SearchSpace,
     target: &Target,
     table: &KernelTimes,
 ) -> Result<Vec<TilingTrial>> {
     let mut trials = Vec::new();
-    for tiling in tile::space(&one.kernel, target) {
+    for tiling in space.tilings(&one.kernel, target) {
         if let Some(launch) = tile::build(&program(one.kernel, tiling).launches[0], tiling, target) {
             let bound = LaunchBound::of(&launch, target, table)?;
             trials.push(TilingTrial { of, tiling, bound, min_cycles: bound.cycles() * one.launches });

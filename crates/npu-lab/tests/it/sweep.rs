@@ -10,8 +10,11 @@ use crate::llama::{LLAMA_1B, LlamaSizes, SMALL, key, llama};
 use girih_graph::Graph;
 use girih_npu::Target;
 use girih_npu::pass::{ArrayMapping, Grouping};
+use girih_npu::sim::Simulator;
+use girih_npu_lab::published::pass_times;
 use girih_npu_lab::sweep::{
-    LaunchComparison, MappingComparison, SweepResult, explain, stitching, sweep, time_mapping,
+    LaunchComparison, MappedStep, MappingComparison, Mechanism, SweepResult, explain, published_tiles,
+    stitching, sweep, time_mapping,
 };
 
 /// The best mapping of a model's prefill and decode, compared with `against`.
@@ -54,6 +57,37 @@ fn the_best_mapping_is_the_same_for_any_number_of_threads() {
         let [from, to] = step.millis.map(|parts| parts.iter().sum::<f64>());
         assert!(to <= from, "{}: {to} ms after {from} ms", step.key);
     }
+    // The search without unpublished mechanisms uses none, and gains less.
+    let published = &one.published;
+    assert_eq!(published.mapping.to_string(), three.published.mapping.to_string());
+    let best = one.policies.iter().find(|weighed| weighed.mapping == one.mapping).unwrap();
+    for (step, with) in published.steps.iter().zip(&best.steps) {
+        for launch in step.compiled.groups.programs.iter().flat_map(|program| &program.launches) {
+            let used = Mechanism::unpublished(&launch.kernel, launch.tiling.as_ref());
+            assert!(used.is_empty(), "{}: {used:?}", launch.name);
+        }
+        let seconds = |step: &MappedStep| step.seconds(&target).iter().sum::<f64>();
+        assert!(seconds(step) >= seconds(with) * 0.999);
+    }
+    let text = why.to_string();
+    let unpublished = text.lines().filter(|line| line.ends_with("no published row"));
+    assert!(unpublished.count() >= 1, "{text}");
+    // The toy array has too few columns for the published launches.
+    let graphs: Vec<Graph> = [64, 1].into_iter().map(|rows| llama(&SMALL, key(rows))).collect();
+    assert!(published_tiles(&graphs, published, &target).unwrap().is_empty());
+}
+
+/// The passes of the published breakdown are those of the validation, on the array that is asked for.
+#[test]
+fn the_published_tiles_are_timed_as_validated() {
+    let passes = |target: &Target| pass_times(&|_| Simulator::new(target)).unwrap();
+    let strix = Target::named("xdna2-strix").unwrap();
+    let [prefill, token] = passes(&strix)[..] else { panic!("two passes") };
+    assert!((1000.0..1130.0).contains(&prefill.millis) && (82.0..92.0).contains(&token.millis));
+    let measured = strix.clone().with_measured_dram();
+    assert!(measured.dram.bytes_per_second == 66.6e9 && strix.dram.bytes_per_second > 66.6e9);
+    let slower = passes(&measured);
+    assert!(slower[0].millis > prefill.millis && slower[1].millis >= token.millis);
 }
 
 #[test]

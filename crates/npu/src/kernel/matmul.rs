@@ -85,6 +85,31 @@ pub(super) const GEMM_INT8: KernelEntry = KernelEntry {
     ..gemm("gemm_int8")
 };
 
+/// `c = saturate(c + a · bᵀ)` with `c` in int8: a call sums in int32, then the store saturates.
+pub(super) const GEMM_INT8_I8: KernelEntry = KernelEntry {
+    operands: &[
+        KernelOperand::new("a", Access::Read, DType::I8, blocks_a),
+        KernelOperand::new("b", Access::Read, DType::I8, blocks_b),
+        KernelOperand::new("c", Access::Update, DType::I8, blocks_c),
+    ],
+    values: product_int8_saturating::<1>,
+    ..gemm("gemm_int8_i8")
+};
+
+/// The same with `c` in int16: two elements of one byte each, as no format of tensors has 16-bit integers.
+pub(super) const GEMM_INT8_I16: KernelEntry = KernelEntry {
+    operands: &[
+        KernelOperand::new("a", Access::Read, DType::I8, blocks_a),
+        KernelOperand::new("b", Access::Read, DType::I8, blocks_b),
+        KernelOperand::new("c", Access::Update, DType::I8, |p| {
+            let bytes = Axis { extent: 2, rows: 0, columns: 0 };
+            blocks_c(p).into_iter().chain([bytes]).collect()
+        }),
+    ],
+    values: product_int8_saturating::<2>,
+    ..gemm("gemm_int8_i16")
+};
+
 /// `y[i] = Σ a[i, j] · x[j]`: 64 lanes each sum every 64th column in ascending
 /// order; then a tree reduction adds the lanes (`mv.cc`).
 pub(super) const GEMV_BF16: KernelEntry = KernelEntry {
@@ -220,22 +245,43 @@ fn panels_of(blocks: &[f32], k: usize) -> Vec<f32> {
 }
 
 fn product_int8(params: &[u32], values: &mut KernelValues<'_>) {
+    sum_int8(params, values, |bytes: &mut [u8; 4], sum| {
+        *bytes = i32::from_le_bytes(*bytes).wrapping_add(sum).to_le_bytes();
+    });
+}
+
+/// As [`product_int8`], with results of `BYTES` bytes that saturate.
+fn product_int8_saturating<const BYTES: usize>(params: &[u32], values: &mut KernelValues<'_>) {
+    let max = (1i64 << (8 * BYTES - 1)) - 1;
+    sum_int8(params, values, |bytes: &mut [u8; BYTES], sum| {
+        let mut wide = [if bytes[BYTES - 1] < 0x80 { 0 } else { 0xff }; 8];
+        wide[..BYTES].copy_from_slice(bytes);
+        let total = (i64::from_le_bytes(wide) + i64::from(sum)).clamp(-max - 1, max);
+        bytes.copy_from_slice(&total.to_le_bytes()[..BYTES]);
+    });
+}
+
+/// Passes each element of `c` and the sum of its products to `add`.
+fn sum_int8<const BYTES: usize>(
+    params: &[u32],
+    values: &mut KernelValues<'_>,
+    add: impl Fn(&mut [u8; BYTES], i32),
+) {
     let [m, n, k] = [params[0] as usize, params[1] as usize, params[2] as usize];
     let (a, b) = (values.reads[0], values.reads[1]);
     let at = |columns: usize, rows: usize, row: usize, column: usize| {
         ((row / rows * (columns / 8) + column / 8) * rows + row % rows) * 8 + column % 8
     };
+    let cells = values.writes[0].as_chunks_mut::<BYTES>().0;
     for row in 0..m {
         for column in 0..n {
-            let cell = at(n, 4, row, column) * 4;
-            let bytes = &mut values.writes[0][cell..][..4];
-            let mut sum = i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+            let mut sum = 0i32;
             for step in 0..k {
                 let a = a[at(k, 4, row, step)].cast_signed();
                 let b = b[at(k, 8, column, step)].cast_signed();
                 sum = sum.wrapping_add(i32::from(a) * i32::from(b));
             }
-            bytes.copy_from_slice(&sum.to_le_bytes());
+            add(&mut cells[at(n, 4, row, column)], sum);
         }
     }
 }

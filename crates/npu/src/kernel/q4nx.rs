@@ -9,7 +9,7 @@
 use girih_tensor::DType;
 
 use super::entry::{
-    Access, Axis, CascadeUse, KernelEntry, KernelOperand, KernelValues, Param, round, vector, whole,
+    Access, Axis, CascadeUse, KernelEntry, KernelOperand, KernelValues, Param, blocks, round, vector, whole,
 };
 use crate::form::weights::{GROUP_COLUMNS, TILE_BYTES, TILE_COLUMNS, TILE_ROWS};
 
@@ -17,6 +17,8 @@ use crate::form::weights::{GROUP_COLUMNS, TILE_BYTES, TILE_COLUMNS, TILE_ROWS};
 const SIDES: [usize; 2] = [TILE_ROWS as usize, TILE_COLUMNS as usize];
 /// Groups of a row.
 const GROUPS: u32 = TILE_COLUMNS / GROUP_COLUMNS;
+/// Rows and columns of a block of the matrix unit's right operand.
+const BLOCK: (u32, u32) = (8, 8);
 /// Rows whose sums advance together; for speed only.
 const LANES: usize = 8;
 
@@ -57,6 +59,17 @@ pub(super) const DEQUANT_Q4NX: KernelEntry = KernelEntry {
         (end > GROUPS).then(|| format!("groups end at {end}: a tile has {GROUPS}"))
     },
     values: unpack_groups,
+};
+
+/// Unpacks groups of a tile to the blocks that the matrix unit loads as its right operand.
+pub(super) const UNPACK_Q4NX: KernelEntry = KernelEntry {
+    name: "unpack_q4nx",
+    operands: &[
+        KernelOperand::new("w", Access::Read, DType::Q4NX, |_| tiles(TILE_ROWS, TILE_COLUMNS)),
+        KernelOperand::writes("y", |p| blocks(TILE_ROWS, p[1] * GROUP_COLUMNS, BLOCK)),
+    ],
+    values: unpack_blocks,
+    ..DEQUANT_Q4NX
 };
 
 /// The layout of tiles; an element is a tile.
@@ -100,4 +113,17 @@ fn unpack_groups(params: &[u32], values: &mut KernelValues<'_>) {
     let row = |first: usize| weights.chunks_exact(SIDES[1]).flat_map(move |row| &row[first..first + side]);
     let groups: Vec<f32> = groups.flat_map(row).copied().collect();
     values.store(0, DType::BF16, &groups);
+}
+
+fn unpack_blocks(params: &[u32], values: &mut KernelValues<'_>) {
+    let weights = unpacked(values.reads[0]);
+    let [first, end] = [params[0], params[0] + params[1]].map(|group| (group * GROUP_COLUMNS) as usize);
+    let (height, width) = (BLOCK.0 as usize, BLOCK.1 as usize);
+    let mut blocks = Vec::with_capacity(SIDES[0] * (end - first));
+    for rows in weights.chunks_exact(height * SIDES[1]) {
+        for left in (first..end).step_by(width) {
+            blocks.extend(rows.chunks_exact(SIDES[1]).flat_map(|row| &row[left..left + width]));
+        }
+    }
+    values.store(0, DType::BF16, &blocks);
 }

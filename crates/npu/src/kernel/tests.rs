@@ -114,6 +114,27 @@ fn an_int8_matmul_wraps() {
     assert_eq!(writes[0], pack_i32(&[i32::MAX.wrapping_add(8 * 128 * 128); 32]));
 }
 
+/// Sums that leave the range of the stored type saturate; others are exact, and continue `c`.
+#[test]
+fn an_int8_matmul_with_short_results_saturates() {
+    let params = [4, 8, 8];
+    // Each sum is 8 * a * b: of 1 and 1 it is 8, of 100 and 100 it is 80000, of -100 and 100 -80000.
+    let product = |name: &str, a: i8, b: i8, c: Vec<u8>| {
+        let reads = [vec![a.cast_unsigned(); 32], vec![b.cast_unsigned(); 64]];
+        let mut writes = [c];
+        call(name, &params, &reads, &mut writes);
+        writes[0].clone()
+    };
+    let i8s = |value: i8| vec![value.cast_unsigned(); 32];
+    let i16s = |value: i16| value.to_le_bytes().repeat(32);
+    assert_eq!(product("gemm_int8_i8", 1, 1, i8s(-10)), i8s(-2));
+    assert_eq!(product("gemm_int8_i8", 100, 100, i8s(0)), i8s(127));
+    assert_eq!(product("gemm_int8_i8", -100, 100, i8s(0)), i8s(-128));
+    assert_eq!(product("gemm_int8_i16", 10, 10, i16s(-1000)), i16s(-200));
+    assert_eq!(product("gemm_int8_i16", 100, 100, i16s(0)), i16s(i16::MAX));
+    assert_eq!(product("gemm_int8_i16", -100, 100, i16s(5)), i16s(i16::MIN));
+}
+
 fn pack_i32(values: &[i32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
@@ -236,10 +257,15 @@ fn unpacked_groups_hold_the_weights_of_the_product() {
     let (tile, weights) = tiles_of(32, 256, 18);
     for (first, groups) in [(0, 8), (3, 1), (4, 4)] {
         let mut y = [vec![0; groups as usize * 2048]];
-        call("dequant_q4nx", &[first, groups], std::slice::from_ref(&tile), &mut y);
-        let layout = (entry("dequant_q4nx").unwrap().operands[1].layout)(&[first, groups]);
-        for ((row, column), value) in walk(&layout).zip(unpack(DType::BF16, &y[0])) {
-            assert_eq!(value.to_bits(), weights[row * 256 + first as usize * 32 + column].to_bits());
+        let y = ["dequant_q4nx", "unpack_q4nx"].map(|name| {
+            call(name, &[first, groups], std::slice::from_ref(&tile), &mut y);
+            let layout = (entry(name).unwrap().operands[1].layout)(&[first, groups]);
+            unlay(&layout, groups as usize * 32, &unpack(DType::BF16, &y[0]))
+        });
+        for (row, weights) in weights.chunks_exact(256).enumerate() {
+            let weights = &weights[first as usize * 32..][..groups as usize * 32];
+            let found = |y: &[f32]| y[row * weights.len()..][..weights.len()] == *weights;
+            assert!(found(&y[0]) && found(&y[1]), "row {row}");
         }
     }
     assert!(entry("dequant_q4nx").unwrap().check(&[4, 5]).is_err());

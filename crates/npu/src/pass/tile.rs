@@ -6,6 +6,7 @@ mod attend;
 mod bias;
 mod dequant;
 mod gemm;
+mod gemm_q4nx;
 mod gemv;
 mod nest;
 mod packed;
@@ -18,6 +19,7 @@ use crate::form::tiled::TiledLaunch;
 use crate::form::tiling::Tiling;
 use crate::form::weights::WeightLayout;
 use crate::target::Target;
+pub(crate) use attend::block_granule;
 pub(super) use gemv::side as gemv_side;
 use nest::{LaunchArguments, fits};
 
@@ -32,7 +34,11 @@ pub fn candidates(task: &KernelLaunch, target: &Target) -> Vec<TiledLaunch> {
 fn guesses(kernel: &Kernel, target: &Target) -> Vec<Tiling> {
     match *kernel {
         Kernel::Gemm { m, n, k, weights } => {
-            gemm::guesses([m, n, k], weights, target).into_iter().map(Tiling::Gemm).collect()
+            let tiles = match weights {
+                WeightLayout::Q4nx => gemm_q4nx::space([m, n, k], target),
+                WeightLayout::Rows | WeightLayout::Groups => gemm::guesses([m, n, k], weights, target),
+            };
+            tiles.into_iter().map(Tiling::Gemm).collect()
         }
         Kernel::Gemv { n, k, weights, .. } => {
             let tiles = match weights {
@@ -61,7 +67,11 @@ fn guesses(kernel: &Kernel, target: &Target) -> Vec<Tiling> {
 pub fn space(kernel: &Kernel, target: &Target) -> Vec<Tiling> {
     match *kernel {
         Kernel::Gemm { m, n, k, weights } => {
-            gemm::space([m, n, k], weights, target).into_iter().map(Tiling::Gemm).collect()
+            let tiles = match weights {
+                WeightLayout::Q4nx => gemm_q4nx::space([m, n, k], target),
+                WeightLayout::Rows | WeightLayout::Groups => gemm::space([m, n, k], weights, target),
+            };
+            tiles.into_iter().map(Tiling::Gemm).collect()
         }
         Kernel::Gemv { n, k, weights, .. } => {
             let tiles = match weights {
@@ -91,6 +101,9 @@ pub fn space(kernel: &Kernel, target: &Target) -> Vec<Tiling> {
 pub fn build(task: &KernelLaunch, tiling: Tiling, target: &Target) -> Option<TiledLaunch> {
     let launch = LaunchArguments { name: &task.name, arguments: &task.arguments };
     let built = match (task.kernel, tiling) {
+        (Kernel::Gemm { m, n, k, weights: WeightLayout::Q4nx }, Tiling::Gemm(tile)) => {
+            gemm_q4nx::build(launch, [m, n, k], tile, target)
+        }
         (Kernel::Gemm { m, n, k, weights }, Tiling::Gemm(tile)) => {
             gemm::build(launch, [m, n, k], weights, tile, target)
         }

@@ -24,22 +24,20 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// The names of a server that listens on `addresses`: these, the loopback names with their
-    /// ports, and `allowed`, each a name or a `name:port`. A name without a port stands for all
+    /// The names of a server that listens on `address`: this one, the loopback names with its
+    /// port, and `allowed`, each a name or a `name:port`. A name without a port stands for all
     /// ports, as the server may lie behind a proxy.
     ///
     /// # Errors
     /// When one of `allowed` is not a host.
-    pub fn new(addresses: &[SocketAddr], allowed: &[String]) -> Result<Hosts> {
+    pub fn new(address: SocketAddr, allowed: &[String]) -> Result<Hosts> {
         let mut hosts = Hosts { with_port: BTreeSet::new(), any_port: BTreeSet::new() };
-        for address in addresses {
-            let port = address.port();
-            for name in ["localhost", "127.0.0.1", "[::1]"] {
-                hosts.add(name, port);
-            }
-            if !address.ip().is_unspecified() {
-                hosts.add(&name_of(address.ip()), port);
-            }
+        let port = address.port();
+        for name in ["localhost", "127.0.0.1", "[::1]"] {
+            hosts.add(name, port);
+        }
+        if !address.ip().is_unspecified() {
+            hosts.add(&name_of(address.ip()), port);
         }
         for name in allowed {
             let (host, port) = parse(name.as_bytes()).ok_or_else(|| {
@@ -168,7 +166,7 @@ mod tests {
     fn status(allowed: &[&str], pairs: &[(&'static str, &'static str)]) -> u16 {
         let address = SocketAddr::from(([127, 0, 0, 1], 8080));
         let allowed: Vec<String> = allowed.iter().map(|name| (*name).to_owned()).collect();
-        let hosts = Hosts::new(&[address], &allowed).expect("hosts");
+        let hosts = Hosts::new(address, &allowed).expect("hosts");
         let mut headers = HeaderMap::new();
         for (name, value) in pairs {
             headers.append(*name, HeaderValue::from_static(value));
@@ -217,7 +215,7 @@ mod tests {
         assert_eq!(status(&allowed, &[("host", "GIRIH.example:443")]), 200);
         assert_eq!(status(&allowed, &[("host", "other.example:81")]), 200);
         assert_eq!(status(&allowed, &[("host", "other.example")]), 421);
-        assert!(Hosts::new(&[], &["http://a".to_owned()]).is_err());
+        assert!(Hosts::new(SocketAddr::from(([127, 0, 0, 1], 80)), &["http://a".to_owned()]).is_err());
     }
 
     #[test]
@@ -247,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_requests_line_may_not_name_another_host() {
-        let hosts = Hosts::new(&[SocketAddr::from(([127, 0, 0, 1], 80))], &[]).expect("hosts");
+        let hosts = Hosts::new(SocketAddr::from(([127, 0, 0, 1], 80)), &[]).expect("hosts");
         let mut headers = HeaderMap::new();
         headers.insert(HOST, HeaderValue::from_static("localhost"));
         let check = |uri| hosts.check(Version::HTTP_11, &Uri::from_static(uri), &headers).is_ok();

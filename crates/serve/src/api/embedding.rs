@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::background::in_background;
 use crate::caller::ApiCaller;
 use crate::error::ApiError;
-use crate::generation::in_background;
 use crate::state::ServerState;
 
 /// The maximum number of texts of a request.
@@ -65,8 +65,11 @@ pub async fn embed(
     }
     let admission = state.admit(served, caller, 1)?;
     let (name, state) = (served.name.clone(), Arc::clone(state));
-    in_background(move || {
-        let _admission = admission;
+    let caller = Arc::new(());
+    let wanted = Arc::downgrade(&caller);
+    let turn = state.models.encoder(&name)?.turn().await?;
+    let work = in_background(move || {
+        let (_admission, _turn) = (admission, turn);
         let encoder = state.models.encoder(&name)?;
         let model = encoder.model();
         let tokens = |input| match input {
@@ -80,11 +83,14 @@ pub async fn embed(
                 texts.iter_mut().for_each(|text| shorten(text, max, last));
             }
         };
-        let vectors = encoder.embed(&mut texts, cut)?;
+        let vectors = encoder.embed(&mut texts, cut, || wanted.strong_count() > 0)?;
         let tokens = texts.iter().map(Vec::len).sum();
         Ok(Embeddings { model: name, vectors, tokens })
-    })
-    .await
+    });
+    let embeddings = work.await;
+    // A caller that leaves drops this, and the work ends before its next step.
+    drop(caller);
+    embeddings
 }
 
 /// Cuts a text to `max` tokens; keeps its last one if that is `last`.

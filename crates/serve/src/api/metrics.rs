@@ -8,6 +8,7 @@ use axum::http::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
+use crate::error::ErrorReplies;
 use crate::state::ServerState;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -18,7 +19,14 @@ pub fn routes() -> Router<Arc<ServerState>> {
     Router::new().route("/metrics", get(metrics))
 }
 
-async fn metrics(State(state): State<Arc<ServerState>>, headers: HeaderMap) -> Response {
+/// Counts and times, in the text format of Prometheus or in OpenMetrics.
+#[utoipa::path(
+    get,
+    path = "/metrics",
+    tag = "health",
+    responses((status = 200, content((String = "text/plain"), (String = "application/openmetrics-text"))), ErrorReplies)
+)]
+pub async fn metrics(State(state): State<Arc<ServerState>>, headers: HeaderMap) -> Response {
     let accepted = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
     let is_open_metrics = accepted.is_some_and(|value| value.contains("application/openmetrics-text"));
     let media_type = if is_open_metrics { OPEN_METRICS } else { PROMETHEUS };

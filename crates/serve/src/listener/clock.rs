@@ -7,7 +7,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
+use super::head_scan::HeadScan;
 use super::limits::ListenerLimits;
+use crate::drain::CountedRequest;
 
 /// What a connection waits for, and since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +31,7 @@ pub enum Expiry {
     Idle,
     /// The headers did not arrive in time.
     Headers,
-    /// The client did not read.
+    /// The client did not read, or too slowly.
     Write,
     /// The client closed its side before it was answered.
     Left,
@@ -47,9 +49,25 @@ pub struct ConnectionClock {
 
 struct ClockState {
     awaited: Awaited,
-    /// When the client stopped reading.
-    blocked: Option<Instant>,
+    /// Present while the client is behind.
+    backlog: Option<Backlog>,
+    /// Whether more of the response can be written at once.
+    has_more: bool,
+    /// What counts the last request until its response is written.
+    unwritten: Option<CountedRequest>,
+    head: HeadScan,
     is_displaced: bool,
+}
+
+/// A client that has not read all that was written.
+#[derive(Clone, Copy)]
+struct Backlog {
+    /// When it fell behind.
+    since: Instant,
+    /// When it last read.
+    last_read: Instant,
+    /// The bytes that it has read since it fell behind.
+    read: u64,
 }
 
 impl ConnectionClock {
@@ -57,25 +75,39 @@ impl ConnectionClock {
     /// from now on.
     pub fn new(limits: ListenerLimits) -> ConnectionClock {
         let awaited = Awaited::First(Instant::now());
-        let state = Mutex::new(ClockState { awaited, blocked: None, is_displaced: false });
+        let state = Mutex::new(ClockState {
+            awaited,
+            backlog: None,
+            has_more: false,
+            unwritten: None,
+            head: HeadScan::default(),
+            is_displaced: false,
+        });
         ConnectionClock { limits, state, changed: Notify::new() }
     }
 
     /// Bytes have arrived.
-    pub fn has_read(&self) {
+    pub fn has_read(&self, bytes: &[u8]) {
         let mut state = self.lock();
-        state.awaited = match state.awaited {
+        let before = state.awaited;
+        state.awaited = match before {
             Awaited::First(since) => Awaited::Headers(since),
             Awaited::Request(_) => Awaited::Headers(Instant::now()),
-            Awaited::Headers(_) | Awaited::Response => return,
+            Awaited::Headers(_) => before,
+            Awaited::Response => return,
         };
-        drop(state);
-        self.changed.notify_one();
+        state.head.read(bytes);
+        if state.awaited != before {
+            drop(state);
+            self.changed.notify_one();
+        }
     }
 
-    /// The headers of a request have arrived.
-    pub fn begin_response(&self) {
-        self.lock().awaited = Awaited::Response;
+    /// The headers of a request have arrived; returns what is wrong with them.
+    pub fn begin_response(&self) -> Option<&'static str> {
+        let mut state = self.lock();
+        state.awaited = Awaited::Response;
+        std::mem::take(&mut state.head).fault()
     }
 
     /// Whether a request is being answered.
@@ -83,25 +115,50 @@ impl ConnectionClock {
         self.lock().awaited == Awaited::Response
     }
 
-    /// The response has been produced.
-    pub fn end_response(&self) {
-        self.lock().awaited = Awaited::Request(Instant::now());
+    /// The response has been produced. Its request counts until the response is written.
+    pub fn end_response(&self, request: Option<CountedRequest>) {
+        let mut state = self.lock();
+        state.awaited = Awaited::Request(Instant::now());
+        state.has_more = false;
+        let before = std::mem::replace(&mut state.unwritten, request);
+        drop(state);
+        drop(before);
         self.changed.notify_one();
     }
 
     /// The client reads no more for now.
     pub fn is_blocked(&self) {
         let mut state = self.lock();
-        if state.blocked.is_none() {
-            state.blocked = Some(Instant::now());
+        if state.backlog.is_none() {
+            let now = Instant::now();
+            state.backlog = Some(Backlog { since: now, last_read: now, read: 0 });
             drop(state);
             self.changed.notify_one();
         }
     }
 
-    /// The client has read.
-    pub fn has_written(&self) {
-        self.lock().blocked = None;
+    /// Bytes were written, though others may wait.
+    pub fn has_written(&self, bytes: usize) {
+        if let Some(backlog) = &mut self.lock().backlog {
+            backlog.last_read = Instant::now();
+            backlog.read = backlog.read.saturating_add(bytes as u64);
+        }
+    }
+
+    /// Whether the response has more bytes now.
+    pub fn set_more(&self, has_more: bool) {
+        self.lock().has_more = has_more;
+    }
+
+    /// All bytes were written that the response had.
+    pub fn has_flushed(&self) {
+        let mut state = self.lock();
+        if !state.has_more {
+            state.backlog = None;
+        }
+        let written = state.unwritten.take();
+        drop(state);
+        drop(written);
     }
 
     /// Since when the connection has waited for a request; `None` while it answers one.
@@ -129,6 +186,9 @@ impl ConnectionClock {
         if state.awaited == Awaited::Response {
             state.awaited = Awaited::Request(Instant::now());
         }
+        let unwritten = state.unwritten.take();
+        drop(state);
+        drop(unwritten);
     }
 
     /// Waits for [`ConnectionClock::displace`].
@@ -166,7 +226,13 @@ impl ConnectionClock {
             Awaited::Headers(since) => Some((since + self.limits.headers, Expiry::Headers)),
             Awaited::Response => None,
         };
-        let write = state.blocked.map(|since| (since + self.limits.write_stall, Expiry::Write));
+        let ListenerLimits { write_stall, write_bytes_per_second, .. } = self.limits;
+        let write = state.backlog.map(|Backlog { since, last_read, read }| {
+            let earned = Duration::from_secs_f64(read as f64 / write_bytes_per_second.max(1) as f64);
+            // A year is a time that can be added to any other.
+            let behind = since + earned.min(Duration::from_secs(365 * 86400));
+            (behind.min(last_read) + write_stall, Expiry::Write)
+        });
         read.into_iter().chain(write).min_by_key(|(deadline, _)| *deadline)
     }
 

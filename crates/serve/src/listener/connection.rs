@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, HttpBody};
-use axum::http::{Request, Response, StatusCode};
+use axum::http::header::CONNECTION;
+use axum::http::{HeaderValue, Request, Response, StatusCode};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use hyper::body::{Frame, Incoming, SizeHint};
@@ -25,6 +26,7 @@ use super::limits::ListenerLimits;
 use super::places::ConnectionPlace;
 use super::stream::{ClientSide, SharedStream, TimedStream};
 use crate::drain::{CountedRequest, Drain};
+use crate::error::{ApiError, Dialect};
 
 /// The bytes of a request that are read and thrown away after its response, so that a client that
 /// first sends everything learns why it was refused: more than any body that is worth sending.
@@ -126,8 +128,14 @@ async fn respond(
     clock: Arc<ConnectionClock>,
     drain: Drain,
 ) -> Result<Response<CountedBody>, Infallible> {
-    clock.begin_response();
-    let counted = drain.count_request();
+    let fault = clock.begin_response();
+    let counted = Some(drain.count_request());
+    if let Some(message) = fault {
+        let error = ApiError::new(StatusCode::BAD_REQUEST, "invalid_body", message);
+        let mut response = error.response(Dialect::of_path(request.uri().path()));
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        return Ok(response.map(|body| CountedBody { body, clock, counted }));
+    }
     let handled = AssertUnwindSafe(router.call(request.map(Body::new))).catch_unwind().await;
     let response = handled.unwrap_or_else(|_| {
         let body = "the server failed to answer this request; its standard error says why\n";
@@ -140,14 +148,14 @@ async fn respond(
         Ok(response) => response,
         Err(never) => match never {},
     };
-    Ok(response.map(|body| CountedBody { body, clock, _counted: counted }))
+    Ok(response.map(|body| CountedBody { body, clock, counted }))
 }
 
-/// The body of a response, whose end ends the request.
+/// The body of a response. The request counts until its last bytes are written.
 struct CountedBody {
     body: Body,
     clock: Arc<ConnectionClock>,
-    _counted: CountedRequest,
+    counted: Option<CountedRequest>,
 }
 
 impl HttpBody for CountedBody {
@@ -158,7 +166,9 @@ impl HttpBody for CountedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        self.clock.set_more(frame.is_ready());
+        frame
     }
 
     fn is_end_stream(&self) -> bool {
@@ -172,6 +182,6 @@ impl HttpBody for CountedBody {
 
 impl Drop for CountedBody {
     fn drop(&mut self) {
-        self.clock.end_response();
+        self.clock.end_response(self.counted.take());
     }
 }

@@ -9,8 +9,11 @@ pub struct ListenerLimits {
     pub headers: Duration,
     /// The time between two requests of a connection.
     pub idle: Duration,
-    /// The time for which a client may read nothing of a response that is being written.
+    /// The time for which a client may read nothing of a response that is being written, and by which it
+    /// may be behind.
     pub write_stall: Duration,
+    /// The bytes that a client that is behind has to read in each second.
+    pub write_bytes_per_second: u64,
     /// The time that a client has to close a connection after its last response.
     pub linger: Duration,
     /// The maximum number of connections.
@@ -27,6 +30,7 @@ impl Default for ListenerLimits {
             headers: Duration::from_secs(10),
             idle: Duration::from_secs(60),
             write_stall: Duration::from_secs(30),
+            write_bytes_per_second: 1 << 10,
             linger: Duration::from_secs(2),
             connections: 1024,
             header_bytes: 32 << 10,

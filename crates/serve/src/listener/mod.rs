@@ -3,6 +3,7 @@
 
 mod clock;
 mod connection;
+mod head_scan;
 mod limits;
 mod places;
 mod stream;
@@ -41,24 +42,14 @@ pub struct ListenerOptions {
     pub tls: Option<TlsAcceptor>,
 }
 
-/// Serves `router` on all of `sockets` until [`Drain::close`], and then for a moment, in which
-/// connections may write what they have.
-pub async fn serve(sockets: Vec<TcpListener>, router: Router, options: ListenerOptions, drain: Drain) {
+/// Serves `router` on a socket until [`Drain::close`], and then for a moment, in which connections may
+/// write what they have.
+pub async fn serve(socket: TcpListener, router: Router, options: ListenerOptions, drain: Drain) {
     let places = ConnectionPlaces::new(options.limits.connections);
-    let mut loops = JoinSet::new();
-    for socket in sockets {
-        let acceptor = Acceptor {
-            router: router.clone(),
-            options: options.clone(),
-            drain: drain.clone(),
-            places: places.clone(),
-        };
-        loops.spawn(acceptor.run(socket));
-    }
-    while loops.join_next().await.is_some() {}
+    Acceptor { router, options, drain, places }.run(socket).await;
 }
 
-/// What accepts the connections of one socket.
+/// What accepts connections.
 struct Acceptor {
     router: Router,
     options: ListenerOptions,

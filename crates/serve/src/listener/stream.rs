@@ -63,13 +63,22 @@ impl<S> TimedStream<S> {
         TimedStream { stream: SharedStream(Arc::clone(&stream.0)), clock }
     }
 
-    /// Tells the clock whether a write is blocked.
-    fn note<T>(&self, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        match written {
+    /// Tells the clock of a write.
+    fn note_write(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match &written {
             Poll::Pending => self.clock.is_blocked(),
-            Poll::Ready(_) => self.clock.has_written(),
+            Poll::Ready(written) => self.clock.has_written(*written.as_ref().unwrap_or(&0)),
         }
         written
+    }
+
+    /// Tells the clock of a flush, for which hyper has written all that it has.
+    fn note_flush(&self, flushed: Poll<io::Result<()>>) -> Poll<io::Result<()>> {
+        match flushed {
+            Poll::Pending => self.clock.is_blocked(),
+            Poll::Ready(_) => self.clock.has_flushed(),
+        }
+        flushed
     }
 }
 
@@ -82,7 +91,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut *self.stream.lock()).poll_read(context, buffer);
         if read.is_ready() && buffer.filled().len() > before {
-            self.clock.has_read();
+            self.clock.has_read(&buffer.filled()[before..]);
         }
         read
     }
@@ -91,17 +100,17 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut *self.stream.lock()).poll_write(context, bytes);
-        self.note(written)
+        self.note_write(written)
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut *self.stream.lock()).poll_flush(context);
-        self.note(flushed)
+        self.note_flush(flushed)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let shut = Pin::new(&mut *self.stream.lock()).poll_shutdown(context);
-        self.note(shut)
+        self.note_flush(shut)
     }
 
     fn poll_write_vectored(
@@ -110,7 +119,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut *self.stream.lock()).poll_write_vectored(context, slices);
-        self.note(written)
+        self.note_write(written)
     }
 
     fn is_write_vectored(&self) -> bool {

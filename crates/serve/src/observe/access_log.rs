@@ -1,19 +1,20 @@
 //! The log of requests: a line of JSON for each, written by a thread of its own, so that a reader
 //! of the log that is slow delays no request.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::io::Write;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use girih::{Error, Result};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::record::RequestFacts;
+use crate::calendar::since_1970;
 
 /// The lines that may wait for the writer; further ones are dropped and counted.
 const MAX_LINES: usize = 1024;
@@ -25,6 +26,15 @@ pub struct AccessLog {
     dropped: Arc<AtomicU64>,
     /// Whether lines have the bodies of requests.
     pub(crate) has_bodies: bool,
+    /// What writes the lines, until it is started.
+    writer: Arc<Mutex<Option<LogWriter>>>,
+}
+
+/// What writes the lines.
+struct LogWriter {
+    out: Box<dyn Write + Send>,
+    waiting: Receiver<String>,
+    dropped: Arc<AtomicU64>,
 }
 
 /// A request that has ended.
@@ -43,30 +53,40 @@ pub(crate) struct EndedRequest<'a> {
     pub facts: &'a RequestFacts,
 }
 
+/// The label of requests that no route matches, as a client may make up any number.
+pub(crate) const NO_ROUTE: &str = "none";
+
+#[cfg(feature = "otlp")]
+impl EndedRequest<'_> {
+    /// The route, if one matches.
+    pub fn matched_route(&self) -> Option<&str> {
+        (self.route != NO_ROUTE).then_some(self.route)
+    }
+}
+
 impl AccessLog {
-    /// A log that is written to `out`; with `has_bodies`, lines have the bodies of requests.
+    /// A log that is written to `out` from the moment that the server starts; with `has_bodies`, lines
+    /// have the bodies of requests.
+    pub fn new(out: impl Write + Send + 'static, has_bodies: bool) -> AccessLog {
+        let (lines, waiting) = sync_channel::<String>(MAX_LINES);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let writer = LogWriter { out: Box::new(out), waiting, dropped: Arc::clone(&dropped) };
+        AccessLog { lines, dropped, has_bodies, writer: Arc::new(Mutex::new(Some(writer))) }
+    }
+
+    /// Starts the thread that writes the lines, if it has not been started. A confined server does so
+    /// when it is confined, as Landlock does not hold threads that run already.
     ///
     /// # Errors
     /// When no thread can be started.
-    pub fn start(mut out: impl Write + Send + 'static, has_bodies: bool) -> Result<AccessLog> {
-        let (lines, waiting) = sync_channel::<String>(MAX_LINES);
-        let dropped = Arc::new(AtomicU64::new(0));
-        let missing = Arc::clone(&dropped);
-        let body = move || {
-            for line in waiting {
-                let lost = missing.swap(0, Ordering::Relaxed);
-                if lost > 0 {
-                    let _ = writeln!(out, "{}", json!({"time": now(), "dropped_lines": lost}));
-                }
-                // A log that cannot be written is no reason to end.
-                let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
-            }
-        };
+    pub(crate) fn start(&self) -> Result<()> {
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(writer) = writer else { return Ok(()) };
         thread::Builder::new()
             .name("girih-log".to_owned())
-            .spawn(body)
+            .spawn(move || writer.run())
             .map_err(|error| Error::new(format!("no thread can be started for the log: {error}")))?;
-        Ok(AccessLog { lines, dropped, has_bodies })
+        Ok(())
     }
 
     /// Writes the line of a request.
@@ -77,10 +97,29 @@ impl AccessLog {
     }
 }
 
+impl LogWriter {
+    /// Writes lines until no log is left.
+    fn run(mut self) {
+        for line in self.waiting {
+            let lost = self.dropped.swap(0, Ordering::Relaxed);
+            if lost > 0 {
+                let _ = writeln!(self.out, "{}", json!({"time": now(), "dropped_lines": lost}));
+            }
+            // A log that cannot be written is no reason to end.
+            let _ = self.out.write_all(line.as_bytes()).and_then(|()| self.out.flush());
+        }
+    }
+}
+
+impl fmt::Debug for LogWriter {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("LogWriter")
+    }
+}
+
 /// The time in seconds since 1970.
 fn now() -> f64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    (since.as_secs_f64() * 1e3).round() / 1e3
+    (since_1970().as_secs_f64() * 1e3).round() / 1e3
 }
 
 fn line(ended: &EndedRequest<'_>) -> String {
@@ -180,7 +219,8 @@ mod tests {
                 Ok(())
             }
         }
-        let log = AccessLog::start(Stuck, false).expect("a thread");
+        let log = AccessLog::new(Stuck, false);
+        log.start().expect("a thread");
         let facts = RequestFacts::default();
         for _ in 0..MAX_LINES + 10 {
             log.write(&ended(&facts));

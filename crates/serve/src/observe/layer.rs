@@ -12,17 +12,15 @@ use axum::response::Response;
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 
-use super::access_log::{AccessLog, EndedRequest};
+use super::access_log::{AccessLog, EndedRequest, NO_ROUTE};
 use super::metrics::Metrics;
 use super::record::RequestRecord;
+use super::traces::{TraceExporter, TracedRequest};
 use crate::error::ErrorCode;
 use crate::request_id::HttpRequestId;
 
 /// The status of a request whose client left before there was one, as nginx writes it.
 const CLIENT_LEFT: u16 = 499;
-
-/// The label of requests that no route matches, as a client may make up any number.
-const NO_ROUTE: &str = "none";
 
 /// What requests are told to.
 #[derive(Clone)]
@@ -31,6 +29,15 @@ pub struct Observer {
     pub metrics: Arc<Metrics>,
     /// The log.
     pub log: Option<AccessLog>,
+    /// What sends traces to a collector.
+    pub(crate) traces: Option<TraceExporter>,
+}
+
+impl Observer {
+    /// One that only counts.
+    pub fn new(metrics: Arc<Metrics>) -> Observer {
+        Observer { metrics, log: None, traces: None }
+    }
 }
 
 /// Counts a request and writes its line when its response has ended.
@@ -38,10 +45,12 @@ pub(crate) async fn observe(State(observer): State<Observer>, request: Request, 
     let extensions = request.extensions();
     let logs_body = observer.log.as_ref().is_some_and(|log| log.has_bodies);
     let record = Arc::new(RequestRecord::new(Arc::clone(&observer.metrics), logs_body));
+    let traced = observer.traces.as_ref().and_then(|traces| traces.begin(&request));
     let is_head = *request.method() == Method::HEAD;
     let mut observed = ObservedRequest {
         observer,
         record: Arc::clone(&record),
+        traced,
         id: extensions.get::<HttpRequestId>().map_or_else(|| "".into(), |id| Arc::clone(&id.0)),
         method: method_label(request.method()),
         route: extensions.get::<MatchedPath>().map_or(NO_ROUTE.to_owned(), |path| path.as_str().to_owned()),
@@ -69,6 +78,7 @@ fn method_label(method: &Method) -> &'static str {
 struct ObservedRequest {
     observer: Observer,
     record: Arc<RequestRecord>,
+    traced: Option<TracedRequest>,
     id: Arc<str>,
     method: &'static str,
     route: String,
@@ -84,9 +94,8 @@ impl Drop for ObservedRequest {
         if !self.is_complete {
             metrics.count_disconnect();
         }
-        let Some(log) = &self.observer.log else { return };
         let facts = self.record.facts().clone();
-        log.write(&EndedRequest {
+        let ended = EndedRequest {
             id: &self.id,
             method: self.method,
             route: &self.route,
@@ -95,7 +104,13 @@ impl Drop for ObservedRequest {
             is_disconnected: !self.is_complete,
             time: self.record.begun.elapsed(),
             facts: &facts,
-        });
+        };
+        if let Some(log) = &self.observer.log {
+            log.write(&ended);
+        }
+        if let (Some(traces), Some(traced)) = (&self.observer.traces, &self.traced) {
+            traces.end(traced, &ended);
+        }
     }
 }
 

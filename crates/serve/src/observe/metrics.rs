@@ -50,16 +50,19 @@ pub enum MetricsCompat {
 /// What the server counts and measures.
 pub struct Metrics {
     registry: Registry,
+    compat: Option<MetricsCompat>,
     /// Held while gauges are set and read, so that two readers do not mix.
     reading: Mutex<()>,
     http_requests: Counters<3>,
     refusals: Counters<1>,
     disconnects: Counter,
+    spans: Counters<1>,
     open_requests: Gauge,
     replies: Counters<2>,
     running: Gauges<1>,
     waiting: Gauges<1>,
     suspended: Gauges<1>,
+    expected_wait: Gauges<1>,
     first_token: Histograms,
     between_tokens: Histograms,
     whole: Histograms,
@@ -89,15 +92,18 @@ impl Metrics {
     pub fn new(compat: Option<MetricsCompat>) -> Metrics {
         let mut metrics = Metrics {
             registry: Registry::default(),
+            compat,
             reading: Mutex::default(),
             http_requests: Family::default(),
             refusals: Family::default(),
             disconnects: Counter::default(),
+            spans: Family::default(),
             open_requests: Gauge::default(),
             replies: Family::default(),
             running: Family::default(),
             waiting: Family::default(),
             suspended: Family::default(),
+            expected_wait: Family::default(),
             first_token: Family::new_with_constructor(|| Histogram::new(FIRST_TOKEN_BUCKETS)),
             between_tokens: Family::new_with_constructor(|| Histogram::new(BETWEEN_TOKENS_BUCKETS)),
             whole: Family::new_with_constructor(|| Histogram::new(WHOLE_BUCKETS)),
@@ -120,10 +126,8 @@ impl Metrics {
         };
         metrics.build.get_or_create(&[("version", env!("CARGO_PKG_VERSION").to_owned())]).set(1.0);
         metrics.register_server();
-        metrics.register_models();
-        if compat == Some(MetricsCompat::Vllm) {
-            metrics.register_vllm();
-        }
+        metrics.register_replies();
+        metrics.register_tokens();
         metrics
     }
 
@@ -131,11 +135,20 @@ impl Metrics {
         self.registry.register(name, help, metric);
     }
 
+    /// Adds a metric, and once more under the name that vLLM 0.33 has for it if that was asked for.
+    fn add_both(&mut self, name: &str, vllm: &str, help: &str, metric: impl Metric + Clone) {
+        if self.compat == Some(MetricsCompat::Vllm) {
+            self.add(vllm, help, metric.clone());
+        }
+        self.add(name, help, metric);
+    }
+
     fn register_server(&mut self) {
         self.add("girih_build_info", "The version of girih", self.build.clone());
         self.add("girih_http_requests", "Requests by route, method and status", self.http_requests.clone());
         self.add("girih_refusals", "Requests that were refused, by error code", self.refusals.clone());
         self.add("girih_disconnects", "Requests whose client left before the end", self.disconnects.clone());
+        self.add("girih_spans", "Spans of traces, by what became of them", self.spans.clone());
         self.add("girih_open_requests", "Requests whose response has not ended", self.open_requests.clone());
         self.add("girih_models_loaded", "Models that are loaded", self.models_loaded.clone());
         self.add(
@@ -145,71 +158,118 @@ impl Metrics {
         );
     }
 
-    fn register_models(&mut self) {
-        self.add("girih_requests_running", "Replies that run", self.running.clone());
-        self.add("girih_requests_waiting", "Replies that wait to run", self.waiting.clone());
+    fn register_replies(&mut self) {
+        self.add_both(
+            "girih_requests_running",
+            "vllm:num_requests_running",
+            "Replies that run",
+            self.running.clone(),
+        );
+        self.add_both(
+            "girih_requests_waiting",
+            "vllm:num_requests_waiting",
+            "Replies that wait to run",
+            self.waiting.clone(),
+        );
         self.add("girih_requests_suspended", "Replies whose reader is behind", self.suspended.clone());
-        self.add("girih_requests", "Replies that ended, by the reason", self.replies.clone());
-        let help = "Seconds from a request to the first token of its reply";
-        self.add("girih_time_to_first_token_seconds", help, self.first_token.clone());
-        let help = "Seconds between two tokens of a reply";
-        self.add("girih_inter_token_latency_seconds", help, self.between_tokens.clone());
-        let help = "Seconds from a request to the end of its reply";
-        self.add("girih_request_latency_seconds", help, self.whole.clone());
-        self.add("girih_request_prompt_tokens", "Tokens of a prompt", self.prompt_lengths.clone());
-        self.add("girih_request_generation_tokens", "Tokens of a reply", self.reply_lengths.clone());
-        self.add(
+        let help = "Seconds for which another request is expected to wait until it begins";
+        self.add("girih_expected_wait_seconds", help, self.expected_wait.clone());
+        self.add_both(
+            "girih_requests",
+            "vllm:request_success",
+            "Replies that ended, by the reason",
+            self.replies.clone(),
+        );
+        self.add_both(
+            "girih_time_to_first_token_seconds",
+            "vllm:time_to_first_token_seconds",
+            "Seconds from a request to the first token of its reply",
+            self.first_token.clone(),
+        );
+        self.add_both(
+            "girih_inter_token_latency_seconds",
+            "vllm:inter_token_latency_seconds",
+            "Seconds between two tokens of a reply",
+            self.between_tokens.clone(),
+        );
+        self.add_both(
+            "girih_request_latency_seconds",
+            "vllm:e2e_request_latency_seconds",
+            "Seconds from a request to the end of its reply",
+            self.whole.clone(),
+        );
+        self.add_both(
+            "girih_request_prompt_tokens",
+            "vllm:request_prompt_tokens",
+            "Tokens of a prompt",
+            self.prompt_lengths.clone(),
+        );
+        self.add_both(
+            "girih_request_generation_tokens",
+            "vllm:request_generation_tokens",
+            "Tokens of a reply",
+            self.reply_lengths.clone(),
+        );
+    }
+
+    fn register_tokens(&mut self) {
+        self.add_both(
             "girih_prompt_tokens",
+            "vllm:prompt_tokens",
             "Tokens of prompts, cached ones included",
             self.prompt_tokens.clone(),
         );
-        let help = "Tokens of prompts that were in the prefix cache";
-        self.add("girih_cached_tokens", help, self.cached_tokens.clone());
-        self.add("girih_generation_tokens", "Tokens of replies", self.reply_tokens.clone());
-        self.add("girih_draft_tokens", "Drafted tokens that were run", self.drafted_tokens.clone());
-        self.add("girih_accepted_tokens", "Drafted tokens that replies kept", self.accepted_tokens.clone());
-        let help = "Replies that went back to the queue because their state was lost";
-        self.add("girih_requeues", help, self.requeues.clone());
-        let help = "Tokens that were looked up in the prefix cache";
-        self.add("girih_prefix_cache_queries", help, self.cache_queries.clone());
-        let help = "Tokens that were found in the prefix cache";
-        self.add("girih_prefix_cache_hits", help, self.cache_hits.clone());
-        let help = "The share of the KV cache that requests hold, from 0 to 1";
-        self.add("girih_kv_cache_usage_ratio", help, self.cache_usage.clone());
-        self.add("girih_kv_cache_blocks", "Blocks of KV cache, of 64 positions each", self.blocks.clone());
-    }
-
-    /// The names of vLLM 0.33 for what girih has too.
-    fn register_vllm(&mut self) {
-        self.add("vllm:num_requests_running", "Replies that run", self.running.clone());
-        self.add("vllm:num_requests_waiting", "Replies that wait to run", self.waiting.clone());
-        let help = "The share of the KV cache that requests hold, from 0 to 1";
-        self.add("vllm:kv_cache_usage_perc", help, self.cache_usage.clone());
-        let help = "Seconds from a request to the first token of its reply";
-        self.add("vllm:time_to_first_token_seconds", help, self.first_token.clone());
-        let help = "Seconds between two tokens of a reply";
-        self.add("vllm:inter_token_latency_seconds", help, self.between_tokens.clone());
-        let help = "Seconds from a request to the end of its reply";
-        self.add("vllm:e2e_request_latency_seconds", help, self.whole.clone());
-        self.add("vllm:request_prompt_tokens", "Tokens of a prompt", self.prompt_lengths.clone());
-        self.add("vllm:request_generation_tokens", "Tokens of a reply", self.reply_lengths.clone());
-        self.add("vllm:prompt_tokens", "Tokens of prompts, cached ones included", self.prompt_tokens.clone());
-        self.add("vllm:generation_tokens", "Tokens of replies", self.reply_tokens.clone());
-        self.add("vllm:request_success", "Replies that ended, by the reason", self.replies.clone());
-        let help = "Replies that went back to the queue because their state was lost";
-        self.add("vllm:num_preemptions", help, self.requeues.clone());
-        let help = "Tokens that were looked up in the prefix cache";
-        self.add("vllm:prefix_cache_queries", help, self.cache_queries.clone());
-        let help = "Tokens that were found in the prefix cache";
-        self.add("vllm:prefix_cache_hits", help, self.cache_hits.clone());
         self.add(
+            "girih_cached_tokens",
+            "Tokens of prompts that were in the prefix cache",
+            self.cached_tokens.clone(),
+        );
+        self.add_both(
+            "girih_generation_tokens",
+            "vllm:generation_tokens",
+            "Tokens of replies",
+            self.reply_tokens.clone(),
+        );
+        self.add_both(
+            "girih_draft_tokens",
             "vllm:spec_decode_num_draft_tokens",
             "Drafted tokens that were run",
             self.drafted_tokens.clone(),
         );
-        let help = "Drafted tokens that replies kept";
-        self.add("vllm:spec_decode_num_accepted_tokens", help, self.accepted_tokens.clone());
-        self.add("vllm:cache_config_info", "The size of the KV cache", self.cache_config.clone());
+        self.add_both(
+            "girih_accepted_tokens",
+            "vllm:spec_decode_num_accepted_tokens",
+            "Drafted tokens that replies kept",
+            self.accepted_tokens.clone(),
+        );
+        self.add_both(
+            "girih_requeues",
+            "vllm:num_preemptions",
+            "Replies that went back to the queue because their state was lost",
+            self.requeues.clone(),
+        );
+        self.add_both(
+            "girih_prefix_cache_queries",
+            "vllm:prefix_cache_queries",
+            "Tokens that were looked up in the prefix cache",
+            self.cache_queries.clone(),
+        );
+        self.add_both(
+            "girih_prefix_cache_hits",
+            "vllm:prefix_cache_hits",
+            "Tokens that were found in the prefix cache",
+            self.cache_hits.clone(),
+        );
+        self.add_both(
+            "girih_kv_cache_usage_ratio",
+            "vllm:kv_cache_usage_perc",
+            "The share of the KV cache that requests hold, from 0 to 1",
+            self.cache_usage.clone(),
+        );
+        self.add("girih_kv_cache_blocks", "Blocks of KV cache, of 64 positions each", self.blocks.clone());
+        if self.compat == Some(MetricsCompat::Vllm) {
+            self.add("vllm:cache_config_info", "The size of the KV cache", self.cache_config.clone());
+        }
     }
 
     /// Counts a response, or a request whose client left before one (status 499).
@@ -225,6 +285,14 @@ impl Metrics {
     /// Counts a client that left before the end of its response.
     pub(crate) fn count_disconnect(&self) {
         self.disconnects.inc();
+    }
+
+    /// Counts spans of traces that were `exported` or `dropped`.
+    #[cfg(feature = "otlp")]
+    pub(crate) fn count_spans(&self, outcome: &'static str, count: usize) {
+        if count > 0 {
+            self.spans.get_or_create(&[("outcome", outcome.to_owned())]).inc_by(count as u64);
+        }
     }
 
     /// What the replies of a model count.
@@ -250,6 +318,7 @@ impl Metrics {
             &self.running,
             &self.waiting,
             &self.suspended,
+            &self.expected_wait,
             &self.cache_usage,
             &self.blocks,
             &self.model_bytes,
@@ -257,12 +326,13 @@ impl Metrics {
             gauges.clear();
         }
         self.cache_config.clear();
-        for LoadedModel { name, bytes, activity, .. } in loaded {
+        for LoadedModel { name, bytes, activity, expected_wait, .. } in loaded {
             let model = [("model_name", name.clone())];
             self.model_bytes.get_or_create(&model).set(*bytes as f64);
             self.running.get_or_create(&model).set(activity.running as f64);
             self.waiting.get_or_create(&model).set(activity.waiting as f64);
             self.suspended.get_or_create(&model).set(activity.suspended as f64);
+            self.expected_wait.get_or_create(&model).set(expected_wait.as_secs_f64());
             self.blocks.get_or_create(&model).set(activity.blocks as f64);
             let usage = activity.blocks_in_use as f64 / activity.blocks.max(1) as f64;
             self.cache_usage.get_or_create(&model).set(usage);

@@ -7,6 +7,9 @@ use girih::Stats;
 
 use super::metrics::Metrics;
 
+/// The maximum number of replies of a request whose times are kept.
+const MAX_TIMED_REPLIES: usize = 64;
+
 /// The maximum length of the part of a body that is logged.
 const MAX_LOGGED_BODY: usize = 64 << 10;
 
@@ -24,7 +27,7 @@ pub(crate) struct RequestRecord {
     facts: Mutex<RequestFacts>,
 }
 
-/// What the log says of a request.
+/// What the log and the trace say of a request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestFacts {
     /// The name of the tenant.
@@ -37,8 +40,35 @@ pub(crate) struct RequestFacts {
     pub first_token: Option<Duration>,
     /// Why the last reply ended.
     pub finish: Option<&'static str>,
+    /// When the first replies waited, ran and ended.
+    pub times: Vec<TimedReply>,
     /// The body, if bodies are logged.
     pub body: Option<String>,
+}
+
+/// When a reply waited, ran and ended.
+#[derive(Clone, Debug)]
+#[cfg_attr(not(feature = "otlp"), expect(dead_code, reason = "only traces tell them"))]
+pub(crate) struct TimedReply {
+    pub queued: Instant,
+    /// Absent if it ended before its prompt had been run.
+    pub prefilled: Option<PrefillTimes>,
+    pub ended: Instant,
+    pub reply_tokens: u32,
+    /// Why it ended.
+    pub finish: &'static str,
+}
+
+/// When the prompt of a reply was run.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(feature = "otlp"), expect(dead_code, reason = "only traces tell them"))]
+pub(crate) struct PrefillTimes {
+    /// When its last step had ended.
+    pub at: Instant,
+    /// The time of its steps.
+    pub time: Duration,
+    pub prompt_tokens: u32,
+    pub cached_tokens: u32,
 }
 
 impl RequestRecord {
@@ -78,6 +108,8 @@ pub(crate) struct ReplyRecord {
     /// Whether the prompt's tokens count: it is the first reply to its prompt.
     is_first: bool,
     tokens: u32,
+    queued: Instant,
+    prefilled: Option<PrefillTimes>,
     last_token: Option<Instant>,
     has_ended: bool,
 }
@@ -90,13 +122,28 @@ impl ReplyRecord {
         facts.replies += 1;
         drop(facts);
         let (request, model) = (Arc::clone(request), Arc::clone(model));
-        ReplyRecord { request, model, is_first, tokens: 0, last_token: None, has_ended: false }
+        ReplyRecord {
+            request,
+            model,
+            is_first,
+            tokens: 0,
+            queued: Instant::now(),
+            prefilled: None,
+            last_token: None,
+            has_ended: false,
+        }
     }
 
     /// The prompt has been run.
-    pub fn prefilled(&self, stats: &Stats) {
+    pub fn prefilled(&mut self, stats: &Stats) {
+        let prompt = stats.cached.saturating_add(stats.prefill.tokens);
+        self.prefilled = Some(PrefillTimes {
+            at: Instant::now(),
+            time: stats.prefill.time,
+            prompt_tokens: prompt,
+            cached_tokens: stats.cached,
+        });
         if self.is_first {
-            let prompt = stats.cached.saturating_add(stats.prefill.tokens);
             self.request.metrics.of_model(&self.model).prefilled(prompt, stats.cached);
             let mut facts = self.request.facts();
             facts.prompt_tokens = facts.prompt_tokens.saturating_add(prompt);
@@ -127,6 +174,15 @@ impl ReplyRecord {
         let mut facts = self.request.facts();
         facts.reply_tokens = facts.reply_tokens.saturating_add(self.tokens);
         facts.finish = Some(reason);
+        if facts.times.len() < MAX_TIMED_REPLIES {
+            facts.times.push(TimedReply {
+                queued: self.queued,
+                prefilled: self.prefilled,
+                ended: Instant::now(),
+                reply_tokens: self.tokens,
+                finish: reason,
+            });
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use girih_serve::Server;
 use serde_json::{Value, json};
 
 use crate::client::HttpReply;
-use crate::started::{options, post, shared};
+use crate::model_server::{options, post, shared, story};
 
 const PATH: &str = "/v1/messages";
 
@@ -24,18 +24,6 @@ pub fn with_tools() -> SocketAddr {
         Server::start(options).unwrap()
     };
     SERVER.get_or_init(start).address()
-}
-
-/// A body with a message that begins a story.
-fn body(more: Value) -> Value {
-    let mut body = json!({
-        "model": "stories260k",
-        "messages": [{"role": "user", "content": "Once upon a time"}],
-        "max_tokens": 24,
-    });
-    let Value::Object(more) = more else { panic!("no object") };
-    body.as_object_mut().unwrap().extend(more);
-    body
 }
 
 /// The names and data of server-sent events.
@@ -120,7 +108,7 @@ fn refusal(reply: &HttpReply) -> (u16, String, String) {
 
 #[test]
 fn a_whole_reply_is_the_librarys() {
-    let reply = post(shared(), PATH, &body(json!({})));
+    let reply = post(shared(), PATH, &story(json!({})));
     assert_eq!(reply.status, 200, "{reply:?}");
     let session = girih::Model::open("stories260k").unwrap().start().unwrap();
     let request = girih::Request::new("Once upon a time").max_tokens(24);
@@ -140,7 +128,7 @@ fn a_whole_reply_is_the_librarys() {
 
 #[test]
 fn a_streamed_reply_has_the_events_of_the_official_client() {
-    let reply = post(shared(), PATH, &body(json!({"stream": true, "max_tokens": 2})));
+    let reply = post(shared(), PATH, &story(json!({"stream": true, "max_tokens": 2})));
     let mut lines: Vec<&str> = reply.body.lines().collect();
     let start: Value = serde_json::from_str(lines[1].strip_prefix("data: ").unwrap()).unwrap();
     assert_eq!(start["message"]["content"], json!([]));
@@ -168,7 +156,7 @@ fn a_streamed_reply_has_the_events_of_the_official_client() {
 
 #[test]
 fn a_stop_sequence_ends_a_reply_and_is_named() {
-    let of = |stream: bool| body(json!({"stop_sequences": ["girl"], "stream": stream}));
+    let of = |stream: bool| story(json!({"stop_sequences": ["girl"], "stream": stream}));
     let whole = post(shared(), PATH, &of(false)).json();
     assert_eq!(whole["stop_reason"], "stop_sequence");
     assert_eq!(whole["stop_sequence"], "girl");
@@ -186,7 +174,7 @@ fn a_forced_call_has_the_arguments_of_its_schema() {
     let of = |choice: Value, stream: bool| {
         let tools = json!([tool("look"), tool("see")]);
         let more = json!({"tools": tools, "tool_choice": choice, "stream": stream, "max_tokens": 200});
-        post(with_tools(), PATH, &body(more))
+        post(with_tools(), PATH, &story(more))
     };
     let single = json!({"type": "tool", "name": "see", "disable_parallel_tool_use": true});
     let any = json!({"type": "any"});
@@ -200,7 +188,7 @@ fn a_forced_call_has_the_arguments_of_its_schema() {
         assert!(name.is_empty() || call["name"] == name);
         assert_eq!(stable(accumulated(&events(&of(choice, true)))), stable(whole));
     }
-    let cut = body(json!({"tools": [tool("look")], "tool_choice": {"type": "any"}, "max_tokens": 40}));
+    let cut = story(json!({"tools": [tool("look")], "tool_choice": {"type": "any"}, "max_tokens": 40}));
     let cut = post(with_tools(), PATH, &cut).json();
     assert_eq!((&cut["stop_reason"], &cut["content"]), (&json!("max_tokens"), &json!([])), "{cut}");
 }
@@ -210,7 +198,7 @@ fn structured_outputs_follow_their_schema() {
     let schema = json!({"type": "object", "properties": {"age": {"enum": [3, 4]}}, "required": ["age"],
         "additionalProperties": false});
     let format = json!({"format": {"type": "json_schema", "schema": schema}});
-    let reply = post(shared(), PATH, &body(json!({"output_config": format, "max_tokens": 100}))).json();
+    let reply = post(shared(), PATH, &story(json!({"output_config": format, "max_tokens": 100}))).json();
     assert_eq!(reply["stop_reason"], "end_turn", "{reply}");
     let value: Value = serde_json::from_str(reply["content"][0]["text"].as_str().unwrap()).unwrap();
     assert!([3, 4].contains(&value["age"].as_i64().unwrap()));
@@ -218,7 +206,7 @@ fn structured_outputs_follow_their_schema() {
 
 #[test]
 fn thinking_needs_a_template_that_can() {
-    let of = |address, thinking: Value| post(address, PATH, &body(json!({"thinking": thinking})));
+    let of = |address, thinking: Value| post(address, PATH, &story(json!({"thinking": thinking})));
     let (status, kind, message) = refusal(&of(shared(), json!({"type": "enabled", "budget_tokens": 1024})));
     assert_eq!((status, kind.as_str()), (400, "invalid_request_error"));
     assert!(message.starts_with("thinking has no effect on this model"), "{message}");
@@ -230,7 +218,7 @@ fn thinking_needs_a_template_that_can() {
 #[test]
 fn wrong_parameters_are_refused_by_name() {
     let of = |more: Value| {
-        let (status, kind, message) = refusal(&post(shared(), PATH, &body(more)));
+        let (status, kind, message) = refusal(&post(shared(), PATH, &story(more)));
         assert_eq!((status, kind.as_str()), (400, "invalid_request_error"), "{message}");
         message
     };
@@ -249,9 +237,9 @@ fn wrong_parameters_are_refused_by_name() {
     expect(json!({"messages": [{"role": "tool", "content": "a"}]}), "messages");
     let missing = json!({"model": "stories260k", "messages": [{"role": "user", "content": "a"}]});
     assert_eq!(refusal(&post(shared(), PATH, &missing)).2, "the parameter max_tokens is missing");
-    let (status, kind, _) = refusal(&post(shared(), PATH, &body(json!({"model": "other"}))));
+    let (status, kind, _) = refusal(&post(shared(), PATH, &story(json!({"model": "other"}))));
     assert_eq!((status, kind.as_str()), (404, "not_found_error"));
-    let count = post(shared(), "/v1/messages/count_tokens", &body(json!({})));
+    let count = post(shared(), "/v1/messages/count_tokens", &story(json!({})));
     assert!(refusal(&count).2.contains("\"max_tokens\" is not known"));
 }
 
@@ -263,5 +251,5 @@ fn the_documentation_lists_what_has_no_effect() {
     }
     let all = json!({"cache_control": {"type": "ephemeral"}, "metadata": {"user_id": "a"}, "service_tier": "auto",
         "thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 1});
-    assert_eq!(post(with_tools(), PATH, &body(all)).status, 200);
+    assert_eq!(post(with_tools(), PATH, &story(all)).status, 200);
 }

@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::raw::{assert_is_well, connect, exchange, get, post, read_response};
-use crate::server::{Setup, TestServer};
+use crate::guarded_server::{Setup, TestServer};
+use crate::raw_client::{assert_is_well, connect, exchange, get, post, read_response};
 
 #[test]
 fn two_hundred_slow_clients_slow_nobody() {
@@ -249,15 +249,27 @@ fn no_request_hides_in_another() {
     let server = TestServer::start(Setup::default());
     let hidden = format!("GET /v1/models HTTP/1.1\r\nHost: {}\r\n\r\n", server.address);
     let chunked = format!("0\r\n\r\n{hidden}");
-    // The body ends where its chunks say, and the connection with it: nothing after it is a request.
+    // Two headers say how long the body is, even if they agree: the connection ends.
     for headers in [
         format!("Content-Length: {}\r\nTransfer-Encoding: chunked", chunked.len()),
         format!("Transfer-Encoding: chunked\r\nContent-Length: {}", chunked.len()),
         "Content-Length: 5\r\nTransfer-Encoding: chunked".to_owned(),
+        format!("Content-Length: {0}\r\ncontent-length: {0}", chunked.len()),
     ] {
         let all = smuggled(&server, &headers, &chunked);
         assert_eq!(all.matches("HTTP/1.1 ").count(), 1, "{headers}: {all}");
-        assert!(!all.contains("models"), "{headers}: {all}");
+        assert!(all.starts_with("HTTP/1.1 400 ") && all.contains("Content-Length"), "{headers}: {all}");
+    }
+    // The next request of a connection is looked at, too.
+    let mut stream = connect(server.address);
+    let length = |headers: &str| {
+        let start =
+            format!("POST /length HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json", server.address);
+        format!("{start}\r\n{headers}\r\n\r\n[]")
+    };
+    for (headers, status) in [("Content-Length: 2", 200), ("Content-Length: 2\r\nContent-Length: 2", 400)] {
+        stream.write_all(length(headers).as_bytes()).expect("the server reads");
+        assert_eq!(read_response(&mut stream).expect("a response").status, status);
     }
     // No two readers agree on the length of these.
     for headers in [

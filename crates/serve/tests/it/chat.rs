@@ -1,21 +1,10 @@
 //! `/v1/chat/completions`.
 
-use crate::started::{post, refusal, shared};
+use crate::model_server::{options, post, refusal, shared, story};
+use girih_serve::Server;
 use serde_json::{Value, json};
 
 const PATH: &str = "/v1/chat/completions";
-
-/// A body with a message that begins a story.
-fn body(more: Value) -> Value {
-    let mut body = json!({
-        "model": "stories260k",
-        "messages": [{"role": "user", "content": "Once upon a time"}],
-        "max_tokens": 24,
-    });
-    let Value::Object(more) = more else { panic!("no object") };
-    body.as_object_mut().unwrap().extend(more);
-    body
-}
 
 /// The text of a streamed reply's choice.
 fn streamed(events: &[Value], index: usize) -> String {
@@ -26,7 +15,7 @@ fn streamed(events: &[Value], index: usize) -> String {
 
 #[test]
 fn a_whole_reply_is_the_librarys() {
-    let reply = post(shared(), PATH, &body(json!({})));
+    let reply = post(shared(), PATH, &story(json!({})));
     assert_eq!(reply.status, 200, "{reply:?}");
     let reply = reply.json();
     let session = girih::Model::open("stories260k").unwrap().start().unwrap();
@@ -47,9 +36,9 @@ fn a_whole_reply_is_the_librarys() {
 
 #[test]
 fn a_streamed_reply_is_the_whole_one_in_pieces() {
-    let whole = post(shared(), PATH, &body(json!({}))).json();
+    let whole = post(shared(), PATH, &story(json!({}))).json();
     let options = json!({"stream": true, "stream_options": {"include_usage": true}});
-    let events = post(shared(), PATH, &body(options)).events();
+    let events = post(shared(), PATH, &story(options)).events();
     assert_eq!(events[0]["choices"][0]["delta"], json!({"role": "assistant", "content": ""}));
     assert_eq!(streamed(&events, 0), whole["choices"][0]["message"]["content"].as_str().unwrap());
     let [.., last, usage] = &events[..] else { panic!("{events:?}") };
@@ -60,20 +49,20 @@ fn a_streamed_reply_is_the_whole_one_in_pieces() {
     assert!(events.iter().all(|event| event["object"] == "chat.completion.chunk"));
     assert!(events.iter().all(|event| event["id"] == events[0]["id"]));
     assert!(events[0]["usage"].is_null() && events[0].get("usage").is_some());
-    let plain = post(shared(), PATH, &body(json!({"stream": true}))).events();
+    let plain = post(shared(), PATH, &story(json!({"stream": true}))).events();
     assert_eq!(plain.len(), events.len() - 1);
     assert!(plain.iter().all(|event| event.get("usage").is_none()));
 }
 
 #[test]
 fn several_replies_have_seeds_that_follow_each_other() {
-    let several = body(json!({"n": 3, "temperature": 1.0, "seed": 7}));
+    let several = story(json!({"n": 3, "temperature": 1.0, "seed": 7}));
     let reply = post(shared(), PATH, &several).json();
     let texts: Vec<&Value> =
         reply["choices"].as_array().unwrap().iter().map(|choice| &choice["message"]["content"]).collect();
     assert_eq!(texts.len(), 3);
     assert_ne!(texts[0], texts[1]);
-    let third = post(shared(), PATH, &body(json!({"temperature": 1.0, "seed": 9}))).json();
+    let third = post(shared(), PATH, &story(json!({"temperature": 1.0, "seed": 9}))).json();
     assert_eq!(texts[2], &third["choices"][0]["message"]["content"]);
     let mut streaming = several;
     streaming["stream"] = json!(true);
@@ -86,7 +75,7 @@ fn several_replies_have_seeds_that_follow_each_other() {
 #[test]
 fn wrong_parameters_are_refused_by_name() {
     let of = |more: Value| {
-        let (status, code, param) = refusal(&post(shared(), PATH, &body(more)));
+        let (status, code, param) = refusal(&post(shared(), PATH, &story(more)));
         assert!(status == 400 || status == 404, "{status}");
         format!("{code} {param}")
     };
@@ -111,10 +100,33 @@ fn wrong_parameters_are_refused_by_name() {
     assert_eq!(of(json!({"messages": [{"role": "user", "content": long}]})), "context_length_exceeded ");
 }
 
+/// The bug: a template that failed because of a client's variable was a fault of the server.
+#[test]
+fn a_template_that_fails_with_a_clients_variables_is_the_clients_fault() {
+    let with_template = |template: &str| {
+        let mut options = options();
+        options.models[0].open_options.chat_template = Some(template.to_owned());
+        Server::start(options).unwrap()
+    };
+    let variables = json!({"chat_template_kwargs": {"level": "high"}, "max_tokens": 2});
+    let adds = with_template("{{ messages[0].content }}{{ (level or 0) + 1 }}");
+    assert_eq!(post(adds.address(), PATH, &story(json!({"max_tokens": 2}))).status, 200);
+    let ask = story(variables.clone());
+    let expected = (400, "invalid_value".to_owned(), "chat_template_kwargs".to_owned());
+    assert_eq!(refusal(&post(adds.address(), PATH, &ask)), expected);
+    let messages = json!({"messages": ask["messages"], "chat_template_kwargs": {"level": "high"}});
+    assert_eq!(refusal(&post(adds.address(), "/tokenize", &messages)), expected);
+    adds.stop();
+    // One that fails without them is the server's.
+    let fails = with_template("{{ 'a' + 1 }}");
+    assert_eq!(refusal(&post(fails.address(), PATH, &story(variables))).0, 500);
+    fails.stop();
+}
+
 #[test]
 fn log_probabilities_cover_each_token() {
     let options = json!({"logprobs": true, "top_logprobs": 2, "max_tokens": 8});
-    let reply = post(shared(), PATH, &body(options.clone())).json();
+    let reply = post(shared(), PATH, &story(options.clone())).json();
     let content = reply["choices"][0]["logprobs"]["content"].as_array().unwrap();
     assert_eq!(content.len(), 8);
     let text: String = content.iter().map(|token| token["token"].as_str().unwrap()).collect();
@@ -125,7 +137,7 @@ fn log_probabilities_cover_each_token() {
         assert_eq!(token["top_logprobs"][0]["logprob"], token["logprob"]);
         assert_eq!(token["bytes"].as_array().unwrap().len(), token["token"].as_str().unwrap().len());
     }
-    let mut streaming = body(options);
+    let mut streaming = story(options);
     streaming["stream"] = json!(true);
     let events = post(shared(), PATH, &streaming).events();
     let lists = events.iter().filter_map(|event| event["choices"][0]["logprobs"]["content"].as_array());
@@ -134,8 +146,8 @@ fn log_probabilities_cover_each_token() {
 
 #[test]
 fn a_repeated_prompt_is_cached() {
-    let story = "Once upon a time, there was a little girl named Lily. She loved to play outside. ".repeat(3);
-    let asked = body(json!({"messages": [{"role": "user", "content": story}], "max_tokens": 2}));
+    let text = "Once upon a time, there was a little girl named Lily. She loved to play outside. ".repeat(3);
+    let asked = story(json!({"messages": [{"role": "user", "content": text}], "max_tokens": 2}));
     let first = post(shared(), PATH, &asked).json();
     let again = post(shared(), PATH, &asked).json();
     assert_eq!(first["choices"], again["choices"]);
@@ -152,7 +164,7 @@ fn the_documentation_lists_what_has_no_effect() {
     let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.strip_suffix(" |"));
     let rows: Vec<(&str, &str)> = rows.map(|row| row.split_once("` | ").unwrap()).collect();
     assert_eq!(rows, girih_serve::api::openai::parameters::WITHOUT_EFFECT);
-    let mut all = body(json!({"max_tokens": 1}));
+    let mut all = story(json!({"max_tokens": 1}));
     for (name, _) in rows {
         all[name] = json!("x");
     }

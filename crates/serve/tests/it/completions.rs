@@ -1,6 +1,6 @@
 //! `/v1/completions`, `/tokenize` and `/detokenize`.
 
-use crate::started::{post, refusal, shared};
+use crate::model_server::{post, refusal, shared};
 use serde_json::{Value, json};
 
 const PATH: &str = "/v1/completions";

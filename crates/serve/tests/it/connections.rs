@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use girih_serve::listener::ListenerLimits;
 
-use crate::raw::{assert_is_well, connect, exchange, get, read_response};
-use crate::server::{Setup, TestServer};
+use crate::guarded_server::{Setup, TestServer};
+use crate::raw_client::{assert_is_well, connect, exchange, get, read_response};
 
 /// The time until the server ends a connection.
 fn time_to_end(stream: &mut TcpStream) -> Duration {
@@ -91,6 +91,35 @@ fn a_client_that_does_not_read_is_cut_off() {
     assert!(begun.elapsed() > Duration::from_millis(400), "it ended after {:?}", begun.elapsed());
 }
 
+/// Reads an endless response, 2 MiB in each tenth of a second, for at most three seconds; returns whether the
+/// server ended it.
+fn is_cut_off(write_bytes_per_second: u64) -> bool {
+    let mut setup = Setup::default();
+    setup.options.limits.write_bytes_per_second = write_bytes_per_second;
+    let server = TestServer::start(setup);
+    let mut stream = connect(server.address);
+    write!(stream, "GET /endless HTTP/1.1\r\nHost: {}\r\n\r\n", server.address).expect("the server reads");
+    let begun = Instant::now();
+    let mut some = vec![0; 2 << 20];
+    while begun.elapsed() < Duration::from_secs(3) {
+        if stream.read_exact(&mut some).is_err() {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(100));
+        if server.drain.requests() == 0 {
+            return true;
+        }
+    }
+    false
+}
+
+#[test]
+fn a_client_that_reads_too_slowly_is_cut_off() {
+    // It reads 20 MiB per second, without a pause of the length that is allowed.
+    assert!(is_cut_off(1 << 30));
+    assert!(!is_cut_off(1 << 20), "it is fast enough");
+}
+
 #[test]
 fn a_client_that_leaves_ends_its_request_though_it_sent_more() {
     let server = TestServer::start(Setup::default());
@@ -118,7 +147,11 @@ fn a_panic_is_an_error_of_its_request_only() {
     let server = TestServer::start(Setup::default());
     assert_eq!(get(server.address, "/panic", "").status, 500);
     assert_is_well(server.address);
-    assert_eq!(server.drain.requests(), 0);
+    let begun = Instant::now();
+    while server.drain.requests() > 0 {
+        assert!(begun.elapsed() < Duration::from_secs(5), "a request still runs");
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]

@@ -4,15 +4,22 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
-use girih::{Model, OpenOptions, RunOptions};
+use girih::{ErrorKind, Model, OpenOptions, RunOptions};
+use girih_serve::encoders::ServedEncoder;
 use girih_serve::{ServedModel, Server};
 use serde_json::{Value, json};
 
-use crate::started::{get, options, post, refusal, shared};
+use crate::client::Exchange;
+use crate::model_server::{get, options, post, refusal, shared};
 
 const PATH: &str = "/v1/embeddings";
+
+/// The time for which a request waits for a slow encoder.
+const MAX_WAIT: Duration = Duration::from_millis(5);
 
 /// A folder with an encoder of random weights and the built-in model's tokenizer.
 fn encoder() -> &'static str {
@@ -126,4 +133,44 @@ fn encoders_and_other_models_are_told_apart() {
     assert_eq!(loaded["models"].as_array().unwrap().len(), 2);
     let shown = post(address, "/api/show", &json!({"model": "tiny-bert"})).json();
     assert_eq!(shown["capabilities"], json!(["embedding"]));
+}
+
+#[test]
+fn embeddings_that_nobody_waits_for_are_not_computed() {
+    let encoder = ServedEncoder::new(model(), RunOptions::default()).unwrap();
+    let mut texts = vec![model().tokenize("Once upon a time").unwrap(); 2];
+    let mut embed = |is_wanted: bool| encoder.embed(&mut texts, |_, _| {}, || is_wanted);
+    assert_eq!(embed(true).unwrap().len(), 2);
+    assert_eq!(embed(false).unwrap_err().kind(), ErrorKind::Cancelled);
+}
+
+#[test]
+fn a_request_waits_for_its_turn_only_for_a_while() {
+    let mut options = options();
+    // The reference takes some 80 ms for all texts.
+    let backend = girih::BackendChoice::parse(girih::backends(), "interpreter").unwrap();
+    options.models = vec![ServedModel {
+        name: "tiny-bert".to_owned(),
+        source: encoder().to_owned(),
+        open_options: OpenOptions::default(),
+        run_options: RunOptions { backend, max_wait: Some(MAX_WAIT), ..RunOptions::default() },
+    }];
+    let server = Server::start(options).unwrap();
+    let short = json!({"model": "tiny-bert", "input": "Once"});
+    let long = json!({"model": "tiny-bert", "input": vec!["Once upon a time there was a girl. "; 64]});
+    let leaving = Exchange::begin(server.address(), &format!("POST {PATH}"), &[], &long.to_string());
+    while server.state().live_generations() == 0 {
+        thread::yield_now();
+    }
+    let late = post(server.address(), PATH, &short);
+    assert_eq!(refusal(&late), (429, "queue_timeout".to_owned(), String::new()));
+    assert_eq!(late.header("retry-after"), Some("1"));
+    drop(leaving);
+    let begun = Instant::now();
+    while server.state().live_generations() > 0 {
+        thread::sleep(Duration::from_millis(2));
+        assert!(begun.elapsed() < Duration::from_secs(20), "the embeddings do not end");
+    }
+    assert_eq!(post(server.address(), PATH, &short).status, 200);
+    server.stop();
 }

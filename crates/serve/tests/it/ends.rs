@@ -6,7 +6,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::client::Exchange;
-use crate::started::{get, options, post, refusal};
+use crate::model_server::{get, options, post, refusal};
+use crate::waiting::{running, slow_server};
 use girih_serve::{ServeOptions, Server};
 use serde_json::json;
 
@@ -92,6 +93,22 @@ fn a_stopping_server_refuses_requests_and_cancels_replies_after_its_timeout() {
 }
 
 #[test]
+fn a_reply_that_takes_seconds_is_complete_though_the_server_ends() {
+    let server = slow_server();
+    let mut stream = running(&server, 120);
+    let begun = Instant::now();
+    let stopping = std::thread::spawn(move || server.stop());
+    let mut lines = Vec::new();
+    while lines.last().is_none_or(|line: &String| line != "data: [DONE]") {
+        lines.push(stream.line());
+        assert!(lines.len() < 10_000, "{:?}", lines.last());
+    }
+    assert!(begun.elapsed() > Duration::from_millis(1500), "the server ends while it replies");
+    assert!(lines.iter().any(|line| line.contains("\"finish_reason\":\"length\"")), "{lines:?}");
+    stopping.join().unwrap();
+}
+
+#[test]
 fn a_whole_reply_is_complete_though_its_client_reads_late() {
     let mut options = options();
     // More than the system's buffers hold.
@@ -103,9 +120,10 @@ fn a_whole_reply_is_complete_though_its_client_reads_late() {
     write!(stream, "GET /v1/models HTTP/1.1\r\nhost: {}\r\n\r\n", server.address()).unwrap();
     let mut reply = vec![0; 1 << 10];
     stream.read_exact(&mut reply).unwrap();
-    wait_until("the request still runs", || server.state().drain.requests() == 0);
+    assert_eq!(server.state().drain.requests(), 1, "the reply is made, but not written");
     let stopping = std::thread::spawn(move || server.stop());
-    std::thread::sleep(Duration::from_millis(200));
+    // Longer than connections have when nothing runs any more.
+    std::thread::sleep(Duration::from_millis(2500));
     stream.read_to_end(&mut reply).unwrap();
     let named = reply.iter().filter(|byte| **byte == b'm').count();
     assert!(named >= length, "{named} of {length}");

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::client::Exchange;
 use crate::draw::Draw;
-use crate::started::{options, post};
+use crate::model_server::{options, post};
 
 const VOCABULARY: usize = 512;
 

@@ -11,7 +11,7 @@ use girih_serve::{ServeOptions, Server};
 use serde_json::{Value, json};
 
 use crate::client::{Exchange, HttpReply};
-use crate::started::{get, options, post};
+use crate::model_server::{get, options, post};
 
 /// A log in memory.
 #[derive(Clone, Default)]
@@ -114,7 +114,7 @@ fn value_of(reply: &Value, key: &str) -> f64 {
 fn the_log_has_counts_but_no_text_unless_asked() {
     for has_bodies in [false, true] {
         let log = LogText::default();
-        let access_log = Some(AccessLog::start(log.clone(), has_bodies).expect("a thread"));
+        let access_log = Some(AccessLog::new(log.clone(), has_bodies));
         let server = Server::start(ServeOptions { access_log, ..options() }).expect("a server");
         let address = server.address();
         let reply = post(address, "/v1/completions", &completion());

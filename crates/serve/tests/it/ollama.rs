@@ -1,11 +1,13 @@
 //! Ollama's API.
 
-use girih_serve::Server;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use girih_serve::{ServeOptions, Server};
 use serde_json::{Value, json};
 
 use crate::anthropic::with_tools;
 use crate::client::{Exchange, HttpReply};
-use crate::started::{get, options, post, shared};
+use crate::model_server::{get, options, post, shared};
 
 /// A body with this model, a text and at most 24 tokens.
 fn body(more: Value) -> Value {
@@ -190,7 +192,23 @@ fn what_is_served_is_told() {
     let loaded = get(server.address(), "/api/ps").json();
     assert_eq!(loaded["models"][0]["model"], "stories260k");
     assert_eq!(loaded["models"][0]["size_vram"], 0);
+    assert_eq!(loaded["models"][0]["expires_at"], "9999-12-31T23:59:59Z");
     assert_eq!(get(server.address(), "/api/version").json(), json!({"version": env!("CARGO_PKG_VERSION")}));
+    server.stop();
+}
+
+#[test]
+fn a_loaded_model_expires_when_it_is_unloaded() {
+    let idle = Duration::from_secs(3600);
+    let server = Server::start(ServeOptions { unload_idle: Some(idle), ..options() }).unwrap();
+    let loaded = get(server.address(), "/api/ps").json();
+    let expires_at = loaded["models"][0]["expires_at"].as_str().unwrap().to_owned();
+    let at = |ahead: u64| {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        girih_serve::api::ollama::timestamp::rfc3339(since_1970 + Duration::from_secs(ahead))
+    };
+    // Moments of one length are in the order of their text.
+    assert!(at(3500) < expires_at && expires_at <= at(3601), "{expires_at}");
     server.stop();
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::anthropic::with_tools;
 use crate::client::HttpReply;
-use crate::started::{post, refusal, shared};
+use crate::model_server::{post, refusal, shared};
 
 const PATH: &str = "/v1/responses";
 

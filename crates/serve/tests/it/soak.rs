@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::client::Exchange;
 use crate::draw::Draw;
-use crate::started::{get, options, post};
+use crate::model_server::{get, options, post};
 
 /// The requests that run or wait at a time.
 const AT_ONCE: usize = 8;

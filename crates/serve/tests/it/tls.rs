@@ -13,8 +13,8 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use crate::raw::connect;
-use crate::server::{Setup, TestServer};
+use crate::guarded_server::{Setup, TestServer};
+use crate::raw_client::connect;
 
 /// The files of a certificate for `localhost`, with a key that only its owner can read.
 fn files(test: &str) -> (PathBuf, PathBuf) {

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use girih_serve::Server;
 use serde_json::{Value, json};
 
-use crate::started::{options, post, refusal};
+use crate::model_server::{options, post, refusal};
 
 const PATH: &str = "/v1/chat/completions";
 

@@ -1,11 +1,12 @@
 //! What a confined process can and cannot do, tried in a process of its own.
 
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use girih_words::confinement::{Confinement, confine};
+use girih_words::confinement::{Confinement, can_limit_connections, confine};
 use girih_words::template::SandboxLayer;
 
 /// A folder with `read`, `write` and `other` in it.
@@ -19,12 +20,41 @@ fn a_confined_process_keeps_only_what_it_was_left() {
         fs::create_dir_all(folder().join(name)).expect("a folder");
         fs::write(folder().join(name).join("file"), "text").expect("a file");
     }
+    in_a_process_of_its_own("confines_itself");
+}
+
+#[test]
+fn a_process_that_may_connect_reaches_one_port_by_tcp_only() {
+    in_a_process_of_its_own("confines_itself_to_a_port");
+}
+
+fn in_a_process_of_its_own(test: &str) {
     let program = std::env::current_exe().expect("the test's own program");
-    let child = ["confinement::confines_itself", "--exact", "--ignored", "--nocapture", "--test-threads=1"];
+    let test = format!("confinement::{test}");
+    let child = [&test, "--exact", "--ignored", "--nocapture", "--test-threads=1"];
     let output = Command::new(program).args(child).output().expect("the program starts");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text} {}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("1 passed"), "{text}");
     println!("{text}");
+}
+
+#[test]
+#[ignore = "confines its process; a test above runs it in a process of its own"]
+fn confines_itself_to_a_port() {
+    let listen = || TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let (collector, other) = (listen(), listen());
+    let address = |socket: &TcpListener| socket.local_addr().expect("an address");
+    let allowed = Confinement { connect: Some(address(&collector).port()), ..Confinement::default() };
+    let states = confine(&allowed);
+    println!("{states:?}");
+    if states[&SandboxLayer::Seccomp].is_some() || states[&SandboxLayer::Landlock].is_some() {
+        return;
+    }
+    assert_eq!(TcpStream::connect(address(&collector)).is_ok(), can_limit_connections());
+    assert!(TcpStream::connect(address(&other)).is_err());
+    assert!(TcpListener::bind("127.0.0.1:0").is_err() && UdpSocket::bind("127.0.0.1:0").is_err());
+    assert!(UnixDatagram::unbound().is_err());
 }
 
 #[test]
@@ -37,6 +67,7 @@ fn confines_itself() {
         read: vec![folder().join("read"), folder().join("missing")],
         write: vec![folder().join("write")],
         run: vec![program.clone()],
+        connect: None,
     };
     let states = confine(&allowed);
     println!("{states:?}");

@@ -11,7 +11,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use girih_npu::Target;
 use girih_npu::pass::NoDump;
 use girih_npu::sim::Simulator;
-use girih_npu_lab::published::{Prediction, Validation, built_in_tables, validate};
+use girih_npu_lab::published::{EnergyRow, Prediction, RowRole, Validation, built_in_tables, validate};
 use girih_npu_lab::report::{ModelReport, PublishedComparison, page};
 use serde_json::json;
 
@@ -183,12 +183,29 @@ fn described(validation: &Validation) -> serde_json::Value {
             "measured_us": row.measured.micros,
             "simulated_us": row.micros,
             "error": row.error(),
+            "role": row.measured.role.name(),
+            "why": match row.measured.role {
+                RowRole::Fitted(figures) => Some(figures),
+                RowRole::HeldOut => None,
+                RowRole::Shown(reason) => Some(reason),
+            },
+        })
+    };
+    let energy = |row: &EnergyRow| {
+        json!({
+            "label": row.label,
+            "watts": row.watts,
+            "published_joules": row.published_joules,
+            "rail_joules": row.rail_joules,
+            "parts_joules": row.parts_joules,
         })
     };
     let (median, high, rows) = validation.spread(|_| true);
     json!({
         "rows": validation.predictions.iter().map(row).collect::<Vec<_>>(),
         "skipped": validation.skipped,
+        "energies": validation.energies.iter().map(energy).collect::<Vec<_>>(),
+        "contradictions": validation.contradictions,
         "count": rows,
         "median_error": median,
         "error_90th_percentile": high,

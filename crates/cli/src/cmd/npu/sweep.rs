@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use girih_graph::Graph;
 use girih_npu::Target;
+use girih_npu_lab::published::PassTime;
 use girih_npu_lab::sweep::{self, BestTiling, MappedStep, SweepResult, TimedMapping};
 
 use serde_json::{Value, json};
@@ -31,6 +32,10 @@ pub struct Args {
     /// [default: mlir-air-tiles, or mlir-air if mlir-air-tiles does not fit the array].
     #[arg(long, value_name = "FILE|NAME")]
     against: Option<String>,
+    /// Use the DRAM bandwidth of the target, which is fitted to times of kernels, even if it exceeds the
+    /// largest that was measured.
+    #[arg(long)]
+    fitted_bandwidth: bool,
     /// Number of threads (does not affect results).
     #[arg(long, short = 't', value_name = "N")]
     threads: Option<usize>,
@@ -42,7 +47,8 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let target = args.steps.array()?;
+    let fitted = args.steps.array()?;
+    let target = if args.fitted_bandwidth { fitted.clone() } else { fitted.clone().with_measured_dram() };
     let graphs = args.steps.graphs_of(&args.model)?;
     let threads = args.threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from));
     let show = args.show.show();
@@ -57,6 +63,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let keys: Vec<String> = graphs.iter().map(|graph| graph.key.to_string()).collect();
     let best = found.policies.iter().find(|weighed| weighed.mapping == found.mapping);
     let best = best.ok_or_else(|| Error::call("the search evaluated no mapping"))?;
+    let gains = Gains::of(&graphs, &target, [&against, best, &found.published])?;
     let why = sweep::explain(&keys, &target, [&against, best])?;
     let stitching = sweep::stitching(&graphs, &target, &found.mapping)?;
     if let Some(path) = &args.output {
@@ -66,12 +73,21 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if args.json {
         let mut all = described(&found, &against, &target);
         all["why"] = json!(why);
+        all["dram_bytes_per_second"] = json!(target.dram.bytes_per_second);
+        all["gains"] = gains.described();
         all["stitching"] = json!(stitching);
         print_json(&all)?;
         return Ok(Outcome::Done);
     }
     kernels(&found)?;
     groupings(&found, &against, &target)?;
+    gains.print()?;
+    if target.dram.bytes_per_second < fitted.dram.bytes_per_second {
+        let [used, other] = [&target, &fitted].map(|target| target.dram.bytes_per_second / 1e9);
+        print_line!(
+            "DRAM has {used:.1} GB/s, the most that was measured; --fitted-bandwidth searches with {other:.1}"
+        )?;
+    }
     print(&why)?;
     print(&stitching)?;
     args.output.as_ref().map_or(Ok(()), |path| print_line!("written to {}", path.display()))?;
@@ -92,6 +108,57 @@ fn default_mapping(graphs: &[Graph], target: &Target, show: Show) -> Result<Time
         show.note(format!("comparing with mlir-air: mlir-air-tiles does not fit {} ({reason})", target.name));
         Ok(fits_all)
     })
+}
+
+/// The array times of each step with several mappings.
+struct Gains {
+    /// A step's key, and its milliseconds with the mapping to compare with, with the swept one, and
+    /// with the swept one without unpublished mechanisms.
+    steps: Vec<(String, [f64; 3])>,
+    /// The published tiles as validated, if the model is the published one.
+    published: Vec<PassTime>,
+    against: String,
+}
+
+impl Gains {
+    fn of(graphs: &[Graph], target: &Target, timed: [&TimedMapping; 3]) -> Result<Gains> {
+        let millis = |(at, graph): (usize, &Graph)| {
+            (graph.key.to_string(), timed.map(|one| one.steps[at].seconds(target)[0] * 1e3))
+        };
+        Ok(Gains {
+            steps: graphs.iter().enumerate().map(millis).collect(),
+            published: sweep::published_tiles(graphs, timed[0], target)?,
+            against: timed[0].mapping.name.clone(),
+        })
+    }
+
+    /// Each pair of a reference and a step: the name of the reference, its milliseconds, and those with
+    /// the swept mapping, with and without unpublished mechanisms.
+    fn rows(&self) -> Vec<(String, f64, [f64; 2])> {
+        let mut rows = Vec::new();
+        for (key, [against, swept, published]) in &self.steps {
+            rows.push((format!("{key}, {}", self.against), *against, [*swept, *published]));
+        }
+        // The published passes are a prefill and a token, as the steps are.
+        for (pass, (key, [_, swept, published])) in self.published.iter().zip(&self.steps) {
+            rows.push((format!("{key}, published tiles as validated"), pass.millis, [*swept, *published]));
+        }
+        rows
+    }
+
+    fn print(&self) -> Result<()> {
+        print_line!("array ms, and the gain: swept, and swept without mechanisms that no published row has")?;
+        for (name, millis, [swept, published]) in self.rows() {
+            let [gain, less] = [swept, published].map(|other| millis / other);
+            print_line!("{millis:>10.1} {swept:>10.1} {gain:>5.2}x {published:>10.1} {less:>5.2}x  {name}")?;
+        }
+        Ok(())
+    }
+
+    fn described(&self) -> Value {
+        let row = |(name, millis, [swept, published]): (String, f64, [f64; 2])| json!({"against": name, "array_ms": millis, "swept_ms": swept, "swept_published_ms": published});
+        json!(self.rows().into_iter().map(row).collect::<Vec<_>>())
+    }
 }
 
 /// The result as JSON, with the mapping in the form of `--output`.

@@ -61,7 +61,7 @@ fn tiles([m, n, k]: [u32; 3], target: &Target, slices: &[u32]) -> Vec<GemmTiling
     tiles
 }
 
-fn herd(target: &Target) -> Herd {
+pub(super) fn herd(target: &Target) -> Herd {
     Herd { columns: target.array.columns as u8, rows: target.array.compute_rows as u8 }
 }
 
@@ -101,7 +101,7 @@ pub(super) fn build(
     let divides = m.is_multiple_of(tile_m.checked_mul(columns)?)
         && n.is_multiple_of(tile_n.checked_mul(rows)?)
         && k.is_multiple_of(tile_k.checked_mul(slices)?);
-    if !blocks || !divides || !is_whole(tile, weights) || weights == WeightLayout::Q4nx {
+    if !blocks || !divides || !is_whole(tile, weights) {
         return None;
     }
     let loops = [m / (tile_m * columns), n / (tile_n * rows), k / tile_k];
@@ -128,7 +128,16 @@ pub(super) fn build(
     let body =
         vec![Item::Loop { count: loops[0], body: vec![Item::Loop { count: loops[1], body: per_tile }] }];
     let (name, streams) = (launch.name.to_owned(), streams.collect());
-    Some(TiledLaunch { name, herd, streams, locals: vec![sums], cascade: false, body })
+    Some(TiledLaunch {
+        name,
+        herd,
+        streams,
+        locals: vec![sums],
+        flat: false,
+        sweeps: Vec::new(),
+        cascade: false,
+        body,
+    })
 }
 
 /// Returns the streams of the operands, which enter L2 in rows and leave it in
@@ -229,7 +238,7 @@ fn kept(x: Stream, loops: [u32; 3], k: u32, tile: GemmTiling, columns: u32) -> S
 
 /// Returns the stream of the result, which enters L2 in blocks, core by core of a
 /// column, and leaves it in rows.
-fn output(loops: [u32; 3], n: u32, tile: GemmTiling, herd: Herd) -> Stream {
+pub(super) fn output(loops: [u32; 3], n: u32, tile: GemmTiling, herd: Herd) -> Stream {
     let (columns, rows) = (u32::from(herd.columns), u32::from(herd.rows));
     let GemmTiling { m: tile_m, n: tile_n, .. } = tile;
     let (block_rows, block_columns) = GEMM_BLOCK;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
-use crate::json_body::read_value;
+use crate::json_body::{from_json_object, read_value};
 use crate::thinking::set_thinking;
 
 /// The maximum number of messages.
@@ -15,7 +15,7 @@ const MAX_MESSAGES: usize = 2048;
 
 /// A message of a conversation.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct InputMessage {
     /// Whose message it is.
     pub role: InputRole,
@@ -58,7 +58,7 @@ pub enum AnthropicText {
 /// A block of text, as [`InputBlock`] has it: a type of its own, because descriptions of types cannot
 /// contain themselves.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(remote = "Self", tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 #[allow(missing_docs)] // Anthropic's words
 pub enum TextBlock {
     Text { text: String, cache_control: Option<Value>, citations: Option<Value> },
@@ -67,7 +67,7 @@ pub enum TextBlock {
 /// A block of a message. `cache_control`, `citations`, `caller`, `signature` and `is_error` have no
 /// effect.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(remote = "Self", tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 #[allow(missing_docs)] // Anthropic's words
 pub enum InputBlock {
     Text {
@@ -258,6 +258,8 @@ impl TemplateWriter {
 fn misplaced(param: &str, role: &str) -> ApiError {
     ApiError::invalid(param, format!("{param} is of a type that only messages of {role} have"))
 }
+
+from_json_object!(InputMessage, TextBlock, InputBlock);
 
 #[cfg(test)]
 mod tests {

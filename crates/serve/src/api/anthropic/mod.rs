@@ -14,12 +14,13 @@ use axum::{Json, Router};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::background::in_background;
 use crate::caller::ApiCaller;
 use crate::error::{AnthropicErrorReplies, ApiError, Dialect, answer};
-use crate::generation::{begin, in_background};
+use crate::generation::begin;
 use crate::json_body::read_body;
 use crate::request_id::new_id;
-use crate::sse::stream_response;
+use crate::sse::{ServerSentEvent, stream_response};
 use crate::state::ServerState;
 use reply::{MessageEvents, MessageReply};
 use request::{CountTokensRequest, MessagesRequest};
@@ -45,7 +46,7 @@ pub struct TokenCount {
     responses(
         (status = 200, content(
             (MessageReply = "application/json"),
-            (String = "text/event-stream"),
+            (ServerSentEvent = "text/event-stream"),
         )),
         AnthropicErrorReplies,
     )
@@ -60,7 +61,7 @@ async fn message(state: &Arc<ServerState>, caller: &ApiCaller, body: Bytes) -> R
     let id = format!("msg_{}", new_id());
     if body.stream == Some(true) {
         let events = MessageEvents::new(id, &generation);
-        return Ok(stream_response(generation, events));
+        return stream_response(generation, events).await;
     }
     Ok(Json(MessageReply::read(id, generation).await?).into_response())
 }

@@ -9,6 +9,7 @@ use super::messages::{AnthropicText, InputMessage, template_messages};
 use crate::api::reply_form::{check_tools, no_tools, schema_grammar};
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
+use crate::json_body::from_json_object;
 use crate::sampling_settings::SamplingSettings;
 use crate::thinking::{Effort, Thinking};
 
@@ -22,7 +23,7 @@ pub const WITHOUT_EFFECT: [(&str, &str); 4] = [
 
 /// The body of `/v1/messages`.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct MessagesRequest {
     /// The model's id.
     pub model: String,
@@ -64,7 +65,7 @@ pub struct MessagesRequest {
 
 /// The body of `/v1/messages/count_tokens`.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct CountTokensRequest {
     /// The model's id.
     pub model: String,
@@ -88,7 +89,7 @@ pub struct CountTokensRequest {
 
 /// A tool that the model may call.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct InputTool {
     /// `custom`, or absent.
     #[serde(rename = "type")]
@@ -117,7 +118,7 @@ pub enum CustomTool {
 
 /// Whether the model may, must or must not call a tool.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
+#[serde(remote = "Self", tag = "type", rename_all = "lowercase", deny_unknown_fields)]
 pub enum InputToolChoice {
     /// It may.
     Auto {
@@ -142,7 +143,7 @@ pub enum InputToolChoice {
 
 /// Whether the model thinks.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
+#[serde(remote = "Self", tag = "type", rename_all = "lowercase", deny_unknown_fields)]
 pub enum ThinkingConfig {
     /// It does.
     Enabled {
@@ -170,7 +171,7 @@ pub enum ThinkingDisplay {
 
 /// How much the model thinks, and what the reply must be.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct OutputConfig {
     /// How much the model thinks, if its chat template knows the word.
     pub effort: Option<String>,
@@ -180,7 +181,7 @@ pub struct OutputConfig {
 
 /// What the reply must be.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(remote = "Self", tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum AnthropicFormat {
     /// JSON of a schema.
     JsonSchema {
@@ -344,3 +345,13 @@ impl InputTool {
         json!({"type": "function", "function": function})
     }
 }
+
+from_json_object!(
+    MessagesRequest,
+    CountTokensRequest,
+    InputTool,
+    InputToolChoice,
+    ThinkingConfig,
+    OutputConfig,
+    AnthropicFormat
+);

@@ -18,10 +18,11 @@ use super::model_name::without_latest;
 use super::options::{Think, generation, grammar};
 use super::reply::{OllamaReply, OllamaRoute, loaded_reply, reply};
 use crate::api::reply_form::{check_tools, top_logprobs};
+use crate::background::in_background;
 use crate::caller::ApiCaller;
 use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
-use crate::generation::{GenerationRequest, begin, in_background};
-use crate::json_body::read_body;
+use crate::generation::{GenerationRequest, begin};
+use crate::json_body::{from_json_object, read_body};
 use crate::state::ServerState;
 
 /// The routes of this module.
@@ -31,7 +32,7 @@ pub fn routes() -> Router<Arc<ServerState>> {
 
 /// The body of `/api/chat`.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct OllamaChatRequest {
     /// The model's name, with or without the tag `latest`.
     pub model: String,
@@ -125,3 +126,5 @@ impl OllamaChatRequest {
         })
     }
 }
+
+from_json_object!(OllamaChatRequest);

@@ -16,7 +16,7 @@ use super::model_name::without_latest;
 use crate::api::embedding::{EmbeddingInput, Embeddings, LongInput, embed};
 use crate::caller::ApiCaller;
 use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
-use crate::json_body::read_body;
+use crate::json_body::{from_json_object, read_body};
 use crate::state::ServerState;
 
 /// The routes of this module.
@@ -26,7 +26,7 @@ pub fn routes() -> Router<Arc<ServerState>> {
 
 /// The body of `/api/embed`.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct EmbedRequest {
     /// The encoder's name, with or without the tag `latest`.
     pub model: String,
@@ -55,7 +55,7 @@ pub enum EmbedInput {
 
 /// The body of `/api/embeddings`.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct EmbeddingsOfOneRequest {
     /// The encoder's name, with or without the tag `latest`.
     pub model: String,
@@ -155,3 +155,5 @@ fn check_options(options: Option<&Map<String, Value>>) -> Result<(), ApiError> {
         }
     }
 }
+
+from_json_object!(EmbedRequest, EmbeddingsOfOneRequest);

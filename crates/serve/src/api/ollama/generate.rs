@@ -22,7 +22,7 @@ use crate::api::reply_form::top_logprobs;
 use crate::caller::ApiCaller;
 use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
 use crate::generation::{GenerationRequest, begin};
-use crate::json_body::read_body;
+use crate::json_body::{from_json_object, read_body};
 use crate::state::ServerState;
 
 /// The routes of this module.
@@ -32,7 +32,7 @@ pub fn routes() -> Router<Arc<ServerState>> {
 
 /// The body of `/api/generate`.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct OllamaGenerateRequest {
     /// The model's name, with or without the tag `latest`.
     pub model: String,
@@ -147,3 +147,5 @@ impl OllamaGenerateRequest {
         }
     }
 }
+
+from_json_object!(OllamaGenerateRequest);

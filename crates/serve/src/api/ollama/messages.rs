@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
+use crate::json_body::from_json_object;
 use crate::thinking::set_thinking;
 
 /// The maximum number of messages.
@@ -12,7 +13,7 @@ const MAX_MESSAGES: usize = 2048;
 
 /// A message of a conversation.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct OllamaMessage {
     /// Whose message it is.
     pub role: OllamaRole,
@@ -43,6 +44,7 @@ pub enum OllamaRole {
 
 /// A call of a tool that the assistant made.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(remote = "Self")]
 pub struct OllamaCall {
     /// Its id.
     pub id: Option<String>,
@@ -52,6 +54,7 @@ pub struct OllamaCall {
 
 /// A tool and its arguments.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(remote = "Self")]
 pub struct OllamaFunction {
     /// The tool's name.
     pub name: String,
@@ -128,3 +131,5 @@ impl OllamaCall {
         call
     }
 }
+
+from_json_object!(OllamaMessage, OllamaCall, OllamaFunction);

@@ -18,15 +18,18 @@ use utoipa::ToSchema;
 
 use super::model_name::without_latest;
 use super::timestamp::rfc3339;
+use crate::background::in_background;
 use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
-use crate::generation::in_background;
-use crate::json_body::read_body;
+use crate::json_body::{from_json_object, read_body};
 use crate::options::ServedModel;
 use crate::state::ServerState;
 use crate::thinking::TemplateThinking;
 
-/// `expires_at` of every loaded model; --unload-idle is not considered.
+/// `expires_at` of a model that stays loaded.
 const NEVER: &str = "9999-12-31T23:59:59Z";
+
+/// Times from here on, some 7900 years after 1970, are written as never: RFC 3339 has four digits for a year.
+const LAST_YEAR: Duration = Duration::from_secs(7900 * 365 * 86_400);
 
 /// The routes of this module.
 pub fn routes() -> Router<Arc<ServerState>> {
@@ -81,7 +84,7 @@ pub struct ModelDetails {
 
 /// The body of `/api/show`.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct ShowRequest {
     /// The model's name, with or without the tag `latest`.
     #[serde(alias = "name")]
@@ -211,13 +214,18 @@ pub async fn tags(State(state): State<Arc<ServerState>>) -> Json<OllamaModels> {
     responses((status = 200, body = OllamaModels), OllamaErrorReplies)
 )]
 pub async fn processes(State(state): State<Arc<ServerState>>) -> Json<OllamaModels> {
-    let mut bytes: Vec<(String, u64)> =
-        state.models.loaded().into_iter().map(|model| (model.name, model.bytes)).collect();
-    bytes.extend(state.models.encoders().iter().map(|(name, encoder)| (name.clone(), encoder.bytes())));
+    let generating = state.models.loaded().into_iter().map(|model| {
+        let expires_at = state.models.unloaded_at(&model).filter(|time| *time < LAST_YEAR);
+        (model.name, model.bytes, expires_at.map_or_else(|| NEVER.to_owned(), rfc3339))
+    });
+    // Encoders stay loaded.
+    let encoders = state.models.encoders().iter();
+    let encoders = encoders.map(|(name, encoder)| (name.clone(), encoder.bytes(), NEVER.to_owned()));
+    let entries: Vec<(String, u64, String)> = generating.chain(encoders).collect();
     let loaded = |(served, model): (&ServedModel, &Model)| {
-        let (_, size) = bytes.iter().find(|(name, _)| *name == served.name)?;
+        let (_, size, expires_at) = entries.iter().find(|(name, ..)| *name == served.name)?;
         let model = OllamaModel::of(&state, served, model);
-        let (expires_at, size_vram) = (Some(NEVER.to_owned()), Some(0));
+        let (expires_at, size_vram) = (Some(expires_at.clone()), Some(0));
         Some(OllamaModel { size: *size, modified_at: None, expires_at, size_vram, ..model })
     };
     Json(OllamaModels { models: state.models.opened().filter_map(loaded).collect() })
@@ -307,3 +315,5 @@ fn capabilities(model: &Model) -> Result<Vec<&'static str>, ApiError> {
     }
     Ok(capabilities)
 }
+
+from_json_object!(ShowRequest);

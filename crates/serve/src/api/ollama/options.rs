@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use crate::api::reply_form::{no_room_for_calls, schema_grammar};
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
-use crate::json_body::read_value;
+use crate::json_body::{from_json_object, read_value};
 use crate::sampling_settings::SamplingSettings;
 use crate::thinking::{Effort, Thinking};
 
@@ -37,7 +37,7 @@ const OF_THE_SERVER: [&str; 12] = [
 
 /// Options of the samplers. Those that are not set are the model's.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct OllamaOptions {
     /// The context that is needed, in tokens; more than the server has is refused.
     pub num_ctx: Option<u32>,
@@ -173,3 +173,5 @@ pub fn grammar(format: Option<&Value>, has_tools: bool) -> Result<Option<Grammar
         Some(_) => Err(ApiError::invalid(PARAM, "format must be \"json\" or a JSON Schema")),
     }
 }
+
+from_json_object!(OllamaOptions);

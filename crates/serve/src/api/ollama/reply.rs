@@ -139,7 +139,7 @@ pub async fn reply(
         has_failed: false,
     };
     if is_stream {
-        return Ok(stream_response(generation, lines));
+        return stream_response(generation, lines).await;
     }
     Ok(Json(lines.read(generation).await?).into_response())
 }

@@ -1,10 +1,12 @@
 //! Moments in the form of RFC 3339.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
+
+use crate::calendar::since_1970;
 
 /// This moment in UTC, such as `2026-01-31T12:00:00.123456789Z`.
 pub fn now() -> String {
-    rfc3339(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+    rfc3339(since_1970())
 }
 
 /// A moment in UTC, from the time since the beginning of 1970. The date follows Howard Hinnant,

@@ -15,7 +15,7 @@ use crate::caller::ApiCaller;
 use crate::error::{ApiError, ErrorReplies};
 use crate::generation::begin;
 use crate::json_body::read_body;
-use crate::sse::stream_response;
+use crate::sse::{ServerSentEvent, stream_response};
 use crate::state::ServerState;
 
 /// The routes of this module.
@@ -32,7 +32,7 @@ pub fn routes() -> Router<Arc<ServerState>> {
     responses(
         (status = 200, content(
             (ChatReply = "application/json"),
-            (String = "text/event-stream"),
+            (ServerSentEvent = "text/event-stream"),
         )),
         ErrorReplies,
     )
@@ -49,7 +49,7 @@ pub async fn complete(
     let head = ReplyHead::new("chatcmpl", object, &generation);
     if is_stream {
         let chunks = ChatChunks::new(head, generation.replies(), body.includes_usage());
-        return Ok(stream_response(generation, chunks));
+        return stream_response(generation, chunks).await;
     }
     Ok(Json(ChatReply::read(head, generation).await?).into_response())
 }

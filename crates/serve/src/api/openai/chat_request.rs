@@ -15,6 +15,7 @@ use crate::api::reply_form::{
 };
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
+use crate::json_body::from_json_object;
 use crate::thinking::{Effort, Thinking};
 
 request_body! {
@@ -70,7 +71,7 @@ pub struct ToolFunction {
 
 /// What the reply must be.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[serde(remote = "Self", tag = "type", rename_all = "snake_case")]
 pub enum ResponseFormat {
     /// Text.
     Text,
@@ -85,7 +86,7 @@ pub enum ResponseFormat {
 
 /// A schema with its name. The reply follows it with or without `strict`.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 #[allow(dead_code)] // names describe the schema to people
 pub struct NamedSchema {
     /// Its name.
@@ -120,7 +121,7 @@ pub enum ToolMode {
 
 /// The tool that the model must call.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 #[allow(dead_code)] // the type has one value
 pub struct NamedTool {
     /// `function`.
@@ -140,7 +141,7 @@ pub enum FunctionType {
 
 /// The name of a tool.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct NamedFunction {
     /// The name.
     pub name: String,
@@ -227,3 +228,5 @@ impl ChatRequest {
         Ok(Some(grammar))
     }
 }
+
+from_json_object!(ResponseFormat, NamedSchema, NamedTool, NamedFunction);

@@ -16,7 +16,7 @@ use crate::caller::ApiCaller;
 use crate::error::{ApiError, ErrorReplies};
 use crate::generation::begin;
 use crate::json_body::read_body;
-use crate::sse::stream_response;
+use crate::sse::{ServerSentEvent, stream_response};
 use crate::state::ServerState;
 
 /// The routes of this module.
@@ -33,7 +33,7 @@ pub fn routes() -> Router<Arc<ServerState>> {
     responses(
         (status = 200, content(
             (CompletionReply = "application/json"),
-            (String = "text/event-stream"),
+            (ServerSentEvent = "text/event-stream"),
         )),
         ErrorReplies,
     )
@@ -59,7 +59,7 @@ pub async fn complete(
     if body.stream == Some(true) {
         let choices = generation.replies();
         let chunks = CompletionChunks::new(head, echoed, choices, body.includes_usage());
-        return Ok(stream_response(generation, chunks));
+        return stream_response(generation, chunks).await;
     }
     Ok(Json(CompletionReply::read(head, echoed, generation).await?).into_response())
 }

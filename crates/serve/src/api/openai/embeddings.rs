@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use crate::api::embedding::{EmbeddingInput, Embeddings, LongInput, embed};
 use crate::caller::ApiCaller;
 use crate::error::{ApiError, ErrorReplies};
-use crate::json_body::read_body;
+use crate::json_body::{from_json_object, read_body};
 use crate::state::ServerState;
 
 /// The routes of this module.
@@ -25,7 +25,7 @@ pub fn routes() -> Router<Arc<ServerState>> {
 
 /// The body of `/v1/embeddings`.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 #[allow(dead_code)] // parameters without effect are read and dropped
 pub struct EmbeddingsRequest {
     /// The encoder's id.
@@ -156,3 +156,5 @@ impl EmbeddingVector {
         }
     }
 }
+
+from_json_object!(EmbeddingsRequest);

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
+use crate::json_body::from_json_object;
 use crate::thinking::set_thinking;
 
 /// The maximum number of messages.
@@ -12,7 +13,7 @@ const MAX_MESSAGES: usize = 2048;
 
 /// A message of a conversation.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 #[allow(dead_code)] // what a client sends back of a reply is read and dropped
 pub struct ChatMessage {
     /// Whose message it is.
@@ -64,6 +65,7 @@ pub enum MessageContent {
 
 /// A part of a message.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(remote = "Self")]
 pub struct ContentPart {
     /// `text`; other types are refused.
     #[serde(rename = "type")]
@@ -74,6 +76,7 @@ pub struct ContentPart {
 
 /// A call of a tool that the assistant made.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(remote = "Self")]
 pub struct MessageCall {
     /// Its id, which the tool's message names.
     pub id: Option<String>,
@@ -86,6 +89,7 @@ pub struct MessageCall {
 
 /// A tool and its arguments.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(remote = "Self")]
 pub struct CalledFunction {
     /// The tool's name.
     pub name: String,
@@ -202,3 +206,5 @@ impl MessageCall {
         Ok(call)
     }
 }
+
+from_json_object!(ChatMessage, ContentPart, MessageCall, CalledFunction);

@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 use crate::api::reply_form::{check_grammar, schema_text};
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
+use crate::json_body::from_json_object;
 
 /// The maximum number of replies to a prompt.
 pub const MAX_REPLIES: u32 = 8;
@@ -51,7 +52,7 @@ pub enum OneOrMany {
 
 /// Options of a streamed reply.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct StreamOptions {
     /// Whether a last chunk has the usage.
     pub include_usage: Option<bool>,
@@ -61,7 +62,7 @@ pub struct StreamOptions {
 
 /// What a reply must be, under vLLM's names. One field is set.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct StructuredOutputs {
     /// A JSON Schema.
     pub json: Option<Value>,
@@ -75,12 +76,14 @@ pub struct StructuredOutputs {
     pub grammar: Option<String>,
 }
 
+from_json_object!(StreamOptions, StructuredOutputs);
+
 /// Defines the body of a request: the parameters given, and those that all requests share.
 macro_rules! request_body {
     ($(#[$meta:meta])* $name:ident { $($(#[$field_meta:meta])* $field:ident: $type:ty,)* }) => {
         $(#[$meta])*
         #[derive(Clone, Debug, Default, serde::Deserialize, utoipa::ToSchema)]
-        #[serde(deny_unknown_fields)]
+        #[serde(remote = "Self", deny_unknown_fields)]
         #[allow(dead_code)] // parameters without effect are read and dropped
         pub struct $name {
             $($(#[$field_meta])* pub $field: $type,)*
@@ -176,6 +179,8 @@ macro_rules! request_body {
             /// Without effect.
             pub user: Option<serde_json::Value>,
         }
+
+        $crate::json_body::from_json_object!($name);
 
         impl $name {
             /// The parameters that all requests share, as a neutral request without a prompt.

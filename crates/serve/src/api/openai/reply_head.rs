@@ -1,10 +1,9 @@
 //! What all pieces of a reply of OpenAI's API have in common.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::calendar::since_1970;
 use crate::generation::Generation;
 use crate::request_id::new_id;
 
@@ -29,11 +28,10 @@ pub struct ReplyHead {
 impl ReplyHead {
     /// The head of a reply that begins now. Its id begins with `prefix`.
     pub fn new(prefix: &str, object: &'static str, generation: &Generation) -> ReplyHead {
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         ReplyHead {
             id: format!("{prefix}-{}", new_id()),
             object,
-            created: since_1970.as_secs(),
+            created: since_1970().as_secs(),
             model: generation.model_name.to_string(),
             system_fingerprint: FINGERPRINT,
         }

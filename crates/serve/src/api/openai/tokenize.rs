@@ -15,10 +15,11 @@ use super::chat_request::ToolBody;
 use super::messages::{ChatMessage, template_messages};
 use super::template_variables::checked_variables;
 use crate::api::reply_form::check_tools;
+use crate::background::in_background;
 use crate::error::{ApiError, ErrorReplies};
-use crate::generation::in_background;
-use crate::json_body::read_body;
+use crate::json_body::{from_json_object, read_body};
 use crate::state::ServerState;
+use crate::template_fault;
 
 /// The routes of this module.
 pub fn routes() -> Router<Arc<ServerState>> {
@@ -27,7 +28,7 @@ pub fn routes() -> Router<Arc<ServerState>> {
 
 /// The body of `/tokenize`: a prompt, or messages.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct TokenizeRequest {
     /// The model's id; without one, the first model's tokenizer is used.
     pub model: Option<String>,
@@ -63,7 +64,7 @@ pub struct TokenizeReply {
 
 /// The body of `/detokenize`.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct DetokenizeRequest {
     /// The model's id; without one, the first model's tokenizer is used.
     pub model: Option<String>,
@@ -105,13 +106,17 @@ impl TokenizeRequest {
             (Some(prompt), None) => {
                 model.text_processor()?.tokenizer.encode(prompt, TextOrigin::User, BosEos::Omit)?
             }
-            (None, Some(messages)) => model.tokenize_conversation(&Conversation {
-                messages: template_messages(messages)?,
-                tools: self.tools.clone().filter(|tools| !tools.is_empty()),
-                add_generation_prompt: self.add_generation_prompt.unwrap_or(true),
-                variables: checked_variables(self.chat_template_kwargs.as_ref())?,
-                ..Conversation::new()
-            })?,
+            (None, Some(messages)) => {
+                let conversation = Conversation {
+                    messages: template_messages(messages)?,
+                    tools: self.tools.clone().filter(|tools| !tools.is_empty()),
+                    add_generation_prompt: self.add_generation_prompt.unwrap_or(true),
+                    variables: checked_variables(self.chat_template_kwargs.as_ref())?,
+                    ..Conversation::new()
+                };
+                let tokens = model.tokenize_conversation(&conversation);
+                tokens.map_err(|error| template_fault::of_variables(error, model, &conversation))?
+            }
             _ => return Err(ApiError::invalid("prompt", "give either prompt or messages")),
         };
         let tokenizer = &model.text_processor()?.tokenizer;
@@ -147,3 +152,5 @@ pub async fn detokenize(
     })
     .await
 }
+
+from_json_object!(TokenizeRequest, DetokenizeRequest);

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use crate::api::openai::messages::ChatRole;
 use crate::error::ApiError;
-use crate::json_body::read_value;
+use crate::json_body::{from_json_object, read_value};
 use crate::thinking::set_thinking;
 
 /// The maximum number of items.
@@ -27,7 +27,7 @@ pub enum ResponsesInput {
 
 /// An item. An item without a type is a message. `id`, `status` and `phase` have no effect.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(remote = "Self", tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 #[allow(missing_docs)] // OpenAI's words
 pub enum InputItem {
     Message {
@@ -70,6 +70,7 @@ pub enum ItemContent {
 
 /// A part of a text.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(remote = "Self")]
 pub struct ItemPart {
     /// `input_text`, `output_text` or `reasoning_text`; other types are refused.
     #[serde(rename = "type")]
@@ -125,7 +126,7 @@ fn read_item(param: &str, item: &Value) -> Result<InputItem, ApiError> {
         None => {
             let mut message = item.clone();
             if let Value::Object(fields) = &mut message {
-                fields.insert("type".to_owned(), "message".into());
+                fields.entry("type").or_insert_with(|| "message".into());
             }
             read_value(param, &message)
         }
@@ -234,6 +235,8 @@ impl ItemContent {
     }
 }
 
+from_json_object!(InputItem, ItemPart);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -279,6 +282,7 @@ mod tests {
         assert!(of(call).contains("not the text of a JSON object"));
         assert!(of(json!({"role": "user"})).contains("missing field `content`"));
         assert!(of(json!(7)).starts_with("input[0]"));
+        assert!(of(json!({"type": {}, "role": "user", "content": "Hi"})).starts_with("input[0]"));
         assert!(written(json!([])).unwrap_err().contains("0 items"));
     }
 }

@@ -20,7 +20,7 @@ use crate::caller::ApiCaller;
 use crate::error::{ApiError, ErrorReplies};
 use crate::generation::begin;
 use crate::json_body::read_body;
-use crate::sse::stream_response;
+use crate::sse::{ServerSentEvent, stream_response};
 use crate::state::ServerState;
 
 /// The routes of this module.
@@ -37,7 +37,7 @@ pub fn routes() -> Router<Arc<ServerState>> {
     responses(
         (status = 200, content(
             (ResponseObject = "application/json"),
-            (String = "text/event-stream"),
+            (ServerSentEvent = "text/event-stream"),
         )),
         ErrorReplies,
     )
@@ -51,7 +51,7 @@ pub async fn create(
     let generation = begin(&state, &caller, body.checked()?).await?;
     let response = ResponseObject::begun(&body, &generation);
     if body.stream == Some(true) {
-        return Ok(stream_response(generation, ResponseEvents::new(response)));
+        return stream_response(generation, ResponseEvents::new(response)).await;
     }
     Ok(Json(read(response, generation).await?).into_response())
 }

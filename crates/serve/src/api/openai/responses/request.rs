@@ -13,6 +13,7 @@ use crate::api::reply_form::{
 };
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
+use crate::json_body::{from_json_object, json_object};
 use crate::sampling_settings::SamplingSettings;
 use crate::thinking::{Effort, Thinking};
 
@@ -23,7 +24,7 @@ const INCLUDE_LOGPROBS: &str = "message.output_text.logprobs";
 
 /// The body of `/v1/responses`.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct ResponsesRequest {
     /// The model's id; without one, the first model answers.
     pub model: Option<String>,
@@ -84,7 +85,7 @@ pub struct ResponsesRequest {
 
 /// A tool that the model may call.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct FunctionTool {
     /// `function`.
     #[serde(rename = "type")]
@@ -111,7 +112,7 @@ pub enum ResponsesToolChoice {
 
 /// The tool that the model must call.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct NamedFunctionTool {
     /// `function`.
     #[serde(rename = "type")]
@@ -122,7 +123,7 @@ pub struct NamedFunctionTool {
 
 /// What the reply must be.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct TextConfig {
     /// Its form.
     pub format: Option<TextFormat>,
@@ -130,7 +131,7 @@ pub struct TextConfig {
 
 /// The form of a text.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(remote = "Self", tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum TextFormat {
     /// Text.
     Text {},
@@ -152,7 +153,7 @@ pub enum TextFormat {
 
 /// How much the model thinks.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct ReasoningConfig {
     /// A word that the chat template knows, such as `low`; `none` is not at all.
     pub effort: Option<String>,
@@ -282,3 +283,6 @@ impl FunctionTool {
         json!({"type": "function", "function": function})
     }
 }
+
+from_json_object!(ResponsesRequest);
+json_object!(FunctionTool, NamedFunctionTool, TextConfig, TextFormat, ReasoningConfig);

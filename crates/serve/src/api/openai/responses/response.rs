@@ -1,7 +1,5 @@
 //! The reply of `/v1/responses`: its head, and its items.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -11,6 +9,7 @@ use super::request::{
 };
 use crate::api::openai::chat_request::ToolMode;
 use crate::api::openai::logprobs::TokenLogprob;
+use crate::calendar::since_1970;
 use crate::generation::{FinishReason, Generation, TokenUsage};
 use crate::request_id::new_id;
 
@@ -137,12 +136,11 @@ impl From<TokenUsage> for ResponseUsage {
 impl ResponseObject {
     /// A reply without items yet.
     pub fn begun(request: &ResponsesRequest, generation: &Generation) -> ResponseObject {
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let format = request.text.as_ref().and_then(|text| text.format.clone());
         ResponseObject {
             id: format!("resp_{}", new_id()),
             object: "response",
-            created_at: since_1970.as_secs(),
+            created_at: since_1970().as_secs(),
             status: ResponseStatus::InProgress,
             error: None,
             incomplete_details: None,

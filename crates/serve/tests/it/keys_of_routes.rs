@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use girih_serve::{ServeOptions, Server, page};
 use serde_json::Value;
 
-use crate::raw::{exchange, get, post};
-use crate::started::options;
+use crate::model_server::options;
+use crate::raw_client::{exchange, get, post};
 
 /// A file of keys with this mode.
 fn key_file(name: &str, mode: u32) -> PathBuf {

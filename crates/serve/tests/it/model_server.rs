@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use girih::{BUILT_IN, BUILT_IN_TEMPLATE, OpenOptions, RunOptions};
 use girih_serve::{ServeOptions, ServedModel, Server};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::client::{Exchange, HttpReply};
 
@@ -41,4 +41,16 @@ pub fn refusal(reply: &HttpReply) -> (u16, String, String) {
     let text = |key: &str| error[key].as_str().unwrap_or_default().to_owned();
     assert!(!text("message").is_empty() && !text("type").is_empty(), "{reply:?}");
     (reply.status, text("code"), text("param"))
+}
+
+/// The body of a chat with a message that begins a story.
+pub fn story(more: Value) -> Value {
+    let mut body = json!({
+        "model": "stories260k",
+        "messages": [{"role": "user", "content": "Once upon a time"}],
+        "max_tokens": 24,
+    });
+    let Value::Object(more) = more else { panic!("no object") };
+    body.as_object_mut().unwrap().extend(more);
+    body
 }

@@ -51,21 +51,21 @@ impl TestServer {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         socket.set_nonblocking(true).expect("a socket");
         let address = socket.local_addr().expect("an address");
-        let hosts = Hosts::new(&[address], &[]).expect("hosts");
+        let hosts = Hosts::new(address, &[]).expect("hosts");
         let keys = setup.keys.map(|keys| ApiKeys::parse(keys.as_bytes()).expect("keys"));
         let access = AccessRules { keys, hosts, public: &["/"], replies_per_key: 8 };
         let mut bodies = BodyLimits::default();
         bodies.time = setup.body_time;
         let drain = Drain::default();
         let metrics = Arc::new(Metrics::new(None));
-        let router = guarded(routes(), access, bodies, Observer { metrics: Arc::clone(&metrics), log: None });
+        let router = guarded(routes(), access, bodies, Observer::new(Arc::clone(&metrics)));
         let (options, ending) = (setup.options, drain.clone());
         let thread = thread::spawn(move || {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {
                 let socket = TcpListener::from_std(socket).expect("a socket");
-                listener::serve(vec![socket], router, options, ending).await
+                listener::serve(socket, router, options, ending).await
             })
         });
         TestServer { address, drain, metrics, thread: Some(thread) }

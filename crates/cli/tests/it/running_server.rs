@@ -1,0 +1,97 @@
+//! A running `girih serve`.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::program::Folder;
+
+/// A running `girih serve` and its address.
+pub struct RunningServer {
+    child: Child,
+    pub address: String,
+}
+
+impl RunningServer {
+    pub fn start(home: &Folder, arguments: &[&str]) -> RunningServer {
+        RunningServer::of(Path::new(env!("CARGO_BIN_EXE_girih")), home, arguments)
+    }
+
+    /// As [`RunningServer::start`], of this copy of the program.
+    pub fn of(program: &Path, home: &Folder, arguments: &[&str]) -> RunningServer {
+        let mut command = Command::new(program);
+        command.args(["serve", "--port", "0", "--threads", "1"]).args(arguments);
+        command.env_clear().env("HOME", home.path());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the binary is there");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).expect("a line");
+        let Some(address) = line.trim().strip_prefix("listening on http://") else {
+            let mut errors = String::new();
+            child.stderr.take().expect("it is piped").read_to_string(&mut errors).expect("text");
+            panic!("{line:?} {errors}");
+        };
+        RunningServer { address: address.to_owned(), child }
+    }
+
+    /// A reply to one message.
+    pub fn chat(&self) -> Value {
+        let body = json!({"messages": [{"role": "user", "content": "Once"}], "max_tokens": 4});
+        self.post("/v1/chat/completions", &body)
+    }
+
+    /// A reply with status 200.
+    pub fn post(&self, path: &str, body: &Value) -> Value {
+        let body = body.to_string();
+        let mut stream = TcpStream::connect(&self.address).expect("it accepts");
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+        write!(
+            stream,
+            "POST {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            self.address,
+            body.len()
+        )
+        .expect("it reads");
+        let mut response = String::new();
+        stream.read_to_string(&mut response).expect("a response");
+        assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
+        serde_json::from_str(response.split_once("\r\n\r\n").expect("a body").1).expect("JSON")
+    }
+
+    /// A line of the process's status.
+    pub fn status(&self, key: &str) -> String {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("Linux has it");
+        let line = status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+        line.expect("it has this line").trim().to_owned()
+    }
+
+    /// The processes that it has started.
+    pub fn children(&self) -> Vec<Pid> {
+        let id = self.child.id();
+        let tasks = std::fs::read_dir(format!("/proc/{id}/task")).expect("Linux has it");
+        let lists = tasks.flatten().map(|task| std::fs::read_to_string(task.path().join("children")));
+        let ids: Vec<String> = lists.flatten().collect();
+        ids.join(" ").split_whitespace().filter_map(|id| Pid::from_raw(id.parse().ok()?)).collect()
+    }
+
+    /// Ends it by SIGTERM; returns its exit code.
+    pub fn end(self) -> Option<i32> {
+        self.end_by(Signal::TERM).0
+    }
+
+    /// Ends it by this signal; returns its exit code and what it wrote to standard error.
+    pub fn end_by(mut self, signal: Signal) -> (Option<i32>, String) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it runs");
+        let code = self.child.wait().expect("it is our child").code();
+        let mut notes = String::new();
+        self.child.stderr.take().expect("it is piped").read_to_string(&mut notes).expect("text");
+        (code, notes)
+    }
+}

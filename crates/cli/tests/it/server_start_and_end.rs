@@ -1,0 +1,64 @@
+//! `girih serve`: its start, a request, and its end.
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::program::{Folder, fixture, girih, name};
+use crate::running_server::RunningServer;
+
+#[test]
+fn a_server_answers_and_ends_with_0() {
+    let home = Folder::new();
+    for signal in [Signal::TERM, Signal::INT] {
+        let server = RunningServer::start(&home, &["stories260k", "--context", "256"]);
+        let message = json!({"role": "user", "content": "Once upon a time"});
+        let reply = server.post("/v1/chat/completions", &json!({"messages": [message], "max_tokens": 30}));
+        assert!(reply["choices"][0]["message"]["content"].to_string().contains("Lily"), "{reply}");
+        assert_eq!(server.post("/tokenize", &json!({"prompt": "Lily"}))["max_model_len"], 256);
+        assert_eq!(server.end_by(signal).0, Some(0));
+    }
+}
+
+#[test]
+fn the_next_server_finds_the_prompts_of_the_last_one() {
+    let (home, model) = (Folder::new(), fixture("llama32_tied"));
+    let prompts = format!("{}/prompts", home.name());
+    let body = json!({"prompt": "one two three four five six seven eight nine ten", "max_tokens": 8});
+    let replies: [_; 2] = std::array::from_fn(|_| {
+        let arguments = [name(&model), "--context", "128", "--prompt-cache", &prompts];
+        let server = RunningServer::start(&home, &arguments);
+        let reply = server.post("/v1/completions", &body);
+        assert_eq!(server.end(), Some(0));
+        reply
+    });
+    let [first, second] = &replies;
+    let cached =
+        |reply: &serde_json::Value| reply["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64();
+    assert_eq!(cached(first), Some(0));
+    assert!(cached(second) > Some(0), "{second}");
+    assert_eq!(first["choices"][0]["text"], second["choices"][0]["text"]);
+    assert_eq!(first["model"], "llama32_tied");
+}
+
+#[test]
+fn a_model_that_does_not_exist_is_named_at_the_start() {
+    girih(&["serve", "stories260k", "./no-such-model.gguf"]).fails(2, "no-such-model.gguf");
+    girih(&["serve", "stories260k", "stories260k"]).fails(2, "already has a model");
+    girih(&["serve", "stories260k", "--memory", "1kB"]).fails(1, "raise it");
+}
+
+#[test]
+fn a_server_on_all_addresses_says_which_names_it_answers_to() {
+    let home = Folder::new();
+    let notes = |arguments: &[&str]| {
+        let arguments = [&["stories260k", "--no-sandbox"], arguments].concat();
+        RunningServer::start(&home, &arguments).end_by(Signal::TERM).1
+    };
+    let all = ["--host", "0.0.0.0", "--i-know-it-is-open"];
+    let said = notes(&all);
+    assert!(said.contains("other names than localhost get status 421; give --allowed-host"), "{said}");
+    assert!(said.contains("warning: keys, prompts and replies cross the network unencrypted"), "{said}");
+    let named = notes(&[&all[..], &["--allowed-host", "girih.example"]].concat());
+    assert!(named.contains("unencrypted") && !named.contains("421"), "{named}");
+    assert_eq!(notes(&[]), "");
+}

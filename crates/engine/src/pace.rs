@@ -1,0 +1,76 @@
+//! How fast an engine runs, as its last steps show, and how much work its requests have left: what a
+//! caller needs to say how long a further request would wait.
+
+use std::time::Duration;
+
+use crate::request::RequestId;
+
+/// The weight of a new value in a mean over the last ones.
+const WEIGHT: f64 = 0.125;
+
+/// The times of an engine's last steps; zeros before its first step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Pace {
+    /// The mean time of a step, in which each reply gets at least one token.
+    pub step: Duration,
+    /// The mean time of a row of a prompt.
+    pub prompt_row: Duration,
+}
+
+/// Measures the pace.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PaceMeter {
+    pub pace: Pace,
+    /// Rows of prompts, those of earlier steps with less weight.
+    rows: f64,
+    /// The seconds of their steps, with the same weights.
+    row_seconds: f64,
+}
+
+impl PaceMeter {
+    /// Counts a step that ran `prompt_rows` rows of prompts.
+    pub fn count(&mut self, time: Duration, prompt_rows: u32) {
+        let seconds = time.as_secs_f64();
+        let is_first = self.pace.step.is_zero();
+        let mean = self.pace.step.as_secs_f64();
+        let step = if is_first { seconds } else { mean + WEIGHT * (seconds - mean) };
+        self.pace.step = Duration::from_secs_f64(step);
+        if prompt_rows > 0 {
+            self.rows = (1.0 - WEIGHT) * self.rows + f64::from(prompt_rows);
+            self.row_seconds = (1.0 - WEIGHT) * self.row_seconds + seconds;
+            self.pace.prompt_row = Duration::from_secs_f64(self.row_seconds / self.rows);
+        }
+    }
+}
+
+/// The work that an active request has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkLeft {
+    /// The request.
+    pub request: RequestId,
+    /// The rows of its prompt that have not been run.
+    pub prompt_rows: u32,
+    /// The maximum number of tokens that its reply may still get.
+    pub tokens: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pace_is_that_of_the_last_steps() {
+        let millis = Duration::from_millis;
+        let mut meter = PaceMeter::default();
+        meter.count(millis(100), 0);
+        assert_eq!(meter.pace, Pace { step: millis(100), prompt_row: Duration::ZERO });
+        meter.count(millis(180), 60);
+        assert_eq!(meter.pace, Pace { step: millis(110), prompt_row: millis(3) });
+        for _ in 0..200 {
+            meter.count(millis(20), 20);
+        }
+        let pace = meter.pace;
+        let is_near = |found: Duration, millis: f64| (found.as_secs_f64() * 1e3 - millis).abs() < 1e-3;
+        assert!(is_near(pace.step, 20.0) && is_near(pace.prompt_row, 1.0), "{pace:?}");
+    }
+}

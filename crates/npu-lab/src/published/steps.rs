@@ -1,0 +1,132 @@
+//! Simulates steps of published models: graphs of their shapes, without weights, compiled by girih.
+
+use std::collections::BTreeMap;
+
+use girih_graph::{Graph, Key, OutputKind};
+use girih_model::arch::ArchOptions;
+use girih_model::{ModelLimits, ModelShape};
+use girih_npu::Target;
+use girih_npu::driver::{Compiler, estimate};
+use girih_npu::pass::{ArrayMapping, ArrayWeights, NoDump};
+use girih_tensor::{DType, Error, Result};
+
+use super::measurement::{ModelSteps, StepKind};
+use crate::energy::EnergyEstimate;
+
+/// The models of the tables, with their `config.json`.
+const MODELS: &[(&str, &str)] = &[
+    ("gemma3-1b", include_str!("../../../../tests/shapes/gemma-3-1b.json")),
+    ("gemma3-4b", include_str!("../../../../tests/shapes/gemma-3-4b.json")),
+];
+
+/// The mapping that the models are compiled with, with weights in Q4NX: attention on the array in all
+/// steps, as published.
+const MAPPING: &str = "mlir-air-array-attention";
+
+/// The maximum number of rows of a step; longer prompts take several.
+const STEP_ROWS: u32 = 2048;
+
+/// The maximum number of steps of a prefill.
+const MAX_STEPS: u32 = 64;
+
+/// The simulated cost of one or more steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct StepCost {
+    /// Seconds of the array.
+    pub array: f64,
+    /// Seconds of the host, and of transfers between both.
+    pub host: f64,
+    /// Energy by the power of the rail, and by its parts.
+    pub joules: [f64; 2],
+}
+
+/// Simulates steps, each once.
+#[derive(Default)]
+pub(super) struct StepTimer {
+    shapes: BTreeMap<&'static str, ModelShape>,
+    known: BTreeMap<(String, &'static str, Key), StepCost>,
+}
+
+/// What is missing to simulate a model with as many positions: its shape, positions, or a limit.
+pub(super) fn missing(model: &str, needed: u32) -> Option<String> {
+    let Some((_, text)) = MODELS.iter().find(|(name, _)| *name == model) else {
+        let known: Vec<&str> = MODELS.iter().map(|(name, _)| *name).collect();
+        return Some(format!("the shape of {model} is unknown: known are {}", known.join(", ")));
+    };
+    let positions = shape(text).map(|shape| shape.facts.sizes.context).unwrap_or_default();
+    if needed as usize > positions {
+        return Some(format!("{model} has at most {positions} positions"));
+    }
+    let steps = needed.div_ceil(STEP_ROWS);
+    (steps > MAX_STEPS).then(|| format!("it takes {steps} steps, more than {MAX_STEPS}"))
+}
+
+fn shape(text: &str) -> Result<ModelShape> {
+    ModelShape::parse(text.as_bytes(), ArchOptions::default(), &ModelLimits::DEFAULT)
+}
+
+impl StepTimer {
+    /// The simulated microseconds that stand beside the published time, and the cost: of a prefill
+    /// the time of the array, of a token also that of the host.
+    ///
+    /// # Errors
+    /// When the shape is unknown, or a program does not fit the target.
+    pub fn micros(&mut self, steps: &ModelSteps, target: &Target) -> Result<(f64, StepCost)> {
+        let key =
+            |rows, context| Key { rows, sequences: 1, context, output_rows: 1, output: OutputKind::Logits };
+        match steps.kind {
+            StepKind::Prefill { tokens } => {
+                let rows = tokens.min(STEP_ROWS);
+                let mut sum = StepCost::default();
+                for step in 1..=tokens.div_ceil(rows) {
+                    let cost = self.cost(&steps.model, key(rows, rows * step), target)?;
+                    sum.array += cost.array;
+                    sum.host += cost.host;
+                    sum.joules = [0, 1].map(|at| sum.joules[at] + cost.joules[at]);
+                }
+                Ok((sum.array * 1e6, sum))
+            }
+            StepKind::Token { context } => {
+                let cost = self.cost(&steps.model, key(1, context), target)?;
+                Ok(((cost.array + cost.host) * 1e6, cost))
+            }
+        }
+    }
+
+    /// The cost of the last step that fills a key's context.
+    fn cost(&mut self, model: &str, key: Key, target: &Target) -> Result<StepCost> {
+        let Some((name, text)) = MODELS.iter().find(|(name, _)| *name == model) else {
+            return Err(Error::new(format!("the shape of {model} is unknown")));
+        };
+        if let Some(cost) = self.known.get(&(target.name.clone(), *name, key)) {
+            return Ok(*cost);
+        }
+        let graph = self.graph(name, text, key)?;
+        let mapping = ArrayMapping { weights: ArrayWeights::Q4nx, ..ArrayMapping::named(MAPPING)? };
+        let compiler = Compiler::new(target.clone(), mapping, None);
+        let compiled = compiler.compile(&graph, &mut NoDump)?;
+        let timed = estimate(&graph, &compiled, target, key.context - key.rows)?;
+        let ledger = &timed.ledger;
+        let array = ledger.array_seconds(target);
+        let sum = |of: &dyn Fn(&girih_npu::sim::SimReport) -> u64| -> u64 {
+            timed.programs.iter().map(|program| program.runs * of(&program.report)).sum()
+        };
+        let bytes = sum(&|report| report.totals.dram_read + report.totals.dram_written);
+        let energy =
+            EnergyEstimate::of(target, key.rows > 1, array, bytes, sum(&|report| report.totals.macs));
+        let cost = StepCost {
+            array,
+            host: ledger.host_seconds(target) + ledger.sync_seconds(target) + ledger.copy_seconds(target),
+            joules: [energy.rail_joules, energy.parts_joules()],
+        };
+        self.known.insert((target.name.clone(), *name, key), cost);
+        Ok(cost)
+    }
+
+    fn graph(&mut self, name: &'static str, text: &str, key: Key) -> Result<Graph> {
+        if !self.shapes.contains_key(name) {
+            self.shapes.insert(name, shape(text)?);
+        }
+        self.shapes[name].graph(key, DType::BF16)
+    }
+}
