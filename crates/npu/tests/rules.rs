@@ -1,4 +1,7 @@
-//! The rules of the hardware: each is documented with a program that breaks it.
+//! The rules of the hardware: each is documented with a program that breaks it, and compiled
+//! programs keep them on any array.
+
+mod llama;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -6,6 +9,8 @@ use std::path::Path;
 use girih_npu::Target;
 use girih_npu::form::PassForm as _;
 use girih_npu::form::schedule::Schedule;
+use girih_npu::pass::{NoDump, Policy, compile, groups, is_broken_rule};
+use llama::{LlamaSizes, SMALL, key, llama};
 
 /// The table of rules names every program that breaks one, and no other.
 #[test]
@@ -44,4 +49,40 @@ fn a_shim_without_a_dma_has_no_channels() {
     };
     assert_eq!(faults(3), [""; 0]);
     assert_eq!(faults(4), ["copy: route 0: uses 4,0:mm2s:0, which does not exist"]);
+}
+
+/// On arrays with smaller limits, programs keep them, or a pass says what does not fit.
+#[test]
+fn programs_keep_smaller_limits() {
+    let dma = ["channels_in", "channels_out", "descriptors", "dimensions", "max_words", "max_stride_words"];
+    let more = ["max_wrap", "max_iterations", "locks", "max_lock", "queue", "max_repeat"];
+    let tiles = ["compute", "memory", "shim"];
+    let dma =
+        tiles.iter().flat_map(|tile| dma.iter().chain(&more).map(move |name| (format!("{tile}.dma"), *name)));
+    let others = [("shim", "max_argument_bytes"), ("compute", "program_bytes"), ("array", "shim_columns")];
+    let others = others.into_iter().map(|(table, name)| (table.to_owned(), name));
+    let sizes = LlamaSizes { layers: 1, ..SMALL };
+    let (mut fit, mut unfit) = (0, 0);
+    for (table, name) in dma.chain(others) {
+        for value in [1, 2, 7, 64, 5000] {
+            let text = format!(
+                "name = \"small\"\ntitle = \"small\"\ncore = \"aie2p\"\nextends = \"toy\"\n\
+                 [{table}]\n{name} = {{ value = {value}, grade = \"guessed\", source = \"test\" }}\n"
+            );
+            let Ok(target) = Target::parse(&text, None) else { continue };
+            for rows in [1, 16] {
+                let all = groups(&llama(&sizes, key(rows)), &target, &Policy::MLIR_AIR.into(), &mut NoDump);
+                for program in &all.unwrap().programs {
+                    match compile(program, &target, &mut NoDump) {
+                        Ok(_) => fit += 1,
+                        Err(error) => {
+                            assert!(!is_broken_rule(&error), "{table}.{name} = {value}: {error}");
+                            unfit += 1;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(fit > 400 && unfit > 100, "{fit} programs fit, {unfit} do not");
 }

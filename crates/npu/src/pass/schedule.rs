@@ -442,6 +442,11 @@ impl<'a> LaunchBuilder<'a> {
 
     /// Adds the descriptor of a chunk that is sent ahead of a circuit's stream.
     fn feed_ahead(&mut self, routed: &RoutedCircuit, circuit: &Circuit, ahead: &Stream) -> Result<u8> {
+        let (need, have) = (u64::from(ahead.chunk_words()), self.target.shim.dma.max_words);
+        if need > have {
+            let (group, resource) = (self.group.clone(), format!("words of a descriptor for {}", ahead.name));
+            return Err(Unfit { pass: "schedule", group, resource, need, have }.into());
+        }
         let id = self.descriptor_id(routed.shim)?;
         let base = ahead.base_bytes + u64::from(circuit.column) * ahead.column_bytes;
         self.launch.descriptors.push(Descriptor {
