@@ -22,7 +22,7 @@ use crate::target::Target;
 /// loaded along the rows of the weights. That for Q4NX weights keeps the order of
 /// the matrix unit.
 pub const ONE_ROW_NOTE: &str = "steps of one row add in another order than steps of several rows, in matmuls with \
-    bf16 weights and, unless the mapping changes it, in attention: results may differ for a prompt whose last chunk or uncached \
+    bf16 weights and in attention: results may differ for a prompt whose last chunk or uncached \
     rest is one row, and for sequences that decode together";
 
 /// Options of the backend. They affect results only through the place where
@@ -50,12 +50,12 @@ pub struct NpuOptions {
 impl Default for NpuOptions {
     fn default() -> NpuOptions {
         NpuOptions {
-            policy: Policy::MLIR_AIR,
+            policy: Policy::BY_COST,
             order: EventOrder::Earliest,
             hazards: true,
             runtime: Runtime::default(),
             lengths: vec![64, 256, 1024],
-            contexts: vec![256, 1024],
+            contexts: vec![256, 1024, 4096, 16384],
         }
     }
 }
@@ -127,9 +127,9 @@ impl Npu {
         let single = key.rows == 1;
         key.sequences == 1
             && match self.compiler.policy().attention {
-                AttentionPlacement::Host => false,
+                AttentionPlacement::Host | AttentionPlacement::HostCheaper => false,
                 AttentionPlacement::Prefill => !single,
-                AttentionPlacement::Array => true,
+                AttentionPlacement::Array | AttentionPlacement::ByCost => true,
             }
     }
 
@@ -157,7 +157,7 @@ impl Backend for Npu {
     }
 
     fn host_work(&self, graph: &Graph) -> Vec<HostWork> {
-        pass::array_split(graph, self.compiler.policy()).host_work()
+        pass::array_split(graph, self.compiler.policy_for(graph)).host_work()
     }
 
     /// Results are stored in bf16; operands of matmuls are not rounded beyond that.
@@ -189,9 +189,9 @@ impl Backend for Npu {
     }
 
     fn objections(&self, graph: &Graph) -> Vec<Refusal> {
-        let nodes = graph.nodes.iter().enumerate();
+        let (nodes, policy) = (graph.nodes.iter().enumerate(), self.compiler.policy_for(graph));
         let refusals = nodes.filter_map(|(index, node)| {
-            let reason = pass::refusal(graph, self.compiler.policy(), index)?;
+            let reason = pass::refusal(graph, policy, index)?;
             Some(Refusal { node: graph.value(node.output).name.clone(), reason })
         });
         refusals.collect()

@@ -44,8 +44,8 @@ const OPTIONS: &[BackendOption] = &[
     BackendOption {
         name: MAPPING,
         placeholder: "FILE|NAME",
-        help: "Mapping of the model to the array: a file, or a name such as mlir-air, mlir-air-tiles or \
-            unstitched [default: mlir-air]",
+        help: "Mapping of the model to the array: a file, or a name such as by-cost, mlir-air, mlir-air-tiles or \
+            unstitched [default: by-cost]",
         values: AllowedValues::Checked(|text| not_empty(text).map(drop)),
         repeats: false,
     },
@@ -78,7 +78,7 @@ const OPTIONS: &[BackendOption] = &[
         name: CONTEXTS,
         placeholder: "N",
         help: "Positions for which array programs with attention are compiled in addition to --context \
-            [default: 256,1024]",
+            [default: 256,1024,4096,16384]",
         values: AllowedValues::Checked(|text| contexts(text).map(drop)),
         repeats: false,
     },

@@ -15,12 +15,39 @@ use girih_tensor::DType;
 
 /// Programs of one launch, large enough to reuse every buffer.
 fn programs() -> Vec<(&'static str, String)> {
-    let attend =
-        Kernel::Attend { rows: 64, heads: 4, kv_heads: 2, size: 16, keys: 512, window: 0, scale: 0.25 };
-    let threes =
-        Kernel::Attend { rows: 32, heads: 6, kv_heads: 2, size: 24, keys: 384, window: 40, scale: 0.2 };
-    let wide =
-        Kernel::Attend { rows: 16, heads: 2, kv_heads: 1, size: 256, keys: 384, window: 0, scale: 0.06 };
+    let attend = Kernel::Attend {
+        rows: 64,
+        heads: 4,
+        kv_heads: 2,
+        size: 16,
+        keys: 512,
+        latest: 448,
+        causal: true,
+        window: 0,
+        scale: 0.25,
+    };
+    let threes = Kernel::Attend {
+        rows: 32,
+        heads: 6,
+        kv_heads: 2,
+        size: 24,
+        keys: 384,
+        latest: 352,
+        causal: true,
+        window: 40,
+        scale: 0.2,
+    };
+    let wide = Kernel::Attend {
+        rows: 16,
+        heads: 2,
+        kv_heads: 1,
+        size: 256,
+        keys: 384,
+        latest: 368,
+        causal: true,
+        window: 0,
+        scale: 0.06,
+    };
     let kernels = [
         ("add", Kernel::Add { n: 32768 }),
         ("bias", Kernel::Bias { rows: 64, n: 512 }),

@@ -107,8 +107,17 @@ fn every_tiling(names: &[&str], kernels: &[Kernel]) {
 /// Widths with large prime factors, and numbers of rows above the registers.
 #[test]
 fn every_tiling_of_a_search_keeps_the_rules() {
-    let attend =
-        Kernel::Attend { rows: 512, heads: 6, kv_heads: 2, size: 64, keys: 2048, window: 0, scale: 0.1 };
+    let attend = Kernel::Attend {
+        rows: 512,
+        heads: 6,
+        kv_heads: 2,
+        size: 64,
+        keys: 2048,
+        latest: 1536,
+        causal: true,
+        window: 0,
+        scale: 0.1,
+    };
     every_tiling(
         &["toy", "xdna2-strix", "xdna1-phoenix"],
         &[

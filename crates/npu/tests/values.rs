@@ -144,6 +144,35 @@ fn a_window_moves_along_the_sequence() {
     }
 }
 
+/// The bug of windows: the cores that divide the keys took blocks in turns from the first of the
+/// window, so that sums depended on where a step began.
+#[test]
+fn chunks_of_several_rows_do_not_change_the_results() {
+    for (window, target) in [(None, "toy"), (Some(70), "toy"), (Some(70), "xdna2-strix")] {
+        let sizes = LlamaSizes { window, layers: 2, ..ONE };
+        let [whole, _] = steps(&sizes, target, &[64, 64, 60]);
+        let [parts, _] = steps(&sizes, target, &[50, 3, 61, 40, 34]);
+        assert_eq!(whole.last(), parts.last(), "window {window:?} on {target}");
+    }
+}
+
+/// The last steps of a context lie behind rows of padding.
+#[test]
+fn a_context_can_be_filled() {
+    for (window, target) in [(None, "toy"), (Some(70), "toy"), (None, "xdna2-strix")] {
+        let sizes = LlamaSizes { window, ..ONE };
+        let policy = Policy { attention: AttentionPlacement::Array, ..Policy::MLIR_AIR };
+        let npu = Npu::new(target, NpuOptions { policy, ..NpuOptions::default() }).unwrap();
+        let graph = |key| Ok(llama(&sizes, key));
+        let largest = girih_graph::Key { context: 200, ..key(64) };
+        let mut array = load(npu, &RandomWeights(7), largest, &[32], graph).unwrap();
+        let mut exact = load(Interpreter, &RandomWeights(7), largest, &[32], graph).unwrap();
+        let [array, exact] =
+            [&mut array, &mut exact].map(|runner| outputs(&mut **runner, &[64, 64, 40, 31, 1]));
+        assert_close(&array, &exact);
+    }
+}
+
 /// The bug of the split head: each launch computed the values of the first, and
 /// the others stayed zero. It did not appear with a vocabulary that fits one
 /// launch.

@@ -356,7 +356,9 @@ fn the_runtime_choices_are_compared() {
     assert!(number(brokered, 0, "copied_bytes") > 0.0);
     assert!(number(brokered, 0, "ms") > number(default, 0, "ms"));
     assert!(number(named("dispatch=single"), 1, "calls") > number(default, 1, "calls"));
-    assert!(number(named("mapping unstitched"), 1, "submissions") > number(default, 1, "submissions"));
+    assert!(
+        number(named("mapping unstitched-by-cost"), 1, "submissions") > number(default, 1, "submissions")
+    );
     assert!(number(named("weights=copied"), 0, "load_kept_bytes") > 0.0);
     let padded = lines(1);
     assert!(number(padded.last().expect("lengths"), 0, "ms") >= number(&padded[0], 0, "ms"));

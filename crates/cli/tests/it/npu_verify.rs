@@ -179,7 +179,7 @@ fn layers_are_compared_with_another_backend() {
 fn host_ops_are_listed_with_their_reasons() {
     let folder = fixture("qwen3");
     let inspect = ["npu", "inspect", name(&folder), "--target", "toy", "--rows", "64", "--context", "128"];
-    let text = girih(&inspect).done().stdout;
+    let text = girih(&inspect).with(&["--mapping", "mlir-air"]).done().stdout;
     for part in [
         "array   3 x rms_gemms_rope",
         "host    1 x embed                embed: the host looks up the rows of tokens",
@@ -190,6 +190,6 @@ fn host_ops_are_listed_with_their_reasons() {
     let steps = girih(&inspect).with(&["--json"]).done().json();
     assert_eq!(steps["steps"][1]["host"][0]["op"], "embed");
     let run = girih(&["run", "stories260k", "Once", "-n", "1", "--backend", "npu:toy", "--kv", "bf16", "-v"]);
-    let notes = run.done().stderr;
+    let notes = run.with(&["--npu-mapping", "mlir-air"]).done().stderr;
     assert!(notes.contains("the host computes 5 x mixer.heads (attend) in steps of 1"), "{notes}");
 }

@@ -82,9 +82,10 @@ pub fn sweep(
     Ok(SweepResult { mapping, kernels, policies: timed, published })
 }
 
-/// Each grouping with each placement of attention.
+/// Each grouping with each placement of attention; the search decides what a placement by cost would.
 fn policies() -> Vec<Policy> {
     let placed = AttentionPlacement::ALL.iter().rev();
+    let placed = placed.filter(|(_, attention)| *attention != AttentionPlacement::ByCost);
     let grouped = |attention: AttentionPlacement| {
         let groupings = Grouping::ALL.iter().rev();
         groupings.map(move |(_, grouping)| Policy { grouping: *grouping, attention })

@@ -5,13 +5,14 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use girih_graph::Graph;
+use girih_graph::{Graph, Op};
 use girih_tensor::Result;
 
+use super::placement::AttentionCost;
 use crate::blob::BlobCache;
 use crate::form::groups::{ArrayProgram, Groups};
 use crate::form::schedule::Schedule;
-use crate::pass::{self, ArrayMapping, Dump, Policy};
+use crate::pass::{self, ArrayMapping, AttentionPlacement, Dump, Policy};
 use crate::target::Target;
 
 /// Compiles graphs for one target with one mapping.
@@ -22,6 +23,8 @@ pub struct Compiler {
     cache: OnceLock<BlobCache>,
     warnings: WarningSink,
     known: Mutex<HashMap<String, Arc<Schedule>>>,
+    /// The cost of attention in graphs, by [`attention_shape`].
+    costs: Mutex<HashMap<String, Option<AttentionCost>>>,
 }
 
 /// Receives a sentence for each blob that was refused or could not be stored.
@@ -44,7 +47,8 @@ impl Compiler {
     pub fn new(target: Target, mapping: impl Into<ArrayMapping>, cache: Option<BlobCache>) -> Compiler {
         let (mapping, warnings) = (mapping.into(), WarningSink::new(|_| ()));
         let cache = cache.map_or_else(OnceLock::new, OnceLock::from);
-        Compiler { target, mapping, cache, warnings, known: Mutex::new(HashMap::new()) }
+        let (known, costs) = (Mutex::new(HashMap::new()), Mutex::new(HashMap::new()));
+        Compiler { target, mapping, cache, warnings, known, costs }
     }
 
     /// Stores blobs in `cache` from now on, unless there is a cache already.
@@ -73,12 +77,35 @@ impl Compiler {
         self.mapping.policy
     }
 
+    /// The policy for a graph, with a definite place of attention.
+    pub fn policy_for(&self, graph: &Graph) -> Policy {
+        if self.policy().attention != AttentionPlacement::ByCost {
+            return self.policy();
+        }
+        // Without a program for attention, the reason is in the graph.
+        let cost = self.attention_cost(graph);
+        let attention = cost.map_or(AttentionPlacement::Array, |cost| cost.placement());
+        Policy { attention, ..self.policy() }
+    }
+
+    /// The cost of a graph's attention on the array and on the host; none if the array does
+    /// not support it.
+    pub fn attention_cost(&self, graph: &Graph) -> Option<AttentionCost> {
+        let mut costs = self.costs.lock().unwrap_or_else(PoisonError::into_inner);
+        let cost = || {
+            let cost = AttentionCost::of(graph, &self.target, &self.mapping);
+            cost.unwrap_or_else(|_| Some(AttentionCost::unfit(graph)))
+        };
+        *costs.entry(attention_shape(graph)).or_insert_with(cost)
+    }
+
     /// Partitions a graph into programs and host work.
     ///
     /// # Errors
     /// When neither host nor array supports an op.
     pub fn groups(&self, graph: &Graph, dump: &mut dyn Dump) -> Result<Groups> {
-        pass::groups(graph, &self.target, &self.mapping, dump)
+        let mapping = ArrayMapping { policy: self.policy_for(graph), ..self.mapping.clone() };
+        pass::groups(graph, &self.target, &mapping, dump)
     }
 
     /// Compiles a graph. Cached programs are used; a blob that is refused is
@@ -129,6 +156,17 @@ impl Compiler {
             None
         })
     }
+}
+
+/// What the cost of a graph's attention depends on: whether its steps have one row and one
+/// sequence, and the op and the heads of each attention.
+fn attention_shape(graph: &Graph) -> String {
+    let mut shape = format!("{} {}", graph.key.rows == 1, graph.key.sequences == 1);
+    for node in graph.nodes.iter().filter(|node| matches!(node.op, Op::Attend { .. })) {
+        let heads = node.inputs.iter().map(|input| graph.value(*input).shape.extents()[1..].to_vec());
+        shape += &format!(" {:?} {:?}", node.op, heads.collect::<Vec<_>>());
+    }
+    shape
 }
 
 impl WarningSink {

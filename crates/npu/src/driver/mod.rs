@@ -15,6 +15,7 @@
 //! | a compiled graph bound to memory, and its steps | `program`, `run` |
 //! | the cost, counted while a step runs | `ledger` |
 //! | the cost, counted without values | `estimate` |
+//! | whether attention costs less on the array or on the host | `placement` |
 
 mod compiler;
 mod device;
@@ -22,6 +23,7 @@ mod estimate;
 mod keys;
 mod ledger;
 mod list;
+mod placement;
 mod program;
 mod run;
 mod runtime;
@@ -36,6 +38,7 @@ pub use estimate::{
     Costs, Estimate, Scenario, TimedProgram, costs, estimate, estimate_step, laid_bytes, time_programs,
 };
 pub use ledger::Ledger;
+pub use placement::{AttentionCost, COMPARED_POSITIONS};
 pub use program::NpuProgram;
 pub use runtime::{Completion, Dispatch, KeyUse, ListUse, Runtime, ValueUse, WeightUse};
 pub use weights::{LoadCost, NpuWeights};

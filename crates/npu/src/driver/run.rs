@@ -77,6 +77,38 @@ impl StepRun<'_> {
         &self.program.graph
     }
 
+    /// The first row of the step among the rows of the program. A step near the end of
+    /// the context lies behind rows of padding, so that no row, padding included, is
+    /// behind the context: programs with attention leave out the keys that rows up to
+    /// there cannot see.
+    fn first_row(&self) -> usize {
+        let chunks = |tensor: &ArrayTensor| tensor.kind == TensorKind::Chunks;
+        match self.sequences {
+            [sequence] if self.program.groups.tensors.iter().any(chunks) => {
+                let (key, rows) = (self.graph().key, self.rows());
+                let beyond =
+                    (sequence.position as usize + key.rows as usize).saturating_sub(key.context as usize);
+                beyond.min((key.rows as usize).saturating_sub(rows))
+            }
+            _ => 0,
+        }
+    }
+
+    /// The first row of a tensor that is in use: that of the step, unless the tensor's
+    /// rows are others.
+    fn first_row_of(&self, tensor: usize) -> usize {
+        let value = self.program.values[tensor].map(|value| self.graph().value(value).outermost);
+        match (self.program.groups.tensors[tensor].kind, value) {
+            (TensorKind::CosSin, _) | (TensorKind::Scratch, Some(Extent::Rows)) => self.first_row(),
+            _ => 0,
+        }
+    }
+
+    /// The position of the program's first row.
+    fn first_position(&self) -> Result<u32> {
+        Ok(self.attended()?.position - self.first_row() as u32)
+    }
+
     /// The number of rows of the step.
     fn rows(&self) -> usize {
         self.sequences.last().map_or(0, |sequence| sequence.rows.end as usize)
@@ -168,7 +200,7 @@ impl StepRun<'_> {
             }
             TensorKind::Start => {
                 let window = self.program.groups.tensors[tensor as usize].extent[1];
-                let position = self.attended()?.position;
+                let position = self.first_position()?;
                 let first_key = first_block(position, window) * BLOCK_POSITIONS as u32;
                 let words = self.device.map_mut(object, 0..8);
                 words[..4].copy_from_slice(&position.to_le_bytes());
@@ -191,14 +223,16 @@ impl StepRun<'_> {
         let numbers = self.tensors[tensor].as_ref().ok_or_else(unmade)?;
         let row_bytes = padded[1] as usize * 2;
         let bytes = padded[0] as usize * row_bytes;
+        let first = self.first_row_of(tensor);
         let object = self.program.object(self.device, location)?;
         let object = self.device.map_mut(object, 0..bytes as u64);
         object.fill(0);
         let rows = numbers.chunks_exact(*columns as usize);
-        if rows.len() > padded[0] as usize {
-            return Err(Error::new(format!("'{name}' has {} rows; {} fit", rows.len(), padded[0])));
+        if first + rows.len() > padded[0] as usize {
+            let rows = first + rows.len();
+            return Err(Error::new(format!("'{name}' has {rows} rows; {} fit", padded[0])));
         }
-        for (row, into) in rows.zip(object.chunks_exact_mut(row_bytes)) {
+        for (row, into) in rows.zip(object.chunks_exact_mut(row_bytes).skip(first)) {
             DType::BF16.pack(row, &mut into[..2 * row.len()]);
         }
         self.locations[tensor] = Some(location);
@@ -213,9 +247,10 @@ impl StepRun<'_> {
         let object = self.program.object(self.device, location)?;
         let ArrayTensor { extent: [_, columns], padded, .. } = self.program.groups.tensors[tensor as usize];
         let rows = elements(self.graph(), value, self.rows(), self.output_rows()) / columns as usize;
-        let row_bytes = u64::from(padded[1]) * 2;
-        self.device.sync(object, 0..rows as u64 * row_bytes, Sync::FromDevice);
-        let bytes = self.device.map(object, 0..rows as u64 * row_bytes)?;
+        let (row_bytes, first) = (u64::from(padded[1]) * 2, self.first_row_of(tensor as usize) as u64);
+        let range = first * row_bytes..(first + rows as u64) * row_bytes;
+        self.device.sync(object, range.clone(), Sync::FromDevice);
+        let bytes = self.device.map(object, range)?;
         self.tensors[tensor as usize] = Some(unpacked(bytes, row_bytes as usize, columns as usize));
         Ok(())
     }
@@ -244,6 +279,7 @@ impl StepRun<'_> {
         let bytes = self.device.peek(self.program.object(self.device, location)?);
         let count = elements(self.graph(), value, self.rows(), self.output_rows());
         let row_bytes = padded[1] as usize * 2;
+        let bytes = &bytes[self.first_row_of(tensor as usize) * row_bytes..];
         Ok(unpacked(&bytes[..count / columns as usize * row_bytes], row_bytes, columns as usize))
     }
 
@@ -322,7 +358,7 @@ impl StepRun<'_> {
     fn seen(&self, tensor: &ArrayTensor) -> Result<AttendedRange> {
         let sequence = self.attended()?;
         let end = sequence.position + sequence.rows.indexes().len() as u32;
-        Ok(AttendedRange::new(sequence.position, end, window_of(self.graph(), &tensor.name)))
+        Ok(AttendedRange::new(self.first_position()?, end, window_of(self.graph(), &tensor.name)))
     }
 
     /// Lays out one block of keys and values, all heads, into zeroed memory.

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use girih_graph::{Act, BLOCK_POSITIONS, Pairing};
+use girih_graph::{Act, BLOCK_POSITIONS, Key, Pairing};
 use girih_tensor::{DType, Error, Result};
 
 use super::read::{FormLine, FormLines};
@@ -79,6 +79,13 @@ pub fn first_block(position: u32, window: u32) -> u32 {
     } else {
         (u64::from(position) + 1).saturating_sub(window.into()) as u32 / BLOCK_POSITIONS as u32
     }
+}
+
+/// The largest position of a step's first row, counted from the first key of its
+/// [first block](first_block). The rows of a step and its padding end within the context.
+pub fn latest_start(key: Key, window: u32) -> u32 {
+    let last = key.context.saturating_sub(key.rows);
+    if window == 0 { last } else { last.min(window.saturating_add(BLOCK_POSITIONS as u32 - 2)) }
 }
 
 /// The number of blocks of positions that a step of `rows` rows of a sequence of at
@@ -216,6 +223,12 @@ pub enum Kernel {
         size: u32,
         /// Positions, a multiple of [`BLOCK_POSITIONS`].
         keys: u32,
+        /// The largest position of the first row, counted from the first key, for which
+        /// the launch is valid.
+        latest: u32,
+        /// Whether a row attends to the keys up to its own position only. Otherwise it
+        /// attends to all keys.
+        causal: bool,
         /// The number of preceding positions that a row attends to; 0 for all.
         window: u32,
         /// The factor of every score.
@@ -511,9 +524,9 @@ impl fmt::Display for Kernel {
             Kernel::Gate { n, act } => write!(f, "gate_{} n={n}", act.name()),
             Kernel::Add { n } => write!(f, "add n={n}"),
             Kernel::Bias { rows, n } => write!(f, "bias rows={rows} n={n}"),
-            Kernel::Attend { rows, heads, kv_heads, size, keys, window, scale } => {
+            Kernel::Attend { rows, heads, kv_heads, size, keys, latest, causal, window, scale } => {
                 write!(f, "attend rows={rows} heads={heads} kv_heads={kv_heads} size={size} keys={keys} ")?;
-                write!(f, "window={window} scale={scale:?}f")
+                write!(f, "latest={latest} causal={} window={window} scale={scale:?}f", u8::from(*causal))
             }
         }
     }
@@ -660,6 +673,12 @@ fn kernel(line: &mut FormLine<'_>) -> Result<Kernel> {
             kv_heads: whole("kv_heads")?,
             size: whole("size")?,
             keys: whole("keys")?,
+            latest: whole("latest")?,
+            causal: match whole("causal")? {
+                0 => false,
+                1 => true,
+                _ => return Err(lacks("causal, which is 0 or 1")),
+            },
             window: whole("window")?,
             scale: float("scale")?,
         }),

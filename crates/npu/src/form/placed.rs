@@ -73,7 +73,8 @@ pub struct SharedBuffer {
 
 impl PlacedLaunch {
     /// Returns the tile of a core of the herd.
-    pub fn tile(&self, (column, row): (u8, u8)) -> Tile {
+    pub fn tile(&self, core: (u8, u8)) -> Tile {
+        let (column, row) = self.tiled.place(core);
         Tile::new(self.origin.column + column, self.origin.row + row)
     }
 

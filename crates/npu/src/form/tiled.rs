@@ -35,15 +35,36 @@ pub struct TiledLaunch {
     pub name: String,
     /// Columns and rows of cores; all run the same body.
     pub herd: Herd,
+    /// Whether all cores of the herd lie side by side in one row of the array: column by
+    /// column, the rows of each from the last to the first.
+    pub flat: bool,
     /// The data that moves between DRAM and the cores.
     pub streams: Vec<Stream>,
+    /// If not empty, the iterations of the second loop are divided into these runs, and
+    /// the dimension of the third loop of streams to the cores has the largest number of
+    /// iterations.
+    pub sweeps: Vec<Sweep>,
     /// Memory that only the core uses.
     pub locals: Vec<Local>,
     /// Whether each core sends its accumulators over the cascade to the core
-    /// below.
+    /// below, in a flat herd to the core on its right.
     pub cascade: bool,
     /// The loop nest of each core.
     pub body: Vec<Item>,
+}
+
+/// Iterations of the second loop of a launch, one after another, in which the third loop
+/// has the same number of iterations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sweep {
+    /// The number of these iterations.
+    pub times: u32,
+    /// The index of the third loop's dimension at which the first of them begins.
+    pub first: u32,
+    /// What each further one adds to that index.
+    pub step: u32,
+    /// The number of iterations of the third loop in each.
+    pub count: u32,
 }
 
 /// A rectangle of cores.
@@ -234,6 +255,12 @@ impl Stream {
         usize::from(self.level) + if repeats { 2 } else { 0 }
     }
 
+    /// Whether the third loop of the stream is that of the launch's sweeps, if there are any:
+    /// it is a stream to the cores. Results have other loops within the second.
+    pub fn is_swept(&self) -> bool {
+        self.level > 2 && self.flow == Flow::In
+    }
+
     /// Words of one transfer.
     pub fn transfer_words(&self) -> u32 {
         let chunk = self.dims.get(usize::from(self.level)..).unwrap_or(&[]);
@@ -277,6 +304,42 @@ impl Stream {
     }
 }
 
+impl Sweep {
+    /// The first index of the third loop's dimension in each of the iterations.
+    pub fn firsts(self) -> impl Iterator<Item = u32> {
+        (0..self.times).map(move |time| self.first.saturating_add(self.step.saturating_mul(time)))
+    }
+}
+
+impl TiledLaunch {
+    /// The column and the row of a core of the herd, counted from the herd's lower left
+    /// core.
+    pub fn place(&self, (column, row): (u8, u8)) -> (u8, u8) {
+        let Herd { rows, .. } = self.herd;
+        if self.flat {
+            (column.saturating_mul(rows).saturating_add(rows - 1 - row.min(rows - 1)), 0)
+        } else {
+            (column, row)
+        }
+    }
+}
+
+/// The number of chunks of a stream with `loops` loops that items use, which are in
+/// `depth` loops.
+pub fn chunks_of(items: &[Item], depth: usize, stream: &str, loops: usize) -> u64 {
+    if depth >= loops {
+        return u64::from(items.iter().any(|item| item.uses(stream)));
+    }
+    let of = |item: &Item| match item {
+        Item::Loop { count, body } => {
+            u64::from(*count).saturating_mul(chunks_of(body, depth + 1, stream, loops))
+        }
+        Item::On { body, .. } => chunks_of(body, depth, stream, loops),
+        Item::Call { .. } => 0,
+    };
+    items.iter().map(of).fold(0, u64::saturating_add)
+}
+
 impl Item {
     /// Whether the item uses the stream or local of this name.
     pub fn uses(&self, name: &str) -> bool {
@@ -318,7 +381,9 @@ impl TiledLaunch {
             faults.push(FormFault::new(format!("{}: {what}", self.name), sentence))
         };
         let (columns, rows) = (target.array.columns, target.array.compute_rows);
-        if u32::from(self.herd.columns) > columns || u32::from(self.herd.rows) > rows {
+        let (right, top) = self.place((self.herd.columns - 1, 0));
+        let last = (u32::from(right), u32::from(top.max(self.place((0, self.herd.rows - 1)).1)));
+        if last.0 >= columns || last.1 >= rows {
             fault("herd", format!("is {}; the array has {columns}x{rows} cores", self.herd));
         }
         for stream in &self.streams {
@@ -353,7 +418,11 @@ impl TiledLaunch {
         } else if stream.slices() > 1 {
             return Some("has slices but no loop".to_owned());
         }
-        if loops.get(..stream.loops()) != follows.as_deref() || stream.dims.len() <= level {
+        if !self.sweeps.is_empty() {
+            if let Some(sentence) = self.sweep_fault(stream) {
+                return Some(sentence);
+            }
+        } else if loops.get(..stream.loops()) != follows.as_deref() || stream.dims.len() <= level {
             return Some(format!("has the loops {follows:?}; the calls that use it are in {loops:?}"));
         }
         if let Some(staging) = &stream.l2 {
@@ -392,6 +461,41 @@ impl TiledLaunch {
         })
     }
 
+    /// Returns the fault of a stream of a launch with sweeps.
+    fn sweep_fault(&self, stream: &Stream) -> Option<String> {
+        let level = usize::from(stream.level);
+        if stream.dims.len() <= level || stream.l2.is_some() {
+            return Some("has too few dimensions, or is staged in L2, and the launch has sweeps".to_owned());
+        }
+        let sizes: Vec<u64> = stream.dims[..level].iter().map(|dim| u64::from(dim.size)).collect();
+        let swept = stream.is_swept();
+        let rest = sizes.get(if swept { 3 } else { 2 }..).unwrap_or(&[]);
+        let rest = rest.iter().fold(1, |all: u64, size| all.saturating_mul(*size));
+        let each = |sweep: &Sweep| {
+            let count = if swept { u64::from(sweep.count) } else { 1 };
+            u64::from(sweep.times).saturating_mul(count).saturating_mul(rest)
+        };
+        let chunks = || self.sweeps.iter().map(each).fold(0, u64::saturating_add);
+        let need = if level > 1 { sizes[0].saturating_mul(chunks()) } else { sizes.iter().product() };
+        let have = chunks_of(&self.body, 0, &stream.name, stream.loops());
+        if need != have {
+            return Some(format!("has {need} chunks in its sweeps; the calls that use it need {have}"));
+        }
+        let times = self.sweeps.iter().map(|sweep| u64::from(sweep.times)).fold(0, u64::saturating_add);
+        if sizes.get(1).is_some_and(|&size| size != times) {
+            return Some(format!("has {} iterations of the second loop; the sweeps have {times}", sizes[1]));
+        }
+        let beyond = |sweep: &&Sweep| {
+            let last = u64::from(sweep.times.saturating_sub(1)).saturating_mul(sweep.step.into());
+            let end = last.saturating_add(sweep.first.into()).saturating_add(sweep.count.into());
+            (swept && end > sizes[2]) || sweep.count == 0 || sweep.times == 0
+        };
+        self.sweeps
+            .iter()
+            .find(beyond)
+            .map(|sweep| format!("has the sweep {sweep}, in {:?} steps", sizes.get(2)))
+    }
+
     /// Bytes of a core's chunks and locals.
     pub fn core_bytes(&self) -> u64 {
         let chunks =
@@ -402,10 +506,11 @@ impl TiledLaunch {
 }
 
 /// Whether another stream's channels can carry the only chunk of a stream: both
-/// go directly to the cores, and all cores receive the same chunk.
+/// go directly to the cores, and the cores of a circuit receive the same chunk.
 fn carries(other: &Stream, stream: &Stream) -> bool {
     let direct = |stream: &Stream| stream.flow == Flow::In && stream.l2.is_none();
-    let alike = stream.share == Share::All && other.ahead_of.is_none();
+    let by_column = stream.share == Share::Column && matches!(other.share, Share::Own | Share::Column);
+    let alike = (stream.share == Share::All || by_column) && other.ahead_of.is_none();
     direct(other) && direct(stream) && alike && stream.level == 0 && stream.depth == 1
 }
 
@@ -434,14 +539,23 @@ pub(super) fn print_arguments(arguments: &[Argument], f: &mut fmt::Formatter<'_>
 impl fmt::Display for TiledLaunch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cascade = if self.cascade { " cascade" } else { "" };
-        writeln!(f, "launch {} herd {}{cascade}", self.name, self.herd)?;
+        let flat = if self.flat { " flat" } else { "" };
+        writeln!(f, "launch {} herd {}{flat}{cascade}", self.name, self.herd)?;
         self.streams.iter().try_for_each(|stream| writeln!(f, "  {stream}"))?;
+        self.sweeps.iter().try_for_each(|sweep| writeln!(f, "  sweep {sweep}"))?;
         for Local { name, bytes } in &self.locals {
             writeln!(f, "  local {name} {bytes}")?;
         }
         writeln!(f, "  body {{")?;
         self.body.iter().try_for_each(|item| print_item(item, 2, f))?;
         writeln!(f, "  }}")
+    }
+}
+
+impl fmt::Display for Sweep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Sweep { times, first, step, count } = self;
+        write!(f, "times {times} first {first} step {step} count {count}")
     }
 }
 
@@ -533,12 +647,16 @@ impl TiledLaunch {
         let name = head.word("the launch's name")?.to_owned();
         head.need("herd")?;
         let herd = head.value("a herd")?;
+        let flat = head.skip("flat");
         let cascade = head.skip("cascade");
         head.end()?;
-        let mut launch =
-            TiledLaunch { name, herd, streams: Vec::new(), locals: Vec::new(), cascade, body: Vec::new() };
+        let (streams, sweeps, locals, body) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut launch = TiledLaunch { name, herd, flat, streams, sweeps, locals, cascade, body };
         while let Some(mut line) = lines.take("stream") {
             launch.streams.push(stream(&mut line)?);
+        }
+        while let Some(line) = lines.take("sweep") {
+            launch.sweeps.push(sweep(line)?);
         }
         while let Some(mut line) = lines.take("local") {
             let name = line.word("a name")?.to_owned();
@@ -551,6 +669,17 @@ impl TiledLaunch {
         launch.body = items(lines, 0)?;
         Ok(launch)
     }
+}
+
+fn sweep(mut line: FormLine<'_>) -> Result<Sweep> {
+    let mut number = |name: &str| {
+        line.need(name)?;
+        line.value("a number of iterations")
+    };
+    let (times, first) = (number("times")?, number("first")?);
+    let sweep = Sweep { times, first, step: number("step")?, count: number("count")? };
+    line.end()?;
+    Ok(sweep)
 }
 
 fn stream(line: &mut FormLine<'_>) -> Result<Stream> {

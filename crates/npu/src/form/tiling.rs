@@ -82,12 +82,48 @@ pub struct ElementTiling {
 /// The tile of attention on all cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttendTiling {
+    /// What the columns of cores divide.
+    pub across: Across,
+    /// The most columns of cores that are used.
+    pub columns: u32,
     /// Query positions that a core processes at once.
     pub queries: u32,
     /// Chunks of keys and values that a core buffers.
     pub depth: u8,
     /// Positions of a chunk: 64, which is a block, 32, 16 or 8.
     pub chunk: u32,
+    /// Whether chunks that no row of a core sees are left out. Results are the same.
+    pub skip: bool,
+}
+
+/// What the columns of cores divide in attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Across {
+    /// The queries; the rows of cores divide the keys.
+    Queries,
+    /// The KV heads; columns that are left over divide the keys of each head. One row of
+    /// cores works on a single query position, and each core has two streams, one for
+    /// keys and one for values.
+    Heads,
+}
+
+impl Across {
+    /// The name in tilings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Across::Queries => "queries",
+            Across::Heads => "heads",
+        }
+    }
+}
+
+impl std::str::FromStr for Across {
+    type Err = girih_tensor::Error;
+
+    fn from_str(text: &str) -> Result<Across> {
+        let known = [Across::Queries, Across::Heads].into_iter().find(|across| across.name() == text);
+        known.ok_or_else(|| girih_tensor::Error::new(format!("'{text}' is neither queries nor heads")))
+    }
 }
 
 impl fmt::Display for Tiling {
@@ -102,8 +138,10 @@ impl fmt::Display for Tiling {
             }
             Tiling::Rows(RowTiling { herd, step }) => write!(f, "herd={herd} step={step}"),
             Tiling::Elements(ElementTiling { herd, chunk }) => write!(f, "herd={herd} chunk={chunk}"),
-            Tiling::Attend(AttendTiling { queries, depth, chunk }) => {
-                write!(f, "queries={queries} depth={depth} chunk={chunk}")
+            Tiling::Attend(AttendTiling { across, columns, queries, depth, chunk, skip }) => {
+                write!(f, "across={} columns={columns} queries={queries}", across.name())?;
+                write!(f, " depth={depth} chunk={chunk}")?;
+                write!(f, " skip={}", u8::from(*skip))
             }
         }
     }
@@ -148,9 +186,12 @@ impl Tiling {
                 Tiling::Elements(ElementTiling { herd: field(line, "herd")?, chunk: number(line, "chunk")? })
             }
             "attend" => Tiling::Attend(AttendTiling {
+                across: field(line, "across")?,
+                columns: number(line, "columns")?,
                 queries: number(line, "queries")?,
                 depth: depth(line)?,
                 chunk: number(line, "chunk")?,
+                skip: switch(line, "skip")?,
             }),
             _ => return Err(line.error(format!("has '{kernel}', which is not a kernel"))),
         };

@@ -1,5 +1,6 @@
 //! The commands that feed the shim channels.
 
+use super::transfer::ShimTask;
 use crate::form::schedule::{Affine, Channel, Direction, ProcessorCommand, Push};
 
 /// The tasks of one shim channel, in order.
@@ -10,10 +11,8 @@ pub(super) struct ShimFeed {
     pub ahead: Option<u8>,
     /// The descriptors that the tasks alternate between.
     pub ids: Vec<u8>,
-    /// The runs of each task.
-    pub repeats: u32,
-    /// The byte offset of each task.
-    pub offsets: Vec<i64>,
+    /// The tasks.
+    pub tasks: Vec<ShimTask>,
 }
 
 /// Returns the commands of all channels. The tasks of the channels are interleaved
@@ -28,10 +27,10 @@ pub(super) fn commands(feeds: Vec<ShimFeed>) -> Vec<ProcessorCommand> {
     let feeds: Vec<ShimFeed> = outs.into_iter().chain(ins).collect();
     let mut tasks: Vec<(usize, &ShimFeed)> = Vec::new();
     for feed in &feeds {
-        tasks.extend((0..feed.offsets.len()).map(|task| (task, feed)));
+        tasks.extend((0..feed.tasks.len()).map(|task| (task, feed)));
     }
     // The sort is stable: tasks at equal shares keep the order of the channels.
-    tasks.sort_by(|(a, of), (b, other)| (a * other.offsets.len()).cmp(&(b * of.offsets.len())));
+    tasks.sort_by(|(a, of), (b, other)| (a * other.tasks.len()).cmp(&(b * of.tasks.len())));
     for (task, feed) in tasks {
         if let Some(descriptor) = feed.ahead.filter(|_| task == 0) {
             let (channel, offset) = (feed.channel, Affine::constant(0));
@@ -49,13 +48,13 @@ pub(super) fn commands(feeds: Vec<ShimFeed>) -> Vec<ProcessorCommand> {
         commands.push(ProcessorCommand::Push(Push {
             channel: feed.channel,
             descriptor: feed.ids[task % feed.ids.len()],
-            offset: Affine::constant(feed.offsets[task]),
-            repeats: feed.repeats,
+            offset: Affine::constant(feed.tasks[task].offset),
+            repeats: feed.tasks[task].repeats,
             token: true,
         }));
     }
     for feed in &feeds {
-        let waits = feed.ids.len().min(feed.offsets.len());
+        let waits = feed.ids.len().min(feed.tasks.len());
         commands.extend((0..waits).map(|_| ProcessorCommand::Wait(feed.channel)));
     }
     commands

@@ -9,10 +9,10 @@ use super::mapping::{ArrayMapping, ArrayWeights};
 use super::padding::{ColumnPadding, padded, row_granule, size};
 use super::policy::Grouping;
 use super::site::{NodeSite, refusal, site};
-use super::tile::gemv_side;
+use super::tile::{block_granule, gemv_side};
 use crate::form::groups::{
     ArrayProgram, ArrayTensor, Groups, Kernel, KernelLaunch, START_BYTES, StepAction, TensorKind,
-    attended_blocks, chunk_bytes,
+    attended_blocks, chunk_bytes, latest_start,
 };
 use crate::form::schedule::{Argument, ArgumentRole};
 use crate::form::weights::{TILE_ROWS, WeightLayout};
@@ -313,7 +313,7 @@ impl Partitioner<'_> {
         let ArrayTensor { extent: [_, columns], padded: [_, padded], .. } = self.groups.tensors[q as usize];
         let group = columns / self::size(keys.shape.stride())?;
         let heads = padded / group / size;
-        let all = self.blocks(window)?;
+        let all = self.blocks(window, heads)?;
         let rows = heads.checked_mul(all);
         let rows = rows.ok_or_else(|| Error::new(format!("{heads} heads of {all} blocks exceed 32 bits")))?;
         let (kind, padded) = (TensorKind::Chunks, [rows, chunk_bytes(size) / 2]);
@@ -345,11 +345,12 @@ impl Partitioner<'_> {
         self.add(ArrayTensor { name, kind, dtype: DType::BF16, extent, padded })
     }
 
-    /// Blocks of positions that a step attends to, padded so that each row of cores has the
-    /// same number.
-    fn blocks(&self, window: u32) -> Result<u32> {
+    /// Blocks of positions that a step attends to, padded so that the cores that share
+    /// queries have the same number.
+    fn blocks(&self, window: u32, kv_heads: u32) -> Result<u32> {
         let Key { rows, context, .. } = self.graph.key;
-        padded(attended_blocks(rows, context, window) as usize, self.target.array.compute_rows)
+        let granule = block_granule(rows, kv_heads, self.target);
+        padded(attended_blocks(rows, context, window) as usize, granule)
     }
 
     fn kernel(&self, index: usize, tensors: &[u32]) -> Result<Kernel> {
@@ -394,7 +395,9 @@ impl Partitioner<'_> {
                     self.groups.tensors[tensors[1] as usize];
                 let window = window(span);
                 let keys = blocks / kv_heads * BLOCK_POSITIONS as u32;
-                Kernel::Attend { rows, heads: columns / size, kv_heads, size, keys, window, scale }
+                let (heads, causal) = (columns / size, span != Span::All);
+                let latest = latest_start(self.graph.key, window);
+                Kernel::Attend { rows, heads, kv_heads, size, keys, latest, causal, window, scale }
             }
             op => return Err(Error::new(format!("{} has no kernel on the array", op.name()))),
         })

@@ -25,6 +25,7 @@ pub fn place(group: &str, tiled: TiledLaunch, target: &Target) -> Result<PlacedL
         have,
     };
     let (columns, rows) = (u32::from(tiled.herd.columns), u32::from(tiled.herd.rows));
+    let (columns, rows) = if tiled.flat { (columns * rows, 1) } else { (columns, rows) };
     if columns > target.array.columns {
         return Err(unfit("columns".to_owned(), u64::from(columns), u64::from(target.array.columns)));
     }
@@ -80,11 +81,10 @@ fn place_cores(placed: &mut PlacedLaunch, target: &Target, free: &mut BTreeMap<T
 /// Places transfers in the memory tile of their column; those that a row shares are
 /// distributed over the columns.
 fn place_shared(placed: &mut PlacedLaunch, target: &Target, free: &mut BTreeMap<Tile, u64>) {
-    let herd = placed.tiled.herd;
     for stream in &placed.tiled.streams {
         let Some(staging) = &stream.l2 else { continue };
-        for (index, circuit) in stream.circuits(herd).iter().enumerate() {
-            let tile = Tile::new(home(stream, circuit, herd.rows, target), 1);
+        for (index, circuit) in stream.circuits(placed.tiled.herd).iter().enumerate() {
+            let tile = Tile::new(home(&placed.tiled, stream, circuit, target), 1);
             let parts = if stream.joins() { circuit.cores.len() as u32 } else { 1 };
             for part in 0..parts {
                 for slot in 0..staging.depth {
@@ -99,10 +99,12 @@ fn place_shared(placed: &mut PlacedLaunch, target: &Target, free: &mut BTreeMap<
 }
 
 /// Returns the column whose shim tile and memory tile serve a circuit.
-pub(super) fn home(stream: &Stream, circuit: &Circuit, rows: u8, target: &Target) -> u8 {
+pub(super) fn home(launch: &TiledLaunch, stream: &Stream, circuit: &Circuit, target: &Target) -> u8 {
     match stream.share {
-        Share::Own | Share::Column | Share::Bottom => circuit.column,
-        Share::Row => (u32::from(circuit.row) * target.array.shim_columns / u32::from(rows)) as u8,
+        Share::Own | Share::Column | Share::Bottom => launch.place((circuit.column, circuit.row)).0,
+        Share::Row => {
+            (u32::from(circuit.row) * target.array.shim_columns / u32::from(launch.herd.rows)) as u8
+        }
         Share::All => 0,
     }
 }

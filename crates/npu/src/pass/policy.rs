@@ -52,14 +52,21 @@ pub enum AttentionPlacement {
     Prefill,
     /// On the array.
     Array,
+    /// Where it [costs less](crate::driver::AttentionCost), for steps of several rows and
+    /// for single rows.
+    ByCost,
+    /// On the host, because it costs less there or does not fit the array: what `ByCost`
+    /// becomes for a graph.
+    HostCheaper,
 }
 
 impl AttentionPlacement {
-    /// Every placement, by name.
+    /// Every placement that a mapping can have, by name.
     pub const ALL: &'static [(&'static str, AttentionPlacement)] = &[
         ("host", AttentionPlacement::Host),
         ("prefill", AttentionPlacement::Prefill),
         ("array", AttentionPlacement::Array),
+        ("by-cost", AttentionPlacement::ByCost),
     ];
 
     /// The name in mappings.
@@ -76,9 +83,14 @@ impl Policy {
     pub const MLIR_AIR: Policy =
         Policy { grouping: Grouping::Stitched, attention: AttentionPlacement::Prefill };
 
+    /// The same programs, with attention where it costs less: the default.
+    pub const BY_COST: Policy = Policy { attention: AttentionPlacement::ByCost, ..Policy::MLIR_AIR };
+
     /// Every policy, by name.
     pub const ALL: &'static [(&'static str, Policy)] = &[
         ("mlir-air", Policy::MLIR_AIR),
+        ("by-cost", Policy::BY_COST),
+        ("unstitched-by-cost", Policy { grouping: Grouping::Unstitched, ..Policy::BY_COST }),
         ("mlir-air-host-attention", Policy { attention: AttentionPlacement::Host, ..Policy::MLIR_AIR }),
         ("mlir-air-array-attention", Policy { attention: AttentionPlacement::Array, ..Policy::MLIR_AIR }),
         ("unstitched", Policy { grouping: Grouping::Unstitched, ..Policy::MLIR_AIR }),

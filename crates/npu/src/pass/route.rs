@@ -84,8 +84,7 @@ fn routed_circuit(
     circuit: &Circuit,
     channels: &mut FreeChannels<'_>,
 ) -> Result<RoutedCircuit, Unfit> {
-    let herd = launch.tiled.herd;
-    let column = home(stream, circuit, herd.rows, channels.target);
+    let column = home(&launch.tiled, stream, circuit, channels.target);
     let (shim, memory) = (Tile::new(column, 0), Tile::new(column, 1));
     let cores: Vec<Tile> = circuit.cores.iter().map(|&core| launch.tile(core)).collect();
     let (from_dram, to_cores) = (Direction::Mm2s, Direction::S2mm);

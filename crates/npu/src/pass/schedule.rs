@@ -20,8 +20,10 @@ use crate::form::schedule::{
     Dim, DmaAddress, Launch, LockChange, LockId, Parameter, ParameterValue, Schedule, Start, Tile, TileKind,
     TileLock,
 };
-use crate::form::tiled::{COLUMN_TERM, Flow, Item, L2Staging, ROW_TERM, Stream, TiledOperand};
-use crate::target::Target;
+use crate::form::tiled::{
+    COLUMN_TERM, Circuit, Flow, Item, L2Staging, ROW_TERM, Stream, TiledOperand, chunks_of,
+};
+use crate::target::{DmaSpec, Target};
 
 /// The maximum number of tasks of one circuit.
 const MAX_PUSHES: u64 = 4096;
@@ -144,7 +146,7 @@ impl<'a> LaunchBuilder<'a> {
         Ok(LockPair { free: self.lock(tile, depth)?, full: self.lock(tile, 0)? })
     }
 
-    fn dma(&self, tile: Tile) -> &'a crate::target::DmaSpec {
+    fn dma(&self, tile: Tile) -> &'a DmaSpec {
         match tile.kind() {
             TileKind::Shim => &self.target.shim.dma,
             TileKind::Memory => &self.target.memory.dma,
@@ -376,7 +378,12 @@ impl<'a> LaunchBuilder<'a> {
             + u64::from(circuit.column) * stream.column_bytes
             + u64::from(circuit.row) * stream.row_bytes;
         let dma = &self.target.shim.dma;
-        let split = SplitTransfer::of(&dims, dma);
+        let sweeps = &self.placed().tiled.sweeps;
+        let split = if stream.is_swept() && !sweeps.is_empty() {
+            SplitTransfer::swept(&dims, sweeps, dma, MAX_PUSHES)
+        } else {
+            SplitTransfer::of(&dims, dma)
+        };
         let pushes = split.tasks();
         if pushes > MAX_PUSHES {
             let resource = format!("shim tasks for {}", stream.name);
@@ -388,7 +395,7 @@ impl<'a> LaunchBuilder<'a> {
                 have: MAX_PUSHES,
             }));
         }
-        let ahead = self.ahead(stream).map(|ahead| self.feed_ahead(routed, ahead)).transpose()?;
+        let ahead = self.ahead(stream).map(|ahead| self.feed_ahead(routed, circuit, ahead)).transpose()?;
         let count = pushes.min(u64::from(dma.queue)) as usize;
         let mut ids = Vec::new();
         for _ in 0..count {
@@ -405,16 +412,17 @@ impl<'a> LaunchBuilder<'a> {
                 next: None,
             });
         }
-        Ok(ShimFeed { channel: routed.shim, ahead, ids, repeats: split.repeats, offsets: split.offsets() })
+        Ok(ShimFeed { channel: routed.shim, ahead, ids, tasks: split.each() })
     }
 
     /// Adds the descriptor of a chunk that is sent ahead of a circuit's stream.
-    fn feed_ahead(&mut self, routed: &RoutedCircuit, ahead: &Stream) -> Result<u8> {
+    fn feed_ahead(&mut self, routed: &RoutedCircuit, circuit: &Circuit, ahead: &Stream) -> Result<u8> {
         let id = self.descriptor_id(routed.shim)?;
+        let base = ahead.base_bytes + u64::from(circuit.column) * ahead.column_bytes;
         self.launch.descriptors.push(Descriptor {
             tile: routed.shim.tile,
             id,
-            address: DmaAddress::Argument(ahead.argument, ahead.base_bytes),
+            address: DmaAddress::Argument(ahead.argument, base),
             dims: vec![Dim { size: ahead.chunk_words(), stride: 1 }],
             iteration: None,
             acquire: None,
@@ -447,10 +455,15 @@ impl<'a> LaunchBuilder<'a> {
         Ok(())
     }
 
-    /// Returns the instructions of a body within loops of these counts. A stream
-    /// whose chunk changes with the innermost of these loops is acquired before its
-    /// first use in the body and released after its last.
-    fn instructions(&self, tile: Tile, body: &[Item], loops: &mut Vec<u32>) -> Result<Vec<CoreInstruction>> {
+    /// Returns the instructions of a body within these loops, each given by its body and
+    /// the items before it. A stream whose chunk changes with the innermost of these loops
+    /// is acquired before its first use in the body and released after its last.
+    fn instructions<'b>(
+        &self,
+        tile: Tile,
+        body: &'b [Item],
+        loops: &mut Vec<EnclosingLoop<'b>>,
+    ) -> Result<Vec<CoreInstruction>> {
         let changing: Vec<&Stream> = self
             .placed()
             .tiled
@@ -465,7 +478,7 @@ impl<'a> LaunchBuilder<'a> {
                     instructions.push(CoreInstruction::Acquire(self.core_locks(tile, stream)?.0));
                 }
             }
-            instructions.push(self.instruction(tile, item, loops)?);
+            instructions.push(self.instruction(tile, (&body[..index], item), loops)?);
             for stream in &changing {
                 if body.iter().rposition(|item| item.uses(&stream.name)) == Some(index) {
                     instructions.push(CoreInstruction::Release(self.core_locks(tile, stream)?.1));
@@ -481,10 +494,15 @@ impl<'a> LaunchBuilder<'a> {
         Ok(if stream.flow == Flow::In { locks.reader() } else { locks.writer() })
     }
 
-    fn instruction(&self, tile: Tile, item: &Item, loops: &mut Vec<u32>) -> Result<CoreInstruction> {
+    fn instruction<'b>(
+        &self,
+        tile: Tile,
+        (before, item): (&'b [Item], &'b Item),
+        loops: &mut Vec<EnclosingLoop<'b>>,
+    ) -> Result<CoreInstruction> {
         Ok(match item {
             Item::Loop { count, body } => {
-                loops.push(*count);
+                loops.push(EnclosingLoop { before, body });
                 let body = self.instructions(tile, body, loops)?;
                 loops.pop();
                 CoreInstruction::Loop { count: *count, body }
@@ -502,18 +520,28 @@ impl<'a> LaunchBuilder<'a> {
         })
     }
 
-    fn operand(&self, tile: Tile, source: &TiledOperand, loops: &[u32]) -> Result<CallOperand> {
+    /// Returns an operand; the slot of a stream is the number of chunks before it, modulo
+    /// the number of slots.
+    fn operand(&self, tile: Tile, source: &TiledOperand, loops: &[EnclosingLoop<'_>]) -> Result<CallOperand> {
         let slots = self.ring(tile, &source.name)?.slots;
         let stream = self.placed().tiled.streams.iter().find(|stream| stream.name == source.name);
         let level = stream.map_or(0, Stream::loops);
+        let chunks = |items: &[Item], depth| {
+            (chunks_of(items, depth, &source.name, level) % slots.len() as u64).cast_signed()
+        };
         let mut slot = Affine::default();
-        let mut factor = 1;
-        for depth in (0..level).rev() {
-            slot = slot.plus(depth as u8, factor % slots.len() as i64);
-            factor = factor * i64::from(loops[depth]) % slots.len() as i64;
+        for (depth, around) in loops.iter().enumerate().take(level).rev() {
+            slot = slot.plus(depth as u8, chunks(around.body, depth + 1) % slots.len() as i64);
+            slot.constant = (slot.constant + chunks(around.before, depth)) % slots.len() as i64;
         }
         Ok(CallOperand { slots, slot, offset: source.offset.clone() })
     }
+}
+
+/// A loop around an item: its body, and the items before it in the body of the next loop.
+struct EnclosingLoop<'a> {
+    before: &'a [Item],
+    body: &'a [Item],
 }
 
 /// Returns the body of one core: without items of other rows, and with the core's

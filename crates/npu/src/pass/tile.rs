@@ -19,6 +19,7 @@ use crate::form::tiled::TiledLaunch;
 use crate::form::tiling::Tiling;
 use crate::form::weights::WeightLayout;
 use crate::target::Target;
+pub(crate) use attend::block_granule;
 pub(super) use gemv::side as gemv_side;
 use nest::{LaunchArguments, fits};
 

@@ -4,6 +4,7 @@
 
 use crate::form::schedule::Dim;
 use crate::form::schedule::registers::{merged, register_fault};
+use crate::form::tiled::Sweep;
 use crate::target::DmaSpec;
 
 /// The dimensions of a stream in DRAM, divided: the inner ones in one descriptor, the
@@ -17,6 +18,17 @@ pub(super) struct SplitTransfer {
     /// The runs of a task.
     pub repeats: u32,
     outer: Vec<Dim>,
+    /// The tasks, if they do not all have the same number of runs.
+    swept: Option<Vec<ShimTask>>,
+}
+
+/// One task of a shim channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ShimTask {
+    /// Bytes added to the descriptor's address.
+    pub offset: i64,
+    /// The number of runs of the descriptor.
+    pub repeats: u32,
 }
 
 impl SplitTransfer {
@@ -35,7 +47,8 @@ impl SplitTransfer {
     /// Puts as much of the next dimension as possible into the runs of a task. A
     /// stride of 0 is a repeat, which needs no iteration.
     fn around(inner: Vec<Dim>, rest: &[Dim], dma: &DmaSpec) -> SplitTransfer {
-        let mut split = SplitTransfer { inner, iteration: None, repeats: 1, outer: rest.to_vec() };
+        let mut split =
+            SplitTransfer { inner, iteration: None, repeats: 1, outer: rest.to_vec(), swept: None };
         let Some(&dim) = rest.last().filter(|dim| u64::from(dim.stride) <= dma.max_stride_words) else {
             return split;
         };
@@ -49,8 +62,50 @@ impl SplitTransfer {
         split
     }
 
+    /// Divides the dimensions of a stream whose second and third are divided into sweeps:
+    /// a step of the third is a run of the descriptor, a sweep is one task or more. Stops
+    /// after more than `max` tasks.
+    pub fn swept(dims: &[Dim], sweeps: &[Sweep], dma: &DmaSpec, max: u64) -> SplitTransfer {
+        let (outer, steps) = (dims[0], dims[2]);
+        let inner = SplitTransfer::of(&dims[3..], dma);
+        let runs =
+            u64::from(steps.stride) <= dma.max_stride_words && inner.repeats == 1 && inner.tasks() == 1;
+        let most = if runs { dma.max_repeat.min(dma.max_iterations) } else { 1 };
+        let longest = sweeps.iter().map(|sweep| sweep.count.min(most)).max().unwrap_or(1);
+        let (inner_tasks, bytes) =
+            (inner.each(), |at: u32, dim: Dim| i64::from(at) * i64::from(dim.stride) * 4);
+        let mut tasks = Vec::new();
+        for head in 0..outer.size {
+            for (first, sweep) in sweeps.iter().flat_map(|sweep| sweep.firsts().map(move |at| (at, sweep))) {
+                for at in (0..sweep.count).step_by(longest as usize) {
+                    let offset = bytes(head, outer) + bytes(first + at, steps);
+                    let count = longest.min(sweep.count - at);
+                    tasks.extend(inner_tasks.iter().map(|task| ShimTask {
+                        offset: offset + task.offset,
+                        repeats: if runs { count } else { task.repeats },
+                    }));
+                }
+                if tasks.len() as u64 > max {
+                    return SplitTransfer { swept: Some(tasks), ..inner };
+                }
+            }
+        }
+        let iteration = if runs { Some(Dim { size: longest, ..steps }) } else { inner.iteration };
+        let iteration = iteration.filter(|dim| dim.size > 1);
+        SplitTransfer { iteration, swept: Some(tasks), ..inner }
+    }
+
+    /// Returns the tasks.
+    pub fn each(&self) -> Vec<ShimTask> {
+        let alike = || self.offsets().into_iter().map(|offset| ShimTask { offset, repeats: self.repeats });
+        self.swept.clone().unwrap_or_else(|| alike().collect())
+    }
+
     /// The number of tasks.
     pub fn tasks(&self) -> u64 {
+        if let Some(tasks) = &self.swept {
+            return tasks.len() as u64;
+        }
         self.outer.iter().map(|dim| u64::from(dim.size)).fold(1, u64::saturating_mul)
     }
 

@@ -57,8 +57,8 @@ pub struct CompileArgs {
 pub struct MappingArgs {
     #[command(flatten)]
     steps: StepArgs,
-    /// Mapping of the model to the array: a file, or a name such as mlir-air, mlir-air-tiles or unstitched.
-    #[arg(long, value_name = "FILE|NAME", default_value = "mlir-air")]
+    /// Mapping of the model to the array: a file, or a name such as by-cost, mlir-air, mlir-air-tiles or unstitched.
+    #[arg(long, value_name = "FILE|NAME", default_value = "by-cost")]
     pub mapping: String,
     /// Format in which the array holds the matrices of matrix products, instead of the mapping's: stored (as
     /// the model does if that is Q4NX, otherwise bf16), q4nx or bf16.

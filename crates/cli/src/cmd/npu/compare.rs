@@ -8,7 +8,7 @@ use std::time::Instant;
 use girih_graph::{Graph, Key};
 use girih_npu::Target;
 use girih_npu::driver::{Compiler, TimedProgram, estimate};
-use girih_npu::pass::{NoDump, array_split};
+use girih_npu::pass::{AttentionPlacement, NoDump, array_split};
 use serde::Serialize;
 use serde_json::json;
 
@@ -54,6 +54,9 @@ struct ComparedStep {
     launches: u64,
     /// What the host computes, with the reason.
     host: Vec<String>,
+    /// The compared costs of attention on the array and on the host, and the choice, if the mapping
+    /// chooses by cost.
+    attention: Option<String>,
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
@@ -73,6 +76,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         print_json(&json!({"target": target.name, "mapping": args.mapping.mapping, "models": compared}))?;
     } else {
         host_work(&compared)?;
+        attention(&compared)?;
     }
     Ok(Outcome::Done)
 }
@@ -110,7 +114,8 @@ fn step(graph: &Graph, compiler: &Compiler, seconds: &mut f64) -> Result<Compare
     let target = compiler.target();
     let timed = estimate(graph, &compiled, target, graph.key.context - graph.key.rows)?;
     let launches = |program: &TimedProgram| program.runs * program.report.launches.len() as u64;
-    let host = array_split(graph, compiler.policy()).host_work();
+    let host = array_split(graph, compiler.policy_for(graph)).host_work();
+    let by_cost = compiler.policy().attention == AttentionPlacement::ByCost;
     let host = host.into_iter().map(|work| format!("{} ({}): {}", work.name, work.op, work.reason));
     Ok(ComparedStep {
         rows: graph.key.rows,
@@ -120,6 +125,7 @@ fn step(graph: &Graph, compiler: &Compiler, seconds: &mut f64) -> Result<Compare
         programs: timed.programs.len(),
         launches: timed.programs.iter().map(launches).sum(),
         host: host.collect(),
+        attention: by_cost.then(|| compiler.attention_cost(graph)).flatten().map(|cost| cost.to_string()),
     })
 }
 
@@ -138,6 +144,16 @@ impl ComparedModel {
         let ComparedModel { name, compile_seconds, prefill, token } = self;
         print_line!("{name:<24} {compile_seconds:>9.3} |        {} |      {}", step(prefill), step(token))
     }
+}
+
+/// Prints the compared costs of attention of each model.
+fn attention(models: &[ComparedModel]) -> Result<()> {
+    for model in models {
+        for cost in [&model.prefill, &model.token].into_iter().filter_map(|step| step.attention.as_ref()) {
+            print_line!("{}: {cost}", model.name)?;
+        }
+    }
+    Ok(())
 }
 
 /// Prints the work that stays on the host, and the models that have it.

@@ -95,7 +95,7 @@ fn model(args: &Args) -> Result<Outcome> {
     let mut steps = Vec::new();
     for graph in args.source.graphs()? {
         let groups = compiler.groups(&graph, &mut NoDump)?;
-        let split = array_split(&graph, compiler.policy());
+        let split = array_split(&graph, compiler.policy_for(&graph));
         let host = split.host_work();
         if args.split {
             print_line!("{}", graph.key)?;

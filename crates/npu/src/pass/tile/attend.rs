@@ -1,28 +1,34 @@
-//! FlashAttention on the array (Dao 2022, arXiv 2205.14135): each column of cores
-//! has its own query rows, each row of cores its own share of the keys. Partial
-//! results of the rows of cores are merged downwards over the cascade.
+//! FlashAttention on the array (Dao 2022, arXiv 2205.14135). Cores that share queries divide
+//! the keys; their partial results are merged over the cascade.
 //!
 //! ```text
 //! for each KV head:                               queries of its heads side by side
 //!   for each batch of query rows:                 a range for each column of cores
 //!     clear
-//!     for each block of keys and values:          every (rows of cores)-th
-//!       for each chunk of the block:              as many positions as memory holds
+//!     for each step of keys and values:           a share for each core
+//!       for each chunk of the share:              as many positions as memory holds
 //!         attend
 //!     for each part of the rows:
-//!       receive from above, merge
-//!     send down, part by part, or store
+//!       receive from the core before, merge
+//!     send on or store, part by part
 //! ```
+//!
+//! Several query positions are divided among the columns, the keys among the rows of cores.
+//! Steps whose keys no row of a batch sees are left out, as far as that is known without the
+//! position of the first row: each [run of batches](crate::form::tiled::Sweep) has its own
+//! number of steps. For a single position the KV heads are divided among the columns of one
+//! row of cores, and the keys of a head among the columns that are left over; each core reads
+//! keys and values in two streams, so that DRAM limits the speed.
 
 use girih_graph::BLOCK_POSITIONS;
 
 use super::nest::{LaunchArguments, call, dim, divisor, fits, float, whole};
-use crate::form::groups::{Kernel, START_BYTES, chunk_bytes};
-use crate::form::schedule::{Affine, Parameter, ParameterValue};
+use crate::form::groups::{Kernel, START_BYTES, attended_blocks, chunk_bytes};
+use crate::form::schedule::{Affine, Dim, Parameter, ParameterValue};
 use crate::form::tiled::{
-    COLUMN_TERM, Flow, Herd, Item, Local, ROW_TERM, Share, Stream, TiledLaunch, TiledOperand,
+    COLUMN_TERM, Flow, Herd, Item, Local, ROW_TERM, Share, Stream, Sweep, TiledLaunch, TiledOperand,
 };
-use crate::form::tiling::AttendTiling;
+use crate::form::tiling::{Across, AttendTiling};
 use crate::target::Target;
 
 /// The sizes of an attention.
@@ -33,16 +39,19 @@ struct AttendSizes {
     kv_heads: u32,
     size: u32,
     keys: u32,
+    latest: u32,
+    causal: bool,
     window: u32,
     scale: f32,
 }
 
 impl AttendSizes {
     fn of(kernel: &Kernel) -> Option<AttendSizes> {
-        let Kernel::Attend { rows, heads, kv_heads, size, keys, window, scale } = *kernel else {
+        let Kernel::Attend { rows, heads, kv_heads, size, keys, latest, causal, window, scale } = *kernel
+        else {
             return None;
         };
-        Some(AttendSizes { rows, heads, kv_heads, size, keys, window, scale })
+        Some(AttendSizes { rows, heads, kv_heads, size, keys, latest, causal, window, scale })
     }
 
     /// Query heads of a KV head.
@@ -50,12 +59,28 @@ impl AttendSizes {
         self.heads / self.kv_heads
     }
 
-    /// The cores: a range of the queries for each column, a share of the keys for each row.
-    fn herd(&self, target: &Target) -> Herd {
-        let columns = divisor(self.rows, target.array.columns);
-        let rows = divisor(self.keys / BLOCK_POSITIONS as u32, target.array.compute_rows);
+    /// The cores: columns by queries or KV heads, rows by keys.
+    fn herd(&self, tile: AttendTiling, target: &Target) -> Herd {
+        let blocks = self.keys / BLOCK_POSITIONS as u32;
+        let wide = target.array.columns.min(tile.columns);
+        let (columns, rows) = match tile.across {
+            Across::Queries => (divisor(self.rows, wide), divisor(blocks, target.array.compute_rows)),
+            Across::Heads => {
+                let wide = wide.min(target.array.shim_columns);
+                let columns = divisor(self.kv_heads, wide);
+                (columns, divisor(blocks, wide / columns))
+            }
+        };
         Herd { columns: columns as u8, rows: rows as u8 }
     }
+}
+
+/// Returns the multiple to which blocks of keys are padded, so that the cores can divide
+/// them: by the rows of cores, and for single rows by the columns that share a KV head.
+pub(crate) fn block_granule(rows: u32, kv_heads: u32, target: &Target) -> u32 {
+    let wide = target.array.columns.min(target.array.shim_columns);
+    let share = if rows == 1 { wide / divisor(kv_heads, wide) } else { 1 };
+    target.array.compute_rows.max(share.next_power_of_two())
 }
 
 /// The possible numbers of query positions of a core. Powers of two divide the rows
@@ -63,8 +88,9 @@ impl AttendSizes {
 /// heads fill the matrix unit.
 const QUERIES: [u32; 7] = [64, 32, 16, 8, 4, 2, 1];
 
-/// The maximum number of query rows of a core, over the query heads of one KV head.
-const MAX_ROWS: u32 = 128;
+/// The maximum number of query rows of a core, over the query heads of one KV head. Groups of
+/// up to 16 heads can have 16 positions.
+const MAX_ROWS: u32 = 256;
 
 /// The possible numbers of positions of a chunk, largest first.
 const CHUNK_POSITIONS: [u32; 4] = [BLOCK_POSITIONS as u32, 32, 16, 8];
@@ -73,58 +99,73 @@ const CHUNK_POSITIONS: [u32; 4] = [BLOCK_POSITIONS as u32, 32, 16, 8];
 /// fewer.
 const UNIT_ROWS: u32 = 16;
 
-/// The maximum number of rows that are sent over the cascade at once.
-const MERGED_ROWS: u32 = 16;
+/// The maximum number of values of the state that are sent over the cascade, or stored, at
+/// once: 16 rows of heads of 64. Rows with larger heads are merged and stored in smaller parts,
+/// which leaves memory for more rows.
+const MERGED_VALUES: u32 = 16 * (64 + 2);
+
+/// The bytes of a core's program, for estimates: FlashAttention with 32 programs of about 13
+/// KB takes 0.55 ms once.
+const PROGRAM_BYTES: f64 = 13e3;
+
+/// The maximum number of runs of batches: a core's program has a loop for each.
+const MAX_SWEEPS: usize = 8;
+
+/// The context for which a tiling of single rows is chosen.
+const TYPICAL_CONTEXT: u32 = 8192;
 
 /// Returns the tilings of attention, fastest guess first: each number of query positions,
-/// with two buffers for chunks and with one, and the largest chunk that fits a core.
+/// with two buffers for chunks and with one.
+///
+/// All have one division of the keys into chunks and among cores, which depends on the heads
+/// and the window only: so the results of a row depend neither on the context and the number
+/// of rows that a program is compiled for, nor on the position of the step.
 pub(super) fn space(kernel: &Kernel, target: &Target) -> Vec<AttendTiling> {
     let Some(sizes) = AttendSizes::of(kernel) else { return Vec::new() };
-    let herd = sizes.herd(target);
+    if sizes.rows > 1 {
+        // The cores that divide the keys divide each block.
+        let largest = BLOCK_POSITIONS as u32 / target.array.compute_rows.min(8);
+        let chunks = CHUNK_POSITIONS.into_iter().filter(|&chunk| chunk <= largest);
+        let ways = chunks.map(|chunk| (Across::Queries, target.array.columns, chunk));
+        let tiles = ways.map(|way| fitting(sizes, way, target)).find(|tiles| !tiles.is_empty());
+        return sorted(tiles.unwrap_or_default(), sizes, target);
+    }
+    let blocks = attended_blocks(1, TYPICAL_CONTEXT, sizes.window);
+    let blocks = blocks.next_multiple_of(block_granule(1, sizes.kv_heads, target));
+    let keys = blocks * BLOCK_POSITIONS as u32;
+    let typical = AttendSizes { keys, latest: keys, ..sizes };
+    // A wide herd reads faster, a narrow one is configured faster.
+    let halved =
+        std::iter::successors(Some(target.array.columns), |columns| (*columns > 1).then(|| columns / 2));
+    let ways = halved.map(|columns| (Across::Heads, columns)).chain([(Across::Queries, 1)]);
+    let ways = ways.flat_map(|(across, columns)| CHUNK_POSITIONS.map(|chunk| (across, columns, chunk)));
+    let all = ways.flat_map(|way| fitting(typical, way, target)).collect();
+    let Some(best) = sorted(all, typical, target).first().copied() else { return Vec::new() };
+    sorted(fitting(sizes, (best.across, best.columns, best.chunk), target), sizes, target)
+}
+
+/// Returns the tilings with this division of the keys that fit a core.
+fn fitting(
+    sizes: AttendSizes,
+    (across, columns, chunk): (Across, u32, u32),
+    target: &Target,
+) -> Vec<AttendTiling> {
     let queries =
         QUERIES.into_iter().filter(|queries| queries * sizes.group() <= MAX_ROWS.max(sizes.group()));
     let sides = queries.flat_map(|queries| [2, 1].map(|depth| (queries, depth)));
-    let largest = |(queries, depth)| {
-        let tiles = CHUNK_POSITIONS.map(|chunk| AttendTiling { queries, depth, chunk }).into_iter();
-        let fitting = |tile: &AttendTiling| {
-            divides(sizes, *tile, herd) && fits(&nest("", sizes, *tile, herd, &[0; 4]), target)
-        };
-        tiles.into_iter().find(fitting)
+    let tiles =
+        sides.map(|(queries, depth)| AttendTiling { across, columns, queries, depth, chunk, skip: true });
+    let fits = |tile: &AttendTiling| {
+        let plan = AttendPlan::new(sizes, *tile, target);
+        plan.is_some_and(|plan| fits(&plan.nest("", &[0; 4]), target))
     };
-    let mut tiles: Vec<AttendTiling> = sides.filter_map(largest).collect();
-    // The sort is stable: equal guesses keep the order of the tiles.
-    tiles.sort_by_key(|tile| guess(sizes, *tile, herd, target));
+    tiles.filter(fits).collect()
+}
+
+/// Sorts tilings, fastest guess first. Equal guesses keep their order.
+fn sorted(mut tiles: Vec<AttendTiling>, sizes: AttendSizes, target: &Target) -> Vec<AttendTiling> {
+    tiles.sort_by_key(|tile| AttendPlan::new(sizes, *tile, target).map(|plan| plan.guess(target)));
     tiles
-}
-
-/// Estimates the cycles of attention. Used for ranking only; the numbers are those of the
-/// entries of AIE2P, rounded.
-fn guess(sizes: AttendSizes, tile: AttendTiling, herd: Herd, target: &Target) -> u64 {
-    let AttendSizes { rows, kv_heads, size, keys, .. } = sizes;
-    let own = tile.queries * sizes.group();
-    let units = own.div_ceil(UNIT_ROWS);
-    let chunk = 100
-        + units * tile.chunk.div_ceil(16) * (size / 8) * 28
-        + own * tile.chunk.div_ceil(16) * 45
-        + units * (size / 16) * (tile.chunk / 8) * 24;
-    let per_word = |values: u32| values * 2 / target.stream.bytes_per_cycle;
-    let stream = per_word(2 * tile.chunk * size);
-    let step = if tile.depth > 1 { chunk.max(stream) } else { chunk + stream };
-    let calls = keys / tile.chunk / u32::from(herd.rows);
-    let merge = 100 * own.div_ceil(MERGED_ROWS) + own * (size / 2);
-    let batch = u64::from(calls) * u64::from(step)
-        + u64::from(herd.rows - 1) * u64::from(merge)
-        + u64::from(per_word(2 * own * size));
-    let batches = u64::from(kv_heads) * u64::from(rows / (tile.queries * u32::from(herd.columns)));
-    let read = batches * u64::from(keys) * u64::from(size) * 4;
-    (batches * batch).max((read as f64 / target.dram_bytes_per_cycle()) as u64)
-}
-
-/// Whether a tile divides the rows of a step and the blocks of keys.
-fn divides(sizes: AttendSizes, tile: AttendTiling, herd: Herd) -> bool {
-    let rows = tile.queries.checked_mul(u32::from(herd.columns));
-    rows.is_some_and(|rows| rows > 0 && sizes.rows.is_multiple_of(rows))
-        && CHUNK_POSITIONS.contains(&tile.chunk)
 }
 
 /// Returns the launch of attention with a tile, if the tile divides it.
@@ -134,162 +175,411 @@ pub(super) fn build(
     tile: AttendTiling,
     target: &Target,
 ) -> Option<TiledLaunch> {
-    let sizes = AttendSizes::of(kernel)?;
-    let herd = sizes.herd(target);
-    divides(sizes, tile, herd).then(|| nest(launch.name, sizes, tile, herd, launch.arguments))
+    let plan = AttendPlan::new(AttendSizes::of(kernel)?, tile, target)?;
+    Some(plan.nest(launch.name, launch.arguments))
 }
 
-/// Returns the launch with a tile.
-fn nest(name: &str, sizes: AttendSizes, tile: AttendTiling, herd: Herd, arguments: &[u32]) -> TiledLaunch {
-    let AttendSizes { rows, heads, kv_heads, size, keys, .. } = sizes;
-    let (columns, stages, group) = (u32::from(herd.columns), u32::from(herd.rows), sizes.group());
-    let queries = tile.queries;
-    let loops = [kv_heads, rows / (queries * columns), keys / BLOCK_POSITIONS as u32 / stages];
-    let row_words = heads * size / 2;
-    let q = Stream {
-        name: "q".to_owned(),
-        argument: arguments[0],
-        flow: Flow::In,
-        share: Share::Column,
-        level: 2,
-        depth: 1,
-        base_bytes: 0,
-        column_bytes: u64::from(queries) * u64::from(row_words) * 4,
-        row_bytes: 0,
-        dims: vec![
-            dim(loops[0], group * size / 2),
-            dim(loops[1], columns * queries * row_words),
-            dim(queries, row_words),
-            dim(group * size / 2, 1),
-        ],
-        ahead_of: None,
-        l2: None,
-    };
-    let start = Stream {
-        name: "start".to_owned(),
-        argument: arguments[2],
-        share: Share::All,
-        level: 0,
-        column_bytes: 0,
-        dims: vec![dim(START_BYTES / 4, 1)],
-        ahead_of: Some("kv".to_owned()),
-        ..q.clone()
-    };
-    let y = Stream {
-        name: "y".to_owned(),
-        argument: arguments[3],
-        flow: Flow::Out,
-        share: Share::Bottom,
-        ..q.clone()
-    };
-    let chunks = Stream { argument: arguments[1], ..chunks(sizes, tile, loops, stages) };
-    let own = queries * group;
-    let mut locals = vec![Local { name: "state".to_owned(), bytes: own * (size + 2) * 4 }];
-    if stages > 1 {
-        let part = divisor(own, MERGED_ROWS);
-        locals.push(Local { name: "other".to_owned(), bytes: part * (size + 2) * 4 });
-    }
-    let body = body(sizes, tile, herd, loops);
-    let (name, cascade) = (name.to_owned(), stages > 1);
-    TiledLaunch { name, herd, streams: vec![q, start, chunks, y], locals, cascade, body }
+/// An attention with a tile that divides it.
+struct AttendPlan {
+    sizes: AttendSizes,
+    tile: AttendTiling,
+    herd: Herd,
+    /// Iterations over the KV heads of a column.
+    heads: u32,
+    /// Iterations over the batches of queries.
+    batches: u32,
+    /// The positions of a step: one share for each core that divides the keys.
+    step: u32,
+    /// Positions from one core's first key in a step to the next core's.
+    between: u32,
+    /// Chunks of a core in a step.
+    parts: u32,
+    /// Positions from one of them to the next.
+    apart: u32,
+    /// The steps of each batch.
+    sweeps: Vec<Sweep>,
 }
 
-/// Returns the stream of keys and values: whole blocks, or the same positions of the keys
-/// and of the values of a block.
-fn chunks(sizes: AttendSizes, tile: AttendTiling, loops: [u32; 3], stages: u32) -> Stream {
-    let AttendSizes { kv_heads, size, .. } = sizes;
-    let head_words = chunk_bytes(size) / 4;
-    // All heads of a block are contiguous.
-    let block_words = kv_heads * head_words;
-    let mut dims = vec![dim(loops[0], head_words), dim(loops[1], 0), dim(loops[2], stages * block_words)];
-    let parts = BLOCK_POSITIONS as u32 / tile.chunk;
-    if parts > 1 {
-        let words = tile.chunk * size / 2;
-        dims.extend([dim(parts, words), dim(2, head_words / 2), dim(words, 1)]);
-    } else {
-        dims.push(dim(head_words, 1));
-    }
-    Stream {
-        name: "kv".to_owned(),
-        argument: 0,
-        flow: Flow::In,
-        share: Share::Row,
-        level: if parts > 1 { 4 } else { 3 },
-        depth: tile.depth,
-        base_bytes: 0,
-        column_bytes: 0,
-        row_bytes: u64::from(block_words) * 4,
-        dims,
-        ahead_of: None,
-        l2: None,
-    }
-}
-
-/// Returns the loop nest of each core.
-fn body(sizes: AttendSizes, tile: AttendTiling, herd: Herd, loops: [u32; 3]) -> Vec<Item> {
-    let rows = tile.queries * sizes.group();
-    let side = |rows: u32| vec![whole("rows", rows), whole("values", sizes.size)];
-    let mut sweep = vec![attend(sizes, tile, herd)];
-    let parts = BLOCK_POSITIONS as u32 / tile.chunk;
-    if parts > 1 {
-        sweep = vec![Item::Loop { count: parts, body: sweep }];
-    }
-    let mut batch =
-        vec![call("attend_clear", &["state"], side(rows)), Item::Loop { count: loops[2], body: sweep }];
-    let top = herd.rows - 1;
-    if top > 0 {
-        let part = divisor(rows, MERGED_ROWS);
-        let words = || vec![whole("n", part * (sizes.size + 2))];
-        let bytes = i64::from(part * (sizes.size + 2) * 4);
-        let own = |name: &str| {
-            let offset = if name == "state" { Affine::constant(0).plus(2, bytes) } else { Affine::default() };
-            TiledOperand { name: name.to_owned(), offset }
+impl AttendPlan {
+    /// Returns none if the tile does not divide the rows of a step or the blocks of keys.
+    fn new(sizes: AttendSizes, tile: AttendTiling, target: &Target) -> Option<AttendPlan> {
+        let herd = sizes.herd(tile, target);
+        let (columns, stages) = (u32::from(herd.columns), u32::from(herd.rows));
+        let (heads, batches) = match tile.across {
+            Across::Queries => {
+                let batch = tile.queries.checked_mul(columns).filter(|batch| *batch > 0)?;
+                (sizes.kv_heads, if sizes.rows.is_multiple_of(batch) { sizes.rows / batch } else { 0 })
+            }
+            Across::Heads => (sizes.kv_heads / columns, u32::from(sizes.rows == 1 && tile.queries == 1)),
         };
-        let each = |entry: &str, operands: &[&str], parameters| Item::Call {
-            entry: entry.to_owned(),
-            operands: operands.iter().map(|name| own(name)).collect(),
-            parameters,
+        if batches == 0 || !CHUNK_POSITIONS.contains(&tile.chunk) {
+            return None;
+        }
+        let block = BLOCK_POSITIONS as u32;
+        let chunks = block / tile.chunk;
+        // Cores divide the chunks of each block if they can: then a step is one block.
+        let within = tile.across == Across::Queries && chunks.is_multiple_of(stages);
+        let (step, between, parts, apart) = if within {
+            (block, tile.chunk, chunks / stages, stages * tile.chunk)
+        } else {
+            (stages * block, block, chunks, tile.chunk)
+        };
+        let mut plan =
+            AttendPlan { sizes, tile, herd, heads, batches, step, between, parts, apart, sweeps: Vec::new() };
+        plan.sweeps = plan.sweeps();
+        Some(plan)
+    }
+
+    /// Positions of all columns in a batch.
+    fn batch(&self) -> u32 {
+        match self.tile.across {
+            Across::Queries => self.tile.queries * u32::from(self.herd.columns),
+            Across::Heads => 1,
+        }
+    }
+
+    /// Query positions that are merged and stored at once.
+    fn merged(&self) -> u32 {
+        let (queries, row) = (self.tile.queries, self.sizes.group() * (self.sizes.size + 2));
+        let fits = |part: &u32| queries.is_multiple_of(*part) && part * row <= MERGED_VALUES;
+        (1..=queries).rev().find(fits).unwrap_or(1)
+    }
+
+    /// All steps of keys.
+    fn steps(&self) -> u32 {
+        self.sizes.keys / self.step
+    }
+
+    /// The first step that a row of a batch may see, and one past the last. The first row is
+    /// at a position from 0 to `latest`.
+    fn seen(&self, batch: u32) -> [u32; 2] {
+        let AttendSizes { latest, causal, window, .. } = self.sizes;
+        if !self.tile.skip || !causal {
+            return [0, self.steps()];
+        }
+        let (first, next) = (u64::from(batch) * u64::from(self.batch()), u64::from(batch) + 1);
+        let end = u64::from(latest) + next * u64::from(self.batch());
+        let begin = if window == 0 { 0 } else { (first + 1).saturating_sub(window.into()) };
+        let step = u64::from(self.step);
+        let end = end.div_ceil(step).min(self.steps().into()) as u32;
+        [((begin / step) as u32).min(end - 1), end]
+    }
+
+    /// Returns the steps of each batch as runs of batches. If there are too many runs, the
+    /// bounds are rounded to larger multiples of steps.
+    fn sweeps(&self) -> Vec<Sweep> {
+        let mut multiple = 1;
+        loop {
+            let mut sweeps: Vec<Sweep> = Vec::new();
+            for batch in 0..self.batches {
+                let [first, end] = self.seen(batch);
+                let first = first / multiple * multiple;
+                let count = (end - first).next_multiple_of(multiple).min(self.steps() - first);
+                match sweeps.last_mut() {
+                    Some(last) if last.count == count && continues(last, first) => {
+                        last.step = if last.times == 1 { first - last.first } else { last.step };
+                        last.times += 1;
+                    }
+                    _ => sweeps.push(Sweep { times: 1, first, step: 0, count }),
+                }
+            }
+            if sweeps.len() <= MAX_SWEEPS || multiple >= self.steps() {
+                return sweeps;
+            }
+            multiple *= 2;
+        }
+    }
+
+    /// Estimates the cycles of attention. Used for ranking only; the numbers are those of the
+    /// entries of AIE2P, rounded.
+    fn guess(&self, target: &Target) -> u64 {
+        let (AttendSizes { size, .. }, tile) = (self.sizes, self.tile);
+        let own = tile.queries * self.sizes.group();
+        let units = own.div_ceil(UNIT_ROWS);
+        let chunk = 100
+            + units * tile.chunk.div_ceil(16) * (size / 8) * 28
+            + own * tile.chunk.div_ceil(16) * 45
+            + units * (size / 16) * (tile.chunk / 8) * 24;
+        let per_word = |values: u32| values * 2 / target.stream.bytes_per_cycle;
+        let streams = if tile.across == Across::Heads { 2 } else { 1 };
+        let stream = per_word(2 * tile.chunk * size) / streams;
+        let step = if tile.depth > 1 { chunk.max(stream) } else { chunk + stream };
+        let steps: u64 =
+            self.sweeps.iter().map(|sweep| u64::from(sweep.times) * u64::from(sweep.count)).sum();
+        let merge = 100 * (tile.queries / self.merged()) + own * (size / 2);
+        let batch = u64::from(self.herd.rows - 1) * u64::from(merge) + u64::from(per_word(2 * own * size));
+        let heads = u64::from(self.heads);
+        let cycles =
+            heads * (steps * u64::from(self.parts) * u64::from(step) + u64::from(self.batches) * batch);
+        let columns = if tile.across == Across::Heads { u64::from(self.herd.columns) } else { 1 };
+        let read = heads * columns * steps * u64::from(self.step) * u64::from(size) * 4;
+        cycles.max((read as f64 / target.dram_bytes_per_cycle()) as u64) + self.configuration(target)
+    }
+
+    /// Estimates the cycles that the configuration of the cores and shims takes.
+    fn configuration(&self, target: &Target) -> u64 {
+        let control = &target.control;
+        let cores = f64::from(self.herd.columns) * f64::from(self.herd.rows);
+        let tile = control.configure_tile_us * 1e-6 + control.configure_byte_ns * 1e-9 * PROGRAM_BYTES;
+        target.cycles(cores * tile)
+    }
+}
+
+/// Whether a batch whose first step is `first` continues a run.
+fn continues(run: &Sweep, first: u32) -> bool {
+    let last = run.first + run.step * (run.times - 1);
+    if run.times == 1 { first >= last } else { first == last + run.step }
+}
+
+impl AttendPlan {
+    /// Returns the launch.
+    fn nest(&self, name: &str, arguments: &[u32]) -> TiledLaunch {
+        let (size, own) = (self.sizes.size, self.tile.queries * self.sizes.group());
+        let mut streams = vec![self.queries(arguments), self.start(arguments)];
+        streams.extend(self.keys(arguments));
+        streams.push(self.results(arguments));
+        let mut locals = vec![Local { name: "state".to_owned(), bytes: own * (size + 2) * 4 }];
+        if self.herd.rows > 1 {
+            let part = self.merged() * self.sizes.group();
+            locals.push(Local { name: "other".to_owned(), bytes: part * (size + 2) * 4 });
+        }
+        let whole = Sweep { times: self.batches, first: 0, step: 0, count: self.steps() };
+        let sweeps = if *self.sweeps == [whole] { Vec::new() } else { self.sweeps.clone() };
+        TiledLaunch {
+            name: name.to_owned(),
+            herd: self.herd,
+            flat: self.tile.across == Across::Heads,
+            streams,
+            sweeps,
+            locals,
+            cascade: self.herd.rows > 1,
+            body: self.body(),
+        }
+    }
+
+    /// Returns the stream of queries. That of KV heads over columns has one chunk, with the
+    /// queries of all heads of a column.
+    fn queries(&self, arguments: &[u32]) -> Stream {
+        let (AttendSizes { heads, size, .. }, queries) = (self.sizes, self.tile.queries);
+        let (columns, group, row_words) =
+            (u32::from(self.herd.columns), self.sizes.group(), heads * size / 2);
+        let (level, column_words, dims, ahead_of) = match self.tile.across {
+            Across::Queries => {
+                let dims = vec![
+                    dim(self.heads, group * size / 2),
+                    dim(self.batches, columns * queries * row_words),
+                    dim(queries, row_words),
+                    dim(group * size / 2, 1),
+                ];
+                (2, queries * row_words, dims, None)
+            }
+            Across::Heads => {
+                let words = self.heads * group * size / 2;
+                (0, words, vec![dim(words, 1)], Some("k".to_owned()))
+            }
+        };
+        Stream {
+            name: "q".to_owned(),
+            argument: arguments[0],
+            flow: Flow::In,
+            share: Share::Column,
+            level,
+            depth: 1,
+            base_bytes: 0,
+            column_bytes: u64::from(column_words) * 4,
+            row_bytes: 0,
+            dims,
+            ahead_of,
+            l2: None,
+        }
+    }
+
+    /// Returns the stream of the positions of the first row and of the first key.
+    fn start(&self, arguments: &[u32]) -> Stream {
+        let host = if self.tile.across == Across::Heads { "v" } else { "kv" };
+        Stream {
+            name: "start".to_owned(),
+            argument: arguments[2],
+            share: Share::All,
+            level: 0,
+            column_bytes: 0,
+            dims: vec![dim(START_BYTES / 4, 1)],
+            ahead_of: Some(host.to_owned()),
+            ..self.queries(arguments)
+        }
+    }
+
+    /// Returns the stream of results.
+    fn results(&self, arguments: &[u32]) -> Stream {
+        let words = self.sizes.group() * self.sizes.size / 2;
+        let (q, row_words) = (self.queries(arguments), self.sizes.heads * self.sizes.size / 2);
+        let (part, parts) = (self.merged(), self.tile.queries / self.merged());
+        let mut dims = match self.tile.across {
+            Across::Queries => q.dims[..2].to_vec(),
+            Across::Heads => vec![dim(self.heads, words), dim(1, 0)],
+        };
+        dims.extend((parts > 1).then(|| dim(parts, part * row_words)));
+        let level = dims.len() as u8;
+        dims.extend([dim(part, row_words), dim(words, 1)]);
+        Stream {
+            name: "y".to_owned(),
+            argument: arguments[3],
+            flow: Flow::Out,
+            share: Share::Bottom,
+            level,
+            dims,
+            ahead_of: None,
+            ..q
+        }
+    }
+
+    /// Returns the streams of keys and values: one of both, or one of each.
+    fn keys(&self, arguments: &[u32]) -> Vec<Stream> {
+        let AttendSizes { kv_heads, size, .. } = self.sizes;
+        let head_words = chunk_bytes(size) / 4;
+        // All heads of a block are contiguous.
+        let block_words = kv_heads * head_words;
+        let words = self.tile.chunk * size / 2;
+        let (between, apart) = (self.between / self.tile.chunk, self.apart / self.tile.chunk);
+        let is_block = self.between == BLOCK_POSITIONS as u32;
+        let mut dims = vec![
+            dim(self.heads, head_words),
+            dim(self.batches, 0),
+            dim(self.steps(), self.step / BLOCK_POSITIONS as u32 * block_words),
+        ];
+        dims.extend((self.parts > 1).then(|| dim(self.parts, apart * words)));
+        let level = dims.len() as u8;
+        let stream = |name: &str, chunk: &[Dim], base_words: u32| Stream {
+            name: name.to_owned(),
+            argument: arguments[1],
+            flow: Flow::In,
+            share: if self.tile.across == Across::Heads { Share::Own } else { Share::Row },
+            level,
+            depth: self.tile.depth,
+            base_bytes: u64::from(base_words) * 4,
+            column_bytes: match self.tile.across {
+                Across::Queries => 0,
+                Across::Heads => u64::from(self.heads * head_words) * 4,
+            },
+            row_bytes: u64::from(if is_block { block_words } else { between * words }) * 4,
+            dims: [&dims[..], chunk].concat(),
+            ahead_of: None,
+            l2: None,
+        };
+        match self.tile.across {
+            Across::Heads => {
+                let chunk = [dim(words, 1)];
+                vec![stream("k", &chunk, 0), stream("v", &chunk, head_words / 2)]
+            }
+            Across::Queries if is_block && self.parts == 1 => vec![stream("kv", &[dim(head_words, 1)], 0)],
+            Across::Queries => vec![stream("kv", &[dim(2, head_words / 2), dim(words, 1)], 0)],
+        }
+    }
+
+    /// Returns the loop nest of each core.
+    fn body(&self) -> Vec<Item> {
+        let mut first = 0;
+        let mut runs = Vec::new();
+        for sweep in &self.sweeps {
+            runs.push(Item::Loop { count: sweep.times, body: self.batch_body(first, *sweep) });
+            first += sweep.times;
+        }
+        vec![Item::Loop { count: self.heads, body: runs }]
+    }
+
+    /// Returns the body of the batches of a run, which begins with batch `first`.
+    fn batch_body(&self, first: u32, sweep: Sweep) -> Vec<Item> {
+        let (size, rows) = (self.sizes.size, self.tile.queries * self.sizes.group());
+        let side = |rows: u32| vec![whole("rows", rows), whole("values", size)];
+        let mut chunks = vec![self.attend(first, sweep)];
+        if self.parts > 1 {
+            chunks = vec![Item::Loop { count: self.parts, body: chunks }];
+        }
+        let mut batch = vec![
+            call("attend_clear", &["state"], side(rows)),
+            Item::Loop { count: sweep.count, body: chunks },
+        ];
+        let (top, part) = (self.herd.rows - 1, self.merged() * self.sizes.group());
+        let bytes = i64::from(part * (size + 2) * 4);
+        let each = |entry: &str, operands: &[&str], parameters| {
+            let own = |name: &str| {
+                let own =
+                    if name == "state" { Affine::constant(0).plus(2, bytes) } else { Affine::default() };
+                TiledOperand { name: name.to_owned(), offset: own }
+            };
+            let operands = operands.iter().map(|name| own(name)).collect();
+            Item::Call { entry: entry.to_owned(), operands, parameters }
         };
         let repeat = |body| vec![Item::Loop { count: rows / part, body }];
-        let receive =
-            vec![each("receive", &["other"], words()), each("attend_merge", &["other", "state"], side(part))];
-        batch.push(Item::On { first: 0, last: top - 1, body: repeat(receive) });
-        let send = vec![each("send", &["state"], words())];
-        batch.push(Item::On { first: 1, last: top, body: repeat(send) });
+        if top > 0 {
+            let words = || vec![whole("n", part * (size + 2))];
+            let receive = vec![
+                each("receive", &["other"], words()),
+                each("attend_merge", &["other", "state"], side(part)),
+            ];
+            batch.push(Item::On { first: 0, last: top - 1, body: repeat(receive) });
+            let send = vec![each("send", &["state"], words())];
+            batch.push(Item::On { first: 1, last: top, body: repeat(send) });
+        }
+        let store = if rows > part {
+            repeat(vec![each("attend_store", &["state", "y"], side(part))])
+        } else {
+            vec![call("attend_store", &["state", "y"], side(rows))]
+        };
+        batch.push(Item::On { first: 0, last: 0, body: store });
+        batch
     }
-    batch.push(Item::On { first: 0, last: 0, body: vec![call("attend_store", &["state", "y"], side(rows))] });
-    vec![Item::Loop { count: loops[0], body: vec![Item::Loop { count: loops[1], body: batch }] }]
-}
 
-/// Returns the call that attends to a chunk.
-fn attend(sizes: AttendSizes, tile: AttendTiling, herd: Herd) -> Item {
-    let AttendSizes { size, window, scale, .. } = sizes;
-    let AttendTiling { queries, chunk, .. } = tile;
-    let (columns, stages) = (i64::from(herd.columns), i64::from(herd.rows));
-    let positions = BLOCK_POSITIONS as i64;
-    let at =
-        |offset: u32| TiledOperand { name: "kv".to_owned(), offset: Affine::constant(i64::from(offset)) };
-    let plain = |name: &str| TiledOperand { name: name.to_owned(), offset: Affine::default() };
-    let number =
-        |name: &str, value: Affine| Parameter { name: name.to_owned(), value: ParameterValue::Int(value) };
-    let query =
-        Affine::constant(0).plus(1, columns * i64::from(queries)).plus(COLUMN_TERM, i64::from(queries));
-    let key = Affine::constant(0).plus(2, stages * positions).plus(ROW_TERM, positions);
-    let key = if i64::from(chunk) < positions { key.plus(3, i64::from(chunk)) } else { key };
-    Item::Call {
-        entry: "attend".to_owned(),
-        operands: vec![plain("q"), at(0), at(chunk * size * 2), plain("start"), plain("state")],
-        parameters: vec![
-            whole("rows", queries * sizes.group()),
-            whole("size", size),
-            whole("values", size),
-            whole("keys", chunk),
-            whole("group", sizes.group()),
-            number("query", query),
-            number("key", key),
-            whole("causal", 1),
-            whole("window", window),
-            float("scale", scale),
-        ],
+    /// Returns the call that attends to a chunk.
+    fn attend(&self, first: u32, sweep: Sweep) -> Item {
+        let (AttendSizes { size, window, causal, scale, .. }, tile) = (self.sizes, self.tile);
+        let queries = i64::from(tile.queries);
+        let operand = |name: &str, offset| TiledOperand { name: name.to_owned(), offset };
+        let number = |name: &str, value: Affine| Parameter {
+            name: name.to_owned(),
+            value: ParameterValue::Int(value),
+        };
+        let [batch, step] = [self.batch(), self.step].map(i64::from);
+        let mut query = Affine::constant(i64::from(first) * batch).plus(1, batch);
+        let mut q = Affine::default();
+        match tile.across {
+            Across::Queries => query = query.plus(COLUMN_TERM, queries),
+            Across::Heads => {
+                query = Affine::constant(0);
+                q = q.plus(0, i64::from(self.sizes.group() * size * 2));
+            }
+        }
+        let key = Affine::constant(i64::from(sweep.first) * step)
+            .plus(1, i64::from(sweep.step) * step)
+            .plus(2, step)
+            .plus(ROW_TERM, self.between.into());
+        let key = if self.parts > 1 { key.plus(3, self.apart.into()) } else { key };
+        let values = Affine::constant(i64::from(tile.chunk * size * 2));
+        let [k, v] = match tile.across {
+            Across::Queries => [operand("kv", Affine::constant(0)), operand("kv", values)],
+            Across::Heads => ["k", "v"].map(|name| operand(name, Affine::constant(0))),
+        };
+        Item::Call {
+            entry: "attend".to_owned(),
+            operands: vec![
+                operand("q", q),
+                k,
+                v,
+                operand("start", Affine::default()),
+                operand("state", Affine::default()),
+            ],
+            parameters: vec![
+                whole("rows", tile.queries * self.sizes.group()),
+                whole("size", size),
+                whole("values", size),
+                whole("keys", tile.chunk),
+                whole("group", self.sizes.group()),
+                number("query", query),
+                number("key", key),
+                whole("causal", u32::from(causal)),
+                whole("window", window),
+                float("scale", scale),
+            ],
+        }
     }
 }

@@ -80,5 +80,14 @@ pub(super) fn build(
         ..w.clone()
     };
     let (name, streams) = (launch.name.to_owned(), vec![w, y]);
-    Some(TiledLaunch { name, herd, streams, locals: Vec::new(), cascade: false, body })
+    Some(TiledLaunch {
+        name,
+        herd,
+        streams,
+        locals: Vec::new(),
+        flat: false,
+        sweeps: Vec::new(),
+        cascade: false,
+        body,
+    })
 }

@@ -70,6 +70,8 @@ pub(super) fn build(
         herd,
         streams,
         locals: vec![local("sums", tile.m * TILE_ROWS * 4), local("unpacked", TILE_ROWS * tile.k * 2)],
+        flat: false,
+        sweeps: Vec::new(),
         cascade: false,
         body: vec![Item::Loop { count: loops[0], body: vec![body] }],
     })

@@ -87,7 +87,16 @@ pub(super) fn build(
     let sums = Local { name: "sums".to_owned(), bytes: step * 4 };
     let locals = if parts > 1 { vec![sums] } else { Vec::new() };
     let name = launch.name.to_owned();
-    Some(TiledLaunch { name, herd, streams: vec![w, x, y], locals, cascade: false, body })
+    Some(TiledLaunch {
+        name,
+        herd,
+        streams: vec![w, x, y],
+        locals,
+        flat: false,
+        sweeps: Vec::new(),
+        cascade: false,
+        body,
+    })
 }
 
 /// Returns the calls for `step` results: one, or one for each part of the rows.

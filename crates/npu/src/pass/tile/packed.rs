@@ -101,6 +101,8 @@ pub(super) fn build(
         herd,
         streams: vec![w, x, y],
         locals: vec![Local { name: "sums".to_owned(), bytes: TILE_ROWS * 4 }],
+        flat: false,
+        sweeps: Vec::new(),
         cascade: false,
         body: vec![Item::Loop { count: loops[0], body: tile_row }],
     })

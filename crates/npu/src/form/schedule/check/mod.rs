@@ -21,8 +21,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::registers::register_fault;
 use super::{
-    Affine, Argument, Channel, Descriptor, Direction, DmaAddress, Launch, LockChange, ProcessorCommand, Push,
-    Route, Schedule, Tile, TileKind,
+    Affine, Argument, Channel, Descriptor, Dim, Direction, DmaAddress, Launch, LockChange, ProcessorCommand,
+    Push, Route, Schedule, Tile, TileKind,
 };
 use crate::form::placed::on_grid;
 use crate::form::{FormFault, PassForm};
@@ -291,7 +291,11 @@ impl<'a> LaunchCheck<'a> {
                 );
             }
             if let DmaAddress::Argument(argument, offset) = descriptor.address {
-                self.moved_task(&what, descriptor, (argument, offset), offsets);
+                // A task with fewer runs does not reach the last step of the iteration.
+                let size = |dim: Dim| Dim { size: dim.size.min(repeats.max(1)), ..dim };
+                let descriptor =
+                    Descriptor { iteration: descriptor.iteration.map(size), ..descriptor.clone() };
+                self.moved_task(&what, &descriptor, (argument, offset), offsets);
             }
             at = descriptor.next;
         }
