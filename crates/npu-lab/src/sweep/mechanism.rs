@@ -29,13 +29,15 @@ pub enum Mechanism {
     BufferedWeights,
     /// A core buffers several chunks of keys and values.
     BufferedKeys,
+    /// Attention leaves out chunks of keys that no row sees.
+    SkippedKeys,
     /// The array computes attention of a single row.
     SingleRowAttention,
 }
 
 impl Mechanism {
     /// All mechanisms, in the order of their letters.
-    pub(super) const ALL: [Mechanism; 11] = [
+    pub(super) const ALL: [Mechanism; 12] = [
         Mechanism::FewerBytes,
         Mechanism::LongerRuns,
         Mechanism::MoreCores,
@@ -46,6 +48,7 @@ impl Mechanism {
         Mechanism::BothChannels,
         Mechanism::BufferedWeights,
         Mechanism::BufferedKeys,
+        Mechanism::SkippedKeys,
         Mechanism::SingleRowAttention,
     ];
 
@@ -68,6 +71,7 @@ impl Mechanism {
             Mechanism::BothChannels => "GEMV on several rows of cores, through both channels of a shim",
             Mechanism::BufferedWeights => "cores buffer the weights of several GEMV calls",
             Mechanism::BufferedKeys => "cores buffer several chunks of keys and values",
+            Mechanism::SkippedKeys => "attention leaves out keys that no row sees",
             Mechanism::SingleRowAttention => "attention of a single row on the array",
         }
     }
@@ -98,16 +102,21 @@ impl Mechanism {
     pub fn unpublished(kernel: &Kernel, tiling: Option<&Tiling>) -> Vec<Mechanism> {
         let single_row = matches!(kernel, Kernel::Attend { rows: 1, .. });
         let uses = match tiling {
-            Some(Tiling::Gemm(GemmTiling { keep, .. })) => [*keep, false, false, false],
-            Some(Tiling::Gemv(GemvTiling { herd, depth, .. })) => [false, herd.rows > 1, *depth > 1, false],
-            Some(Tiling::Attend(AttendTiling { depth, .. })) => [false, false, false, *depth > 1],
-            _ => [false; 4],
+            Some(Tiling::Gemm(GemmTiling { keep, .. })) => [*keep, false, false, false, false],
+            Some(Tiling::Gemv(GemvTiling { herd, depth, .. })) => {
+                [false, herd.rows > 1, *depth > 1, false, false]
+            }
+            Some(Tiling::Attend(AttendTiling { depth, skip, .. })) => {
+                [false, false, false, *depth > 1, *skip]
+            }
+            _ => [false; 5],
         };
         let unpublished = [
             Mechanism::KeptRows,
             Mechanism::BothChannels,
             Mechanism::BufferedWeights,
             Mechanism::BufferedKeys,
+            Mechanism::SkippedKeys,
         ];
         let used = unpublished.into_iter().zip(uses).filter(|(_, used)| *used).map(|(one, _)| one);
         used.chain(single_row.then_some(Mechanism::SingleRowAttention)).collect()

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use girih_npu::Target;
 use girih_npu::form::groups::{ArrayProgram, Groups, Kernel, KernelLaunch, StepAction};
 use girih_npu::form::schedule::{Argument, ArgumentRole};
-use girih_npu::form::tiling::{GemvTiling, Tiling};
+use girih_npu::form::tiling::{AttendTiling, GemvTiling, Tiling};
 use girih_npu::kernel::KernelTimes;
 use girih_npu::memory::SimMemory;
 use girih_npu::pass::{self, NoDump, TileRule, tile};
@@ -134,6 +134,8 @@ impl SearchSpace {
             Tiling::Gemv(tiling) => {
                 [true, false].map(|staged| Tiling::Gemv(GemvTiling { depth: 1, staged, ..tiling })).to_vec()
             }
+            // FlashAttention is published with all chunks (`causal_skip=False`).
+            Tiling::Attend(tiling) => vec![Tiling::Attend(AttendTiling { skip: false, ..tiling })],
             other => vec![other],
         });
         unbuffered.filter(|tiling| self.contains(kernel, tiling)).collect()
