@@ -5,9 +5,10 @@ const KEY = 'girih.key';
 
 /** An answer that is an error, or none at all (`status` is 0). */
 export class ServerError extends Error {
-  constructor(message, status = 0) {
+  constructor(message, status = 0, code = null) {
     super(message);
     this.status = status;
+    this.code = code;
   }
 }
 
@@ -34,41 +35,65 @@ function newKey(message) {
 async function errorOf(response) {
   const text = (await response.text().catch(() => '')).slice(0, 4000);
   let message = text.trim();
+  let code = null;
   try {
-    message = JSON.parse(text).error.message ?? message;
+    const { error } = JSON.parse(text);
+    message = error.message ?? message;
+    code = error.code ?? null;
   } catch {
     // not JSON: the text is the message
   }
   const wait = response.headers.get('retry-after');
   const after = wait && /^\d+$/.test(wait) ? ` Try again in ${wait} s.` : '';
-  return new ServerError((message || `status ${response.status}`) + after, response.status);
+  return new ServerError((message || `status ${response.status}`) + after, response.status, code);
 }
 
-/** Fetches `path`; with `body`, posts it as JSON. Asks for a key as long as the server wants one. */
+/** Fetches `path` of the server, with these further options. */
+async function request(path, options) {
+  try {
+    return await fetch(new URL(path, document.baseURI), {
+      ...options,
+      cache: 'no-store',
+      credentials: 'omit',
+      redirect: 'error',
+      referrerPolicy: 'no-referrer',
+    });
+  } catch (error) {
+    if (options.signal?.aborted) throw error;
+    throw new ServerError(`${location.host} does not answer. Is girih serve running?`);
+  }
+}
+
+/** A promise of the token by which the server knows its page. A server that starts again has another. */
+let pageToken = null;
+async function readPageToken() {
+  try {
+    const response = await request('page-token', {});
+    return response.ok ? await response.text() : '';
+  } catch (error) {
+    pageToken = null; // the next call asks again
+    throw error;
+  }
+}
+
+/** Calls `path`; with `body`, posts it as JSON. Asks for a key as long as the server wants one. */
 async function call(path, { body, signal } = {}) {
+  let isTokenNew = false;
   for (;;) {
     const used = key.get();
-    const headers = {};
+    pageToken ??= readPageToken();
+    const headers = { 'x-girih-page': await pageToken };
+    signal?.throwIfAborted();
     if (used) headers.authorization = `Bearer ${used}`;
     if (body) headers['content-type'] = 'application/json';
-    let response;
-    try {
-      response = await fetch(new URL(path, document.baseURI), {
-        method: body ? 'POST' : 'GET',
-        headers,
-        body: body && JSON.stringify(body),
-        signal,
-        cache: 'no-store',
-        credentials: 'omit',
-        redirect: 'error',
-        referrerPolicy: 'no-referrer',
-      });
-    } catch (error) {
-      if (signal?.aborted) throw error;
-      throw new ServerError(`${location.host} does not answer. Is girih serve running?`);
-    }
+    const response = await request(path, { method: body ? 'POST' : 'GET', headers, body: body && JSON.stringify(body), signal });
     if (response.ok) return response;
     const error = await errorOf(response);
+    if (error.code === 'page_token_invalid' && !isTokenNew) {
+      pageToken = null;
+      isTokenNew = true;
+      continue;
+    }
     const changed = key.get() !== used; // another call has asked in the meantime
     if (response.status !== 401 || !(changed || (await newKey(error.message)))) throw error;
     signal?.throwIfAborted();

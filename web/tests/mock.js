@@ -68,6 +68,8 @@ fn angle(sides: u32) -> f64 {
 
 Use \`angle(10)\` for the decagon.`;
 
+const TOKEN = 'f'.repeat(64);
+
 const text = (content) => ({ content });
 const words = (content) => content.match(/\S+\s*|\s+/g).map(text);
 const call = (index, id, name, json) => [
@@ -109,7 +111,7 @@ function script(body, options) {
   return { deltas, pause: asked.includes('steady') ? 40 : 2 };
 }
 
-/** Starts the server on a free port of loopback. `options`: `key`, `foreign`, `status`. */
+/** Starts the server on a free port of loopback. `options`: `key`, `foreign`, `status`, `token`. */
 export async function startMock(options = {}) {
   const requests = []; // bodies of chat completions
   const closed = []; // the deltas that were sent until a client left
@@ -120,11 +122,13 @@ export async function startMock(options = {}) {
       response.writeHead(200, { 'content-type': file[1], 'content-security-policy': POLICY, 'x-content-type-options': 'nosniff' });
       return response.end(readFileSync(PAGE + file[0]));
     }
+    if (pathname === '/page-token') return response.end(options.token ?? TOKEN);
     const json = (status, value, headers = {}) => {
       response.writeHead(status, { 'content-type': 'application/json', ...headers });
       response.end(JSON.stringify(value));
     };
-    const refuse = (status, message, headers) => json(status, { error: { message, type: 'invalid_request_error', code: null } }, headers);
+    const refuse = (status, message, headers, code = null) => json(status, { error: { message, type: 'invalid_request_error', code } }, headers);
+    if (request.headers['x-girih-page'] !== (options.token ?? TOKEN)) return refuse(403, 'the request is not of the page', {}, 'page_token_invalid');
     if (options.key && request.headers.authorization !== `Bearer ${options.key}`) {
       return refuse(401, request.headers.authorization ? 'the key is not valid' : 'a key is needed: Authorization: Bearer KEY');
     }

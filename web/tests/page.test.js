@@ -329,6 +329,13 @@ pageTest('errors are said in the words of the server', async (page, server) => {
   assert.match(await text(lastReply(page)), /does not answer\. Is girih serve running\?/);
 }, { server: { status: 429 } });
 
+pageTest('a server that starts again has another token, which the page reads', async (page, server) => {
+  await say(page, 'Before');
+  server.options.token = 'e'.repeat(64);
+  await say(page, 'After');
+  await lastReply(page).getByText('You said: After').waitFor();
+}, { server: {} });
+
 pageTest('what arrived is kept when the page is loaded again', async (page) => {
   await message(page).fill('slow');
   await page.keyboard.press('Enter');

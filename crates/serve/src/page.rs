@@ -6,6 +6,7 @@ use std::fmt::Write;
 
 use axum::Router;
 use axum::http::HeaderMap;
+use axum::http::HeaderName;
 use axum::http::HeaderValue;
 use axum::http::StatusCode;
 use axum::http::header;
@@ -15,8 +16,15 @@ use axum::routing::get;
 use sha2::Digest;
 use sha2::Sha256;
 
+use crate::access::PageToken;
+use crate::error::Dialect;
+
 /// The routes of the page. They carry no key, as a browser cannot send one before it has the page.
-pub const PATHS: [&str; 5] = ["/", "/app.js", "/app.css", "/icon.svg", "/LICENSES.txt"];
+pub const PATHS: [&str; 6] = ["/", "/app.js", "/app.css", "/icon.svg", "/LICENSES.txt", TOKEN_PATH];
+
+/// The route of the token by which the server knows its page. It is no part of a file, so that a page
+/// that is open when the server starts again can ask for the new one.
+const TOKEN_PATH: &str = "/page-token";
 
 /// What the page may do, by Content Security Policy 3: scripts, styles and requests of this server
 /// only, and no HTML made of strings except by Svelte's templates.
@@ -33,7 +41,7 @@ struct PageFile {
 }
 
 /// The files, in the order of [`PATHS`].
-const FILES: [PageFile; PATHS.len()] = [
+const FILES: [PageFile; 5] = [
     PageFile { content_type: "text/html; charset=utf-8", bytes: include_bytes!("../page/index.html") },
     PageFile { content_type: "text/javascript; charset=utf-8", bytes: include_bytes!("../page/app.js") },
     PageFile { content_type: "text/css; charset=utf-8", bytes: include_bytes!("../page/app.css") },
@@ -42,8 +50,10 @@ const FILES: [PageFile; PATHS.len()] = [
 ];
 
 /// Serves the page under [`PATHS`].
-pub fn page<S: Clone + Send + Sync + 'static>() -> Router<S> {
+pub fn page<S: Clone + Send + Sync + 'static>(token: PageToken) -> Router<S> {
     let mut router = Router::new();
+    router =
+        router.route(TOKEN_PATH, get(|request: HeaderMap| async move { answer_token(&token, &request) }));
     for (path, file) in PATHS.into_iter().zip(FILES) {
         let tag = entity_tag(file.bytes);
         router = router.route(path, get(|request: HeaderMap| async move { answer(&file, &tag, &request) }));
@@ -66,6 +76,20 @@ fn answer(file: &PageFile, tag: &HeaderValue, request: &HeaderMap) -> Response {
     match has(request, tag) {
         true => (StatusCode::NOT_MODIFIED, headers).into_response(),
         false => (headers, file.bytes).into_response(),
+    }
+}
+
+/// The token, for the page of this server only.
+fn answer_token(token: &PageToken, request: &HeaderMap) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8")),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+        (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+        (HeaderName::from_static("cross-origin-resource-policy"), HeaderValue::from_static("same-origin")),
+    ];
+    match token.for_page(request) {
+        Ok(token) => (headers, token).into_response(),
+        Err(error) => error.response(Dialect::of_path(TOKEN_PATH)),
     }
 }
 
@@ -99,7 +123,8 @@ mod tests {
         if let Some(tags) = none_match {
             request = request.header(header::IF_NONE_MATCH, tags);
         }
-        page::<()>().with_state(()).oneshot(request.body(Body::empty()).unwrap()).await.unwrap()
+        let page = page::<()>(PageToken::random().unwrap());
+        page.with_state(()).oneshot(request.body(Body::empty()).unwrap()).await.unwrap()
     }
 
     #[tokio::test]
@@ -130,7 +155,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_policy_allows_nothing_inline_and_nothing_foreign() {
-        for path in PATHS {
+        for (path, _) in PATHS.iter().zip(FILES) {
             let response = fetch(path, None).await;
             let headers = response.headers();
             assert_eq!(headers[header::X_CONTENT_TYPE_OPTIONS], "nosniff");

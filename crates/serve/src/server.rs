@@ -44,7 +44,7 @@ pub fn router(state: Arc<ServerState>) -> Router {
         .merge(api::anthropic::routes())
         .merge(api::ollama::routes())
         .merge(openapi::routes())
-        .merge(page::page())
+        .merge(page::page(state.page_token.clone()))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(from_fn_with_state(Arc::clone(&state), refuse_when_draining))
@@ -152,6 +152,7 @@ impl Server {
         };
         let access = AccessRules {
             keys,
+            page_token: state.page_token.clone(),
             hosts: Hosts::new(address, &options.allowed_hosts)?,
             public: &page::PATHS,
             replies_per_key: options.replies_per_key,

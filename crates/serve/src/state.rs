@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use girih::{CancelHandle, Result, Tenant};
 
+use crate::access::PageToken;
 use crate::caller::ApiCaller;
 use crate::drain::Drain;
 use crate::error::ApiError;
@@ -22,6 +23,8 @@ pub struct ServerState {
     pub request_hook: Option<RequestHook>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
+    /// By what the server knows its page.
+    pub page_token: PageToken,
     /// The requests of its connections, and their end.
     pub drain: Drain,
     phase: AtomicU8,
@@ -59,12 +62,13 @@ impl ServerState {
     /// The state of a server that is about to load its models.
     ///
     /// # Errors
-    /// As [`ServedModels::new`].
+    /// As [`ServedModels::new`] and [`PageToken::random`].
     pub fn new(options: &ServeOptions) -> Result<ServerState> {
         Ok(ServerState {
             models: ServedModels::new(options)?,
             request_hook: options.request_hook.clone(),
             metrics: Arc::new(Metrics::new(options.metrics_compat)),
+            page_token: PageToken::random()?,
             drain: Drain::default(),
             phase: AtomicU8::new(ServerPhase::Loading as u8),
             live: Mutex::default(),

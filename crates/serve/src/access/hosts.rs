@@ -12,7 +12,7 @@ use girih::{Error, ErrorKind, Result};
 use crate::error::ApiError;
 
 /// The header by which browsers say whether a request comes from a page of the same site.
-const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+pub(super) const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// The names under which a server is called.
 #[derive(Clone, Debug)]

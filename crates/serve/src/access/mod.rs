@@ -2,6 +2,7 @@
 
 mod hosts;
 mod keys;
+mod page_token;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use crate::error::{ApiError, Dialect};
 use crate::observe::RequestRecord;
 pub use hosts::Hosts;
 pub use keys::ApiKeys;
+pub use page_token::PageToken;
 
 /// The route that says that the server lives, and nothing else. It needs no key.
 const HEALTH: &str = "/health";
@@ -30,6 +32,8 @@ const MAX_TARGET_BYTES: usize = 8 << 10;
 pub struct AccessRules {
     /// The keys; without them everybody may call.
     pub keys: Option<ApiKeys>,
+    /// What pages in a browser must send where there are no keys.
+    pub page_token: PageToken,
     /// The names under which it is called.
     pub hosts: Hosts,
     /// The paths that need no key beside `/health`: the files of the page, as a browser has no key
@@ -77,6 +81,10 @@ impl AccessRules {
             Some(keys) if !is_public => {
                 let tenant = keys.tenant(headers).ok_or_else(no_key)?;
                 ApiCaller { tenant, max_replies: Some(self.replies_per_key) }
+            }
+            None if !is_public => {
+                self.page_token.check(headers)?;
+                ApiCaller::default()
             }
             _ => ApiCaller::default(),
         };

@@ -6,6 +6,7 @@ pub mod embedding;
 pub mod health;
 pub mod metrics;
 pub mod ollama;
+pub mod one_or_many;
 pub mod openai;
 pub mod reply_form;
 pub mod token_text;

@@ -126,10 +126,9 @@ fn a_rebound_host_and_a_foreign_page_are_refused() {
         assert_eq!(response.status, 403, "{origin}");
         assert!(response.header("access-control-allow-origin").is_none());
     }
-    assert_eq!(
-        get(server.address, "/v1/models", &format!("Origin: http://127.0.0.1:{port}\r\n")).status,
-        200
-    );
+    let own = format!("Origin: http://127.0.0.1:{port}\r\n");
+    assert_eq!(get(server.address, "/", &own).status, 200);
+    assert_eq!(get(server.address, "/v1/models", &own).status, 403);
     assert_eq!(get(server.address, "/v1/models", "Sec-Fetch-Site: cross-site\r\n").status, 403);
     let preflight = format!(
         "OPTIONS /length HTTP/1.1\r\nHost: {}\r\nOrigin: http://evil.example\r\nConnection: close\r\n\

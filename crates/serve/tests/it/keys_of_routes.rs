@@ -87,3 +87,40 @@ fn errors_of_the_guard_have_the_form_of_their_api() {
     assert!(error("/api/chat")["error"].is_string());
     server.stop();
 }
+
+#[test]
+fn a_page_in_a_browser_needs_the_token_of_the_server() {
+    let server = Server::start(options()).expect("a server");
+    let address = server.address();
+    let own = format!("Origin: http://{address}\r\nSec-Fetch-Site: same-origin\r\n");
+    let token = get(address, "/page-token", "Sec-Fetch-Site: same-origin\r\n");
+    assert_eq!((token.status, token.body.len()), (200, 64));
+    assert_eq!(token.header("cache-control"), Some("no-store"));
+    assert_eq!(token.header("cross-origin-resource-policy"), Some("same-origin"));
+    for site in ["same-site", "cross-site", "none"] {
+        assert_eq!(get(address, "/page-token", &format!("Sec-Fetch-Site: {site}\r\n")).status, 403, "{site}");
+    }
+    let with_token = format!("{own}X-Girih-Page: {}\r\n", token.body);
+    let tokenize = r#"{"prompt": "Once"}"#;
+    assert_eq!(post(address, "/tokenize", &with_token, tokenize).status, 200);
+    assert_eq!(get(address, "/v1/models", &with_token).status, 200);
+    let other = format!("{own}X-Girih-Page: {}\r\n", "0".repeat(64));
+    for headers in [&own, &other, "Sec-Fetch-Site: same-site\r\n"] {
+        let refused = post(address, "/tokenize", headers, tokenize);
+        assert_eq!(refused.status, 403, "{headers}");
+        let body: Value = serde_json::from_str(&refused.body).expect("JSON");
+        assert_eq!(body["error"]["code"], "page_token_invalid");
+        assert_eq!(get(address, "/metrics", headers).status, 403, "{headers}");
+    }
+    // Other clients, and addresses that a person types.
+    assert_eq!(post(address, "/tokenize", "", tokenize).status, 200);
+    assert_eq!(get(address, "/metrics", "Sec-Fetch-Site: none\r\n").status, 200);
+    server.stop();
+
+    let api_keys = Some(key_file("keys_and_pages", 0o600));
+    let server = Server::start(ServeOptions { api_keys, ..options() }).expect("a server");
+    let address = server.address();
+    let keyed = format!("Origin: http://{address}\r\nAuthorization: Bearer sk-alice\r\n");
+    assert_eq!(post(address, "/tokenize", &keyed, tokenize).status, 200);
+    server.stop();
+}

@@ -41,10 +41,12 @@ pub struct MessagesRequest {
     /// Whether the reply is sent in pieces as it is made.
     pub stream: Option<bool>,
     /// The temperature; 0 always picks the most likely token.
+    #[schema(minimum = 0)]
     pub temperature: Option<f32>,
     /// Keep this number of most likely tokens; 0 keeps all.
     pub top_k: Option<u32>,
     /// Keep the most likely tokens up to this cumulative probability.
+    #[schema(exclusive_minimum = 0, maximum = 1)]
     pub top_p: Option<f32>,
     /// The tools that the model may call, at most 128.
     #[schema(max_items = 128)]

@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 
 use super::model_name::without_latest;
 use crate::api::embedding::{EmbeddingInput, Embeddings, LongInput, embed};
+use crate::api::one_or_many::OneOrMany;
 use crate::caller::ApiCaller;
 use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
 use crate::json_body::{from_json_object, read_body};
@@ -31,7 +32,7 @@ pub struct EmbedRequest {
     /// The encoder's name, with or without the tag `latest`.
     pub model: String,
     /// A text, or at most 64.
-    pub input: EmbedInput,
+    pub input: OneOrMany,
     /// Whether the end of a text with more tokens than the model takes is cut. Default true; else
     /// such a text is refused.
     pub truncate: Option<bool>,
@@ -41,16 +42,6 @@ pub struct EmbedRequest {
     pub options: Option<Map<String, Value>>,
     /// Without effect.
     pub keep_alive: Option<Value>,
-}
-
-/// A text, or several.
-#[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(untagged)]
-pub enum EmbedInput {
-    /// One.
-    Text(String),
-    /// Several.
-    Texts(Vec<String>),
 }
 
 /// The body of `/api/embeddings`.
@@ -102,11 +93,7 @@ async fn embedded(state: &Arc<ServerState>, caller: &ApiCaller, body: Bytes) -> 
     let begun = Instant::now();
     let EmbedRequest { model, input, truncate, dimensions, options, .. } = read_body(body).await?;
     check_options(options.as_ref())?;
-    let texts = match input {
-        EmbedInput::Text(text) => vec![text],
-        EmbedInput::Texts(texts) => texts,
-    };
-    let inputs = texts.into_iter().map(EmbeddingInput::Text).collect();
+    let inputs = input.into_texts().into_iter().map(EmbeddingInput::Text).collect();
     let long = if truncate == Some(false) { LongInput::Refuse } else { LongInput::Cut };
     let embeddings = embed(state, caller, without_latest(&model), inputs, (long, dimensions)).await?;
     let Embeddings { model, vectors, tokens } = embeddings;

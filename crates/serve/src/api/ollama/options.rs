@@ -46,10 +46,12 @@ pub struct OllamaOptions {
     /// The seed of the random numbers. Default 0: the same request gives the same reply.
     pub seed: Option<i64>,
     /// The temperature; 0 always picks the most likely token.
+    #[schema(minimum = 0)]
     pub temperature: Option<f32>,
     /// Keep this number of most likely tokens; 0 keeps all.
     pub top_k: Option<u32>,
     /// Keep the most likely tokens up to this cumulative probability.
+    #[schema(exclusive_minimum = 0, maximum = 1)]
     pub top_p: Option<f32>,
     /// Keep tokens whose probability is at least this fraction of the most likely token's.
     pub min_p: Option<f32>,

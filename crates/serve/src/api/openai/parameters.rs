@@ -40,16 +40,6 @@ pub const WITHOUT_EFFECT: [(&str, &str); 6] = [
     ("user", "requests are told apart by their API keys"),
 ];
 
-/// One text, or several.
-#[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(untagged)]
-pub enum OneOrMany {
-    /// One.
-    One(String),
-    /// Several.
-    Many(Vec<String>),
-}
-
 /// Options of a streamed reply.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
@@ -101,7 +91,7 @@ macro_rules! request_body {
             /// Whether the reply goes on where the model would end it. Default false.
             pub ignore_eos: Option<bool>,
             /// Texts that end the reply, at most 16 of 256 bytes.
-            pub stop: Option<$crate::api::openai::parameters::OneOrMany>,
+            pub stop: Option<$crate::api::one_or_many::OneOrMany>,
             /// The seed of the random numbers. Default 0: the same request gives the same reply.
             pub seed: Option<i64>,
             /// The temperature; 0 always picks the most likely token.
@@ -229,7 +219,7 @@ macro_rules! request_body {
                     sampling,
                     max_tokens: self.max_tokens,
                     ignore_eos: self.ignore_eos.unwrap_or(false),
-                    stops: shared::stops(self.stop.as_ref()),
+                    stops: self.stop.clone().map(|stop| stop.into_texts()).unwrap_or_default(),
                     grammar: self.structured_outputs.as_ref().map(shared::grammar).transpose()?,
                     ..Default::default()
                 };
@@ -283,14 +273,6 @@ fn texts(param: &str, texts: &[String], max: usize, max_bytes: usize) -> Result<
             let message = format!("a text of {param} has {bytes} bytes; it must have 1 to {max_bytes}");
             Err(ApiError::invalid(param, message))
         }
-    }
-}
-
-pub(super) fn stops(stop: Option<&OneOrMany>) -> Vec<String> {
-    match stop {
-        None => Vec::new(),
-        Some(OneOrMany::One(text)) => vec![text.clone()],
-        Some(OneOrMany::Many(texts)) => texts.clone(),
     }
 }
 

@@ -1,10 +1,12 @@
 //! The input of `/v1/responses`: from items to the messages that chat templates read.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use utoipa::ToSchema;
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
 use crate::api::openai::messages::ChatRole;
 use crate::error::ApiError;
@@ -21,7 +23,7 @@ pub enum ResponsesInput {
     /// The text of a user.
     Text(String),
     /// The items.
-    #[schema(value_type = Vec<InputItem>)]
+    #[schema(value_type = Vec<DescribedItem>)]
     Items(Vec<Value>),
 }
 
@@ -56,6 +58,32 @@ pub enum InputItem {
         id: Option<Value>,
         status: Option<Value>,
     },
+}
+
+/// The description of [`InputItem`]. What is derived needs a type in each item.
+#[allow(dead_code)] // only described
+pub struct DescribedItem;
+
+impl PartialSchema for DescribedItem {
+    fn schema() -> RefOr<Schema> {
+        let mut schema = InputItem::schema();
+        if let RefOr::T(Schema::OneOf(items)) = &mut schema
+            && let Some(RefOr::T(Schema::Object(message))) = items.items.first_mut()
+        {
+            message.required.retain(|name| name != "type");
+        }
+        schema
+    }
+}
+
+impl ToSchema for DescribedItem {
+    fn name() -> Cow<'static, str> {
+        InputItem::name()
+    }
+
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        InputItem::schemas(schemas);
+    }
 }
 
 /// A text, or parts of one.
@@ -268,6 +296,23 @@ mod tests {
             {"role": "tool", "tool_call_id": "c1", "name": "look", "content": "day"},
         ]);
         assert_eq!(written(items), Ok(expected));
+    }
+
+    #[test]
+    fn only_a_message_needs_no_type() {
+        let schema = serde_json::to_value(DescribedItem::schema()).unwrap();
+        let items = schema["oneOf"].as_array().unwrap().iter();
+        let described =
+            items.map(|item| (&item["properties"]["type"]["enum"][0], item["required"].to_string()));
+        let needs: Vec<(&Value, bool)> =
+            described.map(|(kind, required)| (kind, required.contains("\"type\""))).collect();
+        let expected = [
+            (&json!("message"), false),
+            (&json!("function_call"), true),
+            (&json!("function_call_output"), true),
+            (&json!("reasoning"), true),
+        ];
+        assert_eq!(needs, expected);
     }
 
     #[test]

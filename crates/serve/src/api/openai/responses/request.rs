@@ -40,8 +40,10 @@ pub struct ResponsesRequest {
     /// Without effect: events are never padded.
     pub stream_options: Option<StreamOptions>,
     /// The temperature; 0 always picks the most likely token.
+    #[schema(minimum = 0)]
     pub temperature: Option<f32>,
     /// Keep the most likely tokens up to this cumulative probability.
+    #[schema(exclusive_minimum = 0, maximum = 1)]
     pub top_p: Option<f32>,
     /// The tools that the model may call, at most 128.
     #[schema(max_items = 128)]
