@@ -87,7 +87,8 @@ fn policies() -> Vec<Policy> {
     let known = AttentionPlacement::ALL.iter().rev();
     let placed = known.filter(|(_, attention)| *attention != AttentionPlacement::ByCost);
     let grouped = |attention: AttentionPlacement| {
-        let groupings = Grouping::ALL.iter().rev();
+        // Tilings are searched for launches that have the array for themselves.
+        let groupings = Grouping::ALL.iter().rev().filter(|(_, grouping)| *grouping != Grouping::Resident);
         groupings.map(move |(_, grouping)| Policy { grouping: *grouping, attention })
     };
     placed.flat_map(|(_, attention)| grouped(*attention)).collect()

@@ -63,7 +63,7 @@ pub struct Stitching {
 /// When a program does not fit the target.
 pub fn stitching(graphs: &[Graph], target: &Target, mapping: &ArrayMapping) -> Result<Stitching> {
     let mut timed_groupings: Vec<(Grouping, TimedMapping)> = Vec::new();
-    for (_, grouping) in Grouping::ALL {
+    for (_, grouping) in Grouping::ALL.iter().filter(|(_, grouping)| *grouping != Grouping::Resident) {
         let policy = Policy { grouping: *grouping, ..mapping.policy };
         timed_groupings
             .push((*grouping, time_mapping(graphs, target, &ArrayMapping { policy, ..mapping.clone() })?));

@@ -96,7 +96,7 @@ fn stitching_saves_dispatches_and_traffic_and_only_one_layout_needs_the_host() {
     let graphs: Vec<Graph> = [64, 1].into_iter().map(|rows| llama(&SMALL, key(rows))).collect();
     let tables = stitching(&graphs, &target, &ArrayMapping::named("mlir-air").unwrap()).unwrap();
     println!("{tables}");
-    for rows in tables.groupings.chunks(Grouping::ALL.len()) {
+    for rows in tables.groupings.chunks(3) {
         let [apart, stitched, joined] = rows else { panic!("one row per grouping is expected") };
         assert_eq!(apart.grouping, Grouping::Unstitched);
         assert!(apart.submissions > stitched.submissions && stitched.submissions > joined.submissions);

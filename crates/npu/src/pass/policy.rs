@@ -97,7 +97,7 @@ impl Policy {
         ("unstitched-by-cost", Policy { grouping: Grouping::Unstitched, ..Policy::BY_COST }),
         ("mlir-air-host-attention", Policy { attention: AttentionPlacement::Host, ..Policy::MLIR_AIR }),
         ("mlir-air-array-attention", Policy { attention: AttentionPlacement::Array, ..Policy::MLIR_AIR }),
-        ("resident", Policy { grouping: Grouping::Resident, ..Policy::MLIR_AIR }),
+        ("resident", Policy { grouping: Grouping::Resident, ..Policy::BY_COST }),
         ("unstitched", Policy { grouping: Grouping::Unstitched, ..Policy::MLIR_AIR }),
         (
             "unstitched-host-attention",
