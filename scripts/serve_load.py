@@ -128,6 +128,8 @@ async def closed_loop(port: int, streams: int, texts: list[list[int]], length: i
     async def stream() -> None:
         for text in waiting:
             replies.append(await ask(port, text, length))
+            if replies[-1].status != 200:
+                await asyncio.sleep(0.1)
 
     started = time.perf_counter()
     await asyncio.gather(*(stream() for _ in range(streams)))
@@ -252,7 +254,7 @@ def overload(arguments: argparse.Namespace) -> None:
     with Server(commands(arguments)["girih"], arguments.port):
         texts = prompts(1, 4 * arguments.places, arguments.prompt)
         seen, seconds = asyncio.run(closed_loop(arguments.port, arguments.places, texts, arguments.reply))
-        capacity = len(seen) / seconds
+        capacity = sum(reply.status == 200 for reply in seen) / seconds
         print(f"capacity: {capacity:.2f} requests/s")
         for factor in (0.8, 4.0):
             rate = factor * capacity

@@ -71,7 +71,7 @@ pub struct RunOptions {
     /// The maximum time for which a request waits until it begins. One is refused
     /// ([`ErrorKind::WaitTooLong`](crate::ErrorKind::WaitTooLong)) if it is expected to wait longer, as
     /// [`Session::expected_wait`](crate::Session::expected_wait) says, and fails in the same way if it
-    /// has. Of several replies to one request, this is about the first. A request's own limit
+    /// has waited for twice this time. Of several replies to one request, this is about the first. A request's own limit
     /// ([`TimeLimits::queue`](crate::TimeLimits::queue)) takes the place of this one. Default `None`: no limit.
     ///
     /// ```

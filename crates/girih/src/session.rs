@@ -293,7 +293,8 @@ impl Session {
         if own.is_none()
             && let Some(first) = prepared.first_mut()
         {
-            first.request.time_limits.queue = max_wait;
+            // The estimate may err, and a late refusal is of little use: the reply is let in soon.
+            first.request.time_limits.queue = max_wait.map(|max| max.saturating_mul(2));
         }
         // A reply that is dropped is cancelled.
         places.into_iter().zip(prepared).map(|(place, request)| self.handle.submit(place, request)).collect()

@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use girih_graph::backend::{Block, Input, Range32};
 use girih_graph::interpret::Interpreter;
 use girih_graph::{Error, Graph, Op, Outputs, Runner, Sequence, Step, WeightSource, load};
+use girih_npu::driver::{Compiler, time_programs};
 use girih_npu::form::groups::ArrayTensor;
-use girih_npu::pass::{ArrayMapping, ArrayWeights, AttentionPlacement, NoDump, Policy, groups};
+use girih_npu::pass::{ArrayMapping, ArrayWeights, AttentionPlacement, Grouping, NoDump, Policy, groups};
 use girih_npu::{Npu, NpuOptions, Target};
 use girih_tensor::{DType, Shape};
 use llama::{LlamaSizes, SMALL, key, llama};
@@ -71,6 +72,10 @@ impl girih_graph::backend::Watch for Watched {
 
 fn on_array(target: &str, weights: ArrayWeights, stored: DType, rows: u32) -> Box<dyn Runner> {
     let policy = Policy { attention: AttentionPlacement::Host, ..Policy::MLIR_AIR };
+    mapped(policy, target, weights, stored, rows)
+}
+
+fn mapped(policy: Policy, target: &str, weights: ArrayWeights, stored: DType, rows: u32) -> Box<dyn Runner> {
     let mapping = ArrayMapping { weights, ..ArrayMapping::from(policy) };
     let npu = Npu::new(target, NpuOptions::default()).unwrap().with_mapping(mapping);
     load(npu, &Packed(stored), key(rows), &[32], |key| Ok(model(stored, key.rows))).unwrap()
@@ -105,6 +110,37 @@ fn a_row_alone_gives_the_bits_of_a_row_among_many() {
             [&[8][..], &[1; 8], &[3, 1, 4]].map(|steps| bits(&run(&mut *runner, steps).0)).into();
         assert!(logits.iter().all(|row| *row == logits[0]), "{target}");
     }
+}
+
+/// The vector comes in parts and the tiles through memory tiles, but the sums are the same.
+#[test]
+fn resident_launches_give_the_same_bits() {
+    let policy = Policy { grouping: Grouping::Resident, attention: AttentionPlacement::Host };
+    for target in ["toy", "xdna2-strix"] {
+        for stored in [DType::Q4NX, DType::BF16] {
+            let mut resident = mapped(policy, target, ArrayWeights::Stored, stored, 8);
+            let mut others = on_array(target, ArrayWeights::Stored, stored, 8);
+            let [ours, theirs] = [&mut resident, &mut others].map(|runner| run(&mut **runner, &[1; 5]));
+            assert_eq!(bits(&ours.0), bits(&theirs.0), "{target} {stored}");
+            assert_eq!(ours.1.0, theirs.1.0, "{target} {stored}");
+        }
+    }
+}
+
+/// The kernels of a token keep their cores. What is written again is loop counts, and the herds of the
+/// small matrices of this model, which are not alike.
+#[test]
+fn a_token_of_resident_launches_configures_the_array_once() {
+    let target = Target::named("xdna2-strix").unwrap();
+    let cycles = |grouping: Grouping| {
+        let policy = Policy { grouping, attention: AttentionPlacement::Host };
+        let graph = model(DType::Q4NX, 1);
+        let compiled = Compiler::new(target.clone(), policy, None).compile(&graph, &mut NoDump).unwrap();
+        let programs = time_programs(&compiled, &target).unwrap();
+        programs.iter().map(|program| program.runs * program.report.configure).sum::<u64>()
+    };
+    let (resident, joined) = (cycles(Grouping::Resident), cycles(Grouping::Joined));
+    assert!(resident > 0 && resident * 5 < joined, "{resident} and {joined} cycles");
 }
 
 /// Every value of a step of several rows, with weights unpacked on the array, has the bits that

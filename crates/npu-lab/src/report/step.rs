@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use girih_graph::Graph;
 use girih_npu::Target;
-use girih_npu::driver::{CompiledGraph, TimedProgram, costs};
+use girih_npu::driver::{CompiledGraph, TimedProgram, costs, settle};
 use girih_npu::form::groups::{ArrayProgram, StepAction, TensorKind};
 use girih_npu::form::schedule::{Channel, Direction, Tile, TileKind};
 use girih_npu::memory::SimMemory;
@@ -273,13 +273,16 @@ impl StepReport {
 /// Simulates each program once, with counters.
 fn runs(compiled: &CompiledGraph, target: &Target) -> Result<Vec<ProgramRun>> {
     let mut simulator = Simulator::new(target)?;
+    let is_resident = settle(compiled, &mut simulator)?;
     let mut all = Vec::new();
     for (number, schedule) in compiled.schedules.iter().enumerate() {
         let mut counter = Counter::new(schedule);
         let mut memory = SimMemory::TimeOnly;
         let report = simulator.run(schedule, &[], &mut memory, &mut counter, EventOrder::Earliest)?;
-        // In a step, another program's configuration precedes the next run.
-        simulator.forget();
+        if !is_resident {
+            // In a step, another program's configuration precedes the next run.
+            simulator.forget();
+        }
         let steps = compiled.groups.steps.iter();
         let one = |step: &&StepAction| matches!(step, StepAction::Array { program, .. } if *program as usize == number);
         let timed =

@@ -17,7 +17,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use girih_graph::Graph;
 use girih_npu::Target;
-use girih_npu::driver::{CompiledGraph, TimedProgram, costs};
+use girih_npu::driver::{CompiledGraph, TimedProgram, costs, settle};
 use girih_npu::form::groups::StepAction;
 use girih_npu::form::schedule::{
     Channel, Direction, DmaAddress, Launch, ProcessorCommand, Schedule, Tile, TileKind,
@@ -127,12 +127,15 @@ impl Trace {
     ) -> Result<()> {
         let (mut recorded, mut programs) = (Vec::new(), Vec::new());
         let mut simulator = Simulator::new(target)?;
+        let is_resident = settle(compiled, &mut simulator)?;
         let mut seen = BTreeSet::new();
         for schedule in &compiled.schedules {
             let mut recorder = Recorder::new(schedule, &mut seen, self.limit);
             let mut memory = SimMemory::TimeOnly;
             let report = simulator.run(schedule, &[], &mut memory, &mut recorder, EventOrder::Earliest)?;
-            simulator.forget();
+            if !is_resident {
+                simulator.forget();
+            }
             programs.push(TimedProgram { name: schedule.name.clone(), runs: 1, report });
             recorded.push(recorder.launches);
         }

@@ -1,6 +1,8 @@
 //! Estimates the time of a step without values: the simulator times each
 //! program, and the work and transfers of the host are counted from shapes.
 
+use std::sync::Arc;
+
 use girih_graph::backend::{Range32, Sequence};
 use girih_graph::{Graph, Outputs, ValueId};
 use girih_tensor::Result;
@@ -78,9 +80,7 @@ pub fn estimate(graph: &Graph, compiled: &CompiledGraph, target: &Target, positi
 /// When a schedule has a fault.
 pub fn time_programs(compiled: &CompiledGraph, target: &Target) -> Result<Vec<TimedProgram>> {
     let mut simulator = Simulator::new(target)?;
-    if compiled.schedules.iter().any(|schedule| schedule.launches.iter().any(|launch| launch.resident)) {
-        // The first pass configures the array, as an equal step before does.
-        time_in_order(compiled, &mut simulator)?;
+    if settle(compiled, &mut simulator)? {
         return time_in_order(compiled, &mut simulator);
     }
     let mut programs = Vec::new();
@@ -91,6 +91,20 @@ pub fn time_programs(compiled: &CompiledGraph, target: &Target) -> Result<Vec<Ti
         simulator.forget();
     }
     Ok(programs)
+}
+
+/// Runs a step with resident launches, so that the array holds what an equal step before has left.
+/// Returns whether there are such launches.
+///
+/// # Errors
+/// When a schedule has a fault.
+pub fn settle(compiled: &CompiledGraph, simulator: &mut Simulator) -> Result<bool> {
+    let resident = |schedule: &Arc<Schedule>| schedule.launches.iter().any(|launch| launch.resident);
+    let is_resident = compiled.schedules.iter().any(resident);
+    if is_resident {
+        time_in_order(compiled, simulator)?;
+    }
+    Ok(is_resident)
 }
 
 /// Times the runs of a step in order, and returns the longest run of each program.

@@ -76,7 +76,14 @@ pub fn compile(program: &ArrayProgram, target: &Target, dump: &mut dyn Dump) -> 
     checked(tiled, &program.name, target, dump)?;
     let placed = checked(placed, &program.name, target, dump)?;
     let routed = checked(route::route(placed, target)?, &program.name, target, dump)?;
-    checked(schedule::schedule(&routed, target)?, &program.name, target, dump)
+    let schedule = checked(schedule::schedule(&routed, target)?, &program.name, target, dump)?;
+    match resident::overloaded_switch(&schedule.launches, target) {
+        None => Ok(schedule),
+        Some((tile, sentence)) => Err(Error::new(format!(
+            "{}: resident launches together do not fit the switch of tile {tile}: {sentence}",
+            program.name
+        ))),
+    }
 }
 
 /// Returns the first tiling of a launch, best first, that can be placed, routed and

@@ -3,8 +3,11 @@
 //! first channel of each shim. Kernels on a single row have one core each above them, and the
 //! second channels.
 
+use std::collections::BTreeSet;
+
 use crate::form::groups::Kernel;
-use crate::form::schedule::Tile;
+use crate::form::schedule::check::streams::overloaded;
+use crate::form::schedule::{Channel, Launch, Route, Tile};
 use crate::form::tiled::{Flow, Herd, TiledLaunch};
 use crate::target::Target;
 
@@ -48,4 +51,24 @@ fn home(kernel: &Kernel, target: &Target) -> Tile {
 /// Returns the lower left core of the array.
 pub(super) fn lower_left(target: &Target) -> Tile {
     Tile::new(0, 1 + target.array.memory_rows as u8)
+}
+
+/// Returns a switch that would carry too many streams with the circuits that resident launches leave, and
+/// why. A circuit stays until a launch uses a channel of its ends.
+pub(super) fn overloaded_switch(launches: &[Launch], target: &Target) -> Option<(Tile, String)> {
+    let ends = |route: &Route| -> Vec<Channel> {
+        std::iter::once(route.from).chain(route.to.iter().map(|hop| hop.channel)).collect()
+    };
+    let mut held: Vec<&Route> = Vec::new();
+    let resident = launches.iter().filter(|launch| launch.resident);
+    // The second round sees what the first one has left.
+    for launch in resident.clone().chain(resident) {
+        let taken: BTreeSet<Channel> = launch.routes.iter().flat_map(ends).collect();
+        held.retain(|route| ends(route).iter().all(|end| !taken.contains(end)));
+        held.extend(&launch.routes);
+        if let Some(over) = overloaded(held.iter().copied(), target).into_iter().next() {
+            return Some(over);
+        }
+    }
+    None
 }

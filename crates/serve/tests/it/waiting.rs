@@ -124,7 +124,7 @@ fn a_request_that_has_waited_too_long_is_refused() {
         assert!((1..20).contains(&after), "{after}");
     }
     let time = begun.elapsed();
-    assert!(time >= MAX_WAIT && time < MAX_WAIT + Duration::from_secs(3), "it took {time:?}");
+    assert!(time >= 2 * MAX_WAIT && time < 2 * MAX_WAIT + Duration::from_secs(3), "it took {time:?}");
     assert_eq!(metric(&server, "girih_refusals_total{code=\"queue_timeout\"}"), 2.0);
     drop(first);
     server.stop();
