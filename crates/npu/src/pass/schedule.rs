@@ -73,6 +73,9 @@ struct BufferRing {
     locks: LockPair,
 }
 
+/// The rings and slots that a channel of a memory tile serves in turn.
+type Turns<'r> = Vec<(&'r BufferRing, usize)>;
+
 /// A launch being scheduled.
 struct LaunchBuilder<'a> {
     group: String,
@@ -339,7 +342,7 @@ impl<'a> LaunchBuilder<'a> {
         stream: &Stream,
         channels: &[Channel],
         rings: &'r [BufferRing],
-    ) -> Result<Vec<(Channel, Vec<(&'r BufferRing, usize)>)>> {
+    ) -> Result<Vec<(Channel, Turns<'r>)>> {
         let slots = |rings: &'r [BufferRing]| {
             let depth = rings.first().map_or(0, |ring| ring.slots.len());
             (0..depth).flat_map(|slot| rings.iter().map(move |ring| (ring, slot))).collect()
