@@ -319,7 +319,7 @@ fn a_report_needs_no_weights() {
     let shape = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/shapes/qwen3-0.6b.json");
     let token = |context: &str| {
         let report = ["npu", "report", shape, "--rows", "64", "--context", context, "--json"];
-        let json = girih(&report).with(&["--blobs", "off"]).done().json();
+        let json = girih(&report).with(&["--blobs", "off", "--mapping", "mlir-air"]).done().json();
         let steps = json["report"]["steps"].as_array().unwrap();
         assert_eq!(steps.len(), 2, "a prefill and a token");
         let token = &steps[1];
@@ -330,7 +330,7 @@ fn a_report_needs_no_weights() {
         assert!(verdict.contains(&format!("prefill of 64 tokens after {}", context - 64)), "{verdict}");
         token["host_seconds"].as_f64().unwrap()
     };
-    // Attention of a token is host work by default, and grows with the context.
+    // Attention of a token is host work with this mapping, and grows with the context.
     let (short, long) = (token("256"), token("4096"));
     assert!(long > 4.0 * short, "{short} s at 256 positions, {long} s at 4096");
     girih(&["npu", "report", "no-such.json"]).fails(2, "no-such.json");
