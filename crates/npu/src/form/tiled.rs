@@ -323,6 +323,14 @@ pub fn chunks_of(items: &[Item], depth: usize, stream: &str, loops: usize) -> u6
     items.iter().map(of).fold(0, u64::saturating_add)
 }
 
+impl TiledLaunch {
+    /// Creates a launch of a herd in the lower left corner, without locals, sweeps and cascade.
+    pub fn of(name: String, herd: Herd, streams: Vec<Stream>, body: Vec<Item>) -> TiledLaunch {
+        let (locals, sweeps) = (Vec::new(), Vec::new());
+        TiledLaunch { name, herd, flat: false, streams, sweeps, locals, cascade: false, resident: None, body }
+    }
+}
+
 impl Item {
     /// Whether the item uses the stream or local of this name.
     pub fn uses(&self, name: &str) -> bool {

@@ -2,11 +2,10 @@
 //! descriptors reduced to runs of contiguous words.
 
 use std::collections::{BTreeSet, HashMap};
-use std::hash::{DefaultHasher, Hash, Hasher};
 
 use girih_tensor::{Error, Result};
 
-use super::held::{Register, RegisterCost};
+use super::held::{self, Register};
 use crate::form::schedule as form;
 use crate::form::schedule::{Affine, Argument, Channel, Direction, ParameterValue, Schedule, Tile, TileKind};
 use crate::kernel::{self, ENTRIES, KernelTimes, ParamKind};
@@ -198,13 +197,14 @@ impl LaunchPlan {
         tiles.extend(launch.cores.iter().map(|core| core.tile));
         tiles.sort_unstable();
         tiles.dedup();
+        let program_bytes: Vec<f64> = cores.iter().map(|core| planner.program_bytes(core)).collect();
         Ok(LaunchPlan {
             name: launch.name.clone(),
             configuration: configuration(launch),
             identity: digest(launch),
-            registers: launch.resident.then(|| registers(launch, |core| planner.program_bytes(core), &cores)),
+            registers: launch.resident.then(|| held::registers(launch, &program_bytes)),
             tiles: tiles.len(),
-            program_bytes: cores.iter().map(|core| planner.program_bytes(core)).sum(),
+            program_bytes: program_bytes.iter().sum(),
             locks: launch.locks.clone(),
             buffers: launch.buffers.clone(),
             descriptors,
@@ -231,116 +231,9 @@ fn configuration(launch: &form::Launch) -> u64 {
     digest(&launch)
 }
 
-/// Returns the registers of a launch. Descriptors of shim tiles are excluded, because each push
-/// writes them.
-fn registers(launch: &form::Launch, bytes: impl Fn(&CorePlan) -> f64, cores: &[CorePlan]) -> Vec<Register> {
-    let mut registers = Vec::new();
-    let mut add = |name: String, tile: Tile, value: String, cost: RegisterCost| {
-        let value = hash(&value);
-        registers.push(Register { name: hash(&name), tile, value, cost });
-    };
-    let lock = |change: Option<form::LockChange>| {
-        change.map(|one| (launch.locks[one.lock.0 as usize].id, one.value))
-    };
-    for form::TileLock { tile, id, initial } in &launch.locks {
-        add(format!("lock {tile} {id}"), *tile, initial.to_string(), RegisterCost::OfTile);
-    }
-    for one in launch.descriptors.iter().filter(|one| one.tile.kind() != TileKind::Shim) {
-        let address = match one.address {
-            form::DmaAddress::Buffer(buffer, offset) => {
-                u64::from(launch.buffers[buffer.0 as usize].address) + u64::from(offset)
-            }
-            form::DmaAddress::Argument(_, offset) => offset,
-        };
-        let changes = [lock(one.acquire), lock(one.release)];
-        let value = format!("{address} {:?} {:?} {changes:?} {:?}", one.dims, one.iteration, one.next);
-        add(format!("descriptor {} {}", one.tile, one.id), one.tile, value, RegisterCost::OfTile);
-    }
-    for start in &launch.starts {
-        let again = if is_cycle(launch, start) { RegisterCost::OfTile } else { RegisterCost::EachLaunch };
-        add(format!("start {}", start.channel), start.channel.tile, format!("{start:?}"), again);
-    }
-    for route in &launch.routes {
-        let ends = std::iter::once(route.from).chain(route.to.iter().map(|hop| hop.channel));
-        for end in ends {
-            add(format!("route {end}"), end.tile, format!("{route:?}"), RegisterCost::OfTile);
-        }
-    }
-    for cascade in &launch.cascades {
-        add(format!("cascade {}", cascade.from), cascade.from, cascade.to.to_string(), RegisterCost::OfTile);
-    }
-    for (core, plan) in launch.cores.iter().zip(cores) {
-        let mut counts = Vec::new();
-        let program = counted(launch, &core.program, &mut counts);
-        let cost = RegisterCost::Program(bytes(plan));
-        add(format!("program {}", core.tile), core.tile, format!("{program:?}"), cost);
-        for (number, count) in counts.iter().enumerate() {
-            add(format!("count {} {number}", core.tile), core.tile, count.to_string(), RegisterCost::Word);
-        }
-    }
-    registers
-}
-
-/// Whether the chain of a channel comes back to its first descriptor: it continues from launch to
-/// launch.
-fn is_cycle(launch: &form::Launch, start: &form::Start) -> bool {
-    let next =
-        |id: u8| launch.descriptors.iter().find(|one| one.tile == start.channel.tile && one.id == id)?.next;
-    let mut at = next(start.descriptor);
-    for _ in 0..=u8::MAX {
-        match at {
-            Some(id) if id == start.descriptor => return true,
-            Some(id) => at = next(id),
-            None => return false,
-        }
-    }
-    false
-}
-
-/// Returns the program without its loop counts, which are added to `counts`, and without the
-/// turns of buffers, which a core counts from launch to launch; buffers and locks are those of the tile.
-fn counted(
-    launch: &form::Launch,
-    program: &[form::CoreInstruction],
-    counts: &mut Vec<u32>,
-) -> Vec<form::CoreInstruction> {
-    let lock = |change: &form::LockChange| {
-        let id = launch.locks[change.lock.0 as usize].id;
-        form::LockChange { lock: form::LockId(id.into()), ..*change }
-    };
-    let mut all = Vec::new();
-    for instruction in program {
-        all.push(match instruction {
-            form::CoreInstruction::Loop { count, body } => {
-                counts.push(*count);
-                form::CoreInstruction::Loop { count: 0, body: counted(launch, body, counts) }
-            }
-            form::CoreInstruction::Acquire(change) => form::CoreInstruction::Acquire(lock(change)),
-            form::CoreInstruction::Release(change) => form::CoreInstruction::Release(lock(change)),
-            form::CoreInstruction::Call(call) => {
-                let mut call = call.clone();
-                for operand in &mut call.operands {
-                    operand.slot = Affine::default();
-                    for slot in &mut operand.slots {
-                        *slot = form::BufferId(launch.buffers[slot.0 as usize].address);
-                    }
-                }
-                form::CoreInstruction::Call(call)
-            }
-        });
-    }
-    all
-}
-
-fn hash(text: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    text.hash(&mut hasher);
-    hasher.finish()
-}
-
 /// Returns a number that is equal for equal launches.
 fn digest(launch: &form::Launch) -> u64 {
-    hash(&launch.to_string())
+    held::hash(&launch.to_string())
 }
 
 struct LaunchPlanner<'a> {

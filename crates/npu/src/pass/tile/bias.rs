@@ -62,15 +62,5 @@ fn nest(launch: LaunchArguments<'_>, [own, n]: [u32; 2], tile: ElementTiling) ->
     let sum = call("add", &["x", "b", "y"], vec![whole("n", tile.chunk)]);
     let body = vec![Item::Loop { count: parts, body: vec![Item::Loop { count: own, body: vec![sum] }] }];
     let (name, streams) = (launch.name.to_owned(), vec![x, b, y]);
-    TiledLaunch {
-        name,
-        herd: tile.herd,
-        streams,
-        locals: Vec::new(),
-        flat: false,
-        sweeps: Vec::new(),
-        cascade: false,
-        resident: None,
-        body,
-    }
+    TiledLaunch::of(name, tile.herd, streams, body)
 }

@@ -80,15 +80,5 @@ pub(super) fn build(
         ..w.clone()
     };
     let (name, streams) = (launch.name.to_owned(), vec![w, y]);
-    Some(TiledLaunch {
-        name,
-        herd,
-        streams,
-        locals: Vec::new(),
-        flat: false,
-        sweeps: Vec::new(),
-        cascade: false,
-        resident: None,
-        body,
-    })
+    Some(TiledLaunch::of(name, herd, streams, body))
 }

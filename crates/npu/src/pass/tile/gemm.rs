@@ -128,17 +128,7 @@ pub(super) fn build(
     let body =
         vec![Item::Loop { count: loops[0], body: vec![Item::Loop { count: loops[1], body: per_tile }] }];
     let (name, streams) = (launch.name.to_owned(), streams.collect());
-    Some(TiledLaunch {
-        name,
-        herd,
-        streams,
-        locals: vec![sums],
-        flat: false,
-        sweeps: Vec::new(),
-        cascade: false,
-        resident: None,
-        body,
-    })
+    Some(TiledLaunch { locals: vec![sums], ..TiledLaunch::of(name, herd, streams, body) })
 }
 
 /// Returns the streams of the operands, which enter L2 in rows and leave it in

@@ -66,15 +66,13 @@ pub(super) fn build(
     let local = |name: &str, bytes| Local { name: name.to_owned(), bytes };
     let body = Item::Loop { count: loops[1], body: per_tile };
     Some(TiledLaunch {
-        name: launch.name.to_owned(),
-        herd,
-        streams,
         locals: vec![local("sums", tile.m * TILE_ROWS * 4), local("unpacked", TILE_ROWS * tile.k * 2)],
-        flat: false,
-        sweeps: Vec::new(),
-        cascade: false,
-        resident: None,
-        body: vec![Item::Loop { count: loops[0], body: vec![body] }],
+        ..TiledLaunch::of(
+            launch.name.to_owned(),
+            herd,
+            streams,
+            vec![Item::Loop { count: loops[0], body: vec![body] }],
+        )
     })
 }
 

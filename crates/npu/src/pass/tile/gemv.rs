@@ -87,17 +87,7 @@ pub(super) fn build(
     let sums = Local { name: "sums".to_owned(), bytes: step * 4 };
     let locals = if parts > 1 { vec![sums] } else { Vec::new() };
     let name = launch.name.to_owned();
-    Some(TiledLaunch {
-        name,
-        herd,
-        streams: vec![w, x, y],
-        locals,
-        flat: false,
-        sweeps: Vec::new(),
-        cascade: false,
-        resident: None,
-        body,
-    })
+    Some(TiledLaunch { locals, ..TiledLaunch::of(name, herd, vec![w, x, y], body) })
 }
 
 /// Returns the calls for `step` results: one, or one for each part of the rows.

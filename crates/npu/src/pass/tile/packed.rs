@@ -118,15 +118,13 @@ pub(super) fn build(
     w.base_bytes = u64::from(first / TILE_ROWS) * u64::from(across) * u64::from(TILE_BYTES);
     y.base_bytes = u64::from(first) * 2;
     Some(TiledLaunch {
-        name: launch.name.to_owned(),
-        herd,
-        streams: vec![w, x, y],
         locals: vec![Local { name: "sums".to_owned(), bytes: TILE_ROWS * 4 }],
-        flat: false,
-        sweeps: Vec::new(),
-        cascade: false,
-        resident: None,
-        body: vec![Item::Loop { count: loops[0], body: tile_row }],
+        ..TiledLaunch::of(
+            launch.name.to_owned(),
+            herd,
+            vec![w, x, y],
+            vec![Item::Loop { count: loops[0], body: tile_row }],
+        )
     })
 }
 

@@ -176,17 +176,7 @@ fn build(
     let work = Item::Call { entry: kernel.entry.to_owned(), operands: (0..3).map(own).collect(), parameters };
     let body = vec![Item::Loop { count, body: vec![work] }];
     let (name, streams) = (launch.name.to_owned(), streams.collect());
-    let mut tiled = TiledLaunch {
-        name,
-        herd,
-        streams,
-        locals: Vec::new(),
-        flat: false,
-        sweeps: Vec::new(),
-        cascade: false,
-        resident: None,
-        body,
-    };
+    let mut tiled = TiledLaunch::of(name, herd, streams, body);
     // Of a single row that is too long for two buffers, a core has one.
     if step == 1 && !super::fits(&tiled, target) {
         tiled.streams.iter_mut().for_each(|stream| stream.depth = 1);
