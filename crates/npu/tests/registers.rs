@@ -4,7 +4,7 @@
 use girih_npu::Target;
 use girih_npu::form::groups::{ArrayProgram, Kernel, KernelLaunch};
 use girih_npu::form::schedule::{Argument, ArgumentRole, ProcessorCommand, Schedule, TileKind};
-use girih_npu::form::tiling::{GemmTiling, Spread, Tiling};
+use girih_npu::form::tiling::{GemmTiling, TileSpread, Tiling};
 use girih_npu::form::weights::WeightLayout;
 use girih_npu::memory::{Binding, Objects, SimMemory};
 use girih_npu::pass::{NoDump, compile, is_broken_rule, tile};
@@ -70,7 +70,7 @@ fn factored_transfers_compute_the_same() {
     let target = Target::named("xdna2-strix").unwrap();
     let kernel = Kernel::Gemm { m: 64, n: 64, k: 8192, weights: WeightLayout::Rows };
     let compiled = |k, slices, keep| {
-        let tiling = Tiling::Gemm(GemmTiling { m: 8, n: 8, k, slices, keep, spread: Spread::One });
+        let tiling = Tiling::Gemm(GemmTiling { m: 8, n: 8, k, slices, keep, spread: TileSpread::One });
         compile(&program(kernel, Some(tiling)), &target, &mut NoDump).unwrap()
     };
     let [plain, factored, kept] =
@@ -96,10 +96,12 @@ fn tiles_computed_together_have_the_same_bits() {
             let tiling = Tiling::Gemm(GemmTiling { m: 16, n: side, k: 32, slices, keep: false, spread });
             result(&compile(&program(kernel, Some(tiling)), &target, &mut NoDump).unwrap(), &target)
         };
-        let want = computed(4, Spread::One);
+        let want = computed(4, TileSpread::One);
         assert!(want.iter().any(|&byte| byte != 0));
         for slices in [1, 4] {
-            for spread in [2, 4].into_iter().flat_map(|tiles| [Spread::Rows(tiles), Spread::Columns(tiles)]) {
+            for spread in
+                [2, 4].into_iter().flat_map(|tiles| [TileSpread::Rows(tiles), TileSpread::Columns(tiles)])
+            {
                 assert!(computed(slices, spread) == want, "{weights:?}, {slices} slices, {spread:?}");
             }
         }
@@ -114,8 +116,9 @@ fn reads_of_tiles_computed_together_equal_the_published_equation() {
     let [m, n, k] = [2048, 1024, 1024];
     for weights in [WeightLayout::Rows, WeightLayout::Groups] {
         let kernel = Kernel::Gemm { m, n, k, weights };
-        let spreads = [2, 4].into_iter().flat_map(|tiles| [Spread::Rows(tiles), Spread::Columns(tiles)]);
-        for spread in spreads.chain([Spread::One]) {
+        let spreads =
+            [2, 4].into_iter().flat_map(|tiles| [TileSpread::Rows(tiles), TileSpread::Columns(tiles)]);
+        for spread in spreads.chain([TileSpread::One]) {
             let tiling = Tiling::Gemm(GemmTiling { m: 32, n: 64, k: 32, slices: 4, keep: false, spread });
             let read = timed(kernel, tiling, &target).totals.dram_read;
             let [e_y, e_x] = spread.tiles();

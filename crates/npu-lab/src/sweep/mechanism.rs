@@ -2,7 +2,7 @@
 //! confirm that the simulator models them.
 
 use girih_npu::form::groups::Kernel;
-use girih_npu::form::tiling::{AttendTiling, GemmTiling, GemvTiling, Spread, Tiling};
+use girih_npu::form::tiling::{AttendTiling, GemmTiling, GemvTiling, TileSpread, Tiling};
 use serde::Serialize;
 
 /// A reason why a launch is faster.
@@ -107,7 +107,7 @@ impl Mechanism {
         let single_row = matches!(kernel, Kernel::Attend { rows: 1, .. });
         let uses = match tiling {
             Some(Tiling::Gemm(GemmTiling { keep, spread, .. })) => {
-                [*keep, *spread != Spread::One, false, false, false, false]
+                [*keep, *spread != TileSpread::One, false, false, false, false]
             }
             Some(Tiling::Gemv(GemvTiling { herd, depth, .. })) => {
                 [false, false, herd.rows > 1, *depth > 1, false, false]
@@ -147,9 +147,12 @@ mod tests {
         let both = [Mechanism::BothChannels, Mechanism::BufferedWeights];
         assert_eq!(Mechanism::unpublished(&kernel, Some(&gemv(6, 2, 2))), both);
         let gemm = |keep, spread| Tiling::Gemm(GemmTiling { m: 64, n: 64, k: 64, slices: 8, keep, spread });
-        assert!(Mechanism::unpublished(&kernel, Some(&gemm(false, Spread::One))).is_empty());
-        assert_eq!(Mechanism::unpublished(&kernel, Some(&gemm(true, Spread::One))), [Mechanism::KeptRows]);
-        let spread = gemm(false, Spread::Columns(2));
+        assert!(Mechanism::unpublished(&kernel, Some(&gemm(false, TileSpread::One))).is_empty());
+        assert_eq!(
+            Mechanism::unpublished(&kernel, Some(&gemm(true, TileSpread::One))),
+            [Mechanism::KeptRows]
+        );
+        let spread = gemm(false, TileSpread::Columns(2));
         assert_eq!(Mechanism::unpublished(&kernel, Some(&spread)), [Mechanism::SpreadTiles]);
         for mechanism in Mechanism::ALL {
             let listed = mechanism.published_rows().is_some();

@@ -39,13 +39,13 @@ pub struct GemmTiling {
     /// the result are computed, instead of reading them from DRAM for each.
     pub keep: bool,
     /// Tiles of the result that a core computes together; not with `keep`.
-    pub spread: Spread,
+    pub spread: TileSpread,
 }
 
 /// The tiles of a matrix product that a core computes together, so that a stretch of one operand is
 /// read from DRAM once and sent from L2 to each of them. The core has sums for all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spread {
+pub enum TileSpread {
     /// One tile.
     One,
     /// Row tiles; they share stretches of the weights (`e_y` of "Mapping Gemma3 onto an Edge
@@ -55,13 +55,13 @@ pub enum Spread {
     Columns(u32),
 }
 
-impl Spread {
+impl TileSpread {
     /// The numbers of row tiles and of column tiles that are computed together.
     pub fn tiles(self) -> [u32; 2] {
         match self {
-            Spread::One => [1, 1],
-            Spread::Rows(tiles) => [tiles, 1],
-            Spread::Columns(tiles) => [1, tiles],
+            TileSpread::One => [1, 1],
+            TileSpread::Rows(tiles) => [tiles, 1],
+            TileSpread::Columns(tiles) => [1, tiles],
         }
     }
 }
@@ -158,9 +158,9 @@ impl fmt::Display for Tiling {
             Tiling::Gemm(GemmTiling { m, n, k, slices, keep, spread }) => {
                 write!(f, "m={m} n={n} k={k} slices={slices} keep={}", u8::from(*keep))?;
                 match spread {
-                    Spread::One => Ok(()),
-                    Spread::Rows(tiles) => write!(f, " rows={tiles}"),
-                    Spread::Columns(tiles) => write!(f, " columns={tiles}"),
+                    TileSpread::One => Ok(()),
+                    TileSpread::Rows(tiles) => write!(f, " rows={tiles}"),
+                    TileSpread::Columns(tiles) => write!(f, " columns={tiles}"),
                 }
             }
             Tiling::Gemv(GemvTiling { herd, rows, step, depth, staged, parts }) => {
@@ -249,12 +249,12 @@ fn number(line: &mut FormLine<'_>, name: &str) -> Result<u32> {
 }
 
 /// Reads `rows=number` or `columns=number`, or nothing at the end of the line: one tile.
-fn spread(line: &mut FormLine<'_>) -> Result<Spread> {
-    let Some(word) = line.optional() else { return Ok(Spread::One) };
-    let (spread, number): (fn(u32) -> Spread, &str) =
+fn spread(line: &mut FormLine<'_>) -> Result<TileSpread> {
+    let Some(word) = line.optional() else { return Ok(TileSpread::One) };
+    let (spread, number): (fn(u32) -> TileSpread, &str) =
         match (word.strip_prefix("rows="), word.strip_prefix("columns=")) {
-            (Some(number), _) => (Spread::Rows, number),
-            (_, Some(number)) => (Spread::Columns, number),
+            (Some(number), _) => (TileSpread::Rows, number),
+            (_, Some(number)) => (TileSpread::Columns, number),
             _ => return Err(line.error(format!("has '{word}' where rows= or columns= is possible"))),
         };
     match line.parsed(number, "a number of tiles")? {

@@ -5,7 +5,7 @@
 use super::nest::{GEMM_BLOCK, LaunchArguments, call, dim, whole};
 use crate::form::schedule::{Affine, Dim};
 use crate::form::tiled::{Flow, Herd, Item, L2Staging, Local, Share, Stream, TiledLaunch, TiledOperand};
-use crate::form::tiling::{GemmTiling, Spread};
+use crate::form::tiling::{GemmTiling, TileSpread};
 use crate::form::weights::{GROUP_COLUMNS, TILE_ROWS, WeightLayout};
 use crate::target::Target;
 
@@ -49,7 +49,7 @@ fn tiles([m, n, k]: [u32; 3], target: &Target, slices: &[u32]) -> Vec<GemmTiling
             for tile_k in [256, 128, 96, 64, 48, 32, 16, 8].into_iter().filter(|tile| k.is_multiple_of(*tile))
             {
                 for &slices in slices.iter().filter(|slices| k.is_multiple_of(tile_k * **slices)) {
-                    let spread = Spread::One;
+                    let spread = TileSpread::One;
                     let tile = GemmTiling { m: tile_m, n: tile_n, k: tile_k, slices, keep: false, spread };
                     tiles.push(tile);
                     if n > tile_n * rows {
@@ -66,13 +66,14 @@ fn tiles([m, n, k]: [u32; 3], target: &Target, slices: &[u32]) -> Vec<GemmTiling
 
 /// Returns the tiles that a core may compute together. They cost it memory and calls, so they are
 /// left out where a memory tile can keep whole rows of `x`.
-fn spreads([m, n, k]: [u32; 3], tile: GemmTiling, target: &Target) -> impl Iterator<Item = Spread> {
+fn spreads([m, n, k]: [u32; 3], tile: GemmTiling, target: &Target) -> impl Iterator<Item = TileSpread> {
     let herd = herd(target);
     let [down, across] = [m / (tile.m * u32::from(herd.columns)), n / (tile.n * u32::from(herd.rows))];
     let is_kept = u64::from(tile.m) * u64::from(k) * 2 <= u64::from(target.memory.bytes);
     let sums = u64::from(tile.m) * u64::from(tile.n) * 4;
     let have = u64::from(target.compute.bytes - target.compute.reserved);
-    let spreads = [2, 3, 4].into_iter().flat_map(|tiles| [Spread::Columns(tiles), Spread::Rows(tiles)]);
+    let spreads =
+        [2, 3, 4].into_iter().flat_map(|tiles| [TileSpread::Columns(tiles), TileSpread::Rows(tiles)]);
     spreads.filter(move |spread| {
         let [rows, columns] = spread.tiles();
         let divides = down.is_multiple_of(rows) && across.is_multiple_of(columns);
@@ -123,7 +124,7 @@ pub(super) fn build(
     let divides = m.is_multiple_of(all_m.checked_mul(columns)?)
         && n.is_multiple_of(all_n.checked_mul(rows)?)
         && k.is_multiple_of(tile_k.checked_mul(slices)?);
-    let is_one = tile.spread == Spread::One;
+    let is_one = tile.spread == TileSpread::One;
     if !blocks || !divides || !is_whole(tile, weights) || (tile.keep && !is_one) {
         return None;
     }
@@ -327,9 +328,9 @@ pub(super) fn output(loops: [u32; 3], n: u32, tile: GemmTiling, herd: Herd) -> S
     let (row_step, column_step) = (tile_m * columns * (n / 2), tile_n * rows / 2);
     let mut dims = vec![dim(loops[0], row_step * down), dim(loops[1], column_step * across)];
     match tile.spread {
-        Spread::One => {}
-        Spread::Rows(tiles) => dims.push(dim(tiles, row_step)),
-        Spread::Columns(tiles) => dims.push(dim(tiles, column_step)),
+        TileSpread::One => {}
+        TileSpread::Rows(tiles) => dims.push(dim(tiles, row_step)),
+        TileSpread::Columns(tiles) => dims.push(dim(tiles, column_step)),
     }
     let level = dims.len() as u8;
     dims.extend([dim(tile_m, n / 2), dim(tile_n / 2, 1)]);
