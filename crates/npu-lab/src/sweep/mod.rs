@@ -13,7 +13,7 @@ mod timing;
 use girih_graph::Graph;
 use girih_npu::Target;
 use girih_npu::form::groups::Kernel;
-use girih_npu::pass::{self, ArrayMapping, AttentionPlacement, Grouping, NoDump, Policy, TileRule};
+use girih_npu::pass::{self, ArrayMapping, AttentionPlacement, NoDump, Policy, TileRule};
 use girih_tensor::Result;
 
 use search::SearchSpace;
@@ -82,18 +82,12 @@ pub fn sweep(
     Ok(SweepResult { mapping, kernels, policies: timed, published })
 }
 
-/// The groupings that are searched, fewest launches in a program first. That of resident launches is
-/// left out, because tilings are searched for launches that have the array for themselves.
-fn searched_groupings() -> impl DoubleEndedIterator<Item = Grouping> {
-    Grouping::ALL.iter().map(|(_, grouping)| *grouping).filter(|one| *one != Grouping::Resident)
-}
-
 /// Each grouping with each placement of attention.
 fn policies() -> Vec<Policy> {
     let known = AttentionPlacement::ALL.iter().rev();
     let placed = known.filter(|(_, attention)| *attention != AttentionPlacement::ByCost);
     let grouped = |attention: AttentionPlacement| {
-        searched_groupings().rev().map(move |grouping| Policy { grouping, attention })
+        stitch::searched_groupings().rev().map(move |grouping| Policy { grouping, attention })
     };
     placed.flat_map(|(_, attention)| grouped(*attention)).collect()
 }
