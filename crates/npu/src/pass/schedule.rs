@@ -25,8 +25,9 @@ use crate::form::tiled::{
 };
 use crate::target::{DmaSpec, Target};
 
-/// The maximum number of tasks of one circuit.
-const MAX_PUSHES: u64 = 4096;
+/// The maximum number of tasks of one circuit, which bounds the command list. Attention of 16 query
+/// heads of 256 needs a task for each step of keys: 16,000 for 2048 rows at 4096 positions.
+const MAX_PUSHES: u64 = 1 << 16;
 
 /// Schedules every launch.
 ///

@@ -123,6 +123,14 @@ fn heads_and_groups_of_any_size_match_the_interpreter() {
     }
 }
 
+/// A row of queries that is too long for a core is rotated in parts of whole heads.
+#[test]
+fn queries_too_long_for_a_core_match_the_interpreter() {
+    let sizes = LlamaSizes { heads: 64, kv_heads: 32, head: 64, ..ONE };
+    let [array, exact] = steps(&sizes, "toy", &[3, 1]);
+    assert_close(&array, &exact);
+}
+
 /// Rows of weights that are too long for a core arrive in parts, and a vocabulary that divides by
 /// nothing has a last launch that is smaller.
 #[test]
