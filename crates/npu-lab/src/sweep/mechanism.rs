@@ -2,7 +2,7 @@
 //! confirm that the simulator models them.
 
 use girih_npu::form::groups::Kernel;
-use girih_npu::form::tiling::{AttendTiling, GemmTiling, GemvTiling, Tiling};
+use girih_npu::form::tiling::{AttendTiling, GemmTiling, GemvTiling, Spread, Tiling};
 use serde::Serialize;
 
 /// A reason why a launch is faster.
@@ -23,6 +23,8 @@ pub enum Mechanism {
     Overlap,
     /// A memory tile keeps rows of a matmul while all columns of the result are computed.
     KeptRows,
+    /// A core computes several tiles of a matmul together, which share transfers of one operand.
+    SpreadTiles,
     /// Cores of several rows read weights of a matrix-vector product, through both channels of a shim.
     BothChannels,
     /// A core buffers the weights of several calls of a matrix-vector product.
@@ -37,7 +39,7 @@ pub enum Mechanism {
 
 impl Mechanism {
     /// All mechanisms, in the order of their letters.
-    pub(super) const ALL: [Mechanism; 12] = [
+    pub(super) const ALL: [Mechanism; 13] = [
         Mechanism::FewerBytes,
         Mechanism::LongerRuns,
         Mechanism::MoreCores,
@@ -45,6 +47,7 @@ impl Mechanism {
         Mechanism::DeeperCalls,
         Mechanism::Overlap,
         Mechanism::KeptRows,
+        Mechanism::SpreadTiles,
         Mechanism::BothChannels,
         Mechanism::BufferedWeights,
         Mechanism::BufferedKeys,
@@ -68,6 +71,7 @@ impl Mechanism {
             Mechanism::DeeperCalls => "longer inner loops",
             Mechanism::Overlap => "transfers overlap with calls",
             Mechanism::KeptRows => "memory tiles keep rows of a GEMM for all columns of the result",
+            Mechanism::SpreadTiles => "cores compute several tiles of a GEMM with one read of an operand",
             Mechanism::BothChannels => "GEMV on several rows of cores, through both channels of a shim",
             Mechanism::BufferedWeights => "cores buffer the weights of several GEMV calls",
             Mechanism::BufferedKeys => "cores buffer several chunks of keys and values",
@@ -102,17 +106,20 @@ impl Mechanism {
     pub fn unpublished(kernel: &Kernel, tiling: Option<&Tiling>) -> Vec<Mechanism> {
         let single_row = matches!(kernel, Kernel::Attend { rows: 1, .. });
         let uses = match tiling {
-            Some(Tiling::Gemm(GemmTiling { keep, .. })) => [*keep, false, false, false, false],
+            Some(Tiling::Gemm(GemmTiling { keep, spread, .. })) => {
+                [*keep, *spread != Spread::One, false, false, false, false]
+            }
             Some(Tiling::Gemv(GemvTiling { herd, depth, .. })) => {
-                [false, herd.rows > 1, *depth > 1, false, false]
+                [false, false, herd.rows > 1, *depth > 1, false, false]
             }
             Some(Tiling::Attend(AttendTiling { depth, skip, .. })) => {
-                [false, false, false, *depth > 1, *skip]
+                [false, false, false, false, *depth > 1, *skip]
             }
-            _ => [false; 5],
+            _ => [false; 6],
         };
         let unpublished = [
             Mechanism::KeptRows,
+            Mechanism::SpreadTiles,
             Mechanism::BothChannels,
             Mechanism::BufferedWeights,
             Mechanism::BufferedKeys,
@@ -139,9 +146,11 @@ mod tests {
         assert!(Mechanism::unpublished(&kernel, Some(&gemv(8, 1, 1))).is_empty());
         let both = [Mechanism::BothChannels, Mechanism::BufferedWeights];
         assert_eq!(Mechanism::unpublished(&kernel, Some(&gemv(6, 2, 2))), both);
-        let gemm = |keep| Tiling::Gemm(GemmTiling { m: 64, n: 64, k: 64, slices: 8, keep });
-        assert!(Mechanism::unpublished(&kernel, Some(&gemm(false))).is_empty());
-        assert_eq!(Mechanism::unpublished(&kernel, Some(&gemm(true))), [Mechanism::KeptRows]);
+        let gemm = |keep, spread| Tiling::Gemm(GemmTiling { m: 64, n: 64, k: 64, slices: 8, keep, spread });
+        assert!(Mechanism::unpublished(&kernel, Some(&gemm(false, Spread::One))).is_empty());
+        assert_eq!(Mechanism::unpublished(&kernel, Some(&gemm(true, Spread::One))), [Mechanism::KeptRows]);
+        let spread = gemm(false, Spread::Columns(2));
+        assert_eq!(Mechanism::unpublished(&kernel, Some(&spread)), [Mechanism::SpreadTiles]);
         for mechanism in Mechanism::ALL {
             let listed = mechanism.published_rows().is_some();
             assert_eq!(listed, mechanism.letter() <= 'f', "{}", mechanism.words());

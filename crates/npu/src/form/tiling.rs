@@ -38,6 +38,32 @@ pub struct GemmTiling {
     /// Whether the memory tile of a column keeps whole rows while all columns of
     /// the result are computed, instead of reading them from DRAM for each.
     pub keep: bool,
+    /// Tiles of the result that a core computes together; not with `keep`.
+    pub spread: Spread,
+}
+
+/// The tiles of a matrix product that a core computes together, so that a stretch of one operand is
+/// read from DRAM once and sent from L2 to each of them. The core has sums for all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// One tile.
+    One,
+    /// Row tiles; they share stretches of the weights (`e_y` of "Mapping Gemma3 onto an Edge
+    /// Dataflow Architecture", equation 5).
+    Rows(u32),
+    /// Column tiles; they share stretches of `x` (`e_x` of the same equation).
+    Columns(u32),
+}
+
+impl Spread {
+    /// The numbers of row tiles and of column tiles that are computed together.
+    pub fn tiles(self) -> [u32; 2] {
+        match self {
+            Spread::One => [1, 1],
+            Spread::Rows(tiles) => [tiles, 1],
+            Spread::Columns(tiles) => [1, tiles],
+        }
+    }
 }
 
 /// The tile of a matrix-vector product.
@@ -129,8 +155,13 @@ impl std::str::FromStr for Across {
 impl fmt::Display for Tiling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Tiling::Gemm(GemmTiling { m, n, k, slices, keep }) => {
-                write!(f, "m={m} n={n} k={k} slices={slices} keep={}", u8::from(*keep))
+            Tiling::Gemm(GemmTiling { m, n, k, slices, keep, spread }) => {
+                write!(f, "m={m} n={n} k={k} slices={slices} keep={}", u8::from(*keep))?;
+                match spread {
+                    Spread::One => Ok(()),
+                    Spread::Rows(tiles) => write!(f, " rows={tiles}"),
+                    Spread::Columns(tiles) => write!(f, " columns={tiles}"),
+                }
             }
             Tiling::Gemv(GemvTiling { herd, rows, step, depth, staged, parts }) => {
                 write!(f, "herd={herd} rows={rows} step={step} depth={depth} staged={}", u8::from(*staged))?;
@@ -170,6 +201,7 @@ impl Tiling {
                 k: number(line, "k")?,
                 slices: number(line, "slices")?,
                 keep: switch(line, "keep")?,
+                spread: spread(line)?,
             }),
             "gemv" => Tiling::Gemv(GemvTiling {
                 herd: field(line, "herd")?,
@@ -213,6 +245,21 @@ fn number(line: &mut FormLine<'_>, name: &str) -> Result<u32> {
     match field(line, name)? {
         0 => Err(line.error(format!("has {name}=0: at least 1 is needed"))),
         number => Ok(number),
+    }
+}
+
+/// Reads `rows=number` or `columns=number`, or nothing at the end of the line: one tile.
+fn spread(line: &mut FormLine<'_>) -> Result<Spread> {
+    let Some(word) = line.optional() else { return Ok(Spread::One) };
+    let (spread, number): (fn(u32) -> Spread, &str) =
+        match (word.strip_prefix("rows="), word.strip_prefix("columns=")) {
+            (Some(number), _) => (Spread::Rows, number),
+            (_, Some(number)) => (Spread::Columns, number),
+            _ => return Err(line.error(format!("has '{word}' where rows= or columns= is possible"))),
+        };
+    match line.parsed(number, "a number of tiles")? {
+        0 | 1 => Err(line.error(format!("has {word}: at least 2 tiles are needed"))),
+        tiles => Ok(spread(tiles)),
     }
 }
 

@@ -274,11 +274,12 @@ impl<'a> LaunchBuilder<'a> {
             return self.pair(tile, staging.depth);
         }
         let max = self.dma(tile).max_lock;
-        match u8::try_from(staging.passes).ok().filter(|&passes| u32::from(passes) <= max) {
-            Some(passes) if staging.depth == 1 => self.pair(tile, passes),
-            _ => {
-                let resource = format!("passes of one transfer of {}", stream.name);
-                Err(unfit(&self.group, resource, staging.passes, max))
+        let passes = staging.passes.saturating_mul(staging.depth.into());
+        match u8::try_from(passes).ok().filter(|_| passes <= max) {
+            Some(passes) => self.pair(tile, passes),
+            None => {
+                let resource = format!("passes of the transfers of {} in L2", stream.name);
+                Err(unfit(&self.group, resource, passes, max))
             }
         }
     }
@@ -324,7 +325,9 @@ impl<'a> LaunchBuilder<'a> {
             for (ring, slot) in turns {
                 let (acquire, release) = ring.locks.reader();
                 let pieces = if staging.repeats() { 1 } else { staging.slices };
-                for slice in 0..pieces {
+                // A single buffer is sent again by the cycle of its only descriptor.
+                let passes = if staging.depth > 1 { staging.passes } else { 1 };
+                for slice in (0..passes).flat_map(|_| 0..pieces) {
                     let (buffer, offset) = (ring.slots[slot], slice * staging.slice_words * 4);
                     let transfer = BufferTransfer { buffer, offset, dims: &staging.dims };
                     let locks = ((slice == 0).then_some(acquire), (slice + 1 == pieces).then_some(release));

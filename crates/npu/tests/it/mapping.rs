@@ -92,12 +92,19 @@ fn a_printed_mapping_parses_to_itself() {
         let mapping = ArrayMapping::named(name).unwrap();
         assert_eq!(mapping.to_string().parse::<ArrayMapping>().unwrap(), mapping, "{name}");
     }
+    let together = "mapping x\ngrouping stitched\nattention prefill\n\
+                    tile gemm : m=64 n=64 k=32 slices=8 keep=0 columns=2\n\
+                    tile gemm m=2048 n=64 k=64 : m=64 n=64 k=32 slices=8 keep=0 rows=4\n";
+    assert_eq!(together.parse::<ArrayMapping>().unwrap().to_string(), together);
     let error = ArrayMapping::named("fastest").unwrap_err().to_string();
     assert!(error.contains("unknown mapping 'fastest'") && error.contains("mlir-air-tiles"), "{error}");
     let head = "mapping x\ngrouping stitched\nattention prefill\n";
     for (line, part) in [
         ("tile gemm : m=32 n=0 k=32 slices=1 keep=0", "line 4 has n=0"),
         ("tile gemm : m=32 n=32 k=32 slices=1 keep=2", "line 4 has keep=2"),
+        ("tile gemm : m=32 n=32 k=32 slices=1 keep=0 rows=1", "line 4 has rows=1: at least 2 tiles"),
+        ("tile gemm : m=32 n=32 k=32 slices=1 keep=0 columns=two", "line 4 has 'two'"),
+        ("tile gemm : m=32 n=32 k=32 slices=1 keep=0 spread=2", "line 4 has 'spread=2' where rows="),
         ("tile conv : herd=1x1 step=1", "has 'conv', which is not a kernel"),
         ("tile add n=64", "line 4 ends"),
         ("tile add : herd=0x1 chunk=16", "where herd is needed"),

@@ -4,11 +4,11 @@
 use girih_npu::Target;
 use girih_npu::form::groups::{ArrayProgram, Kernel, KernelLaunch};
 use girih_npu::form::schedule::{Argument, ArgumentRole, ProcessorCommand, Schedule, TileKind};
-use girih_npu::form::tiling::{GemmTiling, Tiling};
+use girih_npu::form::tiling::{GemmTiling, Spread, Tiling};
 use girih_npu::form::weights::WeightLayout;
 use girih_npu::memory::{Binding, Objects, SimMemory};
 use girih_npu::pass::{NoDump, compile, is_broken_rule, tile};
-use girih_npu::sim::{EventOrder, SimUnwatched, Simulator};
+use girih_npu::sim::{EventOrder, SimReport, SimUnwatched, Simulator};
 use girih_tensor::DType;
 
 /// A program of one launch.
@@ -29,7 +29,8 @@ fn result(schedule: &Schedule, target: &Target) -> Vec<u8> {
     for argument in &schedule.arguments {
         let object = objects.add(argument.bytes).unwrap();
         let given = argument.role == ArgumentRole::Input;
-        let value = |i: u64| if given { (i * 37 % 61) as f32 / 32.0 - 1.0 } else { 0.0 };
+        // Sums of such numbers are rounded, so their bits show the order of the terms.
+        let value = |i: u64| if given { ((i * 37 % 61) as f32 / 32.0 - 0.95).powi(5) } else { 0.0 };
         let values: Vec<f32> = (0..argument.bytes / 2).map(value).collect();
         DType::BF16.pack(&values, objects.bytes_mut(object));
         bindings.push(Binding { object, offset: 0 });
@@ -38,6 +39,14 @@ fn result(schedule: &Schedule, target: &Target) -> Vec<u8> {
     let memory = &mut SimMemory::Values(&mut objects);
     simulator.run(schedule, &bindings, memory, &mut SimUnwatched, EventOrder::Earliest).unwrap();
     objects.bytes(bindings.last().unwrap().object).to_vec()
+}
+
+/// Simulates the time of a product with a tiling.
+fn timed(kernel: Kernel, tiling: Tiling, target: &Target) -> SimReport {
+    let schedule = compile(&program(kernel, Some(tiling)), target, &mut NoDump).unwrap();
+    let mut simulator = Simulator::new(target).unwrap();
+    let memory = &mut SimMemory::TimeOnly;
+    simulator.run(&schedule, &[], memory, &mut SimUnwatched, EventOrder::Earliest).unwrap()
 }
 
 /// The dimensions of all descriptors of tiles of a kind, as text.
@@ -61,7 +70,7 @@ fn factored_transfers_compute_the_same() {
     let target = Target::named("xdna2-strix").unwrap();
     let kernel = Kernel::Gemm { m: 64, n: 64, k: 8192, weights: WeightLayout::Rows };
     let compiled = |k, slices, keep| {
-        let tiling = Tiling::Gemm(GemmTiling { m: 8, n: 8, k, slices, keep });
+        let tiling = Tiling::Gemm(GemmTiling { m: 8, n: 8, k, slices, keep, spread: Spread::One });
         compile(&program(kernel, Some(tiling)), &target, &mut NoDump).unwrap()
     };
     let [plain, factored, kept] =
@@ -75,6 +84,45 @@ fn factored_transfers_compute_the_same() {
     assert!(want.iter().any(|&byte| byte != 0));
     assert!(result(&factored, &target) == want, "factored");
     assert!(result(&kept, &target) == want, "kept");
+}
+
+/// A core may compute several tiles of a product together. The terms of each sum keep their order.
+#[test]
+fn tiles_computed_together_have_the_same_bits() {
+    let target = Target::named("xdna2-strix").unwrap();
+    for (weights, side) in [(WeightLayout::Rows, 16), (WeightLayout::Groups, 32)] {
+        let kernel = Kernel::Gemm { m: 16 * 8 * 4, n: side * 4 * 4, k: 512, weights };
+        let computed = |slices, spread| {
+            let tiling = Tiling::Gemm(GemmTiling { m: 16, n: side, k: 32, slices, keep: false, spread });
+            result(&compile(&program(kernel, Some(tiling)), &target, &mut NoDump).unwrap(), &target)
+        };
+        let want = computed(4, Spread::One);
+        assert!(want.iter().any(|&byte| byte != 0));
+        for slices in [1, 4] {
+            for spread in [2, 4].into_iter().flat_map(|tiles| [Spread::Rows(tiles), Spread::Columns(tiles)]) {
+                assert!(computed(slices, spread) == want, "{weights:?}, {slices} slices, {spread:?}");
+            }
+        }
+    }
+}
+
+/// Equation 5 of "Mapping Gemma3 onto an Edge Dataflow Architecture", for 8×4 cores:
+/// `N/(4·e_x·n)·|x| + M/(8·e_y·m)·|w|`.
+#[test]
+fn reads_of_tiles_computed_together_equal_the_published_equation() {
+    let target = Target::named("xdna2-strix").unwrap();
+    let [m, n, k] = [2048, 1024, 1024];
+    for weights in [WeightLayout::Rows, WeightLayout::Groups] {
+        let kernel = Kernel::Gemm { m, n, k, weights };
+        let spreads = [2, 4].into_iter().flat_map(|tiles| [Spread::Rows(tiles), Spread::Columns(tiles)]);
+        for spread in spreads.chain([Spread::One]) {
+            let tiling = Tiling::Gemm(GemmTiling { m: 32, n: 64, k: 32, slices: 4, keep: false, spread });
+            let read = timed(kernel, tiling, &target).totals.dram_read;
+            let [e_y, e_x] = spread.tiles();
+            let equation = n / (4 * e_x * 64) * m * k * 2 + m / (8 * e_y * 32) * n * k * 2;
+            assert_eq!(read, u64::from(equation), "{weights:?} {spread:?}");
+        }
+    }
 }
 
 /// Compiles every tiling that a search may propose. Each keeps the rules of the target, or a pass

@@ -7,7 +7,7 @@ use super::gemm::{herd, output};
 use super::nest::{GEMM_BLOCK, LaunchArguments, call, dim, whole};
 use crate::form::schedule::{Affine, Parameter, ParameterValue};
 use crate::form::tiled::{Flow, Herd, Item, L2Staging, Local, Share, Stream, TiledLaunch, TiledOperand};
-use crate::form::tiling::GemmTiling;
+use crate::form::tiling::{GemmTiling, Spread};
 use crate::form::weights::{GROUP_COLUMNS, TILE_BYTES, TILE_COLUMNS, TILE_ROWS};
 use crate::target::Target;
 
@@ -18,7 +18,8 @@ pub(super) fn space([m, _, k]: [u32; 3], target: &Target) -> Vec<GemmTiling> {
         return Vec::new();
     }
     let rows = [64, 32, 16, 8].into_iter().filter(|rows| m.is_multiple_of(rows * columns));
-    let tile = |m, k| GemmTiling { m, n: TILE_ROWS, k, slices: TILE_COLUMNS / k, keep: false };
+    let tile =
+        |m, k| GemmTiling { m, n: TILE_ROWS, k, slices: TILE_COLUMNS / k, keep: false, spread: Spread::One };
     rows.flat_map(|m| [256, 128, 64, 32].map(move |k| tile(m, k))).collect()
 }
 
@@ -35,7 +36,8 @@ pub(super) fn build(
         && tile.k.checked_mul(tile.slices)? == TILE_COLUMNS
         && tile.k.is_multiple_of(GROUP_COLUMNS)
         && tile.m.is_multiple_of(GEMM_BLOCK.0)
-        && !tile.keep;
+        && !tile.keep
+        && tile.spread == Spread::One;
     let divides = m.is_multiple_of(tile.m.checked_mul(columns)?)
         && n.is_multiple_of(TILE_ROWS * rows)
         && k.is_multiple_of(TILE_COLUMNS);
