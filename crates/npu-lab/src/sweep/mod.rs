@@ -82,14 +82,18 @@ pub fn sweep(
     Ok(SweepResult { mapping, kernels, policies: timed, published })
 }
 
+/// The groupings that are searched, fewest launches in a program first. That of resident launches is
+/// left out, because tilings are searched for launches that have the array for themselves.
+fn searched_groupings() -> impl DoubleEndedIterator<Item = Grouping> {
+    Grouping::ALL.iter().map(|(_, grouping)| *grouping).filter(|one| *one != Grouping::Resident)
+}
+
 /// Each grouping with each placement of attention.
 fn policies() -> Vec<Policy> {
     let known = AttentionPlacement::ALL.iter().rev();
     let placed = known.filter(|(_, attention)| *attention != AttentionPlacement::ByCost);
     let grouped = |attention: AttentionPlacement| {
-        // Tilings are searched for launches that have the array for themselves.
-        let groupings = Grouping::ALL.iter().rev().filter(|(_, grouping)| *grouping != Grouping::Resident);
-        groupings.map(move |(_, grouping)| Policy { grouping: *grouping, attention })
+        searched_groupings().rev().map(move |grouping| Policy { grouping, attention })
     };
     placed.flat_map(|(_, attention)| grouped(*attention)).collect()
 }

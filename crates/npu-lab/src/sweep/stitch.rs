@@ -63,10 +63,10 @@ pub struct Stitching {
 /// When a program does not fit the target.
 pub fn stitching(graphs: &[Graph], target: &Target, mapping: &ArrayMapping) -> Result<Stitching> {
     let mut timed_groupings: Vec<(Grouping, TimedMapping)> = Vec::new();
-    for (_, grouping) in Grouping::ALL.iter().filter(|(_, grouping)| *grouping != Grouping::Resident) {
-        let policy = Policy { grouping: *grouping, ..mapping.policy };
-        timed_groupings
-            .push((*grouping, time_mapping(graphs, target, &ArrayMapping { policy, ..mapping.clone() })?));
+    for grouping in super::searched_groupings() {
+        let policy = Policy { grouping, ..mapping.policy };
+        let mapping = ArrayMapping { policy, ..mapping.clone() };
+        timed_groupings.push((grouping, time_mapping(graphs, target, &mapping)?));
     }
     let mut groupings = Vec::new();
     for (number, graph) in graphs.iter().enumerate() {

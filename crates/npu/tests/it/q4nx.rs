@@ -1,9 +1,6 @@
 //! Weights in Q4NX: on the array they are their values rounded to bf16, whatever reads them. So
 //! unpacking changes no bit, and a row alone gives the bits of a row among many.
 
-mod llama;
-mod random;
-
 use std::collections::BTreeMap;
 
 use girih_graph::backend::{Block, Input, Range32};
@@ -14,8 +11,9 @@ use girih_npu::form::groups::ArrayTensor;
 use girih_npu::pass::{ArrayMapping, ArrayWeights, AttentionPlacement, Grouping, NoDump, Policy, groups};
 use girih_npu::{Npu, NpuOptions, Target};
 use girih_tensor::{DType, Shape};
-use llama::{LlamaSizes, SMALL, key, llama};
-use random::RandomWeights;
+
+use crate::llama::{LlamaSizes, SMALL, key, llama};
+use crate::random::RandomWeights;
 
 /// Sides that are no whole tiles, so that every kind of padding occurs.
 const SIZES: LlamaSizes = LlamaSizes { layers: 2, vocabulary: 544, ..SMALL };

@@ -1,13 +1,12 @@
 //! Llama graphs compile to schedules without faults, on every target.
 
-mod llama;
-
 use girih_graph::{Backend as _, Graph, Key, faults};
 use girih_npu::form::groups::{Groups, StepAction};
 use girih_npu::form::schedule::Schedule;
 use girih_npu::pass::{AttentionPlacement, Grouping, NoDump, Policy, array_split, compile, groups};
 use girih_npu::{Npu, NpuOptions, Target};
-use llama::{LLAMA_1B, LlamaSizes, SMALL, key, llama};
+
+use crate::llama::{LLAMA_1B, LlamaSizes, SMALL, key, llama};
 
 fn cut(sizes: &LlamaSizes, rows: u32, target: &Target, policy: Policy) -> Groups {
     let graph = llama(sizes, key(rows));

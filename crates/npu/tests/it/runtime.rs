@@ -1,8 +1,6 @@
 //! The runtime: no choice changes a byte of the result, and a run counts what
 //! the estimate counts from shapes.
 
-mod llama;
-
 use girih_graph::backend::{Block, Input, Range32, Unwatched};
 use girih_graph::{Backend as _, Error, Key, Outputs, Runner, Sequence, Step, WeightSource, load};
 use girih_npu::driver::{
@@ -14,7 +12,8 @@ use girih_npu::form::schedule::{DmaAddress, Schedule};
 use girih_npu::pass::{AttentionPlacement, NoDump, Policy};
 use girih_npu::{Npu, NpuOptions, Target};
 use girih_tensor::DType;
-use llama::{SMALL, key, llama};
+
+use crate::llama::{SMALL, key, llama};
 
 /// Weights that are sine waves whose wavelength depends on the name.
 struct Waves;

@@ -1,17 +1,15 @@
 //! The array computes the same as the interpreter, up to rounding of stored
 //! values to bf16.
 
-mod llama;
-mod random;
-
 use girih_graph::backend::{Block, Input, Range32, Unwatched};
 use girih_graph::interpret::Interpreter;
 use girih_graph::{Backend as _, Graph, Output as _, Outputs, Runner, Sequence, Step, load};
 use girih_npu::pass::{AttentionPlacement, Grouping, Policy};
 use girih_npu::sim::EventOrder;
 use girih_npu::{Npu, NpuOptions};
-use llama::{LlamaSizes, SMALL, key, llama};
-use random::RandomWeights;
+
+use crate::llama::{LlamaSizes, SMALL, key, llama};
+use crate::random::RandomWeights;
 
 /// The logits after a prompt and after each further token.
 fn logits(runner: &mut dyn Runner, prompt: &[u32], more: &[u32]) -> Vec<Vec<f32>> {
