@@ -7,15 +7,22 @@ use rustix::process::{Signal, kill_process};
 use crate::program::{Folder, fixture};
 use crate::running_server::RunningServer;
 
-#[test]
-fn a_server_gives_up_what_it_does_not_need_and_serves() {
-    let (home, model) = (Folder::new(), Folder::new());
-    // A model in another folder, to which a link leads, with a chat template.
-    let template = r#"{"chat_template": "{% for message in messages %}{{ message.content }}{% endfor %}"}"#;
+/// Returns a folder with a model that has this chat template.
+fn with_template(template: &str) -> Folder {
+    let model = Folder::new();
     for name in ["config.json", "model.safetensors", "tokenizer.json"] {
         std::fs::copy(fixture("llama32_tied").join(name), model.path().join(name)).expect("a copy");
     }
-    std::fs::write(model.path().join("tokenizer_config.json"), template).expect("a file");
+    let config = serde_json::json!({ "chat_template": template });
+    std::fs::write(model.path().join("tokenizer_config.json"), config.to_string()).expect("a file");
+    model
+}
+
+#[test]
+fn a_server_gives_up_what_it_does_not_need_and_serves() {
+    let home = Folder::new();
+    // A model in another folder, to which a link leads, with a chat template.
+    let model = with_template("{% for message in messages %}{{ message.content }}{% endfor %}");
     let link = home.path().join("linked");
     std::os::unix::fs::symlink(model.path(), &link).expect("a link");
     let prompts = home.path().join("prompts");
@@ -41,12 +48,7 @@ fn a_server_gives_up_what_it_does_not_need_and_serves() {
 
 #[test]
 fn a_server_whose_program_is_replaced_starts_its_workers_again() {
-    let (home, model) = (Folder::new(), Folder::new());
-    let template = r#"{"chat_template": "{{ messages[0].content }}"}"#;
-    for name in ["config.json", "model.safetensors", "tokenizer.json"] {
-        std::fs::copy(fixture("llama32_tied").join(name), model.path().join(name)).expect("a copy");
-    }
-    std::fs::write(model.path().join("tokenizer_config.json"), template).expect("a file");
+    let (home, model) = (Folder::new(), with_template("{{ messages[0].content }}"));
     let program = home.path().join("girih");
     std::fs::copy(env!("CARGO_BIN_EXE_girih"), &program).expect("a copy");
     let server = RunningServer::of(&program, &home, &[model.path().to_str().expect("UTF-8")]);

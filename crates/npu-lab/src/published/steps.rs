@@ -6,7 +6,7 @@ use girih_graph::{Graph, Key, OutputKind};
 use girih_model::arch::ArchOptions;
 use girih_model::{ModelLimits, ModelShape};
 use girih_npu::Target;
-use girih_npu::driver::{Compiler, estimate};
+use girih_npu::driver::{Compiler, estimate, mean_host_seconds};
 use girih_npu::pass::{ArrayMapping, ArrayWeights, NoDump};
 use girih_tensor::{DType, Error, Result};
 
@@ -34,7 +34,8 @@ const MAX_STEPS: u32 = 64;
 pub(super) struct StepCost {
     /// Seconds of the array.
     pub array: f64,
-    /// Seconds of the host, and of transfers between both.
+    /// Seconds of the host, and of transfers between both; of a token their mean, as published times
+    /// are those of many tokens.
     pub host: f64,
     /// Energy by the power of the rail, and by its parts.
     pub joules: [f64; 2],
@@ -105,7 +106,9 @@ impl StepTimer {
         let mapping = ArrayMapping { weights: ArrayWeights::Q4nx, ..ArrayMapping::named(MAPPING)? };
         let compiler = Compiler::new(target.clone(), mapping, None);
         let compiled = compiler.compile(&graph, &mut NoDump)?;
-        let timed = estimate(&graph, &compiled, target, key.context - key.rows)?;
+        let position = key.context - key.rows;
+        let timed = estimate(&graph, &compiled, target, position)?;
+        let host = mean_host_seconds(&graph, &compiled, target, position);
         let ledger = &timed.ledger;
         let array = ledger.array_seconds(target);
         let sum = |of: &dyn Fn(&girih_npu::sim::SimReport) -> u64| -> u64 {
@@ -116,7 +119,7 @@ impl StepTimer {
             EnergyEstimate::of(target, key.rows > 1, array, bytes, sum(&|report| report.totals.macs));
         let cost = StepCost {
             array,
-            host: ledger.host_seconds(target) + ledger.sync_seconds(target) + ledger.copy_seconds(target),
+            host: host.work + host.sync + ledger.copy_seconds(target),
             joules: [energy.rail_joules, energy.parts_joules()],
         };
         self.known.insert((target.name.clone(), *name, key), cost);

@@ -1,6 +1,7 @@
 //! A token of the Gemma 3 mapping (Du et al., sections 3.2 and 4), built by hand as far as the text
-//! states it: one configuration; 16 cores of four columns that unpack and multiply weights in
-//! Q4NX; and, in two columns, a pair of cores for each KV head, of which one receives keys and the other values.
+//! states it. One configuration has two parts: 16 cores in four columns unpack and multiply weights in
+//! Q4NX; in two other columns, each KV head has a pair of cores. One core of a pair receives the keys,
+//! the other one the values.
 //!
 //! The text states no size of a chunk; 16 positions fit a core. Vectors wait in memory tiles and take no
 //! bandwidth of DRAM. Norms, rotations and activations are pipelined and "negligible", so they are left out.

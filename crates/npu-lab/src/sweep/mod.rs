@@ -13,7 +13,7 @@ mod timing;
 use girih_graph::Graph;
 use girih_npu::Target;
 use girih_npu::form::groups::Kernel;
-use girih_npu::pass::{self, ArrayMapping, AttentionPlacement, Grouping, NoDump, Policy, TileRule};
+use girih_npu::pass::{self, ArrayMapping, AttentionPlacement, NoDump, Policy, TileRule};
 use girih_tensor::Result;
 
 use search::SearchSpace;
@@ -87,9 +87,7 @@ fn policies() -> Vec<Policy> {
     let known = AttentionPlacement::ALL.iter().rev();
     let placed = known.filter(|(_, attention)| *attention != AttentionPlacement::ByCost);
     let grouped = |attention: AttentionPlacement| {
-        // Tilings are searched for launches that have the array for themselves.
-        let groupings = Grouping::ALL.iter().rev().filter(|(_, grouping)| *grouping != Grouping::Resident);
-        groupings.map(move |(_, grouping)| Policy { grouping: *grouping, attention })
+        stitch::searched_groupings().rev().map(move |grouping| Policy { grouping, attention })
     };
     placed.flat_map(|(_, attention)| grouped(*attention)).collect()
 }

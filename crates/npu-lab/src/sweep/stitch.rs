@@ -56,6 +56,12 @@ pub struct Stitching {
     pub layouts: Vec<LayoutRow>,
 }
 
+/// The groupings that are searched, fewest launches in a program first. That of resident launches is
+/// left out, because tilings are searched for launches that have the array for themselves.
+pub(super) fn searched_groupings() -> impl DoubleEndedIterator<Item = Grouping> {
+    Grouping::ALL.iter().map(|(_, grouping)| *grouping).filter(|one| *one != Grouping::Resident)
+}
+
 /// Times the steps of `graphs` with a mapping's tilings under every grouping, and
 /// counts the cost of layouts.
 ///
@@ -63,10 +69,10 @@ pub struct Stitching {
 /// When a program does not fit the target.
 pub fn stitching(graphs: &[Graph], target: &Target, mapping: &ArrayMapping) -> Result<Stitching> {
     let mut timed_groupings: Vec<(Grouping, TimedMapping)> = Vec::new();
-    for (_, grouping) in Grouping::ALL.iter().filter(|(_, grouping)| *grouping != Grouping::Resident) {
-        let policy = Policy { grouping: *grouping, ..mapping.policy };
-        timed_groupings
-            .push((*grouping, time_mapping(graphs, target, &ArrayMapping { policy, ..mapping.clone() })?));
+    for grouping in searched_groupings() {
+        let policy = Policy { grouping, ..mapping.policy };
+        let mapping = ArrayMapping { policy, ..mapping.clone() };
+        timed_groupings.push((grouping, time_mapping(graphs, target, &mapping)?));
     }
     let mut groupings = Vec::new();
     for (number, graph) in graphs.iter().enumerate() {

@@ -1,6 +1,6 @@
 //! The tests of the published tables, the report and the search.
 
-#[path = "../../../npu/tests/llama/mod.rs"]
+#[path = "../../../npu/tests/it/llama.rs"]
 mod llama;
 mod published;
 mod report;

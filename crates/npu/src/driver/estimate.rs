@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use girih_graph::backend::{Range32, Sequence};
-use girih_graph::{Graph, Outputs, ValueId};
+use girih_graph::{BLOCK_POSITIONS, Graph, Outputs, ValueId};
 use girih_tensor::Result;
 
 use super::compiler::CompiledGraph;
@@ -157,6 +157,42 @@ pub fn estimate_step(
     let preload_bytes = weights.map(|tensor| tensor.bytes()).sum();
     let load = LoadCost::of(graph, groups, runtime.weights);
     Estimate { programs, ledger, brokered_bytes: brokered(groups), preload_bytes, load }
+}
+
+/// Seconds of the host in a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct HostSeconds {
+    /// Its work.
+    pub work: f64,
+    /// Syncs.
+    pub sync: f64,
+}
+
+/// Estimates the host's time of a step of all rows of a graph, of one sequence that already has
+/// `position` tokens. For a single row it is the mean of the last tokens up to that one, a block of
+/// them: for one of these, a window moves by a block, and the host writes all of its keys and values.
+pub fn mean_host_seconds(
+    graph: &Graph,
+    compiled: &CompiledGraph,
+    target: &Target,
+    position: u32,
+) -> HostSeconds {
+    let groups = &compiled.groups;
+    let tensors = tensors_of(graph, groups);
+    let runtime = Runtime::default();
+    let traffic = Traffic::new(graph, groups, &tensors, runtime);
+    let first =
+        if graph.key.rows == 1 { (position + 1).saturating_sub(BLOCK_POSITIONS as u32) } else { position };
+    let rows = Range32 { start: 0, end: graph.key.rows };
+    let mut sum = HostSeconds::default();
+    for position in first..=position {
+        let sequences = [Sequence { blocks: &[], position, rows, outputs: Outputs::Last, spans: &[] }];
+        let ledger = costs_of(graph, groups, &tensors, &traffic, &sequences, runtime).total();
+        sum.work += ledger.host_seconds(target);
+        sum.sync += ledger.sync_seconds(target);
+    }
+    let count = f64::from(position + 1 - first);
+    HostSeconds { work: sum.work / count, sync: sum.sync / count }
 }
 
 /// The bytes that programs write for other programs.

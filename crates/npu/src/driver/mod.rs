@@ -35,8 +35,8 @@ mod weights;
 pub use compiler::{CompiledGraph, Compiler, WarningSink};
 pub use device::{Device, ListId, Sync};
 pub use estimate::{
-    Costs, Estimate, Scenario, TimedProgram, costs, estimate, estimate_step, laid_bytes, settle,
-    time_programs,
+    Costs, Estimate, HostSeconds, Scenario, TimedProgram, costs, estimate, estimate_step, laid_bytes,
+    mean_host_seconds, settle, time_programs,
 };
 pub use ledger::Ledger;
 pub use placement::{AttentionCost, COMPARED_POSITIONS};

@@ -92,7 +92,8 @@ pub struct Stream {
     /// last of these loops counts transfers.
     pub dims: Vec<Dim>,
     /// If set, the stream has no channels of its own: its only chunk is sent
-    /// over those of the stream of this name, before that stream's first chunk.
+    /// over those of the stream of this name, before that stream's first chunk. Several such
+    /// chunks are sent in the order of their streams.
     pub ahead_of: Option<String>,
     /// If set, transfers are staged in a memory tile; printed as `through`.
     pub l2: Option<L2Staging>,
@@ -159,6 +160,8 @@ pub enum Share {
     All,
     /// The bottom core of each column has its own; the others have none.
     Bottom,
+    /// The top core of each column has its own; the others have none.
+    Top,
 }
 
 /// The depth of a [`Term`](super::schedule::Term) that counts the core's column
@@ -251,6 +254,16 @@ impl Stream {
         self.level > 2 && self.flow == Flow::In
     }
 
+    /// Whether the cores of this row of the herd have memory for its chunks. Results have it in
+    /// all, at the same addresses.
+    pub fn is_held(&self, row: u8, herd: Herd) -> bool {
+        match self.share {
+            Share::Top => row + 1 == herd.rows,
+            Share::Bottom if self.flow == Flow::In => row == 0,
+            _ => true,
+        }
+    }
+
     /// Words of one transfer.
     pub fn transfer_words(&self) -> u32 {
         let chunk = self.dims.get(usize::from(self.level)..).unwrap_or(&[]);
@@ -290,6 +303,10 @@ impl Stream {
             }
             Share::All => vec![circuit(0, 0, columns.flat_map(column_of).collect())],
             Share::Bottom => columns.map(|column| circuit(column, 0, vec![(column, 0)])).collect(),
+            Share::Top => {
+                let top = herd.rows - 1;
+                columns.map(|column| circuit(column, top, vec![(column, top)])).collect()
+            }
         }
     }
 }
@@ -487,12 +504,14 @@ impl TiledLaunch {
             .map(|sweep| format!("has the sweep {sweep}, in {:?} steps", sizes.get(2)))
     }
 
-    /// Bytes of a core's chunks and locals.
+    /// Bytes of chunks and locals of the core that has the most.
     pub fn core_bytes(&self) -> u64 {
-        let chunks =
-            self.streams.iter().map(|stream| u64::from(stream.chunk_bytes()) * u64::from(stream.depth));
-        let locals = self.locals.iter().map(|local| u64::from(local.bytes));
-        chunks.chain(locals).sum()
+        let chunks = |row| {
+            let held = self.streams.iter().filter(move |stream| stream.is_held(row, self.herd));
+            held.map(|stream| u64::from(stream.chunk_bytes()) * u64::from(stream.depth)).sum()
+        };
+        let locals: u64 = self.locals.iter().map(|local| u64::from(local.bytes)).sum();
+        locals + (0..self.herd.rows).map(chunks).max().unwrap_or(0)
     }
 }
 
@@ -501,7 +520,11 @@ impl TiledLaunch {
 fn carries(other: &Stream, stream: &Stream) -> bool {
     let direct = |stream: &Stream| stream.flow == Flow::In && stream.l2.is_none();
     let by_column = stream.share == Share::Column && matches!(other.share, Share::Own | Share::Column);
-    let alike = (stream.share == Share::All || by_column) && other.ahead_of.is_none();
+    let alike = match stream.share {
+        Share::All => other.share != Share::Top,
+        Share::Top => other.share == Share::Top,
+        _ => by_column,
+    } && other.ahead_of.is_none();
     direct(other) && direct(stream) && alike && stream.level == 0 && stream.depth == 1
 }
 
@@ -565,12 +588,13 @@ impl fmt::Display for Stream {
     }
 }
 
-const SHARES: [(Share, &str); 5] = [
+const SHARES: [(Share, &str); 6] = [
     (Share::Own, "own"),
     (Share::Column, "column"),
     (Share::Row, "row"),
     (Share::All, "all"),
     (Share::Bottom, "bottom"),
+    (Share::Top, "top"),
 ];
 
 /// Prints dimensions, separated by commas.
@@ -673,8 +697,9 @@ fn stream(line: &mut FormLine<'_>) -> Result<Stream> {
     line.need("share")?;
     let word = line.word("a share")?;
     let share = SHARES.iter().find(|(_, name)| *name == word).map(|(share, _)| *share);
-    let share = share
-        .ok_or_else(|| line.error(format!("has '{word}' where own, column, row, all or bottom is needed")))?;
+    let share = share.ok_or_else(|| {
+        line.error(format!("has '{word}' where own, column, row, all, bottom or top is needed"))
+    })?;
     line.need("level")?;
     let level = line.value("a number of loops")?;
     line.need("depth")?;

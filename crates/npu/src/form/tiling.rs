@@ -120,6 +120,10 @@ pub struct AttendTiling {
     pub chunk: u32,
     /// Whether chunks that no row of a core sees are left out. Results are the same.
     pub skip: bool,
+    /// Whether two cores work on a KV head: the upper one reads keys and computes weights,
+    /// which it sends over the cascade, the lower one reads values and sums them. Results are
+    /// the same. Only with [`Across::Heads`]; keys are then not divided.
+    pub pair: bool,
 }
 
 /// What the columns of cores divide in attention.
@@ -169,10 +173,10 @@ impl fmt::Display for Tiling {
             }
             Tiling::Rows(RowTiling { herd, step }) => write!(f, "herd={herd} step={step}"),
             Tiling::Elements(ElementTiling { herd, chunk }) => write!(f, "herd={herd} chunk={chunk}"),
-            Tiling::Attend(AttendTiling { across, columns, queries, depth, chunk, skip }) => {
+            Tiling::Attend(AttendTiling { across, columns, queries, depth, chunk, skip, pair }) => {
                 write!(f, "across={} columns={columns} queries={queries}", across.name())?;
                 write!(f, " depth={depth} chunk={chunk}")?;
-                write!(f, " skip={}", u8::from(*skip))
+                write!(f, " skip={} pair={}", u8::from(*skip), u8::from(*pair))
             }
         }
     }
@@ -224,6 +228,7 @@ impl Tiling {
                 depth: depth(line)?,
                 chunk: number(line, "chunk")?,
                 skip: switch(line, "skip")?,
+                pair: switch(line, "pair")?,
             }),
             _ => return Err(line.error(format!("has '{kernel}', which is not a kernel"))),
         };

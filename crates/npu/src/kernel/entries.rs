@@ -32,6 +32,8 @@ pub const ENTRIES: &[KernelEntry] = &[
     rows::STORE_BF16,
     attend::ATTEND_CLEAR,
     attend::ATTEND,
+    attend::ATTEND_SCORES,
+    attend::ATTEND_VALUES,
     attend::ATTEND_MERGE,
     attend::ATTEND_STORE,
     rows::SEND,

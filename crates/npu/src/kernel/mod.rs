@@ -15,6 +15,7 @@ mod matmul;
 mod q4nx;
 mod rows;
 
+pub(crate) use attend::WEIGHTS_HEAD;
 pub use bfp16::{BFP16_BLOCK, bfp16_quantize};
 pub use cycles::{KernelTimes, OperandExtent, program_bytes};
 pub use entries::{ENTRIES, entry};

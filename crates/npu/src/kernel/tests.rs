@@ -371,6 +371,33 @@ fn chunks_and_stages_of_attention_combine_to_the_whole() {
     }
 }
 
+/// The scores and the values of each chunk in calls of their own, as in a pair of cores.
+#[test]
+fn scores_and_values_apart_give_the_bits_of_attention() {
+    let [rows, size, keys, chunks] = [6usize, 8, 8, 3];
+    let (q, k, v) =
+        (values(rows * size, 14), values(chunks * keys * size, 15), values(chunks * keys * size, 16));
+    let shape = [rows as u32, size as u32];
+    // No row sees the first chunk if the window is 3, and only some rows all of the others.
+    for (causal, window, start) in [(0, 0, 0), (1, 0, 9), (1, 3, 17), (1, 0, 2)] {
+        let mut whole = [vec![0; rows * (size + 2) * 4]];
+        call("attend_clear", &shape, &[], &mut whole);
+        let mut apart = whole.clone();
+        let mut weights = [vec![0; rows * (keys + 3) * 4]];
+        call("attend_clear", &[shape[0], keys as u32 + 1], &[], &mut weights);
+        for chunk in 0..chunks {
+            let part = |x: &[f32]| pack(DType::BF16, &x[chunk * keys * size..][..keys * size]);
+            let (q, k, v, start) = (pack(DType::BF16, &q), part(&k), part(&v), pack_i32(&[start, 0]));
+            let sight = [2, 1, (chunk * keys) as u32, causal, window, 0.25f32.to_bits()];
+            let numbers = [&[6, 8, 8, 8], &sight[..]].concat();
+            call("attend", &numbers, &[q.clone(), k.clone(), v.clone(), start.clone()], &mut whole);
+            call("attend_scores", &[&[6, 8, 8], &sight[..]].concat(), &[q, k, start], &mut weights);
+            call("attend_values", &[6, 8, 8], &[v, weights[0].clone()], &mut apart);
+            assert_eq!(whole, apart, "{causal} {window}, chunk {chunk}");
+        }
+    }
+}
+
 #[test]
 fn a_row_that_sees_no_key_yields_zeros() {
     let mut state = [vec![0; 2 * 10 * 4]];

@@ -7,8 +7,8 @@ use crate::form::schedule::{Affine, Channel, Direction, ProcessorCommand, Push};
 pub(super) struct ShimFeed {
     /// The channel.
     pub channel: Channel,
-    /// The descriptor of the chunk that is sent once, before the others.
-    pub ahead: Option<u8>,
+    /// The descriptors of the chunks that are sent once, before the others.
+    pub ahead: Vec<u8>,
     /// The descriptors that the tasks alternate between.
     pub ids: Vec<u8>,
     /// The tasks.
@@ -32,7 +32,7 @@ pub(super) fn commands(feeds: Vec<ShimFeed>) -> Vec<ProcessorCommand> {
     // The sort is stable: tasks at equal shares keep the order of the channels.
     tasks.sort_by(|(a, of), (b, other)| (a * other.tasks.len()).cmp(&(b * of.tasks.len())));
     for (task, feed) in tasks {
-        if let Some(descriptor) = feed.ahead.filter(|_| task == 0) {
+        for &descriptor in feed.ahead.iter().filter(|_| task == 0) {
             let (channel, offset) = (feed.channel, Affine::constant(0));
             commands.push(ProcessorCommand::Push(Push {
                 channel,

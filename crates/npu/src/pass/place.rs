@@ -67,7 +67,8 @@ fn place_cores(placed: &mut PlacedLaunch, target: &Target, free: &mut BTreeMap<T
     for column in 0..herd.columns {
         for row in 0..herd.rows {
             let tile = placed.tile((column, row));
-            let streams = &placed.tiled.streams;
+            let held = placed.tiled.streams.iter().filter(|stream| stream.is_held(row, herd));
+            let streams: Vec<&Stream> = held.collect();
             let depth = streams.iter().map(|stream| stream.depth).max().unwrap_or(0);
             let chunks = (0..depth).flat_map(|slot| {
                 let deep = streams.iter().filter(move |stream| slot < stream.depth);
@@ -106,7 +107,9 @@ fn place_shared(placed: &mut PlacedLaunch, target: &Target, free: &mut BTreeMap<
 pub(super) fn home(launch: &TiledLaunch, stream: &Stream, circuit: &Circuit, target: &Target) -> u8 {
     let left = launch.resident.map_or(0, |corner| corner.column);
     match stream.share {
-        Share::Own | Share::Column | Share::Bottom => left + launch.place((circuit.column, circuit.row)).0,
+        Share::Own | Share::Column | Share::Bottom | Share::Top => {
+            left + launch.place((circuit.column, circuit.row)).0
+        }
         Share::Row => {
             (u32::from(circuit.row) * target.array.shim_columns / u32::from(launch.herd.rows)) as u8
         }

@@ -1,7 +1,8 @@
 //! Where resident launches lie: each kind of kernel has its own cores, so that the launches of a
 //! token stay configured side by side. Matrix-vector products have the lower rows of cores and the
 //! first channel of each shim. Kernels on a single row have one core each above them, and the
-//! second channels.
+//! second channels. Attention has the top row of cores. It needs both channels of each shim, so
+//! their circuits are written again before and after it.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +20,8 @@ pub(super) fn product_herd(target: &Target) -> Herd {
 /// Returns a launch that stays configured. An operand that a core receives only once is sent ahead of
 /// the first one, over the same channel.
 pub(super) fn keep(launch: TiledLaunch, kernel: &Kernel, target: &Target) -> TiledLaunch {
-    let mut launch = TiledLaunch { resident: Some(home(kernel, target)), ..launch };
+    let home = if launch.flat { top_left(target) } else { home(kernel, target) };
+    let mut launch = TiledLaunch { resident: Some(home), ..launch };
     let alone = launch.herd == Herd { columns: 1, rows: 1 };
     let [first, others @ ..] = &mut launch.streams[..] else { return launch };
     let once =
@@ -31,21 +33,24 @@ pub(super) fn keep(launch: TiledLaunch, kernel: &Kernel, target: &Target) -> Til
 /// Returns the lower left core of a kernel's launches. Each operand of a kernel on a single row
 /// takes the shim of another column, so kernels with two operands are two columns apart from the next.
 fn home(kernel: &Kernel, target: &Target) -> Tile {
-    let (column, up) = match kernel {
+    let column = match kernel {
         Kernel::Gemv { .. } | Kernel::Gemm { .. } | Kernel::Dequant { .. } | Kernel::Attend { .. } => {
             return lower_left(target);
         }
-        Kernel::RmsNorm { rows: 1, .. } => (1, 0),
-        Kernel::Rope { .. } => (2, 0),
-        Kernel::Add { .. } => (3, 0),
-        Kernel::Gate { .. } => (5, 0),
-        Kernel::RmsNorm { .. } => (7, 0),
-        Kernel::Bias { .. } => (7, 1),
+        Kernel::RmsNorm { rows: 1, .. } => 1,
+        Kernel::Rope { .. } => 2,
+        Kernel::Add { .. } => 3,
+        Kernel::Gate { .. } => 5,
+        Kernel::RmsNorm { .. } => 0,
+        Kernel::Bias { .. } => 7,
     };
-    let lowest = lower_left(target).row;
-    let above = u32::from(product_herd(target).rows) + up;
-    let row = above.min(target.array.compute_rows - 1) as u8;
-    Tile::new((column % target.array.columns) as u8, lowest + row)
+    let above = u32::from(product_herd(target).rows).min(target.array.compute_rows - 1) as u8;
+    Tile::new((column % target.array.columns) as u8, lower_left(target).row + above)
+}
+
+/// Returns the left core of the top row, which attention has.
+fn top_left(target: &Target) -> Tile {
+    Tile::new(0, lower_left(target).row + (target.array.compute_rows - 1) as u8)
 }
 
 /// Returns the lower left core of the array.

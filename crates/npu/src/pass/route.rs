@@ -87,7 +87,8 @@ impl FreeChannels<'_> {
 }
 
 fn circuits(group: &str, launch: &PlacedLaunch, target: &Target) -> Result<Vec<RoutedCircuit>, Unfit> {
-    let others = u8::from(launch.origin.row > lower_left(target).row);
+    // Attention above the products needs all channels.
+    let others = u8::from(launch.origin.row > lower_left(target).row && !launch.tiled.flat);
     let mut channels = FreeChannels { group, target, used: BTreeMap::new(), others };
     let mut routed = Vec::new();
     for stream in &launch.tiled.streams {

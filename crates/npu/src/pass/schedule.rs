@@ -25,8 +25,9 @@ use crate::form::tiled::{
 };
 use crate::target::{DmaSpec, Target};
 
-/// The maximum number of tasks of one circuit.
-const MAX_PUSHES: u64 = 4096;
+/// The maximum number of tasks of one circuit, which bounds the command list. Attention of 16 query
+/// heads of 256 needs a task for each step of keys: 16,000 for 2048 rows at 4096 positions.
+const MAX_PUSHES: u64 = 1 << 16;
 
 /// Schedules every launch.
 ///
@@ -244,7 +245,7 @@ impl<'a> LaunchBuilder<'a> {
             let locks = if stream.flow == Flow::In { ring.locks.writer() } else { ring.locks.reader() };
             let run = [Dim { size: stream.chunk_words(), stride: 1 }];
             let mut links = Vec::new();
-            if let Some(ahead) = self.ahead(stream) {
+            for ahead in self.ahead(stream) {
                 let first = self.ring(channel.tile, &ahead.name)?;
                 let run = [Dim { size: ahead.chunk_words(), stride: 1 }];
                 let transfer = BufferTransfer { buffer: first.slots[0], offset: 0, dims: &run };
@@ -260,10 +261,10 @@ impl<'a> LaunchBuilder<'a> {
         Ok(())
     }
 
-    /// Returns the stream whose only chunk is sent over another's channels.
-    fn ahead(&self, stream: &Stream) -> Option<&'a Stream> {
-        let streams = &self.placed().tiled.streams;
-        streams.iter().find(|other| other.ahead_of.as_deref() == Some(&stream.name))
+    /// Returns the streams whose only chunks are sent over another's channels.
+    fn ahead(&self, stream: &Stream) -> Vec<&'a Stream> {
+        let streams = self.placed().tiled.streams.iter();
+        streams.filter(|other| other.ahead_of.as_deref() == Some(&stream.name)).collect()
     }
 
     /// Adds the two locks of a ring in L2. If a transfer is sent several times, the
@@ -426,7 +427,8 @@ impl<'a> LaunchBuilder<'a> {
                 have: MAX_PUSHES,
             }));
         }
-        let ahead = self.ahead(stream).map(|ahead| self.feed_ahead(routed, circuit, ahead)).transpose()?;
+        let ahead = self.ahead(stream).into_iter();
+        let ahead = ahead.map(|ahead| self.feed_ahead(routed, circuit, ahead)).collect::<Result<_>>()?;
         let count = pushes.min(u64::from(dma.queue)) as usize;
         let mut ids = Vec::new();
         for _ in 0..count {

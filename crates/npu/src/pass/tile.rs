@@ -33,15 +33,12 @@ pub fn candidates(task: &KernelLaunch, target: &Target) -> Vec<TiledLaunch> {
     tilings.into_iter().filter_map(|tiling| build(task, tiling, target)).collect()
 }
 
-/// Returns the tilings that are tried without a mapping, best first.
+/// Returns the tilings that are tried without a mapping, best first. Where the kernel has no own
+/// guesses, these are all tilings.
 fn guesses(kernel: &Kernel, target: &Target) -> Vec<Tiling> {
     match *kernel {
-        Kernel::Gemm { m, n, k, weights } => {
-            let tiles = match weights {
-                WeightLayout::Q4nx => gemm_q4nx::space([m, n, k], target),
-                WeightLayout::Rows | WeightLayout::Groups => gemm::guesses([m, n, k], weights, target),
-            };
-            tiles.into_iter().map(Tiling::Gemm).collect()
+        Kernel::Gemm { m, n, k, weights: weights @ (WeightLayout::Rows | WeightLayout::Groups) } => {
+            gemm::guesses([m, n, k], weights, target).into_iter().map(Tiling::Gemm).collect()
         }
         Kernel::Gemv { n, k, weights, .. } => {
             let tiles = match weights {
@@ -50,19 +47,13 @@ fn guesses(kernel: &Kernel, target: &Target) -> Vec<Tiling> {
             };
             tiles.into_iter().map(Tiling::Gemv).collect()
         }
-        Kernel::Dequant { n, k } => {
-            dequant::space([n, k], target).into_iter().map(Tiling::Elements).collect()
-        }
         Kernel::RmsNorm { rows, .. } | Kernel::Rope { rows, .. } => {
             rows::row_guesses(rows, target).into_iter().map(Tiling::Rows).collect()
         }
         Kernel::Gate { n, .. } | Kernel::Add { n } => {
             rows::element_guesses(n, target).into_iter().map(Tiling::Elements).collect()
         }
-        Kernel::Bias { rows, n } => {
-            bias::space([rows, n], target).into_iter().map(Tiling::Elements).collect()
-        }
-        Kernel::Attend { .. } => attend::space(kernel, target).into_iter().map(Tiling::Attend).collect(),
+        _ => space(kernel, target),
     }
 }
 

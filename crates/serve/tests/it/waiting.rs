@@ -1,5 +1,5 @@
-//! The limit on the time for which a request waits: who is refused at once, who is refused later, and
-//! what both are told.
+//! The limit on a request's wait: which requests are refused at once and which later, and the error
+//! that each of them gets.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;

@@ -19,6 +19,10 @@
 //! number of steps. For a single position the KV heads are divided among the columns of one
 //! row of cores, and the keys of a head among the columns that are left over; each core reads
 //! keys and values in two streams, so that DRAM limits the speed.
+//!
+//! A mapping can give each KV head a pair of cores instead, as FlowKV does (Du et al.,
+//! section 3.2): the upper core reads keys and sends
+//! their weights down the cascade, the lower one reads values.
 
 use girih_graph::BLOCK_POSITIONS;
 
@@ -29,6 +33,7 @@ use crate::form::tiled::{
     COLUMN_TERM, Flow, Herd, Item, Local, ROW_TERM, Share, Stream, Sweep, TiledLaunch, TiledOperand,
 };
 use crate::form::tiling::{Across, AttendTiling};
+use crate::kernel::WEIGHTS_HEAD;
 use crate::target::Target;
 
 /// The sizes of an attention.
@@ -68,7 +73,7 @@ impl AttendSizes {
             Across::Heads => {
                 let wide = wide.min(target.array.shim_columns);
                 let columns = divisor(self.kv_heads, wide);
-                (columns, divisor(blocks, wide / columns))
+                (columns, if tile.pair { 2 } else { divisor(blocks, wide / columns) })
             }
         };
         Herd { columns: columns as u8, rows: rows as u8 }
@@ -153,8 +158,15 @@ fn fitting(
     let queries =
         QUERIES.into_iter().filter(|queries| queries * sizes.group() <= MAX_ROWS.max(sizes.group()));
     let sides = queries.flat_map(|queries| [2, 1].map(|depth| (queries, depth)));
-    let tiles =
-        sides.map(|(queries, depth)| AttendTiling { across, columns, queries, depth, chunk, skip: true });
+    let tiles = sides.map(|(queries, depth)| AttendTiling {
+        across,
+        columns,
+        queries,
+        depth,
+        chunk,
+        skip: true,
+        pair: false,
+    });
     let fits = |tile: &AttendTiling| {
         let plan = AttendPlan::new(sizes, *tile, target);
         plan.is_some_and(|plan| fits(&plan.nest("", &[0; 4]), target))
@@ -184,6 +196,8 @@ struct AttendPlan {
     sizes: AttendSizes,
     tile: AttendTiling,
     herd: Herd,
+    /// The cores that divide the keys.
+    stages: u32,
     /// Iterations over the KV heads of a column.
     heads: u32,
     /// Iterations over the batches of queries.
@@ -204,7 +218,8 @@ impl AttendPlan {
     /// Returns none if the tile does not divide the rows of a step or the blocks of keys.
     fn new(sizes: AttendSizes, tile: AttendTiling, target: &Target) -> Option<AttendPlan> {
         let herd = sizes.herd(tile, target);
-        let (columns, stages) = (u32::from(herd.columns), u32::from(herd.rows));
+        let columns = u32::from(herd.columns);
+        let stages = if tile.pair { 1 } else { u32::from(herd.rows) };
         let (heads, batches) = match tile.across {
             Across::Queries => {
                 let batch = tile.queries.checked_mul(columns).filter(|batch| *batch > 0)?;
@@ -212,7 +227,8 @@ impl AttendPlan {
             }
             Across::Heads => (sizes.kv_heads / columns, u32::from(sizes.rows == 1 && tile.queries == 1)),
         };
-        if batches == 0 || !CHUNK_POSITIONS.contains(&tile.chunk) {
+        let paired = tile.across == Across::Heads && target.array.compute_rows > 1;
+        if batches == 0 || !CHUNK_POSITIONS.contains(&tile.chunk) || (tile.pair && !paired) {
             return None;
         }
         let block = BLOCK_POSITIONS as u32;
@@ -224,8 +240,9 @@ impl AttendPlan {
         } else {
             (stages * block, block, chunks, tile.chunk)
         };
+        let sweeps = Vec::new();
         let mut plan =
-            AttendPlan { sizes, tile, herd, heads, batches, step, between, parts, apart, sweeps: Vec::new() };
+            AttendPlan { sizes, tile, herd, stages, heads, batches, step, between, parts, apart, sweeps };
         plan.sweeps = plan.sweeps();
         Some(plan)
     }
@@ -307,7 +324,7 @@ impl AttendPlan {
         let steps: u64 =
             self.sweeps.iter().map(|sweep| u64::from(sweep.times) * u64::from(sweep.count)).sum();
         let merge = 100 * (tile.queries / self.merged()) + own * (size / 2);
-        let batch = u64::from(self.herd.rows - 1) * u64::from(merge) + u64::from(per_word(2 * own * size));
+        let batch = u64::from(self.stages - 1) * u64::from(merge) + u64::from(per_word(2 * own * size));
         let heads = u64::from(self.heads);
         let cycles =
             heads * (steps * u64::from(self.parts) * u64::from(step) + u64::from(self.batches) * batch);
@@ -339,7 +356,9 @@ impl AttendPlan {
         streams.extend(self.keys(arguments));
         streams.push(self.results(arguments));
         let mut locals = vec![Local { name: "state".to_owned(), bytes: own * (size + 2) * 4 }];
-        if self.herd.rows > 1 {
+        if self.tile.pair {
+            locals.push(Local { name: "weights".to_owned(), bytes: self.weights() * 4 });
+        } else if self.stages > 1 {
             let part = self.merged() * self.sizes.group();
             locals.push(Local { name: "other".to_owned(), bytes: part * (size + 2) * 4 });
         }
@@ -348,7 +367,7 @@ impl AttendPlan {
         TiledLaunch {
             name: name.to_owned(),
             herd: self.herd,
-            flat: self.tile.across == Across::Heads,
+            flat: self.tile.across == Across::Heads && !self.tile.pair,
             streams,
             sweeps,
             locals,
@@ -383,7 +402,7 @@ impl AttendPlan {
             name: "q".to_owned(),
             argument: arguments[0],
             flow: Flow::In,
-            share: Share::Column,
+            share: if self.tile.pair { Share::Top } else { Share::Column },
             level,
             depth: 1,
             base_bytes: 0,
@@ -397,11 +416,15 @@ impl AttendPlan {
 
     /// Returns the stream of the positions of the first row and of the first key.
     fn start(&self, arguments: &[u32]) -> Stream {
-        let host = if self.tile.across == Across::Heads { "v" } else { "kv" };
+        let host = match self.tile.across {
+            _ if self.tile.pair => "k",
+            Across::Heads => "v",
+            Across::Queries => "kv",
+        };
         Stream {
             name: "start".to_owned(),
             argument: arguments[2],
-            share: Share::All,
+            share: if self.tile.pair { Share::Top } else { Share::All },
             level: 0,
             column_bytes: 0,
             dims: vec![dim(START_BYTES / 4, 1)],
@@ -462,7 +485,11 @@ impl AttendPlan {
                 Across::Queries => 0,
                 Across::Heads => u64::from(self.heads * head_words) * 4,
             },
-            row_bytes: u64::from(if is_block { block_words } else { between * words }) * 4,
+            row_bytes: match is_block {
+                _ if self.tile.pair => 0,
+                true => u64::from(block_words) * 4,
+                false => u64::from(between * words) * 4,
+            },
             dims: [&dims[..], chunk].concat(),
             ahead_of: None,
             l2: None,
@@ -470,7 +497,11 @@ impl AttendPlan {
         match self.tile.across {
             Across::Heads => {
                 let chunk = [dim(words, 1)];
-                vec![stream("k", &chunk, 0), stream("v", &chunk, head_words / 2)]
+                let [mut k, mut v] = [stream("k", &chunk, 0), stream("v", &chunk, head_words / 2)];
+                if self.tile.pair {
+                    (k.share, v.share) = (Share::Top, Share::Bottom);
+                }
+                vec![k, v]
             }
             Across::Queries if is_block && self.parts == 1 => vec![stream("kv", &[dim(head_words, 1)], 0)],
             Across::Queries => vec![stream("kv", &[dim(2, head_words / 2), dim(words, 1)], 0)],
@@ -492,15 +523,19 @@ impl AttendPlan {
     fn batch_body(&self, first: u32, sweep: Sweep) -> Vec<Item> {
         let (size, rows) = (self.sizes.size, self.tile.queries * self.sizes.group());
         let side = |rows: u32| vec![whole("rows", rows), whole("values", size)];
-        let mut chunks = vec![self.attend(first, sweep)];
+        let mut chunks = self.attend(first, sweep);
         if self.parts > 1 {
             chunks = vec![Item::Loop { count: self.parts, body: chunks }];
         }
-        let mut batch = vec![
-            call("attend_clear", &["state"], side(rows)),
-            Item::Loop { count: sweep.count, body: chunks },
-        ];
-        let (top, part) = (self.herd.rows - 1, self.merged() * self.sizes.group());
+        let clear = call("attend_clear", &["state"], side(rows));
+        let mut batch = if self.tile.pair {
+            let head = vec![whole("rows", rows), whole("values", self.weights() / rows - 2)];
+            vec![lower(vec![clear]), upper(vec![call("attend_clear", &["weights"], head)])]
+        } else {
+            vec![clear]
+        };
+        batch.push(Item::Loop { count: sweep.count, body: chunks });
+        let (top, part) = (self.stages as u8 - 1, self.merged() * self.sizes.group());
         let bytes = i64::from(part * (size + 2) * 4);
         let each = |entry: &str, operands: &[&str], parameters| {
             let own = |name: &str| {
@@ -527,12 +562,17 @@ impl AttendPlan {
         } else {
             vec![call("attend_store", &["state", "y"], side(rows))]
         };
-        batch.push(Item::On { first: 0, last: 0, body: store });
+        batch.push(lower(store));
         batch
     }
 
-    /// Returns the call that attends to a chunk.
-    fn attend(&self, first: u32, sweep: Sweep) -> Item {
+    /// Numbers that a pair of cores passes on for a chunk.
+    fn weights(&self) -> u32 {
+        self.tile.queries * self.sizes.group() * (self.tile.chunk + WEIGHTS_HEAD as u32)
+    }
+
+    /// Returns the calls that attend to a chunk.
+    fn attend(&self, first: u32, sweep: Sweep) -> Vec<Item> {
         let (AttendSizes { size, window, causal, scale, .. }, tile) = (self.sizes, self.tile);
         let queries = i64::from(tile.queries);
         let operand = |name: &str, offset| TiledOperand { name: name.to_owned(), offset };
@@ -552,35 +592,56 @@ impl AttendPlan {
         }
         let key = Affine::constant(i64::from(sweep.first) * step)
             .plus(1, i64::from(sweep.step) * step)
-            .plus(2, step)
-            .plus(ROW_TERM, self.between.into());
+            .plus(2, step);
+        let key = if self.tile.pair { key } else { key.plus(ROW_TERM, self.between.into()) };
         let key = if self.parts > 1 { key.plus(3, self.apart.into()) } else { key };
         let values = Affine::constant(i64::from(tile.chunk * size * 2));
         let [k, v] = match tile.across {
             Across::Queries => [operand("kv", Affine::constant(0)), operand("kv", values)],
             Across::Heads => ["k", "v"].map(|name| operand(name, Affine::constant(0))),
         };
-        Item::Call {
-            entry: "attend".to_owned(),
-            operands: vec![
-                operand("q", q),
-                k,
-                v,
-                operand("start", Affine::default()),
-                operand("state", Affine::default()),
-            ],
-            parameters: vec![
-                whole("rows", tile.queries * self.sizes.group()),
-                whole("size", size),
-                whole("values", size),
-                whole("keys", tile.chunk),
-                whole("group", self.sizes.group()),
-                number("query", query),
-                number("key", key),
-                whole("causal", u32::from(causal)),
-                whole("window", window),
-                float("scale", scale),
-            ],
+        let [start, state, weights] =
+            ["start", "state", "weights"].map(|name| operand(name, Affine::default()));
+        let mut parameters = vec![
+            whole("rows", tile.queries * self.sizes.group()),
+            whole("size", size),
+            whole("values", size),
+            whole("keys", tile.chunk),
+            whole("group", self.sizes.group()),
+            number("query", query),
+            number("key", key),
+            whole("causal", u32::from(causal)),
+            whole("window", window),
+            float("scale", scale),
+        ];
+        let entry =
+            |entry: &str, operands, parameters| Item::Call { entry: entry.to_owned(), operands, parameters };
+        let q = operand("q", q);
+        if !tile.pair {
+            return vec![entry("attend", vec![q, k, v, start, state], parameters)];
         }
+        let sums = [0, 2, 3].map(|index| parameters[index].clone()).to_vec();
+        parameters.retain(|parameter| parameter.name != "values");
+        let passed = || vec![whole("n", self.weights())];
+        vec![
+            upper(vec![
+                entry("attend_scores", vec![q, k, start, weights.clone()], parameters),
+                call("send", &["weights"], passed()),
+            ]),
+            lower(vec![
+                call("receive", &["weights"], passed()),
+                entry("attend_values", vec![v, weights, state], sums),
+            ]),
+        ]
     }
+}
+
+/// Returns what the upper core of a pair runs.
+fn upper(body: Vec<Item>) -> Item {
+    Item::On { first: 1, last: 1, body }
+}
+
+/// Returns what the bottom core of a column runs.
+fn lower(body: Vec<Item>) -> Item {
+    Item::On { first: 0, last: 0, body }
 }

@@ -13,8 +13,8 @@ use crate::target::Target;
 /// The possible numbers of results that a core sends at once, largest first.
 const RESULT_ROWS: [u32; 5] = [32, 16, 8, 4, 2];
 
-/// The maximum number of parts of a row.
-const MAX_PARTS: u32 = 16;
+/// The maximum number of parts of a row: rows of 28672 values, those of Llama-3.1-70B, need 32.
+const MAX_PARTS: u32 = 32;
 
 /// Returns the tilings that are tried without a mapping, best first.
 pub(super) fn guesses([n, k]: [u32; 2], target: &Target) -> Vec<GemvTiling> {

@@ -127,8 +127,39 @@ pub(super) fn build_rows(
 ) -> Option<TiledLaunch> {
     let rows = row_kernel(kernel)?;
     let cores = u32::from(tile.herd.columns) * u32::from(tile.herd.rows);
-    let heads = head_kernel(kernel).filter(|_| cores > 1 || tile.step > 1);
-    build(launch, heads.unwrap_or(rows), tile.herd, tile.step, target)
+    let pieces = head_kernel(kernel).filter(|_| cores > 1 || tile.step > 1).unwrap_or(rows);
+    let of_rows = pieces.count == "rows";
+    let built = build(launch, pieces, tile.herd, tile.step, target)?;
+    match *kernel {
+        Kernel::Rope { heads, .. } if of_rows && tile.step == 1 && tile.herd.rows == 1 => {
+            if super::fits(&built, target) {
+                return Some(built);
+            }
+            let mut parts = (2..=heads).filter(|parts| heads.is_multiple_of(*parts));
+            parts
+                .find_map(|parts| in_parts(&built, heads, parts).filter(|launch| super::fits(launch, target)))
+        }
+        _ => Some(built),
+    }
+}
+
+/// Returns a launch that rotates one row at a time with each row in several parts, each of whole heads.
+fn in_parts(launch: &TiledLaunch, heads: u32, parts: u32) -> Option<TiledLaunch> {
+    let [Item::Loop { count, body }] = &launch.body[..] else { return None };
+    let mut body = body.clone();
+    for item in &mut body {
+        let Item::Call { parameters, .. } = item else { return None };
+        let of_heads = parameters.iter_mut().find(|parameter| parameter.name == "heads")?;
+        *of_heads = whole("heads", heads / parts);
+    }
+    let body = vec![Item::Loop { count: *count, body: vec![Item::Loop { count: parts, body }] }];
+    let mut streams = launch.streams.clone();
+    for stream in streams.iter_mut().filter(|stream| stream.name != "w") {
+        let words = stream.dims[1].size / parts;
+        stream.dims = vec![stream.dims[0], dim(parts, words), dim(words, 1)];
+        (stream.level, stream.depth) = (2, 2);
+    }
+    Some(TiledLaunch { streams, body, ..launch.clone() })
 }
 
 /// Returns the launch of `y = f(a, b)`, element by element, if the tile divides it.

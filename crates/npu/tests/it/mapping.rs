@@ -1,8 +1,6 @@
 //! Mappings: they can be printed and parsed, they are part of the key of a
 //! blob, and every tiling that a search may choose computes the same values.
 
-mod llama;
-
 use girih_npu::Target;
 use girih_npu::blob::BlobCache;
 use girih_npu::form::groups::{ArrayProgram, Kernel, KernelLaunch};
@@ -13,7 +11,8 @@ use girih_npu::memory::{Binding, Objects, SimMemory};
 use girih_npu::pass::{ArrayMapping, NoDump, TileRule, compile, groups, tile};
 use girih_npu::sim::{EventOrder, SimUnwatched, Simulator};
 use girih_tensor::DType;
-use llama::{LLAMA_1B, SMALL, key, llama};
+
+use crate::llama::{LLAMA_1B, SMALL, key, llama};
 
 /// A program of one launch of this kernel.
 fn program(kernel: Kernel, tiling: Option<Tiling>) -> ArrayProgram {

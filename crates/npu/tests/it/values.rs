@@ -1,17 +1,15 @@
 //! The array computes the same as the interpreter, up to rounding of stored
 //! values to bf16.
 
-mod llama;
-mod random;
-
 use girih_graph::backend::{Block, Input, Range32, Unwatched};
 use girih_graph::interpret::Interpreter;
 use girih_graph::{Backend as _, Graph, Output as _, Outputs, Runner, Sequence, Step, load};
 use girih_npu::pass::{AttentionPlacement, Grouping, Policy};
 use girih_npu::sim::EventOrder;
 use girih_npu::{Npu, NpuOptions};
-use llama::{LlamaSizes, SMALL, key, llama};
-use random::RandomWeights;
+
+use crate::llama::{LlamaSizes, SMALL, key, llama};
+use crate::random::RandomWeights;
 
 /// The logits after a prompt and after each further token.
 fn logits(runner: &mut dyn Runner, prompt: &[u32], more: &[u32]) -> Vec<Vec<f32>> {
@@ -123,6 +121,14 @@ fn heads_and_groups_of_any_size_match_the_interpreter() {
             assert_close(&array, &exact);
         }
     }
+}
+
+/// A row of queries that is too long for a core is rotated in parts of whole heads.
+#[test]
+fn queries_too_long_for_a_core_match_the_interpreter() {
+    let sizes = LlamaSizes { heads: 64, kv_heads: 32, head: 64, ..ONE };
+    let [array, exact] = steps(&sizes, "toy", &[3, 1]);
+    assert_close(&array, &exact);
 }
 
 /// Rows of weights that are too long for a core arrive in parts, and a vocabulary that divides by

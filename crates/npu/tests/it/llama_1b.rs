@@ -2,8 +2,6 @@
 //! and on the array by program and launch. Also a benchmark: `--nocapture`
 //! shows the table.
 
-mod llama;
-
 use std::path::Path;
 use std::time::Instant;
 
@@ -11,7 +9,8 @@ use girih_npu::Target;
 use girih_npu::blob::BlobCache;
 use girih_npu::driver::{Compiler, Estimate, TimedProgram, estimate};
 use girih_npu::pass::{Grouping, NoDump, Policy};
-use llama::{LLAMA_1B, key, llama};
+
+use crate::llama::{LLAMA_1B, key, llama};
 
 /// Times a step of `rows` rows, whose last position is 2047.
 fn time(target: &Target, policy: Policy, rows: u32, folder: &Path) -> Estimate {

@@ -184,7 +184,7 @@ fn every_tiling_of_a_search_keeps_the_rules() {
 }
 
 /// ```text
-/// cargo test --release --locked -p girih-npu --test registers -- --ignored --nocapture
+/// cargo test --release --locked -p girih-npu --test it registers -- --ignored --nocapture
 /// ```
 #[test]
 #[ignore = "compiles some ten thousand tilings and takes a minute"]

@@ -1,16 +1,15 @@
 //! Blobs: decoding returns what was encoded, and a blob of another version or
 //! target is refused with an error that names it.
 
-mod llama;
-
 use girih_npu::Target;
 use girih_npu::blob::{BlobCache, decode, digest, encode, read, read_for_its_target};
 use girih_npu::form::groups::ArrayProgram;
 use girih_npu::form::schedule::Schedule;
 use girih_npu::pass::{ArrayMapping, NoDump, Policy, VERSION, compile, groups};
-use llama::{LlamaSizes, SMALL, key, llama};
 use object::{Object as _, ObjectSection as _};
 use sha2::{Digest as _, Sha256};
+
+use crate::llama::{LlamaSizes, SMALL, key, llama};
 
 fn programs(target: &Target) -> Vec<ArrayProgram> {
     let cut = |rows| {

@@ -3,19 +3,17 @@
 //! array, and 100 of each shape on the full one, all with weights in bf16 and in Q4NX, run with
 //!
 //! ```text
-//! cargo test --release --locked -p girih-npu --test orders -- --ignored --nocapture
+//! cargo test --release --locked -p girih-npu --test it orders -- --ignored --nocapture
 //! ```
-
-mod llama;
-mod random;
 
 use girih_graph::backend::{Block, Input, Range32, Unwatched};
 use girih_graph::{Outputs, Sequence, Step, load};
 use girih_npu::pass::{ArrayMapping, ArrayWeights, AttentionPlacement, Policy};
 use girih_npu::sim::EventOrder;
 use girih_npu::{Npu, NpuOptions};
-use llama::{LlamaSizes, SMALL, key, llama};
-use random::RandomWeights;
+
+use crate::llama::{LlamaSizes, SMALL, key, llama};
+use crate::random::RandomWeights;
 
 const PROMPT: [u32; 11] = [1, 17, 300, 4, 250, 99, 12, 13, 14, 511, 0];
 

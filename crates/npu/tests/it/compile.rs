@@ -1,13 +1,12 @@
 //! Llama graphs compile to schedules without faults, on every target.
 
-mod llama;
-
 use girih_graph::{Backend as _, Graph, Key, faults};
 use girih_npu::form::groups::{Groups, StepAction};
 use girih_npu::form::schedule::Schedule;
 use girih_npu::pass::{AttentionPlacement, Grouping, NoDump, Policy, array_split, compile, groups};
 use girih_npu::{Npu, NpuOptions, Target};
-use llama::{LLAMA_1B, LlamaSizes, SMALL, key, llama};
+
+use crate::llama::{LLAMA_1B, LlamaSizes, SMALL, key, llama};
 
 fn cut(sizes: &LlamaSizes, rows: u32, target: &Target, policy: Policy) -> Groups {
     let graph = llama(sizes, key(rows));
@@ -108,6 +107,15 @@ fn public_shapes_compile_with_attention_on_the_array() {
         of([2048, 32, 32, 64], 8192, 49_152),
         of([1152, 4, 1, 256], 6912, 262_144),
         LlamaSizes { window: Some(512), ..of([2560, 8, 4, 256], 10_240, 262_208) },
+        // The FFN width of Llama-3.1-70B: a row and its vector fit a core in 32 parts.
+        of([8192, 64, 8, 128], 28_672, 128_256),
+        // A chunk of keys for 16 heads of 256 needs all dimensions of a descriptor.
+        of([4096, 16, 1, 256], 14_336, 100_352),
+        // Widths, heads and groups of SmolLM2-135M and -360M.
+        of([576, 9, 3, 64], 1536, 49_152),
+        of([960, 15, 5, 64], 2560, 49_152),
+        of([1280, 24, 8, 20], 3584, 50_257),
+        of([768, 12, 2, 24], 2048, 32_001),
     ] {
         for rows in [1, 2048] {
             let policy = Policy { attention: AttentionPlacement::Array, ..Policy::MLIR_AIR };

@@ -2,8 +2,6 @@
 //! they allow computes the same bytes; without one of them, the simulator
 //! reports a fault, unless another lock enforces the same order.
 
-mod llama;
-
 use girih_npu::Target;
 use girih_npu::form::groups::{ArrayProgram, Kernel, KernelLaunch, START_BYTES};
 use girih_npu::form::schedule::{Argument, ArgumentRole, Schedule};
@@ -12,6 +10,8 @@ use girih_npu::memory::{Binding, Objects, SimMemory};
 use girih_npu::pass::{NoDump, Policy, compile, groups};
 use girih_npu::sim::{EventOrder, FaultKind, SimFault, SimUnwatched, Simulator};
 use girih_tensor::DType;
+
+use crate::llama::{LlamaSizes, SMALL, key, llama};
 
 /// Programs of one launch, large enough to reuse every buffer.
 fn programs() -> Vec<(&'static str, String)> {
@@ -178,7 +178,7 @@ fn a_missing_lock_is_a_fault_or_redundant() {
 /// The programs of one layer of Llama.
 fn layer() -> Vec<(String, String)> {
     let target = Target::named("toy").unwrap();
-    let graph = llama::llama(&llama::LlamaSizes { layers: 1, ..llama::SMALL }, llama::key(16));
+    let graph = llama(&LlamaSizes { layers: 1, ..SMALL }, key(16));
     let programs = groups(&graph, &target, &Policy::MLIR_AIR.into(), &mut NoDump).unwrap().programs;
     let compiled = programs
         .iter()
@@ -202,7 +202,7 @@ fn a_missing_lock_in_a_layer_is_a_fault_or_redundant() {
 }
 
 /// ```text
-/// cargo test --release --locked -p girih-npu --test locks -- --ignored
+/// cargo test --release --locked -p girih-npu --test it locks -- --ignored
 /// ```
 #[test]
 #[ignore = "leaves out every lock of a layer in turn and takes minutes"]

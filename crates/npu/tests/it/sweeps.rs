@@ -32,19 +32,14 @@ impl Case {
 
     /// The schedule with a tiling, or with the first that fits.
     fn schedule(self, tiling: Option<AttendTiling>, target: &Target) -> Schedule {
-        let kernel = self.kernel();
+        let task = launch(self);
+        let kernel = task.kernel;
         let role = |index| if index == 3 { ArgumentRole::Output } else { ArgumentRole::Input };
         let argument = |(index, bytes)| Argument { name: format!("a{index}"), role: role(index), bytes };
         let arguments = kernel.operand_bytes().into_iter().enumerate().map(argument).collect();
         let tiling = tiling.map(Tiling::Attend);
-        let name = "attend".to_owned();
-        let launches = vec![KernelLaunch {
-            name: name.clone(),
-            kernel,
-            arguments: vec![0, 1, 2, 3],
-            tiling,
-            resident: false,
-        }];
+        let name = task.name.clone();
+        let launches = vec![KernelLaunch { tiling, ..task }];
         compile(&ArrayProgram { name, arguments, launches }, target, &mut NoDump).unwrap()
     }
 
@@ -127,6 +122,12 @@ impl Case {
         let worst = worst.fold(0.0, f64::max);
         assert!(worst < 0.02, "{self:?} from {start}: {worst}");
     }
+}
+
+/// The launch alone.
+fn launch(case: Case) -> KernelLaunch {
+    let (name, arguments) = ("attend".to_owned(), vec![0, 1, 2, 3]);
+    KernelLaunch { name, kernel: case.kernel(), arguments, tiling: None, resident: false }
 }
 
 fn rounded(x: f32) -> f32 {
@@ -225,6 +226,55 @@ fn kv_heads_are_divided_among_columns_and_their_keys_among_the_rest() {
     }
 }
 
+/// FlowKV: a pair of cores for each KV head.
+const PAIRS: AttendTiling = AttendTiling {
+    across: Across::Heads,
+    columns: 4,
+    queries: 1,
+    depth: 2,
+    chunk: 8,
+    skip: true,
+    pair: true,
+};
+
+#[test]
+fn a_pair_of_cores_computes_the_bits_of_one() {
+    for (name, heads, kv_heads, size) in [
+        ("toy", 4, 2, 16),
+        ("toy", 8, 4, 64),
+        ("toy", 4, 1, 128),
+        ("xdna2-strix", 4, 1, 256),
+        ("xdna2-strix", 8, 4, 256),
+        ("xdna2-strix", 14, 2, 64),
+    ] {
+        let target = Target::named(name).unwrap();
+        let latest = Case { rows: 1, heads, kv_heads, size, latest: 511, ..SMALL };
+        for case in [latest, Case { window: 70, ..latest }, Case { causal: false, ..latest }] {
+            // As many columns as KV heads, so that keys are not divided without pairs either.
+            let pairs = AttendTiling { columns: kv_heads.min(target.array.shim_columns), ..PAIRS };
+            let [paired, alone] =
+                [true, false].map(|pair| case.schedule(Some(AttendTiling { pair, ..pairs }), &target));
+            assert_eq!(paired.launches[0].cores.len(), 2 * alone.launches[0].cores.len(), "{case:?}");
+            for start in [0, 130, 511] {
+                let results = case.run(&paired, &target, start, EventOrder::Earliest);
+                assert!(results == case.run(&alone, &target, start, EventOrder::Earliest), "{case:?}");
+                assert!(results == case.run(&paired, &target, start, EventOrder::Seeded(3)), "{case:?}");
+                case.assert_near(&results, start);
+            }
+        }
+    }
+}
+
+#[test]
+fn only_single_rows_over_heads_have_pairs() {
+    let target = Target::named("xdna2-strix").unwrap();
+    let case = Case { rows: 1, latest: 511, ..SMALL };
+    let of = |case: Case, tiling| tile::build(&launch(case), Tiling::Attend(tiling), &target);
+    assert!(of(case, PAIRS).is_some());
+    assert!(of(SMALL, PAIRS).is_none());
+    assert!(of(case, AttendTiling { across: Across::Queries, ..PAIRS }).is_none());
+}
+
 /// The bug of a tiling chosen for each context: its cores summed in another order.
 #[test]
 fn the_keys_are_divided_alike_in_every_context() {
@@ -263,8 +313,7 @@ fn dram_limits_the_attention_of_a_token() {
         assert!(read("xdna2-strix", case, None) > 0.8, "{case:?}");
     }
     // As in the paper, whose KV head has one pair of cores with a stream each.
-    let pair =
-        AttendTiling { across: Across::Heads, columns: 1, queries: 1, depth: 2, chunk: 16, skip: true };
+    let pair = AttendTiling { columns: 1, chunk: 32, ..PAIRS };
     let share = read("xdna2-kraken@cap-2025", gemma_1b, Some(pair));
     assert!((0.3..0.4).contains(&share), "two streams of 7.2 GB/s: {share}");
 }

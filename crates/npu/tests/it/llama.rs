@@ -17,7 +17,6 @@ pub struct LlamaSizes {
 }
 
 /// Three layers, small enough to simulate in a test.
-#[allow(dead_code)] // each test program uses the sizes it needs
 pub const SMALL: LlamaSizes = LlamaSizes {
     layers: 3,
     width: 64,
@@ -29,7 +28,6 @@ pub const SMALL: LlamaSizes = LlamaSizes {
     window: None,
 };
 /// Llama-3.2-1B.
-#[allow(dead_code)] // each test program uses the sizes it needs
 pub const LLAMA_1B: LlamaSizes = LlamaSizes {
     layers: 16,
     width: 2048,

@@ -2,19 +2,17 @@
 //! tokens. Also a benchmark:
 //!
 //! ```text
-//! cargo test --release --locked -p girih-npu --test value_speed -- --ignored --nocapture
+//! cargo test --release --locked -p girih-npu --test it value_speed -- --ignored --nocapture
 //! ```
-
-mod llama;
-mod random;
 
 use std::time::Instant;
 
 use girih_graph::backend::{Block, Input, Range32, Unwatched};
 use girih_graph::{Backend as _, Output as _, Outputs, Sequence, Step};
 use girih_npu::{Npu, NpuOptions};
-use llama::{LLAMA_1B, LlamaSizes, key, llama};
-use random::RandomWeights;
+
+use crate::llama::{LLAMA_1B, LlamaSizes, key, llama};
+use crate::random::RandomWeights;
 
 /// The time limit for the prefill of one layer on one core, in seconds.
 const SECONDS: f64 = 60.0;

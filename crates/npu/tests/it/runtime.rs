@@ -1,20 +1,19 @@
 //! The runtime: no choice changes a byte of the result, and a run counts what
 //! the estimate counts from shapes.
 
-mod llama;
-
 use girih_graph::backend::{Block, Input, Range32, Unwatched};
 use girih_graph::{Backend as _, Error, Key, Outputs, Runner, Sequence, Step, WeightSource, load};
 use girih_npu::driver::{
     Compiler, Dispatch, KeyUse, Ledger, ListUse, Runtime, Scenario, ValueUse, WeightUse, estimate_step,
-    time_programs,
+    mean_host_seconds, time_programs,
 };
 use girih_npu::form::groups::{Groups, StepAction as Part, TensorKind};
 use girih_npu::form::schedule::{DmaAddress, Schedule};
 use girih_npu::pass::{AttentionPlacement, NoDump, Policy};
 use girih_npu::{Npu, NpuOptions, Target};
 use girih_tensor::DType;
-use llama::{SMALL, key, llama};
+
+use crate::llama::{LlamaSizes, SMALL, key, llama};
 
 /// Weights that are sine waves whose wavelength depends on the name.
 struct Waves;
@@ -255,6 +254,28 @@ fn each_choice_has_its_cost() {
     let saved =
         target.cycles(target.control.dispatch_us * 1e-6) - target.cycles(target.control.runlist_us * 1e-6);
     assert_eq!(single.array_cycles - best.array_cycles, follows * saved);
+}
+
+/// In one of 64 tokens, a window moves by a block, and all of its keys and values are written.
+#[test]
+fn the_host_time_of_a_token_is_the_mean_of_a_block_of_tokens() {
+    let target = Target::named("xdna2-strix").unwrap();
+    let policy = Policy { attention: AttentionPlacement::Array, ..Policy::MLIR_AIR };
+    let compiler = Compiler::new(target.clone(), policy, None);
+    let graph = llama(&LlamaSizes { window: Some(256), ..SMALL }, key(1));
+    let compiled = compiler.compile(&graph, &mut NoDump).unwrap();
+    let programs = time_programs(&compiled, &target).unwrap();
+    let ledger = |position| {
+        let scene = Scenario { position, rows: 1, runtime: Runtime::default() };
+        estimate_step(&graph, &compiled, &target, programs.clone(), scene).ledger
+    };
+    let mean = mean_host_seconds(&graph, &compiled, &target, 511);
+    let of = |seconds: &dyn Fn(Ledger) -> f64| (448..512).map(|at| seconds(ledger(at))).sum::<f64>() / 64.0;
+    assert!((of(&|ledger| ledger.sync_seconds(&target)) / mean.sync - 1.0).abs() < 1e-9);
+    assert!((of(&|ledger| ledger.host_seconds(&target)) / mean.work - 1.0).abs() < 1e-9);
+    let moved = ledger(511).written_bytes;
+    assert!(moved > 4 * ledger(510).written_bytes, "{moved} bytes when the window moves");
+    assert!(mean.sync < ledger(511).sync_seconds(&target));
 }
 
 /// The number of descriptors of a schedule for an argument.

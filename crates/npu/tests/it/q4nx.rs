@@ -1,28 +1,30 @@
 //! Weights in Q4NX: on the array they are their values rounded to bf16, whatever reads them. So
 //! unpacking changes no bit, and a row alone gives the bits of a row among many.
 
-mod llama;
-mod random;
-
 use std::collections::BTreeMap;
 
 use girih_graph::backend::{Block, Input, Range32};
 use girih_graph::interpret::Interpreter;
-use girih_graph::{Error, Graph, Op, Outputs, Runner, Sequence, Step, WeightSource, load};
+use girih_graph::{Error, Graph, Key, Op, Outputs, Runner, Sequence, Step, WeightSource, load};
 use girih_npu::driver::{Compiler, time_programs};
 use girih_npu::form::groups::ArrayTensor;
 use girih_npu::pass::{ArrayMapping, ArrayWeights, AttentionPlacement, Grouping, NoDump, Policy, groups};
 use girih_npu::{Npu, NpuOptions, Target};
 use girih_tensor::{DType, Shape};
-use llama::{LlamaSizes, SMALL, key, llama};
-use random::RandomWeights;
+
+use crate::llama::{LlamaSizes, SMALL, key, llama};
+use crate::random::RandomWeights;
 
 /// Sides that are no whole tiles, so that every kind of padding occurs.
 const SIZES: LlamaSizes = LlamaSizes { layers: 2, vocabulary: 544, ..SMALL };
 
 /// The small model with matrices of this format.
 fn model(dtype: DType, rows: u32) -> Graph {
-    let mut graph = llama(&SIZES, key(rows));
+    model_of(dtype, key(rows))
+}
+
+fn model_of(dtype: DType, key: Key) -> Graph {
+    let mut graph = llama(&SIZES, key);
     let linear = graph.nodes.iter().filter(|node| node.op == Op::Linear);
     let matrices: Vec<usize> = linear.map(|node| node.inputs[1].0 as usize).collect();
     matrices.into_iter().for_each(|matrix| graph.values[matrix].dtype = dtype);
@@ -78,7 +80,7 @@ fn on_array(target: &str, weights: ArrayWeights, stored: DType, rows: u32) -> Bo
 fn mapped(policy: Policy, target: &str, weights: ArrayWeights, stored: DType, rows: u32) -> Box<dyn Runner> {
     let mapping = ArrayMapping { weights, ..ArrayMapping::from(policy) };
     let npu = Npu::new(target, NpuOptions::default()).unwrap().with_mapping(mapping);
-    load(npu, &Packed(stored), key(rows), &[32], |key| Ok(model(stored, key.rows))).unwrap()
+    load(npu, &Packed(stored), key(rows), &[32], |key| Ok(model_of(stored, key))).unwrap()
 }
 
 /// The logits of the last row and every value, after steps of these numbers of rows.
@@ -112,35 +114,42 @@ fn a_row_alone_gives_the_bits_of_a_row_among_many() {
     }
 }
 
-/// The vector comes in parts and the tiles through memory tiles, but the sums are the same.
+/// The vector comes in parts and the tiles through memory tiles, but the sums are the same. Attention
+/// on the array has other cores than the launches around it.
 #[test]
 fn resident_launches_give_the_same_bits() {
-    let policy = Policy { grouping: Grouping::Resident, attention: AttentionPlacement::Host };
     for target in ["toy", "xdna2-strix"] {
         for stored in [DType::Q4NX, DType::BF16] {
-            let mut resident = mapped(policy, target, ArrayWeights::Stored, stored, 8);
-            let mut others = on_array(target, ArrayWeights::Stored, stored, 8);
-            let [ours, theirs] = [&mut resident, &mut others].map(|runner| run(&mut **runner, &[1; 5]));
-            assert_eq!(bits(&ours.0), bits(&theirs.0), "{target} {stored}");
-            assert_eq!(ours.1.0, theirs.1.0, "{target} {stored}");
+            for attention in [AttentionPlacement::Host, AttentionPlacement::Array] {
+                let [ours, theirs] = [Grouping::Resident, Grouping::Joined].map(|grouping| {
+                    let policy = Policy { grouping, attention };
+                    let mut runner = mapped(policy, target, ArrayWeights::Stored, stored, 8);
+                    run(&mut *runner, &[1; 5])
+                });
+                assert_eq!(bits(&ours.0), bits(&theirs.0), "{target} {stored}");
+                assert_eq!(ours.1.0, theirs.1.0, "{target} {stored}");
+            }
         }
     }
 }
 
-/// The kernels of a token keep their cores. What is written again is loop counts, and the herds of the
-/// small matrices of this model, which are not alike.
+/// The kernels of a token keep their cores, attention too. What is written again is loop counts, the
+/// circuits of shim tiles that attention shares, and the herds of the small matrices of this model, which
+/// are not alike.
 #[test]
 fn a_token_of_resident_launches_configures_the_array_once() {
     let target = Target::named("xdna2-strix").unwrap();
-    let cycles = |grouping: Grouping| {
-        let policy = Policy { grouping, attention: AttentionPlacement::Host };
-        let graph = model(DType::Q4NX, 1);
-        let compiled = Compiler::new(target.clone(), policy, None).compile(&graph, &mut NoDump).unwrap();
-        let programs = time_programs(&compiled, &target).unwrap();
-        programs.iter().map(|program| program.runs * program.report.configure).sum::<u64>()
-    };
-    let (resident, joined) = (cycles(Grouping::Resident), cycles(Grouping::Joined));
-    assert!(resident > 0 && resident * 5 < joined, "{resident} and {joined} cycles");
+    for attention in [AttentionPlacement::Host, AttentionPlacement::Array] {
+        let cycles = |grouping: Grouping| {
+            let graph = model(DType::Q4NX, 1);
+            let compiler = Compiler::new(target.clone(), Policy { grouping, attention }, None);
+            let compiled = compiler.compile(&graph, &mut NoDump).unwrap();
+            let programs = time_programs(&compiled, &target).unwrap();
+            programs.iter().map(|program| program.runs * program.report.configure).sum::<u64>()
+        };
+        let (resident, joined) = (cycles(Grouping::Resident), cycles(Grouping::Joined));
+        assert!(resident > 0 && resident * 4 < joined, "{resident} and {joined} cycles");
+    }
 }
 
 /// Every value of a step of several rows, with weights unpacked on the array, has the bits that
@@ -173,7 +182,7 @@ fn unpacking_changes_no_bit_of_a_step_of_several_rows() {
 
 #[test]
 fn steps_match_the_interpreter() {
-    let graph = |key: girih_graph::Key| Ok(model(DType::BF16, key.rows));
+    let graph = |key: Key| Ok(model(DType::BF16, key.rows));
     let mut exact = load(Interpreter, &Packed(DType::BF16), key(8), &[32], graph).unwrap();
     for target in ["toy", "xdna2-strix"] {
         let mut array = on_array(target, ArrayWeights::Stored, DType::Q4NX, 8);
@@ -197,7 +206,7 @@ fn weights_are_packed_at_load_as_in_a_file() {
     let policy = Policy { attention: AttentionPlacement::Host, ..Policy::MLIR_AIR };
     let mapping = ArrayMapping { weights: ArrayWeights::Q4nx, ..ArrayMapping::from(policy) };
     let npu = Npu::new("toy", NpuOptions::default()).unwrap().with_mapping(mapping.clone());
-    let build = |key: girih_graph::Key| Ok(model(DType::BF16, key.rows));
+    let build = |key: Key| Ok(model(DType::BF16, key.rows));
     let mut packed = load(npu, &RandomWeights(7), key(8), &[32], build).unwrap();
     let found = run(&mut *packed, steps).1.0;
     // The rows of the table are looked up in the packed matrix, too.

@@ -1,13 +1,11 @@
 //! Changed blobs cause no panic: 2,000 with the tests, 100,000 with
 //!
 //! ```text
-//! cargo test --release --locked -p girih-npu --test mutants -- --ignored
+//! cargo test --release --locked -p girih-npu --test it mutants -- --ignored
 //! ```
 //!
 //! Half of them keep the digest of the unchanged blob and are all refused. The others get
 //! the digest that they need; those that are accepted are run for some thousand events.
-
-mod llama;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -18,8 +16,9 @@ use girih_npu::memory::{Binding, Objects, SimMemory};
 use girih_npu::pass::{ArrayMapping, ArrayWeights, NoDump, Policy, compile, groups};
 use girih_npu::sim::{Cycle, EventOrder, SimEvent, SimWatch, Simulator};
 use girih_tensor::Random;
-use llama::{LlamaSizes, SMALL, key, llama};
 use sha2::{Digest as _, Sha256};
+
+use crate::llama::{LlamaSizes, SMALL, key, llama};
 
 /// The bytes of the digest at the end of a blob.
 const DIGEST_BYTES: usize = 32;

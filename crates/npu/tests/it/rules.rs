@@ -1,8 +1,6 @@
 //! The rules of the hardware: each is documented with a program that breaks it, and compiled
 //! programs keep them on any array.
 
-mod llama;
-
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -10,7 +8,8 @@ use girih_npu::Target;
 use girih_npu::form::PassForm as _;
 use girih_npu::form::schedule::Schedule;
 use girih_npu::pass::{NoDump, Policy, compile, groups, is_broken_rule};
-use llama::{LlamaSizes, SMALL, key, llama};
+
+use crate::llama::{LlamaSizes, SMALL, key, llama};
 
 /// The table of rules names every program that breaks one, and no other.
 #[test]

@@ -1,9 +1,6 @@
 //! The backend opened by its description: it computes what one that is made
 //! directly computes, and writes no file before it loads weights.
 
-mod llama;
-mod random;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -15,8 +12,9 @@ use girih_graph::{Backend, Error, Outputs, Runner, Sequence, Step, load};
 use girih_npu::driver::Runtime;
 use girih_npu::pass::{ArrayMapping, array_split};
 use girih_npu::{INFO, Npu, NpuOptions};
-use llama::{SMALL, key, llama};
-use random::RandomWeights;
+
+use crate::llama::{SMALL, key, llama};
+use crate::random::RandomWeights;
 
 /// A host with a cache in a temporary folder, which collects notes.
 struct TestServices {

@@ -1,0 +1,20 @@
+//! Tests of the array: forms and passes, the simulator, the driver and blobs, in one program.
+
+mod blob;
+mod compile;
+mod forms;
+mod llama;
+mod llama_1b;
+mod locks;
+mod mapping;
+mod mutants;
+mod opened;
+mod orders;
+mod q4nx;
+mod random;
+mod registers;
+mod rules;
+mod runtime;
+mod sweeps;
+mod value_speed;
+mod values;
