@@ -9,9 +9,8 @@ use girih_graph::{Act, BLOCK_POSITIONS, Key, Pairing};
 use girih_tensor::{DType, Error, Result};
 
 use super::read::{FormLine, FormLines};
-use super::schedule::text::{arguments, parameters};
+use super::schedule::text::{arguments, parameters, print_arguments};
 use super::schedule::{Affine, Argument, ArgumentRole, Parameter, ParameterValue};
-use super::tiled::print_arguments;
 use super::tiling::Tiling;
 use super::weights::WeightLayout;
 use super::{FormFault, PassForm};

@@ -7,9 +7,9 @@ use std::str::FromStr;
 use girih_tensor::{Error, Result};
 
 use super::read::FormLines;
-use super::schedule::text::{address, arguments};
+use super::schedule::text::{address, arguments, print_arguments};
 use super::schedule::{Argument, Tile, TileKind};
-use super::tiled::{TiledLaunch, print_arguments};
+use super::tiled::TiledLaunch;
 use super::{FormFault, PassForm};
 use crate::target::Target;
 

@@ -10,9 +10,9 @@ use girih_tensor::{Error, Result};
 use super::placed::PlacedLaunch;
 use super::read::FormLines;
 use super::schedule::check::streams::{distance, overloaded};
-use super::schedule::text::arguments;
+use super::schedule::text::{arguments, print_arguments};
 use super::schedule::{Argument, Channel, Direction, Hop, Route, TileKind};
-use super::tiled::{Flow, print_arguments};
+use super::tiled::Flow;
 use super::{FormFault, PassForm};
 use crate::target::Target;
 

@@ -219,6 +219,14 @@ fn numbered(line: &mut FormLine<'_>, index: usize) -> Result<()> {
     }
 }
 
+/// Prints the arguments of a program, one a line.
+pub(crate) fn print_arguments(arguments: &[Argument], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    arguments
+        .iter()
+        .enumerate()
+        .try_for_each(|(number, argument)| writeln!(f, "argument {number} {argument}"))
+}
+
 /// Reads the arguments of a program, one per line.
 pub(crate) fn arguments(lines: &mut FormLines<'_>) -> Result<Vec<Argument>> {
     let mut arguments = Vec::new();
