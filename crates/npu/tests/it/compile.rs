@@ -1,6 +1,7 @@
 //! Llama graphs compile to schedules without faults, on every target.
 
 use girih_graph::{Backend as _, Graph, Key, faults};
+use girih_npu::driver::{Compiler, time_programs};
 use girih_npu::form::groups::{Groups, Kernel, StepAction};
 use girih_npu::form::schedule::Schedule;
 use girih_npu::pass::{
@@ -240,4 +241,24 @@ fn ops_of_encoders_are_refused_by_name() {
     assert_eq!(all, ["seen: it has no code for the op 'attend'"]);
     let pooled = refused("output z: [sequences 1, 32] = pool(how=mean) flat\n", "pooled");
     assert_eq!(pooled, ["z: it has no code for the op 'pool'"]);
+}
+
+#[test]
+fn a_token_stays_configured_where_that_takes_less_time() {
+    let target = Target::named("xdna2-strix").unwrap();
+    let compiler = |policy| Compiler::new(target.clone(), policy, None);
+    let cycles = |policy, graph: &Graph| {
+        let compiled = compiler(policy).compile(graph, &mut NoDump).unwrap();
+        let programs = time_programs(&compiled, &target).unwrap();
+        programs.iter().map(|program| program.runs * program.report.cycles).sum::<u64>()
+    };
+    let single = llama(&LLAMA_1B, key(1));
+    let chosen = compiler(Policy::BY_COST).policy_for(&single);
+    assert_eq!(chosen.grouping, Grouping::Resident);
+    let [joined, resident] = [Grouping::Joined, Grouping::Resident]
+        .map(|grouping| cycles(Policy { grouping, ..Policy::BY_COST }, &single));
+    assert!(resident < joined, "{resident} cycles, {joined} if each launch is configured");
+    assert_eq!(cycles(Policy::BY_COST, &single), resident);
+    let several = compiler(Policy::BY_COST).policy_for(&llama(&LLAMA_1B, key(64)));
+    assert_eq!(several.grouping, Grouping::Joined);
 }
