@@ -98,8 +98,11 @@ pub struct TileRule {
 /// elements; one core for the norms and rotations of a single row.
 const MLIR_AIR_TILES: &str = include_str!("mapping/mlir-air-tiles.mapping");
 
-/// Its name.
-const MLIR_AIR_TILES_NAME: &str = "mlir-air-tiles";
+/// The published Gemma mapping by Du et al., as far as girih supports it.
+const SEED_001: &str = include_str!("mapping/seed-001.mapping");
+
+/// The built-in mappings with tilings, by name.
+const WITH_TILINGS: [(&str, &str); 2] = [("mlir-air-tiles", MLIR_AIR_TILES), ("seed-001", SEED_001)];
 
 impl From<Policy> for ArrayMapping {
     /// Creates the mapping of a policy without tilings.
@@ -117,7 +120,7 @@ impl ArrayMapping {
 
     /// Returns the names of the built-in mappings.
     pub fn names() -> Vec<&'static str> {
-        Policy::ALL.iter().map(|(name, _)| *name).chain([MLIR_AIR_TILES_NAME]).collect()
+        Policy::ALL.iter().map(|(name, _)| *name).chain(WITH_TILINGS.map(|(name, _)| name)).collect()
     }
 
     /// Returns a built-in mapping by name.
@@ -125,8 +128,8 @@ impl ArrayMapping {
     /// # Errors
     /// When the name is unknown; the error lists the known names.
     pub fn named(name: &str) -> Result<ArrayMapping> {
-        if name == MLIR_AIR_TILES_NAME {
-            return MLIR_AIR_TILES.parse();
+        if let Some((_, text)) = WITH_TILINGS.iter().find(|(known, _)| *known == name) {
+            return text.parse();
         }
         let policy = Policy::ALL.iter().find(|(known, _)| *known == name);
         policy.map(|(_, policy)| ArrayMapping::from(*policy)).ok_or_else(|| {

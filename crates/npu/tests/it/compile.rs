@@ -1,9 +1,11 @@
 //! Llama graphs compile to schedules without faults, on every target.
 
 use girih_graph::{Backend as _, Graph, Key, faults};
-use girih_npu::form::groups::{Groups, StepAction};
+use girih_npu::form::groups::{Groups, Kernel, StepAction};
 use girih_npu::form::schedule::Schedule;
-use girih_npu::pass::{AttentionPlacement, Grouping, NoDump, Policy, array_split, compile, groups};
+use girih_npu::pass::{
+    ArrayMapping, AttentionPlacement, Grouping, NoDump, Policy, array_split, compile, groups,
+};
 use girih_npu::{Npu, NpuOptions, Target};
 
 use crate::llama::{LLAMA_1B, LlamaSizes, SMALL, key, llama};
@@ -131,6 +133,38 @@ fn public_shapes_compile_with_attention_on_the_array() {
                 schedule.unwrap_or_else(|error| panic!("width {} rows {rows}: {error}", sizes.width));
             }
         }
+    }
+}
+
+/// The sizes of Gemma 3 with 1 and with 4 billion parameters.
+#[test]
+fn the_published_gemma_mapping_compiles_with_a_pair_of_cores_for_each_kv_head() {
+    let target = Target::named("xdna2-kraken").unwrap();
+    let mapping = ArrayMapping::named("seed-001").unwrap();
+    let one = LlamaSizes {
+        layers: 1,
+        width: 1152,
+        heads: 4,
+        kv_heads: 1,
+        head: 256,
+        hidden: 6912,
+        vocabulary: 262_144,
+        window: Some(512),
+    };
+    let four = LlamaSizes { width: 2560, heads: 8, kv_heads: 4, hidden: 10_240, vocabulary: 262_208, ..one };
+    for (sizes, rows) in [one, four].into_iter().flat_map(|sizes| [1, 1024].map(|rows| (sizes, rows))) {
+        let groups = groups(&llama(&sizes, key(rows)), &target, &mapping, &mut NoDump).unwrap();
+        let mut attentions = 0;
+        for program in &groups.programs {
+            let schedule = compile(program, &target, &mut NoDump);
+            let schedule = schedule.unwrap_or_else(|error| panic!("rows {rows}: {error}"));
+            for (launch, task) in schedule.launches.iter().zip(&program.launches) {
+                let single = matches!(task.kernel, Kernel::Attend { rows: 1, .. });
+                assert!(!single || launch.cores.len() == 2 * sizes.kv_heads, "{}", launch.cores.len());
+                attentions += usize::from(matches!(task.kernel, Kernel::Attend { .. }));
+            }
+        }
+        assert!(attentions > 0, "rows {rows}: attention is on the array");
     }
 }
 

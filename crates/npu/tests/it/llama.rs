@@ -4,6 +4,7 @@ use girih_graph::{Act, Builder, Graph, Key, Op, OutputKind, Pairing, Span};
 use girih_tensor::{DType, Shape};
 
 /// The sizes of a Llama model.
+#[derive(Clone, Copy)]
 pub struct LlamaSizes {
     pub layers: usize,
     pub width: usize,
