@@ -19,7 +19,11 @@ pub(super) struct ShimFeed {
 /// in proportion to their numbers, so that no channel's full queue delays another;
 /// at the end the commands wait for all tasks. A descriptor is only rewritten after
 /// the task that uses it has ended.
-pub(super) fn commands(feeds: Vec<ShimFeed>) -> Vec<ProcessorCommand> {
+///
+/// At the end of a resident launch they wait for results only: each core receives all
+/// of its operands before it sends its last result, so the tasks of operands have ended.
+/// The simulator reports a task that has not.
+pub(super) fn commands(feeds: Vec<ShimFeed>, resident: bool) -> Vec<ProcessorCommand> {
     let mut commands = Vec::new();
     // Result buffers must be able to drain before the cores receive input.
     let (outs, ins): (Vec<ShimFeed>, Vec<ShimFeed>) =
@@ -31,6 +35,8 @@ pub(super) fn commands(feeds: Vec<ShimFeed>) -> Vec<ProcessorCommand> {
     }
     // The sort is stable: tasks at equal shares keep the order of the channels.
     tasks.sort_by(|(a, of), (b, other)| (a * other.tasks.len()).cmp(&(b * of.tasks.len())));
+    let last = |feed: &ShimFeed| feed.tasks.len() - feed.ids.len().min(feed.tasks.len());
+    let waits = |feed: &ShimFeed| !resident || feed.channel.direction == Direction::S2mm;
     for (task, feed) in tasks {
         for &descriptor in feed.ahead.iter().filter(|_| task == 0) {
             let (channel, offset) = (feed.channel, Affine::constant(0));
@@ -50,12 +56,11 @@ pub(super) fn commands(feeds: Vec<ShimFeed>) -> Vec<ProcessorCommand> {
             descriptor: feed.ids[task % feed.ids.len()],
             offset: Affine::constant(feed.tasks[task].offset),
             repeats: feed.tasks[task].repeats,
-            token: true,
+            token: task < last(feed) || waits(feed),
         }));
     }
-    for feed in &feeds {
-        let waits = feed.ids.len().min(feed.tasks.len());
-        commands.extend((0..waits).map(|_| ProcessorCommand::Wait(feed.channel)));
+    for feed in feeds.iter().filter(|feed| waits(feed)) {
+        commands.extend((last(feed)..feed.tasks.len()).map(|_| ProcessorCommand::Wait(feed.channel)));
     }
     commands
 }

@@ -59,18 +59,31 @@ pub(super) fn lower_left(target: &Target) -> Tile {
 }
 
 /// Returns a switch that would carry too many streams with the circuits that resident launches leave, and
-/// why. A circuit stays until a launch uses a channel of its ends.
+/// why. A circuit stays until a launch uses a channel of its ends. It is written with its launch, or
+/// before earlier launches that do not use its ends.
 pub(super) fn overloaded_switch(launches: &[Launch], target: &Target) -> Option<(Tile, String)> {
+    let resident: Vec<&Launch> = launches.iter().filter(|launch| launch.resident).collect();
+    overloaded_with(&resident, 1, target).or_else(|| overloaded_with(&resident, resident.len(), target))
+}
+
+/// As [`overloaded_switch`], where each launch writes the circuits of `count` launches from itself on.
+fn overloaded_with(launches: &[&Launch], count: usize, target: &Target) -> Option<(Tile, String)> {
     let ends = |route: &Route| -> Vec<Channel> {
         std::iter::once(route.from).chain(route.to.iter().map(|hop| hop.channel)).collect()
     };
     let mut held: Vec<&Route> = Vec::new();
-    let resident = launches.iter().filter(|launch| launch.resident);
     // The second round sees what the first one has left.
-    for launch in resident.clone().chain(resident) {
-        let taken: BTreeSet<Channel> = launch.routes.iter().flat_map(ends).collect();
-        held.retain(|route| ends(route).iter().all(|end| !taken.contains(end)));
-        held.extend(&launch.routes);
+    for first in (0..launches.len()).chain(0..launches.len()) {
+        let mut taken: BTreeSet<Channel> = BTreeSet::new();
+        let mut written: Vec<&Route> = Vec::new();
+        for launch in launches[first..].iter().take(count) {
+            let unused = |route: &&Route| ends(route).iter().all(|end| !taken.contains(end));
+            written.extend(launch.routes.iter().filter(unused));
+            taken.extend(launch.routes.iter().flat_map(ends));
+        }
+        let replaced: BTreeSet<Channel> = written.iter().flat_map(|route| ends(route)).collect();
+        held.retain(|route| ends(route).iter().all(|end| !replaced.contains(end)));
+        held.extend(written);
         if let Some(over) = overloaded(held.iter().copied(), target).into_iter().next() {
             return Some(over);
         }

@@ -121,7 +121,7 @@ impl<'a> LaunchBuilder<'a> {
             feeds.push(self.feed(routed, stream)?);
         }
         self.cores()?;
-        self.launch.commands = commands(feeds);
+        self.launch.commands = commands(feeds, self.launch.resident);
         Ok(self.launch)
     }
 

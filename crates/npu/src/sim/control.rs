@@ -8,6 +8,7 @@ use super::hazard::VectorClock;
 use super::launch::LaunchSim;
 use super::plan::{ControlOp, TaskPlan};
 use super::watch::SimEvent;
+use crate::form::schedule::TileKind;
 
 impl LaunchSim<'_> {
     /// Runs commands until one takes time or has to wait.
@@ -21,7 +22,7 @@ impl LaunchSim<'_> {
             match plan.commands.get(self.control.at) {
                 None => {
                     self.control.ended = Some(self.now);
-                    return Ok(());
+                    return self.idle_shims();
                 }
                 Some(&ControlOp::Enter { count: 0, end }) => self.control.at = end as usize + 1,
                 Some(ControlOp::Enter { .. }) => {
@@ -44,6 +45,19 @@ impl LaunchSim<'_> {
         }
         let text = format!("the command processor runs {MAX_IDLE_OPS} loop operations without a push");
         Err(self.fault(FaultKind::Deadlock, text))
+    }
+
+    /// Checks that no shim channel has a task: the next launch writes its descriptors.
+    fn idle_shims(&self) -> Result<(), SimFault> {
+        for (state, plan) in self.channels.iter().zip(&self.plan.channels) {
+            if plan.channel.tile.kind() == TileKind::Shim
+                && let Some(text) = state.unfinished()
+            {
+                let sentence = format!("channel {} {text} when the commands end: wait for it", plan.channel);
+                return Err(self.fault(FaultKind::Unfinished, sentence));
+            }
+        }
+        Ok(())
     }
 
     fn repeat(&mut self, start: usize) {

@@ -1,7 +1,7 @@
 //! The registers that resident launches leave on the array: a launch writes only those that hold
 //! another value.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::time::Cycle;
@@ -26,6 +26,9 @@ pub(super) struct Register {
 pub(super) enum RegisterCost {
     /// A share of configuring its tile.
     OfTile,
+    /// As [`RegisterCost::OfTile`]: the end of a circuit, which other circuits and what runs on the
+    /// tile do not use.
+    OfCircuit,
     /// As [`RegisterCost::OfTile`], and bytes of a program.
     Program(f64),
     /// One write of the command processor.
@@ -52,33 +55,99 @@ impl HeldConfiguration {
     }
 
     /// Writes the registers of a resident launch that hold other values, and returns the cycles
-    /// that this takes.
-    pub fn write(&mut self, registers: &[Register], target: &Target) -> Cycle {
+    /// that this takes. If it configures a tile, it also writes what the launches that follow in its
+    /// program need and no launch before them uses, so that they share the fixed cost.
+    pub fn write<'a>(
+        &mut self,
+        registers: &[Register],
+        following: impl Iterator<Item = &'a [Register]>,
+        target: &Target,
+    ) -> Cycle {
         self.whole = None;
+        let mut written = Written::default();
+        registers.iter().for_each(|register| self.put(register, &mut written));
+        let mut used = InUse::default();
+        used.add(registers);
+        for launch in following {
+            if written.tiles.is_empty() {
+                break;
+            }
+            for register in used.unused(launch) {
+                self.put(register, &mut written);
+            }
+            used.add(launch);
+        }
         let control = &target.control;
-        let (mut tiles, mut bytes, mut words) = (BTreeSet::new(), 0.0, 0);
-        for register in registers {
-            let is_held = self.registers.insert(register.name, register.value) == Some(register.value);
-            match register.cost {
-                RegisterCost::EachLaunch => words += 1,
-                _ if is_held => {}
-                RegisterCost::Word => words += 1,
-                RegisterCost::OfTile => _ = tiles.insert(register.tile),
-                RegisterCost::Program(program) => {
-                    tiles.insert(register.tile);
-                    bytes += program;
-                }
+        let fixed = if written.tiles.is_empty() { 0.0 } else { control.configure_us };
+        let micros = fixed + control.configure_tile_us * written.tiles.len() as f64;
+        let nanos = control.configure_byte_ns * written.bytes + control.write_ns * f64::from(written.words);
+        target.cycles(micros * 1e-6 + nanos * 1e-9)
+    }
+
+    /// Writes a register if it holds another value.
+    fn put(&mut self, register: &Register, written: &mut Written) {
+        let is_held = self.registers.insert(register.name, register.value) == Some(register.value);
+        match register.cost {
+            RegisterCost::EachLaunch => written.words += 1,
+            _ if is_held => {}
+            RegisterCost::Word => written.words += 1,
+            RegisterCost::OfTile | RegisterCost::OfCircuit => _ = written.tiles.insert(register.tile),
+            RegisterCost::Program(program) => {
+                written.tiles.insert(register.tile);
+                written.bytes += program;
             }
         }
-        let fixed = if tiles.is_empty() { 0.0 } else { control.configure_us };
-        let micros = fixed + control.configure_tile_us * tiles.len() as f64;
-        let nanos = control.configure_byte_ns * bytes + control.write_ns * f64::from(words);
-        target.cycles(micros * 1e-6 + nanos * 1e-9)
     }
 
     /// Forgets everything.
     pub fn forget(&mut self) {
         *self = HeldConfiguration::default();
+    }
+}
+
+/// What is written before a launch.
+#[derive(Default)]
+struct Written {
+    /// The tiles that are configured.
+    tiles: BTreeSet<Tile>,
+    /// The bytes of programs.
+    bytes: f64,
+    /// The other writes of the command processor.
+    words: u32,
+}
+
+/// What a sequence of launches uses.
+#[derive(Default)]
+struct InUse {
+    /// The ends of circuits, by name.
+    ends: HashSet<u64>,
+    /// The tiles with other registers.
+    tiles: BTreeSet<Tile>,
+}
+
+impl InUse {
+    fn add(&mut self, launch: &[Register]) {
+        for register in launch {
+            if register.cost == RegisterCost::OfCircuit {
+                self.ends.insert(register.name);
+            } else {
+                self.tiles.insert(register.tile);
+            }
+        }
+    }
+
+    /// Returns the registers of a later launch that can be written before the sequence: whole
+    /// circuits, and tiles on which nothing runs.
+    fn unused<'r>(&self, launch: &'r [Register]) -> impl Iterator<Item = &'r Register> {
+        let circuits = launch.iter().filter(|register| register.cost == RegisterCost::OfCircuit);
+        let taken = circuits.filter(|register| self.ends.contains(&register.name));
+        // The ends of a circuit have one value.
+        let taken: HashSet<u64> = taken.map(|register| register.value).collect();
+        launch.iter().filter(move |register| match register.cost {
+            RegisterCost::OfCircuit => !taken.contains(&register.value),
+            RegisterCost::OfTile | RegisterCost::Program(_) => !self.tiles.contains(&register.tile),
+            RegisterCost::Word | RegisterCost::EachLaunch => false,
+        })
     }
 }
 
@@ -112,7 +181,7 @@ pub(super) fn registers(launch: &form::Launch, program_bytes: &[f64]) -> Vec<Reg
     for route in &launch.routes {
         let ends = std::iter::once(route.from).chain(route.to.iter().map(|hop| hop.channel));
         for end in ends {
-            add(format!("route {end}"), end.tile, format!("{route:?}"), RegisterCost::OfTile);
+            add(format!("route {end}"), end.tile, format!("{route:?}"), RegisterCost::OfCircuit);
         }
     }
     for cascade in &launch.cascades {
@@ -196,4 +265,67 @@ pub(super) fn hash(text: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn register(name: u64, tile: Tile, value: u64, cost: RegisterCost) -> Register {
+        Register { name, tile, value, cost }
+    }
+
+    /// Writes the registers of launches, one after another, and returns the microseconds of each.
+    fn micros(launches: &[&[Register]]) -> Vec<f64> {
+        let target = Target::named("xdna2-strix").unwrap();
+        let mut held = HeldConfiguration::default();
+        let write = |number: usize| {
+            let following = launches[number + 1..].iter().copied();
+            target.seconds(held.write(launches[number], following, &target)) * 1e6
+        };
+        (0..launches.len()).map(write).collect()
+    }
+
+    fn assert_micros(launches: &[&[Register]], want: &[f64]) {
+        let found = micros(launches);
+        let is_near = |(found, want): (&f64, &f64)| (found - want).abs() < 0.01;
+        assert!(found.len() == want.len() && found.iter().zip(want).all(is_near), "{found:?}, not {want:?}");
+    }
+
+    #[test]
+    fn tiles_without_earlier_use_share_the_fixed_cost() {
+        let control = Target::named("xdna2-strix").unwrap().control;
+        let (fixed, tile) = (control.configure_us, control.configure_tile_us);
+        let one = [register(0, Tile::new(0, 2), 5, RegisterCost::OfTile)];
+        let other = [register(1, Tile::new(1, 2), 5, RegisterCost::OfTile)];
+        let changed = [register(0, Tile::new(0, 2), 6, RegisterCost::OfTile)];
+        assert_micros(&[&one, &other, &one], &[fixed + 2.0 * tile, 0.0, 0.0]);
+        assert_micros(&[&one, &other, &changed], &[fixed + 2.0 * tile, 0.0, fixed + tile]);
+        // Another register of a tile on which an earlier launch runs.
+        let beside = [register(2, Tile::new(0, 2), 5, RegisterCost::OfTile)];
+        assert_micros(&[&one, &beside], &[fixed + tile, fixed + tile]);
+    }
+
+    #[test]
+    fn a_circuit_is_written_early_if_none_of_its_ends_is_used() {
+        let control = Target::named("xdna2-strix").unwrap().control;
+        let (fixed, tile) = (control.configure_us, control.configure_tile_us);
+        let [left, right] = [0, 1].map(|column| Tile::new(column, 0));
+        let end = |name, tile, value| register(name, tile, value, RegisterCost::OfCircuit);
+        let first = [end(0, left, 7)];
+        // Its ends are other channels, of a tile that the first launch uses too.
+        let apart = [end(1, left, 8), end(2, right, 8)];
+        assert_micros(&[&first, &apart], &[fixed + 2.0 * tile, 0.0]);
+        let joined = [end(0, left, 8), end(2, right, 8)];
+        assert_micros(&[&first, &joined], &[fixed + tile, fixed + 2.0 * tile]);
+    }
+
+    #[test]
+    fn loop_counts_are_written_with_their_launch() {
+        let control = Target::named("xdna2-strix").unwrap().control;
+        let one = [register(0, Tile::new(0, 2), 5, RegisterCost::OfTile)];
+        let count = [register(1, Tile::new(1, 2), 5, RegisterCost::Word)];
+        let written = control.configure_us + control.configure_tile_us;
+        assert_micros(&[&one, &count], &[written, control.write_ns * 1e-3]);
+    }
 }

@@ -122,9 +122,13 @@ impl Simulator {
     ) -> Result<SimReport, SimFault> {
         let mut report = SimReport::new(self.target.cycles(self.target.control.dispatch_us * 1e-6));
         let mut run = RunContext { program, bindings, memory, watch, order };
-        for plan in &program.plans {
+        for (number, plan) in program.plans.iter().enumerate() {
             let configure = match &plan.registers {
-                Some(registers) => self.held.write(registers, &self.target),
+                Some(registers) => {
+                    let following = program.plans[number + 1..].iter();
+                    let following = following.map_while(|next| next.registers.as_deref());
+                    self.held.write(registers, following, &self.target)
+                }
                 None if self.held.replace(plan.configuration) => 0,
                 None => self.configure(plan),
             };

@@ -8,7 +8,7 @@
 
 use girih_graph::backend::{Block, Input, Range32, Unwatched};
 use girih_graph::{Outputs, Sequence, Step, load};
-use girih_npu::pass::{ArrayMapping, ArrayWeights, AttentionPlacement, Policy};
+use girih_npu::pass::{ArrayMapping, ArrayWeights, AttentionPlacement, Grouping, Policy};
 use girih_npu::sim::EventOrder;
 use girih_npu::{Npu, NpuOptions};
 
@@ -31,8 +31,13 @@ const SHAPES: [(&str, LlamaSizes); 5] = [
 
 /// The bits of all logits of a prompt's rows and of a further token, with attention of single rows
 /// on the array.
-fn logits(sizes: &LlamaSizes, target: &str, weights: ArrayWeights, order: EventOrder) -> Vec<u32> {
-    let policy = Policy { attention: AttentionPlacement::Array, ..Policy::MLIR_AIR };
+fn logits(
+    sizes: &LlamaSizes,
+    target: &str,
+    (grouping, weights): (Grouping, ArrayWeights),
+    order: EventOrder,
+) -> Vec<u32> {
+    let policy = Policy { grouping, attention: AttentionPlacement::Array };
     let mapping = ArrayMapping { weights, ..ArrayMapping::from(policy) };
     let npu = Npu::new(target, NpuOptions { order, ..NpuOptions::default() }).unwrap().with_mapping(mapping);
     let largest = girih_graph::Key { output_rows: 16, context: 128, ..key(16) };
@@ -51,13 +56,18 @@ fn logits(sizes: &LlamaSizes, target: &str, weights: ArrayWeights, order: EventO
     bits
 }
 
-fn seeded_orders_agree(name: &str, sizes: &LlamaSizes, target: &str, seeds: std::ops::Range<u64>) {
+fn seeded_orders_agree(
+    name: &str,
+    sizes: &LlamaSizes,
+    (target, grouping): (&str, Grouping),
+    seeds: std::ops::Range<u64>,
+) {
     for weights in [ArrayWeights::Bf16, ArrayWeights::Q4nx] {
-        let want = logits(sizes, target, weights, EventOrder::Earliest);
+        let want = logits(sizes, target, (Grouping::Stitched, weights), EventOrder::Earliest);
         assert_eq!(want.len(), (PROMPT.len() + 1) * sizes.vocabulary);
         let mut agreed = 0;
         for seed in seeds.clone() {
-            let found = logits(sizes, target, weights, EventOrder::Seeded(seed));
+            let found = logits(sizes, target, (grouping, weights), EventOrder::Seeded(seed));
             assert!(found == want, "{name} on {target}, {weights:?}: seed {seed} gives other logits");
             agreed += 1;
         }
@@ -66,7 +76,7 @@ fn seeded_orders_agree(name: &str, sizes: &LlamaSizes, target: &str, seeds: std:
     }
 }
 
-fn every_shape(target: &str, seeds: std::ops::Range<u64>) {
+fn every_shape(target: (&str, Grouping), seeds: std::ops::Range<u64>) {
     for (name, sizes) in &SHAPES {
         seeded_orders_agree(name, sizes, target, seeds.clone());
     }
@@ -74,29 +84,44 @@ fn every_shape(target: &str, seeds: std::ops::Range<u64>) {
 
 #[test]
 fn thirty_orders_give_the_same_logits() {
-    seeded_orders_agree("three layers", &SMALL, "toy", 0..30);
+    seeded_orders_agree("three layers", &SMALL, ("toy", Grouping::Stitched), 0..30);
 }
 
 #[test]
 fn some_orders_of_every_shape_give_the_same_logits() {
-    every_shape("toy", 0..4);
-    every_shape("xdna2-strix", 0..2);
+    every_shape(("toy", Grouping::Stitched), 0..4);
+    every_shape(("xdna2-strix", Grouping::Stitched), 0..2);
+}
+
+/// Resident launches do not wait for the tasks of their operands.
+#[test]
+fn some_orders_of_resident_launches_give_the_same_logits() {
+    seeded_orders_agree("three layers", &SMALL, ("toy", Grouping::Resident), 0..4);
+    every_shape(("toy", Grouping::Resident), 0..2);
+    every_shape(("xdna2-strix", Grouping::Resident), 0..1);
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn a_hundred_orders_of_resident_launches_of_every_shape_give_the_same_logits() {
+    every_shape(("toy", Grouping::Resident), 0..100);
+    every_shape(("xdna2-strix", Grouping::Resident), 0..100);
 }
 
 #[test]
 #[ignore = "takes minutes"]
 fn a_thousand_orders_give_the_same_logits() {
-    seeded_orders_agree("three layers", &SMALL, "toy", 0..1000);
+    seeded_orders_agree("three layers", &SMALL, ("toy", Grouping::Stitched), 0..1000);
 }
 
 #[test]
 #[ignore = "takes minutes"]
 fn a_thousand_orders_of_every_shape_give_the_same_logits_on_the_toy_array() {
-    every_shape("toy", 0..1000);
+    every_shape(("toy", Grouping::Stitched), 0..1000);
 }
 
 #[test]
 #[ignore = "takes minutes"]
 fn a_hundred_orders_of_every_shape_give_the_same_logits_on_the_full_array() {
-    every_shape("xdna2-strix", 0..100);
+    every_shape(("xdna2-strix", Grouping::Stitched), 0..100);
 }
