@@ -119,9 +119,16 @@ fn public_shapes_compile_with_attention_on_the_array() {
         of([960, 15, 5, 64], 2560, 49_152),
         of([1280, 24, 8, 20], 3584, 50_257),
         of([768, 12, 2, 24], 2048, 32_001),
+        // Heads of no power of two, groups of prime numbers, and an FFN width that nothing divides.
+        of([4544, 71, 1, 64], 18_176, 65_024),
+        of([1232, 11, 1, 112], 3333, 50_257),
+        of([3200, 32, 8, 100], 8640, 32_000),
+        of([2560, 8, 2, 320], 6912, 32_001),
+        of([2048, 4, 1, 512], 6912, 32_001),
     ] {
-        for rows in [1, 2048] {
-            let policy = Policy { attention: AttentionPlacement::Array, ..Policy::MLIR_AIR };
+        for (rows, grouping) in [(1, Grouping::Stitched), (1, Grouping::Resident), (2048, Grouping::Stitched)]
+        {
+            let policy = Policy { grouping, attention: AttentionPlacement::Array };
             let groups = cut(&sizes, rows, &target, policy);
             for program in &groups.programs {
                 assert!(
