@@ -57,12 +57,16 @@ fn guesses(kernel: &Kernel, target: &Target) -> Vec<Tiling> {
     }
 }
 
+/// The maximum rows or heads of a call of a resident launch. Queries and keys have the same chunks with it,
+/// so the core that norms or rotates both keeps its configuration.
+const RESIDENT_STEP: u32 = 2;
+
 /// Returns the tilings of a resident launch, best first: one core for a kernel on a single row.
 fn resident_guesses(kernel: &Kernel, target: &Target) -> Vec<Tiling> {
+    let one = Herd { columns: 1, rows: 1 };
     let alone = |tiling: &Tiling| match tiling {
-        Tiling::Rows(RowTiling { herd, .. }) | Tiling::Elements(ElementTiling { herd, .. }) => {
-            *herd == Herd { columns: 1, rows: 1 }
-        }
+        Tiling::Rows(RowTiling { herd, step }) => *herd == one && *step <= RESIDENT_STEP,
+        Tiling::Elements(ElementTiling { herd, .. }) => *herd == one,
         _ => true,
     };
     match *kernel {
