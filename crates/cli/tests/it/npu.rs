@@ -29,13 +29,13 @@ fn programs_are_compiled_once_and_can_be_printed_and_timed() {
     let compile = ["npu", "compile", name(&folder), "--target", "toy", "--rows", "64", "--context", "128"];
     let compile = || girih(&compile).with(&["--blobs", blobs.name()]).done().stdout;
     let cold = compile();
-    assert!(cold.contains("4 of 4 programs compiled"), "{cold}");
+    assert!(cold.contains("5 of 5 programs compiled"), "{cold}");
     assert!(
-        cold.contains("10 submissions per step"),
-        "three programs for each of three layers, and the head: {cold}"
+        cold.contains("8 submissions per step"),
+        "two programs for each of three layers, one before them, and the head: {cold}"
     );
     let warm = compile();
-    assert!(warm.contains("0 of 4 programs compiled"), "{warm}");
+    assert!(warm.contains("0 of 5 programs compiled"), "{warm}");
     let blob = std::fs::read_dir(blobs.path()).unwrap().map(|entry| entry.unwrap().path());
     let blob =
         blob.filter(|path| path.extension().is_some_and(|end| end == "elf")).min().expect("blobs were kept");
@@ -46,8 +46,8 @@ fn programs_are_compiled_once_and_can_be_printed_and_timed() {
     girih(&["npu", "inspect", name(&blob), "--target", "xdna2-strix"]).fails(1, "is for the target toy");
     let sim = ["npu", "sim", name(&folder), "--target", "toy", "--rows", "64", "--context", "128", "--json"];
     let sim = girih(&sim).done().json();
-    assert_eq!(sim["steps"][0]["submissions"], 10);
-    assert_eq!(sim["steps"][1]["submissions"], 7);
+    assert_eq!(sim["steps"][0]["submissions"], 8);
+    assert_eq!(sim["steps"][1]["submissions"], 5);
     assert!(sim["steps"][0]["array_ms"].as_f64() > sim["steps"][1]["array_ms"].as_f64());
 }
 
@@ -143,7 +143,7 @@ fn a_report_is_a_self_contained_page_that_escapes_names() {
         "{verdict}"
     );
     let step = &json["report"]["steps"][0];
-    assert_eq!(step["submissions"], 10);
+    assert_eq!(step["submissions"], 8);
     let tiles = step["tiles"].as_array().unwrap();
     assert_eq!(tiles.len(), 2 * 4, "two columns of a shim, a memory tile and two cores");
     let page = std::fs::read_to_string(&html).unwrap();
@@ -209,7 +209,7 @@ fn the_benchmark_times_the_compiler_and_the_simulator() {
     let json = bench.env("GIRIH_BLOBS", "off").env("GIRIH_CONFIG", &file).done().json();
     let rows = json["rows"].as_array().unwrap();
     let what: Vec<&str> = rows.iter().map(|row| row["what"].as_str().unwrap()).collect();
-    assert_eq!(what[0], "compile 6 programs");
+    assert_eq!(what[0], "compile 9 programs");
     assert_eq!(what.len(), 5, "{what:?}");
     assert!(rows.iter().all(|row| row["seconds"].as_f64().unwrap() > 0.0));
 }
@@ -350,7 +350,7 @@ fn the_runtime_choices_are_compared() {
     assert_eq!(number(default, 0, "copied_bytes"), 0.0);
     assert!(number(brokered, 0, "copied_bytes") > 0.0);
     assert!(number(brokered, 0, "ms") > number(default, 0, "ms"));
-    assert!(number(named("dispatch=single"), 1, "calls") > number(default, 1, "calls"));
+    assert!(number(named("dispatch=single"), 0, "calls") > number(default, 0, "calls"));
     assert!(
         number(named("mapping unstitched-by-cost"), 1, "submissions") > number(default, 1, "submissions")
     );

@@ -9,6 +9,7 @@ use girih_tensor::Result;
 use super::design::{
     Design, DesignTransfer, Fifo, argument, buffer, call, divides, from_dram, repeat, to_dram, work,
 };
+use super::rows::herd;
 
 /// FlashAttention with its tiles.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +59,9 @@ impl AirAttention {
     /// When a size does not fit; the error names it.
     pub fn fits(&self) -> Result<()> {
         let AirAttention { rows, keys, size, values, heads, .. } = *self;
+        // Each stage of a head has a column of its own, and a memory tile gathers four results.
+        divides("the number of query tiles", u64::from(self.q_tiles), u64::from(CASCADE_STAGES))?;
+        herd(u64::from(self.q_tiles) * u64::from(self.heads_abreast), u64::from(CASCADE_STAGES))?;
         divides("the number of query rows", rows, ATTENTION_CHUNK * u64::from(self.q_tiles))?;
         divides("the number of keys", keys, ATTENTION_CHUNK * u64::from(CASCADE_STAGES))?;
         divides("a head's size", size, ATTENTION_CHUNK)?;

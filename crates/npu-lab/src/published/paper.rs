@@ -52,6 +52,7 @@ impl PaperGemm {
     pub fn fits(&self) -> Result<()> {
         let PaperGemm { m, k, n, tile_m, tile_k, tile_n, input, output, deep_k, .. } = *self;
         divides("the step of k in L2", deep_k, tile_k)?;
+        divides("the tile's m", tile_m, u64::from(self.a_feeds))?;
         // Transfers move whole words.
         divides("the byte count of k in L2", deep_k * input, 4)?;
         divides("the byte count of a tile's row", tile_n * output, 4)?;

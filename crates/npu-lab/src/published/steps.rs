@@ -21,7 +21,7 @@ const MODELS: &[(&str, &str)] = &[
 
 /// The mapping that the models are compiled with, with weights in Q4NX: attention on the array in all
 /// steps, as published.
-const MAPPING: &str = "mlir-air-array-attention";
+const MAPPING: &str = "array-attention";
 
 /// The maximum number of rows of a step; longer prompts take several.
 const STEP_ROWS: u32 = 2048;

@@ -270,12 +270,20 @@ impl StepReport {
     }
 }
 
-/// Simulates each program once, with counters.
+/// Simulates each program with counters: once, or if launches stay configured, in the order of the
+/// step, of which the longest run counts.
 fn runs(compiled: &CompiledGraph, target: &Target) -> Result<Vec<ProgramRun>> {
     let mut simulator = Simulator::new(target)?;
     let is_resident = settle(compiled, &mut simulator)?;
-    let mut all = Vec::new();
-    for (number, schedule) in compiled.schedules.iter().enumerate() {
+    let in_step = compiled.groups.steps.iter().filter_map(|step| match step {
+        StepAction::Array { program, .. } => Some(*program as usize),
+        StepAction::Host { .. } => None,
+    });
+    let in_step: Vec<usize> = in_step.collect();
+    let order = if is_resident { in_step.clone() } else { (0..compiled.schedules.len()).collect() };
+    let mut longest: Vec<Option<ProgramRun>> = compiled.schedules.iter().map(|_| None).collect();
+    for number in order {
+        let schedule = &compiled.schedules[number];
         let mut counter = Counter::new(schedule);
         let mut memory = SimMemory::TimeOnly;
         let report = simulator.run(schedule, &[], &mut memory, &mut counter, EventOrder::Earliest)?;
@@ -283,13 +291,13 @@ fn runs(compiled: &CompiledGraph, target: &Target) -> Result<Vec<ProgramRun>> {
             // In a step, another program's configuration precedes the next run.
             simulator.forget();
         }
-        let steps = compiled.groups.steps.iter();
-        let one = |step: &&StepAction| matches!(step, StepAction::Array { program, .. } if *program as usize == number);
-        let timed =
-            TimedProgram { name: schedule.name.clone(), runs: steps.filter(one).count() as u64, report };
-        all.push(ProgramRun { timed, launches: counter.launches, cycles: 0 });
+        if longest[number].as_ref().is_none_or(|known| known.timed.report.cycles < report.cycles) {
+            let runs = in_step.iter().filter(|program| **program == number).count() as u64;
+            let timed = TimedProgram { name: schedule.name.clone(), runs, report };
+            longest[number] = Some(ProgramRun { timed, launches: counter.launches, cycles: 0 });
+        }
     }
-    Ok(all)
+    Ok(longest.into_iter().flatten().collect())
 }
 
 fn program_use(

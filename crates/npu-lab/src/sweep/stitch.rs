@@ -59,7 +59,8 @@ pub struct Stitching {
 /// The groupings that are searched, fewest launches in a program first. That of resident launches is
 /// left out, because tilings are searched for launches that have the array for themselves.
 pub(super) fn searched_groupings() -> impl DoubleEndedIterator<Item = Grouping> {
-    Grouping::ALL.iter().map(|(_, grouping)| *grouping).filter(|one| *one != Grouping::Resident)
+    let searched = |grouping: &Grouping| !matches!(grouping, Grouping::Resident | Grouping::ByCost);
+    Grouping::ALL.iter().map(|(_, grouping)| *grouping).filter(searched)
 }
 
 /// Times the steps of `graphs` with a mapping's tilings under every grouping, and

@@ -36,13 +36,26 @@ fn rows_of_a_table_are_simulated_with_their_tiles() {
     assert!((2.5..4.0).contains(&ratio), "{ratio}");
 }
 
+/// The bug: the first row that could not be read, or did not fit its target, ended the command.
 #[test]
-fn the_error_names_a_row_that_cannot_be_read() {
-    let bad = "Tested shapes,100,-,8/2,235 us,x,y\n".to_owned();
-    let file = ("mlir_air_kernel_GELU_bf16.csv".to_owned(), bad);
-    let array = |name: &str| Simulator::new(&Target::named(name)?);
-    let error = validate(&[file], "", &array).unwrap_err().to_string();
-    assert!(error.contains("mlir_air_kernel_GELU_bf16.csv") && error.contains("\"8/2\""), "{error}");
+fn rows_that_cannot_be_simulated_are_named() {
+    let bad =
+        format!("{GELU_ROWS}Tested shapes,100,-,8/2,235 us,x,y\nTested shapes,8388608,-,8/2/524288,1 ms,x\n");
+    let validation = simulate(&[("mlir_air_kernel_GELU_bf16.csv".to_owned(), bad)]);
+    assert_eq!(validation.predictions.len(), 2);
+    let reasons = ["the tile \"8/2\" has the sizes [8, 2]: 3 are needed", "8388608 8/2/524288: "];
+    assert_eq!(validation.skipped.len(), reasons.len(), "{:?}", validation.skipped);
+    for (sentence, reason) in validation.skipped.iter().zip(reasons) {
+        assert!(sentence.contains(reason), "{sentence}");
+    }
+}
+
+/// The bug: power of a model without a simulated step was passed over.
+#[test]
+fn power_without_a_simulated_step_is_named() {
+    let rows = "category,model,cpu_W,gpu_W,npu_W,total_W\nNPU Decoding,12B,1,1,1.5,3\n".to_owned();
+    let validation = simulate(&[("power_seed001_table5.csv".to_owned(), rows)]);
+    assert_eq!(validation.skipped, ["power of gemma3-12b in decode: no such step is simulated"]);
 }
 
 /// Every table of the folder is built in, states its source, and has rows that are simulated; one
@@ -69,6 +82,9 @@ fn one_set_of_figures_explains_the_published_tables() {
     assert!(count >= 60 && median <= 0.03 && high <= 0.12, "{validation}");
     let (median, _, count) = validation.spread(|row| row.measured.micros >= 500.0);
     assert!(count >= 80 && median <= 0.05, "{validation}");
+    let wrong =
+        validation.skipped.iter().find(|row| row.contains("correct the row") || row.contains("malformed"));
+    assert_eq!(wrong, None, "a row of the repository is not read");
     let text = validation.to_string();
     assert!(text.contains("prefill of the model") && text.contains("published figures contradict"), "{text}");
 }

@@ -8,11 +8,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use girih_graph::{Graph, Op};
 use girih_tensor::Result;
 
+use super::compiled::CompiledGraph;
+use super::grouping;
 use super::placement::AttentionCost;
 use crate::blob::BlobCache;
 use crate::form::groups::{ArrayProgram, Groups};
 use crate::form::schedule::Schedule;
-use crate::pass::{self, ArrayMapping, AttentionPlacement, Dump, Policy};
+use crate::pass::{self, ArrayMapping, AttentionPlacement, Dump, Grouping, Policy};
 use crate::target::Target;
 
 /// Compiles graphs for one target with one mapping.
@@ -25,30 +27,20 @@ pub struct Compiler {
     known: Mutex<HashMap<String, Arc<Schedule>>>,
     /// The cost of attention in graphs, by [`attention_shape`].
     costs: Mutex<HashMap<String, Option<AttentionCost>>>,
+    /// The cheaper grouping of graphs, by their text.
+    groupings: Mutex<HashMap<String, Grouping>>,
 }
 
 /// Receives a sentence for each blob that was refused or could not be stored.
 pub struct WarningSink(Box<dyn Fn(&str) + Send + Sync>);
-
-/// A compiled graph.
-#[derive(Clone, Debug)]
-pub struct CompiledGraph {
-    /// Its programs and steps.
-    pub groups: Groups,
-    /// The schedule of each program.
-    pub schedules: Vec<Arc<Schedule>>,
-    /// The number of programs that were not in the cache and had to be
-    /// compiled.
-    pub fresh: usize,
-}
 
 impl Compiler {
     /// Creates a compiler that stores blobs in `cache`, if given.
     pub fn new(target: Target, mapping: impl Into<ArrayMapping>, cache: Option<BlobCache>) -> Compiler {
         let (mapping, warnings) = (mapping.into(), WarningSink::new(|_| ()));
         let cache = cache.map_or_else(OnceLock::new, OnceLock::from);
-        let (known, costs) = (Mutex::new(HashMap::new()), Mutex::new(HashMap::new()));
-        Compiler { target, mapping, cache, warnings, known, costs }
+        let (known, costs, groupings) = Default::default();
+        Compiler { target, mapping, cache, warnings, known, costs, groupings }
     }
 
     /// Stores blobs in `cache` from now on, unless there is a cache already.
@@ -77,15 +69,21 @@ impl Compiler {
         self.mapping.policy
     }
 
-    /// The policy for a graph, with a definite place of attention.
+    /// The policy for a graph, with a definite grouping and place of attention.
     pub fn policy_for(&self, graph: &Graph) -> Policy {
-        if self.policy().attention != AttentionPlacement::ByCost {
-            return self.policy();
+        let mut policy = self.policy();
+        if policy.attention == AttentionPlacement::ByCost {
+            // Without a program for attention, the reason is in the graph.
+            let cost = self.attention_cost(graph);
+            policy.attention = cost.map_or(AttentionPlacement::Array, |cost| cost.placement());
         }
-        // Without a program for attention, the reason is in the graph.
-        let cost = self.attention_cost(graph);
-        let attention = cost.map_or(AttentionPlacement::Array, |cost| cost.placement());
-        Policy { attention, ..self.policy() }
+        if policy.grouping == Grouping::ByCost {
+            let mapping = ArrayMapping { policy, ..self.mapping.clone() };
+            let mut groupings = self.groupings.lock().unwrap_or_else(PoisonError::into_inner);
+            let cheaper = || grouping::cheaper(graph, &self.target, &mapping);
+            policy.grouping = *groupings.entry(graph.to_string()).or_insert_with(cheaper);
+        }
+        policy
     }
 
     /// The cost of a graph's attention on the array and on the host; none if the array does

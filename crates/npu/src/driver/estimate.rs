@@ -7,7 +7,7 @@ use girih_graph::backend::{Range32, Sequence};
 use girih_graph::{BLOCK_POSITIONS, Graph, Outputs, ValueId};
 use girih_tensor::Result;
 
-use super::compiler::CompiledGraph;
+use super::compiled::CompiledGraph;
 use super::keys::changed_after_equal_step;
 use super::ledger::Ledger;
 use super::list::ListAddresses;

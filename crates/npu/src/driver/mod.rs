@@ -16,10 +16,13 @@
 //! | the cost, counted while a step runs | `ledger` |
 //! | the cost, counted without values | `estimate` |
 //! | whether attention costs less on the array or on the host | `placement` |
+//! | whether a token takes less time if its launches stay configured | `grouping` |
 
+mod compiled;
 mod compiler;
 mod device;
 mod estimate;
+mod grouping;
 mod keys;
 mod ledger;
 mod list;
@@ -32,7 +35,8 @@ mod tensors;
 mod traffic;
 mod weights;
 
-pub use compiler::{CompiledGraph, Compiler, WarningSink};
+pub use compiled::CompiledGraph;
+pub use compiler::{Compiler, WarningSink};
 pub use device::{Device, ListId, Sync};
 pub use estimate::{
     Costs, Estimate, HostSeconds, Scenario, TimedProgram, costs, estimate, estimate_step, laid_bytes,

@@ -63,7 +63,7 @@ pub fn partition(graph: &Graph, target: &Target, mapping: &ArrayMapping) -> Resu
         let begins = match policy.grouping {
             Grouping::Unstitched => true,
             Grouping::Stitched => attends || enters_attention(graph, index),
-            Grouping::Joined | Grouping::Resident => attends,
+            Grouping::Joined | Grouping::Resident | Grouping::ByCost => attends,
         };
         if site != NodeSite::View && (site != NodeSite::Array || begins) {
             partitioner.close(&mut segment, false)?;

@@ -29,6 +29,9 @@ pub enum Grouping {
     /// As joined. Programs of a single row configure the array once: each kind of kernel
     /// keeps its cores.
     Resident,
+    /// As resident where a token takes [less time](crate::driver::Compiler::policy_for) so, otherwise as
+    /// joined.
+    ByCost,
 }
 
 impl Grouping {
@@ -38,6 +41,7 @@ impl Grouping {
         ("stitched", Grouping::Stitched),
         ("joined", Grouping::Joined),
         ("resident", Grouping::Resident),
+        ("by-cost", Grouping::ByCost),
     ];
 
     /// The name in mappings.
@@ -87,13 +91,16 @@ impl Policy {
     pub const MLIR_AIR: Policy =
         Policy { grouping: Grouping::Stitched, attention: AttentionPlacement::Prefill };
 
-    /// The same programs, with attention where it costs less: the default.
-    pub const BY_COST: Policy = Policy { attention: AttentionPlacement::ByCost, ..Policy::MLIR_AIR };
+    /// Joined or resident programs, and attention on the array or on the host, whichever costs less: the
+    /// default.
+    pub const BY_COST: Policy = Policy { grouping: Grouping::ByCost, attention: AttentionPlacement::ByCost };
 
     /// Every policy, by name.
     pub const ALL: &'static [(&'static str, Policy)] = &[
         ("mlir-air", Policy::MLIR_AIR),
         ("by-cost", Policy::BY_COST),
+        ("host-attention", Policy { attention: AttentionPlacement::Host, ..Policy::BY_COST }),
+        ("array-attention", Policy { attention: AttentionPlacement::Array, ..Policy::BY_COST }),
         ("unstitched-by-cost", Policy { grouping: Grouping::Unstitched, ..Policy::BY_COST }),
         ("mlir-air-host-attention", Policy { attention: AttentionPlacement::Host, ..Policy::MLIR_AIR }),
         ("mlir-air-array-attention", Policy { attention: AttentionPlacement::Array, ..Policy::MLIR_AIR }),

@@ -1,6 +1,7 @@
 //! Llama graphs compile to schedules without faults, on every target.
 
 use girih_graph::{Backend as _, Graph, Key, faults};
+use girih_npu::driver::{Compiler, time_programs};
 use girih_npu::form::groups::{Groups, Kernel, StepAction};
 use girih_npu::form::schedule::Schedule;
 use girih_npu::pass::{
@@ -118,9 +119,16 @@ fn public_shapes_compile_with_attention_on_the_array() {
         of([960, 15, 5, 64], 2560, 49_152),
         of([1280, 24, 8, 20], 3584, 50_257),
         of([768, 12, 2, 24], 2048, 32_001),
+        // Heads of no power of two, groups of prime numbers, and an FFN width that nothing divides.
+        of([4544, 71, 1, 64], 18_176, 65_024),
+        of([1232, 11, 1, 112], 3333, 50_257),
+        of([3200, 32, 8, 100], 8640, 32_000),
+        of([2560, 8, 2, 320], 6912, 32_001),
+        of([2048, 4, 1, 512], 6912, 32_001),
     ] {
-        for rows in [1, 2048] {
-            let policy = Policy { attention: AttentionPlacement::Array, ..Policy::MLIR_AIR };
+        for (rows, grouping) in [(1, Grouping::Stitched), (1, Grouping::Resident), (2048, Grouping::Stitched)]
+        {
+            let policy = Policy { grouping, attention: AttentionPlacement::Array };
             let groups = cut(&sizes, rows, &target, policy);
             for program in &groups.programs {
                 assert!(
@@ -240,4 +248,24 @@ fn ops_of_encoders_are_refused_by_name() {
     assert_eq!(all, ["seen: it has no code for the op 'attend'"]);
     let pooled = refused("output z: [sequences 1, 32] = pool(how=mean) flat\n", "pooled");
     assert_eq!(pooled, ["z: it has no code for the op 'pool'"]);
+}
+
+#[test]
+fn a_token_stays_configured_where_that_takes_less_time() {
+    let target = Target::named("xdna2-strix").unwrap();
+    let compiler = |policy| Compiler::new(target.clone(), policy, None);
+    let cycles = |policy, graph: &Graph| {
+        let compiled = compiler(policy).compile(graph, &mut NoDump).unwrap();
+        let programs = time_programs(&compiled, &target).unwrap();
+        programs.iter().map(|program| program.runs * program.report.cycles).sum::<u64>()
+    };
+    let single = llama(&LLAMA_1B, key(1));
+    let chosen = compiler(Policy::BY_COST).policy_for(&single);
+    assert_eq!(chosen.grouping, Grouping::Resident);
+    let [joined, resident] = [Grouping::Joined, Grouping::Resident]
+        .map(|grouping| cycles(Policy { grouping, ..Policy::BY_COST }, &single));
+    assert!(resident < joined, "{resident} cycles, {joined} if each launch is configured");
+    assert_eq!(cycles(Policy::BY_COST, &single), resident);
+    let several = compiler(Policy::BY_COST).policy_for(&llama(&LLAMA_1B, key(64)));
+    assert_eq!(several.grouping, Grouping::Joined);
 }

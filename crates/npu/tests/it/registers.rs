@@ -109,23 +109,43 @@ fn tiles_computed_together_have_the_same_bits() {
 }
 
 /// Equation 5 of "Mapping Gemma3 onto an Edge Dataflow Architecture", for 8×4 cores:
-/// `N/(4·e_x·n)·|x| + M/(8·e_y·m)·|w|`.
+/// `N/(4·e_x·n)·|x| + M/(8·e_y·m)·|w|`. It holds for every shape, tile and spread that the tiles divide.
 #[test]
 fn reads_of_tiles_computed_together_equal_the_published_equation() {
     let target = Target::named("xdna2-strix").unwrap();
-    let [m, n, k] = [2048, 1024, 1024];
-    for weights in [WeightLayout::Rows, WeightLayout::Groups] {
-        let kernel = Kernel::Gemm { m, n, k, weights };
-        let spreads =
-            [2, 4].into_iter().flat_map(|tiles| [TileSpread::Rows(tiles), TileSpread::Columns(tiles)]);
-        for spread in spreads.chain([TileSpread::One]) {
-            let tiling = Tiling::Gemm(GemmTiling { m: 32, n: 64, k: 32, slices: 4, keep: false, spread });
-            let read = timed(kernel, tiling, &target).totals.dram_read;
-            let [e_y, e_x] = spread.tiles();
-            let equation = n / (4 * e_x * 64) * m * k * 2 + m / (8 * e_y * 32) * n * k * 2;
-            assert_eq!(read, u64::from(equation), "{weights:?} {spread:?}");
+    // The shape of the product, and the tile.
+    let products = [
+        ([2048, 1024, 1024], [32, 64, 32]),
+        ([768, 512, 4096], [16, 32, 64]),
+        ([256, 3072, 2560], [8, 128, 64]),
+        ([1536, 768, 1152], [64, 32, 32]),
+    ];
+    let mut simulated = 0;
+    for ([m, n, k], [tile_m, tile_n, tile_k]) in products {
+        for weights in [WeightLayout::Rows, WeightLayout::Groups] {
+            let kernel = Kernel::Gemm { m, n, k, weights };
+            let spreads =
+                [2, 3, 4].into_iter().flat_map(|tiles| [TileSpread::Rows(tiles), TileSpread::Columns(tiles)]);
+            for spread in spreads.chain([TileSpread::One]) {
+                let [e_y, e_x] = spread.tiles();
+                let (down, across) = (8 * e_y * tile_m, 4 * e_x * tile_n);
+                let sums = tile_m * tile_n * e_y * e_x * 4;
+                if !m.is_multiple_of(down) || !n.is_multiple_of(across) || sums > 32 << 10 {
+                    continue;
+                }
+                let slices = if weights == WeightLayout::Groups { 256 / tile_k } else { 4 };
+                let (slices, keep) = (if k.is_multiple_of(tile_k * slices) { slices } else { 1 }, false);
+                let tiling =
+                    Tiling::Gemm(GemmTiling { m: tile_m, n: tile_n, k: tile_k, slices, keep, spread });
+                let read = timed(kernel, tiling, &target).totals.dram_read;
+                let [x, w] = [m, n].map(|rows| u64::from(rows) * u64::from(k) * 2);
+                let equation = u64::from(n / across) * x + u64::from(m / down) * w;
+                assert_eq!(read, equation, "{m}×{n}×{k}, {tile_m}×{tile_n}×{tile_k}, {weights:?} {spread:?}");
+                simulated += 1;
+            }
         }
     }
+    assert!(simulated >= 30, "{simulated} tilings are simulated");
 }
 
 /// Compiles every tiling that a search may propose. Each keeps the rules of the target, or a pass

@@ -237,8 +237,8 @@ fn the_host_computes_output_rows_by_the_definition_of_each_op() {
     assert_eq!(output.rows(0..0).unwrap(), [] as [f32; 0]);
 }
 
-/// The runtime counts submissions: a prompt takes three programs per layer and
-/// the head, a token two per layer and the head.
+/// The runtime counts submissions: a prompt takes two programs per layer, one
+/// before them and the head, a token one per layer, one before them and the head.
 #[test]
 fn submissions_and_traffic_are_counted() {
     let npu = Npu::new("toy", NpuOptions::default()).unwrap();
@@ -250,7 +250,7 @@ fn submissions_and_traffic_are_counted() {
     let blocks: &[&[Block]] = &[&blocks];
     let layers = SMALL.layers as u64;
     let mut position = 0;
-    for (tokens, rows, want) in [(&PROMPT[..], 24, 3 * layers + 1), (&MORE[..1], 1, 2 * layers + 1)] {
+    for (tokens, rows, want) in [(&PROMPT[..], 24, 2 * layers + 2), (&MORE[..1], 1, layers + 2)] {
         let program = npu.compile(&graph(rows), &weights).unwrap();
         let before = npu.device().ledger;
         let range = Range32 { start: 0, end: tokens.len() as u32 };

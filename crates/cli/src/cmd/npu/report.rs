@@ -87,7 +87,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if let Some(tables) = &args.subject.validate {
         let validation = validate(&tables.read()?, &args.only, &array)?;
         if validation.predictions.is_empty() {
-            return Err(Error::call(format!("{tables}: no table has a measurement that can be simulated")));
+            let reasons = validation.skipped.iter().map(|row| format!("\nnot simulated: {row}"));
+            let sentence = format!("{tables}: no table has a measurement that can be simulated");
+            return Err(Error::call(sentence + &reasons.collect::<String>()));
         }
         if args.json {
             print_json(&described(&validation))?;

@@ -103,7 +103,8 @@ pub(super) fn gemv(row: &TableRow<'_>) -> Result<RowReading> {
     if row.cell(0) != "Tested shapes" || !row.cell(1).contains('×') {
         return Ok(RowReading::no_figure());
     }
-    let ([m, k], [columns, tile_m, rows]) = (sizes(row.cell(1))?, all_sizes("the tile", row.cell(2))?);
+    let ([m, k], [columns, tile_m, rows]) =
+        (all_sizes("the shape", row.cell(1))?, all_sizes("the tile", row.cell(2))?);
     let gemv = AirGemv { m, k, herd: herd(columns, 1)?.0, tile_m, rows };
     let label = format!("{} {}", row.cell(1), row.cell(2));
     let make = |time| Measurement::new(row.file, label, time, Workload::Gemv(gemv));
@@ -169,7 +170,9 @@ pub(super) fn gelu(row: &TableRow<'_>) -> Result<RowReading> {
 /// `shape`, rows and values of a row.
 fn norm(row: &TableRow<'_>, entry: &'static str, shape: [u64; 2], constants: usize) -> Result<RowReading> {
     let ([m, n], [columns]) = match row.cell(0) {
-        "Tested shapes" if row.cell(1).contains('×') => (sizes(row.cell(1))?, sizes(row.cell(2))?),
+        "Tested shapes" if row.cell(1).contains('×') => {
+            (all_sizes("the shape", row.cell(1))?, sizes(row.cell(2))?)
+        }
         "herd_x choice vs performance" => (shape, sizes(row.cell(1))?),
         _ => return Ok(RowReading::no_figure()),
     };
@@ -234,7 +237,8 @@ const ROPE_SHAPE: [u64; 2] = [65536, 64];
 /// FlashAttention.
 pub(super) fn flash(row: &TableRow<'_>) -> Result<RowReading> {
     if row.cell(0) == "Tested shapes" && row.cell(1).contains('×') {
-        let ([rows, keys], [size, values]) = (sizes(row.cell(1))?, sizes(row.cell(2))?);
+        let [rows, keys] = all_sizes("the shape", row.cell(1))?;
+        let [size, values] = all_sizes("the size of a head", row.cell(2))?;
         let [heads] = sizes(row.cell(3))?;
         let attend =
             AirAttention { rows, keys, size, values, heads, causal: row.cell(4) == "✓", ..ATTENTION };
@@ -259,7 +263,9 @@ pub(super) fn flash(row: &TableRow<'_>) -> Result<RowReading> {
 /// Times of the programs of [`breakdown::launches`].
 pub(super) fn breakdown(row: &TableRow<'_>) -> Result<RowReading> {
     let Some(launches) = breakdown::launches(row.cell(0), row.cell(1)) else {
-        return Ok(RowReading::Skipped("it is work of the host".to_owned()));
+        let host = ["BO ", "NPU run", "cpu ", "python"].iter().any(|begin| row.cell(1).starts_with(begin));
+        let reason = if host { "it is work of the host" } else { "its launches are not known" };
+        return Ok(RowReading::Skipped(reason.to_owned()));
     };
     let label = format!("{} {}", row.cell(0), row.cell(1));
     let make = |millis| Measurement::new(row.file, label, millis * 1e3, Workload::Program(launches)).elf();

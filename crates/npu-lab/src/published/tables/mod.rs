@@ -1,6 +1,7 @@
 //! Reads the published tables: the design and the time of each row.
 
 mod air;
+mod columns;
 mod gemma;
 mod paper;
 mod row;
@@ -11,6 +12,7 @@ use girih_tensor::{Error, Result};
 
 use super::energy::PublishedPower;
 use super::measurement::Measurement;
+use columns::Columns;
 use row::{NO_FIGURE, RowReading, TableRow};
 
 /// Reads a row.
@@ -60,11 +62,11 @@ pub(super) struct TableContent {
 }
 
 /// Reads the measurements of a table that can be simulated. Adds a sentence to `skipped` for
-/// the rows that cannot, and for a file that has no measurements.
+/// the rows that cannot, such as those whose sizes do not fit their tiles, and for a file that has
+/// no measurements.
 ///
 /// # Errors
-/// When the table is unknown, a measurement's row cannot be read, or its sizes do not fit its
-/// tiles.
+/// When the table is unknown.
 pub(super) fn read(file: &str, text: &str, skipped: &mut Vec<String>) -> Result<TableContent> {
     let mut content = TableContent::default();
     let Some((_, first, needed, read)) = TABLES.iter().find(|(name, ..)| *name == file) else {
@@ -76,36 +78,51 @@ pub(super) fn read(file: &str, text: &str, skipped: &mut Vec<String>) -> Result<
         return Ok(content);
     };
     let mut left = SkippedRows::default();
-    let mut column = String::new();
+    let mut columns = Columns::of_table(file, first);
     // Lines with `#` state the source, or the title of one of several tables.
+    let text = text.trim_start_matches('\u{feff}');
     for line in text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
         let cells = row::cells(line);
-        if cells[0] == *first {
-            column = cells.get(1).cloned().unwrap_or_default();
+        if columns.read_titles(&cells) {
             continue;
         }
-        let row = TableRow { file, column: &column, cells: &cells };
+        let is_short = columns.lacks(*needed, &cells);
+        let cells = columns.in_order(cells);
+        let row = TableRow { file, column: columns.second(), cells: &cells };
         if row.failed() {
             left.add(&row, "the design did not run".to_owned());
             continue;
         }
-        if cells.len() < *needed {
+        if is_short {
             left.add(&row, NO_FIGURE.to_owned());
             continue;
         }
-        for reading in read(&row).map_err(|error| error.of(file))? {
+        for reading in read(&row).unwrap_or_else(|error| vec![RowReading::Skipped(error.to_string())]) {
             match reading {
-                RowReading::Measured(one) => {
-                    one.fits().map_err(|error| error.of(format!("{file} {}", one.label)))?;
-                    content.measurements.push(one);
-                }
+                RowReading::Measured(one) => match one.fits() {
+                    Ok(()) => content.measurements.push(one),
+                    Err(error) => left.add(&row, error.to_string()),
+                },
                 RowReading::Power(power) => content.powers.push(power),
                 RowReading::Skipped(reason) => left.add(&row, reason),
             }
         }
     }
+    if content.measurements.is_empty() && content.powers.is_empty() && left.parts.is_empty() {
+        skipped.push(format!("{file}: it has no rows"));
+    }
     skipped.extend(left.sentences(file));
     Ok(content)
+}
+
+/// The maximum letters of a row in a sentence.
+const MAX_SHOWN: usize = 160;
+
+/// A row as it is printed: no control characters, and cut if it is long.
+fn shown(row: &str) -> String {
+    let letters = row.chars().map(|letter| if letter.is_control() { ' ' } else { letter });
+    let cut: String = letters.take(MAX_SHOWN).collect();
+    if row.chars().nth(MAX_SHOWN).is_some() { cut + "…" } else { cut }
 }
 
 /// The rows of a table that are not simulated.
@@ -120,7 +137,7 @@ impl SkippedRows {
         let heading = row.cell(0);
         match self.parts.iter_mut().find(|(known, why, ..)| known == heading && *why == reason) {
             Some((.., count)) => *count += 1,
-            None => self.parts.push((heading.to_owned(), reason, row.cells.join(","), 1)),
+            None => self.parts.push((heading.to_owned(), reason, shown(&row.cells.join(",")), 1)),
         }
     }
 

@@ -3,7 +3,8 @@
 
 use girih_tensor::{Error, Result};
 
-use super::row::{RowReading, TableRow, number, operations, sizes};
+use super::row::{RowReading, TableRow, all_sizes, number, operations, sizes};
+use crate::published::design::divides;
 use crate::published::measurement::Measurement;
 use crate::published::paper::PaperGemm;
 use crate::published::workload::Workload;
@@ -36,7 +37,11 @@ pub(super) fn balance(row: &TableRow<'_>) -> Result<RowReading> {
     };
     // The paper states only that the short runs were measured at about 4096.
     let [m, k, n] = if short { [4224, 4032, 4224] } else { [value(10)?, value(11)?, value(12)?] };
-    let xdna2 = row.cell(1) == "XDNA2";
+    let xdna2 = match row.cell(1) {
+        "XDNA" => false,
+        "XDNA2" => true,
+        _ => return skipped("no target is its device: known are XDNA and XDNA2"),
+    };
     let [tile_m, tile_k, tile_n] = [value(3)?, value(4)?, value(5)?];
     let herd = if xdna2 { (8, 4) } else { (4, 4) };
     // Double buffers of A and B and one of the result fill the table's L2.
@@ -70,8 +75,10 @@ const L1_BYTES: u64 = 63 << 10;
 /// four rows of cores in 4.7 ms, and 2.9 ms were measured. So rows share A here, and columns B, as
 /// in arXiv 2512.13282.
 pub(super) fn megatile(row: &TableRow<'_>) -> Result<RowReading> {
-    let [m, deep_k, n] = sizes(row.cell(0))?;
+    let [m, deep_k, n] = all_sizes("the megatile", row.cell(0))?;
     let (herd, size, side) = ((8, 4), 2, MEGATILE_MATMUL);
+    divides("the megatile's m", m, u64::from(herd.1))?;
+    divides("the megatile's n", n, u64::from(herd.0))?;
     let (tile_m, tile_n) = (m / u64::from(herd.1), n / u64::from(herd.0));
     // The tile in L1 is not stated. The longest power of two leaves the fewest calls.
     let fits = |k: &u64| 2 * (tile_m + tile_n) * k * size + tile_m * tile_n * size <= L1_BYTES;
