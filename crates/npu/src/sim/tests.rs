@@ -233,7 +233,7 @@ fn an_access_beyond_its_buffer_is_an_overrun() {
 fn a_transfer_without_a_wait_is_unfinished() {
     let fault = fault(&MATMUL.replace("    wait 0,0:s2mm:0\n", ""));
     assert_eq!(fault.kind, FaultKind::Unfinished, "{fault}");
-    assert!(fault.sentence.contains("an unfinished task when the commands end"), "{fault}");
+    assert!(fault.sentence.contains("when the commands end: wait for it"), "{fault}");
 }
 
 #[test]
