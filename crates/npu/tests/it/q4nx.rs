@@ -14,29 +14,33 @@ use girih_tensor::{DType, Shape};
 
 use crate::llama::{LlamaSizes, SMALL, key, llama};
 use crate::random::RandomWeights;
+use crate::values::{HEADS, assert_close, outputs};
 
 /// Sides that are no whole tiles, so that every kind of padding occurs.
 const SIZES: LlamaSizes = LlamaSizes { layers: 2, vocabulary: 544, ..SMALL };
 
 /// The small model with matrices of this format.
 fn model(dtype: DType, rows: u32) -> Graph {
-    model_of(dtype, key(rows))
+    model_of(&SIZES, dtype, key(rows))
 }
 
-fn model_of(dtype: DType, key: Key) -> Graph {
-    let mut graph = llama(&SIZES, key);
+fn model_of(sizes: &LlamaSizes, dtype: DType, key: Key) -> Graph {
+    let mut graph = llama(sizes, key);
     let linear = graph.nodes.iter().filter(|node| node.op == Op::Linear);
     let matrices: Vec<usize> = linear.map(|node| node.inputs[1].0 as usize).collect();
     matrices.into_iter().for_each(|matrix| graph.values[matrix].dtype = dtype);
     graph
 }
 
-/// The small model's weights: matrices packed as Q4NX, or unpacked from that and rounded to bf16.
-struct Packed(DType);
+/// A model's weights: matrices packed as Q4NX, or unpacked from that and rounded to bf16.
+struct Packed {
+    sizes: LlamaSizes,
+    dtype: DType,
+}
 
 impl WeightSource for Packed {
     fn read(&self, name: &str, offset: u64, into: &mut [u8]) -> Result<(), Error> {
-        let graph = model(self.0, 1);
+        let graph = model_of(&self.sizes, self.dtype, key(1));
         let value = graph.value(graph.find(name).unwrap());
         let (rows, columns) = (value.shape.rows(), value.shape.columns());
         if value.shape.extents().len() != 2 {
@@ -47,7 +51,7 @@ impl WeightSource for Packed {
         let mut numbers = vec![0.0; rows * columns];
         DType::BF16.unpack(&bytes, &mut numbers);
         let packed = DType::Q4NX.pack_matrix(rows, columns, &numbers)?;
-        if self.0 == DType::Q4NX {
+        if self.dtype == DType::Q4NX {
             into.copy_from_slice(&packed);
             return Ok(());
         }
@@ -74,13 +78,25 @@ impl girih_graph::backend::Watch for Watched {
 
 fn on_array(target: &str, weights: ArrayWeights, stored: DType, rows: u32) -> Box<dyn Runner> {
     let policy = Policy { attention: AttentionPlacement::Host, ..Policy::MLIR_AIR };
-    mapped(policy, target, weights, stored, rows)
+    mapped(&SIZES, ArrayMapping { weights, ..ArrayMapping::from(policy) }, target, stored, rows)
 }
 
-fn mapped(policy: Policy, target: &str, weights: ArrayWeights, stored: DType, rows: u32) -> Box<dyn Runner> {
-    let mapping = ArrayMapping { weights, ..ArrayMapping::from(policy) };
+fn mapped(
+    sizes: &LlamaSizes,
+    mapping: ArrayMapping,
+    target: &str,
+    stored: DType,
+    rows: u32,
+) -> Box<dyn Runner> {
     let npu = Npu::new(target, NpuOptions::default()).unwrap().with_mapping(mapping);
-    load(npu, &Packed(stored), key(rows), &[32], |key| Ok(model_of(stored, key))).unwrap()
+    let weights = Packed { sizes: *sizes, dtype: stored };
+    load(npu, &weights, key(rows), &[32], |key| Ok(model_of(sizes, stored, key))).unwrap()
+}
+
+/// The interpreter with the unpacked weights.
+fn interpreted(sizes: &LlamaSizes, rows: u32) -> Box<dyn Runner> {
+    let weights = Packed { sizes: *sizes, dtype: DType::BF16 };
+    load(Interpreter, &weights, key(rows), &[32], |key| Ok(model_of(sizes, DType::BF16, key))).unwrap()
 }
 
 /// The logits of the last row and every value, after steps of these numbers of rows.
@@ -123,7 +139,7 @@ fn resident_launches_give_the_same_bits() {
             for attention in [AttentionPlacement::Host, AttentionPlacement::Array] {
                 let [ours, theirs] = [Grouping::Resident, Grouping::Joined].map(|grouping| {
                     let policy = Policy { grouping, attention };
-                    let mut runner = mapped(policy, target, ArrayWeights::Stored, stored, 8);
+                    let mut runner = mapped(&SIZES, policy.into(), target, stored, 8);
                     run(&mut *runner, &[1; 5])
                 });
                 assert_eq!(bits(&ours.0), bits(&theirs.0), "{target} {stored}");
@@ -182,17 +198,28 @@ fn unpacking_changes_no_bit_of_a_step_of_several_rows() {
 
 #[test]
 fn steps_match_the_interpreter() {
-    let graph = |key: Key| Ok(model(DType::BF16, key.rows));
-    let mut exact = load(Interpreter, &Packed(DType::BF16), key(8), &[32], graph).unwrap();
+    let mut exact = interpreted(&SIZES, 8);
     for target in ["toy", "xdna2-strix"] {
         let mut array = on_array(target, ArrayWeights::Stored, DType::Q4NX, 8);
         for steps in [&[8][..], &[5, 1, 1]] {
-            let (found, exact) = (run(&mut *array, steps).0, run(&mut *exact, steps).0);
-            let square = exact.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / exact.len() as f64;
-            let error = |(a, b): (&f32, &f32)| f64::from(a - b).abs();
-            let worst = found.iter().zip(&exact).map(error).fold(0.0, f64::max);
-            // As `assert_close` of the tests of bf16 weights.
-            assert!(worst > 0.0 && worst <= 0.15 * square.sqrt(), "{target}: {worst} of {}", square.sqrt());
+            let [found, exact] = [&mut array, &mut exact].map(|runner| outputs(&mut **runner, steps));
+            assert_close(&found, &exact);
+        }
+    }
+}
+
+#[test]
+fn heads_and_groups_of_any_size_match_the_interpreter() {
+    for (sizes, targets) in HEADS {
+        for target in targets {
+            for grouping in [Grouping::Stitched, Grouping::Resident] {
+                let policy = Policy { grouping, attention: AttentionPlacement::Array };
+                let mut array = mapped(&sizes, policy.into(), target, DType::Q4NX, 64);
+                let mut exact = interpreted(&sizes, 64);
+                let [found, exact] =
+                    [&mut array, &mut exact].map(|runner| outputs(&mut **runner, &[30, 1, 40, 1]));
+                assert_close(&found, &exact);
+            }
         }
     }
 }

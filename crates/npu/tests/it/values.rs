@@ -40,7 +40,7 @@ fn on_array(target: &str, options: NpuOptions) -> Vec<Vec<f32>> {
 /// The bound of `girih_measure::ErrorBound` for three layers: sixteen operators in a
 /// row between two hidden states, each rounding to 8 bits, with a gain of two
 /// and seven standard deviations.
-fn assert_close(found: &[Vec<f32>], exact: &[Vec<f32>]) {
+pub fn assert_close(found: &[Vec<f32>], exact: &[Vec<f32>]) {
     let rounding = 0.424_661 * 2f64.powi(-8);
     let noise = ((1.0 + 16.0 * 3.0) * rounding * rounding).sqrt();
     for (found, exact) in found.iter().zip(exact) {
@@ -84,7 +84,7 @@ fn steps(sizes: &LlamaSizes, target: &str, rows: &[u32]) -> [Vec<Vec<f32>>; 2] {
 }
 
 /// The logits after each step.
-fn outputs(runner: &mut dyn Runner, rows: &[u32]) -> Vec<Vec<f32>> {
+pub fn outputs(runner: &mut dyn Runner, rows: &[u32]) -> Vec<Vec<f32>> {
     let blocks: Vec<Block> = (0..32).map(Block).collect();
     let blocks: &[&[Block]] = &[&blocks];
     let mut position = 0;
@@ -103,19 +103,25 @@ fn outputs(runner: &mut dyn Runner, rows: &[u32]) -> Vec<Vec<f32>> {
 
 const ONE: LlamaSizes = LlamaSizes { layers: 1, width: 64, hidden: 64, vocabulary: 64, ..SMALL };
 
+const fn heads(heads: usize, kv_heads: usize, head: usize) -> LlamaSizes {
+    LlamaSizes { heads, kv_heads, head, ..ONE }
+}
+
 /// Heads of 20 and of 24 values are padded to whole groups of heads, groups of 3 and of 6 heads fill
-/// the matrix unit with several positions, and blocks of heads of 256 are cut into chunks.
+/// the matrix unit with several positions, and blocks of heads of 256 are cut into chunks. The targets
+/// are those on which a test computes each.
+pub const HEADS: [(LlamaSizes, &[&str]); 6] = [
+    (heads(4, 2, 20), &["toy", "xdna2-strix"]),
+    (heads(6, 2, 24), &["toy"]),
+    (heads(6, 1, 16), &["toy", "xdna2-strix"]),
+    (heads(7, 1, 16), &["toy"]),
+    (heads(2, 1, 256), &["toy"]),
+    (heads(4, 1, 256), &["xdna2-strix"]),
+];
+
 #[test]
 fn heads_and_groups_of_any_size_match_the_interpreter() {
-    let of = |heads, kv_heads, head| LlamaSizes { heads, kv_heads, head, ..ONE };
-    for (sizes, targets) in [
-        (of(4, 2, 20), &["toy", "xdna2-strix"][..]),
-        (of(6, 2, 24), &["toy"]),
-        (of(6, 1, 16), &["toy", "xdna2-strix"]),
-        (of(7, 1, 16), &["toy"]),
-        (of(2, 1, 256), &["toy"]),
-        (of(4, 1, 256), &["xdna2-strix"]),
-    ] {
+    for (sizes, targets) in HEADS {
         for target in targets {
             let [array, exact] = steps(&sizes, target, &[30, 1, 40, 1]);
             assert_close(&array, &exact);
