@@ -127,7 +127,9 @@ impl Npu {
         let single = key.rows == 1;
         key.sequences == 1
             && match self.compiler.policy().attention {
-                AttentionPlacement::Host | AttentionPlacement::HostCheaper => false,
+                AttentionPlacement::Host | AttentionPlacement::HostCheaper | AttentionPlacement::HostOnly => {
+                    false
+                }
                 AttentionPlacement::Prefill => !single,
                 AttentionPlacement::Array | AttentionPlacement::ByCost => true,
             }

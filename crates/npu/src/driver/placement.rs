@@ -35,7 +35,7 @@ const SEVERAL_ROWS: u32 = 64;
 pub struct AttentionCost {
     /// Rows of the compared step.
     pub rows: u32,
-    /// Seconds on the array, with the transfers of keys and values.
+    /// Seconds on the array, with the transfers of keys and values; infinite if no program fits it.
     pub array_seconds: f64,
     /// Seconds on the host, with the transfers of queries and results.
     pub host_seconds: f64,
@@ -44,7 +44,9 @@ pub struct AttentionCost {
 impl AttentionCost {
     /// The place where attention costs less.
     pub fn placement(&self) -> AttentionPlacement {
-        if self.host_seconds < self.array_seconds {
+        if self.array_seconds.is_infinite() {
+            AttentionPlacement::HostOnly
+        } else if self.host_seconds < self.array_seconds {
             AttentionPlacement::HostCheaper
         } else {
             AttentionPlacement::Array
@@ -96,7 +98,7 @@ impl AttentionCost {
 impl fmt::Display for AttentionCost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let AttentionCost { rows, array_seconds, host_seconds } = self;
-        if array_seconds.is_infinite() {
+        if self.placement() == AttentionPlacement::HostOnly {
             return write!(f, "attention does not fit the array: it runs on the host");
         }
         let [array, host] = [array_seconds, host_seconds].map(|seconds| seconds * 1e3);

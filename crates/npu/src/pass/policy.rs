@@ -63,9 +63,10 @@ pub enum AttentionPlacement {
     /// Where it [costs less](crate::driver::AttentionCost), for steps of several rows and
     /// for single rows.
     ByCost,
-    /// On the host, because it costs less there or does not fit the array: what `ByCost`
-    /// becomes for a graph.
+    /// On the host, because it costs less there: what `ByCost` becomes for a graph.
     HostCheaper,
+    /// On the host, because no program of it fits the array: what `ByCost` becomes for a graph.
+    HostOnly,
 }
 
 impl AttentionPlacement {

@@ -87,7 +87,9 @@ fn attention_fallback(graph: &Graph, policy: Policy, index: usize) -> Option<Str
     if policy.attention == AttentionPlacement::Host {
         Some("the policy runs attention on the host".to_owned())
     } else if policy.attention == AttentionPlacement::HostCheaper {
-        Some("attention costs less on the host, or does not fit the array".to_owned())
+        Some("attention costs less on the host".to_owned())
+    } else if policy.attention == AttentionPlacement::HostOnly {
+        Some("attention does not fit the array".to_owned())
     } else if policy.attention == AttentionPlacement::Prefill && graph.key.rows == 1 {
         Some("the policy runs attention of single rows on the host".to_owned())
     } else if let Some(cap) = softcap {

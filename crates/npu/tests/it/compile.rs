@@ -269,3 +269,23 @@ fn a_token_stays_configured_where_that_takes_less_time() {
     let several = compiler(Policy::BY_COST).policy_for(&llama(&LLAMA_1B, key(64)));
     assert_eq!(several.grouping, Grouping::Joined);
 }
+
+#[test]
+fn attention_on_the_host_has_its_reason() {
+    let reason = |(head, target): (usize, &str), policy| {
+        let graph = llama(&LlamaSizes { heads: 4, kv_heads: 2, head, ..SMALL }, key(1));
+        let compiler = Compiler::new(Target::named(target).unwrap(), policy, None);
+        compiler.compile(&graph, &mut NoDump).unwrap();
+        let work = array_split(&graph, compiler.policy_for(&graph)).host_work();
+        work.into_iter().find(|work| work.op == "attend").map(|work| work.reason)
+    };
+    let host = Policy { attention: AttentionPlacement::Host, ..Policy::BY_COST };
+    for (shape, policy, want) in [
+        ((16, "toy"), host, Some("the policy runs attention on the host")),
+        ((8, "xdna2-strix"), Policy::BY_COST, Some("attention costs less on the host")),
+        ((512, "toy"), Policy::BY_COST, Some("attention does not fit the array")),
+        ((512, "xdna2-strix"), Policy::BY_COST, None),
+    ] {
+        assert_eq!(reason(shape, policy).as_deref(), want, "{shape:?}");
+    }
+}

@@ -7,7 +7,9 @@ use girih_npu::form::groups::{ArrayProgram, Kernel, KernelLaunch, START_BYTES};
 use girih_npu::form::schedule::{Argument, ArgumentRole, Schedule};
 use girih_npu::form::weights::WeightLayout;
 use girih_npu::memory::{Binding, Objects, SimMemory};
-use girih_npu::pass::{NoDump, Policy, compile, groups};
+use girih_npu::pass::{
+    ArrayMapping, ArrayWeights, AttentionPlacement, Grouping, NoDump, Policy, compile, groups,
+};
 use girih_npu::sim::{EventOrder, FaultKind, SimFault, SimUnwatched, Simulator};
 use girih_tensor::DType;
 
@@ -175,11 +177,11 @@ fn a_missing_lock_is_a_fault_or_redundant() {
     }
 }
 
-/// The programs of one layer of Llama.
-fn layer() -> Vec<(String, String)> {
+/// The programs of one layer of Llama for a step of `rows` rows.
+fn layer(rows: u32, mapping: &ArrayMapping) -> Vec<(String, String)> {
     let target = Target::named("toy").unwrap();
-    let graph = llama(&LlamaSizes { layers: 1, ..SMALL }, key(16));
-    let programs = groups(&graph, &target, &Policy::MLIR_AIR.into(), &mut NoDump).unwrap().programs;
+    let graph = llama(&LlamaSizes { layers: 1, ..SMALL }, key(rows));
+    let programs = groups(&graph, &target, mapping, &mut NoDump).unwrap().programs;
     let compiled = programs
         .iter()
         .map(|program| (program.name.clone(), compile(program, &target, &mut NoDump).unwrap().to_string()));
@@ -187,12 +189,14 @@ fn layer() -> Vec<(String, String)> {
 }
 
 fn a_layer_without_a_lock(step: usize) {
-    let layer = layer();
-    let names: Vec<&str> = layer.iter().map(|(name, _)| name.as_str()).collect();
+    let prompt = layer(16, &Policy::MLIR_AIR.into());
+    let names: Vec<&str> = prompt.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["rms_gemms_rope", "flash_attn", "o_ffn", "lm_head_gemv"]);
-    for (name, text) in &layer {
-        let (faults, _) = leave_out(name, text, step);
-        assert!(faults > 0, "{name}");
+    let policy = Policy { grouping: Grouping::Resident, attention: AttentionPlacement::Array };
+    let token = layer(1, &ArrayMapping { weights: ArrayWeights::Q4nx, ..policy.into() });
+    for programs in [prompt, token] {
+        let faults: usize = programs.iter().map(|(name, text)| leave_out(name, text, step).0).sum();
+        assert!(faults > 0);
     }
 }
 
