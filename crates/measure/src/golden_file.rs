@@ -116,7 +116,16 @@ impl<'a> GoldenFile<'a> {
     }
 
     /// The tokens of a prompt.
+    ///
+    /// # Errors
+    /// When the prompt has images, too.
     pub(crate) fn tokens(&self, prompt: usize) -> Result<Vec<u32>> {
+        let images = format!("p{prompt}.pixel_values");
+        if self.has(&images) {
+            return Err(Error::new(format!(
+                "tensor '{images}' holds images, which girih does not read: make a golden of prompts of text"
+            )));
+        }
         let tokens = self.ids(&format!("p{prompt}.input_ids"), 1)?;
         self.check_tokens(&format!("prompt {prompt}"), &tokens)?;
         Ok(tokens)

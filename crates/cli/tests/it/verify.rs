@@ -610,6 +610,15 @@ fn a_golden_that_is_not_finite_is_refused() {
     }
 }
 
+/// The bug: the images were ignored, and the embeddings of their tokens were out of bound.
+#[test]
+fn a_golden_of_prompts_with_images_is_refused() {
+    let Some(data) = data() else { return };
+    let folder = data.join("fixtures/gemma3_vision");
+    compare("verify", name(&folder), &folder.join("golden.safetensors"))
+        .fails(2, "tensor 'p0.pixel_values' holds images, which girih does not read");
+}
+
 /// The bug: a golden whose step 0 had its second or fifth choice passed.
 #[test]
 fn a_golden_with_another_choice_at_step_0_is_refused() {
