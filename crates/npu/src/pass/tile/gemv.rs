@@ -138,17 +138,7 @@ fn direct(loops: [u32; 2], k: u32, tile: GemvTiling) -> [Stream; 3] {
         ahead_of: None,
         l2: None,
     };
-    let x = Stream {
-        name: "x".to_owned(),
-        share: Share::All,
-        level: 0,
-        depth: 1,
-        column_bytes: 0,
-        row_bytes: 0,
-        dims: vec![dim(k / 2, 1)],
-        ahead_of: (side > 1).then(|| "w".to_owned()),
-        ..w.clone()
-    };
+    let x = vector(&w, k, side);
     let y = Stream {
         name: "y".to_owned(),
         flow: Flow::Out,
@@ -159,6 +149,22 @@ fn direct(loops: [u32; 2], k: u32, tile: GemvTiling) -> [Stream; 3] {
         ..w.clone()
     };
     [w, x, y]
+}
+
+/// Returns the stream of the vector, which all cores read. With two cores in a column, both channels of
+/// its shim carry the weights `w`, and the vector is sent ahead of them.
+pub(super) fn vector(w: &Stream, k: u32, side: u64) -> Stream {
+    Stream {
+        name: "x".to_owned(),
+        share: Share::All,
+        level: 0,
+        depth: 1,
+        column_bytes: 0,
+        row_bytes: 0,
+        dims: vec![dim(k / 2, 1)],
+        ahead_of: (side > 1).then(|| w.name.clone()),
+        ..w.clone()
+    }
 }
 
 /// Returns the streams of the published design: weights are staged in the memory

@@ -2,6 +2,7 @@
 //! each core has a range of the tile rows of `w`, 32 results each. A core's tiles follow one
 //! another in DRAM and arrive in one run, over a channel of their own.
 
+use super::gemv::vector;
 use super::nest::{LaunchArguments, call, dim, whole};
 use crate::form::schedule::Affine;
 use crate::form::tiled::{Flow, Herd, Item, L2Staging, Local, Share, Stream, TiledLaunch, TiledOperand};
@@ -147,18 +148,7 @@ fn direct([own, parts]: [u32; 2], k: u32, tile: GemvTiling) -> [Stream; 3] {
         ahead_of: None,
         l2: None,
     };
-    let x = Stream {
-        name: "x".to_owned(),
-        share: Share::All,
-        level: 0,
-        depth: 1,
-        column_bytes: 0,
-        row_bytes: 0,
-        dims: vec![dim(k / 2, 1)],
-        // With two cores in a column, both channels of its shim carry tiles.
-        ahead_of: (side > 1).then(|| "w".to_owned()),
-        ..w.clone()
-    };
+    let x = vector(&w, k, side);
     let own_results = u64::from(own) * u64::from(TILE_ROWS) * 2;
     let y = Stream {
         name: "y".to_owned(),
