@@ -118,7 +118,7 @@ impl<'a> GoldenFile<'a> {
     /// The tokens of a prompt.
     ///
     /// # Errors
-    /// When the prompt has images, too.
+    /// When the prompt has images, or a token outside the model's vocabulary.
     pub(crate) fn tokens(&self, prompt: usize) -> Result<Vec<u32>> {
         let images = format!("p{prompt}.pixel_values");
         if self.has(&images) {

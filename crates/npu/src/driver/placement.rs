@@ -42,7 +42,7 @@ pub struct AttentionCost {
 }
 
 impl AttentionCost {
-    /// The place where attention costs less.
+    /// The place where attention costs less, or the host if no program of it fits the array.
     pub fn placement(&self) -> AttentionPlacement {
         if self.array_seconds.is_infinite() {
             AttentionPlacement::HostOnly

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use girih_graph::backend::{Block, Input, Range32};
+use girih_graph::backend::Watch;
 use girih_graph::interpret::Interpreter;
-use girih_graph::{Error, Graph, Key, Op, Outputs, Runner, Sequence, Step, WeightSource, load};
+use girih_graph::{Error, Graph, Key, Op, Runner, WeightSource, load};
 use girih_npu::driver::{Compiler, time_programs};
 use girih_npu::form::groups::ArrayTensor;
 use girih_npu::pass::{ArrayMapping, ArrayWeights, AttentionPlacement, Grouping, NoDump, Policy, groups};
@@ -14,7 +14,7 @@ use girih_tensor::{DType, Shape};
 
 use crate::llama::{LlamaSizes, SMALL, key, llama};
 use crate::random::RandomWeights;
-use crate::values::{HEADS, assert_close, outputs};
+use crate::values::{HEADS, assert_close, outputs, watched_outputs};
 
 /// Sides that are no whole tiles, so that every kind of padding occurs.
 const SIZES: LlamaSizes = LlamaSizes { layers: 2, vocabulary: 544, ..SMALL };
@@ -66,7 +66,7 @@ impl WeightSource for Packed {
 #[derive(Default)]
 struct Watched(BTreeMap<String, Vec<u32>>);
 
-impl girih_graph::backend::Watch for Watched {
+impl Watch for Watched {
     fn wants(&self, _: &str) -> bool {
         true
     }
@@ -101,19 +101,9 @@ fn interpreted(sizes: &LlamaSizes, rows: u32) -> Box<dyn Runner> {
 
 /// The logits of the last row and every value, after steps of these numbers of rows.
 fn run(runner: &mut dyn Runner, steps: &[u32]) -> (Vec<f32>, Watched) {
-    let blocks: Vec<Block> = (0..32).map(Block).collect();
-    let blocks: &[&[Block]] = &[&blocks];
-    let mut position = 0;
     let mut watched = Watched::default();
-    for &rows in steps {
-        let tokens: Vec<u32> = (position..position + rows).map(|token| token * 37 % 541).collect();
-        let range = Range32 { start: 0, end: rows };
-        let sequence = Sequence { blocks, position, rows: range, outputs: Outputs::Last, spans: &[] };
-        let inputs = &[Input::Ids(&tokens)];
-        runner.step(Step { inputs, sequences: &[sequence], watch: &mut watched }).unwrap();
-        position += rows;
-    }
-    (runner.output().rows(0..1).unwrap().to_vec(), watched)
+    let last = watched_outputs(runner, steps, &mut watched).pop().unwrap();
+    (last, watched)
 }
 
 fn bits(row: &[f32]) -> Vec<u32> {

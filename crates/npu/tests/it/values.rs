@@ -1,7 +1,7 @@
 //! The array computes the same as the interpreter, up to rounding of stored
 //! values to bf16.
 
-use girih_graph::backend::{Block, Input, Range32, Unwatched};
+use girih_graph::backend::{Block, Input, Range32, Unwatched, Watch};
 use girih_graph::interpret::Interpreter;
 use girih_graph::{Backend as _, Graph, Output as _, Outputs, Runner, Sequence, Step, load};
 use girih_npu::pass::{AttentionPlacement, Grouping, Policy};
@@ -85,6 +85,11 @@ fn steps(sizes: &LlamaSizes, target: &str, rows: &[u32]) -> [Vec<Vec<f32>>; 2] {
 
 /// The logits after each step.
 pub fn outputs(runner: &mut dyn Runner, rows: &[u32]) -> Vec<Vec<f32>> {
+    watched_outputs(runner, rows, &mut Unwatched)
+}
+
+/// The logits after each step, whose values `watch` receives.
+pub fn watched_outputs(runner: &mut dyn Runner, rows: &[u32], watch: &mut dyn Watch) -> Vec<Vec<f32>> {
     let blocks: Vec<Block> = (0..32).map(Block).collect();
     let blocks: &[&[Block]] = &[&blocks];
     let mut position = 0;
@@ -94,7 +99,7 @@ pub fn outputs(runner: &mut dyn Runner, rows: &[u32]) -> Vec<Vec<f32>> {
         let range = Range32 { start: 0, end: rows };
         let sequence = Sequence { blocks, position, rows: range, outputs: Outputs::Last, spans: &[] };
         let inputs = &[Input::Ids(&tokens)];
-        runner.step(Step { inputs, sequences: &[sequence], watch: &mut Unwatched }).unwrap();
+        runner.step(Step { inputs, sequences: &[sequence], watch: &mut *watch }).unwrap();
         position += rows;
         all.push(runner.output().rows(0..1).unwrap().to_vec());
     }

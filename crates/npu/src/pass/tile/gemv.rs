@@ -151,8 +151,9 @@ fn direct(loops: [u32; 2], k: u32, tile: GemvTiling) -> [Stream; 3] {
     [w, x, y]
 }
 
-/// Returns the stream of the vector, which all cores read. With two cores in a column, both channels of
-/// its shim carry the weights `w`, and the vector is sent ahead of them.
+/// Returns the stream of the vector of `k` values, which all cores read, beside that of the weights `w`.
+/// With two cores in a column (`side`), both channels of its shim carry weights, and the vector is sent
+/// ahead of them.
 pub(super) fn vector(w: &Stream, k: u32, side: u64) -> Stream {
     Stream {
         name: "x".to_owned(),
