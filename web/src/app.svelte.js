@@ -40,6 +40,7 @@ class App {
   model = $derived(this.models.find(({ id }) => id === this.current?.settings.model));
 
   #aborts = new Map(); // by id of conversation
+  #loading = null; // settled when the list of models has been read
   #leaving = false; // the browser breaks the connections of a page that it leaves
   #saves = new Map(); // time of the next save, by id of conversation
 
@@ -55,7 +56,12 @@ class App {
     await this.loadModels();
   }
 
-  async loadModels() {
+  loadModels() {
+    this.#loading = this.#readModels();
+    return this.#loading;
+  }
+
+  async #readModels() {
     try {
       this.models = await server.models();
       if (this.problem?.kind === 'server') this.problem = null;
@@ -212,6 +218,10 @@ class App {
     this.#aborts.set(conversation.id, abort);
     this.#save(conversation);
     this.announcement = 'Generating a reply';
+    if (!body.model) {
+      await this.#loading; // the list may still be on its way, such as after a key was asked for
+      body.model = reply.model = conversation.settings.model;
+    }
     await run(reply, body, abort.signal, () => this.#saveSoon(conversation));
     this.#aborts.delete(conversation.id);
     if (this.#leaving && reply.state === 'failed') Object.assign(reply, { state: 'interrupted', error: '' });

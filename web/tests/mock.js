@@ -111,7 +111,8 @@ function script(body, options) {
   return { deltas, pause: asked.includes('steady') ? 40 : 2 };
 }
 
-/** Starts the server on a free port of loopback. `options`: `key`, `foreign`, `status`, `token`. */
+/** Starts the server on a free port of loopback. `options`: `key`, `foreign`, `status`, `token`, and `listing`, the
+ * milliseconds before the list of models. */
 export async function startMock(options = {}) {
   const requests = []; // bodies of chat completions
   const closed = []; // the deltas that were sent until a client left
@@ -133,6 +134,7 @@ export async function startMock(options = {}) {
       return refuse(401, request.headers.authorization ? 'the key is not valid' : 'a key is needed: Authorization: Bearer KEY');
     }
     if (pathname === '/v1/models') {
+      await sleep(options.listing ?? 0);
       const model = (id, max_model_len) => ({ id, object: 'model', created: 0, owned_by: 'girih', max_model_len });
       return json(200, { object: 'list', data: [model('girih-8b', 8192), model('girih-1b', 4096)] });
     }

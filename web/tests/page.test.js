@@ -309,6 +309,12 @@ pageTest('a key is asked for where one is needed, and kept for the tab only', as
   await other.getByRole('dialog').waitFor();
 }, { server: { key: 'sesame' } });
 
+pageTest('a message that is sent before the list of models has come names a model', async (page, server) => {
+  await say(page, 'Hello');
+  assert.equal(server.requests.at(-1).model, 'girih-8b');
+  assert.match(await text(lastReply(page)), /girih-8b[^]*You said: Hello/);
+}, { server: { listing: 1500 } });
+
 pageTest('errors are said in the words of the server', async (page, server) => {
   await message(page).fill('Hello');
   await page.keyboard.press('Enter');
