@@ -208,9 +208,11 @@ mod tests {
 
     #[test]
     fn a_log_that_is_not_read_delays_nobody() {
-        struct Stuck;
+        /// Says that it is written to, and then takes for ever.
+        struct Stuck(std::sync::mpsc::Sender<()>);
         impl Write for Stuck {
             fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+                let _ = self.0.send(());
                 loop {
                     thread::park();
                 }
@@ -219,12 +221,15 @@ mod tests {
                 Ok(())
             }
         }
-        let log = AccessLog::new(Stuck, false);
+        let (written, is_stuck) = std::sync::mpsc::channel();
+        let log = AccessLog::new(Stuck(written), false);
         log.start().expect("a thread");
         let facts = RequestFacts::default();
+        log.write(&ended(&facts));
+        is_stuck.recv().expect("the line is written");
         for _ in 0..MAX_LINES + 10 {
             log.write(&ended(&facts));
         }
-        assert!(log.dropped.load(Ordering::Relaxed) >= 9);
+        assert_eq!(log.dropped.load(Ordering::Relaxed), 10);
     }
 }
