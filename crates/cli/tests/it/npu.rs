@@ -111,6 +111,7 @@ fn models_are_compiled_and_compared_from_their_configurations() {
 }
 
 #[test]
+#[ignore = "takes a minute; `girih-npu` compiles the same shapes"]
 fn every_public_shape_compiles_on_both_arrays() {
     compared(&shapes(), &["--target", "xdna2-strix"]);
     compared(&shapes(), &["--target", "xdna2-kraken", "--weights", "q4nx", "--mapping", "resident"]);

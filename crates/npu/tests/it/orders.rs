@@ -88,16 +88,16 @@ fn thirty_orders_give_the_same_logits() {
 }
 
 #[test]
-fn some_orders_of_every_shape_give_the_same_logits() {
-    every_shape(("toy", Grouping::Stitched), 0..4);
-    every_shape(("xdna2-strix", Grouping::Stitched), 0..2);
+fn one_order_of_every_shape_gives_the_same_logits() {
+    every_shape(("toy", Grouping::Stitched), 0..1);
+    every_shape(("xdna2-strix", Grouping::Stitched), 0..1);
 }
 
 /// Resident launches do not wait for the tasks of their operands.
 #[test]
 fn some_orders_of_resident_launches_give_the_same_logits() {
     seeded_orders_agree("three layers", &SMALL, ("toy", Grouping::Resident), 0..4);
-    every_shape(("toy", Grouping::Resident), 0..2);
+    every_shape(("toy", Grouping::Resident), 0..1);
     every_shape(("xdna2-strix", Grouping::Resident), 0..1);
 }
 
