@@ -1,6 +1,9 @@
 //! Tasks of the repository, run as `cargo run -p xtask -- TASK`.
 #![forbid(unsafe_code)]
 
+mod dependencies;
+mod licences;
+mod metadata;
 mod packages;
 mod sbom;
 mod tidy;
@@ -8,13 +11,14 @@ mod tidy;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo run -p xtask -- tidy|packages|sbom";
+const USAGE: &str = "usage: cargo run -p xtask -- tidy|packages|dependencies|sbom";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["tidy"] => tidy(),
-        ["packages"] => packages(),
+        ["packages"] => report(packages::report(&root())),
+        ["dependencies"] => report(dependencies::report(&root())),
         ["sbom"] => sbom(),
         _ => {
             eprintln!("{USAGE}");
@@ -39,8 +43,9 @@ fn tidy() -> ExitCode {
     if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn packages() -> ExitCode {
-    match packages::report(&root()) {
+/// Prints `faults`, or the sentence that says why they cannot be found.
+fn report(faults: Result<Vec<String>, String>) -> ExitCode {
+    match faults {
         Ok(faults) if faults.is_empty() => ExitCode::SUCCESS,
         Ok(faults) => {
             faults.iter().for_each(|fault| println!("{fault}"));

@@ -6,10 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::{Map, Value, json};
 
+use crate::metadata::{self, array, text};
 use crate::packages::{PLATFORM, Package, of_program};
 
 /// The package of the program.
@@ -23,16 +23,7 @@ const SPEC_VERSION: &str = "1.5";
 /// # Errors
 /// When cargo cannot list the packages, or a package lacks a licence or a digest.
 pub fn document(root: &Path) -> Result<String, String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.current_dir(root).args(["metadata", "--locked", "--format-version", "1"]);
-    let output = command.args(["--filter-platform", PLATFORM]).output();
-    let output = output.map_err(|error| format!("cargo cannot be started: {error}"))?;
-    if !output.status.success() {
-        return Err(format!("cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr).trim()));
-    }
-    let metadata = serde_json::from_slice(&output.stdout);
-    let metadata: Value = metadata.map_err(|error| format!("cargo metadata printed no JSON: {error}"))?;
+    let metadata = metadata::read(root, &["--filter-platform", PLATFORM])?;
     let lock = std::fs::read_to_string(root.join("Cargo.lock"));
     let lock = lock.map_err(|error| format!("Cargo.lock cannot be read: {error}"))?;
     let document = bill(&metadata, &lock, &of_program(root)?)?;
@@ -170,14 +161,6 @@ fn digests(lock: &str) -> Result<BTreeMap<(String, String), String>, String> {
         Some(((word(package, "name")?, word(package, "version")?), word(package, "checksum")?))
     });
     Ok(known.collect())
-}
-
-fn array<'a>(value: &'a Value, key: &str) -> Result<&'a Vec<Value>, String> {
-    value.get(key).and_then(Value::as_array).ok_or_else(|| format!("cargo metadata has no list {key}"))
-}
-
-fn text<'a>(value: &'a Value, key: &str) -> Result<&'a str, String> {
-    value.get(key).and_then(Value::as_str).ok_or_else(|| format!("cargo metadata has no text {key}"))
 }
 
 #[cfg(test)]
