@@ -29,16 +29,16 @@ const NPU: &[&str] = &["girih-npu"];
 const FEATURE_SETS: [FeatureSet; 8] = [
     of_girih("(none)", "", 61, &[TLS, NPU, CPU]),
     // What a dependency on girih enables by default.
-    of_girih("cpu", "cpu", 63, &[TLS, NPU]),
+    of_girih("cpu", "cpu", 62, &[TLS, NPU]),
     of_girih("npu", "npu", 64, &[TLS]),
     of_girih("hub", "hub", 91, &[NPU, CPU]),
-    // 9 packages are llguidance's, the others those of `jsonschema`, which validates replies.
-    of_girih("grammar", "grammar", 112, &[TLS, NPU, CPU]),
-    of_girih("cpu,npu,hub", "cpu,npu,hub", 96, &[]),
+    // 9 packages are llguidance's.
+    of_girih("grammar", "grammar", 71, &[TLS, NPU, CPU]),
+    of_girih("cpu,npu,hub", "cpu,npu,hub", 95, &[]),
     // Traces add 17: the messages of OTLP, what encodes them, and hyper's client.
-    FeatureSet { name: "otlp", package: "girih-cli", features: "otlp", max_packages: 225, banned: &[] },
+    FeatureSet { name: "otlp", package: "girih-cli", features: "otlp", max_packages: 192, banned: &[] },
     // The server adds 32: axum, hyper, tokio, utoipa, and what they need.
-    FeatureSet { name: "the program", package: "girih-cli", features: "", max_packages: 208, banned: &[] },
+    FeatureSet { name: "the program", package: "girih-cli", features: "", max_packages: 175, banned: &[] },
 ];
 
 const fn of_girih(

@@ -6,7 +6,8 @@ use regex_automata::{Anchored, Input, meta};
 use serde_json::Value;
 
 use crate::limits::refused;
-use crate::schema::{CallCheck, SchemaCheck};
+use crate::schema::CallCheck;
+use crate::validator::SchemaValidator;
 
 /// What a finished reply must be.
 pub(crate) enum FinishedCheck {
@@ -15,7 +16,7 @@ pub(crate) enum FinishedCheck {
     /// A text that the expression matches as a whole.
     Pattern(Box<meta::Regex>),
     /// JSON that the schema's validator accepts.
-    Schema(Box<SchemaCheck>),
+    Schema(Box<SchemaValidator>),
     /// A call whose arguments the schema's validator accepts.
     Call(CallCheck),
 }

@@ -8,7 +8,7 @@
 //! - **Nothing is ignored.** A keyword of JSON Schema that the compiler does not enforce is
 //!   refused by name: `docs/structured-output.md` lists them.
 //! - **A complete reply was validated**, by code that shares nothing with the grammar: a schema's
-//!   by `jsonschema`, a regular expression's by `regex-automata`. A mismatch is an error.
+//!   by a validator of its own ([`SchemaValidator`]), a regular expression's by `regex-automata`. A mismatch is an error.
 //! - **Input is bounded before it is parsed**: its bytes, its nesting and the work of compiling
 //!   it ([`limits`]). A panic inside a dependency becomes an error of the request.
 #![forbid(unsafe_code)]
@@ -23,7 +23,10 @@ pub mod limits;
 mod mask_thread;
 mod pattern;
 mod schema;
+mod validator;
 mod vocabulary;
 
 pub use compiler::{Grammar, GrammarCompiler};
 pub use constraint::GrammarConstraint;
+#[doc(hidden)]
+pub use validator::SchemaValidator;

@@ -29,6 +29,8 @@ mod table;
 pub mod template;
 mod tokenizer;
 mod tokenizer_json;
+#[doc(hidden)]
+pub mod twins;
 mod wordpiece;
 
 pub use gguf_vocab::GgufVocab;

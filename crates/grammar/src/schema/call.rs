@@ -9,14 +9,15 @@ use llguidance::earley::SymIdx;
 use llguidance::toktrie::TokTrie;
 use serde_json::Value;
 
-use super::check::{SchemaCheck, read};
 use super::document::{Document, NodeId};
 use super::expand::Expander;
 use super::rules::{RuleWriter, Spaces};
 use super::shape::Claim;
-use super::{visits, writer};
+use super::text::read;
+use super::writer;
 use crate::limits::{MAX_TEXT_BYTES, refused};
 use crate::mask_thread::first_line;
+use crate::validator::SchemaValidator;
 
 /// The grammar of a call, and the check of finished ones.
 ///
@@ -74,12 +75,11 @@ fn write_arguments(
     rules: &mut RuleWriter<'_>,
     schema: &Value,
     root: NodeId,
-) -> Result<(SymIdx, SchemaCheck)> {
+) -> Result<(SymIdx, SchemaValidator)> {
     rules.set_spaces(Spaces::Json)?;
     rules.expander.refuse_cycles(root)?;
-    let visits = visits::visits_by_depth(&rules.expander.document, root)?;
     let arguments = writer::write_object(rules, Claim::holds(root))?;
-    Ok((arguments, SchemaCheck::new(schema, visits)?))
+    Ok((arguments, SchemaValidator::new(schema)?))
 }
 
 /// The symbols of fixed parts.
@@ -115,7 +115,7 @@ pub(crate) struct CallCheck(Vec<FormCheck>);
 
 struct FormCheck {
     before: Vec<u8>,
-    check: SchemaCheck,
+    check: SchemaValidator,
     after: Vec<u8>,
 }
 

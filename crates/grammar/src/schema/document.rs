@@ -103,6 +103,15 @@ pub(crate) struct Keywords {
 }
 
 impl Keywords {
+    /// The subschemas that apply to the same value.
+    pub fn in_place(&self) -> Vec<NodeId> {
+        let condition = self.condition.map(|(condition, then, other)| [condition, then, other]);
+        let lists = [&self.any_of, &self.one_of];
+        let direct = self.all_of.iter().chain(&self.reference).chain(&self.not);
+        let direct = direct.chain(condition.iter().flatten()).chain(lists.into_iter().flatten().flatten());
+        direct.chain(self.dependent_schemas.iter().map(|(_, node)| node)).copied().collect()
+    }
+
     /// The subschemas of parts of the value: items, properties and their names.
     pub fn parts(&self) -> impl Iterator<Item = NodeId> + '_ {
         let items = self.prefix_items.iter().copied().chain(self.items).chain(self.unevaluated_items);

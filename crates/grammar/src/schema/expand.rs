@@ -17,7 +17,6 @@ use super::negate::{fail_array, fail_number, fail_object, fail_string, push_numb
 use super::number::{integers, is_empty_regex, not};
 use super::restrict::{one_of_scalars, restrict};
 use super::shape::{Alternative, Claim, JsonKind, Scope, ValueShape};
-use super::visits::same_value;
 use crate::limits::refused;
 
 /// The alternatives of claims for values of a type.
@@ -320,7 +319,7 @@ impl<'a> Expander<'a> {
         while let Some(node) = todo.pop() {
             self.refuse_cycle(node)?;
             if let SchemaNode::Keywords(keywords) = &*self.document.node(node)? {
-                let next = same_value(keywords).into_iter().chain(keywords.parts());
+                let next = keywords.in_place().into_iter().chain(keywords.parts());
                 todo.extend(next.filter(|node| seen.insert(*node)));
             }
         }
@@ -343,7 +342,7 @@ impl<'a> Expander<'a> {
         }
         self.acyclic.borrow_mut().insert(node, false);
         if let SchemaNode::Keywords(keywords) = &*self.document.node(node)? {
-            for node in same_value(keywords) {
+            for node in keywords.in_place() {
                 self.refuse_cycle(node)?;
             }
         }

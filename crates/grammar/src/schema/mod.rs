@@ -9,7 +9,6 @@
 mod array;
 mod branch;
 mod call;
-mod check;
 mod document;
 mod expand;
 mod format;
@@ -21,25 +20,25 @@ mod reference;
 mod restrict;
 mod rules;
 mod shape;
-mod visits;
+mod text;
 mod writer;
 
 use girih_tensor::Result;
 use llguidance::api::GrammarInit;
 
+use crate::validator::SchemaValidator;
+
 pub(crate) use call::{CallCheck, compile as compile_call};
-pub(crate) use check::SchemaCheck;
 
 /// The grammar of a schema, and the validator of finished replies.
 ///
 /// # Errors
 /// When the text is not a schema, exceeds a limit, or has a keyword that is not supported.
-pub(crate) fn compile(text: &str) -> Result<(GrammarInit, SchemaCheck)> {
-    let schema = check::read(text)?;
+pub(crate) fn compile(text: &str) -> Result<(GrammarInit, SchemaValidator)> {
+    let schema = text::read(text)?;
     let (document, root) = document::Document::new(&schema)?;
     let expander = expand::Expander::new(document);
     expander.refuse_cycles(root)?;
-    let visits = visits::visits_by_depth(&expander.document, root)?;
     let grammar = writer::write(expander, &[shape::Claim::holds(root)])?;
-    Ok((grammar, SchemaCheck::new(&schema, visits)?))
+    Ok((grammar, SchemaValidator::new(&schema)?))
 }

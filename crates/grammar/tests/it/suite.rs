@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use girih_grammar::Grammar;
+use girih_grammar::{Grammar, SchemaValidator};
 use girih_tensor::ErrorKind;
 use serde_json::Value;
 
@@ -72,10 +72,7 @@ fn check(group: &Value, uri: &str) -> Result<Vec<String>, String> {
         }
     }
     // By default, the suite takes formats as annotations; here they are enforced.
-    let formats = jsonschema::options()
-        .should_validate_formats(true)
-        .build(&schema)
-        .map_err(|error| error.to_string())?;
+    let validator = SchemaValidator::new(&schema).expect("the grammar's compiler accepts it");
     let has_format = schema.to_string().contains("\"format\":");
     let mut faults = Vec::new();
     for seed in 0..4 {
@@ -84,7 +81,7 @@ fn check(group: &Value, uri: &str) -> Result<Vec<String>, String> {
     }
     for test in group["tests"].as_array().unwrap() {
         let data = &test["data"];
-        let is_valid = test["valid"] == true && (!has_format || formats.is_valid(data));
+        let is_valid = test["valid"] == true && (!has_format || validator.fault(data).unwrap().is_none());
         let found = std::panic::catch_unwind(|| accepts_value(&grammar, data).unwrap());
         if found.as_ref().ok() != Some(&is_valid) {
             let found = found.map_or("fails".to_owned(), |found| found.to_string());
