@@ -66,9 +66,9 @@ pub struct DeviceArgs {
     /// Number of threads (does not affect results) [default: the cores this process may use].
     #[arg(long, short = 't', value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
-    /// Type of the KV cache.
-    #[arg(long, value_name = "TYPE", value_enum, default_value = "f32")]
-    pub kv: KvType,
+    /// Type of the KV cache [default: f16].
+    #[arg(long, value_name = "TYPE", value_enum)]
+    pub kv: Option<KvType>,
     /// Maximum number of tokens of a sequence [default: the model's maximum, at most 4096].
     #[arg(long, short = 'c', value_name = "N", alias = "ctx-size", value_parser = clap::value_parser!(u32).range(1..))]
     pub context: Option<u32>,
@@ -101,6 +101,11 @@ impl PromptCacheArgs {
 }
 
 impl DeviceArgs {
+    /// The name of the type of the KV cache, if one is set.
+    pub fn kv_name(&self) -> Option<&'static str> {
+        self.kv.map(|kv| kv.dtype().name())
+    }
+
     /// The number of threads on this machine.
     pub fn thread_count(&self) -> usize {
         self.threads.map_or_else(girih::default_threads, usize::from)

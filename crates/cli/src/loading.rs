@@ -15,7 +15,7 @@ use girih_model::{GenerationConfig, ModelLimits, ModelShape};
 use girih_words::TextProcessor;
 use girih_words::template::WORKER_COMMAND;
 
-use crate::args::{ArchArgs, DeviceArgs, ModelArgs, PromptCacheArgs};
+use crate::args::{ArchArgs, DeviceArgs, KvType, ModelArgs, PromptCacheArgs};
 use crate::error::{Error, Result};
 use crate::input::{DESCRIPTION_BYTES, text_file};
 use crate::model_name;
@@ -139,7 +139,7 @@ pub fn open_model(args: &ModelArgs) -> Result<Model> {
 pub fn options(device: &DeviceArgs) -> Result<RunOptions> {
     Ok(RunOptions {
         backend: device.backend.choice()?.with_threads(device.threads.map(usize::from)),
-        kv: device.kv.dtype(),
+        kv: device.kv.map(KvType::dtype),
         context: device.context,
         chunk: device.chunk,
         ..RunOptions::default()

@@ -19,7 +19,9 @@ use crate::kernels::Table;
 use crate::kernels::packed::NARROW;
 use crate::lower::{Lowered, local_len, lower, partials_len, rotation_frequencies, scratch_len, slots};
 use crate::memory::Aligned;
-use crate::ops::{self, AttentionOperands, Executor, RowOrigin, StepRotations, StepRows, WrittenBlocks};
+use crate::ops::{
+    self, AttentionOperands, Executor, LostValue, RowOrigin, StepRotations, StepRows, WrittenBlocks,
+};
 use crate::pool::ThreadPool;
 use crate::state::{CpuState, KvStore};
 use crate::weights::CpuWeights;
@@ -451,7 +453,10 @@ impl CpuRun<'_> {
             x: values.get(x),
             rotations: rotation.map(|rotation| (&rotations[rotation.table], rotation.pairing)),
         });
-        ops::write(executor, sources, state.tensors_mut(parts.map(|(.., state)| state)), *rows, written);
+        let tensors = state.tensors_mut(parts.map(|(.., state)| state));
+        for LostValue { row, part, value, .. } in ops::write(executor, sources, tensors, *rows, written) {
+            state.add_fault(parts[part].2, row, value);
+        }
     }
 
     /// What the last instruction did, and how long it took.

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use girih_graph::backend::{self, Block, Sequence};
-use girih_graph::{BLOCK_POSITIONS, Error, Graph, GroupId, Node, Role, Value, ValueId};
+use girih_graph::{BLOCK_POSITIONS, Error, Graph, GroupId, Node, RangeFault, Role, Value, ValueId};
 
 use crate::kernels::attend::Format;
 use crate::memory::Aligned;
@@ -18,12 +18,14 @@ use crate::state_layout::StateLayout;
 #[derive(Debug)]
 pub struct CpuState {
     tensors: Vec<StateTensor>,
+    faults: Vec<RangeFault>,
 }
 
 /// Keys or values in blocks: one state value, or rows that attention reads in the step that computes
 /// them.
 #[derive(Debug)]
 pub(crate) struct StateTensor {
+    name: String,
     owner: BlockOwner,
     layout: StateLayout,
     bytes: Aligned<u8>,
@@ -95,9 +97,9 @@ impl CpuState {
             })?;
             let bytes = layout.bytes(blocks as usize).ok_or_else(too_many)?;
             let bytes = Aligned::zeroed_for(bytes, &value.name, PageUse::Start)?;
-            Ok(StateTensor { owner: BlockOwner::Group(group), layout, bytes })
+            Ok(StateTensor { name: value.name.clone(), owner: BlockOwner::Group(group), layout, bytes })
         });
-        Ok(CpuState { tensors: tensors.collect::<Result<_, Error>>()? })
+        Ok(CpuState { tensors: tensors.collect::<Result<_, Error>>()?, faults: Vec::new() })
     }
 
     /// The bytes of [`CpuState::of_step`].
@@ -114,10 +116,11 @@ impl CpuState {
     pub(crate) fn of_step(graph: &Graph) -> Result<CpuState, Error> {
         let tensors = step_layouts(graph).into_iter().map(|layout| {
             let bytes = layout.bytes(step_blocks(graph)).unwrap_or(usize::MAX);
-            let bytes = Aligned::zeroed(bytes, "the keys and values of a step")?;
-            Ok(StateTensor { owner: BlockOwner::Step, layout, bytes })
+            let name = "the keys and values of a step".to_owned();
+            let bytes = Aligned::zeroed(bytes, &name)?;
+            Ok(StateTensor { name, owner: BlockOwner::Step, layout, bytes })
         });
-        Ok(CpuState { tensors: tensors.collect::<Result<_, Error>>()? })
+        Ok(CpuState { tensors: tensors.collect::<Result<_, Error>>()?, faults: Vec::new() })
     }
 
     /// The state value at `index` among those of the graph.
@@ -131,6 +134,13 @@ impl CpuState {
     /// If two of them are the same.
     pub(crate) fn tensors_mut<const N: usize>(&mut self, indexes: [usize; N]) -> [&mut StateTensor; N] {
         self.tensors.get_disjoint_mut(indexes).expect("a task writes each state value once")
+    }
+
+    /// Adds the fault of a value in this row of the step for the state value at `index`.
+    pub(crate) fn add_fault(&mut self, index: usize, row: u32, value: f32) {
+        let StateTensor { name, layout, .. } = &self.tensors[index];
+        let (name, dtype) = (name.clone(), layout.format.dtype());
+        self.faults.push(RangeFault { row, name, dtype, value });
     }
 
     fn of_group(&self, group: GroupId) -> impl Iterator<Item = &StateTensor> {
@@ -254,5 +264,9 @@ impl backend::State for CpuState {
             rest = others;
         }
         Ok(())
+    }
+
+    fn take_range_faults(&mut self) -> Vec<RangeFault> {
+        std::mem::take(&mut self.faults)
     }
 }

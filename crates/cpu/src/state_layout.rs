@@ -17,6 +17,12 @@ use crate::kernels::attend::{Format, KEY_TILE, KV_GROUP, LANES, Q8_0_GROUP};
 /// The number of head dimensions that are rounded in one call.
 const ROUNDED_DIMS: usize = 64;
 
+/// The bits of infinity in `f16`; those of NaN are larger.
+const F16_INFINITY: i16 = 0x7c00;
+
+/// The same of `bf16`.
+const BF16_INFINITY: i16 = 0x7f80;
+
 /// The layout of a block of one state value, or of keys or values of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StateLayout {
@@ -94,16 +100,18 @@ impl StateLayout {
     }
 
     /// Writes rows of one head to the head's bytes in a block, from position `at` on. The rows are
-    /// `stride` values apart.
-    pub fn put(&self, table: &Table, rows: &[f32], stride: usize, at: usize, bytes: &mut [u8]) {
+    /// `stride` values apart. Returns whether a value that was written is infinite or NaN.
+    #[must_use]
+    pub fn put(&self, table: &Table, rows: &[f32], stride: usize, at: usize, bytes: &mut [u8]) -> bool {
         if self.role == StateRole::Keys && self.format != Format::Q8_0 {
             return self.put_keys(table, rows, stride, at, bytes);
         }
+        let mut is_unbounded = false;
         for (index, row) in rows.chunks(stride).enumerate() {
             for (part, values) in row[..self.size].chunks(ROUNDED_DIMS).enumerate() {
                 let mut rounded = [0; ROUNDED_DIMS * 4];
                 let rounded = &mut rounded[..self.format.bytes(1, values.len())];
-                self.round(table, values, rounded);
+                is_unbounded |= self.round(table, values, rounded);
                 let (first, at) = (part * ROUNDED_DIMS, at + index);
                 if self.format == Format::Q8_0 {
                     self.put_groups(rounded, first / KV_GROUP, at, bytes);
@@ -113,11 +121,13 @@ impl StateLayout {
                 }
             }
         }
+        is_unbounded
     }
 
     /// As [`StateLayout::put`], for keys, whose lines hold one dimension of the head
     /// each: the rows of a tile are rounded first, so that each line is visited once.
-    fn put_keys(&self, table: &Table, rows: &[f32], stride: usize, at: usize, bytes: &mut [u8]) {
+    fn put_keys(&self, table: &Table, rows: &[f32], stride: usize, at: usize, bytes: &mut [u8]) -> bool {
+        let mut is_unbounded = false;
         let mut rounded = [0; KEY_TILE * ROUNDED_DIMS * 4];
         let (mut rest, mut at) = (rows, at);
         while !rest.is_empty() {
@@ -128,7 +138,7 @@ impl StateLayout {
                 let dims = ROUNDED_DIMS.min(self.size - first);
                 let row_bytes = self.format.bytes(1, dims);
                 for (row, rounded) in some.chunks(stride).zip(rounded.chunks_exact_mut(row_bytes)) {
-                    self.round(table, &row[first..first + dims], rounded);
+                    is_unbounded |= self.round(table, &row[first..first + dims], rounded);
                 }
                 let lines =
                     &mut tile[self.format.bytes(KEY_TILE, first)..][..self.format.bytes(KEY_TILE, dims)];
@@ -140,15 +150,29 @@ impl StateLayout {
             }
             (rest, at) = (others, at + count);
         }
+        is_unbounded
     }
 
-    /// Rounds values to the state's type.
-    fn round(&self, table: &Table, values: &[f32], rounded: &mut [u8]) {
+    /// Rounds values to the state's type. Returns whether one of them is then infinite or NaN; never
+    /// for `f32`, which holds each value as it is.
+    fn round(&self, table: &Table, values: &[f32], rounded: &mut [u8]) -> bool {
         match self.format {
-            Format::F32 => DType::F32.pack(values, rounded),
-            Format::F16 => (table.attend.halve)(values, rounded),
-            Format::BF16 => DType::BF16.pack(values, rounded),
-            Format::Q8_0 => DType::Q8_0.pack(values, rounded),
+            Format::F32 => {
+                DType::F32.pack(values, rounded);
+                false
+            }
+            Format::F16 => {
+                (table.attend.halve)(values, rounded);
+                reaches::<F16_INFINITY>(rounded)
+            }
+            Format::BF16 => {
+                DType::BF16.pack(values, rounded);
+                reaches::<BF16_INFINITY>(rounded)
+            }
+            Format::Q8_0 => {
+                DType::Q8_0.pack(values, rounded);
+                rounded.chunks_exact(2 + KV_GROUP).any(|block| reaches::<F16_INFINITY>(&block[..2]))
+            }
         }
     }
 
@@ -176,6 +200,13 @@ impl StateLayout {
             }
         }
     }
+}
+
+/// Whether the magnitude of a number of 16 bits has at least these bits.
+fn reaches<const BITS: i16>(numbers: &[u8]) -> bool {
+    // Signed, because the least instruction set has no maximum of unsigned words.
+    let magnitudes = numbers.as_chunks::<2>().0.iter().map(|bytes| i16::from_le_bytes(*bytes) & i16::MAX);
+    magnitudes.fold(0, i16::max) >= BITS
 }
 
 /// Writes rows of `dims` values of `BYTES` bytes each to the columns of `dims` lines, from column

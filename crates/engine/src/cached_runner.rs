@@ -1,7 +1,7 @@
 //! The loaded model together with its prefix cache: running a step updates both.
 
 use girih_graph::backend::{Block, Range32, State};
-use girih_graph::{BLOCK_POSITIONS, Output, Outputs, Runner, Sequence, Step, Watch};
+use girih_graph::{BLOCK_POSITIONS, Output, Outputs, RangeFault, Runner, Sequence, Step, Watch};
 
 use crate::cache::{PrefixCache, SequenceId, StateChange};
 use crate::position_key::PositionKey;
@@ -25,6 +25,15 @@ pub(crate) struct StepTokens<'a> {
     pub content: StepContent<'a>,
     /// Which of their rows are output rows.
     pub outputs: Outputs,
+}
+
+/// A key or value of a step that the state cannot hold.
+pub(crate) struct OutOfRange {
+    /// The index of its sequence among those of the step.
+    pub index: usize,
+    /// The position of the first row that has one.
+    pub position: u32,
+    pub error: Error,
 }
 
 impl<'a> StepTokens<'a> {
@@ -88,12 +97,25 @@ impl CachedRunner {
         max.min(end.next_multiple_of(BLOCK_POSITIONS as u32) - end)
     }
 
-    /// Runs one step, and waits for its results.
+    /// As [`CachedRunner::run`], for one sequence.
+    ///
+    /// # Errors
+    /// As [`CachedRunner::run`], and of the kind [`ErrorKind::OutOfRange`] when the state cannot hold a key
+    /// or value.
+    pub fn run_one(&mut self, pending: StepTokens<'_>, watch: &mut dyn Watch) -> Result<()> {
+        match self.run(&[pending], watch)?.pop() {
+            Some(OutOfRange { error, .. }) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs one step, and waits for its results. Returns the sequences of which the state cannot hold a key or
+    /// value: their state and their results are undefined from that position on.
     ///
     /// # Errors
     /// When the device fails; then the state of these sequences is undefined. The kind is
     /// [`ErrorKind::DeviceFailed`] unless the backend states another.
-    pub fn run(&mut self, pending: &[StepTokens<'_>], watch: &mut dyn Watch) -> Result<()> {
+    pub fn run(&mut self, pending: &[StepTokens<'_>], watch: &mut dyn Watch) -> Result<Vec<OutOfRange>> {
         let blocks: Vec<Vec<&[Block]>> =
             pending.iter().map(|one| self.cache.sequence(one.sequence)).collect();
         let mut values = InputValues::default();
@@ -109,11 +131,23 @@ impl CachedRunner {
             .collect();
         let step = Step { inputs: &values.inputs(&self.sources), sequences: &sequences, watch };
         self.runner.step(step).and_then(|()| self.runner.output().wait()).map_err(failed)?;
+        let out_of_range = out_of_range(&self.runner.state().take_range_faults(), &sequences);
         for StepTokens { sequence, tokens, content, .. } in pending {
             self.cache.extend(*sequence, &content.keys(tokens));
         }
-        Ok(())
+        Ok(out_of_range)
     }
+}
+
+/// The first fault of each sequence that has one.
+fn out_of_range(faults: &[RangeFault], sequences: &[Sequence<'_>]) -> Vec<OutOfRange> {
+    let first = |(index, sequence): (usize, &Sequence<'_>)| {
+        let own = faults.iter().filter(|fault| sequence.rows.indexes().contains(&(fault.row as usize)));
+        let fault = own.min_by_key(|fault| fault.row)?;
+        let position = sequence.position + fault.row - sequence.rows.start;
+        Some(OutOfRange { index, position, error: fault.error(position) })
+    };
+    if faults.is_empty() { Vec::new() } else { sequences.iter().enumerate().filter_map(first).collect() }
 }
 
 /// The error of a device, of a kind other than `Other`.

@@ -17,8 +17,8 @@ pub(crate) struct StepOutcome {
     pub events: Vec<EventKind>,
     /// The number of rows that were used: one per chosen token, stop tokens included.
     pub used: u32,
-    /// Whether a row that was not used has NaN, which may be in the state, too.
-    pub rest_has_nan: bool,
+    /// Whether the state of a row that was not used may hold NaN, or a key or value beyond its range.
+    pub rest_is_unsound: bool,
     /// What happens to the request, unless it continues with its next step.
     pub outcome: Option<RequestOutcome>,
 }
@@ -26,7 +26,11 @@ pub(crate) struct StepOutcome {
 impl StepOutcome {
     /// Whether the rows gave what the request asked for.
     pub fn is_success(&self) -> bool {
-        self.used > 0 && !matches!(self.outcome, Some(RequestOutcome::Failed(_) | RequestOutcome::Nan(_)))
+        self.used > 0
+            && !matches!(
+                self.outcome,
+                Some(RequestOutcome::Failed(_) | RequestOutcome::Nan(_) | RequestOutcome::OutOfRange(_))
+            )
     }
 }
 
@@ -41,6 +45,8 @@ pub(crate) enum RequestOutcome {
     Failed(Error),
     /// It fails because the model produced NaN, or may have, which may be in its state, too.
     Nan(Error),
+    /// It fails because the state cannot hold a key or value of its tokens.
+    OutOfRange(Error),
 }
 
 /// What output rows give a request: log-probabilities of its prompt, then tokens. `first` is the
@@ -65,6 +71,26 @@ pub(crate) fn read_rows(
     }
 }
 
+/// As [`read_rows`], of a sequence whose state cannot hold a key or value of a row: `rows` are those before
+/// that row. The request fails, unless it ends or differs from its draft before that row.
+pub(crate) fn read_rows_in_range(
+    live: &mut LiveRequest,
+    rows: &mut ResultRows<'_>,
+    first: u32,
+    draft_rows: &[u32],
+    error: Error,
+) -> StepOutcome {
+    let mut step = read_rows(live, rows, first, draft_rows);
+    let is_reached =
+        draft_rows.is_empty() || draft_rows.get(step.used as usize).copied() == live.tokens.last().copied();
+    if step.outcome.is_none() && is_reached {
+        step.outcome = Some(RequestOutcome::OutOfRange(error));
+    } else {
+        step.rest_is_unsound = true;
+    }
+    step
+}
+
 /// As [`choose_tokens`]; a panic of a hook fails the request.
 fn choose_tokens_guarded(
     live: &mut LiveRequest,
@@ -76,8 +102,14 @@ fn choose_tokens_guarded(
         let first = rows.len().min(1);
         let is_nan = rows.have_nan(0..first);
         let outcome = if is_nan { RequestOutcome::Nan(error) } else { RequestOutcome::Failed(error) };
-        let rest_has_nan = rows.have_nan(first..rows.len());
-        StepOutcome { was_replying, used: 1, rest_has_nan, outcome: Some(outcome), ..StepOutcome::default() }
+        let rest_is_unsound = rows.have_nan(first..rows.len());
+        StepOutcome {
+            was_replying,
+            used: 1,
+            rest_is_unsound,
+            outcome: Some(outcome),
+            ..StepOutcome::default()
+        }
     })
 }
 
@@ -113,7 +145,7 @@ fn choose_tokens(live: &mut LiveRequest, rows: &mut ResultRows<'_>, draft_rows: 
             break;
         }
     }
-    step.rest_has_nan = rows.have_nan(step.used as usize..rows.len());
+    step.rest_is_unsound = rows.have_nan(step.used as usize..rows.len());
     step
 }
 

@@ -9,8 +9,8 @@ use girih_graph::backend::Unwatched;
 use girih_graph::{BLOCK_POSITIONS, InputKind, Outputs, Runner, Watch};
 
 use crate::cache::{PrefixCache, SequenceId, SharingRules, before_span};
-use crate::cached_runner::{CachedRunner, StepTokens, failed};
-use crate::choose::{RequestOutcome, StepOutcome, read_rows};
+use crate::cached_runner::{CachedRunner, OutOfRange, StepTokens, failed};
+use crate::choose::{RequestOutcome, StepOutcome, read_rows, read_rows_in_range};
 use crate::draft::DraftSource;
 use crate::hooks::guard;
 use crate::limits::check;
@@ -33,7 +33,8 @@ use crate::{
 ///
 /// A failure of one request ends that request only. If the model produced NaN, the
 /// request's state is not used again, and active requests that share a part of it are
-/// computed again without it. If the device failed, all requests of the step fail.
+/// computed again without it. If the state cannot hold a key or value of a request, its sequence is discarded.
+/// If the device failed, all requests of the step fail.
 pub struct Engine {
     runner: CachedRunner,
     limits: EngineLimits,
@@ -416,10 +417,11 @@ impl Engine {
         });
         let pending: Vec<_> = step_tokens.collect();
         let run = || self.runner.run(&pending, &mut Unwatched);
-        if let Err(error) = guard("the device", run).flatten() {
-            return self.fail(planned, &error);
-        }
-        let outcomes = self.choose_tokens(planned);
+        let out_of_range = match guard("the device", run).flatten() {
+            Ok(out_of_range) => out_of_range,
+            Err(error) => return self.fail(planned, &error),
+        };
+        let outcomes = self.choose_tokens(planned, &out_of_range);
         let time = started.elapsed();
         let of_prompts = planned.iter().zip(&outcomes).filter(|(_, outcome)| !outcome.was_replying);
         self.pace.count(time, of_prompts.map(|(planned, _)| planned.rows.count()).sum());
@@ -441,17 +443,27 @@ impl Engine {
     }
 
     /// Reads the output rows of each sequence that has any, and chooses its next tokens.
-    fn choose_tokens(&mut self, planned: &[PlannedRows]) -> Vec<StepOutcome> {
+    fn choose_tokens(&mut self, planned: &[PlannedRows], out_of_range: &[OutOfRange]) -> Vec<StepOutcome> {
         let Engine { runner, active, .. } = self;
         let mut next = 0;
-        let choose = |planned: &PlannedRows| {
+        let choose = |(index, planned): (usize, &PlannedRows)| {
             let rows = next..next + planned.output_rows() as usize;
             next = rows.end;
             let live = &mut active[planned.rows.sequence].live;
             let first = planned.rows.positions.end - planned.output_rows();
-            read_rows(live, &mut ResultRows::new(runner.output(), rows), first, &planned.draft_rows)
+            let draft_rows = &planned.draft_rows;
+            match out_of_range.iter().find(|one| one.index == index) {
+                None => read_rows(live, &mut ResultRows::new(runner.output(), rows), first, draft_rows),
+                Some(OutOfRange { position, error, .. }) => {
+                    // The rows of a mutual span see its later ones.
+                    let position = before_span(live.spans(), *position);
+                    let sound = rows.start..rows.start + position.saturating_sub(first) as usize;
+                    let sound = &mut ResultRows::new(runner.output(), sound);
+                    read_rows_in_range(live, sound, first, draft_rows, error.clone())
+                }
+            }
         };
-        planned.iter().map(choose).collect()
+        planned.iter().enumerate().map(choose).collect()
     }
 
     /// Counts a step of a request, passes its events on, and keeps it active unless it
@@ -468,7 +480,8 @@ impl Engine {
         if let Some(drafted) = (planned.draft_rows.len() as u32).checked_sub(1) {
             positions.end = positions.start + step.used;
             live.stats.drafted += drafted;
-            live.stats.accepted += step.used - 1;
+            // No row was used if the state cannot hold the first one.
+            live.stats.accepted += step.used.saturating_sub(1);
         }
         live.count(positions, step.was_replying, time);
         self.events.extend(take(&mut step.prompt_events).into_iter().map(|kind| live.event(kind)));
@@ -491,13 +504,19 @@ impl Engine {
                 self.events.push(live.event(EventKind::Failed(error)));
                 return Some(active.sequence);
             }
+            Some(RequestOutcome::OutOfRange(error)) => {
+                self.scheduler.end(live.id());
+                self.events.push(live.event(EventKind::Failed(error)));
+                self.runner.cache.discard(active.sequence);
+                return None;
+            }
             outcome => outcome,
         };
         if step.used > 0 {
             self.runner.cache.confirm(active.sequence);
         }
         if positions.end < planned.rows.positions.end {
-            self.step_back(&mut active, positions.end, step.rest_has_nan);
+            self.step_back(&mut active, positions.end, step.rest_is_unsound);
         }
         self.keep_or_end(active, outcome);
         None
@@ -518,7 +537,11 @@ impl Engine {
                 self.runner.cache.end(active.sequence);
                 self.events.push(active.live.finish(stop));
             }
-            Some(RequestOutcome::Failed(error) | RequestOutcome::Nan(error)) => {
+            Some(
+                RequestOutcome::Failed(error)
+                | RequestOutcome::Nan(error)
+                | RequestOutcome::OutOfRange(error),
+            ) => {
                 self.scheduler.end(active.live.id());
                 self.runner.cache.end(active.sequence);
                 self.events.push(active.live.event(EventKind::Failed(error)));
@@ -527,9 +550,9 @@ impl Engine {
     }
 
     /// Steps a sequence back to its first `to` tokens, behind which a draft was rejected.
-    /// If the draft's state may hold NaN, the whole block of `to` is computed again.
-    fn step_back(&mut self, active: &mut Active, to: u32, has_nan: bool) {
-        let to = if has_nan { to - to % BLOCK_POSITIONS as u32 } else { to };
+    /// If the draft's state is unsound, the whole block of `to` is computed again.
+    fn step_back(&mut self, active: &mut Active, to: u32, is_unsound: bool) {
+        let to = if is_unsound { to - to % BLOCK_POSITIONS as u32 } else { to };
         let to = before_span(active.live.spans(), to);
         if !self.runner.cache.rewind(active.sequence, to) {
             self.runner.cache.discard(active.sequence);
@@ -577,8 +600,8 @@ impl Engine {
     /// logits, which may be NaN, to `each`. The sequence stays in the prefix cache.
     ///
     /// # Errors
-    /// When a request is active, the tokens do not fit, or the device fails; then the
-    /// sequence is discarded.
+    /// When a request is active, the tokens do not fit, the state cannot hold a key or value, or the
+    /// device fails; then the sequence is discarded.
     pub fn logits(
         &mut self,
         tokens: &[u32],
@@ -601,7 +624,7 @@ impl Engine {
                 let room = engine.runner.reserve(sequence, end as u32)?;
                 assert!(room, "one sequence within the limits fits into the state");
                 let outputs = if end == all { Outputs::Last } else { Outputs::None };
-                engine.runner.run(&[StepTokens::plain(sequence, tokens, outputs)], watch)?;
+                engine.runner.run_one(StepTokens::plain(sequence, tokens, outputs), watch)?;
             }
             match all {
                 0 => Ok(vec![0.0; engine.runner().width()]),
@@ -648,7 +671,7 @@ impl Engine {
             let end = (position + tokens.len()) as u32;
             let room = self.runner.reserve(sequence, end)?;
             assert!(room, "one sequence within the limits fits into the state");
-            self.runner.run(&[StepTokens::plain(sequence, tokens, Outputs::All)], watch)?;
+            self.runner.run_one(StepTokens::plain(sequence, tokens, Outputs::All), watch)?;
             let rows = self.runner.output().rows(0..tokens.len()).map_err(failed)?;
             for row in rows.chunks_exact(width) {
                 each(position, row);

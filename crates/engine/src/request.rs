@@ -341,8 +341,8 @@ pub enum EventKind {
     },
     /// The request failed; other requests continue. The kind of the error is
     /// [`ErrorKind::NotANumber`] or [`ErrorKind::DeviceFailed`] if the model or the device
-    /// failed, [`ErrorKind::Refused`] if every token is ruled out, else that of a hook's
-    /// error.
+    /// failed, [`ErrorKind::OutOfRange`] if the KV cache cannot hold a key or value,
+    /// [`ErrorKind::Refused`] if every token is ruled out, else that of a hook's error.
     Failed(Error),
 }
 

@@ -26,6 +26,9 @@ use crate::services::ModelServices;
 /// The maximum context if the caller sets none.
 const MAX_DEFAULT_CONTEXT: u32 = 4096;
 
+/// The type of the KV cache if the caller sets none.
+const DEFAULT_KV: DType = DType::F16;
+
 /// The largest part of a model's weights with which a draft model can save noticeable time.
 const MAX_USEFUL_COST: f32 = 0.75;
 
@@ -166,6 +169,17 @@ impl Plan {
     /// ```
     pub fn state(&self) -> impl Iterator<Item = (&StateGroup, u32)> {
         self.graph.groups.iter().zip(self.blocks.iter().copied())
+    }
+
+    /// The type of the KV cache; `None` for an encoder, which has none.
+    ///
+    /// ```
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::RunOptions::default())?;
+    /// assert_eq!(plan.kv(), Some(girih::DType::F16));
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn kv(&self) -> Option<DType> {
+        (!self.model.files().facts.is_encoder()).then(|| self.options.kv.unwrap_or(DEFAULT_KV))
     }
 
     /// The bytes that the loaded model takes, together with its draft model.
@@ -459,7 +473,7 @@ fn draft_name(draft: &Model) -> String {
 }
 
 fn graph_options(options: &RunOptions) -> GraphOptions {
-    GraphOptions { state: options.kv, given_rows: options.given_rows }
+    GraphOptions { state: options.kv.unwrap_or(DEFAULT_KV), given_rows: options.given_rows }
 }
 
 /// The largest step of a model with these options.
@@ -485,11 +499,10 @@ fn largest_step(model: &Model, options: &RunOptions) -> Result<Key> {
         return refused(format!("0 {what} were requested; request at least 1"));
     }
     let is_encoder = model.files().facts.is_encoder();
-    if is_encoder && options.kv != DType::F32 {
-        let kv = options.kv;
-        return refused(format!(
-            "a KV cache in {kv} was requested, but an encoder has none; leave it at f32"
-        ));
+    if let (true, Some(kv)) = (is_encoder, options.kv)
+        && kv != DType::F32
+    {
+        return refused(format!("a KV cache in {kv} was requested, but an encoder has none; omit the type"));
     }
     // An encoder runs each text whole in one step.
     let rows = if is_encoder { chunk.max(context) } else { chunk.min(context) };

@@ -7,7 +7,8 @@
 //! a digest of everything before u64
 //! ```
 //! Numbers are little-endian. The identity names the model's files, its graph, the kernels and their
-//! rounding, so state is never used by another program than the one that computed it. The digest is
+//! rounding, so state is never used by another program than the one that computed it. A note tells of files
+//! that would be used with another type of KV cache. The digest is
 //! XXH3; it detects damage, not forgery. So the folder must be writable by this user only.
 
 use std::collections::hash_map::RandomState;
@@ -21,8 +22,11 @@ use std::time::SystemTime;
 use girih_engine::{Engine, SavedBlocks, SavedPrefix, Tenant};
 use girih_file::PrivateFolder;
 use girih_graph::{Error, ErrorKind, Key, Result, WeightSource as _};
+use girih_model::GraphOptions;
+use girih_tensor::DType;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
+use crate::model::Model;
 use crate::plan::Plan;
 use crate::progress::LoadControl;
 use crate::run_options::PromptCache;
@@ -31,6 +35,9 @@ const PROMPT_MAGIC: &[u8; 8] = b"girihkvs";
 
 /// The version of the format in the module's documentation.
 const PROMPT_FORMAT: u32 = 1;
+
+/// The types that a KV cache can have.
+const KV_TYPES: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::Q8_0];
 
 /// The suffix of complete files.
 const PROMPT_SUFFIX: &str = ".prompt";
@@ -43,7 +50,25 @@ pub(crate) struct PromptStore {
     options: PromptCache,
     /// Equal identities mean state of the same meaning.
     identity: u128,
+    source: IdentitySource,
     control: Arc<LoadControl>,
+}
+
+/// What the identity of a program's state is made of.
+struct IdentitySource {
+    /// The model's files, the kernels and their rounding.
+    text: String,
+    model: Model,
+    key: Key,
+    options: GraphOptions,
+}
+
+impl IdentitySource {
+    /// The identity of the state if the KV cache has this type.
+    fn identity(&self, kv: DType) -> Result<u128> {
+        let graph = self.model.files().graph(self.key, GraphOptions { state: kv, ..self.options })?;
+        Ok(xxh3_128(format!("{}\n{graph}", self.text).as_bytes()))
+    }
 }
 
 /// A file of the folder.
@@ -71,14 +96,15 @@ impl PromptStore {
         };
         // State does not depend on the sizes of steps.
         let key = Key { rows: 1, sequences: 1, output_rows: 1, ..plan.key() };
-        let graph = files.graph(key, plan.graph_options())?;
         let (backend, kernels, numerics) = (plan.backend(), plan.kernels(), plan.numerics());
         let text = format!(
-            "{PROMPT_FORMAT}\n{}\n{weights:?}\n{backend}\n{kernels}\n{numerics:?}\n{graph}",
+            "{PROMPT_FORMAT}\n{}\n{weights:?}\n{backend}\n{kernels}\n{numerics:?}",
             env!("CARGO_PKG_VERSION")
         );
+        let source = IdentitySource { text, model: plan.model().clone(), key, options: plan.graph_options() };
         let control = Arc::clone(plan.services().control());
-        Ok(Some(PromptStore { options, identity: xxh3_128(text.as_bytes()), control }))
+        let identity = source.identity(source.options.state)?;
+        Ok(Some(PromptStore { options, identity, source, control }))
     }
 
     /// Reads what fits into the engine's blocks, the most recently used first. A failure is a note.
@@ -103,8 +129,9 @@ impl PromptStore {
         let Some(folder) = PrivateFolder::open(&self.options.folder)? else { return Ok(()) };
         let mut room: Vec<usize> = engine.cache().free();
         let mut found = Vec::new();
-        let own = format!("{:032x}-", self.identity);
+        let own = prefix_of(self.identity);
         let files = self.files()?;
+        self.note_other_types(&files);
         for file in files.iter().rev().filter(|file| file.name.starts_with(&own)) {
             let prefix = match self.read(&folder, file) {
                 Ok(prefix) => prefix,
@@ -125,6 +152,27 @@ impl PromptStore {
             engine.restore_prefix(prefix)?;
         }
         Ok(())
+    }
+
+    /// Tells how many files would be used if the KV cache had another type.
+    fn note_other_types(&self, files: &[PromptFile]) {
+        let own = prefix_of(self.identity);
+        if files.iter().all(|file| file.name.starts_with(&own)) {
+            return;
+        }
+        let kv = self.source.options.state;
+        for other in KV_TYPES.into_iter().filter(|other| *other != kv) {
+            // A model that cannot have this type has no files of it.
+            let Ok(identity) = self.source.identity(other) else { continue };
+            let theirs = prefix_of(identity);
+            let count = files.iter().filter(|file| file.name.starts_with(&theirs)).count();
+            if count > 0 {
+                self.note(&Error::new(format!(
+                    "{count} of the saved prompts are not used: their keys and values are {other}, \
+                     and the KV cache is {kv}; use --kv {other}, or remove the files {theirs}*"
+                )));
+            }
+        }
     }
 
     /// Reads a file of this identity.
@@ -178,7 +226,7 @@ impl PromptStore {
 
     /// Writes a prefix, or marks its file as used if there is one.
     fn write(&self, folder: &PrivateFolder, prefix: &SavedPrefix) -> io::Result<()> {
-        let name = format!("{:032x}-{:032x}{PROMPT_SUFFIX}", self.identity, content_key(prefix));
+        let name = format!("{}{:032x}{PROMPT_SUFFIX}", prefix_of(self.identity), content_key(prefix));
         if let Ok(Some(file)) = folder.file(&name) {
             return file.set_modified(SystemTime::now());
         }
@@ -236,6 +284,11 @@ impl PromptStore {
         files.sort_by(|a, b| a.used.cmp(&b.used).then_with(|| a.name.cmp(&b.name)));
         Ok(files)
     }
+}
+
+/// The beginning of the names of files of this identity.
+fn prefix_of(identity: u128) -> String {
+    format!("{identity:032x}-")
 }
 
 /// A key of the tenant and the tokens.

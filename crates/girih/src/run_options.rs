@@ -31,15 +31,17 @@ pub struct RunOptions {
     /// # Ok::<(), girih::Error>(())
     /// ```
     pub backend: BackendChoice,
-    /// The type of the KV cache: F32, F16, BF16 or Q8_0. Default F32.
+    /// The type of the KV cache: F32, F16, BF16 or Q8_0; an encoder has none. Default `None`: F16. A
+    /// request whose keys or values exceed the range of the type fails
+    /// ([`ErrorKind::OutOfRange`](crate::ErrorKind::OutOfRange)); F32 holds them all.
     ///
     /// ```
     /// use girih::{DType, RunOptions};
     ///
-    /// let options = RunOptions { kv: DType::F16, ..RunOptions::default() };
+    /// let options = RunOptions { kv: Some(DType::F32), ..RunOptions::default() };
     /// # let _ = options;
     /// ```
-    pub kv: DType,
+    pub kv: Option<DType>,
     /// The maximum number of tokens of a sequence, prompt and reply together. By default the
     /// model's maximum, at most 4096, because the KV cache for all of it is allocated at the
     /// start.
@@ -155,7 +157,7 @@ impl Default for RunOptions {
         let first = BackendChoice::parse(backends(), backends()[0].name);
         RunOptions {
             backend: first.expect("the first backend has one device"),
-            kv: DType::F32,
+            kv: None,
             context: None,
             chunk: 512,
             sequences: 1,

@@ -11,6 +11,7 @@ use crate::memory_plan::MemoryPlan;
 use crate::numerics::Numerics;
 use crate::op::Op;
 use crate::output::Output;
+use crate::range_fault::RangeFault;
 use crate::value::{Extent, GroupId, Role};
 
 /// Positions in one block of state: the unit in which sequences own memory.
@@ -369,6 +370,10 @@ pub trait State: Send {
     /// # Errors
     /// When the bytes are not those of a block of this model, or the device fails.
     fn import(&mut self, group: GroupId, block: Block, bytes: &[u8]) -> Result<(), Error>;
+    /// Takes the keys and values that steps could not store since the last call, because the type of
+    /// the state cannot hold them; those of one row in the order of the graph. What the state holds
+    /// in their place is undefined, as are later rows of their sequence; other sequences are not affected.
+    fn take_range_faults(&mut self) -> Vec<RangeFault>;
 }
 
 /// The bytes of one block of every state value of `group`.

@@ -39,7 +39,8 @@ pub trait Runner: Send {
     fn tuning(&self) -> Option<String> {
         None
     }
-    /// Runs a step on the smallest program that holds it.
+    /// Runs a step on the smallest program that holds it. Keys and values that the state cannot hold
+    /// are no error of the step: [`State::take_range_faults`] returns those of this step.
     ///
     /// # Errors
     /// When no program holds it, its parts contradict each other, or the device fails.
@@ -300,6 +301,8 @@ impl<B: Backend> Runner for Loaded<B> {
         let program = program.ok_or_else(|| {
             Error::new(format!("a step of [{key}] is larger than the largest program, [{}]", self.max_key))
         })?;
+        // Those of a step that failed.
+        self.state.take_range_faults();
         self.backend.run(program, &self.weights, &mut self.state, &mut self.output, step)
     }
 

@@ -17,12 +17,14 @@ use girih_tensor::{DType, Error, Result};
 use crate::backend::{BLOCK_POSITIONS, Block, Sequence, State};
 use crate::graph::Graph;
 use crate::memory::zeroed;
+use crate::range_fault::{RangeFault, out_of_range};
 use crate::value::{GroupId, Role, Value};
 
 /// The state tensors of a graph.
 #[derive(Debug)]
 pub struct PositionMajor {
     tensors: Vec<StateTensor>,
+    faults: Vec<RangeFault>,
 }
 
 /// One state tensor, with all blocks of its group.
@@ -64,7 +66,7 @@ impl PositionMajor {
             let (name, dtype, inner) = (value.name.clone(), value.dtype, value.shape.stride());
             Ok(StateTensor { name, group, dtype, inner, bytes, stamps })
         });
-        Ok(PositionMajor { tensors: tensors.collect::<Result<_>>()? })
+        Ok(PositionMajor { tensors: tensors.collect::<Result<_>>()?, faults: Vec::new() })
     }
 
     /// Returns the rows of a state tensor at some positions of a sequence, one after another.
@@ -82,17 +84,22 @@ impl PositionMajor {
     }
 
     /// Stores the rows of a sequence in this step at their positions, rounded to the type of the
-    /// state. `rows` has those of the sequence only.
+    /// state. `rows` has those of the sequence only. A row that the type cannot hold is a fault,
+    /// which [`State::take_range_faults`] returns.
     ///
     /// # Errors
     /// When the state belongs to another graph.
     pub fn write(&mut self, name: &str, sequence: &Sequence<'_>, rows: &[f32]) -> Result<()> {
         let index = self.index(name)?;
         let tensor = &mut self.tensors[index];
-        for (row, position) in rows.chunks_exact(tensor.inner.max(1)).zip(sequence.position as usize..) {
+        for (values, row) in rows.chunks_exact(tensor.inner.max(1)).zip(sequence.rows.start..) {
+            let position = (sequence.position + row - sequence.rows.start) as usize;
             let slot = tensor.slot(sequence, position);
-            tensor.dtype.pack(row, &mut tensor.bytes[slot]);
+            tensor.dtype.pack(values, &mut tensor.bytes[slot]);
             tensor.touch(tensor.block_of(sequence, position));
+            if let Some(value) = out_of_range(tensor.dtype, values) {
+                self.faults.push(RangeFault { row, name: tensor.name.clone(), dtype: tensor.dtype, value });
+            }
         }
         Ok(())
     }
@@ -211,5 +218,9 @@ impl State for PositionMajor {
             rest = others;
         }
         Ok(())
+    }
+
+    fn take_range_faults(&mut self) -> Vec<RangeFault> {
+        std::mem::take(&mut self.faults)
     }
 }

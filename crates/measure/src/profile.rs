@@ -204,6 +204,9 @@ impl ProfiledSequence<'_> {
         self.runner.step(Step { inputs: &inputs, sequences: &[sequence], watch })?;
         self.runner.output().wait()?;
         let time = begun.elapsed();
+        if let Some(fault) = self.runner.state().take_range_faults().first() {
+            return Err(fault.error(self.position + fault.row));
+        }
         self.position += rows;
         Ok(time)
     }

@@ -315,6 +315,7 @@ impl From<girih::Error> for ApiError {
             ErrorKind::NotFound => (StatusCode::NOT_FOUND, "model_not_found"),
             ErrorKind::OutOfMemory => (StatusCode::SERVICE_UNAVAILABLE, "out_of_memory"),
             ErrorKind::NotANumber => (StatusCode::INTERNAL_SERVER_ERROR, "not_a_number"),
+            ErrorKind::OutOfRange => (StatusCode::INTERNAL_SERVER_ERROR, "out_of_range"),
             _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal_error"),
         };
         ApiError::new(status, code, error.to_string())

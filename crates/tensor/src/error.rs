@@ -36,6 +36,8 @@ pub enum ErrorKind {
     DeviceFailed,
     /// The model produced NaN.
     NotANumber,
+    /// The model produced a key or value that the type of the KV cache cannot hold.
+    OutOfRange,
     /// Any other error, such as a malformed file.
     Other,
 }

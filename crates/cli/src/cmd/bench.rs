@@ -7,7 +7,7 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::ValueEnum;
-use girih::{Drafts, Engine, LoadTimes, Numerics, Plan, RunOptions};
+use girih::{DType, Drafts, Engine, LoadTimes, Numerics, Plan, RunOptions};
 use girih_graph::Graph;
 use girih_measure::{BenchCase, BenchTimes, MinimalWork, Spread, first_token, record, speed};
 use serde_json::{Map, Value, json};
@@ -310,7 +310,7 @@ impl Subject {
             chunk: plan.key().rows,
             backend: plan.backend().info().name,
             isa: plan.kernels(),
-            kv: device.kv.dtype().name(),
+            kv: plan.kv().map_or("-", DType::name),
             numbers: multiplied.join("+"),
             activations: plan.numerics().name(),
             digest,

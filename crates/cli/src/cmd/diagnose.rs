@@ -19,7 +19,9 @@ use crate::output::print_json;
 /// The argument that names a second backend.
 pub const REFERENCE: &str = "reference";
 
+// The most accurate type, so that the result is that of the weights and kernels.
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("kv", |kv| kv.default_value("f32").help("Type of the KV cache")))]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
@@ -97,7 +99,7 @@ fn against_backend(args: &Args, reference: &BackendChoice) -> Result<Outcome> {
             args.tokens
         )));
     }
-    let (bound, activations) = (bound(&model, &args.device, Against::F32, &plan)?, plan.numerics().name());
+    let (bound, activations) = (bound(&model, Against::F32, &plan)?, plan.numerics().name());
     let mut engine = loading::engine(plan, show)?;
     // The same steps, with the most exact options that the reference has.
     let backend = args.device.backend.with_options_for(reference.clone())?.reference()?;
@@ -116,7 +118,7 @@ fn report(args: &Args, activations: &str, reference: &Value, prompts: &[Vec<Laye
     if args.json {
         print_json(&json!({
             "within": within,
-            "kv": args.device.kv.dtype().name(),
+            "kv": args.device.kv_name(),
             "activations": activations,
             "reference": reference,
             "prompts": prompts,

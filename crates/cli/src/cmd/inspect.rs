@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use girih::tools::FreeMemory;
-use girih::{Conversation, ErrorKind, Model, Plan, PoolBytes, Refusal};
+use girih::{Conversation, DType, ErrorKind, Model, Plan, PoolBytes, Refusal};
 use girih_file::{ContainerKind, quote};
 use girih_graph::BLOCK_POSITIONS;
 use girih_model::ModelFiles;
@@ -97,7 +97,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let device = needed.device.map(|device| ("device memory", device.bytes, Some(device.free)));
     let host = ("memory", needed.host, free.map(|free| free.room()));
     for (name, pool, free) in [host].into_iter().chain(device) {
-        print_line!("{name}: {} = {}", pool_sum(&pool, args), bytes(pool.total()))?;
+        print_line!("{name}: {} = {}", pool_sum(&pool, plan.kv()), bytes(pool.total()))?;
         if let Some(free) = free {
             let fits = if pool.total() <= free { "fits" } else { "does not fit" };
             print_line!("available: {}; the model {fits}", bytes(free))?;
@@ -185,11 +185,13 @@ fn has_tokenizer(model: &ModelFiles) -> bool {
 }
 
 /// The parts of a pool as a sum.
-fn pool_sum(pool: &PoolBytes, args: &Args) -> String {
+fn pool_sum(pool: &PoolBytes, kv: Option<DType>) -> String {
     let PoolBytes { weights, state, scratch, output, staging } = *pool;
-    let kv = format!("KV cache {} ({})", bytes(state), args.device.kv.dtype());
-    let mut parts =
-        format!("weights {} + {kv} + scratch {} + output {}", bytes(weights), bytes(scratch), bytes(output));
+    let mut parts = format!("weights {}", bytes(weights));
+    if let Some(kv) = kv {
+        parts += &format!(" + KV cache {} ({kv})", bytes(state));
+    }
+    parts += &format!(" + scratch {} + output {}", bytes(scratch), bytes(output));
     if staging > 0 {
         parts += &format!(" + staging {}", bytes(staging));
     }

@@ -18,7 +18,9 @@ use crate::progress::Unit;
 /// The maximum number of output rows (rows of logits) per step.
 const OUTPUT_ROWS: u32 = 64;
 
+// The most accurate type, so that the result is that of the weights and kernels.
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("kv", |kv| kv.default_value("f32").help("Type of the KV cache")))]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
@@ -62,7 +64,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     bar.finish_and_clear();
     if args.json {
         let mut line = json!(result);
-        line["kv"] = json!(args.device.kv.dtype().name());
+        line["kv"] = json!(args.device.kv_name());
         line["activations"] = json!(activations);
         print_json(&line)?;
     } else {

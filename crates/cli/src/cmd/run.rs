@@ -4,7 +4,9 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use girih::{BUILT_IN, BUILT_IN_PROMPT, Conversation, MemoryPlan, Model, TextOrigin, Tool, ToolChoice};
+use girih::{
+    BUILT_IN, BUILT_IN_PROMPT, Conversation, DType, MemoryPlan, Model, TextOrigin, Tool, ToolChoice,
+};
 use girih_file::shorten;
 use serde_json::{Value, json};
 
@@ -88,7 +90,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     let options = loading::options_with_prompts(&model, &args.device, &args.prompts, &args.typed)?;
     let plan = args.draft.plan(&model, options, &args.arch, &args.typed, show)?;
-    let (memory, activations) = (plan.memory(), plan.numerics().name());
+    let (memory, activations, kv) = (plan.memory(), plan.numerics().name(), plan.kv());
     let host_work = if show == Show::Details { loading::host_work(&plan)? } else { Vec::new() };
     let (bar, watch) = loading::watch(show);
     let session = plan.start_in_background(watch)?;
@@ -122,7 +124,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     host_work.into_iter().for_each(|sentence| show.detail(sentence));
     show.detail(phases.line());
     show.detail(summary(&reply));
-    let loaded = end_fields(args, &activations, &phases, &memory);
+    let loaded = end_fields(kv, &activations, &phases, &memory);
     let parts = if is_chat { message_json(&reply.message) } else { Value::Null };
     let end = joined(&[&reply_json(&ready.tokens, &reply), &parts, &facts, &loaded]);
     match output {
@@ -134,11 +136,11 @@ pub fn run(args: &Args) -> Result<Outcome> {
 }
 
 /// What the end of a reply says about how the model was loaded.
-fn end_fields(args: &Args, activations: &str, phases: &StartPhases, memory: &MemoryPlan) -> Value {
+fn end_fields(kv: Option<DType>, activations: &str, phases: &StartPhases, memory: &MemoryPlan) -> Value {
     let mut memory = memory_json(memory, None);
     memory["peak_resident"] = json!(machine::status("VmHWM"));
     json!({
-        "kv": args.device.kv.dtype().name(),
+        "kv": kv.map(DType::name),
         "activations": activations,
         "start": phases.json(),
         "memory": memory,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use girih::engine::Encoder;
 use girih::graph::Pooling;
-use girih::{Engine, Model, Numerics, Plan, Rounding, RunOptions};
+use girih::{DType, Engine, Model, Numerics, Plan, Rounding, RunOptions};
 use girih_measure::{
     Disagreement, Divergence, EncoderGolden, EncoderPromptVerdict, EncoderVerdict, ErrorBound, FailedStep,
     Golden, GoldenPrecision, GoldenSizes, LayerRow, PromptVerdict, verify as gate, verify_encoder,
@@ -21,7 +21,9 @@ use crate::progress::{Bar, Unit};
 /// The maximum number of output rows (rows of logits) per step.
 const OUTPUT_ROWS: u32 = 64;
 
+// The most accurate type, so that the result is that of the weights and kernels.
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("kv", |kv| kv.default_value("f32").help("Type of the KV cache")))]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
@@ -76,7 +78,7 @@ impl GoldenRun {
         let golden = golden.map_err(|error| Error::call(error.to_string()))?;
         let plan = loading::plan(&model, device, OUTPUT_ROWS)?;
         let activations = plan.numerics().name();
-        let bound = bound(&model, device, against, &plan)?.along(plan.graph());
+        let bound = bound(&model, against, &plan)?.along(plan.graph());
         let engine = loading::engine(plan, device.show.show())?;
         Ok(GoldenRun { model, engine, golden, bound, activations })
     }
@@ -113,7 +115,7 @@ impl EncoderGoldenRun {
         let pooling = facts.pooling.ok_or_else(|| {
             Error::call("the model states no pooling, which verify compares; add its modules.json")
         })?;
-        let (activations, bound) = (plan.numerics().name(), bound(model, device, against, &plan)?);
+        let (activations, bound) = (plan.numerics().name(), bound(model, against, &plan)?);
         let (bar, watch) = loading::watch(device.show.show());
         let encoder = plan.load_encoder(watch)?;
         bar.finish_and_clear();
@@ -145,7 +147,7 @@ fn sizes(model: &Model) -> GoldenSizes {
 ///
 /// # Errors
 /// When a weight cannot be read.
-pub fn bound(model: &Model, device: &DeviceArgs, against: Against, plan: &Plan) -> Result<ErrorBound> {
+pub fn bound(model: &Model, against: Against, plan: &Plan) -> Result<ErrorBound> {
     let weights = &model.files().weights;
     let infos = weights.names().filter_map(|name| Some((name, weights.info(name)?)));
     let mut terms = 1;
@@ -157,7 +159,8 @@ pub fn bound(model: &Model, device: &DeviceArgs, against: Against, plan: &Plan) 
             quantized = quantized.max(ErrorBound::relative_step(dtype, &shape, &numbers));
         }
     }
-    let bound = ErrorBound::new(against.precision(), terms, device.kv.dtype(), quantized);
+    let kv = plan.kv().unwrap_or(DType::F32);
+    let bound = ErrorBound::new(against.precision(), terms, kv, quantized);
     let Numerics { stores, activations, head } = plan.numerics();
     let coarsest = activations.first().copied().unwrap_or(Rounding::NONE);
     Ok(bound.storing(stores).with_activations(coarsest.format, head.format))
@@ -177,7 +180,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         print_json(&json!({
             "passed": verdict.passed,
             "against": args.against.precision().name(),
-            "kv": args.device.kv.dtype().name(),
+            "kv": args.device.kv_name(),
             "activations": run.activations,
             "prompts": verdict.prompts,
         }))?;

@@ -51,6 +51,36 @@ fn wrong_calls_end_with_2() {
 }
 
 #[test]
+fn the_kv_cache_is_f16_unless_a_command_measures_accuracy() {
+    let golden = fixture("stories260k/golden.safetensors");
+    let golden = ["--golden", name(&golden)];
+    let wide: [(&str, &[&str]); 4] = [
+        ("verify", &golden),
+        ("diagnose", &golden),
+        ("diagnose", &["--reference", "interpreter", "--tokens", "4"]),
+        ("perplexity", &[]),
+    ];
+    for (command, more) in wide {
+        let call = || girih(&[command, "stories260k", "-q", "--json"]).with(more).stdin("Once upon a time");
+        assert_eq!(call().done().json()["kv"], "f32", "{command}");
+        assert_eq!(call().with(&["--kv", "f16"]).done().json()["kv"], "f16", "{command}");
+    }
+    let run = || girih(&["run", "stories260k", "Once", "-n", "1", "-q", "--json"]);
+    let planned = |ended: &serde_json::Value| ended["memory"]["state"].as_u64().unwrap();
+    let (narrow, wide) = (run().done().json(), run().with(&["--kv", "f32"]).done().json());
+    assert_eq!((&narrow["kv"], &wide["kv"]), (&"f16".into(), &"f32".into()));
+    assert_eq!(planned(&wide), 2 * planned(&narrow), "{wide}");
+    let bench = ["bench", "stories260k", "-p", "4", "-n", "1", "-r", "1", "-q", "--json"];
+    assert_eq!(girih(&bench).done().json()[0]["type_k"], "f16");
+    let shown = girih(&["inspect", "stories260k"]).done().stdout;
+    assert!(shown.contains("(f16) + scratch "), "{shown}");
+    for (command, default) in [("run", "f16"), ("serve", "f16"), ("bench", "f16"), ("verify", "f32")] {
+        let help = girih(&[command, "--help"]).done().stdout;
+        assert!(help.contains(&format!("Type of the KV cache [default: {default}]")), "{command}: {help}");
+    }
+}
+
+#[test]
 fn an_allowed_key_is_ignored_by_every_command_and_listed() {
     let copy = Folder::of(&fixture("llama32_tied"), &["model.safetensors", "tokenizer.json"]);
     let config = crate::program::read(&fixture("llama32_tied/config.json"));

@@ -284,7 +284,8 @@ fn commands_refuse_models_of_the_other_kind() {
     let long = "a cat and a dog ".repeat(60);
     girih(&["embed", folder.name(), &long]).fails(2, "; the encoder takes 128: shorten the text");
     girih(&["embed", folder.name(), "a cat", "--kv", "f16"])
-        .fails(2, "but an encoder has none; leave it at f32");
+        .fails(2, "a KV cache in f16 was requested, but an encoder has none; omit the type");
+    girih(&["embed", folder.name(), "a cat", "--kv", "f32", "-q"]).done();
     girih(&["embed", "stories260k", "a cat"]).fails(2, "generates text and defines no embeddings");
     for (command, more) in [("run", &["a cat"][..]), ("bench", &["-p", "8", "-n", "4"]), ("profile", &[])] {
         girih(&[command, folder.name()]).with(more).fails(2, "is an encoder");

@@ -84,14 +84,19 @@ impl Format {
         }
     }
 
+    /// The type.
+    pub fn dtype(self) -> DType {
+        match self {
+            Format::F32 => DType::F32,
+            Format::F16 => DType::F16,
+            Format::BF16 => DType::BF16,
+            Format::Q8_0 => DType::Q8_0,
+        }
+    }
+
     /// The name of the type.
     pub fn name(self) -> &'static str {
-        match self {
-            Format::F32 => DType::F32.name(),
-            Format::F16 => DType::F16.name(),
-            Format::BF16 => DType::BF16.name(),
-            Format::Q8_0 => DType::Q8_0.name(),
-        }
+        self.dtype().name()
     }
 
     /// Bytes of `values` values of each of `positions`.

@@ -13,4 +13,4 @@ pub(crate) use executor::{Executor, RowOrigin, StepRows};
 pub(crate) use linear::{Epilogue, MAX_MATMULS, MatmulOperands, linear, pack_activations, prefetch};
 pub(crate) use rope::{StepRotations, rope};
 pub(crate) use rows::{elementwise, embed, gather, layer_norm, norm, pool, splice};
-pub(crate) use write::{MAX_WRITES, WrittenBlocks, write};
+pub(crate) use write::{LostValue, MAX_WRITES, WrittenBlocks, write};

@@ -3,8 +3,10 @@
 //!
 //! Bytes moved: the rows once, and the state's cells once.
 
+use std::sync::{Mutex, PoisonError};
+
 use girih_graph::backend::Sequence;
-use girih_graph::{BLOCK_POSITIONS, Graph, Pairing};
+use girih_graph::{BLOCK_POSITIONS, Graph, Pairing, out_of_range};
 
 use super::executor::{Executor, StepRows};
 use super::rope::StepRotations;
@@ -27,6 +29,17 @@ pub(crate) struct StateRows<'a> {
     pub x: &'a [f32],
     /// The rotations of the rows' heads, if these are rotated while they are written.
     pub rotations: Option<(&'a StepRotations, Pairing)>,
+}
+
+/// A value that the type of its state cannot hold.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct LostValue {
+    /// Its row among the rows of the step.
+    pub row: u32,
+    /// The index of its state value among those that the task writes.
+    pub part: usize,
+    head: usize,
+    pub value: f32,
 }
 
 /// The blocks that a step writes, in memory for the largest step.
@@ -86,7 +99,8 @@ pub(crate) fn local_len(size: usize) -> usize {
     BLOCK_POSITIONS * size
 }
 
-/// Writes rows to their positions in state values of one group, or in tensors of the step.
+/// Writes rows to their positions in state values of one group, or in tensors of the step. Returns the
+/// values that the state cannot hold, at most one for each head of a row, in the order of rows and then of states.
 ///
 /// # Panics
 /// If two sequences write to one block, which [`Runner`](girih_graph::Runner) does not
@@ -97,7 +111,7 @@ pub(crate) fn write<const N: usize>(
     states: [&mut StateTensor; N],
     rows: StepRows<'_>,
     written: &mut WrittenBlocks,
-) {
+) -> Vec<LostValue> {
     written.list(rows.sequences, states[0]);
     let written = &*written;
     let each = rows.origins.len().div_ceil(written.blocks.len().max(1)).max(1);
@@ -109,18 +123,25 @@ pub(crate) fn write<const N: usize>(
         (bytes, Grid { width: layout.block_bytes(), row_step: 1, column_step })
     });
     let Executor { table, pool, locals, .. } = executor;
-    let body = |index: usize, tile: &mut OutputTile<'_, u8>, scratch: &mut Aligned<f32>| {
+    let lost = Mutex::new(Vec::new());
+    let body = |part: usize, tile: &mut OutputTile<'_, u8>, scratch: &mut Aligned<f32>| {
         let (sequence, block) = written.owner(tile.rows().start);
-        let part = WritePart { table, source: sources[index], layout: layouts[index] };
-        part.write(&rows.sequences[sequence], block, tile, scratch);
+        let write = WritePart { table, source: sources[part], layout: layouts[part], part, lost: &lost };
+        write.write(&rows.sequences[sequence], block, tile, scratch);
     };
     if rows.origins.len() > 1 {
-        return pool.tiles_of_rows(locals, &written.blocks, outputs, body);
+        pool.tiles_of_rows(locals, &written.blocks, outputs, body);
+    } else {
+        // Writing one row takes less time than starting a second thread.
+        for (part, output) in outputs.into_iter().enumerate() {
+            pool.tiles_of_rows(locals, &written.blocks, [output], |_, tile, scratch| {
+                body(part, tile, scratch)
+            });
+        }
     }
-    // Writing one row takes less time than starting a second thread.
-    for (index, output) in outputs.into_iter().enumerate() {
-        pool.tiles_of_rows(locals, &written.blocks, [output], |_, tile, scratch| body(index, tile, scratch));
-    }
+    let mut lost = lost.into_inner().unwrap_or_else(PoisonError::into_inner);
+    lost.sort_unstable_by_key(|&LostValue { row, part, head, .. }| (row, part, head));
+    lost
 }
 
 /// The rows for one state value, and its layout.
@@ -128,6 +149,10 @@ struct WritePart<'a> {
     table: &'a Table,
     source: StateRows<'a>,
     layout: StateLayout,
+    /// The index of the state value among those that the task writes.
+    part: usize,
+    /// The values that the state cannot hold.
+    lost: &'a Mutex<Vec<LostValue>>,
 }
 
 impl WritePart<'_> {
@@ -150,14 +175,31 @@ impl WritePart<'_> {
         for (head, bytes) in (head..).zip(bytes) {
             let x = &x[first * stride + head * size..][..(count - 1) * stride + size];
             let Some((rotations, pairing)) = rotations else {
-                self.layout.put(self.table, x, stride, at, bytes);
+                if self.layout.put(self.table, x, stride, at, bytes) {
+                    self.find_lost(x, stride, first, head);
+                }
                 continue;
             };
             let rotated = &mut scratch[..count * size];
             for (row, (x, rotated)) in x.chunks(stride).zip(rotated.chunks_exact_mut(size)).enumerate() {
                 (self.table.rotate)(&x[..size], rotations.row(first + row), pairing, rotated);
             }
-            self.layout.put(self.table, rotated, size, at, bytes);
+            if self.layout.put(self.table, rotated, size, at, bytes) {
+                self.find_lost(rotated, size, first, head);
+            }
+        }
+    }
+
+    /// Lists the values of a head that the state cannot hold, in rows of the step from `first` on, which are
+    /// `stride` values apart.
+    #[cold]
+    fn find_lost(&self, rows: &[f32], stride: usize, first: usize, head: usize) {
+        let (size, dtype) = (self.layout.size, self.layout.format.dtype());
+        for (row, values) in (first as u32..).zip(rows.chunks(stride)) {
+            if let Some(value) = out_of_range(dtype, &values[..size]) {
+                let lost = LostValue { row, part: self.part, head, value };
+                self.lost.lock().unwrap_or_else(PoisonError::into_inner).push(lost);
+            }
         }
     }
 }

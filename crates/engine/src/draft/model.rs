@@ -150,7 +150,7 @@ impl DraftModel {
         if !self.runner.reserve(sequence, end)? {
             return Err(Error::new("its KV cache has no free blocks; this is a bug in girih"));
         }
-        self.runner.run(&[StepTokens::plain(sequence, tokens, outputs)], &mut Unwatched)
+        self.runner.run_one(StepTokens::plain(sequence, tokens, outputs), &mut Unwatched)
     }
 
     /// Ends the sequence of a drafter; what it has run stays in the prefix cache.

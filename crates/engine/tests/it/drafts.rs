@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use girih_engine::{
-    DraftQuery, Drafter, Engine, EngineLimits, Hooks, Overflow, RequestId, Sampling, Stop, TokenRequest,
+    DraftQuery, Drafter, Engine, EngineLimits, ErrorKind, Hooks, Overflow, RequestId, Sampling, Stop,
+    TokenRequest,
 };
 use girih_engine::{Stops, cache};
 use girih_graph::Key;
@@ -260,4 +261,36 @@ fn a_draft_evicts_nothing_and_preempts_nobody() {
     assert_eq!(reply.ids, whole);
     let again = replies(&mut engine, vec![(first, Pieces::hooks())]).remove(0);
     assert_eq!(again.stats.unwrap().cached, 124, "the first is still cached");
+}
+
+/// A draft is run as further rows, so its own keys may exceed what the state holds. They end no reply that
+/// would not have had them.
+#[test]
+fn a_key_that_the_state_cannot_hold_ends_a_reply_at_the_same_token_as_without_drafts() {
+    let asked = request(&prompt(9, 60), 40);
+    let greedy = oracle::greedy(&prompt(9, 60), 40);
+    let mut kept = 0;
+    for quality in QUALITIES {
+        for position in 60..99 {
+            let (mut engine, watched) = narrow(1, 64, &BLOCKS);
+            watched.trouble.set(Some(Trouble::Range(position)));
+            let drafted = vec![(asked.clone(), told(quality, &asked, &greedy, u64::from(position)))];
+            let reply = replies(&mut engine, drafted).remove(0);
+            match &reply.failure {
+                Some(failure) => {
+                    assert_eq!(failure.kind(), ErrorKind::OutOfRange, "{quality:?} {position}: {failure}");
+                    let replied = position as usize - 59;
+                    assert_eq!(reply.ids, greedy[..replied], "{quality:?} {position}");
+                }
+                None => {
+                    kept += 1;
+                    assert_ne!(quality, Quality::Right);
+                    assert_eq!(reply.ids, greedy, "{quality:?} {position}");
+                }
+            }
+            let again = replies(&mut engine, vec![(asked.clone(), Pieces::hooks())]).remove(0);
+            assert_eq!(again.ids, greedy, "{quality:?} {position}");
+        }
+    }
+    assert!(kept > 20, "{kept} faults in drafts that were rejected");
 }

@@ -5,8 +5,8 @@ use std::cell::Cell;
 use girih_engine::{Encoder, EncoderInput, Engine, EngineLimits, ErrorKind};
 use girih_graph::backend::{Block, Input, State, Unwatched};
 use girih_graph::{
-    Error, GroupId, HostRows, InputKind, InputSpec, Key, MemoryPlan, Output, OutputKind, Runner, StateGroup,
-    Step,
+    Error, GroupId, HostRows, InputKind, InputSpec, Key, MemoryPlan, Output, OutputKind, RangeFault, Runner,
+    StateGroup, Step,
 };
 
 /// A runner whose result for a sequence is the sums of its tokens, types and positions, and the
@@ -33,6 +33,10 @@ impl State for NoState {
     }
 
     fn import(&mut self, _: GroupId, _: Block, _: &[u8]) -> Result<(), Error> {
+        unreachable!("an encoder has no state")
+    }
+
+    fn take_range_faults(&mut self) -> Vec<RangeFault> {
         unreachable!("an encoder has no state")
     }
 }

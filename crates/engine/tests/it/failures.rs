@@ -150,6 +150,54 @@ fn random_nan_never_fails_two_requests_or_changes_a_reply() {
     }
 }
 
+/// The sentence of a key that the state cannot hold.
+const OUT_OF_RANGE: &str =
+    "'layers.0.keys' at position {} is -70000, beyond the range of a KV cache in f16: use f32 (--kv f32)";
+
+#[test]
+fn a_key_that_the_state_cannot_hold_ends_its_request_only() {
+    let (tokens, other) = (prompt(1, 70), prompt(2, 3));
+    // In the first chunk of the prompt, before and in its last row, and in the reply.
+    for position in [5, 66, 69, 75] {
+        let (mut engine, watched) = batched(2, 64);
+        let free = engine.cache().free();
+        watched.trouble.set(Some(Trouble::Range(position)));
+        for tokens in [&tokens, &other] {
+            engine.submit(request(tokens, 30), Pieces::hooks()).unwrap();
+        }
+        let replies = run(&mut engine, 2);
+        let failure = replies[0].failure.as_ref().unwrap();
+        assert_eq!(failure.kind(), ErrorKind::OutOfRange, "{position}: {failure}");
+        assert_eq!(failure.to_string(), OUT_OF_RANGE.replace("{}", &position.to_string()));
+        let replied = (position as usize + 1).saturating_sub(tokens.len());
+        assert_eq!(replies[0].ids, oracle::greedy(&tokens, replied), "{position}");
+        assert_eq!(replies[1].ids, oracle::greedy(&other, 30), "{position}");
+        let again = reply(&mut engine, request(&tokens, 30));
+        assert_eq!((again.ids, again.stats.unwrap().cached), (oracle::greedy(&tokens, 30), 0), "{position}");
+        engine.forget().unwrap();
+        assert_eq!(engine.cache().free(), free, "no block is lost");
+    }
+}
+
+#[test]
+fn logits_after_a_key_that_the_state_cannot_hold_are_an_error() {
+    let (mut engine, watched) = engine(64);
+    let tokens = prompt(8, 100);
+    for each_row in [true, false] {
+        watched.trouble.set(Some(Trouble::Range(40)));
+        let unwatched = &mut girih_graph::backend::Unwatched;
+        let result = match each_row {
+            true => engine.logits(&tokens, unwatched, |_, _| {}),
+            false => engine.last_logits(&tokens, unwatched).map(|_| ()),
+        };
+        assert_eq!(result.unwrap_err().to_string(), OUT_OF_RANGE.replace("{}", "40"));
+    }
+    assert_eq!(
+        engine.last_logits(&tokens, &mut girih_graph::backend::Unwatched).unwrap(),
+        oracle::logits(&tokens)
+    );
+}
+
 #[test]
 fn a_device_failure_keeps_the_kind_that_the_backend_states() {
     let (mut engine, watched) = engine(64);

@@ -15,10 +15,10 @@ use girih_engine::{
 use girih_graph::backend::{Block, GivenRows, Input, State};
 use girih_graph::{
     BLOCK_POSITIONS, Error, ErrorKind, GroupId, HostRows, InputKind, InputSpec, Key, MemoryPlan, Output,
-    OutputKind, Picks, Runner, Sequence, Span, StateGroup, Step,
+    OutputKind, Picks, RangeFault, Runner, Sequence, Span, StateGroup, Step,
 };
 use girih_tensor::random::mix;
-use girih_tensor::{Random, Shape};
+use girih_tensor::{DType, Random, Shape};
 
 pub const VOCABULARY: usize = 40;
 pub const CONTEXT: u32 = 320;
@@ -34,6 +34,8 @@ pub enum Trouble {
     /// As `Device`, with the kind `OutOfMemory`.
     Memory(u32),
     NaN(u32),
+    /// The state cannot hold the key of the position; what lies in its place acts like NaN.
+    Range(u32),
     /// An operation on state fails after this number of others.
     State(u32),
 }
@@ -108,6 +110,7 @@ impl Output for OracleOutput {
 /// One number for each position of each block of each group.
 struct Slots {
     groups: Vec<Vec<[u64; BLOCK_POSITIONS]>>,
+    faults: Vec<RangeFault>,
     watched: Watched,
 }
 
@@ -153,7 +156,7 @@ pub fn greedy(prompt: &[u32], count: usize) -> Vec<u32> {
 impl Oracle {
     pub fn new(max_key: Key, blocks: &[u32], watched: &Watched) -> Oracle {
         let groups = blocks.iter().map(|count| vec![[0; BLOCK_POSITIONS]; *count as usize]).collect();
-        let slots = Slots { groups, watched: watched.clone() };
+        let slots = Slots { groups, faults: Vec::new(), watched: watched.clone() };
         let groups = SPANS.map(|span| StateGroup { name: span.to_string(), span }).to_vec();
         let input = |name: &str, kind| InputSpec { name: name.to_owned(), kind };
         let inputs = [
@@ -202,6 +205,13 @@ impl Oracle {
                 self.watched.trouble.set(None);
                 let block = sequence.blocks[0][position / BLOCK_POSITIONS].0;
                 self.slots.groups[0][block as usize][position % BLOCK_POSITIONS] = SPOILED;
+            }
+            if self.watched.trouble.get() == Some(Trouble::Range(position as u32)) {
+                self.watched.trouble.set(None);
+                let block = sequence.blocks[0][position / BLOCK_POSITIONS].0;
+                self.slots.groups[0][block as usize][position % BLOCK_POSITIONS] = SPOILED;
+                let (name, row) = ("layers.0.keys".to_owned(), row as u32);
+                self.slots.faults.push(RangeFault { row, name, dtype: DType::F16, value: -7e4 });
             }
             if sequence.output_rows().contains(&row) {
                 output.extend(self.read(sequence, position));
@@ -392,6 +402,10 @@ impl State for Slots {
         let block = &mut self.groups[group.0 as usize][block.0 as usize];
         block.iter_mut().zip(slots).for_each(|(slot, value)| *slot = value);
         Ok(())
+    }
+
+    fn take_range_faults(&mut self) -> Vec<RangeFault> {
+        std::mem::take(&mut self.faults)
     }
 }
 

@@ -6,6 +6,7 @@ mod equal_bytes;
 mod forced_calls;
 mod given;
 mod hooks;
+mod kv_range;
 mod model_pool;
 mod prompt_cache;
 mod prompt_logprobs;

@@ -89,15 +89,36 @@ fn finds_the_prompts_of_an_earlier_session(model: &'static str) {
     assert_eq!((files.len(), mode(&place.folder), mode(&files[0])), (1, 0o700, 0o400));
     assert_eq!(place.ask(options(), request()), (alone.0.clone(), 199, vec![]));
     assert_eq!(place.files(), files, "the same tokens are kept once");
-    // With other threads and chunks, the state is the same; with another type it is not.
+    // With other threads and chunks, the state is the same.
     let chunked = RunOptions { chunk: 9, sequences: 3, ..options() };
     assert_eq!(place.ask(chunked, request()), (alone.0.clone(), 199, vec![]));
-    let narrow = RunOptions { kv: DType::F16, ..options() };
-    assert_eq!(place.ask(narrow, request()).1, 0);
     let of_another = request().tenant(Tenant::new("other"));
     assert_eq!(place.ask(options(), of_another), (alone.0.clone(), 0, vec![]));
     assert_eq!(place.ask(options(), request().tenant(Tenant::new("other"))).1, 199);
-    assert_eq!(place.files().len(), 3);
+    assert_eq!(place.files().len(), 2);
+}
+
+#[test]
+fn prompts_saved_with_another_type_of_kv_cache_are_named_and_not_used() {
+    let place = Workplace::new("types", "llama32_tied");
+    let options = |kv| RunOptions { kv, ..place.options(LIMIT) };
+    let (wide, _, notes) = place.ask(options(Some(DType::F32)), request());
+    assert_eq!(notes, [] as [&str; 0]);
+    let (_, cached, notes) = place.ask(options(None), request());
+    assert_eq!(cached, 0);
+    let [note] = &notes[..] else { panic!("one note: {notes:?}") };
+    let sentence = "1 of the saved prompts are not used: their keys and values are f32, and the KV cache is f16; \
+                    use --kv f32, or remove the files ";
+    assert!(note.contains(sentence), "{note}");
+    // The default is f16, whose files are used now, and the others with their own type.
+    assert_eq!(place.ask(options(Some(DType::F16)), request()).1, 199);
+    assert_eq!(place.ask(options(None), request()).1, 199);
+    let (ids, cached, notes) = place.ask(options(Some(DType::F32)), request());
+    assert_eq!((ids, cached, notes.len()), (wide, 199, 1));
+    assert!(notes[0].contains("their keys and values are f16, and the KV cache is f32"), "{notes:?}");
+    // Files of another model say nothing.
+    let other = Workplace { model: "qwen3", folder: place.folder.clone() };
+    assert_eq!(other.ask(other.options(LIMIT), request()).2, [] as [&str; 0]);
 }
 
 #[test]

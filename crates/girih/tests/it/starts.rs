@@ -132,7 +132,7 @@ fn every_backend_of_this_program_tells_the_same_story() -> Result<()> {
         for kv in [DType::F32, DType::F16] {
             let backend = girih::backend(info.name)?;
             let session = model
-                .plan(RunOptions { backend, kv, context: Some(64), ..RunOptions::default() })?
+                .plan(RunOptions { backend, kv: Some(kv), context: Some(64), ..RunOptions::default() })?
                 .start(|_| {})?;
             let text = session.generate(Request::new(tokens.clone()).max_tokens(10))?.text()?;
             assert_eq!(text, ", there was a little girl named Lily", "{} {kv}", info.name);

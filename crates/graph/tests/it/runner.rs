@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use girih_graph::backend::{Block, GivenRows, Input, Range32, Refusal, State, Unwatched, step_count};
 use girih_graph::{
     Backend, DevicePool, Error, ErrorKind, Extent, Graph, GroupId, HostRows, InputKind, Key, MemoryPlan,
-    Numerics, Op, OutputKind, Outputs, PoolBytes, Runner, Sequence, Step, WeightSource, load,
+    Numerics, Op, OutputKind, Outputs, PoolBytes, RangeFault, Runner, Sequence, Step, WeightSource, load,
 };
 
 use crate::forms::parse;
@@ -40,6 +40,9 @@ impl State for Steps {
     }
     fn import(&mut self, _: GroupId, _: Block, _: &[u8]) -> Result<(), Error> {
         Ok(())
+    }
+    fn take_range_faults(&mut self) -> Vec<RangeFault> {
+        Vec::new()
     }
 }
 

@@ -2,7 +2,8 @@
 
 use girih_graph::backend::{Block, Range32, State};
 use girih_graph::state::PositionMajor;
-use girih_graph::{Graph, GroupId, Outputs, Sequence};
+use girih_graph::{Graph, GroupId, Outputs, RangeFault, Sequence};
+use girih_tensor::DType;
 
 use crate::forms::{TOKENS, edited, parse};
 
@@ -94,4 +95,33 @@ fn state_of_another_graph_is_refused_by_name() {
     assert_eq!(state.rows("keys", &sequence, 0..1).unwrap_err().to_string(), sentence);
     assert_eq!(state.write("keys", &sequence, &rows(1)).unwrap_err().to_string(), sentence);
     assert_eq!(state.stamp("keys", &sequence, 0).unwrap_err().to_string(), sentence);
+}
+
+#[test]
+fn a_row_that_the_type_cannot_hold_is_a_fault_with_its_row_and_its_largest_value() {
+    // 65519 rounds to 65504, the largest number of f16; q8_0 has a scale in f16 for 32 values.
+    let cases = [
+        ("f32", f32::MAX, None),
+        ("f16", 65519.0, None),
+        ("f16", -65520.0, Some(DType::F16)),
+        ("f16", f32::INFINITY, None),
+        ("f16", f32::NAN, None),
+        ("bf16", 3.39e38, None),
+        ("bf16", f32::MAX, Some(DType::BF16)),
+        ("q8_0", 8.32e6, None),
+        ("q8_0", -8.33e6, Some(DType::Q8_0)),
+        ("q8_0", f32::NEG_INFINITY, None),
+    ];
+    for (dtype, value, lost) in cases {
+        let mut state = PositionMajor::new(&graph(dtype), &[3, 5]).unwrap();
+        let sequence = Sequence { rows: Range32 { start: 7, end: 11 }, ..sequence(BLOCKS, 62, 4) };
+        let mut rows = rows(4);
+        rows[3 * 64 + 9] = value;
+        state.write("layers.0.keys", &sequence, &rows).unwrap();
+        let name = "layers.0.keys".to_owned();
+        let expected: Vec<_> =
+            lost.into_iter().map(|dtype| RangeFault { row: 10, name: name.clone(), dtype, value }).collect();
+        assert_eq!(state.take_range_faults(), expected, "{value} in {dtype}");
+        assert_eq!(state.take_range_faults(), [], "they are taken");
+    }
 }
