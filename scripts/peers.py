@@ -482,6 +482,15 @@ def girih_logits(arguments: argparse.Namespace, model: Path, text: Path, options
         return np.fromfile(file.name, dtype="<f4").reshape(arguments.positions, -1)
 
 
+def precision(arguments: argparse.Namespace, model: Path) -> list[str]:
+    """Return the option with which `perplexity` rounds activations as `run` does, which the processor may decide."""
+    if any(option.startswith("--act-precision") for option in arguments.girih_option):
+        return []
+    answer = subprocess.run([arguments.girih, "inspect", str(model), "--json", *arguments.girih_option],
+                            check=True, capture_output=True, text=True).stdout
+    return ["--act-precision", "bf16"] if json.loads(answer).get("activations") == "bf16" else []
+
+
 def llama_logits(model: Path, ids: list[int], threads: int, **options):
     """Return llama.cpp's logits for some tokens, with its defaults except for `options`."""
     import llama_cpp as api
@@ -514,7 +523,8 @@ def logits(arguments: argparse.Namespace) -> int:
             if len(ids) < arguments.positions:
                 raise SystemExit(f"the text has {len(ids)} tokens; {arguments.positions} are needed")
             exact = girih_logits(arguments, model, text, ["--act-precision", "f32"] if chosen else [])
-            own = divergence(exact, girih_logits(arguments, model, text, arguments.girih_option))
+            options = [*precision(arguments, model), *arguments.girih_option]
+            own = divergence(exact, girih_logits(arguments, model, text, options))
             theirs = divergence(exact, llama_logits(model, ids, arguments.threads))
             finer = divergence(exact, llama_logits(model, ids, arguments.threads, **single))
             found = [f"{kl:.2e} | {most:.3f}" for kl, most in (own, theirs, finer)]

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 
 use girih::{
-    BUILT_IN, BUILT_IN_TEMPLATE, Engine, Model, OpenOptions, Plan, Progress, ReplyStyle, RunOptions, Session,
-    TemplateProcess,
+    BUILT_IN, BUILT_IN_TEMPLATE, DefaultRounding, Engine, Model, OpenOptions, Plan, Progress, ReplyStyle,
+    RunOptions, Session, TemplateProcess,
 };
 use girih_hub::HubEnv;
 use girih_model::arch::ArchOptions;
@@ -146,6 +146,16 @@ pub fn options(device: &DeviceArgs) -> Result<RunOptions> {
     })
 }
 
+/// As [`options`], for commands that measure a model: the processor does not decide the rounding.
+///
+/// # Errors
+/// As [`options`].
+pub fn options_for_measuring(device: &DeviceArgs) -> Result<RunOptions> {
+    let options = options(device)?;
+    let backend = options.backend.with_default_rounding(DefaultRounding::Fixed);
+    Ok(RunOptions { backend, ..options })
+}
+
 /// Plans a model that runs one sequence at a time. A step yields at most
 /// `output_rows` rows of logits.
 ///
@@ -236,8 +246,8 @@ fn watch_with(
     (bar, watch)
 }
 
-/// Sentences about the work that falls back to the host, with reasons, and about the
-/// backend.
+/// Sentences about the work that falls back to the host, with reasons, about the
+/// backend, and about its default on this machine.
 ///
 /// # Errors
 /// When a graph cannot be made.
@@ -248,7 +258,7 @@ pub fn host_work(plan: &Plan) -> Result<Vec<String>> {
         format!("the host computes {count} x {name} ({op}) in steps of {rows} rows: {reason}")
     };
     let notes = plan.backend().info().notes.iter().map(|note| (*note).to_owned());
-    Ok(plan.host_work()?.into_iter().map(sentence).chain(notes).collect())
+    Ok(plan.host_work()?.into_iter().map(sentence).chain(notes).chain(plan.machine_default()).collect())
 }
 
 /// A note with the generation settings that sampling uses.

@@ -62,6 +62,31 @@ impl ActivationPrecision {
     }
 }
 
+/// Which precision activations are rounded to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PrecisionRule {
+    /// This one, for all weights that have a kernel for it.
+    Requested(ActivationPrecision),
+    /// int8 for quantized weights and f32 for float weights, on every processor.
+    #[default]
+    Fixed,
+    /// As `Fixed`, except bf16 for BF16 weights: the default of a processor that multiplies bf16 faster.
+    Bf16Products {
+        /// The processor's name, for people.
+        processor: &'static str,
+    },
+}
+
+impl PrecisionRule {
+    /// The requested precision.
+    pub(crate) fn requested(self) -> Option<ActivationPrecision> {
+        match self {
+            PrecisionRule::Requested(precision) => Some(precision),
+            PrecisionRule::Fixed | PrecisionRule::Bf16Products { .. } => None,
+        }
+    }
+}
+
 /// How activations are packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ActivationKind {
@@ -76,22 +101,26 @@ pub(crate) enum ActivationKind {
 }
 
 impl ActivationKind {
-    /// The kind for weights of a layout, when `precision` is requested. By default quantized weights
-    /// are multiplied by integers. Float weights are multiplied by floats even if integers are
+    /// The kind for weights of a layout. Float weights are multiplied by floats even if integers are
     /// requested, as no kernel multiplies floats by integers.
-    pub fn of(layout: Layout, precision: Option<ActivationPrecision>) -> ActivationKind {
+    pub fn of(layout: Layout, rule: PrecisionRule) -> ActivationKind {
+        let precision = match rule {
+            PrecisionRule::Requested(precision) => precision,
+            PrecisionRule::Bf16Products { .. } if layout == Layout::Bf16 => ActivationPrecision::Bf16,
+            PrecisionRule::Fixed | PrecisionRule::Bf16Products { .. } => ActivationPrecision::Int8,
+        };
         match (precision, layout.coding()) {
-            (Some(ActivationPrecision::Bf16), _) if layout == Layout::Bf16 => ActivationKind::Bf16Pairs,
-            (Some(ActivationPrecision::Bf16), _) => ActivationKind::Bf16,
-            (Some(ActivationPrecision::Int8) | None, Some(coding)) => ActivationKind::Integers(coding),
-            (Some(ActivationPrecision::Int8x2), Some(coding)) => ActivationKind::IntegersTwice(coding),
-            (Some(ActivationPrecision::F32), _) | (_, None) => ActivationKind::Floats,
+            (ActivationPrecision::Bf16, _) if layout == Layout::Bf16 => ActivationKind::Bf16Pairs,
+            (ActivationPrecision::Bf16, _) => ActivationKind::Bf16,
+            (ActivationPrecision::Int8, Some(coding)) => ActivationKind::Integers(coding),
+            (ActivationPrecision::Int8x2, Some(coding)) => ActivationKind::IntegersTwice(coding),
+            (ActivationPrecision::F32, _) | (_, None) => ActivationKind::Floats,
         }
     }
 
-    /// The kind for a matmul of `graph`, when `precision` is requested.
-    pub fn of_node(graph: &Graph, node: &Node, precision: Option<ActivationPrecision>) -> ActivationKind {
-        ActivationKind::of(Layout::of(graph.value(node.inputs[1]).dtype), precision)
+    /// The kind for a matmul of `graph`.
+    pub fn of_node(graph: &Graph, node: &Node, rule: PrecisionRule) -> ActivationKind {
+        ActivationKind::of(Layout::of(graph.value(node.inputs[1]).dtype), rule)
     }
 
     /// The precision to which activations are rounded.
@@ -108,7 +137,7 @@ impl ActivationKind {
     pub fn rounding(self, table: &Table) -> Rounding {
         let precision = self.precision();
         let multiplied = match self {
-            ActivationKind::Bf16Pairs => table.matmul.bf16_name,
+            ActivationKind::Bf16Pairs => table.matmul.bf16_name(),
             _ => precision.name(),
         };
         Rounding { name: precision.name(), format: precision.format(), multiplied }

@@ -7,7 +7,7 @@ use girih_graph::store::Store;
 use girih_graph::{Error, Graph, HostRows, Key, MemoryPlan, Numerics, Op, PoolBytes};
 use girih_tensor::DType;
 
-use crate::activations::ActivationPrecision;
+use crate::activations::{ActivationPrecision, PrecisionRule};
 use crate::affinity::{self, Affinity};
 use crate::kernels::packed::Layout;
 use crate::kernels::prefetch::PrefetchChoice;
@@ -25,9 +25,9 @@ use crate::{lower, prefetch_distance};
 pub struct CpuOptions {
     /// The number of threads, the caller included (does not affect results).
     pub threads: usize,
-    /// The precision to which activations are rounded before matmuls; by default int8 for quantized
-    /// weights and f32 for float weights.
-    pub precision: Option<ActivationPrecision>,
+    /// The precision to which activations are rounded before matmuls. [`INFO`](crate::INFO) opens a backend
+    /// whose processor may decide it.
+    pub precision: PrecisionRule,
     /// Whether threads are pinned to CPUs. The thread that loads the weights is one of them, and
     /// stays pinned until it drops the backend.
     pub affinity: Affinity,
@@ -36,11 +36,12 @@ pub struct CpuOptions {
 }
 
 impl Default for CpuOptions {
-    /// The defaults for this machine: [`default_threads`] and automatic affinity.
+    /// The defaults for this machine: [`default_threads`] and automatic affinity. The rule of precision is the same
+    /// on every machine.
     fn default() -> CpuOptions {
         CpuOptions {
             threads: default_threads(),
-            precision: None,
+            precision: PrecisionRule::default(),
             affinity: Affinity::default(),
             residence: Residence::default(),
         }
@@ -55,7 +56,7 @@ pub struct Cpu {
     /// The CPUs of each thread, if threads are pinned.
     cpus: Option<Vec<Vec<usize>>>,
     pool: OnceCell<ThreadPool>,
-    precision: Option<ActivationPrecision>,
+    precision: PrecisionRule,
     residence: Residence,
     store: Option<Box<dyn Store>>,
 }
@@ -137,6 +138,16 @@ impl Backend for Cpu {
 
     fn numerics(&self, graph: &Graph) -> Numerics {
         lower::numerics(graph, self.precision, &self.table)
+    }
+
+    fn machine_default(&self, graph: &Graph) -> Option<String> {
+        let PrecisionRule::Bf16Products { processor } = self.precision else { return None };
+        lower::activations(graph, self.precision).contains(&ActivationPrecision::Bf16).then(|| {
+            format!(
+                "BF16 weights are multiplied by bf16 activations, the default on {processor}; \
+                 act-precision f32 keeps f32"
+            )
+        })
     }
 
     fn ladder(&self, max: Key) -> Vec<Key> {

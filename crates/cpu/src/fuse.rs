@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use girih_graph::{Graph, Node, Op, Role, ValueId};
 
-use crate::activations::{ActivationKind, ActivationPrecision};
+use crate::activations::{ActivationKind, PrecisionRule};
 use crate::instruction::{ActivationSlot, MatmulEpilogue, StepBuffer, ValueLocation};
 use crate::ops;
 
@@ -46,7 +46,7 @@ pub(crate) struct Fusion<'a> {
     pub graph: &'a Graph,
     /// Where each value lies; `None` for tokens, weights and states.
     pub locations: Vec<Option<ValueLocation>>,
-    pub precision: Option<ActivationPrecision>,
+    pub rule: PrecisionRule,
     pub slots: &'a [ActivationSlot],
 }
 
@@ -61,7 +61,7 @@ impl Fusion<'_> {
         if node.op != Op::Linear {
             return None;
         }
-        let kind = ActivationKind::of_node(self.graph, node, self.precision);
+        let kind = ActivationKind::of_node(self.graph, node, self.rule);
         self.slots.iter().position(|slot| slot.kind == kind)
     }
 

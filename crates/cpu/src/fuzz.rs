@@ -85,7 +85,7 @@ fn graph() -> Graph {
 
 /// Loads the graph with what the shelf has as packed weights; returns the bits of a step's rows.
 fn run(graph: &Graph, shelf: &Shelf, residence: Residence) -> Vec<u32> {
-    let options = CpuOptions { threads: 1, precision: None, affinity: Affinity::None, residence };
+    let options = CpuOptions { threads: 1, affinity: Affinity::None, residence, ..CpuOptions::default() };
     let cpu = Cpu::new(options).expect("one thread").with_store(Box::new(shelf.clone()));
     let mut runner =
         load(cpu, &Source, graph.key, &[], |_| Ok(graph.clone())).expect("bad packed weights are replaced");

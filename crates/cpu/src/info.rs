@@ -4,15 +4,18 @@ use std::sync::Arc;
 
 use girih_graph::Result;
 use girih_graph::description::{
-    AllowedValues, AnyBackend, BackendInfo, BackendOption, BackendSettings, Services, byte_count,
+    AllowedValues, AnyBackend, BackendInfo, BackendOption, BackendSettings, DefaultRounding, Services,
+    byte_count,
 };
 use girih_graph::store::StoreOptions;
 
-use crate::activations::ActivationPrecision;
+use crate::activations::{ActivationPrecision, PrecisionRule};
 use crate::affinity::Affinity;
 use crate::backend::{Cpu, CpuOptions};
-use crate::kernels;
+use crate::kernels::processor::ProcessorModel;
+use crate::kernels::{self, Table};
 use crate::packed_store::Residence;
+use crate::product_defaults::ProductDefault;
 
 /// The description of the backend.
 pub static INFO: BackendInfo = BackendInfo {
@@ -40,7 +43,8 @@ const OPTIONS: &[BackendOption] = &[
     BackendOption {
         name: ISA,
         placeholder: "ISA",
-        help: "Instruction set of the cpu backend's kernels [default: the best that this processor has]",
+        help: "Instruction set of the cpu backend's kernels; if it is set, the processor does not decide \
+            --act-precision either [default: the best that this processor has]",
         values: AllowedValues::OneOf(|| kernels::names().to_vec()),
         repeats: false,
     },
@@ -49,7 +53,8 @@ const OPTIONS: &[BackendOption] = &[
         placeholder: "PRECISION",
         help: "Precision to which the cpu backend rounds activations before matmuls; with int8 and int8x2, \
             float weights still use f32 activations; int8x2 is the sum of two int8 terms, about 15 bits \
-            [default: int8 for quantized weights]",
+            [default: int8 for quantized weights; bf16 for BF16 weights on processors that are listed as faster \
+            with it (AMD Zen 4 and 5), but not in verify, diagnose and perplexity; else f32]",
         values: AllowedValues::OneOf(|| ActivationPrecision::ALL.iter().map(|it| it.name()).collect()),
         repeats: false,
     },
@@ -128,11 +133,12 @@ fn precision(name: &str) -> Result<ActivationPrecision, String> {
 }
 
 fn open(settings: &BackendSettings, services: &Arc<dyn Services>) -> Result<Box<dyn AnyBackend>> {
-    let options = cpu_options(settings)?;
-    let cpu = match settings.get(ISA) {
-        Some(isa) => Cpu::with_table(options, kernels::by_name(isa)?)?,
-        None => Cpu::new(options)?,
+    let table = match settings.get(ISA) {
+        Some(isa) => kernels::by_name(isa)?,
+        None => kernels::tables()[0],
     };
+    let precision = precision_rule(settings, &table, ProcessorModel::here())?;
+    let cpu = Cpu::with_table(cpu_options(settings, precision)?, table)?;
     let store = store_options(settings)?.and_then(|options| services.store(STORE, options));
     Ok(Box::new(match store {
         Some(store) => cpu.with_store(store),
@@ -140,13 +146,35 @@ fn open(settings: &BackendSettings, services: &Arc<dyn Services>) -> Result<Box<
     }))
 }
 
-fn cpu_options(settings: &BackendSettings) -> Result<CpuOptions> {
+/// The rule of these settings for the kernels of `table` on a processor. A set precision comes first. A set
+/// instruction set fixes the rest, so that results do not depend on the machine.
+fn precision_rule(
+    settings: &BackendSettings,
+    table: &Table,
+    processor: Option<ProcessorModel>,
+) -> Result<PrecisionRule> {
+    if let Some(requested) = settings.parsed(PRECISION, precision)? {
+        return Ok(PrecisionRule::Requested(requested));
+    }
+    let may_decide = settings.default_rounding == DefaultRounding::ByProcessor
+        && settings.get(ISA).is_none()
+        && table.matmul.has_bf16_dot;
+    let listed = processor.filter(|_| may_decide).and_then(ProductDefault::of);
+    Ok(match listed {
+        Some(ProductDefault { name, bf16_is_faster: true, .. }) => {
+            PrecisionRule::Bf16Products { processor: name }
+        }
+        _ => PrecisionRule::Fixed,
+    })
+}
+
+fn cpu_options(settings: &BackendSettings, precision: PrecisionRule) -> Result<CpuOptions> {
     let defaults = CpuOptions::default();
     let affinity = settings.parsed(AFFINITY, |name| named(AFFINITIES, name))?;
     let residence = settings.parsed(WEIGHTS, |name| named(RESIDENCES, name))?;
     Ok(CpuOptions {
         threads: settings.threads.unwrap_or(defaults.threads),
-        precision: settings.parsed(PRECISION, precision)?,
+        precision,
         affinity: affinity.unwrap_or(defaults.affinity),
         residence: residence.unwrap_or(defaults.residence),
     })
@@ -230,16 +258,69 @@ mod tests {
 
     #[test]
     fn options_are_parsed() {
-        assert_eq!(cpu_options(&settings(&[])).unwrap(), CpuOptions::default());
+        let fixed = PrecisionRule::Fixed;
+        assert_eq!(cpu_options(&settings(&[]), fixed).unwrap(), CpuOptions::default());
         let all = [(PRECISION, "int8x2"), (AFFINITY, "scatter"), (WEIGHTS, "mmap")];
         let settings = choice(&all).unwrap().with_threads(Some(3)).settings().clone();
         let expected = CpuOptions {
             threads: 3,
-            precision: Some(ActivationPrecision::Int8x2),
+            precision: PrecisionRule::Requested(ActivationPrecision::Int8x2),
             affinity: Affinity::Scatter,
             residence: Residence::File,
         };
-        assert_eq!(cpu_options(&settings).unwrap(), expected);
+        let rule = precision_rule(&settings, &kernels::tables()[0], ProcessorModel::here()).unwrap();
+        assert_eq!(cpu_options(&settings, rule).unwrap(), expected);
+    }
+
+    /// Kernels that multiply bf16 with an instruction, or without one.
+    fn kernels_with(has_bf16_dot: bool) -> Table {
+        let mut table = kernels::by_name("portable").unwrap();
+        table.matmul.has_bf16_dot = has_bf16_dot;
+        table
+    }
+
+    /// The rule for these options on a processor, with kernels that multiply bf16.
+    fn rule(options: &[(&str, &str)], processor: Option<ProcessorModel>) -> PrecisionRule {
+        precision_rule(&settings(options), &kernels_with(true), processor).unwrap()
+    }
+
+    /// EPYC 9004.
+    const ZEN4: ProcessorModel = ProcessorModel { vendor: *b"AuthenticAMD", family: 0x19, model: 0x11 };
+    /// EPYC 7003.
+    const ZEN3: ProcessorModel = ProcessorModel { model: 0x01, ..ZEN4 };
+    const EMERALD_RAPIDS: ProcessorModel =
+        ProcessorModel { vendor: *b"GenuineIntel", family: 6, model: 0xcf };
+
+    #[test]
+    fn the_processor_decides_if_no_option_does() {
+        let bf16 = PrecisionRule::Bf16Products { processor: "AMD Zen 4" };
+        assert_eq!(rule(&[], Some(ZEN4)), bf16);
+        for other in [Some(ZEN3), Some(EMERALD_RAPIDS), None] {
+            assert_eq!(rule(&[], other), PrecisionRule::Fixed, "{other:?}");
+        }
+        let plain = precision_rule(&settings(&[]), &kernels_with(false), Some(ZEN4)).unwrap();
+        assert_eq!(plain, PrecisionRule::Fixed, "kernels without the instruction");
+    }
+
+    #[test]
+    fn the_precision_comes_before_the_instruction_set_and_that_before_the_processor() {
+        let requested = PrecisionRule::Requested(ActivationPrecision::Bf16);
+        for processor in [Some(ZEN4), Some(ZEN3), None] {
+            assert_eq!(rule(&[(PRECISION, "bf16")], processor), requested, "{processor:?}");
+            assert_eq!(rule(&[(PRECISION, "bf16"), (ISA, "avx512bf16")], processor), requested);
+            assert_eq!(rule(&[(ISA, "avx512bf16")], processor), PrecisionRule::Fixed, "{processor:?}");
+        }
+    }
+
+    #[test]
+    fn a_fixed_rounding_does_not_depend_on_the_processor() {
+        let fixed = |options| choice(options).unwrap().with_default_rounding(DefaultRounding::Fixed);
+        let rule = |choice: BackendChoice| {
+            precision_rule(choice.settings(), &kernels_with(true), Some(ZEN4)).unwrap()
+        };
+        assert_eq!(rule(fixed(&[])), PrecisionRule::Fixed);
+        let bf16 = PrecisionRule::Requested(ActivationPrecision::Bf16);
+        assert_eq!(rule(fixed(&[(PRECISION, "bf16")])), bf16, "unless it is told otherwise");
     }
 
     #[test]

@@ -39,13 +39,14 @@ mod pool_timing;
 mod prefetch;
 pub mod prefetch_distance;
 mod probe;
+mod product_defaults;
 mod run;
 mod state;
 mod state_layout;
 pub mod topology;
 mod weights;
 
-pub use activations::ActivationPrecision;
+pub use activations::{ActivationPrecision, PrecisionRule};
 pub use affinity::Affinity;
 pub use backend::{Cpu, CpuOptions};
 pub use info::INFO;

@@ -7,7 +7,7 @@ use girih_graph::{
 };
 use girih_tensor::DType;
 
-use crate::activations::{ActivationKind, ActivationPrecision};
+use crate::activations::{ActivationKind, ActivationPrecision, PrecisionRule};
 use crate::fuse::{Fusion, grouped, joined_name};
 use crate::instruction::{
     ActivationSlot, Compute, CpuInstruction, Elementwise, Made, Matmul, Matmuls, OpCall, PackSource,
@@ -39,10 +39,10 @@ pub(crate) fn knows(op: Op, operands: usize) -> bool {
     }
 }
 
-/// How matmuls of `graph` round activations when `precision` is requested.
-pub(crate) fn numerics(graph: &Graph, precision: Option<ActivationPrecision>, table: &Table) -> Numerics {
+/// How matmuls of `graph` round activations.
+pub(crate) fn numerics(graph: &Graph, rule: PrecisionRule, table: &Table) -> Numerics {
     let linear = || graph.nodes.iter().filter(|node| node.op == Op::Linear);
-    let kind = |node| ActivationKind::of_node(graph, node, precision);
+    let kind = |node| ActivationKind::of_node(graph, node, rule);
     let used: Vec<ActivationKind> = linear().map(kind).collect();
     let coarsest_first = ActivationPrecision::ALL.iter().rev();
     let roundings = coarsest_first.filter_map(|precision| {
@@ -59,9 +59,9 @@ pub(crate) fn numerics(graph: &Graph, precision: Option<ActivationPrecision>, ta
 }
 
 /// The precisions that activations are rounded to in matmuls of `graph`.
-fn activations(graph: &Graph, precision: Option<ActivationPrecision>) -> Vec<ActivationPrecision> {
+pub(crate) fn activations(graph: &Graph, rule: PrecisionRule) -> Vec<ActivationPrecision> {
     let linear = graph.nodes.iter().filter(|node| node.op == Op::Linear);
-    linear.map(|node| ActivationKind::of_node(graph, node, precision).precision()).collect()
+    linear.map(|node| ActivationKind::of_node(graph, node, rule).precision()).collect()
 }
 
 /// Whether a value is the graph's output, possibly after a scale or a cap.
@@ -76,11 +76,11 @@ fn yields_output(graph: &Graph, mut id: ValueId) -> bool {
     }
 }
 
-/// The nodes of `graph` that cannot run with activations of `precision`.
-pub(crate) fn objections(graph: &Graph, precision: Option<ActivationPrecision>) -> Vec<Refusal> {
+/// The nodes of `graph` that cannot run by this rule.
+pub(crate) fn objections(graph: &Graph, rule: PrecisionRule) -> Vec<Refusal> {
     let refuse =
         |node: &Node, reason: String| Refusal { node: graph.value(node.output).name.clone(), reason };
-    let unused = precision.filter(|precision| !activations(graph, Some(*precision)).contains(precision));
+    let unused = rule.requested().filter(|precision| !activations(graph, rule).contains(precision));
     graph.nodes.iter().filter_map(|node| Some(refuse(node, objection(graph, node, unused)?))).collect()
 }
 
@@ -143,11 +143,11 @@ pub(crate) struct Lowered {
 }
 
 /// One slot for each kind of activations in the graph's matmuls.
-pub(crate) fn slots(graph: &Graph, precision: Option<ActivationPrecision>) -> Vec<ActivationSlot> {
+pub(crate) fn slots(graph: &Graph, rule: PrecisionRule) -> Vec<ActivationSlot> {
     let mut slots: Vec<ActivationSlot> = Vec::new();
     for node in graph.nodes.iter().filter(|node| node.op == Op::Linear) {
         let x = graph.value(node.inputs[0]);
-        let kind = ActivationKind::of_node(graph, node, precision);
+        let kind = ActivationKind::of_node(graph, node, rule);
         let words = kind.size(x.shape.rows(), x.shape.columns());
         match slots.iter_mut().find(|slot| slot.kind == kind) {
             Some(slot) => slot.words = slot.words.max(words),
@@ -161,19 +161,15 @@ pub(crate) fn slots(graph: &Graph, precision: Option<ActivationPrecision>) -> Ve
 ///
 /// # Errors
 /// If a node is refused, or a weight is not in `weights`.
-pub(crate) fn lower(
-    graph: &Graph,
-    weights: &CpuWeights,
-    precision: Option<ActivationPrecision>,
-) -> Result<Lowered, Error> {
-    if let Some(Refusal { node, reason }) = objections(graph, precision).first() {
+pub(crate) fn lower(graph: &Graph, weights: &CpuWeights, rule: PrecisionRule) -> Result<Lowered, Error> {
+    if let Some(Refusal { node, reason }) = objections(graph, rule).first() {
         return Err(Error::new(format!("the cpu backend does not run '{node}': {reason}")));
     }
     let graph = &grouped(graph);
     let plan = ScratchPlan::of(graph);
-    let slots = slots(graph, precision);
+    let slots = slots(graph, rule);
     let mut packed: Vec<Option<ValueId>> = vec![None; slots.len()];
-    let fusion = Fusion { graph, locations: locations(graph, &plan), precision, slots: &slots };
+    let fusion = Fusion { graph, locations: locations(graph, &plan), rule, slots: &slots };
     let lowering = Lowering { weights, fusion: &fusion };
     let mut instructions = Vec::with_capacity(graph.nodes.len());
     let (mut index, mut fused) = (0, None);
@@ -437,8 +433,8 @@ pub(crate) fn rotation_frequencies(graph: &Graph) -> Vec<ValueId> {
 }
 
 /// The length of each thread's scratch memory, in `f32` values.
-pub(crate) fn local_len(graph: &Graph, precision: Option<ActivationPrecision>) -> usize {
-    graph.nodes.iter().map(|node| node_local_len(graph, node, precision)).max().unwrap_or(0)
+pub(crate) fn local_len(graph: &Graph, rule: PrecisionRule) -> usize {
+    graph.nodes.iter().map(|node| node_local_len(graph, node, rule)).max().unwrap_or(0)
 }
 
 /// The length of memory for the partial sums of attention, in `f32` values.
@@ -447,11 +443,11 @@ pub(crate) fn partials_len(graph: &Graph) -> usize {
     nodes.map(|node| ops::attend::partials_len(graph, node)).max().unwrap_or(0)
 }
 
-fn node_local_len(graph: &Graph, node: &Node, precision: Option<ActivationPrecision>) -> usize {
+fn node_local_len(graph: &Graph, node: &Node, rule: PrecisionRule) -> usize {
     let input = |index: usize| graph.value(node.inputs[index]);
     match node.op {
         Op::Linear => {
-            let terms = ActivationKind::of_node(graph, node, precision).terms();
+            let terms = ActivationKind::of_node(graph, node, rule).terms();
             ops::linear::local_len(input(0).shape.rows() * terms, input(1).shape.columns())
         }
         Op::Attend { .. } => {

@@ -9,7 +9,7 @@ use girih_graph::backend::{Input, NodeTime, Sequence, Step, Watch, step_count};
 use girih_graph::{Error, Graph, HostRows, Key, SunkGather, ValueId, sink_gather};
 use girih_tensor::Shape;
 
-use crate::activations::{ActivationPrecision, PackedActivations, SourceRows};
+use crate::activations::{PackedActivations, PrecisionRule, SourceRows};
 use crate::amount::Amount;
 use crate::instruction::{
     ActivationSlot, Compute, CpuInstruction, Elementwise, Made, Matmul, MatmulEpilogue, Matmuls, OpCall,
@@ -71,17 +71,17 @@ impl CpuProgram {
         graph: &Graph,
         weights: &CpuWeights,
         threads: usize,
-        precision: Option<ActivationPrecision>,
+        rule: PrecisionRule,
     ) -> Result<CpuProgram, Error> {
-        let Lowered { instructions, slots } = lower(graph, weights, precision)?;
+        let Lowered { instructions, slots } = lower(graph, weights, rule)?;
         let sunk = sink_gather(graph);
         let scratch = scratch_len(graph, sunk.as_ref());
         let output_rows_only = sunk.map(|SunkGather { graph, names }| {
-            let Lowered { instructions, .. } = lower(&graph, weights, precision)?;
+            let Lowered { instructions, .. } = lower(&graph, weights, rule)?;
             Ok::<_, Error>(OutputRowsProgram { instructions, names })
         });
         let packed = slots.iter().map(|slot| Aligned::zeroed(slot.words, "the activations of a step"));
-        let local = local_len(graph, precision);
+        let local = local_len(graph, rule);
         let locals = (0..threads).map(|_| Aligned::zeroed(local, "a thread's scratch memory"));
         let rotations = rotation_shapes(graph).map(|(rows, pairs)| StepRotations::new(rows, pairs));
         let memory = StepMemory {
@@ -105,11 +105,11 @@ impl CpuProgram {
     }
 
     /// The bytes of memory that a program of this graph needs.
-    pub(crate) fn plan(graph: &Graph, threads: usize, precision: Option<ActivationPrecision>) -> u64 {
+    pub(crate) fn plan(graph: &Graph, threads: usize, rule: PrecisionRule) -> u64 {
         let rows = size_of::<RowOrigin>() as u64 * u64::from(graph.key.rows) + WrittenBlocks::bytes(graph);
         let output_rows = size_of::<u32>() as u64 * u64::from(graph.key.output_rows);
-        let locals = threads as u64 * Aligned::<f32>::bytes(local_len(graph, precision));
-        let packed: u64 = slots(graph, precision).iter().map(|slot| Aligned::<u32>::bytes(slot.words)).sum();
+        let locals = threads as u64 * Aligned::<f32>::bytes(local_len(graph, rule));
+        let packed: u64 = slots(graph, rule).iter().map(|slot| Aligned::<u32>::bytes(slot.words)).sum();
         let rotations: u64 =
             rotation_shapes(graph).map(|(rows, pairs)| StepRotations::bytes(rows, pairs)).sum();
         let partials = Aligned::<f32>::bytes(partials_len(graph));

@@ -227,6 +227,34 @@ impl Plan {
         self.backend.numerics(&self.graph)
     }
 
+    /// A sentence about the rounding that the machine's model decided by default, if it did; results depend on
+    /// it. An option of the backend overrides it.
+    ///
+    /// ```
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::RunOptions::default())?;
+    /// // The built-in model has F32 weights, which are multiplied in f32 on every machine.
+    /// assert_eq!(plan.machine_default(), None);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn machine_default(&self) -> Option<String> {
+        self.backend.machine_default(&self.graph)
+    }
+
+    /// The name of the arithmetic: the backend, its kernels, the precision of activations and the type of the KV
+    /// cache. With the same name, version, model and request, the `cpu` backend gives the same bits on every
+    /// machine.
+    ///
+    /// ```
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::RunOptions::default())?;
+    /// println!("{}", plan.arithmetic()); // such as cpu-avx512-f32-kv-f32
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn arithmetic(&self) -> String {
+        let (kernels, activations) = (self.kernels(), self.numerics().name());
+        let kernels = if kernels == "-" { String::new() } else { format!("{kernels}-") };
+        format!("{}-{kernels}{activations}-kv-{}", self.backend().info().name, self.options.kv.name())
+    }
+
     /// The nodes that the backend does not run, those of a draft model included; empty if the model
     /// can be loaded.
     ///

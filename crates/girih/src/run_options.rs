@@ -19,7 +19,8 @@ use crate::drafts::Drafts;
 /// ```
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    /// The backend with its options. Default: the first of [`backends`].
+    /// The backend with its options. Default: the first of [`backends`], whose rounding of activations may depend
+    /// on the processor ([`Plan::machine_default`](crate::Plan::machine_default)).
     ///
     /// ```
     /// use girih::{RunOptions, backend};

@@ -43,6 +43,7 @@ pub struct Session {
     limits: EngineLimits,
     /// The maximum number of output rows of a step.
     output_rows: u32,
+    arithmetic: Arc<str>,
     handle: Arc<EngineHandle>,
 }
 
@@ -109,6 +110,7 @@ impl Session {
         plan.require_decoder()?;
         let RunOptions { waiting, tenant_requests, unread_events, max_wait, .. } = *plan.options();
         let (model, limits, output_rows) = (plan.model().clone(), plan.limits(), plan.key().output_rows);
+        let arithmetic = plan.arithmetic().into();
         let (commands, inbox) = mpsc::channel();
         let (readiness, control) = (Arc::new(Readiness::default()), Arc::clone(plan.services().control()));
         let prompts = PromptStore::of(&plan)?;
@@ -161,7 +163,7 @@ impl Session {
             places,
             unread_events,
         };
-        Ok(Session { model, limits, output_rows, handle: Arc::new(handle) })
+        Ok(Session { model, limits, output_rows, arithmetic, handle: Arc::new(handle) })
     }
 
     /// Whether a clone of this session, or a reply of it, exists.
@@ -197,6 +199,17 @@ impl Session {
     /// ```
     pub fn model(&self) -> &Model {
         &self.model
+    }
+
+    /// The name of the arithmetic, as [`Plan::arithmetic`].
+    ///
+    /// ```
+    /// # let session = girih::Model::open("stories260k")?.start()?;
+    /// assert!(session.arithmetic().contains("-f32-kv-"));
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn arithmetic(&self) -> &str {
+        &self.arithmetic
     }
 
     /// What its engine does: the requests that run and wait, and the KV cache that they hold.

@@ -285,6 +285,11 @@ pub trait Backend: Send + 'static {
     fn tuning(&self, _weights: &Self::Weights) -> Option<String> {
         None
     }
+    /// A sentence about the rounding that the machine's model decided by default, if it did; results depend on
+    /// it.
+    fn machine_default(&self, _: &Graph) -> Option<String> {
+        None
+    }
     /// A line about how the backend runs this graph: kernels, device, slow paths.
     fn describe(&self, _: &Graph) -> String {
         self.name().to_owned()

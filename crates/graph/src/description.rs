@@ -87,6 +87,16 @@ fn invalid_value(backend: &str, option: &str, value: &str, clause: &str) -> Erro
     Error::with_kind(ErrorKind::Refused, sentence)
 }
 
+/// What decides how a backend rounds where no option does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DefaultRounding {
+    /// The machine's model: a backend may round more where that is faster.
+    #[default]
+    ByProcessor,
+    /// Nothing: a backend rounds alike on every processor. This is for programs that measure a model.
+    Fixed,
+}
+
 /// The device and the options with which a backend is opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackendSettings {
@@ -96,6 +106,8 @@ pub struct BackendSettings {
     pub device: Option<String>,
     /// The number of threads on the host, or the backend's default.
     pub threads: Option<usize>,
+    /// What decides the rounding that no option sets.
+    pub default_rounding: DefaultRounding,
     options: Vec<(&'static str, String)>,
 }
 
@@ -197,6 +209,13 @@ impl BackendChoice {
     #[must_use]
     pub fn with_threads(mut self, threads: Option<usize>) -> BackendChoice {
         self.settings.threads = threads;
+        self
+    }
+
+    /// Sets what decides the rounding that no option sets.
+    #[must_use]
+    pub fn with_default_rounding(mut self, default_rounding: DefaultRounding) -> BackendChoice {
+        self.settings.default_rounding = default_rounding;
         self
     }
 
@@ -323,6 +342,8 @@ pub trait AnyBackend: Send {
     fn host_work(&self, graph: &Graph) -> Vec<HostWork>;
     /// See [`Backend::numerics`].
     fn numerics(&self, graph: &Graph) -> Numerics;
+    /// See [`Backend::machine_default`].
+    fn machine_default(&self, graph: &Graph) -> Option<String>;
     /// See [`Backend::ladder`].
     fn ladder(&self, largest: Key) -> Vec<Key>;
     /// See [`Backend::plan`].
@@ -359,6 +380,10 @@ impl<B: Backend> AnyBackend for B {
 
     fn numerics(&self, graph: &Graph) -> Numerics {
         Backend::numerics(self, graph)
+    }
+
+    fn machine_default(&self, graph: &Graph) -> Option<String> {
+        Backend::machine_default(self, graph)
     }
 
     fn ladder(&self, largest: Key) -> Vec<Key> {

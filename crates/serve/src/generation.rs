@@ -349,6 +349,11 @@ impl GenerationRequest {
 }
 
 impl Generation {
+    /// The name of the arithmetic of its model.
+    pub fn arithmetic(&self) -> &str {
+        self.session.arithmetic()
+    }
+
     /// Waits for events, and returns those that are there; `None` at the end.
     ///
     /// # Errors

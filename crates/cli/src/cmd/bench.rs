@@ -168,7 +168,8 @@ fn measure(
         load(args, name, cases)?;
     let show = args.device.show.show();
     let tuning = engine.runner().tuning();
-    notes.extend(tuning.iter().map(|tuning| format!("{}: {tuning}", subject.file)));
+    let chosen = [&subject.machine_default, &tuning].into_iter().flatten();
+    notes.extend(chosen.map(|sentence| format!("{}: {sentence}", subject.file)));
     let mut start = Some(format!("{}: {}", subject.file, phases.line()));
     for &case in cases {
         let bar = show.bar("measuring", 0, Unit::Things("tokens"));
@@ -283,6 +284,8 @@ struct Subject {
     isa: String,
     kv: &'static str,
     activations: String,
+    /// What the machine's model decided by default.
+    machine_default: Option<String>,
     /// The numbers that matmuls multiply, for [`MachineLimits::bottleneck`].
     numbers: String,
     digest: String,
@@ -313,6 +316,7 @@ impl Subject {
             kv: plan.kv().map_or("-", DType::name),
             numbers: multiplied.join("+"),
             activations: plan.numerics().name(),
+            machine_default: plan.machine_default(),
             digest,
         }
     }
@@ -439,6 +443,7 @@ impl BenchRow {
         row.insert("drafted_tokens".to_owned(), json!(self.times.drafted));
         row.insert("accepted_tokens".to_owned(), json!(self.times.accepted));
         row.insert("start".to_owned(), self.phases.json());
+        row.insert("machine_default".to_owned(), json!(self.subject.machine_default));
         row.insert("tuning".to_owned(), json!(self.tuning));
         row.insert("limits".to_owned(), json!(self.limits.map(|limits| limits.json())));
         Value::Object(row)

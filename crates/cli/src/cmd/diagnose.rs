@@ -90,7 +90,7 @@ fn encoder_against_golden(args: &Args, model: &Model, golden: &Path) -> Result<O
 fn against_backend(args: &Args, reference: &BackendChoice) -> Result<Outcome> {
     let model = loading::open_model(&args.model)?;
     let show = args.device.show.show();
-    let options = loading::options(&args.device)?;
+    let options = loading::options_for_measuring(&args.device)?;
     let plan = model.plan(options.clone())?;
     let context = plan.key().context;
     if args.tokens > context {

@@ -30,6 +30,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let model = loading::open_model(&args.model)?;
     let texts = texts(&args.text)?;
     let plan = loading::plan(&model, &args.device, 1)?;
+    let activations = plan.numerics().name();
     let (bar, watch) = loading::watch(args.device.show.show());
     let mut embedder = plan.load_embedder(watch)?;
     bar.finish_and_clear();
@@ -47,7 +48,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     bar.finish_and_clear();
     if args.json {
-        print_json(&json!({"embeddings": embeddings}))?;
+        print_json(&json!({"activations": activations, "embeddings": embeddings}))?;
     }
     Ok(Outcome::Done)
 }

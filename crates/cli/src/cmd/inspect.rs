@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use girih::tools::FreeMemory;
-use girih::{Conversation, DType, ErrorKind, Model, Plan, PoolBytes, Refusal};
+use girih::{Conversation, DType, ErrorKind, MemoryPlan, Model, Plan, PoolBytes, Refusal};
 use girih_file::{ContainerKind, quote};
 use girih_graph::BLOCK_POSITIONS;
 use girih_model::ModelFiles;
@@ -48,6 +48,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let model = model.files();
     let refusals = plan.refusals().into_iter().map(|Refusal { node, reason }| format!("{node}: {reason}"));
     let (backend, refusals) = (plan.description(), refusals.collect::<Vec<_>>());
+    let (activations, machine_default) = (plan.numerics().name(), plan.machine_default());
     let needed = plan.memory();
     let free = FreeMemory::now();
     if args.json {
@@ -58,6 +59,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
             "tensors": args.tensors.then(|| tensors(model)),
             "key": plan.key().to_string(),
             "backend": backend,
+            "activations": activations,
+            "machine_default": machine_default,
             "refusals": refusals,
             "ignored_keys": model.ignored_keys(),
             "state": state(&plan),
@@ -83,9 +86,19 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     print_line!("largest step: {}", plan.key())?;
     print_line!("backend: {backend}")?;
+    print_line!("activations: {activations}")?;
+    if let Some(sentence) = &machine_default {
+        print_line!("default on this machine: {sentence}")?;
+    }
     for refusal in &refusals {
         print_line!("refused: {refusal}")?;
     }
+    print_memory(&plan, args, &needed, free)?;
+    Ok(ended)
+}
+
+/// Prints the blocks of state, and the memory that the model needs and finds.
+fn print_memory(plan: &Plan, args: &Args, needed: &MemoryPlan, free: Option<FreeMemory>) -> Result<()> {
     for (group, blocks) in plan.state() {
         let positions = u64::from(blocks) * BLOCK_POSITIONS as u64;
         print_line!(
@@ -103,7 +116,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
             print_line!("available: {}; the model {fits}", bytes(free))?;
         }
     }
-    Ok(ended)
+    Ok(())
 }
 
 /// Whether a model accepts text and conversations.

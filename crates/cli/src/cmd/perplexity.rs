@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use girih::{BosEos, Engine, TextOrigin, Unwatched};
+use girih::{BosEos, Engine, RunOptions, TextOrigin, Unwatched};
 use serde_json::json;
 
 use super::outcome::Outcome;
@@ -47,7 +47,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
         let count = counted(tokens.len(), "token");
         return Err(Error::call(format!("{name}: has {count}; at least 2 are needed")));
     }
-    let plan = loading::plan(&model, &args.device, OUTPUT_ROWS)?;
+    let options = loading::options_for_measuring(&args.device)?;
+    let plan = model.plan(RunOptions { output_rows: OUTPUT_ROWS, ..options })?;
     let (context, activations) = (plan.key().context, plan.numerics().name());
     let window = args.window.unwrap_or(512.min(context));
     if window > context {

@@ -90,7 +90,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     let options = loading::options_with_prompts(&model, &args.device, &args.prompts, &args.typed)?;
     let plan = args.draft.plan(&model, options, &args.arch, &args.typed, show)?;
-    let (memory, activations, kv) = (plan.memory(), plan.numerics().name(), plan.kv());
+    let (memory, kv) = (plan.memory(), plan.kv());
+    let arithmetic = json!({"activations": plan.numerics().name(), "arithmetic": plan.arithmetic()});
     let host_work = if show == Show::Details { loading::host_work(&plan)? } else { Vec::new() };
     let (bar, watch) = loading::watch(show);
     let session = plan.start_in_background(watch)?;
@@ -124,9 +125,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
     host_work.into_iter().for_each(|sentence| show.detail(sentence));
     show.detail(phases.line());
     show.detail(summary(&reply));
-    let loaded = end_fields(kv, &activations, &phases, &memory);
+    let loaded = end_fields(kv, &phases, &memory);
     let parts = if is_chat { message_json(&reply.message) } else { Value::Null };
-    let end = joined(&[&reply_json(&ready.tokens, &reply), &parts, &facts, &loaded]);
+    let end = joined(&[&reply_json(&ready.tokens, &reply), &parts, &facts, &arithmetic, &loaded]);
     match output {
         ReplyStream::Silent => print_json(&end)?,
         ReplyStream::Events { .. } => print_event("end", &[&end])?,
@@ -136,12 +137,11 @@ pub fn run(args: &Args) -> Result<Outcome> {
 }
 
 /// What the end of a reply says about how the model was loaded.
-fn end_fields(kv: Option<DType>, activations: &str, phases: &StartPhases, memory: &MemoryPlan) -> Value {
+fn end_fields(kv: Option<DType>, phases: &StartPhases, memory: &MemoryPlan) -> Value {
     let mut memory = memory_json(memory, None);
     memory["peak_resident"] = json!(machine::status("VmHWM"));
     json!({
         "kv": kv.map(DType::name),
-        "activations": activations,
         "start": phases.json(),
         "memory": memory,
     })

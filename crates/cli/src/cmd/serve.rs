@@ -128,6 +128,9 @@ fn served(args: &Args, name: &str) -> Result<ServedModel> {
         options // an encoder drafts nothing
     } else {
         let plan = args.draft.plan(&open, options, &args.arch, &args.typed, args.device.show.show())?;
+        if let Some(sentence) = plan.machine_default() {
+            args.device.show.show().detail(format!("{name}: {sentence}"));
+        }
         plan.options().clone()
     };
     let source = model_name::resolved(name)?.into_owned();

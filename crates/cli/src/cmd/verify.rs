@@ -76,7 +76,8 @@ impl GoldenRun {
     pub fn of(model: Model, device: &DeviceArgs, golden: &Path, against: Against) -> Result<GoldenRun> {
         let golden = Golden::read(golden, against.precision(), &sizes(&model));
         let golden = golden.map_err(|error| Error::call(error.to_string()))?;
-        let plan = loading::plan(&model, device, OUTPUT_ROWS)?;
+        let options = loading::options_for_measuring(device)?;
+        let plan = model.plan(RunOptions { output_rows: OUTPUT_ROWS, ..options })?;
         let activations = plan.numerics().name();
         let bound = bound(&model, against, &plan)?.along(plan.graph());
         let engine = loading::engine(plan, device.show.show())?;
@@ -110,7 +111,7 @@ impl EncoderGoldenRun {
         let golden = golden.map_err(|error| Error::call(error.to_string()))?;
         // The texts of the batch run in one step, if its rows hold them.
         let sequences = golden.batch.len().max(1) as u32;
-        let plan = model.plan(RunOptions { sequences, ..loading::options(device)? })?;
+        let plan = model.plan(RunOptions { sequences, ..loading::options_for_measuring(device)? })?;
         let facts = &model.files().facts;
         let pooling = facts.pooling.ok_or_else(|| {
             Error::call("the model states no pooling, which verify compares; add its modules.json")

@@ -23,6 +23,7 @@ pub mod packed;
 pub mod peaks;
 mod portable;
 pub mod prefetch;
+pub(crate) mod processor;
 mod table;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]

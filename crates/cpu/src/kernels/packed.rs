@@ -118,7 +118,13 @@ pub struct MatmulKernels {
     /// as long as no operand, product or sum is subnormal. Subnormal operands and
     /// sums are flushed to zero or kept, depending on the table's instructions.
     pub bf16: fn(band: Band<'_>, first: usize, x: &[u32], sums: &mut [Sums]),
-    /// The name of the precision of `bf16` in `profile`; it marks an instruction of
-    /// its own.
-    pub bf16_name: &'static str,
+    /// Whether `bf16` uses an instruction that multiplies bf16.
+    pub has_bf16_dot: bool,
+}
+
+impl MatmulKernels {
+    /// The name of the numbers that `bf16` multiplies, in `profile`; an instruction for them marks it.
+    pub fn bf16_name(&self) -> &'static str {
+        if self.has_bf16_dot { "bf16-dot" } else { "bf16" }
+    }
 }

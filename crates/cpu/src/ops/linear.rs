@@ -183,7 +183,7 @@ fn variant(
         if names.all(|name| name == first) { first } else { "mixed" }
     };
     let numbers = one(|table, matmul| match matmul.x.kind {
-        ActivationKind::Bf16Pairs => table.matmul.bf16_name,
+        ActivationKind::Bf16Pairs => table.matmul.bf16_name(),
         kind => kind.name(),
     });
     [way, table.name, numbers, one(|_, matmul| matmul.weight.layout.name())]

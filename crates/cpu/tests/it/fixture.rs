@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use girih_cpu::kernels::{Table, tables};
-use girih_cpu::{ActivationPrecision, Cpu, CpuOptions};
+use girih_cpu::{ActivationPrecision, Cpu, CpuOptions, PrecisionRule};
 use girih_graph::backend::{Block, Input, Range32, Unwatched, Watch, step_count};
 use girih_graph::{
     BLOCK_POSITIONS, Backend, Error, Graph, Key, OutputKind, Outputs, Runner, Sequence, Step, WeightSource,
@@ -150,7 +150,11 @@ pub fn cpu_with(table: Table, threads: usize) -> Cpu {
 
 /// A backend that does not round activations.
 pub fn exact(table: Table, threads: usize) -> Cpu {
-    let options = CpuOptions { threads, precision: Some(ActivationPrecision::F32), ..CpuOptions::default() };
+    let options = CpuOptions {
+        threads,
+        precision: PrecisionRule::Requested(ActivationPrecision::F32),
+        ..CpuOptions::default()
+    };
     Cpu::with_table(options, table).unwrap()
 }
 

@@ -96,7 +96,7 @@ fn matmul<const TABLE: usize, const END: bool>() -> MatmulKernels {
             let band = Band { bytes: &bytes, ..band };
             with::<_, END>(sums, |sums| (tables()[TABLE].matmul.bf16)(band, first, &x, sums));
         },
-        bf16_name: "",
+        has_bf16_dot: false,
     }
 }
 

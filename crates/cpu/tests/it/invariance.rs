@@ -3,7 +3,7 @@
 
 use girih_cpu::kernels::packed::Layout;
 use girih_cpu::kernels::{Table, tables};
-use girih_cpu::{ActivationPrecision, Cpu, CpuOptions};
+use girih_cpu::{ActivationPrecision, Cpu, CpuOptions, PrecisionRule};
 use girih_graph::backend::{Block, Input, Range32};
 use girih_graph::{
     Act, BLOCK_POSITIONS, Builder, Graph, GroupId, Key, Op, OutputKind, Outputs, Pairing, Runner, Span,
@@ -225,7 +225,11 @@ fn rows_of_a_step_change_nothing_in_any_precision() {
             tables().iter().flat_map(|table| precisions.iter().map(|precision| (*table, *precision)))
         {
             let runner = |threads| {
-                let options = CpuOptions { threads, precision: Some(precision), ..CpuOptions::default() };
+                let options = CpuOptions {
+                    threads,
+                    precision: PrecisionRule::Requested(precision),
+                    ..CpuOptions::default()
+                };
                 runner_on(Cpu::with_table(options, table).unwrap(), model)
             };
             let want = logits(&mut *runner(1), &tokens, 40);

@@ -4,7 +4,7 @@
 
 use girih_cpu::kernels::packed::{BAND, Layout};
 use girih_cpu::kernels::{QUANT_GROUP, Table, tables};
-use girih_cpu::{ActivationPrecision, Cpu, CpuOptions};
+use girih_cpu::{ActivationPrecision, Cpu, CpuOptions, PrecisionRule};
 use girih_graph::backend::Input;
 use girih_graph::{Builder, Graph, Op};
 use girih_tensor::{DType, Shape, reference};
@@ -108,7 +108,8 @@ fn wrong_bf16(table: &Table, [inputs, outputs, rows]: [usize; 3], random: &mut R
     let graph = graph(DType::BF16, inputs, outputs, rows);
     let source = Source::random(&graph, random);
     let x = random.numbers(rows * inputs);
-    let (threads, precision) = (1 + below(2, random), Some(ActivationPrecision::Bf16));
+    let precision = PrecisionRule::Requested(ActivationPrecision::Bf16);
+    let threads = 1 + below(2, random);
     let cpu = Cpu::with_table(CpuOptions { threads, precision, ..CpuOptions::default() }, *table).unwrap();
     let sequences = [TestSequence::new(0, 0, rows as u32)];
     let got = step(&mut *on(cpu, &graph, &source, 16), Input::Rows(&x), &sequences);
@@ -178,7 +179,8 @@ fn results(
     source: &Source,
     x: &[f32],
 ) -> Vec<f32> {
-    let options = CpuOptions { threads: 2, precision: Some(precision), ..CpuOptions::default() };
+    let options =
+        CpuOptions { threads: 2, precision: PrecisionRule::Requested(precision), ..CpuOptions::default() };
     let mut runner = on(Cpu::with_table(options, *table).unwrap(), graph, source, 16);
     step(&mut *runner, Input::Rows(x), &[TestSequence::new(0, 0, graph.key.rows)])
 }
@@ -291,11 +293,11 @@ fn odd_rows_in_two_terms_change_no_other_row() {
 }
 
 /// The sum of two matmuls of one input, with integers and with floats.
-fn mixed(rows: usize) -> Graph {
+fn mixed(rows: usize, floats: DType) -> Graph {
     const OUTPUTS: usize = 41 * BAND - 5;
     let mut builder = Builder::new(key(rows, 64));
     let x = builder.input("x", &[64], DType::F32);
-    let [integers, floats] = [("integers", DType::Q4_0), ("floats", DType::F16)].map(|(name, dtype)| {
+    let [integers, floats] = [("integers", DType::Q4_0), ("floats", floats)].map(|(name, dtype)| {
         let weight = builder.weight(&format!("{name}.weight"), Shape::matrix(OUTPUTS, 64), dtype);
         builder.shaped(name, Op::Linear, &[x, weight], &[OUTPUTS])
     });
@@ -309,29 +311,32 @@ fn mixed(rows: usize) -> Graph {
 #[test]
 fn matrices_of_integers_and_floats_share_a_task() {
     const ROWS: usize = 9;
-    let mut random = Random(74);
-    let source = Source::random(&mixed(ROWS), &mut random);
-    let x = random.numbers(ROWS * 64);
-    let precisions = [
-        None,
-        Some(ActivationPrecision::F32),
-        Some(ActivationPrecision::Bf16),
-        Some(ActivationPrecision::Int8x2),
-    ];
-    for (table, precision) in tables().iter().flat_map(|table| precisions.map(|it| (*table, it))) {
-        let results = |threads: usize, x: &[f32]| {
-            let options = CpuOptions { threads, precision, ..CpuOptions::default() };
-            let graph = mixed(x.len() / 64);
-            let mut runner = on(Cpu::with_table(options, table).unwrap(), &graph, &source, 16);
-            step(&mut *runner, Input::Rows(x), &[TestSequence::new(0, 0, graph.key.rows)])
-        };
-        let want = bits(&x.chunks_exact(64).flat_map(|x| results(1, x)).collect::<Vec<_>>());
-        for (threads, rows) in
-            [1, 2, 3].into_iter().flat_map(|threads| [4, 5, 8, 9].map(|rows| (threads, rows)))
-        {
-            let got = bits(&results(threads, &x[..rows * 64]));
-            let what = format!("{}, {precision:?}, {threads} threads, {rows} rows", table.name);
-            assert!(got == want[..got.len()], "{what}");
+    for floats in [DType::F16, DType::BF16] {
+        let mut random = Random(74);
+        let source = Source::random(&mixed(ROWS, floats), &mut random);
+        let x = random.numbers(ROWS * 64);
+        let precisions = [
+            PrecisionRule::Fixed,
+            PrecisionRule::Bf16Products { processor: "" },
+            PrecisionRule::Requested(ActivationPrecision::F32),
+            PrecisionRule::Requested(ActivationPrecision::Bf16),
+            PrecisionRule::Requested(ActivationPrecision::Int8x2),
+        ];
+        for (table, precision) in tables().iter().flat_map(|table| precisions.map(|it| (*table, it))) {
+            let results = |threads: usize, x: &[f32]| {
+                let options = CpuOptions { threads, precision, ..CpuOptions::default() };
+                let graph = mixed(x.len() / 64, floats);
+                let mut runner = on(Cpu::with_table(options, table).unwrap(), &graph, &source, 16);
+                step(&mut *runner, Input::Rows(x), &[TestSequence::new(0, 0, graph.key.rows)])
+            };
+            let want = bits(&x.chunks_exact(64).flat_map(|x| results(1, x)).collect::<Vec<_>>());
+            for (threads, rows) in
+                [1, 2, 3].into_iter().flat_map(|threads| [4, 5, 8, 9].map(|rows| (threads, rows)))
+            {
+                let got = bits(&results(threads, &x[..rows * 64]));
+                let what = format!("{}, {precision:?}, {threads} threads, {rows} rows", table.name);
+                assert!(got == want[..got.len()], "{what}");
+            }
         }
     }
 }

@@ -25,6 +25,7 @@ mod packed;
 mod packed_store;
 mod path;
 mod paths;
+mod product_types;
 mod row_paths;
 mod row_timing;
 mod rows;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use girih_cpu::{ActivationPrecision, Cpu, CpuOptions, kernels};
+use girih_cpu::{ActivationPrecision, Cpu, CpuOptions, PrecisionRule, kernels};
 use girih_graph::backend::Input;
 use girih_graph::description::{BackendChoice, NoServices, Services};
 use girih_graph::{Backend, Runner};
@@ -32,7 +32,7 @@ fn a_backend_opened_by_name_computes_the_same_bits() {
     let direct = |cpu: Cpu| logits(on(cpu, &graph, &source, 2));
     let by_default = opened(&[]);
     assert_eq!(by_default, direct(cpu(2)));
-    let precision = Some(ActivationPrecision::F32);
+    let precision = PrecisionRule::Requested(ActivationPrecision::F32);
     let exact = CpuOptions { threads: 2, precision, ..CpuOptions::default() };
     let exact = direct(Cpu::with_table(exact, portable()).unwrap());
     assert_eq!(opened(&[("isa", "portable"), ("act-precision", "f32")]), exact);

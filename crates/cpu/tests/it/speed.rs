@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use girih_cpu::kernels::{Table, by_name, tables};
 use girih_cpu::limits::peaks;
-use girih_cpu::{ActivationPrecision, Cpu, CpuOptions};
+use girih_cpu::{ActivationPrecision, Cpu, CpuOptions, PrecisionRule};
 use girih_graph::backend::Input;
 use girih_graph::{Builder, Graph, Op, Outputs, Runner};
 use girih_tensor::{DType, Shape};
@@ -79,15 +79,11 @@ fn measure(table: Table, dtype: DType, threads: usize) {
     println!();
 }
 
-/// The precision of activations in `GIRIH_ACT`, if set.
-fn precision() -> Option<ActivationPrecision> {
-    let name = std::env::var("GIRIH_ACT").ok()?;
-    Some(
-        *ActivationPrecision::ALL
-            .iter()
-            .find(|precision| precision.name() == name)
-            .expect("the name of a precision"),
-    )
+/// The precision of activations in `GIRIH_ACT`; without it, the default of every processor.
+fn precision() -> PrecisionRule {
+    let Ok(name) = std::env::var("GIRIH_ACT") else { return PrecisionRule::Fixed };
+    let named = ActivationPrecision::ALL.iter().find(|precision| precision.name() == name);
+    PrecisionRule::Requested(*named.expect("the name of a precision"))
 }
 
 /// The formats in `GIRIH_FORMATS`, or the most common ones.

@@ -55,6 +55,26 @@ fn a_streamed_reply_is_the_whole_one_in_pieces() {
 }
 
 #[test]
+fn the_fingerprint_names_the_arithmetic() {
+    let fingerprint = |address, body: Value| {
+        let reply = post(address, PATH, &story(body));
+        reply.json()["system_fingerprint"].as_str().unwrap().to_owned()
+    };
+    let session = girih::Model::open("stories260k").unwrap().start().unwrap();
+    let usual = fingerprint(shared(), json!({}));
+    assert_eq!(usual, format!("girih-{}-{}", env!("CARGO_PKG_VERSION"), session.arithmetic()));
+    let events = post(shared(), PATH, &story(json!({"stream": true}))).events();
+    assert!(events.iter().all(|event| event["system_fingerprint"] == usual));
+    let mut rounded = options();
+    let backend = girih::backend("cpu").unwrap().with("act-precision", "bf16").unwrap();
+    rounded.models[0].run_options.backend = backend;
+    let server = Server::start(rounded).unwrap();
+    let other = fingerprint(server.address(), json!({}));
+    assert_eq!(other, usual.replace("-f32-kv-", "-bf16-kv-"), "other bits");
+    assert_ne!(other, usual);
+}
+
+#[test]
 fn several_replies_have_seeds_that_follow_each_other() {
     let several = story(json!({"n": 3, "temperature": 1.0, "seed": 7}));
     let reply = post(shared(), PATH, &several).json();

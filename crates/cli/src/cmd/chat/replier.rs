@@ -73,7 +73,9 @@ impl Replier {
         let reply = reply?;
         self.turns += 1;
         if self.jsonl {
-            print_event("end", &[&fields, &reply_json(&tokens, &reply), &message_json(&reply.message)])?;
+            let arithmetic = json!({"arithmetic": self.session.arithmetic()});
+            let (counts, parts) = (reply_json(&tokens, &reply), message_json(&reply.message));
+            print_event("end", &[&fields, &counts, &parts, &arithmetic])?;
         }
         self.explain_end(&reply, tokens.len());
         Ok(reply)

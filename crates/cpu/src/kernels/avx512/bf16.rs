@@ -29,7 +29,7 @@ impl Avx512Bf16 {
         let matmul = MatmulKernels {
             // SAFETY: `self` is such a token.
             bf16: |band, first, x, sums| bf16(unsafe { token() }, band, first, x, sums),
-            bf16_name: "bf16-dot",
+            has_bf16_dot: true,
             ..table.matmul
         };
         Table { name: "avx512bf16", matmul, ..table }

@@ -9,7 +9,7 @@ use crate::kernels::packed::{
 };
 
 pub(crate) const MATMUL: MatmulKernels =
-    MatmulKernels { narrow, decode, tile, floats, bf16, bf16_name: "bf16" };
+    MatmulKernels { narrow, decode, tile, floats, bf16, has_bf16_dot: false };
 
 /// Decodes as many groups as a panel has, and multiplies them.
 pub(crate) fn narrow(band: Band<'_>, x: &[u32], sums: &mut [[f32; BAND]]) {

@@ -42,7 +42,7 @@ pub(in super::super) fn table<I: Packed>(_: I) -> Table {
             tile: function!(|coding, panels, groups, x, sums| packed::tile),
             floats: function!(|band, first, x, sums| floats::floats),
             bf16: function!(|band, first, x, sums| floats::bf16),
-            bf16_name: "bf16",
+            has_bf16_dot: false,
         },
         norm: function!(Norm { x, weight, epsilon, y }),
         layer_norm: function!(LayerNorm { x, weight, bias, epsilon, y }),

@@ -7,9 +7,6 @@ use crate::calendar::since_1970;
 use crate::generation::Generation;
 use crate::request_id::new_id;
 
-/// What decides a reply besides the request and the model: the program.
-const FINGERPRINT: &str = concat!("girih-", env!("CARGO_PKG_VERSION"));
-
 /// What all pieces of a reply have in common.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct ReplyHead {
@@ -21,8 +18,9 @@ pub struct ReplyHead {
     pub created: u64,
     /// The model's id.
     pub model: String,
-    /// What decides the reply besides the request and the model.
-    pub system_fingerprint: &'static str,
+    /// What decides the reply besides the request and the model: the version of girih, the backend, its kernels,
+    /// the precision of activations and the type of the KV cache.
+    pub system_fingerprint: String,
 }
 
 impl ReplyHead {
@@ -33,7 +31,7 @@ impl ReplyHead {
             object,
             created: since_1970().as_secs(),
             model: generation.model_name.to_string(),
-            system_fingerprint: FINGERPRINT,
+            system_fingerprint: format!("girih-{}-{}", env!("CARGO_PKG_VERSION"), generation.arithmetic()),
         }
     }
 }
