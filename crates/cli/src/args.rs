@@ -8,7 +8,7 @@ use girih_graph::description::byte_count;
 
 use crate::backend_args::BackendArgs;
 use crate::error::Error;
-use crate::input::{DESCRIPTION_BYTES, text_file};
+use crate::input::{DESCRIPTION_BYTES, json_text, text_file};
 use crate::progress::Show;
 
 /// Which model.
@@ -70,7 +70,7 @@ pub struct DeviceArgs {
     #[arg(long, value_name = "TYPE", value_enum)]
     pub kv: Option<KvType>,
     /// Maximum number of tokens of a sequence [default: the model's maximum, at most 4096].
-    #[arg(long, short = 'c', value_name = "N", alias = "ctx-size", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, short = 'c', value_name = "N", aliases = ["ctx-size", "max-model-len"], value_parser = clap::value_parser!(u32).range(1..))]
     pub context: Option<u32>,
     /// Maximum number of tokens of a prefill step (does not affect results).
     #[arg(long, value_name = "N", default_value = "512", value_parser = clap::value_parser!(u32).range(1..=65536))]
@@ -139,11 +139,11 @@ impl KvType {
 /// generation_config.json; without one, sampling is greedy.
 #[derive(Debug, Clone, Args)]
 pub struct SamplingArgs {
-    /// Maximum number of tokens to generate; 0 fills the context [default: 256, or what the context leaves].
-    #[arg(long, short = 'n', value_name = "N", aliases = ["n-predict", "predict"])]
+    /// Maximum number of tokens to generate; 0 sets no maximum [default: 0: the reply may fill the context].
+    #[arg(long, short = 'n', value_name = "N", aliases = ["n-predict", "predict", "max-new-tokens"])]
     pub max_tokens: Option<u32>,
     /// Temperature; 0 always picks the most likely token.
-    #[arg(long, value_name = "T", allow_negative_numbers = true)]
+    #[arg(long, value_name = "T", alias = "temperature", allow_negative_numbers = true)]
     pub temp: Option<f32>,
     /// Keep the K most likely tokens; 0 keeps all.
     #[arg(long, value_name = "K")]
@@ -157,7 +157,7 @@ pub struct SamplingArgs {
     #[command(flatten)]
     pub shape: ShapeArgs,
     /// Divide the logits of tokens that have occurred by this; 1 is off.
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", alias = "repeat-penalty")]
     pub repetition_penalty: Option<f32>,
     /// Subtract this from the logits of tokens that occur in the reply.
     #[arg(long, value_name = "X", default_value = "0", allow_negative_numbers = true)]
@@ -229,8 +229,8 @@ pub struct ShapeArgs {
 /// What the reply must be.
 #[derive(Debug, Default, Clone, Args)]
 pub struct GrammarArgs {
-    /// Make the reply JSON that this JSON Schema (draft 7 or 2020-12) accepts.
-    #[arg(long, value_name = "FILE", group = "structured_output")]
+    /// Make the reply JSON that this JSON Schema (draft 7 or 2020-12) accepts: a file, or the schema itself.
+    #[arg(long, value_name = "FILE|JSON", group = "structured_output")]
     pub schema: Option<PathBuf>,
     /// Make the reply a JSON object.
     #[arg(long, group = "structured_output")]
@@ -251,7 +251,7 @@ impl GrammarArgs {
     pub fn grammar(&self) -> Result<Option<Grammar>, Error> {
         let text = |path: &PathBuf| text_file(path, DESCRIPTION_BYTES);
         Ok(match self {
-            GrammarArgs { schema: Some(path), .. } => Some(Grammar::JsonSchema(text(path)?)),
+            GrammarArgs { schema: Some(path), .. } => Some(Grammar::JsonSchema(json_text(path)?)),
             GrammarArgs { grammar: Some(path), .. } => Some(Grammar::Lark(text(path)?)),
             GrammarArgs { regex: Some(pattern), .. } => Some(Grammar::Regex(pattern.clone())),
             GrammarArgs { json_object: true, .. } => Some(Grammar::JsonObject),

@@ -1,6 +1,7 @@
 //! The line editor of `girih chat`. It shows a pasted control character as a sign.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 
 use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
@@ -8,7 +9,7 @@ use rustyline::highlight::{CmdKind, Highlighter};
 use rustyline::hint::Hinter;
 use rustyline::history::DefaultHistory;
 use rustyline::validate::Validator;
-use rustyline::{Config, Editor, Helper};
+use rustyline::{CompletionType, Config, Context, Editor, Helper};
 
 use crate::typed_history::{MAX_LINES, TypedHistory};
 use crate::visible::is_obeyed;
@@ -21,14 +22,16 @@ pub struct LineEditor {
 }
 
 impl LineEditor {
-    /// An editor on standard input and output.
+    /// An editor on standard input and output. Tab chooses among the lines that `completed` makes of the
+    /// text before the cursor.
     ///
     /// # Errors
     /// When the terminal cannot be used.
-    pub fn new() -> Result<LineEditor, ReadlineError> {
-        let config = Config::builder().max_history_size(MAX_LINES)?.build();
+    pub fn new(completed: fn(&str) -> Vec<String>) -> Result<LineEditor, ReadlineError> {
+        let config = Config::builder().max_history_size(MAX_LINES)?;
+        let config = config.completion_type(CompletionType::List).build();
         let mut editor = Editor::with_config(config)?;
-        editor.set_helper(Some(ShownLine));
+        editor.set_helper(Some(ShownLine { completed, has_text: Cell::new(false) }));
         Ok(LineEditor { editor, file: None })
     }
 
@@ -46,6 +49,9 @@ impl LineEditor {
     /// # Errors
     /// At the end of input, after Ctrl-C, and when the terminal fails.
     pub fn line(&mut self, prompt: &str) -> Result<String, ReadlineError> {
+        if let Some(shown) = self.editor.helper() {
+            shown.has_text.set(false);
+        }
         let line = self.editor.readline(prompt)?;
         // A full history is no error.
         let _ = self.editor.add_history_entry(&line);
@@ -54,13 +60,30 @@ impl LineEditor {
         }
         Ok(line)
     }
+
+    /// Whether the last line, which Ctrl-C ended, had text, or was a search of the history.
+    pub fn had_text(&self) -> bool {
+        self.editor.helper().is_some_and(|shown| shown.has_text.get())
+    }
 }
 
 /// How a line looks while it is edited: U+FFFD stands for each character that the terminal would
 /// obey, as it has a width of one column, too.
-struct ShownLine;
+struct ShownLine {
+    completed: fn(&str) -> Vec<String>,
+    /// Whether the line has text, or the history is searched. The editor does not tell on Ctrl-C.
+    has_text: Cell<bool>,
+}
 
 impl Highlighter for ShownLine {
+    /// The editor asks with another prompt than its own while it searches the history.
+    fn highlight_prompt<'b, 's: 'b, 'p: 'b>(&'s self, prompt: &'p str, is_own: bool) -> Cow<'b, str> {
+        if !is_own {
+            self.has_text.set(true);
+        }
+        prompt.into()
+    }
+
     fn highlight<'l>(&self, line: &'l str, _: usize) -> Cow<'l, str> {
         if line.contains(is_obeyed) { line.replace(is_obeyed, "\u{fffd}").into() } else { line.into() }
     }
@@ -72,10 +95,25 @@ impl Highlighter for ShownLine {
 
 impl Completer for ShownLine {
     type Candidate = String;
+
+    fn complete(
+        &self,
+        line: &str,
+        at: usize,
+        _: &Context<'_>,
+    ) -> Result<(usize, Vec<String>), ReadlineError> {
+        Ok((0, (self.completed)(&line[..at])))
+    }
 }
 
+/// There are no hints, but the editor asks for one after each change of the line.
 impl Hinter for ShownLine {
     type Hint = String;
+
+    fn hint(&self, line: &str, _: usize, _: &Context<'_>) -> Option<String> {
+        self.has_text.set(!line.is_empty());
+        None
+    }
 }
 
 impl Validator for ShownLine {}
@@ -88,10 +126,11 @@ mod tests {
 
     #[test]
     fn a_pasted_escape_code_is_shown_as_a_sign() {
-        let shown = |line| ShownLine.highlight(line, 0).into_owned();
+        let editor = ShownLine { completed: |_| Vec::new(), has_text: Cell::new(false) };
+        let shown = |line| editor.highlight(line, 0).into_owned();
         assert_eq!(shown("a\u{1b}]52;c;eA==\u{7}b"), "a\u{fffd}]52;c;eA==\u{fffd}b");
         assert_eq!(shown("日本\tb"), "日本\tb");
         // Otherwise the editor would write the last character as it is.
-        assert!(ShownLine.highlight_char("a\u{9b}", 3, CmdKind::Other));
+        assert!(editor.highlight_char("a\u{9b}", 3, CmdKind::Other));
     }
 }

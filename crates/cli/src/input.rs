@@ -99,6 +99,23 @@ pub fn text_file(path: &Path, max: u64) -> Result<String> {
     text(open(path)?, max, path.display())
 }
 
+/// Whether what stands for a file is JSON itself: an object or a list. A file of such a name is written
+/// with its folder, such as `./{a}`.
+pub fn is_json_text(given: &Path) -> bool {
+    given.to_str().is_some_and(|text| text.trim_start().starts_with(['{', '[']))
+}
+
+/// JSON that is given as text, or as the path of a file.
+///
+/// # Errors
+/// As [`text_file`].
+pub fn json_text(given: &Path) -> Result<String> {
+    match given.to_str().filter(|_| is_json_text(given)) {
+        Some(text) => Ok(text.to_owned()),
+        None => text_file(given, DESCRIPTION_BYTES),
+    }
+}
+
 /// Calls `take` with each line of a file, without the line's end; `-` is
 /// standard input.
 ///

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::error::Result;
 use crate::output;
-use crate::progress::Bar;
+use crate::progress::{Bar, Show, Unit};
 
 /// The bytes that are read to measure memory: more than the largest caches hold.
 const MAX_READ_BYTES: u64 = 1 << 30;
@@ -149,17 +149,28 @@ pub fn limit_notes(bottlenecks: &[Bottleneck]) -> Vec<String> {
 }
 
 impl MachineLimits {
-    /// Measures the limits, which takes a second or two.
+    /// Measures the limits, which takes a second or more, with a bar.
     ///
     /// # Errors
     /// When memory is short.
-    pub fn measure(threads: usize) -> Result<MachineLimits> {
+    pub fn measure(threads: usize, show: Show) -> Result<MachineLimits> {
+        let peaks = peaks();
+        let (bar, total) =
+            (show.bar("measuring this machine", 0, Unit::Things("limits")), peaks.len() as u64 + 1);
+        bar.set(0, total);
+        let read = Reading::new(memory_bytes(), threads)?.rate(threads);
+        let mut rates = Vec::new();
+        for peak in peaks {
+            bar.set(rates.len() as u64 + 1, total);
+            rates.push((peak.numbers, peak.rate(threads)));
+        }
+        bar.finish_and_clear();
         let max_rate = |numbers| {
-            let rates = peaks().iter().filter(|peak| peak.numbers == numbers).map(|peak| peak.rate(threads));
-            rates.reduce(f64::max)
+            let of_numbers = rates.iter().filter(|(of, _)| *of == numbers).map(|(_, rate)| *rate);
+            of_numbers.reduce(f64::max)
         };
         Ok(MachineLimits {
-            read: Reading::new(memory_bytes(), threads)?.rate(threads),
+            read,
             int8: max_rate(Numbers::Int8),
             bf16: max_rate(Numbers::Bf16),
             f32: max_rate(Numbers::F32).unwrap_or(f64::INFINITY),

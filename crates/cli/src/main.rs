@@ -31,6 +31,7 @@ mod request;
 mod sandbox;
 mod server_args;
 mod settings;
+mod short_name;
 mod typed_history;
 mod typed_options;
 mod visible;

@@ -1,19 +1,25 @@
 //! Names of models: the user's aliases, and what a misspelled name was probably meant to be.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use girih::{BUILT_IN, Error, ErrorKind, OpenOptions};
 use girih_file::{nearest, quote};
+use girih_hub::ModelId;
 
 use crate::config_file::ConfigFile;
 use crate::error::Result;
+use crate::output::print_note;
+use crate::short_name;
 
 /// The maximum number of a folder's files that are compared with a name.
 const FILES_COMPARED: usize = 10_000;
 
-/// The name of the model that an alias stands for; any other name as it is.
+/// The name of the model that an alias or a short name stands for; any other name as it is. What a short
+/// name stands for is printed, once.
 ///
 /// # Errors
 /// When the configuration file cannot be read.
@@ -22,7 +28,30 @@ pub fn resolved(name: &str) -> Result<Cow<'_, str>> {
         return Ok(name.into());
     }
     let file = ConfigFile::read_if_present()?;
-    Ok(file.alias(name).map_or(name.into(), |model| model.to_owned().into()))
+    if let Some(model) = file.alias(name) {
+        return Ok(model.to_owned().into());
+    }
+    let Some(repository) = short_name::repository(name) else { return Ok(name.into()) };
+    static TOLD: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
+    if TOLD.lock().unwrap_or_else(PoisonError::into_inner).insert(repository) {
+        print_note(format_args!("{name} is {repository}"));
+    }
+    Ok(repository.into())
+}
+
+/// The id of a model on the hub at `endpoint`, which may be given by an alias or a short name.
+///
+/// # Errors
+/// When the configuration file cannot be read, or the name is no id; the sentence has the nearest name.
+pub fn id(name: &str, endpoint: &str) -> Result<ModelId> {
+    let file = ConfigFile::read_if_present()?;
+    let parsed = ModelId::parse_at(&resolved(name)?, endpoint);
+    parsed.map_err(|error| {
+        let known = file.aliases().map(|(alias, _)| alias).chain(short_name::all());
+        let meant = if may_be_alias(name) { nearest(name, known) } else { None };
+        let meant = meant.map_or(String::new(), |meant| format!("; did you mean {}?", quote(meant)));
+        Error::with_kind(error.kind(), format!("{error}{meant}")).into()
+    })
 }
 
 /// Whether a name can be an alias: it is no path, no id and not the built-in model.
@@ -51,7 +80,8 @@ fn nearest_model(name: &str, options: &OpenOptions) -> Option<String> {
     // A revision or a label says nothing about the name of the repository.
     let end = name.find(['@', ':']).unwrap_or(name.len());
     let (repo, rest) = name.split_at(end);
-    let whole = [BUILT_IN].into_iter().chain(aliases.aliases().map(|(alias, _)| alias));
+    let whole =
+        [BUILT_IN].into_iter().chain(aliases.aliases().map(|(alias, _)| alias)).chain(short_name::all());
     let whole: Vec<&str> = whole.chain(files.iter().map(String::as_str)).collect();
     // Such a name exists, so something else is missing.
     if whole.contains(&name) || cached.iter().any(|known| known == repo) {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use girih::{BosEos, Conversation, Dry, Model, ReplyFormat, Request, Sampling, TextOrigin};
 use girih_file::quote;
 
-use crate::args::{SamplingArgs, ShapeArgs};
+use crate::args::{OverflowMode, SamplingArgs, ShapeArgs};
 use crate::config_file::{ConfigFile, variable_of};
 use crate::error::{Error, Result};
 use crate::typed_options::TypedOptions;
@@ -38,10 +38,21 @@ impl TokenizedPrompt {
         let tokens = model.text_processor()?.tokenizer.encode_spans(&spans, BosEos::Omit)?;
         Ok(TokenizedPrompt { tokens, format: Some(model.reply_format(conversation, &spans)?) })
     }
+
+    /// The prompt with the beginning of its reply.
+    ///
+    /// # Errors
+    /// When the model has no tokenizer.
+    pub fn followed_by(mut self, model: &Model, reply: &[u32]) -> Result<TokenizedPrompt> {
+        self.tokens.extend(reply);
+        let format = self.format.map(|format| format.after_tokens(model, reply)).transpose()?;
+        Ok(TokenizedPrompt { format, ..self })
+    }
 }
 
-/// A request to continue `prompt`.
-pub fn request(prompt: TokenizedPrompt, args: &SamplingArgs, model: &Model) -> Request {
+/// A request to continue `prompt`. Without a maximum, the reply may fill the context of `context`
+/// tokens; if the oldest tokens are dropped instead, it has at most as many tokens as the context.
+pub fn request(prompt: TokenizedPrompt, args: &SamplingArgs, model: &Model, context: u32) -> Request {
     let TokenizedPrompt { tokens, format } = prompt;
     let request = Request::new(tokens).sampling(sampling(args, model)).overflow(args.overflow.overflow());
     let request = match format {
@@ -49,10 +60,10 @@ pub fn request(prompt: TokenizedPrompt, args: &SamplingArgs, model: &Model) -> R
         None => request,
     };
     let request = args.stop.iter().fold(request, |request, text| request.stop(text));
-    match args.max_tokens {
-        Some(0) => request.fill_context(),
-        Some(max) => request.max_tokens(max),
-        None => request,
+    match (args.max_tokens.filter(|max| *max > 0), args.overflow) {
+        (Some(max), _) => request.max_tokens(max),
+        (None, OverflowMode::Error) => request.fill_context(),
+        (None, OverflowMode::Truncate) => request.max_tokens(context),
     }
 }
 

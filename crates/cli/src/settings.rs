@@ -6,6 +6,7 @@
 //! Flags that delete or name an output have neither. Variables and keys
 //! that do not apply are ignored; on the command line they are errors.
 
+mod foreign;
 mod named_argument;
 mod source;
 mod suggestion;
@@ -60,7 +61,8 @@ pub fn command_line() -> Command {
 /// # Errors
 /// When the call, a variable or the configuration file is wrong.
 pub fn read() -> Result<Invocation> {
-    let call = Call::of(words::read(&Cli::command())?);
+    let command = named_argument::offered(Cli::command());
+    let call = Call::of(foreign::translated(&command, words::read(&command)?)?);
     // An alias may be the first thing in a new file.
     let is_writer = call.path.first().is_some_and(|name| name == WRITER);
     let file = if is_writer { ConfigFile::read_if_present() } else { ConfigFile::read() };
@@ -121,7 +123,7 @@ impl Call {
     /// Parses the call with its sources.
     fn parse(&self, sources: &SettingSources<'_>) -> Result<Cli> {
         let unprintable = has_unprintable_text(sources.file);
-        let fail = |error| usage(error, unprintable);
+        let fail = |error| usage(error, &self.path, unprintable);
         let styled = |command: Command| if unprintable { command.styles(Styles::plain()) } else { command };
         // The command line is parsed alone first: later errors then come from a variable or key.
         let backend = self.shown_backend(sources);

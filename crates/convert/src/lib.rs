@@ -42,7 +42,8 @@ pub fn convert(
     progress: &mut dyn FnMut(ConvertProgress<'_>),
 ) -> Result<ConvertReport> {
     if out.symlink_metadata().is_ok() {
-        return Err(Error::new("already exists; choose another path, or remove it").of(out.display()));
+        let sentence = "already exists; choose another path, or remove it";
+        return Err(Error::with_kind(ErrorKind::Refused, sentence).of(out.display()));
     }
     let head = model.facts.head.ok_or_else(|| {
         Error::with_kind(

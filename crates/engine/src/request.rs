@@ -186,7 +186,7 @@ impl TokenRequest {
         }
         let sentence = format!(
             "the prompt has {prompt} {tokens} and {asked} requested; the context is {context}: \
-             shorten the prompt, request fewer tokens or enlarge the context by {}",
+             shorten the prompt or request fewer tokens, by {} in all",
             total - context as usize,
             tokens = if prompt == 1 { "token" } else { "tokens" },
             asked = match self.max_new {

@@ -151,6 +151,9 @@ pub(crate) fn not_opened(error: io::Error) -> Error {
     match error.kind() {
         // A sentence of this module.
         io::ErrorKind::Other => Error::new(error.to_string()),
+        io::ErrorKind::NotFound => {
+            Error::with_kind(ErrorKind::NotFound, format!("cannot be opened: {error}"))
+        }
         _ => Error::new(format!("cannot be opened: {error}")),
     }
 }

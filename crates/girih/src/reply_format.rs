@@ -36,6 +36,8 @@ pub struct ReplyFormat {
     calls: u32,
     /// The end of the prompt, as far as the template wrote it.
     prompt: String,
+    /// The beginning of the reply, if the prompt has it, as the parser takes it.
+    begun: String,
     /// The conversation's tools, for a forced call.
     #[cfg(feature = "grammar")]
     tools: Vec<serde_json::Value>,
@@ -110,6 +112,7 @@ impl Model {
             finds_calls: has_tools || is_chosen,
             calls: u32::try_from(calls.map(Vec::len).sum::<usize>()).unwrap_or(u32::MAX),
             prompt: last.map(|span| span.text.clone()).unwrap_or_default(),
+            begun: String::new(),
             #[cfg(feature = "grammar")]
             tools: conversation.tools.clone().unwrap_or_default(),
         })
@@ -156,7 +159,7 @@ impl ReplyFormat {
     #[cfg(feature = "grammar")]
     pub(crate) fn content_only(self, model: &Model) -> Result<ReplyFormat> {
         let syntax = ReplySyntax::new(ReplyStyle::named("plain")?, &model.text_processor()?.tokenizer);
-        Ok(ReplyFormat { syntax, finds_calls: false, prompt: String::new(), ..self })
+        Ok(ReplyFormat { syntax, finds_calls: false, prompt: String::new(), begun: String::new(), ..self })
     }
 
     /// A detokenizer whose text the splitter reads.
@@ -169,8 +172,33 @@ impl ReplyFormat {
         ReplySplitter { syntax: self.syntax.clone(), parser: Some(self.parser()) }
     }
 
+    /// The format of the rest of a reply whose first `tokens` the prompt ends with.
+    ///
+    /// # Errors
+    /// When the model has no tokenizer.
+    pub fn after_tokens(self, model: &Model, tokens: &[u32]) -> Result<ReplyFormat> {
+        let mut text = self.detokenizer(model)?;
+        let more: String = tokens.iter().map(|id| text.push(*id)).collect();
+        Ok(ReplyFormat { begun: self.begun + &more, ..self })
+    }
+
+    /// The text of content or thinking that the beginning of a reply ends with and that the rest of the
+    /// reply repeats, as what follows decides whether it is a marker.
+    pub fn held_back(&self) -> String {
+        let parts = self.parser().finish().into_iter();
+        let text = parts.filter_map(|part| match part {
+            ReplyPart::Content(text) | ReplyPart::Thinking(text) => Some(text),
+            _ => None,
+        });
+        text.collect()
+    }
+
     fn parser(&self) -> ReplyParser {
-        self.syntax.parser(self.finds_calls).after_calls(self.calls).after_prompt(&self.prompt)
+        let parser = self.syntax.parser(self.finds_calls).after_calls(self.calls);
+        let mut parser = parser.after_prompt(&self.prompt);
+        // Whoever asks for the rest has these parts.
+        drop(parser.push(&self.begun));
+        parser
     }
 }
 

@@ -628,7 +628,8 @@ impl Request {
             time_limits,
             ..TokenRequest::default()
         };
-        request.check(limits, model.files().facts.sizes.vocabulary)?;
+        let checked = request.check(limits, model.files().facts.sizes.vocabulary);
+        checked.map_err(|error| with_way_out(error, limits.context, model.max_context()))?;
         let (mut constraints, mut drafter) = (constraints.into_iter(), drafter);
         let prepared = (0..count).map(|number| {
             let mut request = request.clone();
@@ -644,6 +645,14 @@ impl Request {
         });
         prepared.collect()
     }
+}
+
+/// An error of a request that is too long, which also says if the context could be larger.
+fn with_way_out(error: Error, context: u32, max: u32) -> Error {
+    if error.kind() != ErrorKind::TooLong || context >= max {
+        return error;
+    }
+    Error::with_kind(error.kind(), format!("{error}, or enlarge the context (the model supports {max})"))
 }
 
 /// The text of a reply.

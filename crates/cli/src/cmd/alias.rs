@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::input::{DESCRIPTION_BYTES, text_file};
 use crate::loading::environment;
 use crate::model_name::{may_be_alias, resolved};
-use crate::output::print_json;
+use crate::output::{print_json, print_note};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -55,6 +55,9 @@ fn show(name: Option<&str>, as_json: bool) -> Result<Outcome> {
     if as_json {
         print_json(&shown)?;
         return Ok(Outcome::Done);
+    }
+    if shown.is_empty() {
+        print_note("no aliases; `girih alias NAME MODEL` adds one");
     }
     let width = shown.keys().map(|name| name.chars().count()).max().unwrap_or(0);
     shown.iter().try_for_each(|(name, model)| print_line!("{name:<width$}  {model}"))?;

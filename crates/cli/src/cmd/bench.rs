@@ -27,6 +27,12 @@ use crate::typed_options::TypedOptions;
 /// The length of the prompt whose first token is timed.
 const FIRST_PROMPT: u32 = 16;
 
+/// The length of a prompt if a call sets none and the context has room for it, as in llama-bench.
+const DEFAULT_PROMPT: u32 = 512;
+
+/// The number of generated tokens, likewise.
+const DEFAULT_REPLY: u32 = 128;
+
 /// The seed of random prompts.
 const SEED: u64 = 42;
 
@@ -39,12 +45,12 @@ pub struct Args {
     models: Vec<String>,
     #[command(flatten)]
     arch: ArchArgs,
-    /// Prompt lengths to time (pp); 0 for none.
-    #[arg(long, short = 'p', value_name = "N,…", value_delimiter = ',', default_value = "512")]
-    prompt_tokens: Vec<u32>,
-    /// Numbers of generated tokens to time (tg); 0 for none.
-    #[arg(long, short = 'n', value_name = "N,…", value_delimiter = ',', default_value = "128")]
-    gen_tokens: Vec<u32>,
+    /// Prompt lengths to time (pp); 0 for none [default: 512, or what the context leaves].
+    #[arg(long, short = 'p', value_name = "N,…", value_delimiter = ',')]
+    prompt_tokens: Option<Vec<u32>>,
+    /// Numbers of generated tokens to time (tg); 0 for none [default: 128, or what the context leaves].
+    #[arg(long, short = 'n', value_name = "N,…", value_delimiter = ',')]
+    gen_tokens: Option<Vec<u32>>,
     /// Tokens in the KV cache before the timed ones.
     #[arg(long, short = 'd', value_name = "N,…", value_delimiter = ',', default_value = "0")]
     depth: Vec<u32>,
@@ -94,16 +100,15 @@ pub fn run(args: &Args) -> Result<Outcome> {
         return Err(Error::call("a record has no columns for drafts; omit --record or --draft"));
     }
     let format = if args.json { OutputFormat::Json } else { args.output };
-    let cases = cases(args)?;
     let show = args.device.show.show();
-    // A name that is wrong is known before minutes of measuring.
-    let found = args.models.iter().map(|name| loading::open(name, &args.arch).map(drop));
-    found.collect::<Result<()>>()?;
+    // A name that is wrong, or rows that do not fit a model, are known before minutes of measuring.
+    let subjects = args.models.iter().map(|name| Ok((name, cases(args, name)?)));
+    let subjects = subjects.collect::<Result<Vec<_>>>()?;
     let limits =
-        if args.no_limits { None } else { Some(MachineLimits::measure(args.device.thread_count())?) };
+        if args.no_limits { None } else { Some(MachineLimits::measure(args.device.thread_count(), show)?) };
     let (mut rows, mut notes) = (Vec::new(), Vec::new());
-    for name in &args.models {
-        measure(args, name, &cases, limits.as_ref(), &mut notes, &mut |row| {
+    for (name, cases) in &subjects {
+        measure(args, name, cases, limits.as_ref(), &mut notes, &mut |row| {
             if format == OutputFormat::Md {
                 if rows.is_empty() {
                     print_line!("{}", BenchRow::heading())?;
@@ -136,20 +141,27 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The cases to time: for each depth first the prompts.
-fn cases(args: &Args) -> Result<Vec<BenchCase>> {
+/// The cases to time with a model, which its context holds: for each depth first the prompts.
+fn cases(args: &Args, name: &str) -> Result<Vec<BenchCase>> {
+    let max = loading::open(name, &args.arch)?.max_context();
+    let context = args.device.context.unwrap_or(max).min(max);
     let mut cases = Vec::new();
     for &depth in &args.depth {
-        let prompts =
-            args.prompt_tokens.iter().map(|&prompt| BenchCase { prompt, generated: 0, depth, parallel: 1 });
-        let parallel = args.parallel;
-        let replies =
-            args.gen_tokens.iter().map(|&generated| BenchCase { prompt: 0, generated, depth, parallel });
-        cases.extend(prompts.chain(replies).filter(|case| case.tokens() > 0));
+        let prompt = |prompt| BenchCase { prompt, generated: 0, depth, parallel: 1 };
+        let reply = |generated| BenchCase { prompt: 0, generated, depth, parallel: args.parallel };
+        // The default is what the context leaves, but at least one token, which may then be refused.
+        let fitted = |default: u32, one: BenchCase| {
+            vec![default.min((context + 1).saturating_sub(one.positions())).max(1)]
+        };
+        let prompts = args.prompt_tokens.clone().unwrap_or_else(|| fitted(DEFAULT_PROMPT, prompt(1)));
+        let replies = args.gen_tokens.clone().unwrap_or_else(|| fitted(DEFAULT_REPLY, reply(1)));
+        let both = prompts.into_iter().map(prompt).chain(replies.into_iter().map(reply));
+        cases.extend(both.filter(|case| case.tokens() > 0));
     }
     if cases.is_empty() {
         return Err(Error::call("nothing to time: set --prompt-tokens or --gen-tokens to at least 1"));
     }
+    with_context(&args.device, &cases, max)?;
     Ok(cases)
 }
 

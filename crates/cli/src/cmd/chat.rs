@@ -6,6 +6,7 @@ mod entry;
 mod replier;
 mod reply_interrupt;
 mod saved_file;
+mod setting;
 
 use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
@@ -32,6 +33,7 @@ use dialogue::Dialogue;
 use entry::{ChatCommand, Entry, EntryReader, HELP};
 use replier::Replier;
 use reply_interrupt::ReplyInterrupt;
+use saved_file::SavedFiles;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -96,7 +98,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
         replier,
         dialogue: Dialogue::new(system),
         entries: EntryReader::default(),
+        files: SavedFiles::default(),
         last: None,
+        is_cut: false,
         regenerated: 0,
     };
     if !io::stdin().is_terminal() {
@@ -106,12 +110,24 @@ pub fn run(args: &Args) -> Result<Outcome> {
     chat.converse()
 }
 
+/// The lines that Tab makes of the text before the cursor: commands, and the settings of `/set`.
+fn completed(before: &str) -> Vec<String> {
+    match before.strip_prefix("/set ") {
+        Some(name) => setting::names_beginning_with(name).map(|name| format!("/set {name} ")).collect(),
+        None => entry::names_beginning_with(before).map(str::to_owned).collect(),
+    }
+}
+
 struct ChatLoop<'a> {
     args: &'a Args,
     replier: Replier,
     dialogue: Dialogue,
     entries: EntryReader,
+    /// The files that this chat has written or read.
+    files: SavedFiles,
     last: Option<FinishedReply>,
+    /// Whether the last reply is a part of the conversation and could go on.
+    is_cut: bool,
     /// How often `/regen` was used, which decides its seed.
     regenerated: u64,
 }
@@ -121,7 +137,7 @@ impl ChatLoop<'_> {
     fn converse(&mut self) -> Result<Outcome> {
         let show = self.replier.show;
         show.note("/help lists the commands");
-        let mut editor = LineEditor::new().map_err(Error::work)?;
+        let mut editor = LineEditor::new(completed).map_err(Error::work)?;
         if !self.args.conversation.no_history {
             match TypedHistory::open() {
                 Ok(Some((file, lines))) => editor.remember(file, lines),
@@ -147,10 +163,14 @@ impl ChatLoop<'_> {
                         Err(error) => return Err(error),
                     }
                 }
+                // It drops what was typed, and only on an empty line it is about leaving.
+                Err(ReadlineError::Interrupted) if editor.had_text() || self.entries.is_open() => {
+                    is_leaving = false;
+                    self.entries.drop_open();
+                }
                 Err(ReadlineError::Interrupted) if is_leaving => return Ok(Outcome::Done),
                 Err(ReadlineError::Interrupted) => {
                     is_leaving = true;
-                    self.entries.drop_open();
                     show.note("Ctrl-C again, Ctrl-D or /bye leaves");
                 }
                 Err(ReadlineError::Eof) => return Ok(Outcome::Done),
@@ -188,6 +208,7 @@ impl ChatLoop<'_> {
         let answer = match command {
             ChatCommand::Bye => return Ok(ControlFlow::Break(())),
             ChatCommand::Regen => return self.regenerate().map(ControlFlow::Continue),
+            ChatCommand::Continue => return self.go_on().map(ControlFlow::Continue),
             ChatCommand::Help => HELP.to_owned(),
             ChatCommand::Stats => self.last.as_ref().map_or("no reply yet".to_owned(), summary),
             ChatCommand::System(None) => match self.dialogue.system() {
@@ -203,20 +224,27 @@ impl ChatLoop<'_> {
                 self.begin(Dialogue::new(system.as_deref()));
                 "a new conversation began".to_owned()
             }
-            ChatCommand::Undo => match self.dialogue.undo() {
-                Some(text) => format!("removed {} and its reply", quote(&text)),
-                None => "no message to remove".to_owned(),
-            },
+            ChatCommand::Undo => {
+                self.is_cut = false;
+                match self.dialogue.undo() {
+                    Some(text) => format!("removed {} and its reply", quote(&text)),
+                    None => "no message to remove".to_owned(),
+                }
+            }
             ChatCommand::Truncate => {
                 self.replier.sampling.overflow = OverflowMode::Truncate;
                 "from now on, the oldest tokens are dropped when the context is full".to_owned()
             }
+            ChatCommand::Set(None) => self.replier.settings(),
+            ChatCommand::Set(Some(text)) => self.replier.set(&text)?,
+            ChatCommand::Show => self.replier.described(&self.dialogue)?,
             ChatCommand::Save(path) => {
-                saved_file::save(&self.dialogue, Path::new(&path))?;
+                self.files.save(&self.dialogue, Path::new(&path))?;
                 format!("saved {}", self.size())
             }
             ChatCommand::Load(path) => {
-                self.begin(saved_file::load(Path::new(&path))?);
+                let dialogue = self.files.load(Path::new(&path))?;
+                self.begin(dialogue);
                 format!("loaded {}", self.size())
             }
         };
@@ -227,6 +255,7 @@ impl ChatLoop<'_> {
     fn begin(&mut self, dialogue: Dialogue) {
         self.dialogue = dialogue;
         self.last = None;
+        self.is_cut = false;
     }
 
     fn size(&self) -> String {
@@ -258,10 +287,26 @@ impl ChatLoop<'_> {
             return self.answer("no message to reply to");
         };
         if self.replier.is_greedy() {
-            self.replier.show.note("[the temperature is 0, so the reply is the same; --temp sets another]");
+            self.replier
+                .show
+                .note("[the temperature is 0, so the reply is the same; /set temp sets another]");
         }
         let reply = self.replier.reply(&dialogue, self.regenerated + 1)?;
         self.regenerated += 1;
+        self.keep(dialogue, reply);
+        Ok(())
+    }
+
+    /// Generates the rest of the last reply, if something cut it.
+    fn go_on(&mut self) -> Result<()> {
+        let (Some(dialogue), Some(begun), true) = (self.dialogue.up_to_question(), &self.last, self.is_cut)
+        else {
+            return self.answer("no reply to continue: the model has ended the last one, or there is none");
+        };
+        if !begun.message.calls.is_empty() {
+            return self.answer("a reply with calls of tools cannot be continued; /regen generates it again");
+        }
+        let reply = self.replier.rest(&dialogue, begun)?;
         self.keep(dialogue, reply);
         Ok(())
     }
@@ -274,6 +319,7 @@ impl ChatLoop<'_> {
         }
         dialogue.answer(message);
         self.dialogue = dialogue;
+        self.is_cut = matches!(reply.stop, Stop::Length | Stop::Context | Stop::Cancelled);
         self.last = Some(reply);
     }
 }

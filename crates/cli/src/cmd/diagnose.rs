@@ -28,7 +28,7 @@ pub struct Args {
     #[command(flatten)]
     device: DeviceArgs,
     /// Reference outputs: a file from scripts/make_golden.py; refused if it contradicts itself.
-    #[arg(long, value_name = "FILE", required_unless_present = "reference")]
+    #[arg(long, value_name = "FILE")]
     golden: Option<PathBuf>,
     /// Precision of the reference outputs to compare with.
     #[arg(long, value_name = "PRECISION", value_enum, default_value = "f32", conflicts_with = "reference")]
@@ -52,7 +52,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
     match (&args.golden, &args.reference) {
         (Some(golden), _) => against_golden(args, golden),
         (None, Some(reference)) => against_backend(args, reference),
-        (None, None) => unreachable!("the parser requires one of the two"),
+        (None, None) => Err(Error::call(
+            "diagnose compares with a reference: add --reference interpreter (or another backend), or --golden FILE",
+        )),
     }
 }
 

@@ -10,7 +10,9 @@ use crate::loading;
 use crate::output::print_json;
 use crate::progress::Unit;
 
+// An encoder has no KV cache; variables and keys for other commands set it all the same.
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("kv", |kv| kv.hide(true)))]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,

@@ -1,6 +1,8 @@
 //! `girih man`: manual pages, made from the same description as the help.
 
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
+use std::process::{Command as Process, Stdio};
 
 use clap::Command;
 use clap_mangen::Man;
@@ -8,7 +10,7 @@ use girih_file::{nearest, quote, replace_file};
 
 use super::outcome::Outcome;
 use crate::error::{Error, Result};
-use crate::output::{make_folder, print};
+use crate::output::{make_folder, print, print_note};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -30,10 +32,26 @@ pub fn run(args: &Args, mut command: Command) -> Result<Outcome> {
         }
         None => {
             let chosen = args.command.iter().try_fold(&command, subcommand)?;
-            print(String::from_utf8_lossy(&page(chosen)?))?;
+            show(&page(chosen)?)?;
         }
     }
     Ok(Outcome::Done)
+}
+
+/// Shows a page: formatted by `man` on a terminal, and as it is elsewhere, or without `man`.
+fn show(page: &[u8]) -> Result<()> {
+    let text = || print(String::from_utf8_lossy(page));
+    if !io::stdout().is_terminal() {
+        return text();
+    }
+    let Ok(mut man) = Process::new("man").args(["-l", "-"]).stdin(Stdio::piped()).spawn() else {
+        print_note("the program `man`, which would format this page, was not found");
+        return text();
+    };
+    // A reader that leaves early closes the pipe.
+    let _ = man.stdin.take().map(|mut pipe| pipe.write_all(page));
+    man.wait()?;
+    Ok(())
 }
 
 fn subcommand<'a>(command: &'a Command, name: &String) -> Result<&'a Command> {

@@ -51,7 +51,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let mut device = args.device.clone();
     device.context.get_or_insert(context);
     let threads = device.thread_count();
-    let limits = if args.no_limits { None } else { Some(MachineLimits::measure(threads)?) };
+    let limits =
+        if args.no_limits { None } else { Some(MachineLimits::measure(threads, device.show.show())?) };
     let weights = &model.files().weights;
     let (bar, watch) = loading::watch(device.show.show());
     let mut runner = loading::plan(&model, &device, 1)?.load_runner(watch)?;

@@ -17,7 +17,7 @@ use crate::conversation_args::ConversationArgs;
 use crate::draft_args::DraftArgs;
 use crate::error::{Error, Result};
 use crate::input::{
-    DESCRIPTION_BYTES, missing, piped_text, standard_input, text_file, text_of_file, without_line_end,
+    is_json_text, json_text, missing, piped_text, standard_input, text_of_file, without_line_end,
 };
 use crate::loading;
 use crate::machine;
@@ -46,8 +46,9 @@ pub struct Args {
     raw: bool,
     #[command(flatten)]
     conversation: ConversationArgs,
-    /// JSON list of tools, as in OpenAI's API, that the model may call; the reply shows its calls.
-    #[arg(long, value_name = "FILE")]
+    /// JSON list of tools, as in OpenAI's API, that the model may call: a file, or the list itself; the reply
+    /// shows its calls.
+    #[arg(long, value_name = "FILE|JSON")]
     tools: Option<PathBuf>,
     /// Whether the reply must be a call: auto (the model decides), required (of any tool), or a tool's name.
     #[arg(long, value_name = "CHOICE", requires = "tools", conflicts_with_all = ["schema", "json_object", "regex", "grammar"])]
@@ -90,7 +91,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     let options = loading::options_with_prompts(&model, &args.device, &args.prompts, &args.typed)?;
     let plan = args.draft.plan(&model, options, &args.arch, &args.typed, show)?;
-    let (memory, kv) = (plan.memory(), plan.kv());
+    let (memory, kv, context) = (plan.memory(), plan.kv(), plan.key().context);
     let arithmetic = json!({"activations": plan.numerics().name(), "arithmetic": plan.arithmetic()});
     let host_work = if show == Show::Details { loading::host_work(&plan)? } else { Vec::new() };
     let (bar, watch) = loading::watch(show);
@@ -100,7 +101,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let is_chat = !args.raw && model.text_processor()?.template.is_some();
     let ready = tokenized(args, &model, &prompt, is_chat)?;
     let choice = args.tool_choice.as_deref().map_or(ToolChoice::Auto, ToolChoice::from);
-    let request = request(ready.clone(), &args.sampling, &model).tool_choice(choice);
+    let request = request(ready.clone(), &args.sampling, &model, context).tool_choice(choice);
+    let is_constrained = grammar.is_some();
     let reply = session.generate(match grammar {
         Some(grammar) => request.grammar(grammar),
         None => request,
@@ -114,10 +116,12 @@ pub fn run(args: &Args) -> Result<Outcome> {
         (_, true) => ReplyStream::events(json!({}), is_chat),
         _ => ReplyStream::text(),
     };
+    // In a pipe, with a constraint or with --quiet, what is printed is the reply alone.
+    let repeats_prompt = !is_chat && !is_constrained && show != Show::Nothing && io::stdout().is_terminal();
     let facts = json!({"model": name, "chat_template": is_chat, "prompt_tokens": ready.tokens.len()});
     match output {
         ReplyStream::Events { .. } => print_event("start", &[&facts])?,
-        ReplyStream::Text(_) if !is_chat => stream(&prompt)?,
+        ReplyStream::Text(_) if repeats_prompt => stream(&prompt)?,
         _ => {}
     }
     let reply = report::read(reply, &mut output, !args.conversation.no_think, || false)?;
@@ -208,7 +212,7 @@ fn tokenized(args: &Args, model: &Model, prompt: &str, is_chat: bool) -> Result<
         return Err(Error::call(sentence));
     }
     let variables = args.conversation.variables(model, &args.typed)?;
-    let tools = args.tools.as_deref().map(tools_of_file).transpose()?;
+    let tools = args.tools.as_deref().map(tools).transpose()?;
     let conversation = Conversation { variables, tools, ..Conversation::new() };
     let conversation = match &args.conversation.system {
         Some(text) => conversation.system(text),
@@ -217,10 +221,11 @@ fn tokenized(args: &Args, model: &Model, prompt: &str, is_chat: bool) -> Result<
     TokenizedPrompt::of_conversation(model, &conversation.user(prompt))
 }
 
-/// The tools that a file lists.
-fn tools_of_file(path: &Path) -> Result<Vec<Value>> {
-    let text = text_file(path, DESCRIPTION_BYTES)?;
-    let named = |fault: String| Error::call(format!("{}: {fault}", path.display()));
+/// The tools of a list in a file, or of the list itself.
+fn tools(given: &Path) -> Result<Vec<Value>> {
+    let text = json_text(given)?;
+    let place = if is_json_text(given) { "--tools".into() } else { given.display().to_string() };
+    let named = |fault: String| Error::call(format!("{place}: {fault}"));
     let tools: Vec<Value> = serde_json::from_str(&text)
         .map_err(|error| named(format!("is not a JSON list of tools: {}", shorten(error))))?;
     Tool::list(&tools).map_err(|error| named(error.to_string()))?;

@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use girih::tools::FreeMemory;
 use girih::{BUILT_IN, BUILT_IN_TEMPLATE, OpenOptions, ReplyStyle, RunOptions};
+use girih_file::quote;
 use girih_graph::description::byte_count;
 use girih_serve::{ServeOptions, ServedModel, Server};
+use rustix::io::Errno;
 
 use super::outcome::Outcome;
 use crate::args::{ArchArgs, DeviceArgs, PromptCacheArgs};
 use crate::confinement;
 use crate::draft_args::DraftArgs;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::loading;
 use crate::model_name;
 use crate::output::print_note;
@@ -81,6 +83,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<Outcome> {
     let show = args.device.show.show();
+    refuse_twice(&args.models)?;
     let models: Vec<ServedModel> =
         args.models.iter().map(|name| served(args, name)).collect::<Result<_>>()?;
     let free = || FreeMemory::now().map(|memory| memory.room());
@@ -100,7 +103,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     let draft = args.draft.name_as_given();
     let confinement = args.server.is_confined().then(|| confinement::of_server(&options.models, draft));
-    let server = Server::listen(ServeOptions { confinement, ..options })?;
+    let server = Server::listen(ServeOptions { confinement, ..options }).map_err(with_port)?;
     // Before the models are loaded, which takes time, and before the address is told: a program that
     // reads it may end the process.
     let mut signals = server.catch_signals()?;
@@ -114,6 +117,32 @@ pub fn run(args: &Args) -> Result<Outcome> {
     io::stdout().flush()?;
     server.run_until(signals);
     Ok(Outcome::Done)
+}
+
+/// Refuses two models whose name in the APIs is the same.
+fn refuse_twice(models: &[String]) -> Result<()> {
+    let mut names: Vec<String> = Vec::new();
+    for model in models {
+        let name = served_name(model);
+        if names.contains(&name) {
+            let name = quote(&name);
+            return Err(Error::call(format!(
+                "two models are named {name}: remove one, or give it another name with `girih alias NAME MODEL`"
+            )));
+        }
+        names.push(name);
+    }
+    Ok(())
+}
+
+/// An error of listening; if another program has the port, with the option for another one.
+fn with_port(error: girih::Error) -> Error {
+    let is_taken = error.to_string().contains(&format!("(os error {})", Errno::ADDRINUSE.raw_os_error()));
+    let advice = if is_taken { "; --port sets another one, and 0 any free one" } else { "" };
+    match Error::from(error) {
+        Error::Work(sentence) => Error::Work(sentence + advice),
+        error => error,
+    }
 }
 
 /// A model of the command line. It is opened to check it, and planned and loaded by the server.

@@ -1,10 +1,11 @@
 //! Variables and keys that set nothing: misspelled ones, and those of options that only the command line sets.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clap::Command;
 use girih_file::{nearest, quote};
 
+use super::foreign;
 use super::typed_only::{each_option, has_setting};
 use crate::config_file::{self, ConfigFile, variable_of};
 use crate::model_name::may_be_alias;
@@ -21,6 +22,8 @@ struct OptionNames {
     short: BTreeSet<String>,
     /// The long names that only the command line has.
     typed_only: BTreeSet<String>,
+    /// Other long names of options that have a variable and a key.
+    aliases: BTreeMap<String, String>,
 }
 
 impl OptionNames {
@@ -31,11 +34,19 @@ impl OptionNames {
             if has_setting(command, long) {
                 names.settable.insert(long.to_owned());
                 names.short.extend(arg.get_short().map(String::from));
+                let aliases = arg.get_all_aliases().unwrap_or_default();
+                names.aliases.extend(aliases.into_iter().map(|alias| (alias.to_owned(), long.to_owned())));
             } else {
                 names.typed_only.insert(long.to_owned());
             }
         });
         names
+    }
+
+    /// The name that is probably meant: that of the same option, or the nearest.
+    fn meant(&self, name: &str) -> Option<&str> {
+        let same = self.aliases.get(name).map(String::as_str).or_else(|| foreign::name_of(name));
+        same.or_else(|| nearest(name, self.settable.iter().map(String::as_str)))
     }
 
     fn is_key(&self, key: &str) -> bool {
@@ -65,8 +76,8 @@ pub fn warnings(root: fn() -> Command, file: &ConfigFile) -> Vec<String> {
     let variables = set.iter().filter_map(|name| variable_warning(&names, name));
     let keys = file.keys().filter(|key| !names.is_key(key) && !names.typed_only.contains(*key));
     let keys = keys.map(|key| {
-        let meant = nearest(key, names.settable.iter().map(String::as_str));
-        let meant = meant.map(|name| format!("; did you mean {}?", quote(name))).unwrap_or_default();
+        let meant =
+            names.meant(key).map(|name| format!("; did you mean {}?", quote(name))).unwrap_or_default();
         format!("{}: unknown key{meant}", file.place_of(key))
     });
     let hidden = file.aliases().filter(|(alias, _)| !may_be_alias(alias)).map(|(alias, _)| {
@@ -88,12 +99,10 @@ fn variable_warning(names: &OptionNames, name: &str) -> Option<String> {
     if let Some(long) = names.typed_only.iter().find(|long| variable_of(long) == name) {
         return Some(format!("{name} is ignored: --{long} can be set on the command line only"));
     }
-    let mut known: Vec<String> = names.settable.iter().map(|long| variable_of(long)).collect();
-    known.push(config_file::VARIABLE.to_owned());
     // The prefix is the same, so it says nothing about the name.
-    let bare = |name: &'_ str| name.trim_start_matches("GIRIH_").to_owned();
-    let bare_names: Vec<String> = known.iter().map(|name| bare(name)).collect();
-    let meant = nearest(&bare(name), bare_names.iter().map(String::as_str));
-    let meant = meant.map(|meant| format!("; did you mean GIRIH_{meant}?")).unwrap_or_default();
+    let bare = name.trim_start_matches("GIRIH_").to_lowercase().replace('_', "-");
+    let of_file = config_file::VARIABLE.trim_start_matches("GIRIH_").to_lowercase();
+    let meant = names.meant(&bare).or_else(|| nearest(&bare, [of_file.as_str()]));
+    let meant = meant.map(|meant| format!("; did you mean {}?", variable_of(meant))).unwrap_or_default();
     Some(format!("unknown variable {}{meant}", quote(name)))
 }

@@ -34,7 +34,7 @@ fn every_command_explains_itself() {
 fn wrong_calls_end_with_2() {
     let none: [&str; 0] = [];
     girih(&none).fails(2, "Usage:");
-    girih(&["walk"]).fails(2, "unrecognized subcommand 'walk'");
+    girih(&["walk"]).fails(2, "unknown command 'walk'");
     for command in &commands() {
         girih(&[command, "--no-such-flag"]).fails(2, "--no-such-flag");
     }
@@ -114,7 +114,7 @@ fn a_flag_overrides_a_variable_overrides_the_file_overrides_the_default() {
     assert_eq!(generated(call().env("GIRIH_MAX_TOKENS", "5")), 5);
     assert_eq!(generated(call().env("GIRIH_MAX_TOKENS", "5").with(&["--max-tokens", "3"])), 3);
     assert_eq!(generated(girih(&["run", "--json"]).env("GIRIH_MAX_TOKENS", "5")), 5);
-    assert_eq!(generated(girih(&["run", "--json"])), 256);
+    assert!(generated(girih(&["run", "--json"])) > 256, "it may fill the context");
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn the_file_can_set_a_required_flag() {
 fn a_prompt_is_an_argument_or_standard_input() {
     let story = |call: crate::program::Call| call.with(&["-n", "8", "--quiet"]).done().stdout;
     let argument = story(girih(&["run", "stories260k", "Tom saw a"]));
-    assert!(argument.starts_with("Tom saw a"), "{argument}");
+    assert!(!argument.contains("Tom saw a"), "{argument}");
     for stdin in ["Tom saw a", "Tom saw a\n"] {
         assert_eq!(story(girih(&["run", "stories260k", "-"]).stdin(stdin)), argument);
         assert_eq!(story(girih(&["run", "stories260k"]).stdin(stdin)), argument);
@@ -172,6 +172,11 @@ fn a_prompt_that_does_not_fit_is_refused_with_the_arithmetic() {
     let ended = girih(&["run", "stories260k", "-"]).stdin(&prompt).fails(2, "the context is 512");
     assert!(ended.stderr.contains("the prompt has") && ended.stderr.contains("by "), "{}", ended.stderr);
     assert_eq!(ended.stdout, "", "a failed call prints no result");
+    // The context is named as a way out only where it can be larger.
+    assert!(!ended.stderr.contains("enlarge"), "{}", ended.stderr);
+    girih(&["run", "stories260k", "-", "-c", "100"])
+        .stdin(&prompt)
+        .fails(2, "in all, or enlarge the context (the model supports 512)");
     // The default number of tokens is reduced to fit.
     let prompt = "once upon a time ".repeat(75);
     let line = girih(&["run", "stories260k", "-", "--json"]).stdin(&prompt).done().json();
@@ -227,6 +232,8 @@ fn a_setting_for_another_backend_stops_no_call() {
         girih(&call).with(&["--backend", backend, "--reference", reference]).env("GIRIH_ISA", "portable")
     };
     compare("npu:toy", "cpu").done();
+    girih(&["diagnose", "stories260k"])
+        .fails(2, "add --reference interpreter (or another backend), or --golden FILE");
     // The option applies to the reference.
     compare("cpu", "npu:toy").with(&["--npu-mapping", "none"]).fails(2, "'none'");
 }
@@ -238,7 +245,7 @@ fn a_stop_string_ends_the_text_before_it() {
     let stopped = ["run", "--quiet", "--stop", "never said", "--stop", " the park"];
     assert_eq!(girih(&stopped).done().stdout, format!("{before}\n"));
     let ended = girih(&stopped).with(&["--json"]).done().json();
-    assert!(before.ends_with(ended["text"].as_str().expect("a text")), "{ended}");
+    assert_eq!(before, ended["text"].as_str().expect("a text"), "{ended}");
     assert_eq!(ended["stop"]["string"], " the park");
     girih(&["run", "--stop", ""]).fails(2, "a stop string is empty");
 }

@@ -79,6 +79,23 @@ fn a_reply_ends_at_the_context_and_a_full_one_has_ways_out() {
 }
 
 #[test]
+fn without_n_a_reply_may_fill_the_context() {
+    // The most likely text of this model has no end before the context of 512 tokens has.
+    let call = || girih(&["run", "stories260k", "Once", "--temp", "0", "--json", "--logit-bias", "1=-inf"]);
+    let whole = call().with(&["--logit-bias", "2=-inf"]).done().json();
+    assert_eq!(whole["ids"].as_array().map(Vec::len), Some(512));
+    assert_eq!(whole["stop"], "context");
+    let truncated =
+        call().with(&["--logit-bias", "2=-inf", "-c", "40", "--overflow", "truncate"]).done().json();
+    let prompt = truncated["prompt_tokens"].as_u64().expect("a count") as usize;
+    assert_eq!(truncated["ids"].as_array().map(Vec::len), Some(prompt + 40), "{truncated}");
+    let chat = girih(&["chat", "stories260k", "--jsonl", "--logit-bias", "1=-inf", "--logit-bias", "2=-inf"]);
+    let chat = chat.stdin("Once\n").done();
+    assert_eq!(ends(&chat)[0]["ids"].as_array().map(Vec::len), Some(512));
+    assert!(chat.stderr.contains("because the context is full: /clear"), "{}", chat.stderr);
+}
+
+#[test]
 fn commands_answer() {
     let model = model_with_template(TEMPLATE);
     let lines =
@@ -132,7 +149,14 @@ fn a_conversation_is_saved_and_loaded() {
     let loaded = call(&format!("/load {file}\nWhy?\n")).done();
     assert!(loaded.stderr.contains("loaded 3 messages"), "{}", loaded.stderr);
     assert_eq!(ends(&loaded)[0]["ids"], whole[1]["ids"]);
-    // Nothing is overwritten, and nothing else is loaded.
+    // Its own file is overwritten: one that it wrote or loaded, and that nobody has changed.
+    let mine = name(&model.file("mine.json")).to_owned();
+    call(&format!("Hi\n/save {mine}\nWhy?\n/save {mine}\n")).done();
+    let count = |file: &str| read_json(std::path::Path::new(file))["messages"].as_array().unwrap().len();
+    assert_eq!(count(&mine), 4);
+    call(&format!("/load {mine}\n/undo\n/save {mine}\n")).done();
+    assert_eq!(count(&mine), 2);
+    // Nothing else is overwritten, and nothing else is loaded.
     let before = read(&path);
     call(&format!("Hi\n/save {file}\n")).fails(2, "already exists; choose another path");
     assert_eq!(read(&path), before);
@@ -228,30 +252,112 @@ fn ctrl_c_stops_a_reply_and_nothing_follows() {
 }
 
 #[test]
-fn ctrl_c_at_the_prompt_clears_the_line_and_a_second_one_leaves() {
+fn ctrl_c_clears_a_line_with_text_and_leaves_only_on_empty_lines() {
     let home = Folder::new();
     let mut console = opened(&["stories260k", "-n", "2"], &home, &[]);
-    console.keys("half a line");
-    console.wait_for("line");
-    console.keys(CTRL_C);
-    console.wait_for("Ctrl-C again");
+    console.line("/stats");
+    console.wait_for("no reply yet");
     console.wait_for("> ");
-    console.line("/undo");
-    console.wait_for("no message to remove");
-    console.wait_for("> ");
-    // A line in between begins anew.
+    // However often a line with text is cleared, the chat goes on.
+    for text in ["half a line", "another half line"] {
+        console.keys(text);
+        console.wait_for("line");
+        console.keys(CTRL_C);
+        console.wait_for("> ");
+    }
+    // Neither does the key that ends a search of the history, or a message of several lines.
+    console.keys(CTRL_R);
+    console.wait_for("search");
     console.keys(CTRL_C);
-    console.wait_for("Ctrl-C again");
     console.wait_for("> ");
     console.line("\"\"\"");
     console.wait_for(". ");
     console.line("a message");
     console.wait_for(". ");
     console.keys(CTRL_C);
+    console.wait_for("> ");
+    console.line("/undo");
+    console.wait_for("no message to remove");
+    console.wait_for("> ");
+    assert!(!console.shown().contains("Ctrl-C again"), "{}", console.shown());
+    // A line in between begins anew.
+    console.keys(CTRL_C);
+    console.wait_for("Ctrl-C again");
+    console.wait_for("> ");
+    console.keys("text");
+    console.wait_for("text");
+    console.keys(CTRL_C);
+    console.wait_for("> ");
+    console.keys(CTRL_C);
     console.wait_for("Ctrl-C again");
     console.wait_for("> ");
     console.keys(CTRL_C);
     assert_eq!(console.end(), Some(0));
+}
+
+/// Ctrl-R.
+const CTRL_R: &str = "\u{12}";
+
+#[test]
+fn a_reply_that_was_cut_is_continued_as_if_it_had_not_been() {
+    for template in [TEMPLATE.to_owned(), format!("{TEMPLATE}<think>\n")] {
+        let model = model_with_template(&template);
+        let file = model.file("saved.json");
+        let call = |n: &str, lines: &str| {
+            let call = girih(&["chat", model.name(), "-n", n, "--temp", "0", "--jsonl", "-q"]);
+            call.stdin(format!("Hello there.\n{lines}/save {}\n", name(&file))).done()
+        };
+        let content = || read_json(&file)["messages"][1]["content"].clone();
+        let whole = ends(&call("12", "")).remove(0);
+        let kept = content();
+        std::fs::remove_file(&file).unwrap();
+        let parts = ends(&call("5", "/set n 7\n/continue\n"));
+        assert_eq!(parts[1]["ids"], whole["ids"]);
+        assert_eq!(content(), kept);
+        std::fs::remove_file(&file).unwrap();
+        let texts: String = parts.iter().map(|part| part["text"].as_str().unwrap()).collect();
+        assert_eq!(texts, whole["text"].as_str().unwrap());
+    }
+    let chat = |lines: &str| girih(&["chat", "stories260k", "-n", "2"]).stdin(lines).done().stdout;
+    for lines in ["/continue\n", "Once\n/undo\n/continue\n", "Once\n/clear\n/continue\n"] {
+        assert!(chat(lines).contains("no reply to continue"), "{lines:?}");
+    }
+}
+
+#[test]
+fn tab_completes_commands_and_settings() {
+    let home = Folder::new();
+    let mut console = opened(&["stories260k", "-n", "2"], &home, &[]);
+    console.keys("/und\t\r");
+    console.wait_for("no message to remove");
+    console.wait_for("> ");
+    console.keys("/set tem\t0.25\r");
+    console.wait_for("temp 0.25, ");
+    console.wait_for("> ");
+    console.line("/bye");
+    assert_eq!(console.end(), Some(0));
+}
+
+#[test]
+fn settings_change_during_a_chat_and_are_shown() {
+    let call = |lines: &str| girih(&["chat", "stories260k", "--jsonl", "-c", "64", "-n", "5"]).stdin(lines);
+    let ended = call("Once\n/set n 3\n/set temp 0.5\n/show\nupon\n/set\n/?\n").done();
+    let turns = ends(&ended);
+    let count =
+        |turn: &Value| turn["ids"].as_array().unwrap().len() as u64 - turn["prompt_tokens"].as_u64().unwrap();
+    assert_eq!((count(&turns[0]), count(&turns[1])), (5, 3));
+    for answer in [
+        "model: stories260k\ncontext: ",
+        " of 64 tokens used, ",
+        "settings: temp 0.5, top-k ",
+        "n 3, overflow error; /set NAME VALUE changes one",
+        "/show          show the model",
+        "maximum length: /continue goes on, /set n sets another",
+    ] {
+        assert!(ended.stderr.contains(answer), "{answer:?} is not in {}", ended.stderr);
+    }
+    call("/set tmep 1\n").fails(2, "there is no setting 'tmep'; did you mean temp?");
+    call("/set temp -1\n").fails(2, "temperature is -1");
 }
 
 /// The upper arrow key.

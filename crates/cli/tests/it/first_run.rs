@@ -29,8 +29,7 @@ fn the_chat_template_of_a_model_is_applied() {
         |prompt: &str, more: &[&str]| girih(&["run", model.name(), prompt]).with(&SHORT).with(more).done();
     let written = "user: Tom saw\nassistant:";
     let raw = run(written, &["--raw"]).stdout;
-    let reply = raw.strip_prefix(written).expect("the prompt is repeated before its continuation");
-    assert_eq!(run("Tom saw", &[]).stdout, reply, "only the reply is printed");
+    assert_eq!(run("Tom saw", &[]).stdout, raw, "only the reply is printed");
     let with_system = run("Tom saw", &["--system", "Be kind", "--json"]).json();
     let raw = run("system: Be kind\nuser: Tom saw\nassistant:", &["--raw", "--json"]).json();
     assert_eq!((&with_system["ids"], &with_system["text"]), (&raw["ids"], &raw["text"]));
@@ -64,7 +63,7 @@ fn the_prompt_is_an_argument_a_file_or_a_pipe() {
         girih(&["run", "stories260k"]).with(&SHORT).with(more).stdin(stdin).done().stdout
     };
     let story = run(&["Tom saw a"], "never read");
-    assert!(story.starts_with("Tom saw a") && !story.contains("never read"), "{story}");
+    assert_ne!(story, run(&["never read"], ""));
     let folder = Folder::new();
     let file = folder.write("prompt.txt", "Tom saw a\n");
     for more in [&["-f", name(&file)][..], &["--file", name(&file)]] {
@@ -79,7 +78,7 @@ fn the_prompt_is_an_argument_a_file_or_a_pipe() {
     call(&["-f", "/nowhere.txt"]).fails(2, "/nowhere.txt: cannot be read");
     // Without a model, standard input is not read.
     let demo = girih(&["run"]).with(&SHORT).stdin("Tom saw a").done().stdout;
-    assert!(demo.starts_with("Once upon a time, there was a little girl named Lily."), "{demo}");
+    assert_eq!(demo, run(&["Once upon a time, there was a little girl named Lily."], ""));
 }
 
 /// The first thing that is wrong is the model, whatever else the call says.

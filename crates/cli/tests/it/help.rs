@@ -1,5 +1,7 @@
 //! Help, completions and manual pages; the options of llama.cpp.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use crate::program::{Folder, girih};
 
 const GROUPS: [&str; 7] = [
@@ -119,6 +121,11 @@ fn every_command_has_an_example_and_every_option_one_group() {
 }
 
 #[test]
+fn embed_offers_no_kv_cache() {
+    assert!(!girih(&["embed", "--help-all"]).done().stdout.contains("--kv"));
+}
+
+#[test]
 fn options_are_named_as_in_llama_cpp() {
     let story = |call: &[&str]| girih(call).with(&["-n", "6", "--temp", "0"]).done().stdout;
     let plain = story(&["run", "stories260k", "Tom saw a"]);
@@ -156,17 +163,67 @@ fn layers_on_a_gpu_are_refused_by_name() {
         girih(call).fails(2, "girih has no GPU backend yet; remove -");
     }
     // After two dashes it is text.
-    assert!(girih(&["run", "stories260k", "-n", "1", "-q", "--", "-ngl"]).done().stdout.contains("-ngl"));
+    let text = girih(&["run", "stories260k", "-n", "1", "--", "-ngl"]).stdout_on_terminal().stdout;
+    assert!(text.starts_with("-ngl"), "{text}");
 }
 
 #[test]
 fn misspelled_commands_options_and_values_are_explained() {
-    girih(&["rnu"]).fails(2, "a similar subcommand exists: 'run'");
-    girih(&["npu", "sims"]).fails(2, "a similar subcommand exists: 'sim'");
-    girih(&["help", "rnu"]).fails(2, "a similar subcommand exists: 'run'");
-    girih(&["run", "--max-token", "3"]).fails(2, "a similar argument exists: '--max-tokens'");
-    girih(&["run", "--tmep", "3"]).fails(2, "a similar argument exists: '--temp'");
-    girih(&["run", "--kv", "f61"]).fails(2, "a similar value exists: '");
+    girih(&["rnu"])
+        .fails(2, "girih: unknown command 'rnu'; did you mean 'run'? `girih --help` lists what it takes");
+    girih(&["npu", "sims"]).fails(2, "did you mean 'sim'? `girih npu --help`");
+    girih(&["help", "rnu"]).fails(2, "did you mean 'run'?");
+    girih(&["run", "--max-token", "3"])
+        .fails(2, "unexpected argument '--max-token' found; did you mean '--max-tokens'?");
+    girih(&["run", "--tmep", "3"]).fails(2, "did you mean '--temp'? `girih run --help`");
+    girih(&["run", "--kv", "f61"]).fails(2, "did you mean 'f16'?");
+}
+
+/// Whatever is wrong with a call, it is said in one line, in the voice of all other errors.
+#[test]
+fn an_error_about_the_call_is_one_sentence() {
+    for call in [
+        &["rnu"][..],
+        &["run", "stories260k", "--tmep", "3"],
+        &["run", "stories260k", "--mlock-it"],
+        &["run", "--threads", "x"],
+        &["run", "--kv", "f61"],
+        &["run", "--json", "--jsonl"],
+        &["inspect"],
+        &["completions"],
+        &["serve", "--port", "99999", "stories260k"],
+    ] {
+        let refused = girih(call).fails(2, "girih: ").stderr;
+        assert!(refused.starts_with("girih: ") && refused.lines().count() == 1, "{call:?}: {refused}");
+        assert!(refused.contains(" --help` lists") && !refused.contains("tip:"), "{call:?}: {refused}");
+    }
+}
+
+#[test]
+fn options_of_other_programs_have_the_same_effect_or_one_sentence() {
+    let call = |more: &[&str]| girih(&["run"]).with(more).with(&["--json", "-q"]).done().json();
+    let plain = call(&["stories260k", "Once", "-n", "4", "--temp", "1", "--seed", "7"]);
+    let other = call(&["-hf", "stories260k", "Once", "--n-predict", "4", "--temperature", "1", "-s", "7"]);
+    assert_eq!(plain["ids"], other["ids"]);
+    let endless = call(&["stories260k", "Once", "-n", "-1", "-c", "40"]);
+    assert_eq!(endless["ids"].as_array().map(Vec::len), Some(40));
+    girih(&["run", "-hf", "org/name", "hi"]).fails(2, "girih pull org/name");
+    for (call, words) in [
+        (&["run", "stories260k", "-cnv"][..], "`girih chat MODEL` converses; remove -cnv"),
+        (&["run", "stories260k", "Hi", "-fa", "on"], "remove -fa"),
+        (&["run", "stories260k", "Hi", "--mlock"], "girih does not lock memory; remove --mlock"),
+        (&["run", "stories260k", "Hi", "--chat-template", "chatml"], "remove --chat-template"),
+        (&["ps"], "girih has no command 'ps'"),
+        (&["create", "mine"], "`girih alias NAME MODEL`"),
+    ] {
+        let refused = girih(call).fails(2, words);
+        assert_eq!((refused.stderr.lines().count(), refused.stdout.as_str()), (1, ""), "{}", refused.stderr);
+    }
+    let listed = girih(&["ls"]).done().stdout;
+    assert_eq!(listed, girih(&["list"]).done().stdout);
+    assert_eq!(girih(&["show", "--help"]).done().stdout, girih(&["inspect", "--help"]).done().stdout);
+    let warned = girih(&["list"]).env("GIRIH_TEMPERATURE", "1").done().stderr;
+    assert!(warned.contains("did you mean GIRIH_TEMP?"), "{warned}");
 }
 
 #[test]
@@ -206,6 +263,19 @@ fn a_manual_page_is_made_for_every_command() {
     }
     let page = girih(&["man"]).done().stdout;
     assert!(page.contains(".TH girih 1") && page.contains("girih\\-run(1)"), "{page}");
+    // On a terminal `man` formats it, if there is such a program.
+    let folder = Folder::new();
+    let program = folder.write("man", "#!/bin/sh\nread first\necho formatted: $1 $2 \"$first\"\n");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let path = format!("{}:/usr/bin:/bin", folder.name());
+    let shown = girih(&["man", "run"]).env("PATH", path).stdout_on_terminal().stdout;
+    assert!(shown.starts_with("formatted: -l - .ie"), "{shown}");
+    let without = girih(&["man", "run"]).env("PATH", "/nowhere").stdout_on_terminal();
+    assert!(
+        without.stdout.contains(".TH girih-run") && without.stderr.contains("`man`"),
+        "{}",
+        without.stderr
+    );
     girih(&["man", "rnu"]).fails(2, "girih has no command 'rnu'; did you mean 'run'?");
     girih(&["man", "npu", "walk"]).fails(2, "girih npu has no command 'walk'");
 }

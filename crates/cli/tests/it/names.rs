@@ -42,6 +42,9 @@ fn an_alias_is_used_wherever_a_model_is() {
     let whole = model.canonicalize().expect("it exists");
     assert_eq!(listed, format!("qwen   Qwen/Qwen3-0.6B:Q8_0\nstory  stories260k\ntiny   {}\n", name(&whole)));
     assert_eq!(call(&["alias", "--json"]).done().json()["story"], "stories260k");
+    let all = call(&["list"]).done().stdout;
+    assert!(all.contains("alias of Qwen/Qwen3-0.6B:Q8_0"), "{all}");
+    assert_eq!(call(&["list", "--json"]).done().json()["aliases"]["story"], "stories260k");
     assert_eq!(call(&["alias", "story"]).done().stdout, "story  stories260k\n");
     call(&["run", "story", "Once", "-q"]).done();
     call(&["run", "-m", "tiny", "-p", "Once", "-q"]).done();
@@ -58,6 +61,23 @@ fn an_alias_is_used_wherever_a_model_is() {
     call(&["tokenize", "story", "a"]).fails(2, "story");
     assert_eq!(call(&["alias"]).done().stdout.lines().count(), 2);
     assert!(read(&file).starts_with("# mine\nn = 2 # two\n"));
+}
+
+#[test]
+fn a_short_name_stands_for_the_vendors_id_which_is_printed() {
+    let refused = girih(&["run", "qwen3:0.6b", "hi"]).fails(2, "girih pull Qwen/Qwen3-0.6B");
+    assert!(refused.stderr.starts_with("qwen3:0.6b is Qwen/Qwen3-0.6B\n"), "{}", refused.stderr);
+    assert_eq!(refused.stderr.lines().count(), 2, "{}", refused.stderr);
+    let offline = |name: &str| girih(&["pull", name]).env("HF_HUB_OFFLINE", "1");
+    let pulled = offline("llama3.2").end().stderr;
+    assert!(pulled.starts_with("llama3.2 is meta-llama/Llama-3.2-3B-Instruct\n"), "{pulled}");
+    offline("qwen3:0.5b").fails(2, "did you mean 'qwen3:0.6b'?");
+    girih(&["run", "lama3.2", "hi"]).fails(2, "did you mean 'llama3.2'?");
+    // An alias and a file come first.
+    let folder = Folder::new();
+    let file = folder.write("config.toml", "[aliases]\n\"qwen3:0.6b\" = \"stories260k\"\n");
+    let ended = girih(&["tokenize", "qwen3:0.6b", "a"]).env("GIRIH_CONFIG", &file).done();
+    assert_eq!(ended.stderr, "");
 }
 
 #[test]
@@ -80,7 +100,11 @@ fn an_alias_hides_no_model_and_no_file() {
     let ended = girih(&["tokenize", "stories260k", "a"]).env("GIRIH_CONFIG", &by_hand).done();
     assert!(ended.stderr.contains("the alias 'stories260k' is never used"), "{}", ended.stderr);
     // No alias is built in.
-    assert_eq!(girih(&["alias"]).done().stdout, "");
+    let none = girih(&["alias"]).done();
+    assert_eq!(
+        (none.stdout.as_str(), none.stderr.as_str()),
+        ("", "no aliases; `girih alias NAME MODEL` adds one\n")
+    );
 }
 
 #[test]

@@ -63,5 +63,5 @@ fn quantize_ends_with_size_ratio_and_time_and_can_be_quiet() {
     let size = std::fs::metadata(folder.file("d.gguf")).expect("it was written").len();
     assert_eq!(json["bytes"].as_u64(), Some(size));
     assert!(json["input_bytes"].as_u64() > Some(size) && json["seconds"].as_f64() > Some(0.0), "{json}");
-    quantize("d.gguf").fails(1, "already exists");
+    quantize("d.gguf").fails(2, "already exists");
 }

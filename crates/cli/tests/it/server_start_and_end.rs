@@ -43,7 +43,11 @@ fn the_next_server_finds_the_prompts_of_the_last_one() {
 #[test]
 fn a_model_that_does_not_exist_is_named_at_the_start() {
     girih(&["serve", "stories260k", "./no-such-model.gguf"]).fails(2, "no-such-model.gguf");
-    girih(&["serve", "stories260k", "stories260k"]).fails(2, "already has a model");
+    girih(&["serve", "stories260k", "stories260k"])
+        .fails(2, "two models are named 'stories260k': remove one");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let port = taken.local_addr().expect("it is bound").port().to_string();
+    girih(&["serve", "stories260k", "--port", &port]).fails(1, "; --port sets another one");
     girih(&["serve", "stories260k", "--memory", "1kB"]).fails(1, "raise it");
 }
 

@@ -54,6 +54,23 @@ fn parallel_sequences_are_timed_together() {
     assert_eq!(number(&rows[0], "operations_per_token"), number(&alone[0], "operations_per_token"));
 }
 
+/// The built-in model has a context of 512 tokens.
+#[test]
+fn bench_fits_its_default_rows_into_the_context_and_refuses_others_before_it_measures() {
+    let bench = || girih(&["bench", "stories260k", "-r", "1"]);
+    let names = |more: &[&str]| -> Vec<String> {
+        let rows = bench().with(&["--no-limits", "--json"]).with(more).done().json();
+        let rows = rows["rows"].as_array().expect("a list").clone();
+        rows.iter().map(|row| row["test"].as_str().expect("a name").to_owned()).collect()
+    };
+    assert_eq!(names(&[]), ["pp511", "tg128"]);
+    assert_eq!(names(&["-d", "450"]), ["pp61 @ d450", "tg61 @ d450"]);
+    assert_eq!(names(&["-c", "100", "-n", "0"]), ["pp99"]);
+    let refused = bench().with(&["-p", "512", "-n", "0"]).fails(2, "a context of 513 tokens");
+    assert_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
+    bench().with(&["-d", "512"]).fails(2, "the model supports 512: time fewer tokens");
+}
+
 #[test]
 fn bench_prints_csv_and_tables_and_appends_to_a_record() {
     let bench = || girih(&["bench"]).with(&SMALL).with(&["--no-limits"]);

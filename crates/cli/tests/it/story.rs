@@ -59,7 +59,7 @@ fn continues_as_known(model: &str) {
 
 #[test]
 fn run_without_arguments_prints_a_story() {
-    let printed = girih(&["run"]).done().stdout;
+    let printed = girih(&["run"]).stdout_on_terminal().stdout;
     assert!(
         printed
             .starts_with("Once upon a time, there was a little girl named Lily. She loved to play outside")
@@ -79,7 +79,7 @@ fn the_printed_text_is_that_of_the_golden() {
         let (prompt, text) =
             (run["prompt"].as_str().expect("a text"), run["text_f32"].as_str().expect("a text"));
         let count = (ids(&run["ids_f32"]).len() - ids(&run["prompt_ids"]).len()).to_string();
-        let printed = girih(&["run", "stories260k", prompt, "--quiet", "-n", &count]).done().stdout;
+        let printed = girih(&["run", "stories260k", prompt, "-n", &count]).stdout_on_terminal().stdout;
         assert_eq!(printed.trim(), text.trim());
     }
 }

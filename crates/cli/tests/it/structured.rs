@@ -24,7 +24,14 @@ fn a_schema_holds_the_reply() {
     let text = run(&["--regex", "(Tom|Lily) ran\\."]).done().stdout;
     assert!(text.trim_end().ends_with("ran."), "{text}");
     let text = run(&["--json-object", "--max-tokens", "8"]).done().stdout;
-    assert!(text.starts_with(&format!("{PROMPT}{{")), "{text}");
+    assert!(text.starts_with('{'), "{text}");
+    // It is JSON as a whole, also without --quiet, and a schema may be given as text.
+    let printed = girih(&["run", "stories260k", PROMPT, "--schema", schema]).done().stdout;
+    let printed: Value = serde_json::from_str(&printed).expect("JSON and nothing else");
+    assert_eq!(printed, reply);
+    let shown = girih(&["run", "stories260k", PROMPT, "--schema", schema]).stdout_on_terminal().stdout;
+    assert!(shown.starts_with('{'), "{shown}");
+    run(&["--schema", r#"{"type": "string", "uniqueItem": true}"#]).fails(2, "'uniqueItem'");
     std::fs::write(&file, r#"{"type": "string", "uniqueItem": true}"#).unwrap();
     run(&["--schema", path]).fails(2, "'uniqueItem'");
     run(&["--schema", path, "--regex", "a"]).fails(2, "cannot be used with");

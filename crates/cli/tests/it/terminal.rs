@@ -26,14 +26,15 @@ fn is_harmless(text: &str) -> bool {
 }
 
 #[test]
-fn a_prompt_is_escaped_on_a_terminal_and_unchanged_in_a_pipe() {
-    let call = || girih(&["run", "stories260k", ATTACK, "-n", "2", "--quiet"]);
+fn a_prompt_is_escaped_on_a_terminal_and_left_out_of_a_pipe() {
+    let call = || girih(&["run", "stories260k", ATTACK, "-n", "2"]);
     let (shown, piped) = (call().stdout_on_terminal(), call().done());
     assert_eq!(shown.code, 0, "{}", shown.stderr);
     assert!(shown.stdout.starts_with(SHOWN) && is_harmless(&shown.stdout), "{:?}", shown.stdout);
-    assert!(piped.stdout.starts_with(ATTACK), "{:?}", piped.stdout);
-    // Standard error is judged by itself.
-    assert!(call().stderr_on_terminal().stdout.starts_with(ATTACK));
+    // A pipe gets the reply alone, and so does a terminal with --quiet.
+    let reply = shown.stdout.strip_prefix(SHOWN).expect("the prompt comes first");
+    assert_eq!(piped.stdout, reply);
+    assert_eq!(call().with(&["--quiet"]).stdout_on_terminal().stdout, reply);
 }
 
 #[test]
@@ -41,8 +42,8 @@ fn a_reply_is_escaped_on_a_terminal_and_unchanged_in_a_pipe() {
     let forced = format!("{ESCAPE_ID}=inf");
     let call = || girih(&["run", "stories260k", "Once", "-n", "3", "--quiet", "--logit-bias", &forced]);
     let shown = call().stdout_on_terminal().stdout;
-    assert_eq!(shown, "Once\\u{1b}\\u{1b}\\u{1b}\n");
-    assert_eq!(call().done().stdout, "Once\u{1b}\u{1b}\u{1b}\n");
+    assert_eq!(shown, "\\u{1b}\\u{1b}\\u{1b}\n");
+    assert_eq!(call().done().stdout, "\u{1b}\u{1b}\u{1b}\n");
     let json = call().with(&["--json"]).stdout_on_terminal();
     assert!(is_harmless(&json.stdout), "{:?}", json.stdout);
     assert_eq!(json.json()["text"], call().with(&["--json"]).done().json()["text"]);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::first_run::model_with_template;
-use crate::program::{Folder, fixture, girih, name, read_json};
+use crate::program::{Folder, fixture, girih, name, read, read_json};
 
 /// A template that passes tools on and teaches the style `hermes`.
 const TEMPLATE: &str = "{{ bos_token }}{% for tool in tools %}{{ tool | tojson }}<tool_call>{% endfor %}<think>\
@@ -115,6 +115,10 @@ fn tools_that_cannot_be_used_are_refused_by_name() {
         call(&model, &["--tools", name(&file)])
     };
     bad("{").fails(2, "bad.json: is not a JSON list of tools");
+    call(&model, &["--tools", "[{]"]).fails(2, "--tools: is not a JSON list of tools");
+    let list = read(std::path::Path::new(&good));
+    let ids = |tools: &str| call(&model, &["--tools", tools, "--json"]).done().json()["ids"].clone();
+    assert_eq!(ids(&list), ids(&good), "a list may be given as text");
     bad("[{}]").fails(2, "bad.json: tool 1 is not {");
     call(&model, &["--tools", "/nowhere"]).fails(2, "/nowhere: cannot be read");
     call(&model, &["--raw", "--tools", &good]).fails(2, "--raw uses none; omit --tools");

@@ -17,7 +17,7 @@ fn a_prompt_that_does_not_fit_is_refused_with_the_numbers() {
     assert_eq!(
         refusal(&request(&prompt(1, 600), 100)),
         "the prompt has 600 tokens and 100 more were requested; the context is 512: \
-         shorten the prompt, request fewer tokens or enlarge the context by 188"
+         shorten the prompt or request fewer tokens, by 188 in all"
     );
     let open = TokenRequest { max_new: None, ..request(&prompt(1, 512), 1) };
     assert!(refusal(&open).contains("512 tokens and at least 1 more is requested"), "{}", refusal(&open));

@@ -177,7 +177,7 @@ fn a_request_for_logits_is_refused_truncated_or_fails() {
     let long = TokenRequest { logits: true, ..request(&prompt(40, CONTEXT as usize + 9), 1) };
     let error = engine.submit(long.clone(), Hooks::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLong);
-    assert!(error.to_string().ends_with("enlarge the context by 9"), "{error}");
+    assert!(error.to_string().ends_with("request fewer tokens, by 9 in all"), "{error}");
     let cut = reply(&mut engine, TokenRequest { overflow: Overflow::Truncate, ..long.clone() });
     let kept = [&long.tokens[..1], &long.tokens[long.tokens.len() - (CONTEXT as usize / 2 - 1)..]].concat();
     assert_eq!(cut.logits, Some(oracle::logits(&kept)));

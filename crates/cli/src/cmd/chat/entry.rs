@@ -13,28 +13,40 @@ pub const HELP: &str = "\"\"\"            open a message of several lines; the n
 /clear         start a new conversation
 /undo          remove the last message and its reply
 /regen         generate the last reply again, with another seed
+/continue      go on with a reply that a limit or Ctrl-C ended
 /truncate      drop the oldest tokens when the context is full
-/save FILE     write the conversation to a new file (JSON)
+/set NAME X    change a setting, such as temp 0.8, n 500 or seed 7; without them, show the settings
+/show          show the model, the room that the context has left, and the settings
+/save FILE     write the conversation (JSON) to a new file, or to one that this chat wrote or loaded
 /load FILE     continue the conversation of a file
 /stats         show the counts and times of the last reply
-/help          show this
-/bye           leave (also /quit, /exit, Ctrl-D, or Ctrl-C twice); Ctrl-C stops a reply";
+/help          show this (also /?); Tab completes commands and names of settings
+/bye           leave (also /quit, /exit, Ctrl-D, or Ctrl-C twice on an empty line); Ctrl-C stops a reply";
 
 /// The names of the commands.
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 16] = [
     "/system",
     "/clear",
     "/undo",
     "/regen",
+    "/continue",
     "/truncate",
+    "/set",
+    "/show",
     "/save",
     "/load",
     "/stats",
     "/help",
+    "/?",
     "/bye",
     "/quit",
     "/exit",
 ];
+
+/// The names of the commands that begin with a text that is not empty, in the order of the help.
+pub fn names_beginning_with(text: &str) -> impl Iterator<Item = &'static str> {
+    NAMES.into_iter().filter(move |name| !text.is_empty() && name.starts_with(text))
+}
 
 /// A whole entry.
 #[derive(Debug, PartialEq, Eq)]
@@ -53,7 +65,10 @@ pub enum ChatCommand {
     Clear,
     Undo,
     Regen,
+    Continue,
     Truncate,
+    Set(Option<String>),
+    Show,
     Save(String),
     Load(String),
     Stats,
@@ -126,6 +141,7 @@ fn entry(line: &str) -> Result<Option<Entry>> {
     };
     let command = match name {
         "/system" => ChatCommand::System((!rest.is_empty()).then(|| rest.to_owned())),
+        "/set" => ChatCommand::Set((!rest.is_empty()).then(|| rest.to_owned())),
         "/save" => file(ChatCommand::Save)?,
         "/load" => file(ChatCommand::Load)?,
         _ if !rest.is_empty() && NAMES.contains(&name) => {
@@ -136,9 +152,11 @@ fn entry(line: &str) -> Result<Option<Entry>> {
         "/clear" => ChatCommand::Clear,
         "/undo" => ChatCommand::Undo,
         "/regen" => ChatCommand::Regen,
+        "/continue" => ChatCommand::Continue,
         "/truncate" => ChatCommand::Truncate,
         "/stats" => ChatCommand::Stats,
-        "/help" => ChatCommand::Help,
+        "/show" => ChatCommand::Show,
+        "/help" | "/?" => ChatCommand::Help,
         "/bye" | "/quit" | "/exit" => ChatCommand::Bye,
         _ => return Err(unknown(name)),
     };
@@ -184,6 +202,11 @@ mod tests {
         assert!(command("/clera").unwrap_err().contains("did you mean /clear?"));
         assert!(command("/load").unwrap_err().contains("/load FILE"));
         assert!(command("/clear all of it").unwrap_err().contains("takes no text"));
+        assert_eq!(command("/?"), Ok(Some(Entry::Command(ChatCommand::Help))));
+        let set = Entry::Command(ChatCommand::Set(Some("temp 0.8".to_owned())));
+        assert_eq!(command("/set temp 0.8"), Ok(Some(set)));
+        assert!(names_beginning_with("/s").eq(["/system", "/set", "/show", "/save", "/stats"]));
+        assert_eq!(names_beginning_with("").count() + names_beginning_with("so").count(), 0);
         for name in NAMES {
             assert!(HELP.contains(name), "{name}");
         }

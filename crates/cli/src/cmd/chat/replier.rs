@@ -1,10 +1,11 @@
 //! Generates one reply of a chat: limits its length, shows it, and explains its end.
 
-use girih::{Conversation, Overflow, Session, Stop};
+use girih::{Conversation, Overflow, ReplyMessage, Session, Stop};
 use serde_json::{Map, Value, json};
 
 use super::dialogue::Dialogue;
 use super::reply_interrupt::ReplyInterrupt;
+use super::setting;
 use crate::args::{OverflowMode, SamplingArgs};
 use crate::error::{Error, Result};
 use crate::output::counted;
@@ -45,12 +46,42 @@ impl Replier {
     /// # Errors
     /// When the template refuses the conversation, the context is full, or the model fails.
     pub fn reply(&mut self, dialogue: &Dialogue, more_seed: u64) -> Result<FinishedReply> {
+        let prompt = self.prompt(dialogue)?;
+        self.generate(prompt, more_seed)
+    }
+
+    /// Generates the rest of a reply to `dialogue`, which has `begun` without calls, and shows it. Returns
+    /// the whole reply, with the times of its rest.
+    ///
+    /// # Errors
+    /// As [`Replier::reply`].
+    pub fn rest(&mut self, dialogue: &Dialogue, begun: &FinishedReply) -> Result<FinishedReply> {
+        let prompt = self.prompt(dialogue)?.followed_by(self.session.model(), &begun.ids)?;
+        let held_back = prompt.format.as_ref().map(|format| format.held_back()).unwrap_or_default();
+        let FinishedReply { ids, text, message, stop, stats } = self.generate(prompt, 0)?;
+        let joined = |begun: &str, rest: &str| {
+            let begun = if rest.is_empty() { begun } else { begun.strip_suffix(&held_back).unwrap_or(begun) };
+            format!("{begun}{rest}")
+        };
+        let message = ReplyMessage {
+            thinking: joined(&begun.message.thinking, &message.thinking),
+            content: joined(&begun.message.content, &message.content),
+            ..message
+        };
+        let (ids, text) = ([&begun.ids[..], &ids].concat(), format!("{}{text}", begun.text));
+        Ok(FinishedReply { ids, text, message, stop, stats })
+    }
+
+    /// The prompt that asks for a reply to `dialogue`.
+    fn prompt(&self, dialogue: &Dialogue) -> Result<TokenizedPrompt> {
+        let (messages, variables) = (dialogue.messages().to_vec(), self.variables.clone());
+        let conversation = Conversation { messages, variables, ..Conversation::new() };
+        TokenizedPrompt::of_conversation(self.session.model(), &conversation)
+    }
+
+    fn generate(&mut self, prompt: TokenizedPrompt, more_seed: u64) -> Result<FinishedReply> {
         self.interrupt.begin();
-        let messages = dialogue.messages().to_vec();
-        let conversation =
-            Conversation { messages, variables: self.variables.clone(), ..Conversation::new() };
         let model = self.session.model();
-        let prompt = TokenizedPrompt::of_conversation(model, &conversation)?;
         let tokens = prompt.tokens.clone();
         let mut settings = self.sampling.clone();
         settings.seed = settings.seed.wrapping_add(more_seed);
@@ -58,7 +89,7 @@ impl Replier {
             let room = self.room(tokens.len())?;
             settings.max_tokens = settings.max_tokens.map(|max| max.min(room));
         }
-        let reply = self.session.generate(request(prompt, &settings, model))?;
+        let reply = self.session.generate(request(prompt, &settings, model, self.context))?;
         let fields = json!({"turn": self.turns + 1});
         let mut output = match self.jsonl {
             true => ReplyStream::events(fields.clone(), true),
@@ -100,13 +131,50 @@ impl Replier {
             Stop::Context | Stop::Length if is_full => {
                 self.show.note(format!("[the reply ended because the context is full: {WAYS_OUT}]"));
             }
-            Stop::Length => self.show.note("[the reply ended at its maximum length: -n sets another]"),
+            Stop::Length => self
+                .show
+                .note("[the reply ended at its maximum length: /continue goes on, /set n sets another]"),
             _ => {}
         }
     }
 
     fn overflow(&self) -> Overflow {
         self.sampling.overflow.overflow()
+    }
+
+    /// The settings of the samplers, as a line.
+    pub fn settings(&self) -> String {
+        let sampling = sampling(&self.sampling, self.session.model());
+        format!("{}; /set NAME VALUE changes one", setting::described(&self.sampling, &sampling))
+    }
+
+    /// Changes a setting; returns all of them.
+    ///
+    /// # Errors
+    /// When the name or the value is wrong; nothing changes then.
+    pub fn set(&mut self, text: &str) -> Result<String> {
+        let changed = setting::changed(&self.sampling, text)?;
+        sampling(&changed, self.session.model()).check()?;
+        self.sampling = changed;
+        Ok(setting::described(&self.sampling, &sampling(&self.sampling, self.session.model())))
+    }
+
+    /// The model, the room that the context has left after `dialogue`, and the settings.
+    ///
+    /// # Errors
+    /// When the template refuses the conversation.
+    pub fn described(&self, dialogue: &Dialogue) -> Result<String> {
+        let model = self.session.model();
+        // Some templates refuse an empty conversation.
+        let is_empty = dialogue.messages().is_empty();
+        let used = if is_empty { 0 } else { self.prompt(dialogue)?.tokens.len() };
+        let left = (self.context as usize).saturating_sub(used);
+        Ok(format!(
+            "model: {}\ncontext: {used} of {} used, {left} left\nsettings: {}",
+            model.name(),
+            counted(self.context as usize, "token"),
+            self.settings()
+        ))
     }
 
     /// Whether the same conversation always has the same reply, whatever the seed.

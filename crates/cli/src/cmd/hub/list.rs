@@ -1,9 +1,12 @@
 //! `girih list`: the models that need no download.
 
+use std::collections::BTreeMap;
+
 use girih_hub::{CachedModel, CachedRevision, RevisionFault, Unfinished};
 use serde_json::{Value, json};
 
 use crate::cmd::outcome::Outcome;
+use crate::config_file::ConfigFile;
 use crate::error::Result;
 use crate::loading::environment;
 use crate::output::{bytes, counted, print_json};
@@ -21,12 +24,13 @@ pub struct ListArgs {
     json: bool,
 }
 
-/// Prints the models of the cache, and the built-in one.
+/// Prints the models of the cache, the built-in one, and the aliases.
 ///
 /// # Errors
 /// When the cache cannot be read.
 pub fn list(args: &ListArgs) -> Result<Outcome> {
     let models = girih_hub::list(&environment()?)?;
+    let file = ConfigFile::read_if_present()?;
     if args.json {
         let built_in = json!({
             "id": girih::BUILT_IN,
@@ -37,7 +41,8 @@ pub fn list(args: &ListArgs) -> Result<Outcome> {
             "revisions": [],
         });
         let models: Vec<Value> = models.iter().map(described).chain([built_in]).collect();
-        print_json(&json!({"models": models}))?;
+        let aliases: BTreeMap<&str, &str> = file.aliases().collect();
+        print_json(&json!({"models": models, "aliases": aliases}))?;
         return Ok(Outcome::Done);
     }
     let heading = ["name", "size", "state", "revision"].map(str::to_owned);
@@ -45,6 +50,11 @@ pub fn list(args: &ListArgs) -> Result<Outcome> {
     rows.extend(models.iter().flat_map(|model| rows_of(model, args.verbose)));
     let size = bytes(girih::BUILT_IN_BYTES);
     rows.push([girih::BUILT_IN.to_owned(), size, "built in".to_owned(), String::new()]);
+    rows.extend(
+        file.aliases().map(|(alias, model)| {
+            [alias.to_owned(), String::new(), format!("alias of {model}"), String::new()]
+        }),
+    );
     let width = |column: usize| rows.iter().map(|row: &[String; 4]| row[column].chars().count()).max();
     let widths = [0, 1, 2].map(|column| width(column).unwrap_or(0));
     for [name, size, state, revision] in &rows {

@@ -30,7 +30,7 @@ pub struct PullArgs {
 /// When the id is malformed, or the download fails.
 pub fn pull(args: &PullArgs) -> Result<Outcome> {
     let environment = environment()?;
-    let id = ModelId::parse_at(&model_name::resolved(&args.id)?, &environment.endpoint)?;
+    let id = model_name::id(&args.id, &environment.endpoint)?;
     let show = args.show.show();
     let mut watcher = PullWatcher { id: &id, show, bar: show.bar("pulling", 0, Unit::Bytes), total: 0 };
     let pulled = girih_hub::pull(&id, &environment, &PullOptions::default(), &mut |progress| {

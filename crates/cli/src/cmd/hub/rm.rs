@@ -1,6 +1,5 @@
 //! `girih rm`: removes models, or packed weights.
 
-use girih_hub::ModelId;
 use serde_json::json;
 
 use crate::cmd::outcome::Outcome;
@@ -31,7 +30,7 @@ pub fn rm(args: &RmArgs) -> Result<Outcome> {
     let Some(model) = &args.id else { return rm_packed(args.json) };
     let options = open_options()?;
     let environment = environment()?;
-    let id = ModelId::parse_at(&model_name::resolved(model)?, &environment.endpoint)?;
+    let id = model_name::id(model, &environment.endpoint)?;
     let removed = girih_hub::remove(&id, &environment)
         .map_err(|error| model_name::with_nearest(error, model, &options))?;
     let (revisions, files) = (removed.revisions, removed.files);

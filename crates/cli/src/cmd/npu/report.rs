@@ -4,6 +4,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 
 use clap::ValueHint;
@@ -85,6 +86,10 @@ pub fn run(args: &Args) -> Result<Outcome> {
         print(simulator.table())?;
     }
     if let Some(tables) = &args.subject.validate {
+        // Nothing else tells that it works.
+        if io::stderr().is_terminal() {
+            print_note("simulating the published measurements, which takes up to a minute");
+        }
         let validation = validate(&tables.read()?, &args.only, &array)?;
         if validation.predictions.is_empty() {
             let reasons = validation.skipped.iter().map(|row| format!("\nnot simulated: {row}"));
