@@ -3,7 +3,7 @@
 
 use girih_tensor::Result;
 use jsonschema::{PatternOptions, Validator};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::deep_stack::on_deep_stack;
 use crate::limits::{MAX_TEXT_BYTES, check_bytes, check_json_depth, refused};
@@ -37,7 +37,7 @@ impl SchemaCheck {
         let validator = jsonschema::options()
             .should_validate_formats(true)
             .with_pattern_options(PatternOptions::regex())
-            .build(schema)
+            .build(&without_angle_escapes(schema))
             .map_err(|error| refused(format!("the schema is malformed: {}", first_line(&error))))?;
         Ok(SchemaCheck { validator, visits })
     }
@@ -63,6 +63,66 @@ impl SchemaCheck {
         // The validator recurses for each reference that it follows.
         on_deep_stack(|| Ok(self.validator.validate(value).err().map(|error| first_line(&error))))
     }
+}
+
+/// The schema with `\x3C` and `\x3E` for `\<` and `\>` in its patterns: the validator's expressions take
+/// these for word boundaries, ECMA-262 for plain characters.
+fn without_angle_escapes(schema: &Value) -> Value {
+    match schema {
+        Value::Array(schemas) => Value::Array(schemas.iter().map(without_angle_escapes).collect()),
+        Value::Object(keywords) => {
+            let keyword =
+                |(name, value): (&String, &Value)| (name.clone(), keyword_without_escapes(name, value));
+            Value::Object(keywords.iter().map(keyword).collect())
+        }
+        other => other.clone(),
+    }
+}
+
+/// As [`without_angle_escapes`], for the value of a keyword.
+fn keyword_without_escapes(name: &str, value: &Value) -> Value {
+    match (name, value) {
+        ("pattern", Value::String(pattern)) => Value::String(angles_by_code(pattern)),
+        ("const" | "enum" | "default" | "example" | "examples", data) => data.clone(),
+        ("patternProperties", Value::Object(schemas)) => {
+            let mut renamed = Map::new();
+            for (pattern, schema) in schemas {
+                let mut pattern = angles_by_code(pattern);
+                while renamed.contains_key(&pattern) {
+                    pattern.push_str("(?:)");
+                }
+                renamed.insert(pattern, without_angle_escapes(schema));
+            }
+            Value::Object(renamed)
+        }
+        (
+            "properties" | "$defs" | "definitions" | "dependentSchemas" | "dependencies",
+            Value::Object(schemas),
+        ) => {
+            let schema = |(name, schema): (&String, &Value)| (name.clone(), without_angle_escapes(schema));
+            Value::Object(schemas.iter().map(schema).collect())
+        }
+        (_, value) => without_angle_escapes(value),
+    }
+}
+
+/// A pattern with the codes of escaped angle brackets.
+fn angles_by_code(pattern: &str) -> String {
+    let (mut out, mut chars) = (String::with_capacity(pattern.len()), pattern.chars());
+    while let Some(char) = chars.next() {
+        match (char, chars.clone().next()) {
+            ('\\', Some(escaped)) => {
+                chars.next();
+                match escaped {
+                    '<' => out.push_str(r"\x3C"),
+                    '>' => out.push_str(r"\x3E"),
+                    other => out.extend(['\\', other]),
+                }
+            }
+            (char, _) => out.push(char),
+        }
+    }
+    out
 }
 
 /// The items of an array, or the values of an object.
