@@ -435,11 +435,12 @@ impl Engine {
                 }
             }
         }
-        invalid.into_iter().for_each(|sequence| self.invalidate(sequence));
+        // Also for a request that is computed again, so that it reports nothing twice.
         for Active { live, sequence } in &self.active {
             let run = self.runner.cache.length(*sequence);
             self.scheduler.advance(live.id(), run, live.tokens.len() as u32);
         }
+        invalid.into_iter().for_each(|sequence| self.invalidate(sequence));
     }
 
     /// Reads the output rows of each sequence that has any, and chooses its next tokens.

@@ -379,8 +379,9 @@ impl LiveRequest {
     }
 
     /// Returns the last event, with the text that was held back. After a stop string there
-    /// is no such text, because nothing that follows it is shown.
-    pub fn finish(mut self, stop: Stop) -> RequestEvent {
+    /// is no such text, because nothing that follows it is shown. A stop string that ends in the text
+    /// which the detokenizer held back is why the reply ended.
+    pub fn finish(mut self, mut stop: Stop) -> RequestEvent {
         let mut text = String::new();
         if !matches!(stop, Stop::String(_)) {
             let rest = match self.hooks.detokenizer.take() {
@@ -388,10 +389,16 @@ impl LiveRequest {
                 None => Ok(String::new()),
             };
             match rest {
-                Ok(rest) => text = self.stops.push(&rest).text,
+                Ok(rest) => {
+                    let released = self.stops.push(&rest);
+                    text = released.text;
+                    match released.stop {
+                        Some(found) => stop = Stop::String(found),
+                        None => text.push_str(&std::mem::take(&mut self.stops).finish()),
+                    }
+                }
                 Err(error) => return self.event(EventKind::Failed(error)),
             }
-            text.push_str(&std::mem::take(&mut self.stops).finish());
         }
         self.stats.whole = self.submitted.elapsed();
         self.event(EventKind::Finished { stop, text, stats: self.stats })

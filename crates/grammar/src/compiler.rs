@@ -14,7 +14,7 @@ use regex_automata::meta;
 use crate::constraint::GrammarConstraint;
 use crate::deep_stack::on_deep_stack;
 use crate::finished::FinishedCheck;
-use crate::limits::{check_lark, refused};
+use crate::limits::{check_choice, check_lark, refused};
 use crate::mask_thread::{MaskThread, first_line};
 use crate::pattern::check_pattern;
 use crate::schema;
@@ -30,6 +30,8 @@ pub enum Grammar {
     /// A text that this regular expression matches as a whole, in the syntax of the crate
     /// `regex`.
     Regex(String),
+    /// One of these texts.
+    Choice(Vec<String>),
     /// A text of this context-free grammar, in llguidance's variant of the syntax of Lark.
     Lark(String),
     /// A call of a tool, whose arguments its JSON Schema accepts.
@@ -101,6 +103,12 @@ impl GrammarCompiler {
                 })?;
                 let init = GrammarInit::Serialized(TopLevelGrammar::from_regex(pattern));
                 Ok((init, FinishedCheck::Pattern(Box::new(expression))))
+            }
+            Grammar::Choice(texts) => {
+                check_choice(texts)?;
+                let escaped: Vec<String> = texts.iter().map(|text| regex_syntax::escape(text)).collect();
+                let init = GrammarInit::Serialized(TopLevelGrammar::from_regex(&escaped.join("|")));
+                Ok((init, FinishedCheck::Choice(texts.clone())))
             }
             Grammar::Lark(text) => {
                 check_lark(text)?;

@@ -15,6 +15,8 @@ pub(crate) enum FinishedCheck {
     Text,
     /// A text that the expression matches as a whole.
     Pattern(Box<meta::Regex>),
+    /// One of these texts.
+    Choice(Vec<String>),
     /// JSON that the schema's validator accepts.
     Schema(Box<SchemaValidator>),
     /// A call whose arguments the schema's validator accepts.
@@ -47,6 +49,8 @@ impl FinishedCheck {
                     false => Err(wrong("the expression does not match it".to_owned())),
                 }
             }
+            FinishedCheck::Choice(texts) if texts.iter().any(|one| one == text) => Ok(()),
+            FinishedCheck::Choice(_) => Err(wrong("it is none of the texts".to_owned())),
             FinishedCheck::Schema(schema) => {
                 let value: Value = serde_json::from_str(text).map_err(|error| match error.is_syntax() {
                     // The only other fault of a text that is in memory and UTF-8.

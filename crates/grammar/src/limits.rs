@@ -9,6 +9,9 @@ pub const MAX_TEXT_BYTES: usize = 64 << 10;
 /// The maximum number of bytes of a regular expression, alone or in a schema.
 pub const MAX_PATTERN_BYTES: usize = 4096;
 
+/// The maximum number of texts of a choice.
+pub const MAX_CHOICES: usize = 1024;
+
 /// The maximum nesting of a regular expression.
 pub const MAX_PATTERN_DEPTH: u32 = 64;
 
@@ -36,6 +39,18 @@ pub(crate) fn check_bytes(what: &str, text: &str, max: usize) -> Result<()> {
         return Ok(());
     }
     Err(refused(format!("the {what} has {} bytes; the maximum is {max}: shorten it", text.len())))
+}
+
+/// Checks the number of texts of a choice, and of their bytes.
+pub(crate) fn check_choice(texts: &[String]) -> Result<()> {
+    let (count, bytes) = (texts.len(), texts.iter().map(String::len).sum::<usize>());
+    if count == 0 || count > MAX_CHOICES || bytes > MAX_TEXT_BYTES {
+        return Err(refused(format!(
+            "the choice has {count} texts of {bytes} bytes together; it must have 1 to {MAX_CHOICES} texts of at most \
+             {MAX_TEXT_BYTES} bytes"
+        )));
+    }
+    Ok(())
 }
 
 /// Checks the nesting of a JSON text: brackets outside strings.

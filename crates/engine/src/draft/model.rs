@@ -14,7 +14,7 @@ use crate::hooks::guard;
 use crate::limits::check;
 use crate::position_key::PositionKey;
 use crate::sample::{History, pick};
-use crate::{DraftQuery, Drafter, EngineLimits, Error, Result, Sampling, Tenant};
+use crate::{DraftQuery, Drafter, EngineLimits, Error, ErrorKind, Result, Sampling, Tenant};
 
 /// The number of tokens after which a drafter that stopped drafts one token as a trial; it doubles
 /// with each trial that fails.
@@ -70,7 +70,8 @@ impl DraftModel {
     }
 
     /// Drafts at most `count` tokens; none while a long prompt is being run, after a failure, or if
-    /// the tokens are too many or unknown to this model.
+    /// the tokens are too many or unknown to this model. A draft ends where the request allows no token
+    /// that this model knows.
     fn draft(&mut self, drafter: (DrafterId, &Tenant), query: DraftQuery<'_>, count: u32) -> Vec<u32> {
         let width = self.runner.inner().width();
         let room = (self.limits.context as usize + 1).saturating_sub(query.tokens.len());
@@ -110,9 +111,14 @@ impl DraftModel {
         loop {
             let (prompt, reply) = tokens.split_at(known - query.replied);
             let logits = self.runner.output().rows(0..1).map_err(failed)?;
-            tokens.push(pick(logits, &sampling, History { prompt, reply })?);
+            let picked = pick(logits, &sampling, History { prompt, reply });
+            // The request may allow only tokens that this model lacks, which is no fault of the model.
+            let is_ruled_out = picked.as_ref().is_err_and(|error| error.kind() == ErrorKind::Refused);
+            if !is_ruled_out {
+                tokens.push(picked?);
+            }
             self.runner.cache.confirm(sequence);
-            if tokens.len() == known + count {
+            if is_ruled_out || tokens.len() == known + count {
                 return Ok(tokens.split_off(known));
             }
             self.step(sequence, &tokens[tokens.len() - 1..], Outputs::Last)?;

@@ -32,7 +32,8 @@ pub fn dynamic_temperature(logits: &mut [f32], temperature: f32, range: f32, exp
     let (total, count) = (weights().sum::<f64>(), weights().count());
     let entropy: f64 = weights().map(|weight| weight / total * (total.ln() - weight.ln())).sum();
     let share = if count > 1 { (entropy / (count as f64).ln()).clamp(0.0, 1.0) } else { 0.0 };
-    let (low, high) = ((temperature - range).max(0.0), temperature + range);
+    // Of an infinite temperature, no share of 0 would be a number.
+    let (low, high) = ((temperature - range).max(0.0), (temperature + range).min(f32::MAX));
     let chosen = f64::from(low) + f64::from(high - low) * share.powf(f64::from(exponent));
     self::temperature(logits, chosen as f32);
 }

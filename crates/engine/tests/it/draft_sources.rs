@@ -4,7 +4,8 @@
 use std::sync::{Arc, Mutex};
 
 use girih_engine::{
-    DraftModel, DraftSource, Engine, EngineLimits, Hooks, Overflow, Sampling, Tenant, TokenRequest, cache,
+    DraftModel, DraftQuery, DraftSource, Engine, EngineLimits, Hooks, Overflow, Sampling, Tenant,
+    TokenRequest, cache,
 };
 use girih_graph::Key;
 
@@ -26,13 +27,18 @@ fn engine(sequences: u32) -> Engine {
 
 /// An oracle that drafts for this number of sequences in chunks of 40 rows.
 fn draft_model(sequences: u32, context: u32) -> (DraftSource, Watched, Notes) {
+    draft_model_of_width(sequences, context, VOCABULARY)
+}
+
+/// As [`draft_model`], with a vocabulary of this number of tokens.
+fn draft_model_of_width(sequences: u32, context: u32, width: usize) -> (DraftSource, Watched, Notes) {
     let (watched, notes) = (Watched::default(), Notes::default());
     let key = Key { sequences, context, output_rows: sequences, ..oracle::key() };
     let blocks = SPANS.map(|span| cache::blocks(span, &key));
     let limits = EngineLimits { sequences, ..EngineLimits::new(context, 40) };
     let told = Arc::clone(&notes);
     let note = move |sentence| told.lock().unwrap().push(sentence);
-    let runner = Box::new(Oracle::new(key, &blocks, &watched));
+    let runner = Box::new(Oracle::new(key, &blocks, &watched).of_width(width));
     (DraftSource::model(DraftModel::new(runner, limits, 0.1, note).unwrap()), watched, notes)
 }
 
@@ -156,6 +162,23 @@ fn a_draft_model_that_fails_ends_drafts_but_no_reply() {
         assert_eq!(notes.len(), 1, "{trouble:?}: {notes:?}");
         assert!(notes[0].starts_with("the draft model failed, so replies continue without drafts: "));
     }
+}
+
+/// The draft of a request that allows only a token which the draft model lacks is empty; others have drafts.
+#[test]
+fn a_request_that_allows_no_token_of_the_draft_model_ends_no_other_drafts() {
+    let last = VOCABULARY as u32 - 1;
+    let (source, _, notes) = draft_model_of_width(2, CONTEXT, last as usize);
+    let bias = (0..last).map(|id| (id, f32::NEG_INFINITY)).collect();
+    let narrow = Sampling { bias, ..Sampling::greedy() };
+    let draft = |number: u64, sampling: &Sampling| {
+        let tokens: Vec<u32> = prompt(number, 30).into_iter().map(|id| id % last).collect();
+        let query = DraftQuery { tokens: &tokens, replied: 1, sampling, max: MAX, other_rows: 0 };
+        source.drafter(MAX, &Tenant::default()).draft(query)
+    };
+    assert_eq!(draft(20, &narrow), [0; 0]);
+    assert!(!draft(21, &Sampling::greedy()).is_empty());
+    assert_eq!(*notes.lock().unwrap(), [""; 0]);
 }
 
 #[test]

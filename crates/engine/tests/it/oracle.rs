@@ -82,6 +82,7 @@ pub struct Oracle {
     inputs: [InputSpec; 2],
     slots: Slots,
     output: OracleOutput,
+    width: usize,
     watched: Watched,
 }
 
@@ -165,7 +166,14 @@ impl Oracle {
         ];
         let output = OracleOutput { rows: HostRows::of_width(VOCABULARY), watched: watched.clone() };
         let (blocks, watched) = (blocks.to_vec(), watched.clone());
-        Oracle { max_key, groups, blocks, inputs, slots, output, watched }
+        Oracle { max_key, groups, blocks, inputs, slots, output, width: VOCABULARY, watched }
+    }
+
+    /// The same model without the last tokens of the vocabulary.
+    pub fn of_width(mut self, width: usize) -> Oracle {
+        self.output.rows = HostRows::of_width(width);
+        self.width = width;
+        self
     }
 
     /// Checks that no sequence writes a block that another one sees.
@@ -214,7 +222,7 @@ impl Oracle {
                 self.slots.faults.push(RangeFault { row, name, dtype: DType::F16, value: -7e4 });
             }
             if sequence.output_rows().contains(&row) {
-                output.extend(self.read(sequence, position));
+                output.extend(&self.read(sequence, position)[..self.width]);
             }
         }
         output
@@ -287,7 +295,7 @@ impl Runner for Oracle {
     }
 
     fn width(&self) -> usize {
-        VOCABULARY
+        self.width
     }
 
     fn plan(&self) -> MemoryPlan {
@@ -337,7 +345,7 @@ impl Runner for Oracle {
         for sequence in sequences {
             output.extend(self.run(sequence, tokens, given));
         }
-        self.output.rows.begin(output.len() / VOCABULARY)?.copy_from_slice(&output);
+        self.output.rows.begin(output.len() / self.width)?.copy_from_slice(&output);
         if step.watch.wants("tokens") {
             let values: Vec<f32> = tokens.iter().map(|token| *token as f32).collect();
             step.watch.value("tokens", &Shape::new(&[values.len()]).unwrap(), &values);

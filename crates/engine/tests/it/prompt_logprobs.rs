@@ -158,6 +158,35 @@ fn nan_fails_the_request_or_is_computed_again() {
     assert_eq!(whole.stats.unwrap().requeued, 1);
 }
 
+/// A request that goes on from the state of a neighbour is computed again when that has NaN, though its
+/// own rows were right and have been reported.
+#[test]
+fn nan_of_a_neighbour_reports_nothing_twice() {
+    let (mut engine, watched) = narrow(2, 160, &[30, 30]);
+    let tokens = prompt(13, 140);
+    let id = engine.submit(scored(&tokens, 3, 0), Pieces::hooks()).unwrap();
+    let mut whole = Reply::default();
+    let mut take = |engine: &mut Engine| {
+        let events = engine.step().to_vec();
+        events.into_iter().filter(|event| event.request == id).for_each(|event| whole.take(event));
+    };
+    (0..2).for_each(|_| take(&mut engine));
+    assert!(engine.suspend(id));
+    engine.forget().unwrap();
+    // Its state is not known to be right before its last chunk.
+    let neighbour = [&tokens[..40], &prompt(14, 130)].concat();
+    engine.submit(request(&neighbour, 3), Pieces::hooks()).unwrap();
+    take(&mut engine);
+    watched.trouble.set(Some(Trouble::NaN(165)));
+    assert!(engine.resume(id));
+    while !engine.is_idle() {
+        take(&mut engine);
+    }
+    assert_eq!(watched.trouble.get(), None, "the neighbour had NaN");
+    assert_eq!(whole.stats.unwrap().requeued, 1);
+    assert_eq!((whole.prompt, whole.ids), (expected(&tokens, 0), oracle::greedy(&tokens, 3)));
+}
+
 #[test]
 fn what_cannot_be_scored_is_refused() {
     let (mut engine, _) = engine(64);

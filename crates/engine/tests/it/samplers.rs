@@ -123,6 +123,10 @@ fn dynamic_temperature_follows_the_entropy() {
         };
         check(&sampling, History::default(), &softmax(&scaled));
     }
+    // Their sum is above the largest `f32`, and the exponent makes a share of 0.
+    let hot =
+        Sampling { temperature: 3e38, dynatemp_range: 3e38, dynatemp_exponent: 1e38, ..Sampling::default() };
+    assert!(pick(&LOGITS, &hot, History::default()).is_ok());
     let greedy = Sampling { dynatemp_range: 1.0, ..Sampling::greedy() };
     assert_eq!(pick(&LOGITS, &greedy, History::default()), Ok(0));
 }

@@ -103,6 +103,11 @@ fn half_a_character_after_a_stop_string_is_not_shown() {
     };
     let stopped = reply(&mut engine(64).0, ask("x"));
     assert_eq!((stopped.text.as_str(), stopped.stop), ("", Some(Stop::String("x".into()))));
+    // The rest of a character is text, too.
+    for (stop, text) in [("\u{FFFD}", "x"), ("x\u{FFFD}", "")] {
+        let stopped = reply(&mut engine(64).0, ask(stop));
+        assert_eq!((stopped.text.as_str(), stopped.stop), (text, Some(Stop::String(stop.into()))));
+    }
     let whole = reply(&mut engine(64).0, ask("y"));
     assert_eq!((whole.text.as_str(), whole.stop), ("x\u{FFFD}", Some(Stop::Length)));
 }

@@ -18,6 +18,52 @@ fn regular_expressions_match_the_whole_text() {
     assert_eq!(accepts(&grammar, "12-ä"), Ok(false));
 }
 
+/// Of the characters behind a backslash, the crate `regex` takes `<` and `>` for word boundaries.
+#[test]
+fn escaped_angle_brackets_of_a_pattern_are_characters() {
+    let cases = [
+        (r#"{"type":"string","pattern":"^a\\<b$"}"#, r#""a<b""#, r#""ab""#),
+        (r#"{"type":"string","pattern":"^[\\<x]$"}"#, r#""<""#, r#""\\""#),
+        (r#"{"type":"string","pattern":"^\\\\<\\>$"}"#, r#""\\<>""#, r#""<>""#),
+        (r#"{"patternProperties":{"^\\<":false,"^<":true},"type":"object"}"#, r#"{"a":1}"#, r#"{"<a":1}"#),
+        (
+            r#"{"properties":{"pattern":{"pattern":"\\>"}},"type":"object"}"#,
+            r#"{"pattern":">"}"#,
+            r#"{"pattern":""}"#,
+        ),
+        (r#"{"const":{"pattern":"\\<"}}"#, r#"{"pattern":"\\<"}"#, r#"{"pattern":"<"}"#),
+    ];
+    for (schema, valid, invalid) in cases {
+        let grammar = Grammar::JsonSchema(schema.to_owned());
+        assert_eq!(accepts(&grammar, valid), Ok(true), "{schema}");
+        assert_eq!(accepts(&grammar, invalid), Ok(false), "{schema}");
+    }
+}
+
+#[test]
+fn a_choice_has_any_texts() {
+    let texts = ["<yes>", "a > b", "(no|x)*", "é\u{2028}\n", ""].map(str::to_owned);
+    let grammar = Grammar::Choice(texts.to_vec());
+    for text in &texts {
+        assert_eq!(accepts(&grammar, text), Ok(true), "{text:?}");
+    }
+    for text in ["yes", "<yes", "a  b", "nono", "x"] {
+        assert_eq!(accepts(&grammar, text), Ok(false), "{text:?}");
+    }
+    let many = Grammar::Choice((0..1000).map(|number| format!("{number:062}")).collect());
+    assert_eq!(accepts(&many, &format!("{:062}", 999)), Ok(true));
+    assert_eq!(accepts(&many, &format!("{:062}", 1000)), Ok(false));
+    assert_eq!(accepts(&Grammar::Choice(vec!["a".repeat(4100)]), &"a".repeat(4100)), Ok(true));
+    for (texts, reason) in [
+        (vec![], "0 texts"),
+        (vec!["a".to_owned(); 1025], "1025 texts"),
+        (vec!["a".repeat(33_000); 2], "66000 bytes"),
+    ] {
+        let error = compiler().compile(&Grammar::Choice(texts)).err().unwrap().to_string();
+        assert!(error.contains(reason), "{error}");
+    }
+}
+
 #[test]
 fn lark_grammars_may_be_recursive() {
     let grammar = Grammar::Lark(
