@@ -1,35 +1,60 @@
-//! The line editor of `girih chat`. It shows a pasted control character as a sign.
+//! The line editor of `girih chat`. It shows a pasted control character as a sign, and writes nothing to
+//! standard output unless that is a terminal.
 
 use std::borrow::Cow;
+use std::io::{self, IsTerminal, Write};
 
+use rustix::fs::{Mode, OFlags, open};
 use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
 use rustyline::highlight::{CmdKind, Highlighter};
 use rustyline::hint::Hinter;
 use rustyline::history::DefaultHistory;
 use rustyline::validate::Validator;
-use rustyline::{Config, Editor, Helper};
+use rustyline::{Behavior, Config, Editor, Helper};
 
 use crate::typed_history::{MAX_LINES, TypedHistory};
 use crate::visible::is_obeyed;
 
+/// The terminal of the process, whatever its standard streams are.
+const TERMINAL: &str = "/dev/tty";
+
+/// The values of `TERM` for which rustyline writes the prompt to standard output and edits nothing.
+const PLAIN_TERMINALS: [&str; 3] = ["dumb", "cons25", "emacs"];
+
 /// An editor with a history.
 pub struct LineEditor {
     editor: Editor<ShownLine, DefaultHistory>,
+    /// Whether prompts go to standard error, as the editor would write them to a pipe.
+    prompts_on_stderr: bool,
     /// The file that keeps the lines.
     file: Option<TypedHistory>,
 }
 
 impl LineEditor {
-    /// An editor on standard input and output.
+    /// An editor on standard input and output; on the process's terminal if standard output is none.
     ///
     /// # Errors
     /// When the terminal cannot be used.
     pub fn new() -> Result<LineEditor, ReadlineError> {
-        let config = Config::builder().max_history_size(MAX_LINES)?.build();
+        let is_piped = !io::stdout().is_terminal();
+        if is_piped {
+            // Rustyline would use standard output instead.
+            let opened = open(TERMINAL, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty());
+            opened.map_err(|error| {
+                let error = io::Error::from(error);
+                io::Error::other(format!(
+                    "{TERMINAL} cannot be opened ({error}), and standard output is no terminal: connect it to one"
+                ))
+            })?;
+        }
+        let behavior = if is_piped { Behavior::PreferTerm } else { Behavior::Stdio };
+        let config = Config::builder().max_history_size(MAX_LINES)?.behavior(behavior).build();
         let mut editor = Editor::with_config(config)?;
         editor.set_helper(Some(ShownLine));
-        Ok(LineEditor { editor, file: None })
+        let is_plain = std::env::var("TERM")
+            .is_ok_and(|name| PLAIN_TERMINALS.iter().any(|plain| plain.eq_ignore_ascii_case(&name)));
+        Ok(LineEditor { editor, prompts_on_stderr: is_piped && is_plain, file: None })
     }
 
     /// Adds the lines of earlier runs, and keeps those of this one.
@@ -46,7 +71,12 @@ impl LineEditor {
     /// # Errors
     /// At the end of input, after Ctrl-C, and when the terminal fails.
     pub fn line(&mut self, prompt: &str) -> Result<String, ReadlineError> {
-        let line = self.editor.readline(prompt)?;
+        let line = if self.prompts_on_stderr {
+            io::stderr().write_all(prompt.as_bytes())?;
+            self.editor.readline("")?
+        } else {
+            self.editor.readline(prompt)?
+        };
         // A full history is no error.
         let _ = self.editor.add_history_entry(&line);
         if let Some(file) = &mut self.file {
