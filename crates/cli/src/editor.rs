@@ -1,38 +1,63 @@
-//! The line editor of `girih chat`. It shows a pasted control character as a sign.
+//! The line editor of `girih chat`. It shows a pasted control character as a sign, and writes nothing to
+//! standard output unless that is a terminal.
 
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::io::{self, IsTerminal, Write};
 
+use rustix::fs::{Mode, OFlags, open};
 use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
 use rustyline::highlight::{CmdKind, Highlighter};
 use rustyline::hint::Hinter;
 use rustyline::history::DefaultHistory;
 use rustyline::validate::Validator;
-use rustyline::{CompletionType, Config, Context, Editor, Helper};
+use rustyline::{Behavior, CompletionType, Config, Context, Editor, Helper};
 
 use crate::typed_history::{MAX_LINES, TypedHistory};
 use crate::visible::is_obeyed;
 
+/// The terminal of the process, whatever its standard streams are.
+const TERMINAL: &str = "/dev/tty";
+
+/// The values of `TERM` for which rustyline writes the prompt to standard output and edits nothing.
+const PLAIN_TERMINALS: [&str; 3] = ["dumb", "cons25", "emacs"];
+
 /// An editor with a history.
 pub struct LineEditor {
     editor: Editor<ShownLine, DefaultHistory>,
+    /// Whether prompts go to standard error, as the editor would write them to a pipe.
+    prompts_on_stderr: bool,
     /// The file that keeps the lines.
     file: Option<TypedHistory>,
 }
 
 impl LineEditor {
-    /// An editor on standard input and output. Tab chooses among the lines that `completed` makes of the
-    /// text before the cursor.
+    /// An editor on standard input and output; on the process's terminal if standard output is none. Tab
+    /// chooses among the lines that `completed` makes of the text before the cursor.
     ///
     /// # Errors
     /// When the terminal cannot be used.
     pub fn new(completed: fn(&str) -> Vec<String>) -> Result<LineEditor, ReadlineError> {
-        let config = Config::builder().max_history_size(MAX_LINES)?;
+        let is_piped = !io::stdout().is_terminal();
+        if is_piped {
+            // Rustyline would use standard output instead.
+            let opened = open(TERMINAL, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty());
+            opened.map_err(|error| {
+                let error = io::Error::from(error);
+                io::Error::other(format!(
+                    "{TERMINAL} cannot be opened ({error}), and standard output is no terminal: connect it to one"
+                ))
+            })?;
+        }
+        let behavior = if is_piped { Behavior::PreferTerm } else { Behavior::Stdio };
+        let config = Config::builder().max_history_size(MAX_LINES)?.behavior(behavior);
         let config = config.completion_type(CompletionType::List).build();
         let mut editor = Editor::with_config(config)?;
         editor.set_helper(Some(ShownLine { completed, has_text: Cell::new(false) }));
-        Ok(LineEditor { editor, file: None })
+        let is_plain = std::env::var("TERM")
+            .is_ok_and(|name| PLAIN_TERMINALS.iter().any(|plain| plain.eq_ignore_ascii_case(&name)));
+        Ok(LineEditor { editor, prompts_on_stderr: is_piped && is_plain, file: None })
     }
 
     /// Adds the lines of earlier runs, and keeps those of this one.
@@ -52,7 +77,12 @@ impl LineEditor {
         if let Some(shown) = self.editor.helper() {
             shown.has_text.set(false);
         }
-        let line = self.editor.readline(prompt)?;
+        let line = if self.prompts_on_stderr {
+            io::stderr().write_all(prompt.as_bytes())?;
+            self.editor.readline("")?
+        } else {
+            self.editor.readline(prompt)?
+        };
         // A full history is no error.
         let _ = self.editor.add_history_entry(&line);
         if let Some(file) = &mut self.file {

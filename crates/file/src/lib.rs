@@ -14,6 +14,7 @@ pub mod gguf;
 mod gguf_writer;
 mod identity;
 mod limits;
+mod lock;
 pub mod metadata;
 mod nearest;
 mod open;
@@ -30,8 +31,9 @@ mod writer;
 pub use container::{Container, ContainerKind, HeaderContents, TensorInfo, UnreadableTensor};
 pub use folder::{COMPANIONS, SAFETENSORS_INDEX};
 pub use limits::FileLimits;
+pub use lock::{FileLock, lock_file};
 pub use metadata::{Metadata, MetadataArray, MetadataValue, Strings};
-pub use nearest::nearest;
+pub use nearest::{nearest, similar};
 pub use outside::{
     copy_companion, open_companion, open_regular, read_companion, read_required, read_secret, read_small,
     write_companion,

@@ -25,6 +25,8 @@ pub struct EngineActivity {
     pub waiting: usize,
     /// Requests whose reader is behind.
     pub suspended: usize,
+    /// Replies that are complete, and whose last event was not read.
+    pub unread: usize,
     /// Blocks of KV cache, of 64 positions each, of all state groups.
     pub blocks: usize,
     /// Those of them that requests hold. Others may hold state of earlier requests, which is given up
@@ -65,6 +67,8 @@ impl ActivityRecord {
             running,
             waiting,
             suspended: requests.saturating_sub(running + waiting),
+            // The session knows them.
+            unread: 0,
             blocks: engine.runner().blocks().iter().map(|blocks| *blocks as usize).sum(),
             blocks_in_use,
             prompts,

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use girih_engine::sample::Logprobs;
 use girih_engine::{EventKind, Stats, Stop};
@@ -141,9 +141,14 @@ pub(crate) fn ends(event: &Result<Event>) -> bool {
 /// would take time from the threads that compute.
 const NAP: Duration = Duration::from_millis(2);
 
+/// The number of a session's replies that are complete, and whose last event was not read.
+pub(crate) type UnreadReplies = Arc<AtomicUsize>;
+
 /// The unread events of one request.
 pub(crate) struct Mailbox {
     inbox: Mutex<Inbox>,
+    /// Counts this one from its last event until that is read or nobody will read it.
+    unread: UnreadReplies,
     arrived: Condvar,
     /// The number of unread events at which the request is suspended.
     capacity: usize,
@@ -162,6 +167,12 @@ struct Inbox {
     has_read: bool,
     /// Whether the reader sleeps until it is woken.
     is_asleep: bool,
+    /// When the last event came.
+    ended: Option<Instant>,
+    /// Whether it counts as unread.
+    is_counted: bool,
+    /// Whether nobody reads any more.
+    is_abandoned: bool,
 }
 
 /// An event that was read, and whether the request may go on.
@@ -171,9 +182,10 @@ pub(crate) struct ReadEvent {
 }
 
 impl Mailbox {
-    pub fn new(capacity: u32) -> Mailbox {
+    pub fn new(capacity: u32, unread: UnreadReplies) -> Mailbox {
         Mailbox {
             inbox: Mutex::default(),
+            unread,
             arrived: Condvar::new(),
             capacity: capacity as usize,
             is_cancelled: AtomicBool::new(false),
@@ -211,8 +223,47 @@ impl Mailbox {
         }
     }
 
+    /// The time since the last event came; `None` before.
+    pub fn ended_for(&self) -> Option<Duration> {
+        self.lock().ended.map(|ended| ended.elapsed())
+    }
+
+    /// Drops the events of a request that has ended; its reader gets an error instead. Does nothing while
+    /// it runs, and when the last event was read.
+    pub fn discard(&self) {
+        let mut inbox = self.lock();
+        if !inbox.is_counted {
+            return;
+        }
+        self.count_no_more(&mut inbox);
+        let sentence = "the reply was complete but was not read, and was dropped; read it sooner";
+        let last = VecDeque::from([Err(Error::with_kind(ErrorKind::Cancelled, sentence))]);
+        let events = std::mem::replace(&mut inbox.events, last);
+        drop(inbox);
+        drop(events);
+    }
+
+    /// Drops all events, also those that are still to come: nobody reads any more.
+    pub fn abandon(&self) {
+        let mut inbox = self.lock();
+        inbox.is_abandoned = true;
+        self.count_no_more(&mut inbox);
+        let events = std::mem::take(&mut inbox.events);
+        drop(inbox);
+        drop(events);
+    }
+
+    fn count_no_more(&self, inbox: &mut Inbox) {
+        if std::mem::take(&mut inbox.is_counted) {
+            self.unread.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
     fn take(&self, inbox: &mut Inbox) -> Option<ReadEvent> {
         let event = inbox.events.pop_front()?;
+        if ends(&event) {
+            self.count_no_more(inbox);
+        }
         inbox.has_read = true;
         let resumes = inbox.is_suspended && inbox.events.len() <= self.capacity / 2;
         inbox.is_suspended &= !resumes;
@@ -222,7 +273,18 @@ impl Mailbox {
     /// Adds an event; returns whether the request has to be suspended.
     fn put(&self, event: Result<Event>) -> bool {
         let mut inbox = self.lock();
-        let wakes = inbox.is_asleep || ends(&event);
+        let is_last = ends(&event);
+        let wakes = inbox.is_asleep || is_last;
+        if is_last {
+            inbox.ended = Some(Instant::now());
+        }
+        if inbox.is_abandoned {
+            return false;
+        }
+        if is_last {
+            inbox.is_counted = true;
+            self.unread.fetch_add(1, Ordering::Relaxed);
+        }
         inbox.events.push_back(event);
         inbox.is_suspended |= inbox.events.len() >= self.capacity;
         let (suspends, waker) = (inbox.is_suspended, inbox.waker.take());

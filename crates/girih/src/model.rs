@@ -288,14 +288,10 @@ impl Model {
     /// The compiler of grammars for its tokenizer.
     #[cfg(feature = "grammar")]
     pub(crate) fn grammar_compiler(&self) -> Result<&girih_grammar::GrammarCompiler> {
-        if let Some(compiler) = self.0.grammars.get() {
-            return Ok(compiler);
-        }
-        // A failure, such as that to start a thread, may pass.
-        let tokenizer = &self.text_processor()?.tokenizer;
-        let compiler = girih_grammar::GrammarCompiler::new(tokenizer, &self.stop_tokens()?)?;
-        // If another thread was faster, its compiler stays.
-        Ok(self.0.grammars.get_or_init(|| compiler))
+        made_once(&self.0.grammars, || {
+            let tokenizer = &self.text_processor()?.tokenizer;
+            girih_grammar::GrammarCompiler::new(tokenizer, &self.stop_tokens()?)
+        })
     }
 
     /// The options with which it was opened.
@@ -304,10 +300,39 @@ impl Model {
     }
 }
 
+/// The value of a cell, which is made if there is none. A failure is not kept: what failed, such as to start
+/// a thread, may succeed later.
+#[cfg(feature = "grammar")]
+fn made_once<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
+    if let Some(value) = cell.get() {
+        return Ok(value);
+    }
+    let value = make()?;
+    // If another thread was faster, its value stays.
+    Ok(cell.get_or_init(|| value))
+}
+
 /// A text processor with the chat template that `options` name, or else its own.
 fn with_template(processor: TextProcessor, options: &OpenOptions) -> TextProcessor {
     match &options.chat_template {
         Some(source) => processor.with_template(source),
         None => processor,
+    }
+}
+
+#[cfg(all(test, feature = "grammar"))]
+mod tests {
+    use girih_graph::ErrorKind;
+
+    use super::*;
+
+    /// The bug: once the thread of masks could not be started, no later request got a grammar.
+    #[test]
+    fn a_failed_start_of_the_grammar_compiler_is_tried_again() {
+        let cell = OnceLock::new();
+        let fails = || Err(Error::with_kind(ErrorKind::OutOfMemory, "no thread is left"));
+        assert_eq!(made_once::<u32>(&cell, fails).unwrap_err().kind(), ErrorKind::OutOfMemory);
+        assert_eq!(made_once(&cell, || Ok(1)).unwrap(), &1);
+        assert_eq!(made_once(&cell, || panic!("it is made once")).unwrap(), &1);
     }
 }

@@ -14,7 +14,7 @@ use girih_words::reply::ReplyMessage;
 
 use crate::activity::ActivityRecord;
 use crate::engine_thread::Command;
-use crate::mailbox::{Event, Mailbox, MailboxSender, ReadEvent, ends};
+use crate::mailbox::{Event, Mailbox, MailboxSender, ReadEvent, UnreadReplies, ends};
 use crate::places::{RequestPlace, RequestPlaces};
 use crate::progress::{LoadControl, is_in_callback};
 use crate::reply_format::{ReplySplitter, add_parts};
@@ -32,6 +32,8 @@ pub(crate) struct EngineHandle {
     pub places: Arc<RequestPlaces>,
     /// The number of unread events at which a request is suspended.
     pub unread_events: u32,
+    /// The replies that are complete, but unread.
+    pub unread_replies: UnreadReplies,
 }
 
 /// Sends commands to an engine's thread until the thread's handle is dropped.
@@ -124,7 +126,7 @@ impl EngineHandle {
         let PreparedRequest { request, hooks, splitter } = prepared;
         let prompt_tokens = u32::try_from(request.tokens.len()).unwrap_or(u32::MAX);
         place.set_prompt(prompt_tokens);
-        let mailbox = Arc::new(Mailbox::new(self.unread_events));
+        let mailbox = Arc::new(Mailbox::new(self.unread_events, Arc::clone(&self.unread_replies)));
         let sender = MailboxSender::new(Arc::clone(&mailbox), place);
         if !self.commands.send(Command::Submit(Box::new((request, hooks)), sender)) {
             let sentence = "the engine has ended; load the model again";
@@ -341,6 +343,7 @@ impl Iterator for Reply {
 impl Drop for Reply {
     fn drop(&mut self) {
         if !self.is_over {
+            self.mailbox.abandon();
             self.handle.commands.cancel(&self.mailbox);
         }
     }
@@ -382,5 +385,38 @@ impl CancelHandle {
     /// ```
     pub fn cancel(&self) {
         self.commands.cancel(&self.mailbox);
+    }
+
+    /// The time since the last event of the reply was ready to be read; `None` while the request waits or
+    /// runs. An event that was not read takes memory, but no place of the queue.
+    ///
+    /// ```
+    /// # let session = girih::Model::open("stories260k")?.start()?;
+    /// # let reply = session.generate(girih::Request::new("Once upon a time").max_tokens(3))?;
+    /// let handle = reply.cancel_handle();
+    /// reply.text()?;
+    /// assert!(handle.ended_for().is_some());
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn ended_for(&self) -> Option<Duration> {
+        self.mailbox.ended_for()
+    }
+
+    /// Drops the events of a reply that is complete but unread; its reader gets an error of the kind
+    /// [`ErrorKind::Cancelled`]. Does nothing while the request waits or runs.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # let session = girih::Model::open("stories260k")?.start()?;
+    /// # let reply = session.generate(girih::Request::new("Once upon a time"))?;
+    /// let handle = reply.cancel_handle();
+    /// if handle.ended_for().is_some_and(|time| time > Duration::from_secs(60)) {
+    ///     handle.discard();
+    /// }
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn discard(&self) {
+        self.mailbox.discard();
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use girih_graph::{Error, ErrorKind, Result};
 
 use crate::activity::{ActivityRecord, EngineActivity};
 use crate::engine_thread::{fail_all, run};
-use crate::mailbox::Event;
+use crate::mailbox::{Event, UnreadReplies};
 use crate::model::Model;
 use crate::places::{PlaceLimits, RequestPlaces};
 use crate::plan::Plan;
@@ -162,6 +163,7 @@ impl Session {
             activity,
             places,
             unread_events,
+            unread_replies: UnreadReplies::default(),
         };
         Ok(Session { model, limits, output_rows, arithmetic, handle: Arc::new(handle) })
     }
@@ -220,7 +222,8 @@ impl Session {
     /// # Ok::<(), girih::Error>(())
     /// ```
     pub fn activity(&self) -> EngineActivity {
-        self.handle.activity.get()
+        let unread = self.handle.unread_replies.load(Ordering::Relaxed);
+        EngineActivity { unread, ..self.handle.activity.get() }
     }
 
     /// The time for which a request of `tenant` would wait now until it begins: an estimate from the

@@ -99,3 +99,24 @@ impl Constraint for GrammarConstraint {
         matches!(self.state, ParserState::Complete)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use girih_words::{TextLimits, Tokenizer};
+
+    use super::*;
+    use crate::compiler::{Grammar, GrammarCompiler};
+
+    #[test]
+    fn the_constraints_of_several_replies_come_from_one_compilation() {
+        let fixture =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/llama32_tied/tokenizer.json");
+        let text = std::fs::read(fixture).expect("a fixture");
+        let tokenizer = Tokenizer::from_json(&text, &TextLimits::default()).expect("it is valid");
+        let compiler = GrammarCompiler::new(&tokenizer, &[2]).expect("a thread is left");
+        let compiled = compiler.compile_several(&Grammar::JsonObject, 3).expect("it is supported");
+        assert_eq!(compiled.len(), 3);
+        assert!(compiled.iter().all(|one| Arc::ptr_eq(&one.check, &compiled[0].check)));
+        assert!(compiler.compile_several(&Grammar::JsonSchema("{".to_owned()), 3).is_err());
+    }
+}

@@ -213,6 +213,12 @@ impl ApiError {
         ApiError { retry_after: Some(5), ..error }
     }
 
+    /// The reply was complete but its client did not read it: status 408.
+    pub fn unread() -> ApiError {
+        let message = "the reply was complete but was not read in time, and was dropped; read it sooner";
+        ApiError::new(StatusCode::REQUEST_TIMEOUT, "reply_not_read", message)
+    }
+
     /// The model wrote a call of a tool whose arguments are not a JSON object: status 422, because
     /// the same request has the same reply.
     pub fn invalid_call(name: &str, fault: &str) -> ApiError {

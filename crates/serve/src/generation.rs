@@ -413,9 +413,14 @@ impl Generation {
             let read = read.expect("a reply that is not over has an event");
             let read = read.map_err(|error| {
                 choice.note_end("error", &Stats::default());
-                let has_waited = error.kind() == ErrorKind::WaitTooLong;
-                let error = ApiError::from(error);
-                if has_waited { error.retry_after(session.expected_wait(tenant)) } else { error }
+                match error.kind() {
+                    ErrorKind::WaitTooLong => {
+                        ApiError::from(error).retry_after(session.expected_wait(tenant))
+                    }
+                    // A reply that is cancelled ends with an event.
+                    ErrorKind::Cancelled => ApiError::unread(),
+                    _ => ApiError::from(error),
+                }
             });
             match read? {
                 Event::PromptToken { id, logprobs } => {

@@ -54,6 +54,9 @@ pub struct ServeOptions {
     /// What the process may still do with files, as the kernel enforces it from the moment that the
     /// address is bound; `None` confines nothing. Default `None`.
     pub confinement: Option<Confinement>,
+    /// How long a reply that is complete may be unread before it is dropped, so that it holds no place of
+    /// its client any more. Default 60 s.
+    pub unread_time: Duration,
     /// The bytes that the loaded models may take together. Default `u64::MAX`.
     pub memory: u64,
     /// Models that were not used for this time are unloaded; `None` keeps them. Default `None`.
@@ -85,6 +88,7 @@ impl ServeOptions {
             access_log: None,
             collector: None,
             confinement: None,
+            unread_time: Duration::from_secs(60),
             memory: u64::MAX,
             unload_idle: None,
             drain_timeout: Duration::from_secs(30),

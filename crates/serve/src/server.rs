@@ -103,6 +103,7 @@ pub struct Server {
     traces: Option<TraceExporter>,
     drain_timeout: Duration,
     unload_idle: Option<Duration>,
+    unread_time: Duration,
     listener: JoinHandle<()>,
 }
 
@@ -171,8 +172,18 @@ impl Server {
         let listening = ListenerOptions { limits: options.limits, tls };
         let serving = listener::serve(listener, router, listening, state.drain.clone());
         let listener = runtime.spawn(serving);
-        let ServeOptions { drain_timeout, unload_idle, .. } = options;
-        Ok(Server { runtime, state, address, sandbox, traces, drain_timeout, unload_idle, listener })
+        let ServeOptions { drain_timeout, unload_idle, unread_time, .. } = options;
+        Ok(Server {
+            runtime,
+            state,
+            address,
+            sandbox,
+            traces,
+            drain_timeout,
+            unload_idle,
+            unread_time,
+            listener,
+        })
     }
 
     /// Loads the models as far as they fit into memory together, and returns the server when requests
@@ -205,6 +216,7 @@ impl Server {
         if let Some(idle) = self.unload_idle {
             self.runtime.spawn(unload_idle(Arc::clone(&self.state), idle));
         }
+        self.runtime.spawn(drop_unread(Arc::clone(&self.state), self.unread_time));
         self.state.set_phase(ServerPhase::Ready);
     }
 
@@ -296,5 +308,14 @@ async fn unload_idle(state: Arc<ServerState>, idle: Duration) {
         let state = Arc::clone(&state);
         // Ending an engine's thread takes time.
         let _ = spawn_blocking(move || state.models.unload_idle(idle)).await;
+    }
+}
+
+/// Drops replies that were complete this long ago but were not read, again and again.
+async fn drop_unread(state: Arc<ServerState>, time: Duration) {
+    let pause = (time / 4).clamp(Duration::from_millis(10), Duration::from_secs(5));
+    loop {
+        tokio::time::sleep(pause).await;
+        state.drop_unread(time);
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use girih::{CancelHandle, Result, Tenant};
 
@@ -144,6 +145,16 @@ impl ServerState {
         let generation = LiveGeneration { model: model.name.clone(), tenant, replies, handles: Vec::new() };
         live.by_number.insert(number, generation);
         Ok(Admission { state: Arc::clone(self), number })
+    }
+
+    /// Drops the generations whose replies were complete this long ago but were not read, and frees their
+    /// places. Their clients get an error if they read on.
+    pub fn drop_unread(&self, time: Duration) {
+        let has_ended = |handle: &CancelHandle| handle.ended_for().is_some_and(|ended| ended >= time);
+        let is_unread =
+            |live: &LiveGeneration| !live.handles.is_empty() && live.handles.iter().all(has_ended);
+        let unread = self.lock().by_number.extract_if(.., |_, live| is_unread(live)).collect::<Vec<_>>();
+        unread.iter().flat_map(|(_, live)| &live.handles).for_each(CancelHandle::discard);
     }
 
     /// Cancels all replies in progress.

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use girih::BUILT_IN;
-use girih_file::{nearest, quote, replace_file};
+use girih_file::{lock_file, nearest, quote, replace_file};
 use girih_hub::ModelReference;
 use toml_edit::{DocumentMut, Item, Table, value};
 
@@ -15,6 +16,9 @@ use crate::input::{DESCRIPTION_BYTES, text_file};
 use crate::loading::environment;
 use crate::model_name::{may_be_alias, resolved};
 use crate::output::{print_json, print_note};
+
+/// The time for which another call may change the file before this one gives up.
+const LOCK_TIME: Duration = Duration::from_secs(30);
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -121,6 +125,12 @@ fn edit(change: impl FnOnce(&mut Table) -> Result<()>) -> Result<()> {
         Error::call(format!("the configuration file has no place: set HOME or {}", config_file::VARIABLE))
     })?;
     let failed = |sentence: &dyn std::fmt::Display| Error::call(format!("{}: {sentence}", path.display()));
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder)
+            .map_err(|error| failed(&format_args!("cannot be written: {error}")))?;
+    }
+    // Until the file is replaced, so that no other call's change is lost.
+    let _lock = lock_file(&path, LOCK_TIME)?;
     // What the program could not read later is not written.
     ConfigFile::read_if_present()?;
     let exists = path.symlink_metadata().is_ok();
@@ -132,9 +142,5 @@ fn edit(change: impl FnOnce(&mut Table) -> Result<()>) -> Result<()> {
         .as_table_mut()
         .ok_or_else(|| failed(&format_args!("'{ALIASES}' must be a table; write it as [{ALIASES}]")))?;
     change(aliases)?;
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder)
-            .map_err(|error| failed(&format_args!("cannot be written: {error}")))?;
-    }
     Ok(replace_file(&path, document.to_string().as_bytes())?)
 }

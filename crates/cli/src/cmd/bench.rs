@@ -64,11 +64,11 @@ pub struct Args {
     device: DeviceArgs,
     #[command(flatten)]
     draft: DraftArgs,
-    /// Output format.
-    #[arg(long, short = 'o', value_name = "FORMAT", value_enum, default_value = "md")]
-    output: OutputFormat,
-    /// Print JSON: one object with all rows; --output json is their array, as that of llama-bench.
-    #[arg(long, conflicts_with = "output")]
+    /// Output format (llama-bench: --output).
+    #[arg(long, alias = "output", short = 'o', value_name = "FORMAT", value_enum, default_value = "md")]
+    format: OutputFormat,
+    /// Print JSON: one object with all rows; --format json is their array, as that of llama-bench.
+    #[arg(long, conflicts_with = "format")]
     json: bool,
     /// Skip measuring this machine's limits.
     #[arg(long)]
@@ -78,7 +78,7 @@ pub struct Args {
     record: Option<PathBuf>,
 }
 
-/// The values of `--output`.
+/// The values of `--format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[allow(missing_docs)] // self-explanatory
 enum OutputFormat {
@@ -99,7 +99,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if args.record.is_some() && drafts(args).name().is_some() {
         return Err(Error::call("a record has no columns for drafts; omit --record or --draft"));
     }
-    let format = if args.json { OutputFormat::Json } else { args.output };
+    let format = if args.json { OutputFormat::Json } else { args.format };
     let show = args.device.show.show();
     // A name that is wrong, or rows that do not fit a model, are known before minutes of measuring.
     let subjects = args.models.iter().map(|name| Ok((name, cases(args, name)?)));

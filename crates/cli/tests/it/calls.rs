@@ -87,14 +87,14 @@ fn an_allowed_key_is_ignored_by_every_command_and_listed() {
     copy.write("config.json", &config.replacen('{', "{\"logit_scale\": 0.5, \"clip_qkv\": 8,", 1));
     let words =
         "config.json sets 'clip_qkv' to 8, 'logit_scale' to 0.5, which architecture llama does not read";
-    girih(&["inspect", copy.name()]).fails(1, words);
+    girih(&["inspect", copy.name()]).fails(2, words);
     let allow = ["--allow-key", "logit_scale", "--allow-key", "clip_qkv"];
     let shown = girih(&["inspect", copy.name()]).with(&allow).done().stdout;
     assert!(shown.contains("ignored key: 'clip_qkv'\nignored key: 'logit_scale'\n"), "{shown}");
     let listed = girih(&["inspect", copy.name(), "--json"]).with(&allow).done().json();
     assert_eq!(listed["ignored_keys"], serde_json::json!(["clip_qkv", "logit_scale"]));
     girih(&["run", copy.name(), "a", "-n", "1"]).with(&allow).done();
-    girih(&["run", "stories260k", "a", "--allow-key", "logit_scale"]).fails(1, "config.json has no such key");
+    girih(&["run", "stories260k", "a", "--allow-key", "logit_scale"]).fails(2, "config.json has no such key");
 }
 
 /// The number of tokens that a call generated.

@@ -1,5 +1,6 @@
 //! `girih chat` at a terminal and from a pipe.
 
+use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
@@ -401,6 +402,29 @@ fn typed_lines_are_remembered_across_runs() {
     console.line("/bye");
     assert_eq!(console.end(), Some(0));
     assert_eq!(read(&state.join("girih/history")), "/bye\n");
+}
+
+/// The bug: the editor's codes were in the pipe.
+#[test]
+fn a_chat_that_is_typed_into_a_pipe_writes_only_replies_to_it() {
+    let home = Folder::new();
+    // An editor that moves the cursor, and a terminal that has none.
+    for term in ["xterm", "dumb"] {
+        let variables = [("TERM", term)];
+        let arguments = ["chat", "stories260k", "-n", "4", "--temp", "0"];
+        let (mut console, mut pipe) = Console::start_piped(&arguments, &home, &variables);
+        console.wait_for("> ");
+        console.line("Once upon a time");
+        console.wait_for("> ");
+        console.line("/bye");
+        assert_eq!(console.end(), Some(0), "{term}");
+        drop(console);
+        let mut written = String::new();
+        pipe.read_to_string(&mut written).expect("the program has ended");
+        let piped = girih(&arguments).stdin("Once upon a time\n/bye\n").done().stdout;
+        assert_eq!(written, piped, "{term}");
+        assert!(!written.trim().is_empty());
+    }
 }
 
 #[test]

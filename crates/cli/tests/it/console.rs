@@ -1,7 +1,7 @@
 //! A program that is used at a terminal: keys are typed, and what the terminal shows is read.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{PipeReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -31,6 +31,25 @@ pub struct Console {
 impl Console {
     /// Starts the binary with this home folder and these variables.
     pub fn start(arguments: &[&str], home: &Folder, variables: &[(&str, &str)]) -> Console {
+        Console::start_with(arguments, home, variables, None)
+    }
+
+    /// As [`Console::start`], but standard output is a pipe; also returns its end to read.
+    pub fn start_piped(
+        arguments: &[&str],
+        home: &Folder,
+        variables: &[(&str, &str)],
+    ) -> (Console, PipeReader) {
+        let (reader, writer) = std::io::pipe().expect("the system has pipes");
+        (Console::start_with(arguments, home, variables, Some(writer.into())), reader)
+    }
+
+    fn start_with(
+        arguments: &[&str],
+        home: &Folder,
+        variables: &[(&str, &str)],
+        stdout: Option<Stdio>,
+    ) -> Console {
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("the system has terminals");
         grantpt(&ours).and_then(|()| unlockpt(&ours)).expect("the terminal is ours");
         let path = ptsname(&ours, Vec::new()).expect("it has a name").into_string().expect("in UTF-8");
@@ -41,7 +60,7 @@ impl Console {
         command.arg("--ctty").arg(env!("CARGO_BIN_EXE_girih")).args(arguments);
         command.env_clear().env("HOME", home.path()).envs(variables.iter().copied());
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
-        let child = command.stdin(stream()).stdout(stream()).stderr(stream()).spawn();
+        let child = command.stdin(stream()).stdout(stdout.unwrap_or_else(stream)).stderr(stream()).spawn();
         let child = child.expect("util-linux and the binary are there");
         let keyboard = File::from(ours);
         let mut screen = keyboard.try_clone().expect("there are few open files");

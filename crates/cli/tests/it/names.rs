@@ -63,6 +63,22 @@ fn an_alias_is_used_wherever_a_model_is() {
     assert!(read(&file).starts_with("# mine\nn = 2 # two\n"));
 }
 
+/// The bug: of two calls that read the file at once, the second one's file lacked the first one's alias.
+#[test]
+fn aliases_that_are_set_in_parallel_are_all_kept() {
+    let folder = Folder::new();
+    let file = folder.file("new/config.toml");
+    std::thread::scope(|scope| {
+        for number in 0..24 {
+            let call = girih(&["alias", &format!("a{number}"), "a/b"]).env("GIRIH_CONFIG", &file);
+            scope.spawn(move || call.done());
+        }
+    });
+    let listed = girih(&["alias", "--json"]).env("GIRIH_CONFIG", &file).done().json();
+    let listed = listed.as_object().expect("aliases with their models");
+    assert_eq!(listed.len(), 24, "{listed:?}");
+}
+
 #[test]
 fn a_short_name_stands_for_the_vendors_id_which_is_printed() {
     let refused = girih(&["run", "qwen3:0.6b", "hi"]).fails(2, "girih pull Qwen/Qwen3-0.6B");

@@ -113,17 +113,37 @@ fn nothing_is_deleted_or_written_because_of_a_variable_or_key() {
             .contains("GIRIH_PACKED is ignored: --packed can be set on the command line only")
     );
     let path = name(&folder.file("config.toml")).to_owned();
-    let keys = ["packed", "logits", "record", "trace", "html", "dump", "yes", "remove", "output-folder"];
+    let keys =
+        ["packed", "logits", "record", "trace", "html", "dump", "yes", "remove", "output-folder", "output"];
     for key in keys.iter().filter(|key| **key != "yes") {
         let words = format!("{path}:1: '{key}': --{key} can be set on the command line only; remove the key");
         configured(&["list"], &folder, &format!("{key} = \"1\"\n")).fails(2, &words);
     }
     assert!(packed.join("org--name@model-1.packed").exists());
-    // The same name is the format of another command.
     let output = folder.file("written");
-    let sweep = girih(&["npu", "sweep", "stories260k", "--target", "toy", "-c", "16", "-q"]);
-    sweep.env("GIRIH_OUTPUT", name(&output)).done();
+    let sweep = girih(&["npu", "sweep", "stories260k", "--target", "toy", "-c", "16"]);
+    let ended = sweep.env("GIRIH_OUTPUT", name(&output)).done();
+    assert!(ended.stderr.contains("GIRIH_OUTPUT is ignored: --output can be set"), "{}", ended.stderr);
     assert!(!output.exists());
+}
+
+/// The bug: GIRIH_OUTPUT and the key `output`, which name no file, were the format of `bench`.
+#[test]
+fn the_format_of_bench_has_a_name_of_its_own() {
+    let words = ["bench", "stories260k", "-p", "4", "-n", "0", "-r", "1", "--no-limits"];
+    let csv = girih(&words).env("GIRIH_FORMAT", "csv").done().stdout;
+    assert!(csv.lines().next().is_some_and(|line| line.contains(',') && !line.contains('|')), "{csv}");
+    let folder = Folder::new();
+    assert_eq!(
+        configured(&words, &folder, "format = \"csv\"\n").done().stdout.lines().next(),
+        csv.lines().next()
+    );
+    girih(&words).env("GIRIH_FORMAT", "xml").fails(2, "GIRIH_FORMAT='xml': use one of md, csv, json");
+    let ended = girih(&words).env("GIRIH_OUTPUT", "csv").done();
+    assert!(ended.stdout.contains('|'), "{}", ended.stdout);
+    assert!(ended.stderr.contains("GIRIH_OUTPUT is ignored"), "{}", ended.stderr);
+    // As typed for llama-bench.
+    assert_eq!(girih(&words).with(&["--output", "csv"]).done().stdout.lines().next(), csv.lines().next());
 }
 
 #[test]

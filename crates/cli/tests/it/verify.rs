@@ -69,6 +69,20 @@ fn the_fixtures_of_the_repository_pass() {
     fixtures_pass(fixture, HERE);
 }
 
+/// The bug: such a model had the exit code of one that disagrees.
+#[test]
+fn a_model_of_an_unknown_architecture_is_refused_by_every_command() {
+    let folder = fixture("cwm");
+    let words = "unknown architecture 'CwmForCausalLM'; the section 'Supported models' of docs/commands.md";
+    for command in ["verify", "diagnose"] {
+        compare(command, name(&folder), &folder.join("golden.safetensors")).fails(2, words);
+    }
+    girih(&["serve", name(&folder), "--port", "0"]).fails(2, words);
+    for command in ["run", "chat", "embed", "tokenize", "inspect", "perplexity", "bench", "profile"] {
+        girih(&[command, name(&folder)]).stdin("a").fails(2, words);
+    }
+}
+
 #[test]
 fn an_architecture_from_a_file_and_llama_with_biases_pass() {
     let arch = fixture("../archs/cwm.toml");

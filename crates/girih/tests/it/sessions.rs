@@ -278,6 +278,39 @@ fn a_tenant_that_does_not_read_leaves_places_to_others() -> Result<()> {
     Ok(())
 }
 
+/// The bug: nothing said how many replies were complete but unread, and nobody could drop them.
+#[test]
+fn complete_replies_are_counted_until_they_are_read_or_dropped() -> Result<()> {
+    let session = session(RunOptions { sequences: 4, ..RunOptions::default() });
+    let replies: Vec<Reply> =
+        (0..3).map(|_| session.generate(Request::new(PROMPT).max_tokens(5))).collect::<Result<_>>()?;
+    let handles: Vec<_> = replies.iter().map(Reply::cancel_handle).collect();
+    let begun = std::time::Instant::now();
+    while session.activity().unread < 3 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", session.activity());
+        thread::yield_now();
+    }
+    assert!(handles.iter().all(|handle| handle.ended_for().is_some()));
+    let [read, dropped, discarded] = <[Reply; 3]>::try_from(replies).expect("three were asked for");
+    assert_eq!(read.tokens()?.len(), 5);
+    assert_eq!(session.activity().unread, 2);
+    drop(dropped);
+    assert_eq!(session.activity().unread, 1);
+    handles[2].discard();
+    assert_eq!(session.activity().unread, 0);
+    let error = discarded.tokens().unwrap_err();
+    assert!(error.kind() == ErrorKind::Cancelled && error.to_string().contains("was not read"), "{error}");
+    // One that runs is not discarded, and one that is dropped before its end is never counted.
+    let long = session.generate(Request::new(PROMPT).max_tokens(200))?;
+    let handle = long.cancel_handle();
+    handle.discard();
+    assert_eq!(long.tokens()?.len(), 200);
+    drop(session.generate(Request::new(PROMPT).max_tokens(400))?);
+    assert_eq!(session.generate(Request::new(PROMPT).max_tokens(5))?.tokens()?.len(), 5);
+    assert_eq!(session.activity().unread, 0);
+    Ok(())
+}
+
 #[test]
 fn several_replies_are_those_of_the_next_seeds() -> Result<()> {
     let session = session(RunOptions { sequences: 2, ..RunOptions::default() });

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use girih_file::{Metadata, quote, shorten};
-use girih_tensor::{Error, Result};
+use girih_tensor::{Error, ErrorKind, Result};
 use serde::Deserialize;
 use serde_json::Value as Json;
 
@@ -83,10 +83,11 @@ pub(crate) fn check_refused(arch: &Arch, config: &ModelConfig<'_>, allow: &[Stri
     for (key, excluded) in arch.refuse.iter().filter(|(key, _)| !allow.contains(key)) {
         if let Some(why) = config.exclusion(key, excluded)? {
             let part = config.part();
-            return Err(Error::new(match excluded {
+            let sentence = match excluded {
                 ExcludedKey::Null(_) => format!("{part} needs null for '{key}': {why}"),
                 _ => format!("{part} sets '{key}': {why}"),
-            }));
+            };
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
         }
     }
     Ok(())
@@ -104,10 +105,11 @@ fn unknown(part: &str, arch: &str, refused: &[Unread]) -> Error {
         [(key, _)] if plain(key) == *key => key,
         _ => "NAME",
     };
-    Error::new(format!(
+    let sentence = format!(
         "{part} sets {named}{more}, which architecture {arch} does not read; {subject} may change the model: \
          pass --allow-key {argument} to ignore {object}"
-    ))
+    );
+    Error::with_kind(ErrorKind::Refused, sentence)
 }
 
 /// A key as an argument on the command line.
@@ -246,18 +248,17 @@ impl KeyCheck<'_> {
         };
         let part = self.config.part();
         if !has {
-            return Err(Error::new(format!(
-                "--allow-key {}: {part} has no such key; give its full path",
-                plain(key)
-            )));
+            let sentence = format!("--allow-key {}: {part} has no such key; give its full path", plain(key));
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
         }
         let below = format!("{key}.");
         if self.read.iter().any(|read| read == key || read.starts_with(&below)) {
-            return Err(Error::new(format!(
+            let sentence = format!(
                 "--allow-key {}: architecture {} reads this key of {part}, so it cannot be ignored",
                 plain(key),
                 self.arch.name
-            )));
+            );
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
         }
         Ok(())
     }

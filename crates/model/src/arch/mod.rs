@@ -21,11 +21,16 @@ pub(crate) use keys::{check_keys, check_refused};
 pub(crate) use rope::frequencies;
 pub use schema::{Arch, NormKind, NormPosition};
 
-use girih_file::{quote, shorten};
-use girih_tensor::{Error, Result};
+use std::collections::BTreeSet;
+
+use girih_file::{quote, shorten, similar};
+use girih_tensor::{Error, ErrorKind, Result};
 
 /// The maximum number of a model's architectures that an error names.
 const NAMED: usize = 5;
+
+/// The maximum number of known architectures that an error names.
+const SIMILAR: usize = 3;
 
 /// The descriptions that girih ships with.
 const SHIPPED: &[&str] = &[
@@ -76,29 +81,51 @@ impl From<Vec<Arch>> for ArchOptions {
 /// The architecture of a model.
 ///
 /// # Errors
-/// When no description matches; the error lists the known ones. When the model's `model_type`,
-/// by which transformers chooses its code, is another one than the description's.
+/// Of the kind [`ErrorKind::Refused`] when no description matches; the error names similar ones. When the
+/// model's `model_type`, by which transformers chooses its code, is another one than the description's.
 pub fn find<'a>(known: &'a [Arch], config: &ModelConfig<'_>) -> Result<&'a Arch> {
     let names = config.architectures()?;
     let found = known.iter().find(|arch| {
         let matches = if config.is_gguf() { &arch.matches.gguf } else { &arch.matches.hf };
         names.iter().any(|name| matches.contains(name)) && config.has_gguf(&arch.matches.gguf_if)
     });
-    let found = found.ok_or_else(|| {
-        let all = known
-            .iter()
-            .flat_map(|arch| if config.is_gguf() { &arch.matches.gguf } else { &arch.matches.hf });
-        let mut all: Vec<&str> = all.map(String::as_str).collect();
-        let mut seen = std::collections::BTreeSet::new();
-        all.retain(|name| seen.insert(*name));
-        Error::new(format!(
-            "unknown architecture {}; known: {}; describe another in a file and pass it with --arch",
-            shorten(names.iter().take(NAMED).map(|name| quote(name)).collect::<Vec<_>>().join(", ")),
-            all.join(", ")
-        ))
-    })?;
+    let found = found.ok_or_else(|| unknown(&names, known, config))?;
     check_model_type(found, config)?;
     Ok(found)
+}
+
+/// The error of a model that no description matches.
+fn unknown(names: &[String], known: &[Arch], config: &ModelConfig<'_>) -> Error {
+    let all =
+        known.iter().flat_map(|arch| if config.is_gguf() { &arch.matches.gguf } else { &arch.matches.hf });
+    let mut named: Vec<&str> = Vec::new();
+    for name in names.iter().take(NAMED) {
+        let stems: BTreeSet<&str> = all.clone().map(|name| family(name)).collect();
+        for stem in similar(family(name), stems) {
+            let of_stem = all.clone().map(String::as_str).find(|known| family(known) == stem);
+            named.extend(of_stem.filter(|known| !named.contains(known)));
+        }
+    }
+    let of_model = shorten(quoted(names.iter().take(NAMED).map(String::as_str)));
+    let similar = match &named[..] {
+        [] => String::new(),
+        names => format!("; similar ones are {}", quoted(names.iter().copied().take(SIMILAR))),
+    };
+    let sentence = format!(
+        "unknown architecture {of_model}{similar}; the section 'Supported models' of docs/commands.md in girih's \
+         source lists all; --arch FILE describes others"
+    );
+    Error::with_kind(ErrorKind::Refused, sentence)
+}
+
+fn quoted<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.map(quote).collect::<Vec<_>>().join(", ")
+}
+
+/// An architecture's name without what transformers says of its task, which many have in common.
+fn family(name: &str) -> &str {
+    let end = ["For", "Model"].iter().filter_map(|task| name.find(task)).min();
+    &name[..end.unwrap_or(name.len())]
 }
 
 /// Checks the name by which transformers chooses a model's code.
@@ -115,10 +142,9 @@ fn check_model_type(arch: &Arch, config: &ModelConfig<'_>) -> Result<()> {
         return Ok(());
     }
     let (stated, known) = (stated.map_or("missing".to_owned(), value::brief), known.join(" or "));
-    Err(Error::new(format!(
-        "config.json's 'model_type' is {stated}; architecture {} needs {known}",
-        arch.name
-    )))
+    let sentence =
+        format!("config.json's 'model_type' is {stated}; architecture {} needs {known}", arch.name);
+    Err(Error::with_kind(ErrorKind::Refused, sentence))
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use girih_graph::backend::{Block, Input, Range32, Unwatched};
 use girih_graph::interpret::Interpreter;
 use girih_graph::{BLOCK_POSITIONS, Key, OutputKind, Outputs, Runner, Sequence, Step, load};
 use girih_model::arch::{Arch, Biases, Ffn, Mixer, schema};
-use girih_model::{ModelFiles, ModelLimits};
-use girih_tensor::{DType, View};
+use girih_model::{ModelFiles, ModelLimits, ModelShape};
+use girih_tensor::{DType, ErrorKind, View};
 
 /// The folder of a fixture in the repository.
 pub fn committed(name: &str) -> PathBuf {
@@ -108,9 +108,31 @@ fn the_interpreter_gives_the_logits_of_transformers() {
 #[test]
 fn a_file_adds_an_architecture() {
     let folder = committed("cwm");
-    let error = ModelFiles::open(&folder, Vec::new(), &ModelLimits::DEFAULT).unwrap_err().to_string();
-    assert!(error.contains("unknown architecture 'CwmForCausalLM'"), "{error}");
+    let error = ModelFiles::open(&folder, Vec::new(), &ModelLimits::DEFAULT).unwrap_err();
+    let words = "unknown architecture 'CwmForCausalLM'; the section 'Supported models' of docs/commands.md";
+    assert!(error.kind() == ErrorKind::Refused && error.to_string().contains(words), "{error}");
     agrees_with_golden(&folder, &open_as(&folder, vec![cwm()]));
+}
+
+/// The sentence named all known architectures, and none as similar.
+#[test]
+fn an_unknown_architecture_is_refused_with_similar_ones() {
+    let refusal = |name: &str| {
+        let config = format!(r#"{{"architectures": ["{name}"]}}"#);
+        let error = ModelShape::parse(config.as_bytes(), Vec::new(), &ModelLimits::DEFAULT).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused);
+        error.to_string()
+    };
+    let similar = |names: &str| format!("; similar ones are {names}; the section");
+    let moe = refusal("Qwen3MoeForCausalLM");
+    assert!(moe.contains(&similar("'Qwen3ForCausalLM', 'Qwen2ForCausalLM'")), "{moe}");
+    let mixtral = refusal("MixtralForCausalLM");
+    assert!(mixtral.contains("'MistralForCausalLM'"), "{mixtral}");
+    let phi = refusal("PhiForCausalLM");
+    assert!(!phi.contains("similar") && !phi.contains("LlamaForCausalLM") && phi.len() < 250, "{phi}");
+    // The page has what the sentence names.
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/commands.md");
+    assert!(std::fs::read_to_string(page).unwrap().contains("\n## Supported models\n"));
 }
 
 #[test]

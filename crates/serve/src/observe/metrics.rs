@@ -62,6 +62,7 @@ pub struct Metrics {
     running: Gauges<1>,
     waiting: Gauges<1>,
     suspended: Gauges<1>,
+    unread: Gauges<1>,
     expected_wait: Gauges<1>,
     first_token: Histograms,
     between_tokens: Histograms,
@@ -103,6 +104,7 @@ impl Metrics {
             running: Family::default(),
             waiting: Family::default(),
             suspended: Family::default(),
+            unread: Family::default(),
             expected_wait: Family::default(),
             first_token: Family::new_with_constructor(|| Histogram::new(FIRST_TOKEN_BUCKETS)),
             between_tokens: Family::new_with_constructor(|| Histogram::new(BETWEEN_TOKENS_BUCKETS)),
@@ -172,6 +174,7 @@ impl Metrics {
             self.waiting.clone(),
         );
         self.add("girih_requests_suspended", "Replies whose reader is behind", self.suspended.clone());
+        self.add("girih_requests_unread", "Replies that are complete, but unread", self.unread.clone());
         let help = "Seconds for which another request is expected to wait until it begins";
         self.add("girih_expected_wait_seconds", help, self.expected_wait.clone());
         self.add_both(
@@ -318,6 +321,7 @@ impl Metrics {
             &self.running,
             &self.waiting,
             &self.suspended,
+            &self.unread,
             &self.expected_wait,
             &self.cache_usage,
             &self.blocks,
@@ -332,6 +336,7 @@ impl Metrics {
             self.running.get_or_create(&model).set(activity.running as f64);
             self.waiting.get_or_create(&model).set(activity.waiting as f64);
             self.suspended.get_or_create(&model).set(activity.suspended as f64);
+            self.unread.get_or_create(&model).set(activity.unread as f64);
             self.expected_wait.get_or_create(&model).set(expected_wait.as_secs_f64());
             self.blocks.get_or_create(&model).set(activity.blocks as f64);
             let usage = activity.blocks_in_use as f64 / activity.blocks.max(1) as f64;

@@ -68,7 +68,42 @@ fn a_full_queue_is_refused_with_a_time_to_retry() {
     let refused = post(server.address(), "/v1/chat/completions", &body);
     assert_eq!(refusal(&refused), (429, "rate_limit_exceeded".to_owned(), String::new()));
     assert_eq!(refused.header("retry-after"), Some("1"));
+    // Its grammar, which is not supported, is not compiled before.
+    let schema = json!({"name": "a", "schema": {"type": "string", "nullable": true}});
+    let format = json!({"type": "json_schema", "json_schema": schema});
+    let messages = json!([{"role": "user", "content": "Once"}]);
+    let wrong = json!({"messages": messages, "response_format": format});
+    let refused = post(server.address(), "/v1/chat/completions", &wrong);
+    assert_eq!(refused.status, 429, "{refused:?}");
     drop(stream);
+    wait_until("the reply is not cancelled", || server.state().live_generations() == 0);
+    let refused = post(server.address(), "/v1/chat/completions", &wrong);
+    assert!(refused.status == 400 && refused.body.contains("nullable"), "{refused:?}");
+    server.stop();
+}
+
+/// The bug: a reply that was complete held its client's place as long as the client read slowly.
+#[test]
+fn a_complete_reply_that_is_not_read_is_dropped_and_frees_its_place() {
+    let mut options = options();
+    // Each token brings the name, and so the reply is more than the system's buffers hold.
+    options.models[0].name = "m".repeat(256 << 10);
+    let options = ServeOptions { unread_time: Duration::from_secs(2), ..options };
+    let server = Server::start(options).unwrap();
+    let ban = json!({"1": -100, "2": -100});
+    let prompt = "Once upon a time";
+    let body = json!({"prompt": prompt, "max_tokens": 400, "stream": true, "logit_bias": ban}).to_string();
+    let stream = Exchange::begin(server.address(), "POST /v1/completions", &[], &body);
+    let unread = || server.state().models.loaded()[0].activity.unread;
+    wait_until("the reply is read", || unread() == 1);
+    assert_eq!(server.state().live_generations(), 1);
+    let metrics = get(server.address(), "/metrics").body;
+    let mut gauges = metrics.lines().filter(|line| line.starts_with("girih_requests_unread{"));
+    assert!(gauges.any(|line| line.ends_with("} 1")));
+    wait_until("the place is not freed", || server.state().live_generations() == 0);
+    assert_eq!(unread(), 0);
+    let last = stream.finish().body;
+    assert!(last.contains("reply_not_read") && !last.contains("[DONE]"), "{} bytes", last.len());
     server.stop();
 }
 
