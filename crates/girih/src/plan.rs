@@ -246,13 +246,14 @@ impl Plan {
     ///
     /// ```
     /// # let plan = girih::Model::open("stories260k")?.plan(girih::RunOptions::default())?;
-    /// println!("{}", plan.arithmetic()); // such as cpu-avx512-f32-kv-f32
+    /// println!("{}", plan.arithmetic()); // such as cpu-avx512-f32-kv-f16
     /// # Ok::<(), girih::Error>(())
     /// ```
     pub fn arithmetic(&self) -> String {
         let (kernels, activations) = (self.kernels(), self.numerics().name());
         let kernels = if kernels == "-" { String::new() } else { format!("{kernels}-") };
-        format!("{}-{kernels}{activations}-kv-{}", self.backend().info().name, self.options.kv.name())
+        let kv = self.kv().map_or_else(String::new, |kv| format!("-kv-{}", kv.name()));
+        format!("{}-{kernels}{activations}{kv}", self.backend().info().name)
     }
 
     /// The nodes that the backend does not run, those of a draft model included; empty if the model

@@ -93,12 +93,12 @@ pub fn run(args: &Args) -> Result<Outcome> {
     for refusal in &refusals {
         print_line!("refused: {refusal}")?;
     }
-    print_memory(&plan, args, &needed, free)?;
+    print_memory(&plan, &needed, free)?;
     Ok(ended)
 }
 
 /// Prints the blocks of state, and the memory that the model needs and finds.
-fn print_memory(plan: &Plan, args: &Args, needed: &MemoryPlan, free: Option<FreeMemory>) -> Result<()> {
+fn print_memory(plan: &Plan, needed: &MemoryPlan, free: Option<FreeMemory>) -> Result<()> {
     for (group, blocks) in plan.state() {
         let positions = u64::from(blocks) * BLOCK_POSITIONS as u64;
         print_line!(

@@ -66,7 +66,7 @@ fn the_kv_cache_is_f16_unless_a_command_measures_accuracy() {
         assert_eq!(call().with(&["--kv", "f16"]).done().json()["kv"], "f16", "{command}");
     }
     let run = || girih(&["run", "stories260k", "Once", "-n", "1", "-q", "--json"]);
-    let planned = |ended: &serde_json::Value| ended["memory"]["state"].as_u64().unwrap();
+    let planned = |ended: &Value| ended["memory"]["state"].as_u64().unwrap();
     let (narrow, wide) = (run().done().json(), run().with(&["--kv", "f32"]).done().json());
     assert_eq!((&narrow["kv"], &wide["kv"]), (&"f16".into(), &"f32".into()));
     assert_eq!(planned(&wide), 2 * planned(&narrow), "{wide}");

@@ -7,7 +7,7 @@ use girih::{BackendChoice, DType, DefaultRounding, Model, Plan, RunOptions};
 /// The plan of a model with BF16 weights.
 fn plan(backend: BackendChoice, kv: DType) -> Plan {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/llama32_tied");
-    let options = RunOptions { backend, kv, ..RunOptions::default() };
+    let options = RunOptions { backend, kv: Some(kv), ..RunOptions::default() };
     Model::open(path.to_str().unwrap()).unwrap().plan(options).unwrap()
 }
 

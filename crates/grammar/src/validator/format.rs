@@ -2,8 +2,11 @@
 
 use super::uri::UriReference;
 
+/// A format's name and its check of a text.
+type Format = (&'static str, fn(&str) -> bool);
+
 /// The formats that are checked.
-pub(super) const FORMATS: [(&str, fn(&str) -> bool); 9] = [
+pub(super) const FORMATS: [Format; 9] = [
     ("date", is_date),
     ("time", is_time),
     ("date-time", is_date_time),
@@ -235,100 +238,102 @@ fn has_uri_characters(text: &str, marks: &str) -> bool {
 mod tests {
     use super::*;
 
+    /// Formats, with texts that are of the format and texts that are not.
+    const CASES: [(&str, &[&str], &[&str]); 9] = [
+        (
+            "date",
+            &["2024-02-29", "2000-02-29", "1999-12-31"],
+            &[
+                "2023-02-29",
+                "1900-02-29",
+                "2024-13-01",
+                "2024-1-01",
+                "2024-04-31",
+                "2024-01-00",
+                "२024-01-01",
+                "-2024-01-01",
+            ],
+        ),
+        (
+            "time",
+            &["23:59:60Z", "12:00:00.5z", "08:30:06+00:20", "00:59:60+01:00"],
+            &[
+                "12:00:00",
+                "24:00:00Z",
+                "12:00:60Z",
+                "12:00:00.Z",
+                "12:00Z",
+                "12:00:00+24:00",
+                "12:00:00+0100",
+                "12:00:00é",
+            ],
+        ),
+        (
+            "date-time",
+            &["1990-12-31T23:59:60Z", "2024-02-29t01:02:03.123-08:00"],
+            &["2024-02-29 01:02:03Z", "2024-02-30T01:02:03Z", "2024-02-29", "2024-02-29T"],
+        ),
+        (
+            "duration",
+            &["P4DT12H30M5S", "PT0S", "P2W", "P1Y2M", "P1M1D", "PT1H1M"],
+            &[
+                "P", "PT", "P1Y1D", "PT1H1S", "P1W1D", "1D", "P1", "P1DT", "P1D2H", "P1S", "PT1D", "P1WT1H",
+                "P1é",
+            ],
+        ),
+        (
+            "email",
+            &["a.b@c.de", "\"a b\\\"\"@c.de", "a@[127.0.0.1]", "a@[IPv6:::1]", "a@b"],
+            &["a", "@b", "a@", ".a@b", "a..b@c", "a@b_c", "a b@c", "a@[300.0.0.1]", "\"a\"b\"@c", "a@b@"],
+        ),
+        ("hostname", &["a", "a-b.c1", "1.2"], &["", "-a", "a-", "a..b", "a_b", "a.", "xn--a", "é"]),
+        (
+            "ipv4",
+            &["0.0.0.0", "255.1.20.3"],
+            &["256.0.0.1", "1.2.3", "1.2.3.4.5", "01.2.3.4", "1.2.3.", "1.2.3.+4", "1.2.3.é"],
+        ),
+        (
+            "uuid",
+            &["2EB8AA08-aa98-11ea-b4aa-73b441d16380"],
+            &[
+                "2eb8aa08-aa98-11ea-b4aa-73b441d1638",
+                "2eb8aa08aa9811eab4aa73b441d16380",
+                "2eb8aa08-aa98-11ea-b4aa73b441d1638-00",
+                "2eb8aa08-aa98-11ea-b4aa-73b441d1638g",
+            ],
+        ),
+        (
+            "uri",
+            &[
+                "http://a.b/c?d#e",
+                "urn:a:b",
+                "mailto:a@b",
+                "http://[::1]:80/",
+                "http://[v1.a:b]/",
+                "http://u:p@h:1",
+                "a:",
+                "http://a?b/c",
+            ],
+            &[
+                "//a/b",
+                "/a",
+                "a b",
+                "http://a b",
+                "http://a/%zz",
+                "http://[::1",
+                "http://a:b",
+                "1a:b",
+                "http://a/<b>",
+                "http://a/#b#c",
+                "é:a",
+                "http://a/é",
+            ],
+        ),
+    ];
+
     #[test]
     fn texts_of_each_format_are_told_from_others() {
-        let cases: [(&str, &[&str], &[&str]); 9] = [
-            (
-                "date",
-                &["2024-02-29", "2000-02-29", "1999-12-31"],
-                &[
-                    "2023-02-29",
-                    "1900-02-29",
-                    "2024-13-01",
-                    "2024-1-01",
-                    "2024-04-31",
-                    "2024-01-00",
-                    "२024-01-01",
-                    "-2024-01-01",
-                ],
-            ),
-            (
-                "time",
-                &["23:59:60Z", "12:00:00.5z", "08:30:06+00:20", "00:59:60+01:00"],
-                &[
-                    "12:00:00",
-                    "24:00:00Z",
-                    "12:00:60Z",
-                    "12:00:00.Z",
-                    "12:00Z",
-                    "12:00:00+24:00",
-                    "12:00:00+0100",
-                    "12:00:00é",
-                ],
-            ),
-            (
-                "date-time",
-                &["1990-12-31T23:59:60Z", "2024-02-29t01:02:03.123-08:00"],
-                &["2024-02-29 01:02:03Z", "2024-02-30T01:02:03Z", "2024-02-29", "2024-02-29T"],
-            ),
-            (
-                "duration",
-                &["P4DT12H30M5S", "PT0S", "P2W", "P1Y2M", "P1M1D", "PT1H1M"],
-                &[
-                    "P", "PT", "P1Y1D", "PT1H1S", "P1W1D", "1D", "P1", "P1DT", "P1D2H", "P1S", "PT1D",
-                    "P1WT1H", "P1é",
-                ],
-            ),
-            (
-                "email",
-                &["a.b@c.de", "\"a b\\\"\"@c.de", "a@[127.0.0.1]", "a@[IPv6:::1]", "a@b"],
-                &["a", "@b", "a@", ".a@b", "a..b@c", "a@b_c", "a b@c", "a@[300.0.0.1]", "\"a\"b\"@c", "a@b@"],
-            ),
-            ("hostname", &["a", "a-b.c1", "1.2"], &["", "-a", "a-", "a..b", "a_b", "a.", "xn--a", "é"]),
-            (
-                "ipv4",
-                &["0.0.0.0", "255.1.20.3"],
-                &["256.0.0.1", "1.2.3", "1.2.3.4.5", "01.2.3.4", "1.2.3.", "1.2.3.+4", "1.2.3.é"],
-            ),
-            (
-                "uuid",
-                &["2EB8AA08-aa98-11ea-b4aa-73b441d16380"],
-                &[
-                    "2eb8aa08-aa98-11ea-b4aa-73b441d1638",
-                    "2eb8aa08aa9811eab4aa73b441d16380",
-                    "2eb8aa08-aa98-11ea-b4aa73b441d1638-00",
-                    "2eb8aa08-aa98-11ea-b4aa-73b441d1638g",
-                ],
-            ),
-            (
-                "uri",
-                &[
-                    "http://a.b/c?d#e",
-                    "urn:a:b",
-                    "mailto:a@b",
-                    "http://[::1]:80/",
-                    "http://[v1.a:b]/",
-                    "http://u:p@h:1",
-                    "a:",
-                    "http://a?b/c",
-                ],
-                &[
-                    "//a/b",
-                    "/a",
-                    "a b",
-                    "http://a b",
-                    "http://a/%zz",
-                    "http://[::1",
-                    "http://a:b",
-                    "1a:b",
-                    "http://a/<b>",
-                    "http://a/#b#c",
-                    "é:a",
-                    "http://a/é",
-                ],
-            ),
-        ];
-        for (name, right, wrong) in cases {
+        for (name, right, wrong) in CASES {
             let (_, is_right) = FORMATS.iter().find(|(format, _)| *format == name).expect("a format");
             right.iter().for_each(|text| assert!(is_right(text), "{name}: {text}"));
             wrong.iter().for_each(|text| assert!(!is_right(text), "{name}: {text}"));

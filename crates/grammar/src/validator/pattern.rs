@@ -235,7 +235,7 @@ impl Reader {
             return if self.take('}') { scalar(code) } else { Err("\\u{ is not closed".to_owned()) };
         }
         let high = self.hex(4)?;
-        if !(0xD800..0xDC00).contains(&high) || !(self.take('\\') && self.take('u')) {
+        if !((0xD800..0xDC00).contains(&high) && self.take('\\') && self.take('u')) {
             return scalar(high);
         }
         match self.hex(4)? {

@@ -155,8 +155,7 @@ impl PublishedTables {
     /// The names and texts of the tables; those of a folder are sorted by name.
     fn read(&self) -> Result<Vec<(String, String)>> {
         let PublishedTables::Folder(folder) = self else { return Ok(built_in_tables()) };
-        let failed =
-            |error: std::io::Error| Error::call(format!("{}: cannot be read: {error}", folder.display()));
+        let failed = |error: io::Error| Error::call(format!("{}: cannot be read: {error}", folder.display()));
         let mut tables = Vec::new();
         for entry in folder.read_dir().map_err(failed)? {
             let path = entry.map_err(failed)?.path();
