@@ -24,6 +24,7 @@ mod machine;
 mod model_name;
 mod packed_weights;
 mod phases;
+mod process_limits;
 mod progress;
 mod reply_stream;
 mod report;
@@ -57,7 +58,8 @@ fn main() -> ExitCode {
             _ => template::worker_main(),
         };
     }
-    let read = machine::check_process_room().and_then(|()| settings::read());
+    let survives = process_limits::survive_file_limit().map_err(Error::from);
+    let read = survives.and_then(|()| machine::check_process_room()).and_then(|()| settings::read());
     match read.and_then(|Invocation { cli, faults }| cmd::dispatch(cli, faults, settings::command_line)) {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Failed) => ExitCode::from(1),

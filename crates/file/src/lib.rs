@@ -38,7 +38,7 @@ pub use outside::{
     copy_companion, open_companion, open_regular, read_companion, read_required, read_secret, read_small,
     write_companion,
 };
-pub use private::PrivateFolder;
+pub use private::{FolderLock, PrivateFolder, try_lock_file};
 pub use quote::{fault_in_line, quote, shorten, shorten_parse};
 pub use source::{ByteSource, ReadAt};
 pub use staged::{create_private_file, replace_file};

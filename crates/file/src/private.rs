@@ -8,7 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 
 use girih_tensor::{Error, Result};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 
 /// The bits of a mode that let group or others write.
@@ -78,6 +78,15 @@ impl PrivateFolder {
         Ok(self.open_file(name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)?)
     }
 
+    /// Locks the folder against other threads and processes that lock it, until the result is dropped; waits for them.
+    ///
+    /// # Errors
+    /// When the file system has no locks.
+    pub fn lock(&self) -> io::Result<FolderLock<'_>> {
+        flock(&self.0, FlockOperation::LockExclusive)?;
+        Ok(FolderLock(self))
+    }
+
     /// Opens a file to append to it; creates it for this user alone if it does not exist.
     ///
     /// # Errors
@@ -117,6 +126,29 @@ impl PrivateFolder {
         // Opening a pipe without O_NONBLOCK waits for a writer.
         let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         rustix::fs::openat(&self.0, name, flags, Mode::RUSR | Mode::WUSR).map(File::from)
+    }
+}
+
+/// The lock of a folder.
+#[derive(Debug)]
+pub struct FolderLock<'a>(&'a PrivateFolder);
+
+impl Drop for FolderLock<'_> {
+    fn drop(&mut self) {
+        // It is held, so this cannot fail.
+        let _ = flock(&self.0.0, FlockOperation::Unlock);
+    }
+}
+
+/// Locks a file as long as it is open; returns whether nobody else has locked it.
+///
+/// # Errors
+/// When the file system has no locks.
+pub fn try_lock_file(file: &File) -> io::Result<bool> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -14,6 +14,7 @@ use crate::activity::ActivityRecord;
 use crate::expected_wait::RunningReply;
 use crate::mailbox::{Mailbox, MailboxSender};
 use crate::places::RequestPlaces;
+use crate::readiness::EngineLife;
 
 /// The least time between two reports of an engine that serves the same requests.
 const REPORT_INTERVAL: Duration = Duration::from_millis(20);
@@ -30,6 +31,8 @@ pub(crate) enum Command {
 
 /// The engine and the mailboxes of its requests.
 struct EngineThread {
+    /// The first field, so that it is dropped first: a reader that is told of a fault finds the engine ended.
+    _life: EngineLife,
     commands: Receiver<Command>,
     senders: HashMap<RequestId, MailboxSender>,
     engine: Engine,
@@ -44,14 +47,16 @@ struct EngineThread {
 }
 
 /// Runs the engine until nobody can send a command any more. Readers learn of the end before the
-/// engine is returned. `activity` says what it does, and `places` how long requests wait.
+/// engine is returned. `activity` says what it does, `places` how long requests wait, and `life` that it ends.
 pub(crate) fn run(
     engine: Engine,
     commands: Receiver<Command>,
     activity: Arc<ActivityRecord>,
     places: Arc<RequestPlaces>,
+    life: EngineLife,
 ) -> Engine {
     let mut thread = EngineThread {
+        _life: life,
         commands,
         senders: HashMap::new(),
         engine,

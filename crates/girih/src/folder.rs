@@ -4,7 +4,9 @@ use std::ffi::OsStr;
 use std::fs::{self, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
+
+use girih_file::{PrivateFolder, try_lock_file};
 
 /// The suffix of complete files.
 pub(crate) const PACKED_SUFFIX: &str = ".packed";
@@ -28,9 +30,6 @@ const MAX_DEFAULT_LIMIT: u64 = 32 << 30;
 
 /// The default limit is the free space divided by this.
 const FREE_SPACE_DIVISOR: u64 = 5;
-
-/// The age since the last write at which a partial file counts as abandoned.
-const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
 
 /// A folder of packed weights. Other files in it are ignored.
 ///
@@ -144,14 +143,20 @@ impl PackedFolder {
         Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
     }
 
+    /// The bytes of partial files.
+    pub(crate) fn partial_bytes(&self) -> io::Result<u64> {
+        let entries = self.entries()?.into_iter().filter(|(name, _)| name.ends_with(PARTIAL_SUFFIX));
+        Ok(entries.fold(0, |sum: u64, (_, status)| sum.saturating_add(status.len())))
+    }
+
     /// Removes files, least recently used first, until `bytes` more are within
-    /// `limit`.
+    /// `limit`. Partial files count.
     ///
     /// # Errors
     /// When `bytes` alone exceed `limit` or the free space, or a file cannot be removed.
     pub(crate) fn make_room(&self, bytes: u64, limit: u64) -> io::Result<()> {
         let files = self.files()?;
-        let mut kept = files.iter().map(|file| file.bytes).sum::<u64>();
+        let mut kept = files.iter().map(|file| file.bytes).sum::<u64>().saturating_add(self.partial_bytes()?);
         if bytes > limit {
             return Err(io::Error::other(format!("{bytes} bytes exceed the limit of {limit}")));
         }
@@ -169,12 +174,14 @@ impl PackedFolder {
         Ok(())
     }
 
-    /// Removes partial files that ended processes have left.
-    pub(crate) fn sweep(&self) -> io::Result<()> {
-        for (name, status) in self.entries()? {
-            let is_old = status.modified()?.elapsed().is_ok_and(|age| age > ABANDONED_AFTER);
-            if name.ends_with(PARTIAL_SUFFIX) && is_old {
-                remove(&self.0.join(name))?;
+    /// Removes partial files that ended processes have left: those that nobody has locked. The caller holds the lock
+    /// of the folder, so none is between its creation and its lock.
+    pub(crate) fn sweep(&self, folder: &PrivateFolder) -> io::Result<()> {
+        for (name, _) in self.entries()?.into_iter().filter(|(name, _)| name.ends_with(PARTIAL_SUFFIX)) {
+            // What is no file of this user is none of its partial files.
+            let Ok(Some(file)) = folder.file(&name) else { continue };
+            if try_lock_file(&file)? {
+                folder.remove(&name)?;
             }
         }
         Ok(())

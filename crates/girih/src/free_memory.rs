@@ -29,7 +29,8 @@ impl FreeMemory {
     /// let memory = girih::tools::FreeMemory::now();
     /// ```
     pub fn now() -> Option<FreeMemory> {
-        let cgroup = cgroup_room(Path::new("/sys/fs/cgroup"));
+        let own = fs::read_to_string("/proc/self/cgroup").ok();
+        let cgroup = own.and_then(|own| cgroup_room(Path::new("/sys/fs/cgroup"), &own));
         Some(FreeMemory { total: meminfo("MemTotal")?, available: meminfo("MemAvailable")?, cgroup })
     }
 
@@ -49,6 +50,11 @@ impl FreeMemory {
 /// engine. A small allocation that fails ends a Rust program, so a limit must leave room for them.
 const BESIDE_PLAN: u64 = 64 << 20;
 
+/// What limits a process. The C library reserves 64 MiB of addresses for each of the first threads that allocate, unless
+/// that variable says otherwise.
+const PROCESS_LIMIT: &str =
+    "the limit of this process (ulimit -v or -d; under it, MALLOC_ARENA_MAX=1 saves addresses)";
+
 /// Checks that a plan fits into free memory, and into the limits of this process.
 ///
 /// # Errors
@@ -56,7 +62,7 @@ const BESIDE_PLAN: u64 = 64 << 20;
 pub(crate) fn check(plan: &MemoryPlan) -> Result<()> {
     if let Some(room) = process_room() {
         let room = room.saturating_sub(BESIDE_PLAN);
-        plan.host.check("the limit of this process (ulimit -v or -d)", room)?;
+        plan.host.check(PROCESS_LIMIT, room)?;
     }
     let Some(memory) = FreeMemory::now() else { return Ok(()) };
     fits(plan, &memory)
@@ -90,15 +96,48 @@ fn fits(plan: &MemoryPlan, memory: &FreeMemory) -> Result<()> {
     plan.check_device()
 }
 
-/// The limit minus the usage of this process's cgroup (version 2), or that of a
-/// parent cgroup if it is smaller.
-fn cgroup_room(root: &Path) -> Option<u64> {
-    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+/// The names of a cgroup's files, of one version.
+struct CgroupFiles {
+    limit: &'static str,
+    usage: &'static str,
+    /// The page cache, in `memory.stat`.
+    cache: [&'static str; 2],
+}
+
+const VERSION_1: CgroupFiles = CgroupFiles {
+    limit: "memory.limit_in_bytes",
+    usage: "memory.usage_in_bytes",
+    cache: ["total_inactive_file", "total_active_file"],
+};
+
+const VERSION_2: CgroupFiles =
+    CgroupFiles { limit: "memory.max", usage: "memory.current", cache: ["inactive_file", "active_file"] };
+
+/// The bytes that the limit of this process's cgroup leaves, or that of a parent cgroup if they are fewer. `own` is
+/// `/proc/self/cgroup`, and `root` where cgroups are mounted.
+fn cgroup_room(root: &Path, own: &str) -> Option<u64> {
+    // Lines such as `0::/path` of version 2, and `4:memory:/path` of version 1.
+    let of_line = |line: &str| {
+        let mut fields = line.splitn(3, ':');
+        let (number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+        let path = path.trim_start_matches('/');
+        match (number, controllers) {
+            ("0", "") => room_within(root, path, &VERSION_2),
+            _ if controllers.split(',').any(|name| name == "memory") => {
+                room_within(&root.join("memory"), path, &VERSION_1)
+            }
+            _ => None,
+        }
+    };
+    own.lines().filter_map(of_line).min()
+}
+
+/// The least room of a cgroup and its parents.
+fn room_within(root: &Path, path: &str, files: &CgroupFiles) -> Option<u64> {
     let mut folder = root.join(path);
     let mut least = None;
     loop {
-        if let Some(room) = room_of(&folder) {
+        if let Some(room) = room_of(&folder, files) {
             least = Some(least.map_or(room, |least: u64| least.min(room)));
         }
         if folder == root || !folder.pop() {
@@ -107,9 +146,18 @@ fn cgroup_room(root: &Path) -> Option<u64> {
     }
 }
 
-fn room_of(folder: &Path) -> Option<u64> {
-    let number = |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
-    Some(number("memory.max")?.saturating_sub(number("memory.current")?))
+/// The limit minus what is used of it. Page cache is not used: the system gives it up before it refuses memory.
+fn room_of(folder: &Path, files: &CgroupFiles) -> Option<u64> {
+    let text = |name: &str| fs::read_to_string(folder.join(name)).ok();
+    let number = |name: &str| text(name)?.trim().parse::<u64>().ok();
+    let (limit, usage) = (number(files.limit)?, number(files.usage)?);
+    let stat = text("memory.stat").unwrap_or_default();
+    let of_key = |key: &str| {
+        let line = stat.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
+        line.and_then(|value| value.trim().parse::<u64>().ok()).unwrap_or(0)
+    };
+    let cache = files.cache.iter().fold(0, |sum: u64, key| sum.saturating_add(of_key(key)));
+    Some(limit.saturating_sub(usage.saturating_sub(cache)))
 }
 
 /// The value of a line of `/proc/meminfo`, in bytes.
@@ -138,6 +186,34 @@ mod tests {
         assert_eq!(soft_limit(limits, "Max address space"), Some(50_331_648));
         assert_eq!(soft_limit(limits, "Max data size"), None);
         assert_eq!(kib("VmPeak:\t  10 kB\nVmSize:\t  48 kB\n", "VmSize"), Some(48 << 10));
+    }
+
+    #[test]
+    fn page_cache_is_free_in_cgroups_of_both_versions() {
+        let root = std::env::temp_dir().join(format!("girih-cgroups-{}", std::process::id()));
+        let write = |path: &str, text: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("pod/a/memory.max", "1000\n");
+        write("pod/a/memory.current", "900\n");
+        write("pod/a/memory.stat", "anon 200\nfile 700\ninactive_file 500\nactive_file 200\n");
+        assert_eq!(cgroup_room(&root, "0::/pod/a\n"), Some(800));
+        // A parent has less room.
+        write("pod/memory.max", "1200\n");
+        write("pod/memory.current", "1100\n");
+        assert_eq!(cgroup_room(&root, "0::/pod/a\n"), Some(100));
+        write("pod/b/memory.max", "max\n");
+        write("pod/b/memory.current", "5\n");
+        assert_eq!(cgroup_room(&root, "0::/pod/b\n"), Some(100));
+        write("memory/job/memory.limit_in_bytes", "1000\n");
+        write("memory/job/memory.usage_in_bytes", "600\n");
+        write("memory/job/memory.stat", "inactive_file 1\ntotal_inactive_file 300\ntotal_active_file 100\n");
+        let first = "12:cpu,cpuacct:/job\n4:memory:/job\n1:name=systemd:/job\n";
+        assert_eq!(cgroup_room(&root, first), Some(800));
+        assert_eq!(cgroup_room(&root, "12:cpu,cpuacct:/job\n0::/none\n"), None);
+        fs::remove_dir_all(&root).unwrap();
     }
 
     #[test]

@@ -15,6 +15,7 @@ use girih_graph::{Error, ErrorKind, Result};
 use crate::activity::EngineActivity;
 use crate::model::Model;
 use crate::open_options::OpenOptions;
+use crate::pool_entry::{PATIENCE, PoolEntry, PooledModel};
 use crate::run_options::RunOptions;
 use crate::session::Session;
 
@@ -22,6 +23,13 @@ use crate::session::Session;
 /// asked for; if it does not fit, models that nobody uses are unloaded for it, the least recently
 /// used first. A model is in use as long as a clone of its session or a reply of it exists, and is
 /// then never unloaded. Encoders are refused.
+///
+/// A model that was asked for again and again for five seconds, and for which models in use leave no room, is let in:
+/// from then on the pool refuses requests for those models, and unloads them when those that it admitted
+/// have ended. A model that was let in so has at least five seconds itself.
+///
+/// If an engine ends by a fault, the model is loaded again for the next request, after a pause of a second that doubles
+/// with each further fault, up to a minute.
 ///
 /// There is no clock: `now` is the time since any fixed moment, such as the start of the program.
 ///
@@ -47,21 +55,6 @@ pub struct ModelPool {
     budget: u64,
     loading: Mutex<()>,
     state: Mutex<BTreeMap<String, PoolEntry>>,
-}
-
-/// A model of the pool.
-struct PoolEntry {
-    /// The name or path by which it is opened.
-    source: String,
-    open_options: OpenOptions,
-    run_options: RunOptions,
-    loaded: Option<PooledModel>,
-}
-
-struct PooledModel {
-    session: Session,
-    bytes: u64,
-    last_used: Duration,
 }
 
 /// A model that is loaded.
@@ -90,6 +83,40 @@ pub struct LoadedModel {
     /// The time for which a request of a tenant that has none in the queue would wait
     /// ([`Session::expected_wait`]).
     pub expected_wait: Duration,
+}
+
+/// The faults of a model's engines.
+///
+/// ```
+/// assert!(girih::ModelPool::new(8 << 30).engine_faults().is_empty());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineFaults {
+    /// The model's name in the pool.
+    pub name: String,
+    /// How many of its engines have ended by a fault.
+    pub count: u64,
+    /// Whether no engine of it is ready since the last fault, though the model would fit.
+    pub is_down: bool,
+}
+
+/// Who wants a model to be loaded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LoadReason {
+    /// A request, for which models in use make room in the end.
+    Request,
+    /// The pool itself, after a fault.
+    Fault,
+}
+
+/// The models that have to go so that one fits.
+struct NeededRoom {
+    /// Those that nobody uses, the least recently used first.
+    idle: Vec<String>,
+    /// Those in use, the one that was loaded first before the others.
+    in_use: Vec<String>,
+    /// The bytes that those in use have to free.
+    missing: u64,
 }
 
 impl fmt::Debug for ModelPool {
@@ -136,7 +163,7 @@ impl ModelPool {
             let sentence = format!("the pool already has a model {name:?}; choose another name");
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
         }
-        state.insert(name, PoolEntry { source: source.into(), open_options, run_options, loaded: None });
+        state.insert(name, PoolEntry::new(source.into(), open_options, run_options));
         Ok(())
     }
 
@@ -151,20 +178,93 @@ impl ModelPool {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if the pool has no such model, [`ErrorKind::OutOfMemory`] if it
-    /// exceeds the budget, [`ErrorKind::QueueFull`] if it exceeds what models in use leave of it,
-    /// and those of [`Model::open_with`], [`Model::plan`] and [`Plan::start`](crate::Plan::start).
-    /// After an error of loading, the next call loads again.
+    /// As [`ModelPool::begin`] and [`Session::wait_until_ready`]. After an error of loading, the next call
+    /// loads again.
     pub fn session(&self, name: &str, now: Duration) -> Result<Session> {
-        let session = match self.loaded_session(name, now)? {
-            Some(session) => session,
-            None => self.begin_load(name, now)?,
-        };
-        if let Err(error) = session.wait_until_ready() {
-            self.forget(name, &session);
-            return Err(error.of(name));
-        }
+        let session = self.begin(name, now)?;
+        session.wait_until_ready().map_err(|error| error.of(name))?;
         Ok(session)
+    }
+
+    /// As [`ModelPool::session`], but returns as soon as the model is being loaded
+    /// ([`Session::ready`]). Planning a model, and unloading others for it, takes time.
+    ///
+    /// ```
+    /// use girih::{ModelPool, OpenOptions, RunOptions};
+    ///
+    /// let pool = ModelPool::new(1 << 30);
+    /// pool.add("lily", "stories260k", OpenOptions::default(), RunOptions::default())?;
+    /// let session = pool.begin("lily", std::time::Duration::from_secs(1))?;
+    /// session.wait_until_ready()?;
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if the pool has no such model, [`ErrorKind::OutOfMemory`] if it
+    /// exceeds the budget, [`ErrorKind::QueueFull`] if it exceeds what models in use leave of it or makes room for
+    /// another one, [`ErrorKind::DeviceFailed`] in the pause after its engine has ended, and those of
+    /// [`Model::open_with`], [`Model::plan`] and [`Plan::start_in_background`](crate::Plan::start_in_background).
+    pub fn begin(&self, name: &str, now: Duration) -> Result<Session> {
+        match self.begun(name, now)? {
+            Some(session) => Ok(session),
+            None => self.load(name, now, LoadReason::Request),
+        }
+    }
+
+    /// As [`ModelPool::begin`], but never waits: `None` if the model has to be loaded.
+    ///
+    /// ```
+    /// use girih::{ModelPool, OpenOptions, RunOptions};
+    ///
+    /// let pool = ModelPool::new(1 << 30);
+    /// pool.add("lily", "stories260k", OpenOptions::default(), RunOptions::default())?;
+    /// assert!(pool.begun("lily", std::time::Duration::from_secs(1))?.is_none());
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`], [`ErrorKind::QueueFull`] and [`ErrorKind::DeviceFailed`] as
+    /// [`ModelPool::begin`].
+    pub fn begun(&self, name: &str, now: Duration) -> Result<Option<Session>> {
+        self.find(name, now, LoadReason::Request)
+    }
+
+    /// Begins to load the models again whose engine has ended by a fault, when their pause is over. One that does not
+    /// fit beside models in use is loaded when it is asked for.
+    ///
+    /// ```
+    /// let pool = girih::ModelPool::new(8 << 30);
+    /// let start = std::time::Instant::now();
+    /// // Every second:
+    /// pool.restart_engines(start.elapsed());
+    /// ```
+    pub fn restart_engines(&self, now: Duration) {
+        for EngineFaults { name, .. } in self.engine_faults().into_iter().filter(|faults| faults.is_down) {
+            let Err(error) = self.load(&name, now, LoadReason::Fault) else { continue };
+            let mut state = self.state();
+            let Some(entry) = state.get_mut(&name) else { continue };
+            if error.kind() == ErrorKind::QueueFull {
+                entry.faults.is_down = false;
+            } else if entry.pause_left(now).is_none() {
+                entry.faults.pause(now);
+            }
+        }
+    }
+
+    /// The faults of all models' engines, by name.
+    ///
+    /// ```
+    /// let pool = girih::ModelPool::new(8 << 30);
+    /// assert!(pool.engine_faults().iter().all(|faults| !faults.is_down));
+    /// ```
+    pub fn engine_faults(&self) -> Vec<EngineFaults> {
+        let state = self.state();
+        let faults = state.iter().map(|(name, entry)| EngineFaults {
+            name: name.clone(),
+            count: entry.engine_faults(),
+            is_down: entry.is_down(),
+        });
+        faults.collect()
     }
 
     /// Unloads the models that have not been in use for `idle`, and returns their names. A model
@@ -187,8 +287,8 @@ impl ModelPool {
             let Some(loaded) = &mut entry.loaded else { continue };
             if loaded.session.is_in_use() {
                 loaded.last_used = loaded.last_used.max(now);
-            } else if now.saturating_sub(loaded.last_used) >= idle {
-                unloaded.extend(entry.loaded.take().map(|loaded| (name.clone(), loaded)));
+            } else if now.saturating_sub(loaded.last_used) >= idle && entry.live().is_some() {
+                unloaded.extend(entry.take_unused().map(|loaded| (name.clone(), loaded)));
             }
         }
         drop(state);
@@ -205,7 +305,7 @@ impl ModelPool {
     /// ```
     pub fn loaded(&self) -> Vec<LoadedModel> {
         let state = self.state();
-        let loaded = state.iter().filter_map(|(name, entry)| Some((name, entry.loaded.as_ref()?)));
+        let loaded = state.iter().filter_map(|(name, entry)| Some((name, entry.live()?)));
         loaded
             .map(|(name, loaded)| LoadedModel {
                 name: name.clone(),
@@ -227,25 +327,46 @@ impl ModelPool {
         self.budget
     }
 
-    /// The session of a model if it is loaded or being loaded.
-    fn loaded_session(&self, name: &str, now: Duration) -> Result<Option<Session>> {
+    /// The session of a model if it is loaded or being loaded; `None` if it may be loaded.
+    ///
+    /// # Errors
+    /// As [`ModelPool::begun`].
+    fn find(&self, name: &str, now: Duration, reason: LoadReason) -> Result<Option<Session>> {
         let mut state = self.state();
-        let Some(entry) = state.get_mut(name) else {
+        let Some(entry) = state.get(name) else {
             let names: Vec<&str> = state.keys().map(String::as_str).collect();
             let sentence = format!("the pool has no model {name:?}; it has {}", names.join(", "));
             return Err(Error::with_kind(ErrorKind::NotFound, sentence));
         };
-        Ok(entry.loaded.as_mut().map(|loaded| {
-            loaded.last_used = loaded.last_used.max(now);
-            loaded.session.clone()
-        }))
+        if let Some(left) = entry.pause_left(now) {
+            let sentence = format!(
+                "its engine has ended by a fault and is started again in {:.1} s: try again then",
+                left.as_secs_f64()
+            );
+            return Err(Error::with_kind(ErrorKind::DeviceFailed, sentence).of(name));
+        }
+        if let Some(ready) = entry.live().and_then(|loaded| loaded.ready)
+            && let Some((other, _)) = state.iter().find(|(_, other)| other.needs_room_of(name, ready, now))
+        {
+            let seconds = PATIENCE.as_secs();
+            let sentence =
+                format!("makes room for {other}, which has waited for {seconds} s: try again later");
+            return Err(Error::with_kind(ErrorKind::QueueFull, sentence).of(name));
+        }
+        let is_loaded = entry.live().is_some();
+        if let (false, Some(bytes)) = (is_loaded, entry.bytes) {
+            self.check_room(&mut state, name, bytes, now, reason)?;
+        }
+        Ok(state.get_mut(name).and_then(|entry| entry.used(now)))
     }
 
     /// Plans a model, unloads others for it, and begins to load it.
-    fn begin_load(&self, name: &str, now: Duration) -> Result<Session> {
+    fn load(&self, name: &str, now: Duration, reason: LoadReason) -> Result<Session> {
         let _loading = lock(&self.loading);
+        // Their threads end here, and then their memory is free.
+        drop(self.take_ended(now));
         // Another request may have begun to load it.
-        if let Some(session) = self.loaded_session(name, now)? {
+        if let Some(session) = self.find(name, now, reason)? {
             return Ok(session);
         }
         let (source, open_options, run_options) = {
@@ -258,19 +379,32 @@ impl ModelPool {
             .map_err(|error| error.of(name))?;
         let bytes = plan.memory().total();
         // Unloaded before the new model takes memory.
-        drop(self.make_room(name, bytes)?);
+        drop(self.make_room(name, bytes, now, reason)?);
         let session = plan.start_in_background(|_| {}).map_err(|error| error.of(name))?;
         if let Some(entry) = self.state().get_mut(name) {
-            entry.loaded = Some(PooledModel { session: session.clone(), bytes, last_used: now });
+            let (begun, session) = (now, session.clone());
+            entry.loaded = Some(PooledModel { session, bytes, begun, ready: None, last_used: now });
+            entry.wait = None;
         }
         Ok(session)
+    }
+
+    /// Removes the sessions that cannot be used any more, and returns them.
+    fn take_ended(&self, now: Duration) -> Vec<PooledModel> {
+        self.state().values_mut().filter_map(|entry| entry.take_ended(now)).collect()
     }
 
     /// Removes the least recently used models that nobody uses until `bytes` fit, and returns them.
     ///
     /// # Errors
     /// When they cannot fit; nothing is removed then.
-    fn make_room(&self, name: &str, bytes: u64) -> Result<Vec<PooledModel>> {
+    fn make_room(
+        &self,
+        name: &str,
+        bytes: u64,
+        now: Duration,
+        reason: LoadReason,
+    ) -> Result<Vec<PooledModel>> {
         let budget = self.budget;
         if bytes > budget {
             let sentence =
@@ -278,47 +412,73 @@ impl ModelPool {
             return Err(Error::with_kind(ErrorKind::OutOfMemory, sentence).of(name));
         }
         let mut state = self.state();
-        let loaded = || state.iter().filter_map(|(name, entry)| Some((name, entry.loaded.as_ref()?)));
-        let used: u64 = loaded().map(|(_, loaded)| loaded.bytes).sum();
-        let mut idle: Vec<(Duration, String, u64)> = loaded()
-            .filter(|(_, loaded)| !loaded.session.is_in_use())
-            .map(|(name, loaded)| (loaded.last_used, name.clone(), loaded.bytes))
-            .collect();
-        idle.sort_unstable();
-        let mut missing = (used + bytes).saturating_sub(budget);
-        let mut victims = Vec::new();
-        for (_, name, bytes) in idle {
-            if missing == 0 {
-                break;
-            }
-            missing = missing.saturating_sub(bytes);
-            victims.push(name);
-        }
-        if missing > 0 {
-            let in_use = loaded().filter(|(_, loaded)| loaded.session.is_in_use());
-            let names: Vec<&str> = in_use.map(|(name, _)| name.as_str()).collect();
-            let sentence = format!(
-                "the model needs {bytes} bytes, {missing} more than can be freed of the budget of {budget}; in use \
-                 are {}: try again later",
-                names.join(", ")
-            );
-            return Err(Error::with_kind(ErrorKind::QueueFull, sentence).of(name));
-        }
-        Ok(victims.iter().filter_map(|victim| state.get_mut(victim)?.loaded.take()).collect())
+        let NeededRoom { idle, .. } = self.check_room(&mut state, name, bytes, now, reason)?;
+        Ok(idle.iter().filter_map(|victim| state.get_mut(victim)?.take_unused()).collect())
     }
 
-    /// Removes a session that could not be loaded.
-    fn forget(&self, name: &str, failed: &Session) {
-        let mut state = self.state();
-        let loaded = state.get_mut(name).map(|entry| &mut entry.loaded);
-        let failed = loaded.and_then(|loaded| loaded.take_if(|loaded| loaded.session.is_same(failed)));
-        drop(state);
-        drop(failed);
+    /// The models that have to go so that `bytes` of the model `name` fit.
+    ///
+    /// # Errors
+    /// When one of them is in use. A request is remembered, so that they make room in the end.
+    fn check_room(
+        &self,
+        state: &mut BTreeMap<String, PoolEntry>,
+        name: &str,
+        bytes: u64,
+        now: Duration,
+        reason: LoadReason,
+    ) -> Result<NeededRoom> {
+        let budget = self.budget;
+        if let Some(entry) = state.get_mut(name) {
+            entry.bytes = Some(bytes);
+        }
+        let room = needed_room(state, budget, bytes);
+        let missing = room.missing;
+        if missing == 0 {
+            return Ok(room);
+        }
+        let in_use = state.iter().filter(|(_, entry)| entry.live().is_some_and(|it| it.session.is_in_use()));
+        let names: Vec<&str> = in_use.map(|(name, _)| name.as_str()).collect();
+        let sentence = format!(
+            "the model needs {bytes} bytes, {missing} more than can be freed of the budget of {budget}; in use \
+             are {}: try again later",
+            names.join(", ")
+        );
+        if let (LoadReason::Request, Some(entry)) = (reason, state.get_mut(name)) {
+            entry.note_refusal(room.in_use, now);
+        }
+        Err(Error::with_kind(ErrorKind::QueueFull, sentence).of(name))
     }
 
     fn state(&self) -> MutexGuard<'_, BTreeMap<String, PoolEntry>> {
         lock(&self.state)
     }
+}
+
+/// The models of a pool with this budget that have to go so that `bytes` more fit.
+fn needed_room(state: &BTreeMap<String, PoolEntry>, budget: u64, bytes: u64) -> NeededRoom {
+    let loaded = || state.iter().filter_map(|(name, entry)| Some((name, entry.live()?)));
+    let used: u64 = loaded().map(|(_, loaded)| loaded.bytes).sum();
+    let mut missing = used.saturating_add(bytes).saturating_sub(budget);
+    // Names of the first ones whose bytes suffice, and the bytes that are missing then.
+    let mut first = |mut candidates: Vec<(Duration, &String, u64)>| {
+        candidates.sort_unstable();
+        let mut names = Vec::new();
+        for (_, name, bytes) in candidates {
+            if missing == 0 {
+                break;
+            }
+            missing = missing.saturating_sub(bytes);
+            names.push(name.clone());
+        }
+        (names, missing)
+    };
+    let (used, unused): (Vec<_>, Vec<_>) = loaded().partition(|(_, loaded)| loaded.session.is_in_use());
+    let unused = unused.into_iter().map(|(name, loaded)| (loaded.last_used, name, loaded.bytes));
+    let (idle, missing) = first(unused.collect());
+    let used = used.into_iter().map(|(name, loaded)| (loaded.begun, name, loaded.bytes));
+    let (in_use, _) = first(used.collect());
+    NeededRoom { idle, in_use, missing }
 }
 
 /// No code leaves a state half changed when it panics.

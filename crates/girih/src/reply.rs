@@ -3,13 +3,12 @@
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use girih_engine::Stop;
-use girih_graph::{Error, ErrorKind, Phases, Result};
+use girih_graph::{Error, ErrorKind, Result};
 use girih_words::reply::ReplyMessage;
 
 use crate::activity::ActivityRecord;
@@ -17,6 +16,7 @@ use crate::engine_thread::Command;
 use crate::mailbox::{Event, Mailbox, MailboxSender, ReadEvent, UnreadReplies, ends};
 use crate::places::{RequestPlace, RequestPlaces};
 use crate::progress::{LoadControl, is_in_callback};
+use crate::readiness::{EnginePhase, Readiness};
 use crate::reply_format::{ReplySplitter, add_parts};
 use crate::request::PreparedRequest;
 
@@ -70,49 +70,6 @@ impl CommandSender {
     }
 }
 
-/// Whether a model is loaded.
-#[derive(Default)]
-pub(crate) struct Readiness {
-    outcome: Mutex<Option<Result<LoadTimes>>>,
-    known: Condvar,
-}
-
-/// The wall-clock times of loading a model.
-///
-/// ```
-/// let session = girih::Model::open("stories260k")?.start()?;
-/// let times = session.wait_until_ready()?;
-/// assert!(times.whole >= times.phases.weights);
-/// # Ok::<(), girih::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LoadTimes {
-    /// The whole time.
-    pub whole: Duration,
-    /// The parts that were timed.
-    pub phases: Phases,
-}
-
-impl Readiness {
-    /// Records the outcome of loading, once.
-    pub fn settle(&self, outcome: Result<LoadTimes>) {
-        let mut known = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get_or_insert(outcome);
-        self.known.notify_all();
-    }
-
-    /// Waits for the outcome of loading.
-    pub fn wait(&self) -> Result<LoadTimes> {
-        let outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
-        let outcome = self.known.wait_while(outcome, |outcome| outcome.is_none());
-        outcome.unwrap_or_else(PoisonError::into_inner).clone().expect("the wait ended with an outcome")
-    }
-
-    fn is_known(&self) -> bool {
-        self.outcome.lock().unwrap_or_else(PoisonError::into_inner).is_some()
-    }
-}
-
 impl EngineHandle {
     /// Sends a request that has a place to the engine.
     ///
@@ -139,7 +96,7 @@ impl EngineHandle {
 impl Drop for EngineHandle {
     /// Stops loading, or waits for the current step and for the files that are being written.
     fn drop(&mut self) {
-        if !self.readiness.is_known() {
+        if matches!(self.readiness.phase(), EnginePhase::Loading) {
             self.control.cancelled.store(true, Ordering::Relaxed);
         }
         self.commands.close();

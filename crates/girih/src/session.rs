@@ -18,7 +18,8 @@ use crate::places::{PlaceLimits, RequestPlaces};
 use crate::plan::Plan;
 use crate::progress::{Progress, ProgressCallback};
 use crate::prompt_cache::PromptStore;
-use crate::reply::{CommandSender, EngineHandle, LoadTimes, Readiness, Reply};
+use crate::readiness::{EngineLife, EnginePhase, LoadTimes, Readiness, WhenReady};
+use crate::reply::{CommandSender, EngineHandle, Reply};
 use crate::request::Request;
 use crate::run_options::RunOptions;
 
@@ -115,7 +116,7 @@ impl Session {
         let (commands, inbox) = mpsc::channel();
         let (readiness, control) = (Arc::new(Readiness::default()), Arc::clone(plan.services().control()));
         let prompts = PromptStore::of(&plan)?;
-        let outcome = FailOnDrop(Arc::clone(&readiness));
+        let life = EngineLife(Arc::clone(&readiness));
         let activity = Arc::new(ActivityRecord::default());
         let record = Arc::clone(&activity);
         let places = Arc::new(RequestPlaces::new(PlaceLimits {
@@ -135,14 +136,14 @@ impl Session {
                     }
                     record.record(&engine, 0);
                     let phases = engine.runner().phases();
-                    outcome.0.settle(Ok(LoadTimes { whole: begun.elapsed(), phases }));
-                    let mut engine = run(engine, inbox, record, served);
+                    life.0.settle(Ok(LoadTimes { whole: begun.elapsed(), phases }));
+                    let mut engine = run(engine, inbox, record, served, life);
                     if let Some(prompts) = &prompts {
                         prompts.save(&mut engine);
                     }
                 }
                 Err(error) => {
-                    outcome.0.settle(Err(error.clone()));
+                    life.0.settle(Err(error.clone()));
                     fail_all(&error, inbox);
                 }
             }
@@ -173,9 +174,9 @@ impl Session {
         Arc::strong_count(&self.handle) > 1
     }
 
-    /// Whether both are sessions of one load.
-    pub(crate) fn is_same(&self, other: &Session) -> bool {
-        Arc::ptr_eq(&self.handle, &other.handle)
+    /// What its engine's thread does.
+    pub(crate) fn phase(&self) -> EnginePhase {
+        self.handle.readiness.phase()
     }
 
     /// Waits until the model is loaded.
@@ -187,9 +188,34 @@ impl Session {
     /// ```
     ///
     /// # Errors
-    /// When loading failed; see [`Plan::load`].
+    /// When loading failed, see [`Plan::load`], or the engine has ended.
     pub fn wait_until_ready(&self) -> Result<LoadTimes> {
         self.handle.readiness.wait()
+    }
+
+    /// As [`Session::wait_until_ready`], for async programs.
+    ///
+    /// ```
+    /// # async fn load(plan: girih::Plan) -> girih::Result<()> {
+    /// let session = plan.start_in_background(|_| {})?;
+    /// println!("loaded in {:?}", session.ready().await?.whole);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn ready(&self) -> WhenReady {
+        WhenReady::new(Arc::clone(&self.handle.readiness))
+    }
+
+    /// Whether the engine took requests and has ended, which only a fault of girih makes it do: its message
+    /// is on standard error. Requests fail from then on; load the model again.
+    ///
+    /// ```
+    /// # let session = girih::Model::open("stories260k")?.start()?;
+    /// assert!(!session.has_ended());
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn has_ended(&self) -> bool {
+        matches!(self.phase(), EnginePhase::Ended(_))
     }
 
     /// The model.
@@ -368,15 +394,5 @@ impl Session {
             }
         }
         Err(Error::with_kind(ErrorKind::Cancelled, "the request ended before its logits were computed"))
-    }
-}
-
-/// Records a failure when the engine's thread ends without an outcome, which a panic does.
-struct FailOnDrop(Arc<Readiness>);
-
-impl Drop for FailOnDrop {
-    fn drop(&mut self) {
-        let sentence = "the engine's thread ended while it loaded the model; this is a bug in girih";
-        self.0.settle(Err(Error::with_kind(ErrorKind::DeviceFailed, sentence)));
     }
 }

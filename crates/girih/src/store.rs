@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::SystemTime;
 
-use girih_file::PrivateFolder;
+use girih_file::{PrivateFolder, try_lock_file};
 use girih_graph::store::{Store, StoreOptions, StoreWriter, StoredItem, UnsavedItem};
 use girih_graph::{Error, Result};
 
@@ -33,7 +33,7 @@ const MIN_BYTES: u64 = 16 << 20;
 /// New items are written by a thread of the lowest priority, so that no token
 /// waits for the disk. Dropping the store writes the rest and waits until the
 /// file has its final name. A program that is killed earlier leaves a partial
-/// file, which a later start removes.
+/// file, which the next start that writes one removes, as nobody has it locked any more.
 #[derive(Debug)]
 pub(crate) struct FileStore {
     folder: PackedFolder,
@@ -99,12 +99,16 @@ impl FileStore {
         let (key, bytes) = (item.key(), item.bytes());
         let folder =
             PrivateFolder::create(self.folder.path()).map_err(of_folder).map_err(io::Error::other)?;
-        self.folder.sweep()?;
+        // A file system without locks keeps the partial files of programs that were killed.
+        let sweeping = folder.lock().ok();
+        if sweeping.is_some() {
+            self.folder.sweep(&folder)?;
+        }
         let limit = match self.options.limit {
             Some(limit) => limit,
             None => {
-                let kept = self.folder.files()?.iter().map(|file| file.bytes).sum();
-                self.folder.default_limit(kept)?
+                let kept: u64 = self.folder.files()?.iter().map(|file| file.bytes).sum();
+                self.folder.default_limit(kept.saturating_add(self.folder.partial_bytes()?))?
             }
         };
         self.folder.make_room(bytes, limit)?;
@@ -112,6 +116,10 @@ impl FileStore {
         let random = RandomState::new().hash_one(0);
         let partial = format!("{name}.{random:016x}{PARTIAL_SUFFIX}");
         let file = folder.new_file(&partial)?;
+        if sweeping.is_some() {
+            try_lock_file(&file)?;
+        }
+        drop(sweeping);
         let path = self.folder.path().join(&name);
         let write = FileWrite { item, file, folder, partial, name, path, control: Arc::clone(&self.control) };
         write.file.set_len(bytes)?;

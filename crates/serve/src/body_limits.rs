@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
-use axum::http::header::CONTENT_LENGTH;
+use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
 use bytes::BytesMut;
@@ -86,6 +86,9 @@ pub async fn limit_body(State(limits): State<BodyLimits>, mut request: Request, 
     if request.body().is_end_stream() {
         return next.run(request).await;
     }
+    if let Err(error) = check_coding(request.headers()) {
+        return error.response(Dialect::of_path(request.uri().path()));
+    }
     let read = limits.read(&mut request).await.and_then(|(bytes, permit)| {
         if let Some(record) = RequestRecord::current() {
             record.note_body(&bytes);
@@ -97,6 +100,16 @@ pub async fn limit_body(State(limits): State<BodyLimits>, mut request: Request, 
         Ok((bytes, _permit)) => next.run(request.map(|_| Body::from(bytes))).await,
         Err(error) => error.response(Dialect::of_path(request.uri().path())),
     }
+}
+
+/// Refuses a body that is compressed, as its headers say (RFC 9110, section 15.5.16).
+fn check_coding(headers: &HeaderMap) -> Result<(), ApiError> {
+    let is_identity = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
+    if headers.get_all(CONTENT_ENCODING).iter().all(is_identity) {
+        return Ok(());
+    }
+    let message = "the body has a Content-Encoding; send it without, as bodies are not decompressed";
+    Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message))
 }
 
 /// Refuses JSON that nests too deeply or has too many values. Text that is no JSON passes; its route

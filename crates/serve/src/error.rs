@@ -87,7 +87,7 @@ macro_rules! error_replies {
             /// The server has a fault.
             #[response(status = 500)]
             Fault($body),
-            /// The server ends, loads models, or lacks memory.
+            /// The server ends, loads models, lacks memory, or starts an engine again.
             #[response(status = 503)]
             Unavailable($body),
         }
@@ -204,6 +204,13 @@ impl ApiError {
         let message = "the server is shutting down; try again later";
         let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", message);
         ApiError { retry_after: Some(5), ..error }
+    }
+
+    /// The engine of the model has ended by a fault and is started again: status 503.
+    pub fn engine_failed() -> ApiError {
+        let message = "the model's engine has ended by a fault and is started again; try again later";
+        let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "engine_failed", message);
+        ApiError { retry_after: Some(1), ..error }
     }
 
     /// The request's time limit passed: status 503.

@@ -18,6 +18,7 @@ use crate::background::in_background;
 use crate::caller::ApiCaller;
 use crate::error::ApiError;
 use crate::observe::{ReplyRecord, RequestRecord};
+use crate::ready_session::ready_session;
 use crate::request_hook::RequestHook;
 use crate::sampling_settings::{SamplingSettings, check_ranges};
 use crate::state::{Admission, ServerState};
@@ -187,12 +188,14 @@ pub async fn begin(
     let prompts = u32::try_from(request.prompts.len()).unwrap_or(u32::MAX);
     let admission = state.admit(model, caller, prompts.saturating_mul(request.count))?;
     let record = RequestRecord::current();
+    let begun = Instant::now();
+    let session = ready_session(state, model).await?;
+    let load_time = begun.elapsed();
+    let turn = state.models.turn(&model.name).await;
     let (name, state, caller) = (model.name.clone(), Arc::clone(state), caller.clone());
-    // Loading, chat templates and grammars take time that other connections must not wait for.
+    // Chat templates and grammars take time that other connections must not wait for.
     in_background(move || {
-        let begun = Instant::now();
-        let session = state.models.session(&name)?;
-        let load_time = begun.elapsed();
+        let _turn = turn;
         let hook = state.request_hook.as_ref();
         let generation = request.queue(&session, name.into(), &caller, hook, admission, record.as_ref())?;
         Ok(Generation { load_time, ..generation })
@@ -205,6 +208,7 @@ fn refusal(error: girih::Error, session: &Session, tenant: &Tenant) -> ApiError 
     let kind = error.kind();
     let error = ApiError::from(error);
     match kind {
+        ErrorKind::DeviceFailed if session.has_ended() => return ApiError::engine_failed(),
         ErrorKind::WaitTooLong => ApiError { code: "expected_wait_exceeded", ..error },
         ErrorKind::QueueFull => error,
         _ => return error,
@@ -419,6 +423,7 @@ impl Generation {
                     }
                     // A reply that is cancelled ends with an event.
                     ErrorKind::Cancelled => ApiError::unread(),
+                    ErrorKind::DeviceFailed if session.has_ended() => ApiError::engine_failed(),
                     _ => ApiError::from(error),
                 }
             });

@@ -27,6 +27,7 @@ pub mod observe;
 mod openapi;
 mod options;
 pub mod page;
+mod ready_session;
 mod request_hook;
 mod request_id;
 mod sampling_settings;

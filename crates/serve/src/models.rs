@@ -1,19 +1,29 @@
 //! The models that are served: their names, their sessions in a pool, and encoders.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use girih::{ErrorKind, LoadedModel, Model, ModelPool, Result, Session};
+use girih::{EngineFaults, ErrorKind, LoadedModel, Model, ModelPool, Result, Session};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 use crate::calendar::since_1970;
 use crate::encoders::ServedEncoder;
 use crate::error::ApiError;
 use crate::options::{ServeOptions, ServedModel};
 
+/// The requests of a model that render templates or read grammars at once: one model's leave threads to the
+/// others.
+const TURNS: usize = 8;
+
 /// The models that are served.
 pub struct ServedModels {
     pool: ModelPool,
+    /// Held while a load is begun, which the pool does one after another: requests that wait for it hold no thread.
+    pub(crate) loading: Arc<Mutex<()>>,
+    /// What is left of the turns of each model.
+    turns: BTreeMap<String, Arc<Semaphore>>,
     models: Vec<ServedModel>,
     /// The models without their weights, in the same order.
     opened: Vec<Model>,
@@ -58,8 +68,11 @@ impl ServedModels {
         for ServedModel { name, source, open_options, run_options } in models {
             pool.add(name, source, open_options.clone(), run_options.clone())?;
         }
+        let turns = models.iter().map(|model| (model.name.clone(), Arc::new(Semaphore::new(TURNS))));
         Ok(ServedModels {
             pool,
+            loading: Arc::default(),
+            turns: turns.collect(),
             models: models.clone(),
             opened,
             encoders,
@@ -115,17 +128,51 @@ impl ServedModels {
         })
     }
 
-    /// The session of a model. Loads it if it is not loaded, and returns when it is ready: not
-    /// for a thread that serves connections.
+    /// The session of a model if it is loaded or being loaded; `None` if it may be loaded.
     ///
     /// # Errors
-    /// As [`ModelPool::session`], and when the model is an encoder.
-    pub fn session(&self, name: &str) -> Result<Session> {
+    /// As [`ModelPool::begun`], and when the model is an encoder.
+    pub(crate) fn begun(&self, name: &str) -> Result<Option<Session>> {
+        self.check_is_no_encoder(name)?;
+        self.pool.begun(name, self.now())
+    }
+
+    /// As [`ModelPool::begin`]: not for a thread that serves connections.
+    ///
+    /// # Errors
+    /// As [`ModelPool::begin`], and when the model is an encoder.
+    pub(crate) fn begin(&self, name: &str) -> Result<Session> {
+        self.check_is_no_encoder(name)?;
+        self.pool.begin(name, self.now())
+    }
+
+    fn check_is_no_encoder(&self, name: &str) -> Result<()> {
         if self.encoders.contains_key(name) {
             let sentence = format!("{name} is an encoder, which generates no text; use it for embeddings");
             return Err(girih::Error::with_kind(ErrorKind::Refused, sentence));
         }
-        self.pool.session(name, self.now())
+        Ok(())
+    }
+
+    /// Waits for one of the turns of a model, which end with the result.
+    pub(crate) async fn turn(&self, name: &str) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(self.turns.get(name)?).acquire_owned().await.ok()
+    }
+
+    /// The faults of the models' engines.
+    pub fn engine_faults(&self) -> Vec<EngineFaults> {
+        self.pool.engine_faults()
+    }
+
+    /// The models whose engine has ended by a fault, with no other one ready.
+    pub fn down(&self) -> Vec<String> {
+        let faults = self.engine_faults().into_iter();
+        faults.filter(|faults| faults.is_down).map(|faults| faults.name).collect()
+    }
+
+    /// As [`ModelPool::restart_engines`]: not for a thread that serves connections.
+    pub(crate) fn restart_engines(&self) {
+        self.pool.restart_engines(self.now());
     }
 
     /// Loads the models in order, as long as they fit into memory together.
@@ -139,7 +186,7 @@ impl ServedModels {
             encoder.load().map_err(|error| error.of(name))?;
         }
         for model in self.models.iter().filter(|model| !self.encoders.contains_key(&model.name)) {
-            match self.session(&model.name) {
+            match self.pool.session(&model.name, self.now()) {
                 Ok(session) => sessions.push(session),
                 Err(error) if error.kind() == ErrorKind::QueueFull => break,
                 Err(error) => return Err(error),

@@ -32,6 +32,9 @@ use crate::state::{ServerPhase, ServerState};
 /// How long cancelled requests have to tell their clients.
 const CANCEL_TIME: Duration = Duration::from_secs(2);
 
+/// The time between two looks for engines that have ended by a fault.
+const RESTART_CHECK: Duration = Duration::from_millis(250);
+
 /// How long the server waits for its listener, which ends soon after [`listener::CLOSING_TIME`].
 const LISTENER_TIME: Duration = listener::CLOSING_TIME.saturating_add(Duration::from_millis(500));
 
@@ -213,6 +216,7 @@ impl Server {
 
     /// Serves requests, now that the models are loaded.
     fn begin(&self) {
+        self.runtime.spawn(restart_engines(Arc::clone(&self.state)));
         if let Some(idle) = self.unload_idle {
             self.runtime.spawn(unload_idle(Arc::clone(&self.state), idle));
         }
@@ -298,6 +302,20 @@ fn listen(address: SocketAddr) -> Result<std::net::TcpListener> {
 
 fn failed(what: &str, error: &io::Error) -> Error {
     Error::with_kind(ErrorKind::Other, format!("{what}: {error}"))
+}
+
+/// Starts engines again that have ended by a fault, when their pause is over. It does not wait for a request, as none
+/// comes while `/ready` says that the server is not ready.
+async fn restart_engines(state: Arc<ServerState>) {
+    loop {
+        tokio::time::sleep(RESTART_CHECK).await;
+        if !state.models.down().is_empty() && state.phase() == ServerPhase::Ready {
+            let _loading = state.models.loading.lock().await;
+            let state = Arc::clone(&state);
+            // Planning takes time. A panic leaves the model as it was.
+            let _ = spawn_blocking(move || state.models.restart_engines()).await;
+        }
+    }
 }
 
 /// Unloads models that were not used for this time, again and again.

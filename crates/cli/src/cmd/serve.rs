@@ -9,6 +9,7 @@ use girih::tools::FreeMemory;
 use girih::{BUILT_IN, BUILT_IN_TEMPLATE, OpenOptions, ReplyStyle, RunOptions};
 use girih_file::quote;
 use girih_graph::description::byte_count;
+use girih_serve::listener::ListenerLimits;
 use girih_serve::{ServeOptions, ServedModel, Server};
 use rustix::io::Errno;
 
@@ -20,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::loading;
 use crate::model_name;
 use crate::output::print_note;
+use crate::process_limits;
 use crate::server_args::ServerArgs;
 use crate::typed_options::TypedOptions;
 
@@ -97,7 +99,18 @@ pub fn run(args: &Args) -> Result<Outcome> {
         ..ServeOptions::new(models)
     };
     let options = args.server.applied(options)?;
+    let limits = match process_limits::raise_open_files() {
+        Some(files) => options.limits.within_open_files(files),
+        None => options.limits,
+    };
+    let options = ServeOptions { limits, ..options };
     args.server.notes(args.host).for_each(print_note);
+    if limits.connections < ListenerLimits::default().connections {
+        let count = limits.connections;
+        print_note(format!(
+            "at most {count} connections are served at once, as the limit of open files (ulimit -n) is low: raise it"
+        ));
+    }
     for model in &options.models {
         show.detail(format!("{} is served as {}", model.source, model.name));
     }

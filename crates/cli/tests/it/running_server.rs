@@ -72,6 +72,11 @@ impl RunningServer {
         line.expect("it has this line").trim().to_owned()
     }
 
+    /// The limits of the process.
+    pub fn limits(&self) -> String {
+        std::fs::read_to_string(format!("/proc/{}/limits", self.child.id())).expect("Linux has it")
+    }
+
     /// The processes that it has started.
     pub fn children(&self) -> Vec<Pid> {
         let id = self.child.id();

@@ -4,7 +4,6 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use std::time::Duration;
 
 use girih_cpu::{Cpu, CpuOptions};
 use girih_graph::{Backend, Graph, Key, OutputKind, WeightSource};
@@ -252,24 +251,34 @@ fn an_unwritable_folder_is_no_failure() {
     assert!(!home.0.join("cache/packed").exists());
 }
 
-const DAY: Duration = Duration::from_secs(24 * 3600);
-
 #[test]
-fn abandoned_partial_files_are_removed() {
+fn partial_files_that_nobody_writes_are_removed_at_once() {
     let home = Home::new();
     fs::create_dir_all(home.folder().path()).unwrap();
-    let partial = |name: &str, age: Duration| {
+    let partial = |name: &str| {
         let file = File::create(home.folder().path().join(name)).unwrap();
-        file.set_modified(SystemTime::now() - age).unwrap();
+        file.set_permissions(Permissions::from_mode(0o600)).unwrap();
+        file.set_len(1000).unwrap();
+        file
     };
-    partial("old.packed.1.part", DAY);
-    partial("new.packed.2.part", Duration::from_secs(60));
-    partial("other.txt", DAY);
+    drop(partial("killed.packed.1.part"));
+    let written = partial("written.packed.2.part");
+    assert!(try_lock_file(&written).unwrap());
+    drop(partial("other.txt"));
     home.start("first", ALL);
     let names = home.names();
     assert!(names.len() == 3 && names[0].starts_with("first-"), "{names:?}");
-    assert_eq!(names[1..], ["new.packed.2.part", "other.txt"]);
-    assert_eq!(home.folder().clear().unwrap().0, 2);
+    assert_eq!(names[1..], ["other.txt", "written.packed.2.part"]);
+    // A file that is being written counts.
+    let bytes = home.folder().files().unwrap()[0].bytes;
+    home.folder().make_room(0, bytes + 1000).unwrap();
+    assert_eq!(home.names().len(), 3);
+    home.folder().make_room(0, bytes + 999).unwrap();
+    assert_eq!(home.names(), ["other.txt", "written.packed.2.part"]);
+    drop(written);
+    home.start("first", ALL);
+    assert_eq!(home.names().len(), 2, "its writer has ended");
+    assert_eq!(home.folder().clear().unwrap().0, 1);
     assert_eq!(home.names(), ["other.txt"]);
 }
 

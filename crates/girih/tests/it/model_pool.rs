@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use girih::{ErrorKind, Model, ModelPool, OpenOptions, Request, Result, RunOptions};
+use girih::{Constraint, ErrorKind, Model, ModelPool, OpenOptions, Request, Result, RunOptions, Session};
 
 /// A pool with models of these names and room for `room` of them.
 fn pool(names: &[&str], room: u64) -> ModelPool {
@@ -102,5 +102,90 @@ fn what_cannot_be_loaded_is_refused_by_name() -> Result<()> {
     pool.session("a", at(2))?;
     assert!(pool.session("large", at(3)).is_err());
     assert_eq!(loaded(&pool), ["a"]);
+    Ok(())
+}
+
+/// Allows every token; its end is a fault of the engine's thread, once.
+struct Deadly(bool);
+
+impl Constraint for Deadly {
+    fn mask(&mut self, _: &mut [bool]) -> Result<()> {
+        Ok(())
+    }
+
+    fn accept(&mut self, _: u32) -> Result<()> {
+        Ok(())
+    }
+
+    fn is_complete(&self) -> bool {
+        true
+    }
+}
+
+impl Drop for Deadly {
+    fn drop(&mut self) {
+        assert!(!std::mem::take(&mut self.0) || thread::panicking(), "on purpose");
+    }
+}
+
+/// Ends the engine of a session by a panic.
+fn end_engine(session: &Session) {
+    let reply = session.generate(Request::new("Once").constraint(Box::new(Deadly(true)))).unwrap();
+    assert_eq!(reply.text().unwrap_err().kind(), ErrorKind::DeviceFailed);
+    assert!(session.has_ended(), "whoever is told of the fault finds the engine ended");
+}
+
+fn faults(pool: &ModelPool) -> (u64, bool) {
+    let faults = &pool.engine_faults()[0];
+    (faults.count, faults.is_down)
+}
+
+#[test]
+fn a_model_whose_engine_ended_is_loaded_again_after_a_pause() -> Result<()> {
+    let pool = pool(&["a"], 1);
+    let session = pool.session("a", at(1))?;
+    assert_eq!(faults(&pool), (0, false));
+    end_engine(&session);
+    assert_eq!((faults(&pool), pool.loaded().len()), ((1, true), 0));
+    let error = pool.session("a", at(10)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DeviceFailed);
+    assert!(error.to_string().contains("is started again in 1.0 s"), "{error}");
+    let again = pool.session("a", at(11))?;
+    assert!(!again.generate(Request::new("Once").max_tokens(8))?.text()?.is_empty());
+    assert_eq!(faults(&pool), (1, false));
+    // The next fault has a longer pause, after which the pool starts the engine without a request.
+    end_engine(&again);
+    for (now, is_down) in [(20, true), (21, true), (22, false)] {
+        pool.restart_engines(at(now));
+        while !pool.loaded().is_empty() && faults(&pool).1 {
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(faults(&pool), (2, is_down), "at {now} s");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_model_in_use_makes_room_after_a_while() -> Result<()> {
+    let pool = pool(&["a", "b"], 1);
+    let reply = pool.session("a", at(1))?.generate(Request::new("Once").max_tokens(4))?;
+    for second in 10..15 {
+        assert_eq!(pool.session("b", at(second)).unwrap_err().kind(), ErrorKind::QueueFull);
+        pool.session("a", at(second))?;
+    }
+    assert!(pool.session("b", at(15)).is_err(), "a reply still runs");
+    let error = pool.session("a", at(15)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::QueueFull);
+    assert!(error.to_string().contains("makes room for b, which has waited for 5 s"), "{error}");
+    reply.text()?;
+    let _kept = pool.session("b", at(16))?;
+    // It has five seconds itself.
+    for second in 16..21 {
+        assert!(pool.session("a", at(second)).is_err());
+        pool.session("b", at(second))?;
+    }
+    assert!(pool.session("b", at(22)).is_err());
+    // Whom nobody asks for any more keeps no other one out.
+    pool.session("b", at(30))?;
     Ok(())
 }

@@ -35,7 +35,7 @@ pub async fn health() -> Json<StatusBody> {
     Json(StatusBody { status: "ok" })
 }
 
-/// Whether requests are served without waiting for a model.
+/// Whether requests are served without waiting for a model, or for an engine that has ended by a fault.
 #[utoipa::path(
     get,
     path = "/ready",
@@ -44,6 +44,7 @@ pub async fn health() -> Json<StatusBody> {
 )]
 pub async fn ready(State(state): State<Arc<ServerState>>) -> Response {
     match state.phase() {
+        ServerPhase::Ready if !state.models.down().is_empty() => ApiError::engine_failed().into_response(),
         ServerPhase::Ready => Json(StatusBody { status: "ready" }).into_response(),
         ServerPhase::Draining => ApiError::shutting_down().into_response(),
         ServerPhase::Loading => {

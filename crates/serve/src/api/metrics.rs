@@ -30,6 +30,7 @@ pub async fn metrics(State(state): State<Arc<ServerState>>, headers: HeaderMap) 
     let accepted = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
     let is_open_metrics = accepted.is_some_and(|value| value.contains("application/openmetrics-text"));
     let media_type = if is_open_metrics { OPEN_METRICS } else { PROMETHEUS };
+    state.metrics.set_engine_faults(&state.models.engine_faults());
     let text = state.metrics.render(&state.models.loaded(), state.drain.requests(), is_open_metrics);
     ([(CONTENT_TYPE, media_type)], text).into_response()
 }

@@ -89,6 +89,7 @@ impl ConnectionClock {
     /// Bytes have arrived.
     pub fn has_read(&self, bytes: &[u8]) {
         let mut state = self.lock();
+        state.head.read(bytes);
         let before = state.awaited;
         state.awaited = match before {
             Awaited::First(since) => Awaited::Headers(since),
@@ -96,7 +97,6 @@ impl ConnectionClock {
             Awaited::Headers(_) => before,
             Awaited::Response => return,
         };
-        state.head.read(bytes);
         if state.awaited != before {
             drop(state);
             self.changed.notify_one();
@@ -107,7 +107,7 @@ impl ConnectionClock {
     pub fn begin_response(&self) -> Option<&'static str> {
         let mut state = self.lock();
         state.awaited = Awaited::Response;
-        std::mem::take(&mut state.head).fault()
+        state.head.next_fault()
     }
 
     /// Whether a request is being answered.

@@ -24,6 +24,20 @@ pub struct ListenerLimits {
     pub header_count: usize,
 }
 
+/// The open files that a server needs beside its connections: those of models, workers of chat templates, threads, and
+/// the connections that are being refused.
+const OTHER_FILES: u64 = 64;
+
+impl ListenerLimits {
+    /// The same limits, with no more connections than a process that may have `files` open files can serve. When it
+    /// runs out of files, it cannot accept a connection to displace a silent one.
+    pub fn within_open_files(self, files: u64) -> ListenerLimits {
+        let left = files - OTHER_FILES.min(files / 2);
+        let left = usize::try_from(left).unwrap_or(usize::MAX).max(1);
+        ListenerLimits { connections: self.connections.min(left), ..self }
+    }
+}
+
 impl Default for ListenerLimits {
     fn default() -> ListenerLimits {
         ListenerLimits {
@@ -36,5 +50,16 @@ impl Default for ListenerLimits {
             header_bytes: 32 << 10,
             header_count: 100,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_files_for_the_rest() {
+        let within = |files| ListenerLimits::default().within_open_files(files).connections;
+        assert_eq!([0, 1, 40, 1024, 1088, 1 << 20].map(within), [1, 1, 20, 960, 1024, 1024]);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use girih::{LoadedModel, Stats};
+use girih::{EngineFaults, LoadedModel, Stats};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -80,6 +80,8 @@ pub struct Metrics {
     cache_usage: Gauges<1>,
     blocks: Gauges<1>,
     models_loaded: Gauge,
+    models_down: Gauge,
+    engine_faults: Counters<1>,
     model_bytes: Gauges<1>,
     build: Gauges<1>,
     cache_config: Gauges<3>,
@@ -122,6 +124,8 @@ impl Metrics {
             cache_usage: Family::default(),
             blocks: Family::default(),
             models_loaded: Gauge::default(),
+            models_down: Gauge::default(),
+            engine_faults: Family::default(),
             model_bytes: Family::default(),
             build: Family::default(),
             cache_config: Family::default(),
@@ -153,6 +157,9 @@ impl Metrics {
         self.add("girih_spans", "Spans of traces, by what became of them", self.spans.clone());
         self.add("girih_open_requests", "Requests whose response has not ended", self.open_requests.clone());
         self.add("girih_models_loaded", "Models that are loaded", self.models_loaded.clone());
+        let help = "Models whose engine has ended by a fault, with no other one ready";
+        self.add("girih_models_down", help, self.models_down.clone());
+        self.add("girih_engine_faults", "Engines that have ended by a fault", self.engine_faults.clone());
         self.add(
             "girih_model_memory_bytes",
             "Bytes of a loaded model's memory plan",
@@ -282,6 +289,15 @@ impl Metrics {
         self.http_requests.get_or_create(&labels).inc();
         if let Some(code) = code {
             self.refusals.get_or_create(&[("code", code.to_owned())]).inc();
+        }
+    }
+
+    /// Sets how often engines have ended by a fault.
+    pub(crate) fn set_engine_faults(&self, faults: &[EngineFaults]) {
+        self.models_down.set(faults.iter().filter(|faults| faults.is_down).count() as i64);
+        for EngineFaults { name, count, .. } in faults {
+            let counter = self.engine_faults.get_or_create(&[("model_name", name.clone())]);
+            counter.inner().store(*count, Ordering::Relaxed);
         }
     }
 

@@ -270,6 +270,38 @@ fn no_request_hides_in_another() {
         stream.write_all(length(headers).as_bytes()).expect("the server reads");
         assert_eq!(read_response(&mut stream).expect("a response").status, status);
     }
+    // So is one that was sent before the response to the one before it, in one piece or in two.
+    let first = length("Content-Length: 2");
+    let with_chunks = format!("{}\r\n0\r\n\r\n", length("Transfer-Encoding: chunked").trim_end_matches("[]"));
+    for first in [first.as_str(), &with_chunks.replace("\r\n\r\n\r\n0", "\r\n\r\n0")] {
+        for headers in
+            ["Content-Length: 2\r\nContent-Length: 2", "Content-Length: 2\r\nTransfer-Encoding: chunked"]
+        {
+            let second = length(headers);
+            let at = second.find("Content-Type").expect("a header");
+            for pause in [0, 50] {
+                let mut stream = connect(server.address);
+                write!(stream, "{first}{}", &second[..at]).expect("the server reads");
+                thread::sleep(Duration::from_millis(pause));
+                write!(stream, "{}{hidden}", &second[at..]).expect("the server reads");
+                let mut all = Vec::new();
+                let _ = stream.read_to_end(&mut all);
+                let all = String::from_utf8_lossy(&all);
+                assert!(
+                    all.starts_with("HTTP/1.1 200 ") && all.contains("HTTP/1.1 400 "),
+                    "{headers}: {all}"
+                );
+                assert_eq!(all.matches("HTTP/1.1 ").count(), 2, "{headers}: {all}");
+            }
+        }
+    }
+    // Others that come together are answered.
+    let mut stream = connect(server.address);
+    let end = length("Content-Length: 2\r\nConnection: close");
+    write!(stream, "{first}{first}{end}").expect("the server reads");
+    let mut all = String::new();
+    stream.read_to_string(&mut all).expect("responses");
+    assert_eq!(all.matches("HTTP/1.1 200 ").count(), 3, "{all}");
     // No two readers agree on the length of these.
     for headers in [
         "Content-Length: 0\r\nContent-Length: 40",
@@ -320,4 +352,18 @@ fn what_is_not_http_is_answered_with_400() {
         assert!(begun.elapsed() < Duration::from_millis(500), "{request:?}");
     }
     assert_is_well(server.address);
+}
+
+#[test]
+fn a_compressed_body_is_answered_with_415() {
+    let server = TestServer::start(Setup::default());
+    for coding in ["gzip", "identity, gzip", "br", ""] {
+        let response = post(server.address, "/length", &format!("Content-Encoding: {coding}\r\n"), "[]");
+        assert_eq!(response.status, 415, "{coding:?}: {}", response.body);
+        assert!(response.body.contains("send it without"), "{}", response.body);
+    }
+    for coding in ["identity", "Identity"] {
+        let response = post(server.address, "/length", &format!("Content-Encoding: {coding}\r\n"), "[]");
+        assert_eq!((response.status, response.body.as_str()), (200, "2"), "{coding}");
+    }
 }

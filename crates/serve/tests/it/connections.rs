@@ -143,6 +143,19 @@ fn a_client_that_leaves_ends_its_request_though_it_sent_more() {
 }
 
 #[test]
+fn a_client_that_closes_its_sending_side_has_left() {
+    let server = TestServer::start(Setup::default());
+    let mut stream = connect(server.address);
+    write!(stream, "GET /minute HTTP/1.1\r\nHost: {}\r\n\r\n", server.address).expect("the server reads");
+    while server.drain.requests() == 0 {
+        thread::sleep(Duration::from_millis(5));
+    }
+    stream.shutdown(std::net::Shutdown::Write).expect("it is open");
+    assert!(time_to_end(&mut stream) < Duration::from_secs(5));
+    assert_eq!(server.drain.requests(), 0);
+}
+
+#[test]
 fn a_panic_is_an_error_of_its_request_only() {
     let server = TestServer::start(Setup::default());
     assert_eq!(get(server.address, "/panic", "").status, 500);

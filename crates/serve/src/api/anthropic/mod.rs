@@ -19,6 +19,7 @@ use crate::caller::ApiCaller;
 use crate::error::{AnthropicErrorReplies, ApiError, Dialect, answer};
 use crate::generation::begin;
 use crate::json_body::read_body;
+use crate::ready_session::ready_session;
 use crate::request_id::new_id;
 use crate::sse::{ServerSentEvent, stream_response};
 use crate::state::ServerState;
@@ -80,11 +81,12 @@ pub async fn count(State(state): State<Arc<ServerState>>, body: Bytes) -> Respon
 
 async fn token_count(state: &Arc<ServerState>, body: Bytes) -> Result<Response, ApiError> {
     let body: CountTokensRequest = read_body(body).await?;
-    let name = state.models.find(Some(&body.model))?.name.clone();
+    let model = state.models.find(Some(&body.model))?;
     let (mut conversation, thinking) = (body.prompt().conversation()?, body.prompt().thinking()?);
-    let state = Arc::clone(state);
+    let session = ready_session(state, model).await?;
+    let turn = state.models.turn(&model.name).await;
     in_background(move || {
-        let session = state.models.session(&name)?;
+        let _turn = turn;
         let model = session.model();
         if let Some(thinking) = thinking {
             thinking.apply(&mut conversation, model)?;

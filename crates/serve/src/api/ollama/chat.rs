@@ -18,11 +18,11 @@ use super::model_name::without_latest;
 use super::options::{Think, generation, grammar};
 use super::reply::{OllamaReply, OllamaRoute, loaded_reply, reply};
 use crate::api::reply_form::{check_tools, top_logprobs};
-use crate::background::in_background;
 use crate::caller::ApiCaller;
 use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
 use crate::generation::{GenerationRequest, begin};
 use crate::json_body::{from_json_object, read_body};
+use crate::ready_session::ready_session;
 use crate::state::ServerState;
 
 /// The routes of this module.
@@ -94,13 +94,9 @@ async fn replied(state: &Arc<ServerState>, caller: &ApiCaller, body: Bytes) -> R
 /// # Errors
 /// When there is no such model, or it cannot be loaded.
 pub async fn load(state: &Arc<ServerState>, model: &str) -> Result<String, ApiError> {
-    let name = state.models.find(Some(without_latest(model)))?.name.clone();
-    let state = Arc::clone(state);
-    in_background(move || {
-        state.models.session(&name)?;
-        Ok(name)
-    })
-    .await
+    let model = state.models.find(Some(without_latest(model)))?;
+    ready_session(state, model).await?;
+    Ok(model.name.clone())
 }
 
 impl OllamaChatRequest {

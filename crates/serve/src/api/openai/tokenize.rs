@@ -18,6 +18,7 @@ use crate::api::reply_form::check_tools;
 use crate::background::in_background;
 use crate::error::{ApiError, ErrorReplies};
 use crate::json_body::{from_json_object, read_body};
+use crate::ready_session::ready_session;
 use crate::state::ServerState;
 use crate::template_fault;
 
@@ -92,8 +93,14 @@ pub async fn tokenize(
     body: Bytes,
 ) -> Result<Json<TokenizeReply>, ApiError> {
     let body: TokenizeRequest = read_body(body).await?;
-    let name = state.models.find(body.model.as_deref())?.name.clone();
-    in_background(move || body.reply(&state.models.session(&name)?).map(Json)).await
+    let model = state.models.find(body.model.as_deref())?;
+    let session = ready_session(&state, model).await?;
+    let turn = state.models.turn(&model.name).await;
+    in_background(move || {
+        let _turn = turn;
+        body.reply(&session).map(Json)
+    })
+    .await
 }
 
 impl TokenizeRequest {
@@ -139,9 +146,8 @@ pub async fn detokenize(
     body: Bytes,
 ) -> Result<Json<DetokenizeReply>, ApiError> {
     let body: DetokenizeRequest = read_body(body).await?;
-    let name = state.models.find(body.model.as_deref())?.name.clone();
+    let session = ready_session(&state, state.models.find(body.model.as_deref())?).await?;
     in_background(move || {
-        let session = state.models.session(&name)?;
         let model = session.model();
         let vocabulary = model.text_processor()?.tokenizer.vocab_size();
         if let Some(id) = body.tokens.iter().find(|id| **id >= vocabulary) {
