@@ -113,7 +113,9 @@ impl FileStore {
         let partial = format!("{name}.{random:016x}{PARTIAL_SUFFIX}");
         let file = folder.new_file(&partial)?;
         let path = self.folder.path().join(&name);
-        let write = FileWrite { item, file, folder, partial, name, path, control: Arc::clone(&self.control) };
+        let control = Arc::clone(&self.control);
+        let is_noted = AtomicBool::new(false);
+        let write = FileWrite { item, file, folder, partial, name, path, control, is_noted };
         write.file.set_len(bytes)?;
         Ok(write)
     }
@@ -215,6 +217,8 @@ struct FileWrite {
     /// The path of the complete file.
     path: PathBuf,
     control: Arc<LoadControl>,
+    /// Whether a note says why the file is not kept.
+    is_noted: AtomicBool,
 }
 
 impl FileWrite {
@@ -224,7 +228,10 @@ impl FileWrite {
             true => self.finish().map_err(|error| Error::new(format!("not kept: {error}"))),
             false => Ok(()),
         });
-        if let Err(error) = outcome {
+        // Several threads may find the same disk full.
+        if let Err(error) = outcome
+            && !self.is_noted.swap(true, Ordering::Relaxed)
+        {
             self.control.note(format!("{}: {error}", self.path.display()));
         }
     }
