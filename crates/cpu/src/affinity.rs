@@ -1,7 +1,10 @@
 //! The default number of threads, and the CPUs to which threads are pinned.
 
+use std::thread::{self, ThreadId};
+
 use girih_graph::Error;
 
+use crate::os;
 use crate::topology::{Processor, Topology};
 
 /// Whether threads are pinned to CPUs, and to which.
@@ -84,6 +87,66 @@ fn ranked(topology: &Topology, compact: bool) -> Vec<Processor> {
         .collect();
     keys.sort_unstable();
     keys.into_iter().map(|(_, _, index)| order[index]).collect()
+}
+
+/// The CPUs of a thread before it was pinned; dropping this in that thread restores them.
+#[derive(Debug)]
+pub(crate) struct FormerAffinity {
+    thread: ThreadId,
+    allowed: Vec<usize>,
+    /// The CPUs to which the thread is pinned.
+    pinned: Vec<usize>,
+}
+
+/// While it lives, a thread has its former CPUs; dropping it pins the thread again.
+pub(crate) struct LentAffinity<'a>(&'a FormerAffinity);
+
+impl FormerAffinity {
+    /// The affinity of this thread, which is then pinned to `pinned`.
+    ///
+    /// # Errors
+    /// If the system does not report it.
+    pub fn of_this_thread(pinned: &[usize]) -> Result<FormerAffinity, Error> {
+        let allowed = os::allowed_cpus()
+            .ok_or_else(|| Error::new("this system cannot pin threads to CPUs; use the affinity 'none'"))?;
+        Ok(FormerAffinity { thread: thread::current().id(), allowed, pinned: pinned.to_vec() })
+    }
+
+    /// Gives the thread its former CPUs until the result is dropped, if it is this thread.
+    pub fn lend(&self) -> LentAffinity<'_> {
+        self.set(&self.allowed);
+        LentAffinity(self)
+    }
+
+    /// Lets the thread run on `cpus`, if it is this one.
+    fn set(&self, cpus: &[usize]) {
+        if thread::current().id() == self.thread {
+            // If the system refuses, the thread stays where it is, and only its speed changes.
+            os::pin_to(cpus).ok();
+        }
+    }
+}
+
+impl Drop for FormerAffinity {
+    fn drop(&mut self) {
+        self.set(&self.allowed);
+    }
+}
+
+impl Drop for LentAffinity<'_> {
+    fn drop(&mut self) {
+        self.0.set(&self.0.pinned);
+    }
+}
+
+/// Pins the calling thread to `cpus`.
+///
+/// # Errors
+/// If the system refuses.
+pub(crate) fn pin_to(cpus: &[usize]) -> Result<(), Error> {
+    os::pin_to(cpus).map_err(|error| {
+        Error::new(format!("cannot pin a thread to the CPUs {cpus:?}: {error}; use the affinity 'none'"))
+    })
 }
 
 #[cfg(test)]

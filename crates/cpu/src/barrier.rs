@@ -2,10 +2,15 @@
 //! and the caller waits only for those that have joined. If the system has taken a worker off its
 //! CPU when a task begins, the caller does not wait for it; it joins a later task.
 //!
+//! That a task is closed once, and left once by each worker that joined it, is the job of two values
+//! whose drop does so: [`OpenTask`] and [`JoinedTask`]. `barrier_model.rs` explores the protocol.
+//!
 //! A thread waits in three stages: it spins, then spins and yields, then sleeps. Only a caller that
 //! goes to sleep, and the worker that wakes it, take a lock.
 
 use std::hint;
+use std::mem::{self, ManuallyDrop};
+use std::process;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::thread::{self, Thread};
@@ -34,6 +39,9 @@ const OUTSIDE: u64 = 0;
 pub(crate) struct CachePadded<T>(pub T);
 
 /// Synchronizes one caller and a fixed number of workers.
+///
+/// It must live until every worker has left its last task, not only until the caller has closed it: a
+/// worker that leaves looks whether the caller sleeps after the caller may have gone on.
 #[derive(Debug)]
 pub(crate) struct Barrier {
     /// Odd while a task may be joined; each opening and each closing increments it.
@@ -51,6 +59,7 @@ struct Seat {
     inside: AtomicU64,
     asleep: AtomicBool,
     thread: OnceLock<Thread>,
+    is_taken: AtomicBool,
 }
 
 /// The state of the caller that workers read.
@@ -58,6 +67,40 @@ struct Seat {
 struct Caller {
     asleep: AtomicBool,
     thread: Mutex<Option<Thread>>,
+}
+
+/// A task that workers may join; dropping it closes it, as [`OpenTask::close`] does.
+#[derive(Debug)]
+#[must_use = "dropping it closes the task"]
+pub(crate) struct OpenTask<'a> {
+    barrier: &'a Barrier,
+    number: u64,
+}
+
+/// The place of one worker, which joins one task at a time.
+#[derive(Debug)]
+pub(crate) struct WorkerSeat<'a> {
+    barrier: &'a Barrier,
+    seat: &'a Seat,
+    /// The last task that it has joined.
+    last: u64,
+}
+
+/// A task that a worker has joined; dropping it leaves the task.
+#[derive(Debug)]
+#[must_use = "dropping it leaves the task"]
+pub(crate) struct JoinedTask<'a> {
+    barrier: &'a Barrier,
+    seat: &'a Seat,
+}
+
+/// Ends the process if it is dropped.
+struct AbortOnUnwind;
+
+impl Drop for AbortOnUnwind {
+    fn drop(&mut self) {
+        process::abort();
+    }
 }
 
 impl Barrier {
@@ -81,64 +124,50 @@ impl Barrier {
         self.gate.0.load(Ordering::Relaxed) / 2
     }
 
-    /// Lets workers join the next task. The caller calls it while the gate is closed.
-    pub fn open(&self) {
-        self.announce(self.gate.0.load(Ordering::Relaxed) + 1);
+    /// Lets workers join the next task.
+    ///
+    /// # Panics
+    /// If the last task is not closed, or there are no more tasks.
+    pub fn open(&self) -> OpenTask<'_> {
+        let gate = self.gate.0.load(Ordering::Relaxed);
+        assert!(gate.is_multiple_of(2), "a task is opened after the last one was closed");
+        self.announce(gate + 1);
+        OpenTask { barrier: self, number: gate + 1 }
     }
 
     /// Stops the workers.
+    ///
+    /// # Panics
+    /// If a task is open.
     pub fn end(&self) {
+        let gate = self.gate.0.load(Ordering::Relaxed);
+        assert!(gate.is_multiple_of(2), "workers are stopped after the last task was closed");
         self.announce(CLOSED_FOR_GOOD);
     }
 
-    /// Closes the task and returns when all workers that joined it have left: then no worker is in the
-    /// task. Calls `meanwhile` repeatedly while it spins.
-    pub fn close(&self, mut meanwhile: impl FnMut()) {
-        let task = self.gate.0.load(Ordering::Relaxed);
-        // Sequentially consistent operations have one total order. In it, a worker writes its seat and
-        // then reads the gate, and this function writes the gate and then reads the seat, so at least
-        // one of the two sees the other's number.
-        self.gate.0.store(task + 1, Ordering::SeqCst);
-        for seat in &self.seats {
-            let left = || seat.0.inside.load(Ordering::SeqCst) != task;
-            while !wait(left, &mut meanwhile) {
-                self.caller.0.sleep(left);
-            }
-        }
-    }
-
-    /// Waits for a task after `last` and joins it. Returns the task's number, which is the next call's
-    /// `last`, or `None` when there are no more tasks. Calls `meanwhile` repeatedly while it spins.
-    pub fn join(&self, worker: usize, last: u64, mut meanwhile: impl FnMut()) -> Option<u64> {
+    /// The place of a worker, for its whole life.
+    ///
+    /// # Panics
+    /// If it was taken before, or there is no such worker.
+    pub fn seat(&self, worker: usize) -> WorkerSeat<'_> {
         let seat = &self.seats[worker].0;
-        loop {
-            let new = || is_news(self.gate.0.load(Ordering::SeqCst), last);
-            while !wait(new, &mut meanwhile) {
-                self.sleep(seat, new);
-            }
-            let task = self.gate.0.load(Ordering::Relaxed);
-            if task == CLOSED_FOR_GOOD {
-                return None;
-            }
-            if is_news(task, last) && self.enter(worker, task) {
-                return Some(task);
-            }
-        }
+        assert!(!seat.is_taken.swap(true, Ordering::Relaxed), "each worker has a seat of its own");
+        WorkerSeat { barrier: self, seat, last: OUTSIDE }
     }
 
     /// Joins a task that was open a moment ago; returns false if it has closed.
-    fn enter(&self, worker: usize, task: u64) -> bool {
-        self.seats[worker].0.inside.store(task, Ordering::SeqCst);
+    fn enter(&self, seat: &Seat, task: u64) -> bool {
+        seat.inside.store(task, Ordering::SeqCst);
         let is_open = self.gate.0.load(Ordering::SeqCst) == task;
         if !is_open {
-            self.leave(worker);
+            self.leave(seat);
         }
         is_open
     }
 
     /// Leaves the task that the worker has joined.
-    pub fn leave(&self, worker: usize) {
-        self.seats[worker].0.inside.store(OUTSIDE, Ordering::SeqCst);
+    fn leave(&self, seat: &Seat) {
+        seat.inside.store(OUTSIDE, Ordering::SeqCst);
         self.caller.0.wake();
     }
 
@@ -168,6 +197,67 @@ impl Barrier {
         if seat.asleep.swap(false, Ordering::SeqCst) {
             self.sleepers.0.fetch_sub(1, Ordering::SeqCst);
         }
+    }
+}
+
+impl OpenTask<'_> {
+    /// Closes the task and returns when all workers that joined it have left: then no worker is in the
+    /// task. Calls `meanwhile` repeatedly while it spins.
+    ///
+    /// It never unwinds, because workers may use what the caller would then free: a panic of `meanwhile` ends
+    /// the process.
+    pub fn close(self, meanwhile: impl FnMut()) {
+        ManuallyDrop::new(self).wait_until_left(meanwhile);
+    }
+
+    fn wait_until_left(&self, mut meanwhile: impl FnMut()) {
+        let abort_on_unwind = AbortOnUnwind;
+        let OpenTask { barrier, number } = *self;
+        // Sequentially consistent operations have one total order. In it, a worker writes its seat and
+        // then reads the gate, and this function writes the gate and then reads the seat, so at least
+        // one of the two sees the other's number.
+        barrier.gate.0.store(number + 1, Ordering::SeqCst);
+        for seat in &barrier.seats {
+            let left = || seat.0.inside.load(Ordering::SeqCst) != number;
+            while !wait(left, &mut meanwhile) {
+                barrier.caller.0.sleep(left);
+            }
+        }
+        mem::forget(abort_on_unwind);
+    }
+}
+
+impl Drop for OpenTask<'_> {
+    fn drop(&mut self) {
+        self.wait_until_left(|| ());
+    }
+}
+
+impl WorkerSeat<'_> {
+    /// Waits for a task that this worker has not joined, and joins it; `None` when there are no more tasks.
+    /// Calls `meanwhile` repeatedly while it spins.
+    pub fn join(&mut self, mut meanwhile: impl FnMut()) -> Option<JoinedTask<'_>> {
+        let WorkerSeat { barrier, seat, last } = *self;
+        loop {
+            let new = || is_news(barrier.gate.0.load(Ordering::SeqCst), last);
+            while !wait(new, &mut meanwhile) {
+                barrier.sleep(seat, new);
+            }
+            let task = barrier.gate.0.load(Ordering::Relaxed);
+            if task == CLOSED_FOR_GOOD {
+                return None;
+            }
+            if is_news(task, last) && barrier.enter(seat, task) {
+                self.last = task;
+                return Some(JoinedTask { barrier, seat });
+            }
+        }
+    }
+}
+
+impl Drop for JoinedTask<'_> {
+    fn drop(&mut self) {
+        self.barrier.leave(self.seat);
     }
 }
 
@@ -217,6 +307,10 @@ fn wait(ready: impl Fn() -> bool, mut meanwhile: impl FnMut()) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::panic::{self, AssertUnwindSafe};
+    use std::process::Command;
+
     use super::*;
 
     /// A task that no worker has joined ends at once: the caller does not wait for a thread that the
@@ -225,15 +319,14 @@ mod tests {
     fn the_caller_does_not_wait_for_absent_workers() {
         let barrier = Barrier::new(1);
         for _ in 0..3 {
-            barrier.open();
-            barrier.close(|| ());
+            barrier.open().close(|| ());
         }
         thread::scope(|scope| {
-            let worker = scope.spawn(|| barrier.join(0, 0, || ()));
+            let worker = scope.spawn(|| barrier.seat(0).join(|| ()).is_some());
             thread::sleep(2 * AWAKE_TIME);
             assert!(!worker.is_finished(), "the tasks are over, so none of them can be joined");
             barrier.end();
-            assert_eq!(worker.join().unwrap(), None);
+            assert!(!worker.join().unwrap());
         });
     }
 
@@ -241,36 +334,44 @@ mod tests {
     #[test]
     fn a_late_worker_cannot_join() {
         let barrier = Barrier::new(1);
-        barrier.open();
-        let seen = barrier.gate.0.load(Ordering::SeqCst);
-        barrier.close(|| ());
-        assert!(!barrier.enter(0, seen));
-        barrier.open();
-        assert!(!barrier.enter(0, seen), "the next task is another");
-        assert!(barrier.enter(0, seen + 2));
-        barrier.leave(0);
-        barrier.close(|| ());
+        let seat = &barrier.seats[0].0;
+        let task = barrier.open();
+        let seen = task.number;
+        task.close(|| ());
+        assert!(!barrier.enter(seat, seen));
+        let task = barrier.open();
+        assert!(!barrier.enter(seat, seen), "the next task is another");
+        assert!(barrier.enter(seat, seen + 2));
+        barrier.leave(seat);
+        task.close(|| ());
     }
 
     #[test]
     fn the_caller_waits_for_workers_that_have_joined() {
-        for pause in [Duration::ZERO, SPIN_TIME, 3 * AWAKE_TIME, 20 * AWAKE_TIME] {
+        let pauses = [Duration::ZERO, SPIN_TIME, 3 * AWAKE_TIME, 20 * AWAKE_TIME];
+        for (pause, is_dropped) in pauses.into_iter().flat_map(|pause| [(pause, false), (pause, true)]) {
             let barrier = Barrier::new(1);
             let (joined, left) = (AtomicBool::new(false), AtomicBool::new(false));
             thread::scope(|scope| {
-                scope.spawn(|| {
-                    assert!(barrier.join(0, 0, || ()).is_some());
+                let worker = scope.spawn(|| {
+                    let mut seat = barrier.seat(0);
+                    let _task = seat.join(|| ()).expect("a task is opened");
                     joined.store(true, Ordering::SeqCst);
                     thread::sleep(pause);
                     left.store(true, Ordering::SeqCst);
-                    barrier.leave(0);
                 });
-                barrier.open();
+                let task = barrier.open();
                 while !joined.load(Ordering::SeqCst) {
                     thread::yield_now();
                 }
-                barrier.close(|| ());
+                // Both ways to close it wait.
+                if is_dropped {
+                    drop(task)
+                } else {
+                    task.close(|| ())
+                }
                 assert!(left.load(Ordering::SeqCst), "closed while a worker was in the task");
+                worker.join().unwrap();
             });
         }
     }
@@ -280,16 +381,16 @@ mod tests {
     /// then it pauses, so that they yield or sleep.
     #[test]
     fn no_worker_is_in_a_closed_task() {
-        const WORKERS: usize = 2;
-        let barrier = Barrier::new(WORKERS);
+        let barrier = Barrier::new(2);
         let (current, visits) = (AtomicU64::new(0), AtomicU64::new(0));
         let spin = |count: u64| (0..count).for_each(|_| hint::spin_loop());
         thread::scope(|scope| {
-            for worker in 0..WORKERS {
+            let workers = [0, 1].map(|worker| {
                 let (barrier, current, visits) = (&barrier, &current, &visits);
                 scope.spawn(move || {
-                    let mut last = 0;
-                    while let Some(task) = barrier.join(worker, last, || ()) {
+                    let (mut seat, mut last) = (barrier.seat(worker), 0);
+                    while let Some(joined) = seat.join(|| ()) {
+                        let task = joined.seat.inside.load(Ordering::Relaxed);
                         assert_ne!(task, last, "a task is joined once");
                         last = task;
                         let seen = current.load(Ordering::Relaxed);
@@ -297,15 +398,14 @@ mod tests {
                         hint::spin_loop();
                         assert_eq!(current.load(Ordering::Relaxed), seen, "the task has ended");
                         visits.fetch_add(1, Ordering::Relaxed);
-                        barrier.leave(worker);
                     }
-                });
-            }
+                })
+            });
             for task in 1..=100_000u64 {
                 current.store(task, Ordering::Relaxed);
-                barrier.open();
+                let open = barrier.open();
                 spin(task % 7);
-                barrier.close(|| ());
+                open.close(|| ());
                 current.store(0, Ordering::Relaxed);
                 spin(task % 5);
                 if task % 10_000 == 0 {
@@ -313,7 +413,83 @@ mod tests {
                 }
             }
             barrier.end();
+            workers.map(|worker| worker.join().unwrap());
         });
         assert!(visits.load(Ordering::Relaxed) > 0, "no worker has joined a task");
+    }
+
+    #[test]
+    fn calls_in_another_order_are_refused() {
+        let refused = |call: &dyn Fn(&Barrier)| {
+            let barrier = Barrier::new(1);
+            let outcome = panic::catch_unwind(AssertUnwindSafe(|| call(&barrier)));
+            *outcome.unwrap_err().downcast::<&str>().unwrap()
+        };
+        let second = refused(&|barrier| {
+            let _open = barrier.open();
+            let _second = barrier.open();
+        });
+        assert_eq!(second, "a task is opened after the last one was closed");
+        let after = refused(&|barrier| {
+            barrier.end();
+            barrier.open().close(|| ());
+        });
+        assert_eq!(after, "a task is opened after the last one was closed");
+        let end = refused(&|barrier| {
+            let _open = barrier.open();
+            barrier.end();
+        });
+        assert_eq!(end, "workers are stopped after the last task was closed");
+        let seat = refused(&|barrier| drop((barrier.seat(0), barrier.seat(0))));
+        assert_eq!(seat, "each worker has a seat of its own");
+    }
+
+    /// A worker that unwinds out of its task leaves it.
+    #[test]
+    fn unwinding_leaves_and_closes() {
+        let (barrier, joined) = (Barrier::new(1), AtomicBool::new(false));
+        thread::scope(|scope| {
+            let worker = scope.spawn(|| {
+                let mut seat = barrier.seat(0);
+                let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
+                    let _task = seat.join(|| ()).expect("a task is opened");
+                    joined.store(true, Ordering::SeqCst);
+                    panic!("a bad piece");
+                }));
+                assert!(outcome.is_err());
+                seat.join(|| ()).is_some()
+            });
+            let caller = panic::catch_unwind(AssertUnwindSafe(|| {
+                let _task = barrier.open();
+                while !joined.load(Ordering::SeqCst) {
+                    thread::yield_now();
+                }
+                panic!("a bad piece of the caller");
+            }));
+            assert!(caller.is_err());
+            assert!(barrier.gate.0.load(Ordering::SeqCst).is_multiple_of(2), "the task is closed");
+            barrier.end();
+            assert!(!worker.join().unwrap(), "there are no more tasks");
+        });
+    }
+
+    /// A caller that unwound would free what the worker uses.
+    #[test]
+    fn a_panic_while_a_task_closes_ends_the_process() {
+        /// The signal of `abort`, the same on every Unix.
+        const SIGABRT: i32 = 6;
+        let program = std::env::current_exe().expect("the test's own program");
+        let child = ["barrier::tests::panics_while_a_task_closes", "--exact", "--ignored"];
+        let output = Command::new(program).args(child).output().expect("the program starts");
+        assert_eq!(output.status.signal(), Some(SIGABRT), "{output:?}");
+    }
+
+    #[test]
+    #[ignore = "ends its process on purpose; the test above runs it in one of its own"]
+    fn panics_while_a_task_closes() {
+        let barrier = Barrier::new(1);
+        let task = barrier.open();
+        assert!(barrier.enter(&barrier.seats[0].0, task.number));
+        task.close(|| panic!("while the worker is in the task"));
     }
 }

@@ -1,8 +1,9 @@
 //! The entry point of the fuzz target `packed`: a file of packed weights that anybody may
 //! have written.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use girih_graph::backend::{Input, Outputs, Range32, Sequence, Step, Unwatched, WeightSource};
@@ -135,7 +136,10 @@ impl Store for Shelf {
         let mut file = None;
         if self.has_file {
             let memory = memfd_create("packed", MemfdFlags::CLOEXEC).expect("the kernel has memory files");
-            file.insert(File::from(memory)).write_all(&bytes).expect("there is memory for half a megabyte");
+            let file = file.insert(File::from(memory));
+            file.write_all(&bytes).expect("there is memory for half a megabyte");
+            // Otherwise it is not mapped.
+            file.set_permissions(Permissions::from_mode(0o400)).expect("the file is this process's");
         }
         Some(Box::new(PackedBytes { bytes, file }))
     }

@@ -19,6 +19,8 @@ pub mod affinity;
 mod amount;
 mod backend;
 mod barrier;
+#[cfg(test)]
+mod barrier_model;
 pub mod caches;
 mod fuse;
 #[doc(hidden)]

@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::io;
 use std::ops::{Deref, DerefMut};
+use std::os::unix::fs::MetadataExt;
 use std::ptr::{self, NonNull};
 use std::slice;
 
@@ -122,9 +123,7 @@ impl<T> DerefMut for ZeroPages<T> {
 
 /// A file mapped for reading, without a copy.
 ///
-/// The file's bytes must not change: if another process truncates the file, the next access ends this
-/// process with a signal; if it changes bytes, it changes a borrowed slice. The caller that maps a
-/// file vouches that neither happens; `SECURITY.md` states for which files this holds.
+/// If the file is truncated, or the disk cannot read it, the next access ends this process with a signal.
 #[derive(Debug)]
 pub(crate) struct MappedFile {
     start: NonNull<u8>,
@@ -141,7 +140,11 @@ impl MappedFile {
     ///
     /// # Errors
     /// If the file is shorter, or the system refuses the mapping.
-    pub fn of(file: &File, bytes: u64) -> io::Result<MappedFile> {
+    ///
+    /// # Safety
+    /// As long as the result lives, nobody may change these bytes of the file, which would change a borrowed
+    /// slice.
+    pub unsafe fn of(file: &File, bytes: u64) -> io::Result<MappedFile> {
         let there = file.metadata()?.len();
         let len = usize::try_from(bytes).ok().filter(|&len| len > 0 && bytes <= there);
         let len = len.ok_or_else(|| {
@@ -163,8 +166,8 @@ impl Deref for MappedFile {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the mapping holds `len` bytes, which stay as they are as the
-        // type's documentation demands, until `self` is dropped.
+        // SAFETY: the mapping holds `len` bytes until `self` is dropped, and
+        // the caller of `of` vouches that they stay as they are.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -175,6 +178,30 @@ impl Drop for MappedFile {
         unsafe { unmap(self.start.as_ptr().cast(), self.len) };
     }
 }
+
+/// Maps the first `bytes` bytes of a file that a store has written completely: of the user of this process,
+/// and without permission for anybody to write.
+///
+/// # Errors
+/// As [`MappedFile::of`], and if the file is another user's, or somebody may write it.
+pub(crate) fn map_kept(file: &File, bytes: u64) -> io::Result<MappedFile> {
+    let status = file.metadata()?;
+    let (owner, own) = (status.uid(), rustix::process::geteuid().as_raw());
+    if owner != own {
+        return Err(io::Error::other(format!("it is the user {owner}'s; it must be the user {own}'s")));
+    }
+    if status.mode() & WRITABLE != 0 {
+        let mode = status.mode() & 0o7777;
+        return Err(io::Error::other(format!("its mode {mode:o} lets somebody write it; 400 does not")));
+    }
+    // SAFETY: nobody but this user can open the file for writing, and this user only by
+    // changing its mode first, against the contract of `StoredItem::file`; that
+    // contract also says that nobody who opened it earlier still writes.
+    unsafe { MappedFile::of(file, bytes) }
+}
+
+/// The bits of a file's mode that let its owner, its group and others write it.
+const WRITABLE: u32 = 0o222;
 
 fn page_size() -> usize {
     rustix::param::page_size()
@@ -272,6 +299,9 @@ pub(crate) fn pin_to(_cpus: &[usize]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -346,7 +376,8 @@ mod tests {
     fn a_mapped_file_has_the_bytes_of_the_file() {
         for len in [1, 4095, 4096, 4097, 100_000] {
             let bytes: Vec<u8> = (0..len).map(|i| (i * 7 + i / 256) as u8).collect();
-            let mapping = MappedFile::of(&file("mapped", &bytes), len as u64).unwrap();
+            // SAFETY: the file has no name, so only this test can write it.
+            let mapping = unsafe { MappedFile::of(&file("mapped", &bytes), len as u64) }.unwrap();
             assert_eq!((&mapping[..], mapping.as_ptr().addr() % 4096), (&bytes[..], 0));
         }
     }
@@ -355,8 +386,22 @@ mod tests {
     fn more_bytes_than_the_file_has_are_refused() {
         let file = file("short", &[1, 2, 3]);
         for bytes in [0, 4, 4097, u64::MAX] {
-            assert!(MappedFile::of(&file, bytes).is_err(), "{bytes}");
+            // SAFETY: the file has no name, so only this test can write it.
+            assert!(unsafe { MappedFile::of(&file, bytes) }.is_err(), "{bytes}");
         }
-        assert_eq!(&MappedFile::of(&file, 2).unwrap()[..], [1, 2]);
+        // SAFETY: as above.
+        assert_eq!(&unsafe { MappedFile::of(&file, 2) }.unwrap()[..], [1, 2]);
+    }
+
+    #[test]
+    fn a_file_that_somebody_may_write_is_not_mapped() {
+        let file = file("writable", &[1, 2, 3]);
+        for mode in [0o600, 0o420, 0o402] {
+            file.set_permissions(Permissions::from_mode(mode)).unwrap();
+            let error = map_kept(&file, 3).unwrap_err().to_string();
+            assert_eq!(error, format!("its mode {mode:o} lets somebody write it; 400 does not"));
+        }
+        file.set_permissions(Permissions::from_mode(0o400)).unwrap();
+        assert_eq!(&map_kept(&file, 3).unwrap()[..], [1, 2, 3]);
     }
 }

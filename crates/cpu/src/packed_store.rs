@@ -25,7 +25,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 use crate::activations::bands;
 use crate::kernels::packed::{LAYOUT_VERSION, Layout};
 use crate::memory::{BytesOwner, SharedBytes};
-use crate::os::MappedFile;
+use crate::os::{MappedFile, map_kept};
 
 const PACK_MAGIC: &[u8; 8] = b"girihpak";
 
@@ -195,7 +195,7 @@ impl<'a> KeptPack<'a> {
         let mapping = match (residence, reader.file()) {
             (Residence::File, Some(file)) => {
                 let unmapped = |error| Error::new(format!("cannot map the packed weights: {error}"));
-                Some(Arc::new(MappedFile::of(file, contents.bytes).map_err(unmapped)?))
+                Some(Arc::new(map_kept(file, contents.bytes).map_err(unmapped)?))
             }
             _ => None,
         };

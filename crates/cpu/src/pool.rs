@@ -21,12 +21,12 @@ use std::panic::{self, AssertUnwindSafe};
 use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread::{self, JoinHandle, ThreadId};
+use std::thread::{self, JoinHandle};
 
 use girih_graph::{Error, ErrorKind};
 
+use crate::affinity::{FormerAffinity, pin_to};
 use crate::barrier::{Barrier, CachePadded};
-use crate::os;
 use crate::prefetch::{PrefetchCursor, PrefetchTarget};
 
 /// The maximum number of thread groups with a range of pieces of their own. A thread that steals
@@ -38,16 +38,29 @@ type TaskFn<'a> = &'a (dyn Fn(usize) + Sync);
 
 /// Threads that wait for tasks, and the calling thread.
 ///
-/// Not `Sync`, because there is one task at a time.
+/// Not `Sync`, because there is one task at a time: two callers would write the same task, and free what
+/// workers of the other one use.
 #[derive(Debug)]
 pub struct ThreadPool {
     crew: Arc<Crew>,
     workers: Vec<JoinHandle<()>>,
     /// Dropped after the workers have ended.
-    _former: Option<FormerAffinity>,
+    former: Option<FormerAffinity>,
     /// What the caller has prefetched of the next task.
     cursor: Cell<PrefetchCursor>,
+    /// Whatever the other fields are.
+    _not_sync: PhantomData<Cell<()>>,
 }
+
+/// Does not compile if [`ThreadPool`] is `Sync`: then both implementations apply, and the case is ambiguous.
+const _: () = {
+    trait IsNotSync<Case> {
+        const HOLDS: () = ();
+    }
+    impl<T: ?Sized> IsNotSync<()> for T {}
+    impl<T: ?Sized + Sync> IsNotSync<u8> for T {}
+    <ThreadPool as IsNotSync<_>>::HOLDS
+};
 
 /// How a matrix of output is cut into pieces.
 #[derive(Clone, Copy, Debug)]
@@ -101,6 +114,9 @@ impl ThreadPool {
     /// If `cpus` has another number of threads.
     pub fn pinned(threads: usize, cpus: Option<Vec<Vec<usize>>>) -> Result<ThreadPool, Error> {
         check_threads(threads)?;
+        if let Some(cpus) = &cpus {
+            assert_eq!(cpus.len(), threads, "each thread has its CPUs");
+        }
         let crew = Crew {
             barrier: Barrier::new(threads - 1),
             target: CachePadded::default(),
@@ -108,12 +124,14 @@ impl ThreadPool {
             panicked: AtomicBool::new(false),
             panic: Mutex::new(None),
         };
-        let _former = cpus.is_some().then(FormerAffinity::of_this_thread).transpose()?;
-        let mut pool =
-            ThreadPool { crew: Arc::new(crew), workers: Vec::new(), _former, cursor: Cell::default() };
-        if let Some(cpus) = &cpus {
-            assert_eq!(cpus.len(), threads, "each thread has its CPUs");
-        }
+        let former = cpus.as_ref().map(|cpus| FormerAffinity::of_this_thread(&cpus[0])).transpose()?;
+        let mut pool = ThreadPool {
+            crew: Arc::new(crew),
+            workers: Vec::new(),
+            former,
+            cursor: Cell::default(),
+            _not_sync: PhantomData,
+        };
         // A thread inherits the CPUs of the thread that starts it, so this thread is pinned to each
         // worker's CPUs before its own.
         for index in (0..threads).rev() {
@@ -140,6 +158,13 @@ impl ThreadPool {
     /// The number of tasks that its threads have shared; the caller computes a task of one piece alone.
     pub fn tasks(&self) -> u64 {
         self.crew.barrier.tasks()
+    }
+
+    /// Calls `work` with the CPUs that this thread had before it was pinned. Threads that it starts inherit
+    /// these, instead of the one CPU that the pool's caller keeps busy.
+    pub fn unpinned<R>(&self, work: impl FnOnce() -> R) -> R {
+        let _pinned_again = self.former.as_ref().map(FormerAffinity::lend);
+        work()
     }
 
     /// Sets what idle threads prefetch: `bytes`, which the next task reads for its first output, `piece`
@@ -226,24 +251,28 @@ impl ThreadPool {
         if self.workers.is_empty() {
             return task(0);
         }
-        // SAFETY: the reference outlives its use: this function returns only
-        // after `close` has seen every worker that joined leave the task,
-        // whether it returned or panicked, and a worker that has not joined
-        // does not read it.
+        // SAFETY: the reference outlives its use: this function returns or
+        // unwinds only after `close`, or the drop of `open`, has seen every
+        // worker that joined leave the task, whether it returned or panicked;
+        // neither ever unwinds; and a worker that has not joined does not read it.
         let unbounded = unsafe { mem::transmute::<TaskFn<'_>, TaskFn<'static>>(task) };
         // SAFETY: the gate is closed and all workers have left the last task,
-        // since `close` returned or nothing was ever opened; and there is one
-        // caller at a time, as a pool is not `Sync`.
+        // since its `OpenTask` is gone or nothing was ever opened; and there is
+        // one caller at a time, as a pool is not `Sync`.
         unsafe { *self.crew.task.get() = Some(unbounded) };
-        self.crew.barrier.open();
+        let open = self.crew.barrier.open();
         let own = panic::catch_unwind(AssertUnwindSafe(|| task(0)));
         let (crew, mut cursor) = (&self.crew, self.cursor.get());
-        crew.barrier
-            .close(|| cursor.advance(&crew.target.0, |pieces| first_piece(pieces, 0, self.threads())));
+        open.close(|| cursor.advance(&crew.target.0, |pieces| first_piece(pieces, 0, self.threads())));
         self.cursor.set(cursor);
         let theirs = self.crew.take_panic();
-        if let Some(panic) = own.err().or(theirs) {
-            panic::resume_unwind(panic);
+        match (own, theirs) {
+            (Err(panic), theirs) => {
+                mem::forget(theirs);
+                panic::resume_unwind(panic);
+            }
+            (Ok(()), Some(panic)) => panic::resume_unwind(panic),
+            (Ok(()), None) => {}
         }
     }
 }
@@ -255,36 +284,6 @@ impl Drop for ThreadPool {
             worker.join().expect("workers catch the panics of their tasks");
         }
     }
-}
-
-/// The CPUs of a thread before it was pinned; dropping this in that thread restores them.
-#[derive(Debug)]
-struct FormerAffinity {
-    thread: ThreadId,
-    allowed: Vec<usize>,
-}
-
-impl FormerAffinity {
-    fn of_this_thread() -> Result<FormerAffinity, Error> {
-        let allowed = os::allowed_cpus()
-            .ok_or_else(|| Error::new("this system cannot pin threads to CPUs; use the affinity 'none'"))?;
-        Ok(FormerAffinity { thread: thread::current().id(), allowed })
-    }
-}
-
-impl Drop for FormerAffinity {
-    fn drop(&mut self) {
-        if thread::current().id() == self.thread {
-            // If the system refuses, the thread stays pinned.
-            os::pin_to(&self.allowed).ok();
-        }
-    }
-}
-
-fn pin_to(cpus: &[usize]) -> Result<(), Error> {
-    os::pin_to(cpus).map_err(|error| {
-        Error::new(format!("cannot pin a thread to the CPUs {cpus:?}: {error}; use the affinity 'none'"))
-    })
 }
 
 /// What the caller and the workers share.
@@ -307,20 +306,29 @@ unsafe impl Sync for Crew {}
 impl Crew {
     /// The loop of a worker, which is thread `worker + 1` of the pool.
     fn work(&self, worker: usize) {
-        let (mut last, mut cursor) = (0, PrefetchCursor::default());
+        let (mut seat, mut cursor) = (self.barrier.seat(worker), PrefetchCursor::default());
         let first = |pieces| first_piece(pieces, worker + 1, self.barrier.workers() + 1);
-        while let Some(number) = self.barrier.join(worker, last, || cursor.advance(&self.target.0, first)) {
-            last = number;
-            // SAFETY: this worker has joined a task and not left it, so the
-            // caller is between `open` and the end of `close` and does not write.
+        while let Some(_joined) = seat.join(|| cursor.advance(&self.target.0, first)) {
+            // SAFETY: this worker has joined a task and leaves it when `_joined` is
+            // dropped, so the caller is between `open` and the end of `close` and does not write.
             let task = unsafe { *self.task.get() }.expect("set before the gate was opened");
             let outcome = panic::catch_unwind(AssertUnwindSafe(|| task(worker + 1)));
             if let Err(panic) = outcome {
-                self.panic().get_or_insert(panic);
-                self.panicked.store(true, Ordering::Relaxed);
+                self.keep_panic(panic);
             }
-            self.barrier.leave(worker);
         }
+    }
+
+    /// Keeps the first panic of a task. Further ones are never dropped, because dropping one might panic
+    /// as well, and end this worker.
+    fn keep_panic(&self, panic: Box<dyn Any + Send>) {
+        let mut kept = self.panic();
+        match *kept {
+            None => *kept = Some(panic),
+            Some(_) => mem::forget(panic),
+        }
+        drop(kept);
+        self.panicked.store(true, Ordering::Relaxed);
     }
 
     fn panic(&self) -> MutexGuard<'_, Option<Box<dyn Any + Send>>> {
@@ -509,7 +517,10 @@ impl<'a, T> DisjointSlice<'a, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use super::*;
+    use crate::os;
 
     /// Adds one to every value of a 37 × 53 matrix, by tiles of several sizes.
     fn count(pool: &ThreadPool, locals: &mut [usize], output: &mut [u32]) -> usize {
@@ -656,6 +667,43 @@ mod tests {
         }
     }
 
+    /// What it panics with panics when it is dropped.
+    #[test]
+    fn a_payload_that_panics_when_dropped_stops_no_thread() {
+        struct Payload;
+        impl Drop for Payload {
+            fn drop(&mut self) {
+                panic!("the drop of a payload");
+            }
+        }
+        const THREADS: usize = 3;
+        let (tell, told) = mpsc::channel();
+        thread::spawn(move || {
+            let pool = ThreadPool::new(THREADS).unwrap();
+            for bad in [0..THREADS, 1..THREADS] {
+                // All threads are in the task before one of them panics.
+                let all = std::sync::Barrier::new(THREADS);
+                let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
+                    pool.everyone(&|index| {
+                        all.wait();
+                        if bad.contains(&index) {
+                            panic::panic_any(Payload);
+                        }
+                    });
+                }));
+                let panic = outcome.unwrap_err();
+                assert!(panic.is::<Payload>());
+                mem::forget(panic);
+            }
+            // Every thread still works.
+            let all = std::sync::Barrier::new(THREADS);
+            pool.everyone(&|_| drop(all.wait()));
+            tell.send(()).unwrap();
+        });
+        // A thread that has ended would leave the others waiting for ever.
+        told.recv_timeout(std::time::Duration::from_secs(30)).expect("the pool works after the panics");
+    }
+
     #[test]
     fn sleeping_threads_wake_up() {
         let pool = ThreadPool::new(3).unwrap();
@@ -705,6 +753,9 @@ mod tests {
         for (index, seen) in seen.iter().enumerate().filter(|(_, seen)| !seen.is_empty()) {
             assert_eq!(*seen, [allowed[index % allowed.len()]], "thread {index}");
         }
+        let inherited = pool.unpinned(|| thread::spawn(os::allowed_cpus).join().unwrap());
+        assert_eq!(inherited.unwrap(), allowed, "a thread that has nothing to do with the pool");
+        assert_eq!(os::allowed_cpus().unwrap(), allowed[..1], "pinned again");
         drop(pool);
         assert_eq!(os::allowed_cpus().unwrap(), allowed);
         let error = ThreadPool::pinned(1, Some(vec![vec![]])).unwrap_err();

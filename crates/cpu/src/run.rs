@@ -108,10 +108,11 @@ impl CpuProgram {
     pub(crate) fn plan(graph: &Graph, threads: usize, rule: PrecisionRule) -> u64 {
         let rows = size_of::<RowOrigin>() as u64 * u64::from(graph.key.rows) + WrittenBlocks::bytes(graph);
         let output_rows = size_of::<u32>() as u64 * u64::from(graph.key.output_rows);
-        let locals = threads as u64 * Aligned::<f32>::bytes(local_len(graph, rule));
-        let packed: u64 = slots(graph, rule).iter().map(|slot| Aligned::<u32>::bytes(slot.words)).sum();
-        let rotations: u64 =
-            rotation_shapes(graph).map(|(rows, pairs)| StepRotations::bytes(rows, pairs)).sum();
+        let locals = Aligned::<f32>::bytes(local_len(graph, rule)).saturating_mul(threads as u64);
+        let packed = slots(graph, rule).into_iter().map(|slot| Aligned::<u32>::bytes(slot.words));
+        let packed = packed.fold(0, u64::saturating_add);
+        let rotations = rotation_shapes(graph).map(|(rows, pairs)| StepRotations::bytes(rows, pairs));
+        let rotations = rotations.fold(0, u64::saturating_add);
         let partials = Aligned::<f32>::bytes(partials_len(graph));
         let scratch = Aligned::<f32>::bytes(scratch_len(graph, sink_gather(graph).as_ref()));
         let step_state = CpuState::step_plan(graph);

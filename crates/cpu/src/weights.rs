@@ -100,7 +100,9 @@ impl CpuWeights {
             let index = weights.indexes.get(name).expect("a packed weight is a matrix of the graph");
             &weights.matrix(*index).bytes
         };
-        store.keep(Box::new(UnsavedPack::new(contents, matrix)));
+        let unsaved = Box::new(UnsavedPack::new(contents, matrix));
+        // The store may start threads.
+        pool.unpinned(|| store.keep(unsaved));
         Ok(weights)
     }
 

@@ -14,7 +14,7 @@
 use std::collections::hash_map::RandomState;
 use std::fs::Permissions;
 use std::hash::BuildHasher;
-use std::io::{self, Read, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -24,7 +24,7 @@ use girih_file::PrivateFolder;
 use girih_graph::{Error, ErrorKind, Key, Result, WeightSource as _};
 use girih_model::GraphOptions;
 use girih_tensor::DType;
-use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_128};
 
 use crate::model::Model;
 use crate::plan::Plan;
@@ -218,8 +218,8 @@ impl PromptStore {
         }
         let folder = PrivateFolder::create(&self.options.folder)?;
         // The most recently used one is written last, so that it is removed last.
-        for prefix in kept.iter().rev() {
-            self.write(&folder, prefix).map_err(|error| Error::new(format!("not kept: {error}")))?;
+        for prefix in kept.into_iter().rev() {
+            self.write(&folder, &prefix).map_err(|error| Error::new(format!("not kept: {error}")))?;
         }
         Ok(())
     }
@@ -234,7 +234,7 @@ impl PromptStore {
         let partial = format!("{name}.{:016x}{PARTIAL_SUFFIX}", RandomState::new().hash_one(0));
         let mut file = folder.new_file(&partial)?;
         let written = (|| {
-            file.write_all(&encode(prefix, self.identity))?;
+            encode(prefix, self.identity, &mut file)?;
             file.set_permissions(Permissions::from_mode(0o400))?;
             file.sync_all()?;
             folder.rename(&partial, &name)?;
@@ -316,22 +316,42 @@ fn size(prefix: &SavedPrefix) -> u64 {
     (FIXED_BYTES + head(prefix).len() + GROUP_BYTES * prefix.groups.len() + blocks) as u64
 }
 
-/// The contents of a file.
-fn encode(prefix: &SavedPrefix, identity: u128) -> Vec<u8> {
-    let mut bytes = PROMPT_MAGIC.to_vec();
-    bytes.extend(PROMPT_FORMAT.to_le_bytes());
-    bytes.extend(identity.to_le_bytes());
-    bytes.extend(head(prefix));
-    bytes.extend((prefix.groups.len() as u32).to_le_bytes());
+/// Writes the contents of a file, block by block: a copy of a whole prefix may not fit into the memory.
+fn encode(prefix: &SavedPrefix, identity: u128, out: impl Write) -> io::Result<()> {
+    let mut out = DigestingWriter { out: BufWriter::new(out), digest: Xxh3::new() };
+    out.write_all(PROMPT_MAGIC)?;
+    out.write_all(&PROMPT_FORMAT.to_le_bytes())?;
+    out.write_all(&identity.to_le_bytes())?;
+    out.write_all(&head(prefix))?;
+    out.write_all(&(prefix.groups.len() as u32).to_le_bytes())?;
     for SavedBlocks { first, blocks } in &prefix.groups {
-        bytes.extend(first.to_le_bytes());
-        bytes.extend((blocks.len() as u32).to_le_bytes());
+        out.write_all(&first.to_le_bytes())?;
+        out.write_all(&(blocks.len() as u32).to_le_bytes())?;
         let length = blocks.first().map_or(0, Vec::len) as u64;
-        bytes.extend(length.to_le_bytes());
-        blocks.iter().for_each(|block| bytes.extend(block));
+        out.write_all(&length.to_le_bytes())?;
+        blocks.iter().try_for_each(|block| out.write_all(block))?;
     }
-    bytes.extend(xxh3_64(&bytes).to_le_bytes());
-    bytes
+    let digest = out.digest.digest();
+    out.write_all(&digest.to_le_bytes())?;
+    out.flush()
+}
+
+/// Writes bytes and computes their digest.
+struct DigestingWriter<W> {
+    out: W,
+    digest: Xxh3,
+}
+
+impl<W: Write> Write for DigestingWriter<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes)?;
+        self.digest.update(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
 }
 
 /// The prefix in a file of this identity; `None` if a byte is wrong.
@@ -388,20 +408,47 @@ mod tests {
         SavedPrefix { tenant: Tenant::new("a"), tokens: (0..150).collect(), groups }
     }
 
+    /// The contents of a file.
+    fn encoded(prefix: &SavedPrefix, identity: u128) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        encode(prefix, identity, &mut bytes).unwrap();
+        bytes
+    }
+
+    /// The largest write is one block, however many there are.
+    #[test]
+    fn a_file_is_written_block_by_block() {
+        struct Largest(usize);
+        impl Write for Largest {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.0 = self.0.max(bytes.len());
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let blocks = vec![vec![7; 50_000]; 20];
+        let groups = vec![SavedBlocks { first: 0, blocks }];
+        let (prefix, mut largest) = (SavedPrefix { groups, ..prefix() }, Largest(0));
+        encode(&prefix, 5, &mut largest).unwrap();
+        assert_eq!(largest.0, 50_000);
+    }
+
     #[test]
     fn a_file_has_the_prefix_that_was_written() {
         let mut prefix = prefix();
-        assert_eq!(decode(&encode(&prefix, 5), 5), Some(prefix.clone()));
-        assert_eq!(decode(&encode(&prefix, 5), 6), None, "of another model");
+        assert_eq!(decode(&encoded(&prefix, 5), 5), Some(prefix.clone()));
+        assert_eq!(decode(&encoded(&prefix, 5), 6), None, "of another model");
         let key = content_key(&prefix);
         prefix.tenant = Tenant::default();
-        assert_eq!(decode(&encode(&prefix, 5), 5), Some(prefix.clone()));
+        assert_eq!(decode(&encoded(&prefix, 5), 5), Some(prefix.clone()));
         assert_ne!(content_key(&prefix), key);
     }
 
     #[test]
     fn a_damaged_file_is_not_read() {
-        let bytes = encode(&prefix(), 5);
+        let bytes = encoded(&prefix(), 5);
         assert_eq!(bytes.len() as u64, size(&prefix()));
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();

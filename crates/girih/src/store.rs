@@ -121,7 +121,9 @@ impl FileStore {
         }
         drop(sweeping);
         let path = self.folder.path().join(&name);
-        let write = FileWrite { item, file, folder, partial, name, path, control: Arc::clone(&self.control) };
+        let control = Arc::clone(&self.control);
+        let is_noted = AtomicBool::new(false);
+        let write = FileWrite { item, file, folder, partial, name, path, control, is_noted };
         write.file.set_len(bytes)?;
         Ok(write)
     }
@@ -223,6 +225,8 @@ struct FileWrite {
     /// The path of the complete file.
     path: PathBuf,
     control: Arc<LoadControl>,
+    /// Whether a note says why the file is not kept.
+    is_noted: AtomicBool,
 }
 
 impl FileWrite {
@@ -232,7 +236,10 @@ impl FileWrite {
             true => self.finish().map_err(|error| Error::new(format!("not kept: {error}"))),
             false => Ok(()),
         });
-        if let Err(error) = outcome {
+        // Several threads may find the same disk full.
+        if let Err(error) = outcome
+            && !self.is_noted.swap(true, Ordering::Relaxed)
+        {
             self.control.note(format!("{}: {error}", self.path.display()));
         }
     }

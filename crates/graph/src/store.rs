@@ -40,6 +40,10 @@ pub trait StoredItem: Sync {
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<()>;
 
     /// The file that contains exactly these bytes, to be mapped, if there is one.
+    ///
+    /// Its bytes must never change: whoever wrote them writes no more, and if the file is replaced, then by
+    /// another one of the same name. Slices of memory have the mapped bytes, so a change is undefined
+    /// behaviour. A backend maps only a file of this user that nobody has permission to write.
     fn file(&self) -> Option<&File> {
         None
     }

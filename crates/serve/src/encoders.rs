@@ -1,9 +1,15 @@
 //! Encoders that are served. A [`girih::ModelPool`] holds sessions, which encoders have none of, so each
 //! is loaded on its own and stays loaded.
+//!
+//! Each has a thread of its own, as a session has: a backend may pin the thread that loads weights to a CPU,
+//! and counts on that thread to run the steps.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
 
-use girih::{Embedder, Model, Result, RunOptions};
+use girih::{Embedder, Error, Model, Result, RunOptions};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -16,8 +22,18 @@ pub struct ServedEncoder {
     bytes: u64,
     /// Requests take turns, in the order in which they came.
     turns: Arc<Semaphore>,
-    /// `None` until it is loaded.
-    embedder: Mutex<Option<Embedder>>,
+    /// `None` until it is first used.
+    thread: Mutex<Option<EncoderThread>>,
+}
+
+/// What the thread does with its encoder, which is `None` until it is loaded.
+type EncoderJob = Box<dyn FnOnce(&mut Option<Embedder>) + Send>;
+
+/// The thread that loads an encoder and runs it; dropping this ends it.
+struct EncoderThread {
+    /// `None` only while the thread is being ended.
+    jobs: Option<Sender<EncoderJob>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl ServedEncoder {
@@ -28,7 +44,7 @@ impl ServedEncoder {
     pub fn new(model: Model, run_options: RunOptions) -> Result<ServedEncoder> {
         let bytes = model.plan(run_options.clone())?.memory().total();
         let turns = Arc::new(Semaphore::new(1));
-        Ok(ServedEncoder { model, run_options, bytes, turns, embedder: Mutex::default() })
+        Ok(ServedEncoder { model, run_options, bytes, turns, thread: Mutex::default() })
     }
 
     /// The model.
@@ -69,33 +85,88 @@ impl ServedEncoder {
     }
 
     /// One vector for each text in tokens, as long as `goes_on` is true. Calls `cut` first, with the texts and
-    /// the maximum number of tokens of one. Not for a thread that serves connections.
+    /// the maximum number of tokens of one; returns the texts as well. Not for a thread that serves
+    /// connections.
     ///
     /// # Errors
     /// As [`Embedder::embed_tokens_while`], and when it cannot be loaded.
     pub fn embed(
         &self,
-        texts: &mut [Vec<u32>],
-        cut: impl FnOnce(&mut [Vec<u32>], usize),
-        goes_on: impl Fn() -> bool,
-    ) -> Result<Vec<Vec<f32>>> {
-        self.with_embedder(|embedder| {
-            cut(texts, embedder.max_tokens() as usize);
-            embedder.embed_tokens_while(texts, goes_on)
+        mut texts: Vec<Vec<u32>>,
+        cut: impl FnOnce(&mut [Vec<u32>], usize) + Send + 'static,
+        goes_on: impl Fn() -> bool + Send + 'static,
+    ) -> Result<(Vec<Vec<u32>>, Vec<Vec<f32>>)> {
+        self.with_embedder(move |embedder| {
+            cut(&mut texts, embedder.max_tokens() as usize);
+            let vectors = embedder.embed_tokens_while(&texts, goes_on)?;
+            Ok((texts, vectors))
         })
     }
 
-    fn with_embedder<T>(&self, work: impl FnOnce(&mut Embedder) -> Result<T>) -> Result<T> {
-        let mut embedder = self.lock();
-        if let Some(embedder) = &mut *embedder {
-            return work(embedder);
+    /// Does this work on the encoder's thread, once it is loaded, and waits for the result.
+    ///
+    /// # Panics
+    /// If the work panics. That leaves an embedder as it was before its step, so the thread goes on.
+    fn with_embedder<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Embedder) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (model, options) = (self.model.clone(), self.run_options.clone());
+        let (answer, answered) = mpsc::channel();
+        let job = move |embedder: &mut Option<Embedder>| {
+            let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
+                if let Some(embedder) = embedder {
+                    return work(embedder);
+                }
+                work(embedder.insert(model.plan(options)?.load_embedder(|_| {})?))
+            }));
+            // The caller waits for it.
+            let _ = answer.send(outcome);
+        };
+        self.send(Box::new(job))?;
+        match answered.recv().expect("the thread answers every job") {
+            Ok(outcome) => outcome,
+            Err(panic) => panic::resume_unwind(panic),
         }
-        let loaded = self.model.plan(self.run_options.clone())?.load_embedder(|_| {})?;
-        work(embedder.insert(loaded))
     }
 
-    /// A panic leaves an embedder as it was before its step, so a poisoned lock has valid contents.
-    fn lock(&self) -> MutexGuard<'_, Option<Embedder>> {
-        self.embedder.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Sends a job to the thread, which the first one starts.
+    fn send(&self, job: EncoderJob) -> Result<()> {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = match thread.take() {
+            Some(running) => running,
+            None => EncoderThread::start()?,
+        };
+        let running = thread.insert(running);
+        let jobs = running.jobs.as_ref().expect("present until the thread is ended");
+        jobs.send(job).expect("the thread runs until its jobs end");
+        Ok(())
+    }
+}
+
+impl EncoderThread {
+    fn start() -> Result<EncoderThread> {
+        let (jobs, next_job): (_, Receiver<EncoderJob>) = mpsc::channel();
+        let run = move || {
+            let mut embedder = None;
+            for job in next_job {
+                job(&mut embedder);
+            }
+        };
+        let thread = thread::Builder::new().name("girih-encoder".to_owned()).spawn(run);
+        let thread = thread
+            .map_err(|error| Error::new(format!("no thread can be started for an encoder: {error}")))?;
+        Ok(EncoderThread { jobs: Some(jobs), thread: Some(thread) })
+    }
+}
+
+impl Drop for EncoderThread {
+    /// Waits for the thread, which drops the encoder.
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            // Jobs catch their panics.
+            let _ = thread.join();
+        }
     }
 }

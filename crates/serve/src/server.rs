@@ -23,7 +23,7 @@ use crate::body_limits::BodyLimits;
 use crate::error::{ApiError, Dialect};
 use crate::guard::guarded;
 use crate::listener::{self, ListenerOptions, tls};
-use crate::observe::{Observer, TraceExporter};
+use crate::observe::{AccessLog, Observer, TraceExporter};
 use crate::openapi;
 use crate::options::ServeOptions;
 use crate::page;
@@ -37,6 +37,9 @@ const RESTART_CHECK: Duration = Duration::from_millis(250);
 
 /// How long the server waits for its listener, which ends soon after [`listener::CLOSING_TIME`].
 const LISTENER_TIME: Duration = listener::CLOSING_TIME.saturating_add(Duration::from_millis(500));
+
+/// How long the log may take to write its last lines.
+const LOG_TIME: Duration = Duration::from_secs(1);
 
 /// The router of all routes.
 pub fn router(state: Arc<ServerState>) -> Router {
@@ -104,6 +107,7 @@ pub struct Server {
     address: SocketAddr,
     sandbox: SandboxStates,
     traces: Option<TraceExporter>,
+    log: Option<AccessLog>,
     drain_timeout: Duration,
     unload_idle: Option<Duration>,
     unread_time: Duration,
@@ -175,13 +179,14 @@ impl Server {
         let listening = ListenerOptions { limits: options.limits, tls };
         let serving = listener::serve(listener, router, listening, state.drain.clone());
         let listener = runtime.spawn(serving);
-        let ServeOptions { drain_timeout, unload_idle, unread_time, .. } = options;
+        let ServeOptions { drain_timeout, unload_idle, unread_time, access_log: log, .. } = options;
         Ok(Server {
             runtime,
             state,
             address,
             sandbox,
             traces,
+            log,
             drain_timeout,
             unload_idle,
             unread_time,
@@ -259,9 +264,10 @@ impl Server {
     }
 
     /// Refuses new requests, waits for those that run, at most for the drain timeout, cancels the
-    /// rest, lets connections write what they have for a moment, and unloads the models.
+    /// rest, lets connections write what they have for a moment, unloads the models, and waits for a
+    /// moment until the log is written.
     pub fn stop(self) {
-        let Server { runtime, state, traces, drain_timeout, listener, .. } = self;
+        let Server { runtime, state, traces, log, drain_timeout, listener, .. } = self;
         state.set_phase(ServerPhase::Draining);
         runtime.block_on(async {
             state.drain.until_idle(drain_timeout).await;
@@ -275,6 +281,9 @@ impl Server {
             }
         });
         runtime.shutdown_timeout(CANCEL_TIME);
+        if let Some(log) = log {
+            log.flush(LOG_TIME);
+        }
     }
 }
 

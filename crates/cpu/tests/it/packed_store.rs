@@ -2,7 +2,8 @@
 //! returns is refused with a reason, and the weights are packed again.
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::{File, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use girih_cpu::kernels::packed::Layout;
@@ -91,6 +92,8 @@ impl Bytes {
         let path = std::env::temp_dir().join(format!("girih-pack-{}", std::process::id()));
         std::fs::write(&path, &bytes).unwrap();
         let file = File::open(&path).unwrap();
+        // Otherwise it is not mapped.
+        file.set_permissions(Permissions::from_mode(0o400)).unwrap();
         std::fs::remove_file(path).unwrap();
         Bytes(bytes, Some(file))
     }

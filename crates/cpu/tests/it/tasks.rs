@@ -1,5 +1,6 @@
 //! The number of tasks in a step.
 
+use girih_cpu::{Affinity, Cpu, CpuOptions};
 use girih_graph::backend::{Block, Input, Range32, Unwatched};
 use girih_graph::{BLOCK_POSITIONS, Backend, Outputs, Sequence, Step};
 
@@ -36,4 +37,12 @@ fn a_token_takes_five_tasks_a_layer() {
     assert_eq!(tasks(20, 1), 5 * LAYERS + 1);
     // The layer with a window sees only one chunk.
     assert_eq!(tasks(300, 1), 5 * LAYERS + 1 + 1);
+}
+
+/// Each thread has at least one number, so so many threads need more bytes than there are.
+#[test]
+fn a_plan_of_too_many_threads_is_not_small() {
+    let options = CpuOptions { threads: 1 << 62, affinity: Affinity::None, ..CpuOptions::default() };
+    let plan = Cpu::new(options).unwrap().plan(&model(Model::default()), &[8, 8]);
+    assert_eq!(plan.host.scratch, u64::MAX);
 }

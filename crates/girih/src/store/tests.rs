@@ -383,3 +383,35 @@ fn packed_files_that_others_could_have_written_are_ignored_and_named() {
     assert!(notes.iter().all(|note| note.contains("the folder has the mode 0777")), "{notes:?}");
     assert_eq!(notes.len(), 1, "it is neither read nor written, and one note says so");
 }
+
+/// Each thread that writes finds the same disk full.
+#[test]
+fn one_note_says_why_a_file_is_not_kept() {
+    #[derive(Debug)]
+    struct Unwritable;
+    impl UnsavedItem for Unwritable {
+        fn key(&self) -> String {
+            "unwritable".to_owned()
+        }
+        fn bytes(&self) -> u64 {
+            1
+        }
+        fn write(&self, _: &dyn StoreWriter) -> Result<bool> {
+            Err(Error::new("not kept: the disk is full"))
+        }
+    }
+    let home = Home::new();
+    let (control, notes) = (Arc::new(LoadControl::default()), Arc::new(Mutex::new(Vec::new())));
+    let of_callback = Arc::clone(&notes);
+    control.connect(ProgressCallback::new(move |progress| {
+        if let Progress::Note(sentence) = progress {
+            lock(&of_callback).push(sentence);
+        }
+    }));
+    let mut store = FileStore::new(home.folder(), ALL, Path::new("model"), control);
+    store.min_bytes = 0;
+    store.keep(Box::new(Unwritable));
+    drop(store);
+    let notes = lock(&notes);
+    assert!(matches!(&notes[..], [note] if note.ends_with(": not kept: the disk is full")), "{notes:?}");
+}

@@ -76,14 +76,14 @@ pub async fn embed(
             EmbeddingInput::Text(text) => model.tokenize(&text),
             EmbeddingInput::Tokens(tokens) => Ok(tokens),
         };
-        let mut texts = inputs.into_iter().map(tokens).collect::<girih::Result<Vec<_>>>()?;
+        let texts = inputs.into_iter().map(tokens).collect::<girih::Result<Vec<_>>>()?;
         let last = model.tokenize("")?.last().copied();
-        let cut = |texts: &mut [Vec<u32>], max: usize| {
+        let cut = move |texts: &mut [Vec<u32>], max: usize| {
             if long == LongInput::Cut {
                 texts.iter_mut().for_each(|text| shorten(text, max, last));
             }
         };
-        let vectors = encoder.embed(&mut texts, cut, || wanted.strong_count() > 0)?;
+        let (texts, vectors) = encoder.embed(texts, cut, move || wanted.strong_count() > 0)?;
         let tokens = texts.iter().map(Vec::len).sum();
         Ok(Embeddings { model: name, vectors, tokens })
     });

@@ -4,10 +4,10 @@
 use std::fmt::{self, Write as _};
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use girih::{Error, Result};
 use serde::Serialize;
@@ -22,7 +22,7 @@ const MAX_LINES: usize = 1024;
 /// The log of requests. It has no text of prompts and replies unless bodies are logged.
 #[derive(Clone, Debug)]
 pub struct AccessLog {
-    lines: SyncSender<String>,
+    lines: SyncSender<LogEntry>,
     dropped: Arc<AtomicU64>,
     /// Whether lines have the bodies of requests.
     pub(crate) has_bodies: bool,
@@ -33,8 +33,15 @@ pub struct AccessLog {
 /// What writes the lines.
 struct LogWriter {
     out: Box<dyn Write + Send>,
-    waiting: Receiver<String>,
+    waiting: Receiver<LogEntry>,
     dropped: Arc<AtomicU64>,
+}
+
+/// What the writer receives.
+enum LogEntry {
+    Line(String),
+    /// Asks for an answer once all entries before it are written.
+    Flush(SyncSender<()>),
 }
 
 /// A request that has ended.
@@ -68,7 +75,7 @@ impl AccessLog {
     /// A log that is written to `out` from the moment that the server starts; with `has_bodies`, lines
     /// have the bodies of requests.
     pub fn new(out: impl Write + Send + 'static, has_bodies: bool) -> AccessLog {
-        let (lines, waiting) = sync_channel::<String>(MAX_LINES);
+        let (lines, waiting) = sync_channel(MAX_LINES);
         let dropped = Arc::new(AtomicU64::new(0));
         let writer = LogWriter { out: Box::new(out), waiting, dropped: Arc::clone(&dropped) };
         AccessLog { lines, dropped, has_bodies, writer: Arc::new(Mutex::new(Some(writer))) }
@@ -91,22 +98,48 @@ impl AccessLog {
 
     /// Writes the line of a request.
     pub(crate) fn write(&self, ended: &EndedRequest<'_>) {
-        if self.lines.try_send(line(ended)).is_err() {
+        if self.lines.try_send(LogEntry::Line(line(ended))).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Waits until the writer has written all lines so far, at most for this time.
+    pub(crate) fn flush(&self, time: Duration) {
+        const POLL_INTERVAL: Duration = Duration::from_millis(1);
+        let end = Instant::now() + time;
+        let (answer, answered) = sync_channel(1);
+        let mut entry = LogEntry::Flush(answer);
+        while let Err(TrySendError::Full(unsent)) = self.lines.try_send(entry) {
+            if Instant::now() >= end {
+                return;
+            }
+            entry = unsent;
+            thread::sleep(POLL_INTERVAL);
+        }
+        // A reader of the log that is stuck does not keep the server from ending.
+        let _ = answered.recv_timeout(end.saturating_duration_since(Instant::now()));
     }
 }
 
 impl LogWriter {
     /// Writes lines until no log is left.
     fn run(mut self) {
-        for line in self.waiting {
+        for entry in self.waiting {
             let lost = self.dropped.swap(0, Ordering::Relaxed);
             if lost > 0 {
                 let _ = writeln!(self.out, "{}", json!({"time": now(), "dropped_lines": lost}));
             }
             // A log that cannot be written is no reason to end.
-            let _ = self.out.write_all(line.as_bytes()).and_then(|()| self.out.flush());
+            match entry {
+                LogEntry::Line(line) => {
+                    let _ = self.out.write_all(line.as_bytes()).and_then(|()| self.out.flush());
+                }
+                LogEntry::Flush(answer) => {
+                    let _ = self.out.flush();
+                    // Whoever asked may have given up.
+                    let _ = answer.try_send(());
+                }
+            }
         }
     }
 }
@@ -206,6 +239,40 @@ mod tests {
         assert!(value.get("body").is_none() && value.get("code").is_none());
     }
 
+    /// Text that a slow reader has read.
+    #[derive(Clone, Default)]
+    struct SlowReader(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for SlowReader {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            thread::sleep(Duration::from_micros(100));
+            self.0.lock().expect("no writer panics").extend(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_flush_waits_for_all_lines_and_tells_of_dropped_ones() {
+        let out = SlowReader::default();
+        let (log, facts) = (AccessLog::new(out.clone(), false), RequestFacts::default());
+        // Before the writer starts, so that the last ones are dropped.
+        for _ in 0..MAX_LINES + 7 {
+            log.write(&ended(&facts));
+        }
+        log.start().expect("a thread");
+        log.flush(Duration::from_secs(60));
+        log.write(&ended(&facts));
+        log.flush(Duration::from_secs(60));
+        let text = String::from_utf8(out.0.lock().expect("no writer panics").clone()).expect("ASCII");
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        let dropped: u64 = lines.iter().filter_map(|line| line["dropped_lines"].as_u64()).sum();
+        let written = lines.iter().filter(|line| line["id"] == "a1").count();
+        assert_eq!((written, dropped), (MAX_LINES + 1, 7));
+    }
+
     #[test]
     fn a_log_that_is_not_read_delays_nobody() {
         /// Says that it is written to, and then takes for ever.
@@ -231,5 +298,8 @@ mod tests {
             log.write(&ended(&facts));
         }
         assert_eq!(log.dropped.load(Ordering::Relaxed), 10);
+        let start = Instant::now();
+        log.flush(Duration::from_millis(20));
+        assert!(start.elapsed() < Duration::from_secs(10), "the server would not end");
     }
 }

@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -138,10 +139,38 @@ fn encoders_and_other_models_are_told_apart() {
 #[test]
 fn embeddings_that_nobody_waits_for_are_not_computed() {
     let encoder = ServedEncoder::new(model(), RunOptions::default()).unwrap();
-    let mut texts = vec![model().tokenize("Once upon a time").unwrap(); 2];
-    let mut embed = |is_wanted: bool| encoder.embed(&mut texts, |_, _| {}, || is_wanted);
-    assert_eq!(embed(true).unwrap().len(), 2);
+    let texts = vec![model().tokenize("Once upon a time").unwrap(); 2];
+    let embed = |is_wanted: bool| encoder.embed(texts.clone(), |_, _| {}, move || is_wanted);
+    assert_eq!(embed(true).unwrap().1.len(), 2);
     assert_eq!(embed(false).unwrap_err().kind(), ErrorKind::Cancelled);
+}
+
+/// A backend pins the thread that loads weights, so the thread of a request must not be that one.
+#[test]
+fn an_encoder_is_loaded_and_run_in_one_thread_of_its_own() {
+    let encoder = ServedEncoder::new(model(), RunOptions::default()).unwrap();
+    encoder.load().unwrap();
+    let texts = vec![model().tokenize("Once upon a time").unwrap()];
+    let used = || {
+        let (tell, told) = mpsc::channel();
+        let cut = move |_: &mut [Vec<u32>], _| tell.send(thread::current().id()).unwrap();
+        encoder.embed(texts.clone(), cut, || true).unwrap();
+        told.recv().unwrap()
+    };
+    let first = used();
+    let second = thread::scope(|scope| scope.spawn(used).join().unwrap());
+    assert_eq!(first, second);
+    assert_ne!(first, thread::current().id());
+}
+
+/// The next request finds the encoder as it was.
+#[test]
+fn a_panic_in_one_request_ends_only_that_one() {
+    let encoder = ServedEncoder::new(model(), RunOptions::default()).unwrap();
+    let texts = vec![model().tokenize("Once upon a time").unwrap()];
+    let panics = || encoder.embed(texts.clone(), |_, _| panic!("a fault of a request"), || true);
+    assert!(panic::catch_unwind(AssertUnwindSafe(panics)).is_err());
+    assert_eq!(encoder.embed(texts, |_, _| {}, || true).unwrap().1.len(), 1);
 }
 
 #[test]

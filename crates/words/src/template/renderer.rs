@@ -128,7 +128,7 @@ fn ask_process(
 fn start(program: &Path, arguments: &[OsString], limits: &RenderLimits) -> Result<Worker> {
     // A string of n bytes needs at most 6 n bytes in JSON, plus its wrapping.
     let answer_bytes = limits.output_bytes.saturating_mul(6).saturating_add(4096);
-    Worker::start(program, arguments, answer_bytes).map_err(|error| {
+    Worker::start(program, arguments, answer_bytes, thread::Builder::new()).map_err(|error| {
         Error::new(format!("the chat template's renderer cannot be started: {error}")).of(program.display())
     })
 }
@@ -205,7 +205,13 @@ struct Worker {
 }
 
 impl Worker {
-    fn start(program: &Path, arguments: &[OsString], answer_bytes: usize) -> io::Result<Worker> {
+    /// Starts a worker; `io_builder` makes its thread.
+    fn start(
+        program: &Path,
+        arguments: &[OsString],
+        answer_bytes: usize,
+        io_builder: thread::Builder,
+    ) -> io::Result<Worker> {
         let mut child = Command::new(program)
             .args(arguments)
             .env_clear()
@@ -220,7 +226,7 @@ impl Worker {
         let (answer, answers) = mpsc::channel();
         // Writing and reading may block, so a thread does both, and the caller can
         // enforce the time limit. The thread ends with the child.
-        let io_thread = thread::Builder::new().name("template-io".to_owned()).spawn(move || {
+        let exchange = move || {
             for job in next_job {
                 let result = write_frame(&mut stdin, &job).and_then(|()| {
                     read_frame(&mut stdout, answer_bytes)?.ok_or(io::ErrorKind::UnexpectedEof.into())
@@ -229,15 +235,12 @@ impl Worker {
                     return;
                 }
             }
-        })?;
-        Ok(Worker {
-            child,
-            jobs: Some(jobs),
-            answers,
-            io_thread: Some(io_thread),
-            stderr,
-            jobs_left: JOBS_PER_WORKER,
-        })
+        };
+        // From here on, dropping the worker kills and reaps the child.
+        let mut worker =
+            Worker { child, jobs: Some(jobs), answers, io_thread: None, stderr, jobs_left: JOBS_PER_WORKER };
+        worker.io_thread = Some(io_builder.name("template-io".to_owned()).spawn(exchange)?);
+        Ok(worker)
     }
 
     fn if_alive(mut self) -> Option<Worker> {
@@ -325,5 +328,40 @@ impl Drop for Worker {
             // A panic of the thread was already reported by its channel.
             let _ = io_thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// The names of this process's children that have ended and were not reaped.
+    fn zombies() -> Vec<String> {
+        let own = std::process::id().to_string();
+        let stats = fs::read_dir("/proc").into_iter().flatten().filter_map(|entry| {
+            let text = fs::read_to_string(entry.ok()?.path().join("stat")).ok()?;
+            let (name, rest) = text.split_once('(')?.1.rsplit_once(") ")?;
+            let fields: Vec<&str> = rest.split(' ').take(2).collect();
+            (fields == ["Z", &own]).then(|| name.to_owned())
+        });
+        stats.collect()
+    }
+
+    #[test]
+    fn a_worker_without_a_thread_is_killed_and_reaped() {
+        let program = std::env::temp_dir().join("girih-unthreaded");
+        // One that another run left is replaced.
+        let _ = fs::remove_file(&program);
+        std::os::unix::fs::symlink("/bin/cat", &program).unwrap();
+        let no_thread = thread::Builder::new().stack_size(1 << 60);
+        let Err(error) = Worker::start(&program, &[], 1, no_thread) else { panic!("the thread was started") };
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "{error}");
+        // A child that was not killed ends when its pipe is closed, so this would find it as well.
+        thread::sleep(Duration::from_millis(50));
+        let name = "girih-unthreade";
+        assert!(!zombies().iter().any(|zombie| zombie == name), "{:?}", zombies());
+        fs::remove_file(program).unwrap();
     }
 }
