@@ -95,11 +95,11 @@ impl ServedEncoder {
         mut texts: Vec<Vec<u32>>,
         cut: impl FnOnce(&mut [Vec<u32>], usize) + Send + 'static,
         goes_on: impl Fn() -> bool + Send + 'static,
-    ) -> Result<(Vec<Vec<u32>>, Vec<Vec<f32>>)> {
+    ) -> Result<EmbeddedTexts> {
         self.with_embedder(move |embedder| {
             cut(&mut texts, embedder.max_tokens() as usize);
             let vectors = embedder.embed_tokens_while(&texts, goes_on)?;
-            Ok((texts, vectors))
+            Ok(EmbeddedTexts { texts, vectors })
         })
     }
 
@@ -142,6 +142,12 @@ impl ServedEncoder {
         jobs.send(job).expect("the thread runs until its jobs end");
         Ok(())
     }
+}
+
+/// Texts as tokens, and one vector for each.
+pub struct EmbeddedTexts {
+    pub texts: Vec<Vec<u32>>,
+    pub vectors: Vec<Vec<f32>>,
 }
 
 impl EncoderThread {

@@ -83,9 +83,9 @@ pub async fn embed(
                 texts.iter_mut().for_each(|text| shorten(text, max, last));
             }
         };
-        let (texts, vectors) = encoder.embed(texts, cut, move || wanted.strong_count() > 0)?;
-        let tokens = texts.iter().map(Vec::len).sum();
-        Ok(Embeddings { model: name, vectors, tokens })
+        let embedded = encoder.embed(texts, cut, move || wanted.strong_count() > 0)?;
+        let tokens = embedded.texts.iter().map(Vec::len).sum();
+        Ok(Embeddings { model: name, vectors: embedded.vectors, tokens })
     });
     let embeddings = work.await;
     // A caller that leaves drops this, and the work ends before its next step.
