@@ -10,6 +10,9 @@ use crate::request_id::new_id;
 /// What decides a reply besides the request and the model: the program.
 const FINGERPRINT: &str = concat!("girih-", env!("CARGO_PKG_VERSION"));
 
+/// The `finish_reason` of a reply that failed while others of its request went on.
+pub const FAILED: &str = "error";
+
 /// What all pieces of a reply have in common.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct ReplyHead {
