@@ -101,7 +101,8 @@ pub struct EngineLimits {
     pub stop_strings: usize,
     /// The maximum length of a stop string in bytes.
     pub stop_string_bytes: usize,
-    /// The maximum number of biases of a request.
+    /// The maximum number of biases of a request. The default leaves room for 1024 of a client and for
+    /// those that rule out the stop tokens.
     pub biases: usize,
     /// The maximum number of log-probabilities per token of the prompt and of the reply.
     pub logprobs: u32,
@@ -120,7 +121,7 @@ impl EngineLimits {
             stop_tokens: 64,
             stop_strings: 16,
             stop_string_bytes: 256,
-            biases: 1024,
+            biases: 1024 + 64,
             logprobs: 20,
         }
     }

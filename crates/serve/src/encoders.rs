@@ -146,7 +146,9 @@ impl ServedEncoder {
 
 /// Texts as tokens, and one vector for each.
 pub struct EmbeddedTexts {
+    /// The tokens of each text, as they were cut.
     pub texts: Vec<Vec<u32>>,
+    /// The vector of each text.
     pub vectors: Vec<Vec<f32>>,
 }
 

@@ -35,7 +35,7 @@ pub struct ErrorBody {
 
 /// An error in OpenAI's dialect.
 #[derive(Clone, Debug, Serialize, ToSchema)]
-struct ErrorObject {
+pub struct ErrorObject {
     /// One sentence for a person.
     message: String,
     /// What kind of error it is.
@@ -267,14 +267,16 @@ impl ApiError {
         }
     }
 
+    /// The error as an object in OpenAI's dialect.
+    pub fn openai_object(&self) -> ErrorObject {
+        let (message, kind) = (self.message.clone(), self.openai_type().to_owned());
+        ErrorObject { message, kind, param: self.param.clone(), code: self.code.to_owned() }
+    }
+
     /// The body of the reply in a dialect.
     pub fn body(&self, dialect: Dialect) -> Value {
         match dialect {
-            Dialect::OpenAi => {
-                let (message, kind) = (self.message.clone(), self.openai_type().to_owned());
-                let (param, code) = (self.param.clone(), self.code.to_owned());
-                json!(ErrorBody { error: ErrorObject { message, kind, param, code } })
-            }
+            Dialect::OpenAi => json!(ErrorBody { error: self.openai_object() }),
             Dialect::Anthropic => json!({
                 "type": "error",
                 "error": {"type": self.anthropic_type(), "message": self.message},

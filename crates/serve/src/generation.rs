@@ -102,6 +102,9 @@ pub enum GenerationEventKind {
         /// Counts and times; zeros if the reply ended after its first call.
         stats: Stats,
     },
+    /// The reply failed, its last event; the other replies of the request go on. A request for one
+    /// reply fails as a whole instead.
+    Failed(ApiError),
 }
 
 /// Why a reply ended.
@@ -149,6 +152,7 @@ pub struct TokenUsage {
 /// Replies in progress.
 pub struct Generation {
     choices: Vec<LiveReply>,
+    failures: Failures,
     usage: TokenUsage,
     /// The model.
     pub model: Model,
@@ -160,6 +164,18 @@ pub struct Generation {
     /// How long the request waited for the model to be loaded.
     pub load_time: Duration,
     _admission: Admission,
+}
+
+/// The replies that failed.
+#[derive(Default)]
+struct Failures {
+    count: usize,
+    /// The error of the request if all replies fail.
+    first: Option<ApiError>,
+    /// Events that wait until a reply begins: before, the request may fail as a whole.
+    held: Vec<GenerationEvent>,
+    /// Whether a reply has begun.
+    has_begun: bool,
 }
 
 /// One reply in progress.
@@ -282,6 +298,7 @@ impl GenerationRequest {
         let (session, tenant, load_time) = (session.clone(), caller.tenant.clone(), Duration::ZERO);
         Ok(Generation {
             choices,
+            failures: Failures::default(),
             usage,
             model,
             session,
@@ -361,7 +378,7 @@ impl Generation {
     /// Waits for events, and returns those that are there; `None` at the end.
     ///
     /// # Errors
-    /// When a reply fails or the server ends; the generation is then over.
+    /// When all replies have failed: that of the first one. The generation is then over.
     pub async fn next_events(&mut self) -> Option<Result<Vec<GenerationEvent>, ApiError>> {
         let mut events = Vec::new();
         let outcome = poll_fn(|context| self.poll_events(context, &mut events)).await?;
@@ -381,15 +398,33 @@ impl Generation {
         let mut is_open = false;
         for number in 0..self.choices.len() {
             if let Err(error) = self.poll_choice(number, context, events) {
-                self.choices.clear();
-                return Poll::Ready(Some(Err(error)));
+                self.fail(number, error);
             }
             is_open |= self.choices[number].reply.is_some();
+        }
+        let failures = &mut self.failures;
+        failures.has_begun |= events.len() > before;
+        if failures.has_begun {
+            events.append(&mut failures.held);
         }
         match (events.len() > before, is_open) {
             (true, _) => Poll::Ready(Some(Ok(()))),
             (false, true) => Poll::Pending,
+            (false, false) if failures.count == self.choices.len() => {
+                Poll::Ready(failures.first.take().map(Err))
+            }
             (false, false) => Poll::Ready(None),
+        }
+    }
+
+    /// Ends a reply that failed.
+    fn fail(&mut self, number: usize, error: ApiError) {
+        self.choices[number].reply = None;
+        self.failures.count += 1;
+        self.failures.first.get_or_insert_with(|| error.clone());
+        if self.choices.len() > 1 {
+            let kind = GenerationEventKind::Failed(error);
+            self.failures.held.push(GenerationEvent { choice: number as u32, kind });
         }
     }
 

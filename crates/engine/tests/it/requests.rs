@@ -53,7 +53,7 @@ fn requests_out_of_range_are_refused_by_name() {
         (stopped(Stops { tokens: vec![], strings: vec!["x".repeat(257)] }), "257 bytes in a stop string"),
         (stopped(Stops { tokens: vec![], strings: vec![String::new()] }), "a stop string is empty"),
         (TokenRequest { logprobs: Some(1_000_000_000), ..good.clone() }, "at most 20 are allowed"),
-        (sampled(Sampling { bias: vec![(1, 0.5); 1025], ..none() }), "1025 biased tokens"),
+        (sampled(Sampling { bias: vec![(1, 0.5); 1089], ..none() }), "1089 biased tokens"),
         (sampled(Sampling { bias: vec![(40, 0.5)], ..none() }), "token 40 in the logit bias"),
         (sampled(Sampling { bias: vec![(4, f32::NAN)], ..none() }), "the bias of token 4 is NaN"),
         (sampled(Sampling { temperature: f32::NAN, ..none() }), "temperature is NaN; it must be 0 or above"),

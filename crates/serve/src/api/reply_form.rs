@@ -78,10 +78,11 @@ pub fn no_room_for_calls(param: &str) -> ApiError {
 /// Returns the grammar if it is not too long.
 ///
 /// # Errors
-/// When its schema, expression or grammar has more than 64 KiB.
+/// When its schema, expression, texts or grammar have more than 64 KiB.
 pub fn check_grammar(param: &str, grammar: Grammar) -> Result<Grammar, ApiError> {
     let bytes = match &grammar {
         Grammar::JsonSchema(text) | Grammar::Regex(text) | Grammar::Lark(text) => text.len(),
+        Grammar::Choice(texts) => texts.iter().map(String::len).sum(),
         _ => 0,
     };
     if bytes <= MAX_GRAMMAR_BYTES {

@@ -79,8 +79,79 @@ fn a_stop_string_and_a_choice_end_a_text() {
     assert_eq!(stopped["choices"][0]["finish_reason"], "stop");
     let choice = json!({"prompt": "Her name was", "structured_outputs": {"choice": [" Tom.", " A+B"]}});
     assert!([" Tom.", " A+B"].contains(&texts(&complete(&choice))[0]));
+    let marks = json!({"prompt": "Her name was", "structured_outputs": {"choice": ["<yes>", "a > b"]}});
+    assert!(["<yes>", "a > b"].contains(&texts(&complete(&marks))[0]));
+    let names: Vec<String> = (0..1000).map(|number| format!("{number:062}")).collect();
+    let many = json!({"prompt": "It was", "max_tokens": 100, "structured_outputs": {"choice": names}});
+    assert!(names.iter().any(|name| name == texts(&complete(&many))[0]));
     let regex = json!({"prompt": "It was", "structured_outputs": {"regex": "[0-9]{3}"}});
     assert!(texts(&complete(&regex))[0].parse::<u32>().is_ok());
+}
+
+/// Stop tokens are ruled out beside the biases that a client may give.
+#[test]
+fn all_biases_of_a_client_fit_beside_ignore_eos() {
+    let bias: serde_json::Map<String, Value> = (0..512).map(|id| (format!("{id}"), json!(0.5))).collect();
+    // The vocabulary has 512 tokens; the same id may be written in several ways.
+    let more = (0..512).map(|id| (format!("0{id}"), json!(0.5)));
+    let bias: serde_json::Map<String, Value> = bias.into_iter().chain(more).collect();
+    assert_eq!(bias.len(), 1024);
+    let body = json!({"prompt": "a", "max_tokens": 4, "logit_bias": bias, "ignore_eos": true});
+    assert_eq!(complete(&body)["usage"]["completion_tokens"], 4);
+}
+
+/// A schema of nested lists whose validator follows eight options on each level. Replies that
+/// are nested more than five deep are too deep for it; `least` is their least depth.
+fn lists(least: usize) -> Value {
+    let options = |item: &str| vec![json!({"type": "array", "items": {"$ref": item}, "minItems": 1}); 8];
+    let mut any = options("#/$defs/any");
+    any.push(json!({"type": "null"}));
+    let mut definitions = serde_json::Map::from_iter([("any".to_owned(), json!({"anyOf": any}))]);
+    for level in 0..least {
+        let item =
+            if level + 1 < least { format!("#/$defs/{}", level + 1) } else { "#/$defs/any".to_owned() };
+        definitions.insert(level.to_string(), json!({"anyOf": options(&item)}));
+    }
+    let root = if least == 0 { "#/$defs/any" } else { "#/$defs/0" };
+    json!({"$defs": definitions, "$ref": root})
+}
+
+#[test]
+fn a_reply_of_several_fails_alone() {
+    let mut body = json!({"prompt": "It was", "n": 8, "max_tokens": 60, "temperature": 1.5, "seed": 3,
+        "structured_outputs": {"json": lists(0)}});
+    let reply = complete(&body);
+    let choices = reply["choices"].as_array().unwrap();
+    let (failed, others): (Vec<&Value>, Vec<&Value>) =
+        choices.iter().partition(|choice| choice["finish_reason"] == "error");
+    assert!(!failed.is_empty() && !others.is_empty(), "{reply}");
+    for choice in failed {
+        assert_eq!(choice["error"]["code"], "invalid_value", "{choice}");
+        assert!(choice["text"].as_str().unwrap().starts_with("["), "{choice}");
+    }
+    assert!(others.iter().all(|choice| choice.get("error").is_none()));
+    assert!(others.iter().any(|choice| choice["finish_reason"] == "stop"), "{reply}");
+    body["stream"] = json!(true);
+    let events = post(shared(), PATH, &body).events();
+    for choice in choices {
+        let pieces: Vec<&Value> = events
+            .iter()
+            .map(|event| &event["choices"][0])
+            .filter(|piece| piece["index"] == choice["index"])
+            .collect();
+        let text: String = pieces.iter().filter_map(|piece| piece["text"].as_str()).collect();
+        assert_eq!(choice["text"], text);
+        let last = pieces.last().unwrap();
+        assert_eq!((&last["finish_reason"], &last["error"]), (&choice["finish_reason"], &choice["error"]));
+    }
+}
+
+#[test]
+fn a_request_fails_if_all_its_replies_do() {
+    let body = json!({"prompt": "It was", "n": 2, "max_tokens": 200, "temperature": 1.5,
+        "structured_outputs": {"json": lists(7)}, "logit_bias": {}});
+    let (status, code, _) = refusal(&post(shared(), PATH, &body));
+    assert_eq!((status, code.as_str()), (400, "invalid_value"));
 }
 
 #[test]

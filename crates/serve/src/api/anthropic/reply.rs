@@ -140,6 +140,7 @@ impl MessageReply {
             for GenerationEvent { kind, .. } in events? {
                 match kind {
                     GenerationEventKind::PromptToken { .. } | GenerationEventKind::Prefilled => {}
+                    GenerationEventKind::Failed(error) => return Err(error),
                     GenerationEventKind::Token { parts, .. } => blocks.read(&parts, false)?,
                     GenerationEventKind::Finished { parts, reason, .. } => {
                         blocks.read(&parts, reason.may_cut_calls())?;
@@ -360,6 +361,7 @@ impl EventWriter for MessageEvents {
         self.start(out);
         match event.kind {
             GenerationEventKind::PromptToken { .. } | GenerationEventKind::Prefilled => {}
+            GenerationEventKind::Failed(error) => self.error(&error, out),
             GenerationEventKind::Token { parts, .. } => self.parts(&parts, false, out),
             GenerationEventKind::Finished { parts, reason, .. } => {
                 self.parts(&parts, reason.may_cut_calls(), out);

@@ -199,6 +199,7 @@ impl ReplyLines {
         let mut piece = Piece::default();
         let (parts, is_cut) = match kind {
             GenerationEventKind::PromptToken { .. } | GenerationEventKind::Prefilled => return Ok(None),
+            GenerationEventKind::Failed(error) => return Err(error),
             GenerationEventKind::Token { parts, logprobs, .. } => {
                 piece
                     .logprobs

@@ -5,9 +5,9 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::logprobs::{ChoiceLogprobs, TokenLogprob};
-use super::reply_head::ReplyHead;
+use super::reply_head::{FAILED, ReplyHead};
 use super::usage::UsageBody;
-use crate::error::{ApiError, Dialect};
+use crate::error::{ApiError, Dialect, ErrorObject};
 use crate::generation::{FinishReason, Generation, GenerationEvent, GenerationEventKind, TokenUsage};
 use crate::sse::{EventWriter, write_data, write_named};
 
@@ -26,6 +26,9 @@ struct ChatChoice {
     message: AssistantMessage,
     logprobs: Option<ChoiceLogprobs>,
     finish_reason: &'static str,
+    /// Why the reply failed; its `finish_reason` is then `error`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<ErrorObject>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -57,7 +60,7 @@ impl ChatReply {
     /// Reads a generation to its end.
     ///
     /// # Errors
-    /// When a reply fails.
+    /// When all replies fail.
     pub async fn read(head: ReplyHead, mut generation: Generation) -> Result<ChatReply, ApiError> {
         let mut choices: Vec<ReadChoice> = (0..generation.replies()).map(|_| ReadChoice::default()).collect();
         while let Some(events) = generation.next_events().await {
@@ -75,7 +78,8 @@ impl ChatReply {
 struct ReadChoice {
     message: ReplyMessage,
     logprobs: Option<ChoiceLogprobs>,
-    reason: Option<FinishReason>,
+    /// Why it ended, or failed.
+    end: Option<Result<FinishReason, ApiError>>,
 }
 
 impl ReadChoice {
@@ -91,8 +95,9 @@ impl ReadChoice {
             }
             GenerationEventKind::Finished { parts, reason, .. } => {
                 parts.iter().for_each(|part| self.message.push(part));
-                self.reason = Some(reason);
+                self.end = Some(Ok(reason));
             }
+            GenerationEventKind::Failed(error) => self.end = Some(Err(error)),
         }
     }
 
@@ -106,8 +111,11 @@ impl ReadChoice {
             reasoning_content: (!thinking.is_empty()).then_some(thinking),
             tool_calls: calls.into_iter().map(CallBody::from).collect(),
         };
-        let reason = self.reason.as_ref().expect("a generation that ended has a reason");
-        ChatChoice { index, message, logprobs: self.logprobs, finish_reason: reason.name() }
+        let (finish_reason, error) = match self.end.expect("a generation that ended has a reason") {
+            Ok(reason) => (reason.name(), None),
+            Err(error) => (FAILED, Some(error.openai_object())),
+        };
+        ChatChoice { index, message, logprobs: self.logprobs, finish_reason, error }
     }
 }
 
@@ -135,6 +143,22 @@ struct ChunkChoice<'a> {
     delta: ChatDelta<'a>,
     logprobs: Option<ChoiceLogprobs>,
     finish_reason: Option<&'static str>,
+    /// As in a whole reply.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<ErrorObject>,
+}
+
+impl<'a> ChunkChoice<'a> {
+    /// A piece before the last one.
+    fn piece(index: u32, delta: ChatDelta<'a>, logprobs: Option<ChoiceLogprobs>) -> ChunkChoice<'a> {
+        ChunkChoice { index, delta, logprobs, finish_reason: None, error: None }
+    }
+
+    /// The last piece.
+    fn last(index: u32, finish_reason: &'static str, error: Option<ErrorObject>) -> ChunkChoice<'a> {
+        let finish_reason = Some(finish_reason);
+        ChunkChoice { index, delta: ChatDelta::default(), logprobs: None, finish_reason, error }
+    }
 }
 
 #[derive(Default, Serialize)]
@@ -191,7 +215,7 @@ impl ChatChunks {
         if self.calls[index as usize].is_none() {
             self.calls[index as usize] = Some(0);
             let delta = ChatDelta { role: Some("assistant"), content: Some(""), ..ChatDelta::default() };
-            self.write(ChunkChoice { index, delta, logprobs: None, finish_reason: None }, out);
+            self.write(ChunkChoice::piece(index, delta, None), out);
         }
     }
 
@@ -204,13 +228,11 @@ impl ChatChunks {
     ) {
         for part in parts {
             let Some(delta) = self.delta(index, part) else { continue };
-            let logprobs = logprobs.take();
-            self.write(ChunkChoice { index, delta, logprobs, finish_reason: None }, out);
+            self.write(ChunkChoice::piece(index, delta, logprobs.take()), out);
         }
         // The token of a marker, or of half a character.
         if logprobs.is_some() {
-            let delta = ChatDelta::default();
-            self.write(ChunkChoice { index, delta, logprobs, finish_reason: None }, out);
+            self.write(ChunkChoice::piece(index, ChatDelta::default(), logprobs), out);
         }
     }
 
@@ -250,8 +272,10 @@ impl EventWriter for ChatChunks {
             }
             GenerationEventKind::Finished { parts, reason, .. } => {
                 self.parts(index, &parts, None, out);
-                let (delta, finish_reason) = (ChatDelta::default(), Some(reason.name()));
-                self.write(ChunkChoice { index, delta, logprobs: None, finish_reason }, out);
+                self.write(ChunkChoice::last(index, reason.name(), None), out);
+            }
+            GenerationEventKind::Failed(error) => {
+                self.write(ChunkChoice::last(index, FAILED, Some(error.openai_object())), out);
             }
         }
     }

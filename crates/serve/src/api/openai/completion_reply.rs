@@ -6,10 +6,10 @@ use girih::{Logprobs, Model, ReplyPart};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::reply_head::ReplyHead;
+use super::reply_head::{FAILED, ReplyHead};
 use super::usage::UsageBody;
 use crate::api::token_text::{finite, token_bytes};
-use crate::error::{ApiError, Dialect};
+use crate::error::{ApiError, Dialect, ErrorObject};
 use crate::generation::{Generation, GenerationEvent, GenerationEventKind, TokenUsage};
 use crate::sse::{EventWriter, write_data, write_named};
 
@@ -29,6 +29,9 @@ struct CompletionChoice {
     text: String,
     logprobs: Option<CompletionLogprobs>,
     finish_reason: Option<&'static str>,
+    /// Why the reply failed; its `finish_reason` is then `error`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<ErrorObject>,
 }
 
 /// Log-probabilities in the form of this endpoint: lists of equal length.
@@ -103,7 +106,7 @@ impl ChoicePieces {
     fn piece(&mut self, event: GenerationEvent, model: &Model) -> Option<CompletionChoice> {
         let index = event.choice;
         let progress = &mut self.choices[index as usize];
-        let mut lists = None;
+        let (mut lists, mut error) = (None, None);
         let mut push = |id, logprobs: Option<&Logprobs>| {
             let lists = lists.get_or_insert_with(CompletionLogprobs::default);
             progress.offset = lists.push(id, logprobs, progress.offset, model);
@@ -121,6 +124,10 @@ impl ChoicePieces {
                 (parts, None)
             }
             GenerationEventKind::Finished { parts, reason, .. } => (parts, Some(reason.name())),
+            GenerationEventKind::Failed(failure) => {
+                error = Some(failure.openai_object());
+                (Vec::new(), Some(FAILED))
+            }
         };
         let mut text = String::new();
         if !std::mem::replace(&mut progress.has_begun, true) {
@@ -132,7 +139,8 @@ impl ChoicePieces {
             }
         }
         let is_empty = text.is_empty() && lists.is_none() && reason.is_none();
-        (!is_empty).then_some(CompletionChoice { index, text, logprobs: lists, finish_reason: reason })
+        let (logprobs, finish_reason) = (lists, reason);
+        (!is_empty).then_some(CompletionChoice { index, text, logprobs, finish_reason, error })
     }
 }
 
@@ -140,14 +148,19 @@ impl CompletionReply {
     /// Reads a generation to its end.
     ///
     /// # Errors
-    /// When a reply fails.
+    /// When all replies fail.
     pub async fn read(
         head: ReplyHead,
         echoed: EchoedTexts,
         mut generation: Generation,
     ) -> Result<CompletionReply, ApiError> {
-        let empty =
-            |index| CompletionChoice { index, text: String::new(), logprobs: None, finish_reason: None };
+        let empty = |index| CompletionChoice {
+            index,
+            text: String::new(),
+            logprobs: None,
+            finish_reason: None,
+            error: None,
+        };
         let mut choices: Vec<CompletionChoice> = (0..generation.replies() as u32).map(empty).collect();
         let mut pieces = ChoicePieces::new(echoed, choices.len());
         while let Some(events) = generation.next_events().await {
@@ -164,6 +177,7 @@ impl CompletionChoice {
     fn append(&mut self, piece: CompletionChoice) {
         self.text.push_str(&piece.text);
         self.finish_reason = piece.finish_reason.or(self.finish_reason);
+        self.error = piece.error.or(self.error.take());
         if let Some(more) = piece.logprobs {
             let lists = self.logprobs.get_or_insert_default();
             lists.tokens.extend(more.tokens);

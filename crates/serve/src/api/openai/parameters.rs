@@ -314,30 +314,19 @@ pub fn grammar(outputs: &StructuredOutputs) -> Result<Grammar, ApiError> {
     let grammar = match outputs {
         StructuredOutputs { json: Some(schema), .. } => Grammar::JsonSchema(schema_text(schema)),
         StructuredOutputs { regex: Some(pattern), .. } => Grammar::Regex(pattern.clone()),
-        StructuredOutputs { choice: Some(texts), .. } => Grammar::Regex(alternatives(texts)?),
+        StructuredOutputs { choice: Some(texts), .. } => one_of(texts)?,
         StructuredOutputs { grammar: Some(text), .. } => Grammar::Lark(text.clone()),
         _ => Grammar::JsonObject,
     };
     check_grammar(PARAM, grammar)
 }
 
-/// A regular expression of one of these texts.
-fn alternatives(texts: &[String]) -> Result<String, ApiError> {
+/// The choice of one of these texts.
+fn one_of(texts: &[String]) -> Result<Grammar, ApiError> {
     if texts.is_empty() || texts.len() > MAX_CHOICES {
         let message =
             format!("structured_outputs.choice has {} texts; it must have 1 to {MAX_CHOICES}", texts.len());
         return Err(ApiError::invalid("structured_outputs", message));
     }
-    let mut pattern = String::new();
-    for text in texts {
-        pattern.push_str(if pattern.is_empty() { "(?:" } else { "|" });
-        for c in text.chars() {
-            // Of these, only letters and digits have a meaning behind a backslash.
-            if c.is_ascii_punctuation() {
-                pattern.push('\\');
-            }
-            pattern.push(c);
-        }
-    }
-    Ok(pattern + ")")
+    Ok(Grammar::Choice(texts.to_vec()))
 }

@@ -7,6 +7,9 @@ use crate::calendar::since_1970;
 use crate::generation::Generation;
 use crate::request_id::new_id;
 
+/// The `finish_reason` of a reply that failed while others of its request went on.
+pub const FAILED: &str = "error";
+
 /// What all pieces of a reply have in common.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct ReplyHead {

@@ -279,6 +279,7 @@ impl EventWriter for ResponseEvents {
         self.begin(out);
         match event.kind {
             GenerationEventKind::PromptToken { .. } | GenerationEventKind::Prefilled => {}
+            GenerationEventKind::Failed(error) => self.error(&error, out),
             GenerationEventKind::Token { parts, logprobs, .. } => {
                 self.logprobs.extend(logprobs.map(|logprobs| TokenLogprob::of(&logprobs, &generation.model)));
                 parts.iter().for_each(|part| self.part(part, out));
