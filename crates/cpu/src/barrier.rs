@@ -413,7 +413,7 @@ mod tests {
                 }
             }
             barrier.end();
-            workers.map(|worker| worker.join().unwrap());
+            workers.into_iter().for_each(|worker| worker.join().unwrap());
         });
         assert!(visits.load(Ordering::Relaxed) > 0, "no worker has joined a task");
     }
@@ -440,7 +440,10 @@ mod tests {
             barrier.end();
         });
         assert_eq!(end, "workers are stopped after the last task was closed");
-        let seat = refused(&|barrier| drop((barrier.seat(0), barrier.seat(0))));
+        let seat = refused(&|barrier| {
+            let _first = barrier.seat(0);
+            let _second = barrier.seat(0);
+        });
         assert_eq!(seat, "each worker has a seat of its own");
     }
 

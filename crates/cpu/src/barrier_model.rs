@@ -156,14 +156,16 @@ impl BarrierState {
             key = key << bits | u64::from(number);
         };
         let BarrierState { gate, sleepers, usable, caller, workers } = *self;
-        [(gate, 4), (sleepers, 2), (usable, 3)].map(|(number, bits)| push(number, bits));
+        [(gate, 4), (sleepers, 2), (usable, 3)].into_iter().for_each(|(number, bits)| push(number, bits));
         let CallerState { at, done, task, worker, is_asleep, is_unparked } = caller;
-        [(at as u8, 4), (done, 2), (task, 4), (worker, 2)].map(|(number, bits)| push(number, bits));
-        [is_asleep, is_unparked].map(|flag| push(flag.into(), 1));
+        [(at as u8, 4), (done, 2), (task, 4), (worker, 2)]
+            .into_iter()
+            .for_each(|(number, bits)| push(number, bits));
+        [is_asleep, is_unparked].into_iter().for_each(|flag| push(flag.into(), 1));
         for WorkerState { at, last, task, inside, is_asleep, is_unparked } in workers {
             push(at as u8, 5);
-            [last, task, inside].map(|number| push(number, 3));
-            [is_asleep, is_unparked].map(|flag| push(flag.into(), 1));
+            [last, task, inside].into_iter().for_each(|number| push(number, 3));
+            [is_asleep, is_unparked].into_iter().for_each(|flag| push(flag.into(), 1));
         }
         key
     }

@@ -145,6 +145,7 @@ impl ServedEncoder {
 }
 
 /// Texts as tokens, and one vector for each.
+#[derive(Debug)]
 pub struct EmbeddedTexts {
     /// The tokens of each text, as they were cut.
     pub texts: Vec<Vec<u32>>,

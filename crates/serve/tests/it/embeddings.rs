@@ -141,7 +141,7 @@ fn embeddings_that_nobody_waits_for_are_not_computed() {
     let encoder = ServedEncoder::new(model(), RunOptions::default()).unwrap();
     let texts = vec![model().tokenize("Once upon a time").unwrap(); 2];
     let embed = |is_wanted: bool| encoder.embed(texts.clone(), |_, _| {}, move || is_wanted);
-    assert_eq!(embed(true).unwrap().1.len(), 2);
+    assert_eq!(embed(true).unwrap().vectors.len(), 2);
     assert_eq!(embed(false).unwrap_err().kind(), ErrorKind::Cancelled);
 }
 
@@ -170,7 +170,7 @@ fn a_panic_in_one_request_ends_only_that_one() {
     let texts = vec![model().tokenize("Once upon a time").unwrap()];
     let panics = || encoder.embed(texts.clone(), |_, _| panic!("a fault of a request"), || true);
     assert!(panic::catch_unwind(AssertUnwindSafe(panics)).is_err());
-    assert_eq!(encoder.embed(texts, |_, _| {}, || true).unwrap().1.len(), 1);
+    assert_eq!(encoder.embed(texts, |_, _| {}, || true).unwrap().vectors.len(), 1);
 }
 
 #[test]
