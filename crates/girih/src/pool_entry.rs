@@ -226,7 +226,7 @@ mod tests {
         assert!(!needs(&entry, 0, 17), "nobody has asked for three seconds");
         assert!(!needs(&entry, 12, 16), "it has been ready for four seconds");
         assert!(!entry.needs_room_of("other", at(0), at(15)));
-        // Whoever comes back later waits anew.
+        // A request that comes back later waits anew.
         entry.note_refusal(vec!["busy".to_owned()], at(30));
         assert!(!needs(&entry, 0, 31));
     }

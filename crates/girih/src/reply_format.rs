@@ -174,6 +174,19 @@ impl ReplyFormat {
 
     /// The format of the rest of a reply whose first `tokens` the prompt ends with.
     ///
+    /// ```
+    /// use girih::{BUILT_IN, BUILT_IN_TEMPLATE, BosEos, Conversation, Model, OpenOptions};
+    ///
+    /// let options = OpenOptions { chat_template: Some(BUILT_IN_TEMPLATE.into()), ..Default::default() };
+    /// let model = Model::open_with(BUILT_IN, &options)?;
+    /// let conversation = Conversation::new().user("Once upon a time");
+    /// let prompt = model.render(&conversation)?;
+    /// let begun = model.text_processor()?.tokenizer.encode(", there was", BosEos::Omit)?;
+    /// let format = model.reply_format(&conversation, &prompt)?.after_tokens(&model, &begun)?;
+    /// assert_eq!(format.held_back(), "");
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// When the model has no tokenizer.
     pub fn after_tokens(self, model: &Model, tokens: &[u32]) -> Result<ReplyFormat> {
@@ -184,6 +197,19 @@ impl ReplyFormat {
 
     /// The text of content or thinking that the beginning of a reply ends with and that the rest of the
     /// reply repeats, as what follows decides whether it is a marker.
+    ///
+    /// ```
+    /// use girih::{BUILT_IN, BUILT_IN_TEMPLATE, BosEos, Conversation, Model, OpenOptions};
+    ///
+    /// let options = OpenOptions { chat_template: Some(BUILT_IN_TEMPLATE.into()), ..Default::default() };
+    /// let model = Model::open_with(BUILT_IN, &options)?;
+    /// let conversation = Conversation::new().user("Once upon a time");
+    /// let prompt = model.render(&conversation)?;
+    /// let begun = model.text_processor()?.tokenizer.encode(", there was", BosEos::Omit)?;
+    /// let format = model.reply_format(&conversation, &prompt)?.after_tokens(&model, &begun)?;
+    /// assert_eq!(format.held_back(), "");
+    /// # Ok::<(), girih::Error>(())
+    /// ```
     pub fn held_back(&self) -> String {
         let parts = self.parser().finish().into_iter();
         let text = parts.filter_map(|part| match part {
@@ -196,7 +222,7 @@ impl ReplyFormat {
     fn parser(&self) -> ReplyParser {
         let parser = self.syntax.parser(self.finds_calls).after_calls(self.calls);
         let mut parser = parser.after_prompt(&self.prompt);
-        // Whoever asks for the rest has these parts.
+        // A caller who asks for the rest has these parts.
         drop(parser.push(&self.begun));
         parser
     }

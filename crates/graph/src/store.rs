@@ -41,7 +41,7 @@ pub trait StoredItem: Sync {
 
     /// The file that contains exactly these bytes, to be mapped, if there is one.
     ///
-    /// Its bytes must never change: whoever wrote them writes no more, and if the file is replaced, then by
+    /// Its bytes must never change: their writer has closed the file, and if the file is replaced, then by
     /// another one of the same name. Slices of memory have the mapped bytes, so a change is undefined
     /// behaviour. A backend maps only a file of this user that nobody has permission to write.
     fn file(&self) -> Option<&File> {

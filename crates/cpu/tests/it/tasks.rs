@@ -39,7 +39,7 @@ fn a_token_takes_five_tasks_a_layer() {
     assert_eq!(tasks(300, 1), 5 * LAYERS + 1 + 1);
 }
 
-/// Each thread has at least one number, so so many threads need more bytes than there are.
+/// Each thread has at least one number, so this number of threads needs more bytes than there are.
 #[test]
 fn a_plan_of_too_many_threads_is_not_small() {
     let options = CpuOptions { threads: 1 << 62, affinity: Affinity::None, ..CpuOptions::default() };

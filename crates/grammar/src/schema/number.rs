@@ -275,7 +275,7 @@ fn numbers() -> RegexAst {
     RegexAst::And(vec![regex(format!("-?{MAGNITUDE}")), not(regex(r"-0(\.0+)?"))])
 }
 
-/// What the texts of at most 15 digits match. A double holds so many digits of any number, so its
+/// What the texts of at most 15 digits match. A double holds 15 digits of any number, so its
 /// shortest text is the number itself.
 fn few_digits() -> [RegexAst; 2] {
     [regex("-?[0-9.]{1,16}"), not(regex("-?[0-9]{16}"))]

@@ -36,11 +36,11 @@ enum RequestPart {
     /// The line of a request, and its headers.
     #[default]
     Head,
-    /// So many bytes of a body.
+    /// This number of bytes of a body.
     Body(u64),
     /// The line with the size of a chunk.
     ChunkSize,
-    /// So many bytes of a chunk.
+    /// This number of bytes of a chunk.
     Chunk(u64),
     /// The line end after a chunk.
     ChunkEnd,

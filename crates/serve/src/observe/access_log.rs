@@ -136,7 +136,7 @@ impl LogWriter {
                 }
                 LogEntry::Flush(answer) => {
                     let _ = self.out.flush();
-                    // Whoever asked may have given up.
+                    // The caller may have given up.
                     let _ = answer.try_send(());
                 }
             }
