@@ -249,7 +249,8 @@ impl LiveRequest {
     pub fn count(&mut self, positions: Range32, replying: bool, time: Duration) {
         let rows = positions.end - positions.start;
         let repeated = self.reached.saturating_sub(positions.start).min(rows);
-        let part = time * repeated / rows;
+        // No row counts if the state cannot hold the first one.
+        let part = time * repeated / rows.max(1);
         self.reached = self.reached.max(positions.end);
         let Stats { prefill, decode, repeated: again, .. } = &mut self.stats;
         again.add(repeated, part);

@@ -46,7 +46,8 @@ fn meant(error: &clap::Error) -> Option<&str> {
     let kinds = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
     kinds.into_iter().find_map(|kind| match error.get(kind)? {
         ContextValue::String(name) => Some(name.as_str()),
-        ContextValue::Strings(names) => names.first().map(String::as_str),
+        // The best one comes last.
+        ContextValue::Strings(names) => names.last().map(String::as_str),
         _ => None,
     })
 }

@@ -69,7 +69,9 @@ fn the_kv_cache_is_f16_unless_a_command_measures_accuracy() {
     let planned = |ended: &Value| ended["memory"]["state"].as_u64().unwrap();
     let (narrow, wide) = (run().done().json(), run().with(&["--kv", "f32"]).done().json());
     assert_eq!((&narrow["kv"], &wide["kv"]), (&"f16".into(), &"f32".into()));
-    assert_eq!(planned(&wide), 2 * planned(&narrow), "{wide}");
+    // f16 has some bytes more, for values beyond its range.
+    let saved = 2 * planned(&narrow) - planned(&wide);
+    assert!(saved < planned(&narrow) / 100, "{narrow} {wide}");
     let bench = ["bench", "stories260k", "-p", "4", "-n", "1", "-r", "1", "-q", "--json"];
     assert_eq!(girih(&bench).done().json()[0]["type_k"], "f16");
     let shown = girih(&["inspect", "stories260k"]).done().stdout;

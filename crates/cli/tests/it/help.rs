@@ -59,7 +59,7 @@ fn is_short(line: &str) -> bool {
 #[test]
 fn the_help_of_run_is_short_and_the_whole_help_has_every_option() {
     let short = girih(&["run", "--help"]).done().stdout;
-    assert!(short.lines().count() <= 90, "{} lines", short.lines().count());
+    assert!(short.lines().count() <= 95, "{} lines", short.lines().count());
     assert!(short.lines().all(|line| line.chars().count() <= 100), "{short}");
     let whole = girih(&["run", "--help-all"]).done().stdout;
     let names = |text: &str| options(text).into_iter().map(|(name, _)| name).collect::<Vec<_>>();

@@ -27,7 +27,7 @@ fn prints_the_same(model: &str, sampling: &[&str]) {
         call.with(&["--threads", threads, "--chunk", chunk]).done()
     };
     let first = text("1", "256");
-    assert!(first.stdout.len() > PROMPT.len() + 64, "{}", first.stdout);
+    assert!(first.stdout.len() > 64, "{}", first.stdout);
     assert!(first.stderr.contains("prompt: 1"), "over a hundred tokens: {}", first.stderr);
     for threads in ["1", "2", "3"] {
         for chunk in ["1", "7", "64", "256"] {

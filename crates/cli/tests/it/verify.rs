@@ -78,7 +78,7 @@ fn a_model_of_an_unknown_architecture_is_refused_by_every_command() {
         compare(command, name(&folder), &folder.join("golden.safetensors")).fails(2, words);
     }
     girih(&["serve", name(&folder), "--port", "0"]).fails(2, words);
-    for command in ["run", "chat", "embed", "tokenize", "inspect", "perplexity", "bench", "profile"] {
+    for command in ["run", "chat", "embed", "inspect", "perplexity", "bench", "profile"] {
         girih(&[command, name(&folder)]).stdin("a").fails(2, words);
     }
 }

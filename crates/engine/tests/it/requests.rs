@@ -23,7 +23,7 @@ fn a_prompt_that_does_not_fit_is_refused_with_the_numbers() {
     assert!(refusal(&open).contains("512 tokens and at least 1 more is requested"), "{}", refusal(&open));
     let exact = request(&prompt(1, 500), 12);
     assert_eq!(exact.check(&EngineLimits::new(512, 64), VOCABULARY), Ok(()));
-    assert!(refusal(&request(&prompt(1, 500), 13)).ends_with("by 1"));
+    assert!(refusal(&request(&prompt(1, 500), 13)).ends_with("by 1 in all"));
     assert!(refusal(&request(&prompt(1, 500), u32::MAX)).contains("4294967295 more"));
 }
 

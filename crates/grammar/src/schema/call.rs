@@ -40,7 +40,7 @@ pub(crate) fn compile(grammar: &CallGrammar) -> Result<(GrammarInit, CallCheck)>
     }
     let mut checks = Vec::with_capacity(schemas.len());
     let mut writer: Option<(RuleWriter<'_>, SymIdx)> = None;
-    let (mut needed, mut lack_digits) = (Vec::new(), Vec::new());
+    let mut needed = Vec::new();
     for (index, (call, schema)) in schemas.iter().enumerate() {
         let named = |error: Error| of_tool(call, &error);
         let (document, root) = Document::new(schema).map_err(named)?;
@@ -57,7 +57,6 @@ pub(crate) fn compile(grammar: &CallGrammar) -> Result<(GrammarInit, CallCheck)>
         };
         let (arguments, check) = write_arguments(&mut rules, schema, root).map_err(named)?;
         needed.push(arguments);
-        lack_digits.push(rules.take_lack_of_digits());
         rules.set_spaces(Spaces::Never)?;
         let mut parts = pieces(&mut rules, &call.before)?;
         parts.push(rules.nested(&format!("tool_{index}"), arguments)?);
@@ -67,10 +66,7 @@ pub(crate) fn compile(grammar: &CallGrammar) -> Result<(GrammarInit, CallCheck)>
         writer = Some((rules, start));
     }
     let (rules, _) = writer.ok_or_else(|| refused("there is no tool to call; give at least one"))?;
-    let contradiction = |number: usize| {
-        let reason = if lack_digits[number] { writer::LACK_OF_DIGITS } else { "" };
-        of_tool(&grammar.calls[number], &format!("no object satisfies the schema{reason}"))
-    };
+    let contradiction = |number: usize| of_tool(&grammar.calls[number], &"no object satisfies the schema");
     Ok((rules.finish(&needed, contradiction)?, CallCheck(checks)))
 }
 

@@ -1,25 +1,26 @@
 //! How the keywords for one type may fail: one branch for each.
 
 use girih_tensor::Result;
+use llguidance::derivre::RegexAst;
 
 use super::branch::Branch;
 use super::document::{Keywords, NodeId};
 use super::keywords::unsupported;
-use super::number::{NumberDemand, not};
+use super::number::not;
 use super::restrict::{number_demands, smaller, string_demands};
 use super::shape::{ArrayShape, Claim, ContainedItems, ExtraProperty, ObjectShape, ValueShape};
 
-/// Adds a branch whose numbers do not meet a demand.
-pub(crate) fn push_number(branch: &Branch, failed: NumberDemand, out: &mut Vec<Branch>) {
+/// Adds a branch whose numbers are also in `part`.
+pub(crate) fn push_number(branch: &Branch, part: RegexAst, out: &mut Vec<Branch>) {
     let mut branch = branch.clone();
     if let ValueShape::Number(number) = &mut branch.alternative.shape {
-        number.keep(failed, false);
+        number.parts.push(part);
         out.push(branch);
     }
 }
 
 pub(crate) fn fail_number(branch: &Branch, keywords: &Keywords, out: &mut Vec<Branch>) -> Result<()> {
-    number_demands(keywords)?.into_iter().for_each(|demand| push_number(branch, demand, out));
+    number_demands(keywords)?.into_iter().for_each(|demand| push_number(branch, not(demand), out));
     Ok(())
 }
 

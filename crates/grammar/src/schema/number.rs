@@ -1,8 +1,7 @@
 //! Sets of numbers as regular expressions over their decimal texts.
 //!
 //! A set holds all plain texts of a number (`1`, `1.0`, `1.00`) or none, so complements are exact;
-//! minus zero is no text. What is written may be fewer texts: integers without a fraction, and no more
-//! digits than the validator of finished replies computes with exactly.
+//! minus zero is no text. What is written may be fewer texts: integers without a fraction.
 
 use girih_tensor::Result;
 use llguidance::derivre::RegexAst;
@@ -19,9 +18,6 @@ const MAX_COEFFICIENT: u32 = 100_000_000;
 /// The largest number of digits behind its point.
 const MAX_EXPONENT: u32 = 8;
 
-/// From here on, doubles are whole numbers, and the shortest text of one may name its neighbour.
-const FIRST_INEXACT: f64 = 9_007_199_254_740_992.0;
-
 /// A number as decimal digits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Decimal {
@@ -33,17 +29,12 @@ pub(crate) struct Decimal {
 }
 
 impl Decimal {
-    /// The decimal digits of a number in a schema, which the validator compares replies with.
+    /// The decimal digits of a number in a schema.
     ///
     /// # Errors
     /// When it has too many digits.
     pub fn of(number: &Number) -> Result<Decimal> {
-        let text = match number.as_f64() {
-            Some(value) if number.is_f64() && (FIRST_INEXACT..1e40).contains(&value.abs()) => {
-                format!("{value:.0}")
-            }
-            _ => number.to_string(),
-        };
+        let text = number.to_string();
         let (negative, rest) = match text.strip_prefix('-') {
             Some(rest) => (true, rest),
             None => (false, text.as_str()),
@@ -71,13 +62,6 @@ impl Decimal {
     /// Whether it has no fraction.
     pub fn is_integer(&self) -> bool {
         self.fraction.is_empty()
-    }
-
-    /// The shortest text of this number without an exponent.
-    fn shortest_text(&self) -> String {
-        let sign = if self.negative { "-" } else { "" };
-        let point = if self.fraction.is_empty() { "" } else { "." };
-        format!("{sign}{}{point}{}", self.whole, self.fraction)
     }
 
     /// The texts of this number alone.
@@ -172,113 +156,30 @@ impl Decimal {
 /// A text without a sign.
 const MAGNITUDE: &str = r"(0|[1-9][0-9]*)(\.[0-9]+)?";
 
-/// What a keyword demands of a number.
-#[derive(Clone, Debug)]
-pub(crate) struct NumberDemand {
-    /// The texts of the numbers that satisfy it.
-    texts: RegexAst,
-    /// Whether the validator computes it exactly for few digits only.
-    needs_few_digits: bool,
-}
-
-impl NumberDemand {
-    /// A demand that the validator computes exactly for all numbers that are written.
-    pub fn exact(texts: RegexAst) -> NumberDemand {
-        NumberDemand { texts, needs_few_digits: false }
-    }
-
-    /// That a number is a multiple of `unit`. The validator divides doubles if `unit` has a fraction.
-    ///
-    /// # Errors
-    /// As [`Decimal::multiples`].
-    pub fn multiple_of(unit: &Decimal) -> Result<NumberDemand> {
-        Ok(NumberDemand { texts: unit.multiples()?, needs_few_digits: !unit.is_integer() })
-    }
-}
-
-/// A set of numbers: those that meet all demands.
+/// A set of numbers: those in all of its parts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NumberShape {
-    parts: Vec<RegexAst>,
-    /// The parts that the validator computes exactly for few digits only.
-    inexact: Vec<RegexAst>,
+    pub parts: Vec<RegexAst>,
     pub is_integer: bool,
-    /// If set, the set has no other numbers than these.
-    listed: Option<Vec<Decimal>>,
 }
 
 impl NumberShape {
-    /// Keeps the numbers that meet a demand, or those that do not.
-    pub fn keep(&mut self, demand: NumberDemand, holds: bool) {
-        let parts = if demand.needs_few_digits { &mut self.inexact } else { &mut self.parts };
-        parts.push(if holds { demand.texts } else { not(demand.texts) });
-    }
-
-    /// Keeps the numbers of a list.
-    pub fn keep_listed(&mut self, numbers: Vec<Decimal>) {
-        self.parts.push(RegexAst::Or(numbers.iter().map(Decimal::texts).collect()));
-        self.listed.get_or_insert(numbers);
-    }
-
-    /// The texts that are written. Their digits are bounded, so that the validator and parsers which
-    /// hold numbers in 64 bits read the same number; a listed number is written as it is.
+    /// The texts that are written. Their digits are bounded, so that parsers which hold numbers in
+    /// 64 bits read the same number.
     pub fn regex(&self) -> RegexAst {
-        if self.parts.is_empty() && self.inexact.is_empty() && !self.is_integer {
+        if self.parts.is_empty() && !self.is_integer {
             return regex(r"-?(0|[1-9][0-9]{0,18})(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,2})?");
         }
-        RegexAst::And([self.short_texts(), self.inexact.clone()].concat())
+        let domain = match self.is_integer {
+            true => regex("0|-?[1-9][0-9]{0,17}|[1-9][0-9]{18}"),
+            false => RegexAst::And(vec![
+                regex(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?"),
+                regex("-?[0-9.]{1,16}"),
+                not(regex(r"-0(\.0+)?")),
+            ]),
+        };
+        RegexAst::And([vec![domain], self.parts.clone()].concat())
     }
-
-    /// What the texts that are written match, besides the inexact parts.
-    fn short_texts(&self) -> Vec<RegexAst> {
-        let mut all = vec![match (&self.listed, self.is_integer) {
-            (Some(listed), _) => {
-                RegexAst::Or(listed.iter().map(|one| RegexAst::Literal(one.shortest_text())).collect())
-            }
-            (None, true) => regex("0|-?[1-9][0-9]{0,17}|[1-9][0-9]{18}"),
-            (None, false) => numbers(),
-        }];
-        if !self.inexact.is_empty() || (self.listed.is_none() && !self.is_integer) {
-            all.extend(few_digits());
-        }
-        all.extend(self.listed.as_ref().filter(|_| self.is_integer).map(|_| integers()));
-        all.extend(self.parts.iter().cloned());
-        all
-    }
-
-    /// Whether no text is written, whatever the inexact parts are: theirs are many states.
-    pub fn is_unwritten(&self) -> bool {
-        !self.inexact.is_empty() && is_empty_regex(&RegexAst::And(self.short_texts())) == Some(true)
-    }
-
-    /// Whether a set with demands verifiably has no number, of any number of digits. Where the
-    /// validator rounds, it may find one.
-    pub fn is_empty(&self) -> bool {
-        let is_exact = !self.parts.is_empty() && self.inexact.is_empty();
-        is_exact && is_empty_regex(&self.all_texts()) == Some(true)
-    }
-
-    /// Whether a set of which no text is written has numbers with more digits, as far as is known.
-    pub fn lacks_digits(&self) -> bool {
-        is_empty_regex(&self.all_texts()) != Some(true)
-    }
-
-    /// All texts without an exponent.
-    fn all_texts(&self) -> RegexAst {
-        let domain = if self.is_integer { RegexAst::And(vec![numbers(), integers()]) } else { numbers() };
-        RegexAst::And([vec![domain], self.parts.clone(), self.inexact.clone()].concat())
-    }
-}
-
-/// All texts without an exponent.
-fn numbers() -> RegexAst {
-    RegexAst::And(vec![regex(format!("-?{MAGNITUDE}")), not(regex(r"-0(\.0+)?"))])
-}
-
-/// What the texts of at most 15 digits match. A double holds 15 digits of any number, so its
-/// shortest text is the number itself.
-fn few_digits() -> [RegexAst; 2] {
-    [regex("-?[0-9.]{1,16}"), not(regex("-?[0-9]{16}"))]
 }
 
 /// All texts of integers.

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::branch::{Branch, OpenChoice};
 use super::document::{Keywords, NodeId, types};
-use super::number::{Decimal, NumberDemand, not, regex};
+use super::number::{Decimal, not, regex};
 use super::shape::{Claim, ContainedItems, ItemSchemas, PropertySchemas, Scope, ValueShape};
 
 /// Adds what the keywords for one type demand; `false` if no value satisfies them.
@@ -16,7 +16,7 @@ pub(crate) fn restrict(branch: &mut Branch, keywords: &Keywords, scope: Scope) -
         ValueShape::Null | ValueShape::Boolean { .. } => {}
         ValueShape::Number(number) => {
             number.is_integer |= keywords.types.is_some_and(|set| set & types::NUMBER == 0);
-            number_demands(keywords)?.into_iter().for_each(|demand| number.keep(demand, true));
+            number.parts.extend(number_demands(keywords)?);
         }
         ValueShape::String(parts) => parts.extend(string_demands(keywords)),
         ValueShape::Array(array) => {
@@ -69,13 +69,13 @@ pub(crate) fn smaller(a: Option<usize>, b: Option<usize>) -> Option<usize> {
     a.into_iter().chain(b).min()
 }
 
-/// What the keywords for numbers demand, each on its own.
-pub(crate) fn number_demands(keywords: &Keywords) -> Result<Vec<NumberDemand>> {
+/// What the keywords for numbers demand, one expression per keyword.
+pub(crate) fn number_demands(keywords: &Keywords) -> Result<Vec<RegexAst>> {
     let above = keywords.minimums.iter().map(|(bound, is_strict)| bound.above(*is_strict));
     let below = keywords.maximums.iter().map(|(bound, is_strict)| bound.below(*is_strict));
-    let mut demands: Vec<NumberDemand> = above.chain(below).map(NumberDemand::exact).collect();
+    let mut demands: Vec<RegexAst> = above.chain(below).collect();
     if let Some(unit) = &keywords.multiple_of {
-        demands.push(NumberDemand::multiple_of(unit)?);
+        demands.push(unit.multiples()?);
     }
     Ok(demands)
 }
@@ -102,16 +102,12 @@ pub(crate) fn one_of_scalars(shape: &mut ValueShape, scalars: &[Value], is_one: 
         ValueShape::Number(number) => {
             let listed =
                 scalars.iter().filter_map(Value::as_number).map(Decimal::of).collect::<Result<Vec<_>>>()?;
-            let is_any = !listed.is_empty();
-            match is_one {
-                true => number.keep_listed(listed),
-                false if is_any => {
-                    let texts = RegexAst::Or(listed.iter().map(Decimal::texts).collect());
-                    number.keep(NumberDemand::exact(texts), false);
-                }
-                false => {}
+            let texts = RegexAst::Or(listed.iter().map(Decimal::texts).collect());
+            number.is_integer |= is_one && listed.iter().all(Decimal::is_integer);
+            if is_one || !listed.is_empty() {
+                number.parts.push(if is_one { texts } else { not(texts) });
             }
-            Ok(!is_one || is_any)
+            Ok(!is_one || !listed.is_empty())
         }
         ValueShape::String(parts) => {
             let texts: Vec<RegexAst> = scalars

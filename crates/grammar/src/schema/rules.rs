@@ -51,8 +51,6 @@ pub(crate) struct RuleWriter<'a> {
     literals: HashMap<String, SymIdx>,
     values: HashMap<Vec<Claim>, SymIdx>,
     pending: Vec<(Vec<Claim>, SymIdx)>,
-    /// Whether numbers were left out because they have too many digits.
-    lacks_digits: bool,
 }
 
 impl<'a> RuleWriter<'a> {
@@ -73,7 +71,6 @@ impl<'a> RuleWriter<'a> {
             literals: HashMap::new(),
             values: HashMap::new(),
             pending: Vec::new(),
-            lacks_digits: false,
         })
     }
 
@@ -95,16 +92,6 @@ impl<'a> RuleWriter<'a> {
         let start = self.symbol("start")?;
         self.grammar.sym_props_mut(start).is_start = true;
         Ok(start)
-    }
-
-    /// Notes that numbers were left out because they have too many digits.
-    pub fn note_lack_of_digits(&mut self) {
-        self.lacks_digits = true;
-    }
-
-    /// Whether numbers were left out because they have too many digits since this was last asked.
-    pub fn take_lack_of_digits(&mut self) -> bool {
-        std::mem::take(&mut self.lacks_digits)
     }
 
     /// A value whose rules are not written yet.

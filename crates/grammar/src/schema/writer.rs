@@ -11,10 +11,6 @@ use super::shape::{Alternative, Claim, JsonKind, ValueShape};
 use super::{array, object};
 use crate::limits::refused;
 
-/// Why there may be no value where a number has too many digits to be written.
-pub(crate) const LACK_OF_DIGITS: &str = " with integers of at most 19 digits and other numbers of 15 (all, beside a \
-    fractional multipleOf): change its bounds";
-
 /// Writes the grammar of the values for which all claims hold.
 ///
 /// # Errors
@@ -26,9 +22,7 @@ pub(crate) fn write(expander: Expander<'_>, claims: &[Claim]) -> Result<GrammarI
         rules.rule(start, vec![value]);
     }
     write_pending(&mut rules)?;
-    let lacks_digits = rules.take_lack_of_digits();
-    let reason = if lacks_digits { LACK_OF_DIGITS } else { ": its keywords contradict each other" };
-    rules.finish(&[start], |_| refused(format!("no JSON satisfies the schema{reason}")))
+    rules.finish(&[start], |_| refused("no JSON satisfies the schema: its keywords contradict each other"))
 }
 
 /// Writes the objects for which a claim holds, and returns their symbol.
@@ -65,14 +59,6 @@ fn write_value(
             match &alternative.shape {
                 ValueShape::Array(shape) => array::write(rules, symbol, alternative, shape)?,
                 ValueShape::Object(shape) => object::write(rules, symbol, alternative, shape)?,
-                ValueShape::Number(number) => {
-                    let texts = if number.is_unwritten() { None } else { some_text(number.regex())? };
-                    match texts {
-                        Some(texts) => scalars.push(texts),
-                        None if number.lacks_digits() => rules.note_lack_of_digits(),
-                        None => {}
-                    }
-                }
                 _ => scalars.extend(scalar(alternative)?),
             }
         }
@@ -84,7 +70,7 @@ fn write_value(
     Ok(())
 }
 
-/// The expression of the texts of a scalar other than a number; `None` if there is none.
+/// The expression of a scalar's texts; `None` if there is none.
 fn scalar(alternative: &Alternative) -> Result<Option<RegexAst>> {
     let literal = |text: &str| RegexAst::Literal(text.to_owned());
     match &alternative.shape {
@@ -95,7 +81,8 @@ fn scalar(alternative: &Alternative) -> Result<Option<RegexAst>> {
                 texts.into_iter().filter(|(_, may)| **may).map(|(text, _)| literal(text)).collect();
             Ok((!texts.is_empty()).then_some(RegexAst::Or(texts)))
         }
+        ValueShape::Number(number) => some_text(number.regex()),
         ValueShape::String(parts) => Ok(some_text(text_of(parts))?.map(quoted)),
-        ValueShape::Number(_) | ValueShape::Array(_) | ValueShape::Object(_) => Ok(None),
+        ValueShape::Array(_) | ValueShape::Object(_) => Ok(None),
     }
 }

@@ -4,7 +4,6 @@
 mod calls;
 mod feed;
 mod grammars;
-mod numbers;
 mod refusals;
 mod suite;
 mod tools;
