@@ -188,6 +188,7 @@ mod tests {
             "the body has lines"
         );
     }
+
     #[test]
     fn requests_that_come_together_are_looked_at_one_by_one() {
         let head = "POST / HTTP/1.1\r\nHost: a\r\n";
@@ -198,7 +199,7 @@ mod tests {
             format!("{head}Content-Length:\t 7 \r\n\r\n\r\n\r\nabc"),
             format!("{head}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
             format!(
-                "{head}Transfer-Encoding: chunked\r\n\r\nA;x=y\r\n\r\n\r\n\r\n12\r\n1 \r\na\r\n0\r\nX: y\r\n\r\n"
+                "{head}Transfer-Encoding: chunked\r\n\r\n8;x=y\r\n\r\n\r\n\r\n12\r\n1 \r\na\r\n0\r\nX: y\r\n\r\n"
             ),
         ] {
             assert_eq!(faults(&format!("{first}{both}")), [false, true], "{first}");

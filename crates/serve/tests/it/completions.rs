@@ -1,7 +1,12 @@
 //! `/v1/completions`, `/tokenize` and `/detokenize`.
 
-use crate::model_server::{post, refusal, shared};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use girih::{Constraint, Error, Model, Prompt, Request, Result};
+use girih_serve::{RequestHook, ServeOptions, Server};
 use serde_json::{Value, json};
+
+use crate::model_server::{options, post, refusal, shared};
 
 const PATH: &str = "/v1/completions";
 
@@ -100,39 +105,51 @@ fn all_biases_of_a_client_fit_beside_ignore_eos() {
     assert_eq!(complete(&body)["usage"]["completion_tokens"], 4);
 }
 
-/// A schema of nested lists whose validator follows eight options on each level. Replies that
-/// are nested more than five deep are too deep for it; `least` is their least depth.
-fn lists(least: usize) -> Value {
-    let options = |item: &str| vec![json!({"type": "array", "items": {"$ref": item}, "minItems": 1}); 8];
-    let mut any = options("#/$defs/any");
-    any.push(json!({"type": "null"}));
-    let mut definitions = serde_json::Map::from_iter([("any".to_owned(), json!({"anyOf": any}))]);
-    for level in 0..least {
-        let item =
-            if level + 1 < least { format!("#/$defs/{}", level + 1) } else { "#/$defs/any".to_owned() };
-        definitions.insert(level.to_string(), json!({"anyOf": options(&item)}));
+/// A constraint that fails after some tokens.
+struct Faulty(u32);
+
+impl Constraint for Faulty {
+    fn mask(&mut self, _: &mut [bool]) -> Result<()> {
+        Ok(())
     }
-    let root = if least == 0 { "#/$defs/any" } else { "#/$defs/0" };
-    json!({"$defs": definitions, "$ref": root})
+
+    fn accept(&mut self, _: u32) -> Result<()> {
+        self.0 = self.0.checked_sub(1).ok_or_else(|| Error::new("on purpose"))?;
+        Ok(())
+    }
+
+    fn is_complete(&self) -> bool {
+        false
+    }
+}
+
+/// A server whose replies to the prompts with these numbers, counted from its start, fail.
+fn failing(numbers: &'static [usize]) -> Server {
+    let count = AtomicUsize::new(0);
+    let fail = move |_: &Model, _: &Prompt, request: Request| match numbers
+        .contains(&count.fetch_add(1, Ordering::Relaxed))
+    {
+        true => request.constraint(Box::new(Faulty(3))),
+        false => request,
+    };
+    let options = ServeOptions { request_hook: Some(RequestHook::new(fail)), ..options() };
+    Server::start(options).expect("a server")
 }
 
 #[test]
 fn a_reply_of_several_fails_alone() {
-    let mut body = json!({"prompt": "It was", "n": 8, "max_tokens": 60, "temperature": 1.5, "seed": 3,
-        "structured_outputs": {"json": lists(0)}});
-    let reply = complete(&body);
+    let server = failing(&[1, 4]);
+    let mut body = json!({"prompt": ["Once", "It was", "She"], "max_tokens": 20, "temperature": 0});
+    let reply = post(server.address(), PATH, &body);
+    assert_eq!(reply.status, 200, "{reply:?}");
+    let reply: Value = serde_json::from_str(&reply.body).unwrap();
     let choices = reply["choices"].as_array().unwrap();
-    let (failed, others): (Vec<&Value>, Vec<&Value>) =
-        choices.iter().partition(|choice| choice["finish_reason"] == "error");
-    assert!(!failed.is_empty() && !others.is_empty(), "{reply}");
-    for choice in failed {
-        assert_eq!(choice["error"]["code"], "invalid_value", "{choice}");
-        assert!(choice["text"].as_str().unwrap().starts_with("["), "{choice}");
-    }
-    assert!(others.iter().all(|choice| choice.get("error").is_none()));
-    assert!(others.iter().any(|choice| choice["finish_reason"] == "stop"), "{reply}");
+    let reasons: Vec<&Value> = choices.iter().map(|choice| &choice["finish_reason"]).collect();
+    assert_eq!(reasons, ["length", "error", "length"]);
+    assert_eq!(choices[1]["error"]["message"], "on purpose");
+    assert!(choices[0].get("error").is_none() && choices[2].get("error").is_none());
     body["stream"] = json!(true);
-    let events = post(shared(), PATH, &body).events();
+    let events = post(server.address(), PATH, &body).events();
     for choice in choices {
         let pieces: Vec<&Value> = events
             .iter()
@@ -144,14 +161,17 @@ fn a_reply_of_several_fails_alone() {
         let last = pieces.last().unwrap();
         assert_eq!((&last["finish_reason"], &last["error"]), (&choice["finish_reason"], &choice["error"]));
     }
+    server.stop();
 }
 
 #[test]
 fn a_request_fails_if_all_its_replies_do() {
-    let body = json!({"prompt": "It was", "n": 2, "max_tokens": 200, "temperature": 1.5,
-        "structured_outputs": {"json": lists(7)}, "logit_bias": {}});
-    let (status, code, _) = refusal(&post(shared(), PATH, &body));
-    assert_eq!((status, code.as_str()), (400, "invalid_value"));
+    let server = failing(&[0, 1]);
+    let body = json!({"prompt": ["Once", "It was"], "max_tokens": 20});
+    let failed = post(server.address(), PATH, &body);
+    assert_eq!(failed.status, 500, "{failed:?}");
+    assert!(failed.body.contains("on purpose"), "{failed:?}");
+    server.stop();
 }
 
 #[test]
