@@ -176,7 +176,7 @@ fn misspelled_commands_options_and_values_are_explained() {
     girih(&["run", "--max-token", "3"])
         .fails(2, "unexpected argument '--max-token' found; did you mean '--max-tokens'?");
     girih(&["run", "--tmep", "3"]).fails(2, "did you mean '--temp'? `girih run --help`");
-    girih(&["run", "--kv", "f61"]).fails(2, "did you mean 'f16'?");
+    girih(&["run", "--kv", "q80"]).fails(2, "did you mean 'q8_0'?");
 }
 
 /// Whatever is wrong with a call, it is said in one line, in the voice of all other errors.
