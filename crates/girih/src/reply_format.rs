@@ -175,13 +175,13 @@ impl ReplyFormat {
     /// The format of the rest of a reply whose first `tokens` the prompt ends with.
     ///
     /// ```
-    /// use girih::{BUILT_IN, BUILT_IN_TEMPLATE, BosEos, Conversation, Model, OpenOptions};
+    /// use girih::{BUILT_IN, BUILT_IN_TEMPLATE, BosEos, Conversation, Model, OpenOptions, TextOrigin};
     ///
     /// let options = OpenOptions { chat_template: Some(BUILT_IN_TEMPLATE.into()), ..Default::default() };
     /// let model = Model::open_with(BUILT_IN, &options)?;
     /// let conversation = Conversation::new().user("Once upon a time");
     /// let prompt = model.render(&conversation)?;
-    /// let begun = model.text_processor()?.tokenizer.encode(", there was", BosEos::Omit)?;
+    /// let begun = model.text_processor()?.tokenizer.encode(", there was", TextOrigin::User, BosEos::Omit)?;
     /// let format = model.reply_format(&conversation, &prompt)?.after_tokens(&model, &begun)?;
     /// assert_eq!(format.held_back(), "");
     /// # Ok::<(), girih::Error>(())
@@ -199,13 +199,13 @@ impl ReplyFormat {
     /// reply repeats, as what follows decides whether it is a marker.
     ///
     /// ```
-    /// use girih::{BUILT_IN, BUILT_IN_TEMPLATE, BosEos, Conversation, Model, OpenOptions};
+    /// use girih::{BUILT_IN, BUILT_IN_TEMPLATE, BosEos, Conversation, Model, OpenOptions, TextOrigin};
     ///
     /// let options = OpenOptions { chat_template: Some(BUILT_IN_TEMPLATE.into()), ..Default::default() };
     /// let model = Model::open_with(BUILT_IN, &options)?;
     /// let conversation = Conversation::new().user("Once upon a time");
     /// let prompt = model.render(&conversation)?;
-    /// let begun = model.text_processor()?.tokenizer.encode(", there was", BosEos::Omit)?;
+    /// let begun = model.text_processor()?.tokenizer.encode(", there was", TextOrigin::User, BosEos::Omit)?;
     /// let format = model.reply_format(&conversation, &prompt)?.after_tokens(&model, &begun)?;
     /// assert_eq!(format.held_back(), "");
     /// # Ok::<(), girih::Error>(())
