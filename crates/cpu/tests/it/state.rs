@@ -125,7 +125,7 @@ fn keys_and_values_that_the_type_cannot_hold_are_faults_of_their_rows() {
             assert_eq!(range_faults(Interpreter, &graph, &k, &v), expected, "{what}");
             for table in tables() {
                 for threads in [1, 3] {
-                    let found = range_faults(cpu_with(table, threads), &graph, &k, &v);
+                    let found = range_faults(cpu_with(*table, threads), &graph, &k, &v);
                     assert_eq!(found, expected, "{what}, {} on {threads} threads", table.name);
                 }
             }
@@ -164,7 +164,7 @@ fn operands_of_the_wrong_kind_are_refused_by_name() {
     let x = builder.input("x", &[4, 8], DType::F32);
     let taken = builder.gather("taken", x);
     let frequencies = builder.weight("frequencies", Shape::vector(4), DType::F32);
-    let op = Op::Rope { pairing: girih_graph::Pairing::Halves };
+    let op = Op::Rope { pairing: Pairing::Halves };
     let y = builder.same("rotated", op, &[taken, frequencies]);
     let refusals = cpu(1).refuses(&builder.finish(y));
     assert_eq!(refusals.len(), 1);
