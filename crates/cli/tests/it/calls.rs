@@ -71,7 +71,7 @@ fn the_kv_cache_is_f16_unless_a_command_measures_accuracy() {
     assert_eq!((&narrow["kv"], &wide["kv"]), (&"f16".into(), &"f32".into()));
     assert_eq!(planned(&wide), 2 * planned(&narrow), "{wide}");
     let bench = ["bench", "stories260k", "-p", "4", "-n", "1", "-r", "1", "-q", "--json"];
-    assert_eq!(girih(&bench).done().json()[0]["type_k"], "f16");
+    assert_eq!(girih(&bench).done().json()["rows"][0]["type_k"], "f16");
     let shown = girih(&["inspect", "stories260k"]).done().stdout;
     assert!(shown.contains("(f16) + scratch "), "{shown}");
     for (command, default) in [("run", "f16"), ("serve", "f16"), ("bench", "f16"), ("verify", "f32")] {

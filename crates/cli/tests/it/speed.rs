@@ -22,7 +22,7 @@ fn bench_prints_the_rows_of_llama_bench() {
         assert_eq!(row["samples_ts"].as_array().map(Vec::len), Some(3));
         let (min, median, max) = (number(row, "min_ts"), number(row, "median_ts"), number(row, "max_ts"));
         assert!(0.0 < min && min <= median && median <= max, "{row}");
-        assert_eq!((number(row, "n_threads"), row["type_k"].as_str()), (2.0, Some("f32")));
+        assert_eq!((number(row, "n_threads"), row["type_k"].as_str()), (2.0, Some("f16")));
         // The tied table counts once; the 4 rotary frequencies count as weights.
         assert_eq!(number(row, "model_n_params"), 260_032.0 + 4.0, "{row}");
         // A model of a megabyte lies in the caches, and no share is above the limit.
