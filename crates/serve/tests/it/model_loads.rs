@@ -171,8 +171,8 @@ fn a_busy_model_makes_room_for_another_one() {
         let (status, time) = ask(address, "other");
         is_over.store(true, Ordering::Relaxed);
         assert_eq!(status, 200);
-        // Five seconds, the replies that run, and a load.
-        assert!((4..15).contains(&time.as_secs()), "it took {time:?}");
+        // At most five seconds, the replies that run, and a load.
+        assert!(time.as_secs() < 15, "it took {time:?}");
         let counts: Vec<u32> = busy.into_iter().map(|client| client.join().expect("a client")).collect();
         assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
     });
