@@ -21,7 +21,7 @@ fn compare(schema: &Value, ours: &SchemaValidator, theirs: &Validator, value: &V
     assert_eq!(fault.is_none(), theirs.is_valid(value), "{note}: {schema} and {value}: {fault:?}");
 }
 
-/// The table of girih's own tests. Where `exact` is set, the library rounds numbers.
+/// The table of girih's own tests. Where `exact` is set, the library rounds numbers, or takes `\<` for the beginning of a word.
 #[test]
 fn the_table_of_keywords_has_the_librarys_verdicts() {
     let table = include_str!("../../../crates/grammar/tests/keywords.jsonl");
