@@ -1,5 +1,5 @@
-//! Holds the packages of Cargo.lock to `deny.toml`: their licences, their sources, and which of them may
-//! be there twice.
+//! Holds the packages of Cargo.lock to `deny.toml`: their licences, their sources, which of them may
+//! be there twice, and that dependencies from a registry state a version.
 //!
 //! cargo-deny reads the same file and checks the same, and advisories, too; it takes a minute to
 //! build. `.ci/long advisories` runs it.
@@ -37,6 +37,8 @@ struct Package<'a> {
     licence: Option<&'a str>,
     /// Where it comes from; `None` for a folder.
     source: Option<&'a str>,
+    /// Dependencies on any version of a package that lies in no folder.
+    wildcards: Vec<&'a str>,
 }
 
 /// Prints the number of packages and returns the faults.
@@ -100,11 +102,14 @@ fn packages(metadata: &Value) -> Result<Vec<Package<'_>>, String> {
     let nodes = array(resolve, "nodes")?.iter().map(|node| text(node, "id"));
     let used: BTreeSet<&str> = nodes.collect::<Result<_, _>>()?;
     let all = array(metadata, "packages")?.iter().map(|package| {
+        let any = array(package, "dependencies")?.iter();
+        let any = any.filter(|dependency| dependency["req"] == "*" && dependency["path"].is_null());
         let of = Package {
             name: text(package, "name")?,
             version: text(package, "version")?,
             licence: package["license"].as_str(),
             source: package["source"].as_str(),
+            wildcards: any.map(|dependency| text(dependency, "name")).collect::<Result<_, _>>()?,
         };
         Ok(used.contains(text(package, "id")?).then_some(of))
     });
@@ -150,7 +155,7 @@ fn begins(version: &str, beginning: &str) -> bool {
 
 /// What is wrong with the licence and the source of a package.
 fn faults_of(package: &Package<'_>, rules: &Rules) -> Vec<String> {
-    let Package { name, version, licence, source } = *package;
+    let Package { name, version, licence, source, ref wildcards } = *package;
     let more = rules.exceptions.get(name).into_iter().flatten();
     let allowed: Vec<&str> = rules.licences.iter().chain(more).map(String::as_str).collect();
     let mut faults = Vec::new();
@@ -170,6 +175,11 @@ fn faults_of(package: &Package<'_>, rules: &Rules) -> Vec<String> {
             "{name} {version} comes from {registry}, which [sources] of deny.toml does not list"
         ));
     }
+    faults.extend(
+        wildcards
+            .iter()
+            .map(|other| format!("{name} {version} depends on any version of {other}: state a version")),
+    );
     faults
 }
 
@@ -183,7 +193,8 @@ mod tests {
         [sources]\nallow-registry = [\"https://index\"]\n";
 
     fn package(name: &'static str, version: &'static str, licence: &'static str) -> Package<'static> {
-        Package { name, version, licence: Some(licence), source: Some("registry+https://index") }
+        let source = Some("registry+https://index");
+        Package { name, version, licence: Some(licence), source, wildcards: Vec::new() }
     }
 
     /// Packages that use each exception and each skip.
@@ -206,7 +217,9 @@ mod tests {
         assert!(faults_with(vec![ours]).is_empty());
         let silent = Package { licence: None, ..package("silent", "1.0.0", "") };
         let foreign = Package { source: Some("git+https://elsewhere"), ..package("foreign", "1.0.0", "MIT") };
+        let careless = Package { wildcards: vec!["syn"], ..package("careless", "1.0.0", "MIT") };
         for (wrong, sentence) in [
+            (careless, "careless 1.0.0 depends on any version of syn"),
             (package("copyleft", "1.0.0", "GPL-3.0-only"), "copyleft 1.0.0 is under 'GPL-3.0-only'"),
             (package("unclear", "1.0.0", "MIT ISC"), "unclear 1.0.0: 'MIT ISC' is not"),
             (silent, "silent 1.0.0 states no licence"),

@@ -109,8 +109,8 @@ impl CachedRunner {
         }
     }
 
-    /// Runs one step, and waits for its results. Returns the sequences of which the state cannot hold a key or
-    /// value: their state and their results are undefined from that position on.
+    /// Runs one step, and waits for its results. Returns the sequences with a key or value that the
+    /// state cannot hold: their state and their results are undefined from that position on.
     ///
     /// # Errors
     /// When the device fails; then the state of these sequences is undefined. The kind is

@@ -65,7 +65,7 @@ impl BpeSample {
 pub struct WordPieceSample(SampleModel<WordPiece>);
 
 impl WordPieceSample {
-    /// The model with these tokens, of which the first is the unknown one.
+    /// The model with these tokens. The first token is the unknown one.
     ///
     /// # Errors
     /// When the model is refused.

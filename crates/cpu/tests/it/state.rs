@@ -78,14 +78,14 @@ fn attention(state: DType, is_rotated: bool) -> Graph {
 
 const HEADS: [usize; 2] = [2, 96];
 
-/// The faults of a step of two sequences, the first of which crosses into its second block.
+/// The faults of a step of two sequences. The first sequence crosses into its second block.
 fn range_faults(backend: impl Backend, graph: &Graph, k: &[f32], v: &[f32]) -> Vec<RangeFault> {
     let source = Source([("frequencies".to_owned(), vec![0; HEADS[1] / 2 * 4])].into());
     let mut runner = on(backend, graph, &source, 4);
     let sequences = [TestSequence::new(0, 60, 10), TestSequence::new(2, 0, 3)];
     step_of(&mut *runner, &[Input::Rows(k), Input::Rows(k), Input::Rows(v)], &sequences);
     let mut faults = runner.state().take_range_faults();
-    // The interpreter has one for a row, the backend one for a head, of which the first counts.
+    // The interpreter reports one fault for a row, the backend one for each head. The first head is compared.
     faults.sort_by_key(|fault| fault.row);
     faults.dedup_by_key(|fault| (fault.row, fault.name.clone()));
     faults

@@ -10,7 +10,7 @@ use girih_file::{nearest, quote};
 use crate::args::{OverflowMode, SamplingArgs};
 use crate::error::{Error, Result};
 
-/// The options of the samplers, none of which is set.
+/// A command with the options of the samplers. None is set.
 fn command() -> Command {
     // A default would replace what was set before.
     SamplingArgs::augment_args_for_update(Command::new("/set"))
