@@ -335,6 +335,23 @@ pageTest('errors are said in the words of the server', async (page, server) => {
   assert.match(await text(lastReply(page)), /does not answer\. Is girih serve running\?/);
 }, { server: { status: 429 } });
 
+pageTest('a message whose reply failed is not sent with later ones', async (page, server) => {
+  await say(page, 'before');
+  server.options.status = 429;
+  await say(page, 'lost');
+  await lastReply(page).getByText('the queue is full').waitFor();
+  server.options.status = null;
+  for (const text of ['one', 'two', 'three']) await say(page, text);
+  assert.match(await text(page.locator('article.reply').nth(1)), /Later requests leave out this reply and the message above it\./);
+  const sent = server.requests.slice(-3).map(({ messages }) => messages);
+  assert.deepEqual(sent.map((messages) => messages.length), [3, 5, 7]);
+  for (const messages of sent) {
+    assert.ok(messages.every(({ role }, at) => role === (at % 2 ? 'assistant' : 'user')));
+    assert.ok(messages.every(({ content }) => !content.includes('lost')));
+  }
+  assert.match(await text(lastReply(page)), /You said: three/);
+}, { server: {} });
+
 pageTest('a server that starts again has another token, which the page reads', async (page, server) => {
   await say(page, 'Before');
   server.options.token = 'e'.repeat(64);

@@ -61,13 +61,24 @@ test('settings are checked before they are sent', () => {
   assert.match(faults({ ...EMPTY, tools: '[{' }).tools, /^Not valid JSON/);
 });
 
-test('a reply that brought nothing is not sent', () => {
+test('a message without an answer is not sent', () => {
   const conversation = newConversation({ ...EMPTY, model: 'm' });
-  const asked = add(conversation, null, { role: 'user', content: 'a' });
-  const failed = add(conversation, asked.id, { role: 'assistant', content: '', thinking: '', calls: [] });
-  add(conversation, failed.id, { role: 'user', content: 'b' });
-  assert.deepEqual(requestBody(conversation).messages, [
-    { role: 'user', content: 'a' },
-    { role: 'user', content: 'b' },
-  ]);
+  const say = (content) => add(conversation, conversation.leaf, { role: 'user', content });
+  const reply = (more) => add(conversation, conversation.leaf, { role: 'assistant', content: '', thinking: '', calls: [], state: 'done', ...more });
+  const sent = () => requestBody(conversation).messages.map(({ role, content }) => [role, content]);
+  say('a');
+  reply({ state: 'failed' });
+  say('b');
+  assert.deepEqual(sent(), [['user', 'b']]);
+  reply({ state: 'stopped', thinking: 'only that' });
+  say('c');
+  reply({ state: 'failed', content: 'some text' });
+  say('d');
+  say('e');
+  assert.deepEqual(sent(), [['user', 'c'], ['assistant', 'some text'], ['user', 'e']]);
+  reply({ calls: [{ id: '1', name: 'f', arguments: '{}', result: 'r' }] });
+  reply({ state: 'failed' });
+  say('g');
+  const rest = [['user', 'e'], ['assistant', null], ['tool', 'r'], ['user', 'g']];
+  assert.deepEqual(sent().slice(2), rest, 'the results of calls stay');
 });
