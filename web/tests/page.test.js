@@ -284,6 +284,34 @@ pageTest('a code block has a button that copies it', async (page) => {
   assert.match(await text(lastReply(page).locator('.text')), /\*\*ten-pointed\*\*/);
 });
 
+pageTest('the box of a task stands in the line of its text', async (page) => {
+  await say(page, 'markdown');
+  const tasks = lastReply(page).locator('li.task');
+  assert.deepEqual(await tasks.allInnerTexts(), ['☑ Draw the edges', '☐ Fill the stars', '☐ in a paragraph', '☐ of its own']);
+});
+
+pageTest('mathematics stays as it was written', async (page) => {
+  await say(page, 'markdown');
+  const shown = await lastReply(page).locator('.markdown').evaluate((made) => made.textContent);
+  const written = [
+    'The angle is \\(\\alpha_1 * 2 + \\beta_1 * 3\\), or $E=mc^2$ and $a_i*b_i*c_i$; it costs $5 or $6, and 値\\(x_1\\)は:',
+    '\\[\n- \\sum_{i<n} x_i\n= \\begin{matrix} a & b \\\\ c & d \\end{matrix}\n\\]',
+    '$|A|$',
+    '$$|B|$$',
+  ];
+  for (const text of written) assert.ok(shown.includes(text), `${text} is not in ${shown}`);
+  assert.equal(await lastReply(page).locator('em').allInnerTexts().then((all) => all.join()), 'straps,stars');
+});
+
+pageTest('code is coloured without losing a character', async (page) => {
+  await say(page, 'markdown');
+  const code = lastReply(page).locator('.code code');
+  assert.ok((await code.locator('.code-word').allInnerTexts()).includes('fn'));
+  assert.match(await code.evaluate((made) => made.textContent), /^\/\/\/ The interior angle[^]*f64::from\(sides\)\n}$/);
+  const colour = (locator) => locator.first().evaluate((made) => getComputedStyle(made).color);
+  assert.notEqual(await colour(code.locator('.code-word')), await colour(code));
+});
+
 pageTest('a key is asked for where one is needed, and kept for the tab only', async (page) => {
   await page.getByRole('dialog').waitFor();
   assert.match(await text(page.getByRole('dialog')), /a key is needed: Authorization: Bearer KEY/);
