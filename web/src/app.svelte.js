@@ -34,6 +34,8 @@ class App {
   drafts = new Map();
 
   messages = $derived(this.current ? path(this.current) : []);
+  /** The ids of shown messages that requests leave out. */
+  leftOut = $derived(conversationTree.leftOut(this.messages));
   running = $derived(this.messages.at(-1)?.state === 'running');
   /** Whether the shown conversation is in the list. */
   isKept = $derived(this.conversations.some(({ id }) => id === this.current?.id));

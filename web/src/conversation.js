@@ -42,6 +42,19 @@ export function path(conversation) {
   return found.reverse();
 }
 
+/** Whether a reply has neither text nor calls. */
+const broughtNothing = ({ content, calls }) => !content && !calls?.length;
+
+/**
+ * The ids of the messages of a branch that requests leave out: replies that brought nothing, and the messages
+ * that nothing answers. Templates such as Gemma's refuse two messages of the user in a row.
+ */
+export function leftOut(shown) {
+  const isFailed = (message) => message.role === 'assistant' && message.state !== 'running' && broughtNothing(message);
+  const isUnanswered = (message, next) => message.role === 'user' && next && (next.role === 'user' || isFailed(next));
+  return new Set(shown.filter((message, at) => isFailed(message) || isUnanswered(message, shown[at + 1])).map(({ id }) => id));
+}
+
 /** Adds a message under `parent` and shows its branch. Returns the message as the conversation holds it. */
 export function add(conversation, parent, message) {
   conversation.messages.push({ id: newId(), parent, ...message });

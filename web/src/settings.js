@@ -1,5 +1,5 @@
 // The settings of a conversation, as typed, and the request that they and its messages make.
-import { path } from './conversation.js';
+import { leftOut, path } from './conversation.js';
 
 /** Every setting is the text of its field; an empty one leaves the choice to the server. */
 export const EMPTY = {
@@ -101,16 +101,17 @@ export function requestBody(conversation) {
 
 function messages(system, shown) {
   const list = system.trim() === '' ? [] : [{ role: 'system', content: system }];
+  const out = leftOut(shown);
   for (const message of shown) {
+    if (out.has(message.id)) continue;
     if (message.role === 'user') list.push({ role: 'user', content: message.content });
     else list.push(...reply(message));
   }
   return list;
 }
 
-/** A reply and the results of its calls. A reply that brought nothing is left out. */
+/** A reply and the results of its calls. */
 function reply({ content, thinking, calls }) {
-  if (!content && !calls?.length) return [];
   const message = { role: 'assistant', content: content || null };
   if (thinking) message.reasoning_content = thinking;
   if (!calls?.length) return [message];

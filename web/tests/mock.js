@@ -64,6 +64,24 @@ fn angle(sides: u32) -> f64 {
 }
 \`\`\`
 
+- [x] Draw the edges
+- [ ] Fill the *stars*
+
+- [ ] in a paragraph
+
+- [ ] of its own
+
+The angle is \\(\\alpha_1 * 2 + \\beta_1 * 3\\), or $E=mc^2$ and $a_i*b_i*c_i$; it costs $5 or **$6**, and 値\\(x_1\\)は:
+
+\\[
+- \\sum_{i<n} x_i
+= \\begin{matrix} a & b \\\\ c & d \\end{matrix}
+\\]
+
+| set | size |
+|---|---|
+| $|A|$ | $$|B|$$ |
+
 > A strap never ends at an edge; see [the study](https://example.org/study).
 
 Use \`angle(10)\` for the decagon.`;

@@ -284,6 +284,34 @@ pageTest('a code block has a button that copies it', async (page) => {
   assert.match(await text(lastReply(page).locator('.text')), /\*\*ten-pointed\*\*/);
 });
 
+pageTest('the box of a task stands in the line of its text', async (page) => {
+  await say(page, 'markdown');
+  const tasks = lastReply(page).locator('li.task');
+  assert.deepEqual(await tasks.allInnerTexts(), ['☑ Draw the edges', '☐ Fill the stars', '☐ in a paragraph', '☐ of its own']);
+});
+
+pageTest('mathematics stays as it was written', async (page) => {
+  await say(page, 'markdown');
+  const shown = await lastReply(page).locator('.markdown').evaluate((made) => made.textContent);
+  const written = [
+    'The angle is \\(\\alpha_1 * 2 + \\beta_1 * 3\\), or $E=mc^2$ and $a_i*b_i*c_i$; it costs $5 or $6, and 値\\(x_1\\)は:',
+    '\\[\n- \\sum_{i<n} x_i\n= \\begin{matrix} a & b \\\\ c & d \\end{matrix}\n\\]',
+    '$|A|$',
+    '$$|B|$$',
+  ];
+  for (const text of written) assert.ok(shown.includes(text), `${text} is not in ${shown}`);
+  assert.equal(await lastReply(page).locator('em').allInnerTexts().then((all) => all.join()), 'straps,stars');
+});
+
+pageTest('code is coloured without losing a character', async (page) => {
+  await say(page, 'markdown');
+  const code = lastReply(page).locator('.code code');
+  assert.ok((await code.locator('.code-word').allInnerTexts()).includes('fn'));
+  assert.match(await code.evaluate((made) => made.textContent), /^\/\/\/ The interior angle[^]*f64::from\(sides\)\n}$/);
+  const colour = (locator) => locator.first().evaluate((made) => getComputedStyle(made).color);
+  assert.notEqual(await colour(code.locator('.code-word')), await colour(code));
+});
+
 pageTest('a key is asked for where one is needed, and kept for the tab only', async (page) => {
   await page.getByRole('dialog').waitFor();
   assert.match(await text(page.getByRole('dialog')), /a key is needed: Authorization: Bearer KEY/);
@@ -334,6 +362,23 @@ pageTest('errors are said in the words of the server', async (page, server) => {
   await say(page, 'nobody');
   assert.match(await text(lastReply(page)), /does not answer\. Is girih serve running\?/);
 }, { server: { status: 429 } });
+
+pageTest('a message whose reply failed is not sent with later ones', async (page, server) => {
+  await say(page, 'before');
+  server.options.status = 429;
+  await say(page, 'lost');
+  await lastReply(page).getByText('the queue is full').waitFor();
+  server.options.status = null;
+  for (const text of ['one', 'two', 'three']) await say(page, text);
+  assert.match(await text(page.locator('article.reply').nth(1)), /Later requests leave out this reply and the message above it\./);
+  const sent = server.requests.slice(-3).map(({ messages }) => messages);
+  assert.deepEqual(sent.map((messages) => messages.length), [3, 5, 7]);
+  for (const messages of sent) {
+    assert.ok(messages.every(({ role }, at) => role === (at % 2 ? 'assistant' : 'user')));
+    assert.ok(messages.every(({ content }) => !content.includes('lost')));
+  }
+  assert.match(await text(lastReply(page)), /You said: three/);
+}, { server: {} });
 
 pageTest('a server that starts again has another token, which the page reads', async (page, server) => {
   await say(page, 'Before');

@@ -4,6 +4,7 @@ import { test } from 'node:test';
 import { add, branches, newConversation, path, show, titleOf } from '../src/conversation.js';
 import { events } from '../src/event-stream.js';
 import { indented } from '../src/json.js';
+import { masked, restored } from '../src/mathematics.js';
 import { EMPTY, faults, requestBody } from '../src/settings.js';
 
 /** The events of a stream whose bytes arrive in pieces of `size`. */
@@ -61,13 +62,36 @@ test('settings are checked before they are sent', () => {
   assert.match(faults({ ...EMPTY, tools: '[{' }).tools, /^Not valid JSON/);
 });
 
-test('a reply that brought nothing is not sent', () => {
+test('a message without an answer is not sent', () => {
   const conversation = newConversation({ ...EMPTY, model: 'm' });
-  const asked = add(conversation, null, { role: 'user', content: 'a' });
-  const failed = add(conversation, asked.id, { role: 'assistant', content: '', thinking: '', calls: [] });
-  add(conversation, failed.id, { role: 'user', content: 'b' });
-  assert.deepEqual(requestBody(conversation).messages, [
-    { role: 'user', content: 'a' },
-    { role: 'user', content: 'b' },
-  ]);
+  const say = (content) => add(conversation, conversation.leaf, { role: 'user', content });
+  const reply = (more) => add(conversation, conversation.leaf, { role: 'assistant', content: '', thinking: '', calls: [], state: 'done', ...more });
+  const sent = () => requestBody(conversation).messages.map(({ role, content }) => [role, content]);
+  say('a');
+  reply({ state: 'failed' });
+  say('b');
+  assert.deepEqual(sent(), [['user', 'b']]);
+  reply({ state: 'stopped', thinking: 'only that' });
+  say('c');
+  reply({ state: 'failed', content: 'some text' });
+  say('d');
+  say('e');
+  assert.deepEqual(sent(), [['user', 'c'], ['assistant', 'some text'], ['user', 'e']]);
+  reply({ calls: [{ id: '1', name: 'f', arguments: '{}', result: 'r' }] });
+  reply({ state: 'failed' });
+  say('g');
+  const rest = [['user', 'e'], ['assistant', null], ['tool', 'r'], ['user', 'g']];
+  assert.deepEqual(sent().slice(2), rest, 'the results of calls stay');
+});
+
+test('mathematics in Markdown is found, and money is not', () => {
+  const found = (text) => {
+    assert.equal(restored(masked(text)), text);
+    return masked(text).replace(/[\ufdd0-\ufdef]+/g, '•');
+  };
+  assert.equal(found('\\(x_1\\) \\[y\\] $a*b$ $$|z|$$'), '•x•1• •y• •a•b• •z•');
+  assert.equal(found('\\[\n- x\n= y\n\\]'), '•\n• x\n• y\n•');
+  const others = ['$5 and $6', '**$HOME** and **$PATH**', 'US$5, A$6', '\\$5 or \\$6', '\\\\(x\\\\)', '`$a` or `b$`', '\\(a\n\nb\\)', '[a](https://a.org/b_\\(c\\))', '$ x $', '\\(x'];
+  for (const text of others) assert.equal(found(text), text);
+  assert.equal(restored(masked('a \ufdd0 b')), 'a \ufffd b', 'a noncharacter is no text');
 });
