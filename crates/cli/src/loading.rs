@@ -246,8 +246,7 @@ fn watch_with(
     (bar, watch)
 }
 
-/// Sentences about the work that falls back to the host, with reasons, about the
-/// backend, and about its default on this machine.
+/// Sentences about the work that falls back to the host, with reasons, and about the backend.
 ///
 /// # Errors
 /// When a graph cannot be made.
@@ -258,7 +257,7 @@ pub fn host_work(plan: &Plan) -> Result<Vec<String>> {
         format!("the host computes {count} x {name} ({op}) in steps of {rows} rows: {reason}")
     };
     let notes = plan.backend().info().notes.iter().map(|note| (*note).to_owned());
-    Ok(plan.host_work()?.into_iter().map(sentence).chain(notes).chain(plan.machine_default()).collect())
+    Ok(plan.host_work()?.into_iter().map(sentence).chain(notes).collect())
 }
 
 /// A note with the generation settings that sampling uses.

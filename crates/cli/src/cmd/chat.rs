@@ -72,9 +72,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     model.render(&Conversation { variables: variables.clone(), ..Conversation::new() }.user("?"))?;
     let options = loading::options_with_prompts(&model, &args.device, &args.prompts, &args.typed)?;
     let plan = args.draft.plan(&model, options, &args.model.arch, &args.typed, show)?;
-    if let Some(sentence) = plan.machine_default() {
-        show.detail(sentence);
-    }
+    plan.machine_default().into_iter().for_each(|sentence| show.note(sentence));
     let context = plan.key().context;
     let session = loading::session(plan, show)?;
     if model.name() == BUILT_IN {

@@ -94,6 +94,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let (memory, kv, context) = (plan.memory(), plan.kv(), plan.key().context);
     let arithmetic = json!({"activations": plan.numerics().name(), "arithmetic": plan.arithmetic()});
     let host_work = if show == Show::Details { loading::host_work(&plan)? } else { Vec::new() };
+    plan.machine_default().into_iter().for_each(|sentence| show.note(sentence));
     let (bar, watch) = loading::watch(show);
     let session = plan.start_in_background(watch)?;
     // The prompt is converted and checked while the weights are read.
