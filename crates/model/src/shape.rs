@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 
 use crate::arch::schema::{Arch, Relayout};
 use crate::arch::{self, ArchOptions, Facts, ModelConfig, Stored};
-use crate::build::{self, GraphOptions, WeightTypes};
+use crate::assemble::{self, GraphOptions, WeightTypes};
 use crate::limits::ModelLimits;
 use crate::model::parse_json;
 
@@ -64,7 +64,7 @@ impl ModelShape {
     /// # Errors
     /// When a parameter is invalid, or the model has no output of the key's kind.
     pub fn graph(&self, key: Key, options: impl Into<GraphOptions>) -> Result<Graph> {
-        build::graph(&self.facts, self, key, options.into())
+        assemble::graph(&self.facts, self, key, options.into())
     }
 }
 
