@@ -9,10 +9,10 @@ use crate::constant::Span;
 use crate::graph::{Graph, Key, Node};
 use crate::memory_plan::MemoryPlan;
 use crate::numerics::Numerics;
-use crate::op::Op;
+use crate::op::Call;
 use crate::output::Output;
 use crate::range_fault::RangeFault;
-use crate::value::{Extent, GroupId, Role};
+use crate::value::{Extent, GroupId, Role, Value};
 
 /// Positions in one block of state: the unit in which sequences own memory.
 ///
@@ -303,15 +303,16 @@ pub trait Backend: Send + 'static {
     }
     /// The keys to compile, none larger than `largest`, smallest first.
     fn ladder(&self, largest: Key) -> Vec<Key>;
-    /// Whether the backend has code for an op with this number of operands. It lists the ops
-    /// that it runs, so that a new op, or a new optional operand, is refused until it is listed.
-    fn knows(&self, op: Op, operands: usize) -> bool;
+    /// Whether the backend has code for an op with these operands. It answers with a `match` that has no
+    /// default arm, so that neither a new op nor a new operand compiles until it is answered.
+    fn knows(&self, call: &Call<&Value>) -> bool;
     /// The nodes that the backend does not run although it has code for their
     /// ops. It is called only for graphs whose ops it all knows.
     fn objections(&self, graph: &Graph) -> Vec<Refusal>;
     /// The nodes that the backend does not run; empty if it runs the whole graph.
     fn refuses(&self, graph: &Graph) -> Vec<Refusal> {
-        let unknown = graph.nodes.iter().filter(|node| !self.knows(node.op, node.inputs.len()));
+        let is_known = |node: &Node| graph.call(node).is_some_and(|call| self.knows(&call));
+        let unknown = graph.nodes.iter().filter(|node| !is_known(node));
         let unknown: Vec<_> = unknown.map(|node| Refusal::unknown_op(graph, node)).collect();
         if unknown.is_empty() { self.objections(graph) } else { unknown }
     }

@@ -4,7 +4,7 @@
 use girih_tensor::{DType, Shape};
 
 use crate::constant::{Pooling, Span};
-use crate::op::Op;
+use crate::op::{Call, Op};
 use crate::value::{Extent, GroupId, Role, Value, ValueId};
 
 /// A whole computation of static shapes.
@@ -88,6 +88,11 @@ impl Graph {
     /// When the id belongs to another graph.
     pub fn value(&self, id: ValueId) -> &Value {
         &self.values[id.0 as usize]
+    }
+
+    /// A node's op with its operands; `None` if the op cannot have this number of them.
+    pub fn call(&self, node: &Node) -> Option<Call<&Value>> {
+        node.op.call(&node.inputs.iter().map(|id| self.value(*id)).collect::<Vec<_>>())
     }
 
     /// All values with their ids.

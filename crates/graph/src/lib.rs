@@ -88,7 +88,7 @@ pub use graph::{Builder, Graph, Key, Node, OutputKind, StateGroup};
 pub use input::{InputKind, InputSpec};
 pub use memory_plan::{DevicePool, MemoryPlan, PoolBytes};
 pub use numerics::{Numerics, Rounding};
-pub use op::{Op, OpSpec, OperandKind, RowUse};
+pub use op::{Call, Op, OpSpec, OperandKind, RowUse};
 pub use output::{HostRows, Output, Picks};
 pub use plan::{Placement, ScratchPlan};
 pub use range_fault::{RangeFault, out_of_range};

@@ -177,23 +177,33 @@ impl Operands<'_> {
     }
 }
 
-/// Makes [`Op`] and its table of entries
-/// `Name = "name" { constant: Type [range], … } (Operand, …; Optional, …) RowUse |o| shape rule;`.
+/// Makes [`Op`], [`Call`] and the table of entries
+/// `Name = "name" { constant: Type [range], … } (operand: Kind, …; optional: Kind, …) RowUse |o| shape rule;`.
 macro_rules! ops {
     ($( $(#[$doc:meta])* $name:ident = $text:literal
         $({ $( $(#[$field_doc:meta])* $field:ident : $type:ty [$range:path] ),* $(,)? })?
-        ($($operand:ident),* $(; $($optional:ident),*)?) $rows:ident $shapes:expr ;
+        ($($operand:ident : $kind:ident),* $(; $($optional:ident : $optional_kind:ident),*)?)
+        $rows:ident $shapes:expr ;
     )*) => {
         /// One op with its constants; its operands are the node's.
         #[derive(Clone, Copy, Debug, PartialEq)]
-        #[non_exhaustive]
         pub enum Op { $( $(#[$doc])* $name $({ $( $(#[$field_doc])* $field: $type ),* })? ),* }
+
+        /// An op with its constants and its operands, by name.
+        ///
+        /// Whoever answers for an op takes all of them apart, without `..`. So neither a new op nor a
+        /// new operand compiles until every backend has answered it.
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        #[allow(missing_docs, reason = "the fields are those of `Op` and the operands in its documentation")]
+        pub enum Call<T> {
+            $( $name { $($($field: $type,)*)? $($operand: T,)* $($($optional: Option<T>,)*)? } ),*
+        }
 
         static OPS: &[OpSpec] = &[$( OpSpec {
             name: $text,
             constants: &[$($(stringify!($field)),*)?],
-            operands: &[$(OperandKind::$operand,)* $($(OperandKind::$optional),*)?],
-            required: [$(OperandKind::$operand),*].len(),
+            operands: &[$(OperandKind::$kind,)* $($(OperandKind::$optional_kind),*)?],
+            required: [$(OperandKind::$kind),*].len(),
             rows: RowUse::$rows,
             shapes: $shapes,
         } ),*];
@@ -205,6 +215,19 @@ macro_rules! ops {
             /// Returns the entry of the table.
             pub fn spec(&self) -> &'static OpSpec {
                 &OPS[match self { $( Op::$name { .. } => OpIndex::$name ),* } as usize]
+            }
+
+            /// The op with these operands; `None` if it cannot have this number of them.
+            pub fn call<T: Copy>(&self, operands: &[T]) -> Option<Call<T>> {
+                let mut operands = operands.iter().copied();
+                let call = match *self { $(
+                    Op::$name $({ $($field),* })? => Call::$name {
+                        $($($field,)*)?
+                        $($operand: operands.next()?,)*
+                        $($($optional: operands.next(),)*)?
+                    },
+                )* };
+                operands.next().is_none().then_some(call)
             }
 
             /// The constants as they are printed: name and text.
@@ -235,11 +258,11 @@ macro_rules! ops {
 
 ops! {
     /// `(ids [R], table [V, D]) → [R, D]`: row `ids[r]` of the table.
-    Embed = "embed" (Ids, Matrix) Own
+    Embed = "embed" (ids: Ids, table: Matrix) Own
         |o| o.rank(1) == 2 && o.keeps_rows() && o.yields(&[o.columns(1)]);
 
     /// `(x [R, D], given [R, D]) → same`: the rows that the step gives replace those of `x`.
-    Splice = "splice" (Rows, Given) Positional |o| o.same(0) && o.same(1);
+    Splice = "splice" (x: Rows, given: Given) Positional |o| o.same(0) && o.same(1);
 
     /// `(x [R, …, D], weight [D]) → same`: root-mean-square normalisation of
     /// the innermost dimension, `x / √(mean(x²) + epsilon) · weight`
@@ -247,7 +270,7 @@ ops! {
     Norm = "norm" {
         /// Added to the mean square.
         epsilon: f32 [not_negative],
-    } (Activations, Vector) Own
+    } (x: Activations, weight: Vector) Own
         |o| o.rank(0) > 1 && o.same(0) && o.is(1, &[o.columns(0)]);
 
     /// `(x [R, …, D], weight [D], bias [D]?) → same`: normalisation of the innermost
@@ -256,11 +279,11 @@ ops! {
     LayerNorm = "layer_norm" {
         /// Added to the variance.
         epsilon: f32 [not_negative],
-    } (Activations, Vector; Vector) Own
+    } (x: Activations, weight: Vector; bias: Vector) Own
         |o| o.rank(0) > 1 && o.same(0) && o.is(1, &[o.columns(0)]) && o.is(2, &[o.columns(0)]);
 
     /// `(x [R, K], weight [N, K], bias [N]?) → [R, N]`: `x · weightᵀ + bias`.
-    Linear = "linear" (Activations, Matrix; Vector) Own |o| {
+    Linear = "linear" (x: Activations, weight: Matrix; bias: Vector) Own |o| {
         o.rank(0) == 2
             && o.rank(1) == 2
             && o.columns(0) == o.columns(1)
@@ -271,7 +294,7 @@ ops! {
 
     /// `(x) → y`: the same numbers in the same order under another shape with
     /// the same outermost extent.
-    Reshape = "reshape" (Activations) Own
+    Reshape = "reshape" (x: Activations) Own
         |o| o.keeps_rows() && o.inputs[0].shape.elements() == o.output.shape.elements();
 
     /// `(x [R, H, D], frequencies [D/2]) → same`, positional: rotates pair `i`
@@ -280,12 +303,12 @@ ops! {
     Rope = "rope" {
         /// The components that form a pair.
         pairing: Pairing [any],
-    } (Rows, Vector) Positional
+    } (x: Rows, frequencies: Vector) Positional
         |o| o.same(0) && o.rank(0) == 3 && o.columns(0) % 2 == 0 && o.is(1, &[o.columns(0) / 2]);
 
     /// `(x [R, H, D]) → state [C, H, D]`, positional: stores each row in its
     /// sequence's state at the row's position, rounded to the state's type.
-    Write = "write" (Rows) Positional
+    Write = "write" (x: Rows) Positional
         |o| o.rank(0) == 3 && o.yields(o.inner(0));
 
     /// `(q [R, H, D], keys [C, G, D], values [C, G, E]) → [R, H, E]`, positional:
@@ -303,44 +326,44 @@ ops! {
         span: Span [not_empty],
         /// If set, scores become `cap · tanh(score / cap)` before masking.
         softcap: Option<f32> [positive_if_present],
-    } (Rows, StateOrRows, StateOrRows) Positional |o| o.attends();
+    } (q: Rows, keys: StateOrRows, values: StateOrRows) Positional |o| o.attends();
 
     /// `(gate, up) → same`: `act(gate) · up`, element by element.
     Gate = "gate" {
         /// The activation of the gate.
         act: Act [any],
-    } (Activations, Activations) Own |o| o.same(0) && o.same(1);
+    } (gate: Activations, up: Activations) Own |o| o.same(0) && o.same(1);
 
     /// `(x) → same`: `act(x)`, element by element.
     Activate = "activate" {
         /// The activation.
         act: Act [any],
-    } (Activations) Own |o| o.same(0);
+    } (x: Activations) Own |o| o.same(0);
 
     /// `(a, b) → same`: the sum, element by element.
-    Add = "add" (Activations, Activations) Own |o| o.same(0) && o.same(1);
+    Add = "add" (a: Activations, b: Activations) Own |o| o.same(0) && o.same(1);
 
     /// `(x) → same`: every element times a constant.
     Scale = "scale" {
         /// The constant.
         factor: f32 [finite],
-    } (Activations) Own |o| o.same(0);
+    } (x: Activations) Own |o| o.same(0);
 
     /// `(x) → same`: `cap · tanh(x / cap)`.
     Softcap = "softcap" {
         /// The bound of the magnitude of every result.
         cap: f32 [positive],
-    } (Activations) Own |o| o.same(0);
+    } (x: Activations) Own |o| o.same(0);
 
     /// `(x [R, …]) → [O, …]`, positional: the output rows, in order.
-    Gather = "gather" (Rows) Positional
+    Gather = "gather" (x: Rows) Positional
         |o| o.output.outermost == Extent::OutputRows && o.yields(o.inner(0));
 
     /// `(x [R, D]) → [S, D]`, positional: one row for each sequence of the step.
     Pool = "pool" {
         /// How the rows of a sequence become one.
         how: Pooling [any],
-    } (Rows) Positional
+    } (x: Rows) Positional
         |o| o.rank(0) == 2 && o.output.outermost == Extent::Sequences && o.yields(o.inner(0));
 }
 

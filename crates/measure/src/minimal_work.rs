@@ -125,7 +125,19 @@ fn node_work(graph: &Graph, node: &Node, rows: WorkRows) -> MinimalWork {
                 ..MinimalWork::default()
             }
         }
-        _ => MinimalWork::default(),
+        Op::Splice
+        | Op::Norm { .. }
+        | Op::LayerNorm { .. }
+        | Op::Reshape
+        | Op::Rope { .. }
+        | Op::Write
+        | Op::Gate { .. }
+        | Op::Activate { .. }
+        | Op::Add
+        | Op::Scale { .. }
+        | Op::Softcap { .. }
+        | Op::Gather
+        | Op::Pool { .. } => MinimalWork::default(),
     }
 }
 

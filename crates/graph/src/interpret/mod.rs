@@ -15,7 +15,7 @@ use crate::description::BackendInfo;
 use crate::graph::{Graph, Key};
 use crate::memory_plan::{MemoryPlan, PoolBytes};
 use crate::numerics::Numerics;
-use crate::op::Op;
+use crate::op::Call;
 use crate::output::HostRows;
 use crate::state::PositionMajor;
 use crate::value::{Role, Value};
@@ -55,7 +55,7 @@ impl Backend for Interpreter {
     }
 
     /// Every op: [`Values`] computes them by a `match` without a default arm.
-    fn knows(&self, _: Op, _: usize) -> bool {
+    fn knows(&self, _: &Call<&Value>) -> bool {
         true
     }
 

@@ -1,7 +1,7 @@
 //! Where each node is computed: on the array, or on the host and why.
 
 use girih_graph::split::{Site, Split, split};
-use girih_graph::{Act, Extent, Graph, Op, Span, ValueId};
+use girih_graph::{Act, Call, Extent, Graph, Op, Span, ValueId};
 
 use super::policy::{AttentionPlacement, Policy};
 
@@ -20,18 +20,22 @@ pub(super) enum NodeSite {
     Unknown,
 }
 
-/// Whether the array or the host has code for an op with this number of operands.
-pub fn knows(op: Op, operands: usize) -> bool {
-    match op {
-        Op::Reshape | Op::Write | Op::Scale { .. } | Op::Softcap { .. } | Op::Gather => operands == 1,
-        Op::Embed
-        | Op::Norm { .. }
-        | Op::Rope { .. }
-        | Op::Gate { act: Act::Silu | Act::GeluTanh }
-        | Op::Add => operands == 2,
-        Op::Linear => operands == 2 || operands == 3,
-        Op::Attend { span: Span::Full | Span::Window(_), .. } => operands == 3,
-        _ => false,
+/// Whether the array or the host has code for an op with these operands.
+pub fn knows<T>(call: &Call<T>) -> bool {
+    match call {
+        Call::Embed { ids: _, table: _ }
+        | Call::Norm { epsilon: _, x: _, weight: _ }
+        | Call::Linear { x: _, weight: _, bias: _ }
+        | Call::Reshape { x: _ }
+        | Call::Rope { pairing: _, x: _, frequencies: _ }
+        | Call::Write { x: _ }
+        | Call::Add { a: _, b: _ }
+        | Call::Scale { factor: _, x: _ }
+        | Call::Softcap { cap: _, x: _ }
+        | Call::Gather { x: _ } => true,
+        Call::Gate { act, gate: _, up: _ } => matches!(act, Act::Silu | Act::GeluTanh),
+        Call::Attend { scale: _, span, softcap: _, q: _, keys: _, values: _ } => *span != Span::All,
+        Call::Splice { .. } | Call::LayerNorm { .. } | Call::Activate { .. } | Call::Pool { .. } => false,
     }
 }
 
@@ -56,7 +60,7 @@ pub(super) fn site(graph: &Graph, policy: Policy, index: usize) -> NodeSite {
     let embeds = |value: ValueId| graph.nodes.iter().any(|node| node.output == value && node.op == Op::Embed);
     let host = |reason: &str| NodeSite::Host(reason.to_owned());
     match node.op {
-        op if !knows(op, node.inputs.len()) => NodeSite::Unknown,
+        op if !op.call(&node.inputs).is_some_and(|call| knows(&call)) => NodeSite::Unknown,
         Op::Reshape => NodeSite::View,
         Op::Embed => host("the host looks up the rows of tokens"),
         Op::Write => host("the KV cache is in host memory"),
@@ -74,7 +78,7 @@ pub(super) fn site(graph: &Graph, policy: Policy, index: usize) -> NodeSite {
         | Op::Add
         | Op::Scale { .. }
         | Op::Softcap { .. } => NodeSite::Array,
-        _ => NodeSite::Unknown,
+        Op::Splice | Op::LayerNorm { .. } | Op::Activate { .. } | Op::Pool { .. } => NodeSite::Unknown,
     }
 }
 
