@@ -10,7 +10,7 @@ use girih_tensor::{DType, reference};
 use crate::attend_kernels::{CELL_FORMATS, stored};
 use crate::bands::below;
 use crate::fixture::{Random, U, gamma, portable};
-use crate::path::{KernelPath, Tally};
+use crate::path::{KernelPath, Operands, Tally};
 
 /// The caps of scores that `weigh` is checked with.
 const CAPS: [Option<f32>; 2] = [None, Some(3.5)];
@@ -19,23 +19,29 @@ pub fn paths() -> Vec<KernelPath> {
     let mut paths = Vec::new();
     for format in CELL_FORMATS {
         for width in WIDTHS {
-            paths.push(KernelPath::new(format!("score {format:?} x{width}"), move |table, random, tally| {
-                score(table, format, width, random, tally);
-            }));
-            paths.push(KernelPath::new(format!("blend {format:?} x{width}"), move |table, random, tally| {
-                blend(table, format, width, random, tally);
-            }));
+            paths.push(KernelPath::new(
+                format!("score {format:?} x{width}"),
+                move |table, operands, tally| {
+                    score(table, format, width, operands, tally);
+                },
+            ));
+            paths.push(KernelPath::new(
+                format!("blend {format:?} x{width}"),
+                move |table, operands, tally| {
+                    blend(table, format, width, operands, tally);
+                },
+            ));
         }
-        paths.push(KernelPath::new(format!("widen_keys {format:?}"), move |table, random, tally| {
-            widen_keys(table, format, random, tally);
+        paths.push(KernelPath::new(format!("widen_keys {format:?}"), move |table, operands, tally| {
+            widen_keys(table, format, operands, tally);
         }));
-        paths.push(KernelPath::new(format!("widen_values {format:?}"), move |table, random, tally| {
-            widen_values(table, format, random, tally);
+        paths.push(KernelPath::new(format!("widen_values {format:?}"), move |table, operands, tally| {
+            widen_values(table, format, operands, tally);
         }));
     }
     for cap in CAPS {
-        paths.push(KernelPath::new(format!("weigh, cap {cap:?}"), move |table, random, tally| {
-            weigh(table, cap, random, tally);
+        paths.push(KernelPath::new(format!("weigh, cap {cap:?}"), move |table, operands, tally| {
+            weigh(table, cap, operands, tally);
         }));
     }
     paths.push(KernelPath::new("join".into(), join));
@@ -58,17 +64,17 @@ fn prefetched<'a>(cells: &'a [u8], random: &mut Random) -> &'a [u8] {
     if random.bits().is_multiple_of(2) { cells } else { &[] }
 }
 
-fn score(table: &Table, format: Format, width: usize, random: &mut Random, tally: &mut Tally) {
-    let size = head(format, random);
-    let tile = stored(format, KEY_TILE, size, random);
-    let mut keys = vec![f32::NAN; size * KEY_TILE];
+fn score(table: &Table, format: Format, width: usize, operands: &mut Operands, tally: &mut Tally) {
+    let size = head(format, operands);
+    let tile = operands.memory.place(&stored(format, KEY_TILE, size, operands));
+    let mut keys = operands.results(size * KEY_TILE);
     (portable().attend.widen_keys)(format, &tile, &mut keys);
-    let queries = random.numbers(size * width);
-    let at = KEY_TILE * below(CHUNK_POSITIONS / KEY_TILE, random);
+    let queries = operands.numbers(size * width);
+    let at = KEY_TILE * below(CHUNK_POSITIONS / KEY_TILE, operands);
     let cells =
-        if random.bits().is_multiple_of(8) { Cells::Decoded(&keys) } else { Cells::Stored(format, &tile) };
-    let mut scores: Vec<ChunkWeights> = vec![[7.0; CHUNK_POSITIONS]; width];
-    (table.attend.score)(&queries, cells, prefetched(&tile, random), &mut scores, at);
+        if operands.bits().is_multiple_of(8) { Cells::Decoded(&keys) } else { Cells::Stored(format, &tile) };
+    let mut scores = operands.memory.place(&vec![[7.0; CHUNK_POSITIONS]; width]);
+    (table.attend.score)(&queries, cells, prefetched(&tile, operands), &mut scores, at);
     for (query, scores) in scores.iter().enumerate() {
         let own: Vec<f32> = queries.iter().copied().skip(query).step_by(width).collect();
         for (position, score) in scores.iter().enumerate() {
@@ -90,21 +96,23 @@ fn score(table: &Table, format: Format, width: usize, random: &mut Random, tally
     }
 }
 
-fn blend(table: &Table, format: Format, width: usize, random: &mut Random, tally: &mut Tally) {
-    let columns = padded_head(format, random);
-    let cells = stored(format, BLOCK_POSITIONS, columns, random);
-    let end = 1 + below(BLOCK_POSITIONS, random);
-    let positions = below(end, random)..end;
+fn blend(table: &Table, format: Format, width: usize, operands: &mut Operands, tally: &mut Tally) {
+    let columns = padded_head(format, operands);
+    let cells = operands.memory.place(&stored(format, BLOCK_POSITIONS, columns, operands));
+    let end = 1 + below(BLOCK_POSITIONS, operands);
+    let positions = below(end, operands)..end;
     let block = |cells, positions| ValueBlock { cells, positions, width: columns, next: &[] };
     let mut wide = vec![f32::NAN; BLOCK_POSITIONS * columns];
     (portable().attend.widen_values)(block(Cells::Stored(format, &cells), 0..BLOCK_POSITIONS), &mut wide);
-    let at = BLOCK_POSITIONS * below(CHUNK_POSITIONS / BLOCK_POSITIONS, random);
-    let weights: Vec<ChunkWeights> =
-        (0..width).map(|_| random.numbers(CHUNK_POSITIONS).try_into().expect("a chunk of numbers")).collect();
-    let before = random.numbers(width * columns);
-    let mut sums = before.clone();
+    let at = BLOCK_POSITIONS * below(CHUNK_POSITIONS / BLOCK_POSITIONS, operands);
+    let weights: Vec<ChunkWeights> = (0..width)
+        .map(|_| operands.random.numbers(CHUNK_POSITIONS).try_into().expect("a chunk of numbers"))
+        .collect();
+    let weights = operands.memory.place(&weights);
+    let before = operands.random.numbers(width * columns);
+    let mut sums = operands.memory.place(&before);
     let stored = ValueBlock {
-        next: prefetched(&cells, random),
+        next: prefetched(&cells, operands),
         ..block(Cells::Stored(format, &cells), positions.clone())
     };
     (table.attend.blend)(&weights, at, stored, &mut sums);
@@ -135,10 +143,10 @@ fn defined(format: Format, bytes: &[u8], index: usize) -> f32 {
     value[0]
 }
 
-fn widen_keys(table: &Table, format: Format, random: &mut Random, tally: &mut Tally) {
-    let size = head(format, random);
-    let tile = stored(format, KEY_TILE, size, random);
-    let mut wide = vec![f32::NAN; size * KEY_TILE];
+fn widen_keys(table: &Table, format: Format, operands: &mut Operands, tally: &mut Tally) {
+    let size = head(format, operands);
+    let tile = operands.memory.place(&stored(format, KEY_TILE, size, operands));
+    let mut wide = operands.results(size * KEY_TILE);
     (table.attend.widen_keys)(format, &tile, &mut wide);
     for (index, got) in wide.iter().enumerate() {
         let expected = if format == Format::Q8_0 {
@@ -153,18 +161,18 @@ fn widen_keys(table: &Table, format: Format, random: &mut Random, tally: &mut Ta
     }
 }
 
-fn widen_values(table: &Table, format: Format, random: &mut Random, tally: &mut Tally) {
-    let columns = padded_head(format, random);
-    let cells = stored(format, BLOCK_POSITIONS, columns, random);
-    let end = 1 + below(BLOCK_POSITIONS, random);
-    let positions = below(end, random)..end;
+fn widen_values(table: &Table, format: Format, operands: &mut Operands, tally: &mut Tally) {
+    let columns = padded_head(format, operands);
+    let cells = operands.memory.place(&stored(format, BLOCK_POSITIONS, columns, operands));
+    let end = 1 + below(BLOCK_POSITIONS, operands);
+    let positions = below(end, operands)..end;
     let block = ValueBlock {
         cells: Cells::Stored(format, &cells),
         positions: positions.clone(),
         width: columns,
         next: &[],
     };
-    let mut wide = vec![7.0; BLOCK_POSITIONS * columns];
+    let mut wide = operands.memory.place(&vec![7.0; BLOCK_POSITIONS * columns]);
     (table.attend.widen_values)(block, &mut wide);
     for (index, got) in wide.iter().enumerate() {
         let (position, column) = (index / columns, index % columns);
@@ -185,13 +193,14 @@ fn widen_values(table: &Table, format: Format, random: &mut Random, tally: &mut 
 
 /// A capped score has the error of eight roundings. A weight has that of its distance, of the rounding of
 /// the distance, and of its power, 2 ulp.
-fn weigh(table: &Table, cap: Option<f32>, random: &mut Random, tally: &mut Tally) {
-    let end = 1 + below(CHUNK_POSITIONS, random);
-    let seen = below(end, random)..end;
-    let raw: Vec<f32> = (0..CHUNK_POSITIONS).map(|_| random.number() * 20.0).collect();
-    let mut scores: ChunkWeights = [f32::NAN; CHUNK_POSITIONS];
+fn weigh(table: &Table, cap: Option<f32>, operands: &mut Operands, tally: &mut Tally) {
+    let end = 1 + below(CHUNK_POSITIONS, operands);
+    let seen = below(end, operands)..end;
+    let raw: Vec<f32> = (0..CHUNK_POSITIONS).map(|_| operands.number() * 20.0).collect();
+    let mut scores = operands.memory.place(&[[f32::NAN; CHUNK_POSITIONS]]);
+    let scores = &mut scores[0];
     scores[seen.clone()].copy_from_slice(&raw[seen.clone()]);
-    let [top, sum] = (table.attend.weigh)(&mut scores, seen.clone(), cap);
+    let [top, sum] = (table.attend.weigh)(scores, seen.clone(), cap);
     let capped = |x: f32| match cap {
         Some(cap) => f64::from(cap) * (f64::from(x) / 2.0 * std::f64::consts::LN_2).tanh(),
         None => f64::from(x),
@@ -211,17 +220,17 @@ fn weigh(table: &Table, cap: Option<f32>, random: &mut Random, tally: &mut Tally
 }
 
 /// Each factor has an error of 2 ulp; two products and a sum are rounded.
-fn join(table: &Table, random: &mut Random, tally: &mut Tally) {
-    let len = LANES * (1 + below(8, random));
-    let (result, sums) = (random.numbers(len), random.numbers(len));
-    let before = if random.bits().is_multiple_of(8) { f32::NEG_INFINITY } else { random.number() * 40.0 };
-    let now = random.number() * 40.0;
-    let (mut running, mut joined) = ([before, 2.0], result.clone());
+fn join(table: &Table, operands: &mut Operands, tally: &mut Tally) {
+    let len = LANES * (1 + below(8, operands));
+    let (result, sums) = (operands.numbers(len), operands.numbers(len));
+    let before = if operands.bits().is_multiple_of(8) { f32::NEG_INFINITY } else { operands.number() * 40.0 };
+    let now = operands.number() * 40.0;
+    let (mut running, mut joined) = ([before, 2.0], operands.memory.place(&result));
     (table.attend.join)(&mut running, &mut joined, [now, 5.0], &sums);
     let larger = before.max(now);
     tally.record(running[0], f64::from(larger), 0.0, || "the maximum".into());
     let factors = [before, now].map(|x| f64::from(x - larger).exp2());
-    let all = result.iter().zip(&sums).zip(&joined).map(|((a, b), got)| (*a, *b, *got));
+    let all = result.iter().zip(sums.iter()).zip(joined.iter()).map(|((a, b), got)| (*a, *b, *got));
     for (a, b, got) in all.chain([(2.0, 5.0, running[1])]) {
         let (a, b) = (f64::from(a) * factors[0], f64::from(b) * factors[1]);
         let bound = (a.abs() + b.abs()) * (4.0 * U + gamma(3)) + 2f64.powi(-148);
@@ -230,16 +239,17 @@ fn join(table: &Table, random: &mut Random, tally: &mut Tally) {
 }
 
 /// Rounding to nearest even, of random finite numbers.
-fn halve(table: &Table, random: &mut Random, tally: &mut Tally) {
-    let values: Vec<f32> = (0..1 + below(70, random))
-        .map(|_| match random.bits() % 4 {
-            0 => f32::from_bits(random.bits() as u32 & 0xbfff_ffff),
-            1 => random.number() * 2f32.powi(-14),
-            2 => (1.0 + (random.bits() % 1024) as f32 / 1024.0) + 2f32.powi(-11), // ties
-            _ => random.number() * 70_000.0,
+fn halve(table: &Table, operands: &mut Operands, tally: &mut Tally) {
+    let values: Vec<f32> = (0..1 + below(70, operands))
+        .map(|_| match operands.bits() % 4 {
+            0 => f32::from_bits(operands.bits() as u32 & 0xbfff_ffff),
+            1 => operands.number() * 2f32.powi(-14),
+            2 => (1.0 + (operands.bits() % 1024) as f32 / 1024.0) + 2f32.powi(-11), // ties
+            _ => operands.number() * 70_000.0,
         })
         .collect();
-    let mut bytes = vec![0; 2 * values.len()];
+    let values = operands.memory.place(&values);
+    let mut bytes = operands.memory.place(&vec![0; 2 * values.len()]);
     (table.attend.halve)(&values, &mut bytes);
     let wrong = values.iter().zip(bytes.as_chunks().0).find_map(|(value, bytes)| {
         let (got, expected) = (u16::from_le_bytes(*bytes), half::f16::from_f32(*value).to_bits());

@@ -12,7 +12,7 @@ use girih_cpu::kernels::{Rotation, Table};
 use girih_graph::{Act, BLOCK_POSITIONS, Pairing};
 
 use crate::fixture::{Random, portable};
-use crate::path::Tally;
+use crate::path::{Memory, Operands, Tally};
 use crate::paths::paths;
 use crate::rows;
 
@@ -24,10 +24,11 @@ fn faults(table: &Table, kernel: &str) -> Vec<(String, Option<String>)> {
     let paths = paths().into_iter().filter(|path| path.name.starts_with(kernel));
     paths
         .map(|path| {
-            let (mut random, mut tally) = (Random(51), Tally::default());
+            let mut operands = Operands { random: Random(51), memory: Memory::Plain };
+            let mut tally = Tally::default();
             (0..CASES).for_each(|_| {
                 if tally.fault.is_none() {
-                    (path.check)(table, &mut random, &mut tally);
+                    (path.check)(table, &mut operands, &mut tally);
                 }
             });
             (path.name, tally.fault)
@@ -703,6 +704,12 @@ fn wrong_levels_are_detected() {
     assert_detected("quantize", &wrong);
     // Another order of additions is within the bound; only the comparison of bits detects it.
     let rows = rows::rows(&mut Random(6));
-    assert!(rows.iter().all(|row| rows::wrong_code(&sequential, row).is_none()), "within the bound");
-    assert!(rows.iter().any(|row| rows::unequal_codes(&sequential, row).is_some()), "different bits");
+    assert!(
+        rows.iter().all(|row| rows::wrong_code(&sequential, row, Memory::Plain).is_none()),
+        "within the bound"
+    );
+    assert!(
+        rows.iter().any(|row| rows::unequal_codes(&sequential, row, Memory::Plain).is_some()),
+        "different bits"
+    );
 }

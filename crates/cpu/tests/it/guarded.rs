@@ -2,7 +2,6 @@
 
 #![allow(unsafe_code)]
 
-use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::{ptr, slice};
 
@@ -17,17 +16,15 @@ pub enum Side {
 }
 
 /// A copy of a slice next to a page without access.
-pub struct Guarded<'a, T> {
+pub struct Guarded<T> {
     mapping: *mut u8,
     mapped: usize,
     start: *mut T,
     len: usize,
-    /// Values may hold references, so the original must live as long.
-    copied: PhantomData<&'a T>,
 }
 
-impl<'a, T: Copy> Guarded<'a, T> {
-    pub fn new(values: &'a [T], side: Side) -> Guarded<'a, T> {
+impl<T: Copy + 'static> Guarded<T> {
+    pub fn new(values: &[T], side: Side) -> Guarded<T> {
         assert!(align_of::<T>() <= page_size(), "a page is aligned for every type");
         let bytes = size_of_val(values);
         let kept = bytes.next_multiple_of(page_size());
@@ -48,7 +45,7 @@ impl<'a, T: Copy> Guarded<'a, T> {
         // SAFETY: the `bytes` bytes from `start` on lie in the mapping, next to its guarded page. They are
         // aligned, because they start or end at a page and a type's size is a multiple of its alignment.
         unsafe { ptr::copy_nonoverlapping(values.as_ptr(), start, values.len()) };
-        Guarded { mapping, mapped, start, len: values.len(), copied: PhantomData }
+        Guarded { mapping, mapped, start, len: values.len() }
     }
 
     /// Reads the value directly after the end.
@@ -59,7 +56,7 @@ impl<'a, T: Copy> Guarded<'a, T> {
     }
 }
 
-impl<T> Deref for Guarded<'_, T> {
+impl<T> Deref for Guarded<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -68,14 +65,14 @@ impl<T> Deref for Guarded<'_, T> {
     }
 }
 
-impl<T> DerefMut for Guarded<'_, T> {
+impl<T> DerefMut for Guarded<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: `new` wrote `len` values there, which this value owns.
         unsafe { slice::from_raw_parts_mut(self.start, self.len) }
     }
 }
 
-impl<T> Drop for Guarded<'_, T> {
+impl<T> Drop for Guarded<T> {
     fn drop(&mut self) {
         // SAFETY: this value owns the whole mapping, and no slice of it outlives the value.
         unsafe { mm::munmap(self.mapping.cast(), self.mapped) }.expect("the mapping is still there");

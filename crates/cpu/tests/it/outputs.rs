@@ -15,7 +15,7 @@ use crate::bands::{
     CODES, INPUTS, IntegerBand, IntegerInputs, SCALES, WeightCodes, WeightScales, coding, integer_layouts,
 };
 use crate::fixture::Random;
-use crate::path::Tally;
+use crate::path::{Memory, Operands, Tally};
 use crate::paths::{check_narrow, check_tile, paths};
 
 /// Outputs of each path in the test that always runs.
@@ -26,9 +26,10 @@ fn check_all(count: usize, seed: u64, print: impl Fn(&str, &str, u64, &Tally)) {
     for table in tables() {
         for (index, path) in paths().iter().enumerate() {
             let seed = seed + index as u64;
-            let (mut random, mut tally) = (Random(seed), Tally::default());
+            let mut operands = Operands { random: Random(seed), memory: Memory::Plain };
+            let mut tally = Tally::default();
             while tally.outputs < count && tally.fault.is_none() {
-                (path.check)(table, &mut random, &mut tally);
+                (path.check)(table, &mut operands, &mut tally);
             }
             print(table.name, &path.name, seed, &tally);
             assert_eq!(tally.fault, None, "{} {}, seed {seed}", table.name, path.name);
@@ -78,7 +79,7 @@ fn edge_values_keep_their_bound_with_few_columns() {
     each_edge(&[1, NARROW], |band, x, what| {
         for table in tables() {
             let mut tally = Tally::default();
-            check_narrow(table, band, x, &mut tally);
+            check_narrow(table, band, x, Memory::Plain, &mut tally);
             assert_eq!(tally.fault, None, "{}: {what}", table.name);
         }
     });
@@ -86,11 +87,11 @@ fn edge_values_keep_their_bound_with_few_columns() {
 
 #[test]
 fn edge_values_keep_their_bound_in_tiles() {
-    let mut random = Random(32);
+    let mut operands = Operands { random: Random(32), memory: Memory::Plain };
     each_edge(&[TILE / 3, TILE], |band, x, what| {
         for table in tables() {
             let mut tally = Tally::default();
-            check_tile(table, band, 0, x, &mut random, &mut tally);
+            check_tile(table, band, 0, x, &mut operands, &mut tally);
             assert_eq!(tally.fault, None, "{}: {what}", table.name);
         }
     });

@@ -10,7 +10,7 @@ use crate::bands::{
     decoded, float_band, float_dot_product, mostly_first,
 };
 use crate::fixture::Random;
-use crate::path::{KernelPath, Tally};
+use crate::path::{KernelPath, Memory, Operands, Tally};
 
 /// Every path of every kernel.
 pub fn paths() -> Vec<KernelPath> {
@@ -27,19 +27,19 @@ fn matmuls() -> Vec<KernelPath> {
         for columns in 1..=NARROW {
             paths.push(KernelPath::new(
                 format!("narrow {layout:?} x{columns}"),
-                move |table, random, tally| {
-                    narrow(table, layout, columns, random, tally);
+                move |table, operands, tally| {
+                    narrow(table, layout, columns, operands, tally);
                 },
             ));
         }
-        paths.push(KernelPath::new(format!("decode {layout:?}"), move |table, random, tally| {
-            decode(table, layout, random, tally);
+        paths.push(KernelPath::new(format!("decode {layout:?}"), move |table, operands, tally| {
+            decode(table, layout, operands, tally);
         }));
         for columns in [TILE / 3, 2 * TILE / 3, TILE] {
             paths.push(KernelPath::new(
                 format!("tile {layout:?} x{columns}"),
-                move |table, random, tally| {
-                    tile(table, layout, columns, random, tally);
+                move |table, operands, tally| {
+                    tile(table, layout, columns, operands, tally);
                 },
             ));
         }
@@ -48,15 +48,15 @@ fn matmuls() -> Vec<KernelPath> {
         for columns in (1..=NARROW).chain([TILE]) {
             paths.push(KernelPath::new(
                 format!("floats {layout:?} x{columns}"),
-                move |table, random, tally| {
-                    floats(table, layout, columns, random, tally);
+                move |table, operands, tally| {
+                    floats(table, layout, columns, operands, tally);
                 },
             ));
         }
     }
     for columns in (1..=NARROW).chain([TILE]) {
-        paths.push(KernelPath::new(format!("bf16 x{columns}"), move |table, random, tally| {
-            bf16(table, columns, random, tally);
+        paths.push(KernelPath::new(format!("bf16 x{columns}"), move |table, operands, tally| {
+            bf16(table, columns, operands, tally);
         }));
     }
     paths
@@ -70,17 +70,18 @@ fn random_band(layout: Layout, random: &mut Random) -> IntegerBand {
     IntegerBand::random(layout, groups, codes, scales, random)
 }
 
-fn narrow(table: &Table, layout: Layout, columns: usize, random: &mut Random, tally: &mut Tally) {
-    let band = random_band(layout, random);
-    let kind = mostly_first(&INPUTS, random);
-    let x = IntegerInputs::random(coding(layout), band.groups, columns, kind, random);
-    check_narrow(table, &band, &x, tally);
+fn narrow(table: &Table, layout: Layout, columns: usize, operands: &mut Operands, tally: &mut Tally) {
+    let band = random_band(layout, operands);
+    let kind = mostly_first(&INPUTS, operands);
+    let x = IntegerInputs::random(coding(layout), band.groups, columns, kind, operands);
+    check_narrow(table, &band, &x, operands.memory, tally);
 }
 
 /// Checks `narrow` on a whole band.
-pub fn check_narrow(table: &Table, band: &IntegerBand, x: &IntegerInputs, tally: &mut Tally) {
-    let mut sums = vec![[f32::NAN; BAND]; x.columns];
-    (table.matmul.narrow)(band.band(), &x.words, &mut sums);
+pub fn check_narrow(table: &Table, band: &IntegerBand, x: &IntegerInputs, memory: Memory, tally: &mut Tally) {
+    let (bytes, words) = (memory.place(&band.bytes), memory.place(&x.words));
+    let mut sums = memory.place(&vec![[f32::NAN; BAND]; x.columns]);
+    (table.matmul.narrow)(Band { bytes: &bytes, ..band.band() }, &words, &mut sums);
     record_sums(band, 0, x, &sums, |_, _| 0.0, tally);
 }
 
@@ -101,24 +102,25 @@ fn record_sums(
     }
 }
 
-fn decode(table: &Table, layout: Layout, random: &mut Random, tally: &mut Tally) {
-    let band = random_band(layout, random);
-    let first = below(band.groups, random);
-    let count = below(DEPTH.min(band.groups - first) + 1, random);
-    let mut panels = [[PanelGroup::ZERO; DEPTH]; 2];
-    (table.matmul.decode)(band.band(), first, count, &mut panels);
-    let what = band.wrong_panels(&panels, first, count);
+fn decode(table: &Table, layout: Layout, operands: &mut Operands, tally: &mut Tally) {
+    let band = random_band(layout, operands);
+    let first = below(band.groups, operands);
+    let count = below(DEPTH.min(band.groups - first) + 1, operands);
+    let bytes = operands.memory.place(&band.bytes);
+    let mut panels = operands.memory.place(&[[[PanelGroup::ZERO; DEPTH]; 2]]);
+    (table.matmul.decode)(Band { bytes: &bytes, ..band.band() }, first, count, &mut panels[0]);
+    let what = band.wrong_panels(&panels[0], first, count);
     let what = what.map(|what| format!("{count} groups from {first} of {}: {what}", band.groups));
     tally.record_exact(count * GROUP * BAND, what);
 }
 
-fn tile(table: &Table, layout: Layout, columns: usize, random: &mut Random, tally: &mut Tally) {
-    let band = random_band(layout, random);
-    let first = below(band.groups, random);
-    let groups = 1 + below(DEPTH.min(band.groups - first), random);
-    let kind = mostly_first(&INPUTS, random);
-    let x = IntegerInputs::random(coding(layout), groups, columns, kind, random);
-    check_tile(table, &band, first, &x, random, tally);
+fn tile(table: &Table, layout: Layout, columns: usize, operands: &mut Operands, tally: &mut Tally) {
+    let band = random_band(layout, operands);
+    let first = below(band.groups, operands);
+    let groups = 1 + below(DEPTH.min(band.groups - first), operands);
+    let kind = mostly_first(&INPUTS, operands);
+    let x = IntegerInputs::random(coding(layout), groups, columns, kind, operands);
+    check_tile(table, &band, first, &x, operands, tally);
 }
 
 /// Checks `tile` on the panels from group `first` of a band on.
@@ -127,29 +129,33 @@ pub fn check_tile(
     band: &IntegerBand,
     first: usize,
     x: &IntegerInputs,
-    random: &mut Random,
+    operands: &mut Operands,
     tally: &mut Tally,
 ) {
-    let panels = decoded(band, first, x.groups);
-    let start: Vec<Sums> =
-        (0..x.columns).map(|_| random.numbers(BAND).try_into().expect("a band of numbers")).collect();
-    let mut sums = start.clone();
-    (table.matmul.tile)(coding(band.layout), &panels, x.groups, &x.words, &mut sums);
+    let memory = operands.memory;
+    let (panels, words) = (memory.place(&[decoded(band, first, x.groups)]), memory.place(&x.words));
+    let start = random_sums(x.columns, operands);
+    let mut sums = memory.place(&start);
+    (table.matmul.tile)(coding(band.layout), &panels[0], x.groups, &words, &mut sums);
     record_sums(band, first, x, &sums, |column, row| start[column][row], tally);
 }
 
-fn floats(table: &Table, layout: Layout, columns: usize, random: &mut Random, tally: &mut Tally) {
+/// Sums that others are added to.
+fn random_sums(columns: usize, random: &mut Random) -> Vec<Sums> {
+    (0..columns).map(|_| random.numbers(BAND).try_into().expect("a band of numbers")).collect()
+}
+
+fn floats(table: &Table, layout: Layout, columns: usize, operands: &mut Operands, tally: &mut Tally) {
     // Any number of inputs, from any column at which a unit starts.
-    let inputs = 1 + below(70, random);
-    let first = below(inputs, random) / 2 * 2;
-    let bytes = float_band(layout, inputs, random);
+    let inputs = 1 + below(70, operands);
+    let first = below(inputs, operands) / 2 * 2;
+    let bytes = operands.memory.place(&float_band(layout, inputs, operands));
     let band = Band { layout, columns: inputs, bytes: &bytes, prefetch: PrefetchChoice::DEFAULT };
-    let mut x = random.numbers((inputs - first) * columns);
+    let mut x = operands.random.numbers((inputs - first) * columns);
     x.resize((inputs - first).next_multiple_of(2) * columns, 0.0);
-    let words: Vec<u32> = x.iter().map(|x| x.to_bits()).collect();
-    let start: Vec<Sums> =
-        (0..columns).map(|_| random.numbers(BAND).try_into().expect("a band of numbers")).collect();
-    let mut sums = start.clone();
+    let words = operands.memory.place(&x.iter().map(|x| x.to_bits()).collect::<Vec<_>>());
+    let start = random_sums(columns, operands);
+    let mut sums = operands.memory.place(&start);
     (table.matmul.floats)(band, first, &words, &mut sums);
     for (column, row) in (0..columns).flat_map(|column| (0..BAND).map(move |row| (column, row))) {
         let (expected, bound) = float_dot_product(band, [row, column], first, &x, &start);
@@ -158,17 +164,16 @@ fn floats(table: &Table, layout: Layout, columns: usize, random: &mut Random, ta
     }
 }
 
-fn bf16(table: &Table, columns: usize, random: &mut Random, tally: &mut Tally) {
+fn bf16(table: &Table, columns: usize, operands: &mut Operands, tally: &mut Tally) {
     // Sometimes more than are widened at once.
-    let inputs = 1 + below(if random.bits().is_multiple_of(8) { 600 } else { 70 }, random);
-    let first = below(inputs, random) / 2 * 2;
-    let bytes = float_band(Layout::Bf16, inputs, random);
+    let inputs = 1 + below(if operands.bits().is_multiple_of(8) { 600 } else { 70 }, operands);
+    let first = below(inputs, operands) / 2 * 2;
+    let bytes = operands.memory.place(&float_band(Layout::Bf16, inputs, operands));
     let band =
         Band { layout: Layout::Bf16, columns: inputs, bytes: &bytes, prefetch: PrefetchChoice::DEFAULT };
-    let words = bf16_words(inputs - first, columns, random);
-    let start: Vec<Sums> =
-        (0..columns).map(|_| random.numbers(BAND).try_into().expect("a band of numbers")).collect();
-    let mut sums = start.clone();
+    let words = operands.memory.place(&bf16_words(inputs - first, columns, operands));
+    let start = random_sums(columns, operands);
+    let mut sums = operands.memory.place(&start);
     (table.matmul.bf16)(band, first, &words, &mut sums);
     for (column, row) in (0..columns).flat_map(|column| (0..BAND).map(move |row| (column, row))) {
         let (expected, bound) = bf16_dot_product(band, [row, column], first, &words, &start);

@@ -6,6 +6,7 @@ use girih_graph::{Act, Pairing};
 use girih_tensor::reference;
 
 use crate::fixture::{Random, U, gamma, portable};
+use crate::path::Memory;
 
 /// Lengths with any remainder of a vector, and long ones.
 fn lengths() -> impl Iterator<Item = usize> {
@@ -309,11 +310,12 @@ fn heads_are_rotated_independently() {
 /// Codes, scales and sums of whole groups.
 type Integers = (Vec<i8>, Vec<f32>, Vec<i32>);
 
-fn quantized(table: &Table, x: &[f32]) -> Integers {
+fn quantized(table: &Table, x: &[f32], memory: Memory) -> Integers {
     let groups = x.len() / QUANT_GROUP;
-    let (mut codes, mut scales, mut sums) = (vec![99; x.len()], vec![f32::NAN; groups], vec![-1; groups]);
+    let (mut codes, mut scales) = (memory.place(&vec![99; x.len()]), memory.place(&vec![f32::NAN; groups]));
+    let mut sums = memory.place(&vec![-1; groups]);
     (table.quantize)(x, &mut codes, &mut scales, &mut sums);
-    (codes, scales, sums)
+    (codes.to_vec(), scales.to_vec(), sums.to_vec())
 }
 
 /// A group that begins with these numbers and continues with zeros.
@@ -339,8 +341,8 @@ fn squares_left(x: &[f32], levels: f32) -> f64 {
 /// The scale is rounded once; levels / largest, the product and half a code are the errors of a code. The
 /// choice of a scale has the same error for each of 32 distances of up to half a step, once more when
 /// they are added up.
-pub fn wrong_code(table: &Table, x: &[f32]) -> Option<String> {
-    let (codes, scales, sums) = quantized(table, x);
+pub fn wrong_code(table: &Table, x: &[f32], memory: Memory) -> Option<String> {
+    let (codes, scales, sums) = quantized(table, x, memory);
     let groups =
         x.chunks_exact(QUANT_GROUP).zip(codes.chunks_exact(QUANT_GROUP)).zip(scales.iter().zip(&sums));
     for ((x, codes), (&scale, &sum)) in groups {
@@ -381,7 +383,7 @@ pub fn edge(random: &mut Random) -> Vec<f32> {
         let [mut low, mut high] = [0; 2].map(|_| (random.number().abs() / 16.0).to_bits());
         let mut scale = |last: u32| {
             x[QUANT_GROUP - 1] = f32::from_bits(last);
-            quantized(&portable(), &x).1[0]
+            quantized(&portable(), &x, Memory::Plain).1[0]
         };
         if scale(low) == scale(high) {
             return None;
@@ -399,8 +401,8 @@ pub fn edge(random: &mut Random) -> Vec<f32> {
 }
 
 /// The first difference between the integers of a table and those of the portable one.
-pub fn unequal_codes(table: &Table, x: &[f32]) -> Option<String> {
-    let unequal = quantized(table, x) != quantized(&portable(), x);
+pub fn unequal_codes(table: &Table, x: &[f32], memory: Memory) -> Option<String> {
+    let unequal = quantized(table, x, memory) != quantized(&portable(), x, memory);
     unequal.then(|| format!("other bits than the portable ones of {x:?}"))
 }
 
@@ -428,8 +430,8 @@ pub fn rows(random: &mut Random) -> Vec<Vec<f32>> {
 fn quantized_values_are_near_and_equal_in_all_tables() {
     for row in rows(&mut Random(6)) {
         for table in tables() {
-            assert_eq!(wrong_code(table, &row), None, "{}", table.name);
-            assert_eq!(unequal_codes(table, &row), None, "{}", table.name);
+            assert_eq!(wrong_code(table, &row, Memory::Plain), None, "{}", table.name);
+            assert_eq!(unequal_codes(table, &row, Memory::Plain), None, "{}", table.name);
         }
     }
 }
@@ -448,7 +450,7 @@ fn the_best_levels_have_smaller_errors_on_normal_numbers() {
     let x = normal(20_000 * QUANT_GROUP, &mut Random(7));
     let by_127: f64 = x.chunks_exact(QUANT_GROUP).map(|x| squares_left(x, 127.0)).sum();
     for table in tables() {
-        let (codes, scales, _) = quantized(table, &x);
+        let (codes, scales, _) = quantized(table, &x, Memory::Plain);
         let values = codes.iter().zip(scales.iter().flat_map(|&scale| [scale; QUANT_GROUP]));
         let left = x.iter().zip(values);
         let left: f64 = left.map(|(&x, (&code, scale))| f64::from(x - scale * f32::from(code)).powi(2)).sum();
@@ -471,7 +473,7 @@ fn truncated_codes_are_detected() {
         }
     };
     let table = Table { quantize: cut, ..tables()[0] };
-    assert!(rows(&mut Random(6)).iter().any(|row| wrong_code(&table, row).is_some()));
+    assert!(rows(&mut Random(6)).iter().any(|row| wrong_code(&table, row, Memory::Plain).is_some()));
 }
 
 #[test]
@@ -484,7 +486,7 @@ fn ties_go_to_even_codes() {
     let sum = 253 + 11 * 64 + 11 * 32;
     for table in tables() {
         for groups in [1, 4, 6] {
-            let (codes, scales, sums) = quantized(table, &x.repeat(groups));
+            let (codes, scales, sums) = quantized(table, &x.repeat(groups), Memory::Plain);
             assert_eq!((scales, sums), (vec![1.0; groups], vec![sum; groups]), "{}", table.name);
             for codes in codes.chunks_exact(QUANT_GROUP) {
                 assert_eq!(codes[..10], [127, 0, 2, 2, 0, -2, -2, 126, 126, -126], "{}", table.name);
@@ -501,7 +503,7 @@ fn groups_with_an_infinity_or_nan_have_it_as_their_scale() {
             for at in [0, 31, 17] {
                 let mut x = vec![1.0; 5 * QUANT_GROUP];
                 x[position * QUANT_GROUP + at] = odd;
-                let (codes, scales, sums) = quantized(table, &x);
+                let (codes, scales, sums) = quantized(table, &x, Memory::Plain);
                 for group in 0..5 {
                     let codes = &codes[group * QUANT_GROUP..][..QUANT_GROUP];
                     let expected = if group == position { 0 } else { 127 };
