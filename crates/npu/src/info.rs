@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use girih_graph::description::{
-    AllowedValues, AnyBackend, BackendInfo, BackendOption, BackendSettings, Services, byte_count,
+    AllowedValues, AnyBackend, BackendInfo, BackendOption, BackendSettings, Device, Services,
+    byte_count,
 };
-use girih_tensor::{Error, ErrorKind, Result};
+use girih_tensor::{Error, Result};
 
 use crate::backend::{Npu, NpuOptions, ONE_ROW_NOTE};
 use crate::blob::{BlobFolder, DEFAULT_CACHE_BYTES};
@@ -18,7 +19,7 @@ use crate::target::Target;
 pub static INFO: BackendInfo = BackendInfo {
     name: "npu",
     about: "a simulated array",
-    devices: Target::names,
+    devices: |_| devices(),
     options: OPTIONS,
     exact: &[],
     is_simulated: true,
@@ -130,11 +131,18 @@ fn numbers(text: &str, max: u32) -> Result<Vec<u32>, String> {
     text.split(',').map(number).collect()
 }
 
-fn open(settings: &BackendSettings, services: &Arc<dyn Services>) -> Result<Box<dyn AnyBackend>> {
-    let Some(device) = &settings.device else {
-        let sentence = "the npu backend needs a device: name one, such as npu:toy";
-        return Err(Error::with_kind(ErrorKind::NotFound, sentence));
+/// The arrays that can be simulated.
+fn devices() -> Result<Vec<Device>> {
+    let device = |name: String| {
+        let target = Target::named(&name)?;
+        let settings = vec![("cores", target.cores().to_string())];
+        Ok(Device { name: Some(name), about: target.title, settings })
     };
+    Target::names().into_iter().map(device).collect()
+}
+
+fn open(settings: &BackendSettings, services: &Arc<dyn Services>) -> Result<Box<dyn AnyBackend>> {
+    let device = settings.device.as_ref().expect("each of the devices has a name");
     let mut npu = Npu::new(device, npu_options(settings)?)?;
     let mapping = settings.get(MAPPING).map(ArrayMapping::read).transpose()?;
     let weights = settings.parsed(WEIGHTS, weights)?;
@@ -224,7 +232,8 @@ mod tests {
     #[test]
     fn every_device_and_mapping_opens() {
         let services: Arc<dyn Services> = Arc::new(NoServices);
-        for device in (INFO.devices)() {
+        let toy = settings(&[]);
+        for device in (INFO.devices)(&toy).unwrap().into_iter().filter_map(|device| device.name) {
             let choice = BackendChoice::parse(&[&INFO], &format!("npu:{device}")).unwrap();
             assert_eq!(choice.open(&services).unwrap().kernels(), device);
         }

@@ -375,7 +375,11 @@ fn the_doctor_finds_this_program_healthy() {
         let state = found["template_worker"][layer].as_str().expect("on, or off with a reason");
         assert!(state == "on" || state.starts_with("off: "), "{layer}: {state}");
     }
+    let npu = found["backends"].as_array().unwrap().iter().find(|backend| backend["name"] == "npu").unwrap();
+    let names = npu["devices"].as_array().unwrap().iter().map(|device| device["name"].as_str().unwrap());
+    assert!(names.collect::<Vec<_>>().contains(&"npu:toy"));
     let text = girih(&["doctor"]).done().stdout;
+    assert!(text.contains("\nbackend npu:toy: a toy array for tests, cores 4\n"), "{text}");
     assert!(
         text.contains("built-in model: works") && text.contains("template worker: landlock is "),
         "{text}"
