@@ -109,9 +109,25 @@ export async function models() {
   }));
 }
 
+/** The tokens of a prompt that ends within a reply: those of the messages, and of the begun text. */
+export async function promptOf(model, messages, begun, signal) {
+  const tokenize = async (body) => (await (await call('tokenize', { body: { model, ...body }, signal })).json()).tokens;
+  const plain = (prompt) => tokenize({ prompt, add_special_tokens: false });
+  const asked = await tokenize({ messages });
+  // Some tokenizers put a space before a text, which is wrong within one: here, a line's end comes before it.
+  const [before, both] = [await plain('\n'), await plain(`\n${begun}`)];
+  const isApart = before.every((token, at) => token === both[at]);
+  return [...asked, ...(isApart ? both.slice(before.length) : await plain(begun))];
+}
+
 /** Yields the chunks of a chat completion. */
-export async function* chat(body, signal) {
-  const response = await call('v1/chat/completions', { body, signal });
+export const chat = (body, signal) => chunks('v1/chat/completions', body, signal);
+
+/** Yields the chunks of a completion of tokens. */
+export const complete = (body, signal) => chunks('v1/completions', body, signal);
+
+async function* chunks(path, body, signal) {
+  const response = await call(path, { body, signal });
   try {
     for await (const data of events(response.body)) {
       if (data === '[DONE]') return;

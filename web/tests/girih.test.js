@@ -104,6 +104,30 @@ test('a key is asked for', options, async () => {
   }
 });
 
+test('a reply that was cut goes on as if it had not been', options, async () => {
+  const page = await openPage(browser, girih.url);
+  await button(page, 'Settings').click();
+  const tellStory = async (tokens) => {
+    await button(page, 'New conversation').click();
+    await page.getByLabel('Temperature').fill('0');
+    await page.getByLabel('Max tokens').fill(String(tokens));
+    await say(page, 'Once upon a time');
+  };
+  const text = async () => (await reply(page).locator('.markdown').evaluate((shown) => shown.textContent)).trim();
+  await tellStory(60);
+  const whole = await text();
+  await tellStory(20);
+  assert.ok(whole.startsWith(await text()) && (await text()).length < whole.length);
+  for (const end of [40, 60]) {
+    await button(reply(page), 'Continue the reply').click();
+    await replied(page);
+    assert.match(await reply(page).locator('.counters').innerText(), new RegExp(`generated ${end} ·`));
+  }
+  assert.equal(await text(), whole);
+  assert.deepEqual(page.faults, []);
+  await page.context().close();
+});
+
 /** Refuses what Gemma's template refuses, in its words. */
 const ALTERNATING = `{% for message in messages %}{% if (message.role == 'user') != (loop.index0 % 2 == 0) %}
 {{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}

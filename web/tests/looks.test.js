@@ -34,6 +34,13 @@ for (const [name, options] of [
     await replied(page);
     await lastReply(page).getByText('for the decagon').waitFor();
     await check('end');
+    await button(page, 'Edit the reply').click();
+    await check('editor');
+    await page.keyboard.press('Escape');
+    await button(page, 'Delete your message').click();
+    await check('question');
+    await page.keyboard.press('Escape');
+    await page.getByRole('dialog').waitFor({ state: 'hidden' });
     await page.locator('.thread').evaluate((thread) => (thread.scrollTop = 0));
     await page.getByRole('button', { name: 'Newest' }).waitFor();
     await check('start');

@@ -95,6 +95,12 @@ const call = (index, id, name, json) => [
   ...json.match(/.{1,6}/g).map((part) => ({ tool_calls: [{ index, function: { arguments: part } }] })),
 ];
 
+/** The ids of the characters of a text. */
+export const codes = (characters) => Array.from(characters, (character) => character.codePointAt(0));
+
+/** How a reply goes on that the script `short` began. */
+const REST = { deltas: words(' limit of tokens, and goes on.'), pause: 2 };
+
 /** The deltas of a reply, the milliseconds between them and the reason of the end. */
 function script(body, options) {
   const last = body.messages.at(-1);
@@ -156,14 +162,17 @@ export async function startMock(options = {}) {
       const model = (id, max_model_len) => ({ id, object: 'model', created: 0, owned_by: 'girih', max_model_len });
       return json(200, { object: 'list', data: [model('girih-8b', 8192), model('girih-1b', 4096)] });
     }
-    if (pathname !== '/v1/chat/completions' || request.method !== 'POST') return refuse(404, `no route ${pathname}`);
+    const isChat = pathname === '/v1/chat/completions';
+    if (!['/v1/chat/completions', '/v1/completions', '/tokenize'].includes(pathname) || request.method !== 'POST') return refuse(404, `no route ${pathname}`);
     let received = '';
     for await (const part of request) received += part;
     const body = JSON.parse(received);
+    // A token is a character; the tokenizer begins each text with ▁.
+    if (pathname === '/tokenize') return json(200, { tokens: body.messages ? [1, body.messages.length] : codes(`▁${body.prompt}`) });
     requests.push(body);
     if (options.status) return refuse(options.status, 'the queue is full: 64 requests wait', { 'retry-after': '7' });
     response.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-store' });
-    const { deltas, pause = 2, finish = 'stop', error, breaks } = script(body, options);
+    const { deltas, pause = 2, finish = 'stop', error, breaks } = isChat ? script(body, options) : REST;
     const chunk = (choices, more) =>
       response.write(`data: ${JSON.stringify({ id: 'chatcmpl-1', object: 'chat.completion.chunk', created: 0, model: body.model, choices, ...more })}\n\n`);
     let sent = 0;
@@ -173,11 +182,11 @@ export async function startMock(options = {}) {
       if (!response.writableEnded) closed.push(sent);
     });
     response.write(': ping\n\n');
-    chunk([{ index: 0, delta: { role: 'assistant', content: '' }, finish_reason: null }]);
+    if (isChat) chunk([{ index: 0, delta: { role: 'assistant', content: '' }, finish_reason: null }]);
     for (const delta of deltas) {
       if (pause > 0) await sleep(pause);
       if (gone) return;
-      chunk([{ index: 0, delta, finish_reason: null }]);
+      chunk([{ index: 0, ...(isChat ? { delta } : { text: delta.content }), finish_reason: null }]);
       sent++;
     }
     if (breaks) return sleep(100).then(() => response.destroy());
@@ -185,10 +194,10 @@ export async function startMock(options = {}) {
       response.write(`data: ${JSON.stringify({ error: { message: error, type: 'server_error', code: 'step_failed' } })}\n\n`);
       return response.end();
     }
-    chunk([{ index: 0, delta: {}, finish_reason: finish }]);
-    const prompt = 20 * body.messages.length;
+    chunk([{ index: 0, ...(isChat ? { delta: {} } : { text: '' }), finish_reason: finish }]);
+    const prompt = isChat ? 20 * body.messages.length : body.prompt.length;
     const usage = { prompt_tokens: prompt, completion_tokens: deltas.length, total_tokens: prompt + deltas.length };
-    usage.prompt_tokens_details = { cached_tokens: body.messages.length > 1 ? prompt - 20 : 0 };
+    usage.prompt_tokens_details = { cached_tokens: body.messages?.length > 1 ? prompt - 20 : 0 };
     if (body.stream_options?.include_usage) chunk([], { usage });
     response.end('data: [DONE]\n\n');
   });

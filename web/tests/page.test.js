@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { accessibilityFaults, picture, replied, say } from './browser.js';
+import { codes } from './mock.js';
 import { button, lastReply, message, mock, pageTest, text } from './page-test.js';
 
 pageTest('a conversation by keyboard alone', async (page) => {
@@ -54,7 +55,7 @@ pageTest('a conversation by keyboard alone', async (page) => {
   await press('Enter');
   await press('End');
   await page.keyboard.type('!');
-  await press('Control+Enter');
+  await press('Enter');
   await replied(page);
   const sent = mock.requests.at(-1);
   assert.equal(sent.temperature, 0.5);
@@ -380,6 +381,38 @@ pageTest('a message whose reply failed is not sent with later ones', async (page
   assert.match(await text(lastReply(page)), /You said: three/);
 }, { server: {} });
 
+pageTest('a reply that was cut is continued in its place', async (page) => {
+  await button(page, 'Settings').click();
+  await page.getByLabel('Temperature').fill('0.5');
+  await say(page, 'short');
+  await button(lastReply(page), 'Continue the reply').click();
+  await replied(page);
+  assert.match(await text(lastReply(page)), /This ends at the limit of tokens, and goes on\./);
+  assert.deepEqual(mock.requests.at(-1), {
+    model: 'girih-8b',
+    prompt: [1, 1, ...codes('This ends at the')],
+    max_tokens: 10_000_000,
+    stream: true,
+    stream_options: { include_usage: true },
+    temperature: 0.5,
+  });
+  assert.match(await text(lastReply(page).locator('.counters')), /^prompt 20 · generated 11 ·/, 'both parts together');
+  assert.equal(await button(page, 'Continue the reply').count(), 0, 'the model has ended it');
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'message');
+  await say(page, 'next');
+  assert.equal(mock.requests.at(-1).messages[1].content, 'This ends at the limit of tokens, and goes on.');
+
+  await message(page).fill('slow');
+  await page.keyboard.press('Enter');
+  await lastReply(page).getByText('word word word').waitFor();
+  await page.keyboard.press('Escape');
+  await button(lastReply(page), 'Continue the reply').waitFor();
+  await page.getByLabel('Tools, as JSON').fill('{"name": "f"}');
+  await lastReply(page).getByText('Continue is not possible, because the settings have tools.').waitFor();
+  assert.equal(await button(page, 'Continue the reply').count(), 0);
+  assert.deepEqual(await accessibilityFaults(page), []);
+});
+
 pageTest('a server that starts again has another token, which the page reads', async (page, server) => {
   await say(page, 'Before');
   server.options.token = 'e'.repeat(64);
@@ -420,6 +453,94 @@ pageTest('conversations are listed, exported and deleted', async (page) => {
   assert.deepEqual(await list.allInnerTexts(), ['about straps']);
   await page.reload();
   assert.deepEqual(await list.allInnerTexts(), ['about straps']);
+});
+
+pageTest('what was exported is imported, beside what is there', async (page) => {
+  await say(page, 'about tiles');
+  await say(page, 'short');
+  const [file] = await Promise.all([page.waitForEvent('download'), button(page, 'Export all').click()]);
+  const path = await file.path();
+  const list = page.getByRole('navigation').getByRole('listitem');
+  const choose = async (files) => {
+    const [chooser] = await Promise.all([page.waitForEvent('filechooser'), button(page, 'Import').click()]);
+    await chooser.setFiles(files);
+  };
+  await choose(path);
+  await page.waitForFunction(() => document.querySelectorAll('nav li').length === 2);
+  assert.match(await text(lastReply(page)), /This ends at the[^]*ended at the limit of tokens/);
+  await page.reload();
+  assert.deepEqual(await list.allInnerTexts(), ['about tiles', 'about tiles']);
+  await say(page, 'goes on');
+  assert.deepEqual(mock.requests.at(-1).messages.map(({ role }) => role), ['user', 'assistant', 'user', 'assistant', 'user']);
+
+  const hostile = { name: 'hostile.json', mimeType: 'application/json', buffer: Buffer.from('{"version":1,"messages":[{"id":"a","parent":"a"}]}') };
+  await choose(hostile);
+  await page.getByRole('alert').getByText('hostile.json cannot be imported: message 1 of the conversation follows none of the messages before it.').waitFor();
+  assert.deepEqual(await accessibilityFaults(page), []);
+  assert.equal(await list.count(), 2);
+  await choose({ ...hostile, name: 'picture.png', buffer: Buffer.from('\x89PNG') });
+  await page.getByRole('alert').getByText('picture.png cannot be imported: it is not JSON').waitFor();
+  await button(page, 'New conversation').click();
+  assert.equal(await page.getByRole('alert').count(), 0);
+});
+
+pageTest('conversations are searched', async (page) => {
+  for (const asked of ['about Tiles', 'about straps']) {
+    await button(page, 'New conversation').click();
+    await say(page, asked);
+  }
+  const list = page.getByRole('navigation').getByRole('listitem');
+  const search = page.getByRole('searchbox', { name: 'Search the conversations' });
+  await search.fill('tiles SAID');
+  assert.deepEqual(await list.allInnerTexts(), ['about Tiles']);
+  await search.fill('tiles straps');
+  await page.getByText('No conversation contains this.').waitFor();
+  assert.equal(await list.count(), 0);
+  assert.deepEqual(await accessibilityFaults(page), []);
+  await search.press('Escape');
+  assert.deepEqual(await list.allInnerTexts(), ['about straps', 'about Tiles']);
+});
+
+pageTest('a message is deleted with its replies', async (page) => {
+  for (const asked of ['one', 'two', 'three']) await say(page, asked);
+  const remove = async (at) => {
+    await button(page.locator('article.user').nth(at), 'Delete your message').click();
+    assert.deepEqual(await accessibilityFaults(page), []);
+    await button(page.getByRole('dialog'), 'Delete').click();
+  };
+  await button(page.locator('article.user').nth(1), 'Delete your message').click();
+  await button(page.getByRole('dialog'), 'Keep').click();
+  assert.equal(await page.locator('article').count(), 6);
+  await remove(1);
+  assert.deepEqual(await page.locator('article.user .text').allInnerTexts(), ['one', 'three']);
+  await page.reload();
+  await say(page, 'four');
+  const sent = mock.requests.at(-1).messages.filter(({ role }) => role === 'user').map(({ content }) => content);
+  assert.deepEqual(sent, ['one', 'three', 'four']);
+  await remove(2);
+  await remove(1);
+  await remove(0);
+  assert.equal(await page.getByRole('navigation').getByRole('listitem').count(), 0, 'an empty conversation is not kept');
+  assert.equal(await page.evaluate(() => Object.keys(localStorage).filter((key) => key.startsWith('girih.conversation.')).length), 0);
+});
+
+pageTest('an editor sends by Enter, and closes when the conversation goes on', async (page) => {
+  await say(page, 'first');
+  const editor = page.getByRole('textbox', { name: 'Edit your message' });
+  await button(page, 'Edit your message').click();
+  await editor.fill('changed');
+  await editor.press('Shift+Enter');
+  await page.keyboard.type('twice');
+  await message(page).fill('next');
+  await message(page).press('Enter');
+  await replied(page);
+  assert.equal(await editor.count(), 0);
+  await button(page, 'Edit your message').first().click();
+  assert.equal(await editor.inputValue(), 'changed\ntwice', 'what was typed is kept');
+  await editor.press('Enter');
+  await replied(page);
+  assert.equal(mock.requests.at(-1).messages[0].content, 'changed\ntwice');
+  assert.equal(await page.locator('article').count(), 2);
 });
 
 pageTest('a draft stays with its conversation', async (page) => {
