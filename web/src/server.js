@@ -31,6 +31,12 @@ function newKey(message) {
   return asking;
 }
 
+/** The server's words for a model without a chat template name a command of the terminal. */
+const NO_TEMPLATE = /has no chat template/;
+const NO_TEMPLATE_HERE =
+  'This model has no chat template, so it cannot reply to messages: choose or serve a model that is made for conversations. ' +
+  'Programs can let it continue texts with /v1/completions.';
+
 /** What the server says in an error body: OpenAI's shape, or the text. */
 async function errorOf(response) {
   const text = (await response.text().catch(() => '')).slice(0, 4000);
@@ -43,6 +49,7 @@ async function errorOf(response) {
   } catch {
     // not JSON: the text is the message
   }
+  if (NO_TEMPLATE.test(message)) message = NO_TEMPLATE_HERE;
   const wait = response.headers.get('retry-after');
   const after = wait && /^\d+$/.test(wait) ? ` Try again in ${wait} s.` : '';
   return new ServerError((message || `status ${response.status}`) + after, response.status, code);

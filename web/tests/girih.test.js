@@ -78,7 +78,7 @@ test('a conversation with the built-in model', options, async () => {
 });
 
 test('files are sent once, and their headers are strict', options, async () => {
-  for (const path of ['', 'app.js', 'app.css', 'icon.svg', 'LICENSES.txt']) {
+  for (const path of ['', 'app.js', 'app.css', 'icon.svg', 'favicon.ico', 'LICENSES.txt']) {
     const response = await fetch(girih.url + path);
     assert.equal(response.status, 200);
     assert.match(response.headers.get('content-security-policy'), /frame-ancestors 'none'/);
@@ -126,6 +126,19 @@ test('a reply that was cut goes on as if it had not been', options, async () => 
   assert.equal(await text(), whole);
   assert.deepEqual(page.faults, []);
   await page.context().close();
+});
+
+test('a model without a chat template is explained in words for this page', options, async () => {
+  const folder = modelFolder(null);
+  const server = await serve(folder);
+  try {
+    const page = await openPage(browser, server.url);
+    await say(page, 'Hello');
+    assert.match(await reply(page).locator('.error').innerText(), /^This model has no chat template, so it cannot reply to messages/);
+  } finally {
+    server.end();
+    rmSync(folder, { recursive: true });
+  }
 });
 
 /** Refuses what Gemma's template refuses, in its words. */

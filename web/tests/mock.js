@@ -13,6 +13,7 @@ const FILES = {
   '/app.js': ['app.js', 'text/javascript; charset=utf-8'],
   '/app.css': ['app.css', 'text/css; charset=utf-8'],
   '/icon.svg': ['icon.svg', 'image/svg+xml'],
+  '/favicon.ico': ['icon.svg', 'image/svg+xml'],
   '/LICENSES.txt': ['LICENSES.txt', 'text/plain; charset=utf-8'],
 };
 
@@ -135,8 +136,8 @@ function script(body, options) {
   return { deltas, pause: asked.includes('steady') ? 40 : 2 };
 }
 
-/** Starts the server on a free port of loopback. `options`: `key`, `foreign`, `status`, `token`, and `listing`, the
- * milliseconds before the list of models. */
+/** Starts the server on a free port of loopback. `options`: `key`, `foreign`, `status` and its `refusal`, `token`, `models`, and
+ * `listing`, the milliseconds before the list of models. */
 export async function startMock(options = {}) {
   const requests = []; // bodies of chat completions
   const closed = []; // the deltas that were sent until a client left
@@ -160,7 +161,7 @@ export async function startMock(options = {}) {
     if (pathname === '/v1/models') {
       await sleep(options.listing ?? 0);
       const model = (id, max_model_len) => ({ id, object: 'model', created: 0, owned_by: 'girih', max_model_len });
-      return json(200, { object: 'list', data: [model('girih-8b', 8192), model('girih-1b', 4096)] });
+      return json(200, { object: 'list', data: (options.models ?? ['girih-8b', 'girih-1b']).map((id, at) => model(id, 8192 >> at)) });
     }
     const isChat = pathname === '/v1/chat/completions';
     if (!['/v1/chat/completions', '/v1/completions', '/tokenize'].includes(pathname) || request.method !== 'POST') return refuse(404, `no route ${pathname}`);
@@ -170,7 +171,7 @@ export async function startMock(options = {}) {
     // A token is a character; the tokenizer begins each text with ▁.
     if (pathname === '/tokenize') return json(200, { tokens: body.messages ? [1, body.messages.length] : codes(`▁${body.prompt}`) });
     requests.push(body);
-    if (options.status) return refuse(options.status, 'the queue is full: 64 requests wait', { 'retry-after': '7' });
+    if (options.status) return refuse(options.status, options.refusal ?? 'the queue is full: 64 requests wait', options.refusal ? {} : { 'retry-after': '7' });
     response.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-store' });
     const { deltas, pause = 2, finish = 'stop', error, breaks } = isChat ? script(body, options) : REST;
     const chunk = (choices, more) =>

@@ -116,6 +116,7 @@ pageTest('a setting that is not valid is named and nothing is sent', async (page
   await button(page, 'Settings').click();
   await page.getByLabel('Top-p').fill('1.5');
   assert.match(await text(page.locator('#fault-top_p')), /a number from 0 to 1/);
+  await page.getByText('Tools, for developers').click();
   await page.getByLabel('Tools, as JSON').fill('[{"name": 3}]');
   assert.match(await text(page.locator('#fault-tools')), /each tool is an object with a name/);
   await button(page, 'Close the settings').click();
@@ -203,6 +204,8 @@ pageTest('thinking is shown apart, and goes back with the conversation', async (
 
 pageTest('calls of tools are shown, and the user types their results', async (page) => {
   await button(page, 'Settings').click();
+  assert.ok(await page.getByLabel('Tools, as JSON').isHidden());
+  await page.getByText('Tools, for developers').click();
   await page.getByLabel('Tools, as JSON').fill('[{"name": "get_weather", "parameters": {"type": "object"}}, {"type": "function", "function": {"name": "get_time"}}]');
   await button(page, 'Close the settings').click();
   await say(page, 'weather');
@@ -212,6 +215,10 @@ pageTest('calls of tools are shown, and the user types their results', async (pa
   ]);
   const shown = await text(page.getByLabel('Arguments of get_weather'));
   assert.equal(shown, '{\n  "city": "Isfahan",\n  "days": [\n    1,\n    2\n  ],\n  "units": {\n    "temperature": "celsius"\n  }\n}');
+  assert.match(await text(lastReply(page)), /The model waits for these tools\. This page runs no tools\./);
+  assert.deepEqual(await accessibilityFaults(page), []);
+  assert.ok(await page.getByRole('textbox', { name: 'Result of get_weather' }).isHidden());
+  await page.getByText('Type the results yourself').press('Enter');
   await page.getByRole('textbox', { name: 'Result of get_weather' }).fill('{"celsius": 31.0}');
   await page.getByRole('textbox', { name: 'Result of get_time' }).fill('noon');
   await picture(page, 'calls');
@@ -364,6 +371,22 @@ pageTest('errors are said in the words of the server', async (page, server) => {
   assert.match(await text(lastReply(page)), /does not answer\. Is girih serve running\?/);
 }, { server: { status: 429 } });
 
+pageTest('a model without a chat template is explained in words for this page', async (page) => {
+  await say(page, 'Hello');
+  const shown = await text(lastReply(page).locator('.error'));
+  assert.match(shown, /^This model has no chat template, so it cannot reply to messages: choose or serve a model/);
+  assert.doesNotMatch(shown, /girih run/);
+}, { server: { status: 400, refusal: 'the model has no chat template; continue a text with `girih run MODEL TEXT`' } });
+
+pageTest('the built-in model has a hint how its stories begin', async (page, server) => {
+  assert.match(await text(page.locator('.empty')), /only tells stories/);
+  assert.deepEqual(await accessibilityFaults(page), []);
+  await button(page, 'Once upon a time').press('Enter');
+  await replied(page);
+  assert.equal(server.requests.at(-1).messages[0].content, 'Once upon a time');
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'message');
+}, { server: { models: ['stories260k'] } });
+
 pageTest('a message whose reply failed is not sent with later ones', async (page, server) => {
   await say(page, 'before');
   server.options.status = 429;
@@ -407,6 +430,7 @@ pageTest('a reply that was cut is continued in its place', async (page) => {
   await lastReply(page).getByText('word word word').waitFor();
   await page.keyboard.press('Escape');
   await button(lastReply(page), 'Continue the reply').waitFor();
+  await page.getByText('Tools, for developers').click();
   await page.getByLabel('Tools, as JSON').fill('{"name": "f"}');
   await lastReply(page).getByText('Continue is not possible, because the settings have tools.').waitFor();
   assert.equal(await button(page, 'Continue the reply').count(), 0);
