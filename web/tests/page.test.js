@@ -45,6 +45,20 @@ pageTest('a conversation by keyboard alone', async (page) => {
   await press('Enter');
   assert.equal(await text(page.getByRole('heading', { level: 1 })), 'Greetings');
 
+  await page.evaluate(() => document.activeElement.blur());
+  await reach('Search the conversations');
+  await page.keyboard.type('nothing');
+  assert.equal(await page.getByRole('navigation').getByRole('listitem').count(), 0);
+  await press('Escape');
+  await reach('Greetings');
+  await reach('Import');
+  await reach('Delete your message');
+  await press('Enter');
+  await reach('Keep');
+  await press('Enter');
+  assert.equal(await page.locator('article').count(), 4);
+
+  await page.evaluate(() => document.activeElement.blur());
   await reach('Settings');
   await press('Enter');
   await reach('Temperature');
