@@ -42,8 +42,7 @@ struct PageFile {
 }
 
 /// Browsers ask for it at `/favicon.ico` where they show no page of ours, such as for `/openapi.json`.
-const ICON: PageFile =
-    PageFile { content_type: "image/svg+xml", bytes: include_bytes!("../page/icon.svg") };
+const ICON: PageFile = PageFile { content_type: "image/svg+xml", bytes: include_bytes!("../page/icon.svg") };
 
 /// The files, in the order of [`PATHS`].
 const FILES: [PageFile; 6] = [
