@@ -199,7 +199,9 @@ class App {
   continue(reply) {
     if (!this.#isReady()) return;
     const conversation = this.current;
-    Object.assign(reply, { state: 'running', error: '', finish: '' });
+    // A character whose last bytes the limit has cut is generated again.
+    const content = reply.content.replace(/\ufffd+$/, '');
+    Object.assign(reply, { content, state: 'running', error: '', finish: '' });
     return this.#run(conversation, reply, async function* (signal) {
       const prompt = await server.promptOf(reply.model, messagesBefore(conversation, reply), reply.content, signal);
       const body = { model: reply.model, ...continuationBody(conversation.settings, prompt) };

@@ -115,6 +115,7 @@ function script(body, options) {
   if (asked.includes('nest')) return { deltas: ['>'.repeat(30_000), '\n\n', '> '.repeat(200), 'end'].map(text) };
   if (asked.includes('slow')) return { deltas: words('word '.repeat(400)), pause: 25 };
   if (asked.includes('short')) return { deltas: words('This ends at the'), finish: 'length' };
+  if (asked.includes('half')) return { deltas: words('This ends at the \ufffd'), finish: 'length' };
   if (asked.includes('break')) return { deltas: words('Something arrives, then'), breaks: true };
   if (asked.includes('fault')) return { deltas: words('Something arrives, then'), error: 'the step failed: NaN in layer 3' };
   if (asked.includes('think')) {

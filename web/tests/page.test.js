@@ -439,6 +439,11 @@ pageTest('a reply that was cut is continued in its place', async (page) => {
   await say(page, 'next');
   assert.equal(mock.requests.at(-1).messages[1].content, 'This ends at the limit of tokens, and goes on.');
 
+  await say(page, 'half a character');
+  await button(lastReply(page), 'Continue the reply').click();
+  await replied(page);
+  assert.deepEqual(mock.requests.at(-1).prompt.slice(2), codes('This ends at the '), 'without the half character');
+
   await message(page).fill('slow');
   await page.keyboard.press('Enter');
   await lastReply(page).getByText('word word word').waitFor();
