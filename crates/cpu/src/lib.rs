@@ -31,7 +31,7 @@ pub mod kernels;
 pub mod limits;
 mod lower;
 mod memory;
-mod ops;
+pub mod ops;
 mod os;
 mod pack;
 mod packed_store;

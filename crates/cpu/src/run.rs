@@ -520,26 +520,25 @@ fn elementwise(
         }
         Elementwise::Gate { gate, up, act } => {
             let (y, operands) = values.split(location, [gate, up]);
-            ops::elementwise(executor, operands, y, |[gate, up], y| (table.gate)(act, gate, up, y));
+            ops::elementwise(executor, operands, y, |[gate, up], y| {
+                table.run(ops::Gate { act, gate, up, y });
+            });
         }
         Elementwise::Activate { x, act } => {
             let (y, x) = values.split(location, [x]);
-            ops::elementwise(executor, x, y, |[x], y| (table.activate)(act, x, y));
+            ops::elementwise(executor, x, y, |[x], y| table.run(ops::Activate { act, x, y }));
         }
         Elementwise::Add { a, b } => {
             let (y, operands) = values.split(location, [a, b]);
-            ops::elementwise(executor, operands, y, |[a, b], y| (table.add)(a, b, y));
+            ops::elementwise(executor, operands, y, |[a, b], y| table.run(ops::Add { a, b, y }));
         }
         Elementwise::Scale { x, factor } => {
             let (y, x) = values.split(location, [x]);
-            ops::elementwise(executor, x, y, |[x], y| (table.scale)(x, factor, y));
+            ops::elementwise(executor, x, y, |[x], y| table.run(ops::Scale { x, factor, y }));
         }
         Elementwise::Softcap { x, cap } => {
             let (y, x) = values.split(location, [x]);
-            ops::elementwise(executor, x, y, |[x], y| {
-                y.copy_from_slice(x);
-                (table.softcap)(y, cap);
-            });
+            ops::elementwise(executor, x, y, |[x], y| table.run(ops::Softcap { x, cap, y }));
         }
     }
 }
