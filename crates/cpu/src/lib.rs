@@ -45,6 +45,7 @@ mod product_defaults;
 mod run;
 mod state;
 mod state_layout;
+mod step_values;
 pub mod topology;
 mod weights;
 
