@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 
 use girih_graph::backend::{Backend, Refusal, Step, WeightSource};
 use girih_graph::store::Store;
-use girih_graph::{Error, Graph, HostRows, Key, MemoryPlan, Numerics, Op, PoolBytes};
+use girih_graph::{AppliedOp, Error, Graph, HostRows, Key, MemoryPlan, Numerics, PoolBytes, Value};
 use girih_tensor::DType;
 
 use crate::activations::{ActivationPrecision, PrecisionRule};
@@ -154,8 +154,8 @@ impl Backend for Cpu {
         vec![max]
     }
 
-    fn knows(&self, op: Op, operands: usize) -> bool {
-        lower::knows(op, operands)
+    fn knows(&self, call: &AppliedOp<&Value>) -> bool {
+        lower::knows(call)
     }
 
     fn objections(&self, graph: &Graph) -> Vec<Refusal> {

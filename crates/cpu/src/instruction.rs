@@ -4,6 +4,7 @@ use girih_graph::{Act, Pairing, Pooling};
 use girih_tensor::Shape;
 
 use crate::activations::ActivationKind;
+use crate::amount::InstructionWork;
 use crate::ops::attend::AttentionParams;
 use crate::state::KvStore;
 use crate::step_values::{RowCount, ValueLocation};
@@ -85,6 +86,7 @@ pub(crate) struct Matmul {
     pub weight: usize,
     pub bias: Option<usize>,
     pub output: ValueLocation,
+    pub work: Box<InstructionWork>,
     /// The output's name, for watches.
     pub name: String,
     /// The output's shape at the program's key.
@@ -104,6 +106,7 @@ pub(crate) enum PackSource {
 pub(crate) struct Compute {
     pub call: OpCall,
     pub output: ValueLocation,
+    pub work: Box<InstructionWork>,
     /// The value's name, for watches.
     pub name: String,
     /// The operator's name, for watches.

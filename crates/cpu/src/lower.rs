@@ -2,12 +2,13 @@
 
 use girih_graph::backend::Refusal;
 use girih_graph::{
-    Error, Extent, Graph, Node, Numerics, Op, OperandKind, Role, Rounding, ScratchPlan, Span, SunkGather,
-    Value, ValueId,
+    AppliedOp, Error, Extent, Graph, MAX_OPERANDS, Node, Numerics, Op, OperandKind, Pairing, Role, Rounding,
+    ScratchPlan, SunkGather, Value, ValueId,
 };
-use girih_tensor::DType;
+use girih_tensor::{DType, Shape};
 
 use crate::activations::{ActivationKind, ActivationPrecision, PrecisionRule};
+use crate::amount::{InstructionWork, OperandStore};
 use crate::fuse::{Fusion, grouped, joined_name};
 use crate::instruction::{
     ActivationSlot, Compute, CpuInstruction, Elementwise, Made, Matmul, Matmuls, OpCall, PackSource,
@@ -20,23 +21,25 @@ use crate::state::{self, KvStore};
 use crate::step_values::{RowCount, StepBuffer, ValueLocation};
 use crate::weights::{CpuWeights, WeightForm};
 
-/// Whether the backend has code for an op with this number of operands; [`lower`] refuses all
-/// others.
-pub(crate) fn knows(op: Op, operands: usize) -> bool {
-    match op {
-        Op::Reshape
-        | Op::Write
-        | Op::Activate { .. }
-        | Op::Scale { .. }
-        | Op::Softcap { .. }
-        | Op::Gather
-        | Op::Pool { .. } => operands == 1,
-        Op::Embed | Op::Splice | Op::Norm { .. } | Op::Rope { .. } | Op::Gate { .. } | Op::Add => {
-            operands == 2
-        }
-        Op::Linear | Op::LayerNorm { .. } => operands == 2 || operands == 3,
-        Op::Attend { .. } => operands == 3,
-        _ => false,
+/// Whether the backend has code for an op; [`Lowering::call`] takes its operands apart.
+pub(crate) fn knows<T>(call: &AppliedOp<T>) -> bool {
+    match call {
+        AppliedOp::Embed { .. }
+        | AppliedOp::Splice { .. }
+        | AppliedOp::Norm { .. }
+        | AppliedOp::LayerNorm { .. }
+        | AppliedOp::Linear { .. }
+        | AppliedOp::Reshape { .. }
+        | AppliedOp::Rope { .. }
+        | AppliedOp::Write { .. }
+        | AppliedOp::Attend { .. }
+        | AppliedOp::Gate { .. }
+        | AppliedOp::Activate { .. }
+        | AppliedOp::Add { .. }
+        | AppliedOp::Scale { .. }
+        | AppliedOp::Softcap { .. }
+        | AppliedOp::Gather { .. }
+        | AppliedOp::Pool { .. } => true,
     }
 }
 
@@ -262,11 +265,15 @@ impl Lowering<'_> {
     fn matmuls(&self, index: usize, count: usize) -> Result<Matmuls, Error> {
         let nodes = &self.fusion.graph.nodes[index..index + count];
         let part = |node: &Node| {
+            let Some(AppliedOp::Linear { x: _, weight, bias }) = node.op.applied_to(&node.inputs) else {
+                unreachable!("only linear ops are matmuls")
+            };
             Ok(Matmul {
                 slot: self.fusion.slot(node).expect("there is a slot for each matmul"),
-                weight: self.weight(node, 1)?,
-                bias: if node.inputs.len() > 2 { Some(self.weight(node, 2)?) } else { None },
+                weight: self.weight(weight)?,
+                bias: bias.map(|bias| self.weight(bias)).transpose()?,
                 output: self.fusion.location(node.output),
+                work: self.work(node)?,
                 name: self.name(node.output).to_owned(),
                 shape: self.fusion.graph.value(node.output).shape,
             })
@@ -292,7 +299,10 @@ impl Lowering<'_> {
         let rope = before.map(|before| &self.fusion.graph.nodes[before]);
         let part = |node: &Node| {
             let rope = rope.filter(|rope| rope.output == node.inputs[0]);
-            let unrotated = rope.map(|rope| Ok((self.fusion.location(rope.inputs[0]), self.rotation(rope)?)));
+            let unrotated = rope.map(|rope| match self.call(rope)? {
+                OpCall::Rope { x, rotation } => Ok((x, rotation)),
+                _ => unreachable!("only ropes rotate heads"),
+            });
             let x = self.fusion.location(node.inputs[0]);
             Ok(StateWrite { x, unrotated: unrotated.transpose()?, state: self.state(node.output) })
         };
@@ -323,11 +333,10 @@ impl Lowering<'_> {
         })
     }
 
-    fn rotation(&self, rope: &Node) -> Result<RopeParams, Error> {
-        let Op::Rope { pairing } = rope.op else { unreachable!("only ropes rotate heads") };
-        let table = rotation_frequencies(self.fusion.graph).iter().position(|id| *id == rope.inputs[1]);
+    fn rotation(&self, pairing: Pairing, frequencies: ValueId) -> Result<RopeParams, Error> {
+        let table = rotation_frequencies(self.fusion.graph).iter().position(|id| *id == frequencies);
         let table = table.expect("the frequencies of every rope are listed");
-        Ok(RopeParams { frequencies: self.weight(rope, 1)?, table, pairing })
+        Ok(RopeParams { frequencies: self.weight(frequencies)?, table, pairing })
     }
 
     /// The operands of a node whose rows are computed while they are packed.
@@ -350,6 +359,7 @@ impl Lowering<'_> {
         Ok(Compute {
             call: self.call(node)?,
             output: self.fusion.location(node.output),
+            work: self.work(node)?,
             name: value.name.clone(),
             op: node.op.name(),
             shape: value.shape,
@@ -357,9 +367,24 @@ impl Lowering<'_> {
         })
     }
 
-    /// The index of the weight that is operand `index` of a node.
-    fn weight(&self, node: &Node, index: usize) -> Result<usize, Error> {
-        self.weights.index(self.name(node.inputs[index]))
+    /// What a node has to do, and where its operands are.
+    fn work(&self, node: &Node) -> Result<Box<InstructionWork>, Error> {
+        let shapes: Vec<Shape> = node.inputs.iter().map(|id| self.fusion.graph.value(*id).shape).collect();
+        let call = node.op.applied_to(&shapes).expect("graphs are checked before they are lowered");
+        let mut stored = [OperandStore::Step; MAX_OPERANDS];
+        for (stored, &id) in stored.iter_mut().zip(&node.inputs) {
+            *stored = match self.fusion.graph.value(id).role {
+                Role::Weight => OperandStore::Weights(self.weight(id)?),
+                Role::State(_) => OperandStore::State(self.state(id)),
+                Role::Input | Role::Scratch | Role::Output => OperandStore::Step,
+            };
+        }
+        Ok(Box::new(InstructionWork { call, stored }))
+    }
+
+    /// The index of a weight.
+    fn weight(&self, id: ValueId) -> Result<usize, Error> {
+        self.weights.index(self.name(id))
     }
 
     fn name(&self, id: ValueId) -> &str {
@@ -367,52 +392,61 @@ impl Lowering<'_> {
     }
 
     fn call(&self, node: &Node) -> Result<OpCall, Error> {
-        let location = |index: usize| self.fusion.location(node.inputs[index]);
-        let weight = |index: usize| self.weight(node, index);
-        Ok(match node.op {
-            Op::Reshape if location(0).buffer == self.fusion.location(node.output).buffer => OpCall::Alias,
-            Op::Embed => {
-                let ids = input_index(self.fusion.graph, node.inputs[0]);
-                OpCall::Embed { ids, table: weight(1)? }
+        let location = |id: ValueId| self.fusion.location(id);
+        let weight = |id: ValueId| self.weight(id);
+        let call = node.op.applied_to(&node.inputs).expect("graphs are checked before they are lowered");
+        Ok(match call {
+            AppliedOp::Reshape { x } if location(x).buffer == location(node.output).buffer => OpCall::Alias,
+            AppliedOp::Reshape { x } => OpCall::Elementwise(Elementwise::Copy { x: location(x) }),
+            AppliedOp::Embed { ids, table } => {
+                OpCall::Embed { ids: input_index(self.fusion.graph, ids), table: weight(table)? }
             }
-            Op::Norm { epsilon } => OpCall::Norm { x: location(0), weight: weight(1)?, epsilon },
-            Op::LayerNorm { epsilon } => {
-                let bias = if node.inputs.len() > 2 { Some(weight(2)?) } else { None };
-                OpCall::LayerNorm { x: location(0), weight: weight(1)?, bias, epsilon }
+            AppliedOp::Splice { x, given } => {
+                OpCall::Splice { x: location(x), given: input_index(self.fusion.graph, given) }
             }
-            Op::Rope { .. } => OpCall::Rope { x: location(0), rotation: self.rotation(node)? },
-            Op::Attend { scale, span, softcap } => {
-                let attention = self.attention(node, scale, span, softcap);
+            AppliedOp::Norm { epsilon, x, weight: scale } => {
+                OpCall::Norm { x: location(x), weight: weight(scale)?, epsilon }
+            }
+            AppliedOp::LayerNorm { epsilon, x, weight: scale, bias } => {
+                let bias = bias.map(weight).transpose()?;
+                OpCall::LayerNorm { x: location(x), weight: weight(scale)?, bias, epsilon }
+            }
+            AppliedOp::Rope { pairing, x, frequencies } => {
+                OpCall::Rope { x: location(x), rotation: self.rotation(pairing, frequencies)? }
+            }
+            AppliedOp::Attend { scale, span, softcap, q, keys, values } => {
+                let [queries, held, read] = [q, keys, values].map(|id| self.fusion.graph.value(id).shape);
+                let kv_heads = held.extents()[1];
+                let (shared, size) = (queries.extents()[1] / kv_heads, queries.columns());
+                let value_size = read.columns();
+                let attention = AttentionParams { kv_heads, shared, size, value_size, scale, span, softcap };
                 let (store, [keys, values]) = match state::step_indexes(self.fusion.graph, node) {
                     Some(indexes) => (KvStore::Step, indexes),
-                    None => (KvStore::State, [1, 2].map(|index| self.state(node.inputs[index]))),
+                    None => (KvStore::State, [keys, values].map(|id| self.state(id))),
                 };
-                OpCall::Attend { q: location(0), store, keys, values, attention }
+                OpCall::Attend { q: location(q), store, keys, values, attention }
             }
-            Op::Gather => OpCall::Gather { x: location(0) },
-            Op::Splice => {
-                let given = input_index(self.fusion.graph, node.inputs[1]);
-                OpCall::Splice { x: location(0), given }
+            AppliedOp::Gather { x } => OpCall::Gather { x: location(x) },
+            AppliedOp::Pool { how, x } => OpCall::Pool { x: location(x), how },
+            AppliedOp::Gate { act, gate, up } => {
+                OpCall::Elementwise(Elementwise::Gate { gate: location(gate), up: location(up), act })
             }
-            Op::Pool { how } => OpCall::Pool { x: location(0), how },
-            Op::Reshape => OpCall::Elementwise(Elementwise::Copy { x: location(0) }),
-            Op::Gate { act } => {
-                OpCall::Elementwise(Elementwise::Gate { gate: location(0), up: location(1), act })
+            AppliedOp::Activate { act, x } => {
+                OpCall::Elementwise(Elementwise::Activate { x: location(x), act })
             }
-            Op::Activate { act } => OpCall::Elementwise(Elementwise::Activate { x: location(0), act }),
-            Op::Add => OpCall::Elementwise(Elementwise::Add { a: location(0), b: location(1) }),
-            Op::Scale { factor } => OpCall::Elementwise(Elementwise::Scale { x: location(0), factor }),
-            Op::Softcap { cap } => OpCall::Elementwise(Elementwise::Softcap { x: location(0), cap }),
-            Op::Write | Op::Linear => unreachable!("these are instructions of their own"),
-            op => return Err(Error::new(format!("the cpu backend has no code for the op '{}'", op.name()))),
+            AppliedOp::Add { a, b } => {
+                OpCall::Elementwise(Elementwise::Add { a: location(a), b: location(b) })
+            }
+            AppliedOp::Scale { factor, x } => {
+                OpCall::Elementwise(Elementwise::Scale { x: location(x), factor })
+            }
+            AppliedOp::Softcap { cap, x } => {
+                OpCall::Elementwise(Elementwise::Softcap { x: location(x), cap })
+            }
+            AppliedOp::Write { x: _ } | AppliedOp::Linear { x: _, weight: _, bias: _ } => {
+                unreachable!("these are instructions of their own")
+            }
         })
-    }
-
-    fn attention(&self, node: &Node, scale: f32, span: Span, softcap: Option<f32>) -> AttentionParams {
-        let [q, keys, values] = [0, 1, 2].map(|index| self.fusion.graph.value(node.inputs[index]).shape);
-        let kv_heads = keys.extents()[1];
-        let (shared, size, value_size) = (q.extents()[1] / kv_heads, q.columns(), values.columns());
-        AttentionParams { kv_heads, shared, size, value_size, scale, span, softcap }
     }
 
     /// The index of a state value among those of the graph.
@@ -445,18 +479,29 @@ pub(crate) fn partials_len(graph: &Graph) -> usize {
 }
 
 fn node_local_len(graph: &Graph, node: &Node, rule: PrecisionRule) -> usize {
-    let input = |index: usize| graph.value(node.inputs[index]);
-    match node.op {
-        Op::Linear => {
+    let call = graph.applied_op(node).expect("graphs are checked before they are lowered");
+    match call {
+        AppliedOp::Linear { x, weight, bias: _ } => {
             let terms = ActivationKind::of_node(graph, node, rule).terms();
-            ops::linear::local_len(input(0).shape.rows() * terms, input(1).shape.columns())
+            ops::linear::local_len(x.shape.rows() * terms, weight.shape.columns())
         }
-        Op::Attend { .. } => {
-            let (heads, kv_heads) = (input(0).shape.extents()[1], input(1).shape.extents()[1]);
-            let (size, value_size) = (input(1).shape.columns(), input(2).shape.columns());
-            ops::attend::local_len(heads / kv_heads, size, value_size)
+        AppliedOp::Attend { scale: _, span: _, softcap: _, q, keys, values } => {
+            let (heads, kv_heads) = (q.shape.extents()[1], keys.shape.extents()[1]);
+            ops::attend::local_len(heads / kv_heads, keys.shape.columns(), values.shape.columns())
         }
-        Op::Write => ops::write::local_len(input(0).shape.columns()),
-        _ => 0,
+        AppliedOp::Write { x } => ops::write::local_len(x.shape.columns()),
+        AppliedOp::Embed { .. }
+        | AppliedOp::Splice { .. }
+        | AppliedOp::Norm { .. }
+        | AppliedOp::LayerNorm { .. }
+        | AppliedOp::Reshape { .. }
+        | AppliedOp::Rope { .. }
+        | AppliedOp::Gate { .. }
+        | AppliedOp::Activate { .. }
+        | AppliedOp::Add { .. }
+        | AppliedOp::Scale { .. }
+        | AppliedOp::Softcap { .. }
+        | AppliedOp::Gather { .. }
+        | AppliedOp::Pool { .. } => 0,
     }
 }

@@ -6,11 +6,11 @@ use std::slice;
 use std::time::{Duration, Instant};
 
 use girih_graph::backend::{Input, NodeTime, Sequence, Step, Watch, step_count};
-use girih_graph::{Error, Graph, HostRows, Key, SunkGather, ValueId, sink_gather};
+use girih_graph::{Error, Graph, HostRows, Key, SunkGather, ValueId, WorkStep, sink_gather};
 use girih_tensor::Shape;
 
 use crate::activations::{PackedActivations, PrecisionRule, SourceRows};
-use crate::amount::Amount;
+use crate::amount::{Amount, InstructionWork};
 use crate::instruction::{
     ActivationSlot, Compute, CpuInstruction, Elementwise, Made, Matmul, MatmulEpilogue, Matmuls, OpCall,
     PackSource, RopeParams, StateWrite, StateWrites,
@@ -464,17 +464,23 @@ impl CpuRun<'_> {
             }
             CpuInstruction::Matmuls(matmuls) => {
                 let rows = self.values.rows_of(matmuls.rows);
-                (&matmuls.name, "linear", rows, Amount::of_matmuls(matmuls, rows, self.weights))
+                let amounts = matmuls.parts.iter().map(|part| self.amount(&part.work, rows));
+                (&matmuls.name, "linear", rows, amounts.sum())
             }
-            CpuInstruction::Compute(Compute { call, output, name, op, .. }) => {
+            CpuInstruction::Compute(Compute { output, work, name, op, .. }) => {
                 let rows = self.values.count(*output);
-                let amount = Amount::of(*call, rows, self.weights, self.state, self.rows.sequences);
-                (name, *op, rows, amount)
+                (name, *op, rows, self.amount(work, rows))
             }
         };
         let words = &self.executor.variant;
         let variant = &words[..words.iter().take_while(|word| !word.is_empty()).count()];
         NodeTime { name, op, variant, rows, bytes: amount.bytes, operations: amount.operations, time }
+    }
+
+    /// What a node has to do in this step, for `rows` rows of its result.
+    fn amount(&self, work: &InstructionWork, rows: usize) -> Amount {
+        let step = WorkStep { rows: rows as u64, sequences: self.rows.sequences };
+        work.amount(step, self.weights, self.state)
     }
 
     /// Reports the results of an instruction to the watch.

@@ -201,7 +201,7 @@ impl Analysis<'_> {
             Op::Linear => self.linear(node),
             Op::Attend { scale, span, softcap } => self.attend(node, scale, span, softcap),
             // A sequence, not a row, has a pooled result.
-            _ => None,
+            Op::Pool { .. } => None,
         }
     }
 

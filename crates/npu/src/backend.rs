@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use girih_graph::backend::{Backend, HostWork, Refusal, WeightSource};
 use girih_graph::state::PositionMajor;
-use girih_graph::{Graph, HostRows, Key, MemoryPlan, Numerics, Op, PoolBytes, Rounding, Step};
+use girih_graph::{AppliedOp, Graph, HostRows, Key, MemoryPlan, Numerics, PoolBytes, Rounding, Step, Value};
 use girih_tensor::{DType, Error, Result};
 
 use crate::blob::BlobFolder;
@@ -186,8 +186,8 @@ impl Backend for Npu {
         keys.into_iter().collect()
     }
 
-    fn knows(&self, op: Op, operands: usize) -> bool {
-        pass::knows(op, operands)
+    fn knows(&self, call: &AppliedOp<&Value>) -> bool {
+        pass::knows(call)
     }
 
     fn objections(&self, graph: &Graph) -> Vec<Refusal> {

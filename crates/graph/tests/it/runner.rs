@@ -4,8 +4,9 @@ use std::cell::RefCell;
 
 use girih_graph::backend::{Block, GivenRows, Input, Range32, Refusal, State, Unwatched, step_count};
 use girih_graph::{
-    Backend, DevicePool, Error, ErrorKind, Extent, Graph, GroupId, HostRows, InputKind, Key, MemoryPlan,
-    Numerics, Op, OutputKind, Outputs, PoolBytes, RangeFault, Runner, Sequence, Step, WeightSource, load,
+    AppliedOp, Backend, DevicePool, Error, ErrorKind, Extent, Graph, GroupId, HostRows, InputKind, Key,
+    MemoryPlan, Numerics, OutputKind, Outputs, PoolBytes, RangeFault, Runner, Sequence, Step, Value,
+    WeightSource, load,
 };
 
 use crate::forms::parse;
@@ -20,8 +21,8 @@ struct Null {
     ladder: Vec<Key>,
     /// Names of values whose nodes it does not run.
     objections: &'static [&'static str],
-    /// An op that it does not know.
-    unknown: Option<&'static str>,
+    /// Whether it knows attention; it knows every other op.
+    attends: bool,
     /// Its memory, if it has its own.
     device: Option<DevicePool>,
 }
@@ -61,8 +62,8 @@ impl Backend for Null {
     fn ladder(&self, _: Key) -> Vec<Key> {
         self.ladder.clone()
     }
-    fn knows(&self, op: Op, _: usize) -> bool {
-        self.unknown != Some(op.name())
+    fn knows(&self, call: &AppliedOp<&Value>) -> bool {
+        self.attends || !matches!(call, AppliedOp::Attend { .. })
     }
     fn objections(&self, graph: &Graph) -> Vec<Refusal> {
         let known = self.objections.iter().filter(|name| graph.find(name).is_some());
@@ -142,7 +143,7 @@ fn decode(context: u32) -> Key {
 }
 
 fn null() -> Null {
-    Null { ladder: vec![decode(256), decode(1152), MAX_KEY], objections: &[], unknown: None, device: None }
+    Null { ladder: vec![decode(256), decode(1152), MAX_KEY], objections: &[], attends: true, device: None }
 }
 
 fn loaded() -> Box<dyn Runner> {
@@ -413,7 +414,7 @@ fn a_device_with_too_little_memory_is_refused_with_the_arithmetic() {
 
 #[test]
 fn an_op_that_the_backend_does_not_know_is_refused_by_name() {
-    let old = Null { objections: &["seen"], unknown: Some("attend"), ..null() };
+    let old = Null { objections: &["seen"], attends: false, ..null() };
     let sentence = "the null backend does not run 'seen': it has no code for the op 'attend'";
     assert_eq!(unloadable(old, &BLOCKS, build), sentence);
 }

@@ -1,7 +1,7 @@
 //! Where each node is computed: on the array, or on the host and why.
 
 use girih_graph::split::{Site, Split, split};
-use girih_graph::{Act, Extent, Graph, Op, Span, ValueId};
+use girih_graph::{Act, AppliedOp, Extent, Graph, Op, Span, ValueId};
 
 use super::policy::{AttentionPlacement, Policy};
 
@@ -20,18 +20,25 @@ pub(super) enum NodeSite {
     Unknown,
 }
 
-/// Whether the array or the host has code for an op with this number of operands.
-pub fn knows(op: Op, operands: usize) -> bool {
-    match op {
-        Op::Reshape | Op::Write | Op::Scale { .. } | Op::Softcap { .. } | Op::Gather => operands == 1,
-        Op::Embed
-        | Op::Norm { .. }
-        | Op::Rope { .. }
-        | Op::Gate { act: Act::Silu | Act::GeluTanh }
-        | Op::Add => operands == 2,
-        Op::Linear => operands == 2 || operands == 3,
-        Op::Attend { span: Span::Full | Span::Window(_), .. } => operands == 3,
-        _ => false,
+/// Whether the array or the host has code for an op with these operands.
+pub fn knows<T>(call: &AppliedOp<T>) -> bool {
+    match call {
+        AppliedOp::Embed { ids: _, table: _ }
+        | AppliedOp::Norm { epsilon: _, x: _, weight: _ }
+        | AppliedOp::Linear { x: _, weight: _, bias: _ }
+        | AppliedOp::Reshape { x: _ }
+        | AppliedOp::Rope { pairing: _, x: _, frequencies: _ }
+        | AppliedOp::Write { x: _ }
+        | AppliedOp::Add { a: _, b: _ }
+        | AppliedOp::Scale { factor: _, x: _ }
+        | AppliedOp::Softcap { cap: _, x: _ }
+        | AppliedOp::Gather { x: _ } => true,
+        AppliedOp::Gate { act, gate: _, up: _ } => matches!(act, Act::Silu | Act::GeluTanh),
+        AppliedOp::Attend { scale: _, span, softcap: _, q: _, keys: _, values: _ } => *span != Span::All,
+        AppliedOp::Splice { .. }
+        | AppliedOp::LayerNorm { .. }
+        | AppliedOp::Activate { .. }
+        | AppliedOp::Pool { .. } => false,
     }
 }
 
@@ -56,7 +63,7 @@ pub(super) fn site(graph: &Graph, policy: Policy, index: usize) -> NodeSite {
     let embeds = |value: ValueId| graph.nodes.iter().any(|node| node.output == value && node.op == Op::Embed);
     let host = |reason: &str| NodeSite::Host(reason.to_owned());
     match node.op {
-        op if !knows(op, node.inputs.len()) => NodeSite::Unknown,
+        op if !op.applied_to(&node.inputs).is_some_and(|call| knows(&call)) => NodeSite::Unknown,
         Op::Reshape => NodeSite::View,
         Op::Embed => host("the host looks up the rows of tokens"),
         Op::Write => host("the KV cache is in host memory"),
@@ -74,7 +81,7 @@ pub(super) fn site(graph: &Graph, policy: Policy, index: usize) -> NodeSite {
         | Op::Add
         | Op::Scale { .. }
         | Op::Softcap { .. } => NodeSite::Array,
-        _ => NodeSite::Unknown,
+        Op::Splice | Op::LayerNorm { .. } | Op::Activate { .. } | Op::Pool { .. } => NodeSite::Unknown,
     }
 }
 
