@@ -7,6 +7,7 @@ use crate::activations::ActivationKind;
 use crate::amount::InstructionWork;
 use crate::ops::attend::AttentionParams;
 use crate::state::KvStore;
+use crate::step_values::{RowCount, ValueLocation};
 
 /// One instruction of a program. Weights and states are indexes into their lists.
 #[derive(Debug)]
@@ -182,35 +183,6 @@ pub(crate) enum Elementwise {
     Add { a: ValueLocation, b: ValueLocation },
     Scale { x: ValueLocation, factor: f32 },
     Softcap { x: ValueLocation, cap: f32 },
-}
-
-/// Where the rows of a value lie.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ValueLocation {
-    pub buffer: StepBuffer,
-    /// Values in a row.
-    pub stride: usize,
-    pub count: RowCount,
-}
-
-/// A buffer that a step reads or writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StepBuffer {
-    /// The input of this index.
-    Input(usize),
-    /// The step's output.
-    Output,
-    /// Scratch memory, from this index on.
-    Scratch(usize),
-}
-
-/// How many rows a value has in a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RowCount {
-    Rows,
-    OutputRows,
-    /// One row for each sequence.
-    Sequences,
 }
 
 /// Memory for packed activations of one kind; each packing overwrites the previous one.

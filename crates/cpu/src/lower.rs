@@ -12,12 +12,13 @@ use crate::amount::{InstructionWork, OperandStore};
 use crate::fuse::{Fusion, grouped, joined_name};
 use crate::instruction::{
     ActivationSlot, Compute, CpuInstruction, Elementwise, Made, Matmul, Matmuls, OpCall, PackSource,
-    RopeParams, RowCount, StateWrite, StateWrites, StepBuffer, ValueLocation,
+    RopeParams, StateWrite, StateWrites,
 };
 use crate::kernels::Table;
 use crate::ops;
 use crate::ops::attend::AttentionParams;
 use crate::state::{self, KvStore};
+use crate::step_values::{RowCount, StepBuffer, ValueLocation};
 use crate::weights::{CpuWeights, WeightForm};
 
 /// Whether the backend has code for an op; [`Lowering::call`] takes its operands apart.
