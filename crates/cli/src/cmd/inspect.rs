@@ -8,21 +8,25 @@ use girih::{Conversation, DType, ErrorKind, MemoryPlan, Model, Plan, PoolBytes, 
 use girih_file::{ContainerKind, quote};
 use girih_graph::BLOCK_POSITIONS;
 use girih_model::ModelFiles;
-use girih_model::arch::{AttentionFacts, Facts, LayerFacts, Mixer};
+use girih_model::arch::{AttentionFacts, Facts, LayerFacts, Mixer, schema, shipped_text};
 use girih_words::TextProcessor;
 use serde_json::{Value, json};
 
 use super::outcome::Outcome;
-use crate::args::{DeviceArgs, ModelArgs};
+use crate::args::{ArchArgs, DeviceArgs};
 use crate::error::Result;
+use crate::input::{DESCRIPTION_BYTES, text_file};
 use crate::loading;
 use crate::output::{bytes, counted, print, print_json};
 use crate::report;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    /// As for the other commands; without it, `--arch` names a description to print: one of girih's own, or a file.
+    #[arg(required_unless_present = "arch")]
+    model: Option<String>,
     #[command(flatten)]
-    model: ModelArgs,
+    arch: ArchArgs,
     #[command(flatten)]
     device: DeviceArgs,
     /// List every weight.
@@ -37,7 +41,8 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let model = loading::open_model(&args.model)?;
+    let Some(model) = &args.model else { return print_descriptions(&args.arch) };
+    let model = loading::open(model, &args.arch)?;
     let plan = loading::plan(&model, &args.device, 1)?;
     if args.graph {
         print(plan.graph())?;
@@ -95,6 +100,18 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     print_memory(&plan, &needed, free)?;
     Ok(ended)
+}
+
+/// Prints descriptions of architectures with what they have from those that they are based on.
+fn print_descriptions(args: &ArchArgs) -> Result<Outcome> {
+    for path in &args.arch {
+        let whole = match path.to_str().and_then(shipped_text) {
+            Some(text) => schema::whole(text),
+            None => schema::whole(&text_file(path, DESCRIPTION_BYTES)?),
+        };
+        print(whole.map_err(|error| error.of(path.display()))?)?;
+    }
+    Ok(Outcome::Done)
 }
 
 /// Prints the blocks of state, and the memory that the model needs and finds.

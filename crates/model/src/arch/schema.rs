@@ -7,6 +7,8 @@ use girih_file::fault_in_line;
 use girih_tensor::{Error, Result};
 use serde::Deserialize;
 
+use super::based_on::{merged, printed};
+
 /// The description of an architecture.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -607,13 +609,21 @@ impl Arch {
     }
 }
 
-/// Parses the description of an architecture.
+/// Parses the description of an architecture, which may be based on a shipped one.
 ///
 /// # Errors
-/// When the text is not valid TOML, or does not follow the schema.
+/// When the text is not valid TOML, does not follow the schema, or has no valid base.
 pub fn parse(text: &str) -> Result<Arch> {
-    toml::from_str(text).map_err(|error: toml::de::Error| {
-        let fault = fault_in_line(text, error.span().map(|span| span.start), error.message());
-        Error::new(format!("is not a valid architecture: {fault}"))
+    Arch::deserialize(merged(text)?).map_err(|error| {
+        Error::new(format!("is not a valid architecture: {}", fault_in_line(text, None, error)))
     })
+}
+
+/// The whole description of an architecture as TOML: with what it has from those that it is based on.
+///
+/// # Errors
+/// As [`parse`].
+pub fn whole(text: &str) -> Result<String> {
+    parse(text)?;
+    Ok(printed(&merged(text)?))
 }
