@@ -36,6 +36,7 @@ mod short_name;
 mod typed_history;
 mod typed_options;
 mod visible;
+mod word_wrap;
 
 use std::process::ExitCode;
 
