@@ -115,6 +115,7 @@ const BASH: &str = r#"_NAME_with_models() {
     esac
     local name typed="${COMP_LINE:0:COMP_POINT}"
     typed="${typed##*[[:space:]]}"
+    [[ -z $typed ]] || COMPREPLY=()
     while IFS= read -r name; do
         [[ $name == "$typed"* ]] && COMPREPLY+=("${name#"${typed%"$2"}"}")
     done < <("$1" completions --models 2>/dev/null)
