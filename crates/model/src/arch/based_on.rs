@@ -60,7 +60,7 @@ fn merged_with<'a>(text: &str, text_of: impl Fn(&str) -> Option<&'a str>) -> Res
 pub(super) fn printed(table: &Table) -> String {
     let (tables, single): (Vec<_>, Vec<_>) = table.iter().partition(|(_, value)| value.is_table());
     let line = |(key, value): (&String, &Value)| Table::from_iter([(key.clone(), value.clone())]).to_string();
-    let mut text: String = single.into_iter().map(|entry| line(entry)).collect();
+    let mut text: String = single.into_iter().map(line).collect();
     for (name, entries) in tables {
         text += &format!("\n[{name}]\n");
         for (key, value) in entries.as_table().into_iter().flatten() {
