@@ -2,7 +2,6 @@
 //! each one, and its transform.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 
 use girih_file::{Container, ContainerKind, TensorInfo, quote, shorten};
 use girih_graph::WeightSource;
@@ -50,19 +49,20 @@ enum TensorOrder {
 }
 
 impl ModelWeights {
-    /// Finds the tensor of every weight of `arch` in a model of `layers` layers.
+    /// Finds the tensor of every weight of `arch` in a model with layers of these kinds.
     ///
     /// # Errors
     /// When a tensor is missing, or the container has one that the architecture
     /// does not describe.
-    pub(crate) fn resolve(arch: &Arch, container: Container, layers: usize) -> Result<ModelWeights> {
+    pub(crate) fn resolve(arch: &Arch, container: Container, kinds: &[&str]) -> Result<ModelWeights> {
         let mut entries = BTreeMap::new();
         let mut missing = Vec::new();
-        let unused = NamePatterns::unused(arch, &container, layers);
+        let unused = NamePatterns::unused(arch, &container, kinds.len());
         let mut known = BTreeSet::new();
         let prefixes = prefixes(arch, &container);
         for (pattern, weight) in &arch.weights {
             let (tensor, part) = stored_as(weight, container.kind());
+            let layers = (0..kinds.len()).filter(|layer| weight.is_of(kinds[*layer]));
             for (name, tensor) in expand(pattern, tensor, layers) {
                 let Some(tensor) = tensor.map(|tensor| with_prefix(&tensor, &prefixes)) else { continue };
                 if let Some(unreadable) = container.unreadable().get(&tensor) {
@@ -99,20 +99,22 @@ impl ModelWeights {
             };
             let Some(relayout) = relayout else { continue };
             for (layer, facts) in facts.layers.iter().enumerate() {
-                let Mixer::Attend(attend) = &facts.mixer;
-                let order = match relayout {
-                    Relayout::AddOne => TensorOrder::AddOne,
-                    Relayout::UnpermuteHeads => TensorOrder::Interleaved { heads: attend.heads },
-                    Relayout::UnpermuteKvHeads => TensorOrder::Interleaved { heads: attend.kv_heads },
+                let order = match (relayout, &facts.mixer) {
+                    (Relayout::AddOne, _) => TensorOrder::AddOne,
+                    (Relayout::UnpermuteHeads, Mixer::Attend(attend)) => {
+                        TensorOrder::Interleaved { heads: attend.heads }
+                    }
+                    (Relayout::UnpermuteKvHeads, Mixer::Attend(attend)) => {
+                        TensorOrder::Interleaved { heads: attend.kv_heads }
+                    }
                 };
                 self.reorder(&pattern.replace("{i}", &layer.to_string()), order)?;
             }
         }
-        for layer in &facts.layers {
-            let Mixer::Attend(attend) = &layer.mixer;
+        for attend in facts.layers.iter().filter_map(|layer| layer.mixer.attention()) {
             let Some(rope) = &attend.rope else { continue };
             let frequencies = crate::arch::frequencies(rope.base, &rope.factors, attend.head_size);
-            self.entries.insert(format!("rope.{}", rope.name), WeightEntry::Computed(frequencies));
+            self.entries.insert(rope.weight.clone(), WeightEntry::Computed(frequencies));
         }
         Ok(())
     }
@@ -356,14 +358,15 @@ fn with_prefix(name: &str, prefixes: &[(&str, &str)]) -> String {
     found.map_or_else(|| name.to_owned(), |(prefix, rest)| format!("{prefix}{rest}"))
 }
 
-/// girih's name and the container's, for every layer if the pattern has `{i}`.
+/// girih's name and the container's, for each of the layers if the pattern has `{i}`.
 fn expand<'a>(
     pattern: &'a str,
     tensor: Option<&'a str>,
-    layers: usize,
-) -> impl Iterator<Item = (String, Option<String>)> + use<'a> {
-    let indexes: Range<usize> = if pattern.contains("{i}") { 0..layers } else { 0..1 };
-    indexes.map(move |i| {
+    layers: impl Iterator<Item = usize> + 'a,
+) -> impl Iterator<Item = (String, Option<String>)> + 'a {
+    let of_model = (!pattern.contains("{i}")).then_some(0);
+    let layers = layers.filter(move |_| of_model.is_none());
+    of_model.into_iter().chain(layers).map(move |i| {
         let at = |text: &str| text.replace("{i}", &i.to_string());
         (at(pattern), tensor.map(at))
     })
@@ -385,7 +388,7 @@ impl NamePatterns {
                 arch.unused.gguf.iter().cloned().chain(factors).collect()
             }
         };
-        let expanded = patterns.iter().flat_map(|pattern| expand(pattern, None, layers));
+        let expanded = patterns.iter().flat_map(|pattern| expand(pattern, None, 0..layers));
         let replaced = prefixes(arch, container);
         let both = expanded.flat_map(|(name, _)| [with_prefix(&name, &replaced), name]);
         let (open, names): (Vec<String>, Vec<String>) = both.partition(|name| name.ends_with('*'));

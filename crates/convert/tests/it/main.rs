@@ -9,6 +9,8 @@ mod families;
 #[path = "../../../file/tests/it/folder.rs"]
 mod folder;
 mod gguf;
+#[path = "../../../model/tests/it/layered.rs"]
+mod layered;
 mod mutations;
 mod q4nx;
 mod recipe;
