@@ -130,7 +130,7 @@ fn plan(
         let name = entry.gguf.as_ref().ok_or_else(|| {
             Error::new(format!("architecture {} has no name in GGUF for '{weight}'", model.arch().name))
         })?;
-        check_whole(&weight, entry.gguf_part)?;
+        check_whole(&weight, name, entry.gguf_part)?;
         let name = at(name, layer);
         let (stored, note) = if shape.extents().len() < 2 {
             (DType::F32, None)

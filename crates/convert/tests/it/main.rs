@@ -1,6 +1,7 @@
 //! Conversions to GGUF and to folders with Q4NX matrices.
 #![forbid(unsafe_code)]
 
+mod assembled;
 mod bad_models;
 #[path = "../../../words/tests/it/data.rs"]
 mod data;

@@ -482,11 +482,15 @@ pub struct BiasFlag {
     pub of: Vec<String>,
 }
 
+/// What stands for the index of an expert in the name of a tensor.
+pub const EXPERT: &str = "{e}";
+
 /// One weight and its names.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Weight {
-    /// The name in safetensors.
+    /// The name in safetensors. Tensors of experts, whose index is `{e}`, are stacked: the weight has one
+    /// dimension more.
     pub hf: Option<String>,
     /// The name in GGUF.
     pub gguf: Option<String>,
@@ -494,17 +498,29 @@ pub struct Weight {
     pub hf_as: Option<Relayout>,
     /// The transform from GGUF's tensor to girih's.
     pub gguf_as: Option<Relayout>,
-    /// The weight's part of safetensors' tensor, if that holds several weights: the index of
-    /// the part, and the number of equal parts that the tensor's rows consist of.
-    pub hf_part: Option<[usize; 2]>,
+    /// The weight's part of safetensors' tensor, if that holds several weights.
+    pub hf_part: Option<TensorPart>,
     /// The same for GGUF's tensor.
-    pub gguf_part: Option<[usize; 2]>,
+    pub gguf_part: Option<TensorPart>,
     /// The kinds of layers that have it; without any, all.
     #[serde(default)]
     pub of: Vec<String>,
     /// Whether models may omit it.
     #[serde(default)]
     pub optional: bool,
+}
+
+/// A part of a tensor: its index, and the number of equal parts that the tensor consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum TensorPart {
+    /// Of the rows: `[0, 3]`.
+    Rows([usize; 2]),
+    /// Of the columns: `{ columns = [0, 3] }`.
+    Columns {
+        /// The index and the number.
+        columns: [usize; 2],
+    },
 }
 
 impl Weight {
