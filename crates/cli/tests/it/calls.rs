@@ -332,7 +332,7 @@ fn inspect_shows_a_model() {
     for text_part in [
         "architecture: llama",
         "width 64, vocabulary 512, context 512",
-        "layers 0-4: 8 heads of 8",
+        "layers 0-4: kind full, mixer attend, heads 8, kv heads 4, head size 8, span full, rope (table full, ",
         "memory: weights",
     ] {
         assert!(text.contains(text_part), "'{text_part}' is not in: {text}");

@@ -7,6 +7,9 @@
 //! `hf_below = "OBJECT"` moves the base's keys of `config.json` below that object. In keys of GGUF,
 //! `{arch}` stands for the first name in `match.gguf`; without such a name, the description has
 //! no key of GGUF at all.
+//!
+//! A `[layer.KIND]` is merged in the same way with `[mixer]`, `[ffn]` and `[norms]`, which describe all kinds
+//! of layers. A part with another `kind` than theirs replaces theirs.
 
 use girih_file::{fault_in_line, quote};
 use girih_tensor::{Error, Result};
@@ -19,6 +22,12 @@ const GGUF_KEYS: [&str; 2] = ["gguf", "gguf_also"];
 
 /// The tables whose `hf` are no keys of `config.json`.
 const TENSORS: [&str; 2] = ["weights", "unused"];
+
+/// The parts of a layer.
+const PARTS: [&str; 3] = ["mixer", "ffn", "norms"];
+
+/// The kind of all layers of an architecture that names none.
+const ONLY_KIND: &str = "full";
 
 /// What a base never passes on.
 const OWN: [&str; 3] = ["name", "match", "harmless"];
@@ -106,6 +115,38 @@ fn merge(base: &mut Table, own: Table) {
     }
 }
 
+/// Completes the description of each kind of layers with the parts that all kinds share.
+///
+/// # Errors
+/// When a description is no table.
+pub(super) fn describe_layers(merged: &mut Table) -> Result<()> {
+    let mut kinds = match merged.remove("layer") {
+        None => Table::from_iter([(ONLY_KIND.to_owned(), Value::Table(Table::new()))]),
+        Some(Value::Table(kinds)) => kinds,
+        Some(_) => return Err(Error::new("has a 'layer' that is no table; [layer.KIND] is needed")),
+    };
+    for (kind, own) in &mut kinds {
+        let Value::Table(own) = own else {
+            return Err(Error::new(format!(
+                "has a 'layer.{kind}' that is no table; [layer.{kind}] is needed"
+            )));
+        };
+        let mut layer = Table::new();
+        for part in PARTS {
+            let kind_of = |table: &Table| table.get(part).and_then(|part| part.get("kind")).cloned();
+            let is_other = kind_of(own).is_some_and(|own| Some(own) != kind_of(merged));
+            if let Some(shared) = merged.get(part).filter(|_| !is_other) {
+                layer.insert(part.to_owned(), shared.clone());
+            }
+        }
+        merge(&mut layer, std::mem::take(own));
+        *own = layer;
+    }
+    merged.insert("layer".to_owned(), Value::Table(kinds));
+    ["mixer", "ffn"].iter().for_each(|part| drop(merged.remove(*part)));
+    Ok(())
+}
+
 /// Calls `change` for a table and all tables within.
 fn for_each_table(root: &mut Table, mut change: impl FnMut(&mut Table)) {
     let mut open = vec![root];
@@ -190,10 +231,10 @@ mod tests {
 
     #[test]
     fn keys_are_moved_and_named() {
-        let text = "based_on = 'gemma3'\nname = 'x'\nhf_below = 'part'\n[match]\ngguf = ['y']\n[sizes]\nheads.default = 8";
+        let text = "based_on = 'gemma3'\nname = 'x'\nhf_below = 'part'\n[match]\ngguf = ['y']\n[mixer]\nheads.default = 8";
         let merged = merged(text).unwrap();
         let heads = entries("hf = 'part.num_attention_heads'\ngguf = 'y.attention.head_count'\ndefault = 8");
-        assert_eq!(merged["sizes"]["heads"], Value::Table(heads));
+        assert_eq!(merged["mixer"]["heads"], Value::Table(heads));
         assert_eq!(merged["weights"]["embed.table"]["hf"].as_str(), Some("model.embed_tokens.weight"));
         assert!(merged["refuse"].get("part.attention_bias").is_some());
     }
@@ -204,6 +245,23 @@ mod tests {
             let merged = merged(text).unwrap();
             assert_eq!(super::merged(&printed(&merged)).unwrap(), merged, "{name}");
         }
+    }
+
+    #[test]
+    fn a_kind_of_layers_has_the_shared_parts_or_its_own() {
+        let mut table = entries(
+            "mixer = {kind = 'a', x = 1, y = 2}\nffn = {kind = 'b'}\nnorms = {n = 1}\n\
+             [layer.one]\nmixer = {x = 3, y = false}\n[layer.two]\nmixer = {kind = 'c', z = 4}\nnorms.n = 2",
+        );
+        describe_layers(&mut table).unwrap();
+        let expected = "norms = {n = 1}\n\
+             [layer.one]\nmixer = {kind = 'a', x = 3}\nffn = {kind = 'b'}\nnorms = {n = 1}\n\
+             [layer.two]\nmixer = {kind = 'c', z = 4}\nffn = {kind = 'b'}\nnorms = {n = 2}";
+        assert_eq!(table, entries(expected));
+        let mut none = entries("mixer = {x = 1}");
+        describe_layers(&mut none).unwrap();
+        assert_eq!(none, entries("layer.full.mixer = {x = 1}"));
+        assert!(describe_layers(&mut entries("layer.a = 1")).is_err());
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod config;
 mod facts;
 mod fill;
 mod keys;
+mod parameters;
 mod rope;
 pub mod schema;
 mod shipped;
@@ -17,9 +18,10 @@ pub use facts::{
     PoolingFacts, Rope,
 };
 pub use fill::act;
-pub(crate) use fill::{Stored, fill};
+pub(crate) use fill::{Stored, fill, layer_kinds};
 pub use keys::{SharedKeys, shared_keys};
 pub(crate) use keys::{check_keys, check_refused};
+pub use parameters::{FactValue, Parameter};
 pub(crate) use rope::frequencies;
 pub use schema::{Arch, NormKind, NormPosition};
 use shipped::SHIPPED;
