@@ -64,6 +64,31 @@ export function add(conversation, parent, message) {
   return added;
 }
 
+/** Removes a message of the user with all its replies. What followed them follows what came before. */
+export function removePair(conversation, message) {
+  const gone = new Set([message.id]);
+  for (const { id, parent, role } of conversation.messages) {
+    if (role === 'assistant' && gone.has(parent)) gone.add(id); // a child is younger than its parent
+  }
+  conversation.messages = conversation.messages.filter(({ id }) => !gone.has(id));
+  for (const other of conversation.messages) {
+    if (gone.has(other.parent)) other.parent = message.parent;
+  }
+  conversation.updated = Date.now();
+  if (!gone.has(conversation.leaf)) return;
+  const before = conversation.messages.findLast(({ id, parent }) => (message.parent ? id === message.parent : parent === null));
+  conversation.leaf = null;
+  if (before) show(conversation, before);
+}
+
+/** Whether each word of `search` is in the title or in a message. */
+export function matches(conversation, search) {
+  const words = search.toLowerCase().split(/\s+/).filter(Boolean);
+  if (words.length === 0) return true;
+  const texts = [conversation.title, ...conversation.messages.map(({ content }) => content)].map((text) => text.toLowerCase());
+  return words.every((word) => texts.some((text) => text.includes(word)));
+}
+
 /** The branches that begin where `message` does, oldest first. */
 export function branches(conversation, message) {
   return conversation.messages.filter((other) => other.parent === message.parent);

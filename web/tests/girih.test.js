@@ -78,7 +78,7 @@ test('a conversation with the built-in model', options, async () => {
 });
 
 test('files are sent once, and their headers are strict', options, async () => {
-  for (const path of ['', 'app.js', 'app.css', 'icon.svg', 'LICENSES.txt']) {
+  for (const path of ['', 'app.js', 'app.css', 'icon.svg', 'favicon.ico', 'LICENSES.txt']) {
     const response = await fetch(girih.url + path);
     assert.equal(response.status, 200);
     assert.match(response.headers.get('content-security-policy'), /frame-ancestors 'none'/);
@@ -101,6 +101,43 @@ test('a key is asked for', options, async () => {
     assert.deepEqual(page.faults, []);
   } finally {
     guarded.end();
+  }
+});
+
+test('a reply that was cut goes on as if it had not been', options, async () => {
+  const page = await openPage(browser, girih.url);
+  await button(page, 'Settings').click();
+  const tellStory = async (tokens) => {
+    await button(page, 'New conversation').click();
+    await page.getByLabel('Temperature').fill('0');
+    await page.getByLabel('Max tokens').fill(String(tokens));
+    await say(page, 'Once upon a time');
+  };
+  const text = async () => (await reply(page).locator('.markdown').evaluate((shown) => shown.textContent)).trim();
+  await tellStory(60);
+  const whole = await text();
+  await tellStory(20);
+  assert.ok(whole.startsWith(await text()) && (await text()).length < whole.length);
+  for (const end of [40, 60]) {
+    await button(reply(page), 'Continue the reply').click();
+    await replied(page);
+    assert.match(await reply(page).locator('.counters').innerText(), new RegExp(`generated ${end} ·`));
+  }
+  assert.equal(await text(), whole);
+  assert.deepEqual(page.faults, []);
+  await page.context().close();
+});
+
+test('a model without a chat template is explained in words for this page', options, async () => {
+  const folder = modelFolder(null);
+  const server = await serve(folder);
+  try {
+    const page = await openPage(browser, server.url);
+    await say(page, 'Hello');
+    assert.match(await reply(page).locator('.error').innerText(), /^This model has no chat template, so it cannot reply to messages/);
+  } finally {
+    server.end();
+    rmSync(folder, { recursive: true });
   }
 });
 

@@ -16,6 +16,7 @@ use girih_tensor::DType;
 
 use crate::kernels::Table;
 use crate::kernels::packed::{BAND, Coding, DEPTH, FLOAT_DEPTH, GROUP, INTEGER_BIAS, Layout, NARROW, TILE};
+use crate::ops::{Gate, Norm};
 
 /// The precision to which activations are rounded before they are multiplied by weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -288,8 +289,12 @@ impl SourceRows<'_> {
         };
         match *self {
             SourceRows::Rows(_) => unreachable!("returned above"),
-            SourceRows::Norm { x, weight, epsilon } => (table.norm)(&x[range], weight, epsilon, made),
-            SourceRows::Gate { gate, up, act } => (table.gate)(act, &gate[range.clone()], &up[range], made),
+            SourceRows::Norm { x, weight, epsilon } => {
+                table.run(Norm { x: &x[range], weight, epsilon, y: made });
+            }
+            SourceRows::Gate { gate, up, act } => {
+                table.run(Gate { act, gate: &gate[range.clone()], up: &up[range], y: made });
+            }
         }
         made
     }
@@ -377,11 +382,16 @@ impl Integers {
         let (scales, last_scale) = self.scales.split_at_mut(groups);
         let (sums, last_sum) = self.sums.split_at_mut(groups);
         let (codes, last_codes) = self.codes.split_at_mut(whole.len());
-        (table.quantize)(whole, codes, scales, sums);
+        (table.matmul.quantize)(whole, codes, scales, sums);
         if !rest.is_empty() {
             let mut last = [0.0; GROUP];
             last[..rest.len()].copy_from_slice(rest);
-            (table.quantize)(&last, &mut last_codes[..GROUP], &mut last_scale[..1], &mut last_sum[..1]);
+            (table.matmul.quantize)(
+                &last,
+                &mut last_codes[..GROUP],
+                &mut last_scale[..1],
+                &mut last_sum[..1],
+            );
         }
     }
 

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 
 use girih_graph::backend::{Backend, Refusal, Step, WeightSource};
 use girih_graph::store::Store;
-use girih_graph::{Call, Error, Graph, HostRows, Key, MemoryPlan, Numerics, PoolBytes, Value};
+use girih_graph::{AppliedOp, Error, Graph, HostRows, Key, MemoryPlan, Numerics, PoolBytes, Value};
 use girih_tensor::DType;
 
 use crate::activations::{ActivationPrecision, PrecisionRule};
@@ -154,7 +154,7 @@ impl Backend for Cpu {
         vec![max]
     }
 
-    fn knows(&self, call: &Call<&Value>) -> bool {
+    fn knows(&self, call: &AppliedOp<&Value>) -> bool {
         lower::knows(call)
     }
 

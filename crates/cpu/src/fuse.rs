@@ -7,8 +7,9 @@ use std::collections::HashMap;
 use girih_graph::{Graph, Node, Op, Role, ValueId};
 
 use crate::activations::{ActivationKind, PrecisionRule};
-use crate::instruction::{ActivationSlot, MatmulEpilogue, StepBuffer, ValueLocation};
+use crate::instruction::{ActivationSlot, MatmulEpilogue};
 use crate::ops;
+use crate::step_values::{StepBuffer, ValueLocation};
 
 /// The graph with all matmuls of one value moved directly after the first of them. They
 /// read only that value and weights, so they can run there.

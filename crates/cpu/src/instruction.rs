@@ -4,8 +4,10 @@ use girih_graph::{Act, Pairing, Pooling};
 use girih_tensor::Shape;
 
 use crate::activations::ActivationKind;
+use crate::amount::InstructionWork;
 use crate::ops::attend::AttentionParams;
 use crate::state::KvStore;
+use crate::step_values::{RowCount, ValueLocation};
 
 /// One instruction of a program. Weights and states are indexes into their lists.
 #[derive(Debug)]
@@ -84,6 +86,7 @@ pub(crate) struct Matmul {
     pub weight: usize,
     pub bias: Option<usize>,
     pub output: ValueLocation,
+    pub work: Box<InstructionWork>,
     /// The output's name, for watches.
     pub name: String,
     /// The output's shape at the program's key.
@@ -103,6 +106,7 @@ pub(crate) enum PackSource {
 pub(crate) struct Compute {
     pub call: OpCall,
     pub output: ValueLocation,
+    pub work: Box<InstructionWork>,
     /// The value's name, for watches.
     pub name: String,
     /// The operator's name, for watches.
@@ -179,35 +183,6 @@ pub(crate) enum Elementwise {
     Add { a: ValueLocation, b: ValueLocation },
     Scale { x: ValueLocation, factor: f32 },
     Softcap { x: ValueLocation, cap: f32 },
-}
-
-/// Where the rows of a value lie.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ValueLocation {
-    pub buffer: StepBuffer,
-    /// Values in a row.
-    pub stride: usize,
-    pub count: RowCount,
-}
-
-/// A buffer that a step reads or writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StepBuffer {
-    /// The input of this index.
-    Input(usize),
-    /// The step's output.
-    Output,
-    /// Scratch memory, from this index on.
-    Scratch(usize),
-}
-
-/// How many rows a value has in a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RowCount {
-    Rows,
-    OutputRows,
-    /// One row for each sequence.
-    Sequences,
 }
 
 /// Memory for packed activations of one kind; each packing overwrites the previous one.

@@ -31,7 +31,7 @@ pub mod kernels;
 pub mod limits;
 mod lower;
 mod memory;
-mod ops;
+pub mod ops;
 mod os;
 mod pack;
 mod packed_store;
@@ -45,6 +45,7 @@ mod product_defaults;
 mod run;
 mod state;
 mod state_layout;
+mod step_values;
 pub mod topology;
 mod weights;
 

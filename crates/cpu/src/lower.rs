@@ -2,42 +2,44 @@
 
 use girih_graph::backend::Refusal;
 use girih_graph::{
-    Call, Error, Extent, Graph, Node, Numerics, Op, OperandKind, Pairing, Role, Rounding, ScratchPlan,
-    SunkGather, Value, ValueId,
+    AppliedOp, Error, Extent, Graph, MAX_OPERANDS, Node, Numerics, Op, OperandKind, Pairing, Role, Rounding,
+    ScratchPlan, SunkGather, Value, ValueId,
 };
-use girih_tensor::DType;
+use girih_tensor::{DType, Shape};
 
 use crate::activations::{ActivationKind, ActivationPrecision, PrecisionRule};
+use crate::amount::{InstructionWork, OperandStore};
 use crate::fuse::{Fusion, grouped, joined_name};
 use crate::instruction::{
     ActivationSlot, Compute, CpuInstruction, Elementwise, Made, Matmul, Matmuls, OpCall, PackSource,
-    RopeParams, RowCount, StateWrite, StateWrites, StepBuffer, ValueLocation,
+    RopeParams, StateWrite, StateWrites,
 };
 use crate::kernels::Table;
 use crate::ops;
 use crate::ops::attend::AttentionParams;
 use crate::state::{self, KvStore};
+use crate::step_values::{RowCount, StepBuffer, ValueLocation};
 use crate::weights::{CpuWeights, WeightForm};
 
 /// Whether the backend has code for an op; [`Lowering::call`] takes its operands apart.
-pub(crate) fn knows<T>(call: &Call<T>) -> bool {
+pub(crate) fn knows<T>(call: &AppliedOp<T>) -> bool {
     match call {
-        Call::Embed { .. }
-        | Call::Splice { .. }
-        | Call::Norm { .. }
-        | Call::LayerNorm { .. }
-        | Call::Linear { .. }
-        | Call::Reshape { .. }
-        | Call::Rope { .. }
-        | Call::Write { .. }
-        | Call::Attend { .. }
-        | Call::Gate { .. }
-        | Call::Activate { .. }
-        | Call::Add { .. }
-        | Call::Scale { .. }
-        | Call::Softcap { .. }
-        | Call::Gather { .. }
-        | Call::Pool { .. } => true,
+        AppliedOp::Embed { .. }
+        | AppliedOp::Splice { .. }
+        | AppliedOp::Norm { .. }
+        | AppliedOp::LayerNorm { .. }
+        | AppliedOp::Linear { .. }
+        | AppliedOp::Reshape { .. }
+        | AppliedOp::Rope { .. }
+        | AppliedOp::Write { .. }
+        | AppliedOp::Attend { .. }
+        | AppliedOp::Gate { .. }
+        | AppliedOp::Activate { .. }
+        | AppliedOp::Add { .. }
+        | AppliedOp::Scale { .. }
+        | AppliedOp::Softcap { .. }
+        | AppliedOp::Gather { .. }
+        | AppliedOp::Pool { .. } => true,
     }
 }
 
@@ -263,7 +265,7 @@ impl Lowering<'_> {
     fn matmuls(&self, index: usize, count: usize) -> Result<Matmuls, Error> {
         let nodes = &self.fusion.graph.nodes[index..index + count];
         let part = |node: &Node| {
-            let Some(Call::Linear { x: _, weight, bias }) = node.op.call(&node.inputs) else {
+            let Some(AppliedOp::Linear { x: _, weight, bias }) = node.op.applied_to(&node.inputs) else {
                 unreachable!("only linear ops are matmuls")
             };
             Ok(Matmul {
@@ -271,6 +273,7 @@ impl Lowering<'_> {
                 weight: self.weight(weight)?,
                 bias: bias.map(|bias| self.weight(bias)).transpose()?,
                 output: self.fusion.location(node.output),
+                work: self.work(node)?,
                 name: self.name(node.output).to_owned(),
                 shape: self.fusion.graph.value(node.output).shape,
             })
@@ -356,11 +359,27 @@ impl Lowering<'_> {
         Ok(Compute {
             call: self.call(node)?,
             output: self.fusion.location(node.output),
+            work: self.work(node)?,
             name: value.name.clone(),
             op: node.op.name(),
             shape: value.shape,
             made,
         })
+    }
+
+    /// What a node has to do, and where its operands are.
+    fn work(&self, node: &Node) -> Result<Box<InstructionWork>, Error> {
+        let shapes: Vec<Shape> = node.inputs.iter().map(|id| self.fusion.graph.value(*id).shape).collect();
+        let call = node.op.applied_to(&shapes).expect("graphs are checked before they are lowered");
+        let mut stored = [OperandStore::Step; MAX_OPERANDS];
+        for (stored, &id) in stored.iter_mut().zip(&node.inputs) {
+            *stored = match self.fusion.graph.value(id).role {
+                Role::Weight => OperandStore::Weights(self.weight(id)?),
+                Role::State(_) => OperandStore::State(self.state(id)),
+                Role::Input | Role::Scratch | Role::Output => OperandStore::Step,
+            };
+        }
+        Ok(Box::new(InstructionWork { call, stored }))
     }
 
     /// The index of a weight.
@@ -375,27 +394,27 @@ impl Lowering<'_> {
     fn call(&self, node: &Node) -> Result<OpCall, Error> {
         let location = |id: ValueId| self.fusion.location(id);
         let weight = |id: ValueId| self.weight(id);
-        let call = node.op.call(&node.inputs).expect("graphs are checked before they are lowered");
+        let call = node.op.applied_to(&node.inputs).expect("graphs are checked before they are lowered");
         Ok(match call {
-            Call::Reshape { x } if location(x).buffer == location(node.output).buffer => OpCall::Alias,
-            Call::Reshape { x } => OpCall::Elementwise(Elementwise::Copy { x: location(x) }),
-            Call::Embed { ids, table } => {
+            AppliedOp::Reshape { x } if location(x).buffer == location(node.output).buffer => OpCall::Alias,
+            AppliedOp::Reshape { x } => OpCall::Elementwise(Elementwise::Copy { x: location(x) }),
+            AppliedOp::Embed { ids, table } => {
                 OpCall::Embed { ids: input_index(self.fusion.graph, ids), table: weight(table)? }
             }
-            Call::Splice { x, given } => {
+            AppliedOp::Splice { x, given } => {
                 OpCall::Splice { x: location(x), given: input_index(self.fusion.graph, given) }
             }
-            Call::Norm { epsilon, x, weight: scale } => {
+            AppliedOp::Norm { epsilon, x, weight: scale } => {
                 OpCall::Norm { x: location(x), weight: weight(scale)?, epsilon }
             }
-            Call::LayerNorm { epsilon, x, weight: scale, bias } => {
+            AppliedOp::LayerNorm { epsilon, x, weight: scale, bias } => {
                 let bias = bias.map(weight).transpose()?;
                 OpCall::LayerNorm { x: location(x), weight: weight(scale)?, bias, epsilon }
             }
-            Call::Rope { pairing, x, frequencies } => {
+            AppliedOp::Rope { pairing, x, frequencies } => {
                 OpCall::Rope { x: location(x), rotation: self.rotation(pairing, frequencies)? }
             }
-            Call::Attend { scale, span, softcap, q, keys, values } => {
+            AppliedOp::Attend { scale, span, softcap, q, keys, values } => {
                 let [queries, held, read] = [q, keys, values].map(|id| self.fusion.graph.value(id).shape);
                 let kv_heads = held.extents()[1];
                 let (shared, size) = (queries.extents()[1] / kv_heads, queries.columns());
@@ -407,16 +426,24 @@ impl Lowering<'_> {
                 };
                 OpCall::Attend { q: location(q), store, keys, values, attention }
             }
-            Call::Gather { x } => OpCall::Gather { x: location(x) },
-            Call::Pool { how, x } => OpCall::Pool { x: location(x), how },
-            Call::Gate { act, gate, up } => {
+            AppliedOp::Gather { x } => OpCall::Gather { x: location(x) },
+            AppliedOp::Pool { how, x } => OpCall::Pool { x: location(x), how },
+            AppliedOp::Gate { act, gate, up } => {
                 OpCall::Elementwise(Elementwise::Gate { gate: location(gate), up: location(up), act })
             }
-            Call::Activate { act, x } => OpCall::Elementwise(Elementwise::Activate { x: location(x), act }),
-            Call::Add { a, b } => OpCall::Elementwise(Elementwise::Add { a: location(a), b: location(b) }),
-            Call::Scale { factor, x } => OpCall::Elementwise(Elementwise::Scale { x: location(x), factor }),
-            Call::Softcap { cap, x } => OpCall::Elementwise(Elementwise::Softcap { x: location(x), cap }),
-            Call::Write { x: _ } | Call::Linear { x: _, weight: _, bias: _ } => {
+            AppliedOp::Activate { act, x } => {
+                OpCall::Elementwise(Elementwise::Activate { x: location(x), act })
+            }
+            AppliedOp::Add { a, b } => {
+                OpCall::Elementwise(Elementwise::Add { a: location(a), b: location(b) })
+            }
+            AppliedOp::Scale { factor, x } => {
+                OpCall::Elementwise(Elementwise::Scale { x: location(x), factor })
+            }
+            AppliedOp::Softcap { cap, x } => {
+                OpCall::Elementwise(Elementwise::Softcap { x: location(x), cap })
+            }
+            AppliedOp::Write { x: _ } | AppliedOp::Linear { x: _, weight: _, bias: _ } => {
                 unreachable!("these are instructions of their own")
             }
         })
@@ -452,29 +479,29 @@ pub(crate) fn partials_len(graph: &Graph) -> usize {
 }
 
 fn node_local_len(graph: &Graph, node: &Node, rule: PrecisionRule) -> usize {
-    let call = graph.call(node).expect("graphs are checked before they are lowered");
+    let call = graph.applied_op(node).expect("graphs are checked before they are lowered");
     match call {
-        Call::Linear { x, weight, bias: _ } => {
+        AppliedOp::Linear { x, weight, bias: _ } => {
             let terms = ActivationKind::of_node(graph, node, rule).terms();
             ops::linear::local_len(x.shape.rows() * terms, weight.shape.columns())
         }
-        Call::Attend { scale: _, span: _, softcap: _, q, keys, values } => {
+        AppliedOp::Attend { scale: _, span: _, softcap: _, q, keys, values } => {
             let (heads, kv_heads) = (q.shape.extents()[1], keys.shape.extents()[1]);
             ops::attend::local_len(heads / kv_heads, keys.shape.columns(), values.shape.columns())
         }
-        Call::Write { x } => ops::write::local_len(x.shape.columns()),
-        Call::Embed { .. }
-        | Call::Splice { .. }
-        | Call::Norm { .. }
-        | Call::LayerNorm { .. }
-        | Call::Reshape { .. }
-        | Call::Rope { .. }
-        | Call::Gate { .. }
-        | Call::Activate { .. }
-        | Call::Add { .. }
-        | Call::Scale { .. }
-        | Call::Softcap { .. }
-        | Call::Gather { .. }
-        | Call::Pool { .. } => 0,
+        AppliedOp::Write { x } => ops::write::local_len(x.shape.columns()),
+        AppliedOp::Embed { .. }
+        | AppliedOp::Splice { .. }
+        | AppliedOp::Norm { .. }
+        | AppliedOp::LayerNorm { .. }
+        | AppliedOp::Reshape { .. }
+        | AppliedOp::Rope { .. }
+        | AppliedOp::Gate { .. }
+        | AppliedOp::Activate { .. }
+        | AppliedOp::Add { .. }
+        | AppliedOp::Scale { .. }
+        | AppliedOp::Softcap { .. }
+        | AppliedOp::Gather { .. }
+        | AppliedOp::Pool { .. } => 0,
     }
 }

@@ -6,14 +6,14 @@ use std::slice;
 use std::time::{Duration, Instant};
 
 use girih_graph::backend::{Input, NodeTime, Sequence, Step, Watch, step_count};
-use girih_graph::{Error, Graph, HostRows, Key, SunkGather, ValueId, sink_gather};
+use girih_graph::{Error, Graph, HostRows, Key, SunkGather, ValueId, WorkStep, sink_gather};
 use girih_tensor::Shape;
 
 use crate::activations::{PackedActivations, PrecisionRule, SourceRows};
-use crate::amount::Amount;
+use crate::amount::{Amount, InstructionWork};
 use crate::instruction::{
     ActivationSlot, Compute, CpuInstruction, Elementwise, Made, Matmul, MatmulEpilogue, Matmuls, OpCall,
-    PackSource, RopeParams, RowCount, StateWrite, StateWrites, StepBuffer, ValueLocation,
+    PackSource, RopeParams, StateWrite, StateWrites,
 };
 use crate::kernels::Table;
 use crate::kernels::packed::NARROW;
@@ -24,6 +24,7 @@ use crate::ops::{
 };
 use crate::pool::ThreadPool;
 use crate::state::{CpuState, KvStore};
+use crate::step_values::{RowCount, StepValues, ValueLocation};
 use crate::weights::CpuWeights;
 
 /// A compiled graph.
@@ -348,34 +349,20 @@ impl CpuRun<'_> {
         let Matmuls { rows, width, parts, epilogue, .. } = matmuls;
         let is_watched = parts.iter().any(|part| watch.wants(&part.name));
         self.epilogue_done = epilogue.is_some() && !is_watched;
-        let results = array::from_fn(|index| Some(parts.get(index)?.output));
-        match *epilogue {
-            _ if is_watched => {
-                for part in parts {
-                    self.linear(
-                        *rows,
-                        *width,
-                        slice::from_ref(part),
-                        None,
-                        [Some(part.output), None, None, None],
-                    );
-                }
-            }
-            None => self.linear(*rows, *width, parts, None, results),
-            Some((epilogue, output)) => {
-                self.linear(*rows, *width, parts, Some(epilogue), [Some(output), None, None, None]);
-            }
+        if is_watched {
+            parts.iter().for_each(|part| self.linear(*rows, *width, slice::from_ref(part), None));
+        } else {
+            self.linear(*rows, *width, parts, *epilogue);
         }
     }
 
-    /// Multiplies rows by some matrices.
+    /// Multiplies rows by some matrices. With an epilogue there is only its output.
     fn linear(
         &mut self,
         rows: RowCount,
         width: usize,
         parts: &[Matmul],
-        epilogue: Option<MatmulEpilogue>,
-        outputs: [Option<ValueLocation>; ops::MAX_MATMULS],
+        epilogue: Option<(MatmulEpilogue, ValueLocation)>,
     ) {
         let CpuRun { executor, kinds, slots, weights, values, .. } = self;
         let rows = values.rows_of(rows);
@@ -385,15 +372,21 @@ impl CpuRun<'_> {
             let bias = part.bias.map(|bias| weights.vector(bias));
             Some(ops::MatmulOperands { x, weight: weights.matrix(part.weight), bias })
         });
-        let residual = match epilogue {
-            Some(MatmulEpilogue::Add { residual }) => Some(residual),
-            _ => None,
-        };
-        let (outputs, [residual]) = values.lend(outputs, [residual]);
+        let mut outputs: [&mut [f32]; ops::MAX_MATMULS] = Default::default();
         let epilogue = match epilogue {
-            None => ops::Epilogue::Store,
-            Some(MatmulEpilogue::Add { .. }) => ops::Epilogue::Add(residual),
-            Some(MatmulEpilogue::Gate { act }) => ops::Epilogue::Gate(act),
+            None => {
+                outputs = values.outputs(array::from_fn(|index| Some(parts.get(index)?.output)));
+                ops::Epilogue::Store
+            }
+            Some((MatmulEpilogue::Add { residual }, output)) => {
+                let (output, [residual]) = values.split(output, [residual]);
+                outputs[0] = output;
+                ops::Epilogue::Add(residual)
+            }
+            Some((MatmulEpilogue::Gate { act }, output)) => {
+                outputs[0] = values.split(output, []).0;
+                ops::Epilogue::Gate(act)
+            }
         };
         ops::linear(executor, matmuls, epilogue, outputs);
     }
@@ -471,17 +464,23 @@ impl CpuRun<'_> {
             }
             CpuInstruction::Matmuls(matmuls) => {
                 let rows = self.values.rows_of(matmuls.rows);
-                (&matmuls.name, "linear", rows, Amount::of_matmuls(matmuls, rows, self.weights))
+                let amounts = matmuls.parts.iter().map(|part| self.amount(&part.work, rows));
+                (&matmuls.name, "linear", rows, amounts.sum())
             }
-            CpuInstruction::Compute(Compute { call, output, name, op, .. }) => {
+            CpuInstruction::Compute(Compute { output, work, name, op, .. }) => {
                 let rows = self.values.count(*output);
-                let amount = Amount::of(*call, rows, self.weights, self.state, self.rows.sequences);
-                (name, *op, rows, amount)
+                (name, *op, rows, self.amount(work, rows))
             }
         };
         let words = &self.executor.variant;
         let variant = &words[..words.iter().take_while(|word| !word.is_empty()).count()];
         NodeTime { name, op, variant, rows, bytes: amount.bytes, operations: amount.operations, time }
+    }
+
+    /// What a node has to do in this step, for `rows` rows of its result.
+    fn amount(&self, work: &InstructionWork, rows: usize) -> Amount {
+        let step = WorkStep { rows: rows as u64, sequences: self.rows.sequences };
+        work.amount(step, self.weights, self.state)
     }
 
     /// Reports the results of an instruction to the watch.
@@ -520,140 +519,25 @@ fn elementwise(
         }
         Elementwise::Gate { gate, up, act } => {
             let (y, operands) = values.split(location, [gate, up]);
-            ops::elementwise(executor, operands, y, |[gate, up], y| (table.gate)(act, gate, up, y));
+            ops::elementwise(executor, operands, y, |[gate, up], y| {
+                table.run(ops::Gate { act, gate, up, y });
+            });
         }
         Elementwise::Activate { x, act } => {
             let (y, x) = values.split(location, [x]);
-            ops::elementwise(executor, x, y, |[x], y| (table.activate)(act, x, y));
+            ops::elementwise(executor, x, y, |[x], y| table.run(ops::Activate { act, x, y }));
         }
         Elementwise::Add { a, b } => {
             let (y, operands) = values.split(location, [a, b]);
-            ops::elementwise(executor, operands, y, |[a, b], y| (table.add)(a, b, y));
+            ops::elementwise(executor, operands, y, |[a, b], y| table.run(ops::Add { a, b, y }));
         }
         Elementwise::Scale { x, factor } => {
             let (y, x) = values.split(location, [x]);
-            ops::elementwise(executor, x, y, |[x], y| (table.scale)(x, factor, y));
+            ops::elementwise(executor, x, y, |[x], y| table.run(ops::Scale { x, factor, y }));
         }
         Elementwise::Softcap { x, cap } => {
             let (y, x) = values.split(location, [x]);
-            ops::elementwise(executor, x, y, |[x], y| {
-                y.copy_from_slice(x);
-                (table.softcap)(y, cap);
-            });
+            ops::elementwise(executor, x, y, |[x], y| table.run(ops::Softcap { x, cap, y }));
         }
-    }
-}
-
-/// The rows of values that a step brings for an input.
-fn input_rows<'a>(inputs: &'a [Input<'a>], index: usize) -> &'a [f32] {
-    match inputs[index] {
-        Input::Rows(values) => values,
-        Input::Ids(_) | Input::Given(_) => unreachable!("checked: the input has rows of values"),
-    }
-}
-
-/// The inputs, intermediate values and outputs of a step.
-struct StepValues<'a> {
-    inputs: &'a [Input<'a>],
-    scratch: &'a mut [f32],
-    output: &'a mut [f32],
-    rows: usize,
-    output_rows: usize,
-    sequences: usize,
-}
-
-impl StepValues<'_> {
-    /// The number of rows of a value in this step.
-    fn count(&self, location: ValueLocation) -> usize {
-        self.rows_of(location.count)
-    }
-
-    fn rows_of(&self, count: RowCount) -> usize {
-        match count {
-            RowCount::Rows => self.rows,
-            RowCount::OutputRows => self.output_rows,
-            RowCount::Sequences => self.sequences,
-        }
-    }
-
-    /// The values at a location.
-    fn get(&self, location: ValueLocation) -> &[f32] {
-        let len = self.count(location) * location.stride;
-        match location.buffer {
-            StepBuffer::Input(index) => input_rows(self.inputs, index),
-            StepBuffer::Output => &self.output[..len],
-            StepBuffer::Scratch(start) => &self.scratch[start..start + len],
-        }
-    }
-
-    /// Borrows the values at one location mutably, and those at other locations for
-    /// reading.
-    ///
-    /// # Panics
-    /// As [`StepValues::lend`].
-    fn split<const N: usize>(
-        &mut self,
-        output: ValueLocation,
-        operands: [ValueLocation; N],
-    ) -> (&mut [f32], [&[f32]; N]) {
-        let ([output], operands) = self.lend([Some(output)], operands.map(Some));
-        (output, operands)
-    }
-
-    /// Borrows the values at some locations mutably, and those at others for reading;
-    /// empty where there is no location.
-    ///
-    /// # Panics
-    /// If a location to be written overlaps another, which a correct plan rules out.
-    fn lend<const W: usize, const R: usize>(
-        &mut self,
-        outputs: [Option<ValueLocation>; W],
-        operands: [Option<ValueLocation>; R],
-    ) -> ([&mut [f32]; W], [&[f32]; R]) {
-        let len = |location: ValueLocation| self.rows_of(location.count) * location.stride;
-        let (lens, operand_lens) =
-            (outputs.map(|location| location.map(len)), operands.map(|location| location.map(len)));
-        let start = |location: Option<ValueLocation>| match location?.buffer {
-            StepBuffer::Scratch(start) => Some(start),
-            StepBuffer::Output => None,
-            StepBuffer::Input(_) => unreachable!("checked: nothing writes an input"),
-        };
-        let mut order: [usize; W] = array::from_fn(|index| index);
-        order.sort_unstable_by_key(|&index| start(outputs[index]));
-        // The scratch before each result, with its start.
-        let mut gaps: [(usize, &[f32]); W] = [(0, &[]); W];
-        let mut results: [&mut [f32]; W] = array::from_fn(|_| &mut [][..]);
-        let (mut output, mut rest, mut at) = (Some(&mut *self.output), &mut *self.scratch, 0);
-        for index in order {
-            let Some(len) = lens[index] else { continue };
-            results[index] = match start(outputs[index]) {
-                None => &mut output.take().expect("a step has one output")[..len],
-                Some(start) => {
-                    let (gap, others) = rest.split_at_mut(start - at);
-                    let (result, others) = others.split_at_mut(len);
-                    gaps[index] = (at, gap);
-                    (rest, at) = (others, start + len);
-                    result
-                }
-            };
-        }
-        let (inputs, rest) = (self.inputs, &*rest);
-        let operands = array::from_fn(|index| {
-            let (Some(location), Some(len)) = (operands[index], operand_lens[index]) else { return &[][..] };
-            let start = match location.buffer {
-                StepBuffer::Input(index) => return input_rows(inputs, index),
-                StepBuffer::Scratch(start) => start,
-                StepBuffer::Output => {
-                    unreachable!("checked: the last node writes the output, so none reads it")
-                }
-            };
-            let mut parts = gaps.iter().copied().chain([(at, rest)]);
-            let part = parts.find(|(first, part)| {
-                (*first..=first + part.len()).contains(&(start + len)) && start >= *first
-            });
-            let (first, part) = part.expect("a plan keeps what is read apart from what is written");
-            &part[start - first..][..len]
-        });
-        (results, operands)
     }
 }

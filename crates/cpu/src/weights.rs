@@ -149,6 +149,20 @@ impl CpuWeights {
         self.indexes.get(name).copied().ok_or_else(missing)
     }
 
+    /// The bytes of a weight.
+    pub(crate) fn bytes(&self, index: usize) -> u64 {
+        match &self.tensors[index] {
+            LoadedWeight::Matrix(matrix) => matrix.size(),
+            LoadedWeight::Vector(vector) => size_of_val(&**vector) as u64,
+        }
+    }
+
+    /// The bytes of a row of a matrix.
+    pub(crate) fn row_bytes(&self, index: usize) -> u64 {
+        let matrix = self.matrix(index);
+        matrix.size() / matrix.rows.max(1) as u64
+    }
+
     pub(crate) fn matrix(&self, index: usize) -> &PackedMatrix {
         match &self.tensors[index] {
             LoadedWeight::Matrix(matrix) => matrix,

@@ -1,137 +1,17 @@
 //! The interface between the engine and a device: steps, state, weights, memory.
 
-use std::ops::Range;
 use std::time::Duration;
 
 use girih_tensor::{Error, Shape};
 
-use crate::constant::Span;
 use crate::graph::{Graph, Key, Node};
 use crate::memory_plan::MemoryPlan;
 use crate::numerics::Numerics;
-use crate::op::Call;
+use crate::ops::AppliedOp;
 use crate::output::Output;
 use crate::range_fault::RangeFault;
-use crate::value::{Extent, GroupId, Role, Value};
-
-/// Positions in one block of state: the unit in which sequences own memory.
-///
-/// Attention computes partial sums over a fixed multiple of it, so that no
-/// partial sum begins or ends within a block.
-pub const BLOCK_POSITIONS: usize = 64;
-
-/// A block of state: [`BLOCK_POSITIONS`] positions of every state value of one
-/// group. The engine assigns blocks to sequences.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Block(pub u32);
-
-/// The part of a step that belongs to one sequence.
-#[derive(Clone, Copy, Debug)]
-pub struct Sequence<'a> {
-    /// The sequence's blocks of each group, in order of position. Entry `i` is
-    /// the block of the positions from `i · BLOCK_POSITIONS`, up to the sequence's
-    /// last row.
-    ///
-    /// A block that the sequence's rows write belongs to this sequence alone; a block
-    /// that they only read may be shared. An entry whose positions are not used,
-    /// because they are older than the group's window, may name any block of the
-    /// group, even one that another sequence writes in this step: its contents must
-    /// not change any result.
-    pub blocks: &'a [&'a [Block]],
-    /// The position of the first row within the sequence.
-    pub position: u32,
-    /// The sequence's rows among the rows of the step. The sequences of a step
-    /// cover its rows in order, without gaps.
-    pub rows: Range32,
-    /// Which of its rows are output rows.
-    pub outputs: Outputs,
-    /// Mutual spans: ranges of this step's positions with bidirectional
-    /// attention, such as the tokens of one image. They are in order, not empty,
-    /// and do not overlap.
-    pub spans: &'a [Range32],
-}
-
-/// A half-open range of `u32`, which unlike [`Range`] is `Copy`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range32 {
-    /// The first index.
-    pub start: u32,
-    /// One past the last index.
-    pub end: u32,
-}
-
-impl Range32 {
-    /// The range as indexes.
-    pub fn indexes(self) -> Range<usize> {
-        self.start as usize..self.end as usize
-    }
-}
-
-/// Which rows of a sequence are output rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outputs {
-    /// None: a prefill chunk other than the last one.
-    None,
-    /// The last row: generation.
-    Last,
-    /// The last `n` rows: verification of a draft.
-    LastN(u32),
-    /// Every row: perplexity.
-    All,
-}
-
-impl Outputs {
-    /// The number of output rows among `rows` rows.
-    pub fn count(self, rows: u32) -> u32 {
-        match self {
-            Outputs::None => 0,
-            Outputs::Last => rows.min(1),
-            Outputs::LastN(n) => rows.min(n),
-            Outputs::All => rows,
-        }
-    }
-}
-
-impl Sequence<'_> {
-    /// The range of the output rows among the rows of the step.
-    pub fn output_rows(&self) -> Range<usize> {
-        let rows = self.rows.indexes();
-        rows.end - self.outputs.count(rows.len() as u32) as usize..rows.end
-    }
-
-    /// The positions that the row at `position` attends to: from the start of
-    /// `span` to its own, and all of a mutual span that contains it, even
-    /// positions before the start of `span`. With [`Span::All`], those of all rows of
-    /// the sequence in this step.
-    pub fn sees(&self, span: Span, position: usize) -> Range<usize> {
-        if span == Span::All {
-            return self.position as usize..self.position as usize + self.rows.indexes().len();
-        }
-        let first = span.first(position);
-        let mutual = self.spans.iter().map(|span| span.indexes()).find(|span| span.contains(&position));
-        mutual.map_or(first..position + 1, |mutual| first.min(mutual.start)..mutual.end)
-    }
-}
-
-/// One input of a step.
-#[derive(Clone, Copy, Debug)]
-pub enum Input<'a> {
-    /// One id per row, such as a token or a token type.
-    Ids(&'a [u32]),
-    /// One row of values per row, row after row.
-    Rows(&'a [f32]),
-    /// Values of some rows, for `splice`: in order of their rows, without overlap.
-    Given(&'a [GivenRows<'a>]),
-}
-
-/// Consecutive rows that a step gives, such as those of an image.
-#[derive(Clone, Copy, Debug)]
-pub struct GivenRows<'a> {
-    /// The index of the first one among the rows of the step.
-    pub first_row: u32,
-    /// The values, row after row.
-    pub values: &'a [f32],
-}
+pub use crate::sequence::{BLOCK_POSITIONS, Block, GivenRows, Input, Outputs, Range32, Sequence, step_count};
+use crate::value::{GroupId, Role, Value};
 
 /// One call of a program.
 pub struct Step<'a> {
@@ -141,17 +21,6 @@ pub struct Step<'a> {
     pub sequences: &'a [Sequence<'a>],
     /// Receives values and times while the step runs.
     pub watch: &'a mut dyn Watch,
-}
-
-/// The number of rows that a step of these sequences has of a value of this outermost extent; 0
-/// for weights and state.
-pub fn step_count(sequences: &[Sequence<'_>], extent: Extent) -> usize {
-    match extent {
-        Extent::Rows => sequences.last().map_or(0, |sequence| sequence.rows.end as usize),
-        Extent::OutputRows => sequences.iter().map(|sequence| sequence.output_rows().len()).sum(),
-        Extent::Sequences => sequences.len(),
-        Extent::Fixed | Extent::Context => 0,
-    }
 }
 
 /// Receives values of a step as they are computed, for `diagnose`, and the time
@@ -305,13 +174,13 @@ pub trait Backend: Send + 'static {
     fn ladder(&self, largest: Key) -> Vec<Key>;
     /// Whether the backend has code for an op with these operands. It answers with a `match` that has no
     /// default arm, so that neither a new op nor a new operand compiles until it is answered.
-    fn knows(&self, call: &Call<&Value>) -> bool;
+    fn knows(&self, call: &AppliedOp<&Value>) -> bool;
     /// The nodes that the backend does not run although it has code for their
     /// ops. It is called only for graphs whose ops it all knows.
     fn objections(&self, graph: &Graph) -> Vec<Refusal>;
     /// The nodes that the backend does not run; empty if it runs the whole graph.
     fn refuses(&self, graph: &Graph) -> Vec<Refusal> {
-        let is_known = |node: &Node| graph.call(node).is_some_and(|call| self.knows(&call));
+        let is_known = |node: &Node| graph.applied_op(node).is_some_and(|call| self.knows(&call));
         let unknown = graph.nodes.iter().filter(|node| !is_known(node));
         let unknown: Vec<_> = unknown.map(|node| Refusal::unknown_op(graph, node)).collect();
         if unknown.is_empty() { self.objections(graph) } else { unknown }

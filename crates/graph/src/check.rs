@@ -30,7 +30,7 @@ use girih_tensor::DType;
 
 use crate::constant::Span;
 use crate::graph::{Graph, Node};
-use crate::op::{Op, OperandKind};
+use crate::ops::{Op, OperandKind};
 use crate::value::{Extent, Role, Value, ValueId};
 
 /// The maximum size of all values together in bytes, with four bytes for each
@@ -309,12 +309,11 @@ impl GraphCheck<'_> {
 
 /// What is wrong with a node's operands (rules 7 and 9).
 fn operands(graph: &Graph, op: Op, inputs: &[&Value], output: &Value) -> Option<&'static str> {
-    let spec = op.spec();
-    if !spec.takes(inputs.len()) {
+    if op.applied_to(inputs).is_none() {
         return Some("it has too few or too many operands");
     }
     let reads_ids = inputs.iter().any(|value| OperandKind::Ids.fits(value));
-    if reads_ids && !spec.operands.contains(&OperandKind::Ids) {
+    if reads_ids && !op.spec().operands.contains(&OperandKind::Ids) {
         return Some("only 'embed' reads ids");
     }
     if let Op::Attend { span, .. } = op
@@ -324,7 +323,7 @@ fn operands(graph: &Graph, op: Op, inputs: &[&Value], output: &Value) -> Option<
             "its keys and values are neither state of one group with its span, nor rows with the span 'all'",
         );
     }
-    (!spec.fits(inputs, output)).then_some("its operands do not have the shapes it needs")
+    (!op.fits(inputs, output)).then_some("its operands do not have the shapes it needs")
 }
 
 /// Whether keys and values are state of one group with this span, or both rows (rule 9).

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use girih_tensor::{Error, Result};
+use girih_tensor::{Error, Result, reference};
 
 /// The components of a head that a rotation pairs; `D` is the head's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +57,18 @@ impl Act {
             Act::Silu => "silu",
             Act::GeluTanh => "gelu_tanh",
             Act::Gelu => "gelu",
+        }
+    }
+
+    /// The activation of a number.
+    pub(crate) fn of(self, x: f64) -> f64 {
+        match self {
+            Act::Silu => x / (1.0 + (-x).exp()),
+            Act::GeluTanh => {
+                let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
+                0.5 * x * (1.0 + inner.tanh())
+            }
+            Act::Gelu => 0.5 * x * (1.0 + reference::erf(x * std::f64::consts::FRAC_1_SQRT_2)),
         }
     }
 }

@@ -207,7 +207,11 @@ impl BackendChoice {
             Some(device) => format!("the {name} backend has no device '{device}'"),
         };
         let known: Vec<String> = devices.iter().map(full).collect();
-        let known = if known.is_empty() { "there is none".to_owned() } else { format!("use one of {}", known.join(", ")) };
+        let known = if known.is_empty() {
+            "there is none".to_owned()
+        } else {
+            format!("use one of {}", known.join(", "))
+        };
         let sentence = format!("unknown backend '{self}': {fault}; {known}");
         Err(Error::with_kind(ErrorKind::NotFound, sentence))
     }

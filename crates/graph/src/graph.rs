@@ -4,8 +4,10 @@
 use girih_tensor::{DType, Shape};
 
 use crate::constant::{Pooling, Span};
-use crate::op::{Call, Op};
+use crate::ops::{AppliedOp, Op};
+use crate::sequence::{Sequence, step_count};
 use crate::value::{Extent, GroupId, Role, Value, ValueId};
+use crate::work::{NodeWork, WorkStep};
 
 /// A whole computation of static shapes.
 #[derive(Clone, Debug, PartialEq)]
@@ -91,8 +93,23 @@ impl Graph {
     }
 
     /// A node's op with its operands; `None` if the op cannot have this number of them.
-    pub fn call(&self, node: &Node) -> Option<Call<&Value>> {
-        node.op.call(&node.inputs.iter().map(|id| self.value(*id)).collect::<Vec<_>>())
+    pub fn applied_op(&self, node: &Node) -> Option<AppliedOp<&Value>> {
+        node.op.applied_to(&node.inputs.iter().map(|id| self.value(*id)).collect::<Vec<_>>())
+    }
+
+    /// The work of a node of a graph without faults in a step of these sequences; none if the step has no row
+    /// of its result.
+    pub fn work(&self, node: &Node, sequences: &[Sequence<'_>]) -> NodeWork {
+        let shapes: Vec<Shape> = node.inputs.iter().map(|id| self.value(*id).shape).collect();
+        let call = node.op.applied_to(&shapes).expect("the checker refuses other numbers of operands");
+        let extent = match self.value(node.output).outermost {
+            Extent::Fixed | Extent::Rows | Extent::Context => Extent::Rows,
+            extent @ (Extent::OutputRows | Extent::Sequences) => extent,
+        };
+        match step_count(sequences, extent) {
+            0 => NodeWork::default(),
+            rows => call.work(WorkStep { rows: rows as u64, sequences }),
+        }
     }
 
     /// All values with their ids.

@@ -6,7 +6,7 @@ use girih_tensor::{DType, Error, Result};
 
 use crate::backend::{GivenRows, Input};
 use crate::graph::{Graph, Node};
-use crate::op::Op;
+use crate::ops::Op;
 use crate::value::ValueId;
 
 /// An input of a graph.

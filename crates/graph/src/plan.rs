@@ -1,7 +1,7 @@
 //! The memory of scratch values: values whose lifetimes do not overlap share it.
 
 use crate::graph::Graph;
-use crate::op::Op;
+use crate::ops::Op;
 use crate::value::{Role, ValueId};
 
 /// The memory of a graph's scratch values, at the extents of its key.

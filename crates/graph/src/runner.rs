@@ -12,7 +12,7 @@ use crate::constant::Span;
 use crate::graph::{Graph, Key, StateGroup};
 use crate::input::InputSpec;
 use crate::memory_plan::MemoryPlan;
-use crate::op::Op;
+use crate::ops::Op;
 use crate::output::Output;
 
 /// A model that is loaded on a device.

@@ -12,7 +12,7 @@
 //! other.
 
 use crate::graph::{Graph, Node};
-use crate::op::{Op, OperandKind, RowUse};
+use crate::ops::{Op, OperandKind, RowUse};
 use crate::value::{Extent, Role, Value, ValueId};
 
 /// A graph whose gather was moved.

@@ -21,7 +21,7 @@ use girih_tensor::{DType, Error, Shape};
 
 use crate::constant::{Constant, Span};
 use crate::graph::{Graph, Key, Node, OutputKind, StateGroup};
-use crate::op::Op;
+use crate::ops::Op;
 use crate::value::{Extent, GroupId, Role, Value, ValueId};
 
 impl fmt::Display for Graph {

@@ -1,7 +1,8 @@
 //! The minimal work of a step: the bytes that it has to read and the operations that it
 //! has to execute, counted on the graph, independent of any device.
 
-use girih_graph::{Extent, Graph, Node, Op, Role, Span, Value, sink_gather};
+use girih_graph::backend::Range32;
+use girih_graph::{Graph, Node, Outputs, ReadPositions, Reads, Role, Sequence, Value, sink_gather};
 use serde::Serialize;
 
 /// Bytes and operations of one step, or of several.
@@ -99,55 +100,25 @@ impl MinimalWork {
 }
 
 fn node_work(graph: &Graph, node: &Node, rows: WorkRows) -> MinimalWork {
-    let output = graph.value(node.output);
-    let count = if output.outermost == Extent::OutputRows { rows.output_rows } else { rows.count };
-    match node.op {
-        // Zero rows need no work.
-        _ if count == 0 => MinimalWork::default(),
-        Op::Linear => {
-            let weight = graph.value(node.inputs[1]);
-            let operations = 2.0 * f64::from(count) * weight.shape.elements() as f64;
-            MinimalWork { weight_bytes: bytes(weight), operations, ..MinimalWork::default() }
-        }
-        Op::Embed => {
-            let table = graph.value(node.inputs[1]);
-            let row = bytes(table) / table.shape.rows().max(1) as f64;
-            MinimalWork { weight_bytes: f64::from(count) * row, ..MinimalWork::default() }
-        }
-        Op::Attend { span, .. } => {
-            let [q, keys, values] = [0, 1, 2].map(|index| graph.value(node.inputs[index]));
-            let state = [keys, values].into_iter().map(position_bytes).sum::<f64>();
-            let multiply_adds = q.shape.stride() + output.shape.stride();
-            let (read, pairs) = seen(span, rows);
-            MinimalWork {
-                state_bytes: read * state,
-                operations: 2.0 * pairs * multiply_adds as f64,
-                ..MinimalWork::default()
+    let WorkRows { count, position, output_rows } = rows;
+    let (rows, outputs) = (Range32 { start: 0, end: count }, Outputs::LastN(output_rows));
+    let sequence = Sequence { blocks: &[], position, rows, outputs, spans: &[] };
+    let work = graph.work(node, &[sequence]);
+    let mut minimal = MinimalWork { operations: 2.0 * work.multiply_adds as f64, ..MinimalWork::default() };
+    for (id, reads) in node.inputs.iter().zip(work.reads) {
+        let value = graph.value(*id);
+        match (value.role, reads) {
+            (Role::Weight, Reads::All) => minimal.weight_bytes += bytes(value),
+            (Role::Weight, Reads::Rows(count)) => {
+                minimal.weight_bytes += count as f64 * (bytes(value) / value.shape.rows().max(1) as f64);
             }
+            (Role::State(_), Reads::Positions(ReadPositions { distinct, by_row: _ })) => {
+                minimal.state_bytes += distinct as f64 * position_bytes(value);
+            }
+            _ => {}
         }
-        Op::Splice
-        | Op::Norm { .. }
-        | Op::LayerNorm { .. }
-        | Op::Reshape
-        | Op::Rope { .. }
-        | Op::Write
-        | Op::Gate { .. }
-        | Op::Activate { .. }
-        | Op::Add
-        | Op::Scale { .. }
-        | Op::Softcap { .. }
-        | Op::Gather
-        | Op::Pool { .. } => MinimalWork::default(),
     }
-}
-
-/// Returns the number of positions that any of the rows sees, and the sum over all rows
-/// of the positions that each sees.
-fn seen(span: Span, rows: WorkRows) -> (f64, f64) {
-    let last = (rows.position + rows.count) as usize;
-    let first = span.first(rows.position as usize);
-    let pairs = (rows.position as usize..last).map(|position| position + 1 - span.first(position));
-    ((last - first) as f64, pairs.sum::<usize>() as f64)
+    minimal
 }
 
 fn bytes(value: &Value) -> f64 {
@@ -157,21 +128,6 @@ fn bytes(value: &Value) -> f64 {
 
 /// Returns the bytes of one position of a state value.
 fn position_bytes(value: &Value) -> f64 {
-    debug_assert!(matches!(value.role, Role::State(_)), "attention reads state");
     let (rows, columns) = value.dtype.tile();
     (value.shape.stride() * value.dtype.block_bytes()) as f64 / (rows * columns) as f64
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn windows_bound_what_a_row_sees() {
-        let rows = |count, position| WorkRows { count, position, output_rows: 1 };
-        assert_eq!(seen(Span::Full, rows(4, 0)), (4.0, 10.0));
-        assert_eq!(seen(Span::Full, rows(1, 99)), (100.0, 100.0));
-        assert_eq!(seen(Span::Window(8), rows(1, 99)), (8.0, 8.0));
-        assert_eq!(seen(Span::Window(2), rows(3, 0)), (3.0, 5.0));
-    }
 }

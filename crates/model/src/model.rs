@@ -164,10 +164,11 @@ pub(crate) fn interpret(
     let arch = arch::find(&known, &source)?.clone();
     arch::check_refused(&arch, &source, &options.allow_keys)?;
     let layers = source.layers(&arch, limits)?;
-    let mut weights = ModelWeights::resolve(&arch, container, layers)?;
+    let kinds = arch::layer_kinds(&arch, &source, layers)?;
+    let mut weights = ModelWeights::resolve(&arch, container, &kinds)?;
     // The header, which may hold a vocabulary, has moved with the container.
     let source = config.map_or(ModelConfig::Gguf(weights.container().metadata()), ModelConfig::Hf);
-    let facts = arch::fill(&arch, &source, layers, &weights, limits)?;
+    let facts = arch::fill(&arch, &source, &kinds, &weights, limits)?;
     let ignored_keys = arch::check_keys(&arch, &source, &facts, &options.allow_keys)?;
     weights.complete(&arch, &facts)?;
     Ok(Interpreted { facts, weights, arch, ignored_keys })

@@ -53,7 +53,9 @@ impl ModelShape {
         let arch = arch::find(&known, &source)?.clone();
         arch::check_refused(&arch, &source, &options.allow_keys)?;
         let layers = source.layers(&arch, limits)?;
-        let facts = arch::fill(&arch, &source, layers, &Described { arch: &arch, config: &source }, limits)?;
+        let kinds = arch::layer_kinds(&arch, &source, layers)?;
+        let described = Described { arch: &arch, config: &source, kinds: &kinds };
+        let facts = arch::fill(&arch, &source, &kinds, &described, limits)?;
         arch::check_keys(&arch, &source, &facts, &options.allow_keys)?;
         Ok(ModelShape { facts, arch })
     }
@@ -80,11 +82,17 @@ impl WeightTypes for ModelShape {
 struct Described<'a> {
     arch: &'a Arch,
     config: &'a ModelConfig<'a>,
+    /// The kind of each layer.
+    kinds: &'a [&'a str],
 }
 
 impl Stored for Described<'_> {
     fn has(&self, name: &str) -> bool {
         let Some(weight) = self.arch.weights.get(&pattern(name)) else { return false };
+        let kind = name.split('.').nth(1).and_then(|layer| self.kinds.get(layer.parse::<usize>().ok()?));
+        if kind.is_some_and(|kind| !weight.is_of(kind)) {
+            return false;
+        }
         if !weight.optional {
             return weight.hf.is_some();
         }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use girih_graph::backend::{Backend, HostWork, Refusal, WeightSource};
 use girih_graph::state::PositionMajor;
-use girih_graph::{Call, Graph, HostRows, Key, MemoryPlan, Numerics, PoolBytes, Rounding, Step, Value};
+use girih_graph::{AppliedOp, Graph, HostRows, Key, MemoryPlan, Numerics, PoolBytes, Rounding, Step, Value};
 use girih_tensor::{DType, Error, Result};
 
 use crate::blob::BlobFolder;
@@ -186,7 +186,7 @@ impl Backend for Npu {
         keys.into_iter().collect()
     }
 
-    fn knows(&self, call: &Call<&Value>) -> bool {
+    fn knows(&self, call: &AppliedOp<&Value>) -> bool {
         pass::knows(call)
     }
 

@@ -2,7 +2,8 @@
 //! those of the [interpreter](girih_graph::interpret).
 
 use girih_graph::backend::{Sequence, step_count};
-use girih_graph::{Graph, Node, Op, Span};
+use girih_graph::{Extent, Graph, Node, NodeWork, ReadPositions, Reads, Role};
+use girih_tensor::DType;
 
 /// The cost of host work, which determines the host's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,46 +15,30 @@ pub struct HostCost {
 }
 
 impl HostCost {
-    /// The cost of a node in a step of these sequences.
-    ///
-    /// # Panics
-    /// When the node is one that the host never computes.
+    /// The cost of a node in a step of these sequences: the values of the step that it reads and makes,
+    /// at four bytes a number. Attention counts its keys and values instead, at two bytes, as each
+    /// row reads them once for all heads.
     pub fn of(graph: &Graph, node: &Node, sequences: &[Sequence<'_>]) -> HostCost {
-        // The numbers of values that are read or written at four bytes each.
-        let count = |operand: usize| {
-            let value = graph.value(node.inputs[operand]);
-            (step_count(sequences, value.outermost) * value.shape.stride()) as u64
-        };
-        let each = |flops: u64| HostCost { flops: flops * count(0), bytes: 8 * count(0) };
-        let stride = |operand: usize| graph.value(node.inputs[operand]).shape.stride() as u64;
-        match node.op {
-            Op::Embed => HostCost { flops: 0, bytes: 4 * count(0) * stride(1) },
-            Op::Gather => {
-                let rows: usize = sequences.iter().map(|sequence| sequence.output_rows().len()).sum();
-                HostCost { flops: 0, bytes: 8 * rows as u64 * stride(0) }
+        let NodeWork { multiply_adds, other_operations, reads } = graph.work(node, sequences);
+        let (mut values, mut attended) = (0, 0);
+        for (id, reads) in node.inputs.iter().zip(reads) {
+            let value = graph.value(*id);
+            let stride = value.shape.stride() as u64;
+            let is_value = matches!(value.role, Role::Input | Role::Scratch) && value.dtype == DType::F32;
+            match reads {
+                Reads::All if is_value => values += step_count(sequences, value.outermost) as u64 * stride,
+                Reads::Rows(rows) if is_value => values += rows * stride,
+                Reads::Positions(ReadPositions { distinct: _, by_row }) => attended += by_row * stride,
+                Reads::Nothing | Reads::All | Reads::Rows(_) => {}
             }
-            Op::Write => each(0),
-            Op::Scale { .. } => each(1),
-            Op::Norm { .. } => each(4),
-            Op::Softcap { .. } => each(10),
-            Op::Add => HostCost { flops: count(0), bytes: 12 * count(0) },
-            Op::Gate { .. } => HostCost { flops: 10 * count(0), bytes: 12 * count(0) },
-            Op::Attend { span, .. } => attend(span, stride(0), stride(1), sequences),
-            op => unreachable!("no site of '{}' is the host", op.name()),
         }
+        let output = graph.value(node.output);
+        let rows = match output.outermost {
+            Extent::Context => step_count(sequences, Extent::Rows),
+            extent => step_count(sequences, extent),
+        };
+        values += rows as u64 * output.shape.stride() as u64;
+        let bytes = if attended > 0 { 2 * attended } else { 4 * values };
+        HostCost { flops: 2 * multiply_adds + other_operations, bytes }
     }
-}
-
-/// Counts scores and weighted sum, two operations per element each, over the positions that each
-/// row attends to; keys and values are read once for all heads.
-fn attend(span: Span, width: u64, inner: u64, sequences: &[Sequence<'_>]) -> HostCost {
-    let mut cost = HostCost::default();
-    for sequence in sequences {
-        for (_, position) in sequence.rows.indexes().zip(sequence.position as usize..) {
-            let seen = sequence.sees(span, position).len() as u64;
-            cost.flops += 4 * seen * width;
-            cost.bytes += 4 * seen * inner;
-        }
-    }
-    cost
 }

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use girih_graph::description::{
-    AllowedValues, AnyBackend, BackendInfo, BackendOption, BackendSettings, Device, Services,
-    byte_count,
+    AllowedValues, AnyBackend, BackendInfo, BackendOption, BackendSettings, Device, Services, byte_count,
 };
 use girih_tensor::{Error, Result};
 

@@ -24,7 +24,7 @@ use crate::editor::LineEditor;
 use crate::error::{Error, Result};
 use crate::input::each_line_of_text;
 use crate::loading;
-use crate::output::{counted, print_note};
+use crate::output::{counted, print_note, print_sentences};
 use crate::report::{FinishedReply, summary};
 use crate::request::check_sampling;
 use crate::typed_history::TypedHistory;
@@ -266,7 +266,7 @@ impl ChatLoop<'_> {
             print_note(text);
             return Ok(());
         }
-        print_line!("{text}")
+        print_sentences(text)
     }
 
     /// Generates the answer to a message. If that fails, or stops before its first text, neither is

@@ -91,7 +91,9 @@ impl Devices {
     fn print(&self) -> Result<()> {
         let devices = match &self.found {
             Ok(devices) => devices,
-            Err(error) => return print_line!("backend {}: its devices cannot be listed: {error}", self.backend),
+            Err(error) => {
+                return print_line!("backend {}: its devices cannot be listed: {error}", self.backend);
+            }
         };
         for device in devices {
             let settings: String =
@@ -108,7 +110,9 @@ impl Devices {
             json!({"name": self.choice(device), "about": device.about, "settings": settings})
         };
         match &self.found {
-            Ok(devices) => json!({"name": self.backend, "devices": devices.iter().map(device).collect::<Vec<_>>()}),
+            Ok(devices) => {
+                json!({"name": self.backend, "devices": devices.iter().map(device).collect::<Vec<_>>()})
+            }
             Err(error) => json!({"name": self.backend, "error": error.to_string()}),
         }
     }

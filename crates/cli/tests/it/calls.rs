@@ -332,7 +332,7 @@ fn inspect_shows_a_model() {
     for text_part in [
         "architecture: llama",
         "width 64, vocabulary 512, context 512",
-        "layers 0-4: 8 heads of 8",
+        "layers 0-4: kind full, mixer attend, heads 8, kv heads 4, head size 8, span full, rope (table full, ",
         "memory: weights",
     ] {
         assert!(text.contains(text_part), "'{text_part}' is not in: {text}");
@@ -343,6 +343,19 @@ fn inspect_shows_a_model() {
     assert_eq!(json["refusals"], Value::Array(Vec::new()));
     let (memory, part) = (&json["memory"], |key: &str| json["memory"][key].as_u64().expect("a count"));
     assert_eq!(memory["total"], part("weights") + part("state") + part("scratch") + part("output"));
+}
+
+#[test]
+fn inspect_prints_a_description_with_what_it_is_based_on() {
+    let printed = girih(&["inspect", "--arch", "qwen3"]).done().stdout;
+    let line = "heads = { gguf = \"qwen3.attention.head_count\", hf = \"num_attention_heads\" }";
+    assert!(printed.contains(line) && !printed.contains("based_on"), "{printed}");
+    let folder = Folder::new();
+    let file = folder.write("printed.toml", &printed);
+    assert_eq!(girih(&["inspect", "--arch", name(&file)]).done().stdout, printed);
+    let wrong = folder.write("wrong.toml", "based_on = \"nothing\"");
+    girih(&["inspect", "--arch", name(&wrong)]).fails(2, "is based on 'nothing', which girih does not have");
+    girih(&["inspect"]).fails(2, "MODEL");
 }
 
 /// Layers with windows of 16 positions need the blocks that a step of 512 rows touches.

@@ -310,7 +310,10 @@ fn published_measurements_are_built_in() {
     // With -v, a table is a line, and without it nothing but the result is printed into a pipe.
     let stderr = |more: &[&str]| report(&["--validate", "--only", "GELU"]).with(more).done().stderr;
     assert_eq!(stderr(&[]), "");
-    assert_eq!(stderr(&["-v"]), format!("mlir_air_kernel_GELU_bf16.csv: {} measurements simulated\n", rows.len()));
+    assert_eq!(
+        stderr(&["-v"]),
+        format!("mlir_air_kernel_GELU_bf16.csv: {} measurements simulated\n", rows.len())
+    );
 }
 
 /// `config.json` alone suffices, and the host's time is that at the context asked for.

@@ -7,7 +7,7 @@ use super::vector::twice::Twice;
 use super::vector::{Isa, Packed, VectorKernel, Vectors, WIDE, Wide, instructions};
 
 /// The token of AVX2, FMA and F16C.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Avx2(());
 
 impl Avx2 {

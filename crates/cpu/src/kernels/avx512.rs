@@ -8,7 +8,7 @@ use super::layout::Line;
 use super::vector::{Isa, Packed, VectorKernel, Vectors, WIDE, Wide, instructions};
 
 /// The token of AVX-512 F, BW, VL, DQ and VNNI, AVX2, FMA and F16C.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Avx512(());
 
 impl Avx512 {

@@ -17,18 +17,14 @@
 //!
 //! Plain code: a table compiles it with its own instructions, and the compiler
 //! makes a vector of each operation (look for `zmm` or `ymm` in the disassembly
-//! of `gate`). It uses only IEEE operations on one element at a time, so an element's
+//! of a kernel that calls it). It uses only IEEE operations on one element at a time, so an element's
 //! result is the same in a vector, among the elements left over at the end, and
 //! in every table that uses it.
 //!
-//! The plain twins, in `f64`, are in `portable::elementwise`.
+//! The kernels that call it have plain twins in `f64`.
 
 use std::f32::consts::{LN_2, LOG2_E};
 use std::f64::consts::{FRAC_2_SQRT_PI, SQRT_2};
-
-use girih_graph::Act;
-
-use super::portable::elementwise::{each, pairwise};
 
 /// 1.5 · 2²³: a number below 2²² in size that is added to it is rounded to an
 /// integer, to even where two are as near, and stands in the last bits of the sum.
@@ -64,7 +60,7 @@ const LEAST: f32 = -86.0;
 /// `e^x` with an error of at most 1.02 ulp for `x` ≥ [`LEAST`]; zero below; infinity
 /// if the result overflows; NaN for NaN.
 #[inline(always)]
-pub(super) fn exp(x: f32) -> f32 {
+fn exp(x: f32) -> f32 {
     // 2¹²⁸ times any e^r is infinite. Comparisons let NaN pass.
     let within = if x > 89.0 { 89.0 } else { x };
     let within = if within < LEAST { LEAST } else { within };
@@ -78,7 +74,7 @@ pub(super) fn exp(x: f32) -> f32 {
 /// `tanh(x)` with an error of at most 3 ulp, also for small `x`:
 /// `(e^2x − 1) / (e^2x + 1)`, where `e^r − 1` is computed directly.
 #[inline(always)]
-pub(super) fn tanh(x: f32) -> f32 {
+pub(crate) fn tanh(x: f32) -> f32 {
     let twice = 2.0 * x.abs();
     // tanh(10) is 1 in `f32`.
     let twice = if twice > 20.0 { 20.0 } else { twice };
@@ -104,43 +100,15 @@ fn reduced(x: f32) -> (f32, u32) {
     ((r * r).mul_add(sum, r), shifted.to_bits() << 23)
 }
 
-/// `y = act(gate) · up`. Bytes: 8 read and 4 written a value, against about 30
-/// vector operations for a vector of them, one of which divides.
+/// `x / (1 + e^−x)`.
 #[inline(always)]
-pub(super) fn gate(act: Act, gate: &[f32], up: &[f32], y: &mut [f32]) {
-    match act {
-        Act::Silu => pairwise(gate, up, y, |gate, up| silu(gate) * up),
-        Act::GeluTanh => pairwise(gate, up, y, |gate, up| gelu_tanh(gate) * up),
-        Act::Gelu => pairwise(gate, up, y, |gate, up| gelu(gate) * up),
-    }
-}
-
-/// `y = act(x)`. Bytes: 4 read and 4 written a value.
-#[inline(always)]
-pub(super) fn activate(act: Act, x: &[f32], y: &mut [f32]) {
-    match act {
-        Act::Silu => each(x, y, silu),
-        Act::GeluTanh => each(x, y, gelu_tanh),
-        Act::Gelu => each(x, y, gelu),
-    }
-}
-
-/// Replaces each value `x` by `cap · tanh(x / cap)`.
-#[inline(always)]
-pub(super) fn softcap(values: &mut [f32], cap: f32) {
-    for value in values {
-        *value = cap * tanh(*value / cap);
-    }
-}
-
-#[inline(always)]
-fn silu(x: f32) -> f32 {
+pub(crate) fn silu(x: f32) -> f32 {
     x / (1.0 + exp(-x))
 }
 
 /// `x/2 · (1 + tanh(z))` is `x / (1 + e^−2z)`, in which nothing cancels.
 #[inline(always)]
-fn gelu_tanh(x: f32) -> f32 {
+pub(crate) fn gelu_tanh(x: f32) -> f32 {
     /// 2 · √(2/π).
     const LINEAR: f64 = SQRT_2 * FRAC_2_SQRT_PI;
     const CUBIC: f64 = 0.044715 * LINEAR;
@@ -151,7 +119,7 @@ fn gelu_tanh(x: f32) -> f32 {
 /// `x/2 · (1 + erf(x / √2))` with an error of at most 6.11 ulp; where `Q` underflows, below about −13,
 /// it is zero.
 #[inline(always)]
-fn gelu(x: f32) -> f32 {
+pub(crate) fn gelu(x: f32) -> f32 {
     let t = x.abs();
     // Q(14) is zero for `exp`. An infinite `t` would make `u` NaN.
     let t = if t > 14.0 { 14.0 } else { t };

@@ -4,9 +4,10 @@
 //! up each of its results in one fixed order, so a result depends on its
 //! operands only and not on what else is computed beside it.
 //!
-//! The kernels for x86 are written once over the layer of `vector`; `avx2` and
-//! `avx512` are the instructions of that layer. A table of vector instructions comes
-//! only from [`tables`], which asks the processor first, so calling its functions
+//! The kernels of matmuls and of attention for x86 are written once over the layer of
+//! `vector`; `avx2` and `avx512` are the instructions of that layer. All others are plain
+//! code beside their ops, which hand them to a table ([`Table::run`]). A table of vector
+//! instructions comes only from [`tables`], which asks the processor first, so using it
 //! is safe.
 
 pub mod attend;
@@ -16,8 +17,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod avx512;
-#[cfg(target_arch = "x86_64")]
-mod exponential;
+pub(crate) mod exponential;
 pub(crate) mod layout;
 pub mod packed;
 pub mod peaks;
@@ -36,7 +36,9 @@ use std::sync::LazyLock;
 
 use girih_graph::Error;
 
-pub use table::{LayerNormRow, QUANT_GROUP, QuantizeRow, Rotation, Table};
+pub use packed::QUANT_GROUP;
+use table::InstructionSet;
+pub use table::{CpuKernel, Table};
 
 /// The names of all tables for this kind of machine, best first.
 pub fn names() -> &'static [&'static str] {
@@ -50,8 +52,10 @@ pub fn tables() -> &'static [Table] {
         #[cfg(target_arch = "x86_64")]
         {
             tables.extend(avx512::bf16::Avx512Bf16::detect().map(|token| token.table()));
-            tables.extend(avx512::Avx512::detect().map(vector::table::table));
-            tables.extend(avx2::Avx2::detect().map(vector::table::table));
+            let avx512 = avx512::Avx512::detect();
+            tables.extend(avx512.map(|token| vector::table::table(token, InstructionSet::Avx512(token))));
+            let avx2 = avx2::Avx2::detect();
+            tables.extend(avx2.map(|token| vector::table::table(token, InstructionSet::Avx2(token))));
         }
         tables.push(portable::TABLE);
         tables

@@ -26,6 +26,9 @@ pub const LAYOUT_VERSION: u32 = 1;
 /// Rows in a line, one in each lane of a vector.
 pub const LANES: usize = 16;
 
+/// Values of a row of activations that share one scale when they are quantized.
+pub const QUANT_GROUP: usize = GROUP;
+
 /// The maximum number of columns of activations that a kernel call multiplies with a
 /// panel.
 pub const TILE: usize = 12;
@@ -86,6 +89,9 @@ pub type Panels = [Panel; 2];
 /// The 32 sums of a band and one column of activations.
 pub type Sums = [f32; BAND];
 
+/// A kernel that quantizes whole groups: to codes, scales and sums of codes.
+pub type QuantizeRow = fn(x: &[f32], codes: &mut [i8], scales: &mut [f32], sums: &mut [i32]);
+
 /// The kernels that multiply packed weights.
 ///
 /// Activations of integer matmuls come as words, for each group `words` rows
@@ -118,6 +124,11 @@ pub struct MatmulKernels {
     /// as long as no operand, product or sum is subnormal. Subnormal operands and
     /// sums are flushed to zero or kept, depending on the table's instructions.
     pub bf16: fn(band: Band<'_>, first: usize, x: &[u32], sums: &mut [Sums]),
+    /// Rounds each [`QUANT_GROUP`] values to a scale times integers in −127 ..= 127, and adds these up: all tables
+    /// to the same bits. A group that holds an infinity or NaN has that for its scale, and codes of zero.
+    ///
+    /// Panics when the lengths do not fit each other.
+    pub quantize: QuantizeRow,
     /// Whether `bf16` uses an instruction that multiplies bf16.
     pub has_bf16_dot: bool,
 }

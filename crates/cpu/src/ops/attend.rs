@@ -100,7 +100,7 @@ pub(crate) struct AttentionOperands<'a> {
     pub values: &'a StateTensor,
 }
 
-/// The constants of [`Op::AttendKernels`](girih_graph::Op::AttendKernels) and the sizes of its operands.
+/// The constants of [`Op::Attend`](girih_graph::Op::Attend) and the sizes of its operands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AttentionParams {
     /// The number of KV heads.

@@ -21,7 +21,9 @@ use std::ops::Range;
 
 use girih_graph::Act;
 
+use super::add::Add;
 use super::executor::Executor;
+use super::gate::Gate;
 use crate::activations::{ActivationKind, PackedActivations, SourceRows, bands, pack_block, padded};
 use crate::kernels::Table;
 use crate::kernels::packed::{BAND, Band, DEPTH, FLOAT_DEPTH, LINE, NARROW, PanelGroup, TILE};
@@ -268,10 +270,10 @@ impl MatmulPiece<'_, '_, '_> {
         match self.epilogue {
             Epilogue::Store => self.write(range, sums, |_, sums, y| y.copy_from_slice(sums)),
             Epilogue::Add(other) => self.write(range, sums, |row, sums, y| {
-                (table.add)(&other[row * width..][columns.clone()], sums, y);
+                table.run(Add { a: &other[row * width..][columns.clone()], b: sums, y });
             }),
             Epilogue::Gate(act) => self.write(range, sums, |row, sums, y| {
-                (table.gate)(act, sums, &gated[row][..sums.len()], y);
+                table.run(Gate { act, gate: sums, up: &gated[row][..sums.len()], y });
             }),
         }
     }

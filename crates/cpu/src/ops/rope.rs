@@ -1,5 +1,11 @@
 //! Rotary position embedding (RoPE).
 //!
+//! ```text
+//! (y[a], y[b]) = (x[a] · cos − x[b] · sin, x[a] · sin + x[b] · cos)   for each pair (a, b)
+//! ```
+//! Nothing is fused, so all tables yield the same bits. Bytes: 8 a value; the rotation of a row stays in L1 for
+//! all heads.
+//!
 //! Sines and cosines depend on positions and frequencies only, which layers share,
 //! so a step computes them once: with 512 rows and 32 pairs per head, 16,384 sines
 //! and cosines, instead of that number for the queries and for the keys of each
@@ -8,13 +14,64 @@
 use girih_graph::{Error, Pairing};
 
 use super::executor::{Executor, StepRows};
-use super::rows::by_rows;
-use crate::kernels::Rotation;
+use super::rows::each_row;
+use crate::kernels::CpuKernel;
 use crate::memory::Aligned;
 use crate::pool::Grid;
 
 /// Pairs in a piece of computing rotations: about 0.1 ms.
 const ROTATION_PIECE_PAIRS: usize = 1 << 11;
+
+/// The angles by which the pairs of a head are rotated.
+#[derive(Clone, Copy, Debug)]
+pub struct Rotation<'a> {
+    /// The cosine for each pair.
+    pub cosines: &'a [f32],
+    /// The sine for each pair.
+    pub sines: &'a [f32],
+}
+
+/// `y` = the heads `x` of one row with rotated pairs.
+#[derive(Debug)]
+#[allow(missing_docs)] // the sentence names them
+pub struct Rotate<'a> {
+    pub x: &'a [f32],
+    pub rotation: Rotation<'a>,
+    pub pairing: Pairing,
+    pub y: &'a mut [f32],
+}
+
+impl CpuKernel for Rotate<'_> {
+    #[inline(always)]
+    fn run(self) {
+        let Rotate { x, rotation, pairing, y } = self;
+        let size = 2 * rotation.cosines.len();
+        let heads = x.chunks_exact(size).zip(y.chunks_exact_mut(size));
+        match pairing {
+            Pairing::Halves => heads.for_each(|(x, y)| halves(x, rotation, y)),
+            Pairing::Neighbours => heads.for_each(|(x, y)| neighbours(x, rotation, y)),
+        }
+    }
+}
+
+#[inline(always)]
+fn halves(x: &[f32], rotation: Rotation<'_>, y: &mut [f32]) {
+    let (x, x_upper) = x.split_at(rotation.cosines.len());
+    let (y, y_upper) = y.split_at_mut(rotation.cosines.len());
+    let angles = rotation.cosines.iter().zip(rotation.sines);
+    for ((x, y), (cosine, sine)) in x.iter().zip(x_upper).zip(y.iter_mut().zip(y_upper)).zip(angles) {
+        (*y.0, *y.1) = (x.0 * cosine - x.1 * sine, x.0 * sine + x.1 * cosine);
+    }
+}
+
+#[inline(always)]
+fn neighbours(x: &[f32], rotation: Rotation<'_>, y: &mut [f32]) {
+    let (x, y) = (x.as_chunks::<2>().0, y.as_chunks_mut::<2>().0);
+    let angles = rotation.cosines.iter().zip(rotation.sines);
+    for (([a, b], y), (cosine, sine)) in x.iter().zip(y).zip(angles) {
+        *y = [a * cosine - b * sine, a * sine + b * cosine];
+    }
+}
 
 /// The rotations of all rows of a step by one weight of frequencies, in memory for
 /// the largest step.
@@ -99,12 +156,8 @@ pub(crate) fn rope(
     pairing: Pairing,
     output: &mut [f32],
 ) {
-    let kernels = executor.table;
-    executor.pool.tiles(executor.locals, output, by_rows(stride), |tile, _| {
-        for row in tile.rows() {
-            let x = &x[row * stride..(row + 1) * stride];
-            (kernels.rotate)(x, rotations.row(row), pairing, tile.row(row));
-        }
+    each_row(executor, x, stride, output, |table, row, x, y| {
+        table.run(Rotate { x, rotation: rotations.row(row), pairing, y });
     });
 }
 

@@ -1,112 +1,48 @@
-//! The operators that compute row by row or element by element.
+//! How operators that compute row by row or element by element are cut into pieces, and the loops of their
+//! kernels.
 
-use girih_graph::Pooling;
-use girih_graph::backend::GivenRows;
-
-use super::executor::{Executor, StepRows};
+use super::executor::Executor;
+use crate::kernels::Table;
 use crate::pool::Grid;
-use crate::weights::PackedMatrix;
 
 /// The number of values in a piece; for fewer, starting a second thread takes longer than
 /// computing them.
 pub(super) const ROW_PIECE_VALUES: usize = 1 << 14;
-
-/// Columns of a sequence in a piece of pooling: their sums stay in registers and in L1.
-const POOLED_COLUMNS: usize = 64;
 
 /// Pieces of whole rows of `width` values.
 pub(super) fn by_rows(width: usize) -> Grid {
     Grid { width, row_step: (ROW_PIECE_VALUES / width).max(1), column_step: width }
 }
 
-/// Copies the row of `table` for each token to `output`.
-pub(crate) fn embed(executor: &mut Executor<'_>, tokens: &[u32], table: &PackedMatrix, output: &mut [f32]) {
-    let kernels = executor.table;
-    executor.pool.tiles(executor.locals, output, by_rows(table.columns), |tile, _| {
-        for row in tile.rows() {
-            table.row(tokens[row] as usize, kernels, tile.row(row));
-        }
-    });
-}
-
-/// Normalizes each run of `weight.len()` values.
-pub(crate) fn norm(executor: &mut Executor<'_>, x: &[f32], weight: &[f32], epsilon: f32, output: &mut [f32]) {
-    let (kernels, width) = (executor.table, weight.len());
-    executor.pool.tiles(executor.locals, output, by_rows(width), |tile, _| {
-        for row in tile.rows() {
-            (kernels.norm)(&x[row * width..(row + 1) * width], weight, epsilon, tile.row(row));
-        }
-    });
-}
-
-/// Normalizes each run of `weight.len()` values by its mean and its variance.
-pub(crate) fn layer_norm(
+/// Calls `f` with the table, the index of each row of `width` values, that row of `x`, and its result.
+pub(super) fn each_row(
     executor: &mut Executor<'_>,
     x: &[f32],
-    (weight, bias): (&[f32], Option<&[f32]>),
-    epsilon: f32,
+    width: usize,
     output: &mut [f32],
+    f: impl Fn(&Table, usize, &[f32], &mut [f32]) + Sync,
 ) {
-    let (kernels, width) = (executor.table, weight.len());
+    let table = executor.table;
     executor.pool.tiles(executor.locals, output, by_rows(width), |tile, _| {
         for row in tile.rows() {
-            let x = &x[row * width..(row + 1) * width];
-            (kernels.layer_norm)(x, weight, bias, epsilon, tile.row(row));
+            f(table, row, &x[row * width..(row + 1) * width], tile.row(row));
         }
     });
 }
 
-/// Copies `x` to `output`, with the given rows in place of its own.
-pub(crate) fn splice(
-    executor: &mut Executor<'_>,
-    x: &[f32],
-    given: &[GivenRows<'_>],
-    stride: usize,
-    output: &mut [f32],
-) {
-    elementwise(executor, [x], output, |[x], y| y.copy_from_slice(x));
-    for GivenRows { first_row, values } in given {
-        output[*first_row as usize * stride..][..values.len()].copy_from_slice(values);
+/// Computes each element of `y` from that of `x`.
+#[inline(always)] // Kernels consist of it.
+pub(super) fn each(x: &[f32], y: &mut [f32], f: impl Fn(f32) -> f32) {
+    for (y, &x) in y.iter_mut().zip(x) {
+        *y = f(x);
     }
 }
 
-/// Makes one row of `stride` values of the rows of each sequence. The order of a mean's sums is that of
-/// the rows.
-pub(crate) fn pool(
-    executor: &mut Executor<'_>,
-    x: &[f32],
-    stride: usize,
-    how: Pooling,
-    rows: StepRows<'_>,
-    output: &mut [f32],
-) {
-    let grid = Grid { width: stride, row_step: 1, column_step: POOLED_COLUMNS };
-    executor.pool.tiles(executor.locals, output, grid, |tile, _| {
-        let (sequence, columns) = (tile.rows().start, tile.columns());
-        let rows = rows.sequences[sequence].rows.indexes();
-        let part = |row: usize| &x[row * stride..][columns.clone()];
-        match how {
-            Pooling::First => tile.row(sequence).copy_from_slice(part(rows.start)),
-            Pooling::Last => tile.row(sequence).copy_from_slice(part(rows.end - 1)),
-            Pooling::Mean => mean(rows.map(part), tile.row(sequence)),
-        }
-    });
-}
-
-/// The mean of some rows of at most [`POOLED_COLUMNS`] values.
-fn mean<'a>(rows: impl ExactSizeIterator<Item = &'a [f32]>, output: &mut [f32]) {
-    let count = rows.len() as f64;
-    let mut sums = [0.0; POOLED_COLUMNS];
-    for row in rows {
-        sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += f64::from(*value));
-    }
-    output.iter_mut().zip(sums).for_each(|(mean, sum)| *mean = (sum / count) as f32);
-}
-
-/// Copies the output rows of `x` to `output`.
-pub(crate) fn gather(x: &[f32], stride: usize, rows: StepRows<'_>, output: &mut [f32]) {
-    for (&row, y) in rows.output_rows.iter().zip(output.chunks_exact_mut(stride)) {
-        y.copy_from_slice(&x[row as usize * stride..][..stride]);
+/// Computes each element of `y` from those of `a` and `b`.
+#[inline(always)] // As above.
+pub(super) fn pairwise(a: &[f32], b: &[f32], y: &mut [f32], f: impl Fn(f32, f32) -> f32) {
+    for ((y, &a), &b) in y.iter_mut().zip(a).zip(b) {
+        *y = f(a, b);
     }
 }
 

@@ -9,7 +9,7 @@ use girih_graph::backend::Sequence;
 use girih_graph::{BLOCK_POSITIONS, Graph, Pairing, out_of_range};
 
 use super::executor::{Executor, StepRows};
-use super::rope::StepRotations;
+use super::rope::{Rotate, StepRotations};
 use crate::kernels::Table;
 use crate::memory::Aligned;
 use crate::pool::{Grid, OutputTile};
@@ -182,7 +182,8 @@ impl WritePart<'_> {
             };
             let rotated = &mut scratch[..count * size];
             for (row, (x, rotated)) in x.chunks(stride).zip(rotated.chunks_exact_mut(size)).enumerate() {
-                (self.table.rotate)(&x[..size], rotations.row(first + row), pairing, rotated);
+                let rotation = rotations.row(first + row);
+                self.table.run(Rotate { x: &x[..size], rotation, pairing, y: rotated });
             }
             if self.layout.put(self.table, rotated, size, at, bytes) {
                 self.find_lost(rotated, size, first, head);

@@ -3,15 +3,15 @@
 
 use std::ops::Range;
 
-use girih_cpu::kernels::attend::{AttendKernels, Cells, ChunkWeights, ValueBlock};
-use girih_cpu::kernels::packed::MatmulKernels;
+use girih_cpu::kernels::attend::{Cells, ChunkWeights, ValueBlock};
+use girih_cpu::kernels::packed::{Band, Panels, Sums};
 use girih_cpu::kernels::{Table, tables};
-use girih_graph::{Act, Builder, Key, Op, OutputKind, Outputs, Pairing, Pooling};
+use girih_graph::{Act, Builder, Key, Node, Op, OutputKind, Outputs, Pairing, Pooling};
 use girih_tensor::{DType, Shape, reference};
 
 use crate::attention;
 use crate::case::{Case, TestInput, finish};
-use crate::fixture::{Random, Source, TestSequence, U, exact, gamma, key, portable};
+use crate::fixture::{Random, Source, TestSequence, U, changed, exact, gamma, key, portable};
 use crate::rows::exact_layer_norm;
 
 /// The row widths to test for a format: whole blocks, and widths that are not whole groups if the format
@@ -306,10 +306,6 @@ fn every_operator_agrees_with_the_interpreter() {
     }
 }
 
-fn attending(attend: AttendKernels) -> Table {
-    Table { attend, ..portable() }
-}
-
 fn sum_too_large(scores: &mut ChunkWeights, seen: Range<usize>, cap: Option<f32>) -> [f32; 2] {
     let [top, sum] = (portable().attend.weigh)(scores, seen, cap);
     [top, sum * 1.001]
@@ -328,58 +324,69 @@ fn without_last_dim(q: &[f32], keys: Cells<'_>, ahead: &[u8], scores: &mut [Chun
 
 /// Tables with one wrong kernel each.
 fn wrong_tables() -> Vec<(&'static str, Table)> {
-    let right = portable();
-    let matmul = right.matmul;
+    let decode = |band: Band<'_>, first: usize, count: usize, panels: &mut Panels| {
+        (portable().matmul.decode)(band, first, count, panels);
+        panels[1][0].codes[7][63] ^= 1;
+    };
+    let floats = |band: Band<'_>, first: usize, x: &[u32], sums: &mut [Sums]| {
+        (portable().matmul.floats)(band, first, &x[..x.len() - sums.len()], sums);
+    };
     vec![
-        (
-            "decode",
-            Table {
-                matmul: MatmulKernels {
-                    decode: |band, first, count, panels| {
-                        (portable().matmul.decode)(band, first, count, panels);
-                        panels[1][0].codes[7][63] ^= 1;
-                    },
-                    ..matmul
-                },
-                ..right
-            },
-        ),
-        (
-            "floats",
-            Table {
-                matmul: MatmulKernels {
-                    floats: |band, first, x, sums| {
-                        (portable().matmul.floats)(band, first, &x[..x.len() - sums.len()], sums);
-                    },
-                    ..matmul
-                },
-                ..right
-            },
-        ),
-        ("norm", Table { norm: |x, w, epsilon, y| (portable().norm)(x, w, epsilon + 1e-3, y), ..right }),
-        (
-            "layer_norm",
-            Table {
-                layer_norm: |x, w, _, epsilon, y| (portable().layer_norm)(x, w, None, epsilon, y),
-                ..right
-            },
-        ),
-        (
-            "rotate",
-            Table { rotate: |x, turns, _, y| (portable().rotate)(x, turns, Pairing::Halves, y), ..right },
-        ),
-        ("weigh", attending(AttendKernels { weigh: sum_too_large, ..right.attend })),
-        ("blend", attending(AttendKernels { blend: without_last_position, ..right.attend })),
-        ("score", attending(AttendKernels { score: without_last_dim, ..right.attend })),
-        ("join", attending(AttendKernels { join: |_, _, _, _| {}, ..right.attend })),
-        ("widen_keys", attending(AttendKernels { widen_keys: |_, _, into| into.fill(0.5), ..right.attend })),
-        ("widen_values", attending(AttendKernels { widen_values: |_, into| into.fill(0.5), ..right.attend })),
-        ("halve", attending(AttendKernels { halve: |_, bytes| bytes.fill(0x11), ..right.attend })),
-        ("gate", Table { gate: |_, gate, up, y| (portable().gate)(Act::Silu, gate, up, y), ..right }),
-        ("activate", Table { activate: |_, x, y| (portable().activate)(Act::Silu, x, y), ..right }),
-        ("add", Table { add: |a, _, y| y.copy_from_slice(a), ..right }),
-        ("scale", Table { scale: |x, _, y| y.copy_from_slice(x), ..right }),
-        ("softcap", Table { softcap: |_, _| {}, ..right }),
+        ("decode", changed(|table| table.matmul.decode = decode)),
+        ("floats", changed(|table| table.matmul.floats = floats)),
+        ("weigh", changed(|table| table.attend.weigh = sum_too_large)),
+        ("blend", changed(|table| table.attend.blend = without_last_position)),
+        ("score", changed(|table| table.attend.score = without_last_dim)),
+        ("join", changed(|table| table.attend.join = |_, _, _, _| {})),
+        ("widen_keys", changed(|table| table.attend.widen_keys = |_, _, into| into.fill(0.5))),
+        ("widen_values", changed(|table| table.attend.widen_values = |_, into| into.fill(0.5))),
+        ("halve", changed(|table| table.attend.halve = |_, bytes| bytes.fill(0x11))),
+    ]
+}
+
+/// A change of some nodes of a graph.
+type Change = fn(&mut Node);
+
+/// Ops that compute something slightly different.
+fn wrong_ops() -> Vec<(&'static str, Change)> {
+    fn silu(node: &mut Node) {
+        if let Op::Gate { act } | Op::Activate { act } = &mut node.op {
+            *act = Act::Silu;
+        }
+    }
+    vec![
+        ("norm", |node| {
+            if let Op::Norm { epsilon } = &mut node.op {
+                *epsilon += 1e-3;
+            }
+        }),
+        ("layer_norm", |node| {
+            if let Op::LayerNorm { epsilon } = &mut node.op {
+                *epsilon += 1e-3;
+            }
+        }),
+        ("rope", |node| {
+            if let Op::Rope { pairing } = &mut node.op {
+                *pairing = Pairing::Halves;
+            }
+        }),
+        ("gate", silu),
+        ("activate", silu),
+        ("add", |node| {
+            if node.op == Op::Add {
+                node.op = Op::Gate { act: Act::Gelu };
+            }
+        }),
+        ("scale", |node| {
+            if let Op::Scale { factor } = &mut node.op {
+                *factor *= 1.0 + f32::EPSILON;
+            }
+        }),
+        ("softcap", |node| {
+            if let Op::Softcap { cap } = &mut node.op {
+                *cap += 1e-3;
+            }
+        }),
     ]
 }
 
@@ -388,6 +395,20 @@ fn a_wrong_kernel_is_detected() {
     let cases = cases();
     for (name, table) in wrong_tables() {
         let caught = cases.iter().any(|case| case.disagreement(exact(table, 2)).is_some());
+        assert!(caught, "no case detects that '{name}' is wrong");
+    }
+}
+
+/// A backend whose op is wrong is one whose graph has another op.
+#[test]
+fn a_wrong_op_is_detected() {
+    let cases = cases();
+    for (name, change) in wrong_ops() {
+        let caught = cases.iter().any(|case| {
+            let mut graph = case.graph.clone();
+            graph.nodes.iter_mut().for_each(change);
+            case.disagreement_of(exact(portable(), 2), &graph).is_some()
+        });
         assert!(caught, "no case detects that '{name}' is wrong");
     }
 }

@@ -4,36 +4,44 @@
 
 use std::ops::Range;
 
+use girih_cpu::kernels::Table;
 use girih_cpu::kernels::attend::{AttendKernels, Cells, ChunkWeights, Format, MaxSum, ValueBlock, WIDTHS};
 use girih_cpu::kernels::packed::{
-    BAND, Band, Coding, DEPTH, GROUP, LANES, Layout, MatmulKernels, PanelGroup, Panels, Sums,
+    BAND, Band, Coding, DEPTH, GROUP, LANES, Layout, MatmulKernels, PanelGroup, Panels, QuantizeRow, Sums,
 };
-use girih_cpu::kernels::{Rotation, Table};
-use girih_graph::{Act, BLOCK_POSITIONS, Pairing};
+use girih_cpu::ops::{Activate, Add, Gate, LayerNorm, Norm, Rotate, Rotation, Scale, Softcap};
+use girih_graph::{Act, BLOCK_POSITIONS};
 
-use crate::fixture::{Random, portable};
-use crate::path::{Memory, Operands, Tally};
+use crate::fixture::{Random, changed, portable};
+use crate::path::{KernelPath, Memory, Operands, Tally};
 use crate::paths::paths;
+use crate::row_paths::{self, PAIRINGS};
 use crate::rows;
 
 /// Cases of each path: enough to detect every fault of this file.
 const CASES: usize = 25;
 
+/// Returns the fault that the check of a path finds in a table.
+fn fault(table: &Table, path: &KernelPath) -> Option<String> {
+    let mut operands = Operands { random: Random(51), memory: Memory::Plain };
+    let mut tally = Tally::default();
+    (0..CASES).for_each(|_| {
+        if tally.fault.is_none() {
+            (path.check)(table, &mut operands, &mut tally);
+        }
+    });
+    tally.fault
+}
+
 /// Returns each path of a kernel and the fault that its check finds in a table.
 fn faults(table: &Table, kernel: &str) -> Vec<(String, Option<String>)> {
     let paths = paths().into_iter().filter(|path| path.name.starts_with(kernel));
-    paths
-        .map(|path| {
-            let mut operands = Operands { random: Random(51), memory: Memory::Plain };
-            let mut tally = Tally::default();
-            (0..CASES).for_each(|_| {
-                if tally.fault.is_none() {
-                    (path.check)(table, &mut operands, &mut tally);
-                }
-            });
-            (path.name, tally.fault)
-        })
-        .collect()
+    paths.map(|path| (path.name.clone(), fault(table, &path))).collect()
+}
+
+/// Asserts that the path of a wrong kernel detects what is wrong.
+fn assert_wrong(what: &str, path: KernelPath) {
+    assert!(fault(&portable(), &path).is_some(), "path '{}' does not detect that {what}", path.name);
 }
 
 /// Asserts that every path of a kernel detects each of its wrong twins.
@@ -56,27 +64,31 @@ fn right() -> MatmulKernels {
 }
 
 fn narrowing(narrow: fn(Band<'_>, &[u32], &mut [Sums])) -> Table {
-    Table { matmul: MatmulKernels { narrow, ..right() }, ..portable() }
+    changed(|table| table.matmul.narrow = narrow)
 }
 
 fn decoding(decode: fn(Band<'_>, usize, usize, &mut Panels)) -> Table {
-    Table { matmul: MatmulKernels { decode, ..right() }, ..portable() }
+    changed(|table| table.matmul.decode = decode)
 }
 
 fn tiling(tile: TileKernel) -> Table {
-    Table { matmul: MatmulKernels { tile, ..right() }, ..portable() }
+    changed(|table| table.matmul.tile = tile)
 }
 
 fn floating(floats: FloatKernel) -> Table {
-    Table { matmul: MatmulKernels { floats, ..right() }, ..portable() }
+    changed(|table| table.matmul.floats = floats)
 }
 
 fn with_bf16(bf16: FloatKernel) -> Table {
-    Table { matmul: MatmulKernels { bf16, ..right() }, ..portable() }
+    changed(|table| table.matmul.bf16 = bf16)
+}
+
+fn quantizing(quantize: QuantizeRow) -> Table {
+    changed(|table| table.matmul.quantize = quantize)
 }
 
 fn attending(attend: AttendKernels) -> Table {
-    Table { attend, ..portable() }
+    changed(|table| table.attend = attend)
 }
 
 type TileKernel = fn(Coding, &Panels, usize, &[u32], &mut [Sums]);
@@ -108,7 +120,7 @@ fn narrow_by(tile: TileKernel, band: Band<'_>, x: &[u32], sums: &mut [Sums]) {
 }
 
 /// Multiplies panels after `change` was applied to each group.
-fn changed(
+fn with_groups(
     change: impl Fn(&mut PanelGroup),
     coding: Coding,
     panels: &Panels,
@@ -122,21 +134,21 @@ fn changed(
 }
 
 fn neighbours_scale(coding: Coding, panels: &Panels, groups: usize, x: &[u32], sums: &mut [Sums]) {
-    changed(|group| group.scales[0].swap(6, 7), coding, panels, groups, x, sums);
+    with_groups(|group| group.scales[0].swap(6, 7), coding, panels, groups, x, sums);
 }
 
 fn minimums_added(coding: Coding, panels: &Panels, groups: usize, x: &[u32], sums: &mut [Sums]) {
     let negate = |group: &mut PanelGroup| group.minimums.as_flattened_mut().iter_mut().for_each(|m| *m = -*m);
-    changed(negate, coding, panels, groups, x, sums);
+    with_groups(negate, coding, panels, groups, x, sums);
 }
 
 fn one_scale_for_both_halves(coding: Coding, panels: &Panels, groups: usize, x: &[u32], sums: &mut [Sums]) {
-    changed(|group| group.scales[1] = group.scales[0], coding, panels, groups, x, sums);
+    with_groups(|group| group.scales[1] = group.scales[0], coding, panels, groups, x, sums);
 }
 
 fn codes_of_seven_bits(coding: Coding, panels: &Panels, groups: usize, x: &[u32], sums: &mut [Sums]) {
     let cut = |group: &mut PanelGroup| group.codes.as_flattened_mut().iter_mut().for_each(|c| *c &= 0x7f);
-    changed(cut, coding, panels, groups, x, sums);
+    with_groups(cut, coding, panels, groups, x, sums);
 }
 
 fn last_column_missing(coding: Coding, panels: &Panels, groups: usize, x: &[u32], sums: &mut [Sums]) {
@@ -589,56 +601,60 @@ fn without_last(y: &mut [f32], kernel: impl FnOnce(&mut [f32])) {
 
 #[test]
 fn wrong_row_kernels_are_detected() {
-    let right = portable();
-    let norm = |x: &[f32], w: &[f32], _: f32, y: &mut [f32]| (portable().norm)(x, w, 0.0, y);
-    assert_detected("norm", &[("epsilon is not added", Table { norm, ..right })]);
-    let layer_norm = |x: &[f32], w: &[f32], bias: Option<&[f32]>, _: f32, y: &mut [f32]| {
-        (portable().layer_norm)(x, w, bias, 0.0, y);
+    let norm = row_paths::norm(|table, kernel| table.run(Norm { epsilon: 0.0, ..kernel }));
+    assert_wrong("epsilon is not added", norm);
+    for with_bias in [false, true] {
+        let path = |run| row_paths::layer_norm(with_bias, run);
+        let without_epsilon = path(|table, kernel| table.run(LayerNorm { epsilon: 0.0, ..kernel }));
+        assert_wrong("epsilon is not added", without_epsilon);
+        let without_mean = path(|table, LayerNorm { x, weight, bias, epsilon, y }| {
+            table.run(Norm { x, weight, epsilon, y });
+            y.iter_mut().zip(bias.unwrap_or(&[])).for_each(|(y, bias)| *y += bias);
+        });
+        assert_wrong("the mean is not subtracted", without_mean);
+    }
+    let without_bias = |table: &Table, kernel: LayerNorm<'_>| table.run(LayerNorm { bias: None, ..kernel });
+    assert_wrong("the bias is not added", row_paths::layer_norm(true, without_bias));
+    for pairing in PAIRINGS {
+        let rotate = row_paths::rotate(pairing, |table, kernel| {
+            let sines: Vec<f32> = kernel.rotation.sines.iter().map(|sine| -sine).collect();
+            let rotation = Rotation { sines: &sines, ..kernel.rotation };
+            table.run(Rotate { x: kernel.x, rotation, pairing: kernel.pairing, y: kernel.y });
+        });
+        assert_wrong("heads are rotated in the other direction", rotate);
+    }
+    let always_silu = |table: &Table, kernel: Gate<'_>| table.run(Gate { act: Act::Silu, ..kernel });
+    assert_wrong("the activation function is always SiLU", row_paths::gate(Act::GeluTanh, always_silu));
+    let other_form = |table: &Table, kernel: Activate<'_>| {
+        let act = if kernel.act == Act::Gelu { Act::GeluTanh } else { Act::Gelu };
+        table.run(Activate { act, ..kernel });
     };
-    let without_mean = |x: &[f32], w: &[f32], bias: Option<&[f32]>, epsilon: f32, y: &mut [f32]| {
-        (portable().norm)(x, w, epsilon, y);
-        y.iter_mut().zip(bias.unwrap_or(&[])).for_each(|(y, bias)| *y += bias);
-    };
-    let wrong = [
-        ("epsilon is not added", Table { layer_norm, ..right }),
-        ("the mean is not subtracted", Table { layer_norm: without_mean, ..right }),
-    ];
-    assert_detected("layer_norm", &wrong);
-    let without_bias = |x: &[f32], w: &[f32], _: Option<&[f32]>, epsilon: f32, y: &mut [f32]| {
-        (portable().layer_norm)(x, w, None, epsilon, y);
-    };
-    let table = Table { layer_norm: without_bias, ..right };
-    assert_detected("layer_norm, bias", &[("the bias is not added", table)]);
-    let rotate = |x: &[f32], rotation: Rotation<'_>, pairing: Pairing, y: &mut [f32]| {
-        let sines: Vec<f32> = rotation.sines.iter().map(|sine| -sine).collect();
-        (portable().rotate)(x, Rotation { sines: &sines, ..rotation }, pairing, y);
-    };
-    assert_detected("rotate", &[("heads are rotated in the other direction", Table { rotate, ..right })]);
-    let gate = |_: Act, gate: &[f32], up: &[f32], y: &mut [f32]| (portable().gate)(Act::Silu, gate, up, y);
-    assert_detected("gate GeluTanh", &[("the activation function is always SiLU", Table { gate, ..right })]);
-    let other_form = |act: Act, x: &[f32], y: &mut [f32]| {
-        let act = if act == Act::Gelu { Act::GeluTanh } else { Act::Gelu };
-        (portable().activate)(act, x, y);
-    };
-    let table = Table { activate: other_form, ..right };
-    assert_detected("activate Gelu", &[("GELU has its other form", table)]);
-    let activate = |act: Act, x: &[f32], y: &mut [f32]| without_last(y, |y| (portable().activate)(act, x, y));
-    assert_detected("activate", &[("the last value is missing", Table { activate, ..right })]);
-    let gate = |act: Act, gate: &[f32], up: &[f32], y: &mut [f32]| {
-        without_last(y, |y| (portable().gate)(act, gate, up, y));
-    };
-    assert_detected("gate", &[("the last value is missing", Table { gate, ..right })]);
-    let add = |a: &[f32], b: &[f32], y: &mut [f32]| without_last(y, |y| (portable().add)(a, b, y));
-    assert_detected("add", &[("the last value is missing", Table { add, ..right })]);
-    let scale = |x: &[f32], factor: f32, y: &mut [f32]| (portable().scale)(x, factor.abs(), y);
-    assert_detected("scale", &[("the factor loses its sign", Table { scale, ..right })]);
-    let softcap = |values: &mut [f32], cap: f32| values.iter_mut().for_each(|x| *x = x.clamp(-cap, cap));
-    assert_detected("softcap", &[("values are clamped", Table { softcap, ..right })]);
-    let quantize = |x: &[f32], codes: &mut [i8], scales: &mut [f32], sums: &mut [i32]| {
-        (portable().quantize)(x, codes, scales, sums);
+    for act in [Act::Gelu, Act::GeluTanh] {
+        assert_wrong("GELU has its other form", row_paths::activate(act, other_form));
+    }
+    for &act in Act::ALL {
+        let activate = row_paths::activate(act, |table, Activate { act, x, y }| {
+            without_last(y, |y| table.run(Activate { act, x, y }));
+        });
+        assert_wrong("the last value is missing", activate);
+        let gate = row_paths::gate(act, |table, Gate { act, gate, up, y }| {
+            without_last(y, |y| table.run(Gate { act, gate, up, y }));
+        });
+        assert_wrong("the last value is missing", gate);
+    }
+    let add = row_paths::add(|table, Add { a, b, y }| without_last(y, |y| table.run(Add { a, b, y })));
+    assert_wrong("the last value is missing", add);
+    let scale = |table: &Table, kernel: Scale<'_>| table.run(Scale { factor: kernel.factor.abs(), ..kernel });
+    assert_wrong("the factor loses its sign", row_paths::scale(scale));
+    let softcap = row_paths::softcap(|_, Softcap { x, cap, y }| {
+        y.iter_mut().zip(x).for_each(|(y, x)| *y = x.clamp(-cap, cap));
+    });
+    assert_wrong("values are clamped", softcap);
+    let quantize = quantizing(|x, codes, scales, sums| {
+        (right().quantize)(x, codes, scales, sums);
         codes.iter_mut().filter(|code| **code == 127).for_each(|code| *code = 126);
-    };
-    assert_detected("quantize", &[("the largest code is 126", Table { quantize, ..right })]);
+    });
+    assert_detected("quantize", &[("the largest code is 126", quantize)]);
 }
 
 /// Quantizes groups of normal numbers correctly, with the number of levels for which `left` is smallest.
@@ -650,7 +666,7 @@ fn quantize_by(
     scales: &mut [f32],
     sums: &mut [i32],
 ) {
-    (portable().quantize)(x, codes, scales, sums);
+    (right().quantize)(x, codes, scales, sums);
     let groups = x.chunks_exact(GROUP).zip(codes.chunks_exact_mut(GROUP)).zip(scales.iter_mut().zip(sums));
     for ((x, codes), (scale, sum)) in groups.filter(|(_, (scale, _))| **scale > 0.0 && scale.is_finite()) {
         let largest = x.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
@@ -692,10 +708,9 @@ fn sequentially(squares: &[f32], levels: f32) -> f32 {
 
 #[test]
 fn wrong_levels_are_detected() {
-    let right = portable();
-    let halves = Table { quantize: |x, c, s, n| quantize_by(by_halves, x, c, s, n), ..right };
-    let sequential = Table { quantize: |x, c, s, n| quantize_by(sequentially, x, c, s, n), ..right };
-    let always_127 = Table { quantize: |x, c, s, n| quantize_by(|_, levels| -levels, x, c, s, n), ..right };
+    let halves = quantizing(|x, c, s, n| quantize_by(by_halves, x, c, s, n));
+    let sequential = quantizing(|x, c, s, n| quantize_by(sequentially, x, c, s, n));
+    let always_127 = quantizing(|x, c, s, n| quantize_by(|_, levels| -levels, x, c, s, n));
     assert!(
         faults(&halves, "quantize").iter().all(|(_, fault)| fault.is_none()),
         "pairwise sums have no fault"

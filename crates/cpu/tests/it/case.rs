@@ -30,13 +30,18 @@ pub struct Case {
 impl Case {
     /// The first difference between `cpu` and the interpreter, if there is one.
     pub fn disagreement(&self, cpu: Cpu) -> Option<String> {
+        self.disagreement_of(cpu, &self.graph)
+    }
+
+    /// The first difference between `cpu` with another graph and the interpreter.
+    pub fn disagreement_of(&self, cpu: Cpu, graph: &Graph) -> Option<String> {
         let given: Vec<Vec<GivenRows<'_>>> = self.inputs.iter().map(TestInput::given).collect();
         let inputs: Vec<Input<'_>> =
             self.inputs.iter().zip(&given).map(|(input, given)| input.lent(given)).collect();
         let blocks = 16;
         let want =
             step_of(&mut *on(Interpreter, &self.graph, &self.source, blocks), &inputs, &self.sequences);
-        let got = step_of(&mut *on(cpu, &self.graph, &self.source, blocks), &inputs, &self.sequences);
+        let got = step_of(&mut *on(cpu, graph, &self.source, blocks), &inputs, &self.sequences);
         disagreement(&got, &want, &self.bounds).map(|what| format!("{}: {what}", self.name))
     }
 }

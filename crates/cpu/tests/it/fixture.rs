@@ -163,6 +163,13 @@ pub fn portable() -> Table {
     *tables().last().expect("the portable table is always there")
 }
 
+/// The portable kernels after a change.
+pub fn changed(change: impl FnOnce(&mut Table)) -> Table {
+    let mut table = portable();
+    change(&mut table);
+    table
+}
+
 /// The unit roundoff of `f32`.
 pub const U: f64 = f32::EPSILON as f64 / 2.0;
 

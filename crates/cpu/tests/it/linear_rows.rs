@@ -75,7 +75,7 @@ fn wrong(
     let row_bytes = inputs / dtype.tile().1 * dtype.block_bytes();
     let (mut codes, mut scales) = (vec![0; inputs], vec![0.0; inputs / QUANT_GROUP]);
     for (x, got) in x.chunks_exact(inputs).zip(got.chunks_exact(outputs)) {
-        (portable().quantize)(x, &mut codes, &mut scales, &mut vec![0; inputs / QUANT_GROUP]);
+        (portable().matmul.quantize)(x, &mut codes, &mut scales, &mut vec![0; inputs / QUANT_GROUP]);
         for (row, got) in got.iter().enumerate() {
             let stored = &source.0["weight"][row * row_bytes..][..row_bytes];
             let (want, bound) = exact(dtype, &codes, &scales, &weights[row * inputs..][..inputs], stored);
@@ -188,7 +188,7 @@ fn results(
 /// The rounding errors of int8 activations, in single precision.
 fn rest(x: &[f32]) -> Vec<f32> {
     let (mut codes, mut scales) = (vec![0; x.len()], vec![0.0; x.len() / QUANT_GROUP]);
-    (portable().quantize)(x, &mut codes, &mut scales, &mut vec![0; x.len() / QUANT_GROUP]);
+    (portable().matmul.quantize)(x, &mut codes, &mut scales, &mut vec![0; x.len() / QUANT_GROUP]);
     let numbers = x.iter().zip(codes).enumerate();
     numbers.map(|(index, (x, code))| x - scales[index / QUANT_GROUP] * f32::from(code)).collect()
 }

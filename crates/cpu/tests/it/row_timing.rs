@@ -11,7 +11,8 @@ use std::hint::black_box;
 use std::ops::Range;
 use std::time::Instant;
 
-use girih_cpu::kernels::{QUANT_GROUP, Rotation, Table, tables};
+use girih_cpu::kernels::{QUANT_GROUP, Table, tables};
+use girih_cpu::ops::{Activate, Add, Gate, LayerNorm, Norm, Rotate, Rotation, Scale, Softcap};
 use girih_graph::{Act, Pairing};
 
 use crate::fixture::Random;
@@ -66,32 +67,37 @@ fn measured() -> Vec<Measured> {
     let (rotated, quantized) = ((HEADS + KV_HEADS) * HEAD, 3 * WIDTH + FFN);
     let kernels: [(&'static str, usize, usize, KernelCall); 11] = [
         ("norm", WIDTH, 2 * WIDTH, |table, buffers, run| {
-            (table.norm)(&buffers.a[run.clone()], &buffers.weight[..WIDTH], 1e-5, &mut buffers.y[run]);
+            let (x, weight) = (&buffers.a[run.clone()], &buffers.weight[..WIDTH]);
+            table.run(Norm { x, weight, epsilon: 1e-5, y: &mut buffers.y[run] });
         }),
         ("layer norm", WIDTH, 0, |table, buffers, run| {
             let (x, weight) = (&buffers.a[run.clone()], &buffers.weight[..WIDTH]);
-            (table.layer_norm)(x, weight, Some(&buffers.b[..WIDTH]), 1e-5, &mut buffers.y[run]);
+            let bias = Some(&buffers.b[..WIDTH]);
+            table.run(LayerNorm { x, weight, bias, epsilon: 1e-5, y: &mut buffers.y[run] });
         }),
         ("rotate halves", WIDTH, rotated, |table, buffers, run| rotate(table, buffers, Pairing::Halves, run)),
         ("rotate neighbours", WIDTH, 0, |table, buffers, run| {
             rotate(table, buffers, Pairing::Neighbours, run)
         }),
         ("add", WIDTH, 2 * WIDTH, |table, buffers, run| {
-            (table.add)(&buffers.a[run.clone()], &buffers.b[run.clone()], &mut buffers.y[run]);
+            let (a, b) = (&buffers.a[run.clone()], &buffers.b[run.clone()]);
+            table.run(Add { a, b, y: &mut buffers.y[run] });
         }),
         ("silu gate", FFN, FFN, |table, buffers, run| gate(table, buffers, Act::Silu, run)),
         ("gelu_tanh gate", FFN, 0, |table, buffers, run| gate(table, buffers, Act::GeluTanh, run)),
         ("gelu", FFN, 0, |table, buffers, run| {
-            (table.activate)(Act::Gelu, &buffers.a[run.clone()], &mut buffers.y[run]);
+            table.run(Activate { act: Act::Gelu, x: &buffers.a[run.clone()], y: &mut buffers.y[run] });
         }),
         ("scale", WIDTH, 0, |table, buffers, run| {
-            (table.scale)(&buffers.a[run.clone()], 0.3, &mut buffers.y[run]);
+            table.run(Scale { x: &buffers.a[run.clone()], factor: 0.3, y: &mut buffers.y[run] });
         }),
-        ("softcap", WIDTH, 0, |table, buffers, run| (table.softcap)(&mut buffers.y[run], 30.0)),
+        ("softcap", WIDTH, 0, |table, buffers, run| {
+            table.run(Softcap { x: &buffers.a[run.clone()], cap: 30.0, y: &mut buffers.y[run] });
+        }),
         ("quantize", WIDTH, quantized, |table, buffers, run| {
             let groups = run.start / QUANT_GROUP..run.end / QUANT_GROUP;
             let (scales, sums) = (&mut buffers.scales[groups.clone()], &mut buffers.sums[groups]);
-            (table.quantize)(&buffers.a[run.clone()], &mut buffers.codes[run], scales, sums);
+            (table.matmul.quantize)(&buffers.a[run.clone()], &mut buffers.codes[run], scales, sums);
         }),
     ];
     let kernels = kernels.into_iter();
@@ -101,13 +107,14 @@ fn measured() -> Vec<Measured> {
 }
 
 fn gate(table: &Table, buffers: &mut Buffers, act: Act, run: Range<usize>) {
-    (table.gate)(act, &buffers.a[run.clone()], &buffers.b[run.clone()], &mut buffers.y[run]);
+    let (gate, up) = (&buffers.a[run.clone()], &buffers.b[run.clone()]);
+    table.run(Gate { act, gate, up, y: &mut buffers.y[run] });
 }
 
 fn rotate(table: &Table, buffers: &mut Buffers, pairing: Pairing, run: Range<usize>) {
     let (cosines, sines) = buffers.weight[..HEAD].split_at(HEAD / 2);
-    let rotations = Rotation { cosines, sines };
-    (table.rotate)(&buffers.a[run.clone()], rotations, pairing, &mut buffers.y[run]);
+    let rotation = Rotation { cosines, sines };
+    table.run(Rotate { x: &buffers.a[run.clone()], rotation, pairing, y: &mut buffers.y[run] });
 }
 
 /// Nanoseconds per value, over `rows` different rows.

@@ -1,11 +1,12 @@
 //! The kernels of rows and elements of every table, compared with `f64`, with each other, and with
 //! themselves on one element.
 
-use girih_cpu::kernels::{QUANT_GROUP, Rotation, Table, tables};
+use girih_cpu::kernels::{QUANT_GROUP, Table, tables};
+use girih_cpu::ops::{Activate, Add, Gate, LayerNorm, Norm, Rotate, Rotation, Scale, Softcap};
 use girih_graph::{Act, Pairing};
 use girih_tensor::reference;
 
-use crate::fixture::{Random, U, gamma, portable};
+use crate::fixture::{Random, U, changed, gamma, portable};
 use crate::path::Memory;
 
 /// Lengths with any remainder of a vector, and long ones.
@@ -48,7 +49,7 @@ fn numbers(count: usize, random: &mut Random) -> Vec<f32> {
 
 fn gated(table: &Table, act: Act, gate: &[f32], up: &[f32]) -> Vec<f32> {
     let mut y = vec![f32::NAN; gate.len()];
-    (table.gate)(act, gate, up, &mut y);
+    table.run(Gate { act, gate, up, y: &mut y });
     y
 }
 
@@ -101,11 +102,11 @@ pub fn exact_layer_norm(x: &[f32], weight: &[f32], bias: Option<&[f32]>, epsilon
 }
 
 /// The first result of a gate beyond its bound.
-fn wrong_gate(table: &Table, act: Act) -> Option<String> {
+fn wrong_gate(act: Act, gated: impl FnOnce(&[f32], &[f32]) -> Vec<f32>) -> Option<String> {
     let mut random = Random(1);
     let gates = numbers(5000, &mut random);
     let ups: Vec<f32> = gates.iter().map(|gate| random.number() / gate.abs().max(1.0)).collect();
-    let ys = gated(table, act, &gates, &ups);
+    let ys = gated(&gates, &ups);
     gates.iter().zip(&ups).zip(&ys).find_map(|((&gate, &up), &y)| {
         let (expected, bound) = exact_gate(act, gate, up);
         let right = (f64::from(y) - expected).abs() <= bound;
@@ -117,18 +118,19 @@ fn wrong_gate(table: &Table, act: Act) -> Option<String> {
 fn gates_keep_their_bound() {
     for table in tables() {
         for &act in Act::ALL {
-            assert_eq!(wrong_gate(table, act), None, "{}", table.name);
+            assert_eq!(wrong_gate(act, |gate, up| gated(table, act, gate, up)), None, "{}", table.name);
         }
     }
 }
 
 #[test]
 fn a_slightly_wrong_gate_is_detected() {
-    let off = |act: Act, gate: &[f32], up: &[f32], y: &mut [f32]| {
-        (tables()[0].gate)(act, gate, up, y);
-        y.iter_mut().for_each(|y| *y *= 1.0 + 1e-6);
-    };
-    assert!(Act::ALL.iter().all(|&act| wrong_gate(&Table { gate: off, ..tables()[0] }, act).is_some()));
+    for &act in Act::ALL {
+        let wrong = wrong_gate(act, |gate, up| {
+            gated(&tables()[0], act, gate, up).iter().map(|y| y * (1.0 + 1e-6)).collect()
+        });
+        assert!(wrong.is_some(), "{act:?}");
+    }
 }
 
 /// Each activation is the gate of ones, to the bit, so the tests of gates cover it.
@@ -138,7 +140,7 @@ fn an_activation_is_a_gate_of_ones() {
     for table in tables() {
         for &act in Act::ALL {
             let mut y = vec![f32::NAN; x.len()];
-            (table.activate)(act, &x, &mut y);
+            table.run(Activate { act, x: &x, y: &mut y });
             let gated = gated(table, act, &x, &vec![1.0; x.len()]);
             let differs = |(a, b): (&f32, &f32)| a.to_bits() != b.to_bits();
             assert_eq!(y.iter().zip(&gated).position(differs), None, "{} {act:?}", table.name);
@@ -167,8 +169,8 @@ fn capped_values_keep_their_bound() {
     let values = numbers(5000, &mut Random(2));
     for table in tables() {
         for cap in [0.5f32, 1.0, 30.0, 50.0] {
-            let mut capped = values.clone();
-            (table.softcap)(&mut capped, cap);
+            let mut capped = vec![f32::NAN; values.len()];
+            table.run(Softcap { x: &values, cap, y: &mut capped });
             for (x, got) in values.iter().zip(capped) {
                 let exact = f64::from(cap) * (f64::from(*x) / f64::from(cap)).tanh();
                 // A quotient, a tanh with an error of three ulp, and a product; a
@@ -177,8 +179,8 @@ fn capped_values_keep_their_bound() {
                 let right = (f64::from(got) - exact).abs() <= bound && got.abs() <= cap;
                 assert!(right, "{}: {x} capped by {cap} is {got}, not {exact}", table.name);
             }
-            let mut odd = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
-            (table.softcap)(&mut odd, cap);
+            let mut odd = [0.0; 3];
+            table.run(Softcap { x: &[f32::INFINITY, f32::NEG_INFINITY, f32::NAN], cap, y: &mut odd });
             assert!(odd[..2] == [cap, -cap] && odd[2].is_nan(), "{}: {odd:?}", table.name);
         }
     }
@@ -189,19 +191,13 @@ type Kernel = Box<dyn Fn(&Table, &[f32], &[f32], &mut [f32])>;
 /// The kernels that work element by element.
 fn elementwise() -> Vec<(&'static str, Kernel)> {
     vec![
-        ("silu", Box::new(|table, a, b, y| (table.gate)(Act::Silu, a, b, y))),
-        ("gelu_tanh", Box::new(|table, a, b, y| (table.gate)(Act::GeluTanh, a, b, y))),
-        ("gelu", Box::new(|table, a, b, y| (table.gate)(Act::Gelu, a, b, y))),
-        ("activate", Box::new(|table, a, _, y| (table.activate)(Act::Gelu, a, y))),
-        ("add", Box::new(|table, a, b, y| (table.add)(a, b, y))),
-        ("scale", Box::new(|table, a, _, y| (table.scale)(a, 0.7, y))),
-        (
-            "softcap",
-            Box::new(|table, a, _, y| {
-                y.copy_from_slice(a);
-                (table.softcap)(y, 2.0);
-            }),
-        ),
+        ("silu", Box::new(|table, a, b, y| table.run(Gate { act: Act::Silu, gate: a, up: b, y }))),
+        ("gelu_tanh", Box::new(|table, a, b, y| table.run(Gate { act: Act::GeluTanh, gate: a, up: b, y }))),
+        ("gelu", Box::new(|table, a, b, y| table.run(Gate { act: Act::Gelu, gate: a, up: b, y }))),
+        ("activate", Box::new(|table, a, _, y| table.run(Activate { act: Act::Gelu, x: a, y }))),
+        ("add", Box::new(|table, a, b, y| table.run(Add { a, b, y }))),
+        ("scale", Box::new(|table, a, _, y| table.run(Scale { x: a, factor: 0.7, y }))),
+        ("softcap", Box::new(|table, a, _, y| table.run(Softcap { x: a, cap: 2.0, y }))),
     ]
 }
 
@@ -251,13 +247,13 @@ fn tables_yield_equal_bits() {
         let x: Vec<f32> = a.iter().map(|x| x.clamp(-1e9, 1e9)).collect();
         assert_equal("norm", true, |table| {
             let mut y = vec![f32::NAN; len];
-            (table.norm)(&x, &b, 1e-5, &mut y);
+            table.run(Norm { x: &x, weight: &b, epsilon: 1e-5, y: &mut y });
             y
         });
         for bias in [None, Some(&a.iter().map(|x| x.clamp(-9.0, 9.0)).collect::<Vec<_>>()[..])] {
             assert_equal("layer_norm", true, |table| {
                 let mut y = vec![f32::NAN; len];
-                (table.layer_norm)(&x, &b, bias, 1e-5, &mut y);
+                table.run(LayerNorm { x: &x, weight: &b, bias, epsilon: 1e-5, y: &mut y });
                 y
             });
         }
@@ -266,7 +262,7 @@ fn tables_yield_equal_bits() {
             let rotation = Rotation { cosines: &a, sines: &b };
             assert_equal("rotate", true, |table| {
                 let mut y = vec![f32::NAN; x.len()];
-                (table.rotate)(&x, rotation, pairing, &mut y);
+                table.run(Rotate { x: &x, rotation, pairing, y: &mut y });
                 y
             });
         }
@@ -283,7 +279,7 @@ fn heads_are_rotated_independently() {
         for table in tables() {
             for pairing in [Pairing::Halves, Pairing::Neighbours] {
                 let mut row = vec![f32::NAN; x.len()];
-                (table.rotate)(&x, rotation, pairing, &mut row);
+                table.run(Rotate { x: &x, rotation, pairing, y: &mut row });
                 for (x, y) in x.chunks_exact(2 * pairs).zip(row.chunks_exact(2 * pairs)) {
                     for i in 0..pairs {
                         let (a, b) = match pairing {
@@ -314,7 +310,7 @@ fn quantized(table: &Table, x: &[f32], memory: Memory) -> Integers {
     let groups = x.len() / QUANT_GROUP;
     let (mut codes, mut scales) = (memory.place(&vec![99; x.len()]), memory.place(&vec![f32::NAN; groups]));
     let mut sums = memory.place(&vec![-1; groups]);
-    (table.quantize)(x, &mut codes, &mut scales, &mut sums);
+    (table.matmul.quantize)(x, &mut codes, &mut scales, &mut sums);
     (codes.to_vec(), scales.to_vec(), sums.to_vec())
 }
 
@@ -462,7 +458,7 @@ fn the_best_levels_have_smaller_errors_on_normal_numbers() {
 #[test]
 fn truncated_codes_are_detected() {
     let cut = |x: &[f32], codes: &mut [i8], scales: &mut [f32], sums: &mut [i32]| {
-        (tables()[0].quantize)(x, codes, scales, sums);
+        (tables()[0].matmul.quantize)(x, codes, scales, sums);
         for (index, code) in
             codes.iter_mut().enumerate().filter(|(index, _)| scales[index / QUANT_GROUP] > 0.0)
         {
@@ -472,7 +468,7 @@ fn truncated_codes_are_detected() {
             *sum = codes.iter().map(|&code| i32::from(code)).sum();
         }
     };
-    let table = Table { quantize: cut, ..tables()[0] };
+    let table = changed(|table| table.matmul.quantize = cut);
     assert!(rows(&mut Random(6)).iter().any(|row| wrong_code(&table, row, Memory::Plain).is_some()));
 }
 
@@ -531,7 +527,7 @@ fn outputs_of_wrong_lengths_are_refused() {
         {
             let call = || {
                 let (mut scales, mut sums) = (vec![0.0; scales], vec![0; sums]);
-                (table.quantize)(&vec![0.0; values], &mut vec![0; codes], &mut scales, &mut sums);
+                (table.matmul.quantize)(&vec![0.0; values], &mut vec![0; codes], &mut scales, &mut sums);
             };
             let what =
                 format!("{}: {values} values, {codes} codes, {scales} scales, {sums} sums", table.name);

@@ -1,8 +1,6 @@
-//! The definition of every op, as plain loops: sums in `f64`, every value
-//! rounded once to `f32`. It is slow on purpose; backends are compared with it.
+//! Runs a graph by the definition of every op: plain loops, sums in `f64`, every value rounded once
+//! to `f32`. It is slow on purpose; backends are compared with it.
 
-mod attend;
-mod rows;
 mod values;
 mod weights;
 
@@ -15,7 +13,7 @@ use crate::description::{BackendInfo, Device};
 use crate::graph::{Graph, Key};
 use crate::memory_plan::{MemoryPlan, PoolBytes};
 use crate::numerics::Numerics;
-use crate::op::Call;
+use crate::ops::AppliedOp;
 use crate::output::HostRows;
 use crate::state::PositionMajor;
 use crate::value::{Role, Value};
@@ -55,7 +53,7 @@ impl Backend for Interpreter {
     }
 
     /// Every op: [`Values`] computes them by a `match` without a default arm.
-    fn knows(&self, _: &Call<&Value>) -> bool {
+    fn knows(&self, _: &AppliedOp<&Value>) -> bool {
         true
     }
 

@@ -1,17 +1,20 @@
-//! The values of a graph in one step, node by node, by the definition of each op.
+//! The values of a graph in one step, node by node, by the definition of each op in [`crate::ops`].
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use girih_tensor::{Error, Result, Shape};
 
-use super::attend::{self, HeldRows, ScoreRule};
-use super::rows;
 use super::weights::WeightRows;
-use crate::backend::{GivenRows, Input, Sequence, step_count};
 use crate::graph::{Graph, Node};
-use crate::op::Op;
+use crate::ops::attend::{HeldRows, ScoreRule};
+use crate::ops::{
+    AppliedOp, activate, add, attend, embed, gate, gather, layer_norm, linear, norm, pool, reshape, rope,
+    scale, softcap, splice,
+};
+use crate::sequence::{GivenRows, Input, Sequence, step_count};
 use crate::state::PositionMajor;
-use crate::value::{Extent, Role, ValueId};
+use crate::value::{Extent, Role, Value, ValueId};
 
 /// The values of a graph in one step. [`Values::run`] computes the result of one node from
 /// values that are there: those of earlier nodes, or those that the caller has set, such as
@@ -90,21 +93,15 @@ impl<'a> Values<'a> {
     /// When the graph has no such node.
     pub fn run(&mut self, node: usize, weights: &dyn WeightRows, state: &mut PositionMajor) -> Result<()> {
         let node = &self.graph.nodes[node];
-        if node.op == Op::Write {
-            return self.write(node, state);
-        }
         let result = NodeReads { values: self, node, weights, state }.result()?;
-        self.slots[node.output.0 as usize] = Slot::Computed(result);
-        Ok(())
-    }
-
-    /// Stores every row at its position in its sequence's state.
-    fn write(&self, node: &Node, state: &mut PositionMajor) -> Result<()> {
-        let (rows, inner) = (self.read(node.inputs[0])?, self.graph.value(node.inputs[0]).shape.stride());
-        let name = &self.graph.value(node.output).name;
-        for sequence in self.sequences {
-            let own = sequence.rows.indexes();
-            state.write(name, sequence, &rows[own.start * inner..own.end * inner])?;
+        let Value { name, role, shape, .. } = self.graph.value(node.output);
+        if let Role::State(_) = role {
+            for sequence in self.sequences {
+                let Range { start, end } = sequence.rows.indexes();
+                state.write(name, sequence, &result[start * shape.stride()..end * shape.stride()])?;
+            }
+        } else {
+            self.slots[node.output.0 as usize] = Slot::Computed(result);
         }
         Ok(())
     }
@@ -129,80 +126,100 @@ struct NodeReads<'r, 'a> {
 }
 
 impl<'r, 'a> NodeReads<'r, 'a> {
-    /// The extents of an operand at the graph's key.
-    fn shape(&self, index: usize) -> Shape {
-        self.values.graph.value(self.node.inputs[index]).shape
+    fn value(&self, id: ValueId) -> &'r Value {
+        self.values.graph.value(id)
+    }
+
+    /// Numbers in a row of an operand.
+    fn stride(&self, id: ValueId) -> usize {
+        self.value(id).shape.stride()
     }
 
     /// An operand that is a value of the step.
-    fn rows(&self, index: usize) -> Result<&'r [f32]> {
-        self.values.read(self.node.inputs[index])
+    fn rows(&self, id: ValueId) -> Result<&'r [f32]> {
+        self.values.read(id)
     }
 
     /// All rows of an operand that is a weight.
-    fn weight(&self, index: usize) -> Result<Cow<'r, [f32]>> {
-        self.weights.rows(self.name(index), 0..self.shape(index).rows())
+    fn weight(&self, id: ValueId) -> Result<Cow<'r, [f32]>> {
+        let Value { name, shape, .. } = self.value(id);
+        self.weights.rows(name, 0..shape.rows())
     }
 
     /// As [`NodeReads::weight`], if the operand is not absent.
-    fn optional(&self, index: usize) -> Result<Option<Cow<'r, [f32]>>> {
-        self.node.inputs.get(index).map(|_| self.weight(index)).transpose()
+    fn optional(&self, id: Option<ValueId>) -> Result<Option<Cow<'r, [f32]>>> {
+        id.map(|id| self.weight(id)).transpose()
     }
 
-    fn name(&self, index: usize) -> &'r str {
-        &self.values.graph.value(self.node.inputs[index]).name
-    }
-
-    fn ids(&self, index: usize) -> Result<&'a [u32]> {
-        match self.values.slots[self.node.inputs[index].0 as usize] {
+    fn ids(&self, id: ValueId) -> Result<&'a [u32]> {
+        match self.values.slots[id.0 as usize] {
             Slot::Brought(Input::Ids(ids)) => Ok(ids),
-            _ => Err(self.values.absent(self.node.inputs[index])),
+            _ => Err(self.values.absent(id)),
         }
     }
 
-    fn given(&self, index: usize) -> Result<&'a [GivenRows<'a>]> {
-        match self.values.slots[self.node.inputs[index].0 as usize] {
+    fn given(&self, id: ValueId) -> Result<&'a [GivenRows<'a>]> {
+        match self.values.slots[id.0 as usize] {
             Slot::Brought(Input::Given(given)) => Ok(given),
-            _ => Err(self.values.absent(self.node.inputs[index])),
+            _ => Err(self.values.absent(id)),
         }
     }
 
-    /// What attention reads as keys or values.
-    fn held(&self, index: usize) -> Result<HeldRows<'r>> {
-        let value = self.values.graph.value(self.node.inputs[index]);
-        let inner = value.shape.stride();
-        Ok(match value.role {
-            Role::State(_) => HeldRows::State { state: self.state, name: &value.name, inner },
-            _ => HeldRows::Step { rows: self.rows(index)?, inner },
-        })
+    /// The keys or values of a sequence at some positions: those of the state, or those of the step.
+    fn held(&self, id: ValueId, sequence: &Sequence<'_>, positions: Range<usize>) -> Result<Cow<'r, [f32]>> {
+        if let Role::State(_) = self.value(id).role {
+            return Ok(self.state.rows(&self.value(id).name, sequence, positions)?.into());
+        }
+        let row = |position: usize| sequence.rows.start as usize + position - sequence.position as usize;
+        let inner = self.stride(id);
+        Ok(self.rows(id)?[row(positions.start) * inner..row(positions.end) * inner].into())
     }
 
-    /// The result of the node, which does not write state.
+    /// The result of the node; of a write, the rows that are to be stored.
     fn result(&self) -> Result<Vec<f32>> {
-        let (inner, sequences) = (self.shape(0), self.values.sequences);
-        let x = || self.rows(0);
-        Ok(match self.node.op {
-            Op::Embed => rows::embed(self.ids(0)?, self.name(1), self.weights)?,
-            Op::Splice => rows::splice(x()?, self.given(1)?, inner.stride()),
-            Op::Norm { epsilon } => rows::norm(x()?, &self.weight(1)?, epsilon),
-            Op::LayerNorm { epsilon } => {
-                rows::layer_norm(x()?, &self.weight(1)?, self.optional(2)?.as_deref(), epsilon)
+        let sequences = self.values.sequences;
+        let call = self.node.op.applied_to(&self.node.inputs).ok_or_else(|| {
+            let name = &self.value(self.node.output).name;
+            Error::new(format!("'{name}' has too few or too many operands; this is a bug in girih"))
+        })?;
+        Ok(match call {
+            AppliedOp::Embed { ids, table } => {
+                let row = |row| self.weights.rows(&self.value(table).name, row..row + 1);
+                embed::define(self.ids(ids)?, row)?
             }
-            Op::Linear => rows::linear(x()?, &self.weight(1)?, self.optional(2)?.as_deref(), inner.columns()),
-            Op::Reshape => x()?.to_vec(),
-            Op::Rope { pairing } => rows::rope(x()?, &self.weight(1)?, pairing, sequences, inner.stride()),
-            Op::Write => unreachable!("it writes state"),
-            Op::Attend { scale, span, softcap } => {
+            AppliedOp::Splice { x, given } => {
+                splice::define(self.rows(x)?, self.given(given)?, self.stride(x))
+            }
+            AppliedOp::Norm { epsilon, x, weight } => {
+                norm::define(self.rows(x)?, &self.weight(weight)?, epsilon)
+            }
+            AppliedOp::LayerNorm { epsilon, x, weight, bias } => {
+                let (weight, bias) = (self.weight(weight)?, self.optional(bias)?);
+                layer_norm::define(self.rows(x)?, &weight, bias.as_deref(), epsilon)
+            }
+            AppliedOp::Linear { x, weight, bias } => {
+                let (weight, bias) = (self.weight(weight)?, self.optional(bias)?);
+                linear::define(self.rows(x)?, &weight, bias.as_deref(), self.value(x).columns())
+            }
+            AppliedOp::Reshape { x } | AppliedOp::Write { x } => reshape::define(self.rows(x)?),
+            AppliedOp::Rope { pairing, x, frequencies } => {
+                rope::define(self.rows(x)?, &self.weight(frequencies)?, pairing, sequences, self.stride(x))
+            }
+            AppliedOp::Attend { scale, span, softcap, q, keys, values } => {
+                let at = |id| move |sequence: &Sequence<'_>, seen| self.held(id, sequence, seen);
+                let [keys_at, values_at] = [keys, values].map(at);
+                let [keys, values] = [(keys, &keys_at), (values, &values_at)]
+                    .map(|(id, at)| HeldRows { inner: self.stride(id), at });
                 let rule = ScoreRule { scale, span, softcap };
-                attend::attend(x()?, inner.extents()[1], self.held(1)?, self.held(2)?, sequences, rule)?
+                attend::define(self.rows(q)?, self.value(q).inner()[0], keys, values, sequences, rule)?
             }
-            Op::Gate { act } => rows::pairwise(x()?, self.rows(1)?, |gate, up| rows::act(act, gate) * up),
-            Op::Activate { act } => rows::each(x()?, |x| rows::act(act, x)),
-            Op::Add => rows::pairwise(x()?, self.rows(1)?, |a, b| a + b),
-            Op::Scale { factor } => rows::each(x()?, |x| x * f64::from(factor)),
-            Op::Softcap { cap } => rows::each(x()?, |x| f64::from(cap) * (x / f64::from(cap)).tanh()),
-            Op::Gather => rows::gather(x()?, inner.stride(), sequences),
-            Op::Pool { how } => rows::pool(x()?, inner.stride(), how, sequences),
+            AppliedOp::Gate { act, gate, up } => gate::define(self.rows(gate)?, self.rows(up)?, act),
+            AppliedOp::Activate { act, x } => activate::define(self.rows(x)?, act),
+            AppliedOp::Add { a, b } => add::define(self.rows(a)?, self.rows(b)?),
+            AppliedOp::Scale { factor, x } => scale::define(self.rows(x)?, factor),
+            AppliedOp::Softcap { cap, x } => softcap::define(self.rows(x)?, cap),
+            AppliedOp::Gather { x } => gather::define(self.rows(x)?, self.stride(x), sequences),
+            AppliedOp::Pool { how, x } => pool::define(self.rows(x)?, self.stride(x), how, sequences),
         })
     }
 }

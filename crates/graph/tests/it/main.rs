@@ -15,3 +15,4 @@ mod split;
 mod state;
 mod table;
 mod text;
+mod work;

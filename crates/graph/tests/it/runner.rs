@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use girih_graph::backend::{Block, GivenRows, Input, Range32, Refusal, State, Unwatched, step_count};
 use girih_graph::{
-    Backend, Call, DevicePool, Error, ErrorKind, Extent, Graph, GroupId, HostRows, InputKind, Key,
+    AppliedOp, Backend, DevicePool, Error, ErrorKind, Extent, Graph, GroupId, HostRows, InputKind, Key,
     MemoryPlan, Numerics, OutputKind, Outputs, PoolBytes, RangeFault, Runner, Sequence, Step, Value,
     WeightSource, load,
 };
@@ -62,8 +62,8 @@ impl Backend for Null {
     fn ladder(&self, _: Key) -> Vec<Key> {
         self.ladder.clone()
     }
-    fn knows(&self, call: &Call<&Value>) -> bool {
-        self.attends || !matches!(call, Call::Attend { .. })
+    fn knows(&self, call: &AppliedOp<&Value>) -> bool {
+        self.attends || !matches!(call, AppliedOp::Attend { .. })
     }
     fn objections(&self, graph: &Graph) -> Vec<Refusal> {
         let known = self.objections.iter().filter(|name| graph.find(name).is_some());

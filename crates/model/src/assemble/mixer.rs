@@ -61,7 +61,7 @@ impl Assembly<'_> {
     }
 
     fn rotate(&mut self, name: &str, rope: &Rope, x: ValueId, size: usize) -> Result<ValueId> {
-        let frequencies = self.weight(&format!("rope.{}", rope.name), &[size / 2])?;
+        let frequencies = self.weight(&rope.weight, &[size / 2])?;
         Ok(self.graph.same(name, Op::Rope { pairing: rope.pairing }, &[x, frequencies]))
     }
 }

@@ -195,8 +195,9 @@ impl Assembly<'_> {
     fn layer(&mut self, index: usize, layer: &LayerFacts, x: ValueId) -> Result<ValueId> {
         let at = format!("layers.{index}");
         let read = self.norm_at(&at, layer, NormPosition::BeforeMixer, x)?;
-        let Mixer::Attend(attend) = &layer.mixer;
-        let mixed = self.attend(&format!("{at}.mixer"), attend, read)?;
+        let mixed = match &layer.mixer {
+            Mixer::Attend(attend) => self.attend(&format!("{at}.mixer"), attend, read)?,
+        };
         let mixed = self.norm_at(&at, layer, NormPosition::AfterMixer, mixed)?;
         let x = self.residual(&at, layer, NormPosition::AfterMixerResidual, [x, mixed])?;
         let read = self.norm_at(&at, layer, NormPosition::BeforeFfn, x)?;

@@ -1,7 +1,7 @@
 //! Where each node is computed: on the array, or on the host and why.
 
 use girih_graph::split::{Site, Split, split};
-use girih_graph::{Act, Call, Extent, Graph, Op, Span, ValueId};
+use girih_graph::{Act, AppliedOp, Extent, Graph, Op, Span, ValueId};
 
 use super::policy::{AttentionPlacement, Policy};
 
@@ -21,21 +21,24 @@ pub(super) enum NodeSite {
 }
 
 /// Whether the array or the host has code for an op with these operands.
-pub fn knows<T>(call: &Call<T>) -> bool {
+pub fn knows<T>(call: &AppliedOp<T>) -> bool {
     match call {
-        Call::Embed { ids: _, table: _ }
-        | Call::Norm { epsilon: _, x: _, weight: _ }
-        | Call::Linear { x: _, weight: _, bias: _ }
-        | Call::Reshape { x: _ }
-        | Call::Rope { pairing: _, x: _, frequencies: _ }
-        | Call::Write { x: _ }
-        | Call::Add { a: _, b: _ }
-        | Call::Scale { factor: _, x: _ }
-        | Call::Softcap { cap: _, x: _ }
-        | Call::Gather { x: _ } => true,
-        Call::Gate { act, gate: _, up: _ } => matches!(act, Act::Silu | Act::GeluTanh),
-        Call::Attend { scale: _, span, softcap: _, q: _, keys: _, values: _ } => *span != Span::All,
-        Call::Splice { .. } | Call::LayerNorm { .. } | Call::Activate { .. } | Call::Pool { .. } => false,
+        AppliedOp::Embed { ids: _, table: _ }
+        | AppliedOp::Norm { epsilon: _, x: _, weight: _ }
+        | AppliedOp::Linear { x: _, weight: _, bias: _ }
+        | AppliedOp::Reshape { x: _ }
+        | AppliedOp::Rope { pairing: _, x: _, frequencies: _ }
+        | AppliedOp::Write { x: _ }
+        | AppliedOp::Add { a: _, b: _ }
+        | AppliedOp::Scale { factor: _, x: _ }
+        | AppliedOp::Softcap { cap: _, x: _ }
+        | AppliedOp::Gather { x: _ } => true,
+        AppliedOp::Gate { act, gate: _, up: _ } => matches!(act, Act::Silu | Act::GeluTanh),
+        AppliedOp::Attend { scale: _, span, softcap: _, q: _, keys: _, values: _ } => *span != Span::All,
+        AppliedOp::Splice { .. }
+        | AppliedOp::LayerNorm { .. }
+        | AppliedOp::Activate { .. }
+        | AppliedOp::Pool { .. } => false,
     }
 }
 
@@ -60,7 +63,7 @@ pub(super) fn site(graph: &Graph, policy: Policy, index: usize) -> NodeSite {
     let embeds = |value: ValueId| graph.nodes.iter().any(|node| node.output == value && node.op == Op::Embed);
     let host = |reason: &str| NodeSite::Host(reason.to_owned());
     match node.op {
-        op if !op.call(&node.inputs).is_some_and(|call| knows(&call)) => NodeSite::Unknown,
+        op if !op.applied_to(&node.inputs).is_some_and(|call| knows(&call)) => NodeSite::Unknown,
         Op::Reshape => NodeSite::View,
         Op::Embed => host("the host looks up the rows of tokens"),
         Op::Write => host("the KV cache is in host memory"),

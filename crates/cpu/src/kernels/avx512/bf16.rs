@@ -6,7 +6,7 @@ use super::Avx512;
 use crate::kernels::layout::Line;
 use crate::kernels::packed::{Band, MatmulKernels, Sums, TILE};
 use crate::kernels::prefetch::PrefetchChoice;
-use crate::kernels::table::Table;
+use crate::kernels::table::{InstructionSet, Table};
 use crate::kernels::vector::floats::bf16_lines;
 use crate::kernels::vector::packed::prefetch_lines;
 use crate::kernels::vector::table::{table, token};
@@ -25,7 +25,7 @@ impl Avx512Bf16 {
 
     /// The table of AVX-512 with this multiplication of bf16 numbers.
     pub(in super::super) fn table(self) -> Table {
-        let table = table(self.0);
+        let table = table(self.0, InstructionSet::Avx512(self.0));
         let matmul = MatmulKernels {
             // SAFETY: `self` is such a token.
             bf16: |band, first, x, sums| bf16(unsafe { token() }, band, first, x, sums),

@@ -3,27 +3,12 @@
 #![forbid(unsafe_code)]
 
 mod attend;
-pub(super) mod elementwise;
-pub(super) mod norm;
 pub(super) mod packed;
 pub(super) mod quantize;
-pub(super) mod rope;
 mod unpack;
 
-use super::table::Table;
+use super::table::{InstructionSet, Table};
 
 /// This folder's kernels.
-pub(super) const TABLE: Table = Table {
-    name: "portable",
-    matmul: packed::MATMUL,
-    norm: norm::norm,
-    layer_norm: norm::layer_norm,
-    rotate: rope::rotate,
-    attend: attend::ATTEND,
-    gate: elementwise::gate,
-    activate: elementwise::activate,
-    add: elementwise::add,
-    scale: elementwise::scale,
-    softcap: elementwise::softcap,
-    quantize: quantize::quantize,
-};
+pub(super) const TABLE: Table =
+    Table { name: "portable", matmul: packed::MATMUL, attend: attend::ATTEND, set: InstructionSet::Portable };

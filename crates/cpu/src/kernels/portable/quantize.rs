@@ -18,7 +18,7 @@
 //! nothing is reordered but the largest and the integers' sum, which no order
 //! changes: all tables yield the same bits.
 
-use crate::kernels::table::QUANT_GROUP;
+use crate::kernels::packed::QUANT_GROUP;
 
 /// 127 times the smallest normal number, rounded up to a power of two: the
 /// largest value of a group with a scale is no less.

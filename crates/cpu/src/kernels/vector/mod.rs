@@ -21,7 +21,6 @@ pub(super) mod packed;
 pub(super) mod parts;
 pub(super) mod quads;
 pub(super) mod quantize;
-pub(super) mod rows;
 pub(super) mod table;
 pub(super) mod twice;
 

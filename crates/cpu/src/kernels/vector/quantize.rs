@@ -12,14 +12,18 @@
 
 use super::quads::{self, QUAD, Quads};
 use super::{Isa, VectorKernel, WIDE, Wide};
+use crate::kernels::packed::QUANT_GROUP;
 use crate::kernels::portable;
-use crate::kernels::table::QUANT_GROUP;
 
 /// Values of four groups.
 const VALUES: usize = QUAD * QUANT_GROUP;
 
 /// Quantizes a row.
-pub(super) struct Quantize<'a> {
+pub(super) fn quantize<I: Isa>(isa: I, x: &[f32], codes: &mut [i8], scales: &mut [f32], sums: &mut [i32]) {
+    isa.enter(Quantize { x, codes, scales, sums });
+}
+
+struct Quantize<'a> {
     pub x: &'a [f32],
     pub codes: &'a mut [i8],
     pub scales: &'a mut [f32],

@@ -2,12 +2,11 @@
 
 use std::ptr::NonNull;
 
-use super::quantize::Quantize;
-use super::rows::{Activate, Add, Gate, LayerNorm, Norm, Rotate, Scale, Softcap};
+use super::quantize::quantize;
 use super::{Packed, attend, floats, packed};
 use crate::kernels::attend::AttendKernels;
 use crate::kernels::packed::MatmulKernels;
-use crate::kernels::table::Table;
+use crate::kernels::table::{InstructionSet, Table};
 
 /// Another value of a type whose values have no size.
 ///
@@ -26,14 +25,10 @@ macro_rules! function {
         // SAFETY: `table` was given a token and is the only way to this function.
         |$($operand),*| $kernel(unsafe { token::<I>() }, $($operand),*)
     };
-    ($kernel:ident { $($operand:ident),* }) => {
-        // SAFETY: `table` was given a token and is the only way to this function.
-        |$($operand),*| unsafe { token::<I>() }.enter($kernel { $($operand),* })
-    };
 }
 
 /// The kernels compiled for an instruction set.
-pub(in super::super) fn table<I: Packed>(_: I) -> Table {
+pub(in super::super) fn table<I: Packed>(_: I, set: InstructionSet) -> Table {
     Table {
         name: I::NAME,
         matmul: MatmulKernels {
@@ -42,17 +37,9 @@ pub(in super::super) fn table<I: Packed>(_: I) -> Table {
             tile: function!(|coding, panels, groups, x, sums| packed::tile),
             floats: function!(|band, first, x, sums| floats::floats),
             bf16: function!(|band, first, x, sums| floats::bf16),
+            quantize: function!(|x, codes, scales, sums| quantize),
             has_bf16_dot: false,
         },
-        norm: function!(Norm { x, weight, epsilon, y }),
-        layer_norm: function!(LayerNorm { x, weight, bias, epsilon, y }),
-        rotate: function!(Rotate { x, rotation, pairing, y }),
-        gate: function!(Gate { act, gate, up, y }),
-        activate: function!(Activate { act, x, y }),
-        add: function!(Add { a, b, y }),
-        scale: function!(Scale { x, factor, y }),
-        softcap: function!(Softcap { values, cap }),
-        quantize: function!(Quantize { x, codes, scales, sums }),
         attend: AttendKernels {
             score: function!(|queries, keys, next, scores, at| attend::score),
             weigh: function!(|scores, seen, cap| attend::weigh),
@@ -62,5 +49,6 @@ pub(in super::super) fn table<I: Packed>(_: I) -> Table {
             widen_values: function!(|block, into| attend::widen_values),
             halve: function!(|values, bytes| attend::halve),
         },
+        set,
     }
 }

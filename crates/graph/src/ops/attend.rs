@@ -1,27 +1,64 @@
-//! The definition of attention: all scores of a row, one softmax, one sum.
+//! Attention: all scores of a row, one softmax, one sum.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-use girih_tensor::{Result, reference};
+use girih_tensor::{Result, Shape, reference};
 
-use crate::backend::Sequence;
 use crate::constant::Span;
-use crate::state::PositionMajor;
+use crate::sequence::Sequence;
+use crate::value::Value;
+use crate::work::{NodeWork, Reads, WorkStep};
 
-/// The constants of [`Op::Attend`](crate::Op::Attend).
+/// The same number of query heads for each KV head.
+pub(super) fn fits(q: &Value, keys: &Value, values: &Value, y: &Value) -> bool {
+    let (&[heads, size], &[kv_heads, key_size]) = (q.inner(), keys.inner()) else { return false };
+    let &[value_heads, value_size] = values.inner() else { return false };
+    kv_heads > 0
+        && heads.is_multiple_of(kv_heads)
+        && size == key_size
+        && value_heads == kv_heads
+        && y.has_rows_of(q)
+        && y.inner() == [heads, value_size]
+}
+
+/// Two sums for each head of each row and each position that it reads. The softmax is not counted: it
+/// has one number where a sum has those of a head.
+pub(super) fn work(
+    _scale: f32,
+    span: Span,
+    _softcap: Option<f32>,
+    q: Shape,
+    _keys: Shape,
+    values: Shape,
+    step: WorkStep<'_>,
+) -> NodeWork {
+    let positions = step.positions(span);
+    let results = q.extents()[1] * values.columns();
+    NodeWork {
+        multiply_adds: positions.by_row * (q.stride() + results) as u64,
+        other_operations: 0,
+        reads: [Reads::All, Reads::Positions(positions), Reads::Positions(positions)],
+    }
+}
+
+/// The constants of attention.
 #[derive(Clone, Copy)]
-pub(super) struct ScoreRule {
+pub(crate) struct ScoreRule {
     pub scale: f32,
     pub span: Span,
     pub softcap: Option<f32>,
 }
 
-/// The rows of keys or values, of `inner` numbers each: those of the state, or those of the step.
+/// Returns the rows of a sequence at some positions.
+pub(crate) type RowsAt<'a> = dyn Fn(&Sequence<'_>, Range<usize>) -> Result<Cow<'a, [f32]>> + 'a;
+
+/// Keys or values, of `inner` numbers for each position.
 #[derive(Clone, Copy)]
-pub(super) enum HeldRows<'a> {
-    State { state: &'a PositionMajor, name: &'a str, inner: usize },
-    Step { rows: &'a [f32], inner: usize },
+pub(crate) struct HeldRows<'a> {
+    pub inner: usize,
+    /// Returns those at some positions of a sequence.
+    pub at: &'a RowsAt<'a>,
 }
 
 /// Keys or values of consecutive positions.
@@ -33,25 +70,10 @@ struct SeenRows<'a> {
 }
 
 impl<'a> HeldRows<'a> {
-    /// Numbers of one position.
-    fn inner(self) -> usize {
-        match self {
-            HeldRows::State { inner, .. } | HeldRows::Step { inner, .. } => inner,
-        }
-    }
-
     /// The rows at some positions of a sequence.
-    fn at(self, sequence: &Sequence<'_>, positions: Range<usize>) -> Result<SeenRows<'a>> {
-        let (first, inner) = (positions.start, self.inner());
-        let rows = match self {
-            HeldRows::State { state, name, .. } => state.rows(name, sequence, positions)?.into(),
-            HeldRows::Step { rows, .. } => {
-                let row =
-                    |position: usize| sequence.rows.start as usize + position - sequence.position as usize;
-                rows[row(positions.start) * inner..row(positions.end) * inner].into()
-            }
-        };
-        Ok(SeenRows { rows, first, inner })
+    fn seen(self, sequence: &Sequence<'_>, positions: Range<usize>) -> Result<SeenRows<'a>> {
+        let first = positions.start;
+        Ok(SeenRows { rows: (self.at)(sequence, positions)?, first, inner: self.inner })
     }
 }
 
@@ -63,7 +85,7 @@ impl SeenRows<'_> {
 }
 
 /// Computes attention for every head of every row of `q`, each within its own sequence.
-pub(super) fn attend(
+pub(crate) fn define(
     q: &[f32],
     heads: usize,
     keys: HeldRows<'_>,
@@ -73,12 +95,12 @@ pub(super) fn attend(
 ) -> Result<Vec<f32>> {
     let rows: usize = sequences.iter().map(|sequence| sequence.rows.indexes().len()).sum();
     let size = q.len() / (rows * heads).max(1);
-    let heads_per_kv_head = heads * size / keys.inner();
-    let value_size = values.inner() * size / keys.inner();
+    let heads_per_kv_head = heads * size / keys.inner;
+    let value_size = values.inner * size / keys.inner;
     let mut out = Vec::with_capacity(rows * heads * value_size);
     for sequence in sequences {
         let all = seen_by_rows(sequence, rule.span);
-        let (keys, values) = (keys.at(sequence, all.clone())?, values.at(sequence, all)?);
+        let (keys, values) = (keys.seen(sequence, all.clone())?, values.seen(sequence, all)?);
         for (row, position) in sequence.rows.indexes().zip(sequence.position as usize..) {
             let seen = sequence.sees(rule.span, position);
             for head in 0..heads {

@@ -1,25 +1,42 @@
-//! The op table: one entry per op with everything that generic code has to know
-//! about it.
+//! The ops: one entry of a table and one file for each.
 //!
-//! These follow from an entry: the text form, the checker's rules on arity,
-//! shapes and constants, the rewrite that sinks the gather, the weight forms of
-//! backends, and their refusals. The meaning of an op does not: it is a
-//! function of the [interpreter](crate::interpret). The table has only ops that
-//! a supported architecture uses.
+//! An entry has the op's name, constants and operands. The text form, the checker's rules on arity
+//! and constants, the rewrite that sinks the gather, and the weight forms of backends follow from
+//! it. The op's file has three functions: `fits`, the shape rule; `define`, the meaning, in plain
+//! loops whose sums are in `f64` and whose results are rounded once; and `work`, what a step has to
+//! read and to compute. The table has only ops that a supported architecture uses.
 //!
 //! Shapes are written `[R, …]`, where `R` is the number of rows of a step (the
 //! tokens of all sequences, one sequence after another), `O` the number of
 //! output rows, `S` the number of sequences and `C` the positions of the context.
 
+pub(crate) mod activate;
+pub(crate) mod add;
+pub(crate) mod attend;
+pub(crate) mod embed;
+pub(crate) mod gate;
+pub(crate) mod gather;
+pub(crate) mod layer_norm;
+pub(crate) mod linear;
+pub(crate) mod norm;
+pub(crate) mod pool;
+pub(crate) mod reshape;
+pub(crate) mod rope;
+pub(crate) mod scale;
+pub(crate) mod softcap;
+pub(crate) mod splice;
+mod write;
+
 use std::fmt;
 
-use girih_tensor::{DType, Error, Result};
+use girih_tensor::{DType, Error, Result, Shape};
 
 use crate::constant::{
     Act, Constant, ConstantList, Pairing, Pooling, Span, any, finite, not_empty, not_negative, positive,
     positive_if_present,
 };
 use crate::value::{Extent, Role, Value};
+use crate::work::{NodeWork, WorkStep};
 
 /// The kind of value that an op reads at one position of its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,92 +115,15 @@ pub struct OpSpec {
     pub required: usize,
     /// What a row of the result depends on.
     pub rows: RowUse,
-    shapes: fn(&Operands<'_>) -> bool,
 }
 
-impl OpSpec {
-    /// Whether the op can have `count` operands.
-    pub fn takes(&self, count: usize) -> bool {
-        (self.required..=self.operands.len()).contains(&count)
-    }
-
-    /// Whether the operands have the kinds and shapes of the op, and the result
-    /// the shape that follows. The op must [take](OpSpec::takes) this number of
-    /// operands.
-    pub fn fits(&self, inputs: &[&Value], output: &Value) -> bool {
-        inputs.iter().zip(self.operands).all(|(value, kind)| kind.fits(value))
-            && (self.shapes)(&Operands { inputs, output })
-    }
-}
-
-/// The operands and the result of a node, for shape rules.
-struct Operands<'a> {
-    inputs: &'a [&'a Value],
-    output: &'a Value,
-}
-
-impl Operands<'_> {
-    fn rank(&self, index: usize) -> usize {
-        self.inputs[index].shape.extents().len()
-    }
-
-    fn rows(&self, index: usize) -> usize {
-        self.inputs[index].shape.extents()[0]
-    }
-
-    fn columns(&self, index: usize) -> usize {
-        self.inputs[index].shape.columns()
-    }
-
-    fn inner(&self, index: usize) -> &[usize] {
-        &self.inputs[index].shape.extents()[1..]
-    }
-
-    /// Whether operand `index` has these extents, or is optional and absent.
-    fn is(&self, index: usize, extents: &[usize]) -> bool {
-        self.inputs.get(index).is_none_or(|value| value.shape.extents() == extents)
-    }
-
-    /// Whether the result has the shape of operand `index`.
-    fn same(&self, index: usize) -> bool {
-        let x = self.inputs[index];
-        x.shape == self.output.shape && x.outermost == self.output.outermost
-    }
-
-    /// Whether the result has the outermost extent of operand 0.
-    fn keeps_rows(&self) -> bool {
-        self.inputs[0].outermost == self.output.outermost && self.rows(0) == self.output.shape.extents()[0]
-    }
-
-    /// Whether the result has these extents within its outermost one.
-    fn yields(&self, inner: &[usize]) -> bool {
-        self.output.shape.extents()[1..] == *inner
-    }
-
-    /// The shape rule of attention: the same number of query heads for each KV
-    /// head.
-    fn attends(&self) -> bool {
-        if (0..3).any(|index| self.rank(index) != 3) {
-            return false;
-        }
-        let [heads, size] = [self.inner(0)[0], self.columns(0)];
-        let kv_heads = self.inner(1)[0];
-        kv_heads > 0
-            && heads.is_multiple_of(kv_heads)
-            && size == self.columns(1)
-            && self.inner(2)[0] == kv_heads
-            && self.keeps_rows()
-            && self.yields(&[heads, self.columns(2)])
-    }
-}
-
-/// Makes [`Op`], [`Call`] and the table of entries
-/// `Name = "name" { constant: Type [range], … } (operand: Kind, …; optional: Kind, …) RowUse |o| shape rule;`.
+/// Makes [`Op`], [`AppliedOp`] and the table of entries
+/// `Name = name { constant: Type [range], … } (operand: Kind, …; optional: Kind, …) RowUse;`, where the
+/// module `name` has what else the op states: its shape rule, its definition and its work.
 macro_rules! ops {
-    ($( $(#[$doc:meta])* $name:ident = $text:literal
+    ($( $(#[$doc:meta])* $name:ident = $module:ident
         $({ $( $(#[$field_doc:meta])* $field:ident : $type:ty [$range:path] ),* $(,)? })?
-        ($($operand:ident : $kind:ident),* $(; $($optional:ident : $optional_kind:ident),*)?)
-        $rows:ident $shapes:expr ;
+        ($($operand:ident : $kind:ident),* $(; $($optional:ident : $optional_kind:ident),*)?) $rows:ident;
     )*) => {
         /// One op with its constants; its operands are the node's.
         #[derive(Clone, Copy, Debug, PartialEq)]
@@ -191,21 +131,20 @@ macro_rules! ops {
 
         /// An op with its constants and its operands, by name.
         ///
-        /// Whoever answers for an op takes all of them apart, without `..`. So neither a new op nor a
-        /// new operand compiles until every backend has answered it.
+        /// A backend that answers for an op takes all of them apart, without `..`. So neither a new op nor
+        /// a new operand compiles until every backend has answered it.
         #[derive(Clone, Copy, Debug, PartialEq)]
         #[allow(missing_docs, reason = "the fields are those of `Op` and the operands in its documentation")]
-        pub enum Call<T> {
+        pub enum AppliedOp<T> {
             $( $name { $($($field: $type,)*)? $($operand: T,)* $($($optional: Option<T>,)*)? } ),*
         }
 
         static OPS: &[OpSpec] = &[$( OpSpec {
-            name: $text,
+            name: stringify!($module),
             constants: &[$($(stringify!($field)),*)?],
             operands: &[$(OperandKind::$kind,)* $($(OperandKind::$optional_kind),*)?],
             required: [$(OperandKind::$kind),*].len(),
             rows: RowUse::$rows,
-            shapes: $shapes,
         } ),*];
 
         /// The index of each op in `OPS`.
@@ -218,10 +157,10 @@ macro_rules! ops {
             }
 
             /// The op with these operands; `None` if it cannot have this number of them.
-            pub fn call<T: Copy>(&self, operands: &[T]) -> Option<Call<T>> {
+            pub fn applied_to<T: Copy>(&self, operands: &[T]) -> Option<AppliedOp<T>> {
                 let mut operands = operands.iter().copied();
                 let call = match *self { $(
-                    Op::$name $({ $($field),* })? => Call::$name {
+                    Op::$name $({ $($field),* })? => AppliedOp::$name {
                         $($($field,)*)?
                         $($operand: operands.next()?,)*
                         $($($optional: operands.next(),)*)?
@@ -245,12 +184,33 @@ macro_rules! ops {
             /// Parses a printed name and the list of constants that follows it.
             pub(crate) fn parse(name: &str, constants: &str) -> Result<Op> {
                 let mut constants = ConstantList::new(name, constants)?;
-                let op = match name {
-                    $( $text => Op::$name { $($($field: constants.parse(stringify!($field))?),*)? }, )*
-                    _ => return Err(Error::new(format!("unknown op '{name}'"))),
-                };
-                constants.end()?;
-                Ok(op)
+                $( if name == stringify!($module) {
+                    let op = Op::$name { $($($field: constants.parse(stringify!($field))?),*)? };
+                    return constants.end().map(|()| op);
+                } )*
+                Err(Error::new(format!("unknown op '{name}'")))
+            }
+        }
+
+        impl AppliedOp<&Value> {
+            /// Whether the shapes of the operands and of the result are those of the op.
+            fn fits(self, result: &Value) -> bool {
+                match self { $(
+                    AppliedOp::$name { $($($field: _,)*)? $($operand,)* $($($optional,)*)? } => {
+                        $module::fits($($operand,)* $($($optional,)*)? result)
+                    }
+                )* }
+            }
+        }
+
+        impl AppliedOp<Shape> {
+            /// The work of a node in a step, on any device. The operands are given by their shapes.
+            pub fn work(self, step: WorkStep<'_>) -> NodeWork {
+                match self { $(
+                    AppliedOp::$name { $($($field,)*)? $($operand,)* $($($optional,)*)? } => {
+                        $module::work($($($field,)*)? $($operand,)* $($($optional,)*)? step)
+                    }
+                )* }
             }
         }
     };
@@ -258,58 +218,45 @@ macro_rules! ops {
 
 ops! {
     /// `(ids [R], table [V, D]) → [R, D]`: row `ids[r]` of the table.
-    Embed = "embed" (ids: Ids, table: Matrix) Own
-        |o| o.rank(1) == 2 && o.keeps_rows() && o.yields(&[o.columns(1)]);
+    Embed = embed (ids: Ids, table: Matrix) Own;
 
     /// `(x [R, D], given [R, D]) → same`: the rows that the step gives replace those of `x`.
-    Splice = "splice" (x: Rows, given: Given) Positional |o| o.same(0) && o.same(1);
+    Splice = splice (x: Rows, given: Given) Positional;
 
     /// `(x [R, …, D], weight [D]) → same`: root-mean-square normalisation of
     /// the innermost dimension, `x / √(mean(x²) + epsilon) · weight`
     /// (Zhang & Sennrich 2019, arXiv 1910.07467).
-    Norm = "norm" {
+    Norm = norm {
         /// Added to the mean square.
         epsilon: f32 [not_negative],
-    } (x: Activations, weight: Vector) Own
-        |o| o.rank(0) > 1 && o.same(0) && o.is(1, &[o.columns(0)]);
+    } (x: Activations, weight: Vector) Own;
 
     /// `(x [R, …, D], weight [D], bias [D]?) → same`: normalisation of the innermost
     /// dimension, `(x − mean(x)) / √(variance(x) + epsilon) · weight + bias`, where the
     /// variance is the mean squared distance from the mean (Ba et al. 2016, arXiv 1607.06450).
-    LayerNorm = "layer_norm" {
+    LayerNorm = layer_norm {
         /// Added to the variance.
         epsilon: f32 [not_negative],
-    } (x: Activations, weight: Vector; bias: Vector) Own
-        |o| o.rank(0) > 1 && o.same(0) && o.is(1, &[o.columns(0)]) && o.is(2, &[o.columns(0)]);
+    } (x: Activations, weight: Vector; bias: Vector) Own;
 
     /// `(x [R, K], weight [N, K], bias [N]?) → [R, N]`: `x · weightᵀ + bias`.
-    Linear = "linear" (x: Activations, weight: Matrix; bias: Vector) Own |o| {
-        o.rank(0) == 2
-            && o.rank(1) == 2
-            && o.columns(0) == o.columns(1)
-            && o.is(2, &[o.rows(1)])
-            && o.keeps_rows()
-            && o.yields(&[o.rows(1)])
-    };
+    Linear = linear (x: Activations, weight: Matrix; bias: Vector) Own;
 
     /// `(x) → y`: the same numbers in the same order under another shape with
     /// the same outermost extent.
-    Reshape = "reshape" (x: Activations) Own
-        |o| o.keeps_rows() && o.inputs[0].shape.elements() == o.output.shape.elements();
+    Reshape = reshape (x: Activations) Own;
 
     /// `(x [R, H, D], frequencies [D/2]) → same`, positional: rotates pair `i`
     /// of every head by `position · frequencies[i]` radians
     /// (Su et al. 2021, arXiv 2104.09864). The frequencies include any scaling.
-    Rope = "rope" {
+    Rope = rope {
         /// The components that form a pair.
         pairing: Pairing [any],
-    } (x: Rows, frequencies: Vector) Positional
-        |o| o.same(0) && o.rank(0) == 3 && o.columns(0) % 2 == 0 && o.is(1, &[o.columns(0) / 2]);
+    } (x: Rows, frequencies: Vector) Positional;
 
     /// `(x [R, H, D]) → state [C, H, D]`, positional: stores each row in its
     /// sequence's state at the row's position, rounded to the state's type.
-    Write = "write" (x: Rows) Positional
-        |o| o.rank(0) == 3 && o.yields(o.inner(0));
+    Write = write (x: Rows) Positional;
 
     /// `(q [R, H, D], keys [C, G, D], values [C, G, E]) → [R, H, E]`, positional:
     /// `softmax(mask(cap(scale · q·kᵀ))) · v` over the row's own sequence. Query
@@ -319,58 +266,63 @@ ops! {
     ///
     /// Keys and values are both state of one group, or, with [`Span::All`], both rows of the
     /// step (`[R, G, D]` and `[R, G, E]`).
-    Attend = "attend" {
+    Attend = attend {
         /// Multiplies every score.
         scale: f32 [finite],
         /// How far back a row attends.
         span: Span [not_empty],
         /// If set, scores become `cap · tanh(score / cap)` before masking.
         softcap: Option<f32> [positive_if_present],
-    } (q: Rows, keys: StateOrRows, values: StateOrRows) Positional |o| o.attends();
+    } (q: Rows, keys: StateOrRows, values: StateOrRows) Positional;
 
     /// `(gate, up) → same`: `act(gate) · up`, element by element.
-    Gate = "gate" {
+    Gate = gate {
         /// The activation of the gate.
         act: Act [any],
-    } (gate: Activations, up: Activations) Own |o| o.same(0) && o.same(1);
+    } (gate: Activations, up: Activations) Own;
 
     /// `(x) → same`: `act(x)`, element by element.
-    Activate = "activate" {
+    Activate = activate {
         /// The activation.
         act: Act [any],
-    } (x: Activations) Own |o| o.same(0);
+    } (x: Activations) Own;
 
     /// `(a, b) → same`: the sum, element by element.
-    Add = "add" (a: Activations, b: Activations) Own |o| o.same(0) && o.same(1);
+    Add = add (a: Activations, b: Activations) Own;
 
     /// `(x) → same`: every element times a constant.
-    Scale = "scale" {
+    Scale = scale {
         /// The constant.
         factor: f32 [finite],
-    } (x: Activations) Own |o| o.same(0);
+    } (x: Activations) Own;
 
     /// `(x) → same`: `cap · tanh(x / cap)`.
-    Softcap = "softcap" {
+    Softcap = softcap {
         /// The bound of the magnitude of every result.
         cap: f32 [positive],
-    } (x: Activations) Own |o| o.same(0);
+    } (x: Activations) Own;
 
     /// `(x [R, …]) → [O, …]`, positional: the output rows, in order.
-    Gather = "gather" (x: Rows) Positional
-        |o| o.output.outermost == Extent::OutputRows && o.yields(o.inner(0));
+    Gather = gather (x: Rows) Positional;
 
     /// `(x [R, D]) → [S, D]`, positional: one row for each sequence of the step.
-    Pool = "pool" {
+    Pool = pool {
         /// How the rows of a sequence become one.
         how: Pooling [any],
-    } (x: Rows) Positional
-        |o| o.rank(0) == 2 && o.output.outermost == Extent::Sequences && o.yields(o.inner(0));
+    } (x: Rows) Positional;
 }
 
 impl Op {
     /// Every entry of the table.
     pub fn table() -> &'static [OpSpec] {
         OPS
+    }
+
+    /// Whether the operands have the number, the kinds and the shapes of the op, and the result the
+    /// shape that follows.
+    pub(crate) fn fits(&self, operands: &[&Value], result: &Value) -> bool {
+        let are_of_kinds = operands.iter().zip(self.spec().operands).all(|(value, kind)| kind.fits(value));
+        are_of_kinds && self.applied_to(operands).is_some_and(|call| call.fits(result))
     }
 
     /// The op's name in printed graphs and refusals.

@@ -1,0 +1,45 @@
+//! Activation functions.
+
+use girih_graph::Act;
+use girih_tensor::reference;
+
+use super::rows::each;
+use crate::kernels::{CpuKernel, exponential};
+
+/// `y = act(x)`. Bytes: 4 read and 4 written a value.
+#[derive(Debug)]
+#[allow(missing_docs)] // the formula names them
+pub struct Activate<'a> {
+    pub act: Act,
+    pub x: &'a [f32],
+    pub y: &'a mut [f32],
+}
+
+impl CpuKernel for Activate<'_> {
+    #[inline(always)]
+    fn run(self) {
+        let Activate { act, x, y } = self;
+        match act {
+            Act::Silu => each(x, y, exponential::silu),
+            Act::GeluTanh => each(x, y, exponential::gelu_tanh),
+            Act::Gelu => each(x, y, exponential::gelu),
+        }
+    }
+
+    fn run_portable(self) {
+        each(self.x, self.y, |x| exact(self.act, f64::from(x)) as f32);
+    }
+}
+
+/// `act(x)`, to be rounded once.
+pub(super) fn exact(act: Act, x: f64) -> f64 {
+    match act {
+        Act::Silu => x / (1.0 + (-x).exp()),
+        // `x/2 · (1 + tanh(z))` is `x / (1 + e^−2z)`, in which nothing cancels.
+        Act::GeluTanh => {
+            let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
+            x / (1.0 + (-2.0 * inner).exp())
+        }
+        Act::Gelu => 0.5 * x * (1.0 + reference::erf(x * std::f64::consts::FRAC_1_SQRT_2)),
+    }
+}
