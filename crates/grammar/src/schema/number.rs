@@ -160,22 +160,27 @@ impl Decimal {
                 self.plain()
             )));
         }
-        let multiple = RegexAst::MultipleOf(coefficient, exponent);
-        // Zeros may follow the last digit that counts: `1.50` for `1.5`, `3.0` for `3`.
-        let padded = match exponent {
-            0 => {
-                let multiple = RegexAst::Concat(vec![multiple, regex("0".repeat(zeros))]);
-                RegexAst::Concat(vec![RegexAst::Or(vec![regex("0"), multiple]), regex(r"(\.0+)?")])
+        let mut options = Vec::new();
+        let mut unit = coefficient;
+        // The automaton is exact for texts with all of its digits behind the point, so each number of digits has
+        // its own: 5 tenths and 50 hundredths are multiples of 25 hundredths.
+        for digits in (0..=exponent).rev() {
+            let multiple = RegexAst::MultipleOf(unit, digits);
+            options.push(match digits {
+                0 => {
+                    let multiple = RegexAst::Concat(vec![multiple, regex("0".repeat(zeros))]);
+                    RegexAst::Concat(vec![RegexAst::Or(vec![regex("0"), multiple]), regex(r"(\.0+)?")])
+                }
+                digits => {
+                    let texts = RegexAst::And(vec![multiple, regex(format!(r"[0-9]+\.[0-9]{{{digits}}}"))]);
+                    RegexAst::Concat(vec![texts, regex("0*")])
+                }
+            });
+            for factor in [2, 5] {
+                unit /= if unit % factor == 0 { factor } else { 1 };
             }
-            _ => RegexAst::Or(vec![
-                RegexAst::And(vec![
-                    RegexAst::Concat(vec![multiple.clone(), regex("0*")]),
-                    regex(r"[0-9]+\.[0-9]+"),
-                ]),
-                multiple,
-            ]),
-        };
-        Ok(RegexAst::Concat(vec![regex("-?"), padded]))
+        }
+        Ok(RegexAst::Concat(vec![regex("-?"), RegexAst::Or(options)]))
     }
 }
 
