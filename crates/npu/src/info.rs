@@ -181,6 +181,7 @@ fn blob_folder(settings: &BackendSettings, cache: Option<PathBuf>) -> Result<Opt
 #[cfg(test)]
 mod tests {
     use girih_graph::description::{BackendChoice, NoServices};
+    use girih_tensor::ErrorKind;
 
     use super::*;
     use crate::driver::{Dispatch, ValueUse};
