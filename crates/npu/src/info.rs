@@ -37,6 +37,7 @@ const WEIGHTS: &str = "npu-weights";
 const RUNTIME: &str = "npu-runtime";
 const LENGTHS: &str = "npu-lengths";
 const CONTEXTS: &str = "npu-contexts";
+const STRICT: &str = "npu-strict";
 const BLOBS: &str = "blobs";
 const BLOBS_LIMIT: &str = "blobs-limit";
 
@@ -80,6 +81,14 @@ const OPTIONS: &[BackendOption] = &[
         help: "Positions for which array programs with attention are compiled in addition to --context \
             [default: 256,1024,4096,16384]",
         values: AllowedValues::Checked(|text| contexts(text).map(drop)),
+        repeats: false,
+    },
+    BackendOption {
+        name: STRICT,
+        placeholder: "on|off",
+        help: "Whether a model with ops that the array has no program for is refused; otherwise the host computes \
+            them [default: off]",
+        values: AllowedValues::OneOf(|| vec!["on", "off"]),
         repeats: false,
     },
     BackendOption {
@@ -150,10 +159,10 @@ fn open(settings: &BackendSettings, services: &Arc<dyn Services>) -> Result<Box<
         npu = npu.with_mapping(ArrayMapping { weights: weights.unwrap_or(mapping.weights), ..mapping });
     }
     if let Some(folder) = blob_folder(settings, services.cache())? {
-        let services = Arc::clone(services);
-        npu = npu.with_blobs(folder, WarningSink::new(move |sentence| services.note(sentence)));
+        npu = npu.with_blobs(folder);
     }
-    Ok(Box::new(npu))
+    let services = Arc::clone(services);
+    Ok(Box::new(npu.with_warnings(WarningSink::new(move |sentence| services.note(sentence)))))
 }
 
 fn npu_options(settings: &BackendSettings) -> Result<NpuOptions> {
@@ -163,6 +172,7 @@ fn npu_options(settings: &BackendSettings) -> Result<NpuOptions> {
         runtime: settings.all(RUNTIME).try_fold(defaults.runtime, with)?,
         lengths: settings.parsed(LENGTHS, lengths)?.unwrap_or(defaults.lengths),
         contexts: settings.parsed(CONTEXTS, contexts)?.unwrap_or(defaults.contexts),
+        is_strict: settings.get(STRICT) == Some("on"),
         ..defaults
     })
 }
@@ -208,11 +218,12 @@ mod tests {
             (RUNTIME, "dispatch=single"),
             (LENGTHS, "8,65536"),
             (CONTEXTS, "4294967295"),
+            (STRICT, "on"),
         ]);
         let runtime =
             Runtime { values: ValueUse::Brokered, dispatch: Dispatch::Single, ..Runtime::default() };
         let (lengths, contexts) = (vec![8, 65536], vec![u32::MAX]);
-        let expected = NpuOptions { runtime, lengths, contexts, ..NpuOptions::default() };
+        let expected = NpuOptions { runtime, lengths, contexts, is_strict: true, ..NpuOptions::default() };
         assert_eq!(npu_options(&set).unwrap(), expected);
     }
 
@@ -254,6 +265,7 @@ mod tests {
             (LENGTHS, "8,"),
             (CONTEXTS, "0"),
             (CONTEXTS, "4294967296"),
+            (STRICT, "yes"),
             (BLOBS, ""),
             (BLOBS_LIMIT, "1G"),
         ] {
@@ -280,6 +292,7 @@ mod tests {
             (WEIGHTS, ArrayWeights::default().name().to_owned()),
             (LENGTHS, list(defaults.lengths)),
             (CONTEXTS, list(defaults.contexts)),
+            (STRICT, "off".to_owned()),
             (BLOBS, format!("{BLOB_FOLDER} in the cache folder")),
             (BLOBS_LIMIT, format!("{} GiB", DEFAULT_CACHE_BYTES >> 30)),
         ];

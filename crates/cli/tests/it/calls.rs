@@ -225,7 +225,9 @@ fn a_setting_for_another_backend_stops_no_call() {
         set("npu:toy").with(&[option]).fails(2, option.split_once('=').expect("it has a value").0);
     }
     let of_runs = ["--npu-mapping=mlir-air-tiles", "--npu-runtime=values=brokered", "--npu-lengths=8"];
-    for option in of_runs.iter().chain(&["--npu-contexts=8", "--blobs=off", "--blobs-limit=1"]) {
+    for option in
+        of_runs.iter().chain(&["--npu-contexts=8", "--npu-strict=on", "--blobs=off", "--blobs-limit=1"])
+    {
         set("interpreter").with(&[option]).fails(2, "only to the npu backend; omit it");
         set("cpu").with(&[option]).fails(2, option.split_once('=').expect("it has a value").0);
     }
