@@ -76,7 +76,10 @@ impl<'a> KeyWriter<'a> {
         let Parameter { name, field, .. } = parameter;
         let values = parameter.values(self.facts);
         let Some((_, first)) = values.first().copied() else { return Ok(()) };
-        let is_one = values.iter().all(|(_, value)| *value == first);
+        // A list by which kinds of layers are told apart has an entry of each layer.
+        let kinds = self.arch.layers.gguf_listed.as_ref().map(|listed| &listed.gguf);
+        let is_one = values.iter().all(|(_, value)| *value == first)
+            && field.gguf.as_ref().is_none_or(|key| kinds != Some(key));
         match &field.gguf {
             None if name == TIED || is_one && is_default(first, field.default.as_ref()) => Ok(()),
             None => Err(self.no_key(name)),

@@ -444,6 +444,33 @@ fn keys_of_a_gguf_that_change_no_number_are_accepted() {
 }
 
 #[test]
+fn a_list_of_a_gguf_needs_a_size_for_each_layer() {
+    let text = "name = 'listed'\nbased_on = 'llama'\nmatch.gguf = ['llama']\nffn.size = { gguf = 'llama.sizes', by_layer = true }";
+    let opened = |label: &str, list: MetadataArray| {
+        let path = empty_folder(&format!("keys-list-{label}")).join("model.gguf");
+        tiny_gguf(&path, &[("llama.sizes", MetadataValue::Array(list))]);
+        let options = ArchOptions {
+            architectures: vec![arch::schema::parse(text).unwrap()],
+            allow_keys: vec!["llama.feed_forward_length".to_owned()],
+        };
+        ModelFiles::open(&path, options, &ModelLimits::DEFAULT).map_err(|error| error.to_string())
+    };
+    for (label, list) in [("u32", MetadataArray::U32(vec![24])), ("i32", MetadataArray::I32(vec![24]))] {
+        assert_eq!(opened(label, list).unwrap().facts.layers[0].ffn.size(), 24);
+    }
+    for (label, list, words) in [
+        ("long", MetadataArray::U32(vec![24, 24]), "is a list of length 2; 1 sizes from 0 to 2147483647"),
+        ("negative", MetadataArray::I32(vec![-24]), "is a list of length 1; 1 sizes"),
+        ("large", MetadataArray::U32(vec![1 << 31]), "is a list of length 1; 1 sizes"),
+        ("float", MetadataArray::F32(vec![24.0]), "is a list of length 1; 1 sizes"),
+        ("zero", MetadataArray::U32(vec![0]), "lists 0 for layer 0, which needs a positive ffn.size"),
+    ] {
+        let error = opened(label, list).unwrap_err();
+        assert!(error.contains(words), "{label}: {error}");
+    }
+}
+
+#[test]
 fn a_factor_without_a_type_is_linear_as_in_llama_cpp() {
     let model = gguf_with("linear", &[("llama.rope.scaling.factor", MetadataValue::F32(4.0))]).unwrap();
     let Mixer::Attend(attend) = &model.facts.layers[0].mixer;
