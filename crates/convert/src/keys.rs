@@ -5,7 +5,7 @@
 use girih_file::{Metadata, MetadataArray, MetadataValue};
 use girih_graph::Span;
 use girih_model::arch::schema::{Arch, DefaultValue, Field, MixerSchema, RopeSchema, SpanSchema};
-use girih_model::arch::{FactValue, Facts, Parameter, Rope};
+use girih_model::arch::{ArchParameter, FactValue, Facts, Rope};
 use girih_tensor::{Error, Result};
 
 /// The kind of embedding and head, which GGUF states by the tensors that it has.
@@ -72,8 +72,8 @@ impl<'a> KeyWriter<'a> {
     }
 
     /// Writes a parameter's values: one, or a list with one for each layer.
-    fn parameter(&mut self, parameter: &Parameter<'_>) -> Result<()> {
-        let Parameter { name, field, .. } = parameter;
+    fn parameter(&mut self, parameter: &ArchParameter<'_>) -> Result<()> {
+        let ArchParameter { name, field, .. } = parameter;
         let values = parameter.values(self.facts);
         let Some((_, first)) = values.first().copied() else { return Ok(()) };
         // A list by which kinds of layers are told apart has an entry of each layer.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use girih_file::{ContainerWriter, Metadata, MetadataArray, MetadataValue, NewTensor};
 use girih_graph::Span;
 use girih_model::arch::schema::{DefaultValue, ExcludedKey, HarmlessKey, HarmlessValues, StatedValue};
-use girih_model::arch::{self, Arch, ArchOptions, Mixer, Parameter, shared_keys};
+use girih_model::arch::{self, Arch, ArchOptions, ArchParameter, Mixer, shared_keys};
 use girih_model::{ModelFiles, ModelLimits};
 use girih_tensor::{DType, Shape};
 use serde_json::{Value as Json, json};
@@ -554,7 +554,7 @@ fn section(arch: &Arch) -> String {
     row(&mut table, "`architectures`, `general.architecture`", "read: chooses this description");
     let types = arch.matches.hf_model_type.join("', '");
     row(&mut table, "`model_type`", &format!("read: must be '{types}'"));
-    for Parameter { name, field, .. } in arch.parameters() {
+    for ArchParameter { name, field, .. } in arch.parameters() {
         let keys =
             field.hf.iter().chain(field.gguf.as_deref()).chain(field.gguf_also.iter().map(String::as_str));
         let keys: Vec<String> = keys.map(|key| format!("`{key}`")).collect();
