@@ -222,7 +222,8 @@ def harmless() -> tuple[set[str], set[str]]:
         description = tomllib.loads(path.read_text())
         keys |= set(description.get("hf", {})) | set(description.get("harmless", {}))
         refused |= set(description.get("refuse", {}))
-    return keys, refused
+    # A description may move the keys of the one that it is based on below an object.
+    return keys, refused | {f"text_config.{key}" for key in refused}
 
 
 @torch.inference_mode()

@@ -5,7 +5,7 @@
 use girih_file::{Metadata, MetadataArray, MetadataValue};
 use girih_graph::Span;
 use girih_model::arch::schema::{Arch, DefaultValue, Field, MixerSchema, RopeSchema, SpanSchema};
-use girih_model::arch::{FactValue, Facts, Parameter, Rope};
+use girih_model::arch::{ArchParameter, FactValue, Facts, Rope};
 use girih_tensor::{Error, Result};
 
 /// The kind of embedding and head, which GGUF states by the tensors that it has.
@@ -72,11 +72,14 @@ impl<'a> KeyWriter<'a> {
     }
 
     /// Writes a parameter's values: one, or a list with one for each layer.
-    fn parameter(&mut self, parameter: &Parameter<'_>) -> Result<()> {
-        let Parameter { name, field, .. } = parameter;
+    fn parameter(&mut self, parameter: &ArchParameter<'_>) -> Result<()> {
+        let ArchParameter { name, field, .. } = parameter;
         let values = parameter.values(self.facts);
         let Some((_, first)) = values.first().copied() else { return Ok(()) };
-        let is_one = values.iter().all(|(_, value)| *value == first);
+        // A list by which kinds of layers are told apart has an entry of each layer.
+        let kinds = self.arch.layers.gguf_listed.as_ref().map(|listed| &listed.gguf);
+        let is_one = values.iter().all(|(_, value)| *value == first)
+            && field.gguf.as_ref().is_none_or(|key| kinds != Some(key));
         match &field.gguf {
             None if name == TIED || is_one && is_default(first, field.default.as_ref()) => Ok(()),
             None => Err(self.no_key(name)),

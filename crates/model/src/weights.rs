@@ -130,7 +130,15 @@ impl ModelWeights {
         for attend in facts.layers.iter().filter_map(|layer| layer.mixer.attention()) {
             let Some(rope) = &attend.rope else { continue };
             let frequencies = crate::arch::frequencies(rope.base, &rope.factors, attend.head_size);
-            self.entries.insert(rope.weight.clone(), WeightEntry::Computed(frequencies));
+            match self.entries.get(&rope.weight) {
+                Some(WeightEntry::Computed(other)) if *other == frequencies => {}
+                Some(_) => {
+                    return Err(Error::new(format!("layers claim different weights '{}'", rope.weight)));
+                }
+                None => {
+                    self.entries.insert(rope.weight.clone(), WeightEntry::Computed(frequencies));
+                }
+            }
         }
         Ok(())
     }

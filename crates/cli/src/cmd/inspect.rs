@@ -304,7 +304,9 @@ fn fact_text(value: &Value) -> Option<String> {
         Value::Null | Value::Bool(false) => None,
         Value::Bool(true) => Some(String::new()),
         // Facts are single precision, so their shortest digits are those of an `f32`.
-        Value::Number(number) if number.is_f64() => Some(format!(" {}", number.as_f64()? as f32)),
+        Value::Number(number) if number.is_f64() => {
+            Some(format!(" {}", format!("{:?}", number.as_f64()? as f32).trim_end_matches(".0")))
+        }
         Value::Number(number) => Some(format!(" {number}")),
         Value::String(text) => Some(format!(" {text}")),
         Value::Array(list) if list.iter().all(|one| matches!(one, Value::Null | Value::Bool(false))) => None,

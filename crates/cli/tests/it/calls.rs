@@ -356,7 +356,7 @@ fn inspect_prints_a_description_with_what_it_is_based_on() {
     let file = folder.write("printed.toml", &printed);
     assert_eq!(girih(&["inspect", "--arch", name(&file)]).done().stdout, printed);
     let wrong = folder.write("wrong.toml", "based_on = \"nothing\"");
-    girih(&["inspect", "--arch", name(&wrong)]).fails(2, "is based on 'nothing', which girih does not have");
+    girih(&["inspect", "--arch", name(&wrong)]).fails(1, "is based on 'nothing', which girih does not have");
     girih(&["inspect"]).fails(2, "MODEL");
 }
 

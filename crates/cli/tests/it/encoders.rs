@@ -229,7 +229,7 @@ fn inspect_shows_an_encoder() {
         assert!(text.contains("pooling (how mean), encoder\n") && text.contains("span all"), "{text}");
         let parts: &[&str] = match encoder {
             "bert" => &["ffn kind plain, ffn 192, act gelu, "],
-            _ => &["base 1000, ", "ffn kind gated, ffn 96, act silu, "],
+            _ => &["base 1000)", "ffn kind gated, ffn 96, act silu, "],
         };
         assert!(parts.iter().all(|part| text.contains(part)), "{text}");
         let facts = girih(&["inspect", name(&folder), "--json"]).done().json()["facts"].take();

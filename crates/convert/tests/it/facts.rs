@@ -182,3 +182,29 @@ fn layers_that_differ_survive_a_conversion() {
     let heads = copy.weights.container().metadata().value("layered.attention.head_count");
     assert_eq!(heads, Some(&MetadataValue::Array(MetadataArray::U32(vec![4, 2, 2, 3]))));
 }
+
+/// Layers whose kinds a GGUF tells by the 0 in a list, as llama.cpp does for layers without attention.
+#[test]
+fn kinds_of_layers_survive_as_zeros_of_a_list() {
+    let text = "name = 'kinds'\nbased_on = 'llama'\n\
+        match = { hf = ['LlamaForCausalLM'], gguf = ['llama'] }\n\
+        [layers]\nkinds = ['near', 'far']\n\
+        listed = { hf = 'layer_types', words = { a = 'near', b = 'far' } }\n\
+        gguf_listed = { gguf = 'llama.far_kv_heads', zero = 'near', other = 'far' }\n\
+        [layer.near]\n\
+        [layer.far.mixer]\nspan.window.default = 5\n\
+        kv_heads = { gguf = 'llama.far_kv_heads', by_layer = true }";
+    let folder = configured("convert-kinds", SMALL, &json!({ "layer_types": ["a", "b", "b"] }));
+    let open = |path: &std::path::Path| {
+        let arch = girih_model::arch::schema::parse(text).unwrap();
+        ModelFiles::open(path, vec![arch], &ModelLimits::DEFAULT).unwrap()
+    };
+    let (model, out) = (open(&folder), folder.join("out.gguf"));
+    write(&model, &out, &options("bf16")).unwrap();
+    let copy = open(&out);
+    check_copy(&model, &copy);
+    let kinds: Vec<&str> = copy.facts.layers.iter().map(|layer| layer.kind.as_str()).collect();
+    assert_eq!(kinds, ["near", "far", "far"]);
+    let heads = copy.weights.container().metadata().value("llama.far_kv_heads");
+    assert_eq!(heads, Some(&MetadataValue::Array(MetadataArray::U32(vec![0, 2, 2]))));
+}

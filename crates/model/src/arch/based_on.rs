@@ -73,7 +73,10 @@ pub(super) fn printed(table: &Table) -> String {
     for (name, entries) in tables {
         text += &format!("\n[{name}]\n");
         for (key, value) in entries.as_table().into_iter().flatten() {
-            text += &format!("{} = {value}\n", Value::from(key.as_str()));
+            let is_bare =
+                !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c));
+            let key = if is_bare { key.clone() } else { Value::from(key.as_str()).to_string() };
+            text += &format!("{key} = {value}\n");
         }
     }
     text

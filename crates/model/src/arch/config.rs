@@ -137,18 +137,18 @@ impl<'a> ModelConfig<'a> {
         Ok(list)
     }
 
-    /// The sizes that a GGUF lists for each of `layers` layers; `None` if the key is absent or no list.
-    pub(super) fn gguf_sizes(&self, key: &str, layers: usize) -> Result<Option<Vec<usize>>> {
+    /// The size that a GGUF lists for one of `layers` layers; `None` if the key is absent or no list.
+    pub(super) fn gguf_size(&self, key: &str, index: usize, layers: usize) -> Result<Option<usize>> {
         let ModelConfig::Gguf(metadata) = self else { return Ok(None) };
         let Some(MetadataValue::Array(array)) = metadata.value(key) else { return Ok(None) };
-        let size = |number: i64| usize::try_from(i32::try_from(number).ok()?).ok();
-        let sizes: Option<Vec<usize>> = match array {
-            MetadataArray::U32(list) => list.iter().map(|number| size(i64::from(*number))).collect(),
-            MetadataArray::I32(list) => list.iter().map(|number| size(i64::from(*number))).collect(),
+        let number = match array {
+            MetadataArray::U32(list) => list.get(index).map(|number| i64::from(*number)),
+            MetadataArray::I32(list) => list.get(index).map(|number| i64::from(*number)),
             _ => None,
         };
-        let sizes = sizes.filter(|sizes| sizes.len() == layers);
-        sizes.map(Some).ok_or_else(|| {
+        let size = number.filter(|_| array.len() == layers).and_then(|number| i32::try_from(number).ok());
+        let size = size.and_then(|size| usize::try_from(size).ok());
+        size.map(Some).ok_or_else(|| {
             let have = array.len();
             Error::new(format!(
                 "GGUF's '{key}' is a list of length {have}; {layers} sizes from 0 to 2147483647 are needed, one for \
@@ -164,8 +164,7 @@ impl<'a> ModelConfig<'a> {
         }
         match self {
             ModelConfig::Gguf(_) => {
-                let key = field.gguf.as_deref().unwrap_or_default();
-                Ok(self.gguf_sizes(key, layers)?.map(|sizes| sizes[index]))
+                field.gguf.as_ref().map_or(Ok(None), |key| self.gguf_size(key, index, layers))
             }
             ModelConfig::Hf(_) => {
                 let Some((path, value)) = self.found(field)?.filter(|(_, value)| value.is_array()) else {

@@ -107,11 +107,12 @@ pub(crate) fn layer_kinds<'a>(
         };
         return list.iter().map(kind).collect();
     }
-    if let Some(GgufKinds { gguf, zero, other }) = &rule.gguf_listed
-        && let Some(sizes) = config.gguf_sizes(gguf, layers)?
-    {
-        let kind = |size: usize| if size == 0 { zero.as_str() } else { other.as_str() };
-        return Ok(sizes.into_iter().map(kind).collect());
+    if let Some(GgufKinds { gguf, zero, other }) = &rule.gguf_listed {
+        let sizes = (0..layers).map(|index| config.gguf_size(gguf, index, layers));
+        if let Some(sizes) = sizes.collect::<Result<Option<Vec<usize>>>>()? {
+            let kind = |size: usize| if size == 0 { zero.as_str() } else { other.as_str() };
+            return Ok(sizes.into_iter().map(kind).collect());
+        }
     }
     let period = rule.period.as_ref().map_or(Ok(None), |field| config.size(field))?;
     let (Some(first), Some(last)) = (pattern.first(), pattern.last()) else {
@@ -168,6 +169,12 @@ impl Fill<'_> {
 
     /// A size of a layer, which the field may list for each.
     fn size_of_layer(&self, name: &str, field: &Field, index: usize) -> Result<Option<usize>> {
+        if field.by_layer && !field.gguf_also.is_empty() {
+            let arch = &self.arch.name;
+            return Err(Error::new(format!(
+                "architecture {arch}: {name} has both by_layer and gguf_also; one is needed"
+            )));
+        }
         match self.config.listed_size(field, index, self.layers)? {
             Some(0) => {
                 let key = self.config.key(field);

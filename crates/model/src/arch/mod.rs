@@ -21,7 +21,7 @@ pub use fill::act;
 pub(crate) use fill::{Stored, fill, layer_kinds};
 pub use keys::{SharedKeys, shared_keys};
 pub(crate) use keys::{check_keys, check_refused};
-pub use parameters::{FactValue, Parameter};
+pub use parameters::{ArchParameter, FactValue};
 pub(crate) use rope::frequencies;
 pub use schema::{Arch, NormKind, NormPosition};
 use shipped::SHIPPED;

@@ -9,13 +9,13 @@ use super::schema::{Arch, DenseSchema, FfnSchema, Field, LayerSchema, MixerSchem
 
 /// One parameter.
 #[derive(Debug)]
-pub struct Parameter<'a> {
+pub struct ArchParameter<'a> {
     /// Where the description has it, such as `mixer.heads`; below `layer.KIND` if kinds of layers have
     /// different fields for it.
     pub name: String,
     /// The field from which it is read.
     pub field: &'a Field,
-    sources: Vec<Source<'a>>,
+    sources: Vec<FactSource<'a>>,
 }
 
 /// A value of a parameter in facts.
@@ -33,7 +33,7 @@ pub enum FactValue {
 
 /// The facts that a parameter states.
 #[derive(Clone, Copy, Debug)]
-enum Source<'a> {
+enum FactSource<'a> {
     /// One of the model.
     Model(fn(&Facts) -> Option<FactValue>),
     /// One of each layer of a kind.
@@ -48,7 +48,7 @@ type OfModel<'a> = (&'static str, Option<&'a Field>, fn(&Facts) -> Option<FactVa
 /// A field of a layer's description, and its value in a layer.
 type OfLayer<'a> = (&'static str, Option<&'a Field>, fn(&LayerFacts) -> Option<FactValue>);
 
-impl Parameter<'_> {
+impl ArchParameter<'_> {
     /// The values in facts, those of layers with the layer's index. A parameter that follows from several
     /// facts, such as the period of layers, has none.
     pub fn values(&self, facts: &Facts) -> Vec<(Option<usize>, FactValue)> {
@@ -56,13 +56,13 @@ impl Parameter<'_> {
         let layers = || facts.layers.iter().enumerate();
         for source in &self.sources {
             match *source {
-                Source::Model(of) => values.extend(of(facts).map(|value| (None, value))),
-                Source::Layers(kind, of) => values.extend(
+                FactSource::Model(of) => values.extend(of(facts).map(|value| (None, value))),
+                FactSource::Layers(kind, of) => values.extend(
                     layers()
                         .filter(|(_, layer)| layer.kind == kind)
                         .filter_map(|(index, layer)| Some((Some(index), of(layer)?))),
                 ),
-                Source::Base(table) => values.extend(
+                FactSource::Base(table) => values.extend(
                     layers()
                         .filter_map(|(_, layer)| rope(layer))
                         .filter(|rope| rope.table == table)
@@ -76,8 +76,8 @@ impl Parameter<'_> {
 
 impl Arch {
     /// Its parameters.
-    pub fn parameters(&self) -> Vec<Parameter<'_>> {
-        let mut list: Vec<Parameter<'_>> = Vec::new();
+    pub fn parameters(&self) -> Vec<ArchParameter<'_>> {
+        let mut list: Vec<ArchParameter<'_>> = Vec::new();
         let (sizes, head) = (&self.sizes, self.head.as_ref());
         let of_model: [OfModel<'_>; 10] = [
             ("sizes.width", Some(&sizes.width), |facts| Some(FactValue::Size(facts.sizes.width))),
@@ -102,15 +102,15 @@ impl Arch {
             ("pooling.how", self.pooling.as_ref().map(|pooling| &pooling.how), |_| None),
         ];
         for (name, field, of) in of_model {
-            add(&mut list, name, field, Source::Model(of), "");
+            add(&mut list, name, field, FactSource::Model(of), "");
         }
         for (kind, layer) in &self.layer {
             for (name, field, of) in of_layer(layer) {
-                add(&mut list, name, field, Source::Layers(kind, of), kind);
+                add(&mut list, name, field, FactSource::Layers(kind, of), kind);
             }
         }
         for (table, rope) in &self.rope {
-            add(&mut list, &format!("rope.{table}.base"), Some(&rope.base), Source::Base(table), "");
+            add(&mut list, &format!("rope.{table}.base"), Some(&rope.base), FactSource::Base(table), "");
         }
         list
     }
@@ -118,21 +118,21 @@ impl Arch {
 
 /// Adds a source to the parameter of this name and field, or to a new one.
 fn add<'a>(
-    list: &mut Vec<Parameter<'a>>,
+    list: &mut Vec<ArchParameter<'a>>,
     name: &str,
     field: Option<&'a Field>,
-    source: Source<'a>,
+    source: FactSource<'a>,
     kind: &str,
 ) {
     let Some(field) = field else { return };
     let below = format!("layer.{kind}.{name}");
-    let is_it = |one: &&mut Parameter<'_>| (one.name == name || one.name == below) && one.field == field;
+    let is_it = |one: &&mut ArchParameter<'_>| (one.name == name || one.name == below) && one.field == field;
     if let Some(one) = list.iter_mut().find(is_it) {
         return one.sources.push(source);
     }
     let is_taken = list.iter().any(|one| one.name == name);
     let name = if is_taken { below } else { name.to_owned() };
-    list.push(Parameter { name, field, sources: vec![source] });
+    list.push(ArchParameter { name, field, sources: vec![source] });
 }
 
 /// The parameters of a kind of layers.

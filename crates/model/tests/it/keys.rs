@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use girih_file::{ContainerWriter, Metadata, MetadataArray, MetadataValue, NewTensor};
 use girih_graph::Span;
 use girih_model::arch::schema::{DefaultValue, ExcludedKey, HarmlessKey, HarmlessValues, StatedValue};
-use girih_model::arch::{self, Arch, ArchOptions, Mixer, Parameter, shared_keys};
+use girih_model::arch::{self, Arch, ArchOptions, ArchParameter, Mixer, shared_keys};
 use girih_model::{ModelFiles, ModelLimits};
 use girih_tensor::{DType, Shape};
 use serde_json::{Value as Json, json};
@@ -444,6 +444,33 @@ fn keys_of_a_gguf_that_change_no_number_are_accepted() {
 }
 
 #[test]
+fn a_list_of_a_gguf_needs_a_size_for_each_layer() {
+    let text = "name = 'listed'\nbased_on = 'llama'\nmatch.gguf = ['llama']\nffn.size = { gguf = 'llama.sizes', by_layer = true }";
+    let opened = |label: &str, list: MetadataArray| {
+        let path = empty_folder(&format!("keys-list-{label}")).join("model.gguf");
+        tiny_gguf(&path, &[("llama.sizes", MetadataValue::Array(list))]);
+        let options = ArchOptions {
+            architectures: vec![arch::schema::parse(text).unwrap()],
+            allow_keys: vec!["llama.feed_forward_length".to_owned()],
+        };
+        ModelFiles::open(&path, options, &ModelLimits::DEFAULT).map_err(|error| error.to_string())
+    };
+    for (label, list) in [("u32", MetadataArray::U32(vec![24])), ("i32", MetadataArray::I32(vec![24]))] {
+        assert_eq!(opened(label, list).unwrap().facts.layers[0].ffn.size(), 24);
+    }
+    for (label, list, words) in [
+        ("long", MetadataArray::U32(vec![24, 24]), "is a list of length 2; 1 sizes from 0 to 2147483647"),
+        ("negative", MetadataArray::I32(vec![-24]), "is a list of length 1; 1 sizes"),
+        ("large", MetadataArray::U32(vec![1 << 31]), "is a list of length 1; 1 sizes"),
+        ("float", MetadataArray::F32(vec![24.0]), "is a list of length 1; 1 sizes"),
+        ("zero", MetadataArray::U32(vec![0]), "lists 0 for layer 0, which needs a positive ffn.size"),
+    ] {
+        let error = opened(label, list).unwrap_err();
+        assert!(error.contains(words), "{label}: {error}");
+    }
+}
+
+#[test]
 fn a_factor_without_a_type_is_linear_as_in_llama_cpp() {
     let model = gguf_with("linear", &[("llama.rope.scaling.factor", MetadataValue::F32(4.0))]).unwrap();
     let Mixer::Attend(attend) = &model.facts.layers[0].mixer;
@@ -527,7 +554,7 @@ fn section(arch: &Arch) -> String {
     row(&mut table, "`architectures`, `general.architecture`", "read: chooses this description");
     let types = arch.matches.hf_model_type.join("', '");
     row(&mut table, "`model_type`", &format!("read: must be '{types}'"));
-    for Parameter { name, field, .. } in arch.parameters() {
+    for ArchParameter { name, field, .. } in arch.parameters() {
         let keys =
             field.hf.iter().chain(field.gguf.as_deref()).chain(field.gguf_also.iter().map(String::as_str));
         let keys: Vec<String> = keys.map(|key| format!("`{key}`")).collect();

@@ -14,8 +14,9 @@ use crate::light::all_logits;
 /// which norms keep the size near 1, times at most 10 for what attention and FFN amplify.
 const CLOSE: f64 = 60.0 * 10.0 / (1 << 24) as f64;
 
-fn open() -> ModelFiles {
-    let folder = empty_folder("layered");
+/// Opens the model in a folder of this test's own.
+fn open(test: &str) -> ModelFiles {
+    let folder = empty_folder(&format!("layered-{test}"));
     layered::write(&folder);
     ModelFiles::open(&folder, vec![layered::architecture()], &ModelLimits::DEFAULT).unwrap()
 }
@@ -163,7 +164,7 @@ fn erf(x: f64) -> f64 {
 
 #[test]
 fn layers_that_differ_give_the_numbers_of_a_plain_computation() {
-    let model = open();
+    let model = open("numbers");
     let tokens: Vec<u32> = (0..9).map(|i| (i * 11 + 5) % VOCABULARY as u32).collect();
     let want = Plain(&model).logits(&tokens);
     let got = all_logits(&model, &tokens);
@@ -175,7 +176,7 @@ fn layers_that_differ_give_the_numbers_of_a_plain_computation() {
 
 #[test]
 fn each_layer_has_the_facts_of_its_kind() {
-    let Facts { layers, .. } = open().facts;
+    let Facts { layers, .. } = open("facts").facts;
     let mut rotations = Vec::new();
     for (facts, sizes) in layers.iter().zip(LAYERS) {
         let Mixer::Attend(attend) = &facts.mixer;
@@ -200,7 +201,7 @@ fn a_configuration_gives_the_graph_of_the_model() {
     let text = layered::config().to_string();
     let shape =
         ModelShape::parse(text.as_bytes(), vec![layered::architecture()], &ModelLimits::DEFAULT).unwrap();
-    let model = open();
+    let model = open("graph");
     assert_eq!(shape.facts, model.facts);
     let graph = model.graph(key, DType::F32).unwrap().to_string();
     assert_eq!(shape.graph(key, DType::F32).unwrap().to_string().replace("bf16", "f32"), graph);
@@ -208,7 +209,7 @@ fn a_configuration_gives_the_graph_of_the_model() {
 
 #[test]
 fn each_parameter_states_the_facts_that_were_read_from_it() {
-    let (arch, facts) = (layered::architecture(), open().facts);
+    let (arch, facts) = (layered::architecture(), open("parameters").facts);
     let parameters = arch.parameters();
     let values = |name: &str| {
         let parameter = parameters.iter().find(|parameter| parameter.name == name).unwrap();
