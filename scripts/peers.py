@@ -137,6 +137,9 @@ def girih_starts(program: str, model: Path, threads: int, options: list[str]) ->
             ended = subprocess.run([*command, "--threads", str(threads), *options], check=True, capture_output=True, text=True,
                                    env={**os.environ, "XDG_CACHE_HOME": cache})
             found[f"first token, {start}"] = json.loads(ended.stdout)["start"]["total"]
+            # A process of girih's waits for the disk and then names the file.
+            while list(Path(cache).rglob("*.part")):
+                time.sleep(0.1)
     return found
 
 

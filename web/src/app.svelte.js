@@ -4,7 +4,8 @@ import * as conversationTree from './conversation.js';
 import { plainText } from './markdown.js';
 import { run } from './reply.js';
 import * as server from './server.js';
-import { EMPTY, faults, requestBody } from './settings.js';
+import { importedConversations } from './import.js';
+import { EMPTY, continuationBody, faults, messagesBefore, requestBody } from './settings.js';
 import * as storage from './storage.js';
 
 const { add, newConversation, path } = conversationTree;
@@ -21,19 +22,23 @@ class App {
   /** The one that is shown; a new one is kept from its first message on. */
   current = $state(null);
   models = $state([]);
-  /** A sentence about the page as a whole, with `kind` 'server', 'model' or 'storage'. */
+  /** A sentence about the page as a whole, with `kind` 'server', 'model', 'storage' or 'import'. */
   problem = $state(null);
   /** What a screen reader says next. */
   announcement = $state('');
   showSettings = $state(false);
   showList = $state(false);
-  /** The question of an open dialog. */
+  /** The question of the open dialog for a key. */
   keyQuestion = $state(null);
+  /** What the open dialog asks before it deletes: `title`, `text` and the function `remove`. */
+  question = $state(null);
   preferences = $state({});
   /** What is typed but not sent, by id of conversation; of all new ones, by ''. */
   drafts = new Map();
 
   messages = $derived(this.current ? path(this.current) : []);
+  /** The ids of shown messages that requests leave out. */
+  leftOut = $derived(conversationTree.leftOut(this.messages));
   running = $derived(this.messages.at(-1)?.state === 'running');
   /** Whether the shown conversation is in the list. */
   isKept = $derived(this.conversations.some(({ id }) => id === this.current?.id));
@@ -73,7 +78,7 @@ class App {
 
   /** Chooses another model if the server does not have the conversation's, and says so. */
   #chooseModel() {
-    if (this.problem?.kind === 'model') this.problem = null;
+    if (['model', 'import'].includes(this.problem?.kind)) this.problem = null;
     const { settings, messages } = this.current;
     if (this.models.length === 0 || this.models.some(({ id }) => id === settings.model)) return;
     const [{ id }] = this.models;
@@ -119,6 +124,20 @@ class App {
     if (this.problem?.kind === 'storage') this.problem = null;
     if (this.current.id === conversation.id) this.fresh();
     this.announcement = 'Conversation deleted';
+  }
+
+  /** Adds the conversations of a file that this page wrote, and shows the first. */
+  async import(file) {
+    this.showList = false;
+    try {
+      const found = await importedConversations(file, storage.CAP - storage.used());
+      this.conversations = [...found, ...this.conversations].sort((a, b) => b.updated - a.updated);
+      for (const { id } of found) this.#save(this.conversations.find((conversation) => conversation.id === id));
+      this.open(this.conversations.find(({ id }) => id === found[0].id));
+      this.announcement = found.length === 1 ? 'Conversation imported' : `${found.length} conversations imported`;
+    } catch (error) {
+      this.problem = { kind: 'import', text: `${file.name} cannot be imported: ${error.message}` };
+    }
   }
 
   /** The settings are kept with the conversation, and for the next one. */
@@ -176,6 +195,29 @@ class App {
     this.#generate(target.id);
   }
 
+  /** Generates the rest of a reply that something cut. */
+  continue(reply) {
+    if (!this.#isReady()) return;
+    const conversation = this.current;
+    // A character whose last bytes the limit has cut is generated again.
+    const content = reply.content.replace(/\ufffd+$/, '');
+    Object.assign(reply, { content, state: 'running', error: '', finish: '' });
+    return this.#run(conversation, reply, async function* (signal) {
+      const prompt = await server.promptOf(reply.model, messagesBefore(conversation, reply), reply.content, signal);
+      const body = { model: reply.model, ...continuationBody(conversation.settings, prompt) };
+      if (reply.seed !== null) body.seed ??= reply.seed;
+      yield* server.complete(body, signal);
+    });
+  }
+
+  /** Deletes a message of the user with its replies; with the last message, the conversation. */
+  removePair(message) {
+    conversationTree.removePair(this.current, message);
+    if (this.current.messages.length === 0) return this.remove(this.current);
+    this.#save(this.current);
+    this.announcement = 'Message deleted';
+  }
+
   show(message) {
     conversationTree.show(this.current, message);
     this.#save(this.current);
@@ -196,7 +238,7 @@ class App {
   }
 
   /** Asks for a reply to the message `parent`. `seed` counts unless the settings have one. */
-  async #generate(parent, seed = null) {
+  #generate(parent, seed = null) {
     const conversation = this.#keep();
     conversation.leaf = parent;
     const body = requestBody(conversation);
@@ -214,15 +256,23 @@ class App {
       seed: body.seed ?? null,
       counters: { prompt: null, cached: 0, generated: null, first: null, rate: null },
     });
+    const loading = this.#loading;
+    return this.#run(conversation, reply, async function* (signal) {
+      if (!body.model) {
+        await loading; // the list may still be on its way, such as after a key was asked for
+        body.model = reply.model = conversation.settings.model;
+      }
+      yield* server.chat(body, signal);
+    });
+  }
+
+  /** Adds to `reply` the chunks that `chunks(signal)` yields. */
+  async #run(conversation, reply, chunks) {
     const abort = new AbortController();
     this.#aborts.set(conversation.id, abort);
     this.#save(conversation);
     this.announcement = 'Generating a reply';
-    if (!body.model) {
-      await this.#loading; // the list may still be on its way, such as after a key was asked for
-      body.model = reply.model = conversation.settings.model;
-    }
-    await run(reply, body, abort.signal, () => this.#saveSoon(conversation));
+    await run(reply, chunks(abort.signal), abort.signal, () => this.#saveSoon(conversation));
     this.#aborts.delete(conversation.id);
     if (this.#leaving && reply.state === 'failed') Object.assign(reply, { state: 'interrupted', error: '' });
     this.#save(conversation);

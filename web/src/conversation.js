@@ -42,6 +42,19 @@ export function path(conversation) {
   return found.reverse();
 }
 
+/** Whether a reply has neither text nor calls. */
+const broughtNothing = ({ content, calls }) => !content && !calls?.length;
+
+/**
+ * The ids of the messages of a branch that requests leave out: replies that brought nothing, and the messages
+ * that nothing answers. Templates such as Gemma's refuse two messages of the user in a row.
+ */
+export function leftOut(shown) {
+  const isFailed = (message) => message.role === 'assistant' && message.state !== 'running' && broughtNothing(message);
+  const isUnanswered = (message, next) => message.role === 'user' && next && (next.role === 'user' || isFailed(next));
+  return new Set(shown.filter((message, at) => isFailed(message) || isUnanswered(message, shown[at + 1])).map(({ id }) => id));
+}
+
 /** Adds a message under `parent` and shows its branch. Returns the message as the conversation holds it. */
 export function add(conversation, parent, message) {
   conversation.messages.push({ id: newId(), parent, ...message });
@@ -49,6 +62,31 @@ export function add(conversation, parent, message) {
   const added = conversation.messages.at(-1);
   conversation.leaf = added.id;
   return added;
+}
+
+/** Removes a message of the user with all its replies. What followed them follows what came before. */
+export function removePair(conversation, message) {
+  const gone = new Set([message.id]);
+  for (const { id, parent, role } of conversation.messages) {
+    if (role === 'assistant' && gone.has(parent)) gone.add(id); // a child is younger than its parent
+  }
+  conversation.messages = conversation.messages.filter(({ id }) => !gone.has(id));
+  for (const other of conversation.messages) {
+    if (gone.has(other.parent)) other.parent = message.parent;
+  }
+  conversation.updated = Date.now();
+  if (!gone.has(conversation.leaf)) return;
+  const before = conversation.messages.findLast(({ id, parent }) => (message.parent ? id === message.parent : parent === null));
+  conversation.leaf = null;
+  if (before) show(conversation, before);
+}
+
+/** Whether each word of `search` is in the title or in a message. */
+export function matches(conversation, search) {
+  const words = search.toLowerCase().split(/\s+/).filter(Boolean);
+  if (words.length === 0) return true;
+  const texts = [conversation.title, ...conversation.messages.map(({ content }) => content)].map((text) => text.toLowerCase());
+  return words.every((word) => texts.some((text) => text.includes(word)));
 }
 
 /** The branches that begin where `message` does, oldest first. */

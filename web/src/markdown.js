@@ -2,6 +2,8 @@
 // fixed list, so text never becomes HTML and nothing is left to sanitize. Images and HTML are shown as text.
 import { Lexer } from 'marked';
 import { copy } from './copy.js';
+import { masked, restored } from './mathematics.js';
+import { coloured } from './syntax.js';
 
 /** Longer text is shown as it is: some patterns take time that grows with the square of their length. */
 const MAX_CHARS = 60_000;
@@ -44,7 +46,7 @@ export function plainText(text) {
 function parse(text) {
   let tokens = null;
   try {
-    if (text.length <= MAX_CHARS) tokens = new Lexer({ gfm: true }).lex(text);
+    if (text.length <= MAX_CHARS) tokens = new Lexer({ gfm: true }).lex(masked(text));
   } catch {
     // marked's recursion is too deep for this text
   }
@@ -61,7 +63,7 @@ function parse(text) {
 function element(name, className, ...children) {
   const made = document.createElement(name);
   if (className) made.className = className;
-  made.append(...children);
+  made.append(...children.map((child) => (typeof child === 'string' ? restored(child) : child)));
   return made;
 }
 
@@ -81,7 +83,7 @@ function block(token, depth, level = null) {
     case 'text':
       return element('p', 'tight', ...(token.tokens ? inner() : [decode(token.text)]));
     case 'code':
-      return code(token.text, token.lang ?? '');
+      return code(restored(token.text), token.lang ?? '');
     case 'blockquote':
       return element('blockquote', '', ...blocks());
     case 'hr':
@@ -102,8 +104,10 @@ function list(token, depth) {
   if (token.ordered && Number.isSafeInteger(token.start)) made.start = token.start;
   for (const item of token.items) {
     const children = item.tokens.filter(({ type }) => type !== 'checkbox');
-    const shown = element('li', '', ...children.map((child) => block(child, depth + 1)).filter(Boolean));
-    if (item.task) shown.prepend(item.checked ? '☑ ' : '☐ ');
+    const shown = element('li', item.task ? 'task' : '', ...children.map((child) => block(child, depth + 1)).filter(Boolean));
+    // The box stands in the line of the text, which may be in a paragraph of its own.
+    const line = shown.firstElementChild?.localName === 'p' ? shown.firstElementChild : shown;
+    if (item.task) line.prepend(item.checked ? '☑ ' : '☐ ');
     made.append(shown);
   }
   return made;
@@ -135,7 +139,7 @@ function code(text, language) {
     setTimeout(() => (button.textContent = 'Copy'), 2000);
   });
   const head = element('div', 'code-head', element('span', '', name), button);
-  const body = scrolling(element('pre', '', element('code', '', text)), name ? `Code, ${name}` : 'Code');
+  const body = scrolling(element('pre', '', element('code', '', coloured(text, name))), name ? `Code, ${name}` : 'Code');
   return element('div', 'code', head, body);
 }
 
@@ -155,6 +159,8 @@ function span(token, depth) {
       return element('code', '', token.text);
     case 'br':
       return element('br', '');
+    case 'checkbox': // `list` shows it
+      return '';
     case 'link':
       return link(token.autolink ? token.href : decode(token.href), inner());
     case 'image':

@@ -1,14 +1,13 @@
 // Runs one reply: reads its chunks into the message, and counts tokens and time.
-import { chat } from './server.js';
 
 /**
- * Fills `reply` from the server's chunks and sets its state. `changed` is called after each chunk.
+ * Adds the server's chunks to `reply` and sets its state. `changed` is called after each chunk.
  * @param {import('./conversation.js').Message} reply
  */
-export async function run(reply, body, signal, changed) {
+export async function run(reply, chunks, signal, changed) {
   const clock = { start: performance.now(), first: null, last: null };
   try {
-    for await (const chunk of chat(body, signal)) {
+    for await (const chunk of chunks) {
       read(reply, chunk, clock);
       changed();
     }
@@ -24,14 +23,14 @@ function read(reply, chunk, clock) {
   const choice = chunk.choices?.[0];
   const delta = choice?.delta ?? {};
   const thinking = delta.reasoning_content ?? '';
-  const content = delta.content ?? '';
+  const content = delta.content ?? choice?.text ?? ''; // of a completion, a text
   if (thinking) reply.thinking += thinking;
   if (content) reply.content += content;
   for (const part of delta.tool_calls ?? []) addCall(reply.calls, part);
   if (thinking || content || delta.tool_calls?.length) {
     clock.last = performance.now();
     clock.first ??= clock.last;
-    reply.counters.first = (clock.first - clock.start) / 1000;
+    reply.counters.first ??= (clock.first - clock.start) / 1000;
   }
   if (choice?.finish_reason) reply.finish = choice.finish_reason;
   if (chunk.usage) count(reply.counters, chunk.usage, clock);
@@ -49,10 +48,13 @@ function addCall(calls, { index = 0, id, function: { name = '', arguments: text 
 const MIN_SECONDS = 0.1;
 
 function count(counters, usage, clock) {
-  counters.prompt = usage.prompt_tokens ?? null;
-  counters.cached = usage.prompt_tokens_details?.cached_tokens ?? 0;
-  counters.generated = usage.completion_tokens ?? null;
+  const generated = usage.completion_tokens ?? null;
+  if (counters.generated === null) {
+    counters.prompt = usage.prompt_tokens ?? null;
+    counters.cached = usage.prompt_tokens_details?.cached_tokens ?? 0;
+  }
+  counters.generated = generated === null ? null : generated + (counters.generated ?? 0); // of a reply that was continued
   const seconds = ((clock.last ?? 0) - (clock.first ?? 0)) / 1000;
   // The first token ends the prefill, so the time between tokens is that of the others.
-  counters.rate = counters.generated > 1 && seconds >= MIN_SECONDS ? (counters.generated - 1) / seconds : null;
+  counters.rate = generated > 1 && seconds >= MIN_SECONDS ? (generated - 1) / seconds : null;
 }

@@ -31,6 +31,12 @@ function newKey(message) {
   return asking;
 }
 
+/** The server's words for a model without a chat template name a command of the terminal. */
+const NO_TEMPLATE = /has no chat template/;
+const NO_TEMPLATE_HERE =
+  'This model has no chat template, so it cannot reply to messages: choose or serve a model that is made for conversations. ' +
+  'Programs can let it continue texts with /v1/completions.';
+
 /** What the server says in an error body: OpenAI's shape, or the text. */
 async function errorOf(response) {
   const text = (await response.text().catch(() => '')).slice(0, 4000);
@@ -43,6 +49,7 @@ async function errorOf(response) {
   } catch {
     // not JSON: the text is the message
   }
+  if (NO_TEMPLATE.test(message)) message = NO_TEMPLATE_HERE;
   const wait = response.headers.get('retry-after');
   const after = wait && /^\d+$/.test(wait) ? ` Try again in ${wait} s.` : '';
   return new ServerError((message || `status ${response.status}`) + after, response.status, code);
@@ -109,9 +116,25 @@ export async function models() {
   }));
 }
 
+/** The tokens of a prompt that ends within a reply: those of the messages, and of the begun text. */
+export async function promptOf(model, messages, begun, signal) {
+  const tokenize = async (body) => (await (await call('tokenize', { body: { model, ...body }, signal })).json()).tokens;
+  const plain = (prompt) => tokenize({ prompt, add_special_tokens: false });
+  const asked = await tokenize({ messages });
+  // Some tokenizers put a space before a text, which is wrong within one: here, a line's end comes before it.
+  const [before, both] = [await plain('\n'), await plain(`\n${begun}`)];
+  const isApart = before.every((token, at) => token === both[at]);
+  return [...asked, ...(isApart ? both.slice(before.length) : await plain(begun))];
+}
+
 /** Yields the chunks of a chat completion. */
-export async function* chat(body, signal) {
-  const response = await call('v1/chat/completions', { body, signal });
+export const chat = (body, signal) => chunks('v1/chat/completions', body, signal);
+
+/** Yields the chunks of a completion of tokens. */
+export const complete = (body, signal) => chunks('v1/completions', body, signal);
+
+async function* chunks(path, body, signal) {
+  const response = await call(path, { body, signal });
   try {
     for await (const data of events(response.body)) {
       if (data === '[DONE]') return;

@@ -1,5 +1,5 @@
 // The settings of a conversation, as typed, and the request that they and its messages make.
-import { path } from './conversation.js';
+import { leftOut, path } from './conversation.js';
 
 /** Every setting is the text of its field; an empty one leaves the choice to the server. */
 export const EMPTY = {
@@ -85,12 +85,9 @@ export function requestBody(conversation) {
   const body = {
     model: settings.model,
     messages: messages(settings.system, path(conversation)),
-    stream: true,
-    stream_options: { include_usage: true },
+    ...common(settings),
   };
-  for (const name of [...Object.keys(NUMBERS), 'stop', 'tools']) {
-    if (get(name) !== undefined) body[name] = get(name);
-  }
+  if (get('tools') !== undefined) body.tools = get('tools');
   if (settings.thinking) body.reasoning_effort = settings.thinking;
   if (settings.format === 'json') body.response_format = { type: 'json_object' };
   if (settings.format === 'schema') {
@@ -99,18 +96,48 @@ export function requestBody(conversation) {
   return body;
 }
 
+/** Why `reply` cannot be continued, as the end of a sentence; '' if it can be. A completion knows text only. */
+export function continueFault(reply, settings) {
+  if (reply.calls.length > 0) return 'it calls tools';
+  if (reply.thinking) return 'it contains thinking';
+  if (reply.format !== 'text' || settings.format !== 'text') return 'its format is JSON';
+  if (settings.tools.trim()) return 'the settings have tools';
+  return settings.thinking ? 'the settings change the thinking' : '';
+}
+
+/** The messages that `reply` answers. */
+export function messagesBefore(conversation, reply) {
+  return messages(conversation.settings.system, path({ ...conversation, leaf: reply.parent }));
+}
+
+/** The body of the request that continues the tokens of a prompt. Without a limit, a reply may fill the context. */
+export function continuationBody(settings, prompt) {
+  return { prompt, max_tokens: NUMBERS.max_tokens.max, ...common(settings) };
+}
+
+/** What requests for chat completions and for completions share. */
+function common(settings) {
+  const body = { stream: true, stream_options: { include_usage: true } };
+  for (const name of [...Object.keys(NUMBERS), 'stop']) {
+    const { value } = read(settings, name);
+    if (value !== undefined) body[name] = value;
+  }
+  return body;
+}
+
 function messages(system, shown) {
   const list = system.trim() === '' ? [] : [{ role: 'system', content: system }];
+  const out = leftOut(shown);
   for (const message of shown) {
+    if (out.has(message.id)) continue;
     if (message.role === 'user') list.push({ role: 'user', content: message.content });
     else list.push(...reply(message));
   }
   return list;
 }
 
-/** A reply and the results of its calls. A reply that brought nothing is left out. */
+/** A reply and the results of its calls. */
 function reply({ content, thinking, calls }) {
-  if (!content && !calls?.length) return [];
   const message = { role: 'assistant', content: content || null };
   if (thinking) message.reasoning_content = thinking;
   if (!calls?.length) return [message];

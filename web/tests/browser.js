@@ -42,6 +42,8 @@ export async function openPage(browser, url, options = {}) {
   return page;
 }
 
+export const button = (scope, name) => scope.getByRole('button', { name, exact: true });
+
 /** Types a message, sends it by Enter and waits for the end of the reply. */
 export async function say(page, text) {
   await page.getByRole('textbox', { name: 'Message', exact: true }).fill(text);

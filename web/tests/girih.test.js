@@ -1,18 +1,18 @@
 // The page as girih serves it, with the built-in model. `GIRIH_BIN` names the program.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { mkdtempSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { accessibilityFaults, openPage, picture, replied, say, startBrowser } from './browser.js';
+import { accessibilityFaults, button, openPage, picture, replied, say, startBrowser } from './browser.js';
 
 const GIRIH = process.env.GIRIH_BIN;
 const options = { skip: GIRIH ? false : 'GIRIH_BIN is not set' };
 
-/** Starts `girih serve` and resolves to its address and a function that ends it. */
-function serve(...args) {
-  const server = spawn(GIRIH, ['serve', 'stories260k', '--port', '0', ...args]);
+/** Starts `girih serve MODEL` and resolves to its address and a function that ends it. */
+function serve(model, ...args) {
+  const server = spawn(GIRIH, ['serve', model, '--port', '0', ...args]);
   let printed = '';
   return new Promise((resolve, reject) => {
     const read = (bytes) => {
@@ -26,11 +26,19 @@ function serve(...args) {
   });
 }
 
+/** A folder with the files of the built-in model, and `template` as its chat template. */
+function modelFolder(template) {
+  const folder = mkdtempSync(join(tmpdir(), 'girih-model-'));
+  cpSync(new URL('../../crates/girih/assets/stories260k', import.meta.url), folder, { recursive: true });
+  if (template) writeFileSync(join(folder, 'chat_template.jinja'), template);
+  return folder;
+}
+
 let browser;
 let girih;
 before(async () => {
   if (!GIRIH) return;
-  [browser, girih] = await Promise.all([startBrowser(), serve()]);
+  [browser, girih] = await Promise.all([startBrowser(), serve('stories260k')]);
 });
 after(async () => {
   await browser?.close();
@@ -70,7 +78,7 @@ test('a conversation with the built-in model', options, async () => {
 });
 
 test('files are sent once, and their headers are strict', options, async () => {
-  for (const path of ['', 'app.js', 'app.css', 'icon.svg', 'LICENSES.txt']) {
+  for (const path of ['', 'app.js', 'app.css', 'icon.svg', 'favicon.ico', 'LICENSES.txt']) {
     const response = await fetch(girih.url + path);
     assert.equal(response.status, 200);
     assert.match(response.headers.get('content-security-policy'), /frame-ancestors 'none'/);
@@ -82,7 +90,7 @@ test('files are sent once, and their headers are strict', options, async () => {
 test('a key is asked for', options, async () => {
   const file = join(mkdtempSync(join(tmpdir(), 'girih-page-')), 'keys');
   writeFileSync(file, 'sesame-sesame-sesame-sesame-sesame\n', { mode: 0o600 });
-  const guarded = await serve('--api-keys', file);
+  const guarded = await serve('stories260k', '--api-keys', file);
   try {
     const page = await openPage(browser, guarded.url);
     await page.getByLabel('Key', { exact: true }).fill('sesame-sesame-sesame-sesame-sesame');
@@ -93,5 +101,70 @@ test('a key is asked for', options, async () => {
     assert.deepEqual(page.faults, []);
   } finally {
     guarded.end();
+  }
+});
+
+test('a reply that was cut goes on as if it had not been', options, async () => {
+  const page = await openPage(browser, girih.url);
+  await button(page, 'Settings').click();
+  const tellStory = async (tokens) => {
+    await button(page, 'New conversation').click();
+    await page.getByLabel('Temperature').fill('0');
+    await page.getByLabel('Max tokens').fill(String(tokens));
+    await say(page, 'Once upon a time');
+  };
+  const text = async () => (await reply(page).locator('.markdown').evaluate((shown) => shown.textContent)).trim();
+  await tellStory(60);
+  const whole = await text();
+  await tellStory(20);
+  assert.ok(whole.startsWith(await text()) && (await text()).length < whole.length);
+  for (const end of [40, 60]) {
+    await button(reply(page), 'Continue the reply').click();
+    await replied(page);
+    assert.match(await reply(page).locator('.counters').innerText(), new RegExp(`generated ${end} ·`));
+  }
+  assert.equal(await text(), whole);
+  assert.deepEqual(page.faults, []);
+  await page.context().close();
+});
+
+test('a model without a chat template is explained in words for this page', options, async () => {
+  const folder = modelFolder(null);
+  const server = await serve(folder);
+  try {
+    const page = await openPage(browser, server.url);
+    await say(page, 'Hello');
+    assert.match(await reply(page).locator('.error').innerText(), /^This model has no chat template, so it cannot reply to messages/);
+  } finally {
+    server.end();
+    rmSync(folder, { recursive: true });
+  }
+});
+
+/** Refuses what Gemma's template refuses, in its words. */
+const ALTERNATING = `{% for message in messages %}{% if (message.role == 'user') != (loop.index0 % 2 == 0) %}
+{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}
+{% endif %}{{ message.content }} {% endfor %}`;
+
+test('a conversation goes on after a failed reply, with a template in which roles alternate', options, async () => {
+  const folder = modelFolder(ALTERNATING);
+  const server = await serve(folder);
+  try {
+    const page = await openPage(browser, server.url);
+    await button(page, 'Settings').click();
+    await page.getByLabel('Max tokens').fill('8');
+    await page.getByLabel('Stop texts').fill('x'.repeat(300));
+    await say(page, 'Refuse this');
+    await reply(page).locator('.error').waitFor();
+    await page.getByLabel('Stop texts').fill('');
+    for (const text of ['Once', 'there', 'was']) {
+      await say(page, text);
+      assert.match(await reply(page).innerText(), /ended at the limit of tokens/);
+    }
+    await page.locator('article.reply').first().getByText('Later requests leave out this reply and the message above it.').waitFor();
+    assert.deepEqual(page.faults, []);
+  } finally {
+    server.end();
+    rmSync(folder, { recursive: true });
   }
 });

@@ -34,11 +34,21 @@ for (const [name, options] of [
     await replied(page);
     await lastReply(page).getByText('for the decagon').waitFor();
     await check('end');
+    await button(page, 'Edit the reply').click();
+    await check('editor');
+    await page.keyboard.press('Escape');
+    await button(page, 'Delete your message').click();
+    await check('question');
+    await page.keyboard.press('Escape');
+    await page.getByRole('dialog').waitFor({ state: 'hidden' });
     await page.locator('.thread').evaluate((thread) => (thread.scrollTop = 0));
     await page.getByRole('button', { name: 'Newest' }).waitFor();
     await check('start');
     await button(page, 'Settings').click();
     await check('settings');
+    await page.getByText('Tools, for developers').click();
+    await page.getByLabel('Tools, as JSON').fill('{"name": "get_weather"}');
+    await check('tools');
     await page.keyboard.press('Escape');
     if (options.isMobile) {
       await button(page, 'Close the settings').waitFor({ state: 'hidden' });
@@ -48,6 +58,12 @@ for (const [name, options] of [
     } else {
       await button(page, 'Close the settings').click();
     }
+    await message(page).fill('weather');
+    await button(page, 'Send').click();
+    await replied(page);
+    await page.getByText('Type the results yourself').click();
+    await page.getByRole('textbox', { name: 'Result of get_time' }).waitFor();
+    await check('calls');
     await message(page).fill('slow');
     await button(page, 'Send').click();
     await lastReply(page).getByText('word word word').waitFor();

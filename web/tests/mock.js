@@ -13,6 +13,7 @@ const FILES = {
   '/app.js': ['app.js', 'text/javascript; charset=utf-8'],
   '/app.css': ['app.css', 'text/css; charset=utf-8'],
   '/icon.svg': ['icon.svg', 'image/svg+xml'],
+  '/favicon.ico': ['icon.svg', 'image/svg+xml'],
   '/LICENSES.txt': ['LICENSES.txt', 'text/plain; charset=utf-8'],
 };
 
@@ -64,6 +65,24 @@ fn angle(sides: u32) -> f64 {
 }
 \`\`\`
 
+- [x] Draw the edges
+- [ ] Fill the *stars*
+
+- [ ] in a paragraph
+
+- [ ] of its own
+
+The angle is \\(\\alpha_1 * 2 + \\beta_1 * 3\\), or $E=mc^2$ and $a_i*b_i*c_i$; it costs $5 or **$6**, and 値\\(x_1\\)は:
+
+\\[
+- \\sum_{i<n} x_i
+= \\begin{matrix} a & b \\\\ c & d \\end{matrix}
+\\]
+
+| set | size |
+|---|---|
+| $|A|$ | $$|B|$$ |
+
 > A strap never ends at an edge; see [the study](https://example.org/study).
 
 Use \`angle(10)\` for the decagon.`;
@@ -76,6 +95,12 @@ const call = (index, id, name, json) => [
   { tool_calls: [{ index, id, type: 'function', function: { name, arguments: '' } }] },
   ...json.match(/.{1,6}/g).map((part) => ({ tool_calls: [{ index, function: { arguments: part } }] })),
 ];
+
+/** The ids of the characters of a text. */
+export const codes = (characters) => Array.from(characters, (character) => character.codePointAt(0));
+
+/** How a reply goes on that the script `short` began. */
+const REST = { deltas: words(' limit of tokens, and goes on.'), pause: 2 };
 
 /** The deltas of a reply, the milliseconds between them and the reason of the end. */
 function script(body, options) {
@@ -90,6 +115,7 @@ function script(body, options) {
   if (asked.includes('nest')) return { deltas: ['>'.repeat(30_000), '\n\n', '> '.repeat(200), 'end'].map(text) };
   if (asked.includes('slow')) return { deltas: words('word '.repeat(400)), pause: 25 };
   if (asked.includes('short')) return { deltas: words('This ends at the'), finish: 'length' };
+  if (asked.includes('half')) return { deltas: words('This ends at the \ufffd'), finish: 'length' };
   if (asked.includes('break')) return { deltas: words('Something arrives, then'), breaks: true };
   if (asked.includes('fault')) return { deltas: words('Something arrives, then'), error: 'the step failed: NaN in layer 3' };
   if (asked.includes('think')) {
@@ -111,8 +137,8 @@ function script(body, options) {
   return { deltas, pause: asked.includes('steady') ? 40 : 2 };
 }
 
-/** Starts the server on a free port of loopback. `options`: `key`, `foreign`, `status`, `token`, and `listing`, the
- * milliseconds before the list of models. */
+/** Starts the server on a free port of loopback. `options`: `key`, `foreign`, `status` and its `refusal`, `token`, `models`, and
+ * `listing`, the milliseconds before the list of models. */
 export async function startMock(options = {}) {
   const requests = []; // bodies of chat completions
   const closed = []; // the deltas that were sent until a client left
@@ -136,16 +162,19 @@ export async function startMock(options = {}) {
     if (pathname === '/v1/models') {
       await sleep(options.listing ?? 0);
       const model = (id, max_model_len) => ({ id, object: 'model', created: 0, owned_by: 'girih', max_model_len });
-      return json(200, { object: 'list', data: [model('girih-8b', 8192), model('girih-1b', 4096)] });
+      return json(200, { object: 'list', data: (options.models ?? ['girih-8b', 'girih-1b']).map((id, at) => model(id, 8192 >> at)) });
     }
-    if (pathname !== '/v1/chat/completions' || request.method !== 'POST') return refuse(404, `no route ${pathname}`);
+    const isChat = pathname === '/v1/chat/completions';
+    if (!['/v1/chat/completions', '/v1/completions', '/tokenize'].includes(pathname) || request.method !== 'POST') return refuse(404, `no route ${pathname}`);
     let received = '';
     for await (const part of request) received += part;
     const body = JSON.parse(received);
+    // A token is a character; the tokenizer begins each text with ▁.
+    if (pathname === '/tokenize') return json(200, { tokens: body.messages ? [1, body.messages.length] : codes(`▁${body.prompt}`) });
     requests.push(body);
-    if (options.status) return refuse(options.status, 'the queue is full: 64 requests wait', { 'retry-after': '7' });
+    if (options.status) return refuse(options.status, options.refusal ?? 'the queue is full: 64 requests wait', options.refusal ? {} : { 'retry-after': '7' });
     response.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-store' });
-    const { deltas, pause = 2, finish = 'stop', error, breaks } = script(body, options);
+    const { deltas, pause = 2, finish = 'stop', error, breaks } = isChat ? script(body, options) : REST;
     const chunk = (choices, more) =>
       response.write(`data: ${JSON.stringify({ id: 'chatcmpl-1', object: 'chat.completion.chunk', created: 0, model: body.model, choices, ...more })}\n\n`);
     let sent = 0;
@@ -155,11 +184,11 @@ export async function startMock(options = {}) {
       if (!response.writableEnded) closed.push(sent);
     });
     response.write(': ping\n\n');
-    chunk([{ index: 0, delta: { role: 'assistant', content: '' }, finish_reason: null }]);
+    if (isChat) chunk([{ index: 0, delta: { role: 'assistant', content: '' }, finish_reason: null }]);
     for (const delta of deltas) {
       if (pause > 0) await sleep(pause);
       if (gone) return;
-      chunk([{ index: 0, delta, finish_reason: null }]);
+      chunk([{ index: 0, ...(isChat ? { delta } : { text: delta.content }), finish_reason: null }]);
       sent++;
     }
     if (breaks) return sleep(100).then(() => response.destroy());
@@ -167,10 +196,10 @@ export async function startMock(options = {}) {
       response.write(`data: ${JSON.stringify({ error: { message: error, type: 'server_error', code: 'step_failed' } })}\n\n`);
       return response.end();
     }
-    chunk([{ index: 0, delta: {}, finish_reason: finish }]);
-    const prompt = 20 * body.messages.length;
+    chunk([{ index: 0, ...(isChat ? { delta: {} } : { text: '' }), finish_reason: finish }]);
+    const prompt = isChat ? 20 * body.messages.length : body.prompt.length;
     const usage = { prompt_tokens: prompt, completion_tokens: deltas.length, total_tokens: prompt + deltas.length };
-    usage.prompt_tokens_details = { cached_tokens: body.messages.length > 1 ? prompt - 20 : 0 };
+    usage.prompt_tokens_details = { cached_tokens: body.messages?.length > 1 ? prompt - 20 : 0 };
     if (body.stream_options?.include_usage) chunk([], { usage });
     response.end('data: [DONE]\n\n');
   });

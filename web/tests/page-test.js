@@ -4,6 +4,8 @@ import { after, before, test } from 'node:test';
 import { openPage, startBrowser } from './browser.js';
 import { startMock } from './mock.js';
 
+export { button } from './browser.js';
+
 let browser;
 export let mock;
 before(async () => {
@@ -34,6 +36,5 @@ export function pageTest(name, work, { options = {}, server } = {}) {
 }
 
 export const message = (page) => page.getByRole('textbox', { name: 'Message', exact: true });
-export const button = (scope, name) => scope.getByRole('button', { name, exact: true });
 export const lastReply = (page) => page.locator('article.reply').last();
 export const text = (locator) => locator.innerText();

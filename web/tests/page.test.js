@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { accessibilityFaults, picture, replied, say } from './browser.js';
+import { codes } from './mock.js';
 import { button, lastReply, message, mock, pageTest, text } from './page-test.js';
 
 pageTest('a conversation by keyboard alone', async (page) => {
@@ -44,6 +45,20 @@ pageTest('a conversation by keyboard alone', async (page) => {
   await press('Enter');
   assert.equal(await text(page.getByRole('heading', { level: 1 })), 'Greetings');
 
+  await page.evaluate(() => document.activeElement.blur());
+  await reach('Search the conversations');
+  await page.keyboard.type('nothing');
+  assert.equal(await page.getByRole('navigation').getByRole('listitem').count(), 0);
+  await press('Escape');
+  await reach('Greetings');
+  await reach('Import');
+  await reach('Delete your message');
+  await press('Enter');
+  await reach('Keep');
+  await press('Enter');
+  assert.equal(await page.locator('article').count(), 4);
+
+  await page.evaluate(() => document.activeElement.blur());
   await reach('Settings');
   await press('Enter');
   await reach('Temperature');
@@ -54,7 +69,7 @@ pageTest('a conversation by keyboard alone', async (page) => {
   await press('Enter');
   await press('End');
   await page.keyboard.type('!');
-  await press('Control+Enter');
+  await press('Enter');
   await replied(page);
   const sent = mock.requests.at(-1);
   assert.equal(sent.temperature, 0.5);
@@ -115,6 +130,7 @@ pageTest('a setting that is not valid is named and nothing is sent', async (page
   await button(page, 'Settings').click();
   await page.getByLabel('Top-p').fill('1.5');
   assert.match(await text(page.locator('#fault-top_p')), /a number from 0 to 1/);
+  await page.getByText('Tools, for developers').click();
   await page.getByLabel('Tools, as JSON').fill('[{"name": 3}]');
   assert.match(await text(page.locator('#fault-tools')), /each tool is an object with a name/);
   await button(page, 'Close the settings').click();
@@ -202,6 +218,8 @@ pageTest('thinking is shown apart, and goes back with the conversation', async (
 
 pageTest('calls of tools are shown, and the user types their results', async (page) => {
   await button(page, 'Settings').click();
+  assert.ok(await page.getByLabel('Tools, as JSON').isHidden());
+  await page.getByText('Tools, for developers').click();
   await page.getByLabel('Tools, as JSON').fill('[{"name": "get_weather", "parameters": {"type": "object"}}, {"type": "function", "function": {"name": "get_time"}}]');
   await button(page, 'Close the settings').click();
   await say(page, 'weather');
@@ -211,6 +229,10 @@ pageTest('calls of tools are shown, and the user types their results', async (pa
   ]);
   const shown = await text(page.getByLabel('Arguments of get_weather'));
   assert.equal(shown, '{\n  "city": "Isfahan",\n  "days": [\n    1,\n    2\n  ],\n  "units": {\n    "temperature": "celsius"\n  }\n}');
+  assert.match(await text(lastReply(page)), /The model waits for these tools\. This page runs no tools\./);
+  assert.deepEqual(await accessibilityFaults(page), []);
+  assert.ok(await page.getByRole('textbox', { name: 'Result of get_weather' }).isHidden());
+  await page.getByText('Type the results yourself').press('Enter');
   await page.getByRole('textbox', { name: 'Result of get_weather' }).fill('{"celsius": 31.0}');
   await page.getByRole('textbox', { name: 'Result of get_time' }).fill('noon');
   await picture(page, 'calls');
@@ -284,6 +306,34 @@ pageTest('a code block has a button that copies it', async (page) => {
   assert.match(await text(lastReply(page).locator('.text')), /\*\*ten-pointed\*\*/);
 });
 
+pageTest('the box of a task stands in the line of its text', async (page) => {
+  await say(page, 'markdown');
+  const tasks = lastReply(page).locator('li.task');
+  assert.deepEqual(await tasks.allInnerTexts(), ['☑ Draw the edges', '☐ Fill the stars', '☐ in a paragraph', '☐ of its own']);
+});
+
+pageTest('mathematics stays as it was written', async (page) => {
+  await say(page, 'markdown');
+  const shown = await lastReply(page).locator('.markdown').evaluate((made) => made.textContent);
+  const written = [
+    'The angle is \\(\\alpha_1 * 2 + \\beta_1 * 3\\), or $E=mc^2$ and $a_i*b_i*c_i$; it costs $5 or $6, and 値\\(x_1\\)は:',
+    '\\[\n- \\sum_{i<n} x_i\n= \\begin{matrix} a & b \\\\ c & d \\end{matrix}\n\\]',
+    '$|A|$',
+    '$$|B|$$',
+  ];
+  for (const text of written) assert.ok(shown.includes(text), `${text} is not in ${shown}`);
+  assert.equal(await lastReply(page).locator('em').allInnerTexts().then((all) => all.join()), 'straps,stars');
+});
+
+pageTest('code is coloured without losing a character', async (page) => {
+  await say(page, 'markdown');
+  const code = lastReply(page).locator('.code code');
+  assert.ok((await code.locator('.code-word').allInnerTexts()).includes('fn'));
+  assert.match(await code.evaluate((made) => made.textContent), /^\/\/\/ The interior angle[^]*f64::from\(sides\)\n}$/);
+  const colour = (locator) => locator.first().evaluate((made) => getComputedStyle(made).color);
+  assert.notEqual(await colour(code.locator('.code-word')), await colour(code));
+});
+
 pageTest('a key is asked for where one is needed, and kept for the tab only', async (page) => {
   await page.getByRole('dialog').waitFor();
   assert.match(await text(page.getByRole('dialog')), /a key is needed: Authorization: Bearer KEY/);
@@ -335,6 +385,77 @@ pageTest('errors are said in the words of the server', async (page, server) => {
   assert.match(await text(lastReply(page)), /does not answer\. Is girih serve running\?/);
 }, { server: { status: 429 } });
 
+pageTest('a model without a chat template is explained in words for this page', async (page) => {
+  await say(page, 'Hello');
+  const shown = await text(lastReply(page).locator('.error'));
+  assert.match(shown, /^This model has no chat template, so it cannot reply to messages: choose or serve a model/);
+  assert.doesNotMatch(shown, /girih run/);
+}, { server: { status: 400, refusal: 'the model has no chat template; continue a text with `girih run MODEL TEXT`' } });
+
+pageTest('the built-in model has a hint how its stories begin', async (page, server) => {
+  assert.match(await text(page.locator('.empty')), /only tells stories/);
+  assert.deepEqual(await accessibilityFaults(page), []);
+  await button(page, 'Once upon a time').press('Enter');
+  await replied(page);
+  assert.equal(server.requests.at(-1).messages[0].content, 'Once upon a time');
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'message');
+}, { server: { models: ['stories260k'] } });
+
+pageTest('a message whose reply failed is not sent with later ones', async (page, server) => {
+  await say(page, 'before');
+  server.options.status = 429;
+  await say(page, 'lost');
+  await lastReply(page).getByText('the queue is full').waitFor();
+  server.options.status = null;
+  for (const text of ['one', 'two', 'three']) await say(page, text);
+  assert.match(await text(page.locator('article.reply').nth(1)), /Later requests leave out this reply and the message above it\./);
+  const sent = server.requests.slice(-3).map(({ messages }) => messages);
+  assert.deepEqual(sent.map((messages) => messages.length), [3, 5, 7]);
+  for (const messages of sent) {
+    assert.ok(messages.every(({ role }, at) => role === (at % 2 ? 'assistant' : 'user')));
+    assert.ok(messages.every(({ content }) => !content.includes('lost')));
+  }
+  assert.match(await text(lastReply(page)), /You said: three/);
+}, { server: {} });
+
+pageTest('a reply that was cut is continued in its place', async (page) => {
+  await button(page, 'Settings').click();
+  await page.getByLabel('Temperature').fill('0.5');
+  await say(page, 'short');
+  await button(lastReply(page), 'Continue the reply').click();
+  await replied(page);
+  assert.match(await text(lastReply(page)), /This ends at the limit of tokens, and goes on\./);
+  assert.deepEqual(mock.requests.at(-1), {
+    model: 'girih-8b',
+    prompt: [1, 1, ...codes('This ends at the')],
+    max_tokens: 10_000_000,
+    stream: true,
+    stream_options: { include_usage: true },
+    temperature: 0.5,
+  });
+  assert.match(await text(lastReply(page).locator('.counters')), /^prompt 20 · generated 11 ·/, 'both parts together');
+  assert.equal(await button(page, 'Continue the reply').count(), 0, 'the model has ended it');
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'message');
+  await say(page, 'next');
+  assert.equal(mock.requests.at(-1).messages[1].content, 'This ends at the limit of tokens, and goes on.');
+
+  await say(page, 'half a character');
+  await button(lastReply(page), 'Continue the reply').click();
+  await replied(page);
+  assert.deepEqual(mock.requests.at(-1).prompt.slice(2), codes('This ends at the '), 'without the half character');
+
+  await message(page).fill('slow');
+  await page.keyboard.press('Enter');
+  await lastReply(page).getByText('word word word').waitFor();
+  await page.keyboard.press('Escape');
+  await button(lastReply(page), 'Continue the reply').waitFor();
+  await page.getByText('Tools, for developers').click();
+  await page.getByLabel('Tools, as JSON').fill('{"name": "f"}');
+  await lastReply(page).getByText('Continue is not possible, because the settings have tools.').waitFor();
+  assert.equal(await button(page, 'Continue the reply').count(), 0);
+  assert.deepEqual(await accessibilityFaults(page), []);
+});
+
 pageTest('a server that starts again has another token, which the page reads', async (page, server) => {
   await say(page, 'Before');
   server.options.token = 'e'.repeat(64);
@@ -375,6 +496,94 @@ pageTest('conversations are listed, exported and deleted', async (page) => {
   assert.deepEqual(await list.allInnerTexts(), ['about straps']);
   await page.reload();
   assert.deepEqual(await list.allInnerTexts(), ['about straps']);
+});
+
+pageTest('what was exported is imported, beside what is there', async (page) => {
+  await say(page, 'about tiles');
+  await say(page, 'short');
+  const [file] = await Promise.all([page.waitForEvent('download'), button(page, 'Export all').click()]);
+  const path = await file.path();
+  const list = page.getByRole('navigation').getByRole('listitem');
+  const choose = async (files) => {
+    const [chooser] = await Promise.all([page.waitForEvent('filechooser'), button(page, 'Import').click()]);
+    await chooser.setFiles(files);
+  };
+  await choose(path);
+  await page.waitForFunction(() => document.querySelectorAll('nav li').length === 2);
+  assert.match(await text(lastReply(page)), /This ends at the[^]*ended at the limit of tokens/);
+  await page.reload();
+  assert.deepEqual(await list.allInnerTexts(), ['about tiles', 'about tiles']);
+  await say(page, 'goes on');
+  assert.deepEqual(mock.requests.at(-1).messages.map(({ role }) => role), ['user', 'assistant', 'user', 'assistant', 'user']);
+
+  const hostile = { name: 'hostile.json', mimeType: 'application/json', buffer: Buffer.from('{"version":1,"messages":[{"id":"a","parent":"a"}]}') };
+  await choose(hostile);
+  await page.getByRole('alert').getByText('hostile.json cannot be imported: message 1 of the conversation follows none of the messages before it.').waitFor();
+  assert.deepEqual(await accessibilityFaults(page), []);
+  assert.equal(await list.count(), 2);
+  await choose({ ...hostile, name: 'picture.png', buffer: Buffer.from('\x89PNG') });
+  await page.getByRole('alert').getByText('picture.png cannot be imported: it is not JSON').waitFor();
+  await button(page, 'New conversation').click();
+  assert.equal(await page.getByRole('alert').count(), 0);
+});
+
+pageTest('conversations are searched', async (page) => {
+  for (const asked of ['about Tiles', 'about straps']) {
+    await button(page, 'New conversation').click();
+    await say(page, asked);
+  }
+  const list = page.getByRole('navigation').getByRole('listitem');
+  const search = page.getByRole('searchbox', { name: 'Search the conversations' });
+  await search.fill('tiles SAID');
+  assert.deepEqual(await list.allInnerTexts(), ['about Tiles']);
+  await search.fill('tiles straps');
+  await page.getByText('No conversation contains this.').waitFor();
+  assert.equal(await list.count(), 0);
+  assert.deepEqual(await accessibilityFaults(page), []);
+  await search.press('Escape');
+  assert.deepEqual(await list.allInnerTexts(), ['about straps', 'about Tiles']);
+});
+
+pageTest('a message is deleted with its replies', async (page) => {
+  for (const asked of ['one', 'two', 'three']) await say(page, asked);
+  const remove = async (at) => {
+    await button(page.locator('article.user').nth(at), 'Delete your message').click();
+    assert.deepEqual(await accessibilityFaults(page), []);
+    await button(page.getByRole('dialog'), 'Delete').click();
+  };
+  await button(page.locator('article.user').nth(1), 'Delete your message').click();
+  await button(page.getByRole('dialog'), 'Keep').click();
+  assert.equal(await page.locator('article').count(), 6);
+  await remove(1);
+  assert.deepEqual(await page.locator('article.user .text').allInnerTexts(), ['one', 'three']);
+  await page.reload();
+  await say(page, 'four');
+  const sent = mock.requests.at(-1).messages.filter(({ role }) => role === 'user').map(({ content }) => content);
+  assert.deepEqual(sent, ['one', 'three', 'four']);
+  await remove(2);
+  await remove(1);
+  await remove(0);
+  assert.equal(await page.getByRole('navigation').getByRole('listitem').count(), 0, 'an empty conversation is not kept');
+  assert.equal(await page.evaluate(() => Object.keys(localStorage).filter((key) => key.startsWith('girih.conversation.')).length), 0);
+});
+
+pageTest('an editor sends by Enter, and closes when the conversation goes on', async (page) => {
+  await say(page, 'first');
+  const editor = page.getByRole('textbox', { name: 'Edit your message' });
+  await button(page, 'Edit your message').click();
+  await editor.fill('changed');
+  await editor.press('Shift+Enter');
+  await page.keyboard.type('twice');
+  await message(page).fill('next');
+  await message(page).press('Enter');
+  await replied(page);
+  assert.equal(await editor.count(), 0);
+  await button(page, 'Edit your message').first().click();
+  assert.equal(await editor.inputValue(), 'changed\ntwice', 'what was typed is kept');
+  await editor.press('Enter');
+  await replied(page);
+  assert.equal(mock.requests.at(-1).messages[0].content, 'changed\ntwice');
+  assert.equal(await page.locator('article').count(), 2);
 });
 
 pageTest('a draft stays with its conversation', async (page) => {

@@ -1,9 +1,11 @@
 // The parts of the page that need no browser.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { add, branches, newConversation, path, show, titleOf } from '../src/conversation.js';
+import { add, branches, newConversation, path, removePair, show, titleOf } from '../src/conversation.js';
 import { events } from '../src/event-stream.js';
 import { indented } from '../src/json.js';
+import { conversationsIn } from '../src/import.js';
+import { masked, restored } from '../src/mathematics.js';
 import { EMPTY, faults, requestBody } from '../src/settings.js';
 
 /** The events of a stream whose bytes arrive in pieces of `size`. */
@@ -61,13 +63,85 @@ test('settings are checked before they are sent', () => {
   assert.match(faults({ ...EMPTY, tools: '[{' }).tools, /^Not valid JSON/);
 });
 
-test('a reply that brought nothing is not sent', () => {
+test('a message without an answer is not sent', () => {
   const conversation = newConversation({ ...EMPTY, model: 'm' });
-  const asked = add(conversation, null, { role: 'user', content: 'a' });
-  const failed = add(conversation, asked.id, { role: 'assistant', content: '', thinking: '', calls: [] });
-  add(conversation, failed.id, { role: 'user', content: 'b' });
-  assert.deepEqual(requestBody(conversation).messages, [
-    { role: 'user', content: 'a' },
-    { role: 'user', content: 'b' },
-  ]);
+  const say = (content) => add(conversation, conversation.leaf, { role: 'user', content });
+  const reply = (more) => add(conversation, conversation.leaf, { role: 'assistant', content: '', thinking: '', calls: [], state: 'done', ...more });
+  const sent = () => requestBody(conversation).messages.map(({ role, content }) => [role, content]);
+  say('a');
+  reply({ state: 'failed' });
+  say('b');
+  assert.deepEqual(sent(), [['user', 'b']]);
+  reply({ state: 'stopped', thinking: 'only that' });
+  say('c');
+  reply({ state: 'failed', content: 'some text' });
+  say('d');
+  say('e');
+  assert.deepEqual(sent(), [['user', 'c'], ['assistant', 'some text'], ['user', 'e']]);
+  reply({ calls: [{ id: '1', name: 'f', arguments: '{}', result: 'r' }] });
+  reply({ state: 'failed' });
+  say('g');
+  const rest = [['user', 'e'], ['assistant', null], ['tool', 'r'], ['user', 'g']];
+  assert.deepEqual(sent().slice(2), rest, 'the results of calls stay');
+});
+
+test('mathematics in Markdown is found, and money is not', () => {
+  const found = (text) => {
+    assert.equal(restored(masked(text)), text);
+    return masked(text).replace(/[\ufdd0-\ufdef]+/g, '•');
+  };
+  assert.equal(found('\\(x_1\\) \\[y\\] $a*b$ $$|z|$$'), '•x•1• •y• •a•b• •z•');
+  assert.equal(found('\\[\n- x\n= y\n\\]'), '•\n• x\n• y\n•');
+  const others = ['$5 and $6', '**$HOME** and **$PATH**', 'US$5, A$6', '\\$5 or \\$6', '\\\\(x\\\\)', '`$a` or `b$`', '\\(a\n\nb\\)', '[a](https://a.org/b_\\(c\\))', '$ x $', '\\(x'];
+  for (const text of others) assert.equal(found(text), text);
+  assert.equal(restored(masked('a \ufdd0 b')), 'a \ufffd b', 'a noncharacter is no text');
+});
+
+test('a pair is removed from its branch only', () => {
+  const conversation = newConversation({ ...EMPTY });
+  const say = (parent, content) => add(conversation, parent?.id ?? null, { role: 'user', content });
+  const reply = (parent, content) => add(conversation, parent.id, { role: 'assistant', content });
+  const first = say(null, 'a');
+  const second = say(reply(first, 'b'), 'c');
+  reply(second, 'd');
+  const kept = say(reply(second, 'e'), 'f');
+  const shown = () => path(conversation).map(({ content }) => content).join('');
+  assert.equal(shown(), 'abcef');
+  removePair(conversation, second);
+  assert.equal(shown(), 'abf');
+  const other = say(null, 'x');
+  removePair(conversation, other);
+  assert.equal(shown(), 'abf', 'the newest other branch is shown');
+  removePair(conversation, kept);
+  assert.equal(shown(), 'ab');
+  removePair(conversation, first);
+  assert.deepEqual([conversation.messages, conversation.leaf], [[], null]);
+});
+
+test('only what is checked is imported', () => {
+  const user = { id: 'a', parent: null, role: 'user', content: 'x', onload: 'y' };
+  const reply = { id: 'b', parent: 'a', role: 'assistant', content: 'y', calls: [{ id: 'c', name: 'f', arguments: '{}', result: null, more: 1 }], state: 'running', seed: 'z', counters: { prompt: -1, generated: 3 } };
+  const record = { version: 1, id: '../x', title: 7, updated: 9e15, settings: { system: 's', top_p: 1, format: 'x', other: 1 }, messages: [user, reply], leaf: 'none' };
+  const [read] = conversationsIn(JSON.stringify(record));
+  assert.match(read.id, /^[0-9a-f]{18}$/);
+  assert.deepEqual([read.title, read.leaf, read.settings], ['', 'b', { ...EMPTY, system: 's' }]);
+  assert.ok(read.updated <= Date.now());
+  assert.deepEqual(read.messages[0], { id: 'a', parent: null, role: 'user', content: 'x' });
+  const { calls, state, seed, counters } = read.messages[1];
+  assert.deepEqual(calls, [{ id: 'c', name: 'f', arguments: '{}', result: null }]);
+  assert.deepEqual([state, seed, counters.prompt, counters.generated], ['interrupted', null, null, 3]);
+
+  const refused = (change, sentence) => assert.throws(() => conversationsIn(JSON.stringify({ ...record, ...change })), sentence);
+  refused({ version: 2 }, /the conversation is not of version 1/);
+  refused({ messages: [] }, /has 0 messages; 1 to 5000/);
+  refused({ messages: Array(5001).fill(user) }, /has 5001 messages/);
+  refused({ messages: [user, user] }, /message 2 of the conversation has no id of its own/);
+  refused({ messages: [reply, user] }, /message 1 of the conversation follows none/);
+  refused({ messages: [{ ...user, role: 'system' }] }, /no role/);
+  refused({ messages: [{ ...user, content: ['x'] }] }, /no text/);
+  refused({ messages: [user, { ...user, id: 'b', parent: 'a' }] }, /does not take turns/);
+  refused({ messages: [user, { ...reply, calls: [{ id: 1 }] }] }, /calls that cannot be read/);
+  for (const text of ['', '{', 'null', '3', '"x"', '[]', '[[]]', '['.repeat(1e6), `[${'{},'.repeat(1000)}{}]`]) {
+    assert.throws(() => conversationsIn(text), /version 1|not JSON|conversations; 1 to 1000/, text.slice(0, 10));
+  }
 });

@@ -26,7 +26,7 @@ impl BackendArgs {
         self.with_options_for(self.backend.clone())
     }
 
-    /// `backend` with those of the options that it has.
+    /// `backend` with those of the options that it has, if this machine has its device.
     ///
     /// # Errors
     /// As [`BackendArgs::choice`].
@@ -34,7 +34,9 @@ impl BackendArgs {
         let info = backend.info();
         let has = |name: &str| info.options.iter().any(|spec| spec.name == name);
         let mut own = self.options.iter().filter(|(name, _)| has(name));
-        Ok(own.try_fold(backend, |choice, (name, value)| choice.with(name, value))?)
+        let choice = own.try_fold(backend, |choice, (name, value)| choice.with(name, value))?;
+        choice.device()?;
+        Ok(choice)
     }
 }
 
@@ -54,11 +56,9 @@ pub fn options() -> Vec<(&'static BackendOption, Vec<&'static str>)> {
 
 impl clap::Args for BackendArgs {
     fn augment_args(command: Command) -> Command {
-        let about = girih::backends().iter().map(|info| {
-            let device = if (info.devices)().is_empty() { "" } else { ":DEVICE" };
-            format!("{}{device} ({})", info.name, info.about)
-        });
-        let help = format!("Backend: {}", about.collect::<Vec<_>>().join("; "));
+        let about = girih::backends().iter().map(|info| format!("{} ({})", info.name, info.about));
+        let about = about.collect::<Vec<_>>().join("; ");
+        let help = format!("Backend, or BACKEND:DEVICE: {about}; 'girih doctor' lists the devices");
         let backend = Arg::new(BACKEND)
             .long(BACKEND)
             .value_name("BACKEND")

@@ -4,10 +4,13 @@ mod examples;
 mod group;
 
 use std::fmt::Write;
+use std::io;
 
 use clap::{Arg, ArgAction, Command};
 
 use crate::backend_args;
+use crate::output::columns;
+use crate::word_wrap::wrapped;
 use group::{OptionGroup, in_order};
 
 /// The commands in groups, in the order in which help lists them. Others follow.
@@ -107,7 +110,14 @@ fn commands_in_groups(command: &Command) -> String {
         let _ = writeln!(text, "{header}{title}:{header:#}");
         for sub in subs {
             let about = sub.get_about().map(ToString::to_string).unwrap_or_default();
-            let _ = writeln!(text, "  {literal}{:<12}{literal:#} {about}", sub.get_name());
+            let line = format!("  {:<12} {about}", sub.get_name());
+            let line = columns(io::stdout()).map_or_else(|| line.clone(), |columns| wrapped(&line, columns));
+            let _ = writeln!(
+                text,
+                "  {literal}{}{literal:#}{}",
+                sub.get_name(),
+                &line[2 + sub.get_name().len()..]
+            );
         }
         text.push('\n');
     }

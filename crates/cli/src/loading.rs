@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use girih::{
     BUILT_IN, BUILT_IN_TEMPLATE, DefaultRounding, Engine, Model, OpenOptions, Plan, Progress, ReplyStyle,
-    RunOptions, Session, TemplateProcess,
+    RunOptions, Session, SyncProcess, TemplateProcess,
 };
 use girih_hub::HubEnv;
 use girih_model::arch::ArchOptions;
@@ -22,14 +22,18 @@ use crate::model_name;
 use crate::progress::{Bar, Show, Unit};
 use crate::typed_options::TypedOptions;
 
+/// The hidden command of the process that waits for the disk.
+pub const SYNC_COMMAND: &str = "sync-worker";
+
 /// The options from the environment: downloaded models, kept files; chat templates are
-/// rendered by a worker process of this same program.
+/// rendered, and the end of packed weights is awaited, by worker processes of this same program.
 ///
 /// # Errors
 /// When the path of this program is unknown.
 pub fn open_options() -> Result<OpenOptions> {
     let worker = TemplateProcess::Worker { program: own_program()?, arguments: vec![WORKER_COMMAND.into()] };
-    Ok(OpenOptions { templates: worker, ..OpenOptions::from_vars(|name| std::env::var(name).ok()) })
+    let sync = SyncProcess::Worker { program: own_program()?, arguments: vec![SYNC_COMMAND.into()] };
+    Ok(OpenOptions { templates: worker, sync, ..OpenOptions::from_vars(|name| std::env::var(name).ok()) })
 }
 
 /// This program, also when its file has been replaced by another version since it was started: what the
@@ -246,8 +250,7 @@ fn watch_with(
     (bar, watch)
 }
 
-/// Sentences about the work that falls back to the host, with reasons, about the
-/// backend, and about its default on this machine.
+/// Sentences about the work that falls back to the host, with reasons, and about the backend.
 ///
 /// # Errors
 /// When a graph cannot be made.
@@ -258,7 +261,7 @@ pub fn host_work(plan: &Plan) -> Result<Vec<String>> {
         format!("the host computes {count} x {name} ({op}) in steps of {rows} rows: {reason}")
     };
     let notes = plan.backend().info().notes.iter().map(|note| (*note).to_owned());
-    Ok(plan.host_work()?.into_iter().map(sentence).chain(notes).chain(plan.machine_default()).collect())
+    Ok(plan.host_work()?.into_iter().map(sentence).chain(notes).collect())
 }
 
 /// A note with the generation settings that sampling uses.

@@ -36,6 +36,7 @@ mod short_name;
 mod typed_history;
 mod typed_options;
 mod visible;
+mod word_wrap;
 
 use std::process::ExitCode;
 
@@ -46,10 +47,14 @@ use crate::error::Error;
 use crate::settings::Invocation;
 
 fn main() -> ExitCode {
-    // Chat templates run in a separate process of this same program, which
-    // must not read a configuration or an environment.
+    // Chat templates run in a separate process of this same program, and so does the wait for the disk;
+    // both must not read a configuration or an environment.
     let mut arguments = std::env::args_os().skip(1);
-    if arguments.next().is_some_and(|argument| argument == template::WORKER_COMMAND) {
+    let command = arguments.next();
+    if command.as_ref().is_some_and(|command| command == loading::SYNC_COMMAND) {
+        return girih::sync_worker(arguments);
+    }
+    if command.is_some_and(|command| command == template::WORKER_COMMAND) {
         let rest: Vec<String> = arguments.map(|name| name.to_string_lossy().into_owned()).collect();
         return match rest.split_first() {
             Some((first, names)) if first == template::PROBE_ARGUMENT => {

@@ -1,16 +1,18 @@
 //! Standard output and standard error. A closed pipe is an error, not a panic.
 //!
-//! Text of a model or a file reaches a pipe as it is, and a terminal without characters that the
+//! Lines of sentences are broken between words on a terminal. Text of a model or a file reaches a pipe as it is, and a terminal without characters that the
 //! terminal would obey. Standard error has only messages; they never contain such characters.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::visible::{Visible, VisibleJson, capped};
+use crate::word_wrap::wrapped;
 
 /// Prints a line of the result, like `println!`, and returns whether it could.
 macro_rules! print_line {
@@ -27,6 +29,23 @@ pub fn print(text: impl Display) -> Result<()> {
     let mut out = io::stdout();
     let written = if out.is_terminal() { write!(out, "{}", Visible(text)) } else { write!(out, "{text}") };
     written.map_err(failed)
+}
+
+/// Prints lines of sentences, on a terminal broken between words.
+///
+/// # Errors
+/// As [`print()`].
+pub fn print_sentences(text: &str) -> Result<()> {
+    match columns(io::stdout()) {
+        Some(columns) => print_line!("{}", wrapped(&Visible(text).to_string(), columns)),
+        None => print_line!("{text}"),
+    }
+}
+
+/// The number of columns of a stream that is a terminal, if the terminal tells it.
+pub fn columns(stream: impl AsFd) -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(stream).ok()?;
+    Some(usize::from(size.ws_col)).filter(|&columns| columns > 0)
 }
 
 /// Prints one line of JSON, on a terminal with more characters escaped than JSON demands.
@@ -63,10 +82,13 @@ pub fn allows_style() -> bool {
     !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|name| name != "dumb")
 }
 
-/// Prints a line to standard error, as [`Visible`] and [`capped`]. A failure is ignored, as it could
-/// not be reported.
+/// Prints a line to standard error, as [`Visible`] and [`capped`], on a terminal broken between words. A
+/// failure is ignored, as it could not be reported.
 pub fn print_note(line: impl Display) {
-    let _ = writeln!(io::stderr(), "{}", capped(&Visible(line).to_string()));
+    let line = Visible(line).to_string();
+    let line = capped(&line);
+    let line = columns(io::stderr()).map_or_else(|| line.to_string(), |columns| wrapped(&line, columns));
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// Formats a number of bytes for people: `1.50 GiB`.

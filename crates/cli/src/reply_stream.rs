@@ -6,7 +6,9 @@ use girih::{Event, ReplyPart};
 use serde_json::{Value, json};
 
 use crate::error::Result;
-use crate::output::{allows_style, print_json, stream, stream_dimmed};
+use crate::output::{allows_style, columns, print_json, stream, stream_dimmed};
+use crate::visible::Visible;
+use crate::word_wrap::WordWrap;
 
 /// Takes one reply.
 #[derive(Debug)]
@@ -27,12 +29,14 @@ pub enum ReplyStream {
 }
 
 /// Prints the parts of a reply as text: thinking dimmed on a terminal and between tags elsewhere, and
-/// each call on a line of its own.
+/// each call on a line of its own. On a terminal, lines are broken between words.
 #[derive(Debug, Default)]
 pub struct PartPrinter {
     /// Whether escape codes may style the text.
     dims: bool,
     last: Printed,
+    /// The word that is held back.
+    wrap: WordWrap,
 }
 
 /// What was printed last.
@@ -49,7 +53,7 @@ impl ReplyStream {
     /// A stream of text.
     pub fn text() -> ReplyStream {
         let dims = allows_style() && io::stdout().is_terminal();
-        ReplyStream::Text(PartPrinter { dims, last: Printed::Nothing })
+        ReplyStream::Text(PartPrinter { dims, ..PartPrinter::default() })
     }
 
     /// A stream of events with these fields.
@@ -72,6 +76,28 @@ impl ReplyStream {
         }
     }
 
+    /// Prints the text that the reply continues.
+    ///
+    /// # Errors
+    /// As [`ReplyStream::push`].
+    pub fn repeat_prompt(&mut self, prompt: &str) -> Result<()> {
+        match self {
+            ReplyStream::Text(text) => text.push(&ReplyPart::Content(prompt.to_owned())),
+            ReplyStream::Events { .. } | ReplyStream::Silent => Ok(()),
+        }
+    }
+
+    /// Prints what is held back of a reply that fails.
+    ///
+    /// # Errors
+    /// As [`ReplyStream::push`].
+    pub fn flush(&mut self) -> Result<()> {
+        match self {
+            ReplyStream::Text(text) => text.flush(),
+            ReplyStream::Events { .. } | ReplyStream::Silent => Ok(()),
+        }
+    }
+
     /// Ends a reply.
     ///
     /// # Errors
@@ -89,11 +115,11 @@ impl PartPrinter {
         match part {
             ReplyPart::Content(text) => {
                 self.begin(Printed::Content)?;
-                stream(text)
+                self.words(text)
             }
             ReplyPart::Thinking(text) => {
                 self.begin(Printed::Thinking)?;
-                if self.dims { stream_dimmed(text) } else { stream(text) }
+                self.words(text)
             }
             ReplyPart::CallBegin { name, .. } => {
                 self.begin(Printed::Call)?;
@@ -106,12 +132,41 @@ impl PartPrinter {
         }
     }
 
+    /// Prints the words of content or thinking.
+    fn words(&mut self, text: &str) -> Result<()> {
+        match columns(io::stdout()) {
+            Some(columns) => {
+                let text = self.wrap.push(&Visible(text).to_string(), columns);
+                self.styled(&text)
+            }
+            None => self.styled(text),
+        }
+    }
+
+    /// Prints the word that is held back.
+    fn flush(&mut self) -> Result<()> {
+        let text = self.wrap.flush(columns(io::stdout()).unwrap_or(usize::MAX));
+        self.styled(&text)
+    }
+
+    /// Prints text in the style of the last part.
+    fn styled(&self, text: &str) -> Result<()> {
+        match self.last {
+            _ if text.is_empty() => Ok(()),
+            Printed::Thinking if self.dims => stream_dimmed(text),
+            _ => stream(text),
+        }
+    }
+
     /// Prints what separates a part of this kind from the last one.
     fn begin(&mut self, next: Printed) -> Result<()> {
-        let last = std::mem::replace(&mut self.last, next);
-        if last == next && next != Printed::Call {
+        if self.last == next && next != Printed::Call {
             return Ok(());
         }
+        self.flush()?;
+        // Another part begins on a line of its own.
+        self.wrap = WordWrap::default();
+        let last = std::mem::replace(&mut self.last, next);
         let close = match last {
             Printed::Nothing => "",
             Printed::Thinking if self.dims => "\n\n",
@@ -123,6 +178,7 @@ impl PartPrinter {
     }
 
     fn finish(&mut self) -> Result<()> {
+        self.flush()?;
         let closes = self.last == Printed::Thinking && !self.dims;
         stream(if closes { "\n</think>\n" } else { "\n" })
     }

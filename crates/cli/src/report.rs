@@ -36,8 +36,12 @@ pub fn read(
 ) -> Result<FinishedReply> {
     let (mut ids, mut text, mut message) = (Vec::new(), String::new(), ReplyMessage::default());
     for event in reply {
-        // The call was right, as the request was accepted.
-        let event = event.map_err(Error::work)?;
+        let event = event.map_err(|error| {
+            // The error is the one that counts.
+            let _ = output.flush();
+            // The call was right, as the request was accepted.
+            Error::work(error)
+        })?;
         let stopped = is_stopped();
         if !stopped {
             let is_shown = |part: &&ReplyPart| shows_thinking || !matches!(part, ReplyPart::Thinking(_));

@@ -8,7 +8,7 @@ use girih_model::arch::Head;
 use girih_model::arch::schema::{Relayout, Weight};
 use girih_tensor::{DType, Error, Result, Shape};
 
-use super::keys::{GgufKeys, attend, keys};
+use super::keys::{GgufKeys, keys};
 use super::options::ConvertOptions;
 use super::plan::{Chooser, FileLayout, Planned, at, check_whole, weights};
 use super::report::{ConvertProgress, ConvertReport, WrittenTensor};
@@ -45,7 +45,7 @@ pub(super) fn write(
     progress: &mut dyn FnMut(ConvertProgress<'_>),
 ) -> Result<ConvertReport> {
     let mut metadata = general(model, file_type, options)?;
-    let GgufKeys { metadata: facts, factors, mut warnings } = keys(model.arch(), &model.facts, head)?;
+    let GgufKeys { metadata: facts, factors, mut warnings } = keys(model.arch(), &model.facts)?;
     let planned = plan(model, head.tied, file_type, options)?;
     facts.iter().try_for_each(|(key, value)| metadata.insert(key, value.clone()))?;
     warnings.extend(vocabulary::put(model, &mut metadata, &options.limits)?);
@@ -114,7 +114,11 @@ fn plan(
     options: &ConvertOptions,
 ) -> Result<Vec<Planned>> {
     let facts = &model.facts;
-    let shared_heads = facts.layers.first().is_some_and(|layer| attend(layer).heads > attend(layer).kv_heads);
+    let shared_heads = facts
+        .layers
+        .iter()
+        .filter_map(|layer| layer.mixer.attention())
+        .any(|attend| attend.heads > attend.kv_heads);
     let context = MixContext { layers: facts.layers.len(), shared_heads };
     let mut chooser = Chooser::new(options.recipe.as_ref(), &GGUF_DTYPES);
     let mut planned = Vec::new();
@@ -126,7 +130,7 @@ fn plan(
         let name = entry.gguf.as_ref().ok_or_else(|| {
             Error::new(format!("architecture {} has no name in GGUF for '{weight}'", model.arch().name))
         })?;
-        check_whole(&weight, entry.gguf_part)?;
+        check_whole(&weight, name, entry.gguf_part)?;
         let name = at(name, layer);
         let (stored, note) = if shape.extents().len() < 2 {
             (DType::F32, None)
@@ -177,7 +181,7 @@ fn by_type(
 /// The order of rows in the file: the inverse of the transform that reading
 /// applies.
 fn layout(model: &ModelFiles, entry: &Weight, layer: Option<usize>, weight: &str) -> Result<FileLayout> {
-    let attend = layer.and_then(|layer| model.facts.layers.get(layer)).map(attend);
+    let attend = layer.and_then(|layer| model.facts.layers.get(layer)?.mixer.attention());
     match (entry.gguf_as, attend) {
         (None, _) => Ok(FileLayout::Ours),
         (Some(Relayout::UnpermuteHeads), Some(attend)) => Ok(FileLayout::Interleaved { heads: attend.heads }),

@@ -1,11 +1,15 @@
-//! Writes a model's facts as GGUF keys: the inverse of `arch/fill.rs`, driven by
-//! the same fields of the architecture's description.
+//! Writes a model's facts as GGUF keys, by the parameters of the architecture's description, from whose
+//! fields `fill` reads them again. What follows from several facts is derived here: the period of layers, the
+//! scale of scores, the scaling of rotary frequencies.
 
-use girih_file::{Metadata, MetadataValue};
+use girih_file::{Metadata, MetadataArray, MetadataValue};
 use girih_graph::Span;
-use girih_model::arch::schema::{Arch, DefaultValue, Field, LayerKind, RopeSchema};
-use girih_model::arch::{AttentionFacts, Facts, Head, LayerFacts, Mixer, Rope, act};
+use girih_model::arch::schema::{Arch, DefaultValue, Field, MixerSchema, RopeSchema, SpanSchema};
+use girih_model::arch::{FactValue, Facts, Parameter, Rope};
 use girih_tensor::{Error, Result};
+
+/// The kind of embedding and head, which GGUF states by the tensors that it has.
+const TIED: &str = "head.tied";
 
 /// The keys and the tensor of a GGUF file that state a model's facts.
 pub(super) struct GgufKeys {
@@ -20,22 +24,16 @@ pub(super) struct GgufKeys {
 ///
 /// # Errors
 /// When a fact differs from the architecture's default and has no key.
-pub(super) fn keys(arch: &Arch, facts: &Facts, head: &Head) -> Result<GgufKeys> {
+pub(super) fn keys(arch: &Arch, facts: &Facts) -> Result<GgufKeys> {
     let keys = GgufKeys { metadata: Metadata::new(), factors: None, warnings: Vec::new() };
     let mut writer = KeyWriter { arch, facts, keys };
-    writer.sizes()?;
-    writer.norms_and_head(head)?;
-    writer.spans()?;
+    for parameter in arch.parameters() {
+        writer.parameter(&parameter)?;
+    }
+    writer.kinds()?;
     writer.scores()?;
     writer.ropes()?;
-    writer.act()?;
     Ok(writer.keys)
-}
-
-/// Attention of a layer.
-pub(super) fn attend(layer: &LayerFacts) -> &AttentionFacts {
-    let Mixer::Attend(attend) = &layer.mixer;
-    attend
 }
 
 struct KeyWriter<'a> {
@@ -73,125 +71,122 @@ impl<'a> KeyWriter<'a> {
         }
     }
 
-    fn put_size(&mut self, what: &str, field: &Field, size: usize) -> Result<()> {
-        let number = u32::try_from(size)
-            .map_err(|_| Error::new(format!("{what} is {size}; GGUF holds at most {}", u32::MAX)))?;
-        self.put(what, field, MetadataValue::U32(number))
-    }
-
-    fn sizes(&mut self) -> Result<()> {
-        let (arch, facts) = (self.arch, self.facts);
-        let layer = facts.layers.first().ok_or_else(|| Error::new("the model has no layers"))?;
-        let attend = attend(layer);
-        self.put_size("sizes.width", &arch.sizes.width, facts.sizes.width)?;
-        self.put_size("sizes.layers", &arch.sizes.layers, facts.layers.len())?;
-        self.put_size("sizes.heads", &arch.sizes.heads, attend.heads)?;
-        self.put_size("sizes.kv_heads", &arch.sizes.kv_heads, attend.kv_heads)?;
-        self.put_size("sizes.head_size", &arch.sizes.head_size, attend.head_size)?;
-        self.put_size("sizes.ffn", &arch.sizes.ffn, layer.ffn.size())?;
-        self.put_size("sizes.context", &arch.sizes.context, facts.sizes.context)?;
-        match &arch.sizes.vocabulary {
-            Some(field) => self.put_size("sizes.vocabulary", field, facts.sizes.vocabulary),
-            None => Ok(()),
+    /// Writes a parameter's values: one, or a list with one for each layer.
+    fn parameter(&mut self, parameter: &Parameter<'_>) -> Result<()> {
+        let Parameter { name, field, .. } = parameter;
+        let values = parameter.values(self.facts);
+        let Some((_, first)) = values.first().copied() else { return Ok(()) };
+        let is_one = values.iter().all(|(_, value)| *value == first);
+        match &field.gguf {
+            None if name == TIED || is_one && is_default(first, field.default.as_ref()) => Ok(()),
+            None => Err(self.no_key(name)),
+            Some(_) if is_one => self.put(name, field, stored(name, first)?),
+            Some(_) if field.by_layer => {
+                let mut sizes = vec![0; self.facts.layers.len()];
+                for (layer, value) in values {
+                    if let (Some(layer), MetadataValue::U32(size)) = (layer, stored(name, value)?) {
+                        sizes[layer] = size;
+                    }
+                }
+                self.put(name, field, MetadataValue::Array(MetadataArray::U32(sizes)))
+            }
+            Some(key) => Err(Error::new(format!(
+                "GGUF's '{key}' holds one {name} for all layers of architecture {}, but the model's differ; keep it in \
+                 safetensors",
+                self.arch.name
+            ))),
         }
     }
 
-    fn norms_and_head(&mut self, head: &Head) -> Result<()> {
-        let arch = self.arch;
-        self.put("norms.epsilon", &arch.norms.epsilon, MetadataValue::F32(head.norm.epsilon))?;
-        let softcap = arch.head.as_ref().and_then(|head| head.softcap.as_ref());
-        match (softcap, head.softcap) {
-            (Some(field), Some(cap)) => self.put("head.softcap", field, MetadataValue::F32(cap)),
-            _ => Ok(()),
-        }
-    }
-
-    /// The window, and the period of full layers if it differs from the
-    /// architecture's.
-    fn spans(&mut self) -> Result<()> {
+    /// The period of the last kind of layers if the kinds are not those of the pattern.
+    fn kinds(&mut self) -> Result<()> {
         let (arch, layers) = (self.arch, &self.facts.layers);
-        let has_local_rope = |attend: &AttentionFacts| {
-            attend.rope.as_ref().is_some_and(|rope| rope.name == LayerKind::Local.name())
-        };
-        if layers.iter().map(attend).any(|attend| attend.span == Span::Full && has_local_rope(attend)) {
-            return Err(Error::new(
-                "the model's local layers have no window, which GGUF cannot state; keep it in safetensors",
-            ));
+        for layer in layers {
+            let MixerSchema::Attend(schema) = &arch.layer(&layer.kind)?.mixer;
+            let SpanSchema::Window(field) = &schema.span else { continue };
+            // Without such a key, the file is one of another architecture, whose layers are full.
+            let is_condition = field.gguf.iter().any(|key| arch.matches.gguf_if.contains(key));
+            let is_full = layer.mixer.attention().is_some_and(|attend| attend.span == Span::Full);
+            if is_full && !is_condition {
+                return Err(Error::new(format!(
+                    "the model's {} layers have no window, which GGUF cannot state; keep it in safetensors",
+                    layer.kind
+                )));
+            }
         }
-        let windows = layers.iter().find_map(|layer| match attend(layer).span {
-            Span::Window(window) => Some(window),
-            Span::Full | Span::All => None,
-        });
-        if let (Some(field), Some(window)) = (&arch.sizes.window, windows) {
-            self.put("sizes.window", field, MetadataValue::U32(window))?;
-        }
-        let is_condition = |field: &Field| field.gguf.iter().any(|key| arch.matches.gguf_if.contains(key));
-        if windows.is_none() && arch.sizes.window.as_ref().is_some_and(is_condition) {
-            return Ok(()); // the file is one of another architecture, whose layers are full
-        }
-        let spans = &arch.mixer.spans;
-        let is_full = |index: usize| attend(&layers[index]).span == Span::Full;
-        let usual = |index: usize| spans[index % spans.len()] == LayerKind::Full;
-        if (0..layers.len()).all(|index| is_full(index) == usual(index)) {
+        let pattern = arch.pattern();
+        let is = |index: usize, kind: &str| layers[index].kind == kind;
+        if arch.layers.gguf_listed.is_some()
+            || (0..layers.len()).all(|index| is(index, pattern[index % pattern.len()]))
+        {
             return Ok(());
         }
+        let (first, last) = (pattern[0], pattern[pattern.len() - 1]);
         let fits = |period: &usize| {
-            (0..layers.len()).all(|index| is_full(index) == (index + 1).is_multiple_of(*period))
+            (0..layers.len())
+                .all(|index| is(index, if (index + 1).is_multiple_of(*period) { last } else { first }))
         };
         let period =
             (1..=layers.len() + 1).find(fits).ok_or_else(|| self.no_key("the kinds of its layers"))?;
-        let field = arch.mixer.period.as_ref().ok_or_else(|| self.no_key("the period of its full layers"))?;
-        self.put_size("mixer.period", field, period)
+        let field = arch.layers.period.as_ref().ok_or_else(|| self.no_key("layers.period"))?;
+        self.put("layers.period", field, stored("layers.period", FactValue::Size(period))?)
     }
 
+    /// The number whose inverse square root scales the scores, where GGUF implies another one.
     fn scores(&mut self) -> Result<()> {
-        let mixer = &self.arch.mixer;
-        let Some(attend) = self.facts.layers.first().map(attend) else { return Ok(()) };
-        if let (Some(field), Some(cap)) = (&mixer.softcap, attend.softcap) {
-            self.put("mixer.softcap", field, MetadataValue::F32(cap))?;
-        }
         let scale = |of: f32| (1.0 / f64::from(of).sqrt()) as f32;
         let (layers, width) = (self.facts.layers.len(), self.facts.sizes.width);
-        // What llama.cpp takes for such a model, as it reads no key.
-        let implied = mixer
-            .gguf_scale_of
-            .map_or(attend.head_size, |rule| rule.of(layers, width, attend.heads, attend.head_size));
-        if attend.scale == scale(implied as f32) {
-            return Ok(());
+        for layer in &self.facts.layers {
+            let MixerSchema::Attend(schema) = &self.arch.layer(&layer.kind)?.mixer;
+            let Some(attend) = layer.mixer.attention() else { continue };
+            // What llama.cpp takes for such a model, as it reads no key.
+            let implied = schema
+                .gguf_scale_of
+                .map_or(attend.head_size, |rule| rule.of(layers, width, attend.heads, attend.head_size));
+            if attend.scale == scale(implied as f32) {
+                continue;
+            }
+            let field = schema.scale_of.as_ref().ok_or_else(|| self.no_key("mixer.scale_of"))?;
+            // Prefers an integer if it gives the same scale, because most models have
+            // one.
+            let exact = (1.0 / f64::from(attend.scale).powi(2)) as f32;
+            let of = if scale(exact.round()) == attend.scale { exact.round() } else { exact };
+            let warning = format!(
+                "scores are divided by the square root of {of}; llama.cpp does not read this key, takes {implied} for \
+                 {layers} layers, and gives other results"
+            );
+            if !self.keys.warnings.contains(&warning) {
+                self.keys.warnings.push(warning);
+            }
+            self.put("mixer.scale_of", field, MetadataValue::F32(of))?;
         }
-        let field = mixer.scale_of.as_ref().ok_or_else(|| self.no_key("the scale of its scores"))?;
-        // Prefers an integer if it gives the same scale, because most models have
-        // one.
-        let exact = (1.0 / f64::from(attend.scale).powi(2)) as f32;
-        let of = if scale(exact.round()) == attend.scale { exact.round() } else { exact };
-        self.keys.warnings.push(format!(
-            "scores are divided by the square root of {of}; llama.cpp does not read this key, takes {implied} for \
-             {layers} layers, and gives other results"
-        ));
-        self.put("mixer.scale_of", field, MetadataValue::F32(of))
+        Ok(())
     }
 
+    /// The scaling of each table of rotary position embedding that layers use.
     fn ropes(&mut self) -> Result<()> {
-        let arch = self.arch;
-        let used: Vec<(&RopeSchema, &Rope)> =
-            arch.rope.iter().filter_map(|(kind, rope)| Some((rope, self.rope_of(kind.name())?))).collect();
-        for (rope, facts) in &used {
-            self.check_shared(rope, facts, &used)?;
-            self.put(&format!("rope.{}.base", facts.name), &rope.base, MetadataValue::F32(facts.base))?;
+        let used: Vec<(&RopeSchema, &Rope)> = self
+            .arch
+            .rope
+            .iter()
+            .filter_map(|(table, schema)| Some((schema, self.rope_of(table)?)))
+            .collect();
+        for (schema, facts) in &used {
+            self.check_shared(schema, facts, &used)?;
             if let Some(&first) = facts.factors.first() {
-                self.factors(rope, facts, first)?;
+                self.factors(schema, facts, first)?;
             }
         }
         Ok(())
     }
 
-    /// The rotary embedding of the layers of a kind, if there are any.
-    fn rope_of(&self, name: &str) -> Option<&'a Rope> {
-        let layers = &self.facts.layers;
-        layers.iter().filter_map(|layer| attend(layer).rope.as_ref()).find(|rope| rope.name == name)
+    /// The facts of a table of rotary position embedding, if a layer uses it.
+    fn rope_of(&self, table: &str) -> Option<&'a Rope> {
+        let attention = self.facts.layers.iter().filter_map(|layer| layer.mixer.attention());
+        attention.filter_map(|attend| attend.rope.as_ref()).find(|rope| rope.table == table)
     }
 
-    /// Checks that kinds of layers that share the keys or the tensor of their scaling also share
+    /// Checks that tables that share the keys or the tensor of their scaling also share
     /// its values.
     fn check_shared(&self, rope: &RopeSchema, facts: &Rope, used: &[(&RopeSchema, &Rope)]) -> Result<()> {
         let places = |rope: &RopeSchema| {
@@ -206,7 +201,7 @@ impl<'a> KeyWriter<'a> {
                 return Err(Error::new(format!(
                     "GGUF's '{shared}' scales the rotary frequencies of {} and of {} layers, which differ; equal \
                      ones are needed",
-                    facts.name, other_facts.name
+                    facts.table, other_facts.table
                 )));
             }
         }
@@ -228,22 +223,32 @@ impl<'a> KeyWriter<'a> {
                 Ok(())
             }
             _ => {
-                let name = facts.name;
+                let name = &facts.table;
                 Err(self.no_key(&format!("the scaling of its rotary frequencies ({name} layers)")))
             }
         }
     }
+}
 
-    fn act(&mut self) -> Result<()> {
-        let field = &self.arch.ffn.act;
-        let usual = match &field.default {
-            Some(DefaultValue::Word(word)) => act(word),
-            _ => None,
-        };
-        if usual == Some(self.facts.layers[0].ffn.act()) {
-            Ok(())
-        } else {
-            Err(self.no_key("its activation"))
-        }
+/// A value as GGUF stores it.
+fn stored(name: &str, value: FactValue) -> Result<MetadataValue> {
+    match value {
+        FactValue::Size(size) => u32::try_from(size)
+            .map(MetadataValue::U32)
+            .map_err(|_| Error::new(format!("{name} is {size}; GGUF holds at most {}", u32::MAX))),
+        FactValue::Number(number) => Ok(MetadataValue::F32(number)),
+        FactValue::Word(word) => Ok(MetadataValue::String(word.to_owned())),
+        FactValue::Flag(flag) => Ok(MetadataValue::Bool(flag)),
+    }
+}
+
+/// Whether a value is the default of its field.
+fn is_default(value: FactValue, default: Option<&DefaultValue>) -> bool {
+    match (value, default) {
+        (FactValue::Size(size), Some(DefaultValue::Number(number))) => size as f64 == *number,
+        (FactValue::Number(one), Some(DefaultValue::Number(number))) => one == *number as f32,
+        (FactValue::Word(one), Some(DefaultValue::Word(word))) => one == word,
+        (FactValue::Flag(one), Some(DefaultValue::Flag(flag))) => one == *flag,
+        _ => false,
     }
 }

@@ -3,7 +3,7 @@
 use girih_file::quote;
 use girih_model::ModelWeights;
 use girih_model::arch::Arch;
-use girih_model::arch::schema::Weight;
+use girih_model::arch::schema::{EXPERT, TensorPart, Weight};
 use girih_tensor::{DType, Error, Result, Shape};
 
 use super::recipe::Recipe;
@@ -65,14 +65,14 @@ pub(super) fn at(pattern: &str, layer: Option<usize>) -> String {
     layer.map_or(pattern.to_owned(), |layer| pattern.replace("{i}", &layer.to_string()))
 }
 
-/// Refuses a weight that shares its tensor in the file with others.
-pub(super) fn check_whole(weight: &str, part: Option<[usize; 2]>) -> Result<()> {
-    match part {
-        None => Ok(()),
-        Some(_) => Err(Error::new(format!(
-            "'{weight}' is a part of a tensor in this type of file, which can be read but not written"
-        ))),
-    }
+/// Refuses a weight that is not all of one tensor of this name in the file.
+pub(super) fn check_whole(weight: &str, name: &str, part: Option<TensorPart>) -> Result<()> {
+    let what = match part {
+        Some(_) => "a part of a tensor",
+        None if name.contains(EXPERT) => "assembled of several tensors",
+        None => return Ok(()),
+    };
+    Err(Error::new(format!("'{weight}' is {what} in this type of file, which can be read but not written")))
 }
 
 /// Chooses the formats of matrices: by the recipe, else by the file's type.

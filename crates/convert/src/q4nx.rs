@@ -124,8 +124,8 @@ fn plan(model: &ModelFiles, options: &ConvertOptions) -> Result<Vec<Planned>> {
     let is_tied = model.facts.head.as_ref().is_some_and(|head| head.tied);
     let mut planned = Vec::new();
     for (weight, entry, _) in weights(model.arch(), &model.weights, model.facts.layers.len()) {
+        check_whole(&weight, entry.hf.as_deref().unwrap_or_default(), entry.hf_part)?;
         let Some((name, info)) = model.weights.stored(&weight) else { continue };
-        check_whole(&weight, entry.hf_part)?;
         let (name, shape, source) = (name.to_owned(), info.shape, info.dtype);
         let (stored, note) = match (shape.extents().len(), entry.hf_as) {
             (2, None) => {

@@ -155,7 +155,7 @@ impl Backend for Cpu {
         vec![max]
     }
 
-    /// Every op has an arm of [`Binder::bind`](crate::bind::Binder::bind), whose refusals are objections.
+    /// `Binder::bind` has an arm for every op; its refusals are objections.
     fn knows(&self, _: &AppliedOp<&Value>) -> bool {
         true
     }

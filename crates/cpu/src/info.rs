@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use girih_graph::Result;
 use girih_graph::description::{
-    AllowedValues, AnyBackend, BackendInfo, BackendOption, BackendSettings, DefaultRounding, Services,
-    byte_count,
+    AllowedValues, AnyBackend, BackendInfo, BackendOption, BackendSettings, DefaultRounding, Device,
+    Services, byte_count,
 };
 use girih_graph::store::StoreOptions;
 
@@ -21,7 +21,7 @@ use crate::product_defaults::ProductDefault;
 pub static INFO: BackendInfo = BackendInfo {
     name: "cpu",
     about: "the host's processor",
-    devices: Vec::new,
+    devices: |_| Ok(vec![device()]),
     options: OPTIONS,
     exact: &[(PRECISION, "f32")],
     is_simulated: false,
@@ -130,6 +130,13 @@ fn named<T: Copy>(choices: &Choices<T>, name: &str) -> Result<T, String> {
 fn precision(name: &str) -> Result<ActivationPrecision, String> {
     let choices: Vec<_> = ActivationPrecision::ALL.iter().map(|it| (it.name(), *it)).collect();
     named(&choices, name)
+}
+
+/// This machine's processor.
+fn device() -> Device {
+    let threads = CpuOptions::default().threads.to_string();
+    let settings = vec![("isa", kernels::tables()[0].name.to_owned()), ("threads", threads)];
+    Device { settings, ..Device::only("the host's processor") }
 }
 
 fn open(settings: &BackendSettings, services: &Arc<dyn Services>) -> Result<Box<dyn AnyBackend>> {

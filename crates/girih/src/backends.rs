@@ -32,7 +32,8 @@ pub fn backends() -> &'static [&'static BackendInfo] {
 /// ```
 ///
 /// # Errors
-/// When there is no such backend or device, or the device is missing.
+/// When there is no such backend. A device that does not exist is an error of planning and loading, as
+/// options may decide which there are.
 pub fn backend(name: &str) -> Result<BackendChoice> {
     BackendChoice::parse(BACKENDS, name)
 }

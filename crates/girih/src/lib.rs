@@ -74,6 +74,7 @@ mod run_options;
 mod services;
 mod session;
 mod store;
+mod sync_worker;
 #[cfg(feature = "grammar")]
 mod tool_choice;
 pub mod tools;
@@ -94,7 +95,7 @@ pub use girih_grammar::Grammar;
 pub use girih_graph as graph;
 pub use girih_graph::backend::{HostWork, Refusal, Unwatched};
 pub use girih_graph::description::{
-    AllowedValues, BackendChoice, BackendInfo, BackendOption, DefaultRounding,
+    AllowedValues, BackendChoice, BackendInfo, BackendOption, DefaultRounding, Device,
 };
 pub use girih_graph::{
     DevicePool, Error, ErrorKind, MemoryPlan, Numerics, Phases, PoolBytes, Result, Rounding,
@@ -111,7 +112,7 @@ pub use girih_words::{BosEos, TextOrigin, TextProcessor, TextSpan};
 pub use mailbox::Event;
 pub use model::Model;
 pub use model_pool::{EngineFaults, LoadedModel, ModelPool};
-pub use open_options::{OpenOptions, TemplateProcess};
+pub use open_options::{OpenOptions, SyncProcess, TemplateProcess};
 pub use plan::Plan;
 pub use progress::Progress;
 pub use readiness::{LoadTimes, WhenReady};
@@ -120,5 +121,6 @@ pub use reply_format::ReplyFormat;
 pub use request::{Prompt, Request};
 pub use run_options::{PromptCache, RunOptions};
 pub use session::Session;
+pub use sync_worker::sync_worker;
 #[cfg(feature = "grammar")]
 pub use tool_choice::ToolChoice;

@@ -123,6 +123,19 @@ impl Model {
         &self.0.files
     }
 
+    /// The number of its parameters: the elements of the stored weights that it uses. What girih computes
+    /// itself, such as the frequencies of RoPE, is none.
+    ///
+    /// ```
+    /// assert_eq!(girih::Model::open("stories260k")?.parameters(), 260_032);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    pub fn parameters(&self) -> u64 {
+        let weights = &self.files().weights;
+        let stored = weights.names().filter_map(|name| weights.stored(name));
+        stored.map(|(_, info)| info.shape.elements() as u64).sum()
+    }
+
     /// Its tokenizer and chat template.
     ///
     /// ```

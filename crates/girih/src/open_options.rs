@@ -37,6 +37,12 @@ pub struct OpenOptions {
     /// assert_eq!(girih::OpenOptions::default().templates, girih::TemplateProcess::Own);
     /// ```
     pub templates: TemplateProcess,
+    /// The process that waits for the disk after packed weights were written.
+    ///
+    /// ```
+    /// assert_eq!(girih::OpenOptions::default().sync, girih::SyncProcess::Own);
+    /// ```
+    pub sync: SyncProcess,
     /// The source of a chat template that is used instead of the model's own.
     ///
     /// ```
@@ -90,6 +96,7 @@ impl Default for OpenOptions {
         OpenOptions {
             cache: None,
             templates: TemplateProcess::default(),
+            sync: SyncProcess::default(),
             chat_template: None,
             reply_style: None,
             architectures: Vec::new(),
@@ -136,6 +143,42 @@ pub enum TemplateProcess {
         /// The program's path.
         program: PathBuf,
         /// The arguments of the program.
+        arguments: Vec<OsString>,
+    },
+}
+
+/// The process that waits until packed weights are on the disk, and then gives their file its name. A disk
+/// takes seconds for gigabytes, and the system keeps a program until its last thread has stopped waiting.
+///
+/// ```no_run
+/// use std::process::ExitCode;
+///
+/// use girih::{OpenOptions, SyncProcess};
+///
+/// fn main() -> ExitCode {
+///     let mut arguments = std::env::args_os().skip(1);
+///     if arguments.next().is_some_and(|argument| argument == "sync-worker") {
+///         return girih::sync_worker(arguments);
+///     }
+///     let program = std::env::current_exe().expect("the program has a path");
+///     let sync = SyncProcess::Worker { program, arguments: vec!["sync-worker".into()] };
+///     let options = OpenOptions { sync, ..OpenOptions::default() };
+///     // Open models with these options.
+///     # let _ = options;
+///     ExitCode::SUCCESS
+/// }
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum SyncProcess {
+    /// This process: dropping a session waits for the disk.
+    #[default]
+    Own,
+    /// A process that is started when a file is written and goes on when this one has ended. It must call
+    /// [`sync_worker`](crate::sync_worker).
+    Worker {
+        /// The program's path.
+        program: PathBuf,
+        /// The arguments of the program, before those of the worker.
         arguments: Vec<OsString>,
     },
 }

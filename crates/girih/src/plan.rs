@@ -84,8 +84,8 @@ impl Plan {
         let graph = model.files().graph(key, graph_options(&options))?;
         let blocks = graph.groups.iter().map(|group| cache::blocks(group.span, &key)).collect();
         let first_file = model.files().weights.container().paths().next().map(|path| path.to_owned());
-        let cache = model.open_options().cache.clone();
-        let services = Arc::new(ModelServices::new(cache, first_file, Arc::clone(&control)));
+        let services = ModelServices::new(model.open_options(), first_file, Arc::clone(&control));
+        let services = Arc::new(services);
         let backend = options.backend.open(&(Arc::clone(&services) as Arc<dyn Services>))?;
         let draft = match &options.drafts {
             Drafts::Model(draft) => {

@@ -157,7 +157,7 @@ impl Default for RunOptions {
     fn default() -> RunOptions {
         let first = BackendChoice::parse(backends(), backends()[0].name);
         RunOptions {
-            backend: first.expect("the first backend has one device"),
+            backend: first.expect("it is in the list"),
             kv: None,
             context: None,
             chunk: 512,

@@ -8,22 +8,24 @@ use girih_graph::description::Services;
 use girih_graph::store::{Store, StoreOptions};
 
 use crate::folder::PackedFolder;
+use crate::open_options::{OpenOptions, SyncProcess};
 use crate::progress::LoadControl;
 use crate::store::FileStore;
 
 /// The services for one planned model.
 pub(crate) struct ModelServices {
     cache: Option<PathBuf>,
+    sync: SyncProcess,
     /// The first file of the model, which gives its packed weights their name.
     model: Option<PathBuf>,
     control: Arc<LoadControl>,
 }
 
 impl ModelServices {
-    /// The services for the model whose first file is `model`; a draft model shares the `control` of
+    /// The services for the model that was opened with `options` and whose first file is `model`; a draft model shares the `control` of
     /// the model that it drafts for.
-    pub fn new(cache: Option<PathBuf>, model: Option<PathBuf>, control: Arc<LoadControl>) -> ModelServices {
-        ModelServices { cache, model, control }
+    pub fn new(options: &OpenOptions, model: Option<PathBuf>, control: Arc<LoadControl>) -> ModelServices {
+        ModelServices { cache: options.cache.clone(), sync: options.sync.clone(), model, control }
     }
 
     /// The connection to the program.
@@ -40,7 +42,8 @@ impl Services for ModelServices {
     fn store(&self, name: &str, options: StoreOptions) -> Option<Box<dyn Store>> {
         let folder = PackedFolder::new(self.cache.as_ref()?.join(name));
         let model = self.model.as_ref()?;
-        Some(Box::new(FileStore::new(folder, options, model, Arc::clone(&self.control))))
+        let control = Arc::clone(&self.control);
+        Some(Box::new(FileStore::new(folder, options, self.sync.clone(), model, control)))
     }
 
     fn note(&self, sentence: &str) {

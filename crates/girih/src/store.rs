@@ -11,6 +11,7 @@ use std::hash::BuildHasher;
 use std::io;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -21,8 +22,10 @@ use girih_graph::store::{Store, StoreOptions, StoreWriter, StoredItem, UnsavedIt
 use girih_graph::{Error, Result};
 
 use crate::folder::{PACKED_SUFFIX, PARTIAL_SUFFIX, PackedFolder, label};
+use crate::open_options::SyncProcess;
 use crate::priority::set_lowest_priority;
 use crate::progress::{LoadControl, cancelled};
+use crate::sync_worker::{self, FileNames};
 
 /// The minimum size of a file in bytes; smaller weights are packed again faster than a user
 /// notices.
@@ -32,12 +35,14 @@ const MIN_BYTES: u64 = 16 << 20;
 ///
 /// New items are written by a thread of the lowest priority, so that no token
 /// waits for the disk. Dropping the store writes the rest and waits until the
-/// file has its final name. A program that is killed earlier leaves a partial
-/// file, which the next start that writes one removes, as nobody has it locked any more.
+/// file has its final name, unless a [`SyncProcess`] does the last part. A program that is killed
+/// earlier leaves a partial file, which the next start that writes one removes, as nobody has it
+/// locked any more.
 #[derive(Debug)]
 pub(crate) struct FileStore {
     folder: PackedFolder,
     options: StoreOptions,
+    sync: SyncProcess,
     /// The prefix of this model's file names.
     model: String,
     /// The minimum size of a file in bytes.
@@ -55,12 +60,14 @@ impl FileStore {
     pub fn new(
         folder: PackedFolder,
         options: StoreOptions,
+        sync: SyncProcess,
         path: &Path,
         control: Arc<LoadControl>,
     ) -> FileStore {
         FileStore {
             folder,
             options,
+            sync,
             model: label(path),
             min_bytes: MIN_BYTES,
             control,
@@ -120,10 +127,10 @@ impl FileStore {
             try_lock_file(&file)?;
         }
         drop(sweeping);
-        let path = self.folder.path().join(&name);
+        let (path, sync) = (self.folder.path().join(&name), self.sync.clone());
         let control = Arc::clone(&self.control);
-        let is_noted = AtomicBool::new(false);
-        let write = FileWrite { item, file, folder, partial, name, path, control, is_noted };
+        let (is_noted, worker) = (AtomicBool::new(false), Mutex::default());
+        let write = FileWrite { item, file, folder, partial, name, path, control, is_noted, sync, worker };
         write.file.set_len(bytes)?;
         Ok(write)
     }
@@ -227,6 +234,9 @@ struct FileWrite {
     control: Arc<LoadControl>,
     /// Whether a note says why the file is not kept.
     is_noted: AtomicBool,
+    sync: SyncProcess,
+    /// The process that has taken over the file.
+    worker: Mutex<Option<Child>>,
 }
 
 impl FileWrite {
@@ -244,10 +254,16 @@ impl FileWrite {
         }
     }
 
-    /// Syncs the file to the disk and renames it. It becomes read-only, as
-    /// programs may map it.
+    /// Syncs the file to the disk and renames it, or leaves this to a worker. It becomes read-only,
+    /// as programs may map it.
     fn finish(&self) -> io::Result<()> {
         self.file.set_permissions(Permissions::from_mode(0o400))?;
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        let names = FileNames { folder, partial: &self.partial, name: &self.name };
+        if let Some(worker) = sync_worker::start(&self.sync, &self.file, names)? {
+            *lock(&self.worker) = Some(worker);
+            return Ok(());
+        }
         self.file.sync_all()?;
         self.folder.rename(&self.partial, &self.name)?;
         // The name must reach the disk as well.
@@ -265,8 +281,12 @@ impl StoreWriter for FileWrite {
 
 impl Drop for FileWrite {
     fn drop(&mut self) {
-        // Fails if the file was renamed.
-        let _ = self.folder.remove(&self.partial);
+        match &mut *lock(&self.worker) {
+            // A long-lived program needs no trace of a worker that has ended.
+            Some(worker) => _ = worker.try_wait(),
+            // Fails if the file was renamed.
+            None => _ = self.folder.remove(&self.partial),
+        }
     }
 }
 

@@ -8,13 +8,13 @@ use girih_words::reply::CallGrammar;
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::InferenceCapabilities;
-use llguidance::{ParserFactory, TokenParser};
+use llguidance::{Logger, ParserFactory, TokenParser};
 use regex_automata::meta;
 
 use crate::constraint::GrammarConstraint;
 use crate::deep_stack::on_deep_stack;
 use crate::finished::FinishedCheck;
-use crate::limits::{check_choice, check_lark, refused};
+use crate::limits::{MAX_LARK_ITEMS, check_choice, check_lark, refused};
 use crate::mask_thread::{MaskThread, first_line};
 use crate::pattern::check_pattern;
 use crate::schema;
@@ -60,7 +60,6 @@ impl GrammarCompiler {
         let factory = ParserFactory::new(&vocabulary, InferenceCapabilities::default(), &slices);
         let mut factory = factory
             .map_err(|error| Error::new(format!("the vocabulary cannot be used: {}", first_line(&error))))?;
-        factory.quiet();
         factory.limits_mut().verbose_errors = false;
         factory.limits_mut().max_lexer_states = MAX_LEXER_STATES;
         Ok(GrammarCompiler { factory, stop_tokens: stop_tokens.to_vec(), masks: MaskThread::start()? })
@@ -128,9 +127,15 @@ impl GrammarCompiler {
     }
 
     fn parser(&self, init: GrammarInit) -> Result<TokenParser> {
+        let mut limits = self.factory.limits().clone();
+        // Schemas have their own grammars, which are wide but hardly ambiguous.
+        if matches!(init, GrammarInit::Serialized(_)) {
+            limits.max_items_in_row = MAX_LARK_ITEMS;
+        }
+        let (logger, capabilities) = (Logger::new(0, 0), InferenceCapabilities::default());
         let mut parser = self
             .factory
-            .create_parser_from_init_default(init)
+            .create_parser_from_init_ext(init, logger, capabilities, limits)
             .map_err(|error| refused(format!("the grammar is not supported: {}", first_line(&error))))?;
         parser.start_without_prompt();
         Ok(parser)

@@ -24,6 +24,11 @@ pub const MAX_LARK_BRACKETS: usize = 4096;
 /// The maximum number of lines of a Lark grammar, which bounds a chain of rules.
 pub const MAX_LARK_LINES: usize = 4096;
 
+/// The maximum number of items that the parser of a Lark grammar holds for one place of the text. An ambiguous
+/// grammar has more with each token, and the work of a token grows with their square: it delays all replies of
+/// the model.
+pub const MAX_LARK_ITEMS: usize = 500;
+
 /// The stack of the threads that compile grammars and compute masks. The bounds above keep
 /// recursion far below it; memory is taken only as far as the stack is used.
 pub(crate) const STACK_BYTES: usize = 256 << 20;

@@ -46,6 +46,8 @@ const DOT: &str = r"[^\n\r\x{2028}\x{2029}]";
 /// `\s` of ECMA-262, without brackets.
 const SPACE: &str = r"\t\n\x0B\x0C\r\x20\x{A0}\x{FEFF}\x{2028}\x{2029}\p{Zs}";
 
+const HALF_PAIR: &str = "an escape is half of a surrogate pair";
+
 /// An expression on its way to the other syntax.
 struct Translation {
     chars: Vec<char>,
@@ -111,18 +113,36 @@ impl Translation {
             self.at += 1;
             self.out.push('^');
         }
-        loop {
-            match self.next().ok_or("a class does not end")? {
-                ']' => break,
-                '\\' => self.escape(true)?,
-                // These have a meaning in classes of the other syntax only.
-                char @ ('[' | '&' | '~') => self.out.extend(['\\', char]),
-                '-' if self.out.ends_with('-') => self.out.push_str("\\-"),
-                char => self.out.push(char),
+        while !self.starts_with("]") {
+            let is_set = self.class_atom()?;
+            if self.starts_with("-") && !self.starts_with("-]") {
+                self.at += 1;
+                let hyphen_at = self.out.len();
+                self.out.push('-');
+                // Beside a set, a hyphen is itself (annex B).
+                if self.class_atom()? || is_set {
+                    self.out.insert(hyphen_at, '\\');
+                }
             }
         }
+        self.at += 1;
         self.out.push(']');
         Ok(())
+    }
+
+    /// A character or a set within a class; returns whether it is a set.
+    fn class_atom(&mut self) -> std::result::Result<bool, String> {
+        match self.next().ok_or("a class does not end")? {
+            '\\' => {
+                let is_set = self.chars.get(self.at).is_some_and(|char| "dDwWsSpP".contains(*char));
+                self.escape(true)?;
+                return Ok(is_set);
+            }
+            // These have a meaning in classes of the other syntax, or in another place.
+            char @ ('[' | '&' | '~' | '-') => self.out.extend(['\\', char]),
+            char => self.out.push(char),
+        }
+        Ok(false)
     }
 
     /// What follows a backslash.
@@ -172,8 +192,8 @@ impl Translation {
                 let mut code = self.hex(4)?;
                 if (0xD800..0xDC00).contains(&code) && self.starts_with("\\u") {
                     self.at += 2;
-                    let low = self.hex(4)?;
-                    code = 0x10000 + ((code - 0xD800) << 10) + low.wrapping_sub(0xDC00) % 0x400;
+                    let low = self.hex(4)?.checked_sub(0xDC00).filter(|low| *low < 0x400);
+                    code = 0x10000 + ((code - 0xD800) << 10) + low.ok_or(HALF_PAIR)?;
                 }
                 self.code(code)?;
             }
@@ -193,7 +213,7 @@ impl Translation {
     }
 
     fn code(&mut self, code: u32) -> std::result::Result<(), String> {
-        let char = char::from_u32(code).ok_or("an escape is half of a surrogate pair")?;
+        let char = char::from_u32(code).ok_or(HALF_PAIR)?;
         self.literal(char);
         Ok(())
     }
@@ -215,6 +235,7 @@ mod tests {
             (r"[\d.\-[&&]", r"[[0-9].\x{2D}\[\&\&]"),
             (r"\cC\u00e9\x41\/", r"\x{3}\x{E9}\x{41}\x{2F}"),
             (r"\uD83D\uDC32", r"\x{1F432}"),
+            (r"[+-\d][\w-.][a-c-e][-a-][a\--]", r"[+\-[0-9]][[0-9A-Za-z_]\-.][a-c\-e][\-a\-][a\x{2D}\-]"),
             ("a.b", r"a[^\n\r\x{2028}\x{2029}]b"),
         ];
         for (ecma, expected) in cases {
@@ -225,6 +246,9 @@ mod tests {
             (r"(a)\1", "refers back"),
             (r"\bword", "word boundary"),
             (r"\a", "has no meaning"),
+            (r"\uD83D\u0041", "surrogate pair"),
+            (r"\uD83Da", "surrogate pair"),
+            ("[a-", "does not end"),
             ("[]", "matches nothing"),
             ("a{2", "repetition"),
             ("(a", "unclosed group"),

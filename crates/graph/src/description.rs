@@ -21,8 +21,9 @@ pub struct BackendInfo {
     pub name: &'static str,
     /// One line for help.
     pub about: &'static str,
-    /// The names of its devices; empty if there is only one, which needs no name.
-    pub devices: fn() -> Vec<String>,
+    /// Finds its devices on this machine with these options, such as the path of a library. A choice of the
+    /// backend names one of them.
+    pub devices: fn(&BackendSettings) -> Result<Vec<Device>>,
     /// Its options.
     pub options: &'static [BackendOption],
     /// The options that give the most exact results; empty if no option affects rounding.
@@ -34,6 +35,24 @@ pub struct BackendInfo {
     /// Makes the backend. This neither starts threads nor writes files, so a program may
     /// open a backend only to plan with it.
     pub open: OpenBackend,
+}
+
+/// A device of a backend, as found on this machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Device {
+    /// What follows `backend:`, such as `strix` or `vulkan:0`; `None` for the device that is meant without a name.
+    pub name: Option<String>,
+    /// What it is, such as the name of the product.
+    pub about: String,
+    /// What it was found with, such as the version of a driver: name and value, for people.
+    pub settings: Vec<(&'static str, String)>,
+}
+
+impl Device {
+    /// The device of a backend that has no other.
+    pub fn only(about: impl Into<String>) -> Device {
+        Device { about: about.into(), ..Device::default() }
+    }
 }
 
 /// Makes a backend with these settings, which may use these services.
@@ -146,13 +165,14 @@ pub struct BackendChoice {
 }
 
 impl BackendChoice {
-    /// Finds `name` or `name:device` in a list of backends.
+    /// Finds the backend of `name` or `name:device` in a list. Whether there is such a device depends on
+    /// options, so [`BackendChoice::device`] and [`BackendChoice::open`] find out.
     ///
     /// # Errors
-    /// When the backend or the device does not exist, or the device is missing.
+    /// When the backend does not exist.
     pub fn parse(list: &[&'static BackendInfo], text: &str) -> Result<BackendChoice> {
         let (name, device) = match text.split_once(':') {
-            Some((name, device)) => (name, Some(device)),
+            Some((name, device)) => (name, Some(device.to_owned())),
             None => (text, None),
         };
         let Some(info) = list.iter().find(|info| info.name == name) else {
@@ -163,26 +183,37 @@ impl BackendChoice {
                 format!("unknown backend '{text}': use one of {known}"),
             ));
         };
-        let devices = (info.devices)();
-        let is_known = match device {
-            None => devices.is_empty(),
-            Some(device) => devices.iter().any(|known| known == device),
-        };
-        if !is_known {
-            let known = devices.join(&format!(", {name}:"));
-            let fault = match (device, devices.as_slice()) {
-                (_, []) => format!("the {name} backend has one device; use '{name}'"),
-                (None, _) => format!("the {name} backend needs a device; use one of {name}:{known}"),
-                (Some(device), _) => {
-                    format!("the {name} backend has no device '{device}'; use one of {name}:{known}")
-                }
-            };
-            let sentence = format!("unknown backend '{text}': {fault}");
-            return Err(Error::with_kind(ErrorKind::NotFound, sentence));
-        }
-        let device = device.map(str::to_owned);
         let settings = BackendSettings { backend: info.name, device, ..BackendSettings::default() };
         Ok(BackendChoice { info, settings })
+    }
+
+    /// Finds the chosen device on this machine.
+    ///
+    /// # Errors
+    /// When there is none of this name, or the backend cannot list its devices. The error lists those that
+    /// there are.
+    pub fn device(&self) -> Result<Device> {
+        let devices = (self.info.devices)(&self.settings)?;
+        if let Some(device) = devices.iter().find(|device| device.name == self.settings.device) {
+            return Ok(device.clone());
+        }
+        let name = self.info.name;
+        let full = |device: &Device| match &device.name {
+            Some(device) => format!("{name}:{device}"),
+            None => name.to_owned(),
+        };
+        let fault = match &self.settings.device {
+            None => format!("the {name} backend needs a device"),
+            Some(device) => format!("the {name} backend has no device '{device}'"),
+        };
+        let known: Vec<String> = devices.iter().map(full).collect();
+        let known = if known.is_empty() {
+            "there is none".to_owned()
+        } else {
+            format!("use one of {}", known.join(", "))
+        };
+        let sentence = format!("unknown backend '{self}': {fault}; {known}");
+        Err(Error::with_kind(ErrorKind::NotFound, sentence))
     }
 
     /// Sets an option; one that repeats gets another value.
@@ -246,8 +277,9 @@ impl BackendChoice {
     /// Makes the backend.
     ///
     /// # Errors
-    /// When options contradict each other, or the machine cannot run it.
+    /// When there is no such device, options contradict each other, or the machine cannot run it.
     pub fn open(&self, services: &Arc<dyn Services>) -> Result<Box<dyn AnyBackend>> {
+        self.device()?;
         (self.info.open)(&self.settings, services)
     }
 }
@@ -413,7 +445,11 @@ mod tests {
     static TWO_DEVICES: BackendInfo = BackendInfo {
         name: "other",
         about: "",
-        devices: || vec!["a".to_owned(), "b".to_owned()],
+        devices: |settings| {
+            let named = |name: &str| Device { name: Some(name.to_owned()), ..Device::default() };
+            let tag = settings.get("tag").map(named);
+            Ok(["a", "b"].map(named).into_iter().chain(tag).collect())
+        },
         options: &[
             BackendOption {
                 name: "mode",
@@ -451,10 +487,23 @@ mod tests {
         assert_eq!(choice("interpreter").unwrap().to_string(), "interpreter");
         assert_eq!(choice("other:b").unwrap().to_string(), "other:b");
         assert_eq!(sentence(choice("gpu")), "unknown backend 'gpu': use one of interpreter, other");
-        let unknown = sentence(choice("other:c"));
+        let device = |text| choice(text).unwrap().device();
+        assert_eq!(device("interpreter").unwrap().name, None);
+        assert_eq!(device("other:b").unwrap().name.as_deref(), Some("b"));
+        let unknown = sentence(device("other:c"));
         assert!(unknown.ends_with("has no device 'c'; use one of other:a, other:b"), "{unknown}");
-        assert!(sentence(choice("other")).contains("needs a device; use one of other:a, other:b"));
-        assert!(sentence(choice("interpreter:0")).ends_with("has one device; use 'interpreter'"));
+        assert!(sentence(device("other")).contains("needs a device; use one of other:a, other:b"));
+        assert!(sentence(device("interpreter:0")).ends_with("has no device '0'; use one of interpreter"));
+        assert!(sentence(device("other:")).contains("has no device ''"));
+    }
+
+    /// Such as the path of a library that knows a device.
+    #[test]
+    fn an_option_may_decide_which_devices_there_are() {
+        let other = choice("other:vulkan:0").unwrap();
+        assert!(other.device().is_err());
+        let found = other.with("tag", "vulkan:0").unwrap().device().unwrap();
+        assert_eq!(found.name.as_deref(), Some("vulkan:0"));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use girih_tensor::DType;
 use serde_json::Value as Json;
 
 use crate::arch::Arch;
-use crate::build;
+use crate::assemble;
 use crate::generation::GenerationConfig;
 use crate::limits::ModelLimits;
 use crate::model::{Interpreted, interpret};
@@ -69,7 +69,7 @@ fn check_model(container: Container, config: Option<&Json>, given: Vec<Arch>) {
     };
     weights.names().for_each(|name| check_end(&weights, name));
     for output in [OutputKind::Logits, OutputKind::Hidden, OutputKind::Pooled] {
-        if let Ok(graph) = build::graph(&facts, &weights, Key { output, ..FUZZ_KEY }, DType::F16.into()) {
+        if let Ok(graph) = assemble::graph(&facts, &weights, Key { output, ..FUZZ_KEY }, DType::F16.into()) {
             ScratchPlan::of(&graph);
         }
     }

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod arch;
-mod build;
+mod assemble;
 #[doc(hidden)]
 pub mod fuzz;
 mod generation;
@@ -13,7 +13,7 @@ mod modules;
 mod shape;
 mod weights;
 
-pub use build::{GraphOptions, layer_output};
+pub use assemble::{GraphOptions, layer_output};
 pub use generation::{GenerationConfig, Ids};
 pub use limits::ModelLimits;
 pub use model::{Embedded, ModelFiles};

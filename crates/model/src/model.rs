@@ -8,7 +8,7 @@ use girih_tensor::{DType, Error, Result};
 use serde_json::Value as Json;
 
 use crate::arch::{self, Arch, ArchOptions, Facts, ModelConfig};
-use crate::build::{self, GraphOptions};
+use crate::assemble::{self, GraphOptions};
 use crate::generation::GenerationConfig;
 use crate::limits::ModelLimits;
 use crate::modules::{self, SentenceFacts};
@@ -114,7 +114,7 @@ impl ModelFiles {
     /// When a weight's shape contradicts the facts, or the model has no output of
     /// the key's kind.
     pub fn graph(&self, key: Key, options: impl Into<GraphOptions>) -> Result<Graph> {
-        build::graph(&self.facts, &self.weights, key, options.into())
+        assemble::graph(&self.facts, &self.weights, key, options.into())
     }
 
     /// As [`ModelFiles::graph`], with only the first `layers` layers before the head, to time
@@ -125,7 +125,7 @@ impl ModelFiles {
     pub fn graph_of_layers(&self, layers: usize, key: Key, state: DType) -> Result<Graph> {
         let mut facts = self.facts.clone();
         facts.layers.truncate(layers);
-        build::graph(&facts, &self.weights, key, state.into())
+        assemble::graph(&facts, &self.weights, key, state.into())
     }
 }
 
@@ -164,10 +164,11 @@ pub(crate) fn interpret(
     let arch = arch::find(&known, &source)?.clone();
     arch::check_refused(&arch, &source, &options.allow_keys)?;
     let layers = source.layers(&arch, limits)?;
-    let mut weights = ModelWeights::resolve(&arch, container, layers)?;
+    let kinds = arch::layer_kinds(&arch, &source, layers)?;
+    let mut weights = ModelWeights::resolve(&arch, container, &kinds)?;
     // The header, which may hold a vocabulary, has moved with the container.
     let source = config.map_or(ModelConfig::Gguf(weights.container().metadata()), ModelConfig::Hf);
-    let facts = arch::fill(&arch, &source, layers, &weights, limits)?;
+    let facts = arch::fill(&arch, &source, &kinds, &weights, limits)?;
     let ignored_keys = arch::check_keys(&arch, &source, &facts, &options.allow_keys)?;
     weights.complete(&arch, &facts)?;
     Ok(Interpreted { facts, weights, arch, ignored_keys })

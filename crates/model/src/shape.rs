@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 
 use crate::arch::schema::{Arch, Relayout};
 use crate::arch::{self, ArchOptions, Facts, ModelConfig, Stored};
-use crate::build::{self, GraphOptions, WeightTypes};
+use crate::assemble::{self, GraphOptions, WeightTypes};
 use crate::limits::ModelLimits;
 use crate::model::parse_json;
 
@@ -53,7 +53,9 @@ impl ModelShape {
         let arch = arch::find(&known, &source)?.clone();
         arch::check_refused(&arch, &source, &options.allow_keys)?;
         let layers = source.layers(&arch, limits)?;
-        let facts = arch::fill(&arch, &source, layers, &Described { arch: &arch, config: &source }, limits)?;
+        let kinds = arch::layer_kinds(&arch, &source, layers)?;
+        let described = Described { arch: &arch, config: &source, kinds: &kinds };
+        let facts = arch::fill(&arch, &source, &kinds, &described, limits)?;
         arch::check_keys(&arch, &source, &facts, &options.allow_keys)?;
         Ok(ModelShape { facts, arch })
     }
@@ -64,7 +66,7 @@ impl ModelShape {
     /// # Errors
     /// When a parameter is invalid, or the model has no output of the key's kind.
     pub fn graph(&self, key: Key, options: impl Into<GraphOptions>) -> Result<Graph> {
-        build::graph(&self.facts, self, key, options.into())
+        assemble::graph(&self.facts, self, key, options.into())
     }
 }
 
@@ -80,11 +82,17 @@ impl WeightTypes for ModelShape {
 struct Described<'a> {
     arch: &'a Arch,
     config: &'a ModelConfig<'a>,
+    /// The kind of each layer.
+    kinds: &'a [&'a str],
 }
 
 impl Stored for Described<'_> {
     fn has(&self, name: &str) -> bool {
         let Some(weight) = self.arch.weights.get(&pattern(name)) else { return false };
+        let kind = name.split('.').nth(1).and_then(|layer| self.kinds.get(layer.parse::<usize>().ok()?));
+        if kind.is_some_and(|kind| !weight.is_of(kind)) {
+            return false;
+        }
         if !weight.optional {
             return weight.hf.is_some();
         }

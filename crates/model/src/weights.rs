@@ -9,7 +9,7 @@ use girih_graph::WeightSource;
 use girih_tensor::{DType, Error, Result, Shape, View};
 use sha2::{Digest as _, Sha256};
 
-use crate::arch::schema::{Arch, Relayout, Weight};
+use crate::arch::schema::{Arch, EXPERT, Relayout, TensorPart, Weight};
 use crate::arch::{Facts, Mixer};
 
 /// The maximum number of names that an error lists.
@@ -34,8 +34,21 @@ pub struct ModelWeights {
 enum WeightEntry {
     /// A tensor of the container.
     Stored { tensor: String, info: TensorInfo, order: TensorOrder },
+    /// A tensor of this format and shape that consists of parts, one after the other.
+    Assembled { parts: Vec<RowsPart>, dtype: DType, shape: Shape },
     /// Values that girih computes from the facts.
     Computed(Vec<f32>),
+}
+
+/// A range of each row of a tensor of the container.
+#[derive(Debug)]
+struct RowsPart {
+    tensor: String,
+    info: TensorInfo,
+    /// The bytes of a whole row.
+    row: usize,
+    /// Those that belong to the part.
+    range: Range<usize>,
 }
 
 /// The transform from a stored tensor to girih's.
@@ -50,35 +63,38 @@ enum TensorOrder {
 }
 
 impl ModelWeights {
-    /// Finds the tensor of every weight of `arch` in a model of `layers` layers.
+    /// Finds the tensor of every weight of `arch` in a model with layers of these kinds.
     ///
     /// # Errors
     /// When a tensor is missing, or the container has one that the architecture
     /// does not describe.
-    pub(crate) fn resolve(arch: &Arch, container: Container, layers: usize) -> Result<ModelWeights> {
+    pub(crate) fn resolve(arch: &Arch, container: Container, kinds: &[&str]) -> Result<ModelWeights> {
         let mut entries = BTreeMap::new();
         let mut missing = Vec::new();
-        let unused = NamePatterns::unused(arch, &container, layers);
+        let unused = NamePatterns::unused(arch, &container, kinds.len());
         let mut known = BTreeSet::new();
         let prefixes = prefixes(arch, &container);
         for (pattern, weight) in &arch.weights {
             let (tensor, part) = stored_as(weight, container.kind());
+            let layers = (0..kinds.len()).filter(|layer| weight.is_of(kinds[*layer]));
             for (name, tensor) in expand(pattern, tensor, layers) {
                 let Some(tensor) = tensor.map(|tensor| with_prefix(&tensor, &prefixes)) else { continue };
-                if let Some(unreadable) = container.unreadable().get(&tensor) {
-                    return Err(Error::new(format!("tensor {}: {}", quote(&tensor), unreadable.why)));
+                let tensors = stack(&container, &tensor);
+                for tensor in &tensors {
+                    if let Some(unreadable) = container.unreadable().get(tensor) {
+                        return Err(Error::new(format!("tensor {}: {}", quote(tensor), unreadable.why)));
+                    }
                 }
-                if let Some(info) = container.tensors().get(&tensor) {
-                    check_numbers(&tensor, info)?;
-                    let info = part_of(info, part).map_err(|error| {
-                        Error::new(format!("tensor {} has the shape {}, {error}", quote(&tensor), info.shape))
-                    })?;
-                    let order = TensorOrder::AsStored;
-                    entries.insert(name, WeightEntry::Stored { tensor: tensor.clone(), info, order });
+                let found =
+                    tensors.iter().filter_map(|tensor| Some((tensor, container.tensors().get(tensor)?)));
+                let found: Vec<(&String, &TensorInfo)> = found.collect();
+                if !found.is_empty() {
+                    let is_stack = tensor.contains(EXPERT);
+                    entries.insert(name, entry(&found, part, is_stack)?);
                 } else if !weight.optional {
                     missing.push(tensor.clone());
                 }
-                known.insert(tensor);
+                known.extend(tensors);
             }
         }
         let is_known = |name: &String| known.contains(name) || unused.has(name);
@@ -99,27 +115,36 @@ impl ModelWeights {
             };
             let Some(relayout) = relayout else { continue };
             for (layer, facts) in facts.layers.iter().enumerate() {
-                let Mixer::Attend(attend) = &facts.mixer;
-                let order = match relayout {
-                    Relayout::AddOne => TensorOrder::AddOne,
-                    Relayout::UnpermuteHeads => TensorOrder::Interleaved { heads: attend.heads },
-                    Relayout::UnpermuteKvHeads => TensorOrder::Interleaved { heads: attend.kv_heads },
+                let order = match (relayout, &facts.mixer) {
+                    (Relayout::AddOne, _) => TensorOrder::AddOne,
+                    (Relayout::UnpermuteHeads, Mixer::Attend(attend)) => {
+                        TensorOrder::Interleaved { heads: attend.heads }
+                    }
+                    (Relayout::UnpermuteKvHeads, Mixer::Attend(attend)) => {
+                        TensorOrder::Interleaved { heads: attend.kv_heads }
+                    }
                 };
                 self.reorder(&pattern.replace("{i}", &layer.to_string()), order)?;
             }
         }
-        for layer in &facts.layers {
-            let Mixer::Attend(attend) = &layer.mixer;
+        for attend in facts.layers.iter().filter_map(|layer| layer.mixer.attention()) {
             let Some(rope) = &attend.rope else { continue };
             let frequencies = crate::arch::frequencies(rope.base, &rope.factors, attend.head_size);
-            self.entries.insert(format!("rope.{}", rope.name), WeightEntry::Computed(frequencies));
+            self.entries.insert(rope.weight.clone(), WeightEntry::Computed(frequencies));
         }
         Ok(())
     }
 
     fn reorder(&mut self, name: &str, new: TensorOrder) -> Result<()> {
-        let Some(WeightEntry::Stored { tensor, info, order }) = self.entries.get_mut(name) else {
-            return Ok(());
+        let (tensor, info, order) = match self.entries.get_mut(name) {
+            Some(WeightEntry::Stored { tensor, info, order }) => (tensor, info, order),
+            Some(WeightEntry::Assembled { parts, .. }) => {
+                let tensor = parts.first().map(|part| quote(&part.tensor)).unwrap_or_default();
+                return Err(Error::new(format!(
+                    "'{name}' is assembled of parts such as tensor {tensor}, which cannot be rearranged, too"
+                )));
+            }
+            Some(WeightEntry::Computed(_)) | None => return Ok(()),
         };
         let rows = info.shape.extents()[0];
         let fits = match new {
@@ -156,6 +181,7 @@ impl ModelWeights {
         match self.entries.get(name)? {
             WeightEntry::Stored { info, order: TensorOrder::AddOne, .. } => Some((DType::F32, info.shape)),
             WeightEntry::Stored { info, .. } => Some((info.dtype, info.shape)),
+            WeightEntry::Assembled { dtype, shape, .. } => Some((*dtype, *shape)),
             WeightEntry::Computed(numbers) => Some((DType::F32, Shape::vector(numbers.len()))),
         }
     }
@@ -171,11 +197,11 @@ impl ModelWeights {
         decode(dtype, &shape, &bytes)
     }
 
-    /// The container's tensor behind a weight; `None` if the weight is computed.
+    /// The container's tensor behind a weight; `None` if the weight is computed or assembled.
     pub fn stored(&self, name: &str) -> Option<(&str, &TensorInfo)> {
         match self.entries.get(name)? {
             WeightEntry::Stored { tensor, info, .. } => Some((tensor, info)),
-            WeightEntry::Computed(_) => None,
+            WeightEntry::Assembled { .. } | WeightEntry::Computed(_) => None,
         }
     }
 
@@ -197,8 +223,33 @@ impl ModelWeights {
             WeightEntry::Stored { info, order: TensorOrder::Interleaved { heads }, .. } => {
                 self.read_interleaved(info, *heads, offset, into)
             }
+            WeightEntry::Assembled { parts, .. } => self.read_parts(parts, offset, into),
             WeightEntry::Computed(numbers) => copy(numbers, offset, into),
         }
+    }
+
+    /// Reads parts one after the other: whole rows at once, others row by row.
+    fn read_parts(&self, parts: &[RowsPart], offset: u64, into: &mut [u8]) -> Result<()> {
+        let (mut skipped, mut rest) = (offset as usize, into);
+        for RowsPart { info, row, range, .. } in parts {
+            let rows = info.bytes as usize / row;
+            let bytes = rows * range.len();
+            while skipped < bytes && !rest.is_empty() {
+                let is_whole = range.len() == *row;
+                let (at, left) = if is_whole {
+                    (skipped, bytes - skipped)
+                } else {
+                    let within = skipped % range.len();
+                    (skipped / range.len() * row + range.start + within, range.len() - within)
+                };
+                let length = left.min(rest.len());
+                let (now, later) = rest.split_at_mut(length);
+                self.container.read(info, at as u64, now)?;
+                (skipped, rest) = (skipped + length, later);
+            }
+            skipped -= bytes.min(skipped);
+        }
+        if rest.is_empty() { Ok(()) } else { Err(past_end()) }
     }
 
     /// Reads like [`WeightSource::read`], but returns the container's bytes in
@@ -300,11 +351,83 @@ fn absent(name: &str) -> Error {
 }
 
 /// The name of a weight's tensor in the container, and the weight's part of it.
-fn stored_as(weight: &Weight, kind: ContainerKind) -> (Option<&str>, Option<[usize; 2]>) {
+fn stored_as(weight: &Weight, kind: ContainerKind) -> (Option<&str>, Option<TensorPart>) {
     match kind {
         ContainerKind::Safetensors => (weight.hf.as_deref(), weight.hf_part),
         ContainerKind::Gguf => (weight.gguf.as_deref(), weight.gguf_part),
     }
+}
+
+/// The tensors that a name stands for: those of all experts if it has `{e}`, of which the container has the
+/// first ones without a gap.
+fn stack(container: &Container, name: &str) -> Vec<String> {
+    if !name.contains(EXPERT) {
+        return vec![name.to_owned()];
+    }
+    let of = |expert: usize| name.replace(EXPERT, &expert.to_string());
+    let has =
+        |name: &String| container.tensors().contains_key(name) || container.unreadable().contains_key(name);
+    (0..).map(of).take_while(has).collect()
+}
+
+/// The source of a weight from tensors that the container has, one or those of a stack.
+fn entry(
+    tensors: &[(&String, &TensorInfo)],
+    part: Option<TensorPart>,
+    is_stack: bool,
+) -> Result<WeightEntry> {
+    let mut parts = Vec::with_capacity(tensors.len());
+    for (tensor, info) in tensors {
+        check_numbers(tensor, info)?;
+        let failed = |error: Error| {
+            Error::new(format!("tensor {} has the shape {}, {error}", quote(tensor), info.shape))
+        };
+        let (info, columns) = part_of(info, part).map_err(failed)?;
+        parts.push(((*tensor).clone(), info, columns));
+    }
+    let [(tensor, first, columns), ..] = &parts[..] else { return Err(Error::new("a stack has no tensor")) };
+    if !is_stack && columns.is_none() {
+        let (tensor, info) = (tensor.clone(), first.clone());
+        return Ok(WeightEntry::Stored { tensor, info, order: TensorOrder::AsStored });
+    }
+    if let Some((other, info, _)) =
+        parts.iter().find(|(_, info, _)| (info.dtype, info.shape) != (first.dtype, first.shape))
+    {
+        return Err(Error::new(format!(
+            "tensor {} is {} {} and tensor {} is {} {}; a stack needs equal ones",
+            quote(tensor),
+            first.dtype,
+            first.shape,
+            quote(other),
+            info.dtype,
+            info.shape
+        )));
+    }
+    let dtype = first.dtype;
+    if dtype.tile().0 != 1 {
+        return Err(Error::new(format!(
+            "tensor {} is stored as {dtype}, of which no weight is assembled",
+            quote(tensor)
+        )));
+    }
+    let width = columns.as_ref().map_or(first.shape.columns(), |columns| columns.len());
+    let mut extents: Vec<usize> = first.shape.extents().to_vec();
+    if let Some(last) = extents.last_mut() {
+        *last = width;
+    }
+    if is_stack {
+        extents.insert(0, parts.len());
+    }
+    let shape = Shape::new(&extents)?;
+    dtype.bytes(&shape)?;
+    let row = dtype.matrix_bytes(1, first.shape.columns())?;
+    let range = match columns {
+        None => 0..row,
+        Some(columns) => dtype.matrix_bytes(1, columns.start)?..dtype.matrix_bytes(1, columns.end)?,
+    };
+    let parts = parts.into_iter();
+    let parts = parts.map(|(tensor, info, _)| RowsPart { tensor, info, row, range: range.clone() }).collect();
+    Ok(WeightEntry::Assembled { parts, dtype, shape })
 }
 
 /// Refuses a weight that is stored as integers: their scales, if there are any, are elsewhere.
@@ -319,21 +442,28 @@ fn check_numbers(tensor: &str, info: &TensorInfo) -> Result<()> {
     )))
 }
 
-/// A part of the rows of a tensor, as a tensor of its own; all of it without `part`.
-fn part_of(info: &TensorInfo, part: Option<[usize; 2]>) -> Result<TensorInfo> {
+/// A part of a tensor: that of its rows is a tensor of its own; of its columns, their range. All of it
+/// without `part`.
+fn part_of(info: &TensorInfo, part: Option<TensorPart>) -> Result<(TensorInfo, Option<Range<usize>>)> {
     if info.shape.elements() == 0 {
         return Err(Error::new("which is empty"));
     }
-    let Some([index, count]) = part else { return Ok(info.clone()) };
-    let rows = info.shape.extents()[0];
-    let tile = info.dtype.tile().0.saturating_mul(count);
-    if index >= count || !rows.is_multiple_of(tile) {
+    let ([index, count], extent, tile) = match part {
+        None => return Ok((info.clone(), None)),
+        Some(TensorPart::Rows(part)) => (part, info.shape.extents()[0], info.dtype.tile().0),
+        Some(TensorPart::Columns { columns }) => (columns, info.shape.columns(), info.dtype.tile().1),
+    };
+    if index >= count || !extent.is_multiple_of(tile.saturating_mul(count)) {
         return Err(Error::new(format!("of which part {index} of {count} equal parts cannot be read")));
     }
-    let shape = info.shape.with_outermost(rows / count);
+    let size = extent / count;
+    if matches!(part, Some(TensorPart::Columns { .. })) {
+        return Ok((info.clone(), Some(index * size..(index + 1) * size)));
+    }
+    let shape = info.shape.with_outermost(size);
     let bytes = info.dtype.bytes(&shape)? as u64;
     // All parts together have the tensor's bytes, which lie within its file.
-    Ok(TensorInfo { shape, offset: info.offset + index as u64 * bytes, bytes, ..info.clone() })
+    Ok((TensorInfo { shape, offset: info.offset + index as u64 * bytes, bytes, ..info.clone() }, None))
 }
 
 /// The prefixes of the architecture's weight names, each with the one that this container has
@@ -356,14 +486,15 @@ fn with_prefix(name: &str, prefixes: &[(&str, &str)]) -> String {
     found.map_or_else(|| name.to_owned(), |(prefix, rest)| format!("{prefix}{rest}"))
 }
 
-/// girih's name and the container's, for every layer if the pattern has `{i}`.
+/// girih's name and the container's, for each of the layers if the pattern has `{i}`.
 fn expand<'a>(
     pattern: &'a str,
     tensor: Option<&'a str>,
-    layers: usize,
-) -> impl Iterator<Item = (String, Option<String>)> + use<'a> {
-    let indexes: Range<usize> = if pattern.contains("{i}") { 0..layers } else { 0..1 };
-    indexes.map(move |i| {
+    layers: impl Iterator<Item = usize> + 'a,
+) -> impl Iterator<Item = (String, Option<String>)> + 'a {
+    let of_model = (!pattern.contains("{i}")).then_some(0);
+    let layers = layers.filter(move |_| of_model.is_none());
+    of_model.into_iter().chain(layers).map(move |i| {
         let at = |text: &str| text.replace("{i}", &i.to_string());
         (at(pattern), tensor.map(at))
     })
@@ -385,7 +516,7 @@ impl NamePatterns {
                 arch.unused.gguf.iter().cloned().chain(factors).collect()
             }
         };
-        let expanded = patterns.iter().flat_map(|pattern| expand(pattern, None, layers));
+        let expanded = patterns.iter().flat_map(|pattern| expand(pattern, None, 0..layers));
         let replaced = prefixes(arch, container);
         let both = expanded.flat_map(|(name, _)| [with_prefix(&name, &replaced), name]);
         let (open, names): (Vec<String>, Vec<String>) = both.partition(|name| name.ends_with('*'));
@@ -423,6 +554,10 @@ fn copy(numbers: &[f32], offset: u64, into: &mut [u8]) -> Result<()> {
     let start = usize::try_from(offset).ok();
     let range = start.and_then(|start| Some(start..start.checked_add(into.len())?));
     let part = range.and_then(|range| bytes.get(range));
-    into.copy_from_slice(part.ok_or_else(|| Error::new("a weight was read past its end"))?);
+    into.copy_from_slice(part.ok_or_else(past_end)?);
     Ok(())
+}
+
+fn past_end() -> Error {
+    Error::new("a weight was read past its end")
 }

@@ -45,6 +45,9 @@ pub struct NpuOptions {
     /// All programs read keys and values from the same location, so a sequence
     /// that outgrows one program continues in the next at no cost.
     pub contexts: Vec<u32>,
+    /// Whether a node for which the array has no program is refused. Otherwise the interpreter computes it on the
+    /// host.
+    pub is_strict: bool,
 }
 
 impl Default for NpuOptions {
@@ -56,6 +59,7 @@ impl Default for NpuOptions {
             runtime: Runtime::default(),
             lengths: vec![64, 256, 1024],
             contexts: vec![256, 1024, 4096, 16384],
+            is_strict: false,
         }
     }
 }
@@ -68,6 +72,7 @@ pub struct Npu {
     runtime: Runtime,
     lengths: Vec<u32>,
     contexts: Vec<u32>,
+    is_strict: bool,
     blobs: Option<BlobFolder>,
 }
 
@@ -78,11 +83,12 @@ impl Npu {
     /// When the target does not exist.
     pub fn new(target: &str, options: NpuOptions) -> Result<Npu> {
         let target = Target::named(target)?;
-        let NpuOptions { policy, order, hazards, runtime, lengths, contexts } = options;
+        let NpuOptions { policy, order, hazards, runtime, lengths, contexts, is_strict } = options;
         let mut device = Device::new(&target, order)?.with_runtime(runtime);
         device.look_for_hazards(hazards);
         let compiler = Compiler::new(target, policy, None);
-        Ok(Npu { compiler, device: Mutex::new(device), runtime, lengths, contexts, blobs: None })
+        let device = Mutex::new(device);
+        Ok(Npu { compiler, device, runtime, lengths, contexts, is_strict, blobs: None })
     }
 
     /// Replaces the mapping of models onto the array.
@@ -91,12 +97,18 @@ impl Npu {
         Npu { compiler: Compiler::new(self.target().clone(), mapping, None), ..self }
     }
 
-    /// Adds a blob cache on disk: cached programs are not compiled again. The
-    /// folder is created when weights are loaded. `warnings` receives a sentence
-    /// for each blob that was refused or could not be stored.
+    /// Sets the receiver of warnings: about blobs that were refused or could not be stored, and about ops
+    /// for which the array has no program.
     #[must_use]
-    pub fn with_blobs(self, folder: BlobFolder, warnings: WarningSink) -> Npu {
-        Npu { compiler: self.compiler.with_warnings(warnings), blobs: Some(folder), ..self }
+    pub fn with_warnings(self, warnings: WarningSink) -> Npu {
+        Npu { compiler: self.compiler.with_warnings(warnings), ..self }
+    }
+
+    /// Adds a blob cache on disk: cached programs are not compiled again. The
+    /// folder is created when weights are loaded.
+    #[must_use]
+    pub fn with_blobs(self, folder: BlobFolder) -> Npu {
+        Npu { blobs: Some(folder), ..self }
     }
 
     /// Opens the blob cache, if there is one.
@@ -133,6 +145,26 @@ impl Npu {
                 AttentionPlacement::Prefill => !single,
                 AttentionPlacement::Array | AttentionPlacement::ByCost => true,
             }
+    }
+
+    /// The nodes for which the array has no program, and why.
+    fn without_program(&self, graph: &Graph) -> Vec<(usize, String)> {
+        pass::without_program(graph, self.compiler.policy_for(graph))
+    }
+
+    /// Warns of the nodes that the interpreter computes because the array has no program for them.
+    fn warn_of_missing_programs(&self, graph: &Graph) {
+        let mut missing: Vec<(String, u32)> = Vec::new();
+        for (_, reason) in self.without_program(graph) {
+            match missing.iter_mut().find(|(known, _)| *known == reason) {
+                Some((_, count)) => *count += 1,
+                None => missing.push((reason, 1)),
+            }
+        }
+        for (reason, count) in missing {
+            let nodes = if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") };
+            self.compiler.warn(&format!("{reason}: the interpreter computes {nodes} of a step on the host"));
+        }
     }
 
     fn groups(&self, graph: &Graph) -> Result<Groups> {
@@ -186,17 +218,20 @@ impl Backend for Npu {
         keys.into_iter().collect()
     }
 
-    fn knows(&self, call: &AppliedOp<&Value>) -> bool {
-        pass::knows(call)
+    /// Every op: the interpreter computes those for which the array has no program.
+    fn knows(&self, _: &AppliedOp<&Value>) -> bool {
+        true
     }
 
     fn objections(&self, graph: &Graph) -> Vec<Refusal> {
-        let (nodes, policy) = (graph.nodes.iter().enumerate(), self.compiler.policy_for(graph));
-        let refusals = nodes.filter_map(|(index, node)| {
-            let reason = pass::refusal(graph, policy, index)?;
-            Some(Refusal { node: graph.value(node.output).name.clone(), reason })
-        });
-        refusals.collect()
+        if !self.is_strict {
+            return Vec::new();
+        }
+        let refusal = |(index, reason): (usize, String)| Refusal {
+            node: graph.value(graph.nodes[index].output).name.clone(),
+            reason,
+        };
+        self.without_program(graph).into_iter().map(refusal).collect()
     }
 
     fn plan(&self, graph: &Graph, blocks: &[u32]) -> MemoryPlan {
@@ -216,6 +251,7 @@ impl Backend for Npu {
 
     fn load(&self, graph: &Graph, source: &dyn WeightSource) -> Result<NpuWeights> {
         self.open_blobs()?;
+        self.warn_of_missing_programs(graph);
         NpuWeights::load(graph, &self.groups(graph)?, source, &mut self.device())
     }
 

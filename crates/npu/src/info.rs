@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use girih_graph::description::{
-    AllowedValues, AnyBackend, BackendInfo, BackendOption, BackendSettings, Services, byte_count,
+    AllowedValues, AnyBackend, BackendInfo, BackendOption, BackendSettings, Device, Services, byte_count,
 };
-use girih_tensor::{Error, ErrorKind, Result};
+use girih_tensor::{Error, Result};
 
 use crate::backend::{Npu, NpuOptions, ONE_ROW_NOTE};
 use crate::blob::{BlobFolder, DEFAULT_CACHE_BYTES};
@@ -18,7 +18,7 @@ use crate::target::Target;
 pub static INFO: BackendInfo = BackendInfo {
     name: "npu",
     about: "a simulated array",
-    devices: Target::names,
+    devices: |_| devices(),
     options: OPTIONS,
     exact: &[],
     is_simulated: true,
@@ -37,6 +37,7 @@ const WEIGHTS: &str = "npu-weights";
 const RUNTIME: &str = "npu-runtime";
 const LENGTHS: &str = "npu-lengths";
 const CONTEXTS: &str = "npu-contexts";
+const STRICT: &str = "npu-strict";
 const BLOBS: &str = "blobs";
 const BLOBS_LIMIT: &str = "blobs-limit";
 
@@ -80,6 +81,14 @@ const OPTIONS: &[BackendOption] = &[
         help: "Positions for which array programs with attention are compiled in addition to --context \
             [default: 256,1024,4096,16384]",
         values: AllowedValues::Checked(|text| contexts(text).map(drop)),
+        repeats: false,
+    },
+    BackendOption {
+        name: STRICT,
+        placeholder: "on|off",
+        help: "Whether a model with ops that the array has no program for is refused; otherwise the host computes \
+            them [default: off]",
+        values: AllowedValues::OneOf(|| vec!["on", "off"]),
         repeats: false,
     },
     BackendOption {
@@ -130,11 +139,18 @@ fn numbers(text: &str, max: u32) -> Result<Vec<u32>, String> {
     text.split(',').map(number).collect()
 }
 
-fn open(settings: &BackendSettings, services: &Arc<dyn Services>) -> Result<Box<dyn AnyBackend>> {
-    let Some(device) = &settings.device else {
-        let sentence = "the npu backend needs a device: name one, such as npu:toy";
-        return Err(Error::with_kind(ErrorKind::NotFound, sentence));
+/// The arrays that can be simulated.
+fn devices() -> Result<Vec<Device>> {
+    let device = |name: String| {
+        let target = Target::named(&name)?;
+        let settings = vec![("cores", target.cores().to_string())];
+        Ok(Device { name: Some(name), about: target.title, settings })
     };
+    Target::names().into_iter().map(device).collect()
+}
+
+fn open(settings: &BackendSettings, services: &Arc<dyn Services>) -> Result<Box<dyn AnyBackend>> {
+    let device = settings.device.as_ref().expect("each of the devices has a name");
     let mut npu = Npu::new(device, npu_options(settings)?)?;
     let mapping = settings.get(MAPPING).map(ArrayMapping::read).transpose()?;
     let weights = settings.parsed(WEIGHTS, weights)?;
@@ -143,10 +159,10 @@ fn open(settings: &BackendSettings, services: &Arc<dyn Services>) -> Result<Box<
         npu = npu.with_mapping(ArrayMapping { weights: weights.unwrap_or(mapping.weights), ..mapping });
     }
     if let Some(folder) = blob_folder(settings, services.cache())? {
-        let services = Arc::clone(services);
-        npu = npu.with_blobs(folder, WarningSink::new(move |sentence| services.note(sentence)));
+        npu = npu.with_blobs(folder);
     }
-    Ok(Box::new(npu))
+    let services = Arc::clone(services);
+    Ok(Box::new(npu.with_warnings(WarningSink::new(move |sentence| services.note(sentence)))))
 }
 
 fn npu_options(settings: &BackendSettings) -> Result<NpuOptions> {
@@ -156,6 +172,7 @@ fn npu_options(settings: &BackendSettings) -> Result<NpuOptions> {
         runtime: settings.all(RUNTIME).try_fold(defaults.runtime, with)?,
         lengths: settings.parsed(LENGTHS, lengths)?.unwrap_or(defaults.lengths),
         contexts: settings.parsed(CONTEXTS, contexts)?.unwrap_or(defaults.contexts),
+        is_strict: settings.get(STRICT) == Some("on"),
         ..defaults
     })
 }
@@ -174,6 +191,7 @@ fn blob_folder(settings: &BackendSettings, cache: Option<PathBuf>) -> Result<Opt
 #[cfg(test)]
 mod tests {
     use girih_graph::description::{BackendChoice, NoServices};
+    use girih_tensor::ErrorKind;
 
     use super::*;
     use crate::driver::{Dispatch, ValueUse};
@@ -200,11 +218,12 @@ mod tests {
             (RUNTIME, "dispatch=single"),
             (LENGTHS, "8,65536"),
             (CONTEXTS, "4294967295"),
+            (STRICT, "on"),
         ]);
         let runtime =
             Runtime { values: ValueUse::Brokered, dispatch: Dispatch::Single, ..Runtime::default() };
         let (lengths, contexts) = (vec![8, 65536], vec![u32::MAX]);
-        let expected = NpuOptions { runtime, lengths, contexts, ..NpuOptions::default() };
+        let expected = NpuOptions { runtime, lengths, contexts, is_strict: true, ..NpuOptions::default() };
         assert_eq!(npu_options(&set).unwrap(), expected);
     }
 
@@ -224,7 +243,8 @@ mod tests {
     #[test]
     fn every_device_and_mapping_opens() {
         let services: Arc<dyn Services> = Arc::new(NoServices);
-        for device in (INFO.devices)() {
+        let toy = settings(&[]);
+        for device in (INFO.devices)(&toy).unwrap().into_iter().filter_map(|device| device.name) {
             let choice = BackendChoice::parse(&[&INFO], &format!("npu:{device}")).unwrap();
             assert_eq!(choice.open(&services).unwrap().kernels(), device);
         }
@@ -245,6 +265,7 @@ mod tests {
             (LENGTHS, "8,"),
             (CONTEXTS, "0"),
             (CONTEXTS, "4294967296"),
+            (STRICT, "yes"),
             (BLOBS, ""),
             (BLOBS_LIMIT, "1G"),
         ] {
@@ -271,6 +292,7 @@ mod tests {
             (WEIGHTS, ArrayWeights::default().name().to_owned()),
             (LENGTHS, list(defaults.lengths)),
             (CONTEXTS, list(defaults.contexts)),
+            (STRICT, "off".to_owned()),
             (BLOBS, format!("{BLOB_FOLDER} in the cache folder")),
             (BLOBS_LIMIT, format!("{} GiB", DEFAULT_CACHE_BYTES >> 30)),
         ];

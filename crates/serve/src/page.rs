@@ -20,7 +20,8 @@ use crate::access::PageToken;
 use crate::error::Dialect;
 
 /// The routes of the page. They carry no key, as a browser cannot send one before it has the page.
-pub const PATHS: [&str; 6] = ["/", "/app.js", "/app.css", "/icon.svg", "/LICENSES.txt", TOKEN_PATH];
+pub const PATHS: [&str; 7] =
+    ["/", "/app.js", "/app.css", "/icon.svg", "/favicon.ico", "/LICENSES.txt", TOKEN_PATH];
 
 /// The route of the token by which the server knows its page. It is no part of a file, so that a page
 /// that is open when the server starts again can ask for the new one.
@@ -40,12 +41,16 @@ struct PageFile {
     bytes: &'static [u8],
 }
 
+/// Browsers ask for it at `/favicon.ico` where they show no page of ours, such as for `/openapi.json`.
+const ICON: PageFile = PageFile { content_type: "image/svg+xml", bytes: include_bytes!("../page/icon.svg") };
+
 /// The files, in the order of [`PATHS`].
-const FILES: [PageFile; 5] = [
+const FILES: [PageFile; 6] = [
     PageFile { content_type: "text/html; charset=utf-8", bytes: include_bytes!("../page/index.html") },
     PageFile { content_type: "text/javascript; charset=utf-8", bytes: include_bytes!("../page/app.js") },
     PageFile { content_type: "text/css; charset=utf-8", bytes: include_bytes!("../page/app.css") },
-    PageFile { content_type: "image/svg+xml", bytes: include_bytes!("../page/icon.svg") },
+    ICON,
+    ICON,
     PageFile { content_type: "text/plain; charset=utf-8", bytes: include_bytes!("../page/LICENSES.txt") },
 ];
 

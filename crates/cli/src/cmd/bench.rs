@@ -309,7 +309,6 @@ impl Subject {
         let bytes = |value: &&girih_graph::Value| value.dtype.bytes(&value.shape).unwrap_or(0) as u64;
         let of = |dtype| weights.iter().filter(|value| value.dtype == dtype).map(bytes).sum::<u64>();
         let main_dtype = weights.iter().map(|value| value.dtype).max_by_key(|&dtype| of(dtype));
-        let parameters = weights.iter().map(|value| value.shape.elements() as u64).sum();
         let Numerics { activations, .. } = plan.numerics();
         let multiplied: Vec<&str> = activations.iter().map(|rounding| rounding.multiplied).collect();
         Subject {
@@ -320,7 +319,7 @@ impl Subject {
                 main_dtype.map_or("", |dtype| dtype.name())
             ),
             bytes: weights.iter().map(bytes).sum(),
-            parameters,
+            parameters: plan.model().parameters(),
             threads: device.thread_count(),
             chunk: plan.key().rows,
             backend: plan.backend().info().name,

@@ -24,7 +24,7 @@ use crate::editor::LineEditor;
 use crate::error::{Error, Result};
 use crate::input::each_line_of_text;
 use crate::loading;
-use crate::output::{counted, print_note};
+use crate::output::{counted, print_note, print_sentences};
 use crate::report::{FinishedReply, summary};
 use crate::request::check_sampling;
 use crate::typed_history::TypedHistory;
@@ -72,9 +72,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     model.render(&Conversation { variables: variables.clone(), ..Conversation::new() }.user("?"))?;
     let options = loading::options_with_prompts(&model, &args.device, &args.prompts, &args.typed)?;
     let plan = args.draft.plan(&model, options, &args.model.arch, &args.typed, show)?;
-    if let Some(sentence) = plan.machine_default() {
-        show.detail(sentence);
-    }
+    plan.machine_default().into_iter().for_each(|sentence| show.note(sentence));
     let context = plan.key().context;
     let session = loading::session(plan, show)?;
     if model.name() == BUILT_IN {
@@ -268,7 +266,7 @@ impl ChatLoop<'_> {
             print_note(text);
             return Ok(());
         }
-        print_line!("{text}")
+        print_sentences(text)
     }
 
     /// Generates the answer to a message. If that fails, or stops before its first text, neither is

@@ -2,7 +2,7 @@
 //! works on it.
 
 use girih::tools::FreeMemory;
-use girih::{BUILT_IN, BUILT_IN_PROMPT, Conversation, Model, Request, Sampling};
+use girih::{BUILT_IN, BUILT_IN_PROMPT, BackendInfo, Conversation, Device, Model, Request, Sampling};
 use girih_cpu::kernels::packed::Layout;
 use girih_cpu::prefetch_distance::{self, ReadRate};
 use girih_cpu::topology::Topology;
@@ -44,6 +44,7 @@ struct Findings {
     features: Vec<String>,
     memory: Option<FreeMemory>,
     limits: Result<Vec<MeasuredLimit>>,
+    devices: Vec<Devices>,
     /// The rate of reading weights with each prefetch distance.
     prefetch_distances: Result<Vec<ReadRate>>,
     environment: HubEnv,
@@ -54,6 +55,12 @@ struct Findings {
     templates: Result<()>,
     /// The sandbox of the process that renders chat templates.
     sandbox: Result<SandboxReport>,
+}
+
+/// The devices of a backend, or why they are unknown.
+struct Devices {
+    backend: &'static str,
+    found: std::result::Result<Vec<Device>, girih::Error>,
 }
 
 /// Runs the checks. `settings` are the faults of the environment and the configuration file.
@@ -67,6 +74,48 @@ pub fn run(args: &Args, settings: Vec<String>) -> Result<Outcome> {
     }
     let healthy = findings.story.is_ok() && findings.templates.is_ok() && findings.sandbox.is_ok();
     Ok(if healthy { Outcome::Done } else { Outcome::Failed })
+}
+
+impl Devices {
+    /// Finds the devices that a backend has without options.
+    fn of(info: &'static BackendInfo) -> Devices {
+        let found = girih::backend(info.name).and_then(|choice| (info.devices)(choice.settings()));
+        Devices { backend: info.name, found }
+    }
+
+    /// What chooses a device.
+    fn choice(&self, device: &Device) -> String {
+        device.name.iter().fold(self.backend.to_owned(), |backend, name| format!("{backend}:{name}"))
+    }
+
+    fn print(&self) -> Result<()> {
+        let devices = match &self.found {
+            Ok(devices) => devices,
+            Err(error) => {
+                return print_line!("backend {}: its devices cannot be listed: {error}", self.backend);
+            }
+        };
+        for device in devices {
+            let settings: String =
+                device.settings.iter().map(|(name, value)| format!(", {name} {value}")).collect();
+            print_line!("backend {}: {}{settings}", self.choice(device), device.about)?;
+        }
+        Ok(())
+    }
+
+    fn json(&self) -> Value {
+        let device = |device: &Device| {
+            let settings: Map<String, Value> =
+                device.settings.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+            json!({"name": self.choice(device), "about": device.about, "settings": settings})
+        };
+        match &self.found {
+            Ok(devices) => {
+                json!({"name": self.backend, "devices": devices.iter().map(device).collect::<Vec<_>>()})
+            }
+            Err(error) => json!({"name": self.backend, "error": error.to_string()}),
+        }
+    }
 }
 
 impl Findings {
@@ -84,6 +133,7 @@ impl Findings {
             features,
             memory: FreeMemory::now(),
             limits: limits::table(threads, &Show::Notes.bar("measuring", 0, Unit::Things("limits"))),
+            devices: girih::backends().iter().map(|info| Devices::of(info)).collect(),
             prefetch_distances: prefetch_distance::measure(
                 &girih_cpu::kernels::tables()[0],
                 threads,
@@ -128,6 +178,7 @@ impl Findings {
             "load": self.state.load,
             "foreign_processors": self.state.foreign,
             "read_bandwidth_bytes_per_second": memory_rate,
+            "backends": self.devices.iter().map(Devices::json).collect::<Vec<_>>(),
             "limits": self.limits.as_ref().ok(),
             "read_ahead": self.prefetch_distances.as_ref().ok().map(|rates| rates.iter().map(rate_json).collect::<Vec<_>>()),
             "cache": {"path": self.environment.cache, "bytes": self.cached.as_ref().ok()},
@@ -166,6 +217,7 @@ impl Findings {
         if let Some(foreign) = self.state.foreign {
             print_line!("other processes: use {foreign:.2} CPUs")?;
         }
+        self.devices.iter().try_for_each(Devices::print)?;
         print_limits(&self.limits, *threads)?;
         print_prefetch_distances(&self.prefetch_distances)?;
         print_cache(&self.environment, &self.cached)?;

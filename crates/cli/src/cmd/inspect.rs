@@ -8,21 +8,28 @@ use girih::{Conversation, DType, ErrorKind, MemoryPlan, Model, Plan, PoolBytes, 
 use girih_file::{ContainerKind, quote};
 use girih_graph::BLOCK_POSITIONS;
 use girih_model::ModelFiles;
-use girih_model::arch::{AttentionFacts, Facts, LayerFacts, Mixer};
+use girih_model::arch::{schema, shipped_text};
 use girih_words::TextProcessor;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::outcome::Outcome;
-use crate::args::{DeviceArgs, ModelArgs};
+use crate::args::{ArchArgs, DeviceArgs};
 use crate::error::Result;
+use crate::input::{DESCRIPTION_BYTES, text_file};
 use crate::loading;
 use crate::output::{bytes, counted, print, print_json};
 use crate::report;
 
+/// The maximum number of values of a list that a line shows.
+const LISTED: usize = 8;
+
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    /// As for the other commands; without it, `--arch` names a description to print: one of girih's own, or a file.
+    #[arg(required_unless_present = "arch")]
+    model: Option<String>,
     #[command(flatten)]
-    model: ModelArgs,
+    arch: ArchArgs,
     #[command(flatten)]
     device: DeviceArgs,
     /// List every weight.
@@ -37,7 +44,8 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
-    let model = loading::open_model(&args.model)?;
+    let Some(model) = &args.model else { return print_descriptions(&args.arch) };
+    let model = loading::open(model, &args.arch)?;
     let plan = loading::plan(&model, &args.device, 1)?;
     if args.graph {
         print(plan.graph())?;
@@ -95,6 +103,18 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     print_memory(&plan, &needed, free)?;
     Ok(ended)
+}
+
+/// Prints descriptions of architectures with what they have from those that they are based on.
+fn print_descriptions(args: &ArchArgs) -> Result<Outcome> {
+    for path in &args.arch {
+        let whole = match path.to_str().and_then(shipped_text) {
+            Some(text) => schema::whole(text),
+            None => schema::whole(&text_file(path, DESCRIPTION_BYTES)?),
+        };
+        print(whole.map_err(|error| error.of(path.display()))?)?;
+    }
+    Ok(Outcome::Done)
 }
 
 /// Prints the blocks of state, and the memory that the model needs and finds.
@@ -238,60 +258,24 @@ fn state(plan: &Plan) -> Vec<Value> {
     plan.state().map(|(group, blocks)| json!({"span": group.span.to_string(), "blocks": blocks})).collect()
 }
 
+/// All facts, under the names of their fields, and the settings of generation.
 fn facts(model: &ModelFiles) -> Value {
-    let facts = &model.facts;
-    let layers: Vec<Value> = facts
-        .layers
-        .iter()
-        .map(|layer| {
-            let Mixer::Attend(attend) = &layer.mixer;
-            let rope = attend.rope.as_ref().map(
-                |rope| json!({"base": rope.base, "pairing": rope.pairing.name(), "factors": rope.factors}),
-            );
-            json!({
-                "heads": attend.heads,
-                "kv_heads": attend.kv_heads,
-                "head_size": attend.head_size,
-                "span": attend.span.to_string(),
-                "scale": attend.scale,
-                "softcap": attend.softcap,
-                "qk_norm": attend.qk_norm.is_some(),
-                "attention_biases": [attend.biases.q, attend.biases.k, attend.biases.v, attend.biases.o],
-                "rope": rope,
-                "ffn": layer.ffn.size(),
-                "act": layer.ffn.act().name(),
-                "ffn_biases": layer.ffn.biases(),
-                "norms": layer.norms.positions.iter().map(|position| position.name()).collect::<Vec<_>>(),
-                "norm": layer.norms.norm.kind,
-                "epsilon": layer.norms.norm.epsilon,
-            })
-        })
-        .collect();
-    json!({
-        "architecture": facts.name,
-        "width": facts.sizes.width,
-        "vocabulary": facts.sizes.vocabulary,
-        "context": facts.sizes.context,
-        "embed_scale": facts.embed.scale,
-        "token_types": facts.embed.token_types,
-        "learned_positions": facts.embed.positions,
-        "encoder": facts.is_encoder(),
-        "pooling": facts.pooling.map(|pooling| json!({"how": pooling.how.name(), "normalized": pooling.normalized})),
-        "tied": facts.head.map(|head| head.tied),
-        "logit_softcap": facts.head.and_then(|head| head.softcap),
-        "layers": layers,
-        "generation": model.generation,
-    })
+    let mut facts = json!(model.facts);
+    facts["encoder"] = model.facts.is_encoder().into();
+    facts["generation"] = json!(model.generation);
+    facts
 }
 
 /// Prints the facts, with a line for each run of equal layers.
 fn print_facts(model: &ModelFiles) -> Result<()> {
-    let facts = &model.facts;
-    print_line!("architecture: {}", facts.name)?;
-    let sizes = facts.sizes;
-    print_line!("width {}, vocabulary {}, context {}", sizes.width, sizes.vocabulary, sizes.context)?;
-    print_line!("{}", output_line(facts))?;
-    let lines: Vec<String> = facts.layers.iter().map(layer_line).collect();
+    let Value::Object(mut facts) = facts(model) else { return Ok(()) };
+    facts.shift_remove("generation");
+    let layers =
+        facts.shift_remove("layers").and_then(|layers| layers.as_array().cloned()).unwrap_or_default();
+    let name = facts.shift_remove("architecture");
+    print_line!("architecture: {}", name.as_ref().map(json_text).unwrap_or_default())?;
+    print_line!("{}", line_of(&facts))?;
+    let lines: Vec<String> = layers.iter().filter_map(|layer| layer.as_object().map(line_of)).collect();
     let mut first = 0;
     for run in lines.chunk_by(|a, b| a == b) {
         let last = first + run.len() - 1;
@@ -302,26 +286,33 @@ fn print_facts(model: &ModelFiles) -> Result<()> {
     Ok(())
 }
 
-/// What the model computes from its last layer.
-fn output_line(facts: &Facts) -> String {
-    let pooled = facts.pooling.map(|pooling| {
-        let normalized = if pooling.normalized { ", normalized" } else { "" };
-        format!("pooling: {}{normalized}", pooling.how.name())
-    });
-    match facts.head {
-        Some(head) if head.tied => "head: tied to the embedding".to_owned(),
-        Some(_) => "head: separate".to_owned(),
-        None => format!("encoder; {}", pooled.unwrap_or_else(|| "no pooling".to_owned())),
-    }
+/// Facts in a line: each with its name, without those that are absent or false.
+fn line_of(facts: &Map<String, Value>) -> String {
+    let shown =
+        facts.iter().filter_map(|(name, value)| Some(format!("{}{}", words(name), fact_text(value)?)));
+    shown.collect::<Vec<_>>().join(", ")
 }
 
-/// A layer in a line.
-fn layer_line(layer: &LayerFacts) -> String {
-    let Mixer::Attend(AttentionFacts { heads, kv_heads, head_size, span, rope, qk_norm, .. }) = &layer.mixer;
-    let normed = if qk_norm.is_some() { ", q/k norm" } else { "" };
-    let rotated = rope.as_ref().map_or(", no rope".to_owned(), |rope| {
-        format!(", rope base {}{}", rope.base, if rope.factors.is_empty() { "" } else { ", scaled" })
-    });
-    let (act, size) = (layer.ffn.act().name(), layer.ffn.size());
-    format!("{heads} heads of {head_size}, {kv_heads} KV heads, span {span}{normed}{rotated}; {act} {size}")
+/// The name of a fact in words.
+fn words(name: &str) -> String {
+    name.replace('_', " ")
+}
+
+/// A fact after its name; `None` if it is absent or false.
+fn fact_text(value: &Value) -> Option<String> {
+    match value {
+        Value::Null | Value::Bool(false) => None,
+        Value::Bool(true) => Some(String::new()),
+        // Facts are single precision, so their shortest digits are those of an `f32`.
+        Value::Number(number) if number.is_f64() => Some(format!(" {}", number.as_f64()? as f32)),
+        Value::Number(number) => Some(format!(" {number}")),
+        Value::String(text) => Some(format!(" {text}")),
+        Value::Array(list) if list.iter().all(|one| matches!(one, Value::Null | Value::Bool(false))) => None,
+        Value::Array(list) if list.len() > LISTED => Some(format!(" ({} values)", list.len())),
+        Value::Array(list) => {
+            let list = list.iter().map(|one| one.as_str().map_or_else(|| one.to_string(), words));
+            Some(format!(" ({})", list.collect::<Vec<_>>().join(", ")))
+        }
+        Value::Object(facts) => Some(format!(" ({})", line_of(facts))),
+    }
 }

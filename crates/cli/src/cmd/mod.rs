@@ -76,7 +76,7 @@ enum CliCommand {
     Alias(alias::Args),
     /// Compile models for a simulated NPU, and simulate their execution.
     Npu(npu::Args),
-    /// Report this machine's capabilities and bottlenecks.
+    /// Report this machine's capabilities, devices and bottlenecks.
     Doctor(doctor::Args),
     /// Print a shell's completions of this command line.
     Completions(completions::Args),

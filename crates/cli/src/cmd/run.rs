@@ -21,7 +21,7 @@ use crate::input::{
 };
 use crate::loading;
 use crate::machine;
-use crate::output::{print_json, stream};
+use crate::output::print_json;
 use crate::phases::StartPhases;
 use crate::progress::Show;
 use crate::reply_stream::{ReplyStream, joined, print_event};
@@ -94,6 +94,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let (memory, kv, context) = (plan.memory(), plan.kv(), plan.key().context);
     let arithmetic = json!({"activations": plan.numerics().name(), "arithmetic": plan.arithmetic()});
     let host_work = if show == Show::Details { loading::host_work(&plan)? } else { Vec::new() };
+    plan.machine_default().into_iter().for_each(|sentence| show.note(sentence));
     let (bar, watch) = loading::watch(show);
     let session = plan.start_in_background(watch)?;
     // The prompt is converted and checked while the weights are read.
@@ -121,7 +122,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let facts = json!({"model": name, "chat_template": is_chat, "prompt_tokens": ready.tokens.len()});
     match output {
         ReplyStream::Events { .. } => print_event("start", &[&facts])?,
-        ReplyStream::Text(_) if repeats_prompt => stream(&prompt)?,
+        ReplyStream::Text(_) if repeats_prompt => output.repeat_prompt(&prompt)?,
         _ => {}
     }
     let reply = report::read(reply, &mut output, !args.conversation.no_think, || false)?;

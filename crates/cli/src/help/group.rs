@@ -117,6 +117,7 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
             "npu-runtime",
             "npu-lengths",
             "npu-contexts",
+            "npu-strict",
         ],
     ),
 ];

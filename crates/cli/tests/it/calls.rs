@@ -225,7 +225,9 @@ fn a_setting_for_another_backend_stops_no_call() {
         set("npu:toy").with(&[option]).fails(2, option.split_once('=').expect("it has a value").0);
     }
     let of_runs = ["--npu-mapping=mlir-air-tiles", "--npu-runtime=values=brokered", "--npu-lengths=8"];
-    for option in of_runs.iter().chain(&["--npu-contexts=8", "--blobs=off", "--blobs-limit=1"]) {
+    for option in
+        of_runs.iter().chain(&["--npu-contexts=8", "--npu-strict=on", "--blobs=off", "--blobs-limit=1"])
+    {
         set("interpreter").with(&[option]).fails(2, "only to the npu backend; omit it");
         set("cpu").with(&[option]).fails(2, option.split_once('=').expect("it has a value").0);
     }
@@ -332,7 +334,7 @@ fn inspect_shows_a_model() {
     for text_part in [
         "architecture: llama",
         "width 64, vocabulary 512, context 512",
-        "layers 0-4: 8 heads of 8",
+        "layers 0-4: kind full, mixer attend, heads 8, kv heads 4, head size 8, span full, rope (table full, ",
         "memory: weights",
     ] {
         assert!(text.contains(text_part), "'{text_part}' is not in: {text}");
@@ -343,6 +345,19 @@ fn inspect_shows_a_model() {
     assert_eq!(json["refusals"], Value::Array(Vec::new()));
     let (memory, part) = (&json["memory"], |key: &str| json["memory"][key].as_u64().expect("a count"));
     assert_eq!(memory["total"], part("weights") + part("state") + part("scratch") + part("output"));
+}
+
+#[test]
+fn inspect_prints_a_description_with_what_it_is_based_on() {
+    let printed = girih(&["inspect", "--arch", "qwen3"]).done().stdout;
+    let line = "heads = { gguf = \"qwen3.attention.head_count\", hf = \"num_attention_heads\" }";
+    assert!(printed.contains(line) && !printed.contains("based_on"), "{printed}");
+    let folder = Folder::new();
+    let file = folder.write("printed.toml", &printed);
+    assert_eq!(girih(&["inspect", "--arch", name(&file)]).done().stdout, printed);
+    let wrong = folder.write("wrong.toml", "based_on = \"nothing\"");
+    girih(&["inspect", "--arch", name(&wrong)]).fails(2, "is based on 'nothing', which girih does not have");
+    girih(&["inspect"]).fails(2, "MODEL");
 }
 
 /// Layers with windows of 16 positions need the blocks that a step of 512 rows touches.
@@ -375,7 +390,11 @@ fn the_doctor_finds_this_program_healthy() {
         let state = found["template_worker"][layer].as_str().expect("on, or off with a reason");
         assert!(state == "on" || state.starts_with("off: "), "{layer}: {state}");
     }
+    let npu = found["backends"].as_array().unwrap().iter().find(|backend| backend["name"] == "npu").unwrap();
+    let names = npu["devices"].as_array().unwrap().iter().map(|device| device["name"].as_str().unwrap());
+    assert!(names.collect::<Vec<_>>().contains(&"npu:toy"));
     let text = girih(&["doctor"]).done().stdout;
+    assert!(text.contains("\nbackend npu:toy: a toy array for tests, cores 4\n"), "{text}");
     assert!(
         text.contains("built-in model: works") && text.contains("template worker: landlock is "),
         "{text}"

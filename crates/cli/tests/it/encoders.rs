@@ -226,11 +226,12 @@ fn inspect_shows_an_encoder() {
     for (encoder, folder) in encoders() {
         let text = girih(&["inspect", name(&folder)]).done().stdout;
         assert!(text.contains(&format!("architecture: {encoder}\n")), "{text}");
-        assert!(text.contains("encoder; pooling: mean\n") && text.contains("span all"), "{text}");
-        assert!(
-            text.contains(if encoder == "bert" { "gelu 192" } else { "rope base 1000; silu 96" }),
-            "{text}"
-        );
+        assert!(text.contains("pooling (how mean), encoder\n") && text.contains("span all"), "{text}");
+        let parts: &[&str] = match encoder {
+            "bert" => &["ffn kind plain, ffn 192, act gelu, "],
+            _ => &["base 1000, ", "ffn kind gated, ffn 96, act silu, "],
+        };
+        assert!(parts.iter().all(|part| text.contains(part)), "{text}");
         let facts = girih(&["inspect", name(&folder), "--json"]).done().json()["facts"].take();
         assert_eq!(facts["encoder"], true);
         assert_eq!(facts["tied"], Value::Null);

@@ -1,8 +1,10 @@
 //! Help, completions and manual pages; the options of llama.cpp.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
 
-use crate::program::{Folder, girih};
+use crate::program::{Folder, girih, name};
 
 const GROUPS: [&str; 7] = [
     "Common options",
@@ -224,6 +226,63 @@ fn options_of_other_programs_have_the_same_effect_or_one_sentence() {
     assert_eq!(girih(&["show", "--help"]).done().stdout, girih(&["inspect", "--help"]).done().stdout);
     let warned = girih(&["list"]).env("GIRIH_TEMPERATURE", "1").done().stderr;
     assert!(warned.contains("did you mean GIRIH_TEMP?"), "{warned}");
+}
+
+/// What bash offers for the word `at` of a line whose words these are, as bash divides it.
+fn offered_by_bash(script: &Path, words: &[&str], at: usize, line: &str) -> Vec<String> {
+    let call = r#"source "$1"; line="$2"; at="$3"; shift 3; COMP_WORDS=("$@"); COMP_CWORD="$at"
+        COMP_LINE="$line"; COMP_POINT="${#line}"; before=$((at - 1))
+        _girih_with_models "$1" "${COMP_WORDS[at]}" "${COMP_WORDS[before]}"
+        printf '%s\n' "${COMPREPLY[@]}""#;
+    let home = Folder::new();
+    std::fs::create_dir_all(home.file(".config/girih")).expect("the home is writable");
+    home.write(".config/girih/config.toml", "[aliases]\nmine = \"stories260k\"\n");
+    std::fs::create_dir_all(home.file(".cache/huggingface/hub/models--org--name/blobs"))
+        .expect("the home is writable");
+    home.write(".cache/huggingface/hub/models--org--name/blobs/0", "");
+    let mut bash = Command::new("bash");
+    bash.args(["--norc", "-c", call, "bash", name(script), line, &at.to_string()]);
+    bash.arg(env!("CARGO_BIN_EXE_girih")).args(&words[1..]);
+    bash.env_clear().env("HOME", home.path()).env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    let output = bash.output().expect("the system has bash");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn bash_offers_names_of_models_where_a_model_is_named() {
+    let folder = Folder::new();
+    let script = folder.write("girih.bash", &girih(&["completions", "bash"]).done().stdout);
+    let offered = |words: &[&str], line| offered_by_bash(&script, words, words.len() - 1, line);
+    assert_eq!(offered(&["girih", "run", "stor"], "girih run stor"), ["stories260k"]);
+    assert_eq!(offered(&["girih", "chat", "mi"], "girih chat mi"), ["mine", "mistral", "mistral:7b"]);
+    assert_eq!(offered(&["girih", "run", "-m", "org"], "girih run -m org"), ["org/name"]);
+    assert_eq!(offered(&["girih", "pull", "qwen3", ":", "0"], "girih pull qwen3:0"), ["0.6b"]);
+    assert_eq!(
+        offered(&["girih", "serve", "mine", "smollm2", ":", "3"], "girih serve mine smollm2:3"),
+        ["360m"]
+    );
+    // Neither an option, nor the value of one, nor an argument of another command.
+    assert!(offered(&["girih", "run", "--te"], "girih run --te").contains(&"--temp".to_owned()));
+    assert!(!offered(&["girih", "run", "--kv", "mi"], "girih run --kv mi").contains(&"mine".to_owned()));
+    assert!(!offered(&["girih", "man", "mi"], "girih man mi").contains(&"mine".to_owned()));
+}
+
+#[test]
+fn fish_and_zsh_ask_for_names_of_models_where_a_model_is_named() {
+    let fish = girih(&["completions", "fish"]).done().stdout;
+    let last = fish.lines().last().expect("there are lines");
+    assert!(
+        last.contains("_using_subcommand run chat serve ") && last.contains("completions --models"),
+        "{last}"
+    );
+    assert!(!last.contains("doctor"), "{last}");
+    let zsh = girih(&["completions", "zsh"]).done().stdout;
+    assert!(zsh.starts_with("#compdef girih\n\n_girih_models() {"), "{}", &zsh[..60]);
+    let of_models = |line: &&str| line.contains(":model -- ") || line.contains("::models -- ");
+    let lines: Vec<&str> = zsh.lines().filter(of_models).collect();
+    assert!(lines.len() > 10 && lines.iter().all(|line| line.contains(":_girih_models'")), "{lines:#?}");
+    girih(&["completions", "--models", "bash"]).fails(2, "--models");
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod names;
 mod nll;
 mod npu;
 mod npu_verify;
+mod packed;
 mod process_limits;
 mod product_types;
 mod program;

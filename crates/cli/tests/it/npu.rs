@@ -307,6 +307,13 @@ fn published_measurements_are_built_in() {
     assert_eq!(from_folder, json);
     let empty = Folder::new();
     report(&["--validate", empty.name()]).fails(2, "no table has a measurement");
+    // With -v, a table is a line, and without it nothing but the result is printed into a pipe.
+    let stderr = |more: &[&str]| report(&["--validate", "--only", "GELU"]).with(more).done().stderr;
+    assert_eq!(stderr(&[]), "");
+    assert_eq!(
+        stderr(&["-v"]),
+        format!("mlir_air_kernel_GELU_bf16.csv: {} measurements simulated\n", rows.len())
+    );
 }
 
 /// `config.json` alone suffices, and the host's time is that at the context asked for.

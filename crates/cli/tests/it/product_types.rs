@@ -38,7 +38,9 @@ fn a_reply_and_a_row_have_the_precision_that_inspect_prints() {
     assert_eq!((&row["activations"], &row["machine_default"]), (&activations, &sentence));
     if let Some(sentence) = sentence.as_str() {
         assert!(text.contains(sentence), "{text}");
-        assert!(run().with(&["-v"]).done().stderr.contains(sentence));
+        assert_eq!(run().done().stderr.matches(sentence).count(), 1);
+        assert_eq!(run().with(&["-v"]).done().stderr.matches(sentence).count(), 1);
+        assert!(!run().with(&["-q"]).done().stderr.contains(sentence));
         assert!(girih(&bench).done().stderr.contains(sentence));
     }
 }

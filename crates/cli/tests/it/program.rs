@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::Value;
 
 /// A call of the binary. Its environment has only the variables that a test sets,
@@ -77,6 +78,15 @@ impl Call {
         let terminal = Terminal::open();
         let mut ended = self.print_to(terminal.side(), Stdio::piped());
         ended.stdout = terminal.received();
+        ended
+    }
+
+    /// As [`Call::stdout_on_terminal`], for standard output and standard error, each with a terminal of
+    /// `columns` of its own.
+    pub fn on_terminals_of(self, columns: u16) -> Ended {
+        let [stdout, stderr] = [(); 2].map(|()| Terminal::of(columns));
+        let mut ended = self.print_to(stdout.side(), stderr.side());
+        (ended.stdout, ended.stderr) = (stdout.received(), stderr.received());
         ended
     }
 
@@ -188,6 +198,14 @@ impl Terminal {
             received
         });
         Terminal { program_side, keyboard, reader }
+    }
+
+    /// A terminal that tells its number of columns.
+    fn of(columns: u16) -> Terminal {
+        let terminal = Terminal::open();
+        let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&terminal.keyboard, size).expect("it has a size");
+        terminal
     }
 
     /// The side for a program.

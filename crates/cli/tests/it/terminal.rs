@@ -91,3 +91,33 @@ fn errors_and_wrong_calls_have_no_control_characters() {
         assert!(is_harmless(&ended.stderr) && !ended.stderr.contains('\u{202e}'), "{:?}", ended.stderr);
     }
 }
+
+/// The words of a text, and the length of its longest line.
+fn words_and_width(text: &str) -> (Vec<&str>, usize) {
+    let width = text.lines().map(|line| line.chars().count()).max();
+    (text.split_whitespace().collect(), width.unwrap_or(0))
+}
+
+#[test]
+fn lines_are_broken_between_words_on_a_terminal_and_nowhere_else() {
+    let call = || girih(&["run", "stories260k", "Once upon a time", "-n", "60", "--temp", "0", "-q"]);
+    let (piped, shown) = (call().done().stdout, call().on_terminals_of(24).stdout);
+    let (words, width) = words_and_width(&shown);
+    assert_eq!(words, words_and_width(&piped).0);
+    assert!(width <= 24 && shown.lines().count() > piped.lines().count() + 3, "{shown}");
+    // The prompt and the reply are one text.
+    let whole = girih(&["run", "stories260k", "Once upon a time", "-n", "60", "--temp", "0"]);
+    let whole = whole.on_terminals_of(24).stdout;
+    assert!(whole.starts_with("Once upon a time, there\nwas a "), "{whole}");
+    // A note and an error.
+    let unknown = || girih(&["run", "no/such-model", "Hi"]);
+    let (piped, shown) = (unknown().end().stderr, unknown().on_terminals_of(30).stderr);
+    assert_eq!(words_and_width(&shown).0, words_and_width(&piped).0);
+    assert!(words_and_width(&shown).1 <= 30 && words_and_width(&piped).1 > 60, "{shown}");
+    // The list of commands in the help; clap breaks the rest.
+    let (piped, shown) = (girih(&["--help"]).done().stdout, girih(&["--help"]).on_terminals_of(60).stdout);
+    assert_eq!(words_and_width(&shown).0, words_and_width(&piped).0);
+    let list: Vec<&str> = shown.lines().take_while(|line| !line.starts_with("Common options")).collect();
+    assert!(list.iter().all(|line| line.chars().count() <= 60), "{list:#?}");
+    assert!(list.iter().any(|line| line.starts_with("               ")), "{list:#?}");
+}

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use girih_file::{ContainerWriter, NewTensor};
+use girih_file::{ContainerWriter, MetadataArray, MetadataValue, NewTensor};
 use girih_model::arch::ArchOptions;
 use girih_model::{ModelFiles, ModelLimits};
 use girih_tensor::{DType, Shape};
@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::{SMALL, check_copy, committed, open, options, write};
 use crate::folder::empty_folder;
+use crate::layered;
 
 /// A copy of a committed model's folder with other values in `config.json`.
 pub fn configured(folder: &str, name: &str, values: &Value) -> PathBuf {
@@ -68,7 +69,7 @@ fn facts_without_a_key_are_refused_by_name() {
     for (index, (name, values, words)) in [
         ("gemma3_text", json!({ "layer_types": kinds }), "the kinds of its layers"),
         ("gemma3_text", json!({ "rope_parameters": { "sliding_attention": scaled } }), "(local layers)"),
-        ("qwen3", json!({ "hidden_act": "gelu_pytorch_tanh" }), "its activation"),
+        ("qwen3", json!({ "hidden_act": "gelu_pytorch_tanh" }), "ffn.act"),
         (
             "qwen3",
             json!({ "rope_scaling": { "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
@@ -153,10 +154,10 @@ fn encoders_are_refused_before_anything_is_written() {
 /// A weight that is all of its tensor, but described as a part, stands for those of fused projections.
 #[test]
 fn parts_of_tensors_are_refused() {
-    let text = include_str!("../../../../archs/llama.toml");
-    let part = text.replace("o_proj.weight\"", "o_proj.weight\", hf_part = [0, 1], gguf_part = [0, 1]");
-    assert_ne!(part, text);
-    let arch = girih_model::arch::schema::parse(&part).unwrap();
+    let text = "name = 'part'\nbased_on = 'llama'\n\
+        match = { hf = ['LlamaForCausalLM'], gguf = ['llama'] }\n\
+        weights.'layers.{i}.mixer.o.weight' = { hf_part = [0, 1], gguf_part = [0, 1] }";
+    let arch = girih_model::arch::schema::parse(text).unwrap();
     let model = ModelFiles::open(&committed(SMALL), vec![arch], &ModelLimits::DEFAULT).unwrap();
     for (target, out) in [("f32", "out.gguf"), ("q4nx", "out")] {
         let out = empty_folder(&format!("convert-part-{target}")).join(out);
@@ -164,4 +165,20 @@ fn parts_of_tensors_are_refused() {
         assert!(error.contains("'layers.0.mixer.o.weight' is a part of a tensor"), "{error}");
         assert!(!out.exists());
     }
+}
+
+/// Layers that differ: lists of sizes, and parameters of one kind of layers.
+#[test]
+fn layers_that_differ_survive_a_conversion() {
+    let folder = empty_folder("convert-layered");
+    layered::write(&folder);
+    let open = |path: &std::path::Path| {
+        ModelFiles::open(path, vec![layered::architecture()], &ModelLimits::DEFAULT).unwrap()
+    };
+    let (model, out) = (open(&folder), folder.join("out.gguf"));
+    write(&model, &out, &options("f32")).unwrap();
+    let copy = open(&out);
+    check_copy(&model, &copy);
+    let heads = copy.weights.container().metadata().value("layered.attention.head_count");
+    assert_eq!(heads, Some(&MetadataValue::Array(MetadataArray::U32(vec![4, 2, 2, 3]))));
 }

@@ -109,9 +109,11 @@ fn ropes_that_share_a_key_are_written_if_they_are_equal() {
     assert_eq!(base, Some(&MetadataValue::F32(10_000.0)));
     let out = empty_folder("convert-unequal-rope").join("out.gguf");
     let change = |model: &mut ModelFiles, base: f32, factors: Vec<f32>| {
-        let Mixer::Attend(attend) = &mut model.facts.layers[0].mixer;
-        let rope = attend.rope.as_mut().unwrap();
-        (rope.base, rope.factors) = (base, factors);
+        for layer in model.facts.layers.iter_mut().filter(|layer| layer.kind == "local") {
+            let Mixer::Attend(attend) = &mut layer.mixer;
+            let rope = attend.rope.as_mut().unwrap();
+            (rope.base, rope.factors) = (base, factors.clone());
+        }
     };
     change(&mut model, 20_000.0, Vec::new());
     let error = write(&model, &out, &options("bf16")).unwrap_err().to_string();

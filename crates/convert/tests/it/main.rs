@@ -1,6 +1,7 @@
 //! Conversions to GGUF and to folders with Q4NX matrices.
 #![forbid(unsafe_code)]
 
+mod assembled;
 mod bad_models;
 #[path = "../../../words/tests/it/data.rs"]
 mod data;
@@ -9,6 +10,8 @@ mod families;
 #[path = "../../../file/tests/it/folder.rs"]
 mod folder;
 mod gguf;
+#[path = "../../../model/tests/it/layered.rs"]
+mod layered;
 mod mutations;
 mod q4nx;
 mod recipe;

@@ -94,7 +94,7 @@ fn load(
     control: Arc<LoadControl>,
 ) -> Result<()> {
     let path = model.weights.container().paths().next().unwrap();
-    let mut store = FileStore::new(folder, options, path, control);
+    let mut store = FileStore::new(folder, options, SyncProcess::Own, path, control);
     store.min_bytes = min_bytes;
     let cpu =
         Cpu::new(CpuOptions { threads: 2, ..CpuOptions::default() }).unwrap().with_store(Box::new(store));
@@ -384,6 +384,69 @@ fn packed_files_that_others_could_have_written_are_ignored_and_named() {
     assert_eq!(notes.len(), 1, "it is neither read nor written, and one note says so");
 }
 
+/// An item of one byte.
+#[derive(Debug)]
+struct OneByte;
+
+impl UnsavedItem for OneByte {
+    fn key(&self) -> String {
+        "byte".to_owned()
+    }
+    fn bytes(&self) -> u64 {
+        1
+    }
+    fn write(&self, to: &dyn StoreWriter) -> Result<bool> {
+        to.write(0, b"x").map(|()| true)
+    }
+}
+
+/// The bug: a program of one token ran on for seconds, until its packed weights were on the disk.
+#[test]
+fn a_worker_ends_a_file_after_the_store_is_dropped() {
+    let home = Home::new();
+    let go = home.0.join("go");
+    // It holds its standard input, the file, until it may go on.
+    let script =
+        format!("while [ ! -e '{}' ]; do /bin/sleep 0.01; done; /bin/mv \"$0/$1\" \"$0/$2\"", go.display());
+    let sync = SyncProcess::Worker { program: "/bin/sh".into(), arguments: vec!["-c".into(), script.into()] };
+    let mut store = FileStore::new(home.folder(), ALL, sync, Path::new("model"), Arc::default());
+    store.min_bytes = 0;
+    store.keep(Box::new(OneByte));
+    drop(store);
+    let names = home.names();
+    assert!(names.len() == 1 && names[0].ends_with(PARTIAL_SUFFIX), "{names:?}");
+    let folder = PrivateFolder::open(home.folder().path()).unwrap().expect("it exists");
+    home.folder().sweep(&folder).unwrap();
+    assert_eq!(home.names(), names, "the worker has the lock");
+    fs::write(&go, "").unwrap();
+    let begun = std::time::Instant::now();
+    while home.names() != ["model-byte.packed"] {
+        assert!(begun.elapsed().as_secs() < 60, "{:?}", home.names());
+        thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_worker_names_only_packed_weights_and_removes_what_it_cannot_name() {
+    let home = Home::new();
+    fs::create_dir_all(home.folder().path()).unwrap();
+    fs::set_permissions(home.folder().path(), Permissions::from_mode(0o700)).unwrap();
+    let path = home.folder().path().to_owned();
+    let end = |partial: &str, name: &str| {
+        let file = File::create(path.join(partial)).unwrap();
+        sync_worker::finish(&file, FileNames { folder: &path, partial, name })
+    };
+    end("a.packed.1.part", "a.packed").unwrap();
+    assert_eq!(home.names(), ["a.packed"]);
+    for (partial, name) in [("b.part", "b"), ("b.packed.1.part", "a.packed"), ("b.packed", "b.packed")] {
+        assert!(end(partial, name).is_err(), "{partial}");
+        fs::remove_file(path.join(partial)).unwrap();
+    }
+    fs::create_dir(path.join("c.packed")).unwrap();
+    assert!(end("c.packed.1.part", "c.packed").is_err());
+    assert_eq!(home.names(), ["a.packed"]);
+}
+
 /// Each thread that writes finds the same disk full.
 #[test]
 fn one_note_says_why_a_file_is_not_kept() {
@@ -408,7 +471,7 @@ fn one_note_says_why_a_file_is_not_kept() {
             lock(&of_callback).push(sentence);
         }
     }));
-    let mut store = FileStore::new(home.folder(), ALL, Path::new("model"), control);
+    let mut store = FileStore::new(home.folder(), ALL, SyncProcess::Own, Path::new("model"), control);
     store.min_bytes = 0;
     store.keep(Box::new(Unwritable));
     drop(store);

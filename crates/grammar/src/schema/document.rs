@@ -8,7 +8,7 @@ use std::rc::Rc;
 use girih_tensor::Result;
 use serde_json::{Map, Value};
 
-use super::format::format_pattern;
+use super::format::{StringFormat, string_format};
 use super::keywords::{Draft, check_names, unsupported};
 use super::number::Decimal;
 use super::reference::{Place, References};
@@ -81,8 +81,7 @@ pub(crate) struct Keywords {
     pub max_length: Option<u64>,
     /// Expressions that a string must contain.
     pub pattern: Option<String>,
-    /// An expression that a string must be.
-    pub format: Option<&'static str>,
+    pub format: Option<&'static StringFormat>,
     pub prefix_items: Vec<NodeId>,
     pub items: Option<NodeId>,
     pub min_items: Option<usize>,
@@ -405,7 +404,7 @@ fn read_scalars(map: &Map<String, Value>, keywords: &mut Keywords) -> Result<()>
     keywords.min_length = count(map, "minLength")?.map(|length| length as u64);
     keywords.max_length = count(map, "maxLength")?.map(|length| length as u64);
     keywords.pattern = string(map, "pattern")?.map(from_ecma).transpose()?;
-    keywords.format = string(map, "format")?.map(format_pattern).transpose()?;
+    keywords.format = string(map, "format")?.map(string_format).transpose()?;
     Ok(())
 }
 
@@ -460,7 +459,7 @@ fn names(value: &Value) -> Option<Vec<String>> {
 fn decimal(map: &Map<String, Value>, key: &str) -> Result<Option<Decimal>> {
     let Some(value) = map.get(key) else { return Ok(None) };
     let number = value.as_number().ok_or_else(|| malformed(key, "a number"))?;
-    Decimal::of(number).map(Some)
+    Decimal::of(key, number).map(Some)
 }
 
 /// A whole number of 0 or more, which may be written with a fraction of zero.

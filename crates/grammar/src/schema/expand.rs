@@ -13,8 +13,8 @@ use llguidance::derivre::RegexAst;
 
 use super::branch::{Branch, OpenChoice, has_kind, keywords};
 use super::document::{Choice, Document, Keywords, NodeId, SchemaNode, types};
-use super::negate::{fail_array, fail_number, fail_object, fail_string, push_number};
-use super::number::{integers, is_empty_regex, not};
+use super::negate::{fail_array, fail_demand, fail_number, fail_object, fail_string};
+use super::number::{NumberDemand, integers, is_empty_regex};
 use super::restrict::{one_of_scalars, restrict};
 use super::shape::{Alternative, Claim, JsonKind, Scope, ValueShape};
 use crate::limits::refused;
@@ -219,7 +219,7 @@ impl<'a> Expander<'a> {
                 return Ok(());
             }
             if kind == JsonKind::Number && set & types::NUMBER == 0 {
-                push_number(branch, not(integers()), out);
+                fail_demand(branch, NumberDemand { keyword: "type", texts: integers() }, out);
             }
         }
         let mut with = |claims: &[Claim]| out.push(branch.with(claims, scope));
@@ -281,10 +281,11 @@ impl<'a> Expander<'a> {
             ValueShape::Null => false,
             ValueShape::Boolean { may_be_false, may_be_true } => !may_be_false && !may_be_true,
             ValueShape::Number(number) => {
-                !number.parts.is_empty() && is_empty_regex(&number.regex()) == Some(true)
+                !number.demands.is_empty() && is_empty_regex(&number.all()) == Some(true)
             }
-            ValueShape::String(parts) => {
-                !parts.is_empty() && is_empty_regex(&RegexAst::And(parts.clone())) == Some(true)
+            ValueShape::String(string) => {
+                let parts = string.all();
+                !parts.is_empty() && is_empty_regex(&RegexAst::And(parts)) == Some(true)
             }
             ValueShape::Array(array) => array.max.is_some_and(|max| array.min > max),
             ValueShape::Object(object) => {

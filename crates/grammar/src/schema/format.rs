@@ -1,5 +1,5 @@
-//! The formats of strings, as expressions. Each accepts only texts that its standard and the
-//! validator of finished replies accept; some standards allow more.
+//! The formats of strings, as expressions. What is written is only what its standard and the validator of
+//! finished replies accept; some standards allow more.
 
 use girih_tensor::Result;
 
@@ -42,35 +42,67 @@ macro_rules! label {
     };
 }
 
-/// The formats that are enforced, and their expressions.
-pub(crate) const FORMATS: [(&str, &str); 9] = [
-    ("date", date!()),
-    ("time", time!()),
-    ("date-time", concat!(date!(), "[tT]", time!())),
-    (
-        "duration",
-        concat!(
+macro_rules! loose_time {
+    () => {
+        r"[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:[zZ]|[+-][0-9]{2}:[0-9]{2})"
+    };
+}
+
+macro_rules! uuid {
+    () => {
+        r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
+    };
+}
+
+/// A format that is enforced.
+#[derive(Debug)]
+pub(crate) struct StringFormat {
+    name: &'static str,
+    /// The texts that are written where the format is demanded.
+    pub written: &'static str,
+    /// At least all texts that the validator accepts: what is demanded not to have the format has none of these.
+    pub all: &'static str,
+}
+
+/// The formats that are enforced.
+static FORMATS: [StringFormat; 9] = [
+    StringFormat { name: "date", written: date!(), all: date!() },
+    StringFormat { name: "time", written: time!(), all: loose_time!() },
+    StringFormat {
+        name: "date-time",
+        written: concat!(date!(), "[tT]", time!()),
+        all: concat!(date!(), "[tT]", loose_time!()),
+    },
+    StringFormat {
+        name: "duration",
+        written: concat!(
             r"P(?:[0-9]{1,9}W|(?:[0-9]{1,9}Y(?:[0-9]{1,9}M(?:[0-9]{1,9}D)?)?|[0-9]{1,9}M(?:[0-9]{1,9}D)?|[0-9]{1,9}D)",
             r"(?:T(?:[0-9]{1,9}H(?:[0-9]{1,9}M(?:[0-9]{1,9}S)?)?|[0-9]{1,9}M(?:[0-9]{1,9}S)?|[0-9]{1,9}S))?",
             r"|T(?:[0-9]{1,9}H(?:[0-9]{1,9}M(?:[0-9]{1,9}S)?)?|[0-9]{1,9}M(?:[0-9]{1,9}S)?|[0-9]{1,9}S))"
         ),
-    ),
-    (
-        "email",
-        concat!(
+        all: "P[0-9YMWDTHS]+",
+    },
+    StringFormat {
+        name: "email",
+        written: concat!(
             r"[0-9A-Za-z_+](?:[0-9A-Za-z_+.-]{0,30}[0-9A-Za-z_+])?@",
             label!(),
             r"(?:\.",
             label!(),
             r"){1,3}"
         ),
-    ),
-    ("hostname", concat!(label!(), r"(?:\.", label!(), r"){0,3}")),
-    ("ipv4", ipv4!()),
-    ("uuid", r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"),
-    (
-        "uri",
-        concat!(
+        all: "(?s:.*@.*)",
+    },
+    StringFormat {
+        name: "hostname",
+        written: concat!(label!(), r"(?:\.", label!(), r"){0,3}"),
+        all: "[0-9A-Za-z.-]+",
+    },
+    StringFormat { name: "ipv4", written: ipv4!(), all: ipv4!() },
+    StringFormat { name: "uuid", written: uuid!(), all: uuid!() },
+    StringFormat {
+        name: "uri",
+        written: concat!(
             r"[A-Za-z][0-9A-Za-z+.-]*://",
             label!(),
             r"(?:\.",
@@ -79,17 +111,17 @@ pub(crate) const FORMATS: [(&str, &str); 9] = [
             r"(?:\?(?:[0-9A-Za-z._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?",
             r"(?:#(?:[0-9A-Za-z._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?"
         ),
-    ),
+        all: "(?s:[0-9A-Za-z+.-]+:.*)",
+    },
 ];
 
-/// The expression of a format.
+/// A format by its name.
 ///
 /// # Errors
 /// When the format is not enforced; names it.
-pub(crate) fn format_pattern(name: &str) -> Result<&'static str> {
-    let found = FORMATS.iter().find(|(format, _)| *format == name);
-    found.map(|(_, pattern)| *pattern).ok_or_else(|| {
-        let names: Vec<&str> = FORMATS.iter().map(|(name, _)| *name).collect();
+pub(crate) fn string_format(name: &str) -> Result<&'static StringFormat> {
+    FORMATS.iter().find(|format| format.name == name).ok_or_else(|| {
+        let names: Vec<&str> = FORMATS.iter().map(|format| format.name).collect();
         let shown: String = name.chars().take(40).collect();
         refused(format!(
             "the format '{shown}' is not supported: remove it, use pattern, or one of {}",

@@ -1,34 +1,34 @@
 //! How the keywords for one type may fail: one branch for each.
 
 use girih_tensor::Result;
-use llguidance::derivre::RegexAst;
 
 use super::branch::Branch;
 use super::document::{Keywords, NodeId};
 use super::keywords::unsupported;
-use super::number::not;
+use super::number::{NumberDemand, not, regex};
 use super::restrict::{number_demands, smaller, string_demands};
 use super::shape::{ArrayShape, Claim, ContainedItems, ExtraProperty, ObjectShape, ValueShape};
 
-/// Adds a branch whose numbers are also in `part`.
-pub(crate) fn push_number(branch: &Branch, part: RegexAst, out: &mut Vec<Branch>) {
+/// Adds a branch whose numbers do not meet a demand.
+pub(crate) fn fail_demand(branch: &Branch, demand: NumberDemand, out: &mut Vec<Branch>) {
     let mut branch = branch.clone();
     if let ValueShape::Number(number) = &mut branch.alternative.shape {
-        number.parts.push(part);
+        number.demands.push(demand.negated());
         out.push(branch);
     }
 }
 
 pub(crate) fn fail_number(branch: &Branch, keywords: &Keywords, out: &mut Vec<Branch>) -> Result<()> {
-    number_demands(keywords)?.into_iter().for_each(|demand| push_number(branch, not(demand), out));
+    number_demands(keywords)?.into_iter().for_each(|demand| fail_demand(branch, demand, out));
     Ok(())
 }
 
 pub(crate) fn fail_string(branch: &Branch, keywords: &Keywords, out: &mut Vec<Branch>) {
-    for demand in string_demands(keywords) {
+    let format = keywords.format.map(|format| regex(format.all));
+    for demand in string_demands(keywords).into_iter().chain(format) {
         let mut branch = branch.clone();
-        if let ValueShape::String(parts) = &mut branch.alternative.shape {
-            parts.push(not(demand));
+        if let ValueShape::String(string) = &mut branch.alternative.shape {
+            string.parts.push(not(demand));
             out.push(branch);
         }
     }

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use girih_tensor::Result;
-use llguidance::derivre::{RegexAst, RegexBuilder};
+use llguidance::derivre::RegexAst;
 use llguidance::earley::SymIdx;
 
-use super::number::not;
+use super::number::{matcher, not};
 use super::rules::{RuleWriter, quoted, some_text, text_of};
 use super::shape::{Alternative, Claim, ExtraProperty, JsonKind, ObjectShape, Scope, ValueShape};
 use crate::limits::refused;
@@ -203,7 +203,7 @@ impl ObjectWriter<'_, '_> {
         claims.dedup();
         let alternatives = self.writer.expander.expand(&claims, JsonKind::String)?;
         let texts = alternatives.iter().filter_map(|alternative| match &alternative.shape {
-            ValueShape::String(parts) => Some(text_of(parts)),
+            ValueShape::String(string) => Some(text_of(&string.written())),
             _ => None,
         });
         Ok(Some(RegexAst::Or(texts.collect())))
@@ -338,12 +338,5 @@ fn matches(pattern: &str, name: &str) -> Result<bool> {
 }
 
 fn is_text_of(ast: &RegexAst, text: &str) -> Result<bool> {
-    /// The work that is spent on one expression, in the units of the crate.
-    const FUEL: u64 = 50_000;
-    let mut builder = RegexBuilder::new();
-    let regex = builder.mk(ast).and_then(|expression| builder.to_regex_limited(expression, FUEL));
-    match regex {
-        Ok(mut regex) => Ok(regex.is_match(text)),
-        Err(_) => Err(refused("a pattern of the schema is too complex: simplify it")),
-    }
+    Ok(matcher(ast)?.is_match(text))
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::branch::{Branch, OpenChoice};
 use super::document::{Keywords, NodeId, types};
-use super::number::{Decimal, not, regex};
+use super::number::{Decimal, ListedNumber, NumberDemand, not, regex};
 use super::shape::{Claim, ContainedItems, ItemSchemas, PropertySchemas, Scope, ValueShape};
 
 /// Adds what the keywords for one type demand; `false` if no value satisfies them.
@@ -16,9 +16,12 @@ pub(crate) fn restrict(branch: &mut Branch, keywords: &Keywords, scope: Scope) -
         ValueShape::Null | ValueShape::Boolean { .. } => {}
         ValueShape::Number(number) => {
             number.is_integer |= keywords.types.is_some_and(|set| set & types::NUMBER == 0);
-            number.parts.extend(number_demands(keywords)?);
+            number.demands.extend(number_demands(keywords)?);
         }
-        ValueShape::String(parts) => parts.extend(string_demands(keywords)),
+        ValueShape::String(string) => {
+            string.parts.extend(string_demands(keywords));
+            string.formats.extend(keywords.format);
+        }
         ValueShape::Array(array) => {
             array.schemas.push(ItemSchemas {
                 prefix: keywords.prefix_items.iter().map(|node| Claim::holds(*node)).collect(),
@@ -70,23 +73,28 @@ pub(crate) fn smaller(a: Option<usize>, b: Option<usize>) -> Option<usize> {
 }
 
 /// What the keywords for numbers demand, one expression per keyword.
-pub(crate) fn number_demands(keywords: &Keywords) -> Result<Vec<RegexAst>> {
-    let above = keywords.minimums.iter().map(|(bound, is_strict)| bound.above(*is_strict));
-    let below = keywords.maximums.iter().map(|(bound, is_strict)| bound.below(*is_strict));
-    let mut demands: Vec<RegexAst> = above.chain(below).collect();
+pub(crate) fn number_demands(keywords: &Keywords) -> Result<Vec<NumberDemand>> {
+    let above = keywords.minimums.iter().map(|(bound, is_strict)| {
+        let keyword = if *is_strict { "exclusiveMinimum" } else { "minimum" };
+        NumberDemand { keyword, texts: bound.above(*is_strict) }
+    });
+    let below = keywords.maximums.iter().map(|(bound, is_strict)| {
+        let keyword = if *is_strict { "exclusiveMaximum" } else { "maximum" };
+        NumberDemand { keyword, texts: bound.below(*is_strict) }
+    });
+    let mut demands: Vec<NumberDemand> = above.chain(below).collect();
     if let Some(unit) = &keywords.multiple_of {
-        demands.push(unit.multiples()?);
+        demands.push(NumberDemand { keyword: "multipleOf", texts: unit.multiples()? });
     }
     Ok(demands)
 }
 
-/// What the keywords for strings demand, one expression per keyword.
+/// What the keywords for strings demand, one expression per keyword, except for `format`.
 pub(crate) fn string_demands(keywords: &Keywords) -> Vec<RegexAst> {
     let mut demands = Vec::new();
     demands.extend(keywords.min_length.map(|min| regex(format!("(?s:.{{{min},}})"))));
     demands.extend(keywords.max_length.map(|max| regex(format!("(?s:.{{0,{max}}})"))));
     demands.extend(keywords.pattern.iter().map(|pattern| RegexAst::SearchRegex(pattern.clone())));
-    demands.extend(keywords.format.map(regex));
     demands
 }
 
@@ -100,16 +108,12 @@ pub(crate) fn one_of_scalars(shape: &mut ValueShape, scalars: &[Value], is_one: 
             Ok(*may_be_false || *may_be_true)
         }
         ValueShape::Number(number) => {
-            let listed =
-                scalars.iter().filter_map(Value::as_number).map(Decimal::of).collect::<Result<Vec<_>>>()?;
-            let texts = RegexAst::Or(listed.iter().map(Decimal::texts).collect());
-            number.is_integer |= is_one && listed.iter().all(Decimal::is_integer);
-            if is_one || !listed.is_empty() {
-                number.parts.push(if is_one { texts } else { not(texts) });
-            }
-            Ok(!is_one || !listed.is_empty())
+            let listed = scalars.iter().filter_map(Value::as_number).map(|number| {
+                Ok(ListedNumber { value: Decimal::of("const or enum", number)?, number: number.clone() })
+            });
+            Ok(number.demand_listed(listed.collect::<Result<_>>()?, is_one))
         }
-        ValueShape::String(parts) => {
+        ValueShape::String(string) => {
             let texts: Vec<RegexAst> = scalars
                 .iter()
                 .filter_map(Value::as_str)
@@ -118,7 +122,7 @@ pub(crate) fn one_of_scalars(shape: &mut ValueShape, scalars: &[Value], is_one: 
             let is_any = !texts.is_empty();
             if is_any {
                 let texts = RegexAst::Or(texts);
-                parts.push(if is_one { texts } else { not(texts) });
+                string.parts.push(if is_one { texts } else { not(texts) });
             }
             Ok(!is_one || is_any)
         }

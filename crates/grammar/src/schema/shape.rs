@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use llguidance::derivre::RegexAst;
 
 use super::document::NodeId;
-use super::number::NumberShape;
+use super::format::StringFormat;
+use super::number::{NumberShape, regex};
 
 /// That a subschema holds for a value, or that it does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -92,17 +93,38 @@ pub(crate) struct ObjectShape {
     pub unevaluated: Vec<(Scope, Claim)>,
 }
 
+/// The demands on a string.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StringShape {
+    /// Expressions that it must match, each as a whole.
+    pub parts: Vec<RegexAst>,
+    pub formats: Vec<&'static StringFormat>,
+}
+
+impl StringShape {
+    /// The expressions of the texts that are written.
+    pub fn written(&self) -> Vec<RegexAst> {
+        self.with_formats(|format| format.written)
+    }
+
+    /// The expressions of all texts that meet the demands, and of some more.
+    pub fn all(&self) -> Vec<RegexAst> {
+        self.with_formats(|format| format.all)
+    }
+
+    fn with_formats(&self, pattern: impl Fn(&StringFormat) -> &'static str) -> Vec<RegexAst> {
+        let formats = self.formats.iter().map(|format| regex(pattern(format)));
+        self.parts.iter().cloned().chain(formats).collect()
+    }
+}
+
 /// The demands on a value of one type.
 #[derive(Clone, Debug)]
 pub(crate) enum ValueShape {
     Null,
-    Boolean {
-        may_be_false: bool,
-        may_be_true: bool,
-    },
+    Boolean { may_be_false: bool, may_be_true: bool },
     Number(NumberShape),
-    /// Expressions that the string must match, each as a whole.
-    String(Vec<RegexAst>),
+    String(StringShape),
     Array(ArrayShape),
     Object(ObjectShape),
 }
@@ -134,7 +156,7 @@ impl JsonKind {
             JsonKind::Null => ValueShape::Null,
             JsonKind::Boolean => ValueShape::Boolean { may_be_false: true, may_be_true: true },
             JsonKind::Number => ValueShape::Number(NumberShape::default()),
-            JsonKind::String => ValueShape::String(Vec::new()),
+            JsonKind::String => ValueShape::String(StringShape::default()),
             JsonKind::Array => ValueShape::Array(ArrayShape::default()),
             JsonKind::Object => ValueShape::Object(ObjectShape::default()),
         }

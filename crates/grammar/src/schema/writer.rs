@@ -1,13 +1,14 @@
 //! Writes claims as a context-free grammar.
 
-use girih_tensor::Result;
+use girih_tensor::{Error, Result};
 use llguidance::api::GrammarInit;
 use llguidance::derivre::RegexAst;
 use llguidance::earley::SymIdx;
 
 use super::expand::Expander;
+use super::number::is_empty_regex;
 use super::rules::{RuleWriter, Spaces, quoted, some_text, text_of};
-use super::shape::{Alternative, Claim, JsonKind, ValueShape};
+use super::shape::{Claim, JsonKind, ValueShape};
 use super::{array, object};
 use crate::limits::refused;
 
@@ -53,15 +54,22 @@ fn write_value(
     symbol: SymIdx,
     kinds: &[JsonKind],
 ) -> Result<()> {
-    let mut scalars = Vec::new();
+    let (mut scalars, mut has_parts, mut too_long) = (Vec::new(), false, None);
     for kind in kinds {
         for alternative in rules.expander.expand(claims, *kind)?.iter() {
             match &alternative.shape {
                 ValueShape::Array(shape) => array::write(rules, symbol, alternative, shape)?,
                 ValueShape::Object(shape) => object::write(rules, symbol, alternative, shape)?,
-                _ => scalars.extend(scalar(alternative)?),
+                shape => match scalar(shape)? {
+                    Some(texts) => scalars.push(texts),
+                    None => too_long = too_long.or_else(|| refusal_of_digits(shape)),
+                },
             }
+            has_parts |= matches!(alternative.shape, ValueShape::Array(_) | ValueShape::Object(_));
         }
+    }
+    if let Some(refusal) = too_long.filter(|_| scalars.is_empty() && !has_parts) {
+        return Err(refusal);
     }
     if !scalars.is_empty() {
         let terminal = rules.terminal(RegexAst::Or(scalars))?;
@@ -71,9 +79,9 @@ fn write_value(
 }
 
 /// The expression of a scalar's texts; `None` if there is none.
-fn scalar(alternative: &Alternative) -> Result<Option<RegexAst>> {
+fn scalar(shape: &ValueShape) -> Result<Option<RegexAst>> {
     let literal = |text: &str| RegexAst::Literal(text.to_owned());
-    match &alternative.shape {
+    match shape {
         ValueShape::Null => Ok(Some(literal("null"))),
         ValueShape::Boolean { may_be_false, may_be_true } => {
             let texts = [("false", may_be_false), ("true", may_be_true)];
@@ -81,8 +89,14 @@ fn scalar(alternative: &Alternative) -> Result<Option<RegexAst>> {
                 texts.into_iter().filter(|(_, may)| **may).map(|(text, _)| literal(text)).collect();
             Ok((!texts.is_empty()).then_some(RegexAst::Or(texts)))
         }
-        ValueShape::Number(number) => some_text(number.regex()),
-        ValueShape::String(parts) => Ok(some_text(text_of(parts))?.map(quoted)),
+        ValueShape::Number(number) => some_text(number.written()?),
+        ValueShape::String(string) => Ok(some_text(text_of(&string.written()))?.map(quoted)),
         ValueShape::Array(_) | ValueShape::Object(_) => Ok(None),
     }
+}
+
+/// The refusal of numbers that exist, but that all have too many digits to be written.
+fn refusal_of_digits(shape: &ValueShape) -> Option<Error> {
+    let ValueShape::Number(number) = shape else { return None };
+    (is_empty_regex(&number.all()) == Some(false)).then(|| number.too_long())
 }

@@ -40,6 +40,59 @@ fn escaped_angle_brackets_of_a_pattern_are_characters() {
     }
 }
 
+/// Beside a set such as `\d`, a hyphen is a character; it made a range up to the bracket of the set.
+#[test]
+fn a_hyphen_beside_a_set_of_a_class_is_a_character() {
+    for (class, valid, invalid) in
+        [(r"[+-\\d]", "+-7", ",.;[]"), (r"[\\w-.]", "a_-.", "/+"), ("[a-c-e]", "abc-e", "d")]
+    {
+        let grammar = Grammar::JsonSchema(format!(r#"{{"type":"string","pattern":"^{class}$"}}"#));
+        for (texts, expected) in [(valid, true), (invalid, false)] {
+            for text in texts.chars() {
+                assert_eq!(accepts(&grammar, &format!("\"{text}\"")), Ok(expected), "{class} {text}");
+            }
+        }
+    }
+}
+
+/// The texts that are written for a format are fewer than those of its standard, so what must not have the
+/// format cannot be all others.
+#[test]
+fn what_must_not_have_a_format_has_none_of_its_texts() {
+    let texts = [
+        ("date", "2024-02-29"),
+        ("time", "23:59:60.1234567890Z"),
+        ("date-time", "1990-12-31T23:59:60Z"),
+        ("duration", "P1234567890D"),
+        ("email", "a%b@c.de"),
+        ("hostname", "a-b.c.d.e.f"),
+        ("ipv4", "255.1.20.3"),
+        ("uuid", "2EB8AA08-aa98-11ea-b4aa-73b441d16380"),
+        ("uri", "urn:a:b"),
+    ];
+    for (format, text) in texts {
+        let other = format!(r#"{{"type":"string","not":{{"format":"{format}"}}}}"#);
+        let one_of = format!(r#"{{"oneOf":[{{"const":"{text}"}},{{"format":"{format}"}}],"type":"string"}}"#);
+        for schema in [other, one_of] {
+            let grammar = Grammar::JsonSchema(schema.clone());
+            match accepts(&grammar, &format!("\"{text}\"")) {
+                Ok(is_accepted) => assert!(!is_accepted, "{schema} accepts {text}"),
+                Err(error) => panic!("{schema}: {error}"),
+            }
+        }
+        let grammar = Grammar::JsonSchema(format!(r#"{{"type":"string","not":{{"format":"{format}"}}}}"#));
+        assert_eq!(accepts(&grammar, "\"a b\""), Ok(true), "{format}");
+    }
+    // Formats that have no text in common are told apart.
+    let grammar = Grammar::JsonSchema(
+        r#"{"type":"string","oneOf":[{"format":"date"},{"format":"date-time"},{"format":"email"}]}"#
+            .to_owned(),
+    );
+    for text in ["2024-02-29", "2024-02-29T01:02:03Z", "a@b.c"] {
+        assert_eq!(accepts(&grammar, &format!("\"{text}\"")), Ok(true), "{text}");
+    }
+}
+
 #[test]
 fn a_choice_has_any_texts() {
     let texts = ["<yes>", "a > b", "(no|x)*", "é\u{2028}\n", ""].map(str::to_owned);

@@ -4,6 +4,7 @@
 mod calls;
 mod feed;
 mod grammars;
+mod numbers;
 mod refusals;
 mod suite;
 mod tools;

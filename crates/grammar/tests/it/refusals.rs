@@ -155,6 +155,21 @@ fn edited_grammars_are_refused_or_work() {
     }
 }
 
+/// The work of a token grows with the square of the items; other replies wait for it.
+#[test]
+fn an_ambiguous_grammar_ends_its_reply() {
+    let mut constraint = compiler().compile(&Grammar::Lark("start: start start | \"a\"".to_owned())).unwrap();
+    let a = tokens("a")[0];
+    let begun = Instant::now();
+    let refusal = (0..400).find_map(|_| constraint.accept(a).err()).expect("it ends");
+    assert!(refusal.to_string().contains("too complex"), "{refusal}");
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    // A wide grammar has as many items in one place only.
+    let words: Vec<String> = (0..300).map(|n| format!("\"w{n:03}\"")).collect();
+    let wide = Grammar::Lark(format!("start: word+\nword: {}", words.join(" | ")));
+    assert_eq!(accepts(&wide, "w000w299w123"), Ok(true));
+}
+
 /// A validator that follows both options at each level would need 2^40 steps.
 #[test]
 fn the_check_of_a_nested_reply_is_bounded() {

@@ -36,7 +36,7 @@ use crate::constant::{
     positive_if_present,
 };
 use crate::value::{Extent, Role, Value};
-use crate::work::{NodeWork, WorkStep};
+use crate::work::{MAX_OPERANDS, NodeWork, WorkStep};
 
 /// The kind of value that an op reads at one position of its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,6 +146,11 @@ macro_rules! ops {
             required: [$(OperandKind::$kind),*].len(),
             rows: RowUse::$rows,
         } ),*];
+
+        $( const _: () = assert!(
+            [$(stringify!($operand),)* $($(stringify!($optional)),*)?].len() <= MAX_OPERANDS,
+            "raise MAX_OPERANDS"
+        ); )*
 
         /// The index of each op in `OPS`.
         enum OpIndex { $($name),* }

@@ -1,6 +1,6 @@
 //! A model's parameters, from `config.json` or the header of a GGUF.
 
-use girih_file::{Metadata, quote};
+use girih_file::{Metadata, MetadataArray, MetadataValue, quote};
 use girih_tensor::{Error, Result};
 use serde_json::Value as Json;
 
@@ -118,6 +118,67 @@ impl<'a> ModelConfig<'a> {
                     }
                 }
                 Ok(value)
+            }
+        }
+    }
+
+    /// A list of `config.json` with a value for each of `layers` layers.
+    pub(super) fn listed<'v>(&self, path: &str, value: &'v Json, layers: usize) -> Result<&'v [Json]> {
+        let list = value.as_array().ok_or_else(|| {
+            let value = brief(value);
+            Error::new(format!("config.json's '{path}' is {value}; a list is needed"))
+        })?;
+        if list.len() != layers {
+            let have = list.len();
+            return Err(Error::new(format!(
+                "config.json's '{path}' lists {have} layers; the model has {layers}"
+            )));
+        }
+        Ok(list)
+    }
+
+    /// The sizes that a GGUF lists for each of `layers` layers; `None` if the key is absent or no list.
+    pub(super) fn gguf_sizes(&self, key: &str, layers: usize) -> Result<Option<Vec<usize>>> {
+        let ModelConfig::Gguf(metadata) = self else { return Ok(None) };
+        let Some(MetadataValue::Array(array)) = metadata.value(key) else { return Ok(None) };
+        let size = |number: i64| usize::try_from(i32::try_from(number).ok()?).ok();
+        let sizes: Option<Vec<usize>> = match array {
+            MetadataArray::U32(list) => list.iter().map(|number| size(i64::from(*number))).collect(),
+            MetadataArray::I32(list) => list.iter().map(|number| size(i64::from(*number))).collect(),
+            _ => None,
+        };
+        let sizes = sizes.filter(|sizes| sizes.len() == layers);
+        sizes.map(Some).ok_or_else(|| {
+            let have = array.len();
+            Error::new(format!(
+                "GGUF's '{key}' is a list of length {have}; {layers} sizes from 0 to 2147483647 are needed, one for \
+                 each layer"
+            ))
+        })
+    }
+
+    /// The size that a field lists for one of `layers` layers, which may be 0; `None` if it has no list.
+    pub(super) fn listed_size(&self, field: &Field, index: usize, layers: usize) -> Result<Option<usize>> {
+        if !field.by_layer {
+            return Ok(None);
+        }
+        match self {
+            ModelConfig::Gguf(_) => {
+                let key = field.gguf.as_deref().unwrap_or_default();
+                Ok(self.gguf_sizes(key, layers)?.map(|sizes| sizes[index]))
+            }
+            ModelConfig::Hf(_) => {
+                let Some((path, value)) = self.found(field)?.filter(|(_, value)| value.is_array()) else {
+                    return Ok(None);
+                };
+                let value = &self.listed(path, value, layers)?[index];
+                let size = value.as_u64().filter(|size| *size <= i32::MAX as u64);
+                size.map(|size| Some(size as usize)).ok_or_else(|| {
+                    let value = brief(value);
+                    Error::new(format!(
+                        "config.json's '{path}' lists {value}; integers from 0 to 2147483647 are needed"
+                    ))
+                })
             }
         }
     }

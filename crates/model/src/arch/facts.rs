@@ -1,23 +1,28 @@
 //! Facts: the parameters that a graph is built from, one entry per layer,
-//! independent of files.
+//! independent of files. Serialized, they are what `inspect` shows.
 
 use girih_graph::{Act, Pairing, Pooling, Span};
+use serde::{Serialize, Serializer};
 
 use super::schema::{NormKind, NormPosition};
 
 /// The parameters of a model; equal for every container of the same model.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Facts {
     /// The architecture's name.
+    #[serde(rename = "architecture")]
     pub name: String,
     /// Sizes of the whole model.
+    #[serde(flatten)]
     pub sizes: ModelSizes,
     /// The embedding.
+    #[serde(flatten)]
     pub embed: EmbedFacts,
     /// One entry per layer.
     pub layers: Vec<LayerFacts>,
     /// The final norm and the head; `None` for encoders, whose rows see later rows and predict
     /// no next token.
+    #[serde(flatten)]
     pub head: Option<Head>,
     /// How the rows of a text become one vector; `None` if the model defines no such vector.
     pub pooling: Option<PoolingFacts>,
@@ -31,7 +36,7 @@ impl Facts {
 }
 
 /// Sizes of a whole model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ModelSizes {
     /// The hidden size.
     pub width: usize,
@@ -42,56 +47,76 @@ pub struct ModelSizes {
 }
 
 /// The embedding: the sum of a row of each table, normalized if there is a norm.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct EmbedFacts {
     /// The factor that the rows of tokens are multiplied by.
+    #[serde(rename = "embed_scale")]
     pub scale: Option<f32>,
     /// The number of token types, if there is a table of them.
     pub token_types: Option<usize>,
     /// The number of rows of the table of positions, if there is one.
+    #[serde(rename = "learned_positions")]
     pub positions: Option<usize>,
     /// The norm of the sum.
+    #[serde(rename = "embed_norm")]
     pub norm: Option<NormFacts>,
 }
 
 /// A norm.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct NormFacts {
     /// What it computes.
+    #[serde(rename = "norm")]
     pub kind: NormKind,
     /// The epsilon that is added to the mean square or to the variance.
     pub epsilon: f32,
 }
 
 /// How the rows of a text become one vector.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PoolingFacts {
     /// Which rows the vector is made of.
+    #[serde(serialize_with = "pooling_name")]
     pub how: Pooling,
     /// Whether the vector is divided by its length. The graph leaves that to the caller.
     pub normalized: bool,
 }
 
 /// One layer.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LayerFacts {
-    /// The mixer: attention.
+    /// The kind of the layer in the architecture's description.
+    pub kind: String,
+    /// The part that combines values of several positions.
+    #[serde(flatten)]
     pub mixer: Mixer,
     /// The feed-forward part.
+    #[serde(flatten)]
     pub ffn: Ffn,
     /// The norms.
+    #[serde(flatten)]
     pub norms: Norms,
 }
 
 /// The part of a layer that combines values of several positions.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "mixer", rename_all = "snake_case")]
 pub enum Mixer {
     /// Attention.
     Attend(AttentionFacts),
 }
 
+impl Mixer {
+    /// Attention, if that is the mixer.
+    pub fn attention(&self) -> Option<&AttentionFacts> {
+        match self {
+            Mixer::Attend(attend) => Some(attend),
+        }
+    }
+}
+
 /// Attention of one layer.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AttentionFacts {
     /// The number of query heads.
     pub heads: usize,
@@ -100,12 +125,14 @@ pub struct AttentionFacts {
     /// The size of a head.
     pub head_size: usize,
     /// The positions that a row attends to.
+    #[serde(serialize_with = "span_text")]
     pub span: Span,
     /// Rotary position embedding, if queries and keys are rotated.
     pub rope: Option<Rope>,
     /// The epsilon of the norms of query and key heads; `None` without these norms.
     pub qk_norm: Option<f32>,
     /// The projections that have a bias.
+    #[serde(rename = "attention_biases")]
     pub biases: Biases,
     /// The factor that attention scores are multiplied by.
     pub scale: f32,
@@ -114,7 +141,8 @@ pub struct AttentionFacts {
 }
 
 /// The projections of attention that have a bias.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(into = "[bool; 4]")]
 #[allow(missing_docs)] // the names suffice
 pub struct Biases {
     pub q: bool,
@@ -123,12 +151,21 @@ pub struct Biases {
     pub o: bool,
 }
 
+impl From<Biases> for [bool; 4] {
+    fn from(Biases { q, k, v, o }: Biases) -> [bool; 4] {
+        [q, k, v, o]
+    }
+}
+
 /// Rotary position embedding of one layer.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Rope {
-    /// The kind of layer, which is also the name of the weight of its frequencies.
-    pub name: &'static str,
+    /// The name of its table in the architecture's description.
+    pub table: String,
+    /// The weight of its frequencies, which all layers with the same ones share.
+    pub weight: String,
     /// The components that form a pair.
+    #[serde(serialize_with = "pairing_name")]
     pub pairing: Pairing,
     /// The base of the frequencies.
     pub base: f32,
@@ -137,24 +174,31 @@ pub struct Rope {
 }
 
 /// The part of a layer that processes each position separately.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "ffn_kind", rename_all = "snake_case")]
 pub enum Ffn {
     /// `down(act(gate(x)) · up(x))`.
     Gated {
         /// The inner size.
+        #[serde(rename = "ffn")]
         size: usize,
         /// The activation of the gate.
+        #[serde(serialize_with = "act_name")]
         act: Act,
         /// Whether gate, up and down have biases.
+        #[serde(rename = "ffn_biases")]
         biases: [bool; 3],
     },
     /// `down(act(up(x)))`.
     Plain {
         /// The inner size.
+        #[serde(rename = "ffn")]
         size: usize,
         /// The activation.
+        #[serde(serialize_with = "act_name")]
         act: Act,
         /// Whether up and down have biases.
+        #[serde(rename = "ffn_biases")]
         biases: [bool; 2],
     },
 }
@@ -173,33 +217,29 @@ impl Ffn {
             Ffn::Gated { act, .. } | Ffn::Plain { act, .. } => *act,
         }
     }
-
-    /// Whether its matmuls have biases, in the order in which they run.
-    pub fn biases(&self) -> &[bool] {
-        match self {
-            Ffn::Gated { biases, .. } => biases,
-            Ffn::Plain { biases, .. } => biases,
-        }
-    }
 }
 
 /// The norms of a layer.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Norms {
     /// Their positions.
+    #[serde(rename = "norms")]
     pub positions: Vec<NormPosition>,
     /// What each norm computes, and its epsilon.
+    #[serde(flatten)]
     pub norm: NormFacts,
 }
 
 /// The final norm and the head.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Head {
     /// The final norm.
+    #[serde(rename = "head_norm")]
     pub norm: NormFacts,
     /// Whether the embedding table is also the head.
     pub tied: bool,
     /// The softcap of logits.
+    #[serde(rename = "logit_softcap")]
     pub softcap: Option<f32>,
 }
 
@@ -215,4 +255,20 @@ impl NormPosition {
             NormPosition::AfterFfnResidual => "after_ffn_residual",
         }
     }
+}
+
+fn act_name<S: Serializer>(act: &Act, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(act.name())
+}
+
+fn pairing_name<S: Serializer>(pairing: &Pairing, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(pairing.name())
+}
+
+fn pooling_name<S: Serializer>(how: &Pooling, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(how.name())
+}
+
+fn span_text<S: Serializer>(span: &Span, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(span)
 }

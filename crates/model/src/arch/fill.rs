@@ -1,5 +1,7 @@
 //! Makes [`Facts`] from an architecture's description and a model's parameters.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use girih_file::quote;
 use girih_graph::{Act, Pairing, Pooling, Span};
 use girih_tensor::{Error, Result};
@@ -11,7 +13,8 @@ use super::facts::{
 };
 use super::rope;
 use super::schema::{
-    self, Arch, DefaultValue, EmbedScale, FfnKind, Field, HeadSchema, LayerKind, StatedValue,
+    self, Arch, AttendSchema, DefaultValue, DenseSchema, EmbedScale, FfnSchema, Field, GgufKinds, HeadSchema,
+    LayerSchema, MixerSchema, NormsSchema, SpanSchema, StatedValue,
 };
 use super::value::brief;
 use crate::limits::ModelLimits;
@@ -28,7 +31,7 @@ pub(crate) trait Stored {
     fn numbers(&self, tensor: &str) -> Result<Option<Vec<f32>>>;
 }
 
-/// The facts of a model of `layers` layers.
+/// The facts of a model with layers of these kinds.
 ///
 /// # Errors
 /// When the model lacks a parameter that the architecture needs, or has an
@@ -36,29 +39,20 @@ pub(crate) trait Stored {
 pub(crate) fn fill(
     arch: &Arch,
     config: &ModelConfig<'_>,
-    layers: usize,
+    kinds: &[&str],
     stored: &dyn Stored,
     limits: &ModelLimits,
 ) -> Result<Facts> {
-    let fill = Fill { arch, config, layers, stored };
-    let norm = NormFacts { kind: arch.norms.kind, epsilon: fill.epsilon()? };
-    let norms = Norms { positions: arch.norms.positions.clone(), norm };
-    let heads = fill.heads(limits)?;
-    let spans = fill.spans(layers)?;
-    let mut filled = Vec::with_capacity(layers);
-    for (index, kind) in spans.into_iter().enumerate() {
-        fill.check_biases(index)?;
-        filled.push(LayerFacts {
-            mixer: Mixer::Attend(fill.attend(index, kind, &heads, norm.epsilon)?),
-            ffn: fill.ffn(index)?,
-            norms: norms.clone(),
-        });
-    }
+    let fill = Fill { arch, config, layers: kinds.len(), stored, limits };
     let sizes = ModelSizes {
-        width: heads.width,
+        width: fill.size("sizes.width", &arch.sizes.width)?,
         vocabulary: fill.vocabulary()?,
         context: fill.size("sizes.context", &arch.sizes.context)?,
     };
+    let norm = fill.norm(&arch.norms)?;
+    let filled = kinds.iter().enumerate().map(|(index, kind)| fill.layer(arch.layer(kind)?, kind, index));
+    let mut filled = filled.collect::<Result<Vec<LayerFacts>>>()?;
+    name_rotations(&mut filled);
     Ok(Facts {
         name: arch.name.clone(),
         sizes,
@@ -69,16 +63,78 @@ pub(crate) fn fill(
     })
 }
 
+/// Names the weight of each layer's rotary frequencies, which depend on the table and the size of a head:
+/// by the table, and by the size if layers of several sizes share the table.
+fn name_rotations(layers: &mut [LayerFacts]) {
+    let mut sizes: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
+    for layer in layers.iter() {
+        if let Some(AttentionFacts { rope: Some(rope), head_size, .. }) = layer.mixer.attention() {
+            sizes.entry(rope.table.clone()).or_default().insert(*head_size);
+        }
+    }
+    for layer in layers {
+        match &mut layer.mixer {
+            Mixer::Attend(AttentionFacts { rope: Some(Rope { table, weight, .. }), head_size, .. })
+                if sizes[table].len() > 1 =>
+            {
+                *weight = format!("rope.{table}.{head_size}");
+            }
+            Mixer::Attend(_) => {}
+        }
+    }
+}
+
+/// The kind of each layer: by the model's list, else by its period, else by the pattern.
+///
+/// # Errors
+/// When the list has another number of layers, or an unknown kind.
+pub(crate) fn layer_kinds<'a>(
+    arch: &'a Arch,
+    config: &ModelConfig<'_>,
+    layers: usize,
+) -> Result<Vec<&'a str>> {
+    let (rule, pattern) = (&arch.layers, arch.pattern());
+    if let Some(listed) = &rule.listed
+        && let Some(value) = config.json(&listed.hf)
+    {
+        let list = config.listed(&listed.hf, value, layers)?;
+        let kind = |word: &serde_json::Value| {
+            let kind = word.as_str().and_then(|word| listed.words.get(word));
+            kind.map(String::as_str).ok_or_else(|| {
+                let (key, word) = (&listed.hf, brief(word));
+                Error::new(format!("config.json's '{key}' contains the unknown kind {word}"))
+            })
+        };
+        return list.iter().map(kind).collect();
+    }
+    if let Some(GgufKinds { gguf, zero, other }) = &rule.gguf_listed
+        && let Some(sizes) = config.gguf_sizes(gguf, layers)?
+    {
+        let kind = |size: usize| if size == 0 { zero.as_str() } else { other.as_str() };
+        return Ok(sizes.into_iter().map(kind).collect());
+    }
+    let period = rule.period.as_ref().map_or(Ok(None), |field| config.size(field))?;
+    let (Some(first), Some(last)) = (pattern.first(), pattern.last()) else {
+        return Err(Error::new(format!("architecture {}: layers.kinds is empty", arch.name)));
+    };
+    let kind = |index: usize| match period {
+        Some(period) if (index + 1).is_multiple_of(period) => *last,
+        Some(_) => *first,
+        None => pattern[index % pattern.len()],
+    };
+    Ok((0..layers).map(kind).collect())
+}
+
 struct Fill<'a> {
     arch: &'a Arch,
     config: &'a ModelConfig<'a>,
     layers: usize,
     stored: &'a dyn Stored,
+    limits: &'a ModelLimits,
 }
 
-/// The sizes of attention, checked for consistency.
+/// The sizes of a layer's attention, checked for consistency.
 struct HeadSizes {
-    width: usize,
     heads: usize,
     kv_heads: usize,
     size: usize,
@@ -98,15 +154,39 @@ impl Fill<'_> {
         Ok(self.config.number(field)?.ok_or_else(|| self.missing(name, field))? as f32)
     }
 
-    /// The epsilon of the norms.
-    fn epsilon(&self) -> Result<f32> {
-        let field = &self.arch.norms.epsilon;
+    /// One layer, by the description of its kind.
+    fn layer(&self, schema: &LayerSchema, kind: &str, index: usize) -> Result<LayerFacts> {
+        self.check_biases(kind, index)?;
+        let norm = self.norm(&schema.norms)?;
+        let mixer = match &schema.mixer {
+            MixerSchema::Attend(attend) => Mixer::Attend(self.attend(attend, index, norm.epsilon)?),
+        };
+        let ffn = self.ffn(&schema.ffn, index)?;
+        let norms = Norms { positions: schema.norms.positions.clone(), norm };
+        Ok(LayerFacts { kind: kind.to_owned(), mixer, ffn, norms })
+    }
+
+    /// A size of a layer, which the field may list for each.
+    fn size_of_layer(&self, name: &str, field: &Field, index: usize) -> Result<Option<usize>> {
+        match self.config.listed_size(field, index, self.layers)? {
+            Some(0) => {
+                let key = self.config.key(field);
+                Err(Error::new(format!("{key} lists 0 for layer {index}, which needs a positive {name}")))
+            }
+            Some(size) => Ok(Some(size)),
+            None => self.config.size(field),
+        }
+    }
+
+    /// What a norm computes.
+    fn norm(&self, norms: &NormsSchema) -> Result<NormFacts> {
+        let field = &norms.epsilon;
         let epsilon = self.required("norms.epsilon", field)?;
         if epsilon < 0.0 {
             let key = self.config.key(field);
             return Err(Error::new(format!("{key} is {epsilon}; a number of at least 0 is needed")));
         }
-        Ok(epsilon)
+        Ok(NormFacts { kind: norms.kind, epsilon })
     }
 
     /// A number that models may omit.
@@ -115,18 +195,19 @@ impl Fill<'_> {
         Ok(number.map(|number| number as f32))
     }
 
-    /// A size whose default may be one of `words`.
-    fn size_or(&self, name: &str, field: &Field, words: &[(&str, usize)]) -> Result<usize> {
-        if let Some(size) = self.config.size(field)? {
+    /// A size of a layer whose default may be another one, of this name and value.
+    fn size_or(&self, name: &str, field: &Field, index: usize, other: (&str, usize)) -> Result<usize> {
+        if let Some(size) = self.size_of_layer(name, field, index)? {
             return Ok(size);
         }
-        let Some(DefaultValue::Word(word)) = self.config.default(field) else {
-            return Err(self.missing(name, field));
-        };
-        let known = words.iter().find(|(known, _)| known == word);
-        known.map(|(_, size)| *size).ok_or_else(|| {
-            Error::new(format!("architecture {}: '{word}' is not a valid default for {name}", self.arch.name))
-        })
+        match self.config.default(field) {
+            Some(DefaultValue::Word(word)) if word == other.0 => Ok(other.1),
+            Some(DefaultValue::Word(word)) => Err(Error::new(format!(
+                "architecture {}: '{word}' is not a valid default for {name}",
+                self.arch.name
+            ))),
+            _ => Err(self.missing(name, field)),
+        }
     }
 
     /// The rows of the embedding table, which the parameters must state too.
@@ -155,7 +236,7 @@ impl Fill<'_> {
 
     /// Checks that the projections of a layer have the biases that `config.json` states, as
     /// transformers ignores others and makes up missing ones. A GGUF states them by its tensors.
-    fn check_biases(&self, layer: usize) -> Result<()> {
+    fn check_biases(&self, kind: &str, layer: usize) -> Result<()> {
         if self.config.is_gguf() {
             return Ok(());
         }
@@ -167,9 +248,12 @@ impl Fill<'_> {
                 })?,
                 None => flag.default,
             };
-            let wrong =
-                flag.of.iter().find(|part| self.stored.has(&format!("layers.{layer}.{part}.bias")) != stated);
-            if let Some(part) = wrong {
+            let is_of_layer = |part: &&String| {
+                let weight = self.arch.weights.get(&format!("layers.{{i}}.{part}.bias"));
+                weight.is_none_or(|weight| weight.is_of(kind))
+            };
+            let has = |part: &str| self.stored.has(&format!("layers.{layer}.{part}.bias"));
+            if let Some(part) = flag.of.iter().filter(is_of_layer).find(|part| has(part) != stated) {
                 let has = if stated { "has no" } else { "has a" };
                 return Err(Error::new(format!(
                     "config.json's '{key}' is {stated}, but '{part}' of layer {layer} {has} bias; both must agree"
@@ -179,12 +263,13 @@ impl Fill<'_> {
         Ok(())
     }
 
-    fn heads(&self, limits: &ModelLimits) -> Result<HeadSizes> {
-        let sizes = &self.arch.sizes;
-        let width = self.size("sizes.width", &sizes.width)?;
-        let heads = self.size("sizes.heads", &sizes.heads)?;
-        let kv_heads = self.size_or("sizes.kv_heads", &sizes.kv_heads, &[("heads", heads)])?;
-        let size = self.size_or("sizes.head_size", &sizes.head_size, &[("width / heads", width / heads)])?;
+    fn heads(&self, attend: &AttendSchema, index: usize) -> Result<HeadSizes> {
+        let width = self.size("sizes.width", &self.arch.sizes.width)?;
+        let heads = self.size_of_layer("mixer.heads", &attend.heads, index)?;
+        let heads = heads.ok_or_else(|| self.missing("mixer.heads", &attend.heads))?;
+        let kv_heads = self.size_or("mixer.kv_heads", &attend.kv_heads, index, ("heads", heads))?;
+        let shared = ("width / heads", width / heads);
+        let size = self.size_or("mixer.head_size", &attend.head_size, index, shared)?;
         if !heads.is_multiple_of(kv_heads) {
             return Err(Error::new(format!(
                 "{heads} query heads cannot share {kv_heads} KV heads; a multiple of the KV heads is needed"
@@ -193,75 +278,15 @@ impl Fill<'_> {
         if size == 0 || !size.is_multiple_of(2) {
             return Err(Error::new(format!("the head size is {size}; an even number is needed")));
         }
-        if size > limits.head_size {
-            return Err(Error::new(format!("the head size is {size}; the cap is {}", limits.head_size)));
+        if size > self.limits.head_size {
+            return Err(Error::new(format!("the head size is {size}; the cap is {}", self.limits.head_size)));
         }
-        Ok(HeadSizes { width, heads, kv_heads, size })
+        Ok(HeadSizes { heads, kv_heads, size })
     }
 
-    /// The kind of each layer: from the model's list, the model's period, or the
-    /// description's pattern.
-    fn spans(&self, layers: usize) -> Result<Vec<LayerKind>> {
-        let mixer = &self.arch.mixer;
-        if let Some(types) = &mixer.layer_types
-            && let Some(value) = self.config.json(&types.hf)
-        {
-            let list = value.as_array().ok_or_else(|| {
-                let value = brief(value);
-                Error::new(format!("config.json's '{}' is {value}; a list is needed", types.hf))
-            })?;
-            if list.len() != layers {
-                let have = list.len();
-                return Err(Error::new(format!(
-                    "config.json's '{}' lists {have} layers; the model has {layers}",
-                    types.hf
-                )));
-            }
-            let kind = |word: &serde_json::Value| match word.as_str() {
-                Some(word) if types.local.as_deref() == Some(word) => Ok(LayerKind::Local),
-                Some(word) if word == types.full => Ok(LayerKind::Full),
-                _ => {
-                    let word = brief(word);
-                    Err(Error::new(format!("config.json's '{}' contains the unknown kind {word}", types.hf)))
-                }
-            };
-            return list.iter().map(kind).collect();
-        }
-        let period = mixer.period.as_ref().map_or(Ok(None), |field| self.config.size(field))?;
-        let kind = |index: usize| match period {
-            Some(period) if (index + 1).is_multiple_of(period) => LayerKind::Full,
-            Some(_) => LayerKind::Local,
-            None => mixer.spans[index % mixer.spans.len()],
-        };
-        if mixer.spans.is_empty() {
-            return Err(Error::new(format!("architecture {}: mixer.spans is empty", self.arch.name)));
-        }
-        let kinds: Vec<LayerKind> = (0..layers).map(kind).collect();
-        self.check_spans(&kinds)?;
-        Ok(kinds)
-    }
-
-    /// Checks that rows see later rows in all layers of a model without a head, and in none of
-    /// a model with one.
-    fn check_spans(&self, kinds: &[LayerKind]) -> Result<()> {
-        let need = self.arch.head.is_none();
-        if kinds.iter().all(|kind| (*kind == LayerKind::All) == need) {
-            return Ok(());
-        }
-        let need =
-            if need { "without [head] needs 'all' for every layer" } else { "with [head] allows no 'all'" };
-        Err(Error::new(format!("architecture {}: mixer.spans {need}", self.arch.name)))
-    }
-
-    fn attend(
-        &self,
-        layer: usize,
-        kind: LayerKind,
-        heads: &HeadSizes,
-        epsilon: f32,
-    ) -> Result<AttentionFacts> {
-        let mixer = &self.arch.mixer;
-        let scale_of = self.scale_of(heads)?;
+    fn attend(&self, schema: &AttendSchema, layer: usize, epsilon: f32) -> Result<AttentionFacts> {
+        let heads = self.heads(schema, layer)?;
+        let scale_of = self.scale_of(schema, &heads)?;
         if scale_of <= 0.0 {
             return Err(Error::new(format!(
                 "scores are divided by the square root of {scale_of}; a positive number is needed"
@@ -272,24 +297,24 @@ impl Fill<'_> {
             heads: heads.heads,
             kv_heads: heads.kv_heads,
             head_size: heads.size,
-            span: self.span(kind)?,
-            rope: self.rope(kind, heads.size)?,
-            qk_norm: mixer.qk_norm.then_some(epsilon),
+            span: self.span(&schema.span, layer)?,
+            rope: schema.rope.as_ref().map(|table| self.rope(table, heads.size)).transpose()?,
+            qk_norm: schema.qk_norm.then_some(epsilon),
             biases: Biases { q: bias("q"), k: bias("k"), v: bias("v"), o: bias("o") },
             scale: (1.0 / scale_of.sqrt()) as f32,
-            softcap: self.cap(mixer.softcap.as_ref())?,
+            softcap: self.cap(schema.softcap.as_ref())?,
         })
     }
 
     /// The number whose inverse square root scales the scores.
-    fn scale_of(&self, heads: &HeadSizes) -> Result<f64> {
-        let mixer = &self.arch.mixer;
-        let Some(field) = &mixer.scale_of else { return Ok(heads.size as f64) };
-        let implied = mixer.gguf_scale_of.filter(|_| self.config.is_gguf());
+    fn scale_of(&self, schema: &AttendSchema, heads: &HeadSizes) -> Result<f64> {
+        let Some(field) = &schema.scale_of else { return Ok(heads.size as f64) };
+        let implied = schema.gguf_scale_of.filter(|_| self.config.is_gguf());
         if let Some(implied) = implied
             && self.config.stated(field)?.is_none()
         {
-            return Ok(implied.of(self.layers, heads.width, heads.heads, heads.size) as f64);
+            let width = self.size("sizes.width", &self.arch.sizes.width)?;
+            return Ok(implied.of(self.layers, width, heads.heads, heads.size) as f64);
         }
         Ok(self.config.number(field)?.unwrap_or(heads.size as f64))
     }
@@ -304,30 +329,23 @@ impl Fill<'_> {
         }
     }
 
-    fn span(&self, kind: LayerKind) -> Result<Span> {
-        match (kind, &self.arch.sizes.window) {
-            (LayerKind::Full, _) => Ok(Span::Full),
-            (LayerKind::All, _) => Ok(Span::All),
+    fn span(&self, schema: &SpanSchema, layer: usize) -> Result<Span> {
+        match schema {
+            SpanSchema::Full => Ok(Span::Full),
+            SpanSchema::All => Ok(Span::All),
             // A window of null is none, as in transformers' `masking_utils` of Mistral.
-            (LayerKind::Local, Some(field)) if self.config.is_null(field) => Ok(Span::Full),
-            (LayerKind::Local, Some(field)) => Ok(Span::Window(self.size("sizes.window", field)? as u32)),
-            (LayerKind::Local, None) => {
-                Err(Error::new(format!("architecture {}: local layers need sizes.window", self.arch.name)))
+            SpanSchema::Window(field) if self.config.is_null(field) => Ok(Span::Full),
+            SpanSchema::Window(field) => {
+                let window = self.size_of_layer("mixer.span.window", field, layer)?;
+                Ok(Span::Window(window.ok_or_else(|| self.missing("mixer.span.window", field))? as u32))
             }
         }
     }
 
-    fn rope(&self, kind: LayerKind, size: usize) -> Result<Option<Rope>> {
-        if self.arch.rope.is_empty() {
-            return Ok(None);
-        }
-        let of_kind = |kind| Some((kind, self.arch.rope.get(&kind)?));
-        let shared = of_kind(LayerKind::Full).filter(|_| kind == LayerKind::Local);
-        let (kind, stated) = of_kind(kind).or(shared).ok_or_else(|| {
-            let name = kind.name();
-            Error::new(format!("architecture {}: layers of kind '{name}' need [rope.{name}]", self.arch.name))
+    fn rope(&self, name: &str, size: usize) -> Result<Rope> {
+        let stated = self.arch.rope.get(name).ok_or_else(|| {
+            Error::new(format!("architecture {}: [rope.{name}] is missing", self.arch.name))
         })?;
-        let name = kind.name();
         let base = self.required(&format!("rope.{name}.base"), &stated.base)?;
         if base <= 1.0 {
             return Err(Error::new(format!(
@@ -340,25 +358,36 @@ impl Fill<'_> {
             schema::PairingSchema::Halves => Pairing::Halves,
             schema::PairingSchema::Neighbours => Pairing::Neighbours,
         };
-        Ok(Some(Rope { name, pairing, base, factors }))
+        Ok(Rope { table: name.to_owned(), weight: format!("rope.{name}"), pairing, base, factors })
     }
 
-    fn ffn(&self, layer: usize) -> Result<Ffn> {
-        let field = &self.arch.ffn.act;
+    fn ffn(&self, schema: &FfnSchema, layer: usize) -> Result<Ffn> {
+        let bias = |part: &str| self.stored.has(&format!("layers.{layer}.ffn.{part}.bias"));
+        match schema {
+            FfnSchema::Gated(dense) => {
+                let (size, act) = self.dense(dense, layer)?;
+                Ok(Ffn::Gated { size, act, biases: [bias("gate"), bias("up"), bias("down")] })
+            }
+            FfnSchema::Plain(dense) => {
+                let (size, act) = self.dense(dense, layer)?;
+                Ok(Ffn::Plain { size, act, biases: [bias("up"), bias("down")] })
+            }
+        }
+    }
+
+    /// The inner size and the activation.
+    fn dense(&self, schema: &DenseSchema, layer: usize) -> Result<(usize, Act)> {
+        let field = &schema.act;
         let word = self.config.word(field)?.ok_or_else(|| self.missing("ffn.act", field))?;
-        let act = act(self.arch.ffn.act_names.get(&word).unwrap_or(&word)).ok_or_else(|| {
+        let act = act(schema.act_names.get(&word).unwrap_or(&word)).ok_or_else(|| {
             let key = self.config.key(field);
             Error::new(format!(
                 "{key} is {}; the activations 'silu', 'gelu' and 'gelu_pytorch_tanh' are supported",
                 quote(&word)
             ))
         })?;
-        let size = self.size("sizes.ffn", &self.arch.sizes.ffn)?;
-        let bias = |part: &str| self.stored.has(&format!("layers.{layer}.ffn.{part}.bias"));
-        Ok(match self.arch.ffn.kind {
-            FfnKind::Gated => Ffn::Gated { size, act, biases: [bias("gate"), bias("up"), bias("down")] },
-            FfnKind::Plain => Ffn::Plain { size, act, biases: [bias("up"), bias("down")] },
-        })
+        let size = self.size_of_layer("ffn.size", &schema.size, layer)?;
+        Ok((size.ok_or_else(|| self.missing("ffn.size", &schema.size))?, act))
     }
 
     fn embed(&self, sizes: &ModelSizes, norm: NormFacts) -> Result<EmbedFacts> {
@@ -438,5 +467,26 @@ pub fn act(word: &str) -> Option<Act> {
         "gelu" => Some(Act::Gelu),
         "gelu_pytorch_tanh" | "gelu_new" | "gelu_tanh" => Some(Act::GeluTanh),
         _ => None,
+    }
+}
+
+/// The name in configurations of an activation.
+pub fn act_word(act: Act) -> &'static str {
+    match act {
+        Act::Silu => "silu",
+        Act::Gelu => "gelu",
+        Act::GeluTanh => "gelu_pytorch_tanh",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_activation_has_the_name_that_it_is_found_by() {
+        for known in [Act::Silu, Act::Gelu, Act::GeluTanh] {
+            assert_eq!(act(act_word(known)), Some(known));
+        }
     }
 }

@@ -11,9 +11,9 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 
 use super::config::{ModelConfig, gguf};
-use super::facts::{Facts, Mixer};
+use super::facts::{AttentionFacts, Facts};
 use super::rope::{SCHEME_KEYS, scheme_keys};
-use super::schema::{Arch, ExcludedKey, HarmlessKey, StatedValue};
+use super::schema::{Arch, ExcludedKey, Field, HarmlessKey, StatedValue};
 use super::value::brief;
 
 /// The maximum number of keys that an error names.
@@ -120,14 +120,14 @@ fn plain(key: &str) -> String {
 
 /// The keys that the architecture's description reads.
 fn read(arch: &Arch, config: &ModelConfig<'_>) -> BTreeSet<String> {
-    let fields = arch.fields();
+    let fields: Vec<&Field> = arch.parameters().into_iter().map(|parameter| parameter.field).collect();
     let scalings = arch.rope.values().filter_map(|rope| rope.scaling.as_ref());
     let mut read = BTreeSet::new();
     match config {
         ModelConfig::Hf(_) => {
             read.extend(["architectures", "model_type"].map(str::to_owned));
-            read.extend(fields.iter().flat_map(|(_, field)| field.hf.iter()).map(str::to_owned));
-            read.extend(arch.mixer.layer_types.iter().map(|types| types.hf.clone()));
+            read.extend(fields.iter().flat_map(|field| field.hf.iter()).map(str::to_owned));
+            read.extend(arch.layers.listed.iter().map(|listed| listed.hf.clone()));
             read.extend(arch.biases.keys().cloned());
             read.extend(arch.vocabulary().hf.iter().map(str::to_owned));
             for path in scalings.flat_map(|scaling| scaling.hf.iter()) {
@@ -136,7 +136,8 @@ fn read(arch: &Arch, config: &ModelConfig<'_>) -> BTreeSet<String> {
             }
         }
         ModelConfig::Gguf(metadata) => {
-            for (key, field) in fields.iter().filter_map(|(_, field)| Some((field.gguf.as_ref()?, field))) {
+            read.extend(arch.layers.gguf_listed.iter().map(|listed| listed.gguf.clone()));
+            for (key, field) in fields.iter().filter_map(|field| Some((field.gguf.as_ref()?, field))) {
                 read.insert(key.clone());
                 // The others were compared with the key, so they count as read only if it exists.
                 let also = field.gguf_also.iter().filter(|_| metadata.value(key).is_some());
@@ -264,14 +265,17 @@ impl KeyCheck<'_> {
     }
 }
 
-/// The value that a model's facts imply for a key of GGUF whose description does not read it.
+/// The value that a model's facts imply for a key of GGUF whose description does not read it. Layers must
+/// imply the same.
 fn implied(suffix: &str, facts: &Facts) -> Option<StatedValue> {
-    let Mixer::Attend(attend) = &facts.layers.first()?.mixer;
+    let of_layers = |size: fn(&AttentionFacts) -> Option<usize>| {
+        let mut sizes = facts.layers.iter().filter_map(|layer| layer.mixer.attention()).map(size);
+        let first = sizes.next()??;
+        sizes.all(|size| size == Some(first)).then_some(StatedValue::Number(first as f64))
+    };
     match suffix {
-        "attention.key_length" | "attention.value_length" => {
-            Some(StatedValue::Number(attend.head_size as f64))
-        }
-        "rope.dimension_count" if attend.rope.is_some() => Some(StatedValue::Number(attend.head_size as f64)),
+        "attention.key_length" | "attention.value_length" => of_layers(|attend| Some(attend.head_size)),
+        "rope.dimension_count" => of_layers(|attend| attend.rope.as_ref().map(|_| attend.head_size)),
         "attention.causal" => Some(StatedValue::Flag(!facts.is_encoder())),
         "vocab_size" => Some(StatedValue::Number(facts.sizes.vocabulary as f64)),
         _ => None,

@@ -1,12 +1,15 @@
 //! Architectures as data: parses the descriptions in `archs/`, finds the one
 //! that matches a model, and makes facts from it and the model's parameters.
 
+mod based_on;
 mod config;
 mod facts;
 mod fill;
 mod keys;
+mod parameters;
 mod rope;
 pub mod schema;
+mod shipped;
 mod value;
 
 pub use config::ModelConfig;
@@ -15,11 +18,14 @@ pub use facts::{
     PoolingFacts, Rope,
 };
 pub use fill::act;
-pub(crate) use fill::{Stored, fill};
+pub(crate) use fill::{Stored, fill, layer_kinds};
 pub use keys::{SharedKeys, shared_keys};
 pub(crate) use keys::{check_keys, check_refused};
+pub use parameters::{FactValue, Parameter};
 pub(crate) use rope::frequencies;
 pub use schema::{Arch, NormKind, NormPosition};
+use shipped::SHIPPED;
+pub use shipped::text_of as shipped_text;
 
 use std::collections::BTreeSet;
 
@@ -32,33 +38,12 @@ const NAMED: usize = 5;
 /// The maximum number of known architectures that an error names.
 const SIMILAR: usize = 3;
 
-/// The descriptions that girih ships with.
-const SHIPPED: &[&str] = &[
-    // Before Llama, whose name in GGUF it also has.
-    include_str!("../../../../archs/mistral.toml"),
-    include_str!("../../../../archs/llama.toml"),
-    include_str!("../../../../archs/ministral.toml"),
-    include_str!("../../../../archs/mistral3.toml"),
-    include_str!("../../../../archs/qwen2.toml"),
-    include_str!("../../../../archs/qwen3.toml"),
-    include_str!("../../../../archs/gemma.toml"),
-    include_str!("../../../../archs/gemma2.toml"),
-    include_str!("../../../../archs/gemma3.toml"),
-    include_str!("../../../../archs/gemma3_vision.toml"),
-    include_str!("../../../../archs/helium.toml"),
-    include_str!("../../../../archs/ernie4_5.toml"),
-    include_str!("../../../../archs/seed_oss.toml"),
-    include_str!("../../../../archs/exaone4.toml"),
-    include_str!("../../../../archs/bert.toml"),
-    include_str!("../../../../archs/nomic_bert.toml"),
-];
-
 /// All known architectures: `given`, then the shipped ones.
 ///
 /// # Errors
 /// When a shipped description is malformed, which a test excludes.
 pub fn known(given: Vec<Arch>) -> Result<Vec<Arch>> {
-    let shipped = SHIPPED.iter().map(|text| schema::parse(text));
+    let shipped = SHIPPED.iter().map(|(_, text)| schema::parse(text));
     given.into_iter().map(Ok).chain(shipped).collect()
 }
 
@@ -154,33 +139,13 @@ mod tests {
     #[test]
     fn shipped_descriptions_are_valid() {
         let arches = known(Vec::new()).unwrap();
-        let names: Vec<&str> = arches.iter().map(|arch| arch.name.as_str()).collect();
-        assert_eq!(
-            names,
-            [
-                "mistral",
-                "llama",
-                "ministral",
-                "mistral3",
-                "qwen2",
-                "qwen3",
-                "gemma",
-                "gemma2",
-                "gemma3",
-                "gemma3_vision",
-                "helium",
-                "ernie4_5",
-                "seed_oss",
-                "exaone4",
-                "bert",
-                "nomic_bert",
-            ]
-        );
+        let names = arches.iter().map(|arch| arch.name.as_str());
+        assert!(names.eq(SHIPPED.iter().map(|(name, _)| *name)), "each is named as its file");
     }
 
     #[test]
     fn an_unknown_key_is_an_error() {
-        let text = SHIPPED[0].replace("[head]", "[head]\ncolour = 3");
+        let text = SHIPPED[0].1.replace("[head]", "[head]\ncolour = 3");
         assert!(schema::parse(&text).unwrap_err().to_string().contains("colour"));
     }
 }

@@ -7,6 +7,8 @@ use girih_file::fault_in_line;
 use girih_tensor::{Error, Result};
 use serde::Deserialize;
 
+use super::based_on::{describe_layers, merged, printed};
+
 /// The description of an architecture.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -22,16 +24,17 @@ pub struct Arch {
     /// The embedding.
     #[serde(default)]
     pub embed: EmbedSchema,
-    /// The norms of a layer, of the embedding and of the head.
+    /// The norms of the embedding and of the head.
     pub norms: NormsSchema,
-    /// Attention.
-    pub mixer: MixerSchema,
-    /// Rotary position embedding, by kind of layer; without any, nothing is rotated. Local layers
-    /// without their own have that of full layers.
+    /// The kind of each layer.
     #[serde(default)]
-    pub rope: BTreeMap<LayerKind, RopeSchema>,
-    /// The feed-forward part.
-    pub ffn: FfnSchema,
+    pub layers: LayersSchema,
+    /// The descriptions of the kinds of layers. In a file, `[mixer]`, `[ffn]` and `[norms]` describe all
+    /// kinds, and a `[layer.KIND]` states what differs.
+    pub layer: BTreeMap<String, LayerSchema>,
+    /// Tables of rotary position embedding by name, which layers choose by `mixer.rope`.
+    #[serde(default)]
+    pub rope: BTreeMap<String, RopeSchema>,
     /// The final norm and the head; encoders have neither.
     pub head: Option<HeadSchema>,
     /// How the rows of a text become one vector; models for other tasks have no such row.
@@ -88,18 +91,8 @@ pub struct SizesSchema {
     pub width: Field,
     /// The number of layers.
     pub layers: Field,
-    /// The number of query heads.
-    pub heads: Field,
-    /// The number of KV heads.
-    pub kv_heads: Field,
-    /// The size of a head.
-    pub head_size: Field,
-    /// The inner size of the feed-forward part.
-    pub ffn: Field,
     /// The number of positions that the model was trained for.
     pub context: Field,
-    /// The window of a local layer, in positions.
-    pub window: Option<Field>,
     /// The number of rows of the embedding table, which must be those of the table itself. In
     /// `config.json` it is `vocab_size` by default.
     pub vocabulary: Option<Field>,
@@ -176,16 +169,78 @@ pub enum NormPosition {
     AfterFfnResidual,
 }
 
+/// Which kind each layer has: by a list of the model, else by its period, else by a pattern.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LayersSchema {
+    /// The kinds, repeated over the layers. May be omitted if there is one.
+    #[serde(default)]
+    pub kinds: Vec<String>,
+    /// The key under which a `config.json` lists the kinds of its layers.
+    pub listed: Option<ListedKinds>,
+    /// The key of GGUF that has a number for each layer, with 0 for one kind.
+    pub gguf_listed: Option<GgufKinds>,
+    /// The period n of a model: every n-th layer has the last of `kinds`, the others have the first.
+    pub period: Option<Field>,
+}
+
+/// A list of the kinds of layers in `config.json`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListedKinds {
+    /// The key.
+    pub hf: String,
+    /// The kind that each word of the list stands for.
+    pub words: BTreeMap<String, String>,
+}
+
+/// A list of numbers in GGUF that tells kinds of layers, such as that of KV heads.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GgufKinds {
+    /// The key.
+    pub gguf: String,
+    /// The kind of layers with 0.
+    pub zero: String,
+    /// The kind of the other layers.
+    pub other: String,
+}
+
+/// One kind of layers.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LayerSchema {
+    /// The part that combines values of several positions.
+    pub mixer: MixerSchema,
+    /// The feed-forward part.
+    pub ffn: FfnSchema,
+    /// The norms.
+    pub norms: NormsSchema,
+}
+
+/// The part of a layer that combines values of several positions.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum MixerSchema {
+    /// Attention.
+    Attend(AttendSchema),
+}
+
 /// Attention.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct MixerSchema {
-    /// The kinds of layers, repeated over the layers.
-    pub spans: Vec<LayerKind>,
-    /// The key under which a model lists the kinds of its layers.
-    pub layer_types: Option<LayerTypes>,
-    /// The period n of a model: every n-th layer is full, the others are local.
-    pub period: Option<Field>,
+pub struct AttendSchema {
+    /// The number of query heads.
+    pub heads: Field,
+    /// The number of KV heads.
+    pub kv_heads: Field,
+    /// The size of a head.
+    pub head_size: Field,
+    /// The positions that a row attends to.
+    #[serde(default)]
+    pub span: SpanSchema,
+    /// The name of the table by which queries and keys are rotated; without one, they are not.
+    pub rope: Option<String>,
     /// Whether query and key heads are normalized.
     #[serde(default)]
     pub qk_norm: bool,
@@ -196,6 +251,19 @@ pub struct MixerSchema {
     pub gguf_scale_of: Option<GgufScaleOf>,
     /// The softcap of scores.
     pub softcap: Option<Field>,
+}
+
+/// The positions that a row attends to.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SpanSchema {
+    /// All earlier positions.
+    #[default]
+    Full,
+    /// The last positions, of this number. A window of null is none.
+    Window(Field),
+    /// All positions of the text, later ones too: encoders.
+    All,
 }
 
 /// The number whose inverse square root scales the scores in a GGUF that does not state it.
@@ -234,42 +302,7 @@ pub enum ScaleOf {
     WidthPerHead,
 }
 
-/// The kind of a layer, by the positions that it attends to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LayerKind {
-    /// All earlier positions.
-    Full,
-    /// The positions of a sliding window.
-    Local,
-    /// All positions of the text, later ones too: encoders.
-    All,
-}
-
-impl LayerKind {
-    /// The name in descriptions.
-    pub fn name(self) -> &'static str {
-        match self {
-            LayerKind::Full => "full",
-            LayerKind::Local => "local",
-            LayerKind::All => "all",
-        }
-    }
-}
-
-/// A list of the kinds of layers in `config.json`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LayerTypes {
-    /// The key.
-    pub hf: String,
-    /// The word for a local layer, if the architecture has any.
-    pub local: Option<String>,
-    /// The word for a full layer.
-    pub full: String,
-}
-
-/// Rotary position embedding of one kind of layer.
+/// A table of rotary position embedding.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RopeSchema {
@@ -306,27 +339,25 @@ pub struct Scaling {
 
 /// The feed-forward part.
 #[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum FfnSchema {
+    /// `down(act(gate(x)) · up(x))`.
+    Gated(DenseSchema),
+    /// `down(act(up(x)))`.
+    Plain(DenseSchema),
+}
+
+/// A feed-forward part that all rows pass through.
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct FfnSchema {
-    /// Its matmuls.
-    #[serde(default)]
-    pub kind: FfnKind,
+pub struct DenseSchema {
+    /// The inner size.
+    pub size: Field,
     /// The activation, under its name in `config.json`.
     pub act: Field,
     /// Names of a whole feed-forward part that stand for its activation, such as `swiglu`.
     #[serde(default)]
     pub act_names: BTreeMap<String, String>,
-}
-
-/// The matmuls of a feed-forward part.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FfnKind {
-    /// `down(act(gate(x)) · up(x))`.
-    #[default]
-    Gated,
-    /// `down(act(up(x)))`.
-    Plain,
 }
 
 /// The final norm and the head.
@@ -451,11 +482,15 @@ pub struct BiasFlag {
     pub of: Vec<String>,
 }
 
+/// What stands for the index of an expert in the name of a tensor.
+pub const EXPERT: &str = "{e}";
+
 /// One weight and its names.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Weight {
-    /// The name in safetensors.
+    /// The name in safetensors. Tensors of experts, whose index is `{e}`, are stacked: the weight has one
+    /// dimension more.
     pub hf: Option<String>,
     /// The name in GGUF.
     pub gguf: Option<String>,
@@ -463,14 +498,36 @@ pub struct Weight {
     pub hf_as: Option<Relayout>,
     /// The transform from GGUF's tensor to girih's.
     pub gguf_as: Option<Relayout>,
-    /// The weight's part of safetensors' tensor, if that holds several weights: the index of
-    /// the part, and the number of equal parts that the tensor's rows consist of.
-    pub hf_part: Option<[usize; 2]>,
+    /// The weight's part of safetensors' tensor, if that holds several weights.
+    pub hf_part: Option<TensorPart>,
     /// The same for GGUF's tensor.
-    pub gguf_part: Option<[usize; 2]>,
+    pub gguf_part: Option<TensorPart>,
+    /// The kinds of layers that have it; without any, all.
+    #[serde(default)]
+    pub of: Vec<String>,
     /// Whether models may omit it.
     #[serde(default)]
     pub optional: bool,
+}
+
+/// A part of a tensor: its index, and the number of equal parts that the tensor consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum TensorPart {
+    /// Of the rows: `[0, 3]`.
+    Rows([usize; 2]),
+    /// Of the columns: `{ columns = [0, 3] }`.
+    Columns {
+        /// The index and the number.
+        columns: [usize; 2],
+    },
+}
+
+impl Weight {
+    /// Whether layers of a kind have it.
+    pub fn is_of(&self, kind: &str) -> bool {
+        self.of.is_empty() || self.of.iter().any(|of| of == kind)
+    }
 }
 
 /// A transform from a stored tensor to girih's.
@@ -500,7 +557,7 @@ pub struct Unused {
 
 /// The source of one parameter: paths in `config.json` (those that exist must have the same
 /// value), a key of GGUF, and a default.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Field {
     /// Paths in `config.json`, with dots between the levels.
@@ -515,6 +572,9 @@ pub struct Field {
     /// programs.
     #[serde(default)]
     pub gguf_also: Vec<String>,
+    /// Whether the key may have a list of sizes instead, one for each layer.
+    #[serde(default)]
+    pub by_layer: bool,
     /// Whether llama.cpp ignores the GGUF key. `quantize` then warns when it writes the key.
     #[serde(default)]
     pub llama_cpp_ignores: bool,
@@ -525,7 +585,7 @@ pub struct Field {
 }
 
 /// One name, or several in order of preference.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum Names {
     /// One.
@@ -552,7 +612,7 @@ impl Names {
 }
 
 /// The default of a parameter.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum DefaultValue {
     /// A bool.
@@ -564,32 +624,60 @@ pub enum DefaultValue {
 }
 
 impl Arch {
-    /// The fields of its parameters, each with the parameter's name.
-    pub fn fields(&self) -> Vec<(String, &Field)> {
-        let (sizes, mixer, embed, head) = (&self.sizes, &self.mixer, &self.embed, self.head.as_ref());
-        let fixed = [
-            ("sizes.width", Some(&sizes.width)),
-            ("sizes.layers", Some(&sizes.layers)),
-            ("sizes.heads", Some(&sizes.heads)),
-            ("sizes.kv_heads", Some(&sizes.kv_heads)),
-            ("sizes.head_size", Some(&sizes.head_size)),
-            ("sizes.ffn", Some(&sizes.ffn)),
-            ("sizes.context", Some(&sizes.context)),
-            ("sizes.window", sizes.window.as_ref()),
-            ("sizes.vocabulary", sizes.vocabulary.as_ref()),
-            ("embed.token_type_count", embed.token_type_count.as_ref()),
-            ("norms.epsilon", Some(&self.norms.epsilon)),
-            ("mixer.period", mixer.period.as_ref()),
-            ("mixer.scale_of", mixer.scale_of.as_ref()),
-            ("mixer.softcap", mixer.softcap.as_ref()),
-            ("ffn.act", Some(&self.ffn.act)),
-            ("head.tied", head.and_then(|head| head.tied.as_ref())),
-            ("head.softcap", head.and_then(|head| head.softcap.as_ref())),
-            ("pooling.how", self.pooling.as_ref().map(|pooling| &pooling.how)),
-        ];
-        let fixed = fixed.into_iter().filter_map(|(name, field)| Some((name.to_owned(), field?)));
-        let bases = self.rope.iter().map(|(kind, rope)| (format!("rope.{}.base", kind.name()), &rope.base));
-        fixed.chain(bases).collect()
+    /// The description of a kind of layers.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn layer(&self, kind: &str) -> Result<&LayerSchema> {
+        let missing = || Error::new(format!("architecture {}: [layer.{kind}] is missing", self.name));
+        self.layer.get(kind).ok_or_else(missing)
+    }
+
+    /// The kinds, repeated over the layers.
+    pub fn pattern(&self) -> Vec<&str> {
+        let kinds = &self.layers.kinds;
+        let only = kinds.is_empty() && self.layer.len() == 1;
+        if only {
+            self.layer.keys().map(String::as_str).collect()
+        } else {
+            kinds.iter().map(String::as_str).collect()
+        }
+    }
+
+    /// Checks what the types of the schema do not.
+    fn check(&self) -> Result<()> {
+        let LayersSchema { kinds: _, listed, gguf_listed, period: _ } = &self.layers;
+        let pattern = self.pattern();
+        if pattern.is_empty() {
+            return Err(Error::new(format!("architecture {}: layers.kinds is empty", self.name)));
+        }
+        let listed = listed.iter().flat_map(|listed| listed.words.values().map(String::as_str));
+        let gguf_listed = gguf_listed.iter().flat_map(|kinds| [kinds.zero.as_str(), kinds.other.as_str()]);
+        let of = self.weights.values().flat_map(|weight| weight.of.iter().map(String::as_str));
+        pattern
+            .into_iter()
+            .chain(listed)
+            .chain(gguf_listed)
+            .chain(of)
+            .try_for_each(|kind| self.layer(kind).map(drop))?;
+        let sees_all = self.head.is_none();
+        for (kind, layer) in &self.layer {
+            let MixerSchema::Attend(attend) = &layer.mixer;
+            if let Some(rope) = attend.rope.as_ref().filter(|rope| !self.rope.contains_key(*rope)) {
+                let name = &self.name;
+                return Err(Error::new(format!(
+                    "architecture {name}: layers of kind '{kind}' need [rope.{rope}]"
+                )));
+            }
+            if matches!(attend.span, SpanSchema::All) != sees_all {
+                let need = if sees_all { "without [head] needs" } else { "with [head] allows no" };
+                return Err(Error::new(format!(
+                    "architecture {}: {need} span = \"all\" ({kind} layers)",
+                    self.name
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// The paths of the objects in `config.json` that scale rotary frequencies.
@@ -607,13 +695,25 @@ impl Arch {
     }
 }
 
-/// Parses the description of an architecture.
+/// Parses the description of an architecture, which may be based on a shipped one.
 ///
 /// # Errors
-/// When the text is not valid TOML, or does not follow the schema.
+/// When the text is not valid TOML, does not follow the schema, or has no valid base.
 pub fn parse(text: &str) -> Result<Arch> {
-    toml::from_str(text).map_err(|error: toml::de::Error| {
-        let fault = fault_in_line(text, error.span().map(|span| span.start), error.message());
-        Error::new(format!("is not a valid architecture: {fault}"))
-    })
+    let mut table = merged(text)?;
+    describe_layers(&mut table)?;
+    let arch = Arch::deserialize(table).map_err(|error| {
+        Error::new(format!("is not a valid architecture: {}", fault_in_line(text, None, error)))
+    })?;
+    arch.check()?;
+    Ok(arch)
+}
+
+/// The whole description of an architecture as TOML: with what it has from those that it is based on.
+///
+/// # Errors
+/// As [`parse`].
+pub fn whole(text: &str) -> Result<String> {
+    parse(text)?;
+    Ok(printed(&merged(text)?))
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use girih_file::{ContainerWriter, Metadata, MetadataArray, MetadataValue, NewTensor};
 use girih_graph::Span;
 use girih_model::arch::schema::{DefaultValue, ExcludedKey, HarmlessKey, HarmlessValues, StatedValue};
-use girih_model::arch::{self, Arch, ArchOptions, Mixer, shared_keys};
+use girih_model::arch::{self, Arch, ArchOptions, Mixer, Parameter, shared_keys};
 use girih_model::{ModelFiles, ModelLimits};
 use girih_tensor::{DType, Shape};
 use serde_json::{Value as Json, json};
@@ -527,7 +527,7 @@ fn section(arch: &Arch) -> String {
     row(&mut table, "`architectures`, `general.architecture`", "read: chooses this description");
     let types = arch.matches.hf_model_type.join("', '");
     row(&mut table, "`model_type`", &format!("read: must be '{types}'"));
-    for (name, field) in arch.fields() {
+    for Parameter { name, field, .. } in arch.parameters() {
         let keys =
             field.hf.iter().chain(field.gguf.as_deref()).chain(field.gguf_also.iter().map(String::as_str));
         let keys: Vec<String> = keys.map(|key| format!("`{key}`")).collect();
@@ -542,16 +542,16 @@ fn section(arch: &Arch) -> String {
         let any = any.map(|any| format!("; default {any}")).unwrap_or_default();
         row(&mut table, &keys.join(", "), &format!("read as {name}{hf}{any}"));
     }
-    if let Some(types) = &arch.mixer.layer_types {
-        row(&mut table, &format!("`{}`", types.hf), "read as the kinds of layers");
+    if let Some(listed) = &arch.layers.listed {
+        row(&mut table, &format!("`{}`", listed.hf), "read as the kinds of layers");
     }
-    for (kind, rope) in &arch.rope {
+    for (name, rope) in &arch.rope {
         let Some(scaling) = &rope.scaling else { continue };
         let gguf =
             scaling.gguf.iter().flat_map(|prefix| [format!("{prefix}.type"), format!("{prefix}.factor")]);
         let objects = scaling.hf.iter().map(|path| format!("{path}.*"));
         let keys: Vec<String> = objects.chain(gguf).map(|key| format!("`{key}`")).collect();
-        let becomes = format!("read as the scaling of rope.{}, as far as its `rope_type` goes", kind.name());
+        let becomes = format!("read as the scaling of rope.{name}, as far as its `rope_type` goes");
         row(&mut table, &keys.join(", "), &becomes);
     }
     for (key, flag) in &arch.biases {

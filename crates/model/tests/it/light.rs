@@ -70,6 +70,11 @@ fn logits(runner: &mut dyn Runner, tokens: &[u32]) -> Vec<f32> {
     runner.output().rows(0..tokens.len()).unwrap().to_vec()
 }
 
+/// The logits of every position, on the interpreter.
+pub fn all_logits(model: &ModelFiles, tokens: &[u32]) -> Vec<f32> {
+    logits(interpreted(model, tokens.len() as u32).as_mut(), tokens)
+}
+
 pub fn numbers(container: &Container, name: &str) -> Vec<f32> {
     let info = container.tensor(name).unwrap();
     let mut bytes = vec![0; info.bytes as usize];
@@ -92,7 +97,7 @@ pub fn agrees_with_golden(folder: &Path, model: &ModelFiles) {
             numbers(&golden, &format!("p{prompt}.input_ids")).iter().map(|&id| id as u32).collect();
         assert_eq!(tokens.len(), info.shape.elements());
         let want = numbers(&golden, &format!("p{prompt}.logits_f32"));
-        let got = logits(interpreted(model, tokens.len() as u32).as_mut(), &tokens);
+        let got = all_logits(model, &tokens);
         let worst = got.iter().zip(&want).map(|(got, want)| (got - want).abs()).fold(0.0, f32::max);
         assert!(worst < 1e-3, "{}, prompt {prompt}: logits differ by {worst}", folder.display());
     }

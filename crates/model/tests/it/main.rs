@@ -8,4 +8,6 @@ mod families;
 #[path = "../../../file/tests/it/folder.rs"]
 mod folder;
 mod keys;
+mod layered;
+mod layers;
 mod light;

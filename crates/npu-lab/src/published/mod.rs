@@ -28,4 +28,4 @@ pub use built_in::built_in_tables;
 pub use contradictions::contradictions;
 pub use energy::EnergyRow;
 pub use measurement::{Measurement, RowRole};
-pub use validation::{PassTime, Prediction, Validation, pass_times, validate};
+pub use validation::{PassTime, Prediction, Validation, ValidationProgress, pass_times, validate};

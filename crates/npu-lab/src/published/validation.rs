@@ -49,9 +49,22 @@ pub struct PassTime {
     pub published: (f64, f64),
 }
 
+/// How far a validation is.
+#[derive(Clone, Copy, Debug)]
+pub struct ValidationProgress<'a> {
+    /// The table whose row was simulated last.
+    pub table: &'a str,
+    /// The rows of this table that are still to be simulated.
+    pub left_in_table: usize,
+    /// The rows of all tables that were simulated.
+    pub done: usize,
+    /// The rows of all tables that are selected.
+    pub total: usize,
+}
+
 /// Reads tables, given as name and text, and simulates each row whose table or
 /// label contains `wanted`; an empty text selects all rows. `array` returns the
-/// simulator of a target's name.
+/// simulator of a target's name. `watch` is called after each row.
 ///
 /// # Errors
 /// When a table is unknown. A row that cannot be read or simulated is named instead.
@@ -59,22 +72,27 @@ pub fn validate(
     files: &[(String, String)],
     wanted: &str,
     array: &dyn Fn(&str) -> Result<Simulator>,
+    watch: &mut dyn FnMut(ValidationProgress<'_>),
 ) -> Result<Validation> {
     let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
     let mut validation = Validation { contradictions: contradictions(&names), ..Validation::default() };
     let fitted = fitted_rows()?;
     let mut arrays = Arrays { open: array, simulators: Vec::new(), steps: StepTimer::default() };
     let (mut powers, mut costs) = (Vec::new(), Vec::new());
+    let (mut selected, mut done, mut total) = (Vec::new(), 0, 0);
     for (name, text) in files {
         let mut skipped = Vec::new();
-        let content = tables::read(name, text, &mut skipped)?;
-        let selected = skipped.into_iter().filter(|row| name.contains(wanted) || row.contains(wanted));
-        validation.skipped.extend(selected);
-        powers.extend(content.powers);
-        for mut measured in content.measurements {
-            if !measured.table.contains(wanted) && !measured.label.contains(wanted) {
-                continue;
-            }
+        let TableContent { mut measurements, powers: of_table } = tables::read(name, text, &mut skipped)?;
+        skipped.retain(|row| name.contains(wanted) || row.contains(wanted));
+        measurements.retain(|row| row.table.contains(wanted) || row.label.contains(wanted));
+        powers.extend(of_table);
+        total += measurements.len();
+        selected.push((name, skipped, measurements));
+    }
+    for (table, skipped, measurements) in selected {
+        validation.skipped.extend(skipped);
+        let last = done + measurements.len();
+        for mut measured in measurements {
             let row = (measured.table.clone(), measured.label.clone(), measured.micros.to_bits());
             if let Some((_, figures)) = fitted.iter().find(|(known, _)| *known == row) {
                 measured.role = RowRole::Fitted(figures);
@@ -88,6 +106,8 @@ pub fn validate(
                 // A program that does not fit its target is a result.
                 Err(error) => validation.skipped.push(format!("{place}: {error}")),
             }
+            done += 1;
+            watch(ValidationProgress { table, left_in_table: last - done, done, total });
         }
     }
     for power in powers {
@@ -111,7 +131,7 @@ pub fn validate(
 /// As [`validate`].
 pub fn pass_times(array: &dyn Fn(&str) -> Result<Simulator>) -> Result<Vec<PassTime>> {
     let tables = built_in_tables().into_iter().filter(|(name, _)| name == BREAKDOWN);
-    Ok(validate(&tables.collect::<Vec<_>>(), "", array)?.pass_times())
+    Ok(validate(&tables.collect::<Vec<_>>(), "", array, &mut |_| {})?.pass_times())
 }
 
 /// The table of the programs of a model.

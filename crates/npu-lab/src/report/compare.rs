@@ -79,7 +79,7 @@ impl PublishedComparison {
         array: &dyn Fn(&str) -> Result<Simulator>,
     ) -> Result<Option<PublishedComparison>> {
         let Some((_, text)) = tables.iter().find(|(name, _)| name == BREAKDOWN) else { return Ok(None) };
-        let validation = validate(tables, BREAKDOWN, array)?;
+        let validation = validate(tables, BREAKDOWN, array, &mut |_| {})?;
         let model = Mapped(if is_published_model(report) { &report.steps } else { &[] });
         let host = published::host_times(text).into_iter().map(|time| PublishedHostWork {
             phase: time.phase,

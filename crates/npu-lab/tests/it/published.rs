@@ -7,7 +7,7 @@ use girih_npu::sim::Simulator;
 use girih_npu_lab::published::{Prediction, RowRole, Validation, built_in_tables, validate};
 
 fn simulate(files: &[(String, String)]) -> Validation {
-    validate(files, "", &|name| Simulator::new(&Target::named(name)?)).unwrap()
+    validate(files, "", &|name| Simulator::new(&Target::named(name)?), &mut |_| {}).unwrap()
 }
 
 /// All tables of the repository, simulated once for all tests.
@@ -34,6 +34,26 @@ fn rows_of_a_table_are_simulated_with_their_tiles() {
     // Four times the elements, but still one dispatch.
     let ratio = validation.predictions[1].micros / validation.predictions[0].micros;
     assert!((2.5..4.0).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn each_row_and_the_end_of_its_table_are_progress() {
+    let table = |name: &str| (name.to_owned(), GELU_ROWS.to_owned());
+    let files = [table("mlir_air_kernel_GELU_bf16.csv"), table("mlir_air_kernel_GELU_bf16.csv")];
+    let mut seen = Vec::new();
+    let array = |name: &str| Simulator::new(&Target::named(name)?);
+    validate(&files, "n=1048576", &array, &mut |at| {
+        seen.push((at.table.to_owned(), at.left_in_table, at.done, at.total));
+    })
+    .unwrap();
+    let row = |file: usize, done| (files[file].0.clone(), 0, done, 2);
+    assert_eq!(seen, [row(0, 1), row(1, 2)]);
+    seen.clear();
+    validate(&files[..1], "", &array, &mut |at| {
+        seen.push((at.table.to_owned(), at.left_in_table, at.done, at.total));
+    })
+    .unwrap();
+    assert_eq!(seen, [(files[0].0.clone(), 1, 1, 2), (files[0].0.clone(), 0, 2, 2)]);
 }
 
 /// The bug: the first row that could not be read, or did not fit its target, ended the command.

@@ -323,9 +323,7 @@ impl StepCounter<'_> {
     fn down(&self, step: TensorTransfer, ledger: &mut Ledger) {
         let Some(value) = self.values[step.tensor as usize] else { return };
         let tensor = &self.groups.tensors[step.tensor as usize];
-        let rows = self.sequences.last().map_or(0, |sequence| sequence.rows.end as usize);
-        let rows =
-            elements(self.graph, value, rows, output_rows(self.sequences)) / tensor.extent[1].max(1) as usize;
+        let rows = elements(self.graph, value, self.sequences) / tensor.extent[1].max(1) as usize;
         ledger.sync_down(rows as u64 * tensor.row_bytes());
     }
 }
@@ -345,10 +343,6 @@ pub fn laid_bytes(graph: &Graph, groups: &Groups, position: u32) -> u64 {
     let chunks = groups.tensors.iter().filter(|tensor| tensor.kind == TensorKind::Chunks);
     let end = position.saturating_add(graph.key.rows);
     chunks.flat_map(|tensor| changed_bytes(graph, tensor, position, end)).sum()
-}
-
-fn output_rows(sequences: &[Sequence<'_>]) -> usize {
-    sequences.iter().map(|sequence| sequence.output_rows().len()).sum()
 }
 
 /// Counts the runs of programs, for one output row, and the list words written

@@ -3,7 +3,7 @@
 use girih_graph::backend::{Input, Sequence, step_count};
 use girih_graph::interpret::{Values, WeightRows as _};
 use girih_graph::state::PositionMajor;
-use girih_graph::{BLOCK_POSITIONS, Extent, Graph, HostRows, Role, Step, ValueId};
+use girih_graph::{BLOCK_POSITIONS, Extent, Graph, HostRows, OperandKind, Role, Step, ValueId};
 use girih_tensor::{DType, Error, Result, Shape};
 
 use super::device::{Device, Sync};
@@ -120,7 +120,7 @@ impl StepRun<'_> {
 
     /// The shape of a value in this step.
     fn shape(&self, value: ValueId) -> Shape {
-        let elements = elements(self.graph(), value, self.rows(), self.output_rows());
+        let elements = elements(self.graph(), value, self.sequences);
         let value = self.graph().value(value);
         value.shape.with_outermost(elements / value.shape.stride().max(1))
     }
@@ -246,7 +246,7 @@ impl StepRun<'_> {
         };
         let object = self.program.object(self.device, location)?;
         let ArrayTensor { extent: [_, columns], padded, .. } = self.program.groups.tensors[tensor as usize];
-        let rows = elements(self.graph(), value, self.rows(), self.output_rows()) / columns as usize;
+        let rows = elements(self.graph(), value, self.sequences) / columns as usize;
         let (row_bytes, first) = (u64::from(padded[1]) * 2, self.first_row_of(tensor as usize) as u64);
         let range = first * row_bytes..(first + rows as u64) * row_bytes;
         self.device.sync(object, range.clone(), Sync::FromDevice);
@@ -277,7 +277,7 @@ impl StepRun<'_> {
         let Some(location) = self.locations[tensor as usize] else { return self.held(value) };
         let ArrayTensor { extent: [_, columns], padded, .. } = self.program.groups.tensors[tensor as usize];
         let bytes = self.device.peek(self.program.object(self.device, location)?);
-        let count = elements(self.graph(), value, self.rows(), self.output_rows());
+        let count = elements(self.graph(), value, self.sequences);
         let row_bytes = padded[1] as usize * 2;
         let bytes = &bytes[self.first_row_of(tensor as usize) * row_bytes..];
         Ok(unpacked(&bytes[..count / columns as usize * row_bytes], row_bytes, columns as usize))
@@ -289,10 +289,14 @@ impl StepRun<'_> {
         let node = &graph.nodes[index];
         let mut values = Values::new(graph, self.sequences);
         graph.inputs().zip(self.inputs).for_each(|((id, _), input)| values.bring(id, *input));
-        for &operand in &node.inputs {
-            let value = graph.value(operand);
+        for (&operand, kind) in node.inputs.iter().zip(node.op.spec().operands) {
             // What the array reads, too, is held as the array sees it, rounded to bf16.
-            if value.role == Role::Scratch || (value.role == Role::Input && value.dtype == DType::F32) {
+            let is_held = match graph.value(operand).role {
+                Role::Scratch => true,
+                Role::Input => !matches!(kind, OperandKind::Ids | OperandKind::Given),
+                Role::Weight | Role::State(_) | Role::Output => false,
+            };
+            if is_held {
                 values.set(operand, self.held(operand)?);
             }
         }

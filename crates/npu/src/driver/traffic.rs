@@ -2,6 +2,7 @@
 //! before any value is known. A run executes them and an estimate counts them,
 //! so that both agree.
 
+use girih_graph::backend::{Sequence, step_count};
 use girih_graph::{Extent, Graph, Op, Role, Span, ValueId};
 
 use super::runtime::{KeyUse, Runtime, ValueUse, WeightUse};
@@ -90,12 +91,10 @@ impl Traffic {
 }
 
 /// The number of elements of a value that are used in a step.
-pub(super) fn elements(graph: &Graph, value: ValueId, rows: usize, output_rows: usize) -> usize {
+pub(super) fn elements(graph: &Graph, value: ValueId, sequences: &[Sequence<'_>]) -> usize {
     let value = graph.value(value);
     let outermost = match value.outermost {
-        Extent::Rows => rows,
-        Extent::OutputRows => output_rows,
-        Extent::Sequences => unreachable!("checked: no op of the array makes a row for each sequence"),
+        extent @ (Extent::Rows | Extent::OutputRows | Extent::Sequences) => step_count(sequences, extent),
         Extent::Fixed | Extent::Context => value.shape.extents()[0],
     };
     outermost * value.shape.stride()

@@ -29,7 +29,7 @@ use crate::target::Target;
 
 pub use mapping::{ArrayMapping, ArrayWeights, TileRule};
 pub use policy::{AttentionPlacement, Grouping, Policy};
-pub use site::{array_split, knows, refusal};
+pub use site::{array_split, without_program};
 pub use unfit::Unfit;
 
 /// The version of the passes. Increase it when they produce a different schedule
@@ -53,7 +53,7 @@ impl Dump for NoDump {
 /// Partitions a graph into programs of the array and nodes of the host.
 ///
 /// # Errors
-/// When the graph has an op without a kernel.
+/// When a value is too large for the array.
 pub fn groups(graph: &Graph, target: &Target, mapping: &ArrayMapping, dump: &mut dyn Dump) -> Result<Groups> {
     let groups = partition::partition(graph, target, mapping)?;
     checked(groups, "graph", target, dump)

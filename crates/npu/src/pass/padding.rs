@@ -98,7 +98,18 @@ fn granules(
             let operands = match node.op {
                 Op::Norm { .. } | Op::Rope { .. } | Op::Attend { .. } => 1,
                 Op::Gate { .. } | Op::Add => 2,
-                _ => continue,
+                // Weights decide the widths of a matmul, and the array computes none of the others.
+                Op::Linear
+                | Op::Embed
+                | Op::Splice
+                | Op::LayerNorm { .. }
+                | Op::Reshape
+                | Op::Write
+                | Op::Activate { .. }
+                | Op::Scale { .. }
+                | Op::Softcap { .. }
+                | Op::Gather
+                | Op::Pool { .. } => continue,
             };
             let alike = node.inputs[..operands].iter().chain([&node.output]).map(|value| root(*value));
             let alike: Vec<usize> = alike.collect();

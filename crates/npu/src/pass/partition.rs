@@ -2,13 +2,13 @@
 //! host, and which of them share a program, as the policy determines.
 
 use girih_graph::split::name_in_layer;
-use girih_graph::{BLOCK_POSITIONS, Extent, Graph, Key, Node, Op, Role, Span, ValueId};
+use girih_graph::{AppliedOp, BLOCK_POSITIONS, Extent, Graph, Key, Node, Op, Role, Span, ValueId};
 use girih_tensor::{DType, Error, Result};
 
 use super::mapping::{ArrayMapping, ArrayWeights};
 use super::padding::{ColumnPadding, padded, row_granule, size};
 use super::policy::Grouping;
-use super::site::{NodeSite, refusal, site};
+use super::site::{NodeSite, site};
 use super::tile::{block_granule, gemv_side};
 use crate::form::groups::{
     ArrayProgram, ArrayTensor, Groups, Kernel, KernelLaunch, START_BYTES, StepAction, TensorKind,
@@ -37,7 +37,7 @@ const MAX_HEAD_SIZE: u32 = 1 << 16;
 /// Partitions `graph`.
 ///
 /// # Errors
-/// When neither the host nor the array can compute a node.
+/// When a value is too large for the array.
 pub fn partition(graph: &Graph, target: &Target, mapping: &ArrayMapping) -> Result<Groups> {
     let policy = mapping.policy;
     let mut partitioner = Partitioner {
@@ -56,9 +56,6 @@ pub fn partition(graph: &Graph, target: &Target, mapping: &ArrayMapping) -> Resu
     let mut segment: Vec<usize> = Vec::new();
     for (index, node) in graph.nodes.iter().enumerate() {
         let site = site(graph, policy, index);
-        if let Some(reason) = refusal(graph, policy, index) {
-            return Err(Error::new(format!("'{}': {reason}", graph.value(node.output).name)));
-        }
         let attends = matches!(node.op, Op::Attend { .. });
         let begins = match policy.grouping {
             Grouping::Unstitched => true,
@@ -69,9 +66,10 @@ pub fn partition(graph: &Graph, target: &Target, mapping: &ArrayMapping) -> Resu
             partitioner.close(&mut segment, false)?;
         }
         match site {
-            NodeSite::Unknown => unreachable!("refused above"),
             NodeSite::View => {}
-            NodeSite::Host(_) => partitioner.groups.steps.push(StepAction::Host { node: index as u32 }),
+            NodeSite::Host(_) | NodeSite::NoProgram(_) => {
+                partitioner.groups.steps.push(StepAction::Host { node: index as u32 })
+            }
             NodeSite::Array => {
                 segment.push(index);
                 if attends {
@@ -372,8 +370,9 @@ impl Partitioner<'_> {
         let inner = &self.graph.value(node.inputs[0]).shape.extents()[1..];
         let all = rows.checked_mul(columns);
         let all = all.ok_or_else(|| Error::new(format!("{rows}x{columns} values exceed 32 bits")));
-        Ok(match node.op {
-            Op::Linear => {
+        let op = node.op.applied_to(&node.inputs).expect("the checker refuses other numbers of operands");
+        Ok(match op {
+            AppliedOp::Linear { x: _, weight: _, bias: _ } => {
                 let weights = WeightLayout::of(self.groups.tensors[tensors[1] as usize].dtype);
                 let (n, k) = (padded(1)[0], columns);
                 if rows == 1 || self.site(index) == NodeSite::EachOutputRow {
@@ -385,7 +384,7 @@ impl Partitioner<'_> {
                     Kernel::Gemm { m: rows, n, k, weights }
                 }
             }
-            Op::Norm { epsilon } => match *inner {
+            AppliedOp::Norm { epsilon, x: _, weight: _ } => match *inner {
                 [width] => Kernel::RmsNorm { rows, n: columns, width: width as u32, epsilon },
                 [_, size] => {
                     let n = size as u32;
@@ -393,16 +392,16 @@ impl Partitioner<'_> {
                 }
                 _ => return Err(Error::new("a norm of values of more than three dimensions has no kernel")),
             },
-            Op::Rope { pairing } => match *inner {
+            AppliedOp::Rope { pairing, x: _, frequencies: _ } => match *inner {
                 [_, size] => {
                     let size = size as u32;
                     Kernel::Rope { rows, heads: columns / size, size, pairing }
                 }
                 _ => return Err(Error::new("a rotation of values that are no heads has no kernel")),
             },
-            Op::Gate { act } => Kernel::Gate { n: all?, act },
-            Op::Add => Kernel::Add { n: all? },
-            Op::Attend { scale, span, .. } => {
+            AppliedOp::Gate { act, gate: _, up: _ } => Kernel::Gate { n: all?, act },
+            AppliedOp::Add { a: _, b: _ } => Kernel::Add { n: all? },
+            AppliedOp::Attend { scale, span, softcap: _, q: _, keys: _, values: _ } => {
                 let ArrayTensor { extent: [kv_heads, size], padded: [blocks, _], .. } =
                     self.groups.tensors[tensors[1] as usize];
                 let window = window(span);
@@ -411,7 +410,16 @@ impl Partitioner<'_> {
                 let latest = latest_start(self.graph.key, window);
                 Kernel::Attend { rows, heads, kv_heads, size, keys, latest, causal, window, scale }
             }
-            op => return Err(Error::new(format!("{} has no kernel on the array", op.name()))),
+            AppliedOp::Embed { .. }
+            | AppliedOp::Splice { .. }
+            | AppliedOp::LayerNorm { .. }
+            | AppliedOp::Reshape { .. }
+            | AppliedOp::Write { .. }
+            | AppliedOp::Activate { .. }
+            | AppliedOp::Scale { .. }
+            | AppliedOp::Softcap { .. }
+            | AppliedOp::Gather { .. }
+            | AppliedOp::Pool { .. } => unreachable!("the site of '{}' is not the array", node.op.name()),
         })
     }
 

@@ -10,87 +10,72 @@ use super::policy::{AttentionPlacement, Policy};
 pub(super) enum NodeSite {
     /// On the host, for this reason.
     Host(String),
+    /// On the host, by the interpreter, because the array has no program for it, for this reason.
+    NoProgram(String),
     /// On the array, all rows at once.
     Array,
     /// On the array, one output row at a time.
     EachOutputRow,
     /// Not computed: the result is a view of the input.
     View,
-    /// Not computed: neither the array nor the host has code for the op.
-    Unknown,
 }
 
-/// Whether the array or the host has code for an op with these operands.
-pub fn knows<T>(call: &AppliedOp<T>) -> bool {
-    match call {
-        AppliedOp::Embed { ids: _, table: _ }
-        | AppliedOp::Norm { epsilon: _, x: _, weight: _ }
-        | AppliedOp::Linear { x: _, weight: _, bias: _ }
-        | AppliedOp::Reshape { x: _ }
-        | AppliedOp::Rope { pairing: _, x: _, frequencies: _ }
-        | AppliedOp::Write { x: _ }
-        | AppliedOp::Add { a: _, b: _ }
-        | AppliedOp::Scale { factor: _, x: _ }
-        | AppliedOp::Softcap { cap: _, x: _ }
-        | AppliedOp::Gather { x: _ } => true,
-        AppliedOp::Gate { act, gate: _, up: _ } => matches!(act, Act::Silu | Act::GeluTanh),
-        AppliedOp::Attend { scale: _, span, softcap: _, q: _, keys: _, values: _ } => *span != Span::All,
-        AppliedOp::Splice { .. }
-        | AppliedOp::LayerNorm { .. }
-        | AppliedOp::Activate { .. }
-        | AppliedOp::Pool { .. } => false,
-    }
-}
-
-/// Returns why a node cannot be computed, if it cannot.
-pub fn refusal(graph: &Graph, policy: Policy, index: usize) -> Option<String> {
-    let node = &graph.nodes[index];
-    match node.op {
-        Op::Scale { .. } | Op::Softcap { .. } if site(graph, policy, index) == NodeSite::Array => {
-            Some(format!("{} of rows of the step has no kernel on the array yet", node.op.name()))
-        }
-        op if site(graph, policy, index) == NodeSite::Unknown => {
-            Some(format!("it has no code for the op '{}'", op.name()))
-        }
-        _ => None,
-    }
-}
-
-/// Where a node is computed.
+/// Where a node is computed. The interpreter computes everything for which the array has no program.
 pub(super) fn site(graph: &Graph, policy: Policy, index: usize) -> NodeSite {
     let node = &graph.nodes[index];
-    let output_rows = graph.value(node.output).outermost == Extent::OutputRows;
     let embeds = |value: ValueId| graph.nodes.iter().any(|node| node.output == value && node.op == Op::Embed);
     let host = |reason: &str| NodeSite::Host(reason.to_owned());
-    match node.op {
-        op if !op.applied_to(&node.inputs).is_some_and(|call| knows(&call)) => NodeSite::Unknown,
-        Op::Reshape => NodeSite::View,
-        Op::Embed => host("the host looks up the rows of tokens"),
-        Op::Write => host("the KV cache is in host memory"),
-        Op::Gather => host("only the host has the list of output rows"),
-        Op::Attend { .. } => attention_fallback(graph, policy, index).map_or(NodeSite::Array, NodeSite::Host),
-        Op::Linear if output_rows => NodeSite::EachOutputRow,
-        _ if output_rows => host("its rows are output rows, which the host has gathered"),
-        Op::Scale { .. } if embeds(node.inputs[0]) => {
+    let no_program = |what: &str| NodeSite::NoProgram(format!("the array has no program for {what}"));
+    let extent = graph.value(node.output).outermost;
+    let op = node.op.applied_to(&node.inputs).expect("the checker refuses other numbers of operands");
+    match op {
+        AppliedOp::Reshape { x: _ } => NodeSite::View,
+        AppliedOp::Embed { ids: _, table: _ } => host("the host looks up the rows of tokens"),
+        AppliedOp::Write { x: _ } => host("the KV cache is in host memory"),
+        AppliedOp::Gather { x: _ } => host("only the host has the list of output rows"),
+        AppliedOp::Pool { how: _, x: _ } => no_program("'pool'"),
+        AppliedOp::Attend { scale: _, span: Span::All, softcap: _, q: _, keys: _, values: _ } => {
+            no_program("attention to all rows of a sequence")
+        }
+        AppliedOp::Attend { scale: _, span: Span::Full | Span::Window(_), softcap, q: _, keys, values } => {
+            attention_fallback(graph, policy, softcap, [keys, values]).map_or(NodeSite::Array, NodeSite::Host)
+        }
+        AppliedOp::Linear { x: _, weight: _, bias: _ } if extent == Extent::OutputRows => {
+            NodeSite::EachOutputRow
+        }
+        _ if extent == Extent::OutputRows => host("its rows are output rows, which the host has gathered"),
+        _ if extent == Extent::Sequences => host("its rows are pooled rows, which the host has made"),
+        AppliedOp::Scale { factor: _, x } if embeds(x) => {
             host("its rows are embeddings, which the host has looked up")
         }
-        Op::Linear
-        | Op::Norm { .. }
-        | Op::Rope { .. }
-        | Op::Gate { .. }
-        | Op::Add
-        | Op::Scale { .. }
-        | Op::Softcap { .. } => NodeSite::Array,
-        Op::Splice | Op::LayerNorm { .. } | Op::Activate { .. } | Op::Pool { .. } => NodeSite::Unknown,
+        AppliedOp::Norm { epsilon: _, x, weight: _ } => match graph.value(x).shape.extents().len() {
+            2 | 3 => NodeSite::Array,
+            _ => no_program("a norm of values of more than three dimensions"),
+        },
+        AppliedOp::Gate { act, gate: _, up: _ } => match act {
+            Act::Silu | Act::GeluTanh => NodeSite::Array,
+            Act::Gelu => no_program("a gate of gelu"),
+        },
+        AppliedOp::Linear { x: _, weight: _, bias: _ }
+        | AppliedOp::Rope { pairing: _, x: _, frequencies: _ }
+        | AppliedOp::Add { a: _, b: _ } => NodeSite::Array,
+        AppliedOp::Splice { x: _, given: _ }
+        | AppliedOp::LayerNorm { epsilon: _, x: _, weight: _, bias: _ }
+        | AppliedOp::Activate { act: _, x: _ }
+        | AppliedOp::Scale { factor: _, x: _ }
+        | AppliedOp::Softcap { cap: _, x: _ } => no_program(&format!("'{}'", node.op.name())),
     }
 }
 
 /// Returns why attention runs on the host, if it does. It runs on the array when the policy
 /// allows it, all rows are of one sequence, and scores have no softcap.
-fn attention_fallback(graph: &Graph, policy: Policy, index: usize) -> Option<String> {
-    let node = &graph.nodes[index];
-    let Op::Attend { softcap, .. } = node.op else { return None };
-    let (keys, values) = (graph.value(node.inputs[1]), graph.value(node.inputs[2]));
+fn attention_fallback(
+    graph: &Graph,
+    policy: Policy,
+    softcap: Option<f32>,
+    held: [ValueId; 2],
+) -> Option<String> {
+    let [keys, values] = held.map(|id| graph.value(id));
     if policy.attention == AttentionPlacement::Host {
         Some("the policy runs attention on the host".to_owned())
     } else if policy.attention == AttentionPlacement::HostCheaper {
@@ -116,7 +101,17 @@ fn attention_fallback(graph: &Graph, policy: Policy, index: usize) -> Option<Str
 /// Divides a graph between the array and the host.
 pub fn array_split(graph: &Graph, policy: Policy) -> Split {
     split(graph, |graph, index| match site(graph, policy, index) {
-        NodeSite::Host(reason) => Site::Host(reason),
-        NodeSite::Array | NodeSite::EachOutputRow | NodeSite::View | NodeSite::Unknown => Site::Device,
+        NodeSite::Host(reason) | NodeSite::NoProgram(reason) => Site::Host(reason),
+        NodeSite::Array | NodeSite::EachOutputRow | NodeSite::View => Site::Device,
     })
+}
+
+/// The nodes that the interpreter computes because the array has no program for them, by their indexes, and
+/// why.
+pub fn without_program(graph: &Graph, policy: Policy) -> Vec<(usize, String)> {
+    let reason = |index| match site(graph, policy, index) {
+        NodeSite::NoProgram(reason) => Some((index, reason)),
+        NodeSite::Host(_) | NodeSite::Array | NodeSite::EachOutputRow | NodeSite::View => None,
+    };
+    (0..graph.nodes.len()).filter_map(reason).collect()
 }

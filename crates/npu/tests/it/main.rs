@@ -3,6 +3,7 @@
 mod blob;
 mod compile;
 mod forms;
+mod host_ops;
 mod llama;
 mod llama_1b;
 mod locks;

@@ -4,7 +4,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::io::{self, IsTerminal as _};
+use std::io;
 use std::path::PathBuf;
 
 use clap::ValueHint;
@@ -12,15 +12,19 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use girih_npu::Target;
 use girih_npu::pass::NoDump;
 use girih_npu::sim::Simulator;
-use girih_npu_lab::published::{EnergyRow, Prediction, RowRole, Validation, built_in_tables, validate};
+use girih_npu_lab::published::{
+    EnergyRow, Prediction, RowRole, Validation, ValidationProgress, built_in_tables, validate,
+};
 use girih_npu_lab::report::{ModelReport, PublishedComparison, page};
 use serde_json::json;
 
 use super::args::{CompileArgs, named, target_help};
+use crate::args::ShowArgs;
 use crate::cmd::outcome::Outcome;
 use crate::error::{Error, Result};
 use crate::input::text_file;
-use crate::output::{bytes, print, print_json, print_note};
+use crate::output::{bytes, counted, print, print_json};
+use crate::progress::Unit;
 
 /// The maximum size of a table in bytes.
 const TABLE_BYTES: u64 = 1 << 20;
@@ -50,6 +54,8 @@ pub struct Args {
     published: Option<PublishedTables>,
     #[command(flatten)]
     compile: CompileArgs,
+    #[command(flatten)]
+    show: ShowArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -86,11 +92,18 @@ pub fn run(args: &Args) -> Result<Outcome> {
         print(simulator.table())?;
     }
     if let Some(tables) = &args.subject.validate {
-        // Nothing else tells that it works.
-        if io::stderr().is_terminal() {
-            print_note("simulating the published measurements, which takes up to a minute");
-        }
-        let validation = validate(&tables.read()?, &args.only, &array)?;
+        let show = args.show.show();
+        let (bar, mut begun) = (show.bar("simulating", 0, Unit::Things("measurements")), 0);
+        let validation = validate(&tables.read()?, &args.only, &array, &mut |progress| {
+            let ValidationProgress { table, left_in_table, done, total } = progress;
+            bar.set(done as u64, total as u64);
+            if left_in_table == 0 {
+                let rows = counted((done - begun) as u64, "measurement");
+                bar.pause(|| show.detail(format!("{table}: {rows} simulated")));
+                begun = done;
+            }
+        })?;
+        bar.finish_and_clear();
         if validation.predictions.is_empty() {
             let reasons = validation.skipped.iter().map(|row| format!("\nnot simulated: {row}"));
             let sentence = format!("{tables}: no table has a measurement that can be simulated");
@@ -142,7 +155,7 @@ fn report_model(model: &str, args: &Args) -> Result<()> {
         compared.map_or(Ok(()), print)?;
     }
     if let Some((path, size)) = written {
-        print_note(format_args!("{}: {}", path.display(), bytes(size)));
+        args.show.show().note(format!("{}: {}", path.display(), bytes(size)));
     }
     Ok(())
 }

@@ -130,7 +130,7 @@ impl WeightSizes {
             of_dtype.fold(0, |sum: u64, (_, info)| sum.saturating_add(info.bytes))
         };
         WeightSizes {
-            parameters: stored.iter().map(|(_, info)| info.shape.elements() as u64).sum(),
+            parameters: model.parameters(),
             bytes: stored.iter().fold(0, |sum: u64, (_, info)| sum.saturating_add(info.bytes)),
             main: stored.iter().map(|(_, info)| info.dtype).max_by_key(|&dtype| bytes_of(dtype)),
         }

@@ -1,4 +1,4 @@
-//! Builds a graph: a pure function of facts, stored types and shapes.
+//! Assembles a graph: a pure function of facts, stored types and shapes.
 //!
 //! The values that `verify` and `diagnose` watch have fixed names: `embed` (the
 //! input of the first layer), `layers.{i}.out`, and `head.norm` (output rows only, and none
@@ -46,13 +46,13 @@ pub(crate) fn graph(
     key: Key,
     options: GraphOptions,
 ) -> Result<Graph> {
-    let mut build = Build { facts, weights, state: options.state, graph: Builder::new(key) };
-    let mut x = build.input_rows(options.given_rows)?;
+    let mut assembly = Assembly { facts, weights, state: options.state, graph: Builder::new(key) };
+    let mut x = assembly.input_rows(options.given_rows)?;
     for (index, layer) in facts.layers.iter().enumerate() {
-        x = build.layer(index, layer, x)?;
+        x = assembly.layer(index, layer, x)?;
     }
-    let out = build.output(x, key.output)?;
-    let graph = build.graph.finish(out);
+    let out = assembly.output(x, key.output)?;
+    let graph = assembly.graph.finish(out);
     // Shapes were compared above; the remaining faults are parameters, such as a negative epsilon.
     match faults(&graph).first() {
         None => Ok(graph),
@@ -82,15 +82,15 @@ impl WeightTypes for ModelWeights {
     }
 }
 
-/// The state of building a graph.
-struct Build<'a> {
+/// The state of assembling a graph.
+struct Assembly<'a> {
     facts: &'a Facts,
     weights: &'a dyn WeightTypes,
     state: DType,
     graph: Builder,
 }
 
-impl Build<'_> {
+impl Assembly<'_> {
     /// Adds a weight, and checks its stored shape against `need`.
     fn weight(&mut self, name: &str, need: &[usize]) -> Result<ValueId> {
         let dtype = self.weights.stored_type(name, need)?;
@@ -195,8 +195,9 @@ impl Build<'_> {
     fn layer(&mut self, index: usize, layer: &LayerFacts, x: ValueId) -> Result<ValueId> {
         let at = format!("layers.{index}");
         let read = self.norm_at(&at, layer, NormPosition::BeforeMixer, x)?;
-        let Mixer::Attend(attend) = &layer.mixer;
-        let mixed = self.attend(&format!("{at}.mixer"), attend, read)?;
+        let mixed = match &layer.mixer {
+            Mixer::Attend(attend) => self.attend(&format!("{at}.mixer"), attend, read)?,
+        };
         let mixed = self.norm_at(&at, layer, NormPosition::AfterMixer, mixed)?;
         let x = self.residual(&at, layer, NormPosition::AfterMixerResidual, [x, mixed])?;
         let read = self.norm_at(&at, layer, NormPosition::BeforeFfn, x)?;

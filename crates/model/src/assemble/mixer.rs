@@ -3,10 +3,10 @@
 use girih_graph::{Op, Span, ValueId};
 use girih_tensor::Result;
 
-use super::Build;
+use super::Assembly;
 use crate::arch::{AttentionFacts, Rope};
 
-impl Build<'_> {
+impl Assembly<'_> {
     /// Attention on `x`, from the input projections to the output projection.
     pub(super) fn attend(&mut self, at: &str, attend: &AttentionFacts, x: ValueId) -> Result<ValueId> {
         let width = self.facts.sizes.width;
@@ -61,7 +61,7 @@ impl Build<'_> {
     }
 
     fn rotate(&mut self, name: &str, rope: &Rope, x: ValueId, size: usize) -> Result<ValueId> {
-        let frequencies = self.weight(&format!("rope.{}", rope.name), &[size / 2])?;
+        let frequencies = self.weight(&rope.weight, &[size / 2])?;
         Ok(self.graph.same(name, Op::Rope { pairing: rope.pairing }, &[x, frequencies]))
     }
 }

@@ -3,10 +3,10 @@
 use girih_graph::{Op, ValueId};
 use girih_tensor::Result;
 
-use super::Build;
+use super::Assembly;
 use crate::arch::Ffn;
 
-impl Build<'_> {
+impl Assembly<'_> {
     /// The feed-forward part on `x`.
     pub(super) fn feed_forward(&mut self, at: &str, ffn: &Ffn, x: ValueId) -> Result<ValueId> {
         let width = self.facts.sizes.width;

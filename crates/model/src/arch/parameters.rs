@@ -1,0 +1,189 @@
+//! The parameters of a description: each has a field, from which `fill` reads it, and a value in facts. This is
+//! the one list by which keys are recognized, documented and written.
+
+use girih_graph::Span;
+
+use super::facts::{AttentionFacts, Facts, LayerFacts, Rope};
+use super::fill::act_word;
+use super::schema::{Arch, DenseSchema, FfnSchema, Field, LayerSchema, MixerSchema, SpanSchema};
+
+/// One parameter.
+#[derive(Debug)]
+pub struct Parameter<'a> {
+    /// Where the description has it, such as `mixer.heads`; below `layer.KIND` if kinds of layers have
+    /// different fields for it.
+    pub name: String,
+    /// The field from which it is read.
+    pub field: &'a Field,
+    sources: Vec<Source<'a>>,
+}
+
+/// A value of a parameter in facts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum FactValue {
+    /// A size.
+    Size(usize),
+    /// Another number.
+    Number(f32),
+    /// A word of configurations.
+    Word(&'static str),
+    /// True or false.
+    Flag(bool),
+}
+
+/// The facts that a parameter states.
+#[derive(Clone, Copy, Debug)]
+enum Source<'a> {
+    /// One of the model.
+    Model(fn(&Facts) -> Option<FactValue>),
+    /// One of each layer of a kind.
+    Layers(&'a str, fn(&LayerFacts) -> Option<FactValue>),
+    /// The base of a table of rotary position embedding.
+    Base(&'a str),
+}
+
+/// A field of the model's description, and its value in facts.
+type OfModel<'a> = (&'static str, Option<&'a Field>, fn(&Facts) -> Option<FactValue>);
+
+/// A field of a layer's description, and its value in a layer.
+type OfLayer<'a> = (&'static str, Option<&'a Field>, fn(&LayerFacts) -> Option<FactValue>);
+
+impl Parameter<'_> {
+    /// The values in facts, those of layers with the layer's index. A parameter that follows from several
+    /// facts, such as the period of layers, has none.
+    pub fn values(&self, facts: &Facts) -> Vec<(Option<usize>, FactValue)> {
+        let mut values = Vec::new();
+        let layers = || facts.layers.iter().enumerate();
+        for source in &self.sources {
+            match *source {
+                Source::Model(of) => values.extend(of(facts).map(|value| (None, value))),
+                Source::Layers(kind, of) => values.extend(
+                    layers()
+                        .filter(|(_, layer)| layer.kind == kind)
+                        .filter_map(|(index, layer)| Some((Some(index), of(layer)?))),
+                ),
+                Source::Base(table) => values.extend(
+                    layers()
+                        .filter_map(|(_, layer)| rope(layer))
+                        .filter(|rope| rope.table == table)
+                        .map(|rope| (None, FactValue::Number(rope.base))),
+                ),
+            }
+        }
+        values
+    }
+}
+
+impl Arch {
+    /// Its parameters.
+    pub fn parameters(&self) -> Vec<Parameter<'_>> {
+        let mut list: Vec<Parameter<'_>> = Vec::new();
+        let (sizes, head) = (&self.sizes, self.head.as_ref());
+        let of_model: [OfModel<'_>; 10] = [
+            ("sizes.width", Some(&sizes.width), |facts| Some(FactValue::Size(facts.sizes.width))),
+            ("sizes.layers", Some(&sizes.layers), |facts| Some(FactValue::Size(facts.layers.len()))),
+            ("sizes.context", Some(&sizes.context), |facts| Some(FactValue::Size(facts.sizes.context))),
+            ("sizes.vocabulary", sizes.vocabulary.as_ref(), |facts| {
+                Some(FactValue::Size(facts.sizes.vocabulary))
+            }),
+            ("embed.token_type_count", self.embed.token_type_count.as_ref(), |facts| {
+                facts.embed.token_types.map(FactValue::Size)
+            }),
+            ("norms.epsilon", Some(&self.norms.epsilon), |facts| {
+                Some(FactValue::Number(facts.head?.norm.epsilon))
+            }),
+            ("layers.period", self.layers.period.as_ref(), |_| None),
+            ("head.tied", head.and_then(|head| head.tied.as_ref()), |facts| {
+                Some(FactValue::Flag(facts.head?.tied))
+            }),
+            ("head.softcap", head.and_then(|head| head.softcap.as_ref()), |facts| {
+                Some(FactValue::Number(facts.head?.softcap?))
+            }),
+            ("pooling.how", self.pooling.as_ref().map(|pooling| &pooling.how), |_| None),
+        ];
+        for (name, field, of) in of_model {
+            add(&mut list, name, field, Source::Model(of), "");
+        }
+        for (kind, layer) in &self.layer {
+            for (name, field, of) in of_layer(layer) {
+                add(&mut list, name, field, Source::Layers(kind, of), kind);
+            }
+        }
+        for (table, rope) in &self.rope {
+            add(&mut list, &format!("rope.{table}.base"), Some(&rope.base), Source::Base(table), "");
+        }
+        list
+    }
+}
+
+/// Adds a source to the parameter of this name and field, or to a new one.
+fn add<'a>(
+    list: &mut Vec<Parameter<'a>>,
+    name: &str,
+    field: Option<&'a Field>,
+    source: Source<'a>,
+    kind: &str,
+) {
+    let Some(field) = field else { return };
+    let below = format!("layer.{kind}.{name}");
+    let is_it = |one: &&mut Parameter<'_>| (one.name == name || one.name == below) && one.field == field;
+    if let Some(one) = list.iter_mut().find(is_it) {
+        return one.sources.push(source);
+    }
+    let is_taken = list.iter().any(|one| one.name == name);
+    let name = if is_taken { below } else { name.to_owned() };
+    list.push(Parameter { name, field, sources: vec![source] });
+}
+
+/// The parameters of a kind of layers.
+fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
+    let mut list: Vec<OfLayer<'_>> = vec![("norms.epsilon", Some(&layer.norms.epsilon), |layer| {
+        Some(FactValue::Number(layer.norms.norm.epsilon))
+    })];
+    match &layer.mixer {
+        MixerSchema::Attend(attend) => {
+            let window = match &attend.span {
+                SpanSchema::Window(field) => Some(field),
+                SpanSchema::Full | SpanSchema::All => None,
+            };
+            list.extend([
+                (
+                    "mixer.heads",
+                    Some(&attend.heads),
+                    (|layer| size(layer, |attend| attend.heads)) as fn(&_) -> _,
+                ),
+                ("mixer.kv_heads", Some(&attend.kv_heads), |layer| size(layer, |attend| attend.kv_heads)),
+                ("mixer.head_size", Some(&attend.head_size), |layer| size(layer, |attend| attend.head_size)),
+                ("mixer.span.window", window, |layer| match layer.mixer.attention()?.span {
+                    Span::Window(window) => Some(FactValue::Size(window as usize)),
+                    Span::Full | Span::All => None,
+                }),
+                // It follows from the scale and the size of a head.
+                ("mixer.scale_of", attend.scale_of.as_ref(), |_| None),
+                ("mixer.softcap", attend.softcap.as_ref(), |layer| {
+                    Some(FactValue::Number(layer.mixer.attention()?.softcap?))
+                }),
+            ]);
+        }
+    }
+    match &layer.ffn {
+        FfnSchema::Gated(dense) | FfnSchema::Plain(dense) => list.extend(of_dense(dense)),
+    }
+    list
+}
+
+/// The parameters of a feed-forward part that all rows pass through.
+fn of_dense(dense: &DenseSchema) -> [OfLayer<'_>; 2] {
+    [
+        ("ffn.size", Some(&dense.size), |layer| Some(FactValue::Size(layer.ffn.size()))),
+        ("ffn.act", Some(&dense.act), |layer| Some(FactValue::Word(act_word(layer.ffn.act())))),
+    ]
+}
+
+fn size(layer: &LayerFacts, of: fn(&AttentionFacts) -> usize) -> Option<FactValue> {
+    layer.mixer.attention().map(|attend| FactValue::Size(of(attend)))
+}
+
+fn rope(layer: &LayerFacts) -> Option<&Rope> {
+    layer.mixer.attention()?.rope.as_ref()
+}

@@ -1,0 +1,37 @@
+//! The descriptions that girih ships with, as text.
+
+/// Names of files of `archs/`, each with its text.
+macro_rules! texts {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../../../../archs/", $name, ".toml")))),*]
+    };
+}
+
+/// The descriptions of models, in the order in which they are tried.
+pub(super) const SHIPPED: &[(&str, &str)] = texts![
+    // Before Llama, whose name in GGUF it also has.
+    "mistral",
+    "llama",
+    "ministral",
+    "mistral3",
+    "qwen2",
+    "qwen3",
+    "gemma",
+    "gemma2",
+    "gemma3",
+    "gemma3_vision",
+    "helium",
+    "ernie4_5",
+    "seed_oss",
+    "exaone4",
+    "bert",
+    "nomic_bert",
+];
+
+/// What several descriptions have in common; these match no model.
+const COMMON: &[(&str, &str)] = texts!["decoder"];
+
+/// The text of a description that girih ships with.
+pub fn text_of(name: &str) -> Option<&'static str> {
+    SHIPPED.iter().chain(COMMON).find(|(known, _)| *known == name).map(|(_, text)| *text)
+}
