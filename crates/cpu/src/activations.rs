@@ -11,11 +11,11 @@
 //! tile of that width. More columns are tiles of [`TILE`]; the last may be narrower and is padded
 //! with columns of zeros.
 
-use girih_graph::{Act, Graph, Node, Rounding};
+use girih_graph::{Act, Graph, Node, Op, Rounding};
 use girih_tensor::DType;
 
 use crate::kernels::Table;
-use crate::kernels::packed::{BAND, Coding, DEPTH, FLOAT_DEPTH, GROUP, INTEGER_BIAS, Layout, NARROW, TILE};
+use crate::kernels::packed::{Coding, DEPTH, FLOAT_DEPTH, GROUP, INTEGER_BIAS, Layout, NARROW, TILE};
 use crate::ops::{Gate, Norm};
 
 /// The precision to which activations are rounded before they are multiplied by weights.
@@ -117,6 +117,12 @@ impl ActivationKind {
             (ActivationPrecision::Int8x2, Some(coding)) => ActivationKind::IntegersTwice(coding),
             (ActivationPrecision::F32, _) | (_, None) => ActivationKind::Floats,
         }
+    }
+
+    /// The kinds of all matmuls of `graph`.
+    pub fn of_graph(graph: &Graph, rule: PrecisionRule) -> impl Iterator<Item = ActivationKind> + Clone {
+        let matmuls = graph.nodes.iter().filter(|node| node.op == Op::Linear);
+        matmuls.map(move |node| ActivationKind::of_node(graph, node, rule))
     }
 
     /// The kind for a matmul of `graph`.
@@ -437,11 +443,6 @@ impl Integers {
             set(scale.to_bits());
         }
     }
-}
-
-/// The number of bands of a matrix with `rows` rows.
-pub(crate) fn bands(rows: usize) -> usize {
-    rows.div_ceil(BAND)
 }
 
 #[cfg(test)]

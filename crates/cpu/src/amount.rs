@@ -1,11 +1,11 @@
 //! The bytes that an instruction must read and the operations that it must execute, whatever
 //! the kernel. `profile` divides them by the time.
 
-use girih_graph::{AppliedOp, MAX_OPERANDS, NodeWork, ReadPositions, Reads, WorkStep};
+use girih_graph::{AppliedOp, NodeWork, ReadPositions, Reads, ValueId, WorkStep};
 use girih_tensor::Shape;
 
-use crate::state::CpuState;
-use crate::weights::CpuWeights;
+use crate::step::CpuStep;
+use crate::step_values::ValueStore;
 
 /// Bytes and operations of one instruction in one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,33 +16,28 @@ pub(crate) struct Amount {
     pub operations: u64,
 }
 
-/// A node with its operands' shapes, and where they are stored.
-#[derive(Clone, Copy, Debug)]
+/// A node with its operands, and with their shapes.
+#[derive(Clone, Debug)]
 pub(crate) struct InstructionWork {
     pub call: AppliedOp<Shape>,
-    pub stored: [OperandStore; MAX_OPERANDS],
-}
-
-/// Where an operand is stored, by its index there.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum OperandStore {
-    /// Among the values of the step, or nowhere, if there is no such operand: its bytes do not count.
-    Step,
-    Weights(usize),
-    State(usize),
+    pub operands: Vec<ValueId>,
 }
 
 impl InstructionWork {
-    /// The amount of a step.
-    pub fn amount(&self, step: WorkStep<'_>, weights: &CpuWeights, state: &CpuState) -> Amount {
-        let NodeWork { multiply_adds, other_operations: _, reads } = self.call.work(step);
-        let bytes = self.stored.iter().zip(reads).map(|(stored, reads)| match (*stored, reads) {
-            (OperandStore::Weights(index), Reads::All) => weights.bytes(index),
-            (OperandStore::Weights(index), Reads::Rows(rows)) => rows * weights.row_bytes(index),
-            (OperandStore::State(index), Reads::Positions(ReadPositions { distinct, by_row: _ })) => {
-                distinct * state.tensor(index).position_bytes()
+    /// The amount of a step, for `rows` rows of the result.
+    pub fn amount(&self, rows: usize, step: &CpuStep<'_>) -> Amount {
+        let work_step = WorkStep { rows: rows as u64, sequences: step.rows.sequences };
+        let NodeWork { multiply_adds, other_operations: _, reads } = self.call.work(work_step);
+        let weights = step.weights.loaded;
+        let stores = self.operands.iter().map(|id| step.values.stores[id.0 as usize]);
+        let bytes = stores.zip(reads).map(|(store, reads)| match (store, reads) {
+            (ValueStore::Weight(index), Reads::All) => weights.bytes(index),
+            (ValueStore::Weight(index), Reads::Rows(rows)) => rows * weights.row_bytes(index),
+            (ValueStore::State(index), Reads::Positions(ReadPositions { distinct, by_row: _ })) => {
+                distinct * step.state.tensor(index).position_bytes()
             }
-            (OperandStore::Step | OperandStore::Weights(_) | OperandStore::State(_), _) => 0,
+            // The values of a step do not count.
+            (ValueStore::Step(_) | ValueStore::Weight(_) | ValueStore::State(_), _) => 0,
         });
         Amount { bytes: bytes.sum(), operations: 2 * multiply_adds }
     }

@@ -7,7 +7,7 @@ use girih_graph::store::Store;
 use girih_graph::{AppliedOp, Error, Graph, HostRows, Key, MemoryPlan, Numerics, PoolBytes, Value};
 use girih_tensor::DType;
 
-use crate::activations::{ActivationPrecision, PrecisionRule};
+use crate::activations::{ActivationKind, ActivationPrecision, PrecisionRule};
 use crate::affinity::{self, Affinity};
 use crate::kernels::packed::Layout;
 use crate::kernels::prefetch::PrefetchChoice;
@@ -142,7 +142,8 @@ impl Backend for Cpu {
 
     fn machine_default(&self, graph: &Graph) -> Option<String> {
         let PrecisionRule::Bf16Products { processor } = self.precision else { return None };
-        lower::activations(graph, self.precision).contains(&ActivationPrecision::Bf16).then(|| {
+        let mut used = ActivationKind::of_graph(graph, self.precision);
+        used.any(|kind| kind.precision() == ActivationPrecision::Bf16).then(|| {
             format!(
                 "BF16 weights are multiplied by bf16 activations, the default on {processor}; \
                  act-precision f32 keeps f32"
@@ -154,8 +155,9 @@ impl Backend for Cpu {
         vec![max]
     }
 
-    fn knows(&self, call: &AppliedOp<&Value>) -> bool {
-        lower::knows(call)
+    /// `Binder::bind` has an arm for every op; its refusals are objections.
+    fn knows(&self, _: &AppliedOp<&Value>) -> bool {
+        true
     }
 
     fn objections(&self, graph: &Graph) -> Vec<Refusal> {

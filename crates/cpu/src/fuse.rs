@@ -9,7 +9,7 @@ use girih_graph::{Graph, Node, Op, Role, ValueId};
 use crate::activations::{ActivationKind, PrecisionRule};
 use crate::instruction::{ActivationSlot, MatmulEpilogue};
 use crate::ops;
-use crate::step_values::{StepBuffer, ValueLocation};
+use crate::step_values::{StepBuffer, ValueLocation, ValueStore};
 
 /// The graph with all matmuls of one value moved directly after the first of them. They
 /// read only that value and weights, so they can run there.
@@ -45,18 +45,13 @@ pub(crate) fn joined_name(names: &[&str]) -> String {
 /// What decides which nodes are fused: a graph, where its values lie, and its slots.
 pub(crate) struct Fusion<'a> {
     pub graph: &'a Graph,
-    /// Where each value lies; `None` for tokens, weights and states.
-    pub locations: Vec<Option<ValueLocation>>,
+    /// Where each value lies.
+    pub stores: Vec<ValueStore>,
     pub rule: PrecisionRule,
     pub slots: &'a [ActivationSlot],
 }
 
 impl Fusion<'_> {
-    /// Where the rows of a value lie.
-    pub fn location(&self, id: ValueId) -> ValueLocation {
-        self.locations[id.0 as usize].expect("refusals were checked: it is a value of rows")
-    }
-
     /// The slot of a matmul's packed activations.
     pub fn slot(&self, node: &Node) -> Option<usize> {
         if node.op != Op::Linear {
@@ -92,10 +87,15 @@ impl Fusion<'_> {
     /// Whether two values share no memory.
     fn are_separate(&self, a: ValueId, b: ValueId) -> bool {
         let range = |id| {
-            let (location, len) = (self.location(id), self.graph.value(id).shape.elements());
-            match location.buffer {
-                StepBuffer::Scratch(start) => (StepBuffer::Scratch(0), start..start + len),
-                buffer => (buffer, 0..len),
+            let len = self.graph.value(id).shape.elements();
+            match self.stores[id.0 as usize] {
+                ValueStore::Step(ValueLocation { buffer: StepBuffer::Scratch(start), .. }) => {
+                    (StepBuffer::Scratch(0), start..start + len)
+                }
+                ValueStore::Step(ValueLocation { buffer, .. }) => (buffer, 0..len),
+                ValueStore::Weight(_) | ValueStore::State(_) => {
+                    unreachable!("a result is a value of the step")
+                }
             }
         };
         let ((a, range_a), (b, range_b)) = (range(a), range(b));
@@ -121,7 +121,7 @@ impl Fusion<'_> {
         match (next.op, nodes) {
             (Op::Add, [matmul]) if only_reader => {
                 let residual = *next.inputs.iter().find(|&&id| id != matmul.output)?;
-                Some(MatmulEpilogue::Add { residual: self.location(residual) })
+                Some(MatmulEpilogue::Add { residual })
             }
             (Op::Gate { act }, [gate, up]) if only_reader && next.inputs == [gate.output, up.output] => {
                 (self.slot(gate) == self.slot(up)).then_some(MatmulEpilogue::Gate { act })

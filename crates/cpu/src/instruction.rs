@@ -1,21 +1,21 @@
-//! The instructions of a program, in which the graph's values are locations in memory.
+//! The instructions of a program.
 
-use girih_graph::{Act, Pairing, Pooling};
+use girih_graph::{Act, ValueId};
 use girih_tensor::Shape;
 
 use crate::activations::ActivationKind;
 use crate::amount::InstructionWork;
-use crate::ops::attend::AttentionParams;
+use crate::bound::{BoundOp, PackSource};
+use crate::ops::RopeParams;
 use crate::state::KvStore;
-use crate::step_values::{RowCount, ValueLocation};
 
-/// One instruction of a program. Weights and states are indexes into their lists.
+/// One instruction of a program.
 #[derive(Debug)]
 pub(crate) enum CpuInstruction {
     /// Writes rows into state.
     Write(StateWrites),
-    /// Packs activations for the matmuls that follow; `name` is that of the value.
-    Pack { source: PackSource, count: RowCount, width: usize, slot: usize, name: String },
+    /// Packs the rows of the value `x` for the matmuls that follow; `name` is the value's.
+    Pack { source: PackSource, x: ValueId, slot: usize, name: String },
     /// Multiplies activations by matrices of weights.
     Matmuls(Matmuls),
     /// Computes a value with any other operator.
@@ -38,33 +38,23 @@ pub(crate) struct StateWrites {
 /// Rows for one state value or tensor of the step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StateWrite {
-    pub x: ValueLocation,
+    pub x: ValueId,
     /// The rows of `x` before rotation, if they are rotated while they are written.
-    pub unrotated: Option<(ValueLocation, RopeParams)>,
+    pub unrotated: Option<(ValueId, RopeParams)>,
     /// Its index in its store.
     pub state: usize,
-}
-
-/// The constants of [`Op::Rope`](girih_graph::Op::Rope).
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RopeParams {
-    pub frequencies: usize,
-    /// The index of the step's rotations among the program's, one for each weight of frequencies.
-    pub table: usize,
-    pub pairing: Pairing,
 }
 
 /// Matmuls of the same rows with several matrices, in one task.
 #[derive(Debug)]
 pub(crate) struct Matmuls {
-    pub rows: RowCount,
-    /// Values in a row.
-    pub width: usize,
+    /// The rows that all of them multiply.
+    pub x: ValueId,
     /// At most [`ops::MAX_MATMULS`](crate::ops::MAX_MATMULS); their outputs do not overlap.
     pub parts: Vec<Matmul>,
-    /// The operator that is fused to the matmuls, and where its output lies; not applied if one
-    /// of `parts` is watched.
-    pub epilogue: Option<(MatmulEpilogue, ValueLocation)>,
+    /// The operator that is fused to the matmuls, and its output; not applied if one of `parts` is
+    /// watched.
+    pub epilogue: Option<(MatmulEpilogue, ValueId)>,
     /// The joined names of all outputs.
     pub name: String,
 }
@@ -73,7 +63,7 @@ pub(crate) struct Matmuls {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum MatmulEpilogue {
     /// Adds the residual to the only output.
-    Add { residual: ValueLocation },
+    Add { residual: ValueId },
     /// Multiplies the second output by the activation function of the first.
     Gate { act: Act },
 }
@@ -83,9 +73,9 @@ pub(crate) enum MatmulEpilogue {
 pub(crate) struct Matmul {
     /// The slot of its packed activations.
     pub slot: usize,
-    pub weight: usize,
-    pub bias: Option<usize>,
-    pub output: ValueLocation,
+    pub weight: ValueId,
+    pub bias: Option<ValueId>,
+    pub output: ValueId,
     pub work: Box<InstructionWork>,
     /// The output's name, for watches.
     pub name: String,
@@ -93,24 +83,16 @@ pub(crate) struct Matmul {
     pub shape: Shape,
 }
 
-/// The rows to be packed: a value, or the operands of the operator that computes it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum PackSource {
-    Rows { x: ValueLocation },
-    Norm { x: ValueLocation, weight: usize, epsilon: f32 },
-    Gate { gate: ValueLocation, up: ValueLocation, act: Act },
-}
-
-/// How a value is computed, and where it lies.
+/// How a value is computed.
 #[derive(Debug)]
 pub(crate) struct Compute {
-    pub call: OpCall,
-    pub output: ValueLocation,
+    pub op: BoundOp,
+    pub output: ValueId,
     pub work: Box<InstructionWork>,
     /// The value's name, for watches.
     pub name: String,
     /// The operator's name, for watches.
-    pub op: &'static str,
+    pub op_name: &'static str,
     /// The value's shape at the program's key.
     pub shape: Shape,
     pub made: Made,
@@ -125,64 +107,6 @@ pub(crate) enum Made {
     InPassing,
     /// By the matmuls before it, unless one of these is watched.
     WithMatmuls,
-}
-
-/// An operator with all operands that do not change from step to step.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum OpCall {
-    /// No computation: the result shares the operand's location.
-    Alias,
-    Embed {
-        /// The index of the input that brings the ids.
-        ids: usize,
-        table: usize,
-    },
-    Norm {
-        x: ValueLocation,
-        weight: usize,
-        epsilon: f32,
-    },
-    LayerNorm {
-        x: ValueLocation,
-        weight: usize,
-        bias: Option<usize>,
-        epsilon: f32,
-    },
-    Rope {
-        x: ValueLocation,
-        rotation: RopeParams,
-    },
-    Attend {
-        q: ValueLocation,
-        store: KvStore,
-        keys: usize,
-        values: usize,
-        attention: AttentionParams,
-    },
-    Gather {
-        x: ValueLocation,
-    },
-    Splice {
-        x: ValueLocation,
-        /// The index of the input that brings the given rows.
-        given: usize,
-    },
-    Pool {
-        x: ValueLocation,
-        how: Pooling,
-    },
-    Elementwise(Elementwise),
-}
-
-/// An operator that computes element by element.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Elementwise {
-    Copy { x: ValueLocation },
-    Gate { gate: ValueLocation, up: ValueLocation, act: Act },
-    Activate { x: ValueLocation, act: Act },
-    Add { a: ValueLocation, b: ValueLocation },
-    Scale { x: ValueLocation, factor: f32 },
-    Softcap { x: ValueLocation, cap: f32 },
 }
 
 /// Memory for packed activations of one kind; each packing overwrites the previous one.

@@ -21,6 +21,8 @@ mod backend;
 mod barrier;
 #[cfg(test)]
 mod barrier_model;
+mod bind;
+mod bound;
 pub mod caches;
 mod fuse;
 #[doc(hidden)]
@@ -45,6 +47,7 @@ mod product_defaults;
 mod run;
 mod state;
 mod state_layout;
+mod step;
 mod step_values;
 pub mod topology;
 mod weights;

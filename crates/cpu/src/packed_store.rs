@@ -22,7 +22,7 @@ use girih_graph::Error;
 use girih_graph::store::{StoreWriter, StoredItem, UnsavedItem};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-use crate::activations::bands;
+use crate::kernels::packed::bands;
 use crate::kernels::packed::{LAYOUT_VERSION, Layout};
 use crate::memory::{BytesOwner, SharedBytes};
 use crate::os::{MappedFile, map_kept};

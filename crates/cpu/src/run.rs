@@ -5,26 +5,29 @@ use std::cell::RefCell;
 use std::slice;
 use std::time::{Duration, Instant};
 
-use girih_graph::backend::{Input, NodeTime, Sequence, Step, Watch, step_count};
-use girih_graph::{Error, Graph, HostRows, Key, SunkGather, ValueId, WorkStep, sink_gather};
+use girih_graph::backend::{NodeTime, Sequence, Step, Watch, step_count};
+use girih_graph::{Error, Graph, HostRows, Key, SunkGather, ValueId, sink_gather};
 use girih_tensor::Shape;
 
 use crate::activations::{PackedActivations, PrecisionRule, SourceRows};
-use crate::amount::{Amount, InstructionWork};
+use crate::amount::Amount;
+use crate::bind;
+use crate::bound::{OpScratch, PackSource};
 use crate::instruction::{
-    ActivationSlot, Compute, CpuInstruction, Elementwise, Made, Matmul, MatmulEpilogue, Matmuls, OpCall,
-    PackSource, RopeParams, StateWrite, StateWrites,
+    ActivationSlot, Compute, CpuInstruction, Made, Matmul, MatmulEpilogue, Matmuls, StateWrite, StateWrites,
 };
 use crate::kernels::Table;
 use crate::kernels::packed::NARROW;
-use crate::lower::{Lowered, local_len, lower, partials_len, rotation_frequencies, scratch_len, slots};
+use crate::lower::{Lowered, lower, scratch_len, slots};
 use crate::memory::Aligned;
 use crate::ops::{
-    self, AttentionOperands, Executor, LostValue, RowOrigin, StepRotations, StepRows, WrittenBlocks,
+    self, Executor, LostValue, RopeParams, RowOrigin, StepRotations, StepRows, WrittenBlocks,
+    rotation_frequencies,
 };
 use crate::pool::ThreadPool;
 use crate::state::{CpuState, KvStore};
-use crate::step_values::{RowCount, StepValues, ValueLocation};
+use crate::step::{CpuStep, StepWeights};
+use crate::step_values::{StepValues, ValueStore};
 use crate::weights::CpuWeights;
 
 /// A compiled graph.
@@ -32,18 +35,19 @@ use crate::weights::CpuWeights;
 pub struct CpuProgram {
     key: Key,
     /// Computes all rows of every value.
-    instructions: Vec<CpuInstruction>,
-    output_rows_only: Option<OutputRowsProgram>,
+    all_rows: InstructionList,
+    /// Computes only the output rows of some values, whose names these are; it runs unless one of them is
+    /// watched.
+    output_rows_only: Option<(InstructionList, Vec<String>)>,
     slots: Vec<ActivationSlot>,
     memory: RefCell<StepMemory>,
 }
 
-/// Computes only the output rows of some values; it runs unless one of these values is watched.
+/// Instructions, and where the values of their graph lie.
 #[derive(Debug)]
-struct OutputRowsProgram {
+struct InstructionList {
     instructions: Vec<CpuInstruction>,
-    /// The names of these values.
-    names: Vec<String>,
+    stores: Vec<ValueStore>,
 }
 
 /// The memory that a step uses.
@@ -74,15 +78,15 @@ impl CpuProgram {
         threads: usize,
         rule: PrecisionRule,
     ) -> Result<CpuProgram, Error> {
-        let Lowered { instructions, slots } = lower(graph, weights, rule)?;
+        let Lowered { instructions, stores, slots } = lower(graph, weights, rule)?;
         let sunk = sink_gather(graph);
         let scratch = scratch_len(graph, sunk.as_ref());
         let output_rows_only = sunk.map(|SunkGather { graph, names }| {
-            let Lowered { instructions, .. } = lower(&graph, weights, rule)?;
-            Ok::<_, Error>(OutputRowsProgram { instructions, names })
+            let Lowered { instructions, stores, slots: _ } = lower(&graph, weights, rule)?;
+            Ok::<_, Error>((InstructionList { instructions, stores }, names))
         });
         let packed = slots.iter().map(|slot| Aligned::zeroed(slot.words, "the activations of a step"));
-        let local = local_len(graph, rule);
+        let OpScratch { local, partials } = bind::scratch(graph, rule);
         let locals = (0..threads).map(|_| Aligned::zeroed(local, "a thread's scratch memory"));
         let rotations = rotation_shapes(graph).map(|(rows, pairs)| StepRotations::new(rows, pairs));
         let memory = StepMemory {
@@ -90,7 +94,7 @@ impl CpuProgram {
             slots: packed.collect::<Result<_, _>>()?,
             locals: locals.collect::<Result<_, _>>()?,
             rotations: rotations.collect::<Result<_, _>>()?,
-            partials: Aligned::zeroed(partials_len(graph), "the partial sums of attention")?,
+            partials: Aligned::zeroed(partials, "the partial sums of attention")?,
             origins: Vec::with_capacity(graph.key.rows as usize),
             output_rows: Vec::with_capacity(graph.key.output_rows as usize),
             written: WrittenBlocks::new(graph),
@@ -98,7 +102,7 @@ impl CpuProgram {
         };
         Ok(CpuProgram {
             key: graph.key,
-            instructions,
+            all_rows: InstructionList { instructions, stores },
             output_rows_only: output_rows_only.transpose()?,
             slots,
             memory: RefCell::new(memory),
@@ -109,12 +113,13 @@ impl CpuProgram {
     pub(crate) fn plan(graph: &Graph, threads: usize, rule: PrecisionRule) -> u64 {
         let rows = size_of::<RowOrigin>() as u64 * u64::from(graph.key.rows) + WrittenBlocks::bytes(graph);
         let output_rows = size_of::<u32>() as u64 * u64::from(graph.key.output_rows);
-        let locals = Aligned::<f32>::bytes(local_len(graph, rule)).saturating_mul(threads as u64);
+        let OpScratch { local, partials } = bind::scratch(graph, rule);
+        let locals = Aligned::<f32>::bytes(local).saturating_mul(threads as u64);
         let packed = slots(graph, rule).into_iter().map(|slot| Aligned::<u32>::bytes(slot.words));
         let packed = packed.fold(0, u64::saturating_add);
         let rotations = rotation_shapes(graph).map(|(rows, pairs)| StepRotations::bytes(rows, pairs));
         let rotations = rotations.fold(0, u64::saturating_add);
-        let partials = Aligned::<f32>::bytes(partials_len(graph));
+        let partials = Aligned::<f32>::bytes(partials);
         let scratch = Aligned::<f32>::bytes(scratch_len(graph, sink_gather(graph).as_ref()));
         let step_state = CpuState::step_plan(graph);
         let parts = [scratch, packed, locals, rotations, partials, rows, output_rows, step_state];
@@ -123,14 +128,10 @@ impl CpuProgram {
 
     /// The instructions of a step: those that compute only output rows, unless a
     /// value whose rows they omit is watched.
-    fn instructions(&self, watch: &dyn Watch) -> &[CpuInstruction] {
+    fn instructions(&self, watch: &dyn Watch) -> &InstructionList {
         match &self.output_rows_only {
-            Some(OutputRowsProgram { instructions, names })
-                if !names.iter().any(|name| watch.wants(name)) =>
-            {
-                instructions
-            }
-            _ => &self.instructions,
+            Some((list, names)) if !names.iter().any(|name| watch.wants(name)) => list,
+            _ => &self.all_rows,
         }
     }
 
@@ -179,42 +180,45 @@ impl CpuProgram {
         rotations.iter_mut().for_each(StepRotations::clear);
         self.check_size(origins.len(), output_rows.len(), sequences.len());
         let output = output.begin(step_count(sequences, self.key.output.extent()))?;
+        let InstructionList { instructions, stores } = self.instructions(watch);
         let mut run = CpuRun {
-            executor: Executor { table, pool, locals, partials, variant: [""; 4] },
+            step: CpuStep {
+                executor: Executor { table, pool, locals, partials, variant: [""; 4] },
+                rows: StepRows { sequences, origins, output_rows },
+                values: StepValues {
+                    stores,
+                    inputs,
+                    scratch,
+                    output,
+                    rows: origins.len(),
+                    output_rows: output_rows.len(),
+                    sequences: sequences.len(),
+                },
+                weights: StepWeights { loaded: weights, stores },
+                state,
+                step_state,
+                rotations,
+            },
             kinds: &self.slots,
             slots,
-            weights,
-            state,
-            step_state,
-            rotations,
             written,
             epilogue_done: false,
-            rows: StepRows { sequences, origins, output_rows },
-            values: StepValues {
-                inputs,
-                scratch,
-                output,
-                rows: origins.len(),
-                output_rows: output_rows.len(),
-                sequences: sequences.len(),
-            },
         };
         let clocks = watch.clocks();
-        let instructions = self.instructions(watch);
         // The first matmuls of the next step follow the last of this one.
         let mut following = matmuls_of(instructions).cycle().skip(1);
         for instruction in instructions {
             let begun = clocks.then(Instant::now);
-            run.executor.variant = [table.name, "", "", ""];
+            run.step.executor.variant = [table.name, "", "", ""];
             match instruction {
                 CpuInstruction::Write(writes) => run.write(writes, watch),
-                CpuInstruction::Pack { source, width, slot, .. } => run.pack(*source, *width, *slot),
+                CpuInstruction::Pack { source, x, slot, .. } => run.pack(*source, *x, *slot),
                 CpuInstruction::Matmuls(matmuls) => {
                     following.next().inspect(|next| run.prefetch(next));
                     run.matmuls(matmuls, watch);
                 }
                 CpuInstruction::Compute(compute) if run.is_due(compute, watch) => {
-                    run.compute(compute.call, compute.output);
+                    (compute.op.run)(&mut run.step);
                 }
                 CpuInstruction::Compute(compute) => {
                     run.report(&compute.name, &compute.shape, compute.output, watch);
@@ -259,18 +263,12 @@ fn matmuls_of(instructions: &[CpuInstruction]) -> impl Iterator<Item = &Matmuls>
 
 /// One step while it runs.
 struct CpuRun<'a> {
-    executor: Executor<'a>,
+    step: CpuStep<'a>,
     kinds: &'a [ActivationSlot],
     slots: &'a mut [Aligned<u32>],
-    weights: &'a CpuWeights,
-    state: &'a mut CpuState,
-    step_state: &'a mut CpuState,
-    rotations: &'a mut [StepRotations],
     written: &'a mut WrittenBlocks,
     /// Whether the last matmuls have applied their epilogue.
     epilogue_done: bool,
-    rows: StepRows<'a>,
-    values: StepValues<'a>,
 }
 
 impl CpuRun<'_> {
@@ -283,89 +281,34 @@ impl CpuRun<'_> {
         }
     }
 
-    fn compute(&mut self, call: OpCall, location: ValueLocation) {
-        let CpuRun { executor, weights, rotations, state, step_state, rows, values, .. } = self;
-        match call {
-            OpCall::Alias => executor.variant[0] = "alias",
-            OpCall::Embed { ids, table } => {
-                let Input::Ids(ids) = values.inputs[ids] else { unreachable!("checked: embed reads ids") };
-                ops::embed(executor, ids, weights.matrix(table), values.split(location, []).0);
-            }
-            OpCall::Norm { x, weight, epsilon } => {
-                let (y, [x]) = values.split(location, [x]);
-                ops::norm(executor, x, weights.vector(weight), epsilon, y);
-            }
-            OpCall::LayerNorm { x, weight, bias, epsilon } => {
-                let (y, [x]) = values.split(location, [x]);
-                let bias = bias.map(|bias| weights.vector(bias));
-                ops::layer_norm(executor, x, (weights.vector(weight), bias), epsilon, y);
-            }
-            OpCall::Rope { x, rotation: RopeParams { frequencies, table, pairing } } => {
-                let (y, [x]) = values.split(location, [x]);
-                rotations[table].fill(executor, weights.vector(frequencies), *rows);
-                ops::rope(executor, x, location.stride, &rotations[table], pairing, y);
-            }
-            OpCall::Attend { q, store, keys, values: contents, attention } => {
-                let (y, [q]) = values.split(location, [q]);
-                let held = match store {
-                    KvStore::State => &**state,
-                    KvStore::Step => &**step_state,
-                };
-                let heads = AttentionOperands { q, keys: held.tensor(keys), values: held.tensor(contents) };
-                ops::attend(executor, heads, attention, *rows, y);
-            }
-            OpCall::Gather { x } => {
-                let (y, [x]) = values.split(location, [x]);
-                ops::gather(x, location.stride, *rows, y);
-            }
-            OpCall::Splice { x, given } => {
-                let Input::Given(given) = values.inputs[given] else {
-                    unreachable!("checked: splice reads given rows")
-                };
-                let (y, [x]) = values.split(location, [x]);
-                ops::splice(executor, x, given, location.stride, y);
-            }
-            OpCall::Pool { x, how } => {
-                let (y, [x]) = values.split(location, [x]);
-                ops::pool(executor, x, location.stride, how, *rows, y);
-            }
-            OpCall::Elementwise(call) => elementwise(call, executor, values, location),
-        }
-    }
-
     /// Lets idle threads prefetch the weights of the next matmuls if these are
     /// memory-bound.
     fn prefetch(&self, next: &Matmuls) {
-        if self.values.rows_of(next.rows) <= NARROW {
-            let weights = next.parts.iter().map(|part| self.weights.matrix(part.weight));
+        let CpuStep { executor, values, weights, .. } = &self.step;
+        if values.count(next.x) <= NARROW {
+            let matrices = next.parts.iter().map(|part| weights.matrix(part.weight));
             let gated = matches!(next.epilogue, Some((MatmulEpilogue::Gate { .. }, _)));
-            ops::prefetch(self.executor.pool, weights, gated);
+            ops::prefetch(executor.pool, matrices, gated);
         }
     }
 
     /// Multiplies rows by all matrices in one task, or by one after another if an
     /// output is watched, with the same bits.
     fn matmuls(&mut self, matmuls: &Matmuls, watch: &dyn Watch) {
-        let Matmuls { rows, width, parts, epilogue, .. } = matmuls;
+        let Matmuls { x, parts, epilogue, .. } = matmuls;
         let is_watched = parts.iter().any(|part| watch.wants(&part.name));
         self.epilogue_done = epilogue.is_some() && !is_watched;
         if is_watched {
-            parts.iter().for_each(|part| self.linear(*rows, *width, slice::from_ref(part), None));
+            parts.iter().for_each(|part| self.linear(*x, slice::from_ref(part), None));
         } else {
-            self.linear(*rows, *width, parts, *epilogue);
+            self.linear(*x, parts, *epilogue);
         }
     }
 
     /// Multiplies rows by some matrices. With an epilogue there is only its output.
-    fn linear(
-        &mut self,
-        rows: RowCount,
-        width: usize,
-        parts: &[Matmul],
-        epilogue: Option<(MatmulEpilogue, ValueLocation)>,
-    ) {
-        let CpuRun { executor, kinds, slots, weights, values, .. } = self;
-        let rows = values.rows_of(rows);
+    fn linear(&mut self, x: ValueId, parts: &[Matmul], epilogue: Option<(MatmulEpilogue, ValueId)>) {
+        let CpuRun { step: CpuStep { executor, values, weights, .. }, kinds, slots, .. } = self;
+        let (rows, width) = (values.count(x), values.stride(x));
         let matmuls = array::from_fn(|index| {
             let part = parts.get(index)?;
             let x = PackedActivations { kind: kinds[part.slot].kind, rows, width, words: &slots[part.slot] };
@@ -392,23 +335,19 @@ impl CpuRun<'_> {
     }
 
     /// Packs activations for the matmuls that follow.
-    fn pack(&mut self, source: PackSource, width: usize, slot: usize) {
-        let get = |location| self.values.get(location);
+    fn pack(&mut self, source: PackSource, x: ValueId, slot: usize) {
+        let CpuStep { executor, values, weights, .. } = &mut self.step;
+        let get = |id| values.get(id);
         let source = match source {
             PackSource::Rows { x } => SourceRows::Rows(get(x)),
             PackSource::Norm { x, weight, epsilon } => {
-                SourceRows::Norm { x: get(x), weight: self.weights.vector(weight), epsilon }
+                SourceRows::Norm { x: get(x), weight: weights.vector(weight), epsilon }
             }
             PackSource::Gate { gate, up, act } => SourceRows::Gate { gate: get(gate), up: get(up), act },
         };
-        self.executor.variant = [self.executor.table.name, source.name(), "", ""];
-        ops::pack_activations(
-            &mut self.executor,
-            self.kinds[slot].kind,
-            source,
-            width,
-            &mut self.slots[slot],
-        );
+        executor.variant = [executor.table.name, source.name(), "", ""];
+        let (kind, words) = (self.kinds[slot].kind, &mut self.slots[slot]);
+        ops::pack_activations(executor, kind, source, values.stride(x), words);
     }
 
     /// Writes every row to its position in its sequence's state. If the rotated heads
@@ -420,7 +359,7 @@ impl CpuRun<'_> {
             _ => (part.x, None, part.state),
         };
         if !is_rotated {
-            self.executor.variant[1] = "rope";
+            self.step.executor.variant[1] = "rope";
         }
         match writes.parts[..] {
             [one] => self.write_parts(writes.store, [part(one)]),
@@ -433,9 +372,9 @@ impl CpuRun<'_> {
     fn write_parts<const N: usize>(
         &mut self,
         store: KvStore,
-        parts: [(ValueLocation, Option<RopeParams>, usize); N],
+        parts: [(ValueId, Option<RopeParams>, usize); N],
     ) {
-        let CpuRun { executor, weights, rotations, state, step_state, rows, values, written, .. } = self;
+        let CpuStep { executor, rows, values, weights, state, step_state, rotations } = &mut self.step;
         let state = match store {
             KvStore::State => state,
             KvStore::Step => step_state,
@@ -448,39 +387,32 @@ impl CpuRun<'_> {
             rotations: rotation.map(|rotation| (&rotations[rotation.table], rotation.pairing)),
         });
         let tensors = state.tensors_mut(parts.map(|(.., state)| state));
-        for LostValue { row, part, value, .. } in ops::write(executor, sources, tensors, *rows, written) {
+        for LostValue { row, part, value, .. } in ops::write(executor, sources, tensors, *rows, self.written)
+        {
             state.add_fault(parts[part].2, row, value);
         }
     }
 
     /// What the last instruction did, and how long it took.
     fn took<'i>(&'i self, instruction: &'i CpuInstruction, time: Duration) -> NodeTime<'i> {
+        let rows_of = |id| self.step.values.count(id);
         let (name, op, rows, amount) = match instruction {
             CpuInstruction::Write(StateWrites { parts, name, .. }) => {
-                (name, "write", self.values.count(parts[0].x), Amount::default())
+                (name, "write", rows_of(parts[0].x), Amount::default())
             }
-            CpuInstruction::Pack { count, name, .. } => {
-                (name, "pack", self.values.rows_of(*count), Amount::default())
+            CpuInstruction::Pack { x, name, .. } => (name, "pack", rows_of(*x), Amount::default()),
+            CpuInstruction::Matmuls(Matmuls { x, parts, name, .. }) => {
+                let rows = rows_of(*x);
+                (name, "linear", rows, parts.iter().map(|part| part.work.amount(rows, &self.step)).sum())
             }
-            CpuInstruction::Matmuls(matmuls) => {
-                let rows = self.values.rows_of(matmuls.rows);
-                let amounts = matmuls.parts.iter().map(|part| self.amount(&part.work, rows));
-                (&matmuls.name, "linear", rows, amounts.sum())
-            }
-            CpuInstruction::Compute(Compute { output, work, name, op, .. }) => {
-                let rows = self.values.count(*output);
-                (name, *op, rows, self.amount(work, rows))
+            CpuInstruction::Compute(Compute { output, work, name, op_name, .. }) => {
+                let rows = rows_of(*output);
+                (name, *op_name, rows, work.amount(rows, &self.step))
             }
         };
-        let words = &self.executor.variant;
+        let words = &self.step.executor.variant;
         let variant = &words[..words.iter().take_while(|word| !word.is_empty()).count()];
         NodeTime { name, op, variant, rows, bytes: amount.bytes, operations: amount.operations, time }
-    }
-
-    /// What a node has to do in this step, for `rows` rows of its result.
-    fn amount(&self, work: &InstructionWork, rows: usize) -> Amount {
-        let step = WorkStep { rows: rows as u64, sequences: self.rows.sequences };
-        work.amount(step, self.weights, self.state)
     }
 
     /// Reports the results of an instruction to the watch.
@@ -497,47 +429,10 @@ impl CpuRun<'_> {
     }
 
     /// Reports a value to the watch if it asked for this value.
-    fn report(&self, name: &str, shape: &Shape, location: ValueLocation, watch: &mut dyn Watch) {
+    fn report(&self, name: &str, shape: &Shape, id: ValueId, watch: &mut dyn Watch) {
         if watch.wants(name) {
-            let shape = shape.with_outermost(self.values.count(location));
-            watch.value(name, &shape, self.values.get(location));
-        }
-    }
-}
-
-fn elementwise(
-    call: Elementwise,
-    executor: &mut Executor<'_>,
-    values: &mut StepValues<'_>,
-    location: ValueLocation,
-) {
-    let table = executor.table;
-    match call {
-        Elementwise::Copy { x } => {
-            let (y, x) = values.split(location, [x]);
-            ops::elementwise(executor, x, y, |[x], y| y.copy_from_slice(x));
-        }
-        Elementwise::Gate { gate, up, act } => {
-            let (y, operands) = values.split(location, [gate, up]);
-            ops::elementwise(executor, operands, y, |[gate, up], y| {
-                table.run(ops::Gate { act, gate, up, y });
-            });
-        }
-        Elementwise::Activate { x, act } => {
-            let (y, x) = values.split(location, [x]);
-            ops::elementwise(executor, x, y, |[x], y| table.run(ops::Activate { act, x, y }));
-        }
-        Elementwise::Add { a, b } => {
-            let (y, operands) = values.split(location, [a, b]);
-            ops::elementwise(executor, operands, y, |[a, b], y| table.run(ops::Add { a, b, y }));
-        }
-        Elementwise::Scale { x, factor } => {
-            let (y, x) = values.split(location, [x]);
-            ops::elementwise(executor, x, y, |[x], y| table.run(ops::Scale { x, factor, y }));
-        }
-        Elementwise::Softcap { x, cap } => {
-            let (y, x) = values.split(location, [x]);
-            ops::elementwise(executor, x, y, |[x], y| table.run(ops::Softcap { x, cap, y }));
+            let shape = shape.with_outermost(self.step.values.count(id));
+            watch.value(name, &shape, self.step.values.get(id));
         }
     }
 }

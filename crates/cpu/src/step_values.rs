@@ -1,6 +1,18 @@
 //! The values of a step: where each lies, and how one is written while others are read.
 
-use girih_graph::backend::Input;
+use girih_graph::ValueId;
+use girih_graph::backend::{GivenRows, Input};
+
+/// Where a value of a graph lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ValueStore {
+    /// Among the values of the step.
+    Step(ValueLocation),
+    /// In the loaded weights, with this index.
+    Weight(usize),
+    /// In state, with this index.
+    State(usize),
+}
 
 /// Where the rows of a value lie.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +45,8 @@ pub(crate) enum RowCount {
 
 /// The inputs, intermediate values and outputs of a step.
 pub(crate) struct StepValues<'a> {
+    /// Where each value of the graph lies.
+    pub stores: &'a [ValueStore],
     pub inputs: &'a [Input<'a>],
     pub scratch: &'a mut [f32],
     pub output: &'a mut [f32],
@@ -41,46 +55,90 @@ pub(crate) struct StepValues<'a> {
     pub sequences: usize,
 }
 
-impl StepValues<'_> {
-    /// The number of rows of a value in this step.
-    pub fn count(&self, location: ValueLocation) -> usize {
-        self.rows_of(location.count)
+impl<'a> StepValues<'a> {
+    fn location(&self, id: ValueId) -> ValueLocation {
+        match self.stores[id.0 as usize] {
+            ValueStore::Step(location) => location,
+            ValueStore::Weight(_) | ValueStore::State(_) => unreachable!("checked: it is a value of rows"),
+        }
     }
 
-    pub fn rows_of(&self, count: RowCount) -> usize {
-        match count {
+    /// The buffer of a value, and its length in this step.
+    fn place(&self, id: ValueId) -> (StepBuffer, usize) {
+        (self.location(id).buffer, self.count(id) * self.stride(id))
+    }
+
+    /// The number of rows of a value in this step.
+    pub fn count(&self, id: ValueId) -> usize {
+        match self.location(id).count {
             RowCount::Rows => self.rows,
             RowCount::OutputRows => self.output_rows,
             RowCount::Sequences => self.sequences,
         }
     }
 
-    fn len(&self, location: ValueLocation) -> usize {
-        self.count(location) * location.stride
+    /// The number of values in a row of a value.
+    pub fn stride(&self, id: ValueId) -> usize {
+        self.location(id).stride
     }
 
-    /// The values at a location.
-    pub fn get(&self, location: ValueLocation) -> &[f32] {
-        let len = self.len(location);
-        match location.buffer {
-            StepBuffer::Input(index) => input_rows(self.inputs, index),
-            StepBuffer::Output => self.output,
-            StepBuffer::Scratch(start) => &self.scratch[start..start + len],
+    /// Whether two values are the same memory.
+    pub fn is_alias(&self, a: ValueId, b: ValueId) -> bool {
+        self.location(a).buffer == self.location(b).buffer
+    }
+
+    /// The index of a value of state.
+    pub fn state(&self, id: ValueId) -> usize {
+        match self.stores[id.0 as usize] {
+            ValueStore::State(index) => index,
+            ValueStore::Step(_) | ValueStore::Weight(_) => unreachable!("checked: the operand is state"),
         }
     }
 
-    /// Borrows the values at one location mutably, and those at other locations for reading.
+    fn input(&self, id: ValueId) -> &'a Input<'a> {
+        match self.location(id).buffer {
+            StepBuffer::Input(index) => &self.inputs[index],
+            StepBuffer::Output | StepBuffer::Scratch(_) => unreachable!("checked: the operand is an input"),
+        }
+    }
+
+    /// The ids of an input.
+    pub fn ids(&self, id: ValueId) -> &'a [u32] {
+        match self.input(id) {
+            Input::Ids(ids) => ids,
+            Input::Rows(_) | Input::Given(_) => unreachable!("checked: the input has ids"),
+        }
+    }
+
+    /// The rows that are given for an input.
+    pub fn given(&self, id: ValueId) -> &'a [GivenRows<'a>] {
+        match self.input(id) {
+            Input::Given(given) => given,
+            Input::Rows(_) | Input::Ids(_) => unreachable!("checked: the input has given rows"),
+        }
+    }
+
+    /// The rows of a value.
+    pub fn get(&self, id: ValueId) -> &[f32] {
+        match self.place(id) {
+            (StepBuffer::Input(index), _) => input_rows(self.inputs, index),
+            (StepBuffer::Output, _) => self.output,
+            (StepBuffer::Scratch(start), len) => &self.scratch[start..start + len],
+        }
+    }
+
+    /// Borrows the rows of one value mutably, and those of others for reading.
     ///
     /// # Panics
-    /// If the location to be written overlaps another, which a correct plan rules out.
+    /// If the value to be written overlaps another, which a correct plan rules out.
     pub fn split<const N: usize>(
         &mut self,
-        output: ValueLocation,
-        operands: [ValueLocation; N],
+        output: ValueId,
+        operands: [ValueId; N],
     ) -> (&mut [f32], [&[f32]; N]) {
-        let len = self.len(output);
-        let operands = operands.map(|operand| (operand.buffer, self.len(operand)));
-        let (before, result, after, end): (&[f32], _, &[f32], _) = match output.buffer {
+        let (output, len) = self.place(output);
+        let operands = operands.map(|operand| self.place(operand));
+        let (before, result, after, end): (&[f32], _, &[f32], _) = match output {
             StepBuffer::Scratch(start) => {
                 let (before, rest) = self.scratch.split_at_mut(start);
                 let (result, after) = rest.split_at_mut(len);
@@ -101,22 +159,18 @@ impl StepValues<'_> {
         (result, operands)
     }
 
-    /// Borrows the values at some locations mutably; empty where there is no location.
+    /// Borrows the rows of some values mutably; empty where there is no value.
     ///
     /// # Panics
-    /// If two locations overlap, which a correct plan rules out.
-    pub fn outputs<const N: usize>(&mut self, locations: [Option<ValueLocation>; N]) -> [&mut [f32]; N] {
-        let scratch = locations.map(|location| match location {
-            Some(ValueLocation { buffer: StepBuffer::Scratch(start), stride, count }) => {
-                start..start + self.rows_of(count) * stride
-            }
+    /// If two of them overlap, which a correct plan rules out.
+    pub fn outputs<const N: usize>(&mut self, ids: [Option<ValueId>; N]) -> [&mut [f32]; N] {
+        let places = ids.map(|id| id.map(|id| self.place(id)));
+        let scratch = places.map(|place| match place {
+            Some((StepBuffer::Scratch(start), len)) => start..start + len,
             _ => 0..0,
         });
         let mut outputs = self.scratch.get_disjoint_mut(scratch).expect("a plan keeps results apart");
-        let is_output = |location: &Option<ValueLocation>| {
-            location.is_some_and(|location| location.buffer == StepBuffer::Output)
-        };
-        if let Some(index) = locations.iter().position(is_output) {
+        if let Some(index) = places.iter().position(|place| matches!(place, Some((StepBuffer::Output, _)))) {
             outputs[index] = self.output;
         }
         outputs

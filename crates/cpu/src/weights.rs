@@ -8,10 +8,9 @@ use girih_graph::store::Store;
 use girih_graph::{Error, ErrorKind, Graph, Op, OperandKind, Value, ValueId, WeightSource};
 use girih_tensor::{DType, View};
 
-use crate::activations::bands;
 use crate::kernels::Table;
 use crate::kernels::packed::{
-    BAND, Band, Coding, DEPTH, FLOAT_DEPTH, GROUP, LANES, LINE, Layout, Panel, PanelGroup,
+    BAND, Band, Coding, DEPTH, FLOAT_DEPTH, GROUP, LANES, LINE, Layout, Panel, PanelGroup, bands,
 };
 use crate::kernels::prefetch::{PrefetchChoice, PrefetchDistance};
 use crate::memory::{Aligned, BytesOwner, SharedBytes};

@@ -61,6 +61,11 @@ pub struct Band<'a> {
     pub prefetch: PrefetchChoice,
 }
 
+/// The number of bands of a matrix with `rows` rows.
+pub(crate) fn bands(rows: usize) -> usize {
+    rows.div_ceil(BAND)
+}
+
 /// Decoded groups of half a band, one after another.
 pub type Panel = [PanelGroup; DEPTH];
 

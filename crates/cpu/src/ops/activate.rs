@@ -1,14 +1,13 @@
 //! Activation functions.
 
-use girih_graph::Act;
+use girih_graph::{Act, ValueId};
 use girih_tensor::reference;
 
-use super::rows::each;
+use super::rows::{each, elementwise};
+use crate::bound::BoundOp;
 use crate::kernels::{CpuKernel, exponential};
 
 /// `y = act(x)`. Bytes: 4 read and 4 written a value.
-#[derive(Debug)]
-#[allow(missing_docs)] // the formula names them
 pub struct Activate<'a> {
     pub act: Act,
     pub x: &'a [f32],
@@ -42,4 +41,8 @@ pub(super) fn exact(act: Act, x: f64) -> f64 {
         }
         Act::Gelu => 0.5 * x * (1.0 + reference::erf(x * std::f64::consts::FRAC_1_SQRT_2)),
     }
+}
+
+pub(crate) fn bind(act: Act, x: ValueId, y: ValueId) -> BoundOp {
+    elementwise(y, [x], move |table, [x], y| table.run(Activate { act, x, y }))
 }

@@ -1,11 +1,12 @@
 //! Sums of two values.
 
-use super::rows::pairwise;
+use girih_graph::ValueId;
+
+use super::rows::{elementwise, pairwise};
+use crate::bound::BoundOp;
 use crate::kernels::CpuKernel;
 
 /// `y = a + b`.
-#[derive(Debug)]
-#[allow(missing_docs)] // the formula names them
 pub struct Add<'a> {
     pub a: &'a [f32],
     pub b: &'a [f32],
@@ -17,4 +18,8 @@ impl CpuKernel for Add<'_> {
     fn run(self) {
         pairwise(self.a, self.b, self.y, |a, b| a + b);
     }
+}
+
+pub(crate) fn bind(a: ValueId, b: ValueId, y: ValueId) -> BoundOp {
+    elementwise(y, [a, b], |table, [a, b], y| table.run(Add { a, b, y }))
 }

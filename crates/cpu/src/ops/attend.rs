@@ -30,14 +30,15 @@ use std::array;
 use std::ops::Range;
 
 use girih_graph::backend::Sequence;
-use girih_graph::{BLOCK_POSITIONS, Graph, Node, Op, Span};
+use girih_graph::{BLOCK_POSITIONS, Graph, Key, Node, Span, ValueId};
 
 use super::executor::{Executor, StepRows};
+use crate::bound::{BoundOp, OpScratch};
 use crate::kernels::attend::{
     AttendKernels, CHUNK_POSITIONS, Cells, ChunkWeights, Format, KEY_TILE, LANES, MaxSum, ValueBlock, WIDTHS,
 };
 use crate::pool::{Grid, OutputTile};
-use crate::state::{SequenceBlocks, StateTensor};
+use crate::state::{SequenceBlocks, StateTensor, step_indexes};
 
 /// Queries in a tile of rows: enough that decoding keys and values costs little in comparison,
 /// few enough that their scores fit into L2.
@@ -72,19 +73,18 @@ pub(crate) fn local_len(shared: usize, size: usize, value_size: usize) -> usize 
 
 /// The length of the partial sums of a step, in `f32` values. 0 for attention to rows of the step: a
 /// sequence short enough to be split has one chunk.
-pub(crate) fn partials_len(graph: &Graph, node: &Node) -> usize {
-    if matches!(node.op, Op::Attend { span: Span::All, .. }) {
+pub(crate) fn partials_len(key: Key, attention: AttentionParams) -> usize {
+    let AttentionParams { kv_heads, shared, value_size, span, .. } = attention;
+    if span == Span::All {
         return 0;
     }
-    let [q, keys, values] = [0, 1, 2].map(|index| graph.value(node.inputs[index]).shape);
-    let (kv_heads, shared) = (keys.extents()[1], q.extents()[1] / keys.extents()[1]);
-    units_at_once(graph) * kv_heads * shared * partial_len(values.columns())
+    units_at_once(key) * kv_heads * shared * partial_len(value_size)
 }
 
 /// The maximum number of units (a row and a chunk) whose partial sums are kept at once: two rows
 /// at the end of the context, or more rows at lower positions.
-fn units_at_once(graph: &Graph) -> usize {
-    2 * (graph.key.context as usize).div_ceil(CHUNK_POSITIONS) + graph.key.sequences as usize
+fn units_at_once(key: Key) -> usize {
+    2 * (key.context as usize).div_ceil(CHUNK_POSITIONS) + key.sequences as usize
 }
 
 /// The length of a partial sum: the weighted values, the largest score, the sum of weights.
@@ -114,6 +114,31 @@ pub(crate) struct AttentionParams {
     pub scale: f32,
     pub span: Span,
     pub softcap: Option<f32>,
+}
+
+/// Binds the `node` with these constants and operands.
+pub(crate) fn bind(
+    graph: &Graph,
+    node: &Node,
+    (scale, span, softcap): (f32, Span, Option<f32>),
+    [q, keys, values]: [ValueId; 3],
+) -> BoundOp {
+    let [queries, held, read] = [q, keys, values].map(|id| graph.value(id).shape);
+    let kv_heads = held.extents()[1];
+    let (shared, size, value_size) = (queries.extents()[1] / kv_heads, queries.columns(), read.columns());
+    let attention = AttentionParams { kv_heads, shared, size, value_size, scale, span, softcap };
+    let (of_step, y) = (step_indexes(graph, node), node.output);
+    let run = BoundOp::new(move |step| {
+        let (held, [keys, values]) = match of_step {
+            Some(indexes) => (&*step.step_state, indexes),
+            None => (&*step.state, [keys, values].map(|id| step.values.state(id))),
+        };
+        let (y, [q]) = step.values.split(y, [q]);
+        let heads = AttentionOperands { q, keys: held.tensor(keys), values: held.tensor(values) };
+        attend(&mut step.executor, heads, attention, step.rows, y);
+    });
+    let local = local_len(shared, size, value_size);
+    BoundOp { scratch: OpScratch { local, partials: partials_len(graph.key, attention) }, ..run }
 }
 
 /// Computes attention for every head of every row, each within its sequence.

@@ -1,15 +1,24 @@
 //! Rows of a table for ids.
 
-use super::executor::Executor;
-use super::rows::by_rows;
-use crate::weights::PackedMatrix;
+use girih_graph::{Graph, ValueId};
 
-/// Copies the row of `table` for each token to `output`.
-pub(crate) fn embed(executor: &mut Executor<'_>, tokens: &[u32], table: &PackedMatrix, output: &mut [f32]) {
-    let kernels = executor.table;
-    executor.pool.tiles(executor.locals, output, by_rows(table.columns), |tile, _| {
-        for row in tile.rows() {
-            table.row(tokens[row] as usize, kernels, tile.row(row));
-        }
-    });
+use super::rows::by_rows;
+use crate::bound::BoundOp;
+
+pub(crate) fn bind(graph: &Graph, ids: ValueId, table: ValueId, y: ValueId) -> Result<BoundOp, String> {
+    let (row, width) = (graph.value(y).shape.stride(), graph.value(table).shape.columns());
+    if row != width {
+        return Err(format!("its rows have {row} values, those of the table {width}"));
+    }
+    Ok(BoundOp::new(move |step| {
+        let (ids, table) = (step.values.ids(ids), step.weights.matrix(table));
+        let (y, []) = step.values.split(y, []);
+        let executor = &mut step.executor;
+        let kernels = executor.table;
+        executor.pool.tiles(executor.locals, y, by_rows(table.columns), |tile, _| {
+            for row in tile.rows() {
+                table.row(ids[row] as usize, kernels, tile.row(row));
+            }
+        });
+    }))
 }

@@ -1,15 +1,14 @@
 //! Gates: an activation function of one value times another.
 
-use girih_graph::Act;
+use girih_graph::{Act, ValueId};
 
 use super::activate::exact;
-use super::rows::pairwise;
+use super::rows::{elementwise, pairwise};
+use crate::bound::{BoundOp, PackSource};
 use crate::kernels::{CpuKernel, exponential};
 
 /// `y = act(gate) · up`. Bytes: 8 read and 4 written a value, against about 30 vector operations for a vector
 /// of them, one of which divides.
-#[derive(Debug)]
-#[allow(missing_docs)] // the formula names them
 pub struct Gate<'a> {
     pub act: Act,
     pub gate: &'a [f32],
@@ -32,4 +31,9 @@ impl CpuKernel for Gate<'_> {
         let Gate { act, gate, up, y } = self;
         pairwise(gate, up, y, |gate, up| (exact(act, f64::from(gate)) * f64::from(up)) as f32);
     }
+}
+
+pub(crate) fn bind(act: Act, gate: ValueId, up: ValueId, y: ValueId) -> BoundOp {
+    let run = elementwise(y, [gate, up], move |table, [gate, up], y| table.run(Gate { act, gate, up, y }));
+    BoundOp { pack_source: Some(PackSource::Gate { gate, up, act }), ..run }
 }

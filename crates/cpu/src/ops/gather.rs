@@ -1,10 +1,15 @@
 //! The output rows of a value.
 
-use super::executor::StepRows;
+use girih_graph::ValueId;
 
-/// Copies the output rows of `x` to `output`.
-pub(crate) fn gather(x: &[f32], stride: usize, rows: StepRows<'_>, output: &mut [f32]) {
-    for (&row, y) in rows.output_rows.iter().zip(output.chunks_exact_mut(stride)) {
-        y.copy_from_slice(&x[row as usize * stride..][..stride]);
-    }
+use crate::bound::BoundOp;
+
+pub(crate) fn bind(x: ValueId, y: ValueId) -> BoundOp {
+    BoundOp::new(move |step| {
+        let stride = step.values.stride(y);
+        let (y, [x]) = step.values.split(y, [x]);
+        for (&row, y) in step.rows.output_rows.iter().zip(y.chunks_exact_mut(stride)) {
+            y.copy_from_slice(&x[row as usize * stride..][..stride]);
+        }
+    })
 }

@@ -9,14 +9,14 @@
 //!
 //! Bytes: 12 a value, 16 with a bias; `x` is read again from L1.
 
-use super::executor::Executor;
+use girih_graph::ValueId;
+
 use super::norm::sum_of;
 use super::rows::each_row;
+use crate::bound::BoundOp;
 use crate::kernels::CpuKernel;
 
 /// `y = (x − mean(x)) / √(variance(x) + epsilon) · weight + bias`.
-#[derive(Debug)]
-#[allow(missing_docs)] // the formula names them
 pub struct LayerNorm<'a> {
     pub x: &'a [f32],
     pub weight: &'a [f32],
@@ -49,15 +49,13 @@ impl CpuKernel for LayerNorm<'_> {
     }
 }
 
-/// Normalizes each run of `weight.len()` values by its mean and its variance.
-pub(crate) fn layer_norm(
-    executor: &mut Executor<'_>,
-    x: &[f32],
-    (weight, bias): (&[f32], Option<&[f32]>),
-    epsilon: f32,
-    output: &mut [f32],
-) {
-    each_row(executor, x, weight.len(), output, |table, _, x, y| {
-        table.run(LayerNorm { x, weight, bias, epsilon, y });
-    });
+/// Normalizes each run of as many values as there are weights.
+pub(crate) fn bind(epsilon: f32, x: ValueId, weight: ValueId, bias: Option<ValueId>, y: ValueId) -> BoundOp {
+    BoundOp::new(move |step| {
+        let (weight, bias) = (step.weights.vector(weight), bias.map(|bias| step.weights.vector(bias)));
+        let (y, [x]) = step.values.split(y, [x]);
+        each_row(&mut step.executor, x, weight.len(), y, |table, _, x, y| {
+            table.run(LayerNorm { x, weight, bias, epsilon, y });
+        });
+    })
 }

@@ -19,14 +19,14 @@ use std::array;
 use std::iter;
 use std::ops::Range;
 
-use girih_graph::Act;
+use girih_graph::{Act, Graph, ValueId};
 
 use super::add::Add;
 use super::executor::Executor;
 use super::gate::Gate;
-use crate::activations::{ActivationKind, PackedActivations, SourceRows, bands, pack_block, padded};
+use crate::activations::{ActivationKind, PackedActivations, SourceRows, pack_block, padded};
 use crate::kernels::Table;
-use crate::kernels::packed::{BAND, Band, DEPTH, FLOAT_DEPTH, LINE, NARROW, PanelGroup, TILE};
+use crate::kernels::packed::{BAND, Band, DEPTH, FLOAT_DEPTH, LINE, NARROW, PanelGroup, TILE, bands};
 use crate::pool::{Grid, OutputTile, ThreadPool};
 use crate::weights::PackedMatrix;
 
@@ -49,7 +49,7 @@ const MATMUL_PIECES_PER_THREAD: usize = 4;
 
 /// The length of a thread's scratch memory, in `f32` values, for `columns` columns of `width`
 /// activations: a row that is computed while it is packed, or the sums of matmuls.
-pub(crate) fn local_len(columns: usize, width: usize) -> usize {
+fn local_len(columns: usize, width: usize) -> usize {
     if columns <= NARROW { width } else { width.max(MATMUL_PIECE_BANDS * padded(columns) * BAND) }
 }
 
@@ -83,6 +83,29 @@ pub(crate) fn pack_activations(
             }
         }
     });
+}
+
+/// A matmul as data, because lowering groups matmuls of one value to one task.
+#[derive(Debug)]
+pub(crate) struct BoundMatmul {
+    pub weight: ValueId,
+    pub bias: Option<ValueId>,
+    /// How its activations are packed.
+    pub kind: ActivationKind,
+    /// The length of a thread's scratch memory, in `f32` values.
+    pub local: usize,
+}
+
+/// Binds a matmul of activations of this kind.
+pub(crate) fn bind(
+    graph: &Graph,
+    kind: ActivationKind,
+    x: ValueId,
+    weight: ValueId,
+    bias: Option<ValueId>,
+) -> BoundMatmul {
+    let columns = graph.value(x).shape.rows() * kind.terms();
+    BoundMatmul { weight, bias, kind, local: local_len(columns, graph.value(weight).shape.columns()) }
 }
 
 /// The maximum number of matmuls in a task; attention has three.

@@ -1,22 +1,25 @@
-//! The operators over all rows of a step: how each is cut into pieces for threads,
-//! and the kernels that a piece runs.
+//! The operators over all rows of a step, a file for each: how a node is bound to its operands (`bind`), how
+//! the work is cut into pieces for threads, and the kernel that a piece runs.
+#![allow(missing_docs, reason = "the formula of a kernel names its operands")]
 
-mod activate;
-mod add;
+pub(crate) mod activate;
+pub(crate) mod add;
 pub(crate) mod attend;
-mod embed;
+pub(crate) mod embed;
 mod executor;
-mod gate;
-mod gather;
-mod layer_norm;
+pub(crate) mod gate;
+pub(crate) mod gather;
+pub(crate) mod layer_norm;
 pub(crate) mod linear;
-mod norm;
-mod pool;
-mod rope;
+pub(crate) mod norm;
+pub(crate) mod pool;
+pub(crate) mod reshape;
+pub(crate) mod rope;
+mod rotations;
 mod rows;
-mod scale;
-mod softcap;
-mod splice;
+pub(crate) mod scale;
+pub(crate) mod softcap;
+pub(crate) mod splice;
 pub(crate) mod write;
 
 pub use activate::Activate;
@@ -24,19 +27,12 @@ pub use add::Add;
 pub use gate::Gate;
 pub use layer_norm::LayerNorm;
 pub use norm::Norm;
-pub use rope::{Rotate, Rotation};
+pub use rope::Rotate;
+pub use rotations::Rotation;
 pub use scale::Scale;
 pub use softcap::Softcap;
 
-pub(crate) use attend::{AttentionOperands, attend};
-pub(crate) use embed::embed;
 pub(crate) use executor::{Executor, RowOrigin, StepRows};
-pub(crate) use gather::gather;
-pub(crate) use layer_norm::layer_norm;
 pub(crate) use linear::{Epilogue, MAX_MATMULS, MatmulOperands, linear, pack_activations, prefetch};
-pub(crate) use norm::norm;
-pub(crate) use pool::pool;
-pub(crate) use rope::{StepRotations, rope};
-pub(crate) use rows::elementwise;
-pub(crate) use splice::splice;
+pub(crate) use rotations::{RopeParams, StepRotations, rotation_frequencies};
 pub(crate) use write::{LostValue, MAX_WRITES, WrittenBlocks, write};

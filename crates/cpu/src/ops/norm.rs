@@ -10,16 +10,16 @@
 //!
 //! Bytes: 12 a value; `x` is read again from L1.
 
-use super::executor::Executor;
+use girih_graph::ValueId;
+
 use super::rows::each_row;
+use crate::bound::{BoundOp, PackSource};
 use crate::kernels::CpuKernel;
 
 /// Running sums of a row.
 const LANES: usize = 32;
 
 /// `y = x / √(mean(x²) + epsilon) · weight`.
-#[derive(Debug)]
-#[allow(missing_docs)] // the formula names them
 pub struct Norm<'a> {
     pub x: &'a [f32],
     pub weight: &'a [f32],
@@ -64,7 +64,14 @@ fn add_terms(sums: &mut [f32; LANES], x: &[f32], term: impl Fn(f32) -> f32) {
     }
 }
 
-/// Normalizes each run of `weight.len()` values.
-pub(crate) fn norm(executor: &mut Executor<'_>, x: &[f32], weight: &[f32], epsilon: f32, output: &mut [f32]) {
-    each_row(executor, x, weight.len(), output, |table, _, x, y| table.run(Norm { x, weight, epsilon, y }));
+/// Normalizes each run of as many values as there are weights.
+pub(crate) fn bind(epsilon: f32, x: ValueId, weight: ValueId, y: ValueId) -> BoundOp {
+    let run = BoundOp::new(move |step| {
+        let weight = step.weights.vector(weight);
+        let (y, [x]) = step.values.split(y, [x]);
+        each_row(&mut step.executor, x, weight.len(), y, |table, _, x, y| {
+            table.run(Norm { x, weight, epsilon, y });
+        });
+    });
+    BoundOp { pack_source: Some(PackSource::Norm { x, weight, epsilon }), ..run }
 }

@@ -1,7 +1,10 @@
 //! How operators that compute row by row or element by element are cut into pieces, and the loops of their
 //! kernels.
 
+use girih_graph::ValueId;
+
 use super::executor::Executor;
+use crate::bound::BoundOp;
 use crate::kernels::Table;
 use crate::pool::Grid;
 
@@ -46,16 +49,19 @@ pub(super) fn pairwise(a: &[f32], b: &[f32], y: &mut [f32], f: impl Fn(f32, f32)
     }
 }
 
-/// Calls `f` with each piece of the output and the same range of the operands.
-pub(crate) fn elementwise<const N: usize>(
-    executor: &mut Executor<'_>,
-    operands: [&[f32]; N],
-    output: &mut [f32],
-    f: impl Fn([&[f32]; N], &mut [f32]) + Sync,
-) {
-    let grid = Grid { width: output.len().max(1), row_step: 1, column_step: ROW_PIECE_VALUES };
-    executor.pool.tiles(executor.locals, output, grid, |tile, _| {
-        let columns = tile.columns();
-        f(operands.map(|operand| &operand[columns.clone()]), tile.row(0));
-    });
+/// An op that calls `f` with each piece of its result and the same range of its operands.
+pub(super) fn elementwise<const N: usize>(
+    output: ValueId,
+    operands: [ValueId; N],
+    f: impl Fn(&Table, [&[f32]; N], &mut [f32]) + Send + Sync + 'static,
+) -> BoundOp {
+    BoundOp::new(move |step| {
+        let (output, operands) = step.values.split(output, operands);
+        let Executor { table, pool, locals, .. } = &mut step.executor;
+        let grid = Grid { width: output.len().max(1), row_step: 1, column_step: ROW_PIECE_VALUES };
+        pool.tiles(locals, output, grid, |tile, _| {
+            let columns = tile.columns();
+            f(table, operands.map(|operand| &operand[columns.clone()]), tile.row(0));
+        });
+    })
 }

@@ -1,11 +1,12 @@
 //! Products with a constant.
 
-use super::rows::each;
+use girih_graph::ValueId;
+
+use super::rows::{each, elementwise};
+use crate::bound::BoundOp;
 use crate::kernels::CpuKernel;
 
 /// `y = factor · x`.
-#[derive(Debug)]
-#[allow(missing_docs)] // the formula names them
 pub struct Scale<'a> {
     pub x: &'a [f32],
     pub factor: f32,
@@ -17,4 +18,8 @@ impl CpuKernel for Scale<'_> {
     fn run(self) {
         each(self.x, self.y, |x| x * self.factor);
     }
+}
+
+pub(crate) fn bind(factor: f32, x: ValueId, y: ValueId) -> BoundOp {
+    elementwise(y, [x], move |table, [x], y| table.run(Scale { x, factor, y }))
 }

@@ -1,11 +1,12 @@
 //! Values that approach a cap instead of exceeding it.
 
-use super::rows::each;
+use girih_graph::ValueId;
+
+use super::rows::{each, elementwise};
+use crate::bound::BoundOp;
 use crate::kernels::{CpuKernel, exponential};
 
 /// `y = cap · tanh(x / cap)`.
-#[derive(Debug)]
-#[allow(missing_docs)] // the formula names them
 pub struct Softcap<'a> {
     pub x: &'a [f32],
     pub cap: f32,
@@ -23,4 +24,8 @@ impl CpuKernel for Softcap<'_> {
         let cap = f64::from(self.cap);
         each(self.x, self.y, |x| (cap * (f64::from(x) / cap).tanh()) as f32);
     }
+}
+
+pub(crate) fn bind(cap: f32, x: ValueId, y: ValueId) -> BoundOp {
+    elementwise(y, [x], move |table, [x], y| table.run(Softcap { x, cap, y }))
 }

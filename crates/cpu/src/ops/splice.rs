@@ -1,20 +1,20 @@
 //! Rows that are given in place of others.
 
+use girih_graph::ValueId;
 use girih_graph::backend::GivenRows;
 
-use super::executor::Executor;
 use super::rows::elementwise;
+use crate::bound::BoundOp;
 
-/// Copies `x` to `output`, with the given rows in place of its own.
-pub(crate) fn splice(
-    executor: &mut Executor<'_>,
-    x: &[f32],
-    given: &[GivenRows<'_>],
-    stride: usize,
-    output: &mut [f32],
-) {
-    elementwise(executor, [x], output, |[x], y| y.copy_from_slice(x));
-    for GivenRows { first_row, values } in given {
-        output[*first_row as usize * stride..][..values.len()].copy_from_slice(values);
-    }
+/// Copies `x`, with the given rows in place of its own.
+pub(crate) fn bind(x: ValueId, given: ValueId, y: ValueId) -> BoundOp {
+    let copy = elementwise(y, [x], |_, [x], y| y.copy_from_slice(x));
+    BoundOp::new(move |step| {
+        (copy.run)(step);
+        let (given, stride) = (step.values.given(given), step.values.stride(y));
+        let (y, []) = step.values.split(y, []);
+        for GivenRows { first_row, values } in given {
+            y[*first_row as usize * stride..][..values.len()].copy_from_slice(values);
+        }
+    })
 }

@@ -9,7 +9,8 @@ use girih_graph::backend::Sequence;
 use girih_graph::{BLOCK_POSITIONS, Graph, Pairing, out_of_range};
 
 use super::executor::{Executor, StepRows};
-use super::rope::{Rotate, StepRotations};
+use super::rope::Rotate;
+use super::rotations::StepRotations;
 use crate::kernels::Table;
 use crate::memory::Aligned;
 use crate::pool::{Grid, OutputTile};

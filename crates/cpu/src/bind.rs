@@ -1,0 +1,121 @@
+//! The backend's answer to every op: refusing a node, planning its memory and running it are one call.
+
+use girih_graph::{AppliedOp, Graph, Node, OperandKind, Role};
+
+use crate::activations::{ActivationKind, ActivationPrecision, PrecisionRule};
+use crate::bound::{BoundOp, OpScratch};
+use crate::ops::linear::BoundMatmul;
+use crate::ops::{
+    RopeParams, activate, add, attend, embed, gate, gather, layer_norm, linear, norm, pool, reshape, rope,
+    scale, softcap, splice, write,
+};
+use crate::state;
+use crate::weights::WeightForm;
+
+/// A node with its operands. Matmuls and writes are data, because lowering groups them.
+#[derive(Debug)]
+pub(crate) enum Bound {
+    Op(BoundOp),
+    Matmul(BoundMatmul),
+    /// Writes rows to state.
+    Write(OpScratch),
+}
+
+impl Bound {
+    /// The memory that the node needs beside its values.
+    pub fn scratch(&self) -> OpScratch {
+        match self {
+            Bound::Op(op) => op.scratch,
+            Bound::Matmul(BoundMatmul { local, .. }) => OpScratch { local: *local, partials: 0 },
+            Bound::Write(scratch) => *scratch,
+        }
+    }
+}
+
+/// Binds the nodes of a graph.
+pub(crate) struct Binder<'a> {
+    graph: &'a Graph,
+    rule: PrecisionRule,
+    /// The requested precision, if no weight of the graph can be multiplied by it.
+    unused: Option<ActivationPrecision>,
+}
+
+impl<'a> Binder<'a> {
+    pub fn new(graph: &'a Graph, rule: PrecisionRule) -> Binder<'a> {
+        let used = ActivationKind::of_graph(graph, rule).map(|kind| kind.precision());
+        let unused = rule.requested().filter(|precision| used.clone().all(|other| other != *precision));
+        Binder { graph, rule, unused }
+    }
+
+    /// The node, or why it cannot run. There is no default arm, and each arm takes all operands apart, so
+    /// neither a new op nor a new operand compiles until it is answered.
+    pub fn bind(&self, node: &Node) -> Result<Bound, String> {
+        let (graph, y) = (self.graph, node.output);
+        (0..node.inputs.len()).try_for_each(|index| self.check_operand(node, index))?;
+        let op = node.op.applied_to(&node.inputs).ok_or("it has too many or too few operands")?;
+        Ok(Bound::Op(match op {
+            AppliedOp::Embed { ids, table } => embed::bind(graph, ids, table, y)?,
+            AppliedOp::Splice { x, given } => splice::bind(x, given, y),
+            AppliedOp::Norm { epsilon, x, weight } => norm::bind(epsilon, x, weight, y),
+            AppliedOp::LayerNorm { epsilon, x, weight, bias } => {
+                layer_norm::bind(epsilon, x, weight, bias, y)
+            }
+            AppliedOp::Linear { x, weight, bias } => {
+                let dtype = graph.value(weight).dtype;
+                if let Some(unused) = self.unused.map(ActivationPrecision::name) {
+                    return Err(format!(
+                        "{dtype} weights cannot be multiplied by {unused} activations; choose f32 or bf16"
+                    ));
+                }
+                let kind = ActivationKind::of_node(graph, node, self.rule);
+                return Ok(Bound::Matmul(linear::bind(graph, kind, x, weight, bias)));
+            }
+            AppliedOp::Reshape { x } => reshape::bind(x, y),
+            AppliedOp::Rope { pairing, x, frequencies } => {
+                rope::bind(RopeParams::new(graph, pairing, frequencies), x, y)
+            }
+            AppliedOp::Write { x } => {
+                let local = write::local_len(graph.value(x).shape.columns());
+                return Ok(Bound::Write(OpScratch { local, partials: 0 }));
+            }
+            AppliedOp::Attend { scale, span, softcap, q, keys, values } => {
+                attend::bind(graph, node, (scale, span, softcap), [q, keys, values])
+            }
+            AppliedOp::Gate { act, gate, up } => gate::bind(act, gate, up, y),
+            AppliedOp::Activate { act, x } => activate::bind(act, x, y),
+            AppliedOp::Add { a, b } => add::bind(a, b, y),
+            AppliedOp::Scale { factor, x } => scale::bind(factor, x, y),
+            AppliedOp::Softcap { cap, x } => softcap::bind(cap, x, y),
+            AppliedOp::Gather { x } => gather::bind(x, y),
+            AppliedOp::Pool { how, x } => pool::bind(how, x, y),
+        }))
+    }
+
+    /// Checks what is asked of an operand whatever the op: its kind, how it is stored, and how others use it.
+    fn check_operand(&self, node: &Node, index: usize) -> Result<(), String> {
+        let (graph, id) = (self.graph, node.inputs[index]);
+        let name = &graph.value(id).name;
+        let Some(&need) = node.op.spec().operands.get(index) else { return Ok(()) };
+        if !need.fits(graph.value(id)) {
+            return Err(format!("its operand '{name}' is not {need}, which '{}' needs", node.op.name()));
+        }
+        if need == OperandKind::StateOrRows
+            && matches!(graph.value(id).role, Role::State(_))
+            && let Some(reason) = state::objection(graph, id)
+        {
+            return Err(format!("its operand '{name}' cannot be stored: {reason}"));
+        }
+        let form = WeightForm::of(node.op, index);
+        if form.is_some() && WeightForm::in_graph(graph, id) != form {
+            return Err(format!("its operand '{name}' is used as a matrix and as a vector"));
+        }
+        Ok(())
+    }
+}
+
+/// The memory that the nodes of a graph need beside their values; refused ones need none.
+pub(crate) fn scratch(graph: &Graph, rule: PrecisionRule) -> OpScratch {
+    let binder = Binder::new(graph, rule);
+    let bound = graph.nodes.iter().filter_map(|node| binder.bind(node).ok());
+    bound.map(|bound| bound.scratch()).fold(OpScratch::default(), OpScratch::max)
+}
