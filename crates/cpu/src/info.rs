@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use girih_graph::Result;
 use girih_graph::description::{
-    AllowedValues, AnyBackend, BackendInfo, BackendOption, BackendSettings, DefaultRounding, Device,
+    AllowedValues, AnyBackend, BackendDevice, BackendInfo, BackendOption, BackendSettings, DefaultRounding,
     Services, byte_count,
 };
 use girih_graph::store::StoreOptions;
@@ -133,10 +133,10 @@ fn precision(name: &str) -> Result<ActivationPrecision, String> {
 }
 
 /// This machine's processor.
-fn device() -> Device {
+fn device() -> BackendDevice {
     let threads = CpuOptions::default().threads.to_string();
     let settings = vec![("isa", kernels::tables()[0].name.to_owned()), ("threads", threads)];
-    Device { settings, ..Device::only("the host's processor") }
+    BackendDevice { settings, ..BackendDevice::only("the host's processor") }
 }
 
 fn open(settings: &BackendSettings, services: &Arc<dyn Services>) -> Result<Box<dyn AnyBackend>> {

@@ -95,7 +95,7 @@ pub use girih_grammar::Grammar;
 pub use girih_graph as graph;
 pub use girih_graph::backend::{HostWork, Refusal, Unwatched};
 pub use girih_graph::description::{
-    AllowedValues, BackendChoice, BackendInfo, BackendOption, DefaultRounding, Device,
+    AllowedValues, BackendChoice, BackendDevice, BackendInfo, BackendOption, DefaultRounding,
 };
 pub use girih_graph::{
     DevicePool, Error, ErrorKind, MemoryPlan, Numerics, Phases, PoolBytes, Result, Rounding,

@@ -23,7 +23,7 @@ pub struct BackendInfo {
     pub about: &'static str,
     /// Finds its devices on this machine with these options, such as the path of a library. A choice of the
     /// backend names one of them.
-    pub devices: fn(&BackendSettings) -> Result<Vec<Device>>,
+    pub devices: fn(&BackendSettings) -> Result<Vec<BackendDevice>>,
     /// Its options.
     pub options: &'static [BackendOption],
     /// The options that give the most exact results; empty if no option affects rounding.
@@ -39,7 +39,7 @@ pub struct BackendInfo {
 
 /// A device of a backend, as found on this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Device {
+pub struct BackendDevice {
     /// What follows `backend:`, such as `strix` or `vulkan:0`; `None` for the device that is meant without a name.
     pub name: Option<String>,
     /// What it is, such as the name of the product.
@@ -48,10 +48,10 @@ pub struct Device {
     pub settings: Vec<(&'static str, String)>,
 }
 
-impl Device {
+impl BackendDevice {
     /// The device of a backend that has no other.
-    pub fn only(about: impl Into<String>) -> Device {
-        Device { about: about.into(), ..Device::default() }
+    pub fn only(about: impl Into<String>) -> BackendDevice {
+        BackendDevice { about: about.into(), ..BackendDevice::default() }
     }
 }
 
@@ -192,13 +192,13 @@ impl BackendChoice {
     /// # Errors
     /// When there is none of this name, or the backend cannot list its devices. The error lists those that
     /// there are.
-    pub fn device(&self) -> Result<Device> {
+    pub fn device(&self) -> Result<BackendDevice> {
         let devices = (self.info.devices)(&self.settings)?;
         if let Some(device) = devices.iter().find(|device| device.name == self.settings.device) {
             return Ok(device.clone());
         }
         let name = self.info.name;
-        let full = |device: &Device| match &device.name {
+        let full = |device: &BackendDevice| match &device.name {
             Some(device) => format!("{name}:{device}"),
             None => name.to_owned(),
         };
@@ -446,7 +446,8 @@ mod tests {
         name: "other",
         about: "",
         devices: |settings| {
-            let named = |name: &str| Device { name: Some(name.to_owned()), ..Device::default() };
+            let named =
+                |name: &str| BackendDevice { name: Some(name.to_owned()), ..BackendDevice::default() };
             let tag = settings.get("tag").map(named);
             Ok(["a", "b"].map(named).into_iter().chain(tag).collect())
         },

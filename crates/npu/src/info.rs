@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use girih_graph::description::{
-    AllowedValues, AnyBackend, BackendInfo, BackendOption, BackendSettings, Device, Services, byte_count,
+    AllowedValues, AnyBackend, BackendDevice, BackendInfo, BackendOption, BackendSettings, Services,
+    byte_count,
 };
 use girih_tensor::{Error, Result};
 
@@ -140,11 +141,11 @@ fn numbers(text: &str, max: u32) -> Result<Vec<u32>, String> {
 }
 
 /// The arrays that can be simulated.
-fn devices() -> Result<Vec<Device>> {
+fn devices() -> Result<Vec<BackendDevice>> {
     let device = |name: String| {
         let target = Target::named(&name)?;
         let settings = vec![("cores", target.cores().to_string())];
-        Ok(Device { name: Some(name), about: target.title, settings })
+        Ok(BackendDevice { name: Some(name), about: target.title, settings })
     };
     Target::names().into_iter().map(device).collect()
 }

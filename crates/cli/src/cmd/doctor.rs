@@ -2,7 +2,7 @@
 //! works on it.
 
 use girih::tools::FreeMemory;
-use girih::{BUILT_IN, BUILT_IN_PROMPT, BackendInfo, Conversation, Device, Model, Request, Sampling};
+use girih::{BUILT_IN, BUILT_IN_PROMPT, BackendDevice, BackendInfo, Conversation, Model, Request, Sampling};
 use girih_cpu::kernels::packed::Layout;
 use girih_cpu::prefetch_distance::{self, ReadRate};
 use girih_cpu::topology::Topology;
@@ -60,7 +60,7 @@ struct Findings {
 /// The devices of a backend, or why they are unknown.
 struct Devices {
     backend: &'static str,
-    found: std::result::Result<Vec<Device>, girih::Error>,
+    found: std::result::Result<Vec<BackendDevice>, girih::Error>,
 }
 
 /// Runs the checks. `settings` are the faults of the environment and the configuration file.
@@ -84,7 +84,7 @@ impl Devices {
     }
 
     /// What chooses a device.
-    fn choice(&self, device: &Device) -> String {
+    fn choice(&self, device: &BackendDevice) -> String {
         device.name.iter().fold(self.backend.to_owned(), |backend, name| format!("{backend}:{name}"))
     }
 
@@ -104,7 +104,7 @@ impl Devices {
     }
 
     fn json(&self) -> Value {
-        let device = |device: &Device| {
+        let device = |device: &BackendDevice| {
             let settings: Map<String, Value> =
                 device.settings.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
             json!({"name": self.choice(device), "about": device.about, "settings": settings})

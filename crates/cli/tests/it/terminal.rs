@@ -112,7 +112,10 @@ fn lines_are_broken_between_words_on_a_terminal_and_nowhere_else() {
     // A note and an error.
     let unknown = || girih(&["run", "no/such-model", "Hi"]);
     let (piped, shown) = (unknown().end().stderr, unknown().on_terminals_of(30).stderr);
-    assert_eq!(words_and_width(&shown).0, words_and_width(&piped).0);
+    // The cache of each call has a path of its own.
+    let words =
+        |text| words_and_width(text).0.into_iter().filter(|word| !word.contains('/')).collect::<Vec<_>>();
+    assert_eq!(words(&shown), words(&piped));
     assert!(words_and_width(&shown).1 <= 30 && words_and_width(&piped).1 > 60, "{shown}");
     // The list of commands in the help; clap breaks the rest.
     let (piped, shown) = (girih(&["--help"]).done().stdout, girih(&["--help"]).on_terminals_of(60).stdout);

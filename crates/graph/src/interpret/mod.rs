@@ -9,7 +9,7 @@ use girih_tensor::Error;
 pub use self::values::Values;
 pub use self::weights::{InterpreterWeights, WeightRows};
 use crate::backend::{Backend, Refusal, Step, WeightSource, step_count};
-use crate::description::{BackendInfo, Device};
+use crate::description::{BackendDevice, BackendInfo};
 use crate::graph::{Graph, Key};
 use crate::memory_plan::{MemoryPlan, PoolBytes};
 use crate::numerics::Numerics;
@@ -26,7 +26,7 @@ pub struct Interpreter;
 pub static INFO: BackendInfo = BackendInfo {
     name: "interpreter",
     about: "reference implementation of every op in f32, slow",
-    devices: |_| Ok(vec![Device::only("this program")]),
+    devices: |_| Ok(vec![BackendDevice::only("this program")]),
     options: &[],
     exact: &[],
     is_simulated: false,
