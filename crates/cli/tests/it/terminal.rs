@@ -110,7 +110,7 @@ fn lines_are_broken_between_words_on_a_terminal_and_nowhere_else() {
     let whole = whole.on_terminals_of(24).stdout;
     assert!(whole.starts_with("Once upon a time, there\nwas a "), "{whole}");
     // A note and an error.
-    let unknown = || girih(&["run", "no/such-model", "Hi"]);
+    let unknown = || girih(&["pull", "qwen3:0.5b"]);
     let (piped, shown) = (unknown().end().stderr, unknown().on_terminals_of(30).stderr);
     // The cache of each call has a path of its own.
     let words =
