@@ -1,86 +1,53 @@
-//! The permitted difference between a correct result and a golden, derived from the
-//! roundings of both programs.
+//! The permitted difference between a correct result and a golden, derived from the roundings of
+//! both programs.
 //!
-//! Two programs that compute the same function differ because they round. These facts
-//! give the size of the difference.
+//! Two programs that compute the same function differ because they round. All errors here are root
+//! mean squares, relative to that of their row. Independent errors add up in squares.
 //!
-//! 1. Rounding to nearest in a format with unit roundoff `u` has an error of up to
-//!    `u · 2^e`, uniformly distributed, where `e` is the number's exponent. If the leading
-//!    digits follow Benford's law, the root mean square of the relative error is
-//!    `√(1/3 · 3/(8 ln 2)) · u`, which is [`ROOT_MEAN_SQUARE`]` · u`.
-//! 2. A sum of `K` products is rounded at each step. The roundings are nearly independent,
-//!    so their sum grows like a random walk (Higham & Mary 2019, *A new approach to
-//!    probabilistic rounding error analysis*), and so does the sum of the products: after
-//!    `i` steps it has `√(i/K)` of its final size. So the error is `√(K/2)` times one
-//!    rounding of the result. Both programs sum, each in its own order, so their results
-//!    differ by `√K` roundings. Sums in sequences or blocks have smaller errors; the bound
-//!    holds for every order.
-//! 3. If the program that made the golden stores a value in a coarser format, that adds
-//!    one rounding to this format. These errors are independent too, so their squares add
-//!    up. Let `r` be the relative error of one rounding in a sum and `s` that of one
-//!    store: an operator that sums adds noise of the relative size `√(K r² + s²)`, an
-//!    elementwise operator `√(ELEMENTWISE_ROUNDINGS · r² + s²)`. If a weight was
-//!    quantized, each of its products has the weight's relative error `q`, and so does
-//!    their sum. If this program rounds activations before a matmul, each product has the
-//!    activation's relative error `a` as well.
-//! 4. Rounding to bytes with one scale per group, as in Q8_0 and int8 activations, has an
-//!    error of up to half a step of `max/127`, uniformly distributed: `max / (127 √12)` as
-//!    root mean square, where `max` is the largest magnitude in the group. The largest
-//!    value itself is exact, so 31 of 32 values have an error. A program that chooses the
-//!    best of several scales has a smaller error. The largest of 32 normal values is
-//!    [`LARGEST_OF_GROUP`] times their root mean square, so the error is 0.53 % of the
-//!    latter. Other distributions have larger errors, up to `√32` in place of
-//!    [`LARGEST_OF_GROUP`] if one value dominates its group; [`GAIN`] leaves room for
-//!    this.
-//! 5. The errors of sums, of stored results and of state are followed through the graph, with
-//!    the sizes of the rows of this program's own run. `running_error.rs` lists the stores of
-//!    transformers, cast by cast, and how each operator passes errors on. The number of
-//!    operators alone is not enough: errors grow where scores are large, and where a norm or
-//!    a residual meets a row that is smaller than others.
-//! 6. Other errors are counted: those of weights, of activations and of results that this
-//!    program stores. So are those of fact 5 for encoders, for another backend as the
-//!    reference, and for a backend that does not report every value. A layer has
-//!    [`ROUNDINGS`] operators in a row between one hidden state and the next, [`SUMS`] of them
-//!    with sums, [`MATMULS`] with weights and [`STATE_READS`] with state, and the residual
-//!    stream carries the noise of all layers before it: after `l` layers it is
-//!    `η = √((2 + SUMS · l) K r² + (ROUNDINGS − SUMS) · l · ELEMENTWISE_ROUNDINGS · r² +
-//!    (2 + ROUNDINGS · l) s² + STATE_READS · l · k² + (1 + MATMULS · l) q² + MATMULS · l · a²)`,
-//!    with `k` the relative error of storing state. The embedding is a row of weights without
-//!    activations, and the last hidden state has passed the head's norm. Logits are one more
-//!    matmul: its weights have the error `q`, and its activations the error of this program's
-//!    rounding.
-//! 7. The largest of `n` such errors lies within `√(2 ln 2n)` standard deviations, seven for
-//!    the largest models here. Counted errors may be enlarged by operators, up to
-//!    [`GAIN`] times; followed errors are not independent, which [`DEPENDENCE`] covers. Followed
-//!    errors count at most [`MOST`] times as much as the counted ones in their place: that limit is
-//!    measured, not derived.
-//! 8. An encoder's layer has at most 15 operators, 11 of them with sums: each of its two layer
-//!    norms counts as two operators with sums, one for the mean and one for the variance. The
-//!    divisor of a layer norm may be small, as that of any norm; [`GAIN`] covers this. GELU is an
-//!    elementwise operator: its polynomial, exponential, sum, quotient and products are as many
-//!    as a gate's. A bias is one more term of its sum, and is stored with it. The embedding is the sum of up to [`TABLES`] rows of
-//!    weights and its norm, so [`EMBEDDING`] operators take the place of the two outside the
-//!    layers, and `TABLES · q²` that of `q²`. A norm after the residual scales noise and value
-//!    alike, so noise adds up as above. A pooled row is at most one more sum. A mean of rows may
-//!    be much smaller than the rows, because their values cancel. Their errors come from the
-//!    same weights and need not cancel, so its `rms` is that of all its rows.
+//! **One rounding.** In a format with unit roundoff `u` it has the error
+//! `√(1/3 · 3/(8 ln 2)) · u`: up to `u · 2^e` for a number with exponent `e`, uniformly distributed,
+//! where leading digits follow Benford's law. That is [`ROOT_MEAN_SQUARE`]` · u`.
 //!
-//! So a value may differ by `7 · √((DEPENDENCE · ε)² + (GAIN · η)²) · rms`, where `ε` is the
-//! followed error of its row, `η` the counted one, and `rms` the root mean square of the row in
-//! the golden. `girih diagnose FIXTURE --golden … --against f32 --kv f32 --json` has the largest
-//! `of_bound` and the `bound` of logits relative to `rms`: the decoders of `tests/fixtures` reach 10
-//! to 21 % of a bound of `2e-5` to `6e-5`, and the narrowest one, `gemma3_narrow`, 57 % of `8e-5`.
-//! Against bf16, with `--kv bf16`, they reach 14 to 47 % of 0.4 to 1.2. The 800 runs of
-//! `scripts/random_models.py gemma3 --count 200` reach 26 % of bounds of up to `1.7e-4` in f32, 54 %
-//! with a KV cache of f16 (`7e-2`), and 47 % in bf16 (1.6). If weights or activations are coarser, the
-//! tests reach up to 85 %.
+//! **A sum of `K` products** differs by `√K` roundings between two programs. Each partial sum is
+//! rounded. The roundings are nearly independent (Higham & Mary 2019, *A new approach to probabilistic
+//! rounding error analysis*), and so are the products: after `i` steps the sum has `√(i/K)` of its
+//! size. So each program has `√(K/2)` roundings of the result. Other orders have smaller errors.
+//!
+//! **A group of bytes with one scale** (Q8_0, int8 activations) has steps of `max/127`, so the error is
+//! `max / (127 √12)`, except that of `max` itself. Of 32 normal values, `max` is [`LARGEST_OF_GROUP`]
+//! times the root mean square, so the error is 0.53 %. Where one value dominates its group, it may be
+//! `√32 /` [`LARGEST_OF_GROUP`] times that.
+//!
+//! **Followed errors** are those of sums, of results that the golden stores, and of state.
+//! `running_error.rs` follows them through the graph, row by row, with the sizes of this program's own
+//! run and of the weights. They are not quite independent, so [`DEPENDENCE`] multiplies them.
+//!
+//! **Counted errors** are added up along the operators that lead to a value, without sizes: those of
+//! quantized weights, of activations that are rounded before matmuls, and of results that this program
+//! stores. An operator may enlarge its operands' errors, so [`GAIN`] multiplies them. If two operands
+//! have errors, the larger one counts: they share most of them. The roundings of a node whose values a
+//! backend does not report are counted as well, and reports name the node ([`BoundUse`]).
+//! Between two backends, all errors are counted.
+//!
+//! **The largest** of `n` errors lies within `√(2 ln 2n)` standard deviations: [`DEVIATIONS`] for the
+//! largest models here. So a value may differ by `7 · √((DEPENDENCE · ε)² + (GAIN · η)²) · rms`,
+//! where `ε` is the followed error of its row, `η` the counted one, and `rms` the root mean square of the
+//! row in the golden.
+//!
+//! `girih diagnose FIXTURE --golden … --against f32 --kv f32 --json` has the largest `of_bound`, and the
+//! `bound` relative to `rms`. The decoders of `tests/fixtures` reach 11 to 26 % of a bound of
+//! `2e-5` to `6e-5` for logits, deep ones 37 % of up to `6e-4`, and the narrowest one, `gemma3_narrow`, 76 % of
+//! `6e-5`. Against bf16, with `--kv bf16`, they reach 15 to 45 % of 0.4 to 1.7, and the trained `stories260k`
+//! 26 % of 4. Encoders reach 33 %. If weights or activations are coarser, the tests reach up to 85 %.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Range;
 
-use girih_graph::Graph;
-use girih_tensor::{DType, Shape};
+use girih_graph::{Graph, Node, Numerics, Op, OutputKind, Role, Rounding};
+use girih_tensor::{DType, Result, Shape};
 
-use crate::running_error::{RoundingErrors, RowSizes};
+use crate::running_error::{RoundingErrors, RowErrors, RowSizes};
 
 /// The number of values that share a scale: 16 in Q2_K, Q3_K and Q6_K, 32 in the other
 /// formats; the larger number gives the larger bound.
@@ -93,31 +60,9 @@ const Q8_0_LEVELS: f64 = 254.0;
 /// `√(1 / (8 ln 2))`.
 const ROOT_MEAN_SQUARE: f64 = 0.424_661;
 
-/// The number of operators that round between two hidden states: norm, projections, norm
-/// of heads, rotation, scores, softmax, values, projection, norm, addition; norm,
-/// projections, gate, projection, norm, addition.
-const ROUNDINGS: f64 = 16.0;
-
-/// How many of these operators sum many terms: all but rotation, gate and additions.
-const SUMS: f64 = 12.0;
-
 /// The maximum number of roundings of an elementwise operator: a gate's polynomial,
 /// exponential, sum, quotient and products.
 const ELEMENTWISE_ROUNDINGS: f64 = 16.0;
-
-/// The number of consecutive matmuls with weights in a layer: q, k and v projections,
-/// output projection, gate and up projections, down projection.
-const MATMULS: f64 = 4.0;
-
-/// The number of consecutive operators of a layer that read state: scores and values.
-const STATE_READS: f64 = 2.0;
-
-/// The maximum number of tables whose rows an encoder's embedding adds: tokens, token types,
-/// positions.
-const TABLES: f64 = 3.0;
-
-/// The number of operators of an encoder's embedding: two additions, and a layer norm.
-const EMBEDDING: f64 = 4.0;
 
 /// The largest of [`SCALE_GROUP`] independent normal values, in standard deviations:
 /// `√∫ x² d(erf(x/√2)^32)`, the root mean square of its size.
@@ -130,15 +75,8 @@ const GAIN: f64 = 2.0;
 /// The factor by which followed errors may exceed their analysis, because they are not
 /// independent: a part of a layer and the residual that it is added to share errors, and so do the
 /// rows and elements of narrow models. It is measured, not derived: the logits of
-/// `tests/fixtures/gemma3_narrow` reach 0.95 of the bound with 1.5.
+/// `tests/fixtures/gemma3_narrow` reach 0.76 of the bound with 3.
 const DEPENDENCE: f64 = 3.0;
-
-/// The factor by which followed errors may exceed counted ones; what exceeds that is cut off. It is
-/// measured, not derived: random Llamas exceed the counted bound 4.8 times, Gemmas 2.4 times. The
-/// scores of a trained model are large, and the analysis takes the errors of keys as independent,
-/// so without this limit the bound of stories260K's logits is 0.013 of their size in f32, a thousand
-/// times the errors found.
-const MOST: f64 = 6.0;
 
 /// The number of standard deviations within which the largest error lies.
 const DEVIATIONS: f64 = 7.0;
@@ -184,137 +122,232 @@ impl GoldenPrecision {
 /// The bound for one model, golden and precision.
 #[derive(Clone, Debug)]
 pub struct ErrorBound {
-    /// The relative error of an operator's sum.
-    summed: f64,
-    /// The relative error of a result that the golden stores.
-    golden: f64,
-    /// The relative error of a result that this program stores.
-    stored: f64,
-    /// The relative error of state.
-    kept: f64,
-    /// The relative error of weights.
-    weights: f64,
-    /// The relative error of the activations of matmuls in layers.
-    activations: f64,
-    /// The relative error of the activations of the head's matmul.
-    head_activations: f64,
-    /// The graph through which the errors of the golden's stores and of state are followed.
-    graph: Option<Arc<Graph>>,
+    graph: Graph,
+    one: OneError,
+    /// The mean square of each matrix of weights.
+    weight_squares: HashMap<String, f64>,
+    /// The counted errors of each value.
+    counted: Vec<CountedErrors>,
+    /// The roundings of each node, counted.
+    node_roundings: Vec<f64>,
 }
 
-/// The depth of a value in the model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ValueDepth {
-    /// A hidden state after this number of layers; the output of the head's norm counts as
-    /// that of the last layer.
-    Layers(usize),
-    /// A logit of a model with this number of layers.
-    Logits(usize),
-    /// A hidden state of an encoder after this number of layers.
-    EncoderLayers(usize),
-    /// A pooled row of an encoder with this number of layers.
-    Pooled(usize),
+/// The relative errors of one operator of each kind.
+#[derive(Clone, Copy, Debug)]
+struct OneError {
+    /// Of the longest sum.
+    summed: f64,
+    /// Of a result that the golden stores.
+    golden: f64,
+    /// Of state.
+    kept: f64,
+    /// Of a result that this program stores.
+    stored: f64,
+    /// Of weights.
+    weights: f64,
+    /// Of the activations of matmuls in layers.
+    activations: f64,
+    /// Of the activations of the matmul that yields logits.
+    head: f64,
+}
+
+/// Mean squares of relative errors, added up along the operators that lead to a value.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct CountedErrors {
+    /// Of sums, of results that the golden stores, and of state.
+    roundings: f64,
+    /// Of weights, of activations, and of results that this program stores.
+    others: f64,
+}
+
+/// How a bound was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct BoundUse {
+    /// The nodes through which roundings could not be followed, so that theirs were counted: the name of
+    /// the result with its layer, and the op.
+    pub not_followed: Vec<String>,
+    /// The other errors of this model and backend. They are always counted.
+    pub counted: Vec<&'static str>,
+}
+
+impl BoundUse {
+    /// Adds the nodes of another run of the same model.
+    pub(crate) fn add(&mut self, errors: &RowErrors) {
+        let new = errors.not_followed.iter().filter(|node| !self.not_followed.contains(node));
+        let new: Vec<String> = new.cloned().collect();
+        self.not_followed.extend(new);
+    }
+}
+
+impl fmt::Display for BoundUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("roundings followed through ")?;
+        match self.not_followed.as_slice() {
+            [] => f.write_str("every op")?,
+            [only] => write!(f, "every op but {only}, whose were counted")?,
+            [first, others @ ..] => {
+                write!(f, "the ops but {first} and {} more, whose were counted", others.len())?;
+            }
+        }
+        if self.counted.is_empty() {
+            Ok(())
+        } else {
+            write!(f, "; errors of {} counted", self.counted.join(" and "))
+        }
+    }
 }
 
 impl ErrorBound {
-    /// Returns the bound for sums of at most `terms` terms, a KV cache stored as `state`, and
-    /// weights quantized with the relative error `quantized` (zero if they were not).
-    pub fn new(precision: GoldenPrecision, terms: usize, state: DType, quantized: f64) -> ErrorBound {
-        let summed = (terms as f64).sqrt() * rounding(DType::F32);
-        ErrorBound {
-            summed,
-            golden: rounding(precision.stored()),
-            stored: 0.0,
-            kept: coarser(state),
-            weights: quantized,
-            activations: 0.0,
-            head_activations: 0.0,
-            graph: None,
+    /// Returns the bound of a model with this graph, whose weights `numbers` returns, on a backend that
+    /// rounds like this.
+    ///
+    /// # Errors
+    /// When a weight cannot be read.
+    pub fn new(
+        precision: GoldenPrecision,
+        graph: &Graph,
+        numerics: &Numerics,
+        numbers: impl Fn(&str) -> Result<Vec<f32>>,
+    ) -> Result<ErrorBound> {
+        let (mut terms, mut weights, mut weight_squares) = (1, 0.0f64, HashMap::new());
+        for (_, weight) in graph.weights() {
+            terms = terms.max(weight.shape.columns());
+            if weight.shape.extents().len() == 2 {
+                let numbers = numbers(&weight.name)?;
+                weights = weights.max(relative_step(weight.dtype, &weight.shape, &numbers));
+                weight_squares.insert(weight.name.clone(), rms(&numbers).powi(2));
+            }
         }
+        let states = graph.values.iter().filter(|value| matches!(value.role, Role::State(_)));
+        let activations = numerics.activations.first().copied().unwrap_or(Rounding::NONE);
+        let one = OneError {
+            summed: (terms as f64).sqrt() * rounding(DType::F32),
+            golden: rounding(precision.stored()),
+            kept: states.map(|state| coarser(state.dtype)).fold(0.0, f64::max),
+            stored: coarser(numerics.stores),
+            weights,
+            activations: coarser(activations.format),
+            head: coarser(numerics.head.format),
+        };
+        let mut counted = vec![CountedErrors::default(); graph.values.len()];
+        let mut node_roundings = Vec::with_capacity(graph.nodes.len());
+        let is_linear = |node: &Node| matches!(node.op, Op::Linear);
+        let head = graph.nodes.iter().rposition(is_linear).filter(|_| graph.key.output == OutputKind::Logits);
+        for (index, node) in graph.nodes.iter().enumerate() {
+            let own = one.of(graph, node, head == Some(index));
+            let operands = node.inputs.iter().map(|id| counted[id.0 as usize]);
+            let most = operands.fold(CountedErrors::default(), |most, errors| CountedErrors {
+                roundings: most.roundings.max(errors.roundings),
+                others: most.others.max(errors.others),
+            });
+            counted[node.output.0 as usize] =
+                CountedErrors { roundings: most.roundings + own.roundings, others: most.others + own.others };
+            node_roundings.push(own.roundings);
+        }
+        Ok(ErrorBound { graph: graph.clone(), one, weight_squares, counted, node_roundings })
     }
 
-    /// Returns the bound if this program also rounds the activations of matmuls: to `layers`
-    /// in layers and to `head` in the matmul that computes logits. [`DType::Q8_0`] is int8
-    /// with a scale per 32 values.
-    pub fn with_activations(self, layers: DType, head: DType) -> ErrorBound {
-        ErrorBound { activations: coarser(layers), head_activations: coarser(head), ..self }
+    /// Returns a watch for the sizes of the rows of a run of these sequences, one after another.
+    pub(crate) fn row_sizes(&self, sequences: impl IntoIterator<Item = usize>) -> RowSizes<'_> {
+        let mut end = 0;
+        let ranges = sequences.into_iter().map(|rows| {
+            end += rows;
+            Range { start: end - rows, end }
+        });
+        RowSizes::of(&self.graph, &self.weight_squares, ranges.collect())
     }
 
-    /// Returns the bound if this program also stores the results of its operators as
-    /// `activations`, as the NPU array does with bf16.
-    pub fn storing(self, activations: DType) -> ErrorBound {
-        ErrorBound { stored: self.stored.hypot(rounding(activations)), ..self }
-    }
-
-    /// Returns the bound that follows the errors of sums, results and state through the graph of
-    /// the model.
-    pub fn along(self, graph: &Graph) -> ErrorBound {
-        ErrorBound { graph: Some(Arc::new(graph.clone())), ..self }
-    }
-
-    /// Returns a watch for the sizes of rows, if the bound [follows](ErrorBound::along) errors.
-    pub(crate) fn row_sizes(&self) -> Option<RowSizes<'_>> {
-        self.graph.as_deref().map(RowSizes::of)
-    }
-
-    /// The mean squares of the errors to be followed.
-    pub(crate) fn rounding_errors(&self) -> RoundingErrors {
+    /// Follows the errors of sums, results and state through a run.
+    pub(crate) fn follow(&self, sizes: &RowSizes<'_>) -> RowErrors {
         let term = rounding(DType::F32).powi(2);
-        RoundingErrors { term, result: term + self.golden.powi(2), state: self.kept.powi(2) }
+        let result = term + self.one.golden.powi(2);
+        sizes.errors(RoundingErrors { term, result, state: self.one.kept.powi(2) }, &self.node_roundings)
+    }
+
+    /// How errors are bound if every node's are followed.
+    pub fn all_followed(&self) -> BoundUse {
+        let OneError { stored, weights, activations, head, .. } = self.one;
+        let named = [
+            (weights, "quantized weights"),
+            (activations.max(head), "rounded activations"),
+            (stored, "stored results"),
+        ];
+        let counted = named.iter().filter(|(error, _)| *error > 0.0).map(|(_, name)| *name);
+        BoundUse { not_followed: Vec::new(), counted: counted.collect() }
     }
 
     /// Whether weights were quantized.
     pub(crate) fn has_quantized_weights(&self) -> bool {
-        self.weights > 0.0
+        self.one.weights > 0.0
     }
 
-    /// Returns the relative error of weights stored as `dtype`: the root mean square of the
-    /// rounding divided by that of the numbers. A rounding error is uniform over a step
-    /// between the format's levels, so its root mean square is the step divided by `√12`.
-    pub fn relative_step(dtype: DType, shape: &Shape, numbers: &[f32]) -> f64 {
-        let Some(levels) = levels(dtype) else { return 0.0 };
-        let (_, columns) = dtype.tile();
-        let group = columns.min(SCALE_GROUP).min(shape.columns());
-        let mut noise = 0.0;
-        for group in numbers.chunks(group) {
-            let largest = group.iter().fold(0.0f64, |max, number| max.max(f64::from(number.abs())));
-            noise += (2.0 * largest / levels).powi(2) / 12.0 * group.len() as f64;
-        }
-        let signal: f64 = numbers.iter().map(|number| f64::from(*number).powi(2)).sum();
-        if signal == 0.0 { 0.0 } else { (noise / signal).sqrt() }
+    /// Returns the permitted difference of a value of this name from its golden, in a row whose golden
+    /// has the root mean square `rms`. If the mean square `followed` of the relative errors of
+    /// sums, results and state is known for this row, it takes the place of the counted ones.
+    ///
+    /// # Panics
+    /// When the graph has no such value.
+    pub(crate) fn at(&self, name: &str, rms: f64, followed: Option<f64>) -> f64 {
+        let id = self.graph.find(name).expect("every graph has the values that are compared");
+        let CountedErrors { roundings, others } = self.counted[id.0 as usize];
+        let roundings = followed.map_or(GAIN.powi(2) * roundings, |followed| DEPENDENCE.powi(2) * followed);
+        DEVIATIONS * (roundings + GAIN.powi(2) * others).sqrt() * rms
     }
+}
 
-    /// Returns the permitted difference of a value from its golden, in a row whose golden
-    /// has the root mean square `rms`.
-    pub fn at(&self, depth: ValueDepth, rms: f64) -> f64 {
-        self.at_row(depth, rms, None)
-    }
-
-    /// Returns the permitted difference as [`ErrorBound::at`] does. If the mean square
-    /// `followed` of the relative errors of sums, results and state is known for this row, it
-    /// takes the place of their number.
-    pub(crate) fn at_row(&self, depth: ValueDepth, rms: f64, followed: Option<f64>) -> f64 {
-        // Operators and weights outside the layers: the embedding and the head's norm,
-        // then the head; or an encoder's embedding, then its pooling.
-        let (layers, operators, matmuls, head) = match depth {
-            ValueDepth::Layers(layers) => (layers, 2.0, 1.0, 0.0),
-            ValueDepth::Logits(layers) => (layers, 3.0, 2.0, self.head_activations),
-            ValueDepth::EncoderLayers(layers) => (layers, EMBEDDING, TABLES, 0.0),
-            ValueDepth::Pooled(layers) => (layers, EMBEDDING + 1.0, TABLES, 0.0),
+impl OneError {
+    /// The errors that a node adds.
+    fn of(&self, graph: &Graph, node: &Node, is_head: bool) -> CountedErrors {
+        // How many operators that sum many terms, and how many elementwise ones.
+        let (sums, elementwise) = match node.op {
+            Op::Splice | Op::Gather | Op::Reshape | Op::Write => (0.0, 0.0),
+            Op::Embed | Op::Norm { .. } | Op::Linear | Op::Pool { .. } => (1.0, 0.0),
+            // The mean and the variance.
+            Op::LayerNorm { .. } => (2.0, 0.0),
+            // Scores, softmax, values.
+            Op::Attend { .. } => (3.0, 0.0),
+            Op::Scale { .. }
+            | Op::Rope { .. }
+            | Op::Softcap { .. }
+            | Op::Activate { .. }
+            | Op::Gate { .. }
+            | Op::Add => (0.0, 1.0),
         };
-        let layers = layers as f64;
-        let summed = (operators + SUMS * layers) * self.summed.powi(2)
-            + (ROUNDINGS - SUMS) * layers * ELEMENTWISE_ROUNDINGS * rounding(DType::F32).powi(2);
-        let stored = (operators + ROUNDINGS * layers) * self.golden.powi(2);
-        let sums = GAIN.powi(2) * (summed + stored + STATE_READS * layers * self.kept.powi(2));
-        let followed = followed.map(|error| (DEPENDENCE.powi(2) * error).min(MOST.powi(2) * sums));
-        let sums = followed.unwrap_or(sums);
-        let counted = (operators + ROUNDINGS * layers) * self.stored.powi(2)
-            + (matmuls + MATMULS * layers) * self.weights.powi(2)
-            + MATMULS * layers * self.activations.powi(2)
-            + head.powi(2);
-        DEVIATIONS * (sums + GAIN.powi(2) * counted).sqrt() * rms
+        let operands = || node.inputs.iter().map(|id| graph.value(*id));
+        let states = operands().filter(|value| matches!(value.role, Role::State(_))).count() as f64;
+        let matrices = operands()
+            .filter(|value| value.role == Role::Weight && value.shape.extents().len() == 2)
+            .count() as f64;
+        let activations = match node.op {
+            Op::Linear if is_head => self.head,
+            Op::Linear => self.activations,
+            _ => 0.0,
+        };
+        let roundings = sums * self.summed.powi(2)
+            + elementwise * ELEMENTWISE_ROUNDINGS * rounding(DType::F32).powi(2)
+            + (sums + elementwise) * self.golden.powi(2)
+            + states * self.kept.powi(2);
+        let others = (sums + elementwise) * self.stored.powi(2)
+            + matrices * self.weights.powi(2)
+            + activations.powi(2);
+        CountedErrors { roundings, others }
     }
+}
+
+/// Returns the relative error of weights stored as `dtype`: the root mean square of the
+/// rounding divided by that of the numbers. A rounding error is uniform over a step
+/// between the format's levels, so its root mean square is the step divided by `√12`.
+fn relative_step(dtype: DType, shape: &Shape, numbers: &[f32]) -> f64 {
+    let Some(levels) = levels(dtype) else { return 0.0 };
+    let (_, columns) = dtype.tile();
+    let group = columns.min(SCALE_GROUP).min(shape.columns());
+    let mut noise = 0.0;
+    for group in numbers.chunks(group) {
+        let largest = group.iter().fold(0.0f64, |max, number| max.max(f64::from(number.abs())));
+        noise += (2.0 * largest / levels).powi(2) / 12.0 * group.len() as f64;
+    }
+    let signal: f64 = numbers.iter().map(|number| f64::from(*number).powi(2)).sum();
+    if signal == 0.0 { 0.0 } else { (noise / signal).sqrt() }
 }
 
 /// Returns the largest difference between sums of `terms` products in single precision that
@@ -409,41 +442,105 @@ mod tests {
         assert!((measured / rounding(DType::Q8_0) - 1.0).abs() < 0.01, "{measured}");
     }
 
+    /// A model of `layers` layers that add a matmul of their norm, with weights of this type.
+    fn graph(layers: usize, weights: DType, state: DType) -> Graph {
+        let mut text = format!(
+            "graph rows 2 sequences 1 context 64 output_rows 2 -> logits\n\
+            group full span full\ninput tokens: [rows 2] i32\nweight table: [4, 32] f32\n\
+            embed: [rows 2, 32] = embed tokens, table\nweight n: [32] f32\n"
+        );
+        let mut x = "embed".to_owned();
+        for at in (0..layers).map(|layer| format!("layers.{layer}")) {
+            text += &format!(
+                "{at}.norm: [rows 2, 32] = norm(epsilon=0.0) {x}, n\n\
+                weight {at}.w: [32, 32] {weights}\n{at}.q: [rows 2, 32] = linear {at}.norm, {at}.w\n\
+                {at}.heads: [rows 2, 1, 32] = reshape {at}.q\n\
+                state {at}.keys: [context 64, 1, 32] {state} in full\n{at}.keys = write {at}.heads\n\
+                {at}.mixed: [rows 2, 1, 32] = attend(scale=1.0 span=full) {at}.heads, {at}.keys, {at}.keys\n\
+                {at}.flat: [rows 2, 32] = reshape {at}.mixed\n\
+                {at}.out: [rows 2, 32] = add {x}, {at}.flat\n"
+            );
+            x = format!("{at}.out");
+        }
+        text += &format!(
+            "rows: [output_rows 2, 32] = gather {x}\n\
+            output logits: [output_rows 2, 4] = linear rows, table\n"
+        );
+        text.parse().expect("a graph")
+    }
+
+    fn bound(precision: GoldenPrecision, graph: &Graph, numerics: &Numerics) -> ErrorBound {
+        let numbers = |name: &str| {
+            let id = graph.find(name).expect("a weight");
+            Ok((0..graph.value(id).shape.elements()).map(|index| (index % 5) as f32 - 2.0).collect())
+        };
+        ErrorBound::new(precision, graph, numerics, numbers).expect("numbers")
+    }
+
+    /// A norm, a matmul, attention and an addition: five sums and an elementwise operator per layer, and
+    /// two reads of state.
+    #[test]
+    fn errors_are_counted_between_the_outputs_of_layers() {
+        let bound = bound(GoldenPrecision::F32, &graph(9, DType::F32, DType::F16), &Numerics::single());
+        let at = |name: &str| bound.at(name, 1.0, None).powi(2);
+        let layer = at("layers.1.out") - at("layers.0.out");
+        let OneError { summed, golden, kept, .. } = bound.one;
+        let roundings = ELEMENTWISE_ROUNDINGS * rounding(DType::F32).powi(2);
+        let want = 5.0 * summed.powi(2) + roundings + 6.0 * golden.powi(2) + 2.0 * kept.powi(2);
+        assert!((layer / (GAIN * DEVIATIONS).powi(2) / want - 1.0).abs() < 1e-9, "{layer} {want}");
+        assert!(((at("layers.8.out") - at("layers.0.out")) / layer / 8.0 - 1.0).abs() < 1e-9);
+    }
+
     #[test]
     fn rounded_activations_add_to_quantized_weights() {
-        let bound = ErrorBound::new(GoldenPrecision::F32, 64, DType::F32, 0.01);
-        let (states, logits) = (ValueDepth::Layers(4), ValueDepth::Logits(4));
-        let with_activations =
-            |layers, head, depth| bound.clone().with_activations(layers, head).at(depth, 1.0);
-        assert_eq!(with_activations(DType::F32, DType::F32, states), bound.at(states, 1.0));
-        let after =
-            [DType::F32, DType::BF16, DType::Q8_0].map(|dtype| with_activations(dtype, dtype, states));
-        assert!(after.is_sorted(), "{after:?}");
-        // 17 times a hundredth of weights, and 16 times 0.5346 hundredths of activations.
-        assert!((after[2] / after[0] - 1.1265).abs() < 1e-3, "{after:?}");
+        let graph = graph(4, DType::Q8_0, DType::F32);
+        let at = |layers, head, name: &str| {
+            let of = |format| Rounding { format, ..Rounding::NONE };
+            let numerics = Numerics { activations: vec![of(layers)], head: of(head), ..Numerics::single() };
+            bound(GoldenPrecision::F32, &graph, &numerics).at(name, 1.0, None)
+        };
+        let dtypes = [DType::F32, DType::BF16, DType::Q8_0];
+        let states = dtypes.map(|dtype| at(dtype, dtype, "layers.3.out"));
+        assert!(states.is_sorted(), "{states:?}");
+        // Four times the error of activations, and four times that of weights and once that of the table.
+        let one = bound(GoldenPrecision::F32, &graph, &Numerics::single()).one;
+        let want = (1.0 + 0.8 * (rounding(DType::Q8_0) / one.weights).powi(2)).sqrt();
+        assert!((states[2] / states[0] / want - 1.0).abs() < 1e-3, "{states:?} {want}");
         // The head's activations affect the logits only.
-        assert_eq!(with_activations(DType::Q8_0, DType::F32, states), after[2]);
-        let logits =
-            [DType::F32, DType::F16, DType::Q8_0].map(|head| with_activations(DType::Q8_0, head, logits));
-        assert!(after[2] < logits[0] && logits.is_sorted(), "{logits:?}");
+        assert_eq!(at(DType::Q8_0, DType::F32, "layers.3.out"), states[2]);
+        let logits = [DType::F32, DType::F16, DType::Q8_0].map(|head| at(DType::Q8_0, head, "logits"));
+        assert!(states[2] < logits[0] && logits.is_sorted(), "{logits:?}");
     }
 
     #[test]
     fn coarser_arithmetic_has_a_wider_bound() {
-        let after = |precision, state, quantized| {
-            ErrorBound::new(precision, 64, state, quantized).at(ValueDepth::Layers(4), 1.0)
+        let after = |precision, state, stores, weights| {
+            let numerics = Numerics { stores, ..Numerics::single() };
+            bound(precision, &graph(4, weights, state), &numerics).at("layers.3.out", 1.0, None)
         };
-        let single = after(GoldenPrecision::F32, DType::F32, 0.0);
-        assert!(single > 0.0 && single < 1e-4, "{single}");
+        let (single, half) = (GoldenPrecision::F32, GoldenPrecision::Bf16);
+        let exact = after(single, DType::F32, DType::F32, DType::F32);
+        assert!(exact > 0.0 && exact < 1e-4, "{exact}");
         let wider = [
-            after(GoldenPrecision::F32, DType::F16, 0.0),
-            after(GoldenPrecision::F32, DType::BF16, 0.0),
-            after(GoldenPrecision::Bf16, DType::BF16, 0.0),
-            ErrorBound::new(GoldenPrecision::Bf16, 64, DType::BF16, 0.0)
-                .storing(DType::BF16)
-                .at(ValueDepth::Layers(4), 1.0),
-            after(GoldenPrecision::Bf16, DType::BF16, 0.1),
+            after(single, DType::F16, DType::F32, DType::F32),
+            after(single, DType::BF16, DType::F32, DType::F32),
+            after(half, DType::BF16, DType::F32, DType::F32),
+            after(half, DType::BF16, DType::BF16, DType::F32),
+            after(half, DType::BF16, DType::BF16, DType::Q4_0),
         ];
-        assert!(wider.is_sorted() && wider[0] > 100.0 * single, "{wider:?}");
+        assert!(wider.is_sorted() && wider[0] > 100.0 * exact, "{wider:?}");
+    }
+
+    #[test]
+    fn a_report_names_what_was_counted() {
+        let graph = graph(1, DType::Q8_0, DType::F32);
+        let mut used = bound(GoldenPrecision::F32, &graph, &Numerics::single()).all_followed();
+        let counted = "; errors of quantized weights counted";
+        assert_eq!(used.to_string(), format!("roundings followed through every op{counted}"));
+        used.not_followed.push("layers.0.mixed (attend)".to_owned());
+        let all = format!(
+            "roundings followed through every op but layers.0.mixed (attend), whose were counted{counted}"
+        );
+        assert_eq!(used.to_string(), all);
     }
 }

@@ -20,18 +20,20 @@
 use girih_engine::{Engine, EventKind, Hooks, TokenRequest};
 use serde::Serialize;
 
-use crate::bound::{ValueDepth, rms};
+use crate::bound::rms;
 use crate::golden::{Golden, GoldenPrompt};
 use crate::golden_step::{Disagreement, StepAllowance, largest};
 use crate::layers::{LayerRow, diagnose, logit_errors};
 use crate::progress::{ProgressWatcher, TokenCounter};
-use crate::{Error, ErrorBound, ErrorKind, Result};
+use crate::{BoundUse, Error, ErrorBound, ErrorKind, Result};
 
 /// The outcome for a model.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verdict {
     /// Whether every prompt passed.
     pub passed: bool,
+    /// How the bound was found.
+    pub bound: BoundUse,
     /// One entry per prompt.
     pub prompts: Vec<PromptVerdict>,
 }
@@ -107,16 +109,16 @@ pub fn verify(
         check_length(engine, index, prompt)?;
     }
     // Before the prompts run, because the steps are to read the state that those leave.
-    let (mut errors, mut diagnoses) = (Vec::new(), Vec::new());
+    let (mut errors, mut diagnoses, mut used) = (Vec::new(), Vec::new(), bound.all_followed());
     for prompt in &golden.prompts {
-        errors.push(step_errors(engine, prompt, bound)?);
+        errors.push(step_errors(engine, prompt, bound, &mut used)?);
         counter.add(length(prompt));
     }
     for prompt in &golden.prompts {
-        diagnoses.push(diagnose(engine, prompt, layers, bound)?);
+        diagnoses.push(diagnose(engine, prompt, layers, bound, &mut used)?);
         counter.add(length(prompt));
     }
-    let step_bound = StepBound::new(bound, layers, &diagnoses);
+    let step_bound = StepBound::new(bound, &diagnoses);
     let mut prompts = Vec::with_capacity(golden.prompts.len());
     for (index, (prompt, rows)) in golden.prompts.iter().zip(&diagnoses).enumerate() {
         let steps = compare_steps(engine, prompt, &step_bound, &errors[index])?;
@@ -134,7 +136,7 @@ pub fn verify(
             failed_step: steps.failed,
         });
     }
-    Ok(Verdict { passed: prompts.iter().all(|prompt| prompt.passed), prompts })
+    Ok(Verdict { passed: prompts.iter().all(|prompt| prompt.passed), bound: used, prompts })
 }
 
 /// The tokens of a prompt with its greedy steps.
@@ -160,34 +162,38 @@ fn check_length(engine: &Engine, index: usize, prompt: &GoldenPrompt) -> Result<
 /// What a step may differ from the golden.
 struct StepBound<'a> {
     bound: &'a ErrorBound,
-    depth: ValueDepth,
     /// The share of the bound within which a choice may differ.
     choice_share: f64,
 }
 
 impl<'a> StepBound<'a> {
-    fn new(bound: &'a ErrorBound, layers: usize, diagnoses: &[Vec<LayerRow>]) -> StepBound<'a> {
+    fn new(bound: &'a ErrorBound, diagnoses: &[Vec<LayerRow>]) -> StepBound<'a> {
         let choice_share = if bound.has_quantized_weights() {
             diagnoses.iter().flatten().fold(0.0f64, |max, row| max.max(row.of_bound)).min(1.0)
         } else {
             1.0
         };
-        StepBound { bound, depth: ValueDepth::Logits(layers), choice_share }
+        StepBound { bound, choice_share }
     }
 
     /// The allowance of a step at which the model has this row of logits, whose followed error is
     /// `error`.
     fn allowance(&self, row: &[f32], error: Option<f64>) -> StepAllowance {
-        let logits = 2.0 * self.bound.at_row(self.depth, rms(row), error);
+        let logits = 2.0 * self.bound.at("logits", rms(row), error);
         StepAllowance { logits, choice: self.choice_share * logits }
     }
 }
 
 /// Returns the followed error of the logits of each greedy step.
-fn step_errors(engine: &mut Engine, prompt: &GoldenPrompt, bound: &ErrorBound) -> Result<Vec<Option<f64>>> {
+fn step_errors(
+    engine: &mut Engine,
+    prompt: &GoldenPrompt,
+    bound: &ErrorBound,
+    used: &mut BoundUse,
+) -> Result<Vec<Option<f64>>> {
     let steps = &prompt.reference.greedy[..prompt.reference.greedy.len().saturating_sub(1)];
     let tokens: Vec<u32> = prompt.tokens.iter().copied().chain(steps.iter().map(|step| step.token)).collect();
-    let errors = logit_errors(engine, &tokens, bound)?;
+    let errors = logit_errors(engine, &tokens, bound, used)?;
     Ok(errors[prompt.tokens.len().saturating_sub(1)..].to_vec())
 }
 

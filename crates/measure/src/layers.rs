@@ -6,11 +6,11 @@ use girih_graph::Watch;
 use girih_tensor::Shape;
 use serde::Serialize;
 
-use crate::bound::{ValueDepth, rms};
+use crate::bound::rms;
 use crate::golden::GoldenPrompt;
 use crate::progress::{ProgressWatcher, TokenCounter};
 use crate::running_error::RowSizes;
-use crate::{ErrorBound, HiddenStates, Result};
+use crate::{BoundUse, ErrorBound, HiddenStates, Result};
 
 /// The difference between one hidden state, or the logits, and its golden.
 #[derive(Clone, Debug, Serialize)]
@@ -40,7 +40,8 @@ impl LayerRow {
 }
 
 /// Runs a prompt and compares every hidden state and the logits. The golden must have
-/// been read for the sizes of the model, which has `layers` layers.
+/// been read for the sizes of the model, which has `layers` layers. Adds to `used` how the bound was
+/// found.
 ///
 /// # Errors
 /// When the prompt does not fit into the context, or a step fails.
@@ -49,31 +50,28 @@ pub fn diagnose(
     prompt: &GoldenPrompt,
     layers: usize,
     bound: &ErrorBound,
+    used: &mut BoundUse,
 ) -> Result<Vec<LayerRow>> {
     let reference = &prompt.reference;
-    let mut watch = RunWatch { hidden: HiddenStates::of(layers), sizes: bound.row_sizes() };
+    let sizes = bound.row_sizes([prompt.tokens.len()]);
+    let mut watch = RunWatch { hidden: HiddenStates::of(layers), sizes };
     let mut logits = Vec::with_capacity(reference.logits.len());
     engine.logits(&prompt.tokens, &mut watch, |_, row| logits.extend_from_slice(row))?;
     let RunWatch { hidden, sizes } = watch;
-    let errors = sizes.and_then(|sizes| sizes.errors(bound.rounding_errors()));
-    let compare = |name: &str, got: &[f32], want: &[f32], width, depth| {
-        compare_within(name, got, want, width, |token, row| {
-            let followed = errors.as_ref().and_then(|errors| errors.of(name, token));
-            bound.at_row(depth, rms(row), followed)
-        })
+    let errors = bound.follow(&sizes);
+    used.add(&errors);
+    let compare = |name: &str, got: &[f32], want: &[f32], width| {
+        compare_within(name, got, want, width, |token, row| bound.at(name, rms(row), errors.of(name, token)))
     };
     let mut rows = Vec::with_capacity(layers + 2);
     for (index, want) in reference.hidden.iter().enumerate() {
-        let depth = ValueDepth::Layers(index);
-        rows.push(compare(hidden.name(index), &hidden.states[index], want, reference.width, depth));
+        rows.push(compare(hidden.name(index), &hidden.states[index], want, reference.width));
     }
-    let depth = ValueDepth::Logits(layers);
-    rows.push(compare("logits", &logits, &reference.logits, reference.vocabulary, depth));
+    rows.push(compare("logits", &logits, &reference.logits, reference.vocabulary));
     Ok(rows)
 }
 
-/// Runs tokens and returns the [followed](ErrorBound::along) error of the logits of each, if
-/// errors are followed.
+/// Runs tokens and returns the followed error of the logits of each.
 ///
 /// # Errors
 /// When the tokens do not fit into the context, or a step fails.
@@ -81,38 +79,39 @@ pub(crate) fn logit_errors(
     engine: &mut Engine,
     tokens: &[u32],
     bound: &ErrorBound,
+    used: &mut BoundUse,
 ) -> Result<Vec<Option<f64>>> {
-    let Some(mut sizes) = bound.row_sizes() else { return Ok(vec![None; tokens.len()]) };
+    let mut sizes = bound.row_sizes([tokens.len()]);
     engine.logits(tokens, &mut sizes, |_, _| {})?;
-    let errors = sizes.errors(bound.rounding_errors());
-    let error = |row| errors.as_ref().and_then(|errors| errors.of("logits", row));
-    Ok((0..tokens.len()).map(error).collect())
+    let errors = bound.follow(&sizes);
+    used.add(&errors);
+    Ok((0..tokens.len()).map(|row| errors.of("logits", row)).collect())
 }
 
-/// Collects the hidden states of a run and, if the bound needs them, the sizes of all rows.
-struct RunWatch<'a> {
-    hidden: HiddenStates,
-    sizes: Option<RowSizes<'a>>,
+/// Collects the hidden states of a run and the sizes of all rows.
+pub(crate) struct RunWatch<'a> {
+    pub(crate) hidden: HiddenStates,
+    pub(crate) sizes: RowSizes<'a>,
 }
 
 impl Watch for RunWatch<'_> {
     fn wants(&self, name: &str) -> bool {
-        self.hidden.wants(name) || self.sizes.as_ref().is_some_and(|sizes| sizes.wants(name))
+        self.hidden.wants(name) || self.sizes.wants(name)
     }
 
     fn value(&mut self, name: &str, shape: &Shape, data: &[f32]) {
         if self.hidden.wants(name) {
             self.hidden.value(name, shape, data);
         }
-        if let Some(sizes) = &mut self.sizes {
-            sizes.value(name, shape, data);
+        if self.sizes.wants(name) {
+            self.sizes.value(name, shape, data);
         }
     }
 }
 
 /// Runs tokens on two engines of one model of `layers` layers, and compares
 /// every hidden state and the logits that follow the last token. `bound` is
-/// relative to `reference`. `progress` counts the tokens of both.
+/// relative to `reference`, and counted. `progress` counts the tokens of both.
 ///
 /// # Errors
 /// When the tokens do not fit into a context, or a step fails.
@@ -131,26 +130,16 @@ pub fn diagnose_against(
     let logits = [ours, reference.last_logits(tokens, &mut want)?];
     counter.add(tokens.len() as u64);
     let (mut rows, names) = (Vec::with_capacity(layers + 3), &got);
+    let compare = |name: &str, got: &[f32], want: &[f32], width| {
+        compare_within(name, got, want, width, |_, row| bound.at(name, rms(row), None))
+    };
     for (index, (got, want)) in got.states.iter().zip(&want.states).enumerate() {
         // The head's norm runs for the last row only.
         let of = if index > layers { 1 } else { tokens.len().max(1) };
-        let depth = ValueDepth::Layers(index.min(layers));
-        rows.push(compare(names.name(index), got, want, want.len() / of, depth, bound));
+        rows.push(compare(names.name(index), got, want, want.len() / of));
     }
-    rows.push(compare("logits", &logits[0], &logits[1], logits[1].len(), ValueDepth::Logits(layers), bound));
+    rows.push(compare("logits", &logits[0], &logits[1], logits[1].len()));
     Ok(rows)
-}
-
-/// Compares rows of `width` values at a depth of the model.
-pub(crate) fn compare(
-    layer: &str,
-    got: &[f32],
-    want: &[f32],
-    width: usize,
-    depth: ValueDepth,
-    bound: &ErrorBound,
-) -> LayerRow {
-    compare_within(layer, got, want, width, |_, row| bound.at(depth, rms(row)))
 }
 
 /// Compares rows of `width` values; `bound` returns that of a token and its row in the golden.

@@ -20,7 +20,7 @@ pub mod record;
 mod running_error;
 mod speed;
 
-pub use bound::{ErrorBound, GoldenPrecision, ValueDepth};
+pub use bound::{BoundUse, ErrorBound, GoldenPrecision};
 pub use encoder_gate::{EncoderPromptVerdict, EncoderVerdict, diagnose_encoder, verify_encoder};
 pub use encoder_golden::{EncoderGolden, EncoderPrompt, PaddedText};
 pub use gate::{Divergence, FailedStep, PromptVerdict, Verdict, verify};

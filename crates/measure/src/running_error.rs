@@ -16,11 +16,14 @@
 //! | attention | the sum and the scaled sum; with a cap the quotient, tanh and product; the softmax; the result | those of scores and values, weighted by the probabilities |
 //! | gate | the activation, the product | added up |
 //! | residual | the sum | weighted by the sizes of both operands |
+//! | pooling | the mean | weighted by the sizes of the rows |
 //!
-//! - **Linear.** Its noise is that of its operand, enlarged as the typical row is: by the mean of
-//!   the rows' gains. A row in which the products cancel has the same noise, and so a larger
-//!   relative error. Where a norm follows, as after the parts of Gemma's layers, that error enters
-//!   the residual stream at full size.
+//! - **Linear.** Errors of an operand are not aligned with the weights. So a result has the noise that
+//!   independent errors would have: that of the operand, times the sum of the squares of a typical row of
+//!   weights. A row whose products cancel has the same noise, and so a larger relative error. Trained
+//!   weights enlarge rows more than errors; the analysis must not take the gain of a row for that of its
+//!   error, or bounds grow tenfold in each layer. The sum's own roundings are relative to the partial
+//!   sums, which are as large as the result or as independent products, whichever is larger.
 //! - **Attention.** With the probabilities `p` of this program's own run, an error `e_i` of the score
 //!   of key `i` changes a head's result by `p_i (v_i − v̄) e_i`, where `v̄ = Σ p_i v_i` is the
 //!   result. So an error common to all scores changes nothing, and neither does any error in a row
@@ -31,12 +34,18 @@
 //!   one element times `M`'s squared Frobenius norm. Errors of a row may lie evenly on its elements, as
 //!   those of a sum, or be relative to each element, as those of a store; the larger of both noises
 //!   counts.
+//! - **Pooling.** The rows of a mean may cancel. Their errors come from the same weights and need not, so
+//!   they count as if they were equal.
 //! - **Residual.** Errors keep their absolute size. If a sum cancels, their relative size
 //!   grows; if a small part is added to a large stream, its errors count little.
+//!
+//! A node whose values the backend does not report adds its counted roundings to the errors of its
+//! operands, and the analysis goes on.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
-use girih_graph::{Graph, Node, Op, Span, ValueId, Watch};
+use girih_graph::{Extent, Graph, Node, Op, Pooling, Span, ValueId, Watch};
 use girih_tensor::{DType, Shape};
 
 /// Stores of an embedding's scale: the factor and the product.
@@ -83,10 +92,14 @@ pub(crate) struct RoundingErrors {
 }
 
 /// The sizes of the rows of a graph's values in a run, and the rows that attention reads: a watch.
-/// The run is one sequence from position 0, without mutual spans.
+/// Sequences begin at position 0 and have no mutual spans.
 #[derive(Debug)]
 pub(crate) struct RowSizes<'a> {
     graph: &'a Graph,
+    /// The mean square of each matrix of weights.
+    weight_squares: &'a HashMap<String, f64>,
+    /// The rows of each sequence.
+    sequences: Vec<Range<usize>>,
     /// The index of each value by its name.
     indices: HashMap<&'a str, usize>,
     /// The mean square of each row of each value; empty if the backend did not report it.
@@ -97,7 +110,11 @@ pub(crate) struct RowSizes<'a> {
 
 impl<'a> RowSizes<'a> {
     /// No rows yet.
-    pub(crate) fn of(graph: &'a Graph) -> RowSizes<'a> {
+    pub(crate) fn of(
+        graph: &'a Graph,
+        weight_squares: &'a HashMap<String, f64>,
+        sequences: Vec<Range<usize>>,
+    ) -> RowSizes<'a> {
         let indices = graph.ids().map(|(id, value)| (value.name.as_str(), id.0 as usize)).collect();
         let mut read = vec![None; graph.values.len()];
         // Operands of a node are results of earlier ones.
@@ -108,27 +125,33 @@ impl<'a> RowSizes<'a> {
                 node.inputs.iter().for_each(|id| read[id.0 as usize] = Some(Vec::new()));
             }
         }
-        RowSizes { graph, indices, squares: vec![Vec::new(); graph.values.len()], read }
+        let squares = vec![Vec::new(); graph.values.len()];
+        RowSizes { graph, weight_squares, sequences, indices, squares, read }
     }
 
-    /// Follows the errors of stores through the graph; `None` if the backend did not report
-    /// a value that this needs.
-    pub(crate) fn errors(&self, one: RoundingErrors) -> Option<RowErrors> {
-        let values = self.graph.values.len();
+    /// Follows the errors of stores through the graph. A node that cannot be followed adds its `counted`
+    /// error.
+    pub(crate) fn errors(&self, one: RoundingErrors, counted: &[f64]) -> RowErrors {
         let mut analysis = Analysis {
-            graph: self.graph,
+            run: self,
             one,
             squares: self.squares.clone(),
             read: self.read.iter().map(|rows| rows.as_deref().unwrap_or_default()).collect(),
-            errors: vec![None; values],
+            errors: vec![None; self.graph.values.len()],
         };
-        for node in &self.graph.nodes {
-            let errors = analysis.node(node)?;
+        let mut not_followed = Vec::new();
+        for (node, counted) in self.graph.nodes.iter().zip(counted) {
+            let (value, rows) = (self.graph.value(node.output), analysis.rows_of(node.output));
+            let errors = analysis.node(node).filter(|errors| errors.len() == rows).unwrap_or_else(|| {
+                not_followed.push(format!("{} ({})", value.name, node.op.spec().name));
+                analysis.counted(node, rows, *counted)
+            });
             analysis.errors[node.output.0 as usize] =
                 Some(errors.into_iter().map(|error| error.min(1.0)).collect());
         }
         let named = self.graph.values.iter().zip(analysis.errors);
-        Some(RowErrors(named.filter_map(|(value, errors)| Some((value.name.clone(), errors?))).collect()))
+        let rows = named.filter_map(|(value, errors)| Some((value.name.clone(), errors?))).collect();
+        RowErrors { rows, not_followed }
     }
 }
 
@@ -151,18 +174,22 @@ impl Watch for RowSizes<'_> {
 /// The mean squares of the relative errors of rows, by the names of values. None exceeds 1:
 /// an error beyond the row's own size says no more.
 #[derive(Debug)]
-pub(crate) struct RowErrors(HashMap<String, Vec<f64>>);
+pub(crate) struct RowErrors {
+    rows: HashMap<String, Vec<f64>>,
+    /// The results and ops of the nodes whose errors were counted.
+    pub(crate) not_followed: Vec<String>,
+}
 
 impl RowErrors {
     /// Those of this row of this value, if the graph has it.
     pub(crate) fn of(&self, name: &str, row: usize) -> Option<f64> {
-        self.0.get(name)?.get(row).copied()
+        self.rows.get(name)?.get(row).copied()
     }
 }
 
 /// The analysis, after the nodes so far.
 struct Analysis<'a> {
-    graph: &'a Graph,
+    run: &'a RowSizes<'a>,
     one: RoundingErrors,
     squares: Vec<Vec<f64>>,
     read: Vec<&'a [f32]>,
@@ -178,7 +205,7 @@ impl Analysis<'_> {
         let RoundingErrors { term, result, state } = self.one;
         let stores = |stores: f64| self.after(node, |_| stores * result);
         match node.op {
-            Op::Embed => Some(vec![result; self.sizes(node.output)?.len()]),
+            Op::Embed => Some(vec![result; self.rows_of(node.output)]),
             Op::Splice | Op::Gather | Op::Reshape => stores(0.0),
             Op::Write => self.after(node, |_| state),
             Op::Scale { .. } => stores(SCALE_STORES),
@@ -187,7 +214,7 @@ impl Analysis<'_> {
                 self.after(node, |_| NORM_STORES * result + sum)
             }
             Op::Rope { .. } => {
-                let angle = |row| ANGLE_SQUARES * (row as f64).powi(2) * 2.0 * term;
+                let angle = |row| ANGLE_SQUARES * (self.position(row) as f64).powi(2) * 2.0 * term;
                 self.after(node, |row| ROPE_STORES * result + angle(row))
             }
             Op::Softcap { .. } => stores(CAP_STORES),
@@ -200,8 +227,57 @@ impl Analysis<'_> {
             Op::Add => self.add(node),
             Op::Linear => self.linear(node),
             Op::Attend { scale, span, softcap } => self.attend(node, scale, span, softcap),
-            // A sequence, not a row, has a pooled result.
-            Op::Pool { .. } => None,
+            Op::Pool { how } => self.pool(node, how),
+        }
+    }
+
+    /// The largest errors of a node's operands, and its own.
+    fn counted(&self, node: &Node, rows: usize, own: f64) -> Vec<f64> {
+        let operands = || node.inputs.iter().filter_map(|id| self.of(*id));
+        let largest = |row| {
+            let of_row = operands().map(|errors| match errors.get(row) {
+                Some(error) if errors.len() == rows => *error,
+                _ => errors.iter().copied().fold(0.0, f64::max),
+            });
+            of_row.fold(0.0, f64::max)
+        };
+        (0..rows).map(|row| largest(row) + own).collect()
+    }
+
+    /// The number of rows that a value has in this run.
+    fn rows_of(&self, id: ValueId) -> usize {
+        match self.graph().value(id).outermost {
+            Extent::Sequences => self.run.sequences.len(),
+            _ => self.run.sequences.last().map_or(0, |sequence| sequence.end),
+        }
+    }
+
+    /// The position of a row in its sequence.
+    fn position(&self, row: usize) -> usize {
+        let sequence = self.run.sequences.iter().find(|rows| rows.contains(&row));
+        sequence.map_or(row, |rows| row - rows.start)
+    }
+
+    fn graph(&self) -> &Graph {
+        self.run.graph
+    }
+
+    fn pool(&self, node: &Node, how: Pooling) -> Option<Vec<f64>> {
+        let errors = self.of(node.inputs[0])?;
+        let sequences = self.run.sequences.iter();
+        match how {
+            Pooling::First => sequences.map(|rows| errors.get(rows.start).copied()).collect(),
+            Pooling::Last => sequences.map(|rows| errors.get(rows.end.checked_sub(1)?).copied()).collect(),
+            Pooling::Mean => {
+                let (read, made) = (self.sizes(node.inputs[0])?, self.sizes(node.output)?);
+                let means = sequences.zip(made).map(|(rows, made)| {
+                    let count = rows.len() as f64;
+                    let own = count * self.one.term;
+                    let noise = rows.clone().map(|row| (errors[row] + own) * read[row]).sum::<f64>();
+                    ratio(noise / count, *made) + self.one.result
+                });
+                Some(means.collect())
+            }
         }
     }
 
@@ -220,16 +296,16 @@ impl Analysis<'_> {
     }
 
     fn linear(&self, node: &Node) -> Option<Vec<f64>> {
-        let weights = self.graph.value(node.inputs[1]);
-        let terms = weights.shape.columns() as f64 * self.one.term;
+        let weights = self.graph().value(node.inputs[1]);
+        let columns = weights.shape.columns() as f64;
+        let gain = columns * self.run.weight_squares.get(&weights.name)?;
+        let terms = columns * self.one.term;
         // Weights finer than bf16 are rounded too.
         let count = if weights.dtype == DType::BF16 { 1.0 } else { 2.0 };
-        let (read, made) = (self.sizes(node.inputs[0])?, self.sizes(node.output)?);
-        let gains = || read.iter().zip(made).filter(|(x, _)| **x > 0.0).map(|(x, y)| y / x);
-        let typical = gains().sum::<f64>() / gains().count().max(1) as f64;
-        let rows = self.of(node.inputs[0])?.iter().zip(read).zip(made);
-        let noise = |error, x: f64, y| (error + terms) * (typical * x).max(y);
-        Some(rows.map(|((error, x), y)| ratio(noise(error, *x, *y), *y) + count * self.one.result).collect())
+        let rows = self.of(node.inputs[0])?.iter().zip(self.sizes(node.inputs[0])?);
+        let rows = rows.zip(self.sizes(node.output)?);
+        let noise = |error: f64, x: f64, y: f64| error * gain * x + terms * (gain * x).max(y);
+        Some(rows.map(|((error, x), y)| ratio(noise(*error, *x, *y), *y) + count * self.one.result).collect())
     }
 
     fn attend(&self, node: &Node, scale: f32, span: Span, cap: Option<f32>) -> Option<Vec<f64>> {
@@ -237,13 +313,15 @@ impl Analysis<'_> {
         let [q, keys, values] = [self.rows(q)?, self.rows(keys)?, self.rows(values)?];
         let (scale, cap) = (f64::from(scale), cap.map(f64::from));
         let group = (q.heads / keys.heads).max(1);
-        let last = keys.count().min(values.count());
-        let errors = (0..q.count()).map(|row| {
-            let end = if span == Span::All { last } else { last.min(row + 1) };
+        let rows =
+            self.run.sequences.iter().flat_map(|sequence| sequence.clone().map(move |row| (row, sequence)));
+        let errors = rows.map(|(row, sequence)| {
+            let first = sequence.start + span.first(row - sequence.start);
+            let end = if span == Span::All { sequence.end } else { row + 1 };
             let (mut noise, mut size) = (0.0, 0.0);
             for head in 0..q.heads {
-                let read = (span.first(row)..end)
-                    .map(|key| (keys.part(key, head / group), values.part(key, head / group)));
+                let read =
+                    (first..end).map(|key| (keys.part(key, head / group), values.part(key, head / group)));
                 let head =
                     AttendingHead { one: self.one, scale, cap, q: q.part(row, head), read: read.collect() };
                 let (of_noise, of_size) = head.noise_and_size();
@@ -258,14 +336,15 @@ impl Analysis<'_> {
     /// The rows of an operand of attention.
     fn rows(&self, id: ValueId) -> Option<Rows<'_>> {
         let data = self.read[id.0 as usize];
-        let &[_, heads, width] = self.graph.value(id).shape.extents() else { return None };
-        let is_whole = !data.is_empty() && data.len() == self.of(id)?.len() * heads * width;
-        is_whole.then_some(Rows { data, heads, width, errors: self.of(id)?, sizes: self.sizes(id)? })
+        let &[_, heads, width] = self.graph().value(id).shape.extents() else { return None };
+        let (errors, sizes) = (self.of(id)?, self.sizes(id)?);
+        let is_whole = data.len() == errors.len() * heads * width;
+        is_whole.then_some(Rows { data, heads, width, errors, sizes })
     }
 
     /// The innermost extent of a value.
     fn columns(&self, id: ValueId) -> f64 {
-        self.graph.value(id).shape.columns() as f64
+        self.graph().value(id).shape.columns() as f64
     }
 
     /// Gives a result that no backend reports the sizes and rows of its operand.
@@ -283,7 +362,7 @@ impl Analysis<'_> {
 
     fn sizes(&self, id: ValueId) -> Option<&[f64]> {
         let sizes = &self.squares[id.0 as usize];
-        (!sizes.is_empty()).then_some(sizes)
+        (sizes.len() == self.rows_of(id)).then_some(sizes)
     }
 }
 
@@ -299,10 +378,6 @@ struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    fn count(&self) -> usize {
-        self.errors.len()
-    }
-
     /// One head of a row.
     fn part(&self, row: usize, head: usize) -> HeadPart<'a> {
         let numbers = &self.data[(row * self.heads + head) * self.width..][..self.width];
@@ -453,15 +528,18 @@ mod tests {
     /// One unit per stored result, and none of other kinds.
     const UNIT: RoundingErrors = RoundingErrors { term: 0.0, result: 1e-6, state: 0.0 };
 
-    /// The errors of a graph of two rows, in stores; the values are rows of two numbers.
-    fn errors(graph: &str, values: &[(&str, [f32; 4])]) -> Option<RowErrors> {
+    /// The errors of a graph of two rows, in stores; the values are rows of two numbers. Weights have the
+    /// mean square 0.5, so a sum of two products has the noise of its row. A node that is not followed
+    /// counts three stores.
+    fn errors(graph: &str, values: &[(&str, [f32; 4])]) -> RowErrors {
         let graph: Graph = graph.parse().expect("a graph");
-        let mut sizes = RowSizes::of(&graph);
+        let weights = graph.weights().map(|(_, weight)| (weight.name.clone(), 0.5)).collect();
+        let mut sizes = RowSizes::of(&graph, &weights, vec![Range { start: 0, end: 2 }]);
         for (name, rows) in values {
             assert!(sizes.wants(name));
             sizes.value(name, &Shape::matrix(2, 2), rows);
         }
-        sizes.errors(UNIT)
+        sizes.errors(UNIT, &vec![3.0 * UNIT.result; graph.nodes.len()])
     }
 
     fn stores(errors: &RowErrors, name: &str) -> [f64; 2] {
@@ -469,7 +547,7 @@ mod tests {
     }
 
     fn assert_near(found: [f64; 2], want: [f64; 2]) {
-        assert!(found.iter().zip(want).all(|(found, want)| (found - want).abs() < 1e-3 * want), "{found:?}");
+        assert!(found.iter().zip(want).all(|(found, want)| (found - want).abs() <= 1e-3 * want), "{found:?}");
     }
 
     const LINEAR: &str = "\
@@ -487,17 +565,17 @@ output rows: [output_rows 2, 2] = gather sum
     #[test]
     fn a_row_whose_products_cancel_has_larger_errors() {
         let (x, y) = ([1.0; 4], [1.0, 1.0, 0.1, 0.1]);
-        let found = errors(LINEAR, &[("x", x), ("y", y), ("sum", [2.0, 2.0, 1.1, 1.1])]).expect("all values");
-        // The typical size is 0.505.
-        assert_near(stores(&found, "y"), [2.0, 50.5 + 1.0]);
+        let found = errors(LINEAR, &[("x", x), ("y", y), ("sum", [2.0, 2.0, 1.1, 1.1])]);
+        assert_near(stores(&found, "y"), [2.0, 100.0 + 1.0]);
         // The noise of both operands, over the sum's square, and its own store.
-        assert_near(stores(&found, "rows"), [(1.0 + 2.0) / 4.0 + 1.0, (1.0 + 0.515) / 1.21 + 1.0]);
+        assert_near(stores(&found, "rows"), [(1.0 + 2.0) / 4.0 + 1.0, (1.0 + 1.01) / 1.21 + 1.0]);
+        assert!(found.not_followed.is_empty(), "{:?}", found.not_followed);
     }
 
     #[test]
     fn a_residual_that_cancels_keeps_the_noise_of_its_operands() {
         let (x, y) = ([1.0; 4], [1.0, 1.0, -0.9, -0.9]);
-        let found = errors(LINEAR, &[("x", x), ("y", y), ("sum", [2.0, 2.0, 0.1, 0.1])]).expect("all values");
+        let found = errors(LINEAR, &[("x", x), ("y", y), ("sum", [2.0, 2.0, 0.1, 0.1])]);
         let [first, second] = stores(&found, "sum");
         assert!(first < 2.0 && second > 200.0, "{first} {second}");
     }
@@ -519,7 +597,7 @@ output rows: [output_rows 2, 1, 2] = gather mixed
 
     #[test]
     fn errors_of_scores_grow_with_the_scores() {
-        let found = errors(&attend("0.5", "all"), &[("x", [1.0, -1.0, -1.0, 1.0])]).expect("all values");
+        let found = errors(&attend("0.5", "all"), &[("x", [1.0, -1.0, -1.0, 1.0])]);
         let [found, _] = stores(&found, "mixed");
         // Scores ±1: p is 0.881 and 0.119, the result 0.762 of a row, the distances of values from it
         // 0.238 and 1.762, and p times them 0.2100. A score has three stores, of key, sum and
@@ -534,7 +612,7 @@ output rows: [output_rows 2, 1, 2] = gather mixed
     #[test]
     fn a_row_with_one_key_has_no_error_of_scores() {
         for (scale, span) in [("0.5", "full"), ("500.0", "full"), ("500.0", "window:1")] {
-            let found = errors(&attend(scale, span), &[("x", [1.0, 2.0, -2.0, 1.0])]).expect("all values");
+            let found = errors(&attend(scale, span), &[("x", [1.0, 2.0, -2.0, 1.0])]);
             // The value, the softmax and the result.
             let [first, second] = stores(&found, "mixed");
             assert!((first - 3.0).abs() < 1e-3, "{first}");
@@ -557,13 +635,64 @@ output rows: [output_rows 2, 1, 2] = gather mixed
         assert_eq!(head([&[3.0, 4.0], &[4.0, 3.0]], 0.0), (0.0, 0.25));
     }
 
+    /// The products of both rows add up, as those of trained weights do; errors do not.
     #[test]
-    fn no_error_exceeds_its_row_and_a_missing_value_ends_the_analysis() {
+    fn the_gain_of_a_row_is_not_that_of_its_errors() {
+        let found = errors(LINEAR, &[("x", [1.0; 4]), ("y", [30.0; 4]), ("sum", [31.0; 4])]);
+        assert_near(stores(&found, "y"), [1.0 + 1.0 / 900.0; 2]);
+    }
+
+    #[test]
+    fn no_error_exceeds_its_row() {
         let x = [1.0; 4];
         let found = errors(LINEAR, &[("x", x), ("y", [0.0; 4]), ("sum", [0.0, 0.0, f32::NAN, 0.0])]);
-        let found = found.expect("all values");
         assert!([0, 1].iter().all(|row| found.of("rows", *row) == Some(1.0)));
         assert!(found.of("rows", 2).is_none() && found.of("other", 0).is_none());
-        assert!(errors(LINEAR, &[("x", x), ("y", x)]).is_none());
+    }
+
+    /// The sum's size is not known: the larger error of its operands, and three stores.
+    #[test]
+    fn a_node_that_is_not_followed_is_counted_and_named() {
+        let (x, y) = ([1.0; 4], [1.0, 1.0, 0.1, 0.1]);
+        let found = errors(LINEAR, &[("x", x), ("y", y)]);
+        assert_near(stores(&found, "rows"), [2.0 + 3.0, 101.0 + 3.0]);
+        assert_eq!(found.not_followed, ["sum (add)"]);
+    }
+
+    /// The rows of two sequences, of one row each, and of one sequence of two rows that cancel.
+    #[test]
+    fn errors_of_pooled_rows_are_those_of_their_sequences() {
+        let graph = |how: &str| -> Graph {
+            let text = "graph rows 2 sequences 2 context 64 output_rows 1 -> pooled\n\
+                input tokens: [rows 2] i32\nweight table: [4, 2] bf16\n\
+                x: [rows 2, 2] = embed tokens, table\nscaled: [rows 2, 2] = scale(factor=2.0) x\n\
+                sum: [rows 2, 2] = add x, scaled\noutput row: [sequences 2, 2] = pool(how=HOW) sum\n";
+            text.replace("HOW", how).parse().expect("a graph")
+        };
+        let (one, first, second) =
+            (UNIT.result, (1.0 + 3.0 * 4.0) / 9.0 + 1.0, (1.0 + 3.0 * 0.25) / 2.25 + 1.0);
+        let weights = HashMap::new();
+        let found = |how: &str, sequences: Vec<Range<usize>>, row: &[f32]| {
+            let graph = graph(how);
+            let mut sizes = RowSizes::of(&graph, &weights, sequences);
+            for (name, rows) in
+                [("x", [1.0; 4]), ("scaled", [2.0, 2.0, 0.5, 0.5]), ("sum", [3.0, 3.0, 1.5, 1.5])]
+            {
+                sizes.value(name, &Shape::matrix(2, 2), &rows);
+            }
+            sizes.value("row", &Shape::matrix(row.len() / 2, 2), row);
+            let errors = sizes.errors(UNIT, &vec![0.0; graph.nodes.len()]);
+            assert!(errors.not_followed.is_empty(), "{:?}", errors.not_followed);
+            [0, 1].map(|row| errors.of("row", row).unwrap_or(0.0) / one)
+        };
+        let two = || vec![Range { start: 0, end: 1 }, Range { start: 1, end: 2 }];
+        let all = || vec![Range { start: 0, end: 2 }];
+        for how in ["first", "last"] {
+            assert_near(found(how, two(), &[3.0, 3.0, 1.5, 1.5]), [first, second]);
+        }
+        assert_near(found("last", all(), &[1.5, 1.5]), [second, 0.0]);
+        // The mean noise of both rows, over the square of the mean.
+        let mean = (first * 9.0 + second * 2.25) / 2.0 / 0.25 + 1.0;
+        assert_near(found("mean", all(), &[0.5, 0.5]), [mean, 0.0]);
     }
 }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use girih::{BackendChoice, Model, RunOptions};
-use girih_measure::{LayerRow, diagnose, diagnose_against, diagnose_encoder, random_tokens};
+use girih_measure::{BoundUse, LayerRow, diagnose, diagnose_against, diagnose_encoder, random_tokens};
 use girih_tensor::Random;
 use serde_json::{Value, json};
 
@@ -67,26 +67,35 @@ fn against_golden(args: &Args, golden: &Path) -> Result<Outcome> {
     let layers = run.model.files().facts.layers.len();
     let total = run.golden.prompts.iter().map(|prompt| prompt.tokens.len() as u64).sum();
     let (bar, mut done, mut prompts) = (bar(&args.device), 0, Vec::new());
+    let mut used = run.bound.all_followed();
     for prompt in &run.golden.prompts {
-        prompts.push(diagnose(&mut run.engine, prompt, layers, &run.bound)?);
+        prompts.push(diagnose(&mut run.engine, prompt, layers, &run.bound, &mut used)?);
         done += prompt.tokens.len() as u64;
         bar.set(done, total);
     }
     bar.finish_and_clear();
-    report(args, &run.activations, &Value::Null, &prompts)
+    report(args, &run.activations, &Value::Null, Some(&used), &prompts)
 }
 
 fn encoder_against_golden(args: &Args, model: &Model, golden: &Path) -> Result<Outcome> {
     let mut run = EncoderGoldenRun::of(model, &args.device, golden, args.against)?;
     let total = run.golden.prompts.iter().map(|prompt| prompt.tokens.len() as u64).sum();
     let (bar, mut done, mut prompts) = (bar(&args.device), 0, Vec::new());
+    let mut used = run.bound.all_followed();
     for prompt in &run.golden.prompts {
-        prompts.push(diagnose_encoder(&mut run.encoder, prompt, run.layers, run.pooling, &run.bound)?);
+        prompts.push(diagnose_encoder(
+            &mut run.encoder,
+            prompt,
+            run.layers,
+            run.pooling,
+            &run.bound,
+            &mut used,
+        )?);
         done += prompt.tokens.len() as u64;
         bar.set(done, total);
     }
     bar.finish_and_clear();
-    report(args, &run.activations, &Value::Null, &prompts)
+    report(args, &run.activations, &Value::Null, Some(&used), &prompts)
 }
 
 fn against_backend(args: &Args, reference: &BackendChoice) -> Result<Outcome> {
@@ -112,10 +121,17 @@ fn against_backend(args: &Args, reference: &BackendChoice) -> Result<Outcome> {
     let (layers, bar) = (facts.layers.len(), bar(&args.device));
     let rows = diagnose_against(&mut engine, &mut other, &tokens, layers, &bound, &mut bar.watcher())?;
     bar.finish_and_clear();
-    report(args, &activations, &json!(reference.to_string()), &[rows])
+    report(args, &activations, &json!(reference.to_string()), None, &[rows])
 }
 
-fn report(args: &Args, activations: &str, reference: &Value, prompts: &[Vec<LayerRow>]) -> Result<Outcome> {
+/// Prints the rows of all prompts, and how their bound was found; between two backends, it is counted.
+fn report(
+    args: &Args,
+    activations: &str,
+    reference: &Value,
+    bound: Option<&BoundUse>,
+    prompts: &[Vec<LayerRow>],
+) -> Result<Outcome> {
     let within = prompts.iter().flatten().all(LayerRow::within);
     if args.json {
         print_json(&json!({
@@ -123,11 +139,16 @@ fn report(args: &Args, activations: &str, reference: &Value, prompts: &[Vec<Laye
             "kv": args.device.kv_name(),
             "activations": activations,
             "reference": reference,
+            "bound": bound,
             "prompts": prompts,
         }))?;
     } else {
         for (index, rows) in prompts.iter().enumerate() {
             table(index, rows)?;
+        }
+        match bound {
+            Some(bound) => print_line!("bound: {bound}")?,
+            None => print_line!("bound: all errors counted")?,
         }
     }
     Ok(if within { Outcome::Done } else { Outcome::Failed })

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use girih::engine::Encoder;
 use girih::graph::Pooling;
-use girih::{DType, Engine, Model, Numerics, Plan, Rounding, RunOptions};
+use girih::{Engine, Model, Plan, RunOptions};
 use girih_measure::{
     Disagreement, Divergence, EncoderGolden, EncoderPromptVerdict, EncoderVerdict, ErrorBound, FailedStep,
     Golden, GoldenPrecision, GoldenSizes, LayerRow, PromptVerdict, verify as gate, verify_encoder,
@@ -79,7 +79,7 @@ impl GoldenRun {
         let options = loading::options_for_measuring(device)?;
         let plan = model.plan(RunOptions { output_rows: OUTPUT_ROWS, ..options })?;
         let activations = plan.numerics().name();
-        let bound = bound(&model, against, &plan)?.along(plan.graph());
+        let bound = bound(&model, against, &plan)?;
         let engine = loading::engine(plan, device.show.show())?;
         Ok(GoldenRun { model, engine, golden, bound, activations })
     }
@@ -142,29 +142,14 @@ fn sizes(model: &Model) -> GoldenSizes {
     GoldenSizes { layers: facts.layers.len(), width: facts.sizes.width, vocabulary: facts.sizes.vocabulary }
 }
 
-/// The error bound. It depends on the longest sum, the golden's arithmetic, the
-/// type of the KV cache, the step of quantized weights, and the precision of
-/// activations: the coarsest, and that before logits.
+/// The error bound of a model as it is planned.
 ///
 /// # Errors
 /// When a weight cannot be read.
 pub fn bound(model: &Model, against: Against, plan: &Plan) -> Result<ErrorBound> {
     let weights = &model.files().weights;
-    let infos = weights.names().filter_map(|name| Some((name, weights.info(name)?)));
-    let mut terms = 1;
-    let mut quantized = 0.0f64;
-    for (name, (dtype, shape)) in infos {
-        terms = terms.max(shape.columns());
-        if dtype.tile() != (1, 1) {
-            let numbers = weights.numbers(name)?;
-            quantized = quantized.max(ErrorBound::relative_step(dtype, &shape, &numbers));
-        }
-    }
-    let kv = plan.kv().unwrap_or(DType::F32);
-    let bound = ErrorBound::new(against.precision(), terms, kv, quantized);
-    let Numerics { stores, activations, head } = plan.numerics();
-    let coarsest = activations.first().copied().unwrap_or(Rounding::NONE);
-    Ok(bound.storing(stores).with_activations(coarsest.format, head.format))
+    let numbers = |name: &str| weights.numbers(name);
+    Ok(ErrorBound::new(against.precision(), plan.graph(), &plan.numerics(), numbers)?)
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {
@@ -183,12 +168,14 @@ pub fn run(args: &Args) -> Result<Outcome> {
             "against": args.against.precision().name(),
             "kv": args.device.kv_name(),
             "activations": run.activations,
+            "bound": verdict.bound,
             "prompts": verdict.prompts,
         }))?;
     } else {
         for prompt in &verdict.prompts {
             print_line!("{}", sentence(prompt))?;
         }
+        print_line!("bound: {}", verdict.bound)?;
         print_line!("activations in {}", run.activations)?;
         print_line!("{}", if verdict.passed { "passed" } else { "failed" })?;
     }
@@ -199,7 +186,7 @@ fn run_encoder(args: &Args, model: &Model) -> Result<Outcome> {
     let run = EncoderGoldenRun::of(model, &args.device, &args.golden, args.against)?;
     let EncoderGoldenRun { mut encoder, golden, bound, layers, pooling, activations } = run;
     let bar = bar(&args.device);
-    let EncoderVerdict { passed, prompts, batch } =
+    let EncoderVerdict { passed, bound, prompts, batch } =
         verify_encoder(&mut encoder, &golden, layers, pooling, &bound, &mut bar.watcher())?;
     bar.finish_and_clear();
     if args.json {
@@ -207,6 +194,7 @@ fn run_encoder(args: &Args, model: &Model) -> Result<Outcome> {
             "passed": passed,
             "against": args.against.precision().name(),
             "activations": activations,
+            "bound": bound,
             "prompts": prompts,
             "batch": batch,
         }))?;
@@ -220,6 +208,7 @@ fn run_encoder(args: &Args, model: &Model) -> Result<Outcome> {
             let text = format!("batch: hidden states within {:.2e}", row.max_abs);
             print_line!("{text}{}", out_of_bound(Some(row).filter(|row| !row.within())))?;
         }
+        print_line!("bound: {bound}")?;
         print_line!("activations in {activations}")?;
         print_line!("{}", if passed { "passed" } else { "failed" })?;
     }
