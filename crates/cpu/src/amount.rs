@@ -51,6 +51,7 @@ impl Amount {
                     .map(|sequence| attended(sequence, attention, position))
                     .fold(Amount::default(), sum)
             }
+            OpCall::ShortConv { taps, .. } => Amount { bytes: bytes_of(taps), operations: 0 },
             OpCall::Alias
             | OpCall::Gather { .. }
             | OpCall::Splice { .. }

@@ -155,6 +155,12 @@ pub(crate) enum OpCall {
         values: usize,
         attention: AttentionParams,
     },
+    ShortConv {
+        x: ValueLocation,
+        taps: usize,
+        /// Its index among the carried values of the graph.
+        carried: usize,
+    },
     Gather {
         x: ValueLocation,
     },

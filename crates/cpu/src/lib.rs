@@ -22,6 +22,7 @@ mod barrier;
 #[cfg(test)]
 mod barrier_model;
 pub mod caches;
+mod carried;
 mod fuse;
 #[doc(hidden)]
 pub mod fuzz;

@@ -34,7 +34,7 @@ pub(crate) fn knows(op: Op, operands: usize) -> bool {
             operands == 2
         }
         Op::Linear | Op::LayerNorm { .. } => operands == 2 || operands == 3,
-        Op::Attend { .. } => operands == 3,
+        Op::Attend { .. } | Op::ShortConv => operands == 3,
         _ => false,
     }
 }
@@ -293,7 +293,11 @@ impl Lowering<'_> {
             let rope = rope.filter(|rope| rope.output == node.inputs[0]);
             let unrotated = rope.map(|rope| Ok((self.fusion.location(rope.inputs[0]), self.rotation(rope)?)));
             let x = self.fusion.location(node.inputs[0]);
-            Ok(StateWrite { x, unrotated: unrotated.transpose()?, state: self.state(node.output) })
+            Ok(StateWrite {
+                x,
+                unrotated: unrotated.transpose()?,
+                state: state::index_of(self.fusion.graph, node.output),
+            })
         };
         let nodes = &self.fusion.graph.nodes[index..index + count];
         let names: Vec<&str> = rope.into_iter().chain(nodes).map(|node| self.name(node.output)).collect();
@@ -384,9 +388,16 @@ impl Lowering<'_> {
                 let attention = self.attention(node, scale, span, softcap);
                 let (store, [keys, values]) = match state::step_indexes(self.fusion.graph, node) {
                     Some(indexes) => (KvStore::Step, indexes),
-                    None => (KvStore::State, [1, 2].map(|index| self.state(node.inputs[index]))),
+                    None => {
+                        let index = |index: usize| state::index_of(self.fusion.graph, node.inputs[index]);
+                        (KvStore::State, [1, 2].map(index))
+                    }
                 };
                 OpCall::Attend { q: location(0), store, keys, values, attention }
+            }
+            Op::ShortConv => {
+                let carried = state::index_of(self.fusion.graph, node.inputs[2]);
+                OpCall::ShortConv { x: location(0), taps: weight(1)?, carried }
             }
             Op::Gather => OpCall::Gather { x: location(0) },
             Op::Splice => {
@@ -412,12 +423,6 @@ impl Lowering<'_> {
         let kv_heads = keys.extents()[1];
         let (shared, size, value_size) = (q.extents()[1] / kv_heads, q.columns(), values.columns());
         AttentionParams { kv_heads, shared, size, value_size, scale, span, softcap }
-    }
-
-    /// The index of a state value among those of the graph.
-    fn state(&self, id: ValueId) -> usize {
-        let before = &self.fusion.graph.values[..id.0 as usize];
-        before.iter().filter(|value| matches!(value.role, Role::State(_))).count()
     }
 }
 

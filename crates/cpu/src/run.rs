@@ -313,6 +313,11 @@ impl CpuRun<'_> {
                 let heads = AttentionOperands { q, keys: held.tensor(keys), values: held.tensor(contents) };
                 ops::attend(executor, heads, attention, *rows, y);
             }
+            OpCall::ShortConv { x, taps, carried } => {
+                let (y, [x]) = values.split(location, [x]);
+                let (taps, carried) = (weights.vector(taps), state.carried_mut(carried));
+                ops::short_conv(executor, x, taps, carried, location.stride, *rows, y);
+            }
             OpCall::Gather { x } => {
                 let (y, [x]) = values.split(location, [x]);
                 ops::gather(x, location.stride, *rows, y);

@@ -20,8 +20,8 @@ use crate::value::{Extent, GroupId, Role};
 /// partial sum begins or ends within a block.
 pub const BLOCK_POSITIONS: usize = 64;
 
-/// A block of state: [`BLOCK_POSITIONS`] positions of every state value of one
-/// group. The engine assigns blocks to sequences.
+/// A block of state: what every state value of one group holds for [`BLOCK_POSITIONS`]
+/// positions. The engine assigns blocks to sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Block(pub u32);
 
@@ -34,9 +34,12 @@ pub struct Sequence<'a> {
     ///
     /// A block that the sequence's rows write belongs to this sequence alone; a block
     /// that they only read may be shared. An entry whose positions are not used,
-    /// because they are older than the group's window, may name any block of the
-    /// group, even one that another sequence writes in this step: its contents must
+    /// because they come before [`StateKind::first`](crate::StateKind::first), may name any block of
+    /// the group, even one that another sequence writes in this step: its contents must
     /// not change any result.
+    ///
+    /// A carried value is read from the block of the position before the first row, and written
+    /// to that of each position of the rows. The first row of a sequence reads zeros instead.
     pub blocks: &'a [&'a [Block]],
     /// The position of the first row within the sequence.
     pub position: u32,
@@ -383,10 +386,11 @@ pub trait State: Send {
 
 /// The bytes of one block of every state value of `group`.
 pub fn block_bytes(graph: &Graph, group: GroupId) -> u64 {
+    let rows = graph.groups[group.0 as usize].kind.rows_per_block();
     let values = graph.values.iter().filter(|value| value.role == Role::State(group));
     let bytes = values.map(|value| {
-        let inner = value.shape.stride() / value.dtype.tile().1 * value.dtype.block_bytes();
-        (inner * BLOCK_POSITIONS) as u64
+        let inner = value.row_len() / value.dtype.tile().1 * value.dtype.block_bytes();
+        (inner * rows) as u64
     });
     bytes.sum()
 }

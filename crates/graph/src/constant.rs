@@ -45,11 +45,13 @@ pub enum Act {
     GeluTanh,
     /// `x/2 · (1 + erf(x / √2))`: GELU itself (Hendrycks & Gimpel 2016, arXiv 1606.08415).
     Gelu,
+    /// `x`: a gate of this activation is a product.
+    Identity,
 }
 
 impl Act {
     /// Every activation.
-    pub const ALL: &'static [Act] = &[Act::Silu, Act::GeluTanh, Act::Gelu];
+    pub const ALL: &'static [Act] = &[Act::Silu, Act::GeluTanh, Act::Gelu, Act::Identity];
 
     /// The name in printed graphs and architecture files.
     pub fn name(self) -> &'static str {
@@ -57,6 +59,7 @@ impl Act {
             Act::Silu => "silu",
             Act::GeluTanh => "gelu_tanh",
             Act::Gelu => "gelu",
+            Act::Identity => "identity",
         }
     }
 }

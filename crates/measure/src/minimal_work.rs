@@ -114,6 +114,14 @@ fn node_work(graph: &Graph, node: &Node, rows: WorkRows) -> MinimalWork {
             let row = bytes(table) / table.shape.rows().max(1) as f64;
             MinimalWork { weight_bytes: f64::from(count) * row, ..MinimalWork::default() }
         }
+        Op::ShortConv => {
+            let [taps, carried] = [1, 2].map(|index| graph.value(node.inputs[index]));
+            MinimalWork {
+                weight_bytes: bytes(taps),
+                state_bytes: bytes(carried),
+                operations: 2.0 * f64::from(count) * taps.shape.elements() as f64,
+            }
+        }
         Op::Attend { span, .. } => {
             let [q, keys, values] = [0, 1, 2].map(|index| graph.value(node.inputs[index]));
             let state = [keys, values].into_iter().map(position_bytes).sum::<f64>();

@@ -49,7 +49,7 @@ fn engine(model: &ModelFiles, device: Device, setup: Setup) -> Engine {
     let key = Key { rows: chunk, sequences, context: CONTEXT, output_rows, output: OutputKind::Logits };
     let build = |key| -> Result<Graph> { model.graph(key, DType::F16) };
     let groups = build(key).expect("a graph").groups;
-    let blocks: Vec<u32> = groups.iter().map(|group| cache::blocks(group.span, &key).min(full)).collect();
+    let blocks: Vec<u32> = groups.iter().map(|group| cache::blocks(group.kind, &key).min(full)).collect();
     let runner: Result<Box<dyn Runner>> = match device {
         Device::Interpreter => load(Interpreter, &model.weights, key, &blocks, build),
         Device::Cpu(table, threads) => {

@@ -112,6 +112,7 @@ pub(super) fn gate(act: Act, gate: &[f32], up: &[f32], y: &mut [f32]) {
         Act::Silu => pairwise(gate, up, y, |gate, up| silu(gate) * up),
         Act::GeluTanh => pairwise(gate, up, y, |gate, up| gelu_tanh(gate) * up),
         Act::Gelu => pairwise(gate, up, y, |gate, up| gelu(gate) * up),
+        Act::Identity => pairwise(gate, up, y, |gate, up| gate * up),
     }
 }
 
@@ -122,6 +123,7 @@ pub(super) fn activate(act: Act, x: &[f32], y: &mut [f32]) {
         Act::Silu => each(x, y, silu),
         Act::GeluTanh => each(x, y, gelu_tanh),
         Act::Gelu => each(x, y, gelu),
+        Act::Identity => y.copy_from_slice(x),
     }
 }
 

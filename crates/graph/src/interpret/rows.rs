@@ -109,6 +109,14 @@ pub(super) fn pool(x: &[f32], stride: usize, how: Pooling, sequences: &[Sequence
     pooled.collect()
 }
 
+/// One row of `width` columns: the sum over the rows seen, each times its tap.
+pub(super) fn convolved(seen: &[f32], taps: &[f32], width: usize) -> impl Iterator<Item = f32> {
+    (0..width).map(move |column| {
+        let of_column = |rows: &'_ [f32]| rows[column..].iter().step_by(width).copied().collect::<Vec<f32>>();
+        reference::dot(&of_column(seen), &of_column(taps)).sum as f32
+    })
+}
+
 pub(super) fn pairwise(a: &[f32], b: &[f32], f: impl Fn(f64, f64) -> f64) -> Vec<f32> {
     a.iter().zip(b).map(|(&a, &b)| f(f64::from(a), f64::from(b)) as f32).collect()
 }
@@ -125,5 +133,6 @@ pub(super) fn act(act: Act, x: f64) -> f64 {
             0.5 * x * (1.0 + inner.tanh())
         }
         Act::Gelu => 0.5 * x * (1.0 + reference::erf(x * std::f64::consts::FRAC_1_SQRT_2)),
+        Act::Identity => x,
     }
 }

@@ -7,7 +7,7 @@ use girih_tensor::{Error, Result, Shape};
 use super::attend::{self, HeldRows, ScoreRule};
 use super::rows;
 use super::weights::WeightRows;
-use crate::backend::{GivenRows, Input, Sequence, step_count};
+use crate::backend::{BLOCK_POSITIONS, GivenRows, Input, Sequence, step_count};
 use crate::graph::{Graph, Node};
 use crate::op::Op;
 use crate::state::PositionMajor;
@@ -90,8 +90,14 @@ impl<'a> Values<'a> {
     /// When the graph has no such node.
     pub fn run(&mut self, node: usize, weights: &dyn WeightRows, state: &mut PositionMajor) -> Result<()> {
         let node = &self.graph.nodes[node];
-        if node.op == Op::Write {
-            return self.write(node, state);
+        match node.op {
+            Op::Write => return self.write(node, state),
+            Op::ShortConv => {
+                let result = self.short_conv(node, weights, state)?;
+                self.slots[node.output.0 as usize] = Slot::Computed(result);
+                return Ok(());
+            }
+            _ => {}
         }
         let result = NodeReads { values: self, node, weights, state }.result()?;
         self.slots[node.output.0 as usize] = Slot::Computed(result);
@@ -107,6 +113,33 @@ impl<'a> Values<'a> {
             state.write(name, sequence, &rows[own.start * inner..own.end * inner])?;
         }
         Ok(())
+    }
+
+    /// Runs each sequence row by row, from the value that it carries to the one that it leaves.
+    fn short_conv(
+        &self,
+        node: &Node,
+        weights: &dyn WeightRows,
+        state: &mut PositionMajor,
+    ) -> Result<Vec<f32>> {
+        let [x, taps, carried] = [0, 1, 2].map(|index| self.graph.value(node.inputs[index]));
+        let (rows, width) = (self.read(node.inputs[0])?, x.shape.columns());
+        let taps = weights.rows(&taps.name, 0..taps.shape.rows())?;
+        let mut result = Vec::with_capacity(rows.len());
+        for sequence in self.sequences {
+            // The rows that the next one sees before its own.
+            let mut before = state.carried(&carried.name, sequence)?;
+            for (row, position) in sequence.rows.indexes().zip(sequence.position as usize..) {
+                let mut seen = before;
+                seen.extend_from_slice(&rows[row * width..(row + 1) * width]);
+                result.extend(rows::convolved(&seen, &taps, width));
+                before = seen.split_off(width);
+                if (position + 1).is_multiple_of(BLOCK_POSITIONS) || row + 1 == sequence.rows.end as usize {
+                    state.carry(&carried.name, sequence, position, &before)?;
+                }
+            }
+        }
+        Ok(result)
     }
 
     /// As [`Values::get`]; a value that is not there is an error.
@@ -177,7 +210,7 @@ impl<'r, 'a> NodeReads<'r, 'a> {
         })
     }
 
-    /// The result of the node, which does not write state.
+    /// The result of the node, which writes no state.
     fn result(&self) -> Result<Vec<f32>> {
         let (inner, sequences) = (self.shape(0), self.values.sequences);
         let x = || self.rows(0);
@@ -191,7 +224,7 @@ impl<'r, 'a> NodeReads<'r, 'a> {
             Op::Linear => rows::linear(x()?, &self.weight(1)?, self.optional(2)?.as_deref(), inner.columns()),
             Op::Reshape => x()?.to_vec(),
             Op::Rope { pairing } => rows::rope(x()?, &self.weight(1)?, pairing, sequences, inner.stride()),
-            Op::Write => unreachable!("it writes state"),
+            Op::Write | Op::ShortConv => unreachable!("it writes state"),
             Op::Attend { scale, span, softcap } => {
                 let rule = ScoreRule { scale, span, softcap };
                 attend::attend(x()?, inner.extents()[1], self.held(1)?, self.held(2)?, sequences, rule)?

@@ -53,5 +53,6 @@ fn activated(act: Act, x: f64) -> f64 {
             x / (1.0 + (-2.0 * inner).exp())
         }
         Act::Gelu => 0.5 * x * (1.0 + reference::erf(x * std::f64::consts::FRAC_1_SQRT_2)),
+        Act::Identity => x,
     }
 }
