@@ -4,7 +4,7 @@
 use girih_file::{Metadata, MetadataValue};
 use girih_graph::Span;
 use girih_model::arch::schema::{Arch, DefaultValue, Field, LayerKind, RopeSchema};
-use girih_model::arch::{AttentionFacts, Facts, Head, LayerFacts, Mixer, Rope, act};
+use girih_model::arch::{AttentionFacts, Facts, Head, LayerFacts, Rope, act};
 use girih_tensor::{Error, Result};
 
 /// The keys and the tensor of a GGUF file that state a model's facts.
@@ -34,8 +34,7 @@ pub(super) fn keys(arch: &Arch, facts: &Facts, head: &Head) -> Result<GgufKeys> 
 
 /// Attention of a layer.
 pub(super) fn attend(layer: &LayerFacts) -> &AttentionFacts {
-    let Mixer::Attend(attend) = &layer.mixer;
-    attend
+    layer.mixer.attention().expect("models with other mixers are refused before their keys are written")
 }
 
 struct KeyWriter<'a> {

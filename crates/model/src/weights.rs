@@ -9,8 +9,8 @@ use girih_graph::WeightSource;
 use girih_tensor::{DType, Error, Result, Shape, View};
 use sha2::{Digest as _, Sha256};
 
+use crate::arch::Facts;
 use crate::arch::schema::{Arch, Relayout, Weight};
-use crate::arch::{Facts, Mixer};
 
 /// The maximum number of names that an error lists.
 const LISTED: usize = 5;
@@ -47,6 +47,8 @@ enum TensorOrder {
     AddOne,
     /// The rows of `heads` heads, stored with interleaved halves.
     Interleaved { heads: usize },
+    /// The columns of the tensor are the rows, as `f32`.
+    Transposed,
 }
 
 impl ModelWeights {
@@ -75,7 +77,7 @@ impl ModelWeights {
                     })?;
                     let order = TensorOrder::AsStored;
                     entries.insert(name, WeightEntry::Stored { tensor: tensor.clone(), info, order });
-                } else if !weight.optional {
+                } else if !weight.optional && weight.mixer.is_none() {
                     missing.push(tensor.clone());
                 }
                 known.insert(tensor);
@@ -91,7 +93,11 @@ impl ModelWeights {
 
     /// Sets the transforms, which depend on the facts' heads, and adds the
     /// computed weights.
+    ///
+    /// # Errors
+    /// When a layer lacks a weight of its mixer, or has one of another.
     pub(crate) fn complete(&mut self, arch: &Arch, facts: &Facts) -> Result<()> {
+        self.check_mixers(arch, facts)?;
         for (pattern, weight) in &arch.weights {
             let relayout = match self.container.kind() {
                 ContainerKind::Safetensors => weight.hf_as,
@@ -99,20 +105,49 @@ impl ModelWeights {
             };
             let Some(relayout) = relayout else { continue };
             for (layer, facts) in facts.layers.iter().enumerate() {
-                let Mixer::Attend(attend) = &facts.mixer;
-                let order = match relayout {
-                    Relayout::AddOne => TensorOrder::AddOne,
-                    Relayout::UnpermuteHeads => TensorOrder::Interleaved { heads: attend.heads },
-                    Relayout::UnpermuteKvHeads => TensorOrder::Interleaved { heads: attend.kv_heads },
+                let order = match (relayout, facts.mixer.attention()) {
+                    (Relayout::AddOne, _) => TensorOrder::AddOne,
+                    (Relayout::Transposed, _) => TensorOrder::Transposed,
+                    (Relayout::UnpermuteHeads, Some(attend)) => {
+                        TensorOrder::Interleaved { heads: attend.heads }
+                    }
+                    (Relayout::UnpermuteKvHeads, Some(attend)) => {
+                        TensorOrder::Interleaved { heads: attend.kv_heads }
+                    }
+                    (Relayout::UnpermuteHeads | Relayout::UnpermuteKvHeads, None) => continue,
                 };
-                self.reorder(&pattern.replace("{i}", &layer.to_string()), order)?;
+                self.reorder(&expanded(pattern, layer), order)?;
             }
         }
         for layer in &facts.layers {
-            let Mixer::Attend(attend) = &layer.mixer;
+            let Some(attend) = layer.mixer.attention() else { continue };
             let Some(rope) = &attend.rope else { continue };
             let frequencies = crate::arch::frequencies(rope.base, &rope.factors, attend.head_size);
             self.entries.insert(format!("rope.{}", rope.name), WeightEntry::Computed(frequencies));
+        }
+        Ok(())
+    }
+
+    /// Checks that each layer has the weights of its mixer, and none of another.
+    fn check_mixers(&self, arch: &Arch, facts: &Facts) -> Result<()> {
+        for (pattern, weight) in &arch.weights {
+            let Some(kind) = weight.mixer else { continue };
+            for (index, layer) in facts.layers.iter().enumerate() {
+                let (has, own) = (self.entries.contains_key(&expanded(pattern, index)), layer.mixer.kind());
+                if has == (own == kind) {
+                    continue;
+                }
+                let tensor = stored_as(weight, self.container.kind()).0.unwrap_or(pattern);
+                let (tensor, own) = (quote(&expanded(tensor, index)), own.name());
+                return Err(Error::new(if has {
+                    format!(
+                        "layer {index} has {own}, but the file has the tensor {tensor} for {}",
+                        kind.name()
+                    )
+                } else {
+                    format!("layer {index} has {own}, but the file lacks its tensor {tensor}")
+                }));
+            }
         }
         Ok(())
     }
@@ -124,7 +159,7 @@ impl ModelWeights {
         let rows = info.shape.extents()[0];
         let fits = match new {
             TensorOrder::AsStored => true,
-            TensorOrder::AddOne => info.dtype.tile() == (1, 1),
+            TensorOrder::AddOne | TensorOrder::Transposed => info.dtype.tile() == (1, 1),
             TensorOrder::Interleaved { heads } => {
                 let row_fits = info.dtype.tile().0 == 1 && (info.bytes as usize).is_multiple_of(rows.max(1));
                 row_fits && rows.is_multiple_of(2 * heads)
@@ -155,6 +190,9 @@ impl ModelWeights {
     pub fn info(&self, name: &str) -> Option<(DType, Shape)> {
         match self.entries.get(name)? {
             WeightEntry::Stored { info, order: TensorOrder::AddOne, .. } => Some((DType::F32, info.shape)),
+            WeightEntry::Stored { info, order: TensorOrder::Transposed, .. } => {
+                Some((DType::F32, Shape::matrix(info.shape.columns(), info.shape.rows())))
+            }
             WeightEntry::Stored { info, .. } => Some((info.dtype, info.shape)),
             WeightEntry::Computed(numbers) => Some((DType::F32, Shape::vector(numbers.len()))),
         }
@@ -193,6 +231,11 @@ impl ModelWeights {
                 let mut numbers = self.decoded(info)?;
                 numbers.iter_mut().for_each(|number| *number += 1.0);
                 copy(&numbers, offset, into)
+            }
+            WeightEntry::Stored { info, order: TensorOrder::Transposed, .. } => {
+                let (numbers, columns) = (self.decoded(info)?, info.shape.columns());
+                let column = |column: usize| numbers[column..].iter().step_by(columns).copied();
+                copy(&(0..columns).flat_map(column).collect::<Vec<f32>>(), offset, into)
             }
             WeightEntry::Stored { info, order: TensorOrder::Interleaved { heads }, .. } => {
                 self.read_interleaved(info, *heads, offset, into)
@@ -356,6 +399,11 @@ fn with_prefix(name: &str, prefixes: &[(&str, &str)]) -> String {
     found.map_or_else(|| name.to_owned(), |(prefix, rest)| format!("{prefix}{rest}"))
 }
 
+/// A name in a layer.
+fn expanded(pattern: &str, layer: usize) -> String {
+    pattern.replace("{i}", &layer.to_string())
+}
+
 /// girih's name and the container's, for every layer if the pattern has `{i}`.
 fn expand<'a>(
     pattern: &'a str,
@@ -364,7 +412,7 @@ fn expand<'a>(
 ) -> impl Iterator<Item = (String, Option<String>)> + use<'a> {
     let indexes: Range<usize> = if pattern.contains("{i}") { 0..layers } else { 0..1 };
     indexes.map(move |i| {
-        let at = |text: &str| text.replace("{i}", &i.to_string());
+        let at = |text: &str| expanded(text, i);
         (at(pattern), tensor.map(at))
     })
 }

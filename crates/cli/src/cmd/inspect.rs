@@ -243,13 +243,11 @@ fn state(plan: &Plan) -> Vec<Value> {
     plan.state().map(entry).collect()
 }
 
-fn facts(model: &ModelFiles) -> Value {
-    let facts = &model.facts;
-    let layers: Vec<Value> = facts
-        .layers
-        .iter()
-        .map(|layer| {
-            let Mixer::Attend(attend) = &layer.mixer;
+/// The facts of a layer's mixer.
+fn mixer(mixer: &Mixer) -> Value {
+    match mixer {
+        Mixer::ShortConv(conv) => json!({"taps": conv.taps}),
+        Mixer::Attend(attend) => {
             let rope = attend.rope.as_ref().map(
                 |rope| json!({"base": rope.base, "pairing": rope.pairing.name(), "factors": rope.factors}),
             );
@@ -263,13 +261,26 @@ fn facts(model: &ModelFiles) -> Value {
                 "qk_norm": attend.qk_norm.is_some(),
                 "attention_biases": [attend.biases.q, attend.biases.k, attend.biases.v, attend.biases.o],
                 "rope": rope,
-                "ffn": layer.ffn.size(),
-                "act": layer.ffn.act().name(),
-                "ffn_biases": layer.ffn.biases(),
-                "norms": layer.norms.positions.iter().map(|position| position.name()).collect::<Vec<_>>(),
-                "norm": layer.norms.norm.kind,
-                "epsilon": layer.norms.norm.epsilon,
             })
+        }
+    }
+}
+
+fn facts(model: &ModelFiles) -> Value {
+    let facts = &model.facts;
+    let layers: Vec<Value> = facts
+        .layers
+        .iter()
+        .map(|layer| {
+            let mut entry = mixer(&layer.mixer);
+            entry["ffn"] = json!(layer.ffn.size());
+            entry["act"] = json!(layer.ffn.act().name());
+            entry["ffn_biases"] = json!(layer.ffn.biases());
+            let norms: Vec<&str> = layer.norms.positions.iter().map(|position| position.name()).collect();
+            entry["norms"] = json!(norms);
+            entry["norm"] = json!(layer.norms.norm.kind);
+            entry["epsilon"] = json!(layer.norms.norm.epsilon);
+            entry
         })
         .collect();
     json!({
@@ -322,11 +333,14 @@ fn output_line(facts: &Facts) -> String {
 
 /// A layer in a line.
 fn layer_line(layer: &LayerFacts) -> String {
-    let Mixer::Attend(AttentionFacts { heads, kv_heads, head_size, span, rope, qk_norm, .. }) = &layer.mixer;
+    let (act, size) = (layer.ffn.act().name(), layer.ffn.size());
+    let AttentionFacts { heads, kv_heads, head_size, span, rope, qk_norm, .. } = match &layer.mixer {
+        Mixer::Attend(attend) => attend,
+        Mixer::ShortConv(conv) => return format!("short convolution of {} taps; {act} {size}", conv.taps),
+    };
     let normed = if qk_norm.is_some() { ", q/k norm" } else { "" };
     let rotated = rope.as_ref().map_or(", no rope".to_owned(), |rope| {
         format!(", rope base {}{}", rope.base, if rope.factors.is_empty() { "" } else { ", scaled" })
     });
-    let (act, size) = (layer.ffn.act().name(), layer.ffn.size());
     format!("{heads} heads of {head_size}, {kv_heads} KV heads, span {span}{normed}{rotated}; {act} {size}")
 }

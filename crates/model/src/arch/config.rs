@@ -1,6 +1,6 @@
 //! A model's parameters, from `config.json` or the header of a GGUF.
 
-use girih_file::{Metadata, quote};
+use girih_file::{Metadata, MetadataArray, MetadataValue, quote};
 use girih_tensor::{Error, Result};
 use serde_json::Value as Json;
 
@@ -194,6 +194,25 @@ impl<'a> ModelConfig<'a> {
             return Err(Error::new(format!("{key} is {shown}; an integer from 1 to 2147483647 is needed")));
         }
         Ok(Some(number as usize))
+    }
+
+    /// The numbers of a list, one for each layer, in GGUF; `None` if the key is absent or no list.
+    pub(super) fn gguf_list(&self, field: &Field, layers: usize) -> Result<Option<Vec<u64>>> {
+        let ModelConfig::Gguf(metadata) = self else { return Ok(None) };
+        let value = field.gguf.as_deref().and_then(|key| metadata.value(key));
+        let Some(MetadataValue::Array(list)) = value else { return Ok(None) };
+        let numbers = match list {
+            MetadataArray::U32(list) => list.iter().map(|number| Some(u64::from(*number))).collect(),
+            MetadataArray::I32(list) => list.iter().map(|number| u64::try_from(*number).ok()).collect(),
+            _ => None,
+        };
+        let numbers: Option<Vec<u64>> = numbers;
+        numbers.filter(|numbers| numbers.len() == layers).map(Some).ok_or_else(|| {
+            let (key, have) = (self.key(field), list.len());
+            Error::new(format!(
+                "{key} is a list of {have}; a list of {layers} integers of at least 0 is needed, one for each layer"
+            ))
+        })
     }
 
     /// A string, or the field's default if that is a string.

@@ -3,7 +3,7 @@
 
 use girih_graph::{Act, Pairing, Pooling, Span};
 
-use super::schema::{NormKind, NormPosition};
+use super::schema::{MixerKind, NormKind, NormPosition};
 
 /// The parameters of a model; equal for every container of the same model.
 #[derive(Clone, Debug, PartialEq)]
@@ -75,7 +75,7 @@ pub struct PoolingFacts {
 /// One layer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayerFacts {
-    /// The mixer: attention.
+    /// The mixer.
     pub mixer: Mixer,
     /// The feed-forward part.
     pub ffn: Ffn,
@@ -88,6 +88,33 @@ pub struct LayerFacts {
 pub enum Mixer {
     /// Attention.
     Attend(AttentionFacts),
+    /// A gated short convolution: `out(c(x) · conv(b(x) · x(x)))` of four projections.
+    ShortConv(ShortConvFacts),
+}
+
+impl Mixer {
+    /// Its kind.
+    pub fn kind(&self) -> MixerKind {
+        match self {
+            Mixer::Attend(_) => MixerKind::Attend,
+            Mixer::ShortConv(_) => MixerKind::Conv,
+        }
+    }
+
+    /// Attention, if it is that.
+    pub fn attention(&self) -> Option<&AttentionFacts> {
+        match self {
+            Mixer::Attend(attend) => Some(attend),
+            Mixer::ShortConv(_) => None,
+        }
+    }
+}
+
+/// The short convolution of one layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShortConvFacts {
+    /// The number of rows that a row is made of, its own included.
+    pub taps: usize,
 }
 
 /// Attention of one layer.

@@ -7,7 +7,7 @@ use girih_tensor::{Error, Result};
 use super::config::{ModelConfig, shown};
 use super::facts::{
     AttentionFacts, Biases, EmbedFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes, NormFacts, Norms,
-    PoolingFacts, Rope,
+    PoolingFacts, Rope, ShortConvFacts,
 };
 use super::rope;
 use super::schema::{
@@ -49,7 +49,10 @@ pub(crate) fn fill(
     for (index, kind) in spans.into_iter().enumerate() {
         fill.check_biases(index)?;
         filled.push(LayerFacts {
-            mixer: Mixer::Attend(fill.attend(index, kind, &heads, norm.epsilon)?),
+            mixer: match kind {
+                LayerKind::Conv => Mixer::ShortConv(fill.short_conv()?),
+                _ => Mixer::Attend(fill.attend(index, kind, &heads, norm.epsilon)?),
+            },
             ffn: fill.ffn(index)?,
             norms: norms.clone(),
         });
@@ -68,6 +71,9 @@ pub(crate) fn fill(
         pooling: fill.pooling()?,
     })
 }
+
+/// The maximum number of taps of a short convolution: known models have 3.
+const MAX_TAPS: usize = 64;
 
 struct Fill<'a> {
     arch: &'a Arch,
@@ -183,7 +189,10 @@ impl Fill<'_> {
         let sizes = &self.arch.sizes;
         let width = self.size("sizes.width", &sizes.width)?;
         let heads = self.size("sizes.heads", &sizes.heads)?;
-        let kv_heads = self.size_or("sizes.kv_heads", &sizes.kv_heads, &[("heads", heads)])?;
+        let kv_heads = match self.config.gguf_list(&sizes.kv_heads, self.layers)? {
+            Some(list) => self.one_size(&sizes.kv_heads, &list)?,
+            None => self.size_or("sizes.kv_heads", &sizes.kv_heads, &[("heads", heads)])?,
+        };
         let size = self.size_or("sizes.head_size", &sizes.head_size, &[("width / heads", width / heads)])?;
         if !heads.is_multiple_of(kv_heads) {
             return Err(Error::new(format!(
@@ -197,6 +206,85 @@ impl Fill<'_> {
             return Err(Error::new(format!("the head size is {size}; the cap is {}", limits.head_size)));
         }
         Ok(HeadSizes { width, heads, kv_heads, size })
+    }
+
+    /// The size that a list has for the layers that have any, which are those with attention.
+    fn one_size(&self, field: &Field, list: &[u64]) -> Result<usize> {
+        let mut sizes = list.iter().copied().filter(|size| *size > 0);
+        let has_conv = self.arch.mixer.layer_types.as_ref().is_some_and(|types| types.conv.is_some());
+        match (sizes.next(), sizes.next_back()) {
+            (Some(size), other) if other.is_none_or(|_| list.iter().all(|one| [0, size].contains(one))) => {
+                let fits = has_conv || list.iter().all(|one| *one == size);
+                fits.then(|| usize::try_from(size).ok().filter(|size| *size <= i32::MAX as usize)).flatten()
+            }
+            _ => None,
+        }
+        .ok_or_else(|| {
+            let (key, name) = (self.config.key(field), &self.arch.name);
+            Error::new(format!(
+                "{key} has several sizes, or none; architecture {name} needs one for all layers that attend"
+            ))
+        })
+    }
+
+    /// The kinds of layers of a model that has short convolutions, unless it lists them by name.
+    fn convolutions(&self, layers: usize) -> Result<Option<Vec<LayerKind>>> {
+        let Some(types) = self.arch.mixer.layer_types.as_ref().filter(|types| types.conv.is_some()) else {
+            return Ok(None);
+        };
+        let kind = |is_full: bool| if is_full { LayerKind::Full } else { LayerKind::Conv };
+        if let Some(list) = self.config.gguf_list(&self.arch.sizes.kv_heads, layers)? {
+            return Ok(Some(list.into_iter().map(|heads| kind(heads > 0)).collect()));
+        }
+        let Some((key, value)) = types.hf_full.as_ref().and_then(|key| Some((key, self.config.json(key)?)))
+        else {
+            return Ok(None);
+        };
+        let index = |index: &serde_json::Value| index.as_u64().filter(|index| *index < layers as u64);
+        let indexes = value.as_array().and_then(|list| list.iter().map(index).collect::<Option<Vec<u64>>>());
+        let indexes = indexes.ok_or_else(|| {
+            let value = brief(value);
+            Error::new(format!(
+                "config.json's '{key}' is {value}; a list of indexes below {layers} is needed"
+            ))
+        })?;
+        Ok(Some((0..layers as u64).map(|layer| kind(indexes.contains(&layer))).collect()))
+    }
+
+    fn short_conv(&self) -> Result<ShortConvFacts> {
+        let field = self.arch.mixer.taps.as_ref().ok_or_else(|| {
+            Error::new(format!("architecture {}: layers of kind 'conv' need mixer.taps", self.arch.name))
+        })?;
+        let taps = self.size("mixer.taps", field)?;
+        if !(2..=MAX_TAPS).contains(&taps) {
+            let key = self.config.key(field);
+            return Err(Error::new(format!("{key} is {taps}; a number from 2 to {MAX_TAPS} is needed")));
+        }
+        Ok(ShortConvFacts { taps })
+    }
+
+    /// The inner size of the feed-forward part.
+    fn ffn_size(&self) -> Result<usize> {
+        let size = self.size("sizes.ffn", &self.arch.sizes.ffn)?;
+        let Some(rounded) = self.arch.ffn.hf_rounded.as_ref().filter(|_| !self.config.is_gguf()) else {
+            return Ok(size);
+        };
+        if self.config.flag(&rounded.condition)? != Some(true) {
+            return Ok(size);
+        }
+        let times = self.config.number(&rounded.times)?.unwrap_or(1.0);
+        let multiple = self.size("ffn.hf_rounded.multiple", &rounded.multiple)?;
+        let scaled = (times * (2 * size / 3) as f64).trunc();
+        if !(1.0..=f64::from(i32::MAX)).contains(&scaled) {
+            let key = self.config.key(&rounded.times);
+            return Err(Error::new(format!(
+                "{key} is {times}, which makes an inner size of {scaled}; one from 1 to 2147483647 is needed"
+            )));
+        }
+        (scaled as usize).checked_next_multiple_of(multiple).ok_or_else(|| {
+            let key = self.config.key(&rounded.multiple);
+            Error::new(format!("{key} is {multiple}, which exceeds the largest inner size"))
+        })
     }
 
     /// The kind of each layer: from the model's list, the model's period, or the
@@ -220,12 +308,16 @@ impl Fill<'_> {
             let kind = |word: &serde_json::Value| match word.as_str() {
                 Some(word) if types.local.as_deref() == Some(word) => Ok(LayerKind::Local),
                 Some(word) if word == types.full => Ok(LayerKind::Full),
+                Some(word) if types.conv.as_deref() == Some(word) => Ok(LayerKind::Conv),
                 _ => {
                     let word = brief(word);
                     Err(Error::new(format!("config.json's '{}' contains the unknown kind {word}", types.hf)))
                 }
             };
             return list.iter().map(kind).collect();
+        }
+        if let Some(kinds) = self.convolutions(layers)? {
+            return Ok(kinds);
         }
         let period = mixer.period.as_ref().map_or(Ok(None), |field| self.config.size(field))?;
         let kind = |index: usize| match period {
@@ -308,6 +400,7 @@ impl Fill<'_> {
         match (kind, &self.arch.sizes.window) {
             (LayerKind::Full, _) => Ok(Span::Full),
             (LayerKind::All, _) => Ok(Span::All),
+            (LayerKind::Conv, _) => unreachable!("a short convolution has no span"),
             // A window of null is none, as in transformers' `masking_utils` of Mistral.
             (LayerKind::Local, Some(field)) if self.config.is_null(field) => Ok(Span::Full),
             (LayerKind::Local, Some(field)) => Ok(Span::Window(self.size("sizes.window", field)? as u32)),
@@ -353,7 +446,7 @@ impl Fill<'_> {
                 quote(&word)
             ))
         })?;
-        let size = self.size("sizes.ffn", &self.arch.sizes.ffn)?;
+        let size = self.ffn_size()?;
         let bias = |part: &str| self.stored.has(&format!("layers.{layer}.ffn.{part}.bias"));
         Ok(match self.arch.ffn.kind {
             FfnKind::Gated => Ffn::Gated { size, act, biases: [bias("gate"), bias("up"), bias("down")] },

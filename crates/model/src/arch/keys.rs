@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 
 use super::config::{ModelConfig, gguf};
-use super::facts::{Facts, Mixer};
+use super::facts::Facts;
 use super::rope::{SCHEME_KEYS, scheme_keys};
 use super::schema::{Arch, ExcludedKey, HarmlessKey, StatedValue};
 use super::value::brief;
@@ -127,7 +127,8 @@ fn read(arch: &Arch, config: &ModelConfig<'_>) -> BTreeSet<String> {
         ModelConfig::Hf(_) => {
             read.extend(["architectures", "model_type"].map(str::to_owned));
             read.extend(fields.iter().flat_map(|(_, field)| field.hf.iter()).map(str::to_owned));
-            read.extend(arch.mixer.layer_types.iter().map(|types| types.hf.clone()));
+            let types = arch.mixer.layer_types.iter();
+            read.extend(types.flat_map(|types| [Some(&types.hf), types.hf_full.as_ref()]).flatten().cloned());
             read.extend(arch.biases.keys().cloned());
             read.extend(arch.vocabulary().hf.iter().map(str::to_owned));
             for path in scalings.flat_map(|scaling| scaling.hf.iter()) {
@@ -266,7 +267,7 @@ impl KeyCheck<'_> {
 
 /// The value that a model's facts imply for a key of GGUF whose description does not read it.
 fn implied(suffix: &str, facts: &Facts) -> Option<StatedValue> {
-    let Mixer::Attend(attend) = &facts.layers.first()?.mixer;
+    let attend = facts.layers.iter().find_map(|layer| layer.mixer.attention())?;
     match suffix {
         "attention.key_length" | "attention.value_length" => {
             Some(StatedValue::Number(attend.head_size as f64))

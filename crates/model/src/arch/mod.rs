@@ -12,14 +12,14 @@ mod value;
 pub use config::ModelConfig;
 pub use facts::{
     AttentionFacts, Biases, EmbedFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes, NormFacts, Norms,
-    PoolingFacts, Rope,
+    PoolingFacts, Rope, ShortConvFacts,
 };
 pub use fill::act;
 pub(crate) use fill::{Stored, fill};
 pub use keys::{SharedKeys, shared_keys};
 pub(crate) use keys::{check_keys, check_refused};
 pub(crate) use rope::frequencies;
-pub use schema::{Arch, NormKind, NormPosition};
+pub use schema::{Arch, MixerKind, NormKind, NormPosition};
 
 use std::collections::BTreeSet;
 
@@ -49,6 +49,7 @@ const SHIPPED: &[&str] = &[
     include_str!("../../../../archs/ernie4_5.toml"),
     include_str!("../../../../archs/seed_oss.toml"),
     include_str!("../../../../archs/exaone4.toml"),
+    include_str!("../../../../archs/lfm2.toml"),
     include_str!("../../../../archs/bert.toml"),
     include_str!("../../../../archs/nomic_bert.toml"),
 ];
@@ -172,6 +173,7 @@ mod tests {
                 "ernie4_5",
                 "seed_oss",
                 "exaone4",
+                "lfm2",
                 "bert",
                 "nomic_bert",
             ]

@@ -184,6 +184,8 @@ pub struct MixerSchema {
     pub spans: Vec<LayerKind>,
     /// The key under which a model lists the kinds of its layers.
     pub layer_types: Option<LayerTypes>,
+    /// The number of taps of the convolution in layers of the kind `conv`.
+    pub taps: Option<Field>,
     /// The period n of a model: every n-th layer is full, the others are local.
     pub period: Option<Field>,
     /// Whether query and key heads are normalized.
@@ -244,6 +246,28 @@ pub enum LayerKind {
     Local,
     /// All positions of the text, later ones too: encoders.
     All,
+    /// No positions: a short convolution.
+    Conv,
+}
+
+/// The kind of a mixer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MixerKind {
+    /// Attention.
+    Attend,
+    /// A gated short convolution.
+    Conv,
+}
+
+impl MixerKind {
+    /// What a layer with this mixer has, for errors.
+    pub fn name(self) -> &'static str {
+        match self {
+            MixerKind::Attend => "attention",
+            MixerKind::Conv => "a short convolution",
+        }
+    }
 }
 
 impl LayerKind {
@@ -253,6 +277,7 @@ impl LayerKind {
             LayerKind::Full => "full",
             LayerKind::Local => "local",
             LayerKind::All => "all",
+            LayerKind::Conv => "conv",
         }
     }
 }
@@ -267,6 +292,12 @@ pub struct LayerTypes {
     pub local: Option<String>,
     /// The word for a full layer.
     pub full: String,
+    /// The word for a layer with a short convolution, if the architecture has any. In a GGUF these
+    /// are the layers without KV heads.
+    pub conv: Option<String>,
+    /// The key of the indexes of the full layers, in models without the list; the others have
+    /// short convolutions.
+    pub hf_full: Option<String>,
 }
 
 /// Rotary position embedding of one kind of layer.
@@ -316,6 +347,21 @@ pub struct FfnSchema {
     /// Names of a whole feed-forward part that stand for its activation, such as `swiglu`.
     #[serde(default)]
     pub act_names: BTreeMap<String, String>,
+    /// How transformers makes the inner size of what `config.json` states; a GGUF has the result.
+    pub hf_rounded: Option<RoundedSize>,
+}
+
+/// Two thirds of a size, times a number, rounded up to a multiple.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RoundedSize {
+    /// Whether the size is rounded at all.
+    #[serde(rename = "if")]
+    pub condition: Field,
+    /// The number.
+    pub times: Field,
+    /// What the size is a multiple of.
+    pub multiple: Field,
 }
 
 /// The matmuls of a feed-forward part.
@@ -471,6 +517,8 @@ pub struct Weight {
     /// Whether models may omit it.
     #[serde(default)]
     pub optional: bool,
+    /// The mixer of the layers that have it; all have it by default.
+    pub mixer: Option<MixerKind>,
 }
 
 /// A transform from a stored tensor to girih's.
@@ -484,6 +532,8 @@ pub enum Relayout {
     UnpermuteHeads,
     /// The same for key heads.
     UnpermuteKvHeads,
+    /// Exchanges the columns with all other dimensions, for convolutions.
+    Transposed,
 }
 
 /// Tensors that girih does not use.
@@ -567,6 +617,7 @@ impl Arch {
     /// The fields of its parameters, each with the parameter's name.
     pub fn fields(&self) -> Vec<(String, &Field)> {
         let (sizes, mixer, embed, head) = (&self.sizes, &self.mixer, &self.embed, self.head.as_ref());
+        let rounded = self.ffn.hf_rounded.as_ref();
         let fixed = [
             ("sizes.width", Some(&sizes.width)),
             ("sizes.layers", Some(&sizes.layers)),
@@ -580,9 +631,13 @@ impl Arch {
             ("embed.token_type_count", embed.token_type_count.as_ref()),
             ("norms.epsilon", Some(&self.norms.epsilon)),
             ("mixer.period", mixer.period.as_ref()),
+            ("mixer.taps", mixer.taps.as_ref()),
             ("mixer.scale_of", mixer.scale_of.as_ref()),
             ("mixer.softcap", mixer.softcap.as_ref()),
             ("ffn.act", Some(&self.ffn.act)),
+            ("ffn.hf_rounded.if", rounded.map(|rounded| &rounded.condition)),
+            ("ffn.hf_rounded.times", rounded.map(|rounded| &rounded.times)),
+            ("ffn.hf_rounded.multiple", rounded.map(|rounded| &rounded.multiple)),
             ("head.tied", head.and_then(|head| head.tied.as_ref())),
             ("head.softcap", head.and_then(|head| head.softcap.as_ref())),
             ("pooling.how", self.pooling.as_ref().map(|pooling| &pooling.how)),

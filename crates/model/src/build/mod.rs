@@ -195,8 +195,11 @@ impl Build<'_> {
     fn layer(&mut self, index: usize, layer: &LayerFacts, x: ValueId) -> Result<ValueId> {
         let at = format!("layers.{index}");
         let read = self.norm_at(&at, layer, NormPosition::BeforeMixer, x)?;
-        let Mixer::Attend(attend) = &layer.mixer;
-        let mixed = self.attend(&format!("{at}.mixer"), attend, read)?;
+        let mixer = format!("{at}.mixer");
+        let mixed = match &layer.mixer {
+            Mixer::Attend(attend) => self.attend(&mixer, attend, read)?,
+            Mixer::ShortConv(conv) => self.short_conv(&mixer, conv, read)?,
+        };
         let mixed = self.norm_at(&at, layer, NormPosition::AfterMixer, mixed)?;
         let x = self.residual(&at, layer, NormPosition::AfterMixerResidual, [x, mixed])?;
         let read = self.norm_at(&at, layer, NormPosition::BeforeFfn, x)?;

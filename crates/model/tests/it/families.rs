@@ -13,7 +13,7 @@ use crate::encoders::{Copy, Tensor, check_equal, tensors, write_weights};
 use crate::light::{agrees_with_golden, committed, open};
 
 /// Those that llama.cpp converts without a loss.
-const BOTH: [&str; 9] = [
+const BOTH: [&str; 10] = [
     "qwen2",
     "mistral_small",
     "mistral3",
@@ -23,6 +23,7 @@ const BOTH: [&str; 9] = [
     "ernie4_5",
     "seed_oss",
     "exaone4",
+    "lfm2",
 ];
 
 /// Those that llama.cpp does not convert, or whose windows it loses.
@@ -34,7 +35,7 @@ fn converted(name: &str) -> std::path::PathBuf {
 }
 
 fn attend(model: &ModelFiles, layer: usize) -> &AttentionFacts {
-    let Mixer::Attend(attend) = &model.facts.layers[layer].mixer;
+    let Mixer::Attend(attend) = &model.facts.layers[layer].mixer else { panic!("it attends") };
     attend
 }
 
