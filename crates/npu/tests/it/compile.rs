@@ -238,10 +238,15 @@ fn ops_of_encoders_are_refused_by_name() {
         ("activate", "y: [rows 24, 32] = activate(act=silu) flat\n"),
         ("splice", "input g: [rows 24, 32] f32\ny: [rows 24, 32] = splice flat, g\n"),
         ("gate", "y: [rows 24, 32] = gate(act=gelu) flat, flat\n"),
+        ("gate", "y: [rows 24, 32] = gate(act=identity) flat, flat\n"),
     ] {
         let sentence = format!("y: it has no code for the op '{op}'");
         assert_eq!(refused(&format!("{line}{last}"), "hidden"), [sentence]);
     }
+    let conv = "weight w: [3, 32] f32\nstate s: [2, 32] f32 in carried\n\
+                y: [rows 24, 32] = short_conv flat, w, s\n";
+    let carried = format!("group carried carried\n{conv}{last}");
+    assert_eq!(refused(&carried, "hidden"), ["y: it has no code for the op 'short_conv'"]);
     let attend = "seen: [rows 24, 4, 8] = attend(scale=1.0 span=all) x, x, x\n\
                   thick: [rows 24, 32] = reshape seen\ny: [rows 24, 32] = add thick, flat\n";
     let all = refused(&format!("{attend}{last}"), "hidden");
