@@ -12,13 +12,8 @@ use crate::numerics::Numerics;
 use crate::op::Op;
 use crate::output::Output;
 use crate::range_fault::RangeFault;
+pub use crate::state_kind::BLOCK_POSITIONS;
 use crate::value::{Extent, GroupId, Role};
-
-/// Positions in one block of state: the unit in which sequences own memory.
-///
-/// Attention computes partial sums over a fixed multiple of it, so that no
-/// partial sum begins or ends within a block.
-pub const BLOCK_POSITIONS: usize = 64;
 
 /// A block of state: what every state value of one group holds for [`BLOCK_POSITIONS`]
 /// positions. The engine assigns blocks to sequences.

@@ -4,8 +4,13 @@ use std::fmt;
 
 use girih_tensor::{Error, Result};
 
-use crate::backend::BLOCK_POSITIONS;
 use crate::constant::{Constant, Span};
+
+/// Positions in one block of state: the unit in which sequences own memory.
+///
+/// Attention computes partial sums over a fixed multiple of it, so that no
+/// partial sum begins or ends within a block.
+pub const BLOCK_POSITIONS: usize = 64;
 
 /// What the blocks of a state group hold. Block `i` of a sequence belongs to its positions from
 /// `i · BLOCK_POSITIONS` on.

@@ -133,7 +133,11 @@ fn each_family_passes() {
 fn lfm2_passes_in_both_precisions_with_every_isa_and_cache() {
     let folder = fixture("lfm2");
     let golden = folder.join("golden.safetensors");
-    fixtures_pass(fixture, &["lfm2"]);
+    for config in ["config.json", "config.v5.json"] {
+        passes(compare("verify", model(&folder, config).name(), &golden), config, Some(LOGITS_WITHIN));
+    }
+    passes(compare("verify", name(&folder), &golden).with(&["--chunk", "3"]), "chunks", None);
+    compare("diagnose", name(&folder), &golden).done();
     for (model, against) in
         [(folder.clone(), "f32"), (folder.clone(), "bf16"), (fixture("gguf/lfm2.gguf"), "bf16")]
     {
