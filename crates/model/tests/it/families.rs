@@ -1,9 +1,9 @@
 //! Architectures that differ from those of the other tests in their description only: from
 //! safetensors and from llama.cpp's conversion, the interpreter computes the logits of transformers.
 
-use girih_file::{Container, ContainerKind, Metadata, MetadataValue};
+use girih_file::{Container, ContainerKind, Metadata, MetadataArray, MetadataValue};
 use girih_file::{ContainerWriter, NewTensor};
-use girih_graph::Span;
+use girih_graph::{Key, OutputKind, Span};
 use girih_model::arch::{ArchOptions, AttentionFacts, Mixer};
 use girih_model::{ModelFiles, ModelLimits};
 use girih_tensor::{DType, Shape};
@@ -153,12 +153,71 @@ fn a_setting_that_would_change_a_family_is_refused_by_name() {
         ("helium", json!({ "attention_bias": true }), "attention_bias"),
         ("ernie4_5", json!({ "use_bias": true }), "use_bias"),
         ("seed_oss", json!({ "attention_out_bias": true }), "attention_out_bias"),
+        ("lfm2", json!({ "conv_bias": true }), "short convolutions with biases"),
+        ("lfm2", json!({ "conv_L_cache": 1 }), "'conv_L_cache' is 1; a number from 2 to 64"),
+        ("lfm2", json!({ "full_attn_idxs": [1, 5] }), "a list of indexes below 5 is needed"),
+        ("lfm2", json!({ "full_attn_idxs": [1, 2] }), "layer 2 has attention, but the file has the tensor"),
+        ("lfm2", json!({ "full_attn_idxs": [1] }), "layer 4 has a short convolution, but the file"),
+        ("lfm2", json!({ "layer_types": ["conv", "full_attention"] }), "lists 2 layers; the model has 5"),
+        ("lfm2", json!({ "block_ffn_dim_multiplier": 1e30 }), "makes an inner size of"),
     ] {
         let copy = Copy::of(&committed(name), "family-setting");
         copy.set(&values);
         let error = copy.error();
         assert!(error.contains(words), "{name} {values}: {error}");
     }
+}
+
+/// Sizes are compared with those of the weights when a graph is built.
+#[test]
+fn sizes_of_lfm2_that_its_weights_contradict_are_refused() {
+    let key = Key { rows: 4, sequences: 1, context: 64, output_rows: 1, output: OutputKind::Logits };
+    for (values, words) in [
+        (
+            json!({ "conv_L_cache": 4 }),
+            "'layers.0.mixer.taps' has the shape [3, 32]; the model needs [4, 32]",
+        ),
+        (json!({ "block_auto_adjust_ff_dim": false }), "the model needs [128, 32]"),
+        (json!({ "block_ffn_dim_multiplier": 1.2 }), "the model needs [128, 32]"),
+        (json!({ "block_multiple_of": 2147483647 }), "the model needs [2147483647, 32]"),
+    ] {
+        let copy = Copy::of(&committed("lfm2"), "lfm2-sizes");
+        copy.set(&values);
+        let error = copy.open().unwrap().graph(key, DType::F16).unwrap_err().to_string();
+        assert!(error.contains(words), "{values}: {error}");
+    }
+}
+
+#[test]
+fn a_gguf_lists_the_layers_that_attend_by_their_kv_heads() {
+    let source = open(&converted("lfm2"));
+    let copy = Copy::of(&committed("lfm2"), "kv-heads");
+    let with = |list: &[u32]| {
+        let list = MetadataValue::Array(MetadataArray::U32(list.to_vec()));
+        let _ = std::fs::remove_file(copy.0.join("changed.gguf")); // that of the case before
+        let path = with_key(&copy, &source, "lfm2.attention.head_count_kv", list);
+        ModelFiles::open(&path, ArchOptions::default(), &ModelLimits::DEFAULT)
+    };
+    assert_eq!(with(&[0, 2, 0, 0, 2]).unwrap().facts, source.facts);
+    for (list, words) in [
+        (&[0, 2, 0, 0][..], "is a list of 4; a list of 5 integers of at least 0 is needed"),
+        (&[0, 2, 0, 0, 4], "has several sizes, or none"),
+        (&[0; 5], "has several sizes, or none"),
+        (&[0, u32::MAX, 0, 0, u32::MAX], "has several sizes, or none"),
+        (
+            &[0, 2, 0, 2, 2],
+            "layer 3 has attention, but the file has the tensor 'blk.3.shortconv.in_proj.weight' for a short",
+        ),
+    ] {
+        let error = with(list).unwrap_err().to_string();
+        assert!(error.contains(words), "{list:?}: {error}");
+    }
+    // No other architecture has a list.
+    let source = open(&converted("qwen2"));
+    let copy = Copy::of(&committed("qwen2"), "kv-heads-of-qwen2");
+    let list = MetadataValue::Array(MetadataArray::U32(vec![2, 0]));
+    let path = with_key(&copy, &source, "qwen2.attention.head_count_kv", list);
+    assert!(ModelFiles::open(&path, ArchOptions::default(), &ModelLimits::DEFAULT).is_err());
 }
 
 #[test]
