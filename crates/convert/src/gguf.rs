@@ -6,7 +6,7 @@ use girih_file::{ContainerWriter, Metadata, MetadataValue, NewTensor, quote};
 use girih_model::ModelFiles;
 use girih_model::arch::Head;
 use girih_model::arch::schema::{Relayout, Weight};
-use girih_tensor::{DType, Error, Result, Shape};
+use girih_tensor::{DType, Error, ErrorKind, Result, Shape};
 
 use super::keys::{GgufKeys, keys};
 use super::options::ConvertOptions;
@@ -44,6 +44,12 @@ pub(super) fn write(
     options: &ConvertOptions,
     progress: &mut dyn FnMut(ConvertProgress<'_>),
 ) -> Result<ConvertReport> {
+    if let Some(index) = model.facts.layers.iter().position(|layer| layer.mixer.attention().is_none()) {
+        let sentence = format!(
+            "layer {index} has a short convolution, which girih does not write to GGUF; convert the model with llama.cpp"
+        );
+        return Err(Error::with_kind(ErrorKind::Refused, sentence));
+    }
     let mut metadata = general(model, file_type, options)?;
     let GgufKeys { metadata: facts, factors, mut warnings } = keys(model.arch(), &model.facts)?;
     let planned = plan(model, head.tied, file_type, options)?;

@@ -105,7 +105,7 @@ impl<'a> KeyWriter<'a> {
     fn kinds(&mut self) -> Result<()> {
         let (arch, layers) = (self.arch, &self.facts.layers);
         for layer in layers {
-            let MixerSchema::Attend(schema) = &arch.layer(&layer.kind)?.mixer;
+            let MixerSchema::Attend(schema) = &arch.layer(&layer.kind)?.mixer else { continue };
             let SpanSchema::Window(field) = &schema.span else { continue };
             // Without such a key, the file is one of another architecture, whose layers are full.
             let is_condition = field.gguf.iter().any(|key| arch.matches.gguf_if.contains(key));
@@ -140,7 +140,7 @@ impl<'a> KeyWriter<'a> {
         let scale = |of: f32| (1.0 / f64::from(of).sqrt()) as f32;
         let (layers, width) = (self.facts.layers.len(), self.facts.sizes.width);
         for layer in &self.facts.layers {
-            let MixerSchema::Attend(schema) = &self.arch.layer(&layer.kind)?.mixer;
+            let MixerSchema::Attend(schema) = &self.arch.layer(&layer.kind)?.mixer else { continue };
             let Some(attend) = layer.mixer.attention() else { continue };
             // What llama.cpp takes for such a model, as it reads no key.
             let implied = schema

@@ -12,7 +12,7 @@ use crate::step_values::ValueStore;
 pub(crate) struct Amount {
     /// Bytes of weights and of state, each counted once.
     pub bytes: u64,
-    /// Multiplications and additions of matmuls and of attention.
+    /// Multiplications and additions of matmuls, attention and short convolutions.
     pub operations: u64,
 }
 
@@ -35,6 +35,9 @@ impl InstructionWork {
             (ValueStore::Weight(index), Reads::Rows(rows)) => rows * weights.row_bytes(index),
             (ValueStore::State(index), Reads::Positions(ReadPositions { distinct, by_row: _ })) => {
                 distinct * step.state.tensor(index).position_bytes()
+            }
+            (ValueStore::State(index), Reads::All) => {
+                (step.rows.sequences.len() * step.state.carried(index).block_bytes()) as u64
             }
             // The values of a step do not count.
             (ValueStore::Step(_) | ValueStore::Weight(_) | ValueStore::State(_), _) => 0,

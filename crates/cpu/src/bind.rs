@@ -7,7 +7,7 @@ use crate::bound::{BoundOp, OpScratch};
 use crate::ops::linear::BoundMatmul;
 use crate::ops::{
     RopeParams, activate, add, attend, embed, gate, gather, layer_norm, linear, norm, pool, reshape, rope,
-    scale, softcap, splice, write,
+    scale, short_conv, softcap, splice, write,
 };
 use crate::state;
 use crate::weights::WeightForm;
@@ -81,6 +81,7 @@ impl<'a> Binder<'a> {
             AppliedOp::Attend { scale, span, softcap, q, keys, values } => {
                 attend::bind(graph, node, (scale, span, softcap), [q, keys, values])
             }
+            AppliedOp::ShortConv { x, taps, carried } => short_conv::bind([x, taps, carried], y),
             AppliedOp::Gate { act, gate, up } => gate::bind(act, gate, up, y),
             AppliedOp::Activate { act, x } => activate::bind(act, x, y),
             AppliedOp::Add { a, b } => add::bind(a, b, y),

@@ -24,6 +24,7 @@ mod barrier_model;
 mod bind;
 mod bound;
 pub mod caches;
+mod carried;
 mod fuse;
 #[doc(hidden)]
 pub mod fuzz;

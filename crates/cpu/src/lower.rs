@@ -5,8 +5,8 @@ use std::ops::RangeFrom;
 
 use girih_graph::backend::Refusal;
 use girih_graph::{
-    AppliedOp, Error, Extent, Graph, Node, Numerics, Op, Placement, Role, Rounding, ScratchPlan, SunkGather,
-    Value, ValueId,
+    AppliedOp, Error, Extent, Graph, Node, Numerics, Op, Placement, Role, Rounding, ScratchPlan, StateKind,
+    SunkGather, Value, ValueId,
 };
 use girih_tensor::{DType, Shape};
 
@@ -177,12 +177,15 @@ pub(crate) fn scratch_len(graph: &Graph, sunk: Option<&SunkGather>) -> usize {
 /// Where each value lies.
 fn stores(graph: &Graph, weights: &CpuWeights) -> Result<Vec<ValueStore>, Error> {
     let plan = ScratchPlan::of(graph);
-    let (mut inputs, mut states) = (0.., 0..);
+    let (mut inputs, mut states, mut carried) = (0.., 0.., 0..);
     let next = |indexes: &mut RangeFrom<usize>| indexes.next().expect("a graph has fewer values");
     let store = |(value, planned): (&Value, &Option<Placement>)| {
         let buffer = match value.role {
             Role::Weight => return Ok(ValueStore::Weight(weights.index(&value.name)?)),
-            Role::State(_) => return Ok(ValueStore::State(next(&mut states))),
+            Role::State(_) => {
+                let is_carried = graph.state_kind(value) == Some(StateKind::Carried);
+                return Ok(ValueStore::State(next(if is_carried { &mut carried } else { &mut states })));
+            }
             Role::Input => StepBuffer::Input(next(&mut inputs)),
             Role::Output => StepBuffer::Output,
             Role::Scratch => StepBuffer::Scratch(planned.map_or(0, |at| at.offset / size_of::<f32>())),

@@ -1,4 +1,4 @@
-//! State: keys and values of all sequences, block by block.
+//! State: keys and values of all sequences, block by block, and what sequences carry.
 //!
 //! A tensor holds one block of [`StateLayout`] after another; the engine assigns blocks to
 //! sequences. Attention without state reads rows of its step in the same layout, from tensors that
@@ -7,8 +7,11 @@
 use std::ops::Range;
 
 use girih_graph::backend::{self, Block, Sequence};
-use girih_graph::{BLOCK_POSITIONS, Error, Graph, GroupId, Node, RangeFault, Role, Value, ValueId};
+use girih_graph::{
+    BLOCK_POSITIONS, Error, Graph, GroupId, Node, RangeFault, Role, StateKind, Value, ValueId,
+};
 
+use crate::carried::CarriedRows;
 use crate::kernels::attend::Format;
 use crate::memory::Aligned;
 use crate::os::PageUse;
@@ -18,6 +21,7 @@ use crate::state_layout::StateLayout;
 #[derive(Debug)]
 pub struct CpuState {
     tensors: Vec<StateTensor>,
+    carried: Vec<CarriedRows>,
     faults: Vec<RangeFault>,
 }
 
@@ -80,7 +84,10 @@ impl CpuState {
             let bytes = StateLayout::of(graph, id, value).ok().and_then(|layout| layout.bytes(blocks));
             Aligned::<u8>::bytes(bytes.unwrap_or(usize::MAX))
         });
-        sizes.fold(0, u64::saturating_add)
+        let carried = carried(graph).map(|(_, group, value)| {
+            CarriedRows::plan(value, blocks.get(group.0 as usize).copied().unwrap_or(0) as usize)
+        });
+        sizes.chain(carried).fold(0, u64::saturating_add)
     }
 
     /// Allocates zeroed state with these numbers of blocks per group.
@@ -99,7 +106,12 @@ impl CpuState {
             let bytes = Aligned::zeroed_for(bytes, &value.name, PageUse::Start)?;
             Ok(StateTensor { name: value.name.clone(), owner: BlockOwner::Group(group), layout, bytes })
         });
-        Ok(CpuState { tensors: tensors.collect::<Result<_, Error>>()?, faults: Vec::new() })
+        let carried = carried(graph).map(|(_, group, value)| {
+            CarriedRows::new(value, group, blocks.get(group.0 as usize).copied().unwrap_or(0) as usize)
+        });
+        let (tensors, carried) =
+            (tensors.collect::<Result<_, Error>>()?, carried.collect::<Result<_, Error>>()?);
+        Ok(CpuState { tensors, carried, faults: Vec::new() })
     }
 
     /// The bytes of [`CpuState::of_step`].
@@ -120,12 +132,23 @@ impl CpuState {
             let bytes = Aligned::zeroed(bytes, &name)?;
             Ok(StateTensor { name, owner: BlockOwner::Step, layout, bytes })
         });
-        Ok(CpuState { tensors: tensors.collect::<Result<_, Error>>()?, faults: Vec::new() })
+        let (tensors, carried) = (tensors.collect::<Result<_, Error>>()?, Vec::new());
+        Ok(CpuState { tensors, carried, faults: Vec::new() })
     }
 
-    /// The state value at `index` among those of the graph.
+    /// The value at `index` among those of the graph with rows by position.
     pub(crate) fn tensor(&self, index: usize) -> &StateTensor {
         &self.tensors[index]
+    }
+
+    /// The carried value at `index` among those of the graph.
+    pub(crate) fn carried(&self, index: usize) -> &CarriedRows {
+        &self.carried[index]
+    }
+
+    /// As [`CpuState::carried`], to be replaced.
+    pub(crate) fn carried_mut(&mut self, index: usize) -> &mut CarriedRows {
+        &mut self.carried[index]
     }
 
     /// Several state values, to be written.
@@ -143,6 +166,10 @@ impl CpuState {
         self.faults.push(RangeFault { row, name, dtype, value });
     }
 
+    fn carried_of_mut(&mut self, group: GroupId) -> impl Iterator<Item = &mut CarriedRows> {
+        self.carried.iter_mut().filter(move |carried| carried.group == group)
+    }
+
     fn of_group(&self, group: GroupId) -> impl Iterator<Item = &StateTensor> {
         self.tensors.iter().filter(move |tensor| tensor.owner == BlockOwner::Group(group))
     }
@@ -152,8 +179,17 @@ impl CpuState {
     }
 }
 
-/// The state values of a graph, with their groups.
+/// The state values of a graph with rows by position, and their groups.
 fn values(graph: &Graph) -> impl Iterator<Item = (ValueId, GroupId, &Value)> {
+    all_values(graph).filter(|(_, _, value)| graph.state_kind(value) != Some(StateKind::Carried))
+}
+
+/// The carried values of a graph, and their groups.
+fn carried(graph: &Graph) -> impl Iterator<Item = (ValueId, GroupId, &Value)> {
+    all_values(graph).filter(|(_, _, value)| graph.state_kind(value) == Some(StateKind::Carried))
+}
+
+fn all_values(graph: &Graph) -> impl Iterator<Item = (ValueId, GroupId, &Value)> {
     graph.ids().filter_map(|(id, value)| match value.role {
         Role::State(group) => Some((id, group, value)),
         _ => None,
@@ -234,6 +270,7 @@ impl backend::State for CpuState {
             let (from, to) = (tensor.block(from), tensor.block(to).start);
             tensor.bytes.copy_within(from, to);
         }
+        self.carried_of_mut(group).for_each(|carried| carried.copy(from, to));
         Ok(())
     }
 
@@ -242,16 +279,19 @@ impl backend::State for CpuState {
             let range = tensor.block(block);
             tensor.bytes[range].fill(0);
         }
+        self.carried_of_mut(group).for_each(|carried| carried.zero(block));
         Ok(())
     }
 
     fn export(&self, group: GroupId, block: Block) -> Result<Vec<u8>, Error> {
         let blocks = self.of_group(group).map(|tensor| &tensor.bytes[tensor.block(block)]);
-        Ok(blocks.flatten().copied().collect())
+        let carried = self.carried.iter().filter(|carried| carried.group == group);
+        Ok(blocks.flatten().copied().chain(carried.flat_map(|carried| carried.export(block))).collect())
     }
 
     fn import(&mut self, group: GroupId, block: Block, bytes: &[u8]) -> Result<(), Error> {
         let need: usize = self.of_group(group).map(|tensor| tensor.block(block).len()).sum();
+        let need = need + self.carried_of_mut(group).map(|carried| carried.block_bytes()).sum::<usize>();
         if bytes.len() != need {
             let have = bytes.len();
             return Err(Error::new(format!("a block of state has {need} bytes; got {have}")));
@@ -261,6 +301,11 @@ impl backend::State for CpuState {
             let range = tensor.block(block);
             let (own, others) = rest.split_at(range.len());
             tensor.bytes[range].copy_from_slice(own);
+            rest = others;
+        }
+        for carried in self.carried_of_mut(group) {
+            let (own, others) = rest.split_at(carried.block_bytes());
+            carried.import(block, own);
             rest = others;
         }
         Ok(())

@@ -10,7 +10,7 @@ pub(crate) enum ValueStore {
     Step(ValueLocation),
     /// In the loaded weights, with this index.
     Weight(usize),
-    /// In state, with this index.
+    /// In state, with this index among the values of its kind.
     State(usize),
 }
 

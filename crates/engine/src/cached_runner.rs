@@ -49,8 +49,8 @@ impl CachedRunner {
     /// # Errors
     /// When the engine cannot fill an input of the programs.
     pub fn new(runner: Box<dyn Runner>) -> Result<CachedRunner> {
-        let spans: Vec<_> = runner.groups().iter().map(|group| group.span).collect();
-        let cache = PrefixCache::new(&spans, runner.blocks());
+        let kinds: Vec<_> = runner.groups().iter().map(|group| group.kind).collect();
+        let cache = PrefixCache::new(&kinds, runner.blocks());
         let sources = InputSource::of(runner.inputs())?;
         Ok(CachedRunner { runner, cache, sources })
     }

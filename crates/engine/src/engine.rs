@@ -82,7 +82,7 @@ impl Engine {
     /// state is too small for `limits`.
     pub fn new(runner: Box<dyn Runner>, limits: EngineLimits) -> Result<Engine> {
         check(&*runner, &limits)?;
-        let groups = runner.groups().iter().zip(runner.blocks()).map(|(group, have)| (group.span, *have));
+        let groups = runner.groups().iter().zip(runner.blocks()).map(|(group, have)| (group.kind, *have));
         let scheduler = Scheduler::new(SchedulerLimits {
             sequences: limits.sequences,
             rows: limits.chunk,
@@ -550,12 +550,12 @@ impl Engine {
         }
     }
 
-    /// Steps a sequence back to its first `to` tokens, behind which a draft was rejected.
-    /// If the draft's state is unsound, the whole block of `to` is computed again.
+    /// Steps a sequence back to its first `to` tokens, behind which a draft was rejected, or to
+    /// fewer, which are then computed again: the whole block of `to` if the draft's state is
+    /// unsound, or what follows the last carried value that was kept.
     fn step_back(&mut self, active: &mut Active, to: u32, is_unsound: bool) {
         let to = if is_unsound { to - to % BLOCK_POSITIONS as u32 } else { to };
-        let to = before_span(active.live.spans(), to);
-        if !self.runner.cache.rewind(active.sequence, to) {
+        if self.runner.cache.rewind(active.sequence, to, active.live.spans()).is_none() {
             self.runner.cache.discard(active.sequence);
             active.sequence = begin(&mut self.runner.cache, &mut self.scheduler, &mut active.live);
         }

@@ -1,8 +1,8 @@
 //! The check of limits against the loaded programs.
 
-use girih_graph::{BLOCK_POSITIONS, Key, OutputKind, Runner, Span};
+use girih_graph::{BLOCK_POSITIONS, OutputKind, Runner};
 
-use crate::{EngineLimits, Error, ErrorKind, Result, cache};
+use crate::{EngineLimits, Error, ErrorKind, Result};
 
 /// Returns an error if limits exceed the loaded programs or their state.
 pub(crate) fn check(runner: &dyn Runner, limits: &EngineLimits) -> Result<()> {
@@ -10,10 +10,9 @@ pub(crate) fn check(runner: &dyn Runner, limits: &EngineLimits) -> Result<()> {
     if max_key.output != OutputKind::Logits || max_key.output_rows == 0 || max_key.sequences == 0 {
         return Err(refused("the loaded programs do not map tokens to logits; load programs that do"));
     }
-    let alone = Key { sequences: 1, rows: limits.chunk, ..max_key };
-    let positions = runner.groups().iter().zip(runner.blocks()).map(|(group, &have)| match group.span {
-        Span::Window(_) if have >= cache::blocks(group.span, &alone) => u64::MAX,
-        _ => u64::from(have) * BLOCK_POSITIONS as u64,
+    let positions = runner.groups().iter().zip(runner.blocks()).map(|(group, &have)| {
+        let need = group.kind.worst_case(std::iter::once(max_key.context), limits.chunk);
+        if u64::from(have) >= need { u64::MAX } else { u64::from(have) * BLOCK_POSITIONS as u64 }
     });
     let context = positions.fold(max_key.context.into(), u64::min);
     for (what, asked, max) in

@@ -55,7 +55,7 @@ pub struct NodeTime<'a> {
     /// Bytes of weights and state that the node reads, as the device stores
     /// them; each byte counts once, even if it is read again.
     pub bytes: u64,
-    /// Multiplications and additions of `linear` and `attend`; 0 for other ops,
+    /// Multiplications and additions of `linear`, `attend` and `short_conv`; 0 for other ops,
     /// which are bound by memory.
     pub operations: u64,
     /// Wall-clock time.
@@ -253,10 +253,11 @@ pub trait State: Send {
 
 /// The bytes of one block of every state value of `group`.
 pub fn block_bytes(graph: &Graph, group: GroupId) -> u64 {
+    let rows = graph.groups[group.0 as usize].kind.rows_per_block();
     let values = graph.values.iter().filter(|value| value.role == Role::State(group));
     let bytes = values.map(|value| {
-        let inner = value.shape.stride() / value.dtype.tile().1 * value.dtype.block_bytes();
-        (inner * BLOCK_POSITIONS) as u64
+        let inner = value.row_len() / value.dtype.tile().1 * value.dtype.block_bytes();
+        (inner * rows) as u64
     });
     bytes.sum()
 }

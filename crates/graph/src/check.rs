@@ -7,8 +7,9 @@
 //!    (state may come before the operand of its `write`), and results come after
 //!    the outputs of all earlier nodes.
 //! 4. Scratch and output values are written by exactly one node, inputs and
-//!    weights by none, state by exactly one, and only by `write`.
-//! 5. Nothing is read before it is written; state is written before it is read.
+//!    weights by none. State by position is written by exactly one, and only by `write`. A
+//!    carried value is read and replaced by exactly one node, once.
+//! 5. Nothing is read before it is written; state by position is written before it is read.
 //! 6. There is at least one input and exactly one output; every value but the output
 //!    is read. Only `embed` reads ids. An input that `splice` reads as given rows has
 //!    no other reader.
@@ -16,7 +17,8 @@
 //!    table; scratch and outputs are `f32`.
 //! 8. An outermost extent counts what the value's role requires: rows for an
 //!    input, sequences for a pooled output and output rows for any other, one of
-//!    these for scratch, positions for state, and nothing that varies for a weight.
+//!    these for scratch, positions for state by position, and nothing that varies for a weight
+//!    or a carried value.
 //!    An extent that varies is that of the key.
 //! 9. The keys and values of `attend` are both state of one group, which has the same span, or
 //!    both rows of the step, with the span `all`. No group has the span `all`.
@@ -31,6 +33,7 @@ use girih_tensor::DType;
 use crate::constant::Span;
 use crate::graph::{Graph, Node};
 use crate::ops::{Op, OperandKind};
+use crate::state_kind::StateKind;
 use crate::value::{Extent, Role, Value, ValueId};
 
 /// The maximum size of all values together in bytes, with four bytes for each
@@ -87,10 +90,14 @@ impl GraphCheck<'_> {
             self.fault("graph", "rows, sequences, context and output rows are all at least one");
         }
         for group in &self.graph.groups {
-            match group.span {
-                Span::Window(0) => self.fault(&group.name, "a window of no positions"),
-                Span::All => self.fault(&group.name, "state cannot hold later positions"),
-                Span::Full | Span::Window(_) => {}
+            match group.kind {
+                StateKind::Positions { span: Span::Window(0) } => {
+                    self.fault(&group.name, "a window of no positions");
+                }
+                StateKind::Positions { span: Span::All } => {
+                    self.fault(&group.name, "state cannot hold later positions");
+                }
+                StateKind::Positions { span: Span::Full | Span::Window(_) } | StateKind::Carried => {}
             }
         }
     }
@@ -142,7 +149,7 @@ impl GraphCheck<'_> {
             let output = self.graph.value(node.output);
             for input in &node.inputs {
                 let value = self.graph.value(*input);
-                let given = matches!(value.role, Role::Input | Role::Weight);
+                let given = matches!(value.role, Role::Input | Role::Weight) || self.is_carried(value);
                 if !given && !written[input.0 as usize] {
                     self.fault(&output.name, format!("reads '{}' before anything writes it", value.name));
                 }
@@ -165,13 +172,33 @@ impl GraphCheck<'_> {
         }
     }
 
+    /// Whether a value is state of a carried group.
+    fn is_carried(&self, value: &Value) -> bool {
+        self.graph.state_kind(value) == Some(StateKind::Carried)
+    }
+
+    /// Rule 4, for carried values.
+    fn carried(&mut self) {
+        let graph = self.graph;
+        for (id, value) in graph.ids() {
+            let reads = graph.nodes.iter().flat_map(|node| &node.inputs).filter(|input| **input == id);
+            if self.is_carried(value) && reads.count() > 1 {
+                self.fault(
+                    &value.name,
+                    "is carried, but read more than once; one node reads and replaces it",
+                );
+            }
+        }
+    }
+
     /// Rules 4 and 6.
     fn roles(&mut self) {
         let graph = self.graph;
+        self.carried();
         for node in &graph.nodes {
             let output = graph.value(node.output);
             let fits = match node.op {
-                Op::Write => matches!(output.role, Role::State(_)),
+                Op::Write => matches!(output.role, Role::State(_)) && !self.is_carried(output),
                 _ => matches!(output.role, Role::Scratch | Role::Output),
             };
             if !fits {
@@ -225,6 +252,7 @@ impl GraphCheck<'_> {
             }
             let typed = match value.role {
                 Role::Scratch | Role::Output => value.dtype == DType::F32,
+                Role::State(_) if self.is_carried(value) => value.dtype == DType::F32,
                 Role::State(_) => {
                     self.heads(value);
                     matches!(value.dtype, DType::F32 | DType::F16 | DType::BF16 | DType::Q8_0)
@@ -258,6 +286,7 @@ impl GraphCheck<'_> {
         let suits = match value.role {
             Role::Input => value.outermost == Extent::Rows,
             Role::Weight => value.outermost == Extent::Fixed,
+            Role::State(_) if self.is_carried(value) => value.outermost == Extent::Fixed,
             Role::State(_) => value.outermost == Extent::Context,
             Role::Scratch => {
                 matches!(value.outermost, Extent::Rows | Extent::OutputRows | Extent::Sequences)
@@ -330,7 +359,7 @@ fn operands(graph: &Graph, op: Op, inputs: &[&Value], output: &Value) -> Option<
 fn are_attended_together(graph: &Graph, span: Span, keys: &Value, values: &Value) -> bool {
     match (keys.role, values.role) {
         (Role::State(group), Role::State(other)) => {
-            group == other && graph.groups[group.0 as usize].span == span
+            group == other && graph.groups[group.0 as usize].kind == StateKind::Positions { span }
         }
         (Role::State(_), _) | (_, Role::State(_)) => false,
         _ => span == Span::All,

@@ -45,11 +45,13 @@ pub enum Act {
     GeluTanh,
     /// `x/2 · (1 + erf(x / √2))`: GELU itself (Hendrycks & Gimpel 2016, arXiv 1606.08415).
     Gelu,
+    /// `x`: a gate of this activation is a product.
+    Identity,
 }
 
 impl Act {
     /// Every activation.
-    pub const ALL: &'static [Act] = &[Act::Silu, Act::GeluTanh, Act::Gelu];
+    pub const ALL: &'static [Act] = &[Act::Silu, Act::GeluTanh, Act::Gelu, Act::Identity];
 
     /// The name in printed graphs and architecture files.
     pub fn name(self) -> &'static str {
@@ -57,6 +59,7 @@ impl Act {
             Act::Silu => "silu",
             Act::GeluTanh => "gelu_tanh",
             Act::Gelu => "gelu",
+            Act::Identity => "identity",
         }
     }
 
@@ -69,6 +72,7 @@ impl Act {
                 0.5 * x * (1.0 + inner.tanh())
             }
             Act::Gelu => 0.5 * x * (1.0 + reference::erf(x * std::f64::consts::FRAC_1_SQRT_2)),
+            Act::Identity => x,
         }
     }
 }

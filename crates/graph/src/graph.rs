@@ -3,9 +3,10 @@
 
 use girih_tensor::{DType, Shape};
 
-use crate::constant::{Pooling, Span};
+use crate::constant::Pooling;
 use crate::ops::{AppliedOp, Op};
 use crate::sequence::{Sequence, step_count};
+use crate::state_kind::StateKind;
 use crate::value::{Extent, GroupId, Role, Value, ValueId};
 use crate::work::{NodeWork, WorkStep};
 
@@ -61,15 +62,13 @@ impl OutputKind {
     }
 }
 
-/// A state group: the state of all layers with the same span, which has one
-/// lifetime.
+/// A state group: the state of all layers of the same kind, which has one lifetime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateGroup {
     /// The name in printed graphs.
     pub name: String,
-    /// How far back the readers of the state attend; older positions may be
-    /// dropped.
-    pub span: Span,
+    /// What its blocks hold.
+    pub kind: StateKind,
 }
 
 /// One operation: `output = op(inputs)`.
@@ -122,6 +121,14 @@ impl Graph {
         self.ids().filter(|(_, value)| value.role == Role::Weight)
     }
 
+    /// What the state value holds; `None` for other values.
+    pub fn state_kind(&self, value: &Value) -> Option<StateKind> {
+        match value.role {
+            Role::State(group) => Some(self.groups[group.0 as usize].kind),
+            _ => None,
+        }
+    }
+
     /// The output of a step.
     pub fn output(&self) -> Option<ValueId> {
         self.ids().find(|(_, value)| value.role == Role::Output).map(|(id, _)| id)
@@ -164,11 +171,11 @@ impl Builder {
         Builder { graph: Graph { key, groups: Vec::new(), values: Vec::new(), nodes: Vec::new() } }
     }
 
-    /// The state group for readers of this span; the first call adds it.
-    pub fn group(&mut self, span: Span) -> GroupId {
-        let groups = &mut self.graph.groups;
-        let index = groups.iter().position(|group| group.span == span).unwrap_or_else(|| {
-            groups.push(StateGroup { name: span.to_string().replace(':', "_"), span });
+    /// The state group of this kind; the first call adds it.
+    pub fn group(&mut self, kind: impl Into<StateKind>) -> GroupId {
+        let (groups, kind) = (&mut self.graph.groups, kind.into());
+        let index = groups.iter().position(|group| group.kind == kind).unwrap_or_else(|| {
+            groups.push(StateGroup { name: kind.group_name(), kind });
             groups.len() - 1
         });
         GroupId(index as u32)
@@ -190,6 +197,12 @@ impl Builder {
     pub fn state(&mut self, name: &str, inner: &[usize], dtype: DType, group: GroupId) -> ValueId {
         let shape = with_leading(self.graph.key.context as usize, inner);
         self.value(name, shape, dtype, Role::State(group), Extent::Context)
+    }
+
+    /// Adds a carried value of this shape.
+    pub fn carried(&mut self, name: &str, shape: Shape) -> ValueId {
+        let group = self.group(StateKind::Carried);
+        self.value(name, shape, DType::F32, Role::State(group), Extent::Fixed)
     }
 
     /// Adds a node whose result has the shape of its first operand.

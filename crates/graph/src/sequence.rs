@@ -3,16 +3,11 @@
 use std::ops::Range;
 
 use crate::constant::Span;
+pub use crate::state_kind::BLOCK_POSITIONS;
 use crate::value::Extent;
 
-/// Positions in one block of state: the unit in which sequences own memory.
-///
-/// Attention computes partial sums over a fixed multiple of it, so that no
-/// partial sum begins or ends within a block.
-pub const BLOCK_POSITIONS: usize = 64;
-
-/// A block of state: [`BLOCK_POSITIONS`] positions of every state value of one
-/// group. The engine assigns blocks to sequences.
+/// A block of state: what every state value of one group holds for [`BLOCK_POSITIONS`]
+/// positions. The engine assigns blocks to sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Block(pub u32);
 
@@ -25,9 +20,12 @@ pub struct Sequence<'a> {
     ///
     /// A block that the sequence's rows write belongs to this sequence alone; a block
     /// that they only read may be shared. An entry whose positions are not used,
-    /// because they are older than the group's window, may name any block of the
-    /// group, even one that another sequence writes in this step: its contents must
+    /// because they come before [`StateKind::first`](crate::StateKind::first), may name any block of
+    /// the group, even one that another sequence writes in this step: its contents must
     /// not change any result.
+    ///
+    /// A carried value is read from the block of the position before the first row, and written
+    /// to that of each position of the rows. The first row of a sequence reads zeros instead.
     pub blocks: &'a [&'a [Block]],
     /// The position of the first row within the sequence.
     pub position: u32,

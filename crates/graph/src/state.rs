@@ -1,8 +1,9 @@
-//! State in the host's memory: keys and values of all sequences, position by position.
+//! State in the host's memory: keys and values of all sequences, position by position, and carried
+//! values.
 //!
 //! ```text
 //! tensor   = block 0 | block 1 | …          the engine assigns blocks to sequences
-//! block    = position 0 | … | position 63
+//! block    = position 0 | … | position 63   or one carried value
 //! position = head 0 | head 1 | …
 //! ```
 //!
@@ -18,6 +19,7 @@ use crate::backend::{BLOCK_POSITIONS, Block, Sequence, State};
 use crate::graph::Graph;
 use crate::memory::zeroed;
 use crate::range_fault::{RangeFault, out_of_range};
+use crate::state_kind::StateKind;
 use crate::value::{GroupId, Role, Value};
 
 /// The state tensors of a graph.
@@ -32,8 +34,9 @@ pub struct PositionMajor {
 struct StateTensor {
     name: String,
     group: GroupId,
+    kind: StateKind,
     dtype: DType,
-    /// Values of one position.
+    /// Values of one position, or of a carried value.
     inner: usize,
     bytes: Vec<u8>,
     /// The stamp of the last write of each block; 0 if never written.
@@ -49,8 +52,8 @@ fn next_stamp() -> u64 {
 impl PositionMajor {
     /// The bytes of `blocks[g]` blocks for each group `g`.
     pub fn plan(graph: &Graph, blocks: &[u32]) -> u64 {
-        let sizes = values(graph, blocks).map(|(value, _, blocks)| {
-            StateTensor::size(value, blocks).map_or(u64::MAX, |bytes| bytes as u64)
+        let sizes = values(graph, blocks).map(|(value, group, blocks)| {
+            StateTensor::size(value, kind_of(graph, group), blocks).map_or(u64::MAX, |bytes| bytes as u64)
         });
         sizes.fold(0, u64::saturating_add)
     }
@@ -61,10 +64,11 @@ impl PositionMajor {
     /// When memory is short.
     pub fn new(graph: &Graph, blocks: &[u32]) -> Result<PositionMajor> {
         let tensors = values(graph, blocks).map(|(value, group, blocks)| {
-            let bytes = zeroed(&value.name, StateTensor::size(value, blocks))?;
+            let kind = kind_of(graph, group);
+            let bytes = zeroed(&value.name, StateTensor::size(value, kind, blocks))?;
             let stamps = zeroed(&value.name, Some(blocks as usize))?;
-            let (name, dtype, inner) = (value.name.clone(), value.dtype, value.shape.stride());
-            Ok(StateTensor { name, group, dtype, inner, bytes, stamps })
+            let (name, dtype, inner) = (value.name.clone(), value.dtype, value.row_len());
+            Ok(StateTensor { name, group, kind, dtype, inner, bytes, stamps })
         });
         Ok(PositionMajor { tensors: tensors.collect::<Result<_>>()?, faults: Vec::new() })
     }
@@ -104,6 +108,39 @@ impl PositionMajor {
         Ok(())
     }
 
+    /// The carried value of a sequence before its first row in this step.
+    ///
+    /// # Errors
+    /// When the state belongs to another graph.
+    pub fn carried(&self, name: &str, sequence: &Sequence<'_>) -> Result<Vec<f32>> {
+        let tensor = &self.tensors[self.index(name)?];
+        let mut value = vec![0.0; tensor.inner];
+        if let Some(last) = (sequence.position as usize).checked_sub(1) {
+            tensor.dtype.unpack(&tensor.bytes[tensor.range(tensor.block_of(sequence, last))], &mut value);
+        }
+        Ok(value)
+    }
+
+    /// Stores the carried value of a sequence after its row at `position`.
+    ///
+    /// # Errors
+    /// When the state belongs to another graph.
+    pub fn carry(
+        &mut self,
+        name: &str,
+        sequence: &Sequence<'_>,
+        position: usize,
+        value: &[f32],
+    ) -> Result<()> {
+        let index = self.index(name)?;
+        let tensor = &mut self.tensors[index];
+        let block = tensor.block_of(sequence, position);
+        let range = tensor.range(block);
+        tensor.dtype.pack(value, &mut tensor.bytes[range]);
+        tensor.touch(block);
+        Ok(())
+    }
+
     /// The stamp of the last write to block `index` of a sequence, which holds the positions from
     /// 64 · `index` on. Equal stamps mean equal contents.
     ///
@@ -139,6 +176,11 @@ fn values<'a>(graph: &'a Graph, blocks: &'a [u32]) -> impl Iterator<Item = (&'a 
     })
 }
 
+/// What the blocks of a group hold.
+fn kind_of(graph: &Graph, group: GroupId) -> StateKind {
+    graph.groups[group.0 as usize].kind
+}
+
 /// The bytes of one position of `inner` values.
 fn position_bytes(dtype: DType, inner: usize) -> Option<usize> {
     (inner / dtype.tile().1).checked_mul(dtype.block_bytes())
@@ -146,9 +188,9 @@ fn position_bytes(dtype: DType, inner: usize) -> Option<usize> {
 
 impl StateTensor {
     /// The bytes of a tensor, unless they overflow.
-    fn size(value: &Value, blocks: u32) -> Option<usize> {
-        let position = position_bytes(value.dtype, value.shape.stride())?;
-        position.checked_mul(BLOCK_POSITIONS)?.checked_mul(blocks as usize)
+    fn size(value: &Value, kind: StateKind, blocks: u32) -> Option<usize> {
+        let row = position_bytes(value.dtype, value.row_len())?;
+        row.checked_mul(kind.rows_per_block())?.checked_mul(blocks as usize)
     }
 
     /// The bytes of one position.
@@ -158,7 +200,7 @@ impl StateTensor {
 
     /// The byte range of a block.
     fn range(&self, block: Block) -> Range<usize> {
-        let bytes = BLOCK_POSITIONS * self.stride();
+        let bytes = self.kind.rows_per_block() * self.stride();
         block.0 as usize * bytes..(block.0 as usize + 1) * bytes
     }
 

@@ -4,9 +4,11 @@
 //! ```text
 //! graph rows 64 sequences 1 context 512 output_rows 1 -> logits
 //! group full span full
+//! group carried carried
 //! input tokens: [rows 64] i32
 //! weight embed.table: [512, 64] q8_0
 //! state layers.0.keys: [context 512, 4, 8] f16 in full
+//! state layers.1.carried: [2, 64] f32 in carried
 //! embed: [rows 64, 64] = embed tokens, embed.table
 //! layers.0.norm: [rows 64, 64] = norm(epsilon=1e-5) embed, layers.0.norm.weight
 //! layers.0.keys = write layers.0.k
@@ -19,16 +21,16 @@ use std::str::FromStr;
 
 use girih_tensor::{DType, Error, Shape};
 
-use crate::constant::{Constant, Span};
 use crate::graph::{Graph, Key, Node, OutputKind, StateGroup};
 use crate::ops::Op;
+use crate::state_kind::StateKind;
 use crate::value::{Extent, GroupId, Role, Value, ValueId};
 
 impl fmt::Display for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "graph {}", self.key)?;
         for group in &self.groups {
-            writeln!(f, "group {} span {}", group.name, group.span)?;
+            writeln!(f, "group {} {}", group.name, group.kind)?;
         }
         let mut declared = 0;
         for node in &self.nodes {
@@ -177,15 +179,15 @@ impl Parser {
         }
     }
 
-    /// `name span span`.
+    /// `name span span`, or `name carried`.
     fn group(&mut self, text: &str) -> Result<(), Error> {
-        let (name, span) = text.split_once(" span ").ok_or_else(|| Error::new("a group has a span"))?;
-        let span = Span::parse(span)?;
+        let (name, kind) = text.split_once(' ').unwrap_or((text, ""));
+        let kind = StateKind::parse(kind)?;
         let id = GroupId(next_index(self.graph.groups.len())?);
         if self.groups.insert(name.to_owned(), id).is_some() {
             return Err(Error::new(format!("the group '{name}' is declared twice")));
         }
-        self.graph.groups.push(StateGroup { name: name.to_owned(), span });
+        self.graph.groups.push(StateGroup { name: name.to_owned(), kind });
         Ok(())
     }
 

@@ -27,6 +27,16 @@ pub struct Value {
     pub outermost: Extent,
 }
 
+impl Value {
+    /// The number of values of one row; of state, those of one position, or the whole carried value.
+    pub fn row_len(&self) -> usize {
+        match self.outermost {
+            Extent::Fixed => self.shape.elements(),
+            Extent::Rows | Extent::OutputRows | Extent::Sequences | Extent::Context => self.shape.stride(),
+        }
+    }
+}
+
 /// What writes a value, and how long it lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -34,7 +44,7 @@ pub enum Role {
     Input,
     /// Constant over the life of the program.
     Weight,
-    /// Kept between steps, per sequence and position.
+    /// Kept between steps, as the kind of its group says.
     State(GroupId),
     /// Written and read within one step.
     Scratch,

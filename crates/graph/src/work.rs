@@ -13,7 +13,8 @@ pub const MAX_OPERANDS: usize = 3;
 /// What a node must do in one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeWork {
-    /// Multiplications that are followed by an addition each: those of matmuls and of attention.
+    /// Multiplications that are followed by an addition each: those of matmuls, attention and
+    /// short convolutions.
     pub multiply_adds: u64,
     /// Other operations, estimated; an activation counts as ten.
     pub other_operations: u64,
@@ -27,7 +28,7 @@ pub enum Reads {
     /// Nothing, or there is no such operand.
     #[default]
     Nothing,
-    /// Everything: a whole weight, or all rows of the step.
+    /// Everything: a whole weight, all rows of the step, or the carried value of each sequence.
     All,
     /// This number of rows.
     Rows(u64),

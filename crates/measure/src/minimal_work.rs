@@ -11,9 +11,9 @@ pub struct MinimalWork {
     /// Bytes of weights in their file formats. Each weight is read once per step; of an
     /// embedding table, one row per token.
     pub weight_bytes: f64,
-    /// Bytes of keys and values.
+    /// Bytes of keys and values, and of what sequences carry.
     pub state_bytes: f64,
-    /// Multiplications and additions of matmuls and attention.
+    /// Multiplications and additions of matmuls, attention and short convolutions.
     pub operations: f64,
 }
 
@@ -115,6 +115,7 @@ fn node_work(graph: &Graph, node: &Node, rows: WorkRows) -> MinimalWork {
             (Role::State(_), Reads::Positions(ReadPositions { distinct, by_row: _ })) => {
                 minimal.state_bytes += distinct as f64 * position_bytes(value);
             }
+            (Role::State(_), Reads::All) => minimal.state_bytes += bytes(value),
             _ => {}
         }
     }

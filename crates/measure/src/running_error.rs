@@ -226,6 +226,7 @@ impl Analysis<'_> {
             }
             Op::Add => self.add(node),
             Op::Linear => self.linear(node),
+            Op::ShortConv => self.short_conv(node),
             Op::Attend { scale, span, softcap } => self.attend(node, scale, span, softcap),
             Op::Pool { how } => self.pool(node, how),
         }
@@ -306,6 +307,29 @@ impl Analysis<'_> {
         let rows = rows.zip(self.sizes(node.output)?);
         let noise = |error: f64, x: f64, y: f64| error * gain * x + terms * (gain * x).max(y);
         Some(rows.map(|((error, x), y)| ratio(noise(*error, *x, *y), *y) + count * self.one.result).collect())
+    }
+
+    /// As [`Analysis::linear`], with as many terms as there are taps. A row reads those before it,
+    /// with their errors.
+    fn short_conv(&self, node: &Node) -> Option<Vec<f64>> {
+        let taps = self.graph.value(node.inputs[1]).shape.rows();
+        let (errors, read, made) =
+            (self.of(node.inputs[0])?, self.sizes(node.inputs[0])?, self.sizes(node.output)?);
+        // The sizes of the rows that each row reads, and their noise.
+        let seen = (0..read.len()).map(|row| {
+            let rows = (row + 1).saturating_sub(taps)..row + 1;
+            let noise = rows.clone().map(|row| errors[row] * read[row]).sum::<f64>();
+            (rows.map(|row| read[row]).sum::<f64>(), noise)
+        });
+        let seen: Vec<(f64, f64)> = seen.collect();
+        let gains = || seen.iter().zip(made).filter(|((x, _), _)| *x > 0.0).map(|((x, _), y)| y / x);
+        let typical = gains().sum::<f64>() / gains().count().max(1) as f64;
+        let terms = taps as f64 * self.one.term;
+        let rows = seen.iter().zip(made).map(|((x, noise), y)| {
+            let gain = if *x > 0.0 { typical.max(y / x) } else { 0.0 };
+            ratio((noise + terms * x) * gain, *y) + 2.0 * self.one.result
+        });
+        Some(rows.collect())
     }
 
     fn attend(&self, node: &Node, scale: f32, span: Span, cap: Option<f32>) -> Option<Vec<f64>> {

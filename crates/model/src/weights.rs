@@ -60,6 +60,8 @@ enum TensorOrder {
     AddOne,
     /// The rows of `heads` heads, stored with interleaved halves.
     Interleaved { heads: usize },
+    /// The columns of the tensor are the rows, as `f32`.
+    Transposed,
 }
 
 impl ModelWeights {
@@ -117,12 +119,14 @@ impl ModelWeights {
             for (layer, facts) in facts.layers.iter().enumerate() {
                 let order = match (relayout, &facts.mixer) {
                     (Relayout::AddOne, _) => TensorOrder::AddOne,
+                    (Relayout::Transposed, _) => TensorOrder::Transposed,
                     (Relayout::UnpermuteHeads, Mixer::Attend(attend)) => {
                         TensorOrder::Interleaved { heads: attend.heads }
                     }
                     (Relayout::UnpermuteKvHeads, Mixer::Attend(attend)) => {
                         TensorOrder::Interleaved { heads: attend.kv_heads }
                     }
+                    (Relayout::UnpermuteHeads | Relayout::UnpermuteKvHeads, Mixer::ShortConv(_)) => continue,
                 };
                 self.reorder(&pattern.replace("{i}", &layer.to_string()), order)?;
             }
@@ -157,7 +161,7 @@ impl ModelWeights {
         let rows = info.shape.extents()[0];
         let fits = match new {
             TensorOrder::AsStored => true,
-            TensorOrder::AddOne => info.dtype.tile() == (1, 1),
+            TensorOrder::AddOne | TensorOrder::Transposed => info.dtype.tile() == (1, 1),
             TensorOrder::Interleaved { heads } => {
                 let row_fits = info.dtype.tile().0 == 1 && (info.bytes as usize).is_multiple_of(rows.max(1));
                 row_fits && rows.is_multiple_of(2 * heads)
@@ -188,6 +192,9 @@ impl ModelWeights {
     pub fn info(&self, name: &str) -> Option<(DType, Shape)> {
         match self.entries.get(name)? {
             WeightEntry::Stored { info, order: TensorOrder::AddOne, .. } => Some((DType::F32, info.shape)),
+            WeightEntry::Stored { info, order: TensorOrder::Transposed, .. } => {
+                Some((DType::F32, Shape::matrix(info.shape.columns(), info.shape.rows())))
+            }
             WeightEntry::Stored { info, .. } => Some((info.dtype, info.shape)),
             WeightEntry::Assembled { dtype, shape, .. } => Some((*dtype, *shape)),
             WeightEntry::Computed(numbers) => Some((DType::F32, Shape::vector(numbers.len()))),
@@ -227,6 +234,11 @@ impl ModelWeights {
                 let mut numbers = self.decoded(info)?;
                 numbers.iter_mut().for_each(|number| *number += 1.0);
                 copy(&numbers, offset, into)
+            }
+            WeightEntry::Stored { info, order: TensorOrder::Transposed, .. } => {
+                let (numbers, columns) = (self.decoded(info)?, info.shape.columns());
+                let column = |column: usize| numbers[column..].iter().step_by(columns).copied();
+                copy(&(0..columns).flat_map(column).collect::<Vec<f32>>(), offset, into)
             }
             WeightEntry::Stored { info, order: TensorOrder::Interleaved { heads }, .. } => {
                 self.read_interleaved(info, *heads, offset, into)

@@ -6,7 +6,7 @@ use std::fmt;
 use girih::tools::FreeMemory;
 use girih::{Conversation, DType, ErrorKind, MemoryPlan, Model, Plan, PoolBytes, Refusal};
 use girih_file::{ContainerKind, quote};
-use girih_graph::BLOCK_POSITIONS;
+use girih_graph::{BLOCK_POSITIONS, StateGroup, StateKind};
 use girih_model::ModelFiles;
 use girih_model::arch::{schema, shipped_text};
 use girih_words::TextProcessor;
@@ -120,12 +120,13 @@ fn print_descriptions(args: &ArchArgs) -> Result<Outcome> {
 /// Prints the blocks of state, and the memory that the model needs and finds.
 fn print_memory(plan: &Plan, needed: &MemoryPlan, free: Option<FreeMemory>) -> Result<()> {
     for (group, blocks) in plan.state() {
-        let positions = u64::from(blocks) * BLOCK_POSITIONS as u64;
-        print_line!(
-            "KV cache of layers with span {}: {}, {positions} positions",
-            group.span,
-            counted(blocks, "block")
-        )?;
+        let (blocks, positions) = (counted(blocks, "block"), u64::from(blocks) * BLOCK_POSITIONS as u64);
+        match group.kind {
+            StateKind::Positions { span } => {
+                print_line!("KV cache of layers with span {span}: {blocks}, {positions} positions")?;
+            }
+            StateKind::Carried => print_line!("carried values of sequences: {blocks}, one value each")?,
+        }
     }
     let device = needed.device.map(|device| ("device memory", device.bytes, Some(device.free)));
     let host = ("memory", needed.host, free.map(|free| free.room()));
@@ -255,7 +256,11 @@ fn tensors(model: &ModelFiles) -> Vec<Value> {
 
 /// The blocks of each group of state.
 fn state(plan: &Plan) -> Vec<Value> {
-    plan.state().map(|(group, blocks)| json!({"span": group.span.to_string(), "blocks": blocks})).collect()
+    let entry = |(group, blocks): (&StateGroup, u32)| match group.kind {
+        StateKind::Positions { span } => json!({"span": span.to_string(), "blocks": blocks}),
+        StateKind::Carried => json!({"carried": true, "blocks": blocks}),
+    };
+    plan.state().map(entry).collect()
 }
 
 /// All facts, under the names of their fields, and the settings of generation.

@@ -49,7 +49,7 @@ fn engine(model: &ModelFiles, device: Device, setup: Setup) -> Engine {
     let key = Key { rows: chunk, sequences, context: CONTEXT, output_rows, output: OutputKind::Logits };
     let build = |key| -> Result<Graph> { model.graph(key, DType::F16) };
     let groups = build(key).expect("a graph").groups;
-    let blocks: Vec<u32> = groups.iter().map(|group| cache::blocks(group.span, &key).min(full)).collect();
+    let blocks: Vec<u32> = groups.iter().map(|group| cache::blocks(group.kind, &key).min(full)).collect();
     let runner: Result<Box<dyn Runner>> = match device {
         Device::Interpreter => load(Interpreter, &model.weights, key, &blocks, build),
         Device::Cpu(table, threads) => {
@@ -165,6 +165,13 @@ fn replies_with_full_attention_do_not_depend_on_the_batch_on_the_cpu() {
     same_in_every_batch("llama32_tied", Device::Cpu(0, 2));
 }
 
+#[test]
+fn replies_with_carried_values_do_not_depend_on_the_batch() {
+    for device in [Device::Interpreter, Device::Cpu(0, 1), Device::Cpu(kernels::tables().len() - 1, 2)] {
+        same_in_every_batch("lfm2", device);
+    }
+}
+
 /// Drafts the reply that it was told. Every `wrong`th token is another one.
 struct Told {
     prompt: usize,
@@ -190,6 +197,9 @@ fn drafts_do_not_change_the_bits_of_replies() {
         ("gemma3_text", Device::Cpu(kernels::tables().len() - 1, 2)),
         ("llama32_tied", Device::Cpu(kernels::tables().len() - 1, 1)),
         ("qwen3", Device::Cpu(0, 1)),
+        ("lfm2", Device::Interpreter),
+        ("lfm2", Device::Cpu(0, 2)),
+        ("lfm2", Device::Cpu(kernels::tables().len() - 1, 1)),
     ] {
         let model = open(folder);
         let mut requests = requests(model.facts.sizes.vocabulary as u32);

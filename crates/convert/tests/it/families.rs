@@ -72,7 +72,7 @@ fn a_scale_that_llama_cpp_would_not_take_is_warned_about() {
 
     let mut head_size = open(&committed("gguf/gemma3_27b.gguf"));
     for layer in &mut head_size.facts.layers {
-        let Mixer::Attend(attend) = &mut layer.mixer;
+        let Mixer::Attend(attend) = &mut layer.mixer else { panic!("it attends") };
         attend.scale = 0.5;
     }
     let (copy, warnings) = written(&head_size, "convert-27b-head-size");
@@ -110,7 +110,7 @@ fn ropes_that_share_a_key_are_written_if_they_are_equal() {
     let out = empty_folder("convert-unequal-rope").join("out.gguf");
     let change = |model: &mut ModelFiles, base: f32, factors: Vec<f32>| {
         for layer in model.facts.layers.iter_mut().filter(|layer| layer.kind == "local") {
-            let Mixer::Attend(attend) = &mut layer.mixer;
+            let Mixer::Attend(attend) = &mut layer.mixer else { panic!("it attends") };
             let rope = attend.rope.as_mut().unwrap();
             (rope.base, rope.factors) = (base, factors.clone());
         }

@@ -22,6 +22,7 @@ impl CpuKernel for Activate<'_> {
             Act::Silu => each(x, y, exponential::silu),
             Act::GeluTanh => each(x, y, exponential::gelu_tanh),
             Act::Gelu => each(x, y, exponential::gelu),
+            Act::Identity => y.copy_from_slice(x),
         }
     }
 
@@ -40,6 +41,7 @@ pub(super) fn exact(act: Act, x: f64) -> f64 {
             x / (1.0 + (-2.0 * inner).exp())
         }
         Act::Gelu => 0.5 * x * (1.0 + reference::erf(x * std::f64::consts::FRAC_1_SQRT_2)),
+        Act::Identity => x,
     }
 }
 

@@ -24,6 +24,7 @@ impl CpuKernel for Gate<'_> {
             Act::Silu => pairwise(gate, up, y, |gate, up| exponential::silu(gate) * up),
             Act::GeluTanh => pairwise(gate, up, y, |gate, up| exponential::gelu_tanh(gate) * up),
             Act::Gelu => pairwise(gate, up, y, |gate, up| exponential::gelu(gate) * up),
+            Act::Identity => pairwise(gate, up, y, |gate, up| gate * up),
         }
     }
 

@@ -18,6 +18,7 @@ pub(crate) mod rope;
 mod rotations;
 mod rows;
 pub(crate) mod scale;
+pub(crate) mod short_conv;
 pub(crate) mod softcap;
 pub(crate) mod splice;
 pub(crate) mod write;

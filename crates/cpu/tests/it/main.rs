@@ -29,6 +29,7 @@ mod product_types;
 mod row_paths;
 mod row_timing;
 mod rows;
+mod short_conv;
 mod speed;
 mod state;
 mod tasks;

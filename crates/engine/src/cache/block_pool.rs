@@ -1,13 +1,13 @@
 //! The blocks of one state group: the free ones, and the number of holders of each.
 
+use girih_graph::StateKind;
 use girih_graph::backend::Block;
-use girih_graph::{BLOCK_POSITIONS, Span};
 
 /// The blocks of one state group, with reference counts.
 #[derive(Debug)]
 pub(super) struct BlockPool {
-    /// The span of positions that a row sees; blocks further back may be released.
-    pub span: Span,
+    /// What the blocks hold; those that no later row reads may be released.
+    pub kind: StateKind,
     /// The free blocks; the last one is allocated next.
     free: Vec<Block>,
     /// The number of sequences that hold each block.
@@ -15,8 +15,8 @@ pub(super) struct BlockPool {
 }
 
 impl BlockPool {
-    pub fn new(span: Span, blocks: u32) -> BlockPool {
-        BlockPool { span, free: (0..blocks).rev().map(Block).collect(), holders: vec![0; blocks as usize] }
+    pub fn new(kind: StateKind, blocks: u32) -> BlockPool {
+        BlockPool { kind, free: (0..blocks).rev().map(Block).collect(), holders: vec![0; blocks as usize] }
     }
 
     pub fn free(&self) -> usize {
@@ -56,11 +56,5 @@ impl BlockPool {
     /// Whether more than one sequence holds a block.
     pub fn shared(&self, block: Block) -> bool {
         self.holders[block.0 as usize] > 1
-    }
-
-    /// The index in its sequence of the first block that a row at `position` or a later
-    /// row sees.
-    pub fn first(&self, position: usize) -> usize {
-        self.span.first(position) / BLOCK_POSITIONS
     }
 }

@@ -16,14 +16,18 @@
 //! In a group with a sliding window, a sequence needs only the blocks within the
 //! window; the blocks behind it are released first when blocks run short. A prefix
 //! cannot be resumed if the blocks of its own window were released.
+//!
+//! A carried value is known after the last row that was run in a block. So a prefix is resumed at
+//! the end of a block, or where its sequence ends, and the rows from there on are run again. Of
+//! the values that a sequence has kept, the oldest are released first.
 
 mod block_count;
 mod block_pool;
 
 use girih_graph::backend::{Block, Range32};
-use girih_graph::{BLOCK_POSITIONS, GroupId, Span};
+use girih_graph::{BLOCK_POSITIONS, GroupId, StateKind};
 
-pub use block_count::{blocks, worst_case};
+pub use block_count::blocks;
 use block_pool::BlockPool;
 
 use crate::service::Tenant;
@@ -124,22 +128,22 @@ impl BlockTable {
         &self.blocks[self.first..]
     }
 
-    /// The index of the first block that rows from `position` on see.
+    /// The index of the first block that rows from `position` on read.
     fn needed(&self, pool: &BlockPool, position: usize) -> usize {
-        pool.first(position).min(self.blocks.len())
+        pool.kind.first_block(position).min(self.blocks.len())
     }
 
-    /// The number of held blocks that those rows do not see.
+    /// The number of held blocks that those rows do not read.
     fn behind(&self, pool: &BlockPool, position: usize) -> usize {
         self.needed(pool, position).saturating_sub(self.first)
     }
 }
 
 impl<K: Clone + PartialEq> PrefixCache<K> {
-    /// Returns an empty cache; group `i` has span `spans[i]` and `blocks[i]` blocks.
-    pub fn new(spans: &[Span], blocks: &[u32]) -> PrefixCache<K> {
-        assert_eq!(spans.len(), blocks.len(), "a group has a span and a number of blocks");
-        let pools = spans.iter().zip(blocks).map(|(span, blocks)| BlockPool::new(*span, *blocks));
+    /// Returns an empty cache; group `i` is of kind `kinds[i]` and has `blocks[i]` blocks.
+    pub fn new(kinds: &[impl Copy + Into<StateKind>], blocks: &[u32]) -> PrefixCache<K> {
+        assert_eq!(kinds.len(), blocks.len(), "a group has a kind and a number of blocks");
+        let pools = kinds.iter().zip(blocks).map(|(kind, blocks)| BlockPool::new((*kind).into(), *blocks));
         let (pools, totals) = (pools.collect(), CacheTotals::default());
         PrefixCache { pools, sequences: Vec::new(), clock: 0, totals }
     }
@@ -221,11 +225,11 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
 
     /// Adds an ended sequence that has run `tokens`, whose state the caller writes into the blocks
     /// that it then holds. Of group `g`, it lacks the first `firsts[g]` blocks. Returns `None`, and
-    /// changes nothing, if too few blocks are free, or if it lacks a block that its next row sees.
+    /// changes nothing, if too few blocks are free, or if it lacks a block that its next row reads.
     pub fn restore(&mut self, tenant: Tenant, tokens: Vec<K>, firsts: &[usize]) -> Option<SequenceId> {
         let count = tokens.len().div_ceil(BLOCK_POSITIONS);
         let fits = |(pool, first): (&BlockPool, &usize)| {
-            *first <= pool.first(tokens.len()).min(count) && count - first <= pool.free()
+            *first <= pool.kind.first_block(tokens.len()).min(count) && count - first <= pool.free()
         };
         if tokens.is_empty() || firsts.len() != self.pools.len() || !self.pools.iter().zip(firsts).all(fits) {
             return None;
@@ -305,20 +309,30 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
             let pairs = sequence.tokens.iter().zip(prompt);
             let shared = pairs.take_while(|(held, new)| held == new).count();
             let shared = shared.min(prompt.len().saturating_sub(1)) as u32;
-            (index, before_span(rules.spans, shared) as usize)
+            Some((index, self.resumes_at(index, shared, rules.spans)? as usize))
         });
-        let resumable = lengths.filter(|(index, length)| *length > 0 && self.resumes(*index, *length));
+        let resumable = lengths.flatten().filter(|(_, length)| *length > 0);
         resumable.reduce(|best, next| if next.1 > best.1 { next } else { best })
     }
 
-    /// Whether a sequence still holds the blocks that a row at `position` sees. If it does
-    /// not, it does not hold those of any earlier position either.
-    fn resumes(&self, index: usize, position: usize) -> bool {
-        let mut groups = self.pools.iter().zip(&self.sequences[index].tables);
-        groups.all(|(pool, table)| table.first <= pool.first(position))
+    /// The last position, at most `to` and within no span, whose row finds in the blocks of a
+    /// sequence all that it reads; `None` if there is no such position.
+    fn resumes_at(&self, index: usize, to: u32, spans: &[Range32]) -> Option<u32> {
+        let CachedSequence { tokens, tables, .. } = &self.sequences[index];
+        let mut at = to;
+        loop {
+            let before = at;
+            at = before_span(spans, at);
+            for (pool, table) in self.pools.iter().zip(tables) {
+                at = pool.kind.resumes_at(table.first, tokens.len(), at as usize)? as u32;
+            }
+            if at == before {
+                return Some(at);
+            }
+        }
     }
 
-    /// Adds a holder to the blocks that positions from `length` on see.
+    /// Adds a holder to the blocks that positions from `length` on read.
     fn share(&mut self, source: usize, length: usize, now: u64) -> Vec<BlockTable> {
         let source = &mut self.sequences[source];
         source.ended = source.ended.map(|_| now);
@@ -415,24 +429,22 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
         sequence.unconfirmed_source = None;
     }
 
-    /// Steps a sequence back to its first `to` tokens, and releases the blocks that lie
-    /// wholly behind them. Returns `false`, and changes nothing, if blocks were released
-    /// that the row at `to` sees.
+    /// Steps a sequence back to its first `to` tokens, or to fewer if its state is not known there
+    /// or if a span would be cut. Releases the blocks that lie wholly behind them, and returns the
+    /// number of tokens that are left. Returns `None`, and changes nothing, if blocks were released
+    /// that the next row reads.
     ///
-    /// The other tokens' state stays in the block that contains `to` until it is written
-    /// again; [`PrefixCache::reserve`] copies that block first if it is shared.
+    /// The other tokens' state stays in the block that contains the next position until it is
+    /// written again; [`PrefixCache::reserve`] copies that block first if it is shared.
     ///
     /// # Panics
     /// When the sequence has fewer than `to` tokens.
     #[must_use]
-    pub fn rewind(&mut self, id: SequenceId, to: u32) -> bool {
-        let (index, to) = (self.find(id), to as usize);
-        let sequence = &mut self.sequences[index];
-        assert!(to <= sequence.tokens.len(), "a sequence is stepped back, not forward");
-        let mut groups = self.pools.iter().zip(&sequence.tables);
-        if !groups.all(|(pool, table)| table.first <= pool.first(to)) {
-            return false;
-        }
+    pub fn rewind(&mut self, id: SequenceId, to: u32, spans: &[Range32]) -> Option<u32> {
+        let index = self.find(id);
+        assert!(to as usize <= self.sequences[index].tokens.len(), "a sequence is stepped back, not forward");
+        let left = self.resumes_at(index, to, spans)?;
+        let (sequence, to) = (&mut self.sequences[index], left as usize);
         sequence.tokens.truncate(to);
         sequence.begun = sequence.begun.min(to);
         sequence.confirmed = sequence.confirmed.min(to);
@@ -440,7 +452,7 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
             let behind = table.blocks.drain(to.div_ceil(BLOCK_POSITIONS)..);
             behind.rev().for_each(|block| pool.release(block));
         }
-        true
+        Some(left)
     }
 
     /// Whether this sequence shares state that no logits have confirmed yet.

@@ -132,7 +132,7 @@ impl DraftModel {
         let kept = found.map(|index| self.sequences.remove(index).1).filter(|&sequence| {
             let run = cache.tokens(sequence).iter().zip(&tokens[..tokens.len() - 1]);
             let shared = run.take_while(|(run, token)| **run == PositionKey::Token(**token)).count();
-            let is_kept = cache.rewind(sequence, shared as u32);
+            let is_kept = cache.rewind(sequence, shared as u32, &[]).is_some();
             if !is_kept {
                 cache.discard(sequence);
             }

@@ -7,10 +7,9 @@ mod step_rows;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use girih_graph::Span;
+use girih_graph::StateKind;
 use girih_graph::backend::Range32;
 
-use crate::cache::worst_case;
 use crate::pace::WorkLeft;
 use crate::request::RequestId;
 use crate::service::{Priority, Tenant};
@@ -35,8 +34,8 @@ pub struct SchedulerLimits {
     pub waiting: u32,
     /// The maximum number of waiting requests of one tenant at submission.
     pub tenant_waiting: u32,
-    /// The span of each state group and its number of blocks.
-    pub groups: Vec<(Span, u32)>,
+    /// The kind of each state group and its number of blocks.
+    pub groups: Vec<(StateKind, u32)>,
 }
 
 /// What the scheduler knows about a request.
@@ -209,8 +208,8 @@ impl Scheduler {
     /// As [`Scheduler::submit`].
     pub fn check(&self, demand: &Demand) -> Result<()> {
         let alone = std::iter::once(demand.max_positions);
-        for &(span, have) in &self.limits.groups {
-            let need = worst_case(span, alone.clone(), self.limits.rows);
+        for &(kind, have) in &self.limits.groups {
+            let need = kind.worst_case(alone.clone(), self.limits.rows);
             if need > u64::from(have) {
                 let sentence = format!(
                     "the request may take {need} blocks of state; the model has {have}: shorten the prompt, \
@@ -256,7 +255,7 @@ impl Scheduler {
     /// The number of blocks of each group that the active requests need in the worst case.
     pub fn reserved(&self) -> impl Iterator<Item = u64> {
         let lengths = || self.active.iter().map(|id| self.requests[id].demand.max_positions);
-        self.limits.groups.iter().map(move |(span, _)| worst_case(*span, lengths(), self.limits.rows))
+        self.limits.groups.iter().map(move |(kind, _)| kind.worst_case(lengths(), self.limits.rows))
     }
 
     /// The tokens that a tenant was served among the requests of a priority. Only differences
@@ -315,7 +314,7 @@ impl Scheduler {
         let active = self.active.iter().map(|id| self.requests[id].demand.max_positions);
         let lengths = active.chain([max_positions]);
         let mut groups = self.limits.groups.iter();
-        groups.all(|(span, have)| worst_case(*span, lengths.clone(), self.limits.rows) <= u64::from(*have))
+        groups.all(|(kind, have)| kind.worst_case(lengths.clone(), self.limits.rows) <= u64::from(*have))
     }
 
     /// The position of the first row of a request's prompt that is still needed as an output row,

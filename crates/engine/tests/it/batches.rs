@@ -155,7 +155,7 @@ struct Traffic {
 impl Traffic {
     fn new(seed: u64) -> Traffic {
         let mut random = Random(seed);
-        let (engine, watched, _) = random_narrow(&mut random);
+        let (engine, watched, _) = random_narrow(&mut random, SPANS);
         Traffic { random, engine, watched, asked: BTreeMap::new(), replies: Replies::default() }
     }
 

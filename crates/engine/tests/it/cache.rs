@@ -5,8 +5,8 @@ use girih_tensor::Random;
 use std::collections::{BTreeMap, BTreeSet};
 
 use girih_engine::cache::{PrefixCache, SequenceId, StateChange, blocks};
-use girih_graph::backend::Block;
-use girih_graph::{BLOCK_POSITIONS, GroupId, Key, OutputKind, Span};
+use girih_graph::backend::{Block, Range32};
+use girih_graph::{BLOCK_POSITIONS, GroupId, Key, OutputKind, Span, StateKind};
 
 use crate::oracle::prompt;
 
@@ -17,8 +17,12 @@ fn zero(group: u32, block: u32) -> StateChange {
 }
 
 /// Returns a cache with one sequence that has run `tokens`.
-fn holding(spans: &[Span], counts: &[u32], tokens: &[u32]) -> (PrefixCache<u32>, SequenceId) {
-    let mut cache = PrefixCache::new(spans, counts);
+fn holding(
+    kinds: &[impl Copy + Into<StateKind>],
+    counts: &[u32],
+    tokens: &[u32],
+) -> (PrefixCache<u32>, SequenceId) {
+    let mut cache = PrefixCache::new(kinds, counts);
     let (id, _) = cache.begin(&[]);
     cache.reserve(id, tokens.len() as u32).expect("enough blocks");
     cache.extend(id, tokens);
@@ -177,16 +181,16 @@ fn a_rewound_sequence_releases_whole_blocks_and_copies_a_shared_one() {
     let (mut cache, first) = holding(&FULL, &[8, 8], &tokens);
     let (second, shared) = cache.begin(&tokens);
     assert_eq!((shared, cache.free()), (199, vec![4, 4]));
-    assert!(cache.rewind(first, 130));
+    assert_eq!(cache.rewind(first, 130, &[]), Some(130));
     assert_eq!((cache.length(first), cache.free()), (130, vec![4, 4]), "the other one holds the last block");
     // It writes into the third block again, which the other one holds, too.
     let changes = cache.reserve(first, 131).unwrap();
     let copy = |group| StateChange::Copy { group: GroupId(group), from: Block(2), to: Block(4) };
     assert_eq!(changes, [copy(0), copy(1)]);
-    assert!(cache.rewind(first, 128), "a whole number of blocks");
+    assert_eq!(cache.rewind(first, 128, &[]), Some(128), "a whole number of blocks");
     assert_eq!(cache.free(), [4, 4], "its copy is free");
     assert_eq!(cache.reserve(first, 129).unwrap(), [zero(0, 4), zero(1, 4)]);
-    assert!(cache.rewind(first, 0));
+    assert_eq!(cache.rewind(first, 0, &[]), Some(0));
     assert_eq!(cache.sequence(first), [&[] as &[Block], &[]]);
     assert_eq!(cache.sequence(second)[0], [Block(0), Block(1), Block(2), Block(3)]);
     cache.discard(second);
@@ -202,10 +206,72 @@ fn a_rewind_that_needs_released_blocks_is_refused() {
     // Positions from 64 on are still held; the row at 133 sees positions from 64 on.
     assert_eq!(cache.free(), [0]);
     let before = cache.length(id);
-    assert!(!cache.rewind(id, 132));
+    assert_eq!(cache.rewind(id, 132, &[]), None);
     assert_eq!(cache.length(id), before);
-    assert!(cache.rewind(id, 133));
+    assert_eq!(cache.rewind(id, 133, &[]), Some(133));
     assert_eq!((cache.length(id), cache.free()), (133, vec![2]));
+}
+
+#[test]
+fn a_carried_value_is_resumed_at_the_end_of_a_block_or_of_its_sequence() {
+    let tokens = prompt(11, 300);
+    let (mut cache, first) = holding(&[StateKind::Carried], &[12], &tokens[..200]);
+    let found = |cache: &mut PrefixCache<u32>, length: usize| {
+        let (id, found) = cache.begin(&tokens[..length]);
+        cache.discard(id);
+        found
+    };
+    let lengths = [300, 201, 200, 193, 192, 65, 64];
+    assert_eq!(lengths.map(|length| found(&mut cache, length)), [200, 200, 192, 192, 128, 64, 0]);
+    // The block of the last value is copied before another sequence writes to it; a full one never is.
+    let (second, _) = cache.begin(&tokens);
+    let changes = cache.reserve(second, 201).unwrap();
+    assert_eq!(changes, [StateChange::Copy { group: GroupId(0), from: Block(3), to: Block(4) }]);
+    let (third, _) = cache.begin(&tokens[..193]);
+    assert_eq!(cache.reserve(third, 193).unwrap(), [zero(0, 5)]);
+    // Stepped back, a sequence is left with fewer tokens, and not within a span.
+    let span = Range32 { start: 120, end: 130 };
+    assert_eq!(cache.rewind(first, 200, &[span]), Some(200));
+    assert_eq!(cache.rewind(first, 199, &[span]), Some(192));
+    assert_eq!(cache.rewind(first, 191, &[span]), Some(64), "128 is within the span");
+    assert_eq!(cache.rewind(first, 63, &[]), Some(0));
+    cache.discard(third);
+    cache.discard(second);
+    assert_eq!(cache.free(), [12]);
+}
+
+#[test]
+fn the_oldest_carried_values_are_released_when_blocks_run_short() {
+    let tokens = prompt(12, 300);
+    let (mut cache, first) = holding(&[StateKind::Carried], &[6], &tokens[..260]);
+    let (other, _) = cache.begin(&[]);
+    // Of the five blocks of the first, the next row reads the last one.
+    cache.reserve(other, 150).expect("three blocks, of which two are released");
+    assert_eq!(cache.free(), [0]);
+    cache.discard(other);
+    let found = [300, 260, 255, 191].map(|length| {
+        let (id, found) = cache.begin(&tokens[..length]);
+        cache.discard(id);
+        found
+    });
+    assert_eq!(found, [260, 256, 192, 0]);
+    assert_eq!(cache.rewind(first, 191, &[]), None, "128 was released");
+    assert_eq!((cache.length(first), cache.rewind(first, 200, &[])), (260, Some(192)));
+}
+
+/// A model is loaded with what its steps need, and with values to go back to.
+#[test]
+fn sequences_keep_carried_values_up_to_a_maximum() {
+    let key = |sequences, context, rows| Key {
+        rows,
+        sequences,
+        context,
+        output_rows: 1,
+        output: OutputKind::Logits,
+    };
+    let count = |sequences, context, rows| blocks(StateKind::Carried, &key(sequences, context, rows));
+    assert_eq!([count(1, 64, 1), count(1, 640, 64)], [1, 10], "all values");
+    assert_eq!([count(1, 65536, 64), count(2, 65536, 512)], [2 + 1 + 32, 2 * (2 + 32) + 9]);
 }
 
 /// The contents of each block of a group: for each position, a hash of the whole text up
@@ -223,7 +289,7 @@ fn trace(tokens: &[u32]) -> u64 {
 
 /// A cache, its memory, and the expected tokens of each active sequence.
 struct World {
-    spans: Vec<Span>,
+    kinds: Vec<StateKind>,
     counts: Vec<u32>,
     cache: PrefixCache<u32>,
     memory: Memory,
@@ -235,12 +301,14 @@ struct World {
 impl World {
     fn new(seed: u64) -> World {
         let mut random = Random(seed);
-        let spans = vec![Span::Full, Span::Window(1 + random.below(150) as u32), Span::Window(1)];
-        let counts: Vec<u32> =
-            [10 + random.below(20), 6 + random.below(12), 4 + random.below(6)].map(|n| n as u32).into();
+        let window = Span::Window(1 + random.below(150) as u32);
+        let mut kinds: Vec<StateKind> = [Span::Full, window, Span::Window(1)].map(StateKind::from).into();
+        kinds.push(StateKind::Carried);
+        let counts = [10 + random.below(20), 6 + random.below(12), 4 + random.below(6), 4 + random.below(12)];
+        let counts: Vec<u32> = counts.map(|count| count as u32).into();
         let groups = counts.iter().map(|count| vec![[0; BLOCK_POSITIONS]; *count as usize]).collect();
-        let cache = PrefixCache::new(&spans, &counts);
-        World { spans, counts, cache, memory: Memory { groups }, live: BTreeMap::new(), random }
+        let cache = PrefixCache::new(&kinds, &counts);
+        World { kinds, counts, cache, memory: Memory { groups }, live: BTreeMap::new(), random }
     }
 
     fn any(&mut self) -> Option<SequenceId> {
@@ -290,8 +358,12 @@ impl World {
         for token in &tokens {
             whole.push(*token);
             let at = whole.len() - 1;
-            for (group, blocks) in self.memory.groups.iter_mut().zip(self.cache.sequence(id)) {
-                group[blocks[at / BLOCK_POSITIONS].0 as usize][at % BLOCK_POSITIONS] = trace(whole);
+            for ((group, blocks), kind) in
+                self.memory.groups.iter_mut().zip(self.cache.sequence(id)).zip(&self.kinds)
+            {
+                let slots = &mut group[blocks[at / BLOCK_POSITIONS].0 as usize];
+                // A block of a carried group holds the value after the last row.
+                slots[at % kind.rows_per_block()] = trace(whole);
             }
         }
         self.cache.extend(id, &tokens);
@@ -301,9 +373,9 @@ impl World {
     fn check_own(&self, id: SequenceId, start: usize, end: usize) {
         let own = self.cache.sequence(id);
         for (other, tokens) in self.cache.sequences().filter(|(other, _)| *other != id) {
-            for ((own, theirs), span) in own.iter().zip(self.cache.sequence(other)).zip(&self.spans) {
+            for ((own, theirs), kind) in own.iter().zip(self.cache.sequence(other)).zip(&self.kinds) {
                 let written = &own[start / BLOCK_POSITIONS..end.div_ceil(BLOCK_POSITIONS)];
-                let seen = &theirs[(span.first(tokens.len()) / BLOCK_POSITIONS).min(theirs.len())..];
+                let seen = &theirs[kind.first_block(tokens.len()).min(theirs.len())..];
                 assert!(
                     written.iter().all(|block| !seen.contains(block)),
                     "{id:?} writes a block that {other:?} sees"
@@ -318,12 +390,21 @@ impl World {
             if let Some(expected) = self.live.get(&id) {
                 assert_eq!(tokens, expected);
             }
-            for ((group, blocks), span) in
-                self.memory.groups.iter().zip(self.cache.sequence(id)).zip(&self.spans)
-            {
-                for at in span.first(tokens.len())..tokens.len() {
-                    let have = group[blocks[at / BLOCK_POSITIONS].0 as usize][at % BLOCK_POSITIONS];
-                    assert_eq!(have, trace(&tokens[..=at]), "{id:?} at {at}, which sees {span}");
+            let held = self.cache.held(id);
+            for (index, kind) in self.kinds.iter().enumerate() {
+                let (first, blocks) = held[index];
+                for at in kind.first(tokens.len())..tokens.len() {
+                    let block = blocks[at / BLOCK_POSITIONS - first].0 as usize;
+                    let have = self.memory.groups[index][block][at % kind.rows_per_block()];
+                    assert_eq!(have, trace(&tokens[..=at]), "{id:?} at {at}, which sees {kind}");
+                }
+                if *kind != StateKind::Carried {
+                    continue;
+                }
+                // The values at the ends of blocks are kept.
+                for (block, end) in blocks.iter().zip(1 + first..tokens.len() / BLOCK_POSITIONS + 1) {
+                    let have = self.memory.groups[index][block.0 as usize][0];
+                    assert_eq!(have, trace(&tokens[..end * BLOCK_POSITIONS]), "{id:?}, block {end}");
                 }
             }
         }
@@ -337,7 +418,7 @@ impl World {
             let mut named = BTreeSet::new();
             for (id, tokens) in self.cache.sequences() {
                 let blocks = self.cache.sequence(id)[index];
-                let first = self.spans[index].first(tokens.len()) / BLOCK_POSITIONS;
+                let first = self.kinds[index].first_block(tokens.len());
                 seen.extend(blocks[first.min(blocks.len())..].iter().copied());
                 named.extend(blocks.iter().copied());
             }
@@ -351,10 +432,15 @@ impl World {
         let length = self.live[&id].len();
         let to = length - self.random.below(length.min(100) + 1);
         let held = self.cache.free();
-        if self.cache.rewind(id, to as u32) {
-            self.live.get_mut(&id).expect("it is live").truncate(to);
-        } else {
-            assert_eq!((self.cache.length(id) as usize, self.cache.free()), (length, held), "as before");
+        match self.cache.rewind(id, to as u32, &[]) {
+            Some(left) => {
+                let left = left as usize;
+                assert!(left == to || left < to && left == to / BLOCK_POSITIONS * BLOCK_POSITIONS);
+                self.live.get_mut(&id).expect("it is live").truncate(left);
+            }
+            None => {
+                assert_eq!((self.cache.length(id) as usize, self.cache.free()), (length, held), "as before");
+            }
         }
     }
 

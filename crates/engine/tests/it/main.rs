@@ -2,6 +2,7 @@
 
 mod batches;
 mod cache;
+mod carried;
 mod constraints;
 mod draft_sources;
 mod drafts;

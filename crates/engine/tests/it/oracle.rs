@@ -1,7 +1,8 @@
 //! A runner whose logits are a hash of all tokens that a row sees in its blocks of
 //! state: a mistake in positions, blocks or order changes every later token. Its
-//! second state group has a sliding window. It takes given rows, and its output offers picks
-//! if the test says so.
+//! second state group has a sliding window; its third, if the test gives it blocks, carries a hash
+//! of all tokens, which each row replaces. It takes given rows, and its output offers picks if the
+//! test says so.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -15,7 +16,7 @@ use girih_engine::{
 use girih_graph::backend::{Block, GivenRows, Input, State};
 use girih_graph::{
     BLOCK_POSITIONS, Error, ErrorKind, GroupId, HostRows, InputKind, InputSpec, Key, MemoryPlan, Output,
-    OutputKind, Picks, RangeFault, Runner, Sequence, Span, StateGroup, Step,
+    OutputKind, Picks, RangeFault, Runner, Sequence, Span, StateGroup, StateKind, Step,
 };
 use girih_tensor::random::mix;
 use girih_tensor::{DType, Random, Shape};
@@ -24,8 +25,13 @@ pub const VOCABULARY: usize = 40;
 pub const CONTEXT: u32 = 320;
 /// The window of the second state group.
 const WINDOW: usize = 70;
-/// The spans of the state groups.
-pub const SPANS: [Span; 2] = [Span::Full, Span::Window(WINDOW as u32)];
+/// The state groups of the model with rows by position only.
+pub const SPANS: [StateKind; 2] =
+    [StateKind::Positions { span: Span::Full }, StateKind::Positions { span: Span::Window(WINDOW as u32) }];
+/// The state groups of the model that also carries a hash.
+pub const KINDS: [StateKind; 3] = [SPANS[0], SPANS[1], StateKind::Carried];
+/// The index of the group that carries the hash.
+const CARRIED: usize = 2;
 
 /// A failure in the step that reaches a position; it occurs once. NaN stays in the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +114,8 @@ impl Output for OracleOutput {
     }
 }
 
-/// One number for each position of each block of each group.
+/// One number for each position of each block of each group; of the carried one, the hash and the
+/// number of positions that it is of.
 struct Slots {
     groups: Vec<Vec<[u64; BLOCK_POSITIONS]>>,
     faults: Vec<RangeFault>,
@@ -138,16 +145,32 @@ fn row(seen: impl Iterator<Item = u64>) -> Vec<f32> {
 
 /// Returns the logits after `tokens`, computed without state.
 pub fn logits(tokens: &[u32]) -> Vec<f32> {
+    logits_of(tokens, false)
+}
+
+/// As [`logits`], of the model that carries a hash if `carries`.
+pub fn logits_of(tokens: &[u32], carries: bool) -> Vec<f32> {
     let window = &tokens[tokens.len().saturating_sub(WINDOW)..];
     let full = tokens.iter().map(|token| mark(0, *token));
-    row(full.chain(window.iter().map(|token| mark(1, *token))))
+    let carried = tokens.iter().fold(0, |hash, token| carry(hash, mark(CARRIED, *token)));
+    row(full.chain(window.iter().map(|token| mark(1, *token))).chain(carries.then_some(carried)))
+}
+
+/// The hash after a row of this mark; NaN stays.
+fn carry(hash: u64, mark: u64) -> u64 {
+    if hash == SPOILED { SPOILED } else { mix(hash ^ mark) | 1 }
 }
 
 /// Returns the greedy reply to a prompt, computed without an engine.
 pub fn greedy(prompt: &[u32], count: usize) -> Vec<u32> {
+    greedy_of(prompt, count, false)
+}
+
+/// As [`greedy`], of the model that carries a hash if `carries`.
+pub fn greedy_of(prompt: &[u32], count: usize, carries: bool) -> Vec<u32> {
     let mut tokens = prompt.to_vec();
     for _ in 0..count {
-        let logits = logits(&tokens);
+        let logits = logits_of(&tokens, carries);
         let best = (0..VOCABULARY).rev().max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap();
         tokens.push(best as u32);
     }
@@ -158,7 +181,8 @@ impl Oracle {
     pub fn new(max_key: Key, blocks: &[u32], watched: &Watched) -> Oracle {
         let groups = blocks.iter().map(|count| vec![[0; BLOCK_POSITIONS]; *count as usize]).collect();
         let slots = Slots { groups, faults: Vec::new(), watched: watched.clone() };
-        let groups = SPANS.map(|span| StateGroup { name: span.to_string(), span }).to_vec();
+        let kinds = KINDS.iter().zip(blocks);
+        let groups = kinds.map(|(kind, _)| StateGroup { name: kind.to_string(), kind: *kind }).collect();
         let input = |name: &str, kind| InputSpec { name: name.to_owned(), kind };
         let inputs = [
             input(InputSpec::TOKENS, InputKind::Ids { bound: VOCABULARY }),
@@ -178,7 +202,7 @@ impl Oracle {
 
     /// Checks that no sequence writes a block that another one sees.
     fn check(&self, sequences: &[Sequence<'_>]) {
-        for (group, span) in SPANS.into_iter().enumerate() {
+        for (group, StateGroup { kind, .. }) in self.groups.iter().enumerate() {
             let own = |sequence: &Sequence<'_>, from: usize| {
                 let end = sequence.position as usize + sequence.rows.indexes().len();
                 sequence.blocks[group][from / BLOCK_POSITIONS..end.div_ceil(BLOCK_POSITIONS)].to_vec()
@@ -186,7 +210,7 @@ impl Oracle {
             for (index, sequence) in sequences.iter().enumerate() {
                 let written = own(sequence, sequence.position as usize);
                 for (other, sequence) in sequences.iter().enumerate().filter(|(other, _)| *other != index) {
-                    let seen = own(sequence, span.first(sequence.position as usize));
+                    let seen = own(sequence, kind.first(sequence.position as usize));
                     let clash = written.iter().find(|block| seen.contains(block));
                     assert!(
                         clash.is_none(),
@@ -202,17 +226,28 @@ impl Oracle {
         let mut output = Vec::new();
         let start = sequence.position as usize;
         let mut written = start;
+        // The hash after each row.
+        let mut carried = Vec::new();
         for (index, row) in sequence.rows.indexes().enumerate() {
             let position = start + index;
             // A row sees the later rows of its mutual span.
             while written < sequence.sees(Span::Full, position).end {
                 self.write(sequence, written, tokens, given);
+                if self.carries() {
+                    let before = carried.last().copied().unwrap_or_else(|| self.carried(sequence));
+                    carried.push(self.carry(sequence, written, before, tokens, given));
+                }
                 written += 1;
             }
             if self.watched.trouble.get() == Some(Trouble::NaN(position as u32)) {
                 self.watched.trouble.set(None);
                 let block = sequence.blocks[0][position / BLOCK_POSITIONS].0;
                 self.slots.groups[0][block as usize][position % BLOCK_POSITIONS] = SPOILED;
+                // The hash becomes NaN from this row on, also at the ends of blocks.
+                for (at, hash) in (start..).zip(&mut carried).skip(index) {
+                    *hash = SPOILED;
+                    self.carried_slots(sequence, at)[0] = SPOILED;
+                }
             }
             if self.watched.trouble.get() == Some(Trouble::Range(position as u32)) {
                 self.watched.trouble.set(None);
@@ -222,47 +257,96 @@ impl Oracle {
                 self.slots.faults.push(RangeFault { row, name, dtype: DType::F16, value: -7e4 });
             }
             if sequence.output_rows().contains(&row) {
-                output.extend(&self.read(sequence, position)[..self.width]);
+                output.extend(&self.read(sequence, position, carried.get(index).copied())[..self.width]);
             }
         }
         output
     }
 
-    /// Writes a position. In a mutual span, all of the span changes what it writes, as in a
-    /// model of several layers.
+    /// Writes a position to the groups that have rows by position.
     fn write(&mut self, sequence: &Sequence<'_>, position: usize, tokens: &[u32], given: &[GivenRows<'_>]) {
-        let own = |group: usize, position: usize| {
-            let row = sequence.rows.start as usize + position - sequence.position as usize;
-            given_row(given, row).map_or_else(|| mark(group, tokens[row]), |row| given_mark(group, row))
-        };
-        let span = sequence.spans.iter().map(|span| span.indexes()).find(|span| span.contains(&position));
-        for (group, blocks) in sequence.blocks.iter().enumerate() {
-            let together =
-                span.clone().map(|span| span.fold(17, |hash, position| mix(hash ^ own(group, position))));
+        for (group, blocks) in sequence.blocks.iter().enumerate().take(CARRIED) {
             let slots = &mut self.slots.groups[group][blocks[position / BLOCK_POSITIONS].0 as usize];
             let at = position % BLOCK_POSITIONS;
             assert!(at > 0 || slots.iter().all(|slot| *slot == 0), "a new block must be zeroed");
-            slots[at] = own(group, position) ^ (together.unwrap_or(0) << 1);
+            slots[at] = written(group, sequence, position, tokens, given);
         }
     }
 
-    fn read(&self, sequence: &Sequence<'_>, position: usize) -> Vec<f32> {
+    /// Whether the model carries a hash.
+    fn carries(&self) -> bool {
+        self.groups.len() > CARRIED
+    }
+
+    /// The slots of the block to which the hash after a position is written.
+    fn carried_slots(&mut self, sequence: &Sequence<'_>, position: usize) -> &mut [u64; BLOCK_POSITIONS] {
+        let block = sequence.blocks[CARRIED][position / BLOCK_POSITIONS];
+        &mut self.slots.groups[CARRIED][block.0 as usize]
+    }
+
+    /// The hash before the first row of a sequence.
+    fn carried(&mut self, sequence: &Sequence<'_>) -> u64 {
+        let position = sequence.position as usize;
+        let Some(last) = position.checked_sub(1) else { return 0 };
+        let [hash, length, ..] = *self.carried_slots(sequence, last);
+        assert_eq!(length as usize, position, "a step goes on where the last one ended");
+        hash
+    }
+
+    /// Replaces the hash by that after a position, and returns it.
+    fn carry(
+        &mut self,
+        sequence: &Sequence<'_>,
+        position: usize,
+        before: u64,
+        tokens: &[u32],
+        given: &[GivenRows<'_>],
+    ) -> u64 {
+        let hash = carry(before, written(CARRIED, sequence, position, tokens, given));
+        let slots = self.carried_slots(sequence, position);
+        slots[..2].copy_from_slice(&[hash, position as u64 + 1]);
+        hash
+    }
+
+    fn read(&self, sequence: &Sequence<'_>, position: usize, carried: Option<u64>) -> Vec<f32> {
         let slot = |group: usize, p: usize| {
             let block = sequence.blocks[group][p / BLOCK_POSITIONS].0;
             self.slots.groups[group][block as usize][p % BLOCK_POSITIONS]
         };
-        let seen = |group: usize| sequence.sees(SPANS[group], position);
+        let seen = |group: usize| {
+            let StateKind::Positions { span } = KINDS[group] else { unreachable!("it has no positions") };
+            sequence.sees(span, position)
+        };
         let full = seen(0).map(|p| slot(0, p));
         // A weight of 0 does not hide NaN, so that of later rows in the same block matters.
         let blocks = &sequence.blocks[0][..=position / BLOCK_POSITIONS];
-        if blocks.iter().any(|block| self.slots.groups[0][block.0 as usize].contains(&SPOILED)) {
+        let is_spoiled = |block: &Block| self.slots.groups[0][block.0 as usize].contains(&SPOILED);
+        if carried == Some(SPOILED) || blocks.iter().any(is_spoiled) {
             let mut logits = vec![0.0; VOCABULARY];
             logits[7] = f32::NAN;
             return logits;
         }
         let salt = Some(self.watched.salt.get()).filter(|salt| *salt != 0);
-        row(salt.into_iter().chain(full).chain(seen(1).map(|p| slot(1, p))))
+        row(salt.into_iter().chain(full).chain(seen(1).map(|p| slot(1, p))).chain(carried))
     }
+}
+
+/// What a position writes to a group. In a mutual span, all of the span changes it, as in a model
+/// of several layers.
+fn written(
+    group: usize,
+    sequence: &Sequence<'_>,
+    position: usize,
+    tokens: &[u32],
+    given: &[GivenRows<'_>],
+) -> u64 {
+    let own = |position: usize| {
+        let row = sequence.rows.start as usize + position - sequence.position as usize;
+        given_row(given, row).map_or_else(|| mark(group, tokens[row]), |row| given_mark(group, row))
+    };
+    let span = sequence.spans.iter().map(|span| span.indexes()).find(|span| span.contains(&position));
+    let together = span.map(|span| span.fold(17, |hash, position| mix(hash ^ own(position))));
+    own(position) ^ (together.unwrap_or(0) << 1)
 }
 
 /// The given row of this index in a step.
@@ -436,7 +520,7 @@ pub fn engine(chunk: u32) -> (Engine, Watched) {
 /// blocks that they need.
 pub fn batched(sequences: u32, chunk: u32) -> (Engine, Watched) {
     let key = Key { rows: chunk, sequences, ..key() };
-    let blocks = SPANS.map(|span| cache::blocks(span, &key));
+    let blocks = SPANS.map(|kind| cache::blocks(kind, &key));
     narrow(sequences, chunk, &blocks)
 }
 
@@ -449,11 +533,13 @@ pub fn narrow(sequences: u32, chunk: u32, blocks: &[u32]) -> (Engine, Watched) {
 
 /// As [`narrow`], with random sequences, chunk and blocks: from just enough for one sequence to enough for
 /// all. Returns the numbers of blocks, too.
-pub fn random_narrow(random: &mut Random) -> (Engine, Watched, [u32; 2]) {
+pub fn random_narrow<const N: usize>(
+    random: &mut Random,
+    kinds: [StateKind; N],
+) -> (Engine, Watched, [u32; N]) {
     let sequences = 1 + random.below(6) as u32;
     let chunk = sequences + random.below(100) as u32;
-    let one = Key { rows: chunk, sequences: 1, ..key() };
-    let least = SPANS.map(|span| cache::blocks(span, &one));
+    let least = kinds.map(|kind| kind.worst_case(std::iter::once(CONTEXT), chunk) as u32);
     let blocks = least.map(|least| least + random.below(4 * sequences as usize) as u32);
     let (engine, watched) = narrow(sequences, chunk, &blocks);
     (engine, watched, blocks)

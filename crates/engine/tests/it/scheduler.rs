@@ -12,7 +12,7 @@ fn one_at_a_time() -> Scheduler {
 }
 
 fn limits(sequences: u32, blocks: u32) -> SchedulerLimits {
-    let groups = vec![(Span::Full, blocks), (Span::Window(70), 100)];
+    let groups = vec![(Span::Full.into(), blocks), (Span::Window(70).into(), 100)];
     let waiting = u32::MAX;
     SchedulerLimits { sequences, rows: 64, output_rows: 8, waiting, tenant_waiting: waiting, groups }
 }

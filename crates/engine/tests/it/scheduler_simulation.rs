@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use girih_engine::scheduler::{Demand, ExpiredRequest, MAX_PASSES, Phase, Scheduler, SchedulerLimits};
 use girih_engine::{ErrorKind, Priority, RequestId, Tenant};
-use girih_graph::{BLOCK_POSITIONS, Outputs, Span};
+use girih_graph::{BLOCK_POSITIONS, Outputs, Span, StateKind};
 use girih_tensor::Random;
 
 const TENANTS: usize = 5;
@@ -114,7 +114,7 @@ impl World {
         let mut random = Random(seed);
         let sequences = 1 + random.below(8) as u32;
         let blocks = 5 + random.below(40) as u32;
-        let window = Span::Window(1 + random.below(200) as u32);
+        let window = StateKind::from(Span::Window(1 + random.below(200) as u32));
         let rows = sequences + random.below(100) as u32;
         // At least what the longest request needs alone.
         let window_blocks = 8 + (rows + 62) / 64 + random.below(20) as u32;
@@ -124,7 +124,11 @@ impl World {
             output_rows: sequences + random.below(20) as u32,
             waiting: 1 + random.below(40) as u32,
             tenant_waiting: if random.once_in(2) { u32::MAX } else { 1 + random.below(10) as u32 },
-            groups: vec![(Span::Full, blocks), (window, window_blocks)],
+            groups: vec![
+                (Span::Full.into(), blocks),
+                (window, window_blocks),
+                (StateKind::Carried, window_blocks),
+            ],
         };
         let names = (0..TENANTS).map(|index| Tenant::new(&format!("tenant {index}")));
         World {
@@ -351,13 +355,13 @@ impl World {
         assert!(outputs.sum::<u32>() <= self.limits.output_rows);
         assert_eq!(rows.is_empty(), active.is_empty(), "each step advances");
         let mut scheduled = rows.iter().peekable();
-        let mut used = [0; 2];
+        let mut used = [0; 3];
         for (index, id) in active.into_iter().enumerate() {
             let one = self.live.get_mut(&id).expect("no request is run after its end");
             let rows = scheduled.next_if(|rows| rows.sequence == index);
             let end = one.run + rows.map_or(0, |rows| rows.count());
-            for (used, (span, _)) in used.iter_mut().zip(&self.limits.groups) {
-                let first = span.first(one.run as usize) / BLOCK_POSITIONS;
+            for (used, (kind, _)) in used.iter_mut().zip(&self.limits.groups) {
+                let first = kind.first_block(one.run as usize);
                 *used += (end as usize).div_ceil(BLOCK_POSITIONS) - first;
             }
             let Some(rows) = rows else {

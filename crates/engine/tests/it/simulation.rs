@@ -15,7 +15,9 @@ use girih_engine::{
 };
 use girih_tensor::Random;
 
-use crate::oracle::{self, CONTEXT, Trouble, VOCABULARY, Watched, prompt, random_narrow, request};
+use crate::oracle::{
+    self, CONTEXT, KINDS, SPANS, Trouble, VOCABULARY, Watched, prompt, random_narrow, request,
+};
 
 /// What happened. Each field but `rows` is a number of events.
 #[derive(Clone, Copy, Debug, Default)]
@@ -88,7 +90,9 @@ struct World {
     random: Random,
     engine: Engine,
     watched: Watched,
-    blocks: [usize; 2],
+    blocks: Vec<usize>,
+    /// Whether the model carries a value besides its rows by position.
+    carries: bool,
     now: Duration,
     live: BTreeMap<RequestId, Expected>,
     counts: Counts,
@@ -97,10 +101,17 @@ struct World {
 impl World {
     fn new(seed: u64) -> World {
         let mut random = Random(seed);
-        let (engine, watched, blocks) = random_narrow(&mut random);
-        let blocks = blocks.map(|blocks| blocks as usize);
+        let carries = random.once_in(2);
+        let (engine, watched, blocks) = if carries {
+            let (engine, watched, blocks) = random_narrow(&mut random, KINDS);
+            (engine, watched, blocks.to_vec())
+        } else {
+            let (engine, watched, blocks) = random_narrow(&mut random, SPANS);
+            (engine, watched, blocks.to_vec())
+        };
+        let blocks = blocks.into_iter().map(|blocks| blocks as usize).collect();
         let (now, live, counts) = (Duration::ZERO, BTreeMap::new(), Counts::default());
-        World { random, engine, watched, blocks, now, live, counts }
+        World { random, engine, watched, blocks, carries, now, live, counts }
     }
 
     /// Any live request.
@@ -116,7 +127,7 @@ impl World {
         tokens.extend(prompt(10 + random.below(1000) as u64, 1 + random.below(60)));
         let new = 1 + random.below(100.min(CONTEXT as usize - tokens.len()));
         let whole = random.once_in(8).then(|| Duration::from_millis(random.below(3000) as u64));
-        let reply = oracle::greedy(&tokens, new);
+        let reply = oracle::greedy_of(&tokens, new, self.carries);
         let request = TokenRequest {
             tenant: Tenant::new(["a", "b", "c"][random.below(3)]),
             priority: Priority::ALL[random.below(3)],
@@ -181,8 +192,8 @@ impl World {
                     let prompt = expected.scored.as_ref().expect("nobody asked for them");
                     let before = &prompt[..expected.reported];
                     assert_eq!(prompt.get(expected.reported), Some(id), "{:?}", event.request);
-                    let plain =
-                        (!before.is_empty()).then(|| sample::logprobs(&oracle::logits(before), *id, 0));
+                    let plain = (!before.is_empty())
+                        .then(|| sample::logprobs(&oracle::logits_of(before, self.carries), *id, 0));
                     assert_eq!(*logprobs, plain);
                     expected.reported += 1;
                     continue;
@@ -225,11 +236,11 @@ impl World {
     /// Blocks are free or used, and the scheduler's reservations bound what active requests use.
     fn check_blocks(&self) {
         let (free, used) = (self.engine.cache().free(), self.engine.cache().used());
-        for group in 0..2 {
+        for group in 0..self.blocks.len() {
             assert_eq!(free[group] + used[group], self.blocks[group], "free and used blocks");
         }
         let reserved: Vec<u64> = self.engine.scheduler().reserved().collect();
-        assert!(reserved.iter().zip(self.blocks).all(|(reserved, all)| *reserved <= all as u64));
+        assert!(reserved.iter().zip(&self.blocks).all(|(reserved, all)| *reserved <= *all as u64));
         assert_eq!(self.engine.scheduler().active().len(), self.engine.active());
     }
 

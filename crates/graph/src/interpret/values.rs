@@ -10,9 +10,9 @@ use crate::graph::{Graph, Node};
 use crate::ops::attend::{HeldRows, ScoreRule};
 use crate::ops::{
     AppliedOp, activate, add, attend, embed, gate, gather, layer_norm, linear, norm, pool, reshape, rope,
-    scale, softcap, splice,
+    scale, short_conv, softcap, splice,
 };
-use crate::sequence::{GivenRows, Input, Sequence, step_count};
+use crate::sequence::{BLOCK_POSITIONS, GivenRows, Input, Sequence, step_count};
 use crate::state::PositionMajor;
 use crate::value::{Extent, Role, Value, ValueId};
 
@@ -93,7 +93,12 @@ impl<'a> Values<'a> {
     /// When the graph has no such node.
     pub fn run(&mut self, node: usize, weights: &dyn WeightRows, state: &mut PositionMajor) -> Result<()> {
         let node = &self.graph.nodes[node];
-        let result = NodeReads { values: self, node, weights, state }.result()?;
+        let result = match node.op.applied_to(&node.inputs) {
+            Some(AppliedOp::ShortConv { x, taps, carried }) => {
+                self.short_conv([x, taps, carried], weights, state)?
+            }
+            _ => NodeReads { values: self, node, weights, state }.result()?,
+        };
         let Value { name, role, shape, .. } = self.graph.value(node.output);
         if let Role::State(_) = role {
             for sequence in self.sequences {
@@ -104,6 +109,31 @@ impl<'a> Values<'a> {
             self.slots[node.output.0 as usize] = Slot::Computed(result);
         }
         Ok(())
+    }
+
+    /// Runs a short convolution, and replaces what each sequence carries.
+    fn short_conv(
+        &self,
+        [x, taps, carried]: [ValueId; 3],
+        weights: &dyn WeightRows,
+        state: &mut PositionMajor,
+    ) -> Result<Vec<f32>> {
+        let (rows, width) = (self.read(x)?, self.graph.value(x).shape.columns());
+        let [taps, carried] = [taps, carried].map(|id| self.graph.value(id));
+        let (kept, taps) = (carried.shape.elements(), weights.rows(&taps.name, 0..taps.shape.rows())?);
+        let mut result = Vec::with_capacity(rows.len());
+        for sequence in self.sequences {
+            let Range { start, end } = sequence.rows.indexes();
+            let mut held = state.carried(&carried.name, sequence)?;
+            held.extend_from_slice(&rows[start * width..end * width]);
+            result.extend(short_conv::define(&held, &taps, width));
+            for (count, position) in (1..=end - start).zip(sequence.position as usize..) {
+                if (position + 1).is_multiple_of(BLOCK_POSITIONS) || count == end - start {
+                    state.carry(&carried.name, sequence, position, &held[count * width..][..kept])?;
+                }
+            }
+        }
+        Ok(result)
     }
 
     /// As [`Values::get`]; a value that is not there is an error.
@@ -213,6 +243,7 @@ impl<'r, 'a> NodeReads<'r, 'a> {
                 let rule = ScoreRule { scale, span, softcap };
                 attend::define(self.rows(q)?, self.value(q).inner()[0], keys, values, sequences, rule)?
             }
+            AppliedOp::ShortConv { .. } => unreachable!("it replaces state; `Values::run` computes it"),
             AppliedOp::Gate { act, gate, up } => gate::define(self.rows(gate)?, self.rows(up)?, act),
             AppliedOp::Activate { act, x } => activate::define(self.rows(x)?, act),
             AppliedOp::Add { a, b } => add::define(self.rows(a)?, self.rows(b)?),

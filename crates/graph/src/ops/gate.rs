@@ -14,6 +14,7 @@ pub(crate) fn define(gate: &[f32], up: &[f32], act: Act) -> Vec<f32> {
     gate.iter().zip(up).map(|(&gate, &up)| (act.of(f64::from(gate)) * f64::from(up)) as f32).collect()
 }
 
-pub(super) fn work(_act: Act, gate: Shape, _up: Shape, step: WorkStep<'_>) -> NodeWork {
-    NodeWork::each(2, 10 * step.elements(gate))
+pub(super) fn work(act: Act, gate: Shape, _up: Shape, step: WorkStep<'_>) -> NodeWork {
+    let operations = if act == Act::Identity { 1 } else { 10 };
+    NodeWork::each(2, operations * step.elements(gate))
 }

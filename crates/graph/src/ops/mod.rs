@@ -23,6 +23,7 @@ pub(crate) mod pool;
 pub(crate) mod reshape;
 pub(crate) mod rope;
 pub(crate) mod scale;
+pub(crate) mod short_conv;
 pub(crate) mod softcap;
 pub(crate) mod splice;
 mod write;
@@ -52,10 +53,12 @@ pub enum OperandKind {
     /// A weight of two dimensions; each row makes one output, or is one entry
     /// of a table.
     Matrix,
-    /// A weight of one dimension.
+    /// A weight whose values are used one by one, such as those of a norm.
     Vector,
     /// State of the row's own sequence, or activations of the rows of its sequence in this step.
     StateOrRows,
+    /// The carried value of the row's own sequence, which the op reads and replaces.
+    Carried,
 }
 
 impl OperandKind {
@@ -64,6 +67,7 @@ impl OperandKind {
         let is_ids = value.role == Role::Input && value.dtype == DType::I32;
         let is_made_by_rows = matches!(value.role, Role::Input | Role::Scratch | Role::Output) && !is_ids;
         let is_rows = is_made_by_rows && value.outermost == Extent::Rows;
+        let is_state = matches!(value.role, Role::State(_));
         match self {
             OperandKind::Ids => is_ids,
             OperandKind::Given => value.role == Role::Input && !is_ids,
@@ -73,7 +77,8 @@ impl OperandKind {
                     && matches!(value.outermost, Extent::Rows | Extent::OutputRows | Extent::Sequences)
             }
             OperandKind::Matrix | OperandKind::Vector => value.role == Role::Weight,
-            OperandKind::StateOrRows => is_rows || matches!(value.role, Role::State(_)),
+            OperandKind::StateOrRows => is_rows || is_state && value.outermost == Extent::Context,
+            OperandKind::Carried => is_state && value.outermost == Extent::Fixed,
         }
     }
 }
@@ -87,6 +92,7 @@ impl fmt::Display for OperandKind {
             OperandKind::Activations => "rows of activations",
             OperandKind::Matrix | OperandKind::Vector => "a weight",
             OperandKind::StateOrRows => "state or the rows of the step",
+            OperandKind::Carried => "a carried value",
         })
     }
 }
@@ -100,6 +106,9 @@ pub enum RowUse {
     /// Also the step's sequences: which sequence the row belongs to, its
     /// position, and which rows are output rows.
     Positional,
+    /// All earlier rows of its sequence, through a carried value, so a step goes on where the
+    /// last one of its sequence ended.
+    Sequential,
 }
 
 /// One entry of the op table.
@@ -279,6 +288,12 @@ ops! {
         /// If set, scores become `cap · tanh(score / cap)` before masking.
         softcap: Option<f32> [positive_if_present],
     } (q: Rows, keys: StateOrRows, values: StateOrRows) Positional;
+
+    /// `(x [R, D], taps [K, D], carried [K − 1, D]) → same`, sequential: the causal convolution
+    /// of each column with taps of its own, `Σₖ taps[k] · x[r − K + 1 + k]` for row `r` of a
+    /// sequence. The carried value holds the last `K − 1` rows of `x`, the latest one last; a
+    /// sequence begins with zeros.
+    ShortConv = short_conv (x: Rows, taps: Vector, carried: Carried) Sequential;
 
     /// `(gate, up) → same`: `act(gate) · up`, element by element.
     Gate = gate {

@@ -10,6 +10,7 @@ mod plan;
 mod random;
 mod runner;
 mod session;
+mod short_conv;
 mod sink_gather;
 mod split;
 mod state;

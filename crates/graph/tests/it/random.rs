@@ -69,7 +69,7 @@ impl GraphGrower {
     fn grow(&mut self) {
         let x = self.rows();
         let name = self.name("row");
-        let new = match self.random.below(10) {
+        let new = match self.random.below(11) {
             0 => {
                 let weight = self.weight(&[WIDTH]);
                 let epsilon = self.random.positive();
@@ -91,6 +91,7 @@ impl GraphGrower {
             }
             6 => self.layer_norm(&name, x),
             7 => self.attend_rows(&name, x),
+            10 => self.short_conv(&name, x),
             pairwise => {
                 self.unread.push(x);
                 let other = self.rows();
@@ -116,6 +117,13 @@ impl GraphGrower {
             operands.push(self.weight(&[WIDTH]));
         }
         self.graph.same(name, Op::LayerNorm { epsilon: self.random.positive() }, &operands)
+    }
+
+    fn short_conv(&mut self, name: &str, x: ValueId) -> ValueId {
+        let taps = 2 + self.random.below(3);
+        let weight = self.weight(&[taps, WIDTH]);
+        let carried = self.graph.carried(&format!("{name}.carried"), Shape::matrix(taps - 1, WIDTH));
+        self.graph.same(name, Op::ShortConv, &[x, weight, carried])
     }
 
     /// Attention over the rows of the step.

@@ -59,10 +59,18 @@ impl SmallGraph {
         let output = if matches!(result, ResultKind::Sequences) { "pooled" } else { "hidden" };
         let mut text = format!("graph rows 2 sequences 1 context 64 output_rows 1 -> {output}\n");
         text += "group full span full\n";
+        if uses("carried") {
+            text += "group carried carried\n";
+        }
         if uses("tokens") {
             text += "input tokens: [rows 2] i32\n";
         }
-        if !uses("tokens") || uses("x") || uses("kept") || matches!(result, ResultKind::State) {
+        if !uses("tokens")
+            || uses("x")
+            || uses("carried")
+            || uses("kept")
+            || matches!(result, ResultKind::State)
+        {
             text += &format!("input x: [rows 2{x}] f32\n");
         }
         if uses("given") {
@@ -73,6 +81,9 @@ impl SmallGraph {
         }
         if uses("kept") {
             text += &format!("state kept: [context 64{x}] f32 in full\nkept = write x\n");
+        }
+        if uses("carried") {
+            text += &format!("state carried: [1{x}] f32 in carried\n");
         }
         let call = format!("{op} {}", operands.join(", "));
         text + &match result {
@@ -101,6 +112,7 @@ fn operands(spec: &OpSpec, count: usize) -> Vec<String> {
             format!("w{}", weights.next().expect("the range has no end"))
         }
         OperandKind::StateOrRows => "kept".to_owned(),
+        OperandKind::Carried => "carried".to_owned(),
     };
     spec.operands[..count].iter().map(name).collect()
 }
@@ -190,7 +202,7 @@ fn every_op_refuses_operands_of_other_kinds() {
     for spec in Op::table() {
         let all = spec.operands.len();
         let (graph, op, right) = (sound(spec, all), printed(spec), operands(spec, all));
-        let names = ["x", "w0", "w1", "kept", "tokens", "given"];
+        let names = ["x", "w0", "w1", "kept", "carried", "tokens", "given"];
         for (index, name) in (0..all).flat_map(|index| names.map(|name| (index, name))) {
             let is_alike = |names: [&str; 2]| names.contains(&right[index].as_str()) && names.contains(&name);
             if right[index] == name || is_alike(["w0", "w1"]) || is_alike(["x", "given"]) {

@@ -104,6 +104,8 @@ pub struct LayerFacts {
 pub enum Mixer {
     /// Attention.
     Attend(AttentionFacts),
+    /// A gated short convolution: `out(c(x) · conv(b(x) · x(x)))` of four projections.
+    ShortConv(ShortConvFacts),
 }
 
 impl Mixer {
@@ -111,8 +113,16 @@ impl Mixer {
     pub fn attention(&self) -> Option<&AttentionFacts> {
         match self {
             Mixer::Attend(attend) => Some(attend),
+            Mixer::ShortConv(_) => None,
         }
     }
+}
+
+/// The short convolution of one layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ShortConvFacts {
+    /// The number of rows that a row is made of, its own included.
+    pub taps: usize,
 }
 
 /// Attention of one layer.

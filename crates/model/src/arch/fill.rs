@@ -9,12 +9,12 @@ use girih_tensor::{Error, Result};
 use super::config::{ModelConfig, shown};
 use super::facts::{
     AttentionFacts, Biases, EmbedFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes, NormFacts, Norms,
-    PoolingFacts, Rope,
+    PoolingFacts, Rope, ShortConvFacts,
 };
 use super::rope;
 use super::schema::{
     self, Arch, AttendSchema, DefaultValue, DenseSchema, EmbedScale, FfnSchema, Field, GgufKinds, HeadSchema,
-    LayerSchema, MixerSchema, NormsSchema, SpanSchema, StatedValue,
+    IndexedKind, LayerSchema, MixerSchema, NormsSchema, ShortConvSchema, SpanSchema, StatedValue,
 };
 use super::value::brief;
 use crate::limits::ModelLimits;
@@ -79,7 +79,7 @@ fn name_rotations(layers: &mut [LayerFacts]) {
             {
                 *weight = format!("rope.{table}.{head_size}");
             }
-            Mixer::Attend(_) => {}
+            Mixer::Attend(_) | Mixer::ShortConv(_) => {}
         }
     }
 }
@@ -107,6 +107,19 @@ pub(crate) fn layer_kinds<'a>(
         };
         return list.iter().map(kind).collect();
     }
+    if let Some(IndexedKind { hf, kind, other }) = &rule.indexed
+        && let Some(value) = config.json(hf)
+    {
+        let index = |index: &serde_json::Value| index.as_u64().filter(|index| *index < layers as u64);
+        let indexes =
+            value.as_array().and_then(|list| list.iter().map(index).collect::<Option<BTreeSet<u64>>>());
+        let indexes = indexes.ok_or_else(|| {
+            let value = brief(value);
+            Error::new(format!("config.json's '{hf}' is {value}; a list of indexes below {layers} is needed"))
+        })?;
+        let kind = |layer: u64| if indexes.contains(&layer) { kind.as_str() } else { other.as_str() };
+        return Ok((0..layers as u64).map(kind).collect());
+    }
     if let Some(GgufKinds { gguf, zero, other }) = &rule.gguf_listed {
         let sizes = (0..layers).map(|index| config.gguf_size(gguf, index, layers));
         if let Some(sizes) = sizes.collect::<Result<Option<Vec<usize>>>>()? {
@@ -125,6 +138,9 @@ pub(crate) fn layer_kinds<'a>(
     };
     Ok((0..layers).map(kind).collect())
 }
+
+/// The maximum number of taps of a short convolution: known models have 3.
+const MAX_TAPS: usize = 64;
 
 struct Fill<'a> {
     arch: &'a Arch,
@@ -161,6 +177,7 @@ impl Fill<'_> {
         let norm = self.norm(&schema.norms)?;
         let mixer = match &schema.mixer {
             MixerSchema::Attend(attend) => Mixer::Attend(self.attend(attend, index, norm.epsilon)?),
+            MixerSchema::ShortConv(conv) => Mixer::ShortConv(self.short_conv(conv)?),
         };
         let ffn = self.ffn(&schema.ffn, index)?;
         let norms = Norms { positions: schema.norms.positions.clone(), norm };
@@ -313,6 +330,40 @@ impl Fill<'_> {
         })
     }
 
+    fn short_conv(&self, schema: &ShortConvSchema) -> Result<ShortConvFacts> {
+        let taps = self.size("mixer.taps", &schema.taps)?;
+        if !(2..=MAX_TAPS).contains(&taps) {
+            let key = self.config.key(&schema.taps);
+            return Err(Error::new(format!("{key} is {taps}; a number from 2 to {MAX_TAPS} is needed")));
+        }
+        Ok(ShortConvFacts { taps })
+    }
+
+    /// The inner size of a feed-forward part.
+    fn ffn_size(&self, schema: &DenseSchema, layer: usize) -> Result<usize> {
+        let size = self.size_of_layer("ffn.size", &schema.size, layer)?;
+        let size = size.ok_or_else(|| self.missing("ffn.size", &schema.size))?;
+        let Some(rounded) = schema.hf_rounded.as_ref().filter(|_| !self.config.is_gguf()) else {
+            return Ok(size);
+        };
+        if self.config.flag(&rounded.condition)? != Some(true) {
+            return Ok(size);
+        }
+        let times = self.config.number(&rounded.times)?.unwrap_or(1.0);
+        let multiple = self.size("ffn.hf_rounded.multiple", &rounded.multiple)?;
+        let scaled = (times * (2 * size / 3) as f64).trunc();
+        if !(1.0..=f64::from(i32::MAX)).contains(&scaled) {
+            let key = self.config.key(&rounded.times);
+            return Err(Error::new(format!(
+                "{key} is {times}, which makes an inner size of {scaled}; one from 1 to 2147483647 is needed"
+            )));
+        }
+        (scaled as usize).checked_next_multiple_of(multiple).ok_or_else(|| {
+            let key = self.config.key(&rounded.multiple);
+            Error::new(format!("{key} is {multiple}, which exceeds the largest inner size"))
+        })
+    }
+
     /// The number whose inverse square root scales the scores.
     fn scale_of(&self, schema: &AttendSchema, heads: &HeadSizes) -> Result<f64> {
         let Some(field) = &schema.scale_of else { return Ok(heads.size as f64) };
@@ -393,8 +444,7 @@ impl Fill<'_> {
                 quote(&word)
             ))
         })?;
-        let size = self.size_of_layer("ffn.size", &schema.size, layer)?;
-        Ok((size.ok_or_else(|| self.missing("ffn.size", &schema.size))?, act))
+        Ok((self.ffn_size(schema, layer)?, act))
     }
 
     fn embed(&self, sizes: &ModelSizes, norm: NormFacts) -> Result<EmbedFacts> {
@@ -477,12 +527,13 @@ pub fn act(word: &str) -> Option<Act> {
     }
 }
 
-/// The name in configurations of an activation.
-pub fn act_word(act: Act) -> &'static str {
+/// The name in configurations of an activation; `None` for that of a product, which no configuration names.
+pub fn act_word(act: Act) -> Option<&'static str> {
     match act {
-        Act::Silu => "silu",
-        Act::Gelu => "gelu",
-        Act::GeluTanh => "gelu_pytorch_tanh",
+        Act::Silu => Some("silu"),
+        Act::Gelu => Some("gelu"),
+        Act::GeluTanh => Some("gelu_pytorch_tanh"),
+        Act::Identity => None,
     }
 }
 
@@ -493,7 +544,7 @@ mod tests {
     #[test]
     fn an_activation_has_the_name_that_it_is_found_by() {
         for known in [Act::Silu, Act::Gelu, Act::GeluTanh] {
-            assert_eq!(act(act_word(known)), Some(known));
+            assert_eq!(act_word(known).and_then(act), Some(known));
         }
     }
 }

@@ -128,6 +128,7 @@ fn read(arch: &Arch, config: &ModelConfig<'_>) -> BTreeSet<String> {
             read.extend(["architectures", "model_type"].map(str::to_owned));
             read.extend(fields.iter().flat_map(|field| field.hf.iter()).map(str::to_owned));
             read.extend(arch.layers.listed.iter().map(|listed| listed.hf.clone()));
+            read.extend(arch.layers.indexed.iter().map(|indexed| indexed.hf.clone()));
             read.extend(arch.biases.keys().cloned());
             read.extend(arch.vocabulary().hf.iter().map(str::to_owned));
             for path in scalings.flat_map(|scaling| scaling.hf.iter()) {

@@ -15,7 +15,7 @@ mod value;
 pub use config::ModelConfig;
 pub use facts::{
     AttentionFacts, Biases, EmbedFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes, NormFacts, Norms,
-    PoolingFacts, Rope,
+    PoolingFacts, Rope, ShortConvFacts,
 };
 pub use fill::act;
 pub(crate) use fill::{Stored, fill, layer_kinds};

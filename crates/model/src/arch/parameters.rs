@@ -3,7 +3,7 @@
 
 use girih_graph::Span;
 
-use super::facts::{AttentionFacts, Facts, LayerFacts, Rope};
+use super::facts::{AttentionFacts, Facts, LayerFacts, Mixer, Rope};
 use super::fill::act_word;
 use super::schema::{Arch, DenseSchema, FfnSchema, Field, LayerSchema, MixerSchema, SpanSchema};
 
@@ -165,6 +165,12 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
                 }),
             ]);
         }
+        MixerSchema::ShortConv(conv) => {
+            list.push(("mixer.taps", Some(&conv.taps), |layer| match &layer.mixer {
+                Mixer::ShortConv(conv) => Some(FactValue::Size(conv.taps)),
+                Mixer::Attend(_) => None,
+            }))
+        }
     }
     match &layer.ffn {
         FfnSchema::Gated(dense) | FfnSchema::Plain(dense) => list.extend(of_dense(dense)),
@@ -173,10 +179,15 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
 }
 
 /// The parameters of a feed-forward part that all rows pass through.
-fn of_dense(dense: &DenseSchema) -> [OfLayer<'_>; 2] {
+fn of_dense(dense: &DenseSchema) -> [OfLayer<'_>; 5] {
+    let rounded = dense.hf_rounded.as_ref();
     [
         ("ffn.size", Some(&dense.size), |layer| Some(FactValue::Size(layer.ffn.size()))),
-        ("ffn.act", Some(&dense.act), |layer| Some(FactValue::Word(act_word(layer.ffn.act())))),
+        ("ffn.act", Some(&dense.act), |layer| Some(FactValue::Word(act_word(layer.ffn.act())?))),
+        // The size follows from them.
+        ("ffn.hf_rounded.if", rounded.map(|rounded| &rounded.condition), |_| None),
+        ("ffn.hf_rounded.times", rounded.map(|rounded| &rounded.times), |_| None),
+        ("ffn.hf_rounded.multiple", rounded.map(|rounded| &rounded.multiple), |_| None),
     ]
 }
 

@@ -178,6 +178,8 @@ pub struct LayersSchema {
     pub kinds: Vec<String>,
     /// The key under which a `config.json` lists the kinds of its layers.
     pub listed: Option<ListedKinds>,
+    /// The key of the indexes of the layers of one kind in a `config.json` without the list.
+    pub indexed: Option<IndexedKind>,
     /// The key of GGUF that has a number for each layer, with 0 for one kind.
     pub gguf_listed: Option<GgufKinds>,
     /// The period n of a model: every n-th layer has the last of `kinds`, the others have the first.
@@ -192,6 +194,18 @@ pub struct ListedKinds {
     pub hf: String,
     /// The kind that each word of the list stands for.
     pub words: BTreeMap<String, String>,
+}
+
+/// A list of layers of one kind in `config.json`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IndexedKind {
+    /// The key.
+    pub hf: String,
+    /// The kind of the listed layers.
+    pub kind: String,
+    /// The kind of the other layers.
+    pub other: String,
 }
 
 /// A list of numbers in GGUF that tells kinds of layers, such as that of KV heads.
@@ -224,6 +238,8 @@ pub struct LayerSchema {
 pub enum MixerSchema {
     /// Attention.
     Attend(AttendSchema),
+    /// A gated short convolution.
+    ShortConv(ShortConvSchema),
 }
 
 /// Attention.
@@ -251,6 +267,14 @@ pub struct AttendSchema {
     pub gguf_scale_of: Option<GgufScaleOf>,
     /// The softcap of scores.
     pub softcap: Option<Field>,
+}
+
+/// A gated short convolution.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShortConvSchema {
+    /// The number of taps.
+    pub taps: Field,
 }
 
 /// The positions that a row attends to.
@@ -358,6 +382,21 @@ pub struct DenseSchema {
     /// Names of a whole feed-forward part that stand for its activation, such as `swiglu`.
     #[serde(default)]
     pub act_names: BTreeMap<String, String>,
+    /// How transformers makes the inner size of what `config.json` states; a GGUF has the result.
+    pub hf_rounded: Option<RoundedSize>,
+}
+
+/// Two thirds of a size, times a number, rounded up to a multiple.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RoundedSize {
+    /// Whether the size is rounded at all.
+    #[serde(rename = "if")]
+    pub condition: Field,
+    /// The number.
+    pub times: Field,
+    /// What the size is a multiple of.
+    pub multiple: Field,
 }
 
 /// The final norm and the head.
@@ -541,6 +580,8 @@ pub enum Relayout {
     UnpermuteHeads,
     /// The same for key heads.
     UnpermuteKvHeads,
+    /// Exchanges the columns with all other dimensions, for convolutions.
+    Transposed,
 }
 
 /// Tensors that girih does not use.
@@ -646,23 +687,25 @@ impl Arch {
 
     /// Checks what the types of the schema do not.
     fn check(&self) -> Result<()> {
-        let LayersSchema { kinds: _, listed, gguf_listed, period: _ } = &self.layers;
+        let LayersSchema { kinds: _, listed, indexed, gguf_listed, period: _ } = &self.layers;
         let pattern = self.pattern();
         if pattern.is_empty() {
             return Err(Error::new(format!("architecture {}: layers.kinds is empty", self.name)));
         }
         let listed = listed.iter().flat_map(|listed| listed.words.values().map(String::as_str));
+        let indexed = indexed.iter().flat_map(|indexed| [indexed.kind.as_str(), indexed.other.as_str()]);
         let gguf_listed = gguf_listed.iter().flat_map(|kinds| [kinds.zero.as_str(), kinds.other.as_str()]);
         let of = self.weights.values().flat_map(|weight| weight.of.iter().map(String::as_str));
         pattern
             .into_iter()
             .chain(listed)
+            .chain(indexed)
             .chain(gguf_listed)
             .chain(of)
             .try_for_each(|kind| self.layer(kind).map(drop))?;
         let sees_all = self.head.is_none();
         for (kind, layer) in &self.layer {
-            let MixerSchema::Attend(attend) = &layer.mixer;
+            let MixerSchema::Attend(attend) = &layer.mixer else { continue };
             if let Some(rope) = attend.rope.as_ref().filter(|rope| !self.rope.contains_key(*rope)) {
                 let name = &self.name;
                 return Err(Error::new(format!(

@@ -24,6 +24,7 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
     "ernie4_5",
     "seed_oss",
     "exaone4",
+    "lfm2",
     "bert",
     "nomic_bert",
 ];

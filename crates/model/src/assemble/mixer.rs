@@ -1,10 +1,11 @@
-//! Attention: projections, norms of heads, rotation, state, scores.
+//! Mixers. Attention: projections, norms of heads, rotation, state, scores. Short convolutions:
+//! projections, gates, taps.
 
-use girih_graph::{Op, Span, ValueId};
-use girih_tensor::Result;
+use girih_graph::{Act, Op, Span, ValueId};
+use girih_tensor::{Result, Shape};
 
 use super::Assembly;
-use crate::arch::{AttentionFacts, Rope};
+use crate::arch::{AttentionFacts, Rope, ShortConvFacts};
 
 impl Assembly<'_> {
     /// Attention on `x`, from the input projections to the output projection.
@@ -44,6 +45,21 @@ impl Assembly<'_> {
         let mixed = self.graph.same(&format!("{at}.heads"), op, &[q, keys, values]);
         let flat = self.graph.shaped(&format!("{at}.flat"), Op::Reshape, &[mixed], &[attend.heads * size]);
         self.linear(&format!("{at}.o"), flat, [attend.heads * size, width], biases.o)
+    }
+
+    /// A gated short convolution of `x`: the products of two projections are convolved, and gated by
+    /// a third one.
+    pub(super) fn short_conv(&mut self, at: &str, conv: &ShortConvFacts, x: ValueId) -> Result<ValueId> {
+        let (width, taps, product) = (self.facts.sizes.width, conv.taps, Op::Gate { act: Act::Identity });
+        let b = self.linear(&format!("{at}.b"), x, [width, width], false)?;
+        let c = self.linear(&format!("{at}.c"), x, [width, width], false)?;
+        let x = self.linear(&format!("{at}.x"), x, [width, width], false)?;
+        let gated = self.graph.same(&format!("{at}.gated"), product, &[b, x]);
+        let weight = self.weight(&format!("{at}.taps"), &[taps, width])?;
+        let carried = self.graph.carried(&format!("{at}.carried"), Shape::matrix(taps - 1, width));
+        let mixed = self.graph.same(&format!("{at}.convolved"), Op::ShortConv, &[gated, weight, carried]);
+        let opened = self.graph.same(&format!("{at}.opened"), product, &[c, mixed]);
+        self.linear(&format!("{at}.out"), opened, [width, width], false)
     }
 
     /// The state of all positions, after the rows `x` of this step are written to it.

@@ -195,8 +195,10 @@ impl Assembly<'_> {
     fn layer(&mut self, index: usize, layer: &LayerFacts, x: ValueId) -> Result<ValueId> {
         let at = format!("layers.{index}");
         let read = self.norm_at(&at, layer, NormPosition::BeforeMixer, x)?;
+        let mixer = format!("{at}.mixer");
         let mixed = match &layer.mixer {
-            Mixer::Attend(attend) => self.attend(&format!("{at}.mixer"), attend, read)?,
+            Mixer::Attend(attend) => self.attend(&mixer, attend, read)?,
+            Mixer::ShortConv(conv) => self.short_conv(&mixer, conv, read)?,
         };
         let mixed = self.norm_at(&at, layer, NormPosition::AfterMixer, mixed)?;
         let x = self.residual(&at, layer, NormPosition::AfterMixerResidual, [x, mixed])?;

@@ -434,7 +434,7 @@ fn a_fused_projection_of_uneven_rows_is_refused() {
 fn write_gguf(model: &ModelFiles, path: &Path, further: &[(&str, MetadataValue)]) {
     let (arch, facts) = (model.arch(), &model.facts);
     let name = &arch.matches.gguf[0];
-    let Mixer::Attend(attend) = &facts.layers[0].mixer;
+    let Mixer::Attend(attend) = &facts.layers[0].mixer else { panic!("it attends") };
     let mut metadata = Metadata::new();
     metadata.insert("general.architecture", MetadataValue::String(name.clone())).unwrap();
     for (key, size) in [

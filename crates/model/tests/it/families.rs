@@ -1,9 +1,9 @@
 //! Architectures that differ from those of the other tests in their description only: from
 //! safetensors and from llama.cpp's conversion, the interpreter computes the logits of transformers.
 
-use girih_file::{Container, ContainerKind, Metadata, MetadataValue};
+use girih_file::{Container, ContainerKind, Metadata, MetadataArray, MetadataValue};
 use girih_file::{ContainerWriter, NewTensor};
-use girih_graph::Span;
+use girih_graph::{Key, OutputKind, Span};
 use girih_model::arch::{ArchOptions, AttentionFacts, Mixer};
 use girih_model::{ModelFiles, ModelLimits};
 use girih_tensor::{DType, Shape};
@@ -13,7 +13,7 @@ use crate::encoders::{Copy, Tensor, check_equal, tensors, write_weights};
 use crate::light::{agrees_with_golden, committed, open};
 
 /// Those that llama.cpp converts without a loss.
-const BOTH: [&str; 9] = [
+const BOTH: [&str; 10] = [
     "qwen2",
     "mistral_small",
     "mistral3",
@@ -23,6 +23,7 @@ const BOTH: [&str; 9] = [
     "ernie4_5",
     "seed_oss",
     "exaone4",
+    "lfm2",
 ];
 
 /// Those that llama.cpp does not convert, or whose windows it loses.
@@ -34,7 +35,7 @@ fn converted(name: &str) -> std::path::PathBuf {
 }
 
 fn attend(model: &ModelFiles, layer: usize) -> &AttentionFacts {
-    let Mixer::Attend(attend) = &model.facts.layers[layer].mixer;
+    let Mixer::Attend(attend) = &model.facts.layers[layer].mixer else { panic!("it attends") };
     attend
 }
 
@@ -152,12 +153,68 @@ fn a_setting_that_would_change_a_family_is_refused_by_name() {
         ("helium", json!({ "attention_bias": true }), "attention_bias"),
         ("ernie4_5", json!({ "use_bias": true }), "use_bias"),
         ("seed_oss", json!({ "attention_out_bias": true }), "attention_out_bias"),
+        ("lfm2", json!({ "conv_bias": true }), "short convolutions with biases"),
+        ("lfm2", json!({ "conv_L_cache": 1 }), "'conv_L_cache' is 1; a number from 2 to 64"),
+        ("lfm2", json!({ "full_attn_idxs": [1, 5] }), "a list of indexes below 5 is needed"),
+        ("lfm2", json!({ "full_attn_idxs": [1, 2] }), "architecture lfm2 needs tensors that the file lacks"),
+        ("lfm2", json!({ "full_attn_idxs": [1] }), "architecture lfm2 needs tensors that the file lacks"),
+        ("lfm2", json!({ "layer_types": ["conv", "full_attention"] }), "lists 2 layers; the model has 5"),
+        ("lfm2", json!({ "block_ffn_dim_multiplier": 1e30 }), "makes an inner size of"),
     ] {
         let copy = Copy::of(&committed(name), "family-setting");
         copy.set(&values);
         let error = copy.error();
         assert!(error.contains(words), "{name} {values}: {error}");
     }
+}
+
+/// Sizes are compared with those of the weights when a graph is built.
+#[test]
+fn sizes_of_lfm2_that_its_weights_contradict_are_refused() {
+    let key = Key { rows: 4, sequences: 1, context: 64, output_rows: 1, output: OutputKind::Logits };
+    for (values, words) in [
+        (
+            json!({ "conv_L_cache": 4 }),
+            "'layers.0.mixer.taps' has the shape [3, 32]; the model needs [4, 32]",
+        ),
+        (json!({ "block_auto_adjust_ff_dim": false }), "the model needs [128, 32]"),
+        (json!({ "block_ffn_dim_multiplier": 1.2 }), "the model needs [128, 32]"),
+        (json!({ "block_multiple_of": 2147483647 }), "the model needs [2147483647, 32]"),
+    ] {
+        let copy = Copy::of(&committed("lfm2"), "lfm2-sizes");
+        copy.set(&values);
+        let error = copy.open().unwrap().graph(key, DType::F16).unwrap_err().to_string();
+        assert!(error.contains(words), "{values}: {error}");
+    }
+}
+
+#[test]
+fn a_gguf_lists_the_layers_that_attend_by_their_kv_heads() {
+    let source = open(&converted("lfm2"));
+    let copy = Copy::of(&committed("lfm2"), "kv-heads");
+    let with = |list: &[u32]| {
+        let list = MetadataValue::Array(MetadataArray::U32(list.to_vec()));
+        let _ = std::fs::remove_file(copy.0.join("changed.gguf")); // that of the case before
+        let path = with_key(&copy, &source, "lfm2.attention.head_count_kv", list);
+        ModelFiles::open(&path, ArchOptions::default(), &ModelLimits::DEFAULT)
+    };
+    assert_eq!(with(&[0, 2, 0, 0, 2]).unwrap().facts, source.facts);
+    for (list, words) in [
+        (&[0, 2, 0, 0][..], "is a list of length 4; 5 sizes from 0 to 2147483647 are needed"),
+        (&[0, 2, 0, 0, 3], "4 query heads cannot share 3 KV heads"),
+        (&[0; 5], "architecture lfm2 needs tensors that the file lacks"),
+        (&[0, u32::MAX, 0, 0, u32::MAX], "5 sizes from 0 to 2147483647 are needed"),
+        (&[0, 2, 0, 2, 2], "architecture lfm2 needs tensors that the file lacks"),
+    ] {
+        let error = with(list).unwrap_err().to_string();
+        assert!(error.contains(words), "{list:?}: {error}");
+    }
+    // No other architecture has a list.
+    let source = open(&converted("qwen2"));
+    let copy = Copy::of(&committed("qwen2"), "kv-heads-of-qwen2");
+    let list = MetadataValue::Array(MetadataArray::U32(vec![2, 0]));
+    let path = with_key(&copy, &source, "qwen2.attention.head_count_kv", list);
+    assert!(ModelFiles::open(&path, ArchOptions::default(), &ModelLimits::DEFAULT).is_err());
 }
 
 #[test]

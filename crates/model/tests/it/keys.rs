@@ -285,10 +285,10 @@ fn keys_that_change_no_number_are_accepted() {
 #[test]
 fn defaults_are_those_of_transformers() {
     let model = patched("scalar", "gemma3_text", &json!({ "query_pre_attn_scalar": REMOVED })).unwrap();
-    let Mixer::Attend(attend) = &model.facts.layers[0].mixer;
+    let Mixer::Attend(attend) = &model.facts.layers[0].mixer else { panic!("it attends") };
     assert_eq!(attend.scale, 1.0 / 16.0, "transformers divides by the square root of 256");
     let model = patched("window", "gemma3_text", &json!({ "sliding_window": REMOVED })).unwrap();
-    let Mixer::Attend(attend) = &model.facts.layers[0].mixer;
+    let Mixer::Attend(attend) = &model.facts.layers[0].mixer else { panic!("it attends") };
     assert_eq!(attend.span, Span::Window(4096));
 }
 
@@ -303,7 +303,7 @@ fn a_head_that_is_stored_and_differs_is_not_tied() {
 fn a_window_of_null_is_a_full_span() {
     let model = patched("null", "gemma3_text", &json!({ "sliding_window": null })).unwrap();
     for layer in &model.facts.layers {
-        let Mixer::Attend(attend) = &layer.mixer;
+        let Mixer::Attend(attend) = &layer.mixer else { panic!("it attends") };
         assert_eq!(attend.span, Span::Full);
     }
 }
@@ -473,7 +473,7 @@ fn a_list_of_a_gguf_needs_a_size_for_each_layer() {
 #[test]
 fn a_factor_without_a_type_is_linear_as_in_llama_cpp() {
     let model = gguf_with("linear", &[("llama.rope.scaling.factor", MetadataValue::F32(4.0))]).unwrap();
-    let Mixer::Attend(attend) = &model.facts.layers[0].mixer;
+    let Mixer::Attend(attend) = &model.facts.layers[0].mixer else { panic!("it attends") };
     assert_eq!(attend.rope.as_ref().unwrap().factors, [4.0; 4]);
 }
 

@@ -179,7 +179,7 @@ fn each_layer_has_the_facts_of_its_kind() {
     let Facts { layers, .. } = open("facts").facts;
     let mut rotations = Vec::new();
     for (facts, sizes) in layers.iter().zip(LAYERS) {
-        let Mixer::Attend(attend) = &facts.mixer;
+        let Mixer::Attend(attend) = &facts.mixer else { panic!("it attends") };
         assert_eq!(
             (attend.heads, attend.kv_heads, attend.head_size),
             (sizes.heads, sizes.kv_heads, sizes.head_size)

@@ -160,7 +160,7 @@ fn an_added_architecture_refuses_excluded_settings() {
 fn biases_of_every_projection_are_found() {
     let facts = open(&committed("llama_biased")).facts;
     for layer in facts.layers {
-        let Mixer::Attend(attend) = layer.mixer;
+        let Mixer::Attend(attend) = layer.mixer else { panic!("it attends") };
         assert_eq!(attend.biases, Biases { q: true, k: true, v: true, o: true });
         assert!(matches!(layer.ffn, Ffn::Gated { biases: [true, true, true], .. }));
     }

@@ -3,7 +3,7 @@
 //! so that both agree.
 
 use girih_graph::backend::{Sequence, step_count};
-use girih_graph::{Extent, Graph, Op, Role, Span, ValueId};
+use girih_graph::{Extent, Graph, Op, Role, Span, StateKind, ValueId};
 
 use super::runtime::{KeyUse, Runtime, ValueUse, WeightUse};
 use super::scratch::{ScratchLayout, touches};
@@ -106,9 +106,9 @@ pub(super) fn window_of(graph: &Graph, name: &str) -> u32 {
     let keys = name.split_once('|').map_or(name, |(keys, _)| keys);
     let role = graph.find(keys).map(|keys| graph.value(keys).role);
     let Some(Role::State(group)) = role else { return 0 };
-    match graph.groups[group.0 as usize].span {
-        Span::Window(window) => window,
-        _ => 0,
+    match graph.groups[group.0 as usize].kind {
+        StateKind::Positions { span: Span::Window(window) } => window,
+        StateKind::Positions { span: Span::Full | Span::All } | StateKind::Carried => 0,
     }
 }
 

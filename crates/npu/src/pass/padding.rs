@@ -106,6 +106,7 @@ fn granules(
                 | Op::Reshape
                 | Op::Write
                 | Op::Activate { .. }
+                | Op::ShortConv
                 | Op::Scale { .. }
                 | Op::Softcap { .. }
                 | Op::Gather

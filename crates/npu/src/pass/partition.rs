@@ -416,6 +416,7 @@ impl Partitioner<'_> {
             | AppliedOp::Reshape { .. }
             | AppliedOp::Write { .. }
             | AppliedOp::Activate { .. }
+            | AppliedOp::ShortConv { .. }
             | AppliedOp::Scale { .. }
             | AppliedOp::Softcap { .. }
             | AppliedOp::Gather { .. }

@@ -54,7 +54,7 @@ pub(super) fn site(graph: &Graph, policy: Policy, index: usize) -> NodeSite {
         },
         AppliedOp::Gate { act, gate: _, up: _ } => match act {
             Act::Silu | Act::GeluTanh => NodeSite::Array,
-            Act::Gelu => no_program("a gate of gelu"),
+            Act::Gelu | Act::Identity => no_program(&format!("a gate of {}", act.name())),
         },
         AppliedOp::Linear { x: _, weight: _, bias: _ }
         | AppliedOp::Rope { pairing: _, x: _, frequencies: _ }
@@ -62,6 +62,7 @@ pub(super) fn site(graph: &Graph, policy: Policy, index: usize) -> NodeSite {
         AppliedOp::Splice { x: _, given: _ }
         | AppliedOp::LayerNorm { epsilon: _, x: _, weight: _, bias: _ }
         | AppliedOp::Activate { act: _, x: _ }
+        | AppliedOp::ShortConv { x: _, taps: _, carried: _ }
         | AppliedOp::Scale { factor: _, x: _ }
         | AppliedOp::Softcap { cap: _, x: _ } => no_program(&format!("'{}'", node.op.name())),
     }

@@ -136,7 +136,7 @@ pub fn build(task: &KernelLaunch, tiling: Tiling, target: &Target) -> Option<Til
             let entry = match act {
                 Act::Silu => "silu_mul",
                 Act::GeluTanh => "gelu_mul",
-                Act::Gelu => return None,
+                Act::Gelu | Act::Identity => return None,
             };
             rows::build_elements(launch, entry, n, tile, target)
         }

@@ -247,9 +247,13 @@ fn ops_without_a_program_run_on_the_host_or_are_refused() {
         ("'scale'", "y: [rows 24, 32] = scale(factor=2.0) flat\n"),
         ("'softcap'", "y: [rows 24, 32] = softcap(cap=2.0) flat\n"),
         ("a gate of gelu", "y: [rows 24, 32] = gate(act=gelu) flat, flat\n"),
+        ("a gate of identity", "y: [rows 24, 32] = gate(act=identity) flat, flat\n"),
     ] {
         check(&format!("{line}{last}"), "hidden", "y", what);
     }
+    let conv = "weight w: [3, 32] f32\nstate s: [2, 32] f32 in carried\n\
+                y: [rows 24, 32] = short_conv flat, w, s\n";
+    check(&format!("group carried carried\n{conv}{last}"), "hidden", "y", "'short_conv'");
     let attend = "seen: [rows 24, 4, 8] = attend(scale=1.0 span=all) x, x, x\n\
                   thick: [rows 24, 32] = reshape seen\ny: [rows 24, 32] = add thick, flat\n";
     check(&format!("{attend}{last}"), "hidden", "seen", "attention to all rows of a sequence");
