@@ -264,7 +264,7 @@ impl ErrorBound {
         sizes.errors(RoundingErrors { term, result, state: self.one.kept.powi(2) }, &self.node_roundings)
     }
 
-    /// How errors are bound if every node's are followed.
+    /// How the bound is found if every node can be followed.
     pub fn all_followed(&self) -> BoundUse {
         let OneError { stored, weights, activations, head, .. } = self.one;
         let named = [
@@ -444,10 +444,10 @@ mod tests {
 
     /// A model of `layers` layers that add a matmul of their norm, with weights of this type.
     fn graph(layers: usize, weights: DType, state: DType) -> Graph {
-        let mut text = format!(
+        let mut text = String::from(
             "graph rows 2 sequences 1 context 64 output_rows 2 -> logits\n\
             group full span full\ninput tokens: [rows 2] i32\nweight table: [4, 32] f32\n\
-            embed: [rows 2, 32] = embed tokens, table\nweight n: [32] f32\n"
+            embed: [rows 2, 32] = embed tokens, table\nweight n: [32] f32\n",
         );
         let mut x = "embed".to_owned();
         for at in (0..layers).map(|layer| format!("layers.{layer}")) {
