@@ -264,7 +264,7 @@ impl ErrorBound {
         sizes.errors(RoundingErrors { term, result, state: self.one.kept.powi(2) }, &self.node_roundings)
     }
 
-    /// How errors are bound if every node's are followed.
+    /// How the bound is found if every node can be followed.
     pub fn all_followed(&self) -> BoundUse {
         let OneError { stored, weights, activations, head, .. } = self.one;
         let named = [

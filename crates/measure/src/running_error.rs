@@ -22,7 +22,7 @@
 //!   independent errors would have: that of the operand, times the sum of the squares of a typical row of
 //!   weights. A row whose products cancel has the same noise, and so a larger relative error. Trained
 //!   weights enlarge rows more than errors; the analysis must not take the gain of a row for that of its
-//!   error, or bounds grow tenfold in each layer. The sum's own roundings are relative to the partial
+//!   error, or bounds grow fivefold in each layer. The sum's own roundings are relative to the partial
 //!   sums, which are as large as the result or as independent products, whichever is larger.
 //! - **Attention.** With the probabilities `p` of this program's own run, an error `e_i` of the score
 //!   of key `i` changes a head's result by `p_i (v_i − v̄) e_i`, where `v̄ = Σ p_i v_i` is the

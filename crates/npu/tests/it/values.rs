@@ -37,7 +37,7 @@ fn on_array(target: &str, options: NpuOptions) -> Vec<Vec<f32>> {
     logits(&mut *runner, &PROMPT, &MORE)
 }
 
-/// The bound of `girih_measure::ErrorBound` for three layers: sixteen operators in a
+/// A bound for three layers, counted as in `girih_measure`: at most sixteen operators in a
 /// row between two hidden states, each rounding to 8 bits, with a gain of two
 /// and seven standard deviations.
 pub fn assert_close(found: &[Vec<f32>], exact: &[Vec<f32>]) {
