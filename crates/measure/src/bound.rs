@@ -301,7 +301,7 @@ impl OneError {
         // How many operators that sum many terms, and how many elementwise ones.
         let (sums, elementwise) = match node.op {
             Op::Splice | Op::Gather | Op::Reshape | Op::Write => (0.0, 0.0),
-            Op::Embed | Op::Norm { .. } | Op::Linear | Op::Pool { .. } => (1.0, 0.0),
+            Op::Embed | Op::Norm { .. } | Op::Linear | Op::ShortConv | Op::Pool { .. } => (1.0, 0.0),
             // The mean and the variance.
             Op::LayerNorm { .. } => (2.0, 0.0),
             // Scores, softmax, values.

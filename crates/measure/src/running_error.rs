@@ -312,7 +312,7 @@ impl Analysis<'_> {
     /// As [`Analysis::linear`], with as many terms as there are taps. A row reads those before it,
     /// with their errors.
     fn short_conv(&self, node: &Node) -> Option<Vec<f64>> {
-        let taps = self.graph.value(node.inputs[1]).shape.rows();
+        let taps = self.graph().value(node.inputs[1]).shape.rows();
         let (errors, read, made) =
             (self.of(node.inputs[0])?, self.sizes(node.inputs[0])?, self.sizes(node.output)?);
         // The sizes of the rows that each row reads, and their noise.

@@ -237,7 +237,7 @@ pub struct LayerSchema {
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum MixerSchema {
     /// Attention.
-    Attend(AttendSchema),
+    Attend(Box<AttendSchema>),
     /// A gated short convolution.
     ShortConv(ShortConvSchema),
 }
