@@ -38,7 +38,7 @@
 //! `bound` relative to `rms`. The decoders of `tests/fixtures` reach 11 to 26 % of a bound of
 //! `2e-5` to `6e-5` for logits, deep ones 37 % of up to `6e-4`, and the narrowest one, `gemma3_narrow`, 76 % of
 //! `6e-5`. Against bf16, with `--kv bf16`, they reach 15 to 45 % of 0.4 to 1.7, and the trained `stories260k`
-//! 26 % of 4. Encoders reach 33 %. If weights or activations are coarser, the tests reach up to 85 %.
+//! 26 % of 4. Encoders reach 33 %. Quantized copies reach 74 %.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -75,7 +75,8 @@ const GAIN: f64 = 2.0;
 /// The factor by which followed errors may exceed their analysis, because they are not
 /// independent: a part of a layer and the residual that it is added to share errors, and so do the
 /// rows and elements of narrow models. It is measured, not derived: the logits of
-/// `tests/fixtures/gemma3_narrow` reach 0.76 of the bound with 3.
+/// `tests/fixtures/gemma3_narrow` reach 0.76 of the bound with 3. It is also why the negated queries of the
+/// last layer of `stories260k` are found in f32, but not against bf16 (0.96 of the bound).
 const DEPENDENCE: f64 = 3.0;
 
 /// The number of standard deviations within which the largest error lies.
