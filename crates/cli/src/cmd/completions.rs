@@ -100,7 +100,7 @@ fn zsh_line(line: &str) -> String {
         starts.iter().any(|start| line.starts_with(start))
     };
     let is_option = line.starts_with("'-m+[") || line.starts_with("'--model=[");
-    let names_model = is_option || MODEL_ARGUMENTS.iter().any(|id| of_model(&id));
+    let names_model = is_option || MODEL_ARGUMENTS.iter().any(of_model);
     if names_model { line.replace(":_default'", ":_girih_models'") } else { line.to_owned() }
 }
 
