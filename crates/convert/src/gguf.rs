@@ -138,7 +138,9 @@ fn plan(
         })?;
         check_whole(&weight, name, entry.gguf_part)?;
         let name = at(name, layer);
-        let (stored, note) = if shape.extents().len() < 2 {
+        // The choice of experts is not rounded, and biases of experts are used one by one.
+        let is_kept = weight.contains(".ffn.router.") || weight.ends_with(".bias");
+        let (stored, note) = if shape.extents().len() < 2 || is_kept {
             (DType::F32, None)
         } else {
             let role = role(&weight, layer, is_tied);
@@ -158,7 +160,9 @@ fn role(weight: &str, layer: Option<usize>, tied: bool) -> MatrixRole {
         ("embed.table", _) if !tied => MatrixRole::Embedding,
         ("embed.table" | "head.weight", _) => MatrixRole::Head,
         (_, Some(layer)) if weight.ends_with(".mixer.v.weight") => MatrixRole::Values(layer),
-        (_, Some(layer)) if weight.ends_with(".ffn.down.weight") => MatrixRole::Down(layer),
+        (_, Some(layer)) if weight.contains(".ffn.") && weight.ends_with("down.weight") => {
+            MatrixRole::Down(layer)
+        }
         _ => MatrixRole::Other,
     }
 }

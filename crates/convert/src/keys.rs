@@ -11,6 +11,9 @@ use girih_tensor::{Error, Result};
 /// The kind of embedding and head, which GGUF states by the tensors that it has.
 const TIED: &str = "head.tied";
 
+/// The end of the names of kinds of layers without experts.
+const DENSE: &str = "_dense";
+
 /// The keys and the tensor of a GGUF file that state a model's facts.
 pub(super) struct GgufKeys {
     pub metadata: Metadata,
@@ -117,8 +120,9 @@ impl<'a> KeyWriter<'a> {
                 )));
             }
         }
+        self.dense_layers()?;
         let pattern = arch.pattern();
-        let is = |index: usize, kind: &str| layers[index].kind == kind;
+        let is = |index: usize, kind: &str| layers[index].kind.trim_end_matches(DENSE) == kind;
         if arch.layers.gguf_listed.is_some()
             || (0..layers.len()).all(|index| is(index, pattern[index % pattern.len()]))
         {
@@ -133,6 +137,23 @@ impl<'a> KeyWriter<'a> {
             (1..=layers.len() + 1).find(fits).ok_or_else(|| self.no_key("the kinds of its layers"))?;
         let field = arch.layers.period.as_ref().ok_or_else(|| self.no_key("layers.period"))?;
         self.put("layers.period", field, stored("layers.period", FactValue::Size(period))?)
+    }
+
+    /// The number of first layers without experts, in a model with experts.
+    fn dense_layers(&mut self) -> Result<()> {
+        let (arch, layers) = (self.arch, &self.facts.layers);
+        if layers.iter().all(|layer| layer.ffn.experts().is_none()) {
+            return Ok(());
+        }
+        let first = layers.iter().take_while(|layer| layer.ffn.experts().is_none()).count();
+        if layers[first..].iter().any(|layer| layer.ffn.experts().is_none()) {
+            return Err(self.no_key("layers without experts behind others"));
+        }
+        match &arch.layers.dense.first {
+            Some(field) => self.put("layers.dense.first", field, MetadataValue::U32(first as u32)),
+            None if first == 0 => Ok(()),
+            None => Err(self.no_key("layers without experts")),
+        }
     }
 
     /// The number whose inverse square root scales the scores, where GGUF implies another one.

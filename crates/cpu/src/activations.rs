@@ -11,7 +11,7 @@
 //! tile of that width. More columns are tiles of [`TILE`]; the last may be narrower and is padded
 //! with columns of zeros.
 
-use girih_graph::{Act, Graph, Node, Op, Rounding};
+use girih_graph::{Act, AppliedOp, Graph, Node, Rounding, ValueId};
 use girih_tensor::DType;
 
 use crate::kernels::Table;
@@ -121,13 +121,25 @@ impl ActivationKind {
 
     /// The kinds of all matmuls of `graph`.
     pub fn of_graph(graph: &Graph, rule: PrecisionRule) -> impl Iterator<Item = ActivationKind> + Clone {
-        let matmuls = graph.nodes.iter().filter(|node| node.op == Op::Linear);
-        matmuls.map(move |node| ActivationKind::of_node(graph, node, rule))
+        let weights = graph.nodes.iter().flat_map(|node| {
+            let weights = match node.op.applied_to(&node.inputs) {
+                Some(AppliedOp::Linear { x: _, weight, bias: _ }) => [Some(weight), None, None],
+                Some(AppliedOp::Experts { up, down, gate, .. }) => [Some(up), Some(down), gate],
+                _ => [None; 3],
+            };
+            weights.into_iter().flatten()
+        });
+        weights.map(move |weight| ActivationKind::of_weight(graph, weight, rule))
+    }
+
+    /// The kind for products with a weight of `graph`.
+    pub fn of_weight(graph: &Graph, weight: ValueId, rule: PrecisionRule) -> ActivationKind {
+        ActivationKind::of(Layout::of(graph.value(weight).dtype), rule)
     }
 
     /// The kind for a matmul of `graph`.
     pub fn of_node(graph: &Graph, node: &Node, rule: PrecisionRule) -> ActivationKind {
-        ActivationKind::of(Layout::of(graph.value(node.inputs[1]).dtype), rule)
+        ActivationKind::of_weight(graph, node.inputs[1], rule)
     }
 
     /// The precision to which activations are rounded.
@@ -264,15 +276,29 @@ impl<'a> PackedActivations<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SourceRows<'a> {
     Rows(&'a [f32]),
-    Norm { x: &'a [f32], weight: &'a [f32], epsilon: f32 },
-    Gate { gate: &'a [f32], up: &'a [f32], act: Act },
+    /// These rows of `x`, of `width` values each.
+    Listed {
+        x: &'a [f32],
+        rows: &'a [u32],
+        width: usize,
+    },
+    Norm {
+        x: &'a [f32],
+        weight: &'a [f32],
+        epsilon: f32,
+    },
+    Gate {
+        gate: &'a [f32],
+        up: &'a [f32],
+        act: Act,
+    },
 }
 
 impl SourceRows<'_> {
     /// The name of that operator, for `profile`; empty for values in memory.
     pub fn name(&self) -> &'static str {
         match self {
-            SourceRows::Rows(_) => "",
+            SourceRows::Rows(_) | SourceRows::Listed { .. } => "",
             SourceRows::Norm { .. } => "norm",
             SourceRows::Gate { .. } => "gate",
         }
@@ -282,6 +308,7 @@ impl SourceRows<'_> {
     pub fn len(&self) -> usize {
         match self {
             SourceRows::Rows(x) | SourceRows::Norm { x, .. } => x.len(),
+            SourceRows::Listed { rows, width, .. } => rows.len() * width,
             SourceRows::Gate { gate, .. } => gate.len(),
         }
     }
@@ -291,10 +318,11 @@ impl SourceRows<'_> {
         let range = row * width..(row + 1) * width;
         let made = match self {
             SourceRows::Rows(x) => return &x[range],
+            SourceRows::Listed { x, rows, .. } => return &x[rows[row] as usize * width..][..width],
             SourceRows::Norm { .. } | SourceRows::Gate { .. } => &mut scratch[..width],
         };
         match *self {
-            SourceRows::Rows(_) => unreachable!("returned above"),
+            SourceRows::Rows(_) | SourceRows::Listed { .. } => unreachable!("returned above"),
             SourceRows::Norm { x, weight, epsilon } => {
                 table.run(Norm { x: &x[range], weight, epsilon, y: made });
             }

@@ -26,7 +26,11 @@ pub(crate) struct InstructionWork {
 impl InstructionWork {
     /// The amount of a step, for `rows` rows of the result.
     pub fn amount(&self, rows: usize, step: &CpuStep<'_>) -> Amount {
-        let work_step = WorkStep { rows: rows as u64, sequences: step.rows.sequences };
+        let experts = match self.call {
+            AppliedOp::Experts { .. } => Some(chosen_experts(step, self.operands[1])),
+            _ => None,
+        };
+        let work_step = WorkStep { rows: rows as u64, sequences: step.rows.sequences, experts };
         let NodeWork { multiply_adds, other_operations: _, reads } = self.call.work(work_step);
         let weights = step.weights.loaded;
         let stores = self.operands.iter().map(|id| step.values.stores[id.0 as usize]);
@@ -44,6 +48,13 @@ impl InstructionWork {
         });
         Amount { bytes: bytes.sum(), operations: 2 * multiply_adds }
     }
+}
+
+/// The number of experts whose weight is not 0 in some row.
+fn chosen_experts(step: &CpuStep<'_>, weights: ValueId) -> u64 {
+    let (rows, experts) = (step.values.get(weights), step.values.stride(weights));
+    let is_chosen = |expert: &usize| rows[*expert..].iter().step_by(experts).any(|weight| *weight != 0.0);
+    if rows.is_empty() { 0 } else { (0..experts).filter(is_chosen).count() as u64 }
 }
 
 impl std::iter::Sum for Amount {

@@ -1,13 +1,13 @@
 //! The backend's answer to every op: refusing a node, planning its memory and running it are one call.
 
-use girih_graph::{AppliedOp, Graph, Node, OperandKind, Role};
+use girih_graph::{AppliedOp, Graph, Node, OperandKind, Role, Router};
 
 use crate::activations::{ActivationKind, ActivationPrecision, PrecisionRule};
 use crate::bound::{BoundOp, OpScratch};
 use crate::ops::linear::BoundMatmul;
 use crate::ops::{
-    RopeParams, activate, add, attend, embed, gate, gather, layer_norm, linear, norm, pool, reshape, rope,
-    scale, short_conv, softcap, splice, write,
+    RopeParams, activate, add, attend, embed, experts, gate, gather, layer_norm, linear, norm, pool, reshape,
+    rope, route, scale, short_conv, softcap, splice, write,
 };
 use crate::state;
 use crate::weights::WeightForm;
@@ -26,7 +26,7 @@ impl Bound {
     pub fn scratch(&self) -> OpScratch {
         match self {
             Bound::Op(op) => op.scratch,
-            Bound::Matmul(BoundMatmul { local, .. }) => OpScratch { local: *local, partials: 0 },
+            Bound::Matmul(BoundMatmul { local, .. }) => OpScratch { local: *local, ..OpScratch::default() },
             Bound::Write(scratch) => *scratch,
         }
     }
@@ -70,13 +70,28 @@ impl<'a> Binder<'a> {
                 let kind = ActivationKind::of_node(graph, node, self.rule);
                 return Ok(Bound::Matmul(linear::bind(graph, kind, x, weight, bias)));
             }
+            AppliedOp::Route { score, used, normalized, groups, factor, scores, bias } => {
+                let router = Router { score, used, normalized, groups, factor };
+                route::bind(graph, router, scores, bias, y)
+            }
+            AppliedOp::Experts { used, act, x, weights, up, down, gate, gate_bias, up_bias, down_bias } => {
+                if let Some(unused) = self.unused.map(ActivationPrecision::name) {
+                    let dtype = graph.value(up).dtype;
+                    return Err(format!(
+                        "{dtype} weights cannot be multiplied by {unused} activations; choose f32 or bf16"
+                    ));
+                }
+                let matrices = experts::ExpertMatrices { gate, up, down };
+                let biases = [gate_bias, up_bias, down_bias];
+                experts::bind(graph, self.rule, (used, act), [x, weights], matrices, biases, y)?
+            }
             AppliedOp::Reshape { x } => reshape::bind(x, y),
             AppliedOp::Rope { pairing, x, frequencies } => {
                 rope::bind(RopeParams::new(graph, pairing, frequencies), x, y)
             }
             AppliedOp::Write { x } => {
                 let local = write::local_len(graph.value(x).shape.columns());
-                return Ok(Bound::Write(OpScratch { local, partials: 0 }));
+                return Ok(Bound::Write(OpScratch { local, ..OpScratch::default() }));
             }
             AppliedOp::Attend { scale, span, softcap, q, keys, values } => {
                 attend::bind(graph, node, (scale, span, softcap), [q, keys, values])

@@ -29,18 +29,24 @@ impl fmt::Debug for BoundOp {
     }
 }
 
-/// Memory that ops share, in `f32` values: it suffices for the op that needs most.
+/// Memory that ops share, in values of four bytes: it suffices for the op that needs most.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OpScratch {
     /// Scratch memory of each thread.
     pub local: usize,
-    /// Partial sums of attention.
+    /// Memory that threads share: partial sums of attention, or the inner rows of experts.
     pub partials: usize,
+    /// Words that threads share: packed activations of experts, and which rows they belong to.
+    pub words: usize,
 }
 
 impl OpScratch {
     pub fn max(self, other: OpScratch) -> OpScratch {
-        OpScratch { local: self.local.max(other.local), partials: self.partials.max(other.partials) }
+        OpScratch {
+            local: self.local.max(other.local),
+            partials: self.partials.max(other.partials),
+            words: self.words.max(other.words),
+        }
     }
 }
 

@@ -124,6 +124,16 @@ impl SharedBytes {
         assert!(whole.get(range.clone()).is_some(), "{range:?} is not in {} bytes", whole.len());
         SharedBytes { whole, range }
     }
+
+    /// A range of these bytes.
+    ///
+    /// # Panics
+    /// If the range exceeds them.
+    pub fn sub_part(&self, range: Range<usize>) -> SharedBytes {
+        assert!(range.end <= self.range.len(), "{range:?} is not in {} bytes", self.range.len());
+        let start = self.range.start;
+        SharedBytes::part(self.whole.clone(), start + range.start..start + range.end)
+    }
 }
 
 impl Deref for SharedBytes {

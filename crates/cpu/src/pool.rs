@@ -199,7 +199,7 @@ impl ThreadPool {
         outputs: [(&mut [T], Grid); N],
         body: impl Fn(usize, &mut OutputTile<'_, T>, &mut L) + Sync,
     ) {
-        let cuts = outputs.map(|(output, grid)| CutOutput::new(output, grid, None));
+        let cuts = outputs.map(|(output, grid)| CutOutput::new(output, grid, RowCuts::Steps));
         self.cuts(locals, cuts, body);
     }
 
@@ -214,8 +214,25 @@ impl ThreadPool {
         outputs: [(&mut [T], Grid); N],
         body: impl Fn(usize, &mut OutputTile<'_, T>, &mut L) + Sync,
     ) {
-        let cuts = outputs.map(|(output, grid)| CutOutput::new(output, grid, Some(rows)));
+        let cuts = outputs.map(|(output, grid)| CutOutput::new(output, grid, RowCuts::Listed(rows)));
         self.cuts(locals, cuts, body);
+    }
+
+    /// As [`ThreadPool::tiles`], with pieces that have the rows of one group each; a group ends where the next
+    /// one begins.
+    ///
+    /// # Panics
+    /// As [`ThreadPool::tiles`], and if the `ends` of the groups are not ascending or exceed the output.
+    pub fn tiles_of_groups<T: Send, L: Send>(
+        &self,
+        locals: &mut [L],
+        ends: &[u32],
+        output: &mut [T],
+        grid: Grid,
+        body: impl Fn(&mut OutputTile<'_, T>, &mut L) + Sync,
+    ) {
+        let cuts = [CutOutput::new(output, grid, RowCuts::Groups(ends))];
+        self.cuts(locals, cuts, |_, tile, local| body(tile, local));
     }
 
     /// Calls `body` once for each tile.
@@ -422,35 +439,64 @@ struct CutOutput<'a, T> {
     output: DisjointSlice<'a, T>,
     grid: Grid,
     rows: usize,
-    /// The rows that are cut, in ascending order; all rows if `None`.
-    listed: Option<&'a [usize]>,
+    cuts: RowCuts<'a>,
     /// Pieces side by side.
     across: usize,
 }
 
+/// The rows of each piece.
+#[derive(Clone, Copy)]
+enum RowCuts<'a> {
+    /// As many as the grid says, of all rows.
+    Steps,
+    /// One of these, which ascend.
+    Listed(&'a [usize]),
+    /// Those before one of these ends, which ascend, and from the end before it on.
+    Groups(&'a [u32]),
+}
+
 impl<'a, T> CutOutput<'a, T> {
-    fn new(output: &'a mut [T], grid: Grid, listed: Option<&'a [usize]>) -> CutOutput<'a, T> {
+    fn new(output: &'a mut [T], grid: Grid, cuts: RowCuts<'a>) -> CutOutput<'a, T> {
         assert_eq!(output.len() % grid.width, 0, "the output consists of whole rows");
         let (rows, across) = (output.len() / grid.width, grid.width.div_ceil(grid.column_step));
-        if let Some(listed) = listed {
-            let ascending = listed.windows(2).all(|pair| pair[0] < pair[1]);
-            assert!(ascending && listed.last().is_none_or(|&last| last < rows), "{listed:?} of {rows} rows");
+        match cuts {
+            RowCuts::Steps => {}
+            RowCuts::Listed(listed) => {
+                let ascending = listed.windows(2).all(|pair| pair[0] < pair[1]);
+                assert!(
+                    ascending && listed.last().is_none_or(|&last| last < rows),
+                    "{listed:?} of {rows} rows"
+                );
+            }
+            RowCuts::Groups(ends) => {
+                let ascending = ends.windows(2).all(|pair| pair[0] < pair[1]);
+                let within = ends.last().is_none_or(|&last| last as usize <= rows);
+                assert!(ascending && within, "groups end at {ends:?} of {rows} rows");
+            }
         }
-        CutOutput { output: DisjointSlice::new(output), grid, rows, listed, across }
+        CutOutput { output: DisjointSlice::new(output), grid, rows, cuts, across }
     }
 
     /// The number of pieces.
     fn count(&self) -> usize {
-        let down = self.listed.map_or_else(|| self.rows.div_ceil(self.grid.row_step), <[usize]>::len);
+        let down = match self.cuts {
+            RowCuts::Steps => self.rows.div_ceil(self.grid.row_step),
+            RowCuts::Listed(rows) => rows.len(),
+            RowCuts::Groups(ends) => ends.len(),
+        };
         down * self.across
     }
 
     fn tile(&self, piece: usize) -> OutputTile<'_, T> {
         let Grid { width, row_step, column_step } = self.grid;
         let (down, left) = (piece / self.across, piece % self.across * column_step);
-        let rows = match self.listed {
-            None => down * row_step..self.rows.min((down * row_step).saturating_add(row_step)),
-            Some(listed) => listed[down]..listed[down] + 1,
+        let rows = match self.cuts {
+            RowCuts::Steps => down * row_step..self.rows.min((down * row_step).saturating_add(row_step)),
+            RowCuts::Listed(listed) => listed[down]..listed[down] + 1,
+            RowCuts::Groups(ends) => {
+                let first = if down == 0 { 0 } else { ends[down - 1] };
+                first as usize..ends[down] as usize
+            }
         };
         OutputTile { output: &self.output, width, rows, columns: left..width.min(left + column_step) }
     }
@@ -475,8 +521,8 @@ impl<T> OutputTile<'_, T> {
         assert!(self.rows.contains(&row), "row {row} of a tile of the rows {:?}", self.rows);
         let start = row * self.width;
         // SAFETY: tiles do not overlap, because `ThreadPool::cuts` makes one for each
-        // piece of the grid, or of the listed rows, no two of which are equal, and
-        // hands each piece out once; and of this tile only one row is lent at a
+        // piece of the grid, of the listed rows, no two of which are equal, or of the
+        // groups, whose ends ascend, and hands each piece out once; and of this tile only one row is lent at a
         // time, as the result borrows it mutably.
         unsafe { self.output.part(start + self.columns.start..start + self.columns.end) }
     }
@@ -548,6 +594,34 @@ mod tests {
             assert!(output.iter().all(|&value| value == 4 * 200), "{threads} threads");
             assert_eq!(locals.iter().sum::<usize>(), pieces, "{threads} threads");
         }
+    }
+
+    #[test]
+    fn every_piece_of_a_group_runs_once() {
+        for threads in 1..=3 {
+            let pool = ThreadPool::new(threads).unwrap();
+            let mut output = vec![0; 10 * 7];
+            for ends in [&[1, 2, 9, 10][..], &[10], &[3]] {
+                let before = output.clone();
+                let grid = Grid { width: 7, row_step: 1, column_step: 3 };
+                pool.tiles_of_groups(&mut vec![(); threads], ends, &mut output, grid, |tile, ()| {
+                    assert!(ends.contains(&(tile.rows().end as u32)), "{:?}", tile.rows());
+                    for row in tile.rows() {
+                        tile.row(row).iter_mut().for_each(|value| *value += 1);
+                    }
+                });
+                let rows = ends[ends.len() - 1] as usize;
+                let added = before.iter().enumerate().map(|(at, old)| old + usize::from(at < rows * 7));
+                assert!(output.iter().copied().eq(added), "{ends:?}");
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "groups end at [2, 2] of 3 rows")]
+    fn empty_groups_are_no_groups() {
+        let (pool, grid) = (ThreadPool::new(1).unwrap(), Grid { width: 1, row_step: 1, column_step: 1 });
+        pool.tiles_of_groups(&mut [()], &[2, 2], &mut [0; 3], grid, |_, ()| {});
     }
 
     #[test]

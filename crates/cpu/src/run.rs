@@ -61,8 +61,10 @@ struct StepMemory {
     locals: Vec<Aligned<f32>>,
     /// One entry for each of [`rotation_frequencies`].
     rotations: Vec<StepRotations>,
-    /// Partial sums of attention.
+    /// Memory that threads share.
     partials: Aligned<f32>,
+    /// Words that threads share.
+    words: Aligned<u32>,
     origins: Vec<RowOrigin>,
     output_rows: Vec<u32>,
     written: WrittenBlocks,
@@ -86,7 +88,7 @@ impl CpuProgram {
             Ok::<_, Error>((InstructionList { instructions, stores }, names))
         });
         let packed = slots.iter().map(|slot| Aligned::zeroed(slot.words, "the activations of a step"));
-        let OpScratch { local, partials } = bind::scratch(graph, rule);
+        let OpScratch { local, partials, words } = bind::scratch(graph, rule);
         let locals = (0..threads).map(|_| Aligned::zeroed(local, "a thread's scratch memory"));
         let rotations = rotation_shapes(graph).map(|(rows, pairs)| StepRotations::new(rows, pairs));
         let memory = StepMemory {
@@ -94,7 +96,8 @@ impl CpuProgram {
             slots: packed.collect::<Result<_, _>>()?,
             locals: locals.collect::<Result<_, _>>()?,
             rotations: rotations.collect::<Result<_, _>>()?,
-            partials: Aligned::zeroed(partials, "the partial sums of attention")?,
+            partials: Aligned::zeroed(partials, "the partial sums of a step")?,
+            words: Aligned::zeroed(words, "the activations of experts")?,
             origins: Vec::with_capacity(graph.key.rows as usize),
             output_rows: Vec::with_capacity(graph.key.output_rows as usize),
             written: WrittenBlocks::new(graph),
@@ -113,16 +116,16 @@ impl CpuProgram {
     pub(crate) fn plan(graph: &Graph, threads: usize, rule: PrecisionRule) -> u64 {
         let rows = size_of::<RowOrigin>() as u64 * u64::from(graph.key.rows) + WrittenBlocks::bytes(graph);
         let output_rows = size_of::<u32>() as u64 * u64::from(graph.key.output_rows);
-        let OpScratch { local, partials } = bind::scratch(graph, rule);
+        let OpScratch { local, partials, words } = bind::scratch(graph, rule);
         let locals = Aligned::<f32>::bytes(local).saturating_mul(threads as u64);
         let packed = slots(graph, rule).into_iter().map(|slot| Aligned::<u32>::bytes(slot.words));
         let packed = packed.fold(0, u64::saturating_add);
         let rotations = rotation_shapes(graph).map(|(rows, pairs)| StepRotations::bytes(rows, pairs));
         let rotations = rotations.fold(0, u64::saturating_add);
-        let partials = Aligned::<f32>::bytes(partials);
+        let shared = Aligned::<f32>::bytes(partials).saturating_add(Aligned::<u32>::bytes(words));
         let scratch = Aligned::<f32>::bytes(scratch_len(graph, sink_gather(graph).as_ref()));
         let step_state = CpuState::step_plan(graph);
-        let parts = [scratch, packed, locals, rotations, partials, rows, output_rows, step_state];
+        let parts = [scratch, packed, locals, rotations, shared, rows, output_rows, step_state];
         parts.into_iter().fold(0, u64::saturating_add)
     }
 
@@ -171,6 +174,7 @@ impl CpuProgram {
             locals,
             rotations,
             partials,
+            words,
             origins,
             output_rows,
             written,
@@ -183,7 +187,7 @@ impl CpuProgram {
         let InstructionList { instructions, stores } = self.instructions(watch);
         let mut run = CpuRun {
             step: CpuStep {
-                executor: Executor { table, pool, locals, partials, variant: [""; 4] },
+                executor: Executor { table, pool, locals, partials, words, variant: [""; 4] },
                 rows: StepRows { sequences, origins, output_rows },
                 values: StepValues {
                     stores,

@@ -39,6 +39,11 @@ impl<'a> StepWeights<'a> {
         self.loaded.vector(self.index(id))
     }
 
+    /// The matrices of all experts.
+    pub fn experts(self, id: ValueId) -> &'a [PackedMatrix] {
+        self.loaded.experts(self.index(id))
+    }
+
     pub fn matrix(self, id: ValueId) -> &'a PackedMatrix {
         self.loaded.matrix(self.index(id))
     }

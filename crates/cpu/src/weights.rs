@@ -28,7 +28,15 @@ pub struct CpuWeights {
 #[derive(Debug)]
 enum LoadedWeight {
     Matrix(PackedMatrix),
-    Vector(Aligned<f32>),
+    /// A matrix of each expert, one after another.
+    Matrices {
+        bytes: SharedBytes,
+        each: Vec<PackedMatrix>,
+    },
+    Vector {
+        numbers: Aligned<f32>,
+        columns: usize,
+    },
 }
 
 /// How the nodes of a graph use a weight.
@@ -36,6 +44,8 @@ enum LoadedWeight {
 pub(crate) enum WeightForm {
     /// As the second operand of `linear` or `embed`.
     Matrix,
+    /// As a matrix for each expert.
+    Matrices,
     /// As a norm's weight, a bias, or frequencies.
     Vector,
 }
@@ -45,8 +55,17 @@ impl WeightForm {
     pub fn of(op: Op, index: usize) -> Option<WeightForm> {
         match op.spec().operands.get(index)? {
             OperandKind::Matrix => Some(WeightForm::Matrix),
+            OperandKind::Matrices => Some(WeightForm::Matrices),
             OperandKind::Vector => Some(WeightForm::Vector),
             _ => None,
+        }
+    }
+
+    /// Whether it is packed in bands.
+    pub fn is_packed(self) -> bool {
+        match self {
+            WeightForm::Matrix | WeightForm::Matrices => true,
+            WeightForm::Vector => false,
         }
     }
 
@@ -62,9 +81,9 @@ impl WeightForm {
 impl CpuWeights {
     /// The bytes that the weights of `graph` take.
     pub(crate) fn plan(graph: &Graph) -> u64 {
-        let vectors = of_form(graph, WeightForm::Vector);
+        let vectors = of_form(graph, |form| form == WeightForm::Vector);
         let vectors = vectors.map(|value| Aligned::<f32>::bytes(value.shape.elements()));
-        let matrices = MatrixRange::of_all(of_form(graph, WeightForm::Matrix));
+        let matrices = MatrixRange::of_all(of_form(graph, WeightForm::is_packed));
         let matrices = matrices.map_or(u64::MAX, |ranges| Aligned::<u8>::bytes(MatrixRange::end(&ranges)));
         vectors.fold(matrices, u64::saturating_add)
     }
@@ -97,7 +116,7 @@ impl CpuWeights {
         source.check_unchanged()?;
         let matrix = |name: &str| {
             let index = weights.indexes.get(name).expect("a packed weight is a matrix of the graph");
-            &weights.matrix(*index).bytes
+            weights.packed_bytes(*index)
         };
         let unsaved = Box::new(UnsavedPack::new(contents, matrix));
         // The store may start threads.
@@ -113,7 +132,7 @@ impl CpuWeights {
         pool: &ThreadPool,
     ) -> Result<CpuWeights, Error> {
         let mapped = |value: &Value| kept.and_then(|kept| kept.mapped(&value.name));
-        let unmapped = of_form(graph, WeightForm::Matrix).filter(|value| mapped(value).is_none());
+        let unmapped = of_form(graph, WeightForm::is_packed).filter(|value| mapped(value).is_none());
         let ranges = MatrixRange::of_all(unmapped)?;
         let mut memory = Aligned::zeroed(MatrixRange::end(&ranges), "the packed weights")?;
         fill_all(&ranges, &mut memory, pool, &|value, band, stored, packed| match kept
@@ -132,7 +151,13 @@ impl CpuWeights {
                     let bytes = mapped(value).unwrap_or_else(&mut next);
                     LoadedWeight::Matrix(PackedMatrix::new(value, bytes)?)
                 }
-                Some(WeightForm::Vector) => LoadedWeight::Vector(vector(value, source)?),
+                Some(WeightForm::Matrices) => {
+                    let bytes = mapped(value).unwrap_or_else(&mut next);
+                    LoadedWeight::Matrices { each: PackedMatrix::of_each(value, &bytes)?, bytes }
+                }
+                Some(WeightForm::Vector) => {
+                    LoadedWeight::Vector { numbers: vector(value, source)?, columns: value.shape.columns() }
+                }
                 None => continue,
             };
             weights.indexes.insert(value.name.clone(), weights.tensors.len());
@@ -151,55 +176,91 @@ impl CpuWeights {
     /// The bytes of a weight.
     pub(crate) fn bytes(&self, index: usize) -> u64 {
         match &self.tensors[index] {
-            LoadedWeight::Matrix(matrix) => matrix.size(),
-            LoadedWeight::Vector(vector) => size_of_val(&**vector) as u64,
+            LoadedWeight::Vector { numbers, .. } => size_of_val(&**numbers) as u64,
+            packed => packed.matrices().iter().map(PackedMatrix::size).sum(),
         }
     }
 
-    /// The bytes of a row of a matrix.
+    /// The bytes of a row.
     pub(crate) fn row_bytes(&self, index: usize) -> u64 {
-        let matrix = self.matrix(index);
-        matrix.size() / matrix.rows.max(1) as u64
+        match &self.tensors[index] {
+            LoadedWeight::Vector { columns, .. } => (columns * size_of::<f32>()) as u64,
+            packed => {
+                let rows: usize = packed.matrices().iter().map(|matrix| matrix.rows).sum();
+                self.bytes(index) / rows.max(1) as u64
+            }
+        }
     }
 
     pub(crate) fn matrix(&self, index: usize) -> &PackedMatrix {
         match &self.tensors[index] {
             LoadedWeight::Matrix(matrix) => matrix,
-            LoadedWeight::Vector(_) => panic!("programs run with the weights that they were compiled for"),
+            LoadedWeight::Matrices { .. } | LoadedWeight::Vector { .. } => wrong_weights(),
+        }
+    }
+
+    /// The matrices of all experts.
+    pub(crate) fn experts(&self, index: usize) -> &[PackedMatrix] {
+        match &self.tensors[index] {
+            LoadedWeight::Matrices { each, .. } => each,
+            LoadedWeight::Matrix(_) | LoadedWeight::Vector { .. } => wrong_weights(),
+        }
+    }
+
+    /// The bytes of all bands of a packed weight.
+    fn packed_bytes(&self, index: usize) -> &SharedBytes {
+        match &self.tensors[index] {
+            LoadedWeight::Matrix(matrix) => &matrix.bytes,
+            LoadedWeight::Matrices { bytes, .. } => bytes,
+            LoadedWeight::Vector { .. } => wrong_weights(),
         }
     }
 
     /// Sets how far ahead kernels prefetch matrices.
     pub(crate) fn set_prefetch(&mut self, choice: PrefetchChoice) {
-        for tensor in &mut self.tensors {
-            if let LoadedWeight::Matrix(matrix) = tensor {
-                matrix.prefetch = choice;
-            }
+        for matrix in self.tensors.iter_mut().flat_map(|tensor| match tensor {
+            LoadedWeight::Matrix(matrix) => std::slice::from_mut(matrix),
+            LoadedWeight::Matrices { each, .. } => each,
+            LoadedWeight::Vector { .. } => &mut [],
+        }) {
+            matrix.prefetch = choice;
         }
     }
 
     /// All matrices, in the order of the graph.
     pub(crate) fn matrices(&self) -> impl Iterator<Item = &PackedMatrix> {
-        self.tensors.iter().filter_map(|tensor| match tensor {
-            LoadedWeight::Matrix(matrix) => Some(matrix),
-            LoadedWeight::Vector(_) => None,
-        })
+        self.tensors.iter().flat_map(LoadedWeight::matrices)
     }
 
     pub(crate) fn vector(&self, index: usize) -> &[f32] {
         match &self.tensors[index] {
-            LoadedWeight::Vector(vector) => vector,
-            LoadedWeight::Matrix(_) => panic!("programs run with the weights that they were compiled for"),
+            LoadedWeight::Vector { numbers, .. } => numbers,
+            LoadedWeight::Matrix(_) | LoadedWeight::Matrices { .. } => wrong_weights(),
         }
     }
+}
+
+impl LoadedWeight {
+    /// Its matrices; a vector has none.
+    fn matrices(&self) -> &[PackedMatrix] {
+        match self {
+            LoadedWeight::Matrix(matrix) => std::slice::from_ref(matrix),
+            LoadedWeight::Matrices { each, .. } => each,
+            LoadedWeight::Vector { .. } => &[],
+        }
+    }
+}
+
+fn wrong_weights() -> ! {
+    panic!("programs run with the weights that they were compiled for")
 }
 
 /// Fills a band of zeros of a weight; the vector is a buffer for its stored bytes.
 type FillBand<'a> = dyn Fn(&Value, usize, &mut Vec<u8>, &mut [u8]) -> Result<(), Error> + Sync + 'a;
 
-/// The weights of `graph` that it uses in this form.
-fn of_form(graph: &Graph, form: WeightForm) -> impl Iterator<Item = &Value> {
-    let of_form = move |(id, _): &(ValueId, _)| WeightForm::in_graph(graph, *id) == Some(form);
+/// The weights of `graph` that it uses in such a form.
+fn of_form(graph: &Graph, is_it: fn(WeightForm) -> bool) -> impl Iterator<Item = &Value> {
+    let of_form = move |(id, _): &(ValueId, _)| WeightForm::in_graph(graph, *id).is_some_and(is_it);
     graph.weights().filter(of_form).map(|(_, value)| value)
 }
 
@@ -293,9 +354,12 @@ fn fill_all(
 pub(crate) fn contents(graph: &Graph, identity: &[u8]) -> Option<PackContents> {
     let matrices = graph.weights().filter_map(|(id, value)| {
         let layout = Layout::of(value.dtype);
-        let is_packed = WeightForm::in_graph(graph, id) == Some(WeightForm::Matrix)
+        let is_packed = WeightForm::in_graph(graph, id).is_some_and(WeightForm::is_packed)
             && !matches!(layout, Layout::Stored(_));
-        let (rows, columns) = (value.shape.rows(), value.shape.columns());
+        // Those of an expert may be filled up to whole bands.
+        let (experts, rows) = PackedMatrix::experts_and_rows(value);
+        let rows = if experts > 1 { experts * bands(rows) * BAND } else { rows };
+        let columns = value.shape.columns();
         is_packed.then_some(ListedMatrix { name: &value.name, layout, rows, columns })
     });
     PackContents::of(&matrices.collect::<Vec<_>>(), identity)
@@ -309,14 +373,15 @@ fn read_and_pack(
     stored: &mut Vec<u8>,
     packed: &mut [u8],
 ) -> Result<(), Error> {
-    let (dtype, rows) = (value.dtype, value.shape.rows());
-    let all = dtype.bytes(&value.shape)?;
+    let (dtype, (experts, rows)) = (value.dtype, PackedMatrix::experts_and_rows(value));
+    let each = dtype.bytes(&value.shape)? / experts;
     let band_bytes = match dtype.tile().0 {
-        1 => all / rows.max(1) * BAND,
-        _ => all / bands(rows).max(1),
+        1 => each / rows.max(1) * BAND,
+        _ => each / bands(rows).max(1),
     };
-    let start = band * band_bytes;
-    let length = band_bytes.min(all - start);
+    let (expert, band) = (band / bands(rows).max(1), band % bands(rows).max(1));
+    let length = band_bytes.min(each - band * band_bytes);
+    let start = expert * each + band * band_bytes;
     stored.try_reserve_exact(length.saturating_sub(stored.len())).map_err(|_| {
         let sentence = format!("cannot allocate {length} bytes to read '{}'", value.name);
         Error::with_kind(ErrorKind::OutOfMemory, sentence)
@@ -358,10 +423,37 @@ impl PackedMatrix {
         Ok(PackedMatrix { layout, rows, columns, bytes, band_bytes, prefetch })
     }
 
+    /// Makes a matrix of packed bands for each expert.
+    fn of_each(value: &Value, bytes: &SharedBytes) -> Result<Vec<PackedMatrix>, Error> {
+        let (band_bytes, all) = PackedMatrix::sizes(value)?;
+        assert_eq!(bytes.len(), all, "'{}' has the bytes of its layout", value.name);
+        let (experts, rows) = PackedMatrix::experts_and_rows(value);
+        let (layout, prefetch, each) = (Layout::of(value.dtype), PrefetchChoice::DEFAULT, all / experts);
+        let matrix = |expert: usize| PackedMatrix {
+            layout,
+            rows,
+            columns: value.shape.columns(),
+            bytes: bytes.sub_part(expert * each..(expert + 1) * each),
+            band_bytes,
+            prefetch,
+        };
+        Ok((0..experts).map(matrix).collect())
+    }
+
+    /// The number of matrices in a weight, and the rows of each.
+    fn experts_and_rows(value: &Value) -> (usize, usize) {
+        match *value.shape.extents() {
+            [experts, rows, _] => (experts.max(1), rows),
+            _ => (1, value.shape.rows()),
+        }
+    }
+
     /// The bytes of a band, and of all bands.
     fn sizes(value: &Value) -> Result<(usize, usize), Error> {
         let band_bytes = Layout::of(value.dtype).band_bytes(value.shape.columns());
-        let sizes = band_bytes.and_then(|band| Some((band, band.checked_mul(bands(value.shape.rows()))?)));
+        let (experts, rows) = PackedMatrix::experts_and_rows(value);
+        let count = bands(rows).checked_mul(experts);
+        let sizes = band_bytes.and_then(|band| Some((band, band.checked_mul(count?)?)));
         sizes.ok_or_else(|| too_large(value))
     }
 

@@ -32,6 +32,7 @@ use girih_tensor::DType;
 
 use crate::constant::Span;
 use crate::graph::{Graph, Node};
+use crate::ops::route::Router;
 use crate::ops::{Op, OperandKind};
 use crate::state_kind::StateKind;
 use crate::value::{Extent, Role, Value, ValueId};
@@ -351,6 +352,11 @@ fn operands(graph: &Graph, op: Op, inputs: &[&Value], output: &Value) -> Option<
         return Some(
             "its keys and values are neither state of one group with its span, nor rows with the span 'all'",
         );
+    }
+    if let Op::Route { score, used, normalized, groups, factor } = op
+        && !(Router { score, used, normalized, groups, factor }).suits(output.columns())
+    {
+        return Some("it cannot choose that many of its experts, or of its groups of two or more");
     }
     (!op.fits(inputs, output)).then_some("its operands do not have the shapes it needs")
 }

@@ -77,6 +77,37 @@ impl Act {
     }
 }
 
+/// What the scores of a router become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Score {
+    /// The softmax over all experts. Shares of the chosen ones' sum are the softmax over these.
+    Softmax,
+    /// The sigmoid of each.
+    Sigmoid,
+}
+
+/// Groups of experts of which a row uses some, those whose two best experts have the largest sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpertGroups {
+    /// The number of groups, which have equal sizes.
+    pub count: u32,
+    /// The number of groups that a row uses.
+    pub used: u32,
+}
+
+impl Score {
+    /// Every score.
+    pub const ALL: &'static [Score] = &[Score::Softmax, Score::Sigmoid];
+
+    /// The name in printed graphs and architecture files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Score::Softmax => "softmax",
+            Score::Sigmoid => "sigmoid",
+        }
+    }
+}
+
 impl Pooling {
     /// Every pooling.
     pub const ALL: &'static [Pooling] = &[Pooling::First, Pooling::Last, Pooling::Mean];
@@ -161,6 +192,44 @@ impl Constant for Option<f32> {
     }
 
     fn absent() -> Option<Option<f32>> {
+        Some(None)
+    }
+}
+
+impl Constant for u32 {
+    fn print(&self) -> Option<String> {
+        Some(self.to_string())
+    }
+
+    fn parse(text: &str) -> Result<u32> {
+        text.parse().map_err(|_| Error::new(format!("'{text}' is not a count")))
+    }
+}
+
+impl Constant for Score {
+    fn print(&self) -> Option<String> {
+        Some(self.name().to_owned())
+    }
+
+    fn parse(text: &str) -> Result<Score> {
+        find_by_name(text, Score::ALL, Score::name)
+    }
+}
+
+impl Constant for Option<ExpertGroups> {
+    fn print(&self) -> Option<String> {
+        self.map(|ExpertGroups { count, used }| format!("{used}of{count}"))
+    }
+
+    fn parse(text: &str) -> Result<Option<ExpertGroups>> {
+        let groups = text.split_once("of").and_then(|(used, count)| {
+            Some(ExpertGroups { count: count.parse().ok()?, used: used.parse().ok()? })
+        });
+        let wrong = || Error::new(format!("'{text}' are no groups: use '<used>of<count>'"));
+        groups.map(Some).ok_or_else(wrong)
+    }
+
+    fn absent() -> Option<Option<ExpertGroups>> {
         Some(None)
     }
 }
@@ -264,6 +333,14 @@ pub(crate) fn not_negative(x: &f32) -> bool {
 
 pub(crate) fn positive(x: &f32) -> bool {
     x.is_finite() && *x > 0.0
+}
+
+pub(crate) fn not_negative_if_present(x: &Option<f32>) -> bool {
+    x.as_ref().is_none_or(not_negative)
+}
+
+pub(crate) fn not_zero(count: &u32) -> bool {
+    *count != 0
 }
 
 pub(crate) fn positive_if_present(x: &Option<f32>) -> bool {

@@ -107,7 +107,7 @@ impl Graph {
         };
         match step_count(sequences, extent) {
             0 => NodeWork::default(),
-            rows => call.work(WorkStep { rows: rows as u64, sequences }),
+            rows => call.work(WorkStep { rows: rows as u64, sequences, experts: None }),
         }
     }
 

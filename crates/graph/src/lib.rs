@@ -86,12 +86,13 @@ mod work;
 
 pub use backend::{BLOCK_POSITIONS, Backend, Outputs, Sequence, Step, Watch, WeightSource};
 pub use check::{GraphFault, faults};
-pub use constant::{Act, Pairing, Pooling, Span};
+pub use constant::{Act, ExpertGroups, Pairing, Pooling, Score, Span};
 pub use girih_tensor::{Error, ErrorKind, Result};
 pub use graph::{Builder, Graph, Key, Node, OutputKind, StateGroup};
 pub use input::{InputKind, InputSpec};
 pub use memory_plan::{DevicePool, MemoryPlan, PoolBytes};
 pub use numerics::{Numerics, Rounding};
+pub use ops::route::Router;
 pub use ops::{AppliedOp, Op, OpSpec, OperandKind, RowUse};
 pub use output::{HostRows, Output, Picks};
 pub use plan::{Placement, ScratchPlan};

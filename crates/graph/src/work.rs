@@ -8,7 +8,7 @@ use crate::sequence::{Sequence, step_count};
 use crate::value::Extent;
 
 /// The largest number of operands of an op.
-pub const MAX_OPERANDS: usize = 3;
+pub const MAX_OPERANDS: usize = 8;
 
 /// What a node must do in one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,6 +52,8 @@ pub struct WorkStep<'a> {
     pub rows: u64,
     /// The sequences of the step.
     pub sequences: &'a [Sequence<'a>],
+    /// The experts that its rows have chosen, each counted once; without it, as many as they may choose.
+    pub experts: Option<u64>,
 }
 
 impl WorkStep<'_> {
@@ -84,6 +86,13 @@ impl NodeWork {
     /// Reads the first `operands` operands whole.
     pub(crate) fn reading_all(operands: usize) -> NodeWork {
         let reads = std::array::from_fn(|index| if index < operands { Reads::All } else { Reads::Nothing });
+        NodeWork { reads, ..NodeWork::default() }
+    }
+
+    /// Reads this of the first operands.
+    pub(crate) fn reading<const N: usize>(first: [Reads; N]) -> NodeWork {
+        let mut reads = [Reads::Nothing; MAX_OPERANDS];
+        reads[..N].copy_from_slice(&first);
         NodeWork { reads, ..NodeWork::default() }
     }
 

@@ -127,6 +127,8 @@ pub struct ErrorBound {
     one: OneError,
     /// The mean square of each matrix of weights.
     weight_squares: HashMap<String, f64>,
+    /// The biases by which experts are chosen.
+    choice_biases: HashMap<String, Vec<f32>>,
     /// The counted errors of each value.
     counted: Vec<CountedErrors>,
     /// The roundings of each node, counted.
@@ -169,6 +171,14 @@ pub struct BoundUse {
     pub not_followed: Vec<String>,
     /// The other errors of this model and backend. They are always counted.
     pub counted: Vec<&'static str>,
+    /// The number of rows, in all layers, for which a correct program may choose other experts. Their bound
+    /// allows for that.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub uncertain_choices: usize,
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 impl BoundUse {
@@ -177,6 +187,7 @@ impl BoundUse {
         let new = errors.not_followed.iter().filter(|node| !self.not_followed.contains(node));
         let new: Vec<String> = new.cloned().collect();
         self.not_followed.extend(new);
+        self.uncertain_choices += errors.uncertain_choices;
     }
 }
 
@@ -190,10 +201,14 @@ impl fmt::Display for BoundUse {
                 write!(f, "the ops but {first} and {} more, whose were counted", others.len())?;
             }
         }
-        if self.counted.is_empty() {
-            Ok(())
-        } else {
-            write!(f, "; errors of {} counted", self.counted.join(" and "))
+        if !self.counted.is_empty() {
+            write!(f, "; errors of {} counted", self.counted.join(" and "))?;
+        }
+        match self.uncertain_choices {
+            0 => Ok(()),
+            rows => {
+                write!(f, "; in {rows} rows of layers, other experts might be chosen within these errors")
+            }
         }
     }
 }
@@ -211,12 +226,18 @@ impl ErrorBound {
         numbers: impl Fn(&str) -> Result<Vec<f32>>,
     ) -> Result<ErrorBound> {
         let (mut terms, mut weights, mut weight_squares) = (1, 0.0f64, HashMap::new());
+        let mut choice_biases = HashMap::new();
         for (_, weight) in graph.weights() {
             terms = terms.max(weight.shape.columns());
-            if weight.shape.extents().len() == 2 {
+            if weight.shape.extents().len() >= 2 {
                 let numbers = numbers(&weight.name)?;
                 weights = weights.max(relative_step(weight.dtype, &weight.shape, &numbers));
                 weight_squares.insert(weight.name.clone(), rms(&numbers).powi(2));
+            }
+        }
+        for node in graph.nodes.iter().filter(|node| matches!(node.op, Op::Route { .. })) {
+            if let Some(bias) = node.inputs.get(1).map(|id| &graph.value(*id).name) {
+                choice_biases.insert(bias.clone(), numbers(bias)?);
             }
         }
         let states = graph.values.iter().filter(|value| matches!(value.role, Role::State(_)));
@@ -245,7 +266,7 @@ impl ErrorBound {
                 CountedErrors { roundings: most.roundings + own.roundings, others: most.others + own.others };
             node_roundings.push(own.roundings);
         }
-        Ok(ErrorBound { graph: graph.clone(), one, weight_squares, counted, node_roundings })
+        Ok(ErrorBound { graph: graph.clone(), one, weight_squares, choice_biases, counted, node_roundings })
     }
 
     /// Returns a watch for the sizes of the rows of a run of these sequences, one after another.
@@ -255,14 +276,16 @@ impl ErrorBound {
             end += rows;
             Range { start: end - rows, end }
         });
-        RowSizes::of(&self.graph, &self.weight_squares, ranges.collect())
+        RowSizes::of(&self.graph, &self.weight_squares, ranges.collect()).with_biases(&self.choice_biases)
     }
 
     /// Follows the errors of sums, results and state through a run.
     pub(crate) fn follow(&self, sizes: &RowSizes<'_>) -> RowErrors {
         let term = rounding(DType::F32).powi(2);
         let result = term + self.one.golden.powi(2);
-        sizes.errors(RoundingErrors { term, result, state: self.one.kept.powi(2) }, &self.node_roundings)
+        let largest = DEVIATIONS * DEPENDENCE;
+        let one = RoundingErrors { term, result, state: self.one.kept.powi(2), largest };
+        sizes.errors(one, &self.node_roundings)
     }
 
     /// How the bound is found if every node can be followed.
@@ -274,7 +297,7 @@ impl ErrorBound {
             (stored, "stored results"),
         ];
         let counted = named.iter().filter(|(error, _)| *error > 0.0).map(|(_, name)| *name);
-        BoundUse { not_followed: Vec::new(), counted: counted.collect() }
+        BoundUse { not_followed: Vec::new(), counted: counted.collect(), uncertain_choices: 0 }
     }
 
     /// Whether weights were quantized.
@@ -303,6 +326,8 @@ impl OneError {
         let (sums, elementwise) = match node.op {
             Op::Splice | Op::Gather | Op::Reshape | Op::Write => (0.0, 0.0),
             Op::Embed | Op::Norm { .. } | Op::Linear | Op::ShortConv | Op::Pool { .. } => (1.0, 0.0),
+            // The products with gate or up and down, and the sum of experts.
+            Op::Experts { .. } => (3.0, 1.0),
             // The mean and the variance.
             Op::LayerNorm { .. } => (2.0, 0.0),
             // Scores, softmax, values.
@@ -312,16 +337,17 @@ impl OneError {
             | Op::Softcap { .. }
             | Op::Activate { .. }
             | Op::Gate { .. }
+            | Op::Route { .. }
             | Op::Add => (0.0, 1.0),
         };
         let operands = || node.inputs.iter().map(|id| graph.value(*id));
         let states = operands().filter(|value| matches!(value.role, Role::State(_))).count() as f64;
         let matrices = operands()
-            .filter(|value| value.role == Role::Weight && value.shape.extents().len() == 2)
+            .filter(|value| value.role == Role::Weight && value.shape.extents().len() >= 2)
             .count() as f64;
         let activations = match node.op {
             Op::Linear if is_head => self.head,
-            Op::Linear => self.activations,
+            Op::Linear | Op::Experts { .. } => self.activations,
             _ => 0.0,
         };
         let roundings = sums * self.summed.powi(2)

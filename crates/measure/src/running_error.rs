@@ -17,6 +17,8 @@
 //! | gate | the activation, the product | added up |
 //! | residual | the sum | weighted by the sizes of both operands |
 //! | pooling | the mean | weighted by the sizes of the rows |
+//! | choice of experts | the weights | those of scores, and what other experts would change if they may be chosen |
+//! | experts | two sums, the activation, the products, and a sum for each expert | those of rows, through both factors, and of weights |
 //!
 //! - **Linear.** Errors of an operand are not aligned with the weights. So a result has the noise that
 //!   independent errors would have: that of the operand, times the sum of the squares of a typical row of
@@ -36,6 +38,12 @@
 //!   counts.
 //! - **Pooling.** The rows of a mean may cancel. Their errors come from the same weights and need not, so
 //!   they count as if they were equal.
+//! - **Choice of experts.** An error `d` of all scores changes a probability by no more than `2d` of itself.
+//!   Where two scores may change places within the largest error, a correct program may choose the other
+//!   expert, whose result is unrelated: the weights that may go to others then count as errors, once
+//!   for what is missing and once for what is there instead. Reports have the number of such rows.
+//! - **Experts.** The inner rows are not reported. Their errors count as if no inner product cancelled more
+//!   than the typical result of the node does.
 //! - **Residual.** Errors keep their absolute size. If a sum cancels, their relative size
 //!   grows; if a small part is added to a large stream, its errors count little.
 //!
@@ -45,7 +53,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use girih_graph::{Extent, Graph, Node, Op, Pooling, Span, ValueId, Watch};
+use girih_graph::{Extent, Graph, Node, Op, Pooling, Router, Span, ValueId, Watch};
 use girih_tensor::{DType, Shape};
 
 /// Stores of an embedding's scale: the factor and the product.
@@ -89,6 +97,8 @@ pub(crate) struct RoundingErrors {
     pub result: f64,
     /// Of a row of state in this program.
     pub state: f64,
+    /// The largest error, in standard deviations.
+    pub largest: f64,
 }
 
 /// The sizes of the rows of a graph's values in a run, and the rows that attention reads: a watch.
@@ -98,13 +108,15 @@ pub(crate) struct RowSizes<'a> {
     graph: &'a Graph,
     /// The mean square of each matrix of weights.
     weight_squares: &'a HashMap<String, f64>,
+    /// The biases by which experts are chosen, by name.
+    choice_biases: Option<&'a HashMap<String, Vec<f32>>>,
     /// The rows of each sequence.
     sequences: Vec<Range<usize>>,
     /// The index of each value by its name.
     indices: HashMap<&'a str, usize>,
     /// The mean square of each row of each value; empty if the backend did not report it.
     squares: Vec<Vec<f64>>,
-    /// The rows of each value that attention reads; `None` for other values.
+    /// The rows of each value that attention reads, or by which experts are chosen; `None` for other values.
     read: Vec<Option<Vec<f32>>>,
 }
 
@@ -121,12 +133,17 @@ impl<'a> RowSizes<'a> {
         for node in graph.nodes.iter().rev() {
             let passes_on = matches!(node.op, Op::Reshape | Op::Write);
             let is_read = read[node.output.0 as usize].is_some();
-            if matches!(node.op, Op::Attend { .. }) || passes_on && is_read {
+            if matches!(node.op, Op::Attend { .. } | Op::Route { .. }) || passes_on && is_read {
                 node.inputs.iter().for_each(|id| read[id.0 as usize] = Some(Vec::new()));
             }
         }
         let squares = vec![Vec::new(); graph.values.len()];
-        RowSizes { graph, weight_squares, sequences, indices, squares, read }
+        RowSizes { graph, weight_squares, choice_biases: None, sequences, indices, squares, read }
+    }
+
+    /// With the biases by which experts are chosen.
+    pub(crate) fn with_biases(self, biases: &'a HashMap<String, Vec<f32>>) -> RowSizes<'a> {
+        RowSizes { choice_biases: Some(biases), ..self }
     }
 
     /// Follows the errors of stores through the graph. A node that cannot be followed adds its `counted`
@@ -138,6 +155,7 @@ impl<'a> RowSizes<'a> {
             squares: self.squares.clone(),
             read: self.read.iter().map(|rows| rows.as_deref().unwrap_or_default()).collect(),
             errors: vec![None; self.graph.values.len()],
+            uncertain_choices: 0,
         };
         let mut not_followed = Vec::new();
         for (node, counted) in self.graph.nodes.iter().zip(counted) {
@@ -149,9 +167,10 @@ impl<'a> RowSizes<'a> {
             analysis.errors[node.output.0 as usize] =
                 Some(errors.into_iter().map(|error| error.min(1.0)).collect());
         }
+        let uncertain_choices = analysis.uncertain_choices;
         let named = self.graph.values.iter().zip(analysis.errors);
         let rows = named.filter_map(|(value, errors)| Some((value.name.clone(), errors?))).collect();
-        RowErrors { rows, not_followed }
+        RowErrors { rows, not_followed, uncertain_choices }
     }
 }
 
@@ -178,6 +197,8 @@ pub(crate) struct RowErrors {
     rows: HashMap<String, Vec<f64>>,
     /// The results and ops of the nodes whose errors were counted.
     pub(crate) not_followed: Vec<String>,
+    /// The number of rows for which other experts may be chosen.
+    pub(crate) uncertain_choices: usize,
 }
 
 impl RowErrors {
@@ -194,6 +215,7 @@ struct Analysis<'a> {
     squares: Vec<Vec<f64>>,
     read: Vec<&'a [f32]>,
     errors: Vec<Option<Vec<f64>>>,
+    uncertain_choices: usize,
 }
 
 impl Analysis<'_> {
@@ -202,7 +224,7 @@ impl Analysis<'_> {
         if matches!(node.op, Op::Reshape | Op::Write) {
             self.same_sizes(node);
         }
-        let RoundingErrors { term, result, state } = self.one;
+        let RoundingErrors { term, result, state, .. } = self.one;
         let stores = |stores: f64| self.after(node, |_| stores * result);
         match node.op {
             Op::Embed => Some(vec![result; self.rows_of(node.output)]),
@@ -227,6 +249,10 @@ impl Analysis<'_> {
             Op::Add => self.add(node),
             Op::Linear => self.linear(node),
             Op::ShortConv => self.short_conv(node),
+            Op::Route { score, used, normalized, groups, factor } => {
+                self.route(node, Router { score, used, normalized, groups, factor })
+            }
+            Op::Experts { used, .. } => self.experts(node, f64::from(used)),
             Op::Attend { scale, span, softcap } => self.attend(node, scale, span, softcap),
             Op::Pool { how } => self.pool(node, how),
         }
@@ -328,6 +354,53 @@ impl Analysis<'_> {
         let rows = seen.iter().zip(made).map(|((x, noise), y)| {
             let gain = if *x > 0.0 { typical.max(y / x) } else { 0.0 };
             ratio((noise + terms * x) * gain, *y) + 2.0 * self.one.result
+        });
+        Some(rows.collect())
+    }
+
+    fn route(&mut self, node: &Node, router: Router) -> Option<Vec<f64>> {
+        let RoundingErrors { term, result, largest, .. } = self.one;
+        let (scores, experts) = (self.read[node.inputs[0].0 as usize], self.columns(node.output) as usize);
+        let (errors, sizes) = (self.of(node.inputs[0])?, self.sizes(node.inputs[0])?);
+        let bias = match node.inputs.get(1) {
+            None => None,
+            Some(bias) => Some(self.run.choice_biases?.get(&self.graph().value(*bias).name)?.as_slice()),
+        };
+        if scores.len() != errors.len() * experts {
+            return None;
+        }
+        let (mut all, mut uncertain_rows) = (Vec::new(), 0);
+        for ((scores, error), size) in scores.chunks_exact(experts).zip(errors).zip(sizes) {
+            let of_score = error * size;
+            let uncertain = router.uncertain(scores, bias, largest * of_score.sqrt());
+            let weights = router.weights(scores, bias);
+            let square = |index: &usize| f64::from(weights[*index]).powi(2);
+            let changed: f64 = uncertain.iter().map(square).sum();
+            let total: f64 = (0..experts).map(|index| square(&index)).sum();
+            uncertain_rows += usize::from(!uncertain.is_empty());
+            let own = 2.0 * result + EXPONENTIAL_ROUNDINGS * term;
+            all.push(4.0 * of_score + 2.0 * ratio(changed, total) + own);
+        }
+        self.uncertain_choices += uncertain_rows;
+        Some(all)
+    }
+
+    fn experts(&self, node: &Node, used: f64) -> Option<Vec<f64>> {
+        let RoundingErrors { term, result, .. } = self.one;
+        let up = self.graph().value(node.inputs[2]);
+        let (inputs, inner) = (up.shape.columns() as f64, up.shape.extents()[1] as f64);
+        let (x, weights) = (self.of(node.inputs[0])?, self.of(node.inputs[1])?);
+        let made = self.sizes(node.output)?;
+        let typical = made.iter().sum::<f64>() / made.len().max(1) as f64;
+        // Weights finer than bf16 are rounded too.
+        let stores = if up.dtype == DType::BF16 { 1.0 } else { 2.0 };
+        let of_sum = |terms: f64| stores * result + terms * term;
+        let gate = GATE_STORES * result + EXPONENTIAL_ROUNDINGS * term;
+        // The product with the weight, and the sum after each expert.
+        let sum = (1.0 + used) * (result + term);
+        let rows = x.iter().zip(weights).zip(made).map(|((x, weight), made)| {
+            let inner_row = 2.0 * (x + of_sum(inputs)) + gate;
+            ratio((inner_row + of_sum(inner) + weight + sum) * made.max(typical), *made)
         });
         Some(rows.collect())
     }
@@ -550,7 +623,7 @@ mod tests {
     use super::*;
 
     /// One unit per stored result, and none of other kinds.
-    const UNIT: RoundingErrors = RoundingErrors { term: 0.0, result: 1e-6, state: 0.0 };
+    const UNIT: RoundingErrors = RoundingErrors { term: 0.0, result: 1e-6, state: 0.0, largest: 7.0 };
 
     /// The errors of a graph of two rows, in stores; the values are rows of two numbers. Weights have the
     /// mean square 0.5, so a sum of two products has the noise of its row. A node that is not followed
@@ -651,7 +724,7 @@ output rows: [output_rows 2, 1, 2] = gather mixed
         let head = |keys: [&'static [f32]; 2], error| {
             let values: [&[f32]; 2] = [&[1.0, 0.0], &[0.0, 1.0]];
             let read = [0, 1].map(|key| (part(keys[key], 0.0), part(values[key], 0.0))).to_vec();
-            let one = RoundingErrors { term: 0.0, result: 0.0, state: 0.0 };
+            let one = RoundingErrors { term: 0.0, result: 0.0, state: 0.0, largest: 7.0 };
             AttendingHead { one, scale: 1.0, cap: None, q: part(&[1.0, 1.0], error), read }.noise_and_size()
         };
         assert_eq!(head([&[3.0, 4.0], &[3.0, 4.0]], 0.01), (0.0, 0.25));

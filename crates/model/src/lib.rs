@@ -4,6 +4,7 @@
 
 pub mod arch;
 mod assemble;
+mod expert_rows;
 #[doc(hidden)]
 pub mod fuzz;
 mod generation;

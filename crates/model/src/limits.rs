@@ -12,12 +12,18 @@ pub struct ModelLimits {
     pub layers: u32,
     /// The size of an attention head.
     pub head_size: usize,
+    /// The experts of a layer.
+    pub experts: usize,
 }
 
 impl ModelLimits {
     /// The default caps.
-    pub const DEFAULT: ModelLimits =
-        ModelLimits { file: girih_file::FileLimits::DEFAULT, layers: 10_000, head_size: 4_096 };
+    pub const DEFAULT: ModelLimits = ModelLimits {
+        file: girih_file::FileLimits::DEFAULT,
+        layers: 10_000,
+        head_size: 4_096,
+        experts: 4_096,
+    };
 }
 
 impl Default for ModelLimits {

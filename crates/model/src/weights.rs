@@ -9,8 +9,9 @@ use girih_graph::WeightSource;
 use girih_tensor::{DType, Error, Result, Shape, View};
 use sha2::{Digest as _, Sha256};
 
-use crate::arch::schema::{Arch, EXPERT, Relayout, TensorPart, Weight};
+use crate::arch::schema::{Arch, EXPERT, OtherTensor, Relayout, TensorPart, Weight};
 use crate::arch::{Facts, Mixer};
+use crate::expert_rows::ExpertRows;
 
 /// The maximum number of names that an error lists.
 const LISTED: usize = 5;
@@ -36,6 +37,8 @@ enum WeightEntry {
     Stored { tensor: String, info: TensorInfo, order: TensorOrder },
     /// A tensor of this format and shape that consists of parts, one after the other.
     Assembled { parts: Vec<RowsPart>, dtype: DType, shape: Shape },
+    /// A part of the rows of each expert's matrix.
+    OfExperts(ExpertRows),
     /// Values that girih computes from the facts.
     Computed(Vec<f32>),
 }
@@ -79,8 +82,23 @@ impl ModelWeights {
         for (pattern, weight) in &arch.weights {
             let (tensor, part) = stored_as(weight, container.kind());
             let layers = (0..kinds.len()).filter(|layer| weight.is_of(kinds[*layer]));
+            let others: &[OtherTensor] = match container.kind() {
+                ContainerKind::Safetensors => &weight.hf_or,
+                ContainerKind::Gguf => &[],
+            };
             for (name, tensor) in expand(pattern, tensor, layers) {
                 let Some(tensor) = tensor.map(|tensor| with_prefix(&tensor, &prefixes)) else { continue };
+                let of_layer = name.split('.').nth(1).unwrap_or_default();
+                let mut choices = std::iter::once((tensor, part)).chain(others.iter().map(|other| {
+                    (with_prefix(&other.hf.replace("{i}", of_layer), &prefixes), other.hf_part)
+                }));
+                let (first, first_part) = choices.next().expect("it begins with one");
+                let is_there =
+                    |name: &String| stack(&container, name).iter().any(|name| has(&container, name));
+                let (tensor, part) = match is_there(&first) {
+                    true => (first, first_part),
+                    false => choices.find(|(name, _)| is_there(name)).unwrap_or((first, first_part)),
+                };
                 let tensors = stack(&container, &tensor);
                 for tensor in &tensors {
                     if let Some(unreadable) = container.unreadable().get(tensor) {
@@ -90,7 +108,11 @@ impl ModelWeights {
                 let found =
                     tensors.iter().filter_map(|tensor| Some((tensor, container.tensors().get(tensor)?)));
                 let found: Vec<(&String, &TensorInfo)> = found.collect();
-                if !found.is_empty() {
+                if let (Some(TensorPart::Experts(part)), [(tensor, info)]) = (part, &found[..]) {
+                    let (rows, scales) = ExpertRows::of(&container, tensor, info, part)?;
+                    known.extend(scales);
+                    entries.insert(name, WeightEntry::OfExperts(rows));
+                } else if !found.is_empty() {
                     let is_stack = tensor.contains(EXPERT);
                     entries.insert(name, entry(&found, part, is_stack)?);
                 } else if !weight.optional {
@@ -156,6 +178,12 @@ impl ModelWeights {
                     "'{name}' is assembled of parts such as tensor {tensor}, which cannot be rearranged, too"
                 )));
             }
+            Some(WeightEntry::OfExperts(ExpertRows { tensor, .. })) => {
+                let tensor = quote(tensor);
+                return Err(Error::new(format!(
+                    "'{name}' is a part of tensor {tensor}, which cannot be rearranged, too"
+                )));
+            }
             Some(WeightEntry::Computed(_)) | None => return Ok(()),
         };
         let rows = info.shape.extents()[0];
@@ -197,6 +225,7 @@ impl ModelWeights {
             }
             WeightEntry::Stored { info, .. } => Some((info.dtype, info.shape)),
             WeightEntry::Assembled { dtype, shape, .. } => Some((*dtype, *shape)),
+            WeightEntry::OfExperts(rows) => Some((rows.dtype, rows.shape)),
             WeightEntry::Computed(numbers) => Some((DType::F32, Shape::vector(numbers.len()))),
         }
     }
@@ -216,7 +245,7 @@ impl ModelWeights {
     pub fn stored(&self, name: &str) -> Option<(&str, &TensorInfo)> {
         match self.entries.get(name)? {
             WeightEntry::Stored { tensor, info, .. } => Some((tensor, info)),
-            WeightEntry::Assembled { .. } | WeightEntry::Computed(_) => None,
+            WeightEntry::Assembled { .. } | WeightEntry::OfExperts(_) | WeightEntry::Computed(_) => None,
         }
     }
 
@@ -244,6 +273,7 @@ impl ModelWeights {
                 self.read_interleaved(info, *heads, offset, into)
             }
             WeightEntry::Assembled { parts, .. } => self.read_parts(parts, offset, into),
+            WeightEntry::OfExperts(rows) => rows.read(&self.container, offset, into),
             WeightEntry::Computed(numbers) => copy(numbers, offset, into),
         }
     }
@@ -385,9 +415,12 @@ fn stack(container: &Container, name: &str) -> Vec<String> {
         return vec![name.to_owned()];
     }
     let of = |expert: usize| name.replace(EXPERT, &expert.to_string());
-    let has =
-        |name: &String| container.tensors().contains_key(name) || container.unreadable().contains_key(name);
-    (0..).map(of).take_while(has).collect()
+    (0..).map(of).take_while(|name| has(container, name)).collect()
+}
+
+/// Whether a container has a tensor, readable or not.
+fn has(container: &Container, name: &str) -> bool {
+    container.tensors().contains_key(name) || container.unreadable().contains_key(name)
 }
 
 /// The source of a weight from tensors that the container has, one or those of a stack.
@@ -472,6 +505,9 @@ fn part_of(info: &TensorInfo, part: Option<TensorPart>) -> Result<(TensorInfo, O
         None => return Ok((info.clone(), None)),
         Some(TensorPart::Rows(part)) => (part, info.shape.extents()[0], info.dtype.tile().0),
         Some(TensorPart::Columns { columns }) => (columns, info.shape.columns(), info.dtype.tile().1),
+        Some(TensorPart::Experts(_)) => {
+            return Err(Error::new("which cannot be one of several tensors of experts"));
+        }
     };
     if index >= count || !extent.is_multiple_of(tile.saturating_mul(count)) {
         return Err(Error::new(format!("of which part {index} of {count} equal parts cannot be read")));

@@ -60,7 +60,7 @@ const LEAST: f32 = -86.0;
 /// `e^x` with an error of at most 1.02 ulp for `x` ≥ [`LEAST`]; zero below; infinity
 /// if the result overflows; NaN for NaN.
 #[inline(always)]
-fn exp(x: f32) -> f32 {
+pub(crate) fn exp(x: f32) -> f32 {
     // 2¹²⁸ times any e^r is infinite. Comparisons let NaN pass.
     let within = if x > 89.0 { 89.0 } else { x };
     let within = if within < LEAST { LEAST } else { within };

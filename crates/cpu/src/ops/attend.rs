@@ -138,7 +138,7 @@ pub(crate) fn bind(
         attend(&mut step.executor, heads, attention, step.rows, y);
     });
     let local = local_len(shared, size, value_size);
-    BoundOp { scratch: OpScratch { local, partials: partials_len(graph.key, attention) }, ..run }
+    BoundOp { scratch: OpScratch { local, partials: partials_len(graph.key, attention), words: 0 }, ..run }
 }
 
 /// Computes attention for every head of every row, each within its sequence.

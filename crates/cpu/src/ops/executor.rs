@@ -12,8 +12,10 @@ pub(crate) struct Executor<'a> {
     pub table: &'a Table,
     pub pool: &'a ThreadPool,
     pub locals: &'a mut [Aligned<f32>],
-    /// Memory for the partial sums of attention.
+    /// Memory that threads share.
     pub partials: &'a mut [f32],
+    /// Words that threads share.
+    pub words: &'a mut [u32],
     /// How the current operator is computed, for `profile`; an operator with several
     /// variants sets it, for example to `["gemm", table.name, "int8", "q4_0"]`.
     pub variant: [&'static str; 4],

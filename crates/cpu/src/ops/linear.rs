@@ -21,8 +21,10 @@ use std::ops::Range;
 
 use girih_graph::{Act, Graph, ValueId};
 
+use super::activate::Activate;
 use super::add::Add;
 use super::executor::Executor;
+use super::experts::AddScaled;
 use super::gate::Gate;
 use crate::activations::{ActivationKind, PackedActivations, SourceRows, pack_block, padded};
 use crate::kernels::Table;
@@ -49,7 +51,7 @@ const MATMUL_PIECES_PER_THREAD: usize = 4;
 
 /// The length of a thread's scratch memory, in `f32` values, for `columns` columns of `width`
 /// activations: a row that is computed while it is packed, or the sums of matmuls.
-fn local_len(columns: usize, width: usize) -> usize {
+pub(super) fn local_len(columns: usize, width: usize) -> usize {
     if columns <= NARROW { width } else { width.max(MATMUL_PIECE_BANDS * padded(columns) * BAND) }
 }
 
@@ -65,7 +67,9 @@ pub(crate) fn pack_activations(
     let (each, all) = (kind.block_words(), rows * terms);
     // Few rows are one tile; rows that lie in memory are cut by blocks.
     let row_step = match source {
-        SourceRows::Rows(_) if all <= NARROW => (PACK_PIECE_VALUES / (rows.max(1) * kind.depth())).max(1),
+        SourceRows::Rows(_) | SourceRows::Listed { .. } if all <= NARROW => {
+            (PACK_PIECE_VALUES / (rows.max(1) * kind.depth())).max(1)
+        }
         _ => usize::MAX,
     };
     let grid = Grid { width: padded(all).max(1) * each, row_step, column_step: TILE * each };
@@ -129,6 +133,10 @@ pub(crate) enum Epilogue<'a> {
     /// Multiplies the second sum by the activation function of the first, and stores the product in the
     /// first output. Both have activations of one kind.
     Gate(Act),
+    /// Stores the activation function of each sum.
+    Activate(Act),
+    /// Adds each row's sums, times its weight, to a row of the output.
+    AddRows { rows: &'a [u32], weights: &'a [f32] },
 }
 
 /// Computes each `output = x · weightᵀ + bias` in one task, of the same rows; an output without a
@@ -185,7 +193,7 @@ fn bands_of_task<'a>(
 
 /// The number of bands of each matrix in a piece, for a task of `all` bands whose pieces take bands
 /// from `each` matrices (one or two); `narrow` if one of them is multiplied by few columns.
-fn bands_of_piece(all: usize, each: usize, narrow: bool, threads: usize) -> usize {
+pub(super) fn bands_of_piece(all: usize, each: usize, narrow: bool, threads: usize) -> usize {
     let max = if narrow { NARROW_PIECE_BANDS } else { MATMUL_PIECE_BANDS / each };
     (all / each / (threads * MATMUL_PIECES_PER_THREAD)).clamp(1, max)
 }
@@ -214,18 +222,18 @@ fn variant(
     [way, table.name, numbers, one(|_, matmul| matmul.weight.layout.name())]
 }
 
-/// Some bands of the weights with all rows of the step.
-struct MatmulPiece<'a, 'b, 'c> {
-    table: &'a Table,
-    first: MatmulOperands<'a>,
+/// Some bands of the weights with all rows of the activations.
+pub(super) struct MatmulPiece<'a, 'b, 'c> {
+    pub table: &'a Table,
+    pub first: MatmulOperands<'a>,
     /// The matmul that is gated by the first.
-    gated: Option<MatmulOperands<'a>>,
-    epilogue: Epilogue<'a>,
-    tile: &'b mut OutputTile<'c, f32>,
+    pub gated: Option<MatmulOperands<'a>>,
+    pub epilogue: Epilogue<'a>,
+    pub tile: &'b mut OutputTile<'c, f32>,
 }
 
 impl MatmulPiece<'_, '_, '_> {
-    fn compute(&mut self, scratch: &mut [f32]) {
+    pub fn compute(&mut self, scratch: &mut [f32]) {
         if self.first.x.columns() > NARROW { self.wide(scratch) } else { self.narrow() }
     }
 
@@ -298,6 +306,10 @@ impl MatmulPiece<'_, '_, '_> {
             Epilogue::Gate(act) => self.write(range, sums, |row, sums, y| {
                 table.run(Gate { act, gate: sums, up: &gated[row][..sums.len()], y });
             }),
+            Epilogue::Activate(act) => self.write(range, sums, |_, x, y| table.run(Activate { act, x, y })),
+            Epilogue::AddRows { weights, .. } => self.write(range, sums, |row, x, y| {
+                table.run(AddScaled { x, factor: weights[row], y });
+            }),
         }
     }
 
@@ -308,9 +320,13 @@ impl MatmulPiece<'_, '_, '_> {
         sums: &[[f32; BAND]],
         write: impl Fn(usize, &[f32], &mut [f32]),
     ) {
-        let first = self.tile.columns().start;
+        let (first, top) = (self.tile.columns().start, self.tile.rows().start);
         for (row, sums) in sums.iter().enumerate() {
-            let y = &mut self.tile.row(row)[columns.start - first..columns.end - first];
+            let to = match self.epilogue {
+                Epilogue::AddRows { rows, .. } => rows[row] as usize,
+                _ => top + row,
+            };
+            let y = &mut self.tile.row(to)[columns.start - first..columns.end - first];
             write(row, &sums[..columns.len()], y);
         }
     }

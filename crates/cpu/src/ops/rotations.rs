@@ -134,8 +134,14 @@ mod tests {
     fn rotations_after(steps: &[u32], threads: usize) -> Vec<f32> {
         let (table, pool) = (tables()[0], ThreadPool::new(threads).unwrap());
         let mut locals: Vec<_> = (0..threads).map(|_| Aligned::zeroed(0, "a test").unwrap()).collect();
-        let mut executor =
-            Executor { table: &table, pool: &pool, locals: &mut locals, partials: &mut [], variant: [""; 4] };
+        let mut executor = Executor {
+            table: &table,
+            pool: &pool,
+            locals: &mut locals,
+            partials: &mut [],
+            words: &mut [],
+            variant: [""; 4],
+        };
         let mut rotations = StepRotations::new(200, 33).unwrap();
         let frequencies: Vec<f32> = (0..33).map(|i| 1.0 / (1.0 + i as f32)).collect();
         for first in steps {

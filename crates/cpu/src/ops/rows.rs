@@ -49,6 +49,14 @@ pub(super) fn pairwise(a: &[f32], b: &[f32], y: &mut [f32], f: impl Fn(f32, f32)
     }
 }
 
+/// Computes each element of `y` from that of `x` and its own.
+#[inline(always)] // As above.
+pub(super) fn pairwise_in_place(x: &[f32], y: &mut [f32], f: impl Fn(f32, f32) -> f32) {
+    for (y, &x) in y.iter_mut().zip(x) {
+        *y = f(x, *y);
+    }
+}
+
 /// An op that calls `f` with each piece of its result and the same range of its operands.
 pub(super) fn elementwise<const N: usize>(
     output: ValueId,

@@ -11,6 +11,7 @@ mod broken;
 mod case;
 mod clocks;
 mod encoder;
+mod experts;
 mod fixture;
 mod guard_pages;
 mod guarded;

@@ -8,9 +8,10 @@ use girih_tensor::{Error, Result, Shape};
 use super::weights::WeightRows;
 use crate::graph::{Graph, Node};
 use crate::ops::attend::{HeldRows, ScoreRule};
+use crate::ops::route::Router;
 use crate::ops::{
-    AppliedOp, activate, add, attend, embed, gate, gather, layer_norm, linear, norm, pool, reshape, rope,
-    scale, short_conv, softcap, splice,
+    AppliedOp, activate, add, attend, embed, experts, gate, gather, layer_norm, linear, norm, pool, reshape,
+    rope, route, scale, short_conv, softcap, splice,
 };
 use crate::sequence::{BLOCK_POSITIONS, GivenRows, Input, Sequence, step_count};
 use crate::state::PositionMajor;
@@ -181,6 +182,13 @@ impl<'r, 'a> NodeReads<'r, 'a> {
         id.map(|id| self.weight(id)).transpose()
     }
 
+    /// An expert's rows of a weight that has some for each.
+    fn of_expert(&self, id: ValueId, expert: usize) -> Result<Cow<'r, [f32]>> {
+        let Value { name, shape, .. } = self.value(id);
+        let each = shape.rows() / shape.extents()[0];
+        self.weights.rows(name, expert * each..(expert + 1) * each)
+    }
+
     fn ids(&self, id: ValueId) -> Result<&'a [u32]> {
         match self.values.slots[id.0 as usize] {
             Slot::Brought(Input::Ids(ids)) => Ok(ids),
@@ -230,6 +238,36 @@ impl<'r, 'a> NodeReads<'r, 'a> {
             AppliedOp::Linear { x, weight, bias } => {
                 let (weight, bias) = (self.weight(weight)?, self.optional(bias)?);
                 linear::define(self.rows(x)?, &weight, bias.as_deref(), self.value(x).columns())
+            }
+            AppliedOp::Route { score, used, normalized, groups, factor, scores, bias } => {
+                let router = Router { score, used, normalized, groups, factor };
+                let bias = self.optional(bias)?;
+                route::define(self.rows(scores)?, bias.as_deref(), self.value(scores).columns(), router)
+            }
+            AppliedOp::Experts {
+                used: _,
+                act,
+                x,
+                weights,
+                up,
+                down,
+                gate,
+                gate_bias,
+                up_bias,
+                down_bias,
+            } => {
+                let expert = |index: usize| {
+                    let [gate, gate_bias, up_bias, down_bias] = [gate, gate_bias, up_bias, down_bias]
+                        .map(|id| id.map(|id| self.of_expert(id, index)).transpose());
+                    Ok(experts::Expert {
+                        up: self.of_expert(up, index)?,
+                        down: self.of_expert(down, index)?,
+                        gate: gate?,
+                        biases: [gate_bias?, up_bias?, down_bias?],
+                    })
+                };
+                let columns = [weights, x, self.node.output].map(|id| self.value(id).columns());
+                experts::define(self.rows(x)?, self.rows(weights)?, columns, act, expert)?
             }
             AppliedOp::Reshape { x } | AppliedOp::Write { x } => reshape::define(self.rows(x)?),
             AppliedOp::Rope { pairing, x, frequencies } => {

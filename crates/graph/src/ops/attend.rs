@@ -37,8 +37,7 @@ pub(super) fn work(
     let results = q.extents()[1] * values.columns();
     NodeWork {
         multiply_adds: positions.by_row * (q.stride() + results) as u64,
-        other_operations: 0,
-        reads: [Reads::All, Reads::Positions(positions), Reads::Positions(positions)],
+        ..NodeWork::reading([Reads::All, Reads::Positions(positions), Reads::Positions(positions)])
     }
 }
 

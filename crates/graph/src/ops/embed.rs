@@ -21,5 +21,5 @@ pub(crate) fn define<'a>(ids: &[u32], row: impl Fn(usize) -> Result<Cow<'a, [f32
 }
 
 pub(super) fn work(_ids: Shape, _table: Shape, step: WorkStep<'_>) -> NodeWork {
-    NodeWork { reads: [Reads::All, Reads::Rows(step.rows), Reads::Nothing], ..NodeWork::default() }
+    NodeWork::reading([Reads::All, Reads::Rows(step.rows)])
 }

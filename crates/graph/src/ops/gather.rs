@@ -17,5 +17,5 @@ pub(crate) fn define(x: &[f32], stride: usize, sequences: &[Sequence<'_>]) -> Ve
 }
 
 pub(super) fn work(_x: Shape, step: WorkStep<'_>) -> NodeWork {
-    NodeWork { reads: [Reads::Rows(step.rows), Reads::Nothing, Reads::Nothing], ..NodeWork::default() }
+    NodeWork::reading([Reads::Rows(step.rows)])
 }

@@ -14,6 +14,7 @@ pub(crate) mod activate;
 pub(crate) mod add;
 pub(crate) mod attend;
 pub(crate) mod embed;
+pub(crate) mod experts;
 pub(crate) mod gate;
 pub(crate) mod gather;
 pub(crate) mod layer_norm;
@@ -22,6 +23,7 @@ pub(crate) mod norm;
 pub(crate) mod pool;
 pub(crate) mod reshape;
 pub(crate) mod rope;
+pub(crate) mod route;
 pub(crate) mod scale;
 pub(crate) mod short_conv;
 pub(crate) mod softcap;
@@ -33,8 +35,8 @@ use std::fmt;
 use girih_tensor::{DType, Error, Result, Shape};
 
 use crate::constant::{
-    Act, Constant, ConstantList, Pairing, Pooling, Span, any, finite, not_empty, not_negative, positive,
-    positive_if_present,
+    Act, Constant, ConstantList, ExpertGroups, Pairing, Pooling, Score, Span, any, finite, not_empty,
+    not_negative, not_negative_if_present, not_zero, positive, positive_if_present,
 };
 use crate::value::{Extent, Role, Value};
 use crate::work::{MAX_OPERANDS, NodeWork, WorkStep};
@@ -53,6 +55,8 @@ pub enum OperandKind {
     /// A weight of two dimensions; each row makes one output, or is one entry
     /// of a table.
     Matrix,
+    /// A weight of three dimensions: a matrix for each expert.
+    Matrices,
     /// A weight whose values are used one by one, such as those of a norm.
     Vector,
     /// State of the row's own sequence, or activations of the rows of its sequence in this step.
@@ -76,7 +80,7 @@ impl OperandKind {
                 is_made_by_rows
                     && matches!(value.outermost, Extent::Rows | Extent::OutputRows | Extent::Sequences)
             }
-            OperandKind::Matrix | OperandKind::Vector => value.role == Role::Weight,
+            OperandKind::Matrix | OperandKind::Matrices | OperandKind::Vector => value.role == Role::Weight,
             OperandKind::StateOrRows => is_rows || is_state && value.outermost == Extent::Context,
             OperandKind::Carried => is_state && value.outermost == Extent::Fixed,
         }
@@ -90,7 +94,7 @@ impl fmt::Display for OperandKind {
             OperandKind::Given => "an input of given rows",
             OperandKind::Rows => "the rows of the step",
             OperandKind::Activations => "rows of activations",
-            OperandKind::Matrix | OperandKind::Vector => "a weight",
+            OperandKind::Matrix | OperandKind::Matrices | OperandKind::Vector => "a weight",
             OperandKind::StateOrRows => "state or the rows of the step",
             OperandKind::Carried => "a carried value",
         })
@@ -255,6 +259,35 @@ ops! {
 
     /// `(x [R, K], weight [N, K], bias [N]?) → [R, N]`: `x · weightᵀ + bias`.
     Linear = linear (x: Activations, weight: Matrix; bias: Vector) Own;
+
+    /// `(scores [R, E], bias [E]?) → same`: the weights of the experts of a row, 0 for those that it does
+    /// not choose. Scores become probabilities; the experts with the largest ones plus the bias are
+    /// chosen, of equal ones the first.
+    Route = route {
+        /// What scores become.
+        score: Score [any],
+        /// The number of experts that are chosen.
+        used: u32 [not_zero],
+        /// If set, the weights of a row are divided by their sum plus this.
+        normalized: Option<f32> [not_negative_if_present],
+        /// If set, some groups of experts are chosen first.
+        groups: Option<ExpertGroups> [any],
+        /// If set, it multiplies every weight.
+        factor: Option<f32> [positive_if_present],
+    } (scores: Activations; bias: Vector) Own;
+
+    /// `(x [R, D], weights [R, E], up [E, F, D], down [E, N, F], gate [E, F, D]?, gate_bias [E, F]?,
+    /// up_bias [E, F]?, down_bias [E, N]?) → [R, N]`: the sum of `weight · down(act(gate(x)) · up(x))`
+    /// over the experts whose weight is not 0; without a gate, of `weight · down(act(up(x)))`.
+    Experts = experts {
+        /// The largest number of experts of a row.
+        used: u32 [not_zero],
+        /// The activation.
+        act: Act [any],
+    } (
+        x: Activations, weights: Activations, up: Matrices, down: Matrices;
+        gate: Matrices, gate_bias: Vector, up_bias: Vector, down_bias: Vector
+    ) Own;
 
     /// `(x) → y`: the same numbers in the same order under another shape with
     /// the same outermost extent.

@@ -32,10 +32,7 @@ pub(crate) fn define(x: &[f32], stride: usize, how: Pooling, sequences: &[Sequen
 
 pub(super) fn work(how: Pooling, x: Shape, step: WorkStep<'_>) -> NodeWork {
     match how {
-        Pooling::First | Pooling::Last => NodeWork {
-            reads: [Reads::Rows(step.rows), Reads::Nothing, Reads::Nothing],
-            ..NodeWork::default()
-        },
+        Pooling::First | Pooling::Last => NodeWork::reading([Reads::Rows(step.rows)]),
         Pooling::Mean => NodeWork::each(1, step.all_rows() * x.stride() as u64),
     }
 }

@@ -3,7 +3,7 @@
 use girih_tensor::{Shape, reference};
 
 use crate::value::Value;
-use crate::work::{NodeWork, Reads, WorkStep};
+use crate::work::{NodeWork, WorkStep};
 
 /// The carried value has one row less than there are taps.
 pub(super) fn fits(x: &Value, taps: &Value, carried: &Value, y: &Value) -> bool {
@@ -24,9 +24,5 @@ pub(crate) fn define(held: &[f32], taps: &[f32], width: usize) -> Vec<f32> {
 }
 
 pub(super) fn work(_x: Shape, taps: Shape, _carried: Shape, step: WorkStep<'_>) -> NodeWork {
-    NodeWork {
-        multiply_adds: step.rows * taps.elements() as u64,
-        other_operations: 0,
-        reads: [Reads::All; 3],
-    }
+    NodeWork { multiply_adds: step.rows * taps.elements() as u64, ..NodeWork::reading_all(3) }
 }

@@ -7,7 +7,7 @@ use crate::forms::parse;
 use crate::session;
 
 /// Texts of constants, at least one for each type.
-const CONSTANT_TEXTS: [&str; 5] = ["1.0", "full", "halves", "silu", "first"];
+const CONSTANT_TEXTS: [&str; 7] = ["1.0", "1", "full", "halves", "silu", "first", "softmax"];
 
 /// Inner extents to try for activations and state.
 const INNER_EXTENTS: [&str; 3] = [", 2", "", ", 1, 2"];
@@ -76,7 +76,9 @@ impl SmallGraph {
         if uses("given") {
             text += &format!("input given: [rows 2{x}] f32\n");
         }
-        for (name, extents) in ["w0", "w1"].into_iter().zip(weights).filter(|(name, _)| uses(name)) {
+        let [first, second] = weights;
+        let extents = [("w0", *first), ("w1", *second), ("w2", *second), ("m", "2, 2, 2")];
+        for (name, extents) in extents.into_iter().filter(|(name, _)| uses(name)) {
             text += &format!("weight {name}: [{extents}] f32\n");
         }
         if uses("kept") {
@@ -108,6 +110,7 @@ fn operands(spec: &OpSpec, count: usize) -> Vec<String> {
         OperandKind::Ids => "tokens".to_owned(),
         OperandKind::Given => "given".to_owned(),
         OperandKind::Rows | OperandKind::Activations => "x".to_owned(),
+        OperandKind::Matrices => "m".to_owned(),
         OperandKind::Matrix | OperandKind::Vector => {
             format!("w{}", weights.next().expect("the range has no end"))
         }
@@ -202,10 +205,11 @@ fn every_op_refuses_operands_of_other_kinds() {
     for spec in Op::table() {
         let all = spec.operands.len();
         let (graph, op, right) = (sound(spec, all), printed(spec), operands(spec, all));
-        let names = ["x", "w0", "w1", "kept", "carried", "tokens", "given"];
+        let names = ["x", "w0", "w1", "m", "kept", "carried", "tokens", "given"];
         for (index, name) in (0..all).flat_map(|index| names.map(|name| (index, name))) {
             let is_alike = |names: [&str; 2]| names.contains(&right[index].as_str()) && names.contains(&name);
-            if right[index] == name || is_alike(["w0", "w1"]) || is_alike(["x", "given"]) {
+            let are_weights = right[index].starts_with('w') && name.starts_with('w');
+            if right[index] == name || are_weights || is_alike(["x", "given"]) {
                 continue;
             }
             let mut wrong = right.clone();
@@ -233,7 +237,7 @@ fn every_op_refuses_missing_unknown_and_infinite_constants() {
             let (name, text) = pair.split_once('=').expect("constants are printed as pairs");
             let refused = error(&op.replace(pair, "")).expect_err("the constant is not optional");
             assert!(refused.contains(&format!("{} needs '{name}='", spec.name)), "{refused}");
-            if text.parse::<f32>().is_ok() {
+            if text.contains('.') {
                 let infinite = op.replace(pair, &format!("{name}=inf"));
                 let found = faults_of_y(&graph.text(&infinite, &operands));
                 assert!(found.iter().any(|fault| fault.contains("not finite")), "{infinite}: {found:?}");

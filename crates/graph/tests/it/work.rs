@@ -1,7 +1,7 @@
 //! The work of nodes: what they read, and what they compute.
 
 use girih_graph::backend::Range32;
-use girih_graph::{Graph, NodeWork, Outputs, ReadPositions, Reads, Sequence};
+use girih_graph::{Graph, MAX_OPERANDS, NodeWork, Outputs, ReadPositions, Reads, Sequence};
 
 use crate::forms::parse;
 
@@ -49,15 +49,37 @@ fn rows_are_those_of_the_step() {
     let sequences = [sequence(0, 5, 0, Outputs::None), sequence(5, 1, 9, Outputs::Last)];
     let of = |name: &str| work(&graph, name, &sequences);
     let [all, one] = [Reads::All, Reads::Rows(1)];
-    assert_eq!(of("embed"), NodeWork { reads: [all, Reads::Rows(6), Reads::Nothing], ..NodeWork::default() });
-    let linear = NodeWork { multiply_adds: 6 * 32, other_operations: 6 * 8, reads: [all; 3] };
+    let reads = |first: &[Reads]| {
+        let mut reads = [Reads::Nothing; MAX_OPERANDS];
+        reads[..first.len()].copy_from_slice(first);
+        NodeWork { reads, ..NodeWork::default() }
+    };
+    assert_eq!(of("embed"), reads(&[all, Reads::Rows(6)]));
+    let linear = NodeWork { multiply_adds: 6 * 32, other_operations: 6 * 8, ..reads(&[all; 3]) };
     assert_eq!(of("wide"), linear);
     assert_eq!(of("keys").reads[0], all);
     assert_eq!((of("sum").multiply_adds, of("sum").other_operations), (0, 6 * 8));
-    assert_eq!(of("taken"), NodeWork { reads: [one, Reads::Nothing, Reads::Nothing], ..NodeWork::default() });
+    assert_eq!(of("taken"), reads(&[one]));
     assert_eq!(of("logits").multiply_adds, 80);
     // A chunk without output rows does not read the head.
     assert_eq!(work(&graph, "logits", &sequences[..1]), NodeWork::default());
+}
+
+/// Four experts of 2 × (3 · 2) and 2 · 3 numbers, of which a row chooses two.
+#[test]
+fn experts_are_read_as_far_as_they_are_chosen() {
+    let graph = parse(
+        "graph rows 8 sequences 1 context 64 output_rows 8 -> hidden\n\
+         input x: [rows 8, 2] f32\nweight router: [4, 2] f32\nscores: [rows 8, 4] = linear x, router\n\
+         weights: [rows 8, 4] = route(score=softmax used=2) scores\nweight up: [4, 3, 2] f32\n\
+         weight down: [4, 2, 3] f32\nweight gate: [4, 3, 2] f32\n\
+         y: [rows 8, 2] = experts(used=2 act=silu) x, weights, up, down, gate\n\
+         output z: [output_rows 8, 2] = gather y\n",
+    );
+    let of = |rows: u32| work(&graph, "y", &[sequence(0, rows, 0, Outputs::All)]);
+    let rows = |experts: u64| [Reads::Rows(experts * 3), Reads::Rows(experts * 2), Reads::Rows(experts * 3)];
+    assert_eq!((of(1).reads[2..5].to_vec(), of(1).multiply_adds), (rows(2).to_vec(), 2 * 18));
+    assert_eq!((of(8).reads[2..5].to_vec(), of(8).multiply_adds), (rows(4).to_vec(), 8 * 2 * 18));
 }
 
 #[test]

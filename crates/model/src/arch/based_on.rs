@@ -4,12 +4,16 @@
 //! level, and any other value replaces that of the base. `false` removes the base's value, unless
 //! that is true or false, too. `name`, `[match]` and `[harmless]` are never those of the base.
 //!
+//! `with = ["NAME"]` puts other descriptions, which have no base, between the base and the text, the last one
+//! over the others.
+//!
 //! `hf_below = "OBJECT"` moves the base's keys of `config.json` below that object. In keys of GGUF,
 //! `{arch}` stands for the first name in `match.gguf`; without such a name, the description has
 //! no key of GGUF at all.
 //!
 //! A `[layer.KIND]` is merged in the same way with `[mixer]`, `[ffn]` and `[norms]`, which describe all kinds
-//! of layers. A part with another `kind` than theirs replaces theirs.
+//! of layers. A part with another `kind` than theirs replaces theirs. With `[dense]`, each kind also has a
+//! `KIND_dense`, whose feed-forward part that is.
 
 use girih_file::{fault_in_line, quote};
 use girih_tensor::{Error, Result};
@@ -44,9 +48,22 @@ pub(super) fn merged(text: &str) -> Result<Table> {
 fn merged_with<'a>(text: &str, text_of: impl Fn(&str) -> Option<&'a str>) -> Result<Table> {
     let mut chain = vec![table(text)?];
     let mut names: Vec<String> = Vec::new();
-    while let Some(name) = taken(chain.last_mut().expect("it has the text's own table"), "based_on")? {
-        let base = text_of(&name)
-            .ok_or_else(|| Error::new(format!("is based on {}, which girih does not have", quote(&name))))?;
+    let known = |name: &str| {
+        text_of(name)
+            .ok_or_else(|| Error::new(format!("is based on {}, which girih does not have", quote(name))))
+    };
+    loop {
+        let own = chain.last_mut().expect("it has the text's own table");
+        let base = taken(own, "based_on")?;
+        let with = own.remove("with").map_or(Ok(Vec::new()), |with| {
+            let wrong = |_| Error::new("has a 'with' that is no list of strings; names in quotes are needed");
+            with.try_into::<Vec<String>>().map_err(wrong)
+        })?;
+        for name in with.iter().rev() {
+            chain.push(table(known(name)?)?);
+        }
+        let Some(name) = base else { break };
+        let base = known(&name)?;
         if names.contains(&name) {
             return Err(Error::new(format!("is based on {}, which is based on itself", quote(&name))));
         }
@@ -145,9 +162,23 @@ pub(super) fn describe_layers(merged: &mut Table) -> Result<()> {
         merge(&mut layer, std::mem::take(own));
         *own = layer;
     }
+    if let Some(dense) = merged.remove("dense") {
+        let with_dense = |(kind, layer): (&String, &Value)| {
+            let mut layer = layer.clone();
+            layer.as_table_mut()?.insert("ffn".to_owned(), dense.clone());
+            Some((dense_kind(kind), layer))
+        };
+        let dense: Vec<(String, Value)> = kinds.iter().filter_map(with_dense).collect();
+        kinds.extend(dense);
+    }
     merged.insert("layer".to_owned(), Value::Table(kinds));
     ["mixer", "ffn"].iter().for_each(|part| drop(merged.remove(*part)));
     Ok(())
+}
+
+/// The name of a kind of layers with the feed-forward part of `[dense]`.
+pub(super) fn dense_kind(kind: &str) -> String {
+    format!("{kind}_dense")
 }
 
 /// Calls `change` for a table and all tables within.

@@ -256,6 +256,14 @@ impl<'a> ModelConfig<'a> {
         Ok(Some(number as usize))
     }
 
+    /// A count: a size, or 0.
+    pub(super) fn count(&self, field: &Field) -> Result<Option<usize>> {
+        match self.number(field)? {
+            Some(0.0) => Ok(Some(0)),
+            _ => self.size(field),
+        }
+    }
+
     /// A string, or the field's default if that is a string.
     pub(super) fn word(&self, field: &Field) -> Result<Option<String>> {
         match (self.stated(field)?, self.default(field)) {

@@ -1,7 +1,8 @@
 //! Facts: the parameters that a graph is built from, one entry per layer,
 //! independent of files. Serialized, they are what `inspect` shows.
 
-use girih_graph::{Act, Pairing, Pooling, Span};
+use girih_graph::{Act, Pairing, Pooling, Router, Span};
+use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
 use super::schema::{NormKind, NormPosition};
@@ -184,7 +185,7 @@ pub struct Rope {
 }
 
 /// The part of a layer that processes each position separately.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "ffn_kind", rename_all = "snake_case")]
 pub enum Ffn {
     /// `down(act(gate(x)) · up(x))`.
@@ -211,6 +212,38 @@ pub enum Ffn {
         #[serde(rename = "ffn_biases")]
         biases: [bool; 2],
     },
+    /// Experts, of which each row chooses some.
+    Experts(Box<ExpertsFacts>),
+}
+
+/// Experts, of which each row chooses some.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ExpertsFacts {
+    /// The number of experts.
+    #[serde(rename = "experts")]
+    pub count: usize,
+    /// How a row chooses its experts.
+    #[serde(flatten, serialize_with = "router_facts")]
+    pub router: Router,
+    /// Whether the router has a bias.
+    pub router_bias: bool,
+    /// Whether the router has a bias that changes the choice only.
+    pub choice_bias: bool,
+    /// The softcap of the router's scores.
+    pub router_softcap: Option<f32>,
+    /// The inner size of each expert.
+    #[serde(rename = "ffn")]
+    pub size: usize,
+    /// The activation of the gates.
+    #[serde(serialize_with = "act_name")]
+    pub act: Act,
+    /// Whether gates, ups and downs have biases.
+    #[serde(rename = "ffn_biases")]
+    pub biases: [bool; 3],
+    /// The inner size of the expert that all rows pass through, if there is one.
+    pub shared_ffn: Option<usize>,
+    /// Whether its result is multiplied by the sigmoid of a score.
+    pub shared_is_scored: bool,
 }
 
 impl Ffn {
@@ -218,6 +251,7 @@ impl Ffn {
     pub fn size(&self) -> usize {
         match self {
             Ffn::Gated { size, .. } | Ffn::Plain { size, .. } => *size,
+            Ffn::Experts(experts) => experts.size,
         }
     }
 
@@ -225,6 +259,15 @@ impl Ffn {
     pub fn act(&self) -> Act {
         match self {
             Ffn::Gated { act, .. } | Ffn::Plain { act, .. } => *act,
+            Ffn::Experts(experts) => experts.act,
+        }
+    }
+
+    /// The experts, if there are any.
+    pub fn experts(&self) -> Option<&ExpertsFacts> {
+        match self {
+            Ffn::Experts(experts) => Some(experts),
+            Ffn::Gated { .. } | Ffn::Plain { .. } => None,
         }
     }
 }
@@ -265,6 +308,17 @@ impl NormPosition {
             NormPosition::AfterFfnResidual => "after_ffn_residual",
         }
     }
+}
+
+fn router_facts<S: Serializer>(router: &Router, to: S) -> Result<S::Ok, S::Error> {
+    let Router { score, used, normalized, groups, factor } = router;
+    let mut map = to.serialize_map(None)?;
+    map.serialize_entry("experts_used", used)?;
+    map.serialize_entry("router_score", score.name())?;
+    map.serialize_entry("router_normalized", normalized)?;
+    map.serialize_entry("router_groups", &groups.map(|groups| [groups.used, groups.count]))?;
+    map.serialize_entry("router_factor", factor)?;
+    map.end()
 }
 
 fn act_name<S: Serializer>(act: &Act, to: S) -> Result<S::Ok, S::Error> {

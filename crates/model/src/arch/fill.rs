@@ -3,18 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use girih_file::quote;
-use girih_graph::{Act, Pairing, Pooling, Span};
+use girih_graph::{Act, ExpertGroups, Pairing, Pooling, Router, Score, Span};
 use girih_tensor::{Error, Result};
 
+use super::based_on::dense_kind;
 use super::config::{ModelConfig, shown};
 use super::facts::{
-    AttentionFacts, Biases, EmbedFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes, NormFacts, Norms,
-    PoolingFacts, Rope, ShortConvFacts,
+    AttentionFacts, Biases, EmbedFacts, ExpertsFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes,
+    NormFacts, Norms, PoolingFacts, Rope, ShortConvFacts,
 };
 use super::rope;
 use super::schema::{
-    self, Arch, AttendSchema, DefaultValue, DenseSchema, EmbedScale, FfnSchema, Field, GgufKinds, HeadSchema,
-    IndexedKind, LayerSchema, MixerSchema, NormsSchema, ShortConvSchema, SpanSchema, StatedValue,
+    self, Arch, AttendSchema, DefaultValue, DenseLayersSchema, DenseSchema, EmbedScale, ExpertsSchema,
+    FfnSchema, Field, GgufKinds, HeadSchema, IndexedKind, LayerSchema, MixerSchema, NormsSchema,
+    SharedExpertSchema, ShortConvSchema, SpanSchema, StatedValue,
 };
 use super::value::brief;
 use crate::limits::ModelLimits;
@@ -93,6 +95,68 @@ pub(crate) fn layer_kinds<'a>(
     config: &ModelConfig<'_>,
     layers: usize,
 ) -> Result<Vec<&'a str>> {
+    let kinds = mixer_kinds(arch, config, layers)?;
+    let is_dense = dense_layers(arch, config, layers)?;
+    let kind = |(kind, is_dense): (&'a str, bool)| {
+        if !is_dense {
+            return Ok(kind);
+        }
+        let name = dense_kind(kind);
+        let found = arch.layer.keys().find(|known| **known == name);
+        found.map(String::as_str).ok_or_else(|| {
+            Error::new(format!("architecture {}: layers without experts need [dense]", arch.name))
+        })
+    };
+    kinds.into_iter().zip(is_dense).map(kind).collect()
+}
+
+/// Whether each layer is one without experts, in a model with them.
+fn dense_layers<'a>(arch: &'a Arch, config: &ModelConfig<'_>, layers: usize) -> Result<Vec<bool>> {
+    let DenseLayersSchema { first, step, indexed, others_indexed, listed } = &arch.layers.dense;
+    let list = |field: &'a Option<Field>| {
+        let key = field.as_ref()?.hf.iter().next()?;
+        Some((key, config.json(key)?))
+    };
+    if let Some((key, value)) = list(listed) {
+        let is_dense = |word: &serde_json::Value| match word.as_str() {
+            Some("dense") => Ok(true),
+            Some("sparse") => Ok(false),
+            _ => {
+                let word = brief(word);
+                Err(Error::new(format!(
+                    "config.json's '{key}' contains {word}; 'dense' or 'sparse' is needed"
+                )))
+            }
+        };
+        return config.listed(key, value, layers)?.iter().map(is_dense).collect();
+    }
+    let indexes = |field: &'a Option<Field>| {
+        list(field).map(|(key, value)| layer_indexes(key, value, layers)).transpose()
+    };
+    if let Some(others) = indexes(others_indexed)? {
+        return Ok((0..layers).map(|layer| !others.contains(&(layer as u64))).collect());
+    }
+    let first = first.as_ref().map_or(Ok(None), |field| config.count(field))?.unwrap_or(0);
+    let step = step.as_ref().map_or(Ok(None), |field| config.size(field))?.unwrap_or(1);
+    let indexed = indexes(indexed)?.unwrap_or_default();
+    let is_dense = |layer: usize| {
+        layer < first || !(layer + 1).is_multiple_of(step) || indexed.contains(&(layer as u64))
+    };
+    Ok((0..layers).map(is_dense).collect())
+}
+
+/// A list of indexes of layers in `config.json`.
+fn layer_indexes(key: &str, value: &serde_json::Value, layers: usize) -> Result<BTreeSet<u64>> {
+    let index = |index: &serde_json::Value| index.as_u64().filter(|index| *index < layers as u64);
+    let indexes = value.as_array().and_then(|list| list.iter().map(index).collect::<Option<BTreeSet<u64>>>());
+    indexes.ok_or_else(|| {
+        let value = brief(value);
+        Error::new(format!("config.json's '{key}' is {value}; a list of indexes below {layers} is needed"))
+    })
+}
+
+/// The kind of each layer, whether it has experts or not.
+fn mixer_kinds<'a>(arch: &'a Arch, config: &ModelConfig<'_>, layers: usize) -> Result<Vec<&'a str>> {
     let (rule, pattern) = (&arch.layers, arch.pattern());
     if let Some(listed) = &rule.listed
         && let Some(value) = config.json(&listed.hf)
@@ -110,13 +174,7 @@ pub(crate) fn layer_kinds<'a>(
     if let Some(IndexedKind { hf, kind, other }) = &rule.indexed
         && let Some(value) = config.json(hf)
     {
-        let index = |index: &serde_json::Value| index.as_u64().filter(|index| *index < layers as u64);
-        let indexes =
-            value.as_array().and_then(|list| list.iter().map(index).collect::<Option<BTreeSet<u64>>>());
-        let indexes = indexes.ok_or_else(|| {
-            let value = brief(value);
-            Error::new(format!("config.json's '{hf}' is {value}; a list of indexes below {layers} is needed"))
-        })?;
+        let indexes = layer_indexes(hf, value, layers)?;
         let kind = |layer: u64| if indexes.contains(&layer) { kind.as_str() } else { other.as_str() };
         return Ok((0..layers as u64).map(kind).collect());
     }
@@ -330,6 +388,115 @@ impl Fill<'_> {
         })
     }
 
+    fn experts(&self, schema: &ExpertsSchema, layer: usize) -> Result<Ffn> {
+        let at = format!("layers.{layer}.ffn");
+        let has = |part: &str| self.stored.has(&format!("{at}.{part}"));
+        let size = |name: &str, field: &Field| {
+            self.size_of_layer(name, field, layer)?.ok_or_else(|| self.missing(name, field))
+        };
+        let (count, used) = (size("ffn.count", &schema.count)?, size("ffn.used", &schema.used)?);
+        if count > self.limits.experts {
+            let (key, cap) = (self.config.key(&schema.count), self.limits.experts);
+            return Err(Error::new(format!("{key} is {count}; the cap is {cap} experts")));
+        }
+        let normalized = self.config.flag(&schema.normalized)? == Some(true);
+        let router = Router {
+            score: self.score(&schema.score)?,
+            used: used as u32,
+            normalized: normalized.then_some(schema.epsilon),
+            groups: self.groups(schema)?,
+            factor: self.router_factor(schema.factor.as_ref())?,
+        };
+        if !router.suits(count) {
+            let key = self.config.key(&schema.used);
+            let groups = router.groups.map_or(String::new(), |ExpertGroups { count, used }| {
+                format!(" in {used} of {count} groups, which have two experts or more")
+            });
+            return Err(Error::new(format!(
+                "{key} is {used}, but so many of {count} experts cannot be chosen{groups}"
+            )));
+        }
+        let (each, act) = self.dense(&schema.each, layer)?;
+        let shared_ffn = schema.shared.as_ref().map_or(Ok(None), |shared| self.shared_size(shared, each))?;
+        if shared_ffn.is_none() && has("shared.up.weight") {
+            return Err(Error::new(format!(
+                "the model has a shared expert in layer {layer}, but its parameters state none"
+            )));
+        }
+        Ok(Ffn::Experts(Box::new(ExpertsFacts {
+            count,
+            router,
+            router_bias: has("router.bias"),
+            choice_bias: has("router.choice_bias"),
+            router_softcap: self.optional(schema.softcap.as_ref())?.filter(|cap| *cap != 0.0),
+            size: each,
+            act,
+            biases: ["gate", "up", "down"].map(|part| has(&format!("experts.{part}.bias"))),
+            shared_ffn,
+            shared_is_scored: has("shared.score.weight"),
+        })))
+    }
+
+    /// What the scores of a router become.
+    fn score(&self, field: &Field) -> Result<Score> {
+        let of_word = |word: &str| Score::ALL.iter().find(|score| score.name() == word).copied();
+        let stated = self.config.stated(field)?;
+        let score = match &stated {
+            None => match self.config.default(field) {
+                Some(DefaultValue::Word(word)) => of_word(word),
+                _ => return Err(self.missing("ffn.score", field)),
+            },
+            Some(StatedValue::Number(1.0)) if self.config.is_gguf() => Some(Score::Softmax),
+            Some(StatedValue::Number(2.0)) if self.config.is_gguf() => Some(Score::Sigmoid),
+            // The softmax of the chosen experts: that of all, normalized.
+            Some(StatedValue::Number(3.0)) if self.config.is_gguf() => Some(Score::Softmax),
+            Some(StatedValue::Word(word)) => of_word(word),
+            Some(_) => None,
+        };
+        score.ok_or_else(|| {
+            let (key, shown) = (self.config.key(field), stated.map_or("missing".to_owned(), |s| shown(&s)));
+            Error::new(format!("{key} is {shown}; the routers 'softmax' and 'sigmoid' are supported"))
+        })
+    }
+
+    /// The groups of experts; one group is none.
+    fn groups(&self, schema: &ExpertsSchema) -> Result<Option<ExpertGroups>> {
+        let Some(field) = &schema.groups else { return Ok(None) };
+        let count = self.config.count(field)?.unwrap_or(1);
+        if count <= 1 {
+            return Ok(None);
+        }
+        let field = schema.used_groups.as_ref().unwrap_or(field);
+        let used = self.size("ffn.used_groups", field)?;
+        Ok((used < count).then_some(ExpertGroups { count: count as u32, used: used as u32 }))
+    }
+
+    /// The factor of a router's weights; 1 is none.
+    fn router_factor(&self, field: Option<&Field>) -> Result<Option<f32>> {
+        let Some(field) = field else { return Ok(None) };
+        match self.optional(Some(field))? {
+            None | Some(1.0) => Ok(None),
+            Some(0.0) if self.config.is_gguf() => Ok(None),
+            Some(factor) if factor > 0.0 => Ok(Some(factor)),
+            Some(factor) => {
+                let key = self.config.key(field);
+                Err(Error::new(format!("{key} is {factor}; a positive number is needed")))
+            }
+        }
+    }
+
+    /// The inner size of the expert of all rows, beside experts of this size.
+    fn shared_size(&self, schema: &SharedExpertSchema, each: usize) -> Result<Option<usize>> {
+        let size = schema.size.as_ref().map_or(Ok(None), |field| self.config.count(field))?;
+        let count = match &schema.count {
+            Some(field) => self.config.count(field)?.unwrap_or(0),
+            None => usize::from(schema.size.is_none() || size.is_some()),
+        };
+        let size = size.unwrap_or(each).checked_mul(count).filter(|size| *size <= i32::MAX as usize);
+        let size = size.ok_or_else(|| Error::new("the shared expert's inner size exceeds 2147483647"))?;
+        Ok((size > 0).then_some(size))
+    }
+
     fn short_conv(&self, schema: &ShortConvSchema) -> Result<ShortConvFacts> {
         let taps = self.size("mixer.taps", &schema.taps)?;
         if !(2..=MAX_TAPS).contains(&taps) {
@@ -430,6 +597,7 @@ impl Fill<'_> {
                 let (size, act) = self.dense(dense, layer)?;
                 Ok(Ffn::Plain { size, act, biases: [bias("up"), bias("down")] })
             }
+            FfnSchema::Experts(experts) => self.experts(experts, layer),
         }
     }
 

@@ -14,8 +14,8 @@ mod value;
 
 pub use config::ModelConfig;
 pub use facts::{
-    AttentionFacts, Biases, EmbedFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes, NormFacts, Norms,
-    PoolingFacts, Rope, ShortConvFacts,
+    AttentionFacts, Biases, EmbedFacts, ExpertsFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes,
+    NormFacts, Norms, PoolingFacts, Rope, ShortConvFacts,
 };
 pub use fill::act;
 pub(crate) use fill::{Stored, fill, layer_kinds};

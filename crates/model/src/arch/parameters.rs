@@ -5,7 +5,9 @@ use girih_graph::Span;
 
 use super::facts::{AttentionFacts, Facts, LayerFacts, Mixer, Rope};
 use super::fill::act_word;
-use super::schema::{Arch, DenseSchema, FfnSchema, Field, LayerSchema, MixerSchema, SpanSchema};
+use super::schema::{
+    Arch, DenseSchema, ExpertsSchema, FfnSchema, Field, LayerSchema, MixerSchema, SpanSchema,
+};
 
 /// One parameter.
 #[derive(Debug)]
@@ -79,7 +81,7 @@ impl Arch {
     pub fn parameters(&self) -> Vec<ArchParameter<'_>> {
         let mut list: Vec<ArchParameter<'_>> = Vec::new();
         let (sizes, head) = (&self.sizes, self.head.as_ref());
-        let of_model: [OfModel<'_>; 10] = [
+        let of_model: [OfModel<'_>; 15] = [
             ("sizes.width", Some(&sizes.width), |facts| Some(FactValue::Size(facts.sizes.width))),
             ("sizes.layers", Some(&sizes.layers), |facts| Some(FactValue::Size(facts.layers.len()))),
             ("sizes.context", Some(&sizes.context), |facts| Some(FactValue::Size(facts.sizes.context))),
@@ -93,6 +95,11 @@ impl Arch {
                 Some(FactValue::Number(facts.head?.norm.epsilon))
             }),
             ("layers.period", self.layers.period.as_ref(), |_| None),
+            ("layers.dense.first", self.layers.dense.first.as_ref(), |_| None),
+            ("layers.dense.step", self.layers.dense.step.as_ref(), |_| None),
+            ("layers.dense.indexed", self.layers.dense.indexed.as_ref(), |_| None),
+            ("layers.dense.others_indexed", self.layers.dense.others_indexed.as_ref(), |_| None),
+            ("layers.dense.listed", self.layers.dense.listed.as_ref(), |_| None),
             ("head.tied", head.and_then(|head| head.tied.as_ref()), |facts| {
                 Some(FactValue::Flag(facts.head?.tied))
             }),
@@ -174,6 +181,10 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
     }
     match &layer.ffn {
         FfnSchema::Gated(dense) | FfnSchema::Plain(dense) => list.extend(of_dense(dense)),
+        FfnSchema::Experts(experts) => {
+            list.extend(of_dense(&experts.each));
+            list.extend(of_experts(experts));
+        }
     }
     list
 }
@@ -188,6 +199,37 @@ fn of_dense(dense: &DenseSchema) -> [OfLayer<'_>; 5] {
         ("ffn.hf_rounded.if", rounded.map(|rounded| &rounded.condition), |_| None),
         ("ffn.hf_rounded.times", rounded.map(|rounded| &rounded.times), |_| None),
         ("ffn.hf_rounded.multiple", rounded.map(|rounded| &rounded.multiple), |_| None),
+    ]
+}
+
+/// The parameters of experts, beside those of each.
+fn of_experts(experts: &ExpertsSchema) -> [OfLayer<'_>; 10] {
+    let shared = experts.shared.as_ref();
+    [
+        ("ffn.count", Some(&experts.count), |layer| Some(FactValue::Size(layer.ffn.experts()?.count))),
+        ("ffn.used", Some(&experts.used), |layer| {
+            Some(FactValue::Size(layer.ffn.experts()?.router.used as usize))
+        }),
+        // Its numbers in GGUF are no words of configurations.
+        ("ffn.score", Some(&experts.score), |_| None),
+        ("ffn.normalized", Some(&experts.normalized), |layer| {
+            Some(FactValue::Flag(layer.ffn.experts()?.router.normalized.is_some()))
+        }),
+        ("ffn.factor", experts.factor.as_ref(), |layer| {
+            Some(FactValue::Number(layer.ffn.experts()?.router.factor?))
+        }),
+        ("ffn.softcap", experts.softcap.as_ref(), |layer| {
+            Some(FactValue::Number(layer.ffn.experts()?.router_softcap?))
+        }),
+        ("ffn.groups", experts.groups.as_ref(), |layer| {
+            Some(FactValue::Size(layer.ffn.experts()?.router.groups?.count as usize))
+        }),
+        ("ffn.used_groups", experts.used_groups.as_ref(), |layer| {
+            Some(FactValue::Size(layer.ffn.experts()?.router.groups?.used as usize))
+        }),
+        // The facts have the product of both.
+        ("ffn.shared.size", shared.and_then(|shared| shared.size.as_ref()), |_| None),
+        ("ffn.shared.count", shared.and_then(|shared| shared.count.as_ref()), |_| None),
     ]
 }
 

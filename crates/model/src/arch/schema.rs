@@ -184,6 +184,25 @@ pub struct LayersSchema {
     pub gguf_listed: Option<GgufKinds>,
     /// The period n of a model: every n-th layer has the last of `kinds`, the others have the first.
     pub period: Option<Field>,
+    /// Which layers have the feed-forward part of `[dense]`; their kind is `KIND_dense`.
+    #[serde(default)]
+    pub dense: DenseLayersSchema,
+}
+
+/// Which layers of a model with experts have none. All rules count; a list of the model replaces them.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DenseLayersSchema {
+    /// The number of first layers without experts.
+    pub first: Option<Field>,
+    /// The number n of a model of which only every n-th layer has experts.
+    pub step: Option<Field>,
+    /// The indexes of layers without experts in `config.json`.
+    pub indexed: Option<Field>,
+    /// The indexes of layers with experts in `config.json`.
+    pub others_indexed: Option<Field>,
+    /// A list in `config.json` that says for each layer `dense` or `sparse`.
+    pub listed: Option<Field>,
 }
 
 /// A list of the kinds of layers in `config.json`.
@@ -369,6 +388,48 @@ pub enum FfnSchema {
     Gated(DenseSchema),
     /// `down(act(up(x)))`.
     Plain(DenseSchema),
+    /// Experts, of which each row chooses some.
+    Experts(Box<ExpertsSchema>),
+}
+
+/// Experts, of which each row chooses some.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpertsSchema {
+    /// The number of experts.
+    pub count: Field,
+    /// The number of experts that a row chooses.
+    pub used: Field,
+    /// Each expert.
+    pub each: DenseSchema,
+    /// What the scores of the router become: `softmax` or `sigmoid`, or a number of GGUF (llama.cpp's
+    /// `enum llama_expert_gating_func_type`).
+    pub score: Field,
+    /// Whether the weights of a row are divided by their sum.
+    pub normalized: Field,
+    /// What is added to that sum.
+    #[serde(default)]
+    pub epsilon: f32,
+    /// The factor of all weights. In a GGUF, 0 is none.
+    pub factor: Option<Field>,
+    /// The softcap of scores; 0 is none.
+    pub softcap: Option<Field>,
+    /// The number of groups of experts, and of those that a row uses.
+    pub groups: Option<Field>,
+    /// The number of groups that a row uses.
+    pub used_groups: Option<Field>,
+    /// The expert of all rows.
+    pub shared: Option<SharedExpertSchema>,
+}
+
+/// An expert that all rows pass through.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SharedExpertSchema {
+    /// Its inner size; that of an expert by default.
+    pub size: Option<Field>,
+    /// The number by which the size is multiplied. Without any, there is no such expert.
+    pub count: Option<Field>,
 }
 
 /// A feed-forward part that all rows pass through.
@@ -541,12 +602,37 @@ pub struct Weight {
     pub hf_part: Option<TensorPart>,
     /// The same for GGUF's tensor.
     pub gguf_part: Option<TensorPart>,
+    /// Other tensors of safetensors that may hold it, where the first one is missing.
+    #[serde(default)]
+    pub hf_or: Vec<OtherTensor>,
     /// The kinds of layers that have it; without any, all.
     #[serde(default)]
     pub of: Vec<String>,
+    /// The kind of the feed-forward part that its layers have; without it, any.
+    pub ffn: Option<FfnKind>,
     /// Whether models may omit it.
     #[serde(default)]
     pub optional: bool,
+}
+
+/// A kind of feed-forward part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FfnKind {
+    /// [`FfnSchema::Gated`] and [`FfnSchema::Plain`].
+    Dense,
+    /// [`FfnSchema::Experts`].
+    Experts,
+}
+
+impl FfnSchema {
+    /// Its kind.
+    pub fn kind(&self) -> FfnKind {
+        match self {
+            FfnSchema::Gated(_) | FfnSchema::Plain(_) => FfnKind::Dense,
+            FfnSchema::Experts(_) => FfnKind::Experts,
+        }
+    }
 }
 
 /// A part of a tensor: its index, and the number of equal parts that the tensor consists of.
@@ -560,6 +646,36 @@ pub enum TensorPart {
         /// The index and the number.
         columns: [usize; 2],
     },
+    /// Of the rows of each expert's matrix: `{ experts = [0, 2] }`.
+    Experts(ExpertsPart),
+}
+
+/// A part of the rows of each expert's matrix in a tensor of all experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpertsPart {
+    /// The index and the number of the parts.
+    pub experts: [usize; 2],
+    /// Whether rows of the parts take turns, instead of one part following another.
+    #[serde(default)]
+    pub interleaved: bool,
+    /// Whether the tensor has columns instead of rows.
+    #[serde(default)]
+    pub transposed: bool,
+    /// Whether the tensor has blocks of 32 values in MXFP4 with a name that ends in `_blocks`, and another one,
+    /// with `_scales`, their scales.
+    #[serde(default)]
+    pub mxfp4: bool,
+}
+
+/// Another tensor of safetensors that may hold a weight.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OtherTensor {
+    /// Its name.
+    pub hf: String,
+    /// The weight's part of it.
+    pub hf_part: Option<TensorPart>,
 }
 
 impl Weight {
@@ -687,7 +803,7 @@ impl Arch {
 
     /// Checks what the types of the schema do not.
     fn check(&self) -> Result<()> {
-        let LayersSchema { kinds: _, listed, indexed, gguf_listed, period: _ } = &self.layers;
+        let LayersSchema { kinds: _, listed, indexed, gguf_listed, period: _, dense: _ } = &self.layers;
         let pattern = self.pattern();
         if pattern.is_empty() {
             return Err(Error::new(format!("architecture {}: layers.kinds is empty", self.name)));
@@ -723,6 +839,20 @@ impl Arch {
         Ok(())
     }
 
+    /// Lists the kinds of layers that have each weight of a kind of feed-forward part, and removes weights
+    /// that none has.
+    fn place_weights(&mut self) {
+        let kinds = &self.layer;
+        self.weights.retain(|_, weight| {
+            let Some(ffn) = weight.ffn else { return true };
+            let has_it = |(kind, layer): &(&String, &LayerSchema)| {
+                layer.ffn.kind() == ffn && (weight.of.is_empty() || weight.of.contains(kind))
+            };
+            weight.of = kinds.iter().filter(has_it).map(|(kind, _)| kind.clone()).collect();
+            !weight.of.is_empty()
+        });
+    }
+
     /// The paths of the objects in `config.json` that scale rotary frequencies.
     pub fn scaling_paths(&self) -> impl Iterator<Item = &str> {
         self.rope.values().filter_map(|rope| rope.scaling.as_ref()).flat_map(|scaling| scaling.hf.iter())
@@ -745,9 +875,10 @@ impl Arch {
 pub fn parse(text: &str) -> Result<Arch> {
     let mut table = merged(text)?;
     describe_layers(&mut table)?;
-    let arch = Arch::deserialize(table).map_err(|error| {
+    let mut arch = Arch::deserialize(table).map_err(|error| {
         Error::new(format!("is not a valid architecture: {}", fault_in_line(text, None, error)))
     })?;
+    arch.place_weights();
     arch.check()?;
     Ok(arch)
 }

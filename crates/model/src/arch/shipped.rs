@@ -11,26 +11,33 @@ macro_rules! texts {
 pub(super) const SHIPPED: &[(&str, &str)] = texts![
     // Before Llama, whose name in GGUF it also has.
     "mistral",
+    "mixtral",
     "llama",
     "ministral",
     "mistral3",
     "qwen2",
     "qwen3",
+    "qwen2_moe",
+    "qwen3_moe",
     "gemma",
     "gemma2",
     "gemma3",
     "gemma3_vision",
     "helium",
     "ernie4_5",
+    "ernie4_5_moe",
+    "dots1",
+    "solar_open",
     "seed_oss",
     "exaone4",
     "lfm2",
+    "lfm2_moe",
     "bert",
     "nomic_bert",
 ];
 
 /// What several descriptions have in common; these match no model.
-const COMMON: &[(&str, &str)] = texts!["decoder"];
+const COMMON: &[(&str, &str)] = texts!["decoder", "experts", "sigmoid_router"];
 
 /// The text of a description that girih ships with.
 pub fn text_of(name: &str) -> Option<&'static str> {

@@ -1,10 +1,10 @@
 //! The feed-forward part.
 
-use girih_graph::{Op, ValueId};
-use girih_tensor::Result;
+use girih_graph::{Op, Router, Score, ValueId};
+use girih_tensor::{Error, Result};
 
 use super::Assembly;
-use crate::arch::Ffn;
+use crate::arch::{ExpertsFacts, Ffn};
 
 impl Assembly<'_> {
     /// The feed-forward part on `x`.
@@ -22,6 +22,75 @@ impl Assembly<'_> {
                 let activated = self.graph.same(&format!("{at}.activated"), Op::Activate { act }, &[up]);
                 self.linear(&format!("{at}.down"), activated, [size, width], down)
             }
+            Ffn::Experts(ref experts) => self.experts(at, experts, x),
         }
     }
+
+    /// The experts that each row of `x` chooses, and the shared one.
+    fn experts(&mut self, at: &str, facts: &ExpertsFacts, x: ValueId) -> Result<ValueId> {
+        let width = self.facts.sizes.width;
+        let router = format!("{at}.router");
+        let mut scores = self.linear(&router, x, [width, facts.count], facts.router_bias)?;
+        if let Some(cap) = facts.router_softcap {
+            scores = self.graph.same(&format!("{router}.capped"), Op::Softcap { cap }, &[scores]);
+        }
+        let mut operands = vec![scores];
+        if facts.choice_bias {
+            operands.push(self.weight(&format!("{router}.choice_bias"), &[facts.count])?);
+        }
+        let weights = self.graph.same(&format!("{router}.weights"), route(facts.router), &operands);
+        let experts = format!("{at}.experts");
+        let op = Op::Experts { used: facts.router.used, act: facts.act };
+        let sizes = [facts.count, facts.size, width];
+        let routed = self.stack(&experts, op, [x, weights], sizes, facts.biases)?;
+        let Some(size) = facts.shared_ffn else { return Ok(routed) };
+        let shared = self.shared_expert(&format!("{at}.shared"), size, facts, x)?;
+        Ok(self.graph.same(&format!("{at}.joined"), Op::Add, &[routed, shared]))
+    }
+
+    /// The expert that all rows pass through. A score makes it an expert that each row chooses.
+    fn shared_expert(&mut self, at: &str, size: usize, facts: &ExpertsFacts, x: ValueId) -> Result<ValueId> {
+        let (width, act) = (self.facts.sizes.width, facts.act);
+        if !facts.shared_is_scored {
+            return self.feed_forward(at, &Ffn::Gated { size, act, biases: [false; 3] }, x);
+        }
+        let score = self.linear(&format!("{at}.score"), x, [width, 1], false)?;
+        let router = Router { score: Score::Sigmoid, used: 1, normalized: None, groups: None, factor: None };
+        let weights = self.graph.same(&format!("{at}.weights"), route(router), &[score]);
+        self.stack(at, Op::Experts { used: 1, act }, [x, weights], [1, size, width], [false; 3])
+    }
+
+    /// Experts of `[count, size, width]`, with the weights below `at`.
+    fn stack(
+        &mut self,
+        at: &str,
+        op: Op,
+        [x, weights]: [ValueId; 2],
+        [count, size, width]: [usize; 3],
+        biases: [bool; 3],
+    ) -> Result<ValueId> {
+        let up = self.weight(&format!("{at}.up.weight"), &[count, size, width])?;
+        let down = self.weight(&format!("{at}.down.weight"), &[count, width, size])?;
+        let gate = self.weight(&format!("{at}.gate.weight"), &[count, size, width])?;
+        let mut operands = vec![x, weights, up, down, gate];
+        match biases {
+            [false, false, false] => {}
+            [true, true, true] => {
+                for (part, columns) in [("gate", size), ("up", size), ("down", width)] {
+                    operands.push(self.weight(&format!("{at}.{part}.bias"), &[count, columns])?);
+                }
+            }
+            _ => {
+                let sentence =
+                    format!("'{at}' has biases for some of gate, up and down; all or none are needed");
+                return Err(Error::new(sentence));
+            }
+        }
+        Ok(self.graph.shaped(&format!("{at}.out"), op, &operands, &[width]))
+    }
+}
+
+fn route(router: Router) -> Op {
+    let Router { score, used, normalized, groups, factor } = router;
+    Op::Route { score, used, normalized, groups, factor }
 }

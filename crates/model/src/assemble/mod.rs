@@ -73,7 +73,8 @@ impl WeightTypes for ModelWeights {
     fn stored_type(&self, name: &str, need: &[usize]) -> Result<DType> {
         let info = self.info(name);
         let (dtype, shape) = info.ok_or_else(|| Error::new(format!("the model has no weight '{name}'")))?;
-        if shape.extents() != need {
+        // A matrix is also a stack of one, and a vector a matrix of one row.
+        if shape.extents() != need && !(need[0] == 1 && shape.extents() == &need[1..]) {
             return Err(Error::new(format!(
                 "weight '{name}' has the shape {shape}; the model needs {need:?}"
             )));

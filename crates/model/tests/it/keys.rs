@@ -388,7 +388,7 @@ fn keys_of_a_gguf_that_nobody_reads_are_refused() {
     let text = |text: &str| MetadataValue::String(text.to_owned());
     let refused = [
         ("llama.attention.causal", MetadataValue::Bool(false), "llama.attention.causal"),
-        ("llama.expert_count", MetadataValue::U32(8), "llama.expert_count"),
+        ("llama.expert_used_count", MetadataValue::U32(8), "llama.expert_used_count"),
         ("llama.rope.dimension_count", MetadataValue::U32(4), "llama.rope.dimension_count"),
         ("llama.attention.value_length", MetadataValue::U32(4), "llama.attention.value_length"),
         (

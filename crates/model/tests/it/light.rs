@@ -129,10 +129,13 @@ fn an_unknown_architecture_is_refused_with_similar_ones() {
         error.to_string()
     };
     let similar = |names: &str| format!("; similar ones are {names}; the section");
-    let moe = refusal("Qwen3MoeForCausalLM");
-    assert!(moe.contains(&similar("'Qwen3ForCausalLM', 'Qwen2ForCausalLM'")), "{moe}");
-    let mixtral = refusal("MixtralForCausalLM");
-    assert!(mixtral.contains("'MistralForCausalLM'"), "{mixtral}");
+    let moe = refusal("Qwen3MofForCausalLM");
+    assert!(
+        moe.contains(&similar("'Qwen3MoeForCausalLM', 'Qwen2MoeForCausalLM', 'Qwen3ForCausalLM'")),
+        "{moe}"
+    );
+    let mixtral = refusal("MixtroForCausalLM");
+    assert!(mixtral.contains("'MixtralForCausalLM'"), "{mixtral}");
     let phi = refusal("PhiForCausalLM");
     assert!(!phi.contains("similar") && !phi.contains("LlamaForCausalLM") && phi.len() < 250, "{phi}");
     // The page has what the sentence names.

@@ -107,6 +107,8 @@ fn granules(
                 | Op::Write
                 | Op::Activate { .. }
                 | Op::ShortConv
+                | Op::Route { .. }
+                | Op::Experts { .. }
                 | Op::Scale { .. }
                 | Op::Softcap { .. }
                 | Op::Gather

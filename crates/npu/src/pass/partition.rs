@@ -417,6 +417,8 @@ impl Partitioner<'_> {
             | AppliedOp::Write { .. }
             | AppliedOp::Activate { .. }
             | AppliedOp::ShortConv { .. }
+            | AppliedOp::Route { .. }
+            | AppliedOp::Experts { .. }
             | AppliedOp::Scale { .. }
             | AppliedOp::Softcap { .. }
             | AppliedOp::Gather { .. }

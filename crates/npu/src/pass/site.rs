@@ -63,8 +63,21 @@ pub(super) fn site(graph: &Graph, policy: Policy, index: usize) -> NodeSite {
         | AppliedOp::LayerNorm { epsilon: _, x: _, weight: _, bias: _ }
         | AppliedOp::Activate { act: _, x: _ }
         | AppliedOp::ShortConv { x: _, taps: _, carried: _ }
+        | AppliedOp::Route { score: _, used: _, normalized: _, groups: _, factor: _, scores: _, bias: _ }
         | AppliedOp::Scale { factor: _, x: _ }
-        | AppliedOp::Softcap { cap: _, x: _ } => no_program(&format!("'{}'", node.op.name())),
+        | AppliedOp::Softcap { cap: _, x: _ }
+        | AppliedOp::Experts {
+            used: _,
+            act: _,
+            x: _,
+            weights: _,
+            up: _,
+            down: _,
+            gate: _,
+            gate_bias: _,
+            up_bias: _,
+            down_bias: _,
+        } => no_program(&format!("'{}'", node.op.name())),
     }
 }
 

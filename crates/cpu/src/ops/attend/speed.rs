@@ -91,6 +91,7 @@ impl AttendBench {
             pool: &self.pool,
             locals: &mut self.locals,
             partials: &mut self.partials,
+            words: &mut [],
             variant: [""; 4],
         };
         let start = Instant::now();

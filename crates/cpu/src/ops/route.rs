@@ -1,0 +1,160 @@
+//! The choice of experts.
+
+use girih_graph::{ExpertGroups, Graph, Router, Score, ValueId};
+
+use super::executor::Executor;
+use super::rows::ROW_PIECE_VALUES;
+use crate::bound::{BoundOp, OpScratch};
+use crate::kernels::{CpuKernel, exponential};
+use crate::pool::Grid;
+
+/// `y` = the weights of the experts of one row. The number of operations is small beside that of the experts.
+pub struct Route<'a> {
+    pub router: Router,
+    pub scores: &'a [f32],
+    pub bias: Option<&'a [f32]>,
+    /// At least [`Route::scratch_len`] values.
+    pub scratch: &'a mut [f32],
+    pub y: &'a mut [f32],
+}
+
+impl CpuKernel for Route<'_> {
+    #[inline(always)]
+    fn run(self) {
+        self.choose(exponential::exp);
+    }
+
+    fn run_portable(self) {
+        self.choose(|x| f64::from(x).exp() as f32);
+    }
+}
+
+impl Route<'_> {
+    /// The values of `scratch` for a number of experts: their probabilities, their ranks, and whether they
+    /// are taken; and the ranks of groups.
+    pub fn scratch_len(experts: usize) -> usize {
+        4 * experts
+    }
+
+    #[inline(always)]
+    fn choose(self, exp: impl Fn(f32) -> f32) {
+        let Route { router, scores, bias, scratch, y } = self;
+        let experts = scores.len();
+        let (probabilities, rest) = scratch.split_at_mut(experts);
+        let (ranks, rest) = rest.split_at_mut(experts);
+        let (taken, of_groups) = rest.split_at_mut(experts);
+        match router.score {
+            Score::Sigmoid => {
+                for (p, score) in probabilities.iter_mut().zip(scores) {
+                    *p = 1.0 / (1.0 + exp(-score));
+                }
+            }
+            Score::Softmax => {
+                let largest = scores.iter().fold(f32::NEG_INFINITY, |a, b| a.max(*b));
+                let mut sum = 0.0;
+                for (p, score) in probabilities.iter_mut().zip(scores) {
+                    *p = exp(score - largest);
+                    sum += *p;
+                }
+                probabilities.iter_mut().for_each(|p| *p /= sum);
+            }
+        }
+        match bias {
+            None if router.groups.is_none() => ranks.copy_from_slice(scores),
+            None => ranks.copy_from_slice(probabilities),
+            Some(bias) => {
+                for ((rank, p), bias) in ranks.iter_mut().zip(&*probabilities).zip(bias) {
+                    *rank = p + bias;
+                }
+            }
+        }
+        taken.fill(0.0);
+        if let Some(groups) = router.groups {
+            take_others(groups, ranks, taken, of_groups);
+        }
+        y.fill(0.0);
+        let mut sum = 0.0;
+        for _ in 0..router.used {
+            let best = take_best(ranks, taken);
+            y[best] = 1.0;
+        }
+        for (y, p) in y.iter_mut().zip(&*probabilities).filter(|(y, _)| **y != 0.0) {
+            *y = *p;
+            sum += p;
+        }
+        let divisor = router.normalized.map_or(1.0, |epsilon| sum + epsilon);
+        let factor = router.factor.unwrap_or(1.0);
+        y.iter_mut().filter(|y| **y != 0.0).for_each(|y| *y = *y / divisor * factor);
+    }
+}
+
+/// Takes the experts of groups that are not chosen.
+#[inline(always)]
+fn take_others(groups: ExpertGroups, ranks: &[f32], taken: &mut [f32], of_groups: &mut [f32]) {
+    let (count, size) = (groups.count as usize, ranks.len() / groups.count as usize);
+    let of_groups = &mut of_groups[..count];
+    for (group, rank) in of_groups.iter_mut().enumerate() {
+        let (ranks, taken) = (&ranks[group * size..][..size], &mut taken[group * size..][..size]);
+        let [first, second] = [take_best(ranks, taken), take_best(ranks, taken)];
+        *rank = ranks[first] + ranks[second];
+    }
+    // All experts count as taken, then those of the chosen groups do not.
+    taken.fill(1.0);
+    for _ in 0..groups.used {
+        let mut best = None;
+        for (group, rank) in of_groups.iter().enumerate() {
+            let is_free = taken[group * size] == 1.0;
+            if is_free && best.is_none_or(|best: usize| is_above(*rank, of_groups[best])) {
+                best = Some(group);
+            }
+        }
+        if let Some(best) = best {
+            taken[best * size..][..size].fill(0.0);
+        }
+    }
+}
+
+/// The first of those with the largest rank that are not taken; it is taken then.
+#[inline(always)]
+fn take_best(ranks: &[f32], taken: &mut [f32]) -> usize {
+    let mut best = None;
+    for (index, rank) in ranks.iter().enumerate() {
+        if taken[index] == 0.0 && best.is_none_or(|best: usize| is_above(*rank, ranks[best])) {
+            best = Some(index);
+        }
+    }
+    let best = best.expect("the checker refuses to choose more experts than there are");
+    taken[best] = 1.0;
+    best
+}
+
+/// Whether a rank comes before another: NaN comes first.
+#[inline(always)]
+fn is_above(a: f32, b: f32) -> bool {
+    a > b || a.is_nan() && !b.is_nan()
+}
+
+pub(crate) fn bind(
+    graph: &Graph,
+    router: Router,
+    scores: ValueId,
+    bias: Option<ValueId>,
+    y: ValueId,
+) -> BoundOp {
+    let experts = graph.value(scores).shape.columns();
+    let run = BoundOp::new(move |step| {
+        let bias = bias.map(|bias| step.weights.vector(bias));
+        let (y, [scores]) = step.values.split(y, [scores]);
+        let Executor { table, pool, locals, .. } = &mut step.executor;
+        // A row takes longer than as many values of other kernels.
+        let rows = ROW_PIECE_VALUES / (8 * experts);
+        let grid = Grid { width: experts, row_step: rows.max(1), column_step: experts };
+        pool.tiles(locals, y, grid, |tile, scratch| {
+            for row in tile.rows() {
+                let scores = &scores[row * experts..][..experts];
+                table.run(Route { router, scores, bias, scratch, y: tile.row(row) });
+            }
+        });
+    });
+    BoundOp { scratch: OpScratch { local: Route::scratch_len(experts), ..OpScratch::default() }, ..run }
+}

@@ -1,0 +1,249 @@
+//! The choice of experts: the scores of a router become weights, 0 for experts that are not chosen.
+
+use std::cmp::Ordering;
+
+use girih_tensor::Shape;
+
+use crate::constant::{ExpertGroups, Score};
+use crate::value::Value;
+use crate::work::{NodeWork, WorkStep};
+
+pub(super) fn fits(scores: &Value, bias: Option<&Value>, y: &Value) -> bool {
+    scores.rank() == 2 && y.is_like(scores) && bias.is_none_or(|bias| bias.is_vector(scores.columns()))
+}
+
+/// The constants of a `route`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Router {
+    /// What scores become.
+    pub score: Score,
+    /// The number of experts that are chosen.
+    pub used: u32,
+    /// If set, the weights of a row are divided by their sum plus this.
+    pub normalized: Option<f32>,
+    /// The groups of experts, if groups are chosen first.
+    pub groups: Option<ExpertGroups>,
+    /// Multiplies every weight.
+    pub factor: Option<f32>,
+}
+
+impl Router {
+    /// Whether the router can choose among this number of experts.
+    pub fn suits(&self, experts: usize) -> bool {
+        let used = self.used as usize;
+        let in_groups = |ExpertGroups { count, used: groups }: ExpertGroups| {
+            let (count, size) = (count as usize, experts.checked_div(count as usize).unwrap_or(0));
+            groups > 0
+                && groups as usize <= count
+                && size * count == experts
+                && size > 1
+                && used <= groups as usize * size
+        };
+        (1..=experts).contains(&used) && self.groups.is_none_or(in_groups)
+    }
+
+    /// What the scores of a row become, before the choice.
+    fn probabilities(&self, scores: &[f32]) -> Vec<f64> {
+        let scores = scores.iter().map(|score| f64::from(*score));
+        match self.score {
+            Score::Sigmoid => scores.map(|score| 1.0 / (1.0 + (-score).exp())).collect(),
+            Score::Softmax => {
+                let largest = scores.clone().fold(f64::NEG_INFINITY, f64::max);
+                let powers: Vec<f64> = scores.map(|score| (score - largest).exp()).collect();
+                let sum: f64 = powers.iter().sum();
+                powers.into_iter().map(|power| power / sum).collect()
+            }
+        }
+    }
+
+    /// The numbers by which experts are chosen. Scores order experts like what they become, without its
+    /// ties.
+    fn rank_by(&self, scores: &[f32], bias: Option<&[f32]>) -> Vec<f64> {
+        if bias.is_none() && self.groups.is_none() {
+            return scores.iter().map(|score| f64::from(*score)).collect();
+        }
+        let mut ranks = self.probabilities(scores);
+        for (rank, bias) in ranks.iter_mut().zip(bias.into_iter().flatten()) {
+            *rank += f64::from(*bias);
+        }
+        ranks
+    }
+
+    /// The rank of each group: the sum of its two largest ranks (DeepSeek-AI 2024, arXiv 2412.19437).
+    fn group_ranks(ranks: &[f64], groups: ExpertGroups) -> Vec<f64> {
+        let sum = |group: &[f64]| largest(group, 2).iter().map(|index| group[*index]).sum();
+        ranks.chunks_exact(ranks.len() / groups.count as usize).map(sum).collect()
+    }
+
+    /// The chosen experts of a row, by index.
+    fn choice(&self, ranks: &[f64]) -> Vec<usize> {
+        let candidates: Vec<usize> = match self.groups {
+            None => (0..ranks.len()).collect(),
+            Some(groups) => {
+                let size = ranks.len() / groups.count as usize;
+                let mut chosen = largest(&Router::group_ranks(ranks, groups), groups.used as usize);
+                chosen.sort_unstable();
+                chosen.into_iter().flat_map(|group| group * size..(group + 1) * size).collect()
+            }
+        };
+        let of_candidates: Vec<f64> = candidates.iter().map(|index| ranks[*index]).collect();
+        let chosen = largest(&of_candidates, self.used as usize);
+        let mut chosen: Vec<usize> = chosen.into_iter().map(|index| candidates[index]).collect();
+        chosen.sort_unstable();
+        chosen
+    }
+
+    /// The weights of a row's experts.
+    pub fn weights(&self, scores: &[f32], bias: Option<&[f32]>) -> Vec<f32> {
+        let probabilities = self.probabilities(scores);
+        let chosen = self.choice(&self.rank_by(scores, bias));
+        let sum: f64 = chosen.iter().map(|index| probabilities[*index]).sum();
+        let divisor = self.normalized.map_or(1.0, |epsilon| sum + f64::from(epsilon));
+        let factor = self.factor.map_or(1.0, f64::from);
+        let mut weights = vec![0.0; scores.len()];
+        for index in chosen {
+            weights[index] = (probabilities[index] / divisor * factor) as f32;
+        }
+        weights
+    }
+
+    /// The chosen experts of a row that scores which differ from these by up to `error` might not choose.
+    pub fn uncertain(&self, scores: &[f32], bias: Option<&[f32]>, error: f64) -> Vec<usize> {
+        let ranks = self.rank_by(scores, bias);
+        let chosen = self.choice(&ranks);
+        // A sigmoid changes by a quarter of its score's change at most, a probability by half of all changes.
+        let slope = match self.score {
+            _ if bias.is_none() && self.groups.is_none() => 1.0,
+            Score::Sigmoid => 0.25,
+            Score::Softmax => 0.5,
+        };
+        let below = |ranks: &[f64], taken: &[usize]| {
+            let others = (0..ranks.len()).filter(|index| !taken.contains(index)).map(|index| ranks[index]);
+            others.fold(f64::NEG_INFINITY, f64::max)
+        };
+        let mut candidates = vec![true; ranks.len()];
+        if let Some(groups) = self.groups {
+            let of_groups = Router::group_ranks(&ranks, groups);
+            let taken = largest(&of_groups, groups.used as usize);
+            let next = below(&of_groups, &taken);
+            // A group's rank is the sum of two.
+            if taken.iter().any(|group| of_groups[*group] - next <= 4.0 * slope * error) {
+                return chosen;
+            }
+            let size = ranks.len() / groups.count as usize;
+            candidates = (0..ranks.len()).map(|index| taken.contains(&(index / size))).collect();
+        }
+        let others = (0..ranks.len()).filter(|index| candidates[*index] && !chosen.contains(index));
+        let next = others.map(|index| ranks[index]).fold(f64::NEG_INFINITY, f64::max);
+        chosen.into_iter().filter(|index| ranks[*index] - next <= 2.0 * slope * error).collect()
+    }
+}
+
+/// The indexes of the `count` largest numbers: NaN is the largest, and of equal ones the first.
+fn largest(numbers: &[f64], count: usize) -> Vec<usize> {
+    let mut indexes: Vec<usize> = (0..numbers.len()).collect();
+    let descending = |a: &usize, b: &usize| {
+        let (a, b) = (numbers[*a], numbers[*b]);
+        b.is_nan().cmp(&a.is_nan()).then(b.partial_cmp(&a).unwrap_or(Ordering::Equal))
+    };
+    indexes.sort_by(descending);
+    indexes.truncate(count);
+    indexes
+}
+
+/// A row has a score for each of `experts` experts.
+pub(crate) fn define(scores: &[f32], bias: Option<&[f32]>, experts: usize, router: Router) -> Vec<f32> {
+    scores.chunks_exact(experts).flat_map(|row| router.weights(row, bias)).collect()
+}
+
+#[allow(clippy::too_many_arguments, reason = "the constants and operands of the table")]
+pub(super) fn work(
+    _score: Score,
+    used: u32,
+    _normalized: Option<f32>,
+    _groups: Option<ExpertGroups>,
+    _factor: Option<f32>,
+    scores: Shape,
+    _bias: Option<Shape>,
+    step: WorkStep<'_>,
+) -> NodeWork {
+    NodeWork::each(2, (10 + u64::from(used)) * step.elements(scores))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: Router =
+        Router { score: Score::Softmax, used: 2, normalized: None, groups: None, factor: None };
+
+    fn assert_near(found: &[f32], want: &[f32]) {
+        assert!(found.iter().zip(want).all(|(found, want)| (found - want).abs() < 1e-6), "{found:?}");
+        assert_eq!(found.len(), want.len());
+    }
+
+    /// `ln 1`, `ln 2`, `ln 4` and `ln 3` have the softmax 0.1, 0.2, 0.4 and 0.3.
+    const LOGARITHMS: [f32; 4] = [0.0, std::f32::consts::LN_2, 2.0 * std::f32::consts::LN_2, 1.098_612_3];
+
+    #[test]
+    fn weights_are_probabilities_or_shares_of_the_chosen() {
+        assert_near(&PLAIN.weights(&LOGARITHMS, None), &[0.0, 0.0, 0.4, 0.3]);
+        let shares = Router { normalized: Some(0.0), factor: Some(7.0), ..PLAIN };
+        assert_near(&shares.weights(&LOGARITHMS, None), &[0.0, 0.0, 4.0, 3.0]);
+        let epsilon = Router { normalized: Some(0.7), ..PLAIN };
+        assert_near(&epsilon.weights(&LOGARITHMS, None), &[0.0, 0.0, 0.4 / 1.4, 0.3 / 1.4]);
+    }
+
+    #[test]
+    fn a_bias_changes_the_choice_and_no_weight() {
+        let router = Router { score: Score::Sigmoid, used: 1, ..PLAIN };
+        let scores = [0.0, 5.0, 0.0, 0.0];
+        assert_near(&router.weights(&scores, Some(&[0.0, 0.0, 0.6, 0.0])), &[0.0, 0.0, 0.5, 0.0]);
+        assert_near(&router.weights(&scores, Some(&[0.0, 0.2, 0.6, 0.0])), &[0.0, 0.993_307_1, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn the_first_of_equal_experts_is_chosen_and_nan_is_chosen_first() {
+        let equal = PLAIN.weights(&[1.0; 4], None);
+        assert_eq!(equal, [0.25, 0.25, 0.0, 0.0]);
+        let sigmoid = Router { score: Score::Sigmoid, ..PLAIN };
+        let with_nan = sigmoid.weights(&[0.0, 9.0, 8.0, f32::NAN], None);
+        assert!(with_nan[3].is_nan() && with_nan[1] > 0.9 && with_nan[2] == 0.0, "{with_nan:?}");
+    }
+
+    /// The group of the best expert has the lower sum of two.
+    #[test]
+    fn groups_are_chosen_by_their_two_best() {
+        let groups = Some(ExpertGroups { count: 2, used: 1 });
+        let router = Router { score: Score::Sigmoid, groups, ..PLAIN };
+        let weights = router.weights(&[3.0, -9.0, 1.0, 2.0], None);
+        assert!(
+            weights[0] == 0.0 && weights[1] == 0.0 && weights[2] > 0.7 && weights[3] > 0.8,
+            "{weights:?}"
+        );
+    }
+
+    #[test]
+    fn a_router_suits_a_number_of_experts() {
+        let groups = |count, used| Router { groups: Some(ExpertGroups { count, used }), ..PLAIN };
+        assert!(PLAIN.suits(2) && !PLAIN.suits(1));
+        assert!(groups(2, 1).suits(4) && !groups(2, 1).suits(5) && !groups(2, 3).suits(4));
+        assert!(
+            !groups(4, 2).suits(4) && !groups(0, 0).suits(4) && !Router { used: 3, ..groups(2, 1) }.suits(4)
+        );
+    }
+
+    /// Experts 2 and 3 are chosen, 3 by a lead of a half.
+    #[test]
+    fn a_choice_is_uncertain_if_scores_may_change_places() {
+        let scores = [0.0, 1.0, 3.0, 1.5];
+        let uncertain = |error| PLAIN.uncertain(&scores, None, error);
+        assert_eq!([uncertain(0.24), uncertain(0.26), uncertain(1.1)], [vec![], vec![3], vec![2, 3]]);
+        let moved = |by: f32| PLAIN.choice(&PLAIN.rank_by(&[0.0, 1.0 + by, 3.0, 1.5 - by], None));
+        assert_eq!([moved(0.24), moved(0.26)], [vec![2, 3], vec![1, 2]]);
+        let groups =
+            Router { score: Score::Sigmoid, groups: Some(ExpertGroups { count: 2, used: 1 }), ..PLAIN };
+        assert_eq!(groups.uncertain(&[0.1, 0.0, 0.1, 0.1], None, 0.2), [2, 3]);
+        assert!(groups.uncertain(&[-5.0, -5.0, 5.0, 5.0], None, 0.2).is_empty());
+    }
+}
