@@ -276,29 +276,15 @@ impl<'a> PackedActivations<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SourceRows<'a> {
     Rows(&'a [f32]),
-    /// These rows of `x`, of `width` values each.
-    Listed {
-        x: &'a [f32],
-        rows: &'a [u32],
-        width: usize,
-    },
-    Norm {
-        x: &'a [f32],
-        weight: &'a [f32],
-        epsilon: f32,
-    },
-    Gate {
-        gate: &'a [f32],
-        up: &'a [f32],
-        act: Act,
-    },
+    Norm { x: &'a [f32], weight: &'a [f32], epsilon: f32 },
+    Gate { gate: &'a [f32], up: &'a [f32], act: Act },
 }
 
 impl SourceRows<'_> {
     /// The name of that operator, for `profile`; empty for values in memory.
     pub fn name(&self) -> &'static str {
         match self {
-            SourceRows::Rows(_) | SourceRows::Listed { .. } => "",
+            SourceRows::Rows(_) => "",
             SourceRows::Norm { .. } => "norm",
             SourceRows::Gate { .. } => "gate",
         }
@@ -308,7 +294,6 @@ impl SourceRows<'_> {
     pub fn len(&self) -> usize {
         match self {
             SourceRows::Rows(x) | SourceRows::Norm { x, .. } => x.len(),
-            SourceRows::Listed { rows, width, .. } => rows.len() * width,
             SourceRows::Gate { gate, .. } => gate.len(),
         }
     }
@@ -318,11 +303,10 @@ impl SourceRows<'_> {
         let range = row * width..(row + 1) * width;
         let made = match self {
             SourceRows::Rows(x) => return &x[range],
-            SourceRows::Listed { x, rows, .. } => return &x[rows[row] as usize * width..][..width],
             SourceRows::Norm { .. } | SourceRows::Gate { .. } => &mut scratch[..width],
         };
         match *self {
-            SourceRows::Rows(_) | SourceRows::Listed { .. } => unreachable!("returned above"),
+            SourceRows::Rows(_) => unreachable!("returned above"),
             SourceRows::Norm { x, weight, epsilon } => {
                 table.run(Norm { x: &x[range], weight, epsilon, y: made });
             }

@@ -528,6 +528,19 @@ impl<T> OutputTile<'_, T> {
     }
 }
 
+impl<T> OutputTile<'_, T> {
+    /// All rows of the tile, one after another.
+    ///
+    /// # Panics
+    /// If the tile does not cover whole rows.
+    pub fn whole(&mut self) -> &mut [T] {
+        assert_eq!(self.columns, 0..self.width, "a tile of whole rows");
+        // SAFETY: as in `row`; whole rows one after another are one range, which
+        // no other tile covers.
+        unsafe { self.output.part(self.rows.start * self.width..self.rows.end * self.width) }
+    }
+}
+
 /// A slice that several threads write, in parts that do not overlap.
 #[derive(Debug)]
 struct DisjointSlice<'a, T> {
@@ -610,8 +623,13 @@ mod tests {
                         tile.row(row).iter_mut().for_each(|value| *value += 1);
                     }
                 });
+                let all = Grid { width: 7, row_step: 1, column_step: 7 };
+                pool.tiles_of_groups(&mut vec![(); threads], ends, &mut output, all, |tile, ()| {
+                    assert_eq!(tile.whole().len(), tile.rows().len() * 7);
+                    tile.whole().iter_mut().for_each(|value| *value += 1);
+                });
                 let rows = ends[ends.len() - 1] as usize;
-                let added = before.iter().enumerate().map(|(at, old)| old + usize::from(at < rows * 7));
+                let added = before.iter().enumerate().map(|(at, old)| old + 2 * usize::from(at < rows * 7));
                 assert!(output.iter().copied().eq(added), "{ends:?}");
             }
         }

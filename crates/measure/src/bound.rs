@@ -82,6 +82,13 @@ const DEPENDENCE: f64 = 3.0;
 /// The number of standard deviations within which the largest error lies.
 const DEVIATIONS: f64 = 7.0;
 
+/// As [`DEVIATIONS`], for the scores of the routers of a model in a run: a few thousand.
+const SCORE_DEVIATIONS: f64 = 4.0;
+
+/// The largest element of a row, in root mean squares: as [`DEVIATIONS`], for a hundred to a thousand elements. The
+/// change that another expert makes has this size, not that of a standard deviation.
+const PEAK: f64 = 3.5;
+
 /// The precision of a golden's arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GoldenPrecision {
@@ -283,8 +290,9 @@ impl ErrorBound {
     pub(crate) fn follow(&self, sizes: &RowSizes<'_>) -> RowErrors {
         let term = rounding(DType::F32).powi(2);
         let result = term + self.one.golden.powi(2);
-        let largest = DEVIATIONS * DEPENDENCE;
-        let one = RoundingErrors { term, result, state: self.one.kept.powi(2), largest };
+        let state = self.one.kept.powi(2);
+        let (largest, change) = (SCORE_DEVIATIONS * DEPENDENCE, (PEAK / (DEVIATIONS * DEPENDENCE)).powi(2));
+        let one = RoundingErrors { term, result, state, largest, change };
         sizes.errors(one, &self.node_roundings)
     }
 

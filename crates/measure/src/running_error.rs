@@ -97,8 +97,10 @@ pub(crate) struct RoundingErrors {
     pub result: f64,
     /// Of a row of state in this program.
     pub state: f64,
-    /// The largest error, in standard deviations.
+    /// The largest error of a score, in standard deviations.
     pub largest: f64,
+    /// What a change of known size counts as, in mean squares of errors of which the largest counts.
+    pub change: f64,
 }
 
 /// The sizes of the rows of a graph's values in a run, and the rows that attention reads: a watch.
@@ -359,7 +361,7 @@ impl Analysis<'_> {
     }
 
     fn route(&mut self, node: &Node, router: Router) -> Option<Vec<f64>> {
-        let RoundingErrors { term, result, largest, .. } = self.one;
+        let RoundingErrors { term, result, largest, change, .. } = self.one;
         let (scores, experts) = (self.read[node.inputs[0].0 as usize], self.columns(node.output) as usize);
         let (errors, sizes) = (self.of(node.inputs[0])?, self.sizes(node.inputs[0])?);
         let bias = match node.inputs.get(1) {
@@ -379,7 +381,7 @@ impl Analysis<'_> {
             let total: f64 = (0..experts).map(|index| square(&index)).sum();
             uncertain_rows += usize::from(!uncertain.is_empty());
             let own = 2.0 * result + EXPONENTIAL_ROUNDINGS * term;
-            all.push(4.0 * of_score + 2.0 * ratio(changed, total) + own);
+            all.push(4.0 * of_score + 2.0 * change * ratio(changed, total) + own);
         }
         self.uncertain_choices += uncertain_rows;
         Some(all)
@@ -623,7 +625,8 @@ mod tests {
     use super::*;
 
     /// One unit per stored result, and none of other kinds.
-    const UNIT: RoundingErrors = RoundingErrors { term: 0.0, result: 1e-6, state: 0.0, largest: 7.0 };
+    const UNIT: RoundingErrors =
+        RoundingErrors { term: 0.0, result: 1e-6, state: 0.0, largest: 7.0, change: 1.0 };
 
     /// The errors of a graph of two rows, in stores; the values are rows of two numbers. Weights have the
     /// mean square 0.5, so a sum of two products has the noise of its row. A node that is not followed
@@ -724,7 +727,7 @@ output rows: [output_rows 2, 1, 2] = gather mixed
         let head = |keys: [&'static [f32]; 2], error| {
             let values: [&[f32]; 2] = [&[1.0, 0.0], &[0.0, 1.0]];
             let read = [0, 1].map(|key| (part(keys[key], 0.0), part(values[key], 0.0))).to_vec();
-            let one = RoundingErrors { term: 0.0, result: 0.0, state: 0.0, largest: 7.0 };
+            let one = RoundingErrors { term: 0.0, result: 0.0, state: 0.0, largest: 7.0, change: 1.0 };
             AttendingHead { one, scale: 1.0, cap: None, q: part(&[1.0, 1.0], error), read }.noise_and_size()
         };
         assert_eq!(head([&[3.0, 4.0], &[3.0, 4.0]], 0.01), (0.0, 0.25));

@@ -14,15 +14,22 @@ use girih_graph::{Act, Graph, Op, ValueId};
 use girih_tensor::DType;
 
 use super::executor::Executor;
-use super::linear::{Epilogue, MatmulOperands, MatmulPiece, bands_of_piece, local_len, pack_activations};
+use super::linear::{
+    Epilogue, MatmulOperands, MatmulPiece, NARROW_PIECE_BANDS, bands_of_columns, bands_of_piece, local_len,
+    pack_rows,
+};
 use super::rows::pairwise_in_place;
-use crate::activations::{ActivationKind, PackedActivations, PrecisionRule, SourceRows};
+use crate::activations::{ActivationKind, PackedActivations, PrecisionRule};
 use crate::bound::{BoundOp, OpScratch};
-use crate::kernels::CpuKernel;
 use crate::kernels::packed::{BAND, NARROW, bands};
-use crate::pool::Grid;
+use crate::kernels::{CpuKernel, Table};
+use crate::memory::Aligned;
+use crate::pool::{Grid, ThreadPool};
 use crate::step::CpuStep;
 use crate::weights::PackedMatrix;
+
+/// The maximum number of bands of each expert in a piece of the result.
+const DOWN_PIECE_BANDS: usize = 16;
 
 /// `y += factor · x`. Bytes: 8 read and 4 written a value.
 pub struct AddScaled<'a> {
@@ -71,6 +78,8 @@ struct Lists<'a> {
     /// The chosen experts, and for each the slot behind its last.
     experts: &'a [u32],
     ends: &'a [u32],
+    /// For each of them the end of its packed rows, in packed rows with their padding.
+    units: &'a [u32],
 }
 
 /// The words of packed rows: no more than `slots` rows need in any groups.
@@ -81,7 +90,7 @@ fn packed_len(kind: ActivationKind, slots: usize, width: usize) -> usize {
 
 /// The lengths of the lists of a step: slots, and experts.
 fn list_len(slots: usize, experts: usize) -> usize {
-    slots + 3 * experts
+    slots + 4 * experts
 }
 
 /// Binds a node.
@@ -171,14 +180,11 @@ impl BoundExperts {
         };
         *variant = [way, table.name, kind.name(), up[0].layout.name()];
 
-        let mut packing =
-            Executor { table, pool, locals, partials: &mut [], words: &mut [], variant: [""; 4] };
         if rows == 1 {
-            pack_activations(&mut packing, kind, SourceRows::Rows(x), width, of_x);
+            pack_rows(table, kind, 1, |_| x, &mut of_x[..kind.size(1, width)]);
         } else {
-            lists.each_packed(kind, width, of_x, |rows, words| {
-                pack_activations(&mut packing, kind, SourceRows::Listed { x, rows, width }, width, words);
-            });
+            let row = |slot: usize| &x[lists.rows[slot] as usize * width..][..width];
+            lists.pack((table, pool, locals), kind, width, of_x, row);
         }
         let all = lists.experts.len() * bands(inner) * if gate.is_some() { 2 } else { 1 };
         let step = bands_of_piece(all, if gate.is_some() { 2 } else { 1 }, true, pool.threads()) * BAND;
@@ -193,19 +199,15 @@ impl BoundExperts {
                 None => (up, None, Epilogue::Activate(self.act)),
                 Some(gate) => (operands(gate, biases[0], expert, x), Some(up), Epilogue::Gate(self.act)),
             };
-            MatmulPiece { table, first, gated, epilogue, tile }.compute(scratch);
+            let bands = bands_of_columns(tile.columns());
+            MatmulPiece { table, first, gated, epilogue, bands, tile }.compute(scratch);
         });
 
-        let mut packing =
-            Executor { table, pool, locals, partials: &mut [], words: &mut [], variant: [""; 4] };
-        let mut slot = 0;
-        lists.each_packed(inner_kind, inner, of_inner, |rows, words| {
-            let source = &inner_rows[slot * inner..(slot + rows.len()) * inner];
-            pack_activations(&mut packing, inner_kind, SourceRows::Rows(source), inner, words);
-            slot += rows.len();
-        });
+        let row = |slot: usize| &inner_rows[slot * inner..][..inner];
+        lists.pack((table, pool, locals), inner_kind, inner, of_inner, row);
         let outputs = down[0].rows;
-        let step = bands_of_piece(bands(outputs), 1, true, pool.threads()) * BAND;
+        // An expert's bands of a piece lie one after another: the more, the less often prefetchers begin anew.
+        let step = (bands(outputs) / (2 * pool.threads())).clamp(1, DOWN_PIECE_BANDS) * BAND;
         let grid = Grid { width: outputs, row_step: rows.max(1), column_step: step };
         pool.tiles(locals, y, grid, |tile, scratch| {
             tile.rows().for_each(|row| tile.row(row).fill(0.0));
@@ -218,7 +220,12 @@ impl BoundExperts {
                 let epilogue =
                     Epilogue::AddRows { rows: &lists.rows[slots.clone()], weights: &lists.weights[slots] };
                 let first = operands(down, biases[2], expert as usize, x);
-                MatmulPiece { table, first, gated: None, epilogue, tile: &mut *tile }.compute(scratch);
+                let all = bands_of_columns(tile.columns());
+                for start in all.clone().step_by(NARROW_PIECE_BANDS) {
+                    let bands = start..all.end.min(start + NARROW_PIECE_BANDS);
+                    let tile = &mut *tile;
+                    MatmulPiece { table, first, gated: None, epilogue, bands, tile }.compute(scratch);
+                }
             }
         });
     }
@@ -239,7 +246,8 @@ fn operands<'a>(
 fn list<'a>(chosen: &[f32], experts: usize, words: &'a mut [u32], weights: &'a mut [f32]) -> Lists<'a> {
     let (next, words) = words.split_at_mut(experts);
     let (names, words) = words.split_at_mut(experts);
-    let (ends, rows) = words.split_at_mut(experts);
+    let (ends, words) = words.split_at_mut(experts);
+    let (units, rows) = words.split_at_mut(experts);
     next.fill(0);
     for row in chosen.chunks_exact(experts) {
         row.iter().zip(&mut *next).for_each(|(weight, count)| *count += u32::from(*weight != 0.0));
@@ -249,7 +257,7 @@ fn list<'a>(chosen: &[f32], experts: usize, words: &'a mut [u32], weights: &'a m
         let count = std::mem::replace(next, end);
         if count > 0 {
             end += count;
-            (names[groups], ends[groups]) = (expert as u32, end);
+            (names[groups], ends[groups], units[groups]) = (expert as u32, end, end + end / 3);
             groups += 1;
         }
     }
@@ -261,6 +269,7 @@ fn list<'a>(chosen: &[f32], experts: usize, words: &'a mut [u32], weights: &'a m
     }
     let slots = end as usize;
     Lists {
+        units: &units[..groups],
         rows: &rows[..slots],
         weights: &weights[..slots],
         experts: &names[..groups],
@@ -291,18 +300,30 @@ impl Lists<'_> {
         &words[Lists::start(kind, width, slots.start)..][..kind.size(slots.len(), width)]
     }
 
-    /// Calls `pack` with the rows of each group and the words for them.
-    fn each_packed(
+    /// Packs the rows of all slots, group by group: `row` returns that of a slot.
+    fn pack<'r>(
         &self,
+        (table, pool, locals): (&Table, &ThreadPool, &mut [Aligned<f32>]),
         kind: ActivationKind,
         width: usize,
         words: &mut [u32],
-        mut pack: impl FnMut(&[u32], &mut [u32]),
+        row: impl Fn(usize) -> &'r [f32] + Sync,
     ) {
-        for group in 0..self.ends.len() {
-            let slots = self.slots(group);
-            let start = Lists::start(kind, width, slots.start);
-            pack(&self.rows[slots.clone()], &mut words[start..][..kind.size(slots.len(), width)]);
-        }
+        // Slots have a third of a slot each for the padding of their group.
+        let unit = kind.size(1, width);
+        let all = unit * (self.rows.len() + self.rows.len() / 3);
+        let units = &mut words[..all];
+        pool.tiles_of_groups(
+            locals,
+            self.units,
+            units,
+            Grid { width: unit, row_step: 1, column_step: unit },
+            |tile, _| {
+                let group = self.units.partition_point(|end| *end as usize <= tile.rows().start);
+                let slots = self.slots(group);
+                let words = &mut tile.whole()[..kind.size(slots.len(), width)];
+                pack_rows(table, kind, slots.len(), |index| row(slots.start + index), words);
+            },
+        );
     }
 }

@@ -41,7 +41,7 @@ const MATMUL_PIECE_BANDS: usize = 8;
 
 /// The maximum number of bands of each matrix in a piece with few columns of activations. Hardware
 /// prefetchers must detect each run of bands again.
-const NARROW_PIECE_BANDS: usize = 4;
+pub(super) const NARROW_PIECE_BANDS: usize = 4;
 
 /// Values in a piece of packing activations: about 10 µs.
 const PACK_PIECE_VALUES: usize = 1 << 13;
@@ -67,9 +67,7 @@ pub(crate) fn pack_activations(
     let (each, all) = (kind.block_words(), rows * terms);
     // Few rows are one tile; rows that lie in memory are cut by blocks.
     let row_step = match source {
-        SourceRows::Rows(_) | SourceRows::Listed { .. } if all <= NARROW => {
-            (PACK_PIECE_VALUES / (rows.max(1) * kind.depth())).max(1)
-        }
+        SourceRows::Rows(_) if all <= NARROW => (PACK_PIECE_VALUES / (rows.max(1) * kind.depth())).max(1),
         _ => usize::MAX,
     };
     let grid = Grid { width: padded(all).max(1) * each, row_step, column_step: TILE * each };
@@ -87,6 +85,31 @@ pub(crate) fn pack_activations(
             }
         }
     });
+}
+
+/// Packs `rows` rows of `width` activations in this thread.
+pub(super) fn pack_rows<'a>(
+    table: &Table,
+    kind: ActivationKind,
+    rows: usize,
+    row: impl Fn(usize) -> &'a [f32],
+    words: &mut [u32],
+) {
+    let (terms, each) = (kind.terms(), kind.block_words());
+    let (all, padded) = (rows * terms, padded(rows * terms));
+    for first in (0..padded).step_by(TILE) {
+        let columns = TILE.min(padded - first);
+        let part = first * each..(first + columns) * each;
+        if first + columns > all {
+            words.chunks_exact_mut(padded * each).for_each(|block| block[part.clone()].fill(0));
+        }
+        for column in (0..columns.min(all - first)).step_by(terms) {
+            let values = row((first + column) / terms).chunks(kind.depth());
+            for (block, values) in words.chunks_exact_mut(padded * each).zip(values) {
+                pack_block(table, kind, values, (column, columns), &mut block[part.clone()]);
+            }
+        }
+    }
 }
 
 /// A matmul as data, because lowering groups matmuls of one value to one task.
@@ -165,7 +188,8 @@ pub(crate) fn linear(
     pool.tiles_of(executor.locals, outputs, |index, tile, scratch| {
         let gated = if matches!(epilogue, Epilogue::Gate(_)) { matmuls[1] } else { None };
         let first = matmuls[index].expect("where there is no matmul there are no tiles");
-        MatmulPiece { table, first, gated, epilogue, tile }.compute(scratch);
+        let bands = bands_of_columns(tile.columns());
+        MatmulPiece { table, first, gated, epilogue, bands, tile }.compute(scratch);
     });
 }
 
@@ -229,17 +253,19 @@ pub(super) struct MatmulPiece<'a, 'b, 'c> {
     /// The matmul that is gated by the first.
     pub gated: Option<MatmulOperands<'a>>,
     pub epilogue: Epilogue<'a>,
+    /// Bands whose results lie in the tile.
+    pub bands: Range<usize>,
     pub tile: &'b mut OutputTile<'c, f32>,
+}
+
+/// The bands that have the results of these columns.
+pub(super) fn bands_of_columns(columns: Range<usize>) -> Range<usize> {
+    columns.start / BAND..columns.end.div_ceil(BAND)
 }
 
 impl MatmulPiece<'_, '_, '_> {
     pub fn compute(&mut self, scratch: &mut [f32]) {
         if self.first.x.columns() > NARROW { self.wide(scratch) } else { self.narrow() }
-    }
-
-    fn bands(&self) -> Range<usize> {
-        let columns = self.tile.columns();
-        columns.start / BAND..columns.end.div_ceil(BAND)
     }
 
     fn matmuls(&self) -> impl Iterator<Item = &MatmulOperands<'_>> {
@@ -248,7 +274,7 @@ impl MatmulPiece<'_, '_, '_> {
 
     /// Few rows: all bands of one matrix and then those of the other, in the order of memory.
     fn narrow(&mut self) {
-        let (columns, bands) = (self.first.x.columns(), self.bands());
+        let (columns, bands) = (self.first.x.columns(), self.bands.clone());
         assert!(bands.len() <= NARROW_PIECE_BANDS, "{bands:?} have sums");
         let mut sums = [[[[0.0; BAND]; NARROW]; NARROW_PIECE_BANDS]; 2];
         for (matmul, sums) in self.matmuls().zip(&mut sums) {
@@ -266,7 +292,7 @@ impl MatmulPiece<'_, '_, '_> {
     fn wide(&mut self, scratch: &mut [f32]) {
         let x = self.first.x;
         let (padded, count) = (padded(x.columns()), self.matmuls().count());
-        let (blocks, bands) = (x.blocks(), self.bands());
+        let (blocks, bands) = (x.blocks(), self.bands.clone());
         let chunk = (ACTIVATION_CHUNK_BYTES / (padded * x.kind.block_words() * size_of::<u32>())).max(1);
         let (all, _) = scratch.as_chunks_mut::<BAND>();
         for first in (0..blocks).step_by(chunk) {

@@ -33,6 +33,9 @@ const PARTS: [&str; 3] = ["mixer", "ffn", "norms"];
 /// The kind of all layers of an architecture that names none.
 const ONLY_KIND: &str = "full";
 
+/// The end of the names of kinds of layers with the feed-forward part of `[dense]`.
+pub(super) const DENSE_KIND: &str = "_dense";
+
 /// What a base never passes on.
 const OWN: [&str; 3] = ["name", "match", "harmless"];
 
@@ -178,7 +181,7 @@ pub(super) fn describe_layers(merged: &mut Table) -> Result<()> {
 
 /// The name of a kind of layers with the feed-forward part of `[dense]`.
 pub(super) fn dense_kind(kind: &str) -> String {
-    format!("{kind}_dense")
+    format!("{kind}{DENSE_KIND}")
 }
 
 /// Calls `change` for a table and all tables within.

@@ -112,7 +112,7 @@ pub(crate) fn layer_kinds<'a>(
 
 /// Whether each layer is one without experts, in a model with them.
 fn dense_layers<'a>(arch: &'a Arch, config: &ModelConfig<'_>, layers: usize) -> Result<Vec<bool>> {
-    let DenseLayersSchema { first, step, indexed, others_indexed, listed } = &arch.layers.dense;
+    let DenseLayersSchema { first, last, step, indexed, others_indexed, listed } = &arch.layers.dense;
     let list = |field: &'a Option<Field>| {
         let key = field.as_ref()?.hf.iter().next()?;
         Some((key, config.json(key)?))
@@ -137,10 +137,22 @@ fn dense_layers<'a>(arch: &'a Arch, config: &ModelConfig<'_>, layers: usize) -> 
         return Ok((0..layers).map(|layer| !others.contains(&(layer as u64))).collect());
     }
     let first = first.as_ref().map_or(Ok(None), |field| config.count(field))?.unwrap_or(0);
+    let last = match last.as_ref().map_or(Ok(None), |field| config.number(field))? {
+        None | Some(-1.0) => layers,
+        Some(last) if last >= 0.0 && last.fract() == 0.0 => last as usize,
+        Some(last) => {
+            return Err(Error::new(format!(
+                "the last layer with experts is {last}; an index or -1 is needed"
+            )));
+        }
+    };
     let step = step.as_ref().map_or(Ok(None), |field| config.size(field))?.unwrap_or(1);
     let indexed = indexes(indexed)?.unwrap_or_default();
     let is_dense = |layer: usize| {
-        layer < first || !(layer + 1).is_multiple_of(step) || indexed.contains(&(layer as u64))
+        layer < first
+            || layer > last
+            || !(layer + 1).is_multiple_of(step)
+            || indexed.contains(&(layer as u64))
     };
     Ok((0..layers).map(is_dense).collect())
 }
@@ -427,7 +439,7 @@ impl Fill<'_> {
             count,
             router,
             router_bias: has("router.bias"),
-            choice_bias: has("router.choice_bias"),
+            choice_bias: has("router.choice.bias"),
             router_softcap: self.optional(schema.softcap.as_ref())?.filter(|cap| *cap != 0.0),
             size: each,
             act,

@@ -81,7 +81,7 @@ impl Arch {
     pub fn parameters(&self) -> Vec<ArchParameter<'_>> {
         let mut list: Vec<ArchParameter<'_>> = Vec::new();
         let (sizes, head) = (&self.sizes, self.head.as_ref());
-        let of_model: [OfModel<'_>; 15] = [
+        let of_model: [OfModel<'_>; 16] = [
             ("sizes.width", Some(&sizes.width), |facts| Some(FactValue::Size(facts.sizes.width))),
             ("sizes.layers", Some(&sizes.layers), |facts| Some(FactValue::Size(facts.layers.len()))),
             ("sizes.context", Some(&sizes.context), |facts| Some(FactValue::Size(facts.sizes.context))),
@@ -96,6 +96,7 @@ impl Arch {
             }),
             ("layers.period", self.layers.period.as_ref(), |_| None),
             ("layers.dense.first", self.layers.dense.first.as_ref(), |_| None),
+            ("layers.dense.last", self.layers.dense.last.as_ref(), |_| None),
             ("layers.dense.step", self.layers.dense.step.as_ref(), |_| None),
             ("layers.dense.indexed", self.layers.dense.indexed.as_ref(), |_| None),
             ("layers.dense.others_indexed", self.layers.dense.others_indexed.as_ref(), |_| None),

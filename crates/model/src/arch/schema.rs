@@ -7,7 +7,7 @@ use girih_file::fault_in_line;
 use girih_tensor::{Error, Result};
 use serde::Deserialize;
 
-use super::based_on::{describe_layers, merged, printed};
+use super::based_on::{DENSE_KIND, describe_layers, merged, printed};
 
 /// The description of an architecture.
 #[derive(Clone, Debug, Deserialize)]
@@ -195,6 +195,8 @@ pub struct LayersSchema {
 pub struct DenseLayersSchema {
     /// The number of first layers without experts.
     pub first: Option<Field>,
+    /// The index of the last layer with experts; −1 is that of the last layer.
+    pub last: Option<Field>,
     /// The number n of a model of which only every n-th layer has experts.
     pub step: Option<Field>,
     /// The indexes of layers without experts in `config.json`.
@@ -839,15 +841,19 @@ impl Arch {
         Ok(())
     }
 
-    /// Lists the kinds of layers that have each weight of a kind of feed-forward part, and removes weights
-    /// that none has.
+    /// Lists the kinds of layers that have each weight, those without experts, too, and removes weights that
+    /// none has.
     fn place_weights(&mut self) {
         let kinds = &self.layer;
         self.weights.retain(|_, weight| {
-            let Some(ffn) = weight.ffn else { return true };
+            let is_of = |kind: &str| weight.of.is_empty() || weight.of.iter().any(|of| of == kind);
             let has_it = |(kind, layer): &(&String, &LayerSchema)| {
-                layer.ffn.kind() == ffn && (weight.of.is_empty() || weight.of.contains(kind))
+                let is_of = is_of(kind) || kind.strip_suffix(DENSE_KIND).is_some_and(is_of);
+                is_of && weight.ffn.is_none_or(|ffn| layer.ffn.kind() == ffn)
             };
+            if weight.ffn.is_none() && weight.of.is_empty() {
+                return true;
+            }
             weight.of = kinds.iter().filter(has_it).map(|(kind, _)| kind.clone()).collect();
             !weight.of.is_empty()
         });
@@ -878,8 +884,8 @@ pub fn parse(text: &str) -> Result<Arch> {
     let mut arch = Arch::deserialize(table).map_err(|error| {
         Error::new(format!("is not a valid architecture: {}", fault_in_line(text, None, error)))
     })?;
-    arch.place_weights();
     arch.check()?;
+    arch.place_weights();
     Ok(arch)
 }
 

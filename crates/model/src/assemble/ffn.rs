@@ -36,7 +36,7 @@ impl Assembly<'_> {
         }
         let mut operands = vec![scores];
         if facts.choice_bias {
-            operands.push(self.weight(&format!("{router}.choice_bias"), &[facts.count])?);
+            operands.push(self.weight(&format!("{router}.choice.bias"), &[facts.count])?);
         }
         let weights = self.graph.same(&format!("{router}.weights"), route(facts.router), &operands);
         let experts = format!("{at}.experts");
