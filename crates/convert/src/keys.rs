@@ -51,8 +51,13 @@ impl<'a> KeyWriter<'a> {
     }
 
     fn put(&mut self, what: &str, field: &Field, value: MetadataValue) -> Result<()> {
+        // What a file without the key has.
+        let is_implied = match (&value, &field.default) {
+            (MetadataValue::Bool(flag), Some(DefaultValue::Flag(default))) => flag == default,
+            _ => false,
+        };
         let key = field.gguf.as_ref().ok_or_else(|| self.no_key(what))?;
-        if field.llama_cpp_ignores {
+        if field.llama_cpp_ignores && !is_implied {
             self.keys.warnings.push(format!("llama.cpp does not read '{key}' and may give other results"));
         }
         for key in std::iter::once(key).chain(&field.gguf_also) {
@@ -150,9 +155,14 @@ impl<'a> KeyWriter<'a> {
             return Err(self.no_key("layers without experts behind others"));
         }
         match &arch.layers.dense.first {
-            Some(field) => self.put("layers.dense.first", field, MetadataValue::U32(first as u32)),
-            None if first == 0 => Ok(()),
-            None => Err(self.no_key("layers without experts")),
+            Some(field) => self.put("layers.dense.first", field, MetadataValue::U32(first as u32))?,
+            None if first == 0 => {}
+            None => return Err(self.no_key("layers without experts")),
+        }
+        // All others have experts.
+        match arch.layers.dense.step.as_ref().filter(|step| step.gguf.is_some()) {
+            Some(step) => self.put("layers.dense.step", step, MetadataValue::U32(1)),
+            None => Ok(()),
         }
     }
 

@@ -499,13 +499,21 @@ impl Fill<'_> {
 
     /// The inner size of the expert of all rows, beside experts of this size.
     fn shared_size(&self, schema: &SharedExpertSchema, each: usize) -> Result<Option<usize>> {
-        let size = schema.size.as_ref().map_or(Ok(None), |field| self.config.count(field))?;
-        let count = match &schema.count {
-            Some(field) => self.config.count(field)?.unwrap_or(0),
-            None => usize::from(schema.size.is_none() || size.is_some()),
+        let (field, unit) = match (&schema.size, &schema.count) {
+            (Some(size), None) => (size, 1),
+            (None, Some(count)) => (count, each),
+            _ => {
+                let name = &self.arch.name;
+                return Err(Error::new(format!("architecture {name}: ffn.shared needs a size or a count")));
+            }
         };
-        let size = size.unwrap_or(each).checked_mul(count).filter(|size| *size <= i32::MAX as usize);
-        let size = size.ok_or_else(|| Error::new("the shared expert's inner size exceeds 2147483647"))?;
+        let size = self.config.count(field)?.unwrap_or(0).checked_mul(unit);
+        let size = size.filter(|size| *size <= i32::MAX as usize).ok_or_else(|| {
+            let key = self.config.key(field);
+            Error::new(format!(
+                "{key} makes an inner size above 2147483647; smaller shared experts are supported"
+            ))
+        })?;
         Ok((size > 0).then_some(size))
     }
 

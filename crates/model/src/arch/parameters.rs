@@ -1,7 +1,7 @@
 //! The parameters of a description: each has a field, from which `fill` reads it, and a value in facts. This is
 //! the one list by which keys are recognized, documented and written.
 
-use girih_graph::Span;
+use girih_graph::{Score, Span};
 
 use super::facts::{AttentionFacts, Facts, LayerFacts, Mixer, Rope};
 use super::fill::act_word;
@@ -211,8 +211,13 @@ fn of_experts(experts: &ExpertsSchema) -> [OfLayer<'_>; 10] {
         ("ffn.used", Some(&experts.used), |layer| {
             Some(FactValue::Size(layer.ffn.experts()?.router.used as usize))
         }),
-        // Its numbers in GGUF are no words of configurations.
-        ("ffn.score", Some(&experts.score), |_| None),
+        // The number that GGUF has for it.
+        ("ffn.score", Some(&experts.score), |layer| {
+            Some(FactValue::Size(match layer.ffn.experts()?.router.score {
+                Score::Softmax => 1,
+                Score::Sigmoid => 2,
+            }))
+        }),
         ("ffn.normalized", Some(&experts.normalized), |layer| {
             Some(FactValue::Flag(layer.ffn.experts()?.router.normalized.is_some()))
         }),
@@ -228,9 +233,14 @@ fn of_experts(experts: &ExpertsSchema) -> [OfLayer<'_>; 10] {
         ("ffn.used_groups", experts.used_groups.as_ref(), |layer| {
             Some(FactValue::Size(layer.ffn.experts()?.router.groups?.used as usize))
         }),
-        // The facts have the product of both.
-        ("ffn.shared.size", shared.and_then(|shared| shared.size.as_ref()), |_| None),
-        ("ffn.shared.count", shared.and_then(|shared| shared.count.as_ref()), |_| None),
+        // The facts have the product of both, of which a description names one.
+        ("ffn.shared.size", shared.and_then(|shared| shared.size.as_ref()), |layer| {
+            layer.ffn.experts()?.shared_ffn.map(FactValue::Size)
+        }),
+        ("ffn.shared.count", shared.and_then(|shared| shared.count.as_ref()), |layer| {
+            let experts = layer.ffn.experts()?;
+            Some(FactValue::Size(experts.shared_ffn? / experts.size))
+        }),
     ]
 }
 

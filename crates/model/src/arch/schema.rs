@@ -428,9 +428,9 @@ pub struct ExpertsSchema {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SharedExpertSchema {
-    /// Its inner size; that of an expert by default.
+    /// Its inner size. Without a value, there is no such expert.
     pub size: Option<Field>,
-    /// The number by which the size is multiplied. Without any, there is no such expert.
+    /// Instead of the size, the number by which that of an expert is multiplied.
     pub count: Option<Field>,
 }
 
