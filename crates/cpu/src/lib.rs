@@ -38,6 +38,7 @@ pub mod ops;
 mod os;
 mod pack;
 mod packed_store;
+mod piece_queue;
 mod pool;
 #[cfg(test)]
 mod pool_timing;

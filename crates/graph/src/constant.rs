@@ -79,7 +79,7 @@ impl Act {
 
 /// What the scores of a router become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Score {
+pub enum RouterScore {
     /// The softmax over all experts. Shares of the chosen ones' sum are the softmax over these.
     Softmax,
     /// The sigmoid of each.
@@ -95,15 +95,15 @@ pub struct ExpertGroups {
     pub used: u32,
 }
 
-impl Score {
+impl RouterScore {
     /// Every score.
-    pub const ALL: &'static [Score] = &[Score::Softmax, Score::Sigmoid];
+    pub const ALL: &'static [RouterScore] = &[RouterScore::Softmax, RouterScore::Sigmoid];
 
     /// The name in printed graphs and architecture files.
     pub fn name(self) -> &'static str {
         match self {
-            Score::Softmax => "softmax",
-            Score::Sigmoid => "sigmoid",
+            RouterScore::Softmax => "softmax",
+            RouterScore::Sigmoid => "sigmoid",
         }
     }
 }
@@ -206,13 +206,13 @@ impl Constant for u32 {
     }
 }
 
-impl Constant for Score {
+impl Constant for RouterScore {
     fn print(&self) -> Option<String> {
         Some(self.name().to_owned())
     }
 
-    fn parse(text: &str) -> Result<Score> {
-        find_by_name(text, Score::ALL, Score::name)
+    fn parse(text: &str) -> Result<RouterScore> {
+        find_by_name(text, RouterScore::ALL, RouterScore::name)
     }
 }
 

@@ -18,11 +18,10 @@ use super::linear::{
     Epilogue, MatmulOperands, MatmulPiece, NARROW_PIECE_BANDS, bands_of_columns, bands_of_piece, local_len,
     pack_rows,
 };
-use super::rows::pairwise_in_place;
 use crate::activations::{ActivationKind, PackedActivations, PrecisionRule};
 use crate::bound::{BoundOp, OpScratch};
+use crate::kernels::Table;
 use crate::kernels::packed::{BAND, NARROW, bands};
-use crate::kernels::{CpuKernel, Table};
 use crate::memory::Aligned;
 use crate::pool::{Grid, ThreadPool};
 use crate::step::CpuStep;
@@ -30,21 +29,6 @@ use crate::weights::PackedMatrix;
 
 /// The maximum number of bands of each expert in a piece of the result.
 const DOWN_PIECE_BANDS: usize = 16;
-
-/// `y += factor · x`. Bytes: 8 read and 4 written a value.
-pub struct AddScaled<'a> {
-    pub x: &'a [f32],
-    pub factor: f32,
-    pub y: &'a mut [f32],
-}
-
-impl CpuKernel for AddScaled<'_> {
-    #[inline(always)]
-    fn run(self) {
-        let AddScaled { x, factor, y } = self;
-        pairwise_in_place(x, y, |x, y| y + factor * x);
-    }
-}
 
 /// The weights of experts; without a gate, `up` is activated.
 #[derive(Clone, Copy)]
@@ -171,12 +155,10 @@ impl BoundExperts {
         let of_x = packed_len(kind, if rows == 1 { 1 } else { slots }, width);
         let (of_x, of_inner) = words.split_at_mut(of_x);
         let few = rows * kind.terms().max(inner_kind.terms()) <= NARROW;
-        let way = if rows == 1 {
-            "gemv"
-        } else if few {
-            "small"
-        } else {
-            "gemm"
+        let way = match rows {
+            1 => "gemv",
+            _ if few => "small",
+            _ => "gemm",
         };
         *variant = [way, table.name, kind.name(), up[0].layout.name()];
 
@@ -205,30 +187,40 @@ impl BoundExperts {
 
         let row = |slot: usize| &inner_rows[slot * inner..][..inner];
         lists.pack((table, pool, locals), inner_kind, inner, of_inner, row);
-        let outputs = down[0].rows;
-        // An expert's bands of a piece lie one after another: the more, the less often prefetchers begin anew.
-        let step = (bands(outputs) / (2 * pool.threads())).clamp(1, DOWN_PIECE_BANDS) * BAND;
-        let grid = Grid { width: outputs, row_step: rows.max(1), column_step: step };
-        pool.tiles(locals, y, grid, |tile, scratch| {
-            tile.rows().for_each(|row| tile.row(row).fill(0.0));
-            let mut first = 0;
-            for (group, (&expert, &end)) in lists.experts.iter().zip(lists.ends).enumerate() {
-                let slots = first..end as usize;
-                first = slots.end;
-                let words = lists.packed(inner_kind, inner, of_inner, group);
-                let x = PackedActivations { kind: inner_kind, rows: slots.len(), width: inner, words };
-                let epilogue =
-                    Epilogue::AddRows { rows: &lists.rows[slots.clone()], weights: &lists.weights[slots] };
-                let first = operands(down, biases[2], expert as usize, x);
-                let all = bands_of_columns(tile.columns());
-                for start in all.clone().step_by(NARROW_PIECE_BANDS) {
-                    let bands = start..all.end.min(start + NARROW_PIECE_BANDS);
-                    let tile = &mut *tile;
-                    MatmulPiece { table, first, gated: None, epilogue, bands, tile }.compute(scratch);
-                }
-            }
-        });
+        let x = PackedActivations { kind: inner_kind, rows: 0, width: inner, words: of_inner };
+        add_up((table, pool, locals), &lists, x, (down, biases[2]), y);
     }
+}
+
+/// Sets the rows of `y` to the weighted sums of `down · x`, where `x` has the packed inner rows of all slots.
+fn add_up(
+    (table, pool, locals): (&Table, &ThreadPool, &mut [Aligned<f32>]),
+    lists: &Lists<'_>,
+    x: PackedActivations<'_>,
+    (down, bias): (&[PackedMatrix], Option<&[f32]>),
+    y: &mut [f32],
+) {
+    let outputs = down[0].rows;
+    // An expert's bands of a piece lie one after another: the more, the less often prefetchers begin anew.
+    let step = (bands(outputs) / (2 * pool.threads())).clamp(1, DOWN_PIECE_BANDS) * BAND;
+    let grid = Grid { width: outputs, row_step: usize::MAX, column_step: step };
+    pool.tiles(locals, y, grid, |tile, scratch| {
+        tile.rows().for_each(|row| tile.row(row).fill(0.0));
+        for (group, &expert) in lists.experts.iter().enumerate() {
+            let slots = lists.slots(group);
+            let words = lists.packed(x.kind, x.width, x.words, group);
+            let x = PackedActivations { rows: slots.len(), words, ..x };
+            let first = operands(down, bias, expert as usize, x);
+            let epilogue =
+                Epilogue::AddRows { rows: &lists.rows[slots.clone()], weights: &lists.weights[slots] };
+            let all = bands_of_columns(tile.columns());
+            for start in all.clone().step_by(NARROW_PIECE_BANDS) {
+                let bands = start..all.end.min(start + NARROW_PIECE_BANDS);
+                let tile = &mut *tile;
+                MatmulPiece { table, first, gated: None, epilogue, bands, tile }.compute(scratch);
+            }
+        }
+    });
 }
 
 /// The operands of a product with an expert's matrix.

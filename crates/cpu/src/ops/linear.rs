@@ -22,9 +22,8 @@ use std::ops::Range;
 use girih_graph::{Act, Graph, ValueId};
 
 use super::activate::Activate;
-use super::add::Add;
+use super::add::{Add, AddScaled};
 use super::executor::Executor;
-use super::experts::AddScaled;
 use super::gate::Gate;
 use crate::activations::{ActivationKind, PackedActivations, SourceRows, pack_block, padded};
 use crate::kernels::Table;

@@ -26,14 +26,13 @@ pub(crate) mod splice;
 pub(crate) mod write;
 
 pub use activate::Activate;
-pub use add::Add;
-pub use experts::AddScaled;
+pub use add::{Add, AddScaled};
 pub use gate::Gate;
 pub use layer_norm::LayerNorm;
 pub use norm::Norm;
 pub use rope::Rotate;
 pub use rotations::Rotation;
-pub use route::Route;
+pub use route::RouteRow;
 pub use scale::Scale;
 pub use softcap::Softcap;
 

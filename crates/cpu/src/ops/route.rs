@@ -1,6 +1,6 @@
 //! The choice of experts.
 
-use girih_graph::{ExpertGroups, Graph, Router, Score, ValueId};
+use girih_graph::{ExpertGroups, Graph, Router, RouterScore, ValueId};
 
 use super::executor::Executor;
 use super::rows::ROW_PIECE_VALUES;
@@ -9,16 +9,16 @@ use crate::kernels::{CpuKernel, exponential};
 use crate::pool::Grid;
 
 /// `y` = the weights of the experts of one row. The number of operations is small beside that of the experts.
-pub struct Route<'a> {
+pub struct RouteRow<'a> {
     pub router: Router,
     pub scores: &'a [f32],
     pub bias: Option<&'a [f32]>,
-    /// At least [`Route::scratch_len`] values.
+    /// At least [`RouteRow::scratch_len`] values.
     pub scratch: &'a mut [f32],
     pub y: &'a mut [f32],
 }
 
-impl CpuKernel for Route<'_> {
+impl CpuKernel for RouteRow<'_> {
     #[inline(always)]
     fn run(self) {
         self.choose(exponential::exp);
@@ -29,7 +29,7 @@ impl CpuKernel for Route<'_> {
     }
 }
 
-impl Route<'_> {
+impl RouteRow<'_> {
     /// The values of `scratch` for a number of experts: their probabilities, their ranks, and whether they
     /// are taken; and the ranks of groups.
     pub fn scratch_len(experts: usize) -> usize {
@@ -38,18 +38,18 @@ impl Route<'_> {
 
     #[inline(always)]
     fn choose(self, exp: impl Fn(f32) -> f32) {
-        let Route { router, scores, bias, scratch, y } = self;
+        let RouteRow { router, scores, bias, scratch, y } = self;
         let experts = scores.len();
         let (probabilities, rest) = scratch.split_at_mut(experts);
         let (ranks, rest) = rest.split_at_mut(experts);
         let (taken, of_groups) = rest.split_at_mut(experts);
         match router.score {
-            Score::Sigmoid => {
+            RouterScore::Sigmoid => {
                 for (p, score) in probabilities.iter_mut().zip(scores) {
                     *p = 1.0 / (1.0 + exp(-score));
                 }
             }
-            Score::Softmax => {
+            RouterScore::Softmax => {
                 let largest = scores.iter().fold(f32::NEG_INFINITY, |a, b| a.max(*b));
                 let mut sum = 0.0;
                 for (p, score) in probabilities.iter_mut().zip(scores) {
@@ -152,9 +152,9 @@ pub(crate) fn bind(
         pool.tiles(locals, y, grid, |tile, scratch| {
             for row in tile.rows() {
                 let scores = &scores[row * experts..][..experts];
-                table.run(Route { router, scores, bias, scratch, y: tile.row(row) });
+                table.run(RouteRow { router, scores, bias, scratch, y: tile.row(row) });
             }
         });
     });
-    BoundOp { scratch: OpScratch { local: Route::scratch_len(experts), ..OpScratch::default() }, ..run }
+    BoundOp { scratch: OpScratch { local: RouteRow::scratch_len(experts), ..OpScratch::default() }, ..run }
 }

@@ -4,7 +4,7 @@
 use girih_cpu::kernels::tables;
 use girih_graph::backend::Input;
 use girih_graph::interpret::Interpreter;
-use girih_graph::{Act, Backend, Builder, ExpertGroups, Graph, Op, Router, Score};
+use girih_graph::{Act, Backend, Builder, ExpertGroups, Graph, Op, Router, RouterScore};
 use girih_tensor::{DType, Shape, reference};
 
 use crate::case::finish;
@@ -67,7 +67,7 @@ const SIZES: [Sizes; 6] = [
 ];
 
 const ROUTER: Router =
-    Router { score: Score::Softmax, used: 0, normalized: Some(0.0), groups: None, factor: Some(1.5) };
+    Router { score: RouterScore::Softmax, used: 0, normalized: Some(0.0), groups: None, factor: Some(1.5) };
 
 fn graph(sizes: Sizes, rows: usize) -> Graph {
     let Sizes { experts, used, width, inner, dtype, has_gate, has_biases } = sizes;
@@ -264,10 +264,10 @@ fn routers_choose_as_defined() {
     let mut random = Random(17);
     let groups = Some(ExpertGroups { count: 4, used: 2 });
     let routers = [
-        Router { score: Score::Softmax, used: 3, normalized: None, groups: None, factor: None },
-        Router { score: Score::Softmax, used: 1, normalized: Some(0.0), groups, factor: None },
-        Router { score: Score::Sigmoid, used: 4, normalized: Some(1e-6), groups, factor: Some(2.5) },
-        Router { score: Score::Sigmoid, used: 16, normalized: None, groups: None, factor: None },
+        Router { score: RouterScore::Softmax, used: 3, normalized: None, groups: None, factor: None },
+        Router { score: RouterScore::Softmax, used: 1, normalized: Some(0.0), groups, factor: None },
+        Router { score: RouterScore::Sigmoid, used: 4, normalized: Some(1e-6), groups, factor: Some(2.5) },
+        Router { score: RouterScore::Sigmoid, used: 16, normalized: None, groups: None, factor: None },
     ];
     for (router, has_bias) in routers.into_iter().flat_map(|router| [(router, false), (router, true)]) {
         let (rows, experts) = (50, 16);

@@ -6,6 +6,7 @@ use std::ops::Range;
 use girih_tensor::{Error, Result, Shape};
 
 use super::weights::WeightRows;
+use crate::constant::Act;
 use crate::graph::{Graph, Node};
 use crate::ops::attend::{HeldRows, ScoreRule};
 use crate::ops::route::Router;
@@ -213,6 +214,28 @@ impl<'r, 'a> NodeReads<'r, 'a> {
         Ok(self.rows(id)?[row(positions.start) * inner..row(positions.end) * inner].into())
     }
 
+    /// The sums of experts, with the optional weights gate and the biases of gate, up and down.
+    fn experts(
+        &self,
+        act: Act,
+        [x, weights]: [ValueId; 2],
+        [up, down]: [ValueId; 2],
+        optional: [Option<ValueId>; 4],
+    ) -> Result<Vec<f32>> {
+        let expert = |index: usize| {
+            let [gate, gate_bias, up_bias, down_bias] =
+                optional.map(|id| id.map(|id| self.of_expert(id, index)).transpose());
+            Ok(experts::Expert {
+                up: self.of_expert(up, index)?,
+                down: self.of_expert(down, index)?,
+                gate: gate?,
+                biases: [gate_bias?, up_bias?, down_bias?],
+            })
+        };
+        let columns = [weights, x, self.node.output].map(|id| self.value(id).columns());
+        experts::define(self.rows(x)?, self.rows(weights)?, columns, act, expert)
+    }
+
     /// The result of the node; of a write, the rows that are to be stored.
     fn result(&self) -> Result<Vec<f32>> {
         let sequences = self.values.sequences;
@@ -255,20 +278,7 @@ impl<'r, 'a> NodeReads<'r, 'a> {
                 gate_bias,
                 up_bias,
                 down_bias,
-            } => {
-                let expert = |index: usize| {
-                    let [gate, gate_bias, up_bias, down_bias] = [gate, gate_bias, up_bias, down_bias]
-                        .map(|id| id.map(|id| self.of_expert(id, index)).transpose());
-                    Ok(experts::Expert {
-                        up: self.of_expert(up, index)?,
-                        down: self.of_expert(down, index)?,
-                        gate: gate?,
-                        biases: [gate_bias?, up_bias?, down_bias?],
-                    })
-                };
-                let columns = [weights, x, self.node.output].map(|id| self.value(id).columns());
-                experts::define(self.rows(x)?, self.rows(weights)?, columns, act, expert)?
-            }
+            } => self.experts(act, [x, weights], [up, down], [gate, gate_bias, up_bias, down_bias])?,
             AppliedOp::Reshape { x } | AppliedOp::Write { x } => reshape::define(self.rows(x)?),
             AppliedOp::Rope { pairing, x, frequencies } => {
                 rope::define(self.rows(x)?, &self.weight(frequencies)?, pairing, sequences, self.stride(x))

@@ -35,7 +35,7 @@ use std::fmt;
 use girih_tensor::{DType, Error, Result, Shape};
 
 use crate::constant::{
-    Act, Constant, ConstantList, ExpertGroups, Pairing, Pooling, Score, Span, any, finite, not_empty,
+    Act, Constant, ConstantList, ExpertGroups, Pairing, Pooling, RouterScore, Span, any, finite, not_empty,
     not_negative, not_negative_if_present, not_zero, positive, positive_if_present,
 };
 use crate::value::{Extent, Role, Value};
@@ -265,7 +265,7 @@ ops! {
     /// chosen, of equal ones the first.
     Route = route {
         /// What scores become.
-        score: Score [any],
+        score: RouterScore [any],
         /// The number of experts that are chosen.
         used: u32 [not_zero],
         /// If set, the weights of a row are divided by their sum plus this.

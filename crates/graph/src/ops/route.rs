@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use girih_tensor::Shape;
 
-use crate::constant::{ExpertGroups, Score};
+use crate::constant::{ExpertGroups, RouterScore};
 use crate::value::Value;
 use crate::work::{NodeWork, WorkStep};
 
@@ -16,7 +16,7 @@ pub(super) fn fits(scores: &Value, bias: Option<&Value>, y: &Value) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Router {
     /// What scores become.
-    pub score: Score,
+    pub score: RouterScore,
     /// The number of experts that are chosen.
     pub used: u32,
     /// If set, the weights of a row are divided by their sum plus this.
@@ -46,8 +46,8 @@ impl Router {
     fn probabilities(&self, scores: &[f32]) -> Vec<f64> {
         let scores = scores.iter().map(|score| f64::from(*score));
         match self.score {
-            Score::Sigmoid => scores.map(|score| 1.0 / (1.0 + (-score).exp())).collect(),
-            Score::Softmax => {
+            RouterScore::Sigmoid => scores.map(|score| 1.0 / (1.0 + (-score).exp())).collect(),
+            RouterScore::Softmax => {
                 let largest = scores.clone().fold(f64::NEG_INFINITY, f64::max);
                 let powers: Vec<f64> = scores.map(|score| (score - largest).exp()).collect();
                 let sum: f64 = powers.iter().sum();
@@ -114,8 +114,8 @@ impl Router {
         // A sigmoid changes by a quarter of its score's change at most, a probability by half of all changes.
         let slope = match self.score {
             _ if bias.is_none() && self.groups.is_none() => 1.0,
-            Score::Sigmoid => 0.25,
-            Score::Softmax => 0.5,
+            RouterScore::Sigmoid => 0.25,
+            RouterScore::Softmax => 0.5,
         };
         let below = |ranks: &[f64], taken: &[usize]| {
             let others = (0..ranks.len()).filter(|index| !taken.contains(index)).map(|index| ranks[index]);
@@ -158,7 +158,7 @@ pub(crate) fn define(scores: &[f32], bias: Option<&[f32]>, experts: usize, route
 
 #[allow(clippy::too_many_arguments, reason = "the constants and operands of the table")]
 pub(super) fn work(
-    _score: Score,
+    _score: RouterScore,
     used: u32,
     _normalized: Option<f32>,
     _groups: Option<ExpertGroups>,
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     const PLAIN: Router =
-        Router { score: Score::Softmax, used: 2, normalized: None, groups: None, factor: None };
+        Router { score: RouterScore::Softmax, used: 2, normalized: None, groups: None, factor: None };
 
     fn assert_near(found: &[f32], want: &[f32]) {
         assert!(found.iter().zip(want).all(|(found, want)| (found - want).abs() < 1e-6), "{found:?}");
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_bias_changes_the_choice_and_no_weight() {
-        let router = Router { score: Score::Sigmoid, used: 1, ..PLAIN };
+        let router = Router { score: RouterScore::Sigmoid, used: 1, ..PLAIN };
         let scores = [0.0, 5.0, 0.0, 0.0];
         assert_near(&router.weights(&scores, Some(&[0.0, 0.0, 0.6, 0.0])), &[0.0, 0.0, 0.5, 0.0]);
         assert_near(&router.weights(&scores, Some(&[0.0, 0.2, 0.6, 0.0])), &[0.0, 0.993_307_1, 0.0, 0.0]);
@@ -206,7 +206,7 @@ mod tests {
     fn the_first_of_equal_experts_is_chosen_and_nan_is_chosen_first() {
         let equal = PLAIN.weights(&[1.0; 4], None);
         assert_eq!(equal, [0.25, 0.25, 0.0, 0.0]);
-        let sigmoid = Router { score: Score::Sigmoid, ..PLAIN };
+        let sigmoid = Router { score: RouterScore::Sigmoid, ..PLAIN };
         let with_nan = sigmoid.weights(&[0.0, 9.0, 8.0, f32::NAN], None);
         assert!(with_nan[3].is_nan() && with_nan[1] > 0.9 && with_nan[2] == 0.0, "{with_nan:?}");
     }
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn groups_are_chosen_by_their_two_best() {
         let groups = Some(ExpertGroups { count: 2, used: 1 });
-        let router = Router { score: Score::Sigmoid, groups, ..PLAIN };
+        let router = Router { score: RouterScore::Sigmoid, groups, ..PLAIN };
         let weights = router.weights(&[3.0, -9.0, 1.0, 2.0], None);
         assert!(
             weights[0] == 0.0 && weights[1] == 0.0 && weights[2] > 0.7 && weights[3] > 0.8,
@@ -242,7 +242,7 @@ mod tests {
         let moved = |by: f32| PLAIN.choice(&PLAIN.rank_by(&[0.0, 1.0 + by, 3.0, 1.5 - by], None));
         assert_eq!([moved(0.24), moved(0.26)], [vec![2, 3], vec![1, 2]]);
         let groups =
-            Router { score: Score::Sigmoid, groups: Some(ExpertGroups { count: 2, used: 1 }), ..PLAIN };
+            Router { score: RouterScore::Sigmoid, groups: Some(ExpertGroups { count: 2, used: 1 }), ..PLAIN };
         assert_eq!(groups.uncertain(&[0.1, 0.0, 0.1, 0.1], None, 0.2), [2, 3]);
         assert!(groups.uncertain(&[-5.0, -5.0, 5.0, 5.0], None, 0.2).is_empty());
     }

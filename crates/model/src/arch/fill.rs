@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use girih_file::quote;
-use girih_graph::{Act, ExpertGroups, Pairing, Pooling, Router, Score, Span};
+use girih_graph::{Act, ExpertGroups, Pairing, Pooling, Router, RouterScore, Span};
 use girih_tensor::{Error, Result};
 
 use super::based_on::dense_kind;
@@ -450,18 +450,18 @@ impl Fill<'_> {
     }
 
     /// What the scores of a router become.
-    fn score(&self, field: &Field) -> Result<Score> {
-        let of_word = |word: &str| Score::ALL.iter().find(|score| score.name() == word).copied();
+    fn score(&self, field: &Field) -> Result<RouterScore> {
+        let of_word = |word: &str| RouterScore::ALL.iter().find(|score| score.name() == word).copied();
         let stated = self.config.stated(field)?;
         let score = match &stated {
             None => match self.config.default(field) {
                 Some(DefaultValue::Word(word)) => of_word(word),
                 _ => return Err(self.missing("ffn.score", field)),
             },
-            Some(StatedValue::Number(1.0)) if self.config.is_gguf() => Some(Score::Softmax),
-            Some(StatedValue::Number(2.0)) if self.config.is_gguf() => Some(Score::Sigmoid),
+            Some(StatedValue::Number(1.0)) if self.config.is_gguf() => Some(RouterScore::Softmax),
+            Some(StatedValue::Number(2.0)) if self.config.is_gguf() => Some(RouterScore::Sigmoid),
             // The softmax of the chosen experts: that of all, normalized.
-            Some(StatedValue::Number(3.0)) if self.config.is_gguf() => Some(Score::Softmax),
+            Some(StatedValue::Number(3.0)) if self.config.is_gguf() => Some(RouterScore::Softmax),
             Some(StatedValue::Word(word)) => of_word(word),
             Some(_) => None,
         };

@@ -4,6 +4,8 @@
 mod based_on;
 mod config;
 mod facts;
+mod ffn_schema;
+mod field;
 mod fill;
 mod keys;
 mod parameters;

@@ -1,7 +1,7 @@
 //! The parameters of a description: each has a field, from which `fill` reads it, and a value in facts. This is
 //! the one list by which keys are recognized, documented and written.
 
-use girih_graph::{Score, Span};
+use girih_graph::{RouterScore, Span};
 
 use super::facts::{AttentionFacts, Facts, LayerFacts, Mixer, Rope};
 use super::fill::act_word;
@@ -214,8 +214,8 @@ fn of_experts(experts: &ExpertsSchema) -> [OfLayer<'_>; 10] {
         // The number that GGUF has for it.
         ("ffn.score", Some(&experts.score), |layer| {
             Some(FactValue::Size(match layer.ffn.experts()?.router.score {
-                Score::Softmax => 1,
-                Score::Sigmoid => 2,
+                RouterScore::Softmax => 1,
+                RouterScore::Sigmoid => 2,
             }))
         }),
         ("ffn.normalized", Some(&experts.normalized), |layer| {

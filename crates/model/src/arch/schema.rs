@@ -8,6 +8,10 @@ use girih_tensor::{Error, Result};
 use serde::Deserialize;
 
 use super::based_on::{DENSE_KIND, describe_layers, merged, printed};
+pub use super::ffn_schema::{
+    DenseLayersSchema, DenseSchema, ExpertsSchema, FfnKind, FfnSchema, RoundedSize, SharedExpertSchema,
+};
+pub use super::field::{DefaultValue, Field, Names};
 
 /// The description of an architecture.
 #[derive(Clone, Debug, Deserialize)]
@@ -189,24 +193,6 @@ pub struct LayersSchema {
     pub dense: DenseLayersSchema,
 }
 
-/// Which layers of a model with experts have none. All rules count; a list of the model replaces them.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DenseLayersSchema {
-    /// The number of first layers without experts.
-    pub first: Option<Field>,
-    /// The index of the last layer with experts; −1 is that of the last layer.
-    pub last: Option<Field>,
-    /// The number n of a model of which only every n-th layer has experts.
-    pub step: Option<Field>,
-    /// The indexes of layers without experts in `config.json`.
-    pub indexed: Option<Field>,
-    /// The indexes of layers with experts in `config.json`.
-    pub others_indexed: Option<Field>,
-    /// A list in `config.json` that says for each layer `dense` or `sparse`.
-    pub listed: Option<Field>,
-}
-
 /// A list of the kinds of layers in `config.json`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -382,86 +368,6 @@ pub struct Scaling {
     pub factors: Option<String>,
 }
 
-/// The feed-forward part.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub enum FfnSchema {
-    /// `down(act(gate(x)) · up(x))`.
-    Gated(DenseSchema),
-    /// `down(act(up(x)))`.
-    Plain(DenseSchema),
-    /// Experts, of which each row chooses some.
-    Experts(Box<ExpertsSchema>),
-}
-
-/// Experts, of which each row chooses some.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ExpertsSchema {
-    /// The number of experts.
-    pub count: Field,
-    /// The number of experts that a row chooses.
-    pub used: Field,
-    /// Each expert.
-    pub each: DenseSchema,
-    /// What the scores of the router become: `softmax` or `sigmoid`, or a number of GGUF (llama.cpp's
-    /// `enum llama_expert_gating_func_type`).
-    pub score: Field,
-    /// Whether the weights of a row are divided by their sum.
-    pub normalized: Field,
-    /// What is added to that sum.
-    #[serde(default)]
-    pub epsilon: f32,
-    /// The factor of all weights. In a GGUF, 0 is none.
-    pub factor: Option<Field>,
-    /// The softcap of scores; 0 is none.
-    pub softcap: Option<Field>,
-    /// The number of groups of experts, and of those that a row uses.
-    pub groups: Option<Field>,
-    /// The number of groups that a row uses.
-    pub used_groups: Option<Field>,
-    /// The expert of all rows.
-    pub shared: Option<SharedExpertSchema>,
-}
-
-/// An expert that all rows pass through.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SharedExpertSchema {
-    /// Its inner size. Without a value, there is no such expert.
-    pub size: Option<Field>,
-    /// Instead of the size, the number by which that of an expert is multiplied.
-    pub count: Option<Field>,
-}
-
-/// A feed-forward part that all rows pass through.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DenseSchema {
-    /// The inner size.
-    pub size: Field,
-    /// The activation, under its name in `config.json`.
-    pub act: Field,
-    /// Names of a whole feed-forward part that stand for its activation, such as `swiglu`.
-    #[serde(default)]
-    pub act_names: BTreeMap<String, String>,
-    /// How transformers makes the inner size of what `config.json` states; a GGUF has the result.
-    pub hf_rounded: Option<RoundedSize>,
-}
-
-/// Two thirds of a size, times a number, rounded up to a multiple.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RoundedSize {
-    /// Whether the size is rounded at all.
-    #[serde(rename = "if")]
-    pub condition: Field,
-    /// The number.
-    pub times: Field,
-    /// What the size is a multiple of.
-    pub multiple: Field,
-}
-
 /// The final norm and the head.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -617,26 +523,6 @@ pub struct Weight {
     pub optional: bool,
 }
 
-/// A kind of feed-forward part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FfnKind {
-    /// [`FfnSchema::Gated`] and [`FfnSchema::Plain`].
-    Dense,
-    /// [`FfnSchema::Experts`].
-    Experts,
-}
-
-impl FfnSchema {
-    /// Its kind.
-    pub fn kind(&self) -> FfnKind {
-        match self {
-            FfnSchema::Gated(_) | FfnSchema::Plain(_) => FfnKind::Dense,
-            FfnSchema::Experts(_) => FfnKind::Experts,
-        }
-    }
-}
-
 /// A part of a tensor: its index, and the number of equal parts that the tensor consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
@@ -712,74 +598,6 @@ pub struct Unused {
     /// Names in GGUF, in the same way.
     #[serde(default)]
     pub gguf: Vec<String>,
-}
-
-/// The source of one parameter: paths in `config.json` (those that exist must have the same
-/// value), a key of GGUF, and a default.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Field {
-    /// Paths in `config.json`, with dots between the levels.
-    #[serde(default)]
-    pub hf: Names,
-    /// Whether the paths may have several values; the first one counts.
-    #[serde(default)]
-    pub hf_first: bool,
-    /// A key of GGUF.
-    pub gguf: Option<String>,
-    /// Further GGUF keys that must have the same value if they exist, and are written for other
-    /// programs.
-    #[serde(default)]
-    pub gguf_also: Vec<String>,
-    /// Whether the key may have a list of sizes instead, one for each layer.
-    #[serde(default)]
-    pub by_layer: bool,
-    /// Whether llama.cpp ignores the GGUF key. `quantize` then warns when it writes the key.
-    #[serde(default)]
-    pub llama_cpp_ignores: bool,
-    /// The default.
-    pub default: Option<DefaultValue>,
-    /// The default in `config.json`, if it is another one.
-    pub hf_default: Option<DefaultValue>,
-}
-
-/// One name, or several in order of preference.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(untagged)]
-pub enum Names {
-    /// One.
-    One(String),
-    /// Several.
-    Many(Vec<String>),
-}
-
-impl Default for Names {
-    fn default() -> Names {
-        Names::Many(Vec::new())
-    }
-}
-
-impl Names {
-    /// The names in order of preference.
-    pub fn iter(&self) -> impl Iterator<Item = &str> {
-        let names = match self {
-            Names::One(name) => std::slice::from_ref(name),
-            Names::Many(names) => names,
-        };
-        names.iter().map(String::as_str)
-    }
-}
-
-/// The default of a parameter.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(untagged)]
-pub enum DefaultValue {
-    /// A bool.
-    Flag(bool),
-    /// A number.
-    Number(f64),
-    /// Another size, or a string.
-    Word(String),
 }
 
 impl Arch {

@@ -1,6 +1,6 @@
 //! The feed-forward part.
 
-use girih_graph::{Op, Router, Score, ValueId};
+use girih_graph::{Op, Router, RouterScore, ValueId};
 use girih_tensor::{Error, Result};
 
 use super::Assembly;
@@ -55,7 +55,8 @@ impl Assembly<'_> {
             return self.feed_forward(at, &Ffn::Gated { size, act, biases: [false; 3] }, x);
         }
         let score = self.linear(&format!("{at}.score"), x, [width, 1], false)?;
-        let router = Router { score: Score::Sigmoid, used: 1, normalized: None, groups: None, factor: None };
+        let router =
+            Router { score: RouterScore::Sigmoid, used: 1, normalized: None, groups: None, factor: None };
         let weights = self.graph.same(&format!("{at}.weights"), route(router), &[score]);
         self.stack(at, Op::Experts { used: 1, act }, [x, weights], [1, size, width], [false; 3])
     }

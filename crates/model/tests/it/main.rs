@@ -4,6 +4,7 @@
 #[path = "../../../words/tests/it/data.rs"]
 mod data;
 mod encoders;
+mod experts;
 mod families;
 #[path = "../../../file/tests/it/folder.rs"]
 mod folder;

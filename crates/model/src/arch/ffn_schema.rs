@@ -1,0 +1,125 @@
+//! The schema of feed-forward parts in an `archs/*.toml`.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::field::Field;
+
+/// The feed-forward part.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum FfnSchema {
+    /// `down(act(gate(x)) · up(x))`.
+    Gated(DenseSchema),
+    /// `down(act(up(x)))`.
+    Plain(DenseSchema),
+    /// Experts, of which each row chooses some.
+    Experts(Box<ExpertsSchema>),
+}
+
+/// Experts, of which each row chooses some.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpertsSchema {
+    /// The number of experts.
+    pub count: Field,
+    /// The number of experts that a row chooses.
+    pub used: Field,
+    /// Each expert.
+    pub each: DenseSchema,
+    /// What the scores of the router become: `softmax` or `sigmoid`, or a number of GGUF (llama.cpp's
+    /// `enum llama_expert_gating_func_type`).
+    pub score: Field,
+    /// Whether the weights of a row are divided by their sum.
+    pub normalized: Field,
+    /// What is added to that sum.
+    #[serde(default)]
+    pub epsilon: f32,
+    /// The factor of all weights. In a GGUF, 0 is none.
+    pub factor: Option<Field>,
+    /// The softcap of scores; 0 is none.
+    pub softcap: Option<Field>,
+    /// The number of groups of experts, and of those that a row uses.
+    pub groups: Option<Field>,
+    /// The number of groups that a row uses.
+    pub used_groups: Option<Field>,
+    /// The expert of all rows.
+    pub shared: Option<SharedExpertSchema>,
+}
+
+/// An expert that all rows pass through.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SharedExpertSchema {
+    /// Its inner size. Without a value, there is no such expert.
+    pub size: Option<Field>,
+    /// Instead of the size, the number by which that of an expert is multiplied.
+    pub count: Option<Field>,
+}
+
+/// A feed-forward part that all rows pass through.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DenseSchema {
+    /// The inner size.
+    pub size: Field,
+    /// The activation, under its name in `config.json`.
+    pub act: Field,
+    /// Names of a whole feed-forward part that stand for its activation, such as `swiglu`.
+    #[serde(default)]
+    pub act_names: BTreeMap<String, String>,
+    /// How transformers makes the inner size of what `config.json` states; a GGUF has the result.
+    pub hf_rounded: Option<RoundedSize>,
+}
+
+/// Two thirds of a size, times a number, rounded up to a multiple.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RoundedSize {
+    /// Whether the size is rounded at all.
+    #[serde(rename = "if")]
+    pub condition: Field,
+    /// The number.
+    pub times: Field,
+    /// What the size is a multiple of.
+    pub multiple: Field,
+}
+
+/// Which layers of a model with experts have none. All rules count; a list of the model replaces them.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DenseLayersSchema {
+    /// The number of first layers without experts.
+    pub first: Option<Field>,
+    /// The index of the last layer with experts; −1 is that of the last layer.
+    pub last: Option<Field>,
+    /// The number n of a model of which only every n-th layer has experts.
+    pub step: Option<Field>,
+    /// The indexes of layers without experts in `config.json`.
+    pub indexed: Option<Field>,
+    /// The indexes of layers with experts in `config.json`.
+    pub others_indexed: Option<Field>,
+    /// A list in `config.json` that says for each layer `dense` or `sparse`.
+    pub listed: Option<Field>,
+}
+
+/// A kind of feed-forward part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FfnKind {
+    /// [`FfnSchema::Gated`] and [`FfnSchema::Plain`].
+    Dense,
+    /// [`FfnSchema::Experts`].
+    Experts,
+}
+
+impl FfnSchema {
+    /// Its kind.
+    pub fn kind(&self) -> FfnKind {
+        match self {
+            FfnSchema::Gated(_) | FfnSchema::Plain(_) => FfnKind::Dense,
+            FfnSchema::Experts(_) => FfnKind::Experts,
+        }
+    }
+}
