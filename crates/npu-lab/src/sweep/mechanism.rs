@@ -1,7 +1,7 @@
 //! The reasons why a launch is faster with one tiling than with another, and the published rows that
 //! confirm that the simulator models them.
 
-use girih_npu::form::groups::Kernel;
+use girih_npu::form::groups::{AttendSizes, Kernel};
 use girih_npu::form::tiling::{AttendTiling, GemmTiling, GemvTiling, TileSpread, Tiling};
 use serde::Serialize;
 
@@ -104,7 +104,7 @@ impl Mechanism {
 
     /// The mechanisms without a published row that a tiling of a kernel uses.
     pub fn unpublished(kernel: &Kernel, tiling: Option<&Tiling>) -> Vec<Mechanism> {
-        let single_row = matches!(kernel, Kernel::Attend { rows: 1, .. });
+        let single_row = matches!(kernel, Kernel::Attend(AttendSizes { rows: 1, .. }));
         let uses = match tiling {
             Some(Tiling::Gemm(GemmTiling { keep, spread, .. })) => {
                 [*keep, *spread != TileSpread::One, false, false, false, false]

@@ -12,7 +12,7 @@ mod timing;
 
 use girih_graph::Graph;
 use girih_npu::Target;
-use girih_npu::form::groups::Kernel;
+use girih_npu::form::groups::{AttendSizes, Kernel};
 use girih_npu::pass::{self, ArrayMapping, AttentionPlacement, NoDump, Policy, TileRule};
 use girih_tensor::Result;
 
@@ -99,7 +99,7 @@ fn published_tilings(kernels: &[BestTiling], target: &Target, threads: usize) ->
     let (kept, others): (Vec<&BestTiling>, Vec<&BestTiling>) =
         kernels.iter().partition(|one| space.contains(&one.of.kernel, &one.tiling));
     // No tiling of a single row of attention has a published row; its placement is left out instead.
-    let single = |one: &&BestTiling| matches!(one.of.kernel, Kernel::Attend { rows: 1, .. });
+    let single = |one: &&BestTiling| matches!(one.of.kernel, Kernel::Attend(AttendSizes { rows: 1, .. }));
     let uses: Vec<KernelUse> =
         others.into_iter().filter(|one| !single(one)).map(|one| one.of.clone()).collect();
     let found = search::search(&uses, space, target, threads, &|_, _| ())?;

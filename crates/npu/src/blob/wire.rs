@@ -246,7 +246,7 @@ fn unknown(what: &str, byte: u8) -> Error {
 
 /// A struct is written as its fields, in order.
 macro_rules! fields {
-    ($($type:ident { $($field:ident),* })*) => {$(
+    ($($type:ident { $($field:tt),* })*) => {$(
         impl Wire for $type {
             fn put(&self, out: &mut SectionWriter) {
                 $(self.$field.put(out);)*
@@ -263,6 +263,8 @@ fields! {
     Argument { name, role, bytes }
     Tile { column, row }
     Buffer { name, tile, address, bytes }
+    BufferId { 0 }
+    LockId { 0 }
     TileLock { tile, id, initial }
     LockChange { lock, value }
     Dim { size, stride }
@@ -279,23 +281,6 @@ fields! {
     Term { depth, factor }
     Push { channel, descriptor, offset, repeats, token }
 }
-
-/// A newtype is written as its number.
-macro_rules! ids {
-    ($($type:ident),*) => {$(
-        impl Wire for $type {
-            fn put(&self, out: &mut SectionWriter) {
-                self.0.put(out);
-            }
-
-            fn get(input: &mut SectionReader<'_>) -> Result<$type> {
-                Ok($type(Wire::get(input)?))
-            }
-        }
-    )*};
-}
-
-ids!(BufferId, LockId);
 
 impl Wire for ArgumentRole {
     fn put(&self, out: &mut SectionWriter) {
@@ -342,71 +327,36 @@ impl Wire for ParameterValue {
     }
 }
 
-impl Wire for CoreInstruction {
-    fn put(&self, out: &mut SectionWriter) {
-        match self {
-            CoreInstruction::Loop { count, body } => {
-                out.push(0);
-                count.put(out);
-                body.put(out);
+/// An instruction is written as a number and its content; a loop has the number 0.
+macro_rules! instructions {
+    ($($type:ident, $what:literal { $($number:literal $variant:ident),* })*) => {$(
+        impl Wire for $type {
+            fn put(&self, out: &mut SectionWriter) {
+                match self {
+                    $type::Loop { count, body } => {
+                        out.push(0);
+                        count.put(out);
+                        body.put(out);
+                    }
+                    $($type::$variant(content) => {
+                        out.push($number);
+                        content.put(out);
+                    })*
+                }
             }
-            CoreInstruction::Acquire(change) => {
-                out.push(1);
-                change.put(out);
-            }
-            CoreInstruction::Release(change) => {
-                out.push(2);
-                change.put(out);
-            }
-            CoreInstruction::Call(call) => {
-                out.push(3);
-                call.put(out);
-            }
-        }
-    }
 
-    fn get(input: &mut SectionReader<'_>) -> Result<CoreInstruction> {
-        match input.byte()? {
-            0 => {
-                let count = u32::get(input)?;
-                Ok(CoreInstruction::Loop { count, body: input.nested(Vec::get)? })
+            fn get(input: &mut SectionReader<'_>) -> Result<$type> {
+                match input.byte()? {
+                    0 => Ok($type::Loop { count: Wire::get(input)?, body: input.nested(Vec::get)? }),
+                    $($number => Ok($type::$variant(Wire::get(input)?)),)*
+                    byte => Err(unknown($what, byte)),
+                }
             }
-            1 => Ok(CoreInstruction::Acquire(LockChange::get(input)?)),
-            2 => Ok(CoreInstruction::Release(LockChange::get(input)?)),
-            3 => Ok(CoreInstruction::Call(CoreCall::get(input)?)),
-            byte => Err(unknown("an instruction", byte)),
         }
-    }
+    )*};
 }
 
-impl Wire for ProcessorCommand {
-    fn put(&self, out: &mut SectionWriter) {
-        match self {
-            ProcessorCommand::Loop { count, body } => {
-                out.push(0);
-                count.put(out);
-                body.put(out);
-            }
-            ProcessorCommand::Push(push) => {
-                out.push(1);
-                push.put(out);
-            }
-            ProcessorCommand::Wait(channel) => {
-                out.push(2);
-                channel.put(out);
-            }
-        }
-    }
-
-    fn get(input: &mut SectionReader<'_>) -> Result<ProcessorCommand> {
-        match input.byte()? {
-            0 => {
-                let count = u32::get(input)?;
-                Ok(ProcessorCommand::Loop { count, body: input.nested(Vec::get)? })
-            }
-            1 => Ok(ProcessorCommand::Push(Push::get(input)?)),
-            2 => Ok(ProcessorCommand::Wait(Channel::get(input)?)),
-            byte => Err(unknown("a command", byte)),
-        }
-    }
+instructions! {
+    CoreInstruction, "an instruction" { 1 Acquire, 2 Release, 3 Call }
+    ProcessorCommand, "a command" { 1 Push, 2 Wait }
 }

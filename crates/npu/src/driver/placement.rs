@@ -14,7 +14,7 @@ use girih_tensor::Result;
 
 use super::ledger::Ledger;
 use crate::form::groups::{
-    ArrayProgram, Kernel, KernelLaunch, StepAction, attended_blocks, chunk_bytes, latest_start,
+    ArrayProgram, AttendSizes, Kernel, KernelLaunch, StepAction, attended_blocks, chunk_bytes, latest_start,
 };
 use crate::form::schedule::{Argument, ArgumentRole};
 use crate::host::HostCost;
@@ -66,11 +66,11 @@ impl AttentionCost {
         let mut runs = 0;
         for (number, program) in groups.programs.iter().enumerate() {
             for launch in &program.launches {
-                let Kernel::Attend { .. } = launch.kernel else { continue };
+                let Kernel::Attend(sizes) = launch.kernel else { continue };
                 let is_run = |step: &&StepAction| matches!(step, StepAction::Array { program, .. } if *program as usize == number);
                 let count = groups.steps.iter().filter(is_run).count();
                 runs += count;
-                cost.array_seconds += count as f64 * array_seconds(&launch.kernel, rows, target)?;
+                cost.array_seconds += count as f64 * array_seconds(sizes, rows, target)?;
             }
         }
         for node in graph.nodes.iter().filter(|node| matches!(node.op, Op::Attend { .. })) {
@@ -114,8 +114,8 @@ impl fmt::Display for AttentionCost {
 
 /// Seconds of one attention on the array, from the dispatch that follows another, and of
 /// writing the blocks of keys and values that a step changes.
-fn array_seconds(kernel: &Kernel, rows: u32, target: &Target) -> Result<f64> {
-    let Kernel::Attend { heads, kv_heads, size, causal, window, scale, .. } = *kernel else { return Ok(0.0) };
+fn array_seconds(sizes: AttendSizes, rows: u32, target: &Target) -> Result<f64> {
+    let AttendSizes { kv_heads, size, window, .. } = sizes;
     let key = girih_graph::Key {
         rows,
         sequences: 1,
@@ -127,7 +127,7 @@ fn array_seconds(kernel: &Kernel, rows: u32, target: &Target) -> Result<f64> {
     let granule = pass::tile::block_granule(rows, kv_heads, target);
     let keys = blocks.next_multiple_of(granule) * BLOCK_POSITIONS as u32;
     let latest = latest_start(key, window);
-    let kernel = Kernel::Attend { rows, heads, kv_heads, size, keys, latest, causal, window, scale };
+    let kernel = Kernel::Attend(AttendSizes { rows, keys, latest, ..sizes });
     let schedule = pass::compile(&program(kernel), target, &mut NoDump)?;
     let mut simulator = Simulator::new(target)?;
     let mut memory = SimMemory::TimeOnly;

@@ -1,25 +1,24 @@
-//! The intermediate forms between the passes. Each can be printed, parsed and
-//! checked.
+//! The intermediate forms between the passes. Each can be printed and checked; groups and schedules, the
+//! first and the last, can also be parsed.
 
 pub mod groups;
+mod kernel;
+mod keys;
 pub mod placed;
+pub mod program;
 pub mod read;
 pub mod routed;
 pub mod schedule;
-mod sweep;
 pub mod tiled;
 pub mod tiling;
 pub mod weights;
 
 use std::fmt;
-use std::str::FromStr;
-
-use girih_tensor::Error;
 
 use crate::target::Target;
 
 /// A form between two passes.
-pub trait PassForm: fmt::Display + FromStr<Err = Error> {
+pub trait PassForm: fmt::Display {
     /// The name in dumps.
     const NAME: &'static str;
     /// Returns every rule that the form breaks on this target. A fault is a bug

@@ -2,27 +2,15 @@
 //! and local has an address. Streams have no channels yet.
 
 use std::fmt;
-use std::str::FromStr;
 
-use girih_tensor::{Error, Result};
-
-use super::read::FormLines;
-use super::schedule::text::{address, arguments, print_arguments};
+use super::FormFault;
+use super::program::{FormLaunch, FormProgram};
 use super::schedule::{Argument, Tile, TileKind};
 use super::tiled::TiledLaunch;
-use super::{FormFault, PassForm};
 use crate::target::Target;
 
 /// A program whose launches are placed.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Placed {
-    /// The program's name.
-    pub name: String,
-    /// The buffers that the host binds.
-    pub arguments: Vec<Argument>,
-    /// The launches, in order.
-    pub launches: Vec<PlacedLaunch>,
-}
+pub type Placed = FormProgram<PlacedLaunch>;
 
 /// A launch whose cores and buffers have addresses.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,10 +74,14 @@ impl PlacedLaunch {
             self.l2.iter().map(|buffer| (buffer.tile, buffer.address, buffer.bytes, buffer.stream.as_str())),
         )
     }
+}
+
+impl FormLaunch for PlacedLaunch {
+    const NAME: &'static str = "placed";
 
     /// The rules: every tile is on the grid; every buffer is within its tile's
     /// memory, above the reserved bytes; no two buffers of a tile overlap.
-    pub(super) fn faults(&self, target: &Target) -> Vec<FormFault> {
+    fn faults(&self, _: &[Argument], target: &Target) -> Vec<FormFault> {
         let mut faults = Vec::new();
         let mut ends: Vec<(Tile, u32, u32, &str)> = self.buffers().collect();
         ends.sort_unstable();
@@ -129,22 +121,6 @@ pub fn on_grid(tile: Tile, target: &Target) -> bool {
     u32::from(tile.column) < target.array.columns && u32::from(tile.row) < rows
 }
 
-impl PassForm for Placed {
-    const NAME: &'static str = "placed";
-
-    fn faults(&self, target: &Target) -> Vec<FormFault> {
-        self.launches.iter().flat_map(|launch| launch.faults(target)).collect()
-    }
-}
-
-impl fmt::Display for Placed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "placed {}", self.name)?;
-        print_arguments(&self.arguments, f)?;
-        self.launches.iter().try_for_each(|launch| write!(f, "{launch}"))
-    }
-}
-
 impl fmt::Display for PlacedLaunch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.tiled)?;
@@ -156,50 +132,5 @@ impl fmt::Display for PlacedLaunch {
             writeln!(f, "  l2 {stream} {circuit} {part} {slot} {tile} {address:#x} {bytes}")?;
         }
         Ok(())
-    }
-}
-
-impl FromStr for Placed {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Placed> {
-        let mut lines = FormLines::new(text);
-        let mut head = lines.need("placed")?;
-        let name = head.word("the program's name")?.to_owned();
-        head.end()?;
-        let arguments = arguments(&mut lines)?;
-        let mut launches = Vec::new();
-        while lines.peek() == Some("launch") {
-            launches.push(PlacedLaunch::read(&mut lines)?);
-        }
-        lines.end()?;
-        Ok(Placed { name, arguments, launches })
-    }
-}
-
-impl PlacedLaunch {
-    /// Reads a launch up to its last buffer.
-    pub(super) fn read(lines: &mut FormLines<'_>) -> Result<PlacedLaunch> {
-        let tiled = TiledLaunch::read(lines)?;
-        let mut line = lines.need("at")?;
-        let origin = line.value("a tile")?;
-        line.end()?;
-        let mut launch = PlacedLaunch { tiled, origin, l1: Vec::new(), l2: Vec::new() };
-        while let Some(mut line) = lines.take("l1") {
-            let name = line.word("a name")?.to_owned();
-            let (slot, tile) = (line.value("a slot")?, line.value("a tile")?);
-            let (address, bytes) = (address(&mut line)?, line.value("a size in bytes")?);
-            launch.l1.push(CoreBuffer { name, slot, tile, address, bytes });
-            line.end()?;
-        }
-        while let Some(mut line) = lines.take("l2") {
-            let stream = line.word("a name")?.to_owned();
-            let (circuit, part) = (line.value("a circuit")?, line.value("a part")?);
-            let (slot, tile) = (line.value("a slot")?, line.value("a tile")?);
-            let (address, bytes) = (address(&mut line)?, line.value("a size in bytes")?);
-            launch.l2.push(SharedBuffer { stream, circuit, part, slot, tile, address, bytes });
-            line.end()?;
-        }
-        Ok(launch)
     }
 }

@@ -3,29 +3,17 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::str::FromStr;
 
-use girih_tensor::{Error, Result};
-
+use super::FormFault;
 use super::placed::PlacedLaunch;
-use super::read::FormLines;
+use super::program::{FormLaunch, FormProgram};
 use super::schedule::check::streams::{distance, overloaded};
-use super::schedule::text::{arguments, print_arguments};
 use super::schedule::{Argument, Channel, Direction, Hop, Route, TileKind};
 use super::tiled::Flow;
-use super::{FormFault, PassForm};
 use crate::target::Target;
 
 /// A program whose launches are routed.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Routed {
-    /// The program's name.
-    pub name: String,
-    /// The buffers that the host binds.
-    pub arguments: Vec<Argument>,
-    /// The launches, in order.
-    pub launches: Vec<RoutedLaunch>,
-}
+pub type Routed = FormProgram<RoutedLaunch>;
 
 /// A launch whose circuits have channels.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,11 +70,13 @@ impl RoutedCircuit {
     }
 }
 
-impl RoutedLaunch {
+impl FormLaunch for RoutedLaunch {
+    const NAME: &'static str = "routed";
+
     /// The rules: each circuit is routed once; each channel exists and is used
     /// once; no switch carries more streams in a direction than it has ports.
-    fn faults(&self, target: &Target) -> Vec<FormFault> {
-        let mut faults = self.placed.faults(target);
+    fn faults(&self, arguments: &[Argument], target: &Target) -> Vec<FormFault> {
+        let mut faults = self.placed.faults(arguments, target);
         let name = &self.placed.tiled.name;
         let mut seen = BTreeSet::new();
         for channel in self.circuits.iter().flat_map(RoutedCircuit::channels) {
@@ -117,7 +107,9 @@ impl RoutedLaunch {
         faults.extend(self.overloaded(target));
         faults
     }
+}
 
+impl RoutedLaunch {
     /// Returns the switches that carry more circuits than they have ports.
     fn overloaded(&self, target: &Target) -> Vec<FormFault> {
         let flow = |circuit: &RoutedCircuit| {
@@ -133,23 +125,10 @@ impl RoutedLaunch {
     }
 }
 
-impl PassForm for Routed {
-    const NAME: &'static str = "routed";
-
-    fn faults(&self, target: &Target) -> Vec<FormFault> {
-        self.launches.iter().flat_map(|launch| launch.faults(target)).collect()
-    }
-}
-
-impl fmt::Display for Routed {
+impl fmt::Display for RoutedLaunch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "routed {}", self.name)?;
-        print_arguments(&self.arguments, f)?;
-        for launch in &self.launches {
-            write!(f, "{}", launch.placed)?;
-            launch.circuits.iter().try_for_each(|circuit| writeln!(f, "  {circuit}"))?;
-        }
-        Ok(())
+        write!(f, "{}", self.placed)?;
+        self.circuits.iter().try_for_each(|circuit| writeln!(f, "  {circuit}"))
     }
 }
 
@@ -164,48 +143,5 @@ impl fmt::Display for RoutedCircuit {
         }
         f.write_str(" cores")?;
         self.cores.iter().try_for_each(|channel| write!(f, " {channel}"))
-    }
-}
-
-impl FromStr for Routed {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Routed> {
-        let mut lines = FormLines::new(text);
-        let mut head = lines.need("routed")?;
-        let name = head.word("the program's name")?.to_owned();
-        head.end()?;
-        let arguments = arguments(&mut lines)?;
-        let mut launches = Vec::new();
-        while lines.peek() == Some("launch") {
-            let mut launch = RoutedLaunch { placed: PlacedLaunch::read(&mut lines)?, circuits: Vec::new() };
-            while let Some(mut line) = lines.take("way") {
-                let (stream, circuit) = (line.word("a stream")?.to_owned(), line.value("a circuit")?);
-                line.need("shim")?;
-                let shim = line.value("a channel")?;
-                let mut routed = RoutedCircuit {
-                    stream,
-                    circuit,
-                    shim,
-                    arrive: Vec::new(),
-                    leave: Vec::new(),
-                    cores: Vec::new(),
-                };
-                let mut list: Option<&mut Vec<Channel>> = None;
-                while let Some(word) = line.optional() {
-                    match (word, &mut list) {
-                        ("arrive", _) => list = Some(&mut routed.arrive),
-                        ("leave", _) => list = Some(&mut routed.leave),
-                        ("cores", _) => list = Some(&mut routed.cores),
-                        (word, Some(list)) => list.push(line.parsed(word, "a channel")?),
-                        (word, None) => return Err(line.error(format!("has '{word}' where cores is needed"))),
-                    }
-                }
-                launch.circuits.push(routed);
-            }
-            launches.push(launch);
-        }
-        lines.end()?;
-        Ok(Routed { name, arguments, launches })
     }
 }

@@ -8,21 +8,13 @@
 
 mod text;
 
+use super::FormFault;
+use super::program::{FormLaunch, FormProgram};
 use super::schedule::{Affine, Argument, Dim, Parameter, Tile};
-pub use super::sweep::Sweep;
-use super::{FormFault, PassForm};
 use crate::target::Target;
 
 /// A program whose launches are tiled.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Tiled {
-    /// The program's name.
-    pub name: String,
-    /// The buffers that the host binds.
-    pub arguments: Vec<Argument>,
-    /// The launches, in order.
-    pub launches: Vec<TiledLaunch>,
-}
+pub type Tiled = FormProgram<TiledLaunch>;
 
 /// One kernel on a herd of cores.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,6 +42,27 @@ pub struct TiledLaunch {
     pub resident: Option<Tile>,
     /// The loop nest of each core.
     pub body: Vec<Item>,
+}
+
+/// Iterations of the second loop of a launch, one after another, in which the third loop
+/// has the same number of iterations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sweep {
+    /// The number of these iterations.
+    pub times: u32,
+    /// The index of the third loop's dimension at which the first of them begins.
+    pub first: u32,
+    /// What each further one adds to that index.
+    pub step: u32,
+    /// The number of iterations of the third loop in each.
+    pub count: u32,
+}
+
+impl Sweep {
+    /// The first index of the third loop's dimension in each of the iterations.
+    pub fn firsts(self) -> impl Iterator<Item = u32> {
+        (0..self.times).map(move |time| self.first.saturating_add(self.step.saturating_mul(time)))
+    }
 }
 
 /// A rectangle of cores.
@@ -366,15 +379,9 @@ pub fn loops_of(body: &[Item], name: &str) -> Option<Vec<u32>> {
     })
 }
 
-impl PassForm for Tiled {
+impl FormLaunch for TiledLaunch {
     const NAME: &'static str = "tiled";
 
-    fn faults(&self, target: &Target) -> Vec<FormFault> {
-        self.launches.iter().flat_map(|launch| launch.faults(&self.arguments, target)).collect()
-    }
-}
-
-impl TiledLaunch {
     /// The rules: the herd fits the grid; every stream is used, within the loops
     /// of its dimensions; it stays within its argument; as many words leave L2
     /// as enter it; chunks and locals fit a core's memory.
@@ -405,7 +412,9 @@ impl TiledLaunch {
         }
         faults
     }
+}
 
+impl TiledLaunch {
     fn stream_fault(&self, stream: &Stream, arguments: &[Argument]) -> Option<String> {
         let Some(loops) = loops_of(&self.body, &stream.name) else {
             return Some("is not used by any call".to_owned());

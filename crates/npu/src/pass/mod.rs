@@ -64,17 +64,12 @@ pub fn groups(graph: &Graph, target: &Target, mapping: &ArrayMapping, dump: &mut
 /// # Errors
 /// An [`Unfit`] when no tiling of a launch fits the target.
 pub fn compile(program: &ArrayProgram, target: &Target, dump: &mut dyn Dump) -> Result<Schedule> {
-    let mut tiled =
-        Tiled { name: program.name.clone(), arguments: program.arguments.clone(), launches: Vec::new() };
-    let mut placed =
-        Placed { name: program.name.clone(), arguments: program.arguments.clone(), launches: Vec::new() };
-    for launch in &program.launches {
-        let (tiled_launch, placed_launch) = fit(program, launch, target)?;
-        tiled.launches.push(tiled_launch);
-        placed.launches.push(placed_launch);
-    }
+    let (name, arguments) = (program.name.clone(), program.arguments.clone());
+    let fitted = program.launches.iter().map(|launch| fit(program, launch, target));
+    let (tiled, placed) = fitted.collect::<Result<(Vec<_>, Vec<_>)>>()?;
+    let tiled = Tiled { name: name.clone(), arguments: arguments.clone(), launches: tiled };
     checked(tiled, &program.name, target, dump)?;
-    let placed = checked(placed, &program.name, target, dump)?;
+    let placed = checked(Placed { name, arguments, launches: placed }, &program.name, target, dump)?;
     let routed = checked(route::route(placed, target)?, &program.name, target, dump)?;
     let schedule = checked(schedule::schedule(&routed, target)?, &program.name, target, dump)?;
     match resident::overloaded_switch(&schedule.launches, target) {

@@ -1,8 +1,9 @@
 //! The sizes of tensors with padding: tiles must divide them.
 
-use girih_graph::{Graph, Op, ValueId};
+use girih_graph::{Graph, ValueId};
 use girih_tensor::{DType, Error, Result};
 
+use super::site::{Answer, ArrayOp, ArrayOperand};
 use crate::form::weights::{TILE_COLUMNS, TILE_ROWS};
 use crate::target::Target;
 
@@ -30,29 +31,41 @@ pub(super) struct ColumnPadding {
 }
 
 impl ColumnPadding {
-    /// Finds the values that are views of heads, and those that meet Q4NX weights. `dtype`
-    /// returns the format in which the array holds a weight.
+    /// Finds the values that are views of heads, and those that meet Q4NX weights, in the array's answers to
+    /// the nodes of a graph. `dtype` returns the format in which the array holds a weight.
     ///
     /// # Errors
     /// When heads are too large.
-    pub fn new(graph: &Graph, target: &Target, dtype: impl Fn(ValueId) -> DType) -> Result<ColumnPadding> {
+    pub fn new(
+        graph: &Graph,
+        answers: &[Answer],
+        target: &Target,
+        dtype: impl Fn(ValueId) -> DType,
+    ) -> Result<ColumnPadding> {
         let mut roots: Vec<ValueId> = (0..graph.values.len()).map(|index| ValueId(index as u32)).collect();
-        for node in graph.nodes.iter().filter(|node| node.op == Op::Reshape) {
-            roots[node.output.0 as usize] = roots[node.inputs[0].0 as usize];
+        for (node, answer) in graph.nodes.iter().zip(answers) {
+            if let Answer::View(of) = answer {
+                roots[node.output.0 as usize] = roots[of.0 as usize];
+            }
         }
+        let operands = answers.iter().filter_map(Answer::program).flat_map(|node| &node.operands);
+        let attended = operands.filter_map(|operand| match *operand {
+            ArrayOperand::Chunks { queries, keys, .. } => {
+                Some([queries, keys].map(|id| graph.value(id).shape))
+            }
+            _ => None,
+        });
+        let attended: Vec<_> = attended.collect();
         let mut groups = vec![None; roots.len()];
         for (value, root) in graph.values.iter().zip(&roots) {
             let &[_, _, columns] = value.shape.extents() else { continue };
             let mut all = size(columns)?;
-            for node in graph.nodes.iter().filter(|node| matches!(node.op, Op::Attend { .. })) {
-                let heads = |operand: usize| graph.value(node.inputs[operand]).shape;
-                if heads(0).columns() == columns {
-                    all = common_multiple(all, size(heads(0).stride() / (heads(1).stride() / columns))?)?;
-                }
+            for [queries, keys] in attended.iter().filter(|[queries, _]| queries.columns() == columns) {
+                all = common_multiple(all, size(queries.stride() / (keys.stride() / columns))?)?;
             }
             groups[root.0 as usize] = Some(all);
         }
-        let granules = granules(graph, &roots, target, dtype)?;
+        let granules = granules(graph, answers, &roots, target, dtype)?;
         Ok(ColumnPadding { granules, roots, groups })
     }
 
@@ -76,48 +89,40 @@ impl ColumnPadding {
 }
 
 /// The multiple of columns of each value: whole tiles of Q4NX weights that it meets. Values that
-/// an operation takes and makes element by element are equally wide.
+/// a program takes and makes, other than a matrix product, are equally wide.
 fn granules(
     graph: &Graph,
+    answers: &[Answer],
     roots: &[ValueId],
     target: &Target,
     dtype: impl Fn(ValueId) -> DType,
 ) -> Result<Vec<u32>> {
     let mut granules = vec![column_granule(target); roots.len()];
     let root = |value: ValueId| roots[value.0 as usize].0 as usize;
-    for node in graph.nodes.iter().filter(|node| node.op == Op::Linear) {
-        if dtype(node.inputs[1]) == DType::Q4NX {
-            let (x, y) = (root(node.inputs[0]), root(node.output));
-            granules[x] = common_multiple(granules[x], TILE_COLUMNS)?;
-            granules[y] = common_multiple(granules[y], TILE_ROWS * target.array.compute_rows)?;
+    let mut equally_wide: Vec<Vec<usize>> = Vec::new();
+    for (node, answer) in graph.nodes.iter().zip(answers) {
+        let Some(program) = answer.program() else { continue };
+        let mut alike = vec![root(node.output)];
+        for operand in &program.operands {
+            match *operand {
+                ArrayOperand::Rows(value) => alike.push(root(value)),
+                ArrayOperand::Weight(weight, [Some(y), Some(x)]) if dtype(weight) == DType::Q4NX => {
+                    let (x, y) = (root(x), root(y));
+                    granules[x] = common_multiple(granules[x], TILE_COLUMNS)?;
+                    granules[y] = common_multiple(granules[y], TILE_ROWS * target.array.compute_rows)?;
+                }
+                _ => {}
+            }
+        }
+        if !matches!(program.op, ArrayOp::Linear { .. }) {
+            equally_wide.push(alike);
         }
     }
     loop {
         let mut changed = false;
-        for node in &graph.nodes {
-            let operands = match node.op {
-                Op::Norm { .. } | Op::Rope { .. } | Op::Attend { .. } => 1,
-                Op::Gate { .. } | Op::Add => 2,
-                // Weights decide the widths of a matmul, and the array computes none of the others.
-                Op::Linear
-                | Op::Embed
-                | Op::Splice
-                | Op::LayerNorm { .. }
-                | Op::Reshape
-                | Op::Write
-                | Op::Activate { .. }
-                | Op::ShortConv
-                | Op::Route { .. }
-                | Op::Experts { .. }
-                | Op::Scale { .. }
-                | Op::Softcap { .. }
-                | Op::Gather
-                | Op::Pool { .. } => continue,
-            };
-            let alike = node.inputs[..operands].iter().chain([&node.output]).map(|value| root(*value));
-            let alike: Vec<usize> = alike.collect();
+        for alike in &equally_wide {
             let all = alike.iter().try_fold(1, |all, &value| common_multiple(all, granules[value]))?;
-            for value in alike {
+            for &value in alike {
                 changed |= std::mem::replace(&mut granules[value], all) != all;
             }
         }

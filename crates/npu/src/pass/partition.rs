@@ -2,17 +2,17 @@
 //! host, and which of them share a program, as the policy determines.
 
 use girih_graph::split::name_in_layer;
-use girih_graph::{AppliedOp, BLOCK_POSITIONS, Extent, Graph, Key, Node, Op, Role, Span, ValueId};
+use girih_graph::{BLOCK_POSITIONS, Extent, Graph, Key, Op, ValueId};
 use girih_tensor::{DType, Error, Result};
 
 use super::mapping::{ArrayMapping, ArrayWeights};
 use super::padding::{ColumnPadding, padded, row_granule, size};
 use super::policy::Grouping;
-use super::site::{NodeSite, site};
+use super::site::{Answer, ArrayNode, ArrayOp, ArrayOperand, answers};
 use super::tile::{block_granule, gemv_side};
 use crate::form::groups::{
-    ArrayProgram, ArrayTensor, Groups, Kernel, KernelLaunch, START_BYTES, StepAction, TensorKind,
-    attended_blocks, chunk_bytes, latest_start,
+    ArrayProgram, ArrayTensor, AttendSizes, Groups, Kernel, KernelLaunch, START_BYTES, StepAction,
+    TensorKind, attended_blocks, chunk_bytes, latest_start,
 };
 use crate::form::schedule::{Argument, ArgumentRole};
 use crate::form::weights::{TILE_ROWS, WeightLayout};
@@ -40,11 +40,15 @@ const MAX_HEAD_SIZE: u32 = 1 << 16;
 /// When a value is too large for the array.
 pub fn partition(graph: &Graph, target: &Target, mapping: &ArrayMapping) -> Result<Groups> {
     let policy = mapping.policy;
+    let answers = answers(graph, policy);
     let mut partitioner = Partitioner {
         graph,
         target,
         mapping,
-        padding: ColumnPadding::new(graph, target, |weight| array_dtype(graph, mapping, weight))?,
+        padding: ColumnPadding::new(graph, &answers, target, |weight| {
+            array_dtype(graph, &answers, mapping, weight)
+        })?,
+        answers: &answers,
         groups: Groups {
             policy: mapping.name.clone(),
             tensors: Vec::new(),
@@ -53,30 +57,33 @@ pub fn partition(graph: &Graph, target: &Target, mapping: &ArrayMapping) -> Resu
         },
         tensor_of: vec![None; graph.values.len()],
     };
-    let mut segment: Vec<usize> = Vec::new();
-    for (index, node) in graph.nodes.iter().enumerate() {
-        let site = site(graph, policy, index);
-        let attends = matches!(node.op, Op::Attend { .. });
-        let begins = match policy.grouping {
-            Grouping::Unstitched => true,
-            Grouping::Stitched => attends || enters_attention(graph, index),
-            Grouping::Joined | Grouping::Resident | Grouping::ByCost => attends,
-        };
-        if site != NodeSite::View && (site != NodeSite::Array || begins) {
-            partitioner.close(&mut segment, false)?;
-        }
-        match site {
-            NodeSite::View => {}
-            NodeSite::Host(_) | NodeSite::NoProgram(_) => {
-                partitioner.groups.steps.push(StepAction::Host { node: index as u32 })
+    let mut segment = Vec::new();
+    for (index, answer) in answers.iter().enumerate() {
+        match answer {
+            Answer::View(_) => {}
+            Answer::Host(..) | Answer::NoProgram(_) => {
+                partitioner.close(&mut segment, false)?;
+                partitioner.groups.steps.push(StepAction::Host { node: index as u32 });
             }
-            NodeSite::Array => {
-                segment.push(index);
+            Answer::Array(node @ ArrayNode { op: ArrayOp::Linear { each_output_row: true, .. }, .. }) => {
+                partitioner.close(&mut segment, false)?;
+                partitioner.close(&mut vec![(index, node)], true)?;
+            }
+            Answer::Array(node) => {
+                let attends = matches!(node.op, ArrayOp::Attend { .. });
+                let begins = match policy.grouping {
+                    Grouping::Unstitched => true,
+                    Grouping::Stitched => attends || enters_attention(graph, index, node.op),
+                    Grouping::Joined | Grouping::Resident | Grouping::ByCost => attends,
+                };
+                if begins {
+                    partitioner.close(&mut segment, false)?;
+                }
+                segment.push((index, node));
                 if attends {
                     partitioner.close(&mut segment, false)?;
                 }
             }
-            NodeSite::EachOutputRow => partitioner.close(&mut vec![index], true)?,
         }
     }
     partitioner.close(&mut segment, false)?;
@@ -85,11 +92,9 @@ pub fn partition(graph: &Graph, target: &Target, mapping: &ArrayMapping) -> Resu
 
 /// Whether a node is the norm before attention: its result reaches a write of
 /// state or an attention without passing a sum.
-fn enters_attention(graph: &Graph, index: usize) -> bool {
-    let Op::Norm { .. } = graph.nodes[index].op else { return false };
-    if graph.value(graph.nodes[index].output).shape.extents().len() > 2 {
-        return false; // a norm of heads is within attention
-    }
+fn enters_attention(graph: &Graph, index: usize, op: ArrayOp) -> bool {
+    // A norm of heads is within attention.
+    let ArrayOp::Norm { by_head: false, .. } = op else { return false };
     let mut reached = vec![false; graph.values.len()];
     reached[graph.nodes[index].output.0 as usize] = true;
     for node in &graph.nodes[index + 1..] {
@@ -110,6 +115,7 @@ struct Partitioner<'a> {
     graph: &'a Graph,
     target: &'a Target,
     mapping: &'a ArrayMapping,
+    answers: &'a [Answer],
     padding: ColumnPadding,
     groups: Groups,
     tensor_of: Vec<Option<u32>>,
@@ -137,19 +143,17 @@ impl ProgramDraft {
 
 impl Partitioner<'_> {
     /// Ends a segment: its nodes become one program and one action.
-    fn close(&mut self, segment: &mut Vec<usize>, each_output_row: bool) -> Result<()> {
-        if segment.is_empty() {
-            return Ok(());
-        }
+    fn close(&mut self, segment: &mut Vec<(usize, &ArrayNode)>, each_output_row: bool) -> Result<()> {
+        let Some(&(last, _)) = segment.last() else { return Ok(()) };
         let mut draft = ProgramDraft::default();
-        for &index in segment.iter() {
-            self.launch(index, &mut draft)?;
+        for (index, node) in segment.drain(..) {
+            self.launch(node, self.graph.nodes[index].output, &mut draft)?;
         }
         let mut arguments = Vec::new();
         let mut inputs = 0;
         for (&number, &written) in draft.tensors.iter().zip(&draft.written) {
             let tensor = &self.groups.tensors[number as usize];
-            let role = self.role(tensor, written, segment);
+            let role = self.role(tensor, written, last);
             let name = match role {
                 ArgumentRole::Input => {
                     inputs += 1;
@@ -164,22 +168,20 @@ impl Partitioner<'_> {
             };
             arguments.push(Argument { name, role, bytes });
         }
-        segment.clear();
         let program = self.program(arguments, draft.launches, each_output_row);
         self.groups.steps.push(StepAction::Array { program, tensors: draft.tensors, each_output_row });
         Ok(())
     }
 
-    /// Returns the role of a tensor in the program of a segment.
-    fn role(&self, tensor: &ArrayTensor, written: bool, segment: &[usize]) -> ArgumentRole {
+    /// Returns the role of a tensor in the program of a segment whose last node is `last`.
+    fn role(&self, tensor: &ArrayTensor, written: bool, last: usize) -> ArgumentRole {
         if tensor.kind == TensorKind::Static {
             return ArgumentRole::Static;
         }
         if !written {
             return ArgumentRole::Input;
         }
-        let last = *segment.last().expect("a closed segment has nodes");
-        let views = |value: &ValueId| self.graph.value(self.root(*value)).name == tensor.name;
+        let views = |value: &ValueId| self.graph.value(self.padding.root(*value)).name == tensor.name;
         let read_later = self.graph.nodes[last + 1..].iter().any(|node| node.inputs.iter().any(views));
         let leaves = self.graph.output().is_some_and(|output| views(&output));
         if read_later || leaves { ArgumentRole::Output } else { ArgumentRole::Intermediate }
@@ -200,36 +202,19 @@ impl Partitioner<'_> {
         self.groups.programs.len() as u32 - 1
     }
 
-    /// Adds the launches that compute a node.
-    fn launch(&mut self, index: usize, draft: &mut ProgramDraft) -> Result<()> {
-        let node = &self.graph.nodes[index];
-        let mut tensors = Vec::new();
-        let inputs = match node.op {
-            Op::Attend { span, .. } => {
-                let q = self.tensor(node.inputs[0])?;
-                tensors.push(q);
-                tensors.push(self.chunks(q, [node.inputs[1], node.inputs[2]], window(span))?);
-                tensors.push(self.start(window(span))?);
-                &[]
-            }
-            // The bias is added in a separate launch.
-            Op::Linear => &node.inputs[..2],
-            _ => &node.inputs[..],
-        };
-        for &input in inputs {
-            let frequencies =
-                matches!(node.op, Op::Rope { .. }) && self.graph.value(input).role == Role::Weight;
-            tensors.push(if frequencies { self.cos_sin(input)? } else { self.tensor(input)? });
-        }
-        tensors.push(self.tensor(node.output)?);
-        let kernel = self.kernel(index, &tensors)?;
+    /// Adds the launches that compute a node and write its result to `output`.
+    fn launch(&mut self, node: &ArrayNode, output: ValueId, draft: &mut ProgramDraft) -> Result<()> {
+        let operands = node.operands.iter().map(|&operand| self.operand(operand));
+        let mut tensors = operands.collect::<Result<Vec<u32>>>()?;
+        tensors.push(self.operand(ArrayOperand::Rows(output))?);
+        let kernel = self.kernel(node.op, &tensors)?;
         if let Kernel::Gemm { n, k, weights: WeightLayout::Groups, .. } = kernel {
             tensors[1] = self.unpack(tensors[1], [n, k], draft)?;
         }
         let arguments: Vec<u32> = tensors.iter().map(|&tensor| draft.argument(tensor)).collect();
         draft.written[arguments[arguments.len() - 1] as usize] = true;
-        let name = name_in_layer(&self.graph.value(node.output).name).to_owned();
-        let parts = self.parts(index, kernel);
+        let name = name_in_layer(&self.graph.value(output).name).to_owned();
+        let parts = self.parts(node.op, kernel);
         for (part, kernel) in parts.iter().enumerate() {
             let name = if parts.len() > 1 { format!("{name}.{part}") } else { name.clone() };
             let tiling = self.mapping.tiling(kernel);
@@ -241,10 +226,10 @@ impl Partitioner<'_> {
                 resident: self.resident(),
             });
         }
-        if let (Op::Linear, Some(&bias)) = (node.op, node.inputs.get(2)) {
-            let (sum, bias) = (tensors[tensors.len() - 1], self.tensor(bias)?);
+        if let ArrayOp::Linear { bias: Some(bias), each_output_row } = node.op {
+            let (sum, bias) = (tensors[tensors.len() - 1], self.operand(bias)?);
             let [rows, n] = self.groups.tensors[sum as usize].padded;
-            let rows = if self.site(index) == NodeSite::EachOutputRow { 1 } else { rows };
+            let rows = if each_output_row { 1 } else { rows };
             let [sum, bias] = [sum, bias].map(|tensor| draft.argument(tensor));
             let (kernel, arguments) = (Kernel::Bias { rows, n }, vec![sum, bias, sum]);
             let (name, tiling) = (format!("{name}.bias"), self.mapping.tiling(&kernel));
@@ -274,39 +259,89 @@ impl Partitioner<'_> {
     }
 
     /// Splits the kernel of a large head; returns other kernels unchanged.
-    fn parts(&self, index: usize, kernel: Kernel) -> Vec<Kernel> {
-        match kernel {
-            Kernel::Gemv { n, k, weights: weights @ WeightLayout::Q4nx, .. }
-                if self.site(index) == NodeSite::EachOutputRow =>
-            {
-                // Whole tiles for every core, and a small launch for the rest.
-                let cores = self.target.array.columns * gemv_side(self.target);
-                let (first, rest) = (n - n % (TILE_ROWS * cores), n % (TILE_ROWS * cores));
-                if first == 0 || rest == 0 || rest * 8 > n {
-                    return vec![kernel];
-                }
-                vec![
-                    Kernel::Gemv { first: 0, n: first, k, weights },
-                    Kernel::Gemv { first, n: rest, k, weights },
-                ]
+    fn parts(&self, op: ArrayOp, kernel: Kernel) -> Vec<Kernel> {
+        let (ArrayOp::Linear { each_output_row: true, .. }, Kernel::Gemv { n, k, weights, .. }) =
+            (op, kernel)
+        else {
+            return vec![kernel];
+        };
+        if weights == WeightLayout::Q4nx {
+            // Whole tiles for every core, and a small launch for the rest.
+            let cores = self.target.array.columns * gemv_side(self.target);
+            let (first, rest) = (n - n % (TILE_ROWS * cores), n % (TILE_ROWS * cores));
+            if first == 0 || rest == 0 || rest * 8 > n {
+                return vec![kernel];
             }
-            Kernel::Gemv { n, k, weights, .. }
-                if n > MAX_LAUNCH_VALUES && self.site(index) == NodeSite::EachOutputRow =>
-            {
-                // Equal parts have one tiling; without them, the last part is smaller.
-                let least = n.div_ceil(MAX_LAUNCH_VALUES);
-                let divides = |count: &u32| n.is_multiple_of(count * 2 * self.target.array.columns);
-                let part = (least..=2 * least).find(divides).map_or(MAX_LAUNCH_VALUES, |count| n / count);
-                let firsts = (0..n).step_by(part as usize);
-                let part = |first: u32| Kernel::Gemv { first, n: part.min(n - first), k, weights };
-                firsts.map(part).collect()
+            return vec![
+                Kernel::Gemv { first: 0, n: first, k, weights },
+                Kernel::Gemv { first, n: rest, k, weights },
+            ];
+        }
+        if n <= MAX_LAUNCH_VALUES {
+            return vec![kernel];
+        }
+        // Equal parts have one tiling; without them, the last part is smaller.
+        let least = n.div_ceil(MAX_LAUNCH_VALUES);
+        let divides = |count: &u32| n.is_multiple_of(count * 2 * self.target.array.columns);
+        let part = (least..=2 * least).find(divides).map_or(MAX_LAUNCH_VALUES, |count| n / count);
+        let firsts = (0..n).step_by(part as usize);
+        firsts.map(|first| Kernel::Gemv { first, n: part.min(n - first), k, weights }).collect()
+    }
+
+    /// Returns the tensor of an operand, added if it is new.
+    fn operand(&mut self, operand: ArrayOperand) -> Result<u32> {
+        let graph = self.graph;
+        let whole = |rows| padded(rows, if rows == 1 { 1 } else { row_granule(self.target) });
+        match operand {
+            ArrayOperand::Rows(value) => {
+                let root = self.padding.root(value);
+                let value = graph.value(root);
+                let (rows, columns) = (value.shape.extents()[0], value.shape.stride());
+                let all = if value.outermost == Extent::OutputRows { size(rows) } else { whole(rows) };
+                let padded = [all?, self.padding.wide(root, columns)?];
+                self.tensor(root, TensorKind::Scratch, [rows, columns], padded)
             }
-            _ => vec![kernel],
+            ArrayOperand::Weight(weight, as_wide_as) => {
+                let shape = graph.value(weight).shape;
+                let extent = [shape.rows(), shape.columns()];
+                let wide = |side: usize| match as_wide_as[side] {
+                    Some(value) => self.padding.wide(value, extent[side]),
+                    None => size(extent[side]),
+                };
+                let padded = [wide(0)?, wide(1)?];
+                self.tensor(weight, TensorKind::Static, extent, padded)
+            }
+            ArrayOperand::CosSin(frequencies) => {
+                let rows = graph.key.rows as usize;
+                let columns = 2 * graph.value(frequencies).shape.columns();
+                let padded = [whole(rows)?, size(columns)?];
+                self.tensor(frequencies, TensorKind::CosSin, [rows, columns], padded)
+            }
+            ArrayOperand::Chunks { queries, keys, values, window } => {
+                let queries = self.operand(ArrayOperand::Rows(queries))?;
+                self.chunks(queries, [keys, values], window)
+            }
+            ArrayOperand::Start { window } => self.start(window),
         }
     }
 
-    fn site(&self, index: usize) -> NodeSite {
-        site(self.graph, self.mapping.policy, index)
+    /// Returns the tensor of a value, added if it is new.
+    fn tensor(
+        &mut self,
+        value: ValueId,
+        kind: TensorKind,
+        extent: [usize; 2],
+        padded: [u32; 2],
+    ) -> Result<u32> {
+        if let Some(known) = self.tensor_of[value.0 as usize] {
+            return Ok(known);
+        }
+        let extent = [size(extent[0])?, size(extent[1])?];
+        let name = self.graph.value(value).name.clone();
+        let dtype = array_dtype(self.graph, self.answers, self.mapping, value);
+        let number = self.add(ArrayTensor { name, kind, dtype, extent, padded })?;
+        self.tensor_of[value.0 as usize] = Some(number);
+        Ok(number)
     }
 
     /// Adds the tensor of chunks of the keys and values that a step attends to. The padding
@@ -363,19 +398,17 @@ impl Partitioner<'_> {
         padded(attended_blocks(rows, context, window) as usize, granule)
     }
 
-    fn kernel(&self, index: usize, tensors: &[u32]) -> Result<Kernel> {
-        let node = &self.graph.nodes[index];
+    /// The kernel of an op with these tensors, the result last.
+    fn kernel(&self, op: ArrayOp, tensors: &[u32]) -> Result<Kernel> {
         let padded = |operand: usize| self.groups.tensors[tensors[operand] as usize].padded;
         let [rows, columns] = padded(0);
-        let inner = &self.graph.value(node.inputs[0]).shape.extents()[1..];
         let all = rows.checked_mul(columns);
         let all = all.ok_or_else(|| Error::new(format!("{rows}x{columns} values exceed 32 bits")));
-        let op = node.op.applied_to(&node.inputs).expect("the checker refuses other numbers of operands");
         Ok(match op {
-            AppliedOp::Linear { x: _, weight: _, bias: _ } => {
+            ArrayOp::Linear { bias: _, each_output_row } => {
                 let weights = WeightLayout::of(self.groups.tensors[tensors[1] as usize].dtype);
                 let (n, k) = (padded(1)[0], columns);
-                if rows == 1 || self.site(index) == NodeSite::EachOutputRow {
+                if rows == 1 || each_output_row {
                     Kernel::Gemv { first: 0, n, k, weights }
                 } else {
                     let unpacked =
@@ -384,136 +417,52 @@ impl Partitioner<'_> {
                     Kernel::Gemm { m: rows, n, k, weights }
                 }
             }
-            AppliedOp::Norm { epsilon, x: _, weight: _ } => match *inner {
-                [width] => Kernel::RmsNorm { rows, n: columns, width: width as u32, epsilon },
-                [_, size] => {
-                    let n = size as u32;
-                    Kernel::RmsNorm { rows: all? / n, n, width: n, epsilon }
-                }
-                _ => return Err(Error::new("a norm of values of more than three dimensions has no kernel")),
-            },
-            AppliedOp::Rope { pairing, x: _, frequencies: _ } => match *inner {
-                [_, size] => {
-                    let size = size as u32;
-                    Kernel::Rope { rows, heads: columns / size, size, pairing }
-                }
-                _ => return Err(Error::new("a rotation of values that are no heads has no kernel")),
-            },
-            AppliedOp::Gate { act, gate: _, up: _ } => Kernel::Gate { n: all?, act },
-            AppliedOp::Add { a: _, b: _ } => Kernel::Add { n: all? },
-            AppliedOp::Attend { scale, span, softcap: _, q: _, keys: _, values: _ } => {
+            ArrayOp::Norm { epsilon, size: width, by_head: false } => {
+                Kernel::RmsNorm { rows, n: columns, width: size(width)?, epsilon }
+            }
+            ArrayOp::Norm { epsilon, size: head, by_head: true } => {
+                let n = size(head)?;
+                Kernel::RmsNorm { rows: all? / n, n, width: n, epsilon }
+            }
+            ArrayOp::Rope { pairing, size: head } => {
+                let size = size(head)?;
+                Kernel::Rope { rows, heads: columns / size, size, pairing }
+            }
+            ArrayOp::Gate { act } => Kernel::Gate { n: all?, act },
+            ArrayOp::Add => Kernel::Add { n: all? },
+            ArrayOp::Attend { scale, window } => {
                 let ArrayTensor { extent: [kv_heads, size], padded: [blocks, _], .. } =
                     self.groups.tensors[tensors[1] as usize];
-                let window = window(span);
                 let keys = blocks / kv_heads * BLOCK_POSITIONS as u32;
-                let (heads, causal) = (columns / size, span != Span::All);
                 let latest = latest_start(self.graph.key, window);
-                Kernel::Attend { rows, heads, kv_heads, size, keys, latest, causal, window, scale }
+                let (heads, causal) = (columns / size, true);
+                Kernel::Attend(AttendSizes {
+                    rows,
+                    heads,
+                    kv_heads,
+                    size,
+                    keys,
+                    latest,
+                    causal,
+                    window,
+                    scale,
+                })
             }
-            AppliedOp::Embed { .. }
-            | AppliedOp::Splice { .. }
-            | AppliedOp::LayerNorm { .. }
-            | AppliedOp::Reshape { .. }
-            | AppliedOp::Write { .. }
-            | AppliedOp::Activate { .. }
-            | AppliedOp::ShortConv { .. }
-            | AppliedOp::Route { .. }
-            | AppliedOp::Experts { .. }
-            | AppliedOp::Scale { .. }
-            | AppliedOp::Softcap { .. }
-            | AppliedOp::Gather { .. }
-            | AppliedOp::Pool { .. } => unreachable!("the site of '{}' is not the array", node.op.name()),
         })
-    }
-
-    /// Returns the value that a value is a view of.
-    fn root(&self, value: ValueId) -> ValueId {
-        self.padding.root(value)
-    }
-
-    /// Returns the tensor of a value, added if it is new.
-    fn tensor(&mut self, value: ValueId) -> Result<u32> {
-        let root = self.root(value);
-        if let Some(known) = self.tensor_of[root.0 as usize] {
-            return Ok(known);
-        }
-        let value = self.graph.value(root);
-        let (kind, extent, padded) = if value.role == Role::Weight {
-            (TensorKind::Static, [value.shape.rows(), value.shape.columns()], self.weight(root)?)
-        } else {
-            let (rows, columns) = (value.shape.extents()[0], value.shape.stride());
-            let granule = row_granule(self.target);
-            let single = rows == 1 || value.outermost == Extent::OutputRows;
-            let all = if single { rows as u32 } else { padded(rows, granule)? };
-            (TensorKind::Scratch, [rows, columns], [all, self.padding.wide(root, columns)?])
-        };
-        let extent = [size(extent[0])?, size(extent[1])?];
-        let (name, dtype) = (value.name.clone(), array_dtype(self.graph, self.mapping, root));
-        let number = self.add(ArrayTensor { name, kind, dtype, extent, padded })?;
-        self.tensor_of[root.0 as usize] = Some(number);
-        Ok(number)
-    }
-
-    /// Rows and columns of a weight with padding: as wide as the operand that it meets and
-    /// the result that it makes.
-    fn weight(&self, weight: ValueId) -> Result<[u32; 2]> {
-        let shape = self.graph.value(weight).shape;
-        let used = |node: &&Node| node.op != Op::Embed && node.inputs.contains(&weight);
-        let Some(user) = self.graph.nodes.iter().find(used) else {
-            let wide = |extent| self.padding.wide(weight, extent);
-            return Ok([wide(shape.rows())?, wide(shape.columns())?]);
-        };
-        let x = self.graph.value(user.inputs[0]);
-        Ok(match (user.op, shape.extents()) {
-            (Op::Linear, &[n]) => [1, self.padding.wide(user.output, n)?],
-            (Op::Linear, _) => [
-                self.padding.wide(user.output, shape.rows())?,
-                self.padding.wide(user.inputs[0], shape.columns())?,
-            ],
-            // The norm weight of heads is as wide as a head.
-            (_, &[n]) if x.shape.extents().len() > 2 => [1, size(n)?],
-            (_, &[n]) => [1, self.padding.wide(user.inputs[0], n)?],
-            _ => [size(shape.rows())?, size(shape.columns())?],
-        })
-    }
-
-    /// Returns the tensor of cosines and sines of a weight of frequencies, added if
-    /// it is new.
-    fn cos_sin(&mut self, frequencies: ValueId) -> Result<u32> {
-        if let Some(known) = self.tensor_of[frequencies.0 as usize] {
-            return Ok(known);
-        }
-        let value = self.graph.value(frequencies);
-        let (rows, size) = (self.graph.key.rows, 2 * size(value.shape.columns())?);
-        let all = if rows == 1 { 1 } else { padded(rows as usize, row_granule(self.target))? };
-        let (kind, extent, padded) = (TensorKind::CosSin, [rows, size], [all, size]);
-        let (name, dtype) = (value.name.clone(), DType::BF16);
-        let number = self.add(ArrayTensor { name, kind, dtype, extent, padded })?;
-        self.tensor_of[frequencies.0 as usize] = Some(number);
-        Ok(number)
     }
 }
 
 /// The format in which the array holds a value: Q4NX for matrices that only matrix products
 /// read there, as the mapping chooses, otherwise bf16.
-fn array_dtype(graph: &Graph, mapping: &ArrayMapping, value: ValueId) -> DType {
-    let weight = graph.value(value);
-    let read = |node: &Node| node.op == Op::Linear && node.inputs[1] == value;
-    let is_matrix = weight.role == Role::Weight && graph.nodes.iter().any(read);
+fn array_dtype(graph: &Graph, answers: &[Answer], mapping: &ArrayMapping, value: ValueId) -> DType {
+    let is_matrix = |operand: &ArrayOperand| matches!(*operand, ArrayOperand::Weight(weight, [Some(_), Some(_)]) if weight == value);
     let packs = match mapping.weights {
-        ArrayWeights::Stored => weight.dtype == DType::Q4NX,
+        ArrayWeights::Stored => graph.value(value).dtype == DType::Q4NX,
         ArrayWeights::Q4nx => true,
         ArrayWeights::Bf16 => false,
     };
-    if is_matrix && packs { DType::Q4NX } else { DType::BF16 }
-}
-
-/// The number of preceding positions that a row attends to; 0 for all.
-fn window(span: Span) -> u32 {
-    match span {
-        Span::Full | Span::All => 0,
-        Span::Window(length) => length,
-    }
+    let mut programs = answers.iter().filter_map(Answer::program);
+    if packs && programs.any(|node| node.operands.iter().any(is_matrix)) { DType::Q4NX } else { DType::BF16 }
 }
 
 /// Returns the value that a value is a view of: the input of its reshapes.

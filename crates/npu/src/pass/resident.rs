@@ -34,7 +34,7 @@ pub(super) fn keep(launch: TiledLaunch, kernel: &Kernel, target: &Target) -> Til
 /// takes the shim of another column, so kernels with two operands are two columns apart from the next.
 fn home(kernel: &Kernel, target: &Target) -> Tile {
     let column = match kernel {
-        Kernel::Gemv { .. } | Kernel::Gemm { .. } | Kernel::Dequant { .. } | Kernel::Attend { .. } => {
+        Kernel::Gemv { .. } | Kernel::Gemm { .. } | Kernel::Dequant { .. } | Kernel::Attend(_) => {
             return lower_left(target);
         }
         Kernel::RmsNorm { rows: 1, .. } => 1,

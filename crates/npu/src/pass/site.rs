@@ -1,64 +1,153 @@
-//! Where each node is computed: on the array, or on the host and why.
+//! The array's answer to each node: its program on the array, or why the host computes it. No other
+//! part of this crate asks for an op of the graph what the array does with it.
 
 use girih_graph::split::{Site, Split, split};
-use girih_graph::{Act, AppliedOp, Extent, Graph, Op, Span, ValueId};
+use girih_graph::{Act, AppliedOp, Extent, Graph, Op, Pairing, Span, ValueId};
 
 use super::policy::{AttentionPlacement, Policy};
+use crate::form::groups::GateAct;
 
-/// Where a node is computed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum NodeSite {
-    /// On the host, for this reason.
-    Host(String),
-    /// On the host, by the interpreter, because the array has no program for it, for this reason.
+/// The array's answer to a node.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Answer {
+    /// The node is not computed: the result is a view of this value.
+    View(ValueId),
+    /// The interpreter computes the node on the host, because the array has no program for it, for this
+    /// reason.
     NoProgram(String),
-    /// On the array, all rows at once.
-    Array,
-    /// On the array, one output row at a time.
-    EachOutputRow,
-    /// Not computed: the result is a view of the input.
-    View,
+    /// The host computes the node, for this reason. If the array has a program for it, values are padded as
+    /// this program needs it: then all steps of a model share padded weights, wherever they compute the node.
+    Host(String, Option<ArrayNode>),
+    /// The array computes the node.
+    Array(ArrayNode),
 }
 
-/// Where a node is computed. The interpreter computes everything for which the array has no program.
-pub(super) fn site(graph: &Graph, policy: Policy, index: usize) -> NodeSite {
+/// A node as a program of the array computes it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ArrayNode {
+    /// What it computes.
+    pub op: ArrayOp,
+    /// What its kernel reads, in the kernel's order.
+    pub operands: Vec<ArrayOperand>,
+}
+
+/// What a program of the array computes for a node.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum ArrayOp {
+    /// A matrix product, of all rows or of one output row in each run. A launch of its own adds the bias.
+    Linear { bias: Option<ArrayOperand>, each_output_row: bool },
+    /// A norm of whole rows, or of each head, of `size` values.
+    Norm { epsilon: f32, size: usize, by_head: bool },
+    /// A rotation of heads of `size` values.
+    Rope { pairing: Pairing, size: usize },
+    /// `act(gate) · up`.
+    Gate { act: GateAct },
+    /// A sum of two values.
+    Add,
+    /// Causal attention to the `window` preceding positions; 0 for all.
+    Attend { scale: f32, window: u32 },
+}
+
+/// What a kernel reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ArrayOperand {
+    /// A value of the step.
+    Rows(ValueId),
+    /// A weight, and the values as wide as which its rows and its columns are padded; without a value,
+    /// there is no padding.
+    Weight(ValueId, [Option<ValueId>; 2]),
+    /// The cosines and sines of the angles that these frequencies make.
+    CosSin(ValueId),
+    /// The keys and values that the queries of a step attend to.
+    Chunks { queries: ValueId, keys: ValueId, values: ValueId, window: u32 },
+    /// The positions of the first row and of the first key.
+    Start { window: u32 },
+}
+
+impl Answer {
+    /// The node's program on the array, if there is one, even if the host computes the node.
+    pub fn program(&self) -> Option<&ArrayNode> {
+        match self {
+            Answer::Array(node) | Answer::Host(_, Some(node)) => Some(node),
+            Answer::View(_) | Answer::NoProgram(_) | Answer::Host(_, None) => None,
+        }
+    }
+}
+
+/// The array's answer to each node of a graph.
+pub(super) fn answers(graph: &Graph, policy: Policy) -> Vec<Answer> {
+    (0..graph.nodes.len()).map(|index| answer(graph, policy, index)).collect()
+}
+
+fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
+    use ArrayOperand::{Chunks, CosSin, Rows, Start, Weight};
     let node = &graph.nodes[index];
-    let embeds = |value: ValueId| graph.nodes.iter().any(|node| node.output == value && node.op == Op::Embed);
-    let host = |reason: &str| NodeSite::Host(reason.to_owned());
-    let no_program = |what: &str| NodeSite::NoProgram(format!("the array has no program for {what}"));
-    let extent = graph.value(node.output).outermost;
+    let y = node.output;
+    // The extents of a row.
+    let inner = |value: ValueId| &graph.value(value).shape.extents()[1..];
+    let outermost = graph.value(y).outermost;
+    let stays = match outermost {
+        Extent::OutputRows => Some("its rows are output rows, which the host has gathered"),
+        Extent::Sequences => Some("its rows are pooled rows, which the host has made"),
+        Extent::Rows | Extent::Context | Extent::Fixed => None,
+    };
+    let host = |reason: &str| Answer::Host(reason.to_owned(), None);
+    let missing = |what: &str| Answer::NoProgram(format!("the array has no program for {what}"));
+    let no_program = |what: &str| stays.map_or_else(|| missing(what), host);
+    let program = |op, operands| answered(ArrayNode { op, operands }, stays.map(str::to_owned));
     let op = node.op.applied_to(&node.inputs).expect("the checker refuses other numbers of operands");
     match op {
-        AppliedOp::Reshape { x: _ } => NodeSite::View,
+        AppliedOp::Reshape { x } => Answer::View(x),
         AppliedOp::Embed { ids: _, table: _ } => host("the host looks up the rows of tokens"),
         AppliedOp::Write { x: _ } => host("the KV cache is in host memory"),
         AppliedOp::Gather { x: _ } => host("only the host has the list of output rows"),
-        AppliedOp::Pool { how: _, x: _ } => no_program("'pool'"),
-        AppliedOp::Attend { scale: _, span: Span::All, softcap: _, q: _, keys: _, values: _ } => {
-            no_program("attention to all rows of a sequence")
+        AppliedOp::Pool { how: _, x: _ } => missing("'pool'"),
+        AppliedOp::Linear { x, weight, bias } => {
+            let each_output_row = outermost == Extent::OutputRows;
+            let bias = bias.map(|bias| Weight(bias, [None, Some(y)]));
+            let op = ArrayOp::Linear { bias, each_output_row };
+            let operands = vec![Rows(x), Weight(weight, [Some(y), Some(x)])];
+            if each_output_row { Answer::Array(ArrayNode { op, operands }) } else { program(op, operands) }
         }
-        AppliedOp::Attend { scale: _, span: Span::Full | Span::Window(_), softcap, q: _, keys, values } => {
-            attention_fallback(graph, policy, softcap, [keys, values]).map_or(NodeSite::Array, NodeSite::Host)
-        }
-        AppliedOp::Linear { x: _, weight: _, bias: _ } if extent == Extent::OutputRows => {
-            NodeSite::EachOutputRow
-        }
-        _ if extent == Extent::OutputRows => host("its rows are output rows, which the host has gathered"),
-        _ if extent == Extent::Sequences => host("its rows are pooled rows, which the host has made"),
-        AppliedOp::Scale { factor: _, x } if embeds(x) => {
-            host("its rows are embeddings, which the host has looked up")
-        }
-        AppliedOp::Norm { epsilon: _, x, weight: _ } => match graph.value(x).shape.extents().len() {
-            2 | 3 => NodeSite::Array,
+        AppliedOp::Norm { epsilon, x, weight } => match *inner(x) {
+            [size] => {
+                let op = ArrayOp::Norm { epsilon, size, by_head: false };
+                program(op, vec![Rows(x), Weight(weight, [None, Some(x)])])
+            }
+            [_, size] => {
+                let op = ArrayOp::Norm { epsilon, size, by_head: true };
+                program(op, vec![Rows(x), Weight(weight, [None, None])])
+            }
             _ => no_program("a norm of values of more than three dimensions"),
         },
-        AppliedOp::Gate { act, gate: _, up: _ } => match act {
-            Act::Silu | Act::GeluTanh => NodeSite::Array,
-            Act::Gelu | Act::Identity => no_program(&format!("a gate of {}", act.name())),
+        AppliedOp::Rope { pairing, x, frequencies } => match *inner(x) {
+            [_, size] if 2 * graph.value(frequencies).shape.columns() == size => {
+                program(ArrayOp::Rope { pairing, size }, vec![Rows(x), CosSin(frequencies)])
+            }
+            _ => no_program("a rotation of a part of each head"),
         },
-        AppliedOp::Linear { x: _, weight: _, bias: _ }
-        | AppliedOp::Rope { pairing: _, x: _, frequencies: _ }
-        | AppliedOp::Add { a: _, b: _ } => NodeSite::Array,
+        AppliedOp::Gate { act, gate, up } => {
+            let act = match act {
+                Act::Silu => GateAct::Silu,
+                Act::GeluTanh => GateAct::GeluTanh,
+                Act::Gelu | Act::Identity => return no_program(&format!("a gate of {}", act.name())),
+            };
+            program(ArrayOp::Gate { act }, vec![Rows(gate), Rows(up)])
+        }
+        AppliedOp::Add { a, b } => program(ArrayOp::Add, vec![Rows(a), Rows(b)]),
+        AppliedOp::Attend { scale, span, softcap, q, keys, values } => {
+            let window = match span {
+                Span::Full => 0,
+                Span::Window(length) => length,
+                Span::All => return no_program("attention to all rows of a sequence"),
+            };
+            let operands = vec![Rows(q), Chunks { queries: q, keys, values, window }, Start { window }];
+            let node = ArrayNode { op: ArrayOp::Attend { scale, window }, operands };
+            answered(node, attention_fallback(graph, policy, softcap, [keys, values]))
+        }
+        AppliedOp::Scale { factor: _, x } if is_embedding(graph, x) => {
+            host("its rows are embeddings, which the host has looked up")
+        }
         AppliedOp::Splice { x: _, given: _ }
         | AppliedOp::LayerNorm { epsilon: _, x: _, weight: _, bias: _ }
         | AppliedOp::Activate { act: _, x: _ }
@@ -79,6 +168,19 @@ pub(super) fn site(graph: &Graph, policy: Policy, index: usize) -> NodeSite {
             down_bias: _,
         } => no_program(&format!("'{}'", node.op.name())),
     }
+}
+
+/// The answer to a node with a program, which the host computes if there is a reason.
+fn answered(node: ArrayNode, by_host: Option<String>) -> Answer {
+    match by_host {
+        Some(reason) => Answer::Host(reason, Some(node)),
+        None => Answer::Array(node),
+    }
+}
+
+/// Whether a value is made of rows of a table.
+fn is_embedding(graph: &Graph, value: ValueId) -> bool {
+    graph.nodes.iter().any(|node| node.output == value && node.op == Op::Embed)
 }
 
 /// Returns why attention runs on the host, if it does. It runs on the array when the policy
@@ -114,18 +216,18 @@ fn attention_fallback(
 
 /// Divides a graph between the array and the host.
 pub fn array_split(graph: &Graph, policy: Policy) -> Split {
-    split(graph, |graph, index| match site(graph, policy, index) {
-        NodeSite::Host(reason) | NodeSite::NoProgram(reason) => Site::Host(reason),
-        NodeSite::Array | NodeSite::EachOutputRow | NodeSite::View => Site::Device,
+    split(graph, |graph, index| match answer(graph, policy, index) {
+        Answer::Host(reason, _) | Answer::NoProgram(reason) => Site::Host(reason),
+        Answer::Array(_) | Answer::View(_) => Site::Device,
     })
 }
 
 /// The nodes that the interpreter computes because the array has no program for them, by their indexes, and
 /// why.
 pub fn without_program(graph: &Graph, policy: Policy) -> Vec<(usize, String)> {
-    let reason = |index| match site(graph, policy, index) {
-        NodeSite::NoProgram(reason) => Some((index, reason)),
-        NodeSite::Host(_) | NodeSite::Array | NodeSite::EachOutputRow | NodeSite::View => None,
+    let reason = |(index, answer)| match answer {
+        Answer::NoProgram(reason) => Some((index, reason)),
+        Answer::Host(..) | Answer::Array(_) | Answer::View(_) => None,
     };
-    (0..graph.nodes.len()).filter_map(reason).collect()
+    answers(graph, policy).into_iter().enumerate().filter_map(reason).collect()
 }

@@ -12,10 +12,8 @@ mod nest;
 mod packed;
 mod rows;
 
-use girih_graph::Act;
-
 use super::resident;
-use crate::form::groups::{Kernel, KernelLaunch};
+use crate::form::groups::{GateAct, Kernel, KernelLaunch};
 use crate::form::tiled::{Herd, TiledLaunch};
 use crate::form::tiling::{ElementTiling, RowTiling, Tiling};
 use crate::form::weights::WeightLayout;
@@ -107,7 +105,7 @@ pub fn space(kernel: &Kernel, target: &Target) -> Vec<Tiling> {
         Kernel::Bias { rows, n } => {
             bias::space([rows, n], target).into_iter().map(Tiling::Elements).collect()
         }
-        Kernel::Attend { .. } => attend::space(kernel, target).into_iter().map(Tiling::Attend).collect(),
+        Kernel::Attend(sizes) => attend::space(sizes, target).into_iter().map(Tiling::Attend).collect(),
     }
 }
 
@@ -134,15 +132,14 @@ pub fn build(task: &KernelLaunch, tiling: Tiling, target: &Target) -> Option<Til
         }
         (Kernel::Gate { n, act }, Tiling::Elements(tile)) => {
             let entry = match act {
-                Act::Silu => "silu_mul",
-                Act::GeluTanh => "gelu_mul",
-                Act::Gelu | Act::Identity => return None,
+                GateAct::Silu => "silu_mul",
+                GateAct::GeluTanh => "gelu_mul",
             };
             rows::build_elements(launch, entry, n, tile, target)
         }
         (Kernel::Add { n }, Tiling::Elements(tile)) => rows::build_elements(launch, "add", n, tile, target),
         (Kernel::Bias { rows, n }, Tiling::Elements(tile)) => bias::build(launch, [rows, n], tile, target),
-        (Kernel::Attend { .. }, Tiling::Attend(tile)) => attend::build(launch, &task.kernel, tile, target),
+        (Kernel::Attend(sizes), Tiling::Attend(tile)) => attend::build(launch, sizes, tile, target),
         _ => None,
     };
     let built = built.filter(|launch| fits(launch, target))?;

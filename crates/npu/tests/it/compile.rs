@@ -3,7 +3,7 @@
 use girih_graph::backend::Refusal;
 use girih_graph::{Backend as _, Graph, Key, faults};
 use girih_npu::driver::{Compiler, time_programs};
-use girih_npu::form::groups::{Groups, Kernel, StepAction};
+use girih_npu::form::groups::{AttendSizes, Groups, Kernel, StepAction};
 use girih_npu::form::schedule::Schedule;
 use girih_npu::pass::{
     ArrayMapping, AttentionPlacement, Grouping, NoDump, Policy, array_split, compile, groups,
@@ -168,9 +168,9 @@ fn the_published_gemma_mapping_compiles_with_a_pair_of_cores_for_each_kv_head() 
             let schedule = compile(program, &target, &mut NoDump);
             let schedule = schedule.unwrap_or_else(|error| panic!("rows {rows}: {error}"));
             for (launch, task) in schedule.launches.iter().zip(&program.launches) {
-                let single = matches!(task.kernel, Kernel::Attend { rows: 1, .. });
+                let single = matches!(task.kernel, Kernel::Attend(AttendSizes { rows: 1, .. }));
                 assert!(!single || launch.cores.len() == 2 * sizes.kv_heads, "{}", launch.cores.len());
-                attentions += usize::from(matches!(task.kernel, Kernel::Attend { .. }));
+                attentions += usize::from(matches!(task.kernel, Kernel::Attend(_)));
             }
         }
         assert!(attentions > 0, "rows {rows}: attention is on the array");

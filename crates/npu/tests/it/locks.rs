@@ -3,7 +3,7 @@
 //! reports a fault, unless another lock enforces the same order.
 
 use girih_npu::Target;
-use girih_npu::form::groups::{ArrayProgram, Kernel, KernelLaunch, START_BYTES};
+use girih_npu::form::groups::{ArrayProgram, AttendSizes, Kernel, KernelLaunch, START_BYTES};
 use girih_npu::form::schedule::{Argument, ArgumentRole, Schedule};
 use girih_npu::form::weights::WeightLayout;
 use girih_npu::memory::{Binding, Objects, SimMemory};
@@ -17,7 +17,7 @@ use crate::llama::{LlamaSizes, SMALL, key, llama};
 
 /// Programs of one launch, large enough to reuse every buffer.
 fn programs() -> Vec<(&'static str, String)> {
-    let attend = Kernel::Attend {
+    let attend = Kernel::Attend(AttendSizes {
         rows: 64,
         heads: 4,
         kv_heads: 2,
@@ -27,8 +27,8 @@ fn programs() -> Vec<(&'static str, String)> {
         causal: true,
         window: 0,
         scale: 0.25,
-    };
-    let threes = Kernel::Attend {
+    });
+    let threes = Kernel::Attend(AttendSizes {
         rows: 32,
         heads: 6,
         kv_heads: 2,
@@ -38,8 +38,8 @@ fn programs() -> Vec<(&'static str, String)> {
         causal: true,
         window: 40,
         scale: 0.2,
-    };
-    let wide = Kernel::Attend {
+    });
+    let wide = Kernel::Attend(AttendSizes {
         rows: 16,
         heads: 2,
         kv_heads: 1,
@@ -49,7 +49,7 @@ fn programs() -> Vec<(&'static str, String)> {
         causal: true,
         window: 0,
         scale: 0.06,
-    };
+    });
     let kernels = [
         ("add", Kernel::Add { n: 32768 }),
         ("bias", Kernel::Bias { rows: 64, n: 512 }),

@@ -3,7 +3,7 @@
 
 use girih_npu::Target;
 use girih_npu::blob::BlobCache;
-use girih_npu::form::groups::{ArrayProgram, Kernel, KernelLaunch};
+use girih_npu::form::groups::{ArrayProgram, GateAct, Kernel, KernelLaunch};
 use girih_npu::form::schedule::{Argument, ArgumentRole};
 use girih_npu::form::tiling::Tiling;
 use girih_npu::form::weights::WeightLayout;
@@ -69,7 +69,7 @@ fn every_tiling_gives_the_same_result() {
         (Kernel::Rope { rows: 16, heads: 2, size: 16, pairing }, 8),
         (Kernel::Rope { rows: 1, heads: 8, size: 16, pairing }, 4),
         (Kernel::Add { n: 512 }, 8),
-        (Kernel::Gate { n: 512, act: girih_graph::Act::Silu }, 8),
+        (Kernel::Gate { n: 512, act: GateAct::Silu }, 8),
     ];
     for (kernel, min) in kernels {
         let want = result(kernel, None, &target).expect("the default fits");

@@ -2,7 +2,7 @@
 //! and compute the same.
 
 use girih_npu::Target;
-use girih_npu::form::groups::{ArrayProgram, Kernel, KernelLaunch};
+use girih_npu::form::groups::{ArrayProgram, AttendSizes, Kernel, KernelLaunch};
 use girih_npu::form::schedule::{Argument, ArgumentRole, ProcessorCommand, Schedule, TileKind};
 use girih_npu::form::tiling::{GemmTiling, TileSpread, Tiling};
 use girih_npu::form::weights::WeightLayout;
@@ -192,7 +192,7 @@ fn every_tiling(names: &[&str], kernels: &[Kernel]) {
 /// Widths with large prime factors, and numbers of rows above the registers.
 #[test]
 fn every_tiling_of_a_search_keeps_the_rules() {
-    let attend = Kernel::Attend {
+    let attend = Kernel::Attend(AttendSizes {
         rows: 512,
         heads: 6,
         kv_heads: 2,
@@ -202,7 +202,7 @@ fn every_tiling_of_a_search_keeps_the_rules() {
         causal: true,
         window: 0,
         scale: 0.1,
-    };
+    });
     every_tiling(
         &["toy", "xdna2-strix", "xdna1-phoenix"],
         &[

@@ -2,7 +2,7 @@
 //! among columns, and rows that attend to all keys.
 
 use girih_npu::Target;
-use girih_npu::form::groups::{ArrayProgram, Kernel, KernelLaunch};
+use girih_npu::form::groups::{ArrayProgram, AttendSizes, Kernel, KernelLaunch};
 use girih_npu::form::schedule::{Argument, ArgumentRole, Schedule};
 use girih_npu::form::tiling::{Across, AttendTiling, Tiling};
 use girih_npu::memory::{Binding, Objects, SimMemory};
@@ -27,7 +27,7 @@ impl Case {
     fn kernel(self) -> Kernel {
         let Case { rows, heads, kv_heads, size, keys, latest, causal, window } = self;
         let scale = (size as f32).powf(-0.5);
-        Kernel::Attend { rows, heads, kv_heads, size, keys, latest, causal, window, scale }
+        Kernel::Attend(AttendSizes { rows, heads, kv_heads, size, keys, latest, causal, window, scale })
     }
 
     /// The schedule with a tiling, or with the first that fits.

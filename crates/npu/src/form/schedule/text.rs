@@ -141,10 +141,7 @@ impl fmt::Display for Affine {
 
 impl fmt::Display for Descriptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "descriptor {} {} {} ", self.tile, self.id, self.address)?;
-        for (number, dim) in self.dims.iter().enumerate() {
-            write!(f, "{}{dim}", if number == 0 { "" } else { "," })?;
-        }
+        write!(f, "descriptor {} {} {} {}", self.tile, self.id, self.address, Dims(&self.dims))?;
         if let Some(dim) = self.iteration {
             write!(f, " iteration {dim}")?;
         }
@@ -170,6 +167,16 @@ impl fmt::Display for DmaAddress {
 impl fmt::Display for Dim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}x{}", self.size, self.stride)
+    }
+}
+
+/// Prints dimensions, separated by commas.
+pub(crate) struct Dims<'a>(pub &'a [Dim]);
+
+impl fmt::Display for Dims<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        self.0.iter().try_for_each(|dim| write!(f, "{}{dim}", std::mem::replace(&mut separator, ",")))
     }
 }
 
@@ -306,7 +313,7 @@ fn buffer(line: &mut FormLine<'_>) -> Result<Buffer> {
 }
 
 /// Reads an address in hex.
-pub(crate) fn address(line: &mut FormLine<'_>) -> Result<u32> {
+fn address(line: &mut FormLine<'_>) -> Result<u32> {
     let word = line.word("an address")?;
     let digits = word.strip_prefix("0x").ok_or_else(|| line.error("has an address that is not in hex"))?;
     u32::from_str_radix(digits, 16).map_err(|_| line.error(format!("has the address {word}")))
@@ -361,7 +368,7 @@ fn instructions(lines: &mut FormLines<'_>, depth: usize) -> Result<Vec<CoreInstr
 }
 
 /// Reads the count of a loop, unless it is nested too deeply.
-pub(crate) fn loop_head(mut line: FormLine<'_>, depth: usize) -> Result<u32> {
+fn loop_head(mut line: FormLine<'_>, depth: usize) -> Result<u32> {
     if depth == MAX_LOOPS {
         return Err(line.error(format!("has a loop in {depth} others, which is the maximum")));
     }

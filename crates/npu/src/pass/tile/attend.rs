@@ -27,7 +27,7 @@
 use girih_graph::BLOCK_POSITIONS;
 
 use super::nest::{LaunchArguments, call, dim, divisor, fits, float, whole};
-use crate::form::groups::{Kernel, START_BYTES, attended_blocks, chunk_bytes};
+use crate::form::groups::{AttendSizes, START_BYTES, attended_blocks, chunk_bytes};
 use crate::form::schedule::{Affine, Dim, Parameter, ParameterValue};
 use crate::form::tiled::{
     COLUMN_TERM, Flow, Herd, Item, Local, ROW_TERM, Share, Stream, Sweep, TiledLaunch, TiledOperand,
@@ -36,29 +36,7 @@ use crate::form::tiling::{Across, AttendTiling};
 use crate::kernel::WEIGHTS_HEAD;
 use crate::target::Target;
 
-/// The sizes of an attention.
-#[derive(Clone, Copy)]
-struct AttendSizes {
-    rows: u32,
-    heads: u32,
-    kv_heads: u32,
-    size: u32,
-    keys: u32,
-    latest: u32,
-    causal: bool,
-    window: u32,
-    scale: f32,
-}
-
 impl AttendSizes {
-    fn of(kernel: &Kernel) -> Option<AttendSizes> {
-        let Kernel::Attend { rows, heads, kv_heads, size, keys, latest, causal, window, scale } = *kernel
-        else {
-            return None;
-        };
-        Some(AttendSizes { rows, heads, kv_heads, size, keys, latest, causal, window, scale })
-    }
-
     /// Query heads of a KV head.
     fn group(&self) -> u32 {
         self.heads / self.kv_heads
@@ -125,8 +103,7 @@ const TYPICAL_CONTEXT: u32 = 8192;
 /// All have one division of the keys into chunks and among cores, which depends on the heads
 /// and the window only: so the results of a row depend neither on the context and the number
 /// of rows that a program is compiled for, nor on the position of the step.
-pub(super) fn space(kernel: &Kernel, target: &Target) -> Vec<AttendTiling> {
-    let Some(sizes) = AttendSizes::of(kernel) else { return Vec::new() };
+pub(super) fn space(sizes: AttendSizes, target: &Target) -> Vec<AttendTiling> {
     if sizes.rows > 1 {
         // The cores that divide the keys divide each block.
         let largest = BLOCK_POSITIONS as u32 / target.array.compute_rows.min(8);
@@ -183,11 +160,11 @@ fn sorted(mut tiles: Vec<AttendTiling>, sizes: AttendSizes, target: &Target) -> 
 /// Returns the launch of attention with a tile, if the tile divides it.
 pub(super) fn build(
     launch: LaunchArguments<'_>,
-    kernel: &Kernel,
+    sizes: AttendSizes,
     tile: AttendTiling,
     target: &Target,
 ) -> Option<TiledLaunch> {
-    let plan = AttendPlan::new(AttendSizes::of(kernel)?, tile, target)?;
+    let plan = AttendPlan::new(sizes, tile, target)?;
     Some(plan.nest(launch.name, launch.arguments))
 }
 

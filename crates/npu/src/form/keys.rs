@@ -1,0 +1,46 @@
+//! The layout of keys and values in DRAM, and the blocks of them that a step attends to.
+
+use girih_graph::{BLOCK_POSITIONS, Key};
+
+/// Bytes of a tensor of `TensorKind::Start`: two words, and padding to the
+/// alignment of buffers.
+pub const START_BYTES: u32 = 64;
+
+/// The first block of positions in the chunks of a step whose first row is at
+/// `position`: blocks before it are outside the window of every row. A window of 0
+/// is none.
+pub fn first_block(position: u32, window: u32) -> u32 {
+    if window == 0 {
+        0
+    } else {
+        (u64::from(position) + 1).saturating_sub(window.into()) as u32 / BLOCK_POSITIONS as u32
+    }
+}
+
+/// The largest position of a step's first row, counted from the first key of its
+/// [first block](first_block). The rows of a step and its padding end within the context.
+pub fn latest_start(key: Key, window: u32) -> u32 {
+    let last = key.context.saturating_sub(key.rows);
+    if window == 0 { last } else { last.min(window.saturating_add(BLOCK_POSITIONS as u32 - 2)) }
+}
+
+/// The number of blocks of positions that a step of `rows` rows of a sequence of at
+/// most `context` positions may attend to. A window of 0 is none.
+pub fn attended_blocks(rows: u32, context: u32, window: u32) -> u32 {
+    let all = context.div_ceil(BLOCK_POSITIONS as u32);
+    // The first key may be the last of its block.
+    let near =
+        (u64::from(window) + u64::from(rows) + BLOCK_POSITIONS as u64 - 2).div_ceil(BLOCK_POSITIONS as u64);
+    if window == 0 { all } else { all.min(u32::try_from(near).unwrap_or(u32::MAX)) }
+}
+
+/// Bytes of the keys and values of one head over a block of positions, which is
+/// one row of a tensor of `TensorKind::Chunks`. The blocks lie in order, all
+/// heads of a block together, so a shorter context is a prefix of a longer one.
+///
+/// ```text
+/// row = keys [64, size] | values [64, size]
+/// ```
+pub fn chunk_bytes(size: u32) -> u32 {
+    2 * BLOCK_POSITIONS as u32 * size * 2
+}
