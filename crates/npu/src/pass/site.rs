@@ -79,6 +79,7 @@ pub(super) fn answers(graph: &Graph, policy: Policy) -> Vec<Answer> {
     (0..graph.nodes.len()).map(|index| answer(graph, policy, index)).collect()
 }
 
+#[allow(clippy::too_many_lines, reason = "each op has its arm, which names all of its operands")]
 fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
     use ArrayOperand::{Chunks, CosSin, Rows, Start, Weight};
     let node = &graph.nodes[index];
