@@ -11,7 +11,7 @@
 //! tile of that width. More columns are tiles of [`TILE`]; the last may be narrower and is padded
 //! with columns of zeros.
 
-use girih_graph::{Act, AppliedOp, Graph, Node, Rounding, ValueId};
+use girih_graph::{AppliedOp, GateRule, Graph, Node, Rounding, ValueId};
 use girih_tensor::DType;
 
 use crate::kernels::Table;
@@ -276,8 +276,8 @@ impl<'a> PackedActivations<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SourceRows<'a> {
     Rows(&'a [f32]),
-    Norm { x: &'a [f32], weight: &'a [f32], epsilon: f32 },
-    Gate { gate: &'a [f32], up: &'a [f32], act: Act },
+    Norm { x: &'a [f32], weight: Option<&'a [f32]>, epsilon: f32 },
+    Gate { gate: &'a [f32], up: &'a [f32], rule: GateRule },
 }
 
 impl SourceRows<'_> {
@@ -310,8 +310,8 @@ impl SourceRows<'_> {
             SourceRows::Norm { x, weight, epsilon } => {
                 table.run(Norm { x: &x[range], weight, epsilon, y: made });
             }
-            SourceRows::Gate { gate, up, act } => {
-                table.run(Gate { act, gate: &gate[range.clone()], up: &up[range], y: made });
+            SourceRows::Gate { gate, up, rule } => {
+                table.run(Gate { rule, gate: &gate[range.clone()], up: &up[range], y: made });
             }
         }
         made

@@ -1,13 +1,13 @@
 //! The backend's answer to every op: refusing a node, planning its memory and running it are one call.
 
-use girih_graph::{AppliedOp, Graph, Node, OperandKind, Role, Router};
+use girih_graph::{AppliedOp, GateRule, Graph, Node, OperandKind, Role, Router, Xielu};
 
 use crate::activations::{ActivationKind, ActivationPrecision, PrecisionRule};
 use crate::bound::{BoundOp, OpScratch};
 use crate::ops::linear::BoundMatmul;
 use crate::ops::{
     RopeParams, activate, add, attend, embed, experts, gate, gather, layer_norm, linear, norm, pool, reshape,
-    rope, route, scale, short_conv, softcap, splice, write,
+    rope, route, scale, short_conv, softcap, splice, write, xielu,
 };
 use crate::state;
 use crate::weights::WeightForm;
@@ -53,12 +53,13 @@ impl<'a> Binder<'a> {
         let (graph, y) = (self.graph, node.output);
         (0..node.inputs.len()).try_for_each(|index| self.check_operand(node, index))?;
         let op = node.op.applied_to(&node.inputs).ok_or("it has too many or too few operands")?;
+        let width = |x| graph.value(x).shape.columns();
         Ok(Bound::Op(match op {
             AppliedOp::Embed { ids, table } => embed::bind(graph, ids, table, y)?,
             AppliedOp::Splice { x, given } => splice::bind(x, given, y),
-            AppliedOp::Norm { epsilon, x, weight } => norm::bind(epsilon, x, weight, y),
+            AppliedOp::Norm { epsilon, x, weight } => norm::bind(epsilon, x, weight, y, width(x)),
             AppliedOp::LayerNorm { epsilon, x, weight, bias } => {
-                layer_norm::bind(epsilon, x, weight, bias, y)
+                layer_norm::bind(epsilon, x, [weight, bias], y, width(x))
             }
             AppliedOp::Linear { x, weight, bias } => {
                 let dtype = graph.value(weight).dtype;
@@ -97,8 +98,13 @@ impl<'a> Binder<'a> {
                 attend::bind(graph, node, (scale, span, softcap), [q, keys, values])
             }
             AppliedOp::ShortConv { x, taps, carried } => short_conv::bind([x, taps, carried], y),
-            AppliedOp::Gate { act, gate, up } => gate::bind(act, gate, up, y),
+            AppliedOp::Gate { act, limit, offset, gate, up } => {
+                gate::bind(GateRule { act, limit, offset }, gate, up, y)
+            }
             AppliedOp::Activate { act, x } => activate::bind(act, x, y),
+            AppliedOp::Xielu { positive, negative, beta, epsilon, x } => {
+                xielu::bind(Xielu { positive, negative, beta, epsilon }, x, y)
+            }
             AppliedOp::Add { a, b } => add::bind(a, b, y),
             AppliedOp::Scale { factor, x } => scale::bind(factor, x, y),
             AppliedOp::Softcap { cap, x } => softcap::bind(cap, x, y),

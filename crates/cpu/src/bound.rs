@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use girih_graph::{Act, ValueId};
+use girih_graph::{GateRule, ValueId};
 
 use crate::step::CpuStep;
 
@@ -54,6 +54,6 @@ impl OpScratch {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PackSource {
     Rows { x: ValueId },
-    Norm { x: ValueId, weight: ValueId, epsilon: f32 },
-    Gate { gate: ValueId, up: ValueId, act: Act },
+    Norm { x: ValueId, weight: Option<ValueId>, epsilon: f32 },
+    Gate { gate: ValueId, up: ValueId, rule: GateRule },
 }

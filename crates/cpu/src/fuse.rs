@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use girih_graph::{Graph, Node, Op, Role, ValueId};
+use girih_graph::{GateRule, Graph, Node, Op, Role, ValueId};
 
 use crate::activations::{ActivationKind, PrecisionRule};
 use crate::instruction::{ActivationSlot, MatmulEpilogue};
@@ -123,8 +123,11 @@ impl Fusion<'_> {
                 let residual = *next.inputs.iter().find(|&&id| id != matmul.output)?;
                 Some(MatmulEpilogue::Add { residual })
             }
-            (Op::Gate { act }, [gate, up]) if only_reader && next.inputs == [gate.output, up.output] => {
-                (self.slot(gate) == self.slot(up)).then_some(MatmulEpilogue::Gate { act })
+            (Op::Gate { act, limit, offset }, [gate, up])
+                if only_reader && next.inputs == [gate.output, up.output] =>
+            {
+                let rule = GateRule { act, limit, offset };
+                (self.slot(gate) == self.slot(up)).then_some(MatmulEpilogue::Gate { rule })
             }
             _ => None,
         }
@@ -149,7 +152,7 @@ impl Fusion<'_> {
         let node = &self.graph.nodes[index];
         let (value, row) = (node.output, self.graph.value(node.output));
         let makes_rows = match node.op {
-            Op::Norm { .. } => self.graph.value(node.inputs[1]).shape.elements() == row.shape.stride(),
+            Op::Norm { .. } => row.shape.columns() == row.shape.stride(),
             Op::Gate { .. } => true,
             _ => false,
         };

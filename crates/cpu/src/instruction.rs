@@ -1,6 +1,6 @@
 //! The instructions of a program.
 
-use girih_graph::{Act, ValueId};
+use girih_graph::{GateRule, ValueId};
 use girih_tensor::Shape;
 
 use crate::activations::ActivationKind;
@@ -65,7 +65,7 @@ pub(crate) enum MatmulEpilogue {
     /// Adds the residual to the only output.
     Add { residual: ValueId },
     /// Multiplies the second output by the activation function of the first.
-    Gate { act: Act },
+    Gate { rule: GateRule },
 }
 
 /// A matmul with one matrix.

@@ -330,9 +330,9 @@ impl CpuRun<'_> {
                 outputs[0] = output;
                 ops::Epilogue::Add(residual)
             }
-            Some((MatmulEpilogue::Gate { act }, output)) => {
+            Some((MatmulEpilogue::Gate { rule }, output)) => {
                 outputs[0] = values.split(output, []).0;
-                ops::Epilogue::Gate(act)
+                ops::Epilogue::Gate(rule)
             }
         };
         ops::linear(executor, matmuls, epilogue, outputs);
@@ -345,9 +345,10 @@ impl CpuRun<'_> {
         let source = match source {
             PackSource::Rows { x } => SourceRows::Rows(get(x)),
             PackSource::Norm { x, weight, epsilon } => {
-                SourceRows::Norm { x: get(x), weight: weights.vector(weight), epsilon }
+                let weight = weight.map(|weight| weights.vector(weight));
+                SourceRows::Norm { x: get(x), weight, epsilon }
             }
-            PackSource::Gate { gate, up, act } => SourceRows::Gate { gate: get(gate), up: get(up), act },
+            PackSource::Gate { gate, up, rule } => SourceRows::Gate { gate: get(gate), up: get(up), rule },
         };
         executor.variant = [executor.table.name, source.name(), "", ""];
         let (kind, words) = (self.kinds[slot].kind, &mut self.slots[slot]);

@@ -45,13 +45,33 @@ pub enum Act {
     GeluTanh,
     /// `x/2 · (1 + erf(x / √2))`: GELU itself (Hendrycks & Gimpel 2016, arXiv 1606.08415).
     Gelu,
+    /// `x / (1 + e^(−1.702·x))`: the sigmoid form of GELU (Hendrycks & Gimpel 2016, arXiv 1606.08415).
+    QuickGelu,
+    /// `1 / (1 + e⁻ˣ)`.
+    Sigmoid,
+    /// `ln(1 + eˣ)`.
+    Softplus,
+    /// `max(x, 0)`.
+    Relu,
+    /// `max(x, 0)²` (So et al. 2021, arXiv 2109.08668).
+    Relu2,
     /// `x`: a gate of this activation is a product.
     Identity,
 }
 
 impl Act {
     /// Every activation.
-    pub const ALL: &'static [Act] = &[Act::Silu, Act::GeluTanh, Act::Gelu, Act::Identity];
+    pub const ALL: &'static [Act] = &[
+        Act::Silu,
+        Act::GeluTanh,
+        Act::Gelu,
+        Act::QuickGelu,
+        Act::Sigmoid,
+        Act::Softplus,
+        Act::Relu,
+        Act::Relu2,
+        Act::Identity,
+    ];
 
     /// The name in printed graphs and architecture files.
     pub fn name(self) -> &'static str {
@@ -59,6 +79,11 @@ impl Act {
             Act::Silu => "silu",
             Act::GeluTanh => "gelu_tanh",
             Act::Gelu => "gelu",
+            Act::QuickGelu => "quick_gelu",
+            Act::Sigmoid => "sigmoid",
+            Act::Softplus => "softplus",
+            Act::Relu => "relu",
+            Act::Relu2 => "relu2",
             Act::Identity => "identity",
         }
     }
@@ -72,6 +97,11 @@ impl Act {
                 0.5 * x * (1.0 + inner.tanh())
             }
             Act::Gelu => 0.5 * x * (1.0 + reference::erf(x * std::f64::consts::FRAC_1_SQRT_2)),
+            Act::QuickGelu => x / (1.0 + (-1.702 * x).exp()),
+            Act::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+            Act::Softplus => relu(x) + (-x.abs()).exp().ln_1p(),
+            Act::Relu => relu(x),
+            Act::Relu2 => relu(x) * relu(x),
             Act::Identity => x,
         }
     }
@@ -105,6 +135,68 @@ impl RouterScore {
             RouterScore::Softmax => "softmax",
             RouterScore::Sigmoid => "sigmoid",
         }
+    }
+}
+
+/// `max(x, 0)`; NaN stays NaN.
+fn relu(x: f64) -> f64 {
+    if x < 0.0 { 0.0 } else { x }
+}
+
+/// How a gate and the value that it gates become one:
+/// `act(min(gate, limit)) · (clamp(up, −limit, limit) + offset)`, as gpt-oss has it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GateRule {
+    /// The activation of the gate.
+    pub act: Act,
+    /// The bound of both operands; without one, they are used as they are.
+    pub limit: Option<f32>,
+    /// What is added to the gated value; absent as 0.
+    pub offset: Option<f32>,
+}
+
+impl From<Act> for GateRule {
+    /// `act(gate) · up`.
+    fn from(act: Act) -> GateRule {
+        GateRule { act, limit: None, offset: None }
+    }
+}
+
+impl GateRule {
+    /// The product.
+    pub(crate) fn of(self, gate: f64, up: f64) -> f64 {
+        let GateRule { act, limit, offset } = self;
+        // Comparisons let NaN pass.
+        let at_most = |x: f64, limit: f64| if x > limit { limit } else { x };
+        let (gate, up) = match limit.map(f64::from) {
+            Some(limit) => (at_most(gate, limit), -at_most(-at_most(up, limit), limit)),
+            None => (gate, up),
+        };
+        act.of(gate) * offset.map_or(up, |offset| up + f64::from(offset))
+    }
+}
+
+/// The parameters of xIELU (Huang & Schlag 2024, arXiv 2411.13010): `positive · x² + beta · x` for `x > 0`,
+/// else `(e^min(x, epsilon) − 1 − x) · negative + beta · x`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(missing_docs)] // the formula has them
+pub struct Xielu {
+    pub positive: f32,
+    pub negative: f32,
+    pub beta: f32,
+    pub epsilon: f32,
+}
+
+impl Xielu {
+    /// The activation of a number.
+    pub(crate) fn of(self, x: f64) -> f64 {
+        let [positive, negative, beta, epsilon] =
+            [self.positive, self.negative, self.beta, self.epsilon].map(f64::from);
+        let curve = match x > 0.0 {
+            true => positive * x * x,
+            false => (x.min(epsilon).exp_m1() - x) * negative,
+        };
+        curve + beta * x
     }
 }
 
@@ -341,6 +433,10 @@ pub(crate) fn not_negative_if_present(x: &Option<f32>) -> bool {
 
 pub(crate) fn not_zero(count: &u32) -> bool {
     *count != 0
+}
+
+pub(crate) fn finite_if_present(x: &Option<f32>) -> bool {
+    x.as_ref().is_none_or(finite)
 }
 
 pub(crate) fn positive_if_present(x: &Option<f32>) -> bool {

@@ -123,7 +123,7 @@ mod tests {
         let flat = builder.shaped("flat", Op::Reshape, &[mixed], &[8]);
         let projected = builder.shaped("projected", Op::Linear, &[flat, weight], &[8]);
         let sum = builder.same("sum", Op::Add, &[embed, projected]);
-        let gated = builder.same("gated", Op::Gate { act: Act::Silu }, &[sum, sum]);
+        let gated = builder.same("gated", Op::gate(Act::Silu), &[sum, sum]);
         let last = builder.gather("last", gated);
         let logits = builder.shaped("logits", Op::Linear, &[last, table], &[8]);
         builder.finish(logits)

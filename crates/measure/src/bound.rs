@@ -344,6 +344,7 @@ impl OneError {
             | Op::Rope { .. }
             | Op::Softcap { .. }
             | Op::Activate { .. }
+            | Op::Xielu { .. }
             | Op::Gate { .. }
             | Op::Route { .. }
             | Op::Add => (0.0, 1.0),

@@ -53,7 +53,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use girih_graph::{Extent, Graph, Node, Op, Pooling, Router, Span, ValueId, Watch};
+use girih_graph::{Act, Extent, Graph, Node, Op, Pooling, Router, Span, ValueId, Watch};
 use girih_tensor::{DType, Shape};
 
 /// Stores of an embedding's scale: the factor and the product.
@@ -242,11 +242,13 @@ impl Analysis<'_> {
                 self.after(node, |row| ROPE_STORES * result + angle(row))
             }
             Op::Softcap { .. } => stores(CAP_STORES),
-            Op::Activate { .. } => self.after(node, |_| result + EXPONENTIAL_ROUNDINGS * term),
-            Op::Gate { .. } => {
-                let up = self.of(node.inputs[1])?;
+            Op::Activate { act } => self.activate(node, square_gain(act)),
+            Op::Xielu { .. } => self.activate(node, SQUARE_GAIN),
+            Op::Gate { act, .. } => {
+                let (gate, up) = (self.of(node.inputs[0])?.iter(), self.of(node.inputs[1])?);
                 let own = GATE_STORES * result + EXPONENTIAL_ROUNDINGS * term;
-                self.after(node, |row| up.get(row).copied().unwrap_or(1.0) + own)
+                let error = |(gate, up): (&f64, &f64)| square_gain(act) * gate + up + own;
+                Some(gate.zip(up).map(error).collect())
             }
             Op::Add => self.add(node),
             Op::Linear => self.linear(node),
@@ -308,6 +310,12 @@ impl Analysis<'_> {
                 Some(means.collect())
             }
         }
+    }
+
+    /// The errors of the operand, times `gain`, and those of an activation.
+    fn activate(&self, node: &Node, gain: f64) -> Option<Vec<f64>> {
+        let own = self.one.result + EXPONENTIAL_ROUNDINGS * self.one.term;
+        Some(self.of(node.inputs[0])?.iter().map(|error| gain * error + own).collect())
     }
 
     /// The errors of the first operand, plus those that `own` returns for each row.
@@ -609,6 +617,14 @@ fn weighted<'a>(rows: impl Iterator<Item = (&'a [f32], f64)>) -> Vec<f64> {
 fn mean_square<T: Into<f64>>(numbers: impl ExactSizeIterator<Item = T>) -> f64 {
     let count = numbers.len().max(1) as f64;
     numbers.map(|x| x.into().powi(2)).sum::<f64>() / count
+}
+
+/// The factor of the mean square of relative errors, which a square doubles.
+const SQUARE_GAIN: f64 = 4.0;
+
+/// The factor by which an activation makes the mean square of relative errors larger.
+fn square_gain(act: Act) -> f64 {
+    if act == Act::Relu2 { SQUARE_GAIN } else { 1.0 }
 }
 
 /// A quotient of mean squares; the largest error if only the divisor is 0.

@@ -9,7 +9,7 @@ use girih_graph::{Graph, Key};
 use girih_tensor::{DType, Error, ErrorKind, Result};
 use serde_json::Value as Json;
 
-use crate::arch::schema::{Arch, Relayout};
+use crate::arch::schema::{Arch, Relayout, pattern};
 use crate::arch::{self, ArchOptions, Facts, ModelConfig, Stored};
 use crate::assemble::{self, GraphOptions, WeightTypes};
 use crate::limits::ModelLimits;
@@ -119,6 +119,12 @@ impl Stored for Described<'_> {
         })
     }
 
+    fn values(&self, name: &str) -> Result<Vec<f32>> {
+        Err(Error::new(format!(
+            "config.json does not state the values of '{name}': open the model with its weights"
+        )))
+    }
+
     fn same(&self, _: &str, _: &str) -> Result<bool> {
         Ok(false)
     }
@@ -126,13 +132,4 @@ impl Stored for Described<'_> {
     fn numbers(&self, _: &str) -> Result<Option<Vec<f32>>> {
         Ok(None)
     }
-}
-
-/// The name of a weight in descriptions, with `{i}` for the layer.
-fn pattern(name: &str) -> String {
-    let mut parts: Vec<&str> = name.split('.').collect();
-    if parts.len() > 1 && parts[0] == "layers" {
-        parts[1] = "{i}";
-    }
-    parts.join(".")
 }

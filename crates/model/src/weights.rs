@@ -9,8 +9,8 @@ use girih_graph::WeightSource;
 use girih_tensor::{DType, Error, Result, Shape, View};
 use sha2::{Digest as _, Sha256};
 
-use crate::arch::schema::{Arch, EXPERT, OtherTensor, Relayout, TensorPart, Weight};
-use crate::arch::{Facts, Mixer};
+use crate::arch::schema::{Arch, EXPERT, OtherTensor, QkvPart, Relayout, TensorPart, Weight};
+use crate::arch::{AttentionFacts, Facts, Mixer};
 use crate::expert_rows::ExpertRows;
 
 /// The maximum number of names that an error lists.
@@ -65,6 +65,8 @@ enum TensorOrder {
     Interleaved { heads: usize },
     /// The columns of the tensor are the rows, as `f32`.
     Transposed,
+    /// Of a matrix, these columns are the rows, in the tensor's format.
+    Conv1d { first: usize, count: usize },
 }
 
 impl ModelWeights {
@@ -137,11 +139,24 @@ impl ModelWeights {
                 ContainerKind::Safetensors => weight.hf_as,
                 ContainerKind::Gguf => weight.gguf_as,
             };
+            if let (_, Some(part @ (TensorPart::Flat { .. } | TensorPart::Grouped { .. }))) =
+                stored_as(weight, self.container.kind())
+            {
+                for (layer, facts) in facts.layers.iter().enumerate() {
+                    let Some(attend) = facts.mixer.attention() else { continue };
+                    let name = pattern.replace("{i}", &layer.to_string());
+                    self.split(&name, part, attend, relayout == Some(Relayout::Conv1d))?;
+                }
+                if relayout == Some(Relayout::Conv1d) {
+                    continue;
+                }
+            }
             let Some(relayout) = relayout else { continue };
             for (layer, facts) in facts.layers.iter().enumerate() {
                 let order = match (relayout, &facts.mixer) {
                     (Relayout::AddOne, _) => TensorOrder::AddOne,
                     (Relayout::Transposed, _) => TensorOrder::Transposed,
+                    (Relayout::Conv1d, _) => TensorOrder::Conv1d { first: 0, count: usize::MAX },
                     (Relayout::UnpermuteHeads, Mixer::Attend(attend)) => {
                         TensorOrder::Interleaved { heads: attend.heads }
                     }
@@ -169,6 +184,54 @@ impl ModelWeights {
         Ok(())
     }
 
+    /// Makes a weight, so far a whole tensor of queries, keys and values, its part of that tensor.
+    fn split(
+        &mut self,
+        name: &str,
+        part: TensorPart,
+        attend: &AttentionFacts,
+        is_transposed: bool,
+    ) -> Result<()> {
+        let Some(WeightEntry::Stored { tensor, info, .. }) = self.entries.get(name) else { return Ok(()) };
+        let (tensor, info) = (tensor.clone(), info.clone());
+        let is_matrix = info.shape.extents().len() == 2;
+        let rows = if is_transposed && is_matrix { info.shape.columns() } else { info.shape.extents()[0] };
+        let (ranges, need) = qkv_rows(part, attend);
+        if rows != need {
+            let AttentionFacts { heads, kv_heads, head_size, .. } = attend;
+            return Err(Error::new(format!(
+                "tensor {} has {rows} rows; {heads} query heads and twice {kv_heads} KV heads of {head_size} need {need}",
+                quote(&tensor)
+            )));
+        }
+        let entry = match &ranges[..] {
+            [range] if is_transposed && is_matrix => {
+                let order = TensorOrder::Conv1d { first: range.start, count: range.len() };
+                check_order(&tensor, &info, order)?;
+                WeightEntry::Stored { tensor, info, order }
+            }
+            _ if is_transposed && is_matrix => {
+                return Err(Error::new(format!("tensor {} cannot be split by heads", quote(&tensor))));
+            }
+            [range] => {
+                let info = rows_of(&tensor, &info, range.clone())?;
+                WeightEntry::Stored { tensor, info, order: TensorOrder::AsStored }
+            }
+            _ => {
+                let parts = ranges.iter().map(|range| {
+                    let info = rows_of(&tensor, &info, range.clone())?;
+                    let row = info.bytes as usize;
+                    Ok(RowsPart { tensor: tensor.clone(), info, row, range: 0..row })
+                });
+                let parts = parts.collect::<Result<_>>()?;
+                let shape = info.shape.with_outermost(ranges.iter().map(Range::len).sum());
+                WeightEntry::Assembled { parts, dtype: info.dtype, shape }
+            }
+        };
+        self.entries.insert(name.to_owned(), entry);
+        Ok(())
+    }
+
     fn reorder(&mut self, name: &str, new: TensorOrder) -> Result<()> {
         let (tensor, info, order) = match self.entries.get_mut(name) {
             Some(WeightEntry::Stored { tensor, info, order }) => (tensor, info, order),
@@ -186,23 +249,13 @@ impl ModelWeights {
             }
             Some(WeightEntry::Computed(_)) | None => return Ok(()),
         };
-        let rows = info.shape.extents()[0];
-        let fits = match new {
-            TensorOrder::AsStored => true,
-            TensorOrder::AddOne | TensorOrder::Transposed => info.dtype.tile() == (1, 1),
-            TensorOrder::Interleaved { heads } => {
-                let row_fits = info.dtype.tile().0 == 1 && (info.bytes as usize).is_multiple_of(rows.max(1));
-                row_fits && rows.is_multiple_of(2 * heads)
+        check_order(tensor, info, new)?;
+        *order = match new {
+            TensorOrder::Conv1d { first, count } => {
+                TensorOrder::Conv1d { first, count: count.min(info.shape.columns()) }
             }
+            new => new,
         };
-        if !fits {
-            let (dtype, shape) = (info.dtype, info.shape);
-            return Err(Error::new(format!(
-                "tensor {}, {dtype} {shape}, cannot be rearranged to girih's layout",
-                quote(tensor)
-            )));
-        }
-        *order = new;
         Ok(())
     }
 
@@ -222,6 +275,9 @@ impl ModelWeights {
             WeightEntry::Stored { info, order: TensorOrder::AddOne, .. } => Some((DType::F32, info.shape)),
             WeightEntry::Stored { info, order: TensorOrder::Transposed, .. } => {
                 Some((DType::F32, Shape::matrix(info.shape.columns(), info.shape.rows())))
+            }
+            WeightEntry::Stored { info, order: TensorOrder::Conv1d { count, .. }, .. } => {
+                Some((info.dtype, Shape::matrix(*count, info.shape.rows())))
             }
             WeightEntry::Stored { info, .. } => Some((info.dtype, info.shape)),
             WeightEntry::Assembled { dtype, shape, .. } => Some((*dtype, *shape)),
@@ -269,6 +325,9 @@ impl ModelWeights {
                 let column = |column: usize| numbers[column..].iter().step_by(columns).copied();
                 copy(&(0..columns).flat_map(column).collect::<Vec<f32>>(), offset, into)
             }
+            WeightEntry::Stored { info, order: TensorOrder::Conv1d { first, count: _ }, .. } => {
+                self.read_columns(info, *first, offset, into)
+            }
             WeightEntry::Stored { info, order: TensorOrder::Interleaved { heads }, .. } => {
                 self.read_interleaved(info, *heads, offset, into)
             }
@@ -300,6 +359,34 @@ impl ModelWeights {
             skipped -= bytes.min(skipped);
         }
         if rest.is_empty() { Ok(()) } else { Err(past_end()) }
+    }
+
+    /// Reads columns as rows, from column `first` on: of each stored row the values that `into` touches.
+    fn read_columns(&self, info: &TensorInfo, first: usize, offset: u64, into: &mut [u8]) -> Result<()> {
+        let (rows, columns) = (info.shape.rows(), info.shape.columns());
+        let value = info.bytes as usize / (rows * columns);
+        let (start, end) = (offset as usize, offset as usize + into.len());
+        let made_row = rows * value;
+        let touched = start / made_row..end.div_ceil(made_row);
+        if first + touched.end > columns {
+            return Err(past_end());
+        }
+        let mut strip = vec![0; touched.len() * value];
+        for row in 0..rows {
+            self.container.read(
+                info,
+                ((row * columns + first + touched.start) * value) as u64,
+                &mut strip,
+            )?;
+            for (column, bytes) in touched.clone().zip(strip.chunks_exact(value)) {
+                for (at, byte) in (column * made_row + row * value..).zip(bytes) {
+                    if (start..end).contains(&at) {
+                        into[at - start] = *byte;
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Reads like [`WeightSource::read`], but returns the container's bytes in
@@ -369,6 +456,10 @@ impl crate::arch::Stored for ModelWeights {
 
     fn rows(&self, name: &str) -> Result<usize> {
         self.info(name).map(|(_, shape)| shape.extents()[0]).ok_or_else(|| absent(name))
+    }
+
+    fn values(&self, name: &str) -> Result<Vec<f32>> {
+        ModelWeights::numbers(self, name)
     }
 
     fn same(&self, a: &str, b: &str) -> Result<bool> {
@@ -502,7 +593,14 @@ fn part_of(info: &TensorInfo, part: Option<TensorPart>) -> Result<(TensorInfo, O
         return Err(Error::new("which is empty"));
     }
     let ([index, count], extent, tile) = match part {
-        None => return Ok((info.clone(), None)),
+        // Parts by heads depend on facts, and are split when these are known.
+        None | Some(TensorPart::Flat { .. } | TensorPart::Grouped { .. }) => return Ok((info.clone(), None)),
+        Some(TensorPart::From { from_row }) => {
+            let rows = info.shape.extents()[0];
+            let left = rows.checked_sub(from_row).filter(|left| *left > 0);
+            let left = left.ok_or_else(|| Error::new(format!("of which {from_row} rows are left out")))?;
+            return Ok((rows_in(info, rows - left..rows)?, None));
+        }
         Some(TensorPart::Rows(part)) => (part, info.shape.extents()[0], info.dtype.tile().0),
         Some(TensorPart::Columns { columns }) => (columns, info.shape.columns(), info.dtype.tile().1),
         Some(TensorPart::Experts(_)) => {
@@ -520,6 +618,68 @@ fn part_of(info: &TensorInfo, part: Option<TensorPart>) -> Result<(TensorInfo, O
     let bytes = info.dtype.bytes(&shape)? as u64;
     // All parts together have the tensor's bytes, which lie within its file.
     Ok((TensorInfo { shape, offset: info.offset + index as u64 * bytes, bytes, ..info.clone() }, None))
+}
+
+/// Checks that a tensor can be rearranged in this way.
+fn check_order(tensor: &str, info: &TensorInfo, new: TensorOrder) -> Result<()> {
+    let rows = info.shape.extents()[0];
+    let fits = match new {
+        TensorOrder::AsStored => true,
+        TensorOrder::AddOne | TensorOrder::Transposed => info.dtype.tile() == (1, 1),
+        TensorOrder::Conv1d { .. } => info.dtype.tile() == (1, 1) && info.shape.extents().len() == 2,
+        TensorOrder::Interleaved { heads } => {
+            let row_fits = info.dtype.tile().0 == 1 && (info.bytes as usize).is_multiple_of(rows.max(1));
+            row_fits && rows.is_multiple_of(2 * heads)
+        }
+    };
+    if !fits {
+        let (dtype, shape) = (info.dtype, info.shape);
+        return Err(Error::new(format!(
+            "tensor {}, {dtype} {shape}, cannot be rearranged to girih's layout",
+            quote(tensor)
+        )));
+    }
+    Ok(())
+}
+
+/// The rows of queries, keys or values in a tensor of all three, as ranges in order, and the rows of all.
+fn qkv_rows(part: TensorPart, attend: &AttentionFacts) -> (Vec<Range<usize>>, usize) {
+    let AttentionFacts { heads, kv_heads, head_size, .. } = *attend;
+    let (groups, part) = match part {
+        TensorPart::Grouped { grouped } => (kv_heads, Some(grouped)),
+        TensorPart::Flat { flat } => (1, Some(flat)),
+        TensorPart::Rows(_)
+        | TensorPart::Columns { .. }
+        | TensorPart::Experts(_)
+        | TensorPart::From { .. } => (1, None),
+    };
+    let (q, kv) = (heads / groups * head_size, kv_heads / groups * head_size);
+    let (start, length) = match part {
+        Some(QkvPart::Q) => (0, q),
+        Some(QkvPart::K) => (q, kv),
+        Some(QkvPart::V) => (q + kv, kv),
+        None => (0, q + 2 * kv),
+    };
+    let ranges = (0..groups).map(|group| group * (q + 2 * kv) + start..group * (q + 2 * kv) + start + length);
+    (ranges.collect(), groups * (q + 2 * kv))
+}
+
+/// Some rows of a tensor, as a tensor of its own.
+fn rows_of(tensor: &str, info: &TensorInfo, rows: Range<usize>) -> Result<TensorInfo> {
+    rows_in(info, rows).map_err(|error| {
+        Error::new(format!("tensor {} has the shape {}, {error}", quote(tensor), info.shape))
+    })
+}
+
+fn rows_in(info: &TensorInfo, rows: Range<usize>) -> Result<TensorInfo> {
+    let all = info.shape.extents()[0] as u64;
+    if info.dtype.tile().0 != 1 || rows.end as u64 > all || !info.bytes.is_multiple_of(all) {
+        return Err(Error::new(format!("of which the rows {rows:?} cannot be read")));
+    }
+    let row = info.bytes / all;
+    let shape = info.shape.with_outermost(rows.len());
+    let (offset, bytes) = (info.offset + rows.start as u64 * row, rows.len() as u64 * row);
+    Ok(TensorInfo { shape, offset, bytes, ..info.clone() })
 }
 
 /// The prefixes of the architecture's weight names, each with the one that this container has

@@ -179,7 +179,9 @@ impl BoundExperts {
             let up = operands(up, biases[1], expert, x);
             let (first, gated, epilogue) = match gate {
                 None => (up, None, Epilogue::Activate(self.act)),
-                Some(gate) => (operands(gate, biases[0], expert, x), Some(up), Epilogue::Gate(self.act)),
+                Some(gate) => {
+                    (operands(gate, biases[0], expert, x), Some(up), Epilogue::Gate(self.act.into()))
+                }
             };
             let bands = bands_of_columns(tile.columns());
             MatmulPiece { table, first, gated, epilogue, bands, tile }.compute(scratch);

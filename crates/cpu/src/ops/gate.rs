@@ -1,16 +1,16 @@
 //! Gates: an activation function of one value times another.
 
-use girih_graph::{Act, ValueId};
+use girih_graph::{Act, GateRule, ValueId};
 
-use super::activate::exact;
+use super::activate::{exact, relu};
 use super::rows::{elementwise, pairwise};
 use crate::bound::{BoundOp, PackSource};
 use crate::kernels::{CpuKernel, exponential};
 
-/// `y = act(gate) · up`. Bytes: 8 read and 4 written a value, against about 30 vector operations for a vector
+/// `y = act(gate) · up`, or what else the rule says. Bytes: 8 read and 4 written a value, against about 30 vector operations for a vector
 /// of them, one of which divides.
 pub struct Gate<'a> {
-    pub act: Act,
+    pub rule: GateRule,
     pub gate: &'a [f32],
     pub up: &'a [f32],
     pub y: &'a mut [f32],
@@ -19,22 +19,42 @@ pub struct Gate<'a> {
 impl CpuKernel for Gate<'_> {
     #[inline(always)]
     fn run(self) {
-        let Gate { act, gate, up, y } = self;
-        match act {
-            Act::Silu => pairwise(gate, up, y, |gate, up| exponential::silu(gate) * up),
-            Act::GeluTanh => pairwise(gate, up, y, |gate, up| exponential::gelu_tanh(gate) * up),
-            Act::Gelu => pairwise(gate, up, y, |gate, up| exponential::gelu(gate) * up),
-            Act::Identity => pairwise(gate, up, y, |gate, up| gate * up),
+        match self.rule.act {
+            Act::Silu => self.each(|gate, up| exponential::silu(gate) * up),
+            Act::GeluTanh => self.each(|gate, up| exponential::gelu_tanh(gate) * up),
+            Act::Gelu => self.each(|gate, up| exponential::gelu(gate) * up),
+            Act::QuickGelu => self.each(|gate, up| exponential::quick_gelu(gate) * up),
+            Act::Sigmoid => self.each(|gate, up| exponential::sigmoid(gate) * up),
+            Act::Softplus => self.each(|gate, up| exponential::softplus(gate) * up),
+            Act::Relu => self.each(|gate, up| relu(gate) * up),
+            // The square alone may overflow.
+            Act::Relu2 => self.each(|gate, up| relu(gate) * (relu(gate) * up)),
+            Act::Identity => self.each(|gate, up| gate * up),
         }
     }
 
     fn run_portable(self) {
-        let Gate { act, gate, up, y } = self;
-        pairwise(gate, up, y, |gate, up| (exact(act, f64::from(gate)) * f64::from(up)) as f32);
+        let act = self.rule.act;
+        self.each(|gate, up| (exact(act, f64::from(gate)) * f64::from(up)) as f32);
     }
 }
 
-pub(crate) fn bind(act: Act, gate: ValueId, up: ValueId, y: ValueId) -> BoundOp {
-    let run = elementwise(y, [gate, up], move |table, [gate, up], y| table.run(Gate { act, gate, up, y }));
-    BoundOp { pack_source: Some(PackSource::Gate { gate, up, act }), ..run }
+impl Gate<'_> {
+    /// Computes each element by `gated`, from operands that are clamped if the rule says so.
+    #[inline(always)] // Kernels consist of it.
+    fn each(self, gated: impl Fn(f32, f32) -> f32) {
+        let Gate { rule: GateRule { act: _, limit, offset }, gate, up, y } = self;
+        if limit.is_none() && offset.is_none() {
+            return pairwise(gate, up, y, gated);
+        }
+        let (limit, offset) = (limit.unwrap_or(f32::INFINITY), offset.unwrap_or(0.0));
+        // Comparisons let NaN pass.
+        let at_most = |x: f32| if x > limit { limit } else { x };
+        pairwise(gate, up, y, |gate, up| gated(at_most(gate), -at_most(-at_most(up)) + offset));
+    }
+}
+
+pub(crate) fn bind(rule: GateRule, gate: ValueId, up: ValueId, y: ValueId) -> BoundOp {
+    let run = elementwise(y, [gate, up], move |table, [gate, up], y| table.run(Gate { rule, gate, up, y }));
+    BoundOp { pack_source: Some(PackSource::Gate { gate, up, rule }), ..run }
 }

@@ -19,7 +19,7 @@ use std::array;
 use std::iter;
 use std::ops::Range;
 
-use girih_graph::{Act, Graph, ValueId};
+use girih_graph::{Act, GateRule, Graph, ValueId};
 
 use super::activate::Activate;
 use super::add::{Add, AddScaled};
@@ -154,7 +154,7 @@ pub(crate) enum Epilogue<'a> {
     Add(&'a [f32]),
     /// Multiplies the second sum by the activation function of the first, and stores the product in the
     /// first output. Both have activations of one kind.
-    Gate(Act),
+    Gate(GateRule),
     /// Stores the activation function of each sum.
     Activate(Act),
     /// Adds each row's sums, times its weight, to a row of the output.
@@ -328,8 +328,8 @@ impl MatmulPiece<'_, '_, '_> {
             Epilogue::Add(other) => self.write(range, sums, |row, sums, y| {
                 table.run(Add { a: &other[row * width..][columns.clone()], b: sums, y });
             }),
-            Epilogue::Gate(act) => self.write(range, sums, |row, sums, y| {
-                table.run(Gate { act, gate: sums, up: &gated[row][..sums.len()], y });
+            Epilogue::Gate(rule) => self.write(range, sums, |row, sums, y| {
+                table.run(Gate { rule, gate: sums, up: &gated[row][..sums.len()], y });
             }),
             Epilogue::Activate(act) => self.write(range, sums, |_, x, y| table.run(Activate { act, x, y })),
             Epilogue::AddRows { weights, .. } => self.write(range, sums, |row, x, y| {

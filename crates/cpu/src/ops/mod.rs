@@ -24,6 +24,7 @@ pub(crate) mod short_conv;
 pub(crate) mod softcap;
 pub(crate) mod splice;
 pub(crate) mod write;
+pub(crate) mod xielu;
 
 pub use activate::Activate;
 pub use add::{Add, AddScaled};
@@ -35,6 +36,7 @@ pub use rotations::Rotation;
 pub use route::RouteRow;
 pub use scale::Scale;
 pub use softcap::Softcap;
+pub use xielu::ApplyXielu;
 
 pub(crate) use executor::{Executor, RowOrigin, StepRows};
 pub(crate) use linear::{Epilogue, MAX_MATMULS, MatmulOperands, linear, pack_activations, prefetch};

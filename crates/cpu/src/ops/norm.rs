@@ -3,7 +3,7 @@
 //! ```text
 //! sums[l] += x[i]²              for i = l, l + 32, l + 64 …   in 32 lanes l
 //! sum      = halves of the sums added, halves of these, … down to one
-//! y[i]     = (x[i] · (1 / √(sum / n + epsilon))) · weight[i]
+//! y[i]     = (x[i] · (1 / √(sum / n + epsilon))) · weight[i]        weight[i] = 1 if there are no weights
 //! ```
 //! Nothing is fused: each multiplication and each addition is rounded, so all tables yield the same bits. 32
 //! lanes are two vectors of AVX-512, whose additions follow each other without waiting.
@@ -12,7 +12,7 @@
 
 use girih_graph::ValueId;
 
-use super::rows::each_row;
+use super::rows::{each, each_row};
 use crate::bound::{BoundOp, PackSource};
 use crate::kernels::CpuKernel;
 
@@ -22,7 +22,7 @@ const LANES: usize = 32;
 /// `y = x / √(mean(x²) + epsilon) · weight`.
 pub struct Norm<'a> {
     pub x: &'a [f32],
-    pub weight: &'a [f32],
+    pub weight: Option<&'a [f32]>,
     pub epsilon: f32,
     pub y: &'a mut [f32],
 }
@@ -33,8 +33,13 @@ impl CpuKernel for Norm<'_> {
         let Norm { x, weight, epsilon, y } = self;
         let mean = sum_of(x, |x| x * x) / x.len() as f32;
         let scale = 1.0 / (mean + epsilon).sqrt();
-        for ((y, x), weight) in y.iter_mut().zip(x).zip(weight) {
-            *y = x * scale * weight;
+        match weight {
+            Some(weight) => {
+                for ((y, x), weight) in y.iter_mut().zip(x).zip(weight) {
+                    *y = x * scale * weight;
+                }
+            }
+            None => each(x, y, |x| x * scale),
         }
     }
 }
@@ -64,12 +69,12 @@ fn add_terms(sums: &mut [f32; LANES], x: &[f32], term: impl Fn(f32) -> f32) {
     }
 }
 
-/// Normalizes each run of as many values as there are weights.
-pub(crate) fn bind(epsilon: f32, x: ValueId, weight: ValueId, y: ValueId) -> BoundOp {
+/// Normalizes each run of `width` values.
+pub(crate) fn bind(epsilon: f32, x: ValueId, weight: Option<ValueId>, y: ValueId, width: usize) -> BoundOp {
     let run = BoundOp::new(move |step| {
-        let weight = step.weights.vector(weight);
+        let weight = weight.map(|weight| step.weights.vector(weight));
         let (y, [x]) = step.values.split(y, [x]);
-        each_row(&mut step.executor, x, weight.len(), y, |table, _, x, y| {
+        each_row(&mut step.executor, x, width, y, |table, _, x, y| {
             table.run(Norm { x, weight, epsilon, y });
         });
     });

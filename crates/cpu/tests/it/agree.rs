@@ -6,13 +6,14 @@ use std::ops::Range;
 use girih_cpu::kernels::attend::{Cells, ChunkWeights, ValueBlock};
 use girih_cpu::kernels::packed::{Band, Panels, Sums};
 use girih_cpu::kernels::{Table, tables};
-use girih_graph::{Act, Builder, Key, Node, Op, OutputKind, Outputs, Pairing, Pooling};
+use girih_graph::{Act, Builder, GateRule, Key, Node, Op, OutputKind, Outputs, Pairing, Pooling, Xielu};
 use girih_tensor::{DType, Shape, reference};
 
 use crate::attention;
 use crate::case::{Case, TestInput, finish};
 use crate::fixture::{Random, Source, TestSequence, U, changed, exact, gamma, key, portable};
-use crate::rows::exact_layer_norm;
+use crate::row_paths::exact_xielu;
+use crate::rows::{exact_gate, exact_layer_norm};
 
 /// The row widths to test for a format: whole blocks, and widths that are not whole groups if the format
 /// allows them.
@@ -140,49 +141,61 @@ fn norms(random: &mut Random) -> Vec<Case> {
         for size in widths(dtype).into_iter().filter(|size| size % dtype.tile().1 == 0 || dtype.tile().0 > 1)
         {
             let case = one(Op::Norm { epsilon }, &[3, size], Some((size, dtype)), random, |x, weight| {
-                // The sum of squares has an error of gamma(size + 1) of itself, which the root halves; the
-                // mean, epsilon, the root, the quotient, two products and the interpreter's rounding add theirs.
-                let relative = gamma(size + 1) / 2.0 + gamma(8);
-                let rows = x.chunks_exact(size);
-                rows.flat_map(|row| {
-                    let root = reference::root_mean_square(row, f64::from(epsilon));
-                    let values = row.iter().zip(weight);
-                    values.map(move |(&x, &w)| (f64::from(x) / root * f64::from(w)).abs() * relative)
-                })
-                .collect()
+                norm_bound(x, weight, epsilon)
             });
             cases.push(case);
         }
     }
+    for size in [1, 8, 33, 384] {
+        cases.push(one(Op::Norm { epsilon }, &[2, size], None, random, |x, _| {
+            norm_bound(x, &vec![1.0; size], epsilon)
+        }));
+    }
     cases
 }
 
-/// Layer norms of heads and of rows, with and without a bias.
+/// The sum of squares has an error of gamma(size + 1) of itself, which the root halves; the mean, epsilon,
+/// the root, the quotient, two products and the interpreter's rounding add theirs.
+fn norm_bound(x: &[f32], weight: &[f32], epsilon: f32) -> Vec<f64> {
+    let size = weight.len();
+    let relative = gamma(size + 1) / 2.0 + gamma(8);
+    let rows = x.chunks_exact(size);
+    rows.flat_map(|row| {
+        let root = reference::root_mean_square(row, f64::from(epsilon));
+        let values = row.iter().zip(weight);
+        values.map(move |(&x, &w)| (f64::from(x) / root * f64::from(w)).abs() * relative)
+    })
+    .collect()
+}
+
+/// Layer norms of heads and of rows, with and without a weight and a bias.
 fn layer_norms(random: &mut Random) -> Vec<Case> {
     let (epsilon, rows) = (1e-12, 5);
     let mut cases = Vec::new();
-    for (inner, with_bias) in
-        [[3, 1], [1, 7], [2, 33], [1, 384]].into_iter().flat_map(|i| [(i, false), (i, true)])
+    let vectors = [[false, false], [true, false], [true, true]];
+    for (inner, [with_weight, with_bias]) in
+        [[3, 1], [1, 7], [2, 33], [1, 384]].into_iter().flat_map(|inner| vectors.map(|with| (inner, with)))
     {
         let size = inner[1];
         let mut builder = Builder::new(key(rows, 64));
         let x = builder.input("x", &inner, DType::F32);
-        let weight = builder.weight("weight", Shape::vector(size), DType::F32);
+        let weight = with_weight.then(|| builder.weight("weight", Shape::vector(size), DType::F32));
         let bias = with_bias.then(|| builder.weight("bias", Shape::vector(size), DType::BF16));
-        let operands: Vec<_> = [x, weight].into_iter().chain(bias).collect();
+        let operands: Vec<_> = [x].into_iter().chain(weight).chain(bias).collect();
         let y = builder.same("y", Op::LayerNorm { epsilon }, &operands);
         let graph = finish(builder, y);
         let source = Source::random(&graph, random);
         let x: Vec<f32> = random.numbers(rows * inner[0] * size).iter().map(|x| 4.0 * x + 3.0).collect();
-        let weight = source.numbers("weight", DType::F32, 1, size);
+        let weight = weight.map(|_| source.numbers("weight", DType::F32, 1, size));
         let bias = bias.map(|_| source.numbers("bias", DType::BF16, 1, size));
         // The interpreter rounds once.
         let bound = |(expected, bound): (f64, f64)| bound + U * expected.abs();
         let rows_of = x.chunks_exact(size);
-        let bounds =
-            rows_of.flat_map(|row| exact_layer_norm(row, &weight, bias.as_deref(), epsilon)).map(bound);
+        let bounds = rows_of
+            .flat_map(|row| exact_layer_norm(row, [weight.as_deref(), bias.as_deref()], epsilon))
+            .map(bound);
         cases.push(Case {
-            name: format!("layer_norm of {inner:?}, bias: {with_bias}"),
+            name: format!("layer_norm of {inner:?}, weight: {with_weight}, bias: {with_bias}"),
             bounds: bounds.collect(),
             graph,
             source,
@@ -266,17 +279,14 @@ fn ropes(random: &mut Random) -> Vec<Case> {
     cases
 }
 
-/// Operators whose values are one exact operation each, rounded once, and functions. The exponential of
-/// a gate has an error of three roundings, at most a third of which reaches the result if its argument
-/// adds four more; a sum, a quotient, a product and the interpreter's rounding follow. GELU has an error
-/// of thirteen roundings; a product and the interpreter's follow. The tanh of a
+/// Operators whose values are one exact operation each, rounded once, and functions. The interpreter rounds
+/// a gate and an activation once. The tanh of a
 /// capped value has an error of six roundings; a quotient, a product and the interpreter's follow.
 fn elements(random: &mut Random) -> Vec<Case> {
     let exact = |x: &[f32], _: &[f32]| vec![0.0; x.len()];
     let inner = [2, 7];
     let taken = |_: &[f32], _: &[f32]| vec![0.0; 3 * 14];
-    let gated = |x: &[f32], _: &[f32]| x.iter().map(|x| gamma(15) * f64::from(2.0 * x * x)).collect();
-    let activated = |x: &[f32], _: &[f32]| x.iter().map(|x| gamma(14) * f64::from(x.abs())).collect();
+    let bound = |(expected, bound): (f64, f64)| bound + U * expected.abs();
     let mut cases = vec![
         one(Op::Add, &inner, None, random, exact),
         one(Op::Scale { factor: 0.3 }, &inner, None, random, exact),
@@ -286,8 +296,22 @@ fn elements(random: &mut Random) -> Vec<Case> {
         // More than one piece.
         one(Op::Add, &[5, 2000], None, random, exact),
     ];
-    cases.extend(Act::ALL.iter().map(|&act| one(Op::Gate { act }, &inner, None, random, gated)));
-    cases.extend(Act::ALL.iter().map(|&act| one(Op::Activate { act }, &inner, None, random, activated)));
+    let xielu = Xielu { positive: 0.8, negative: 1.3, beta: 0.5, epsilon: -1e-6 };
+    let Xielu { positive, negative, beta, epsilon } = xielu;
+    cases.push(one(Op::Xielu { positive, negative, beta, epsilon }, &inner, None, random, |x, _| {
+        x.iter().map(|&x| bound(exact_xielu(xielu, x))).collect()
+    }));
+    for &act in Act::ALL {
+        for (limit, offset) in [(None, None), (Some(1.5), None), (Some(1.5), Some(1.0))] {
+            let rule = GateRule { act, limit, offset };
+            cases.push(one(Op::Gate { act, limit, offset }, &inner, None, random, |x, _| {
+                x.iter().map(|&x| bound(exact_gate(rule, x, -2.0 * x))).collect()
+            }));
+        }
+        cases.push(one(Op::Activate { act }, &inner, None, random, |x, _| {
+            x.iter().map(|&x| bound(exact_gate(act.into(), x, 1.0))).collect()
+        }));
+    }
     cases
 }
 
@@ -350,7 +374,7 @@ type Change = fn(&mut Node);
 /// Ops that compute something slightly different.
 fn wrong_ops() -> Vec<(&'static str, Change)> {
     fn silu(node: &mut Node) {
-        if let Op::Gate { act } | Op::Activate { act } = &mut node.op {
+        if let Op::Gate { act, .. } | Op::Activate { act } = &mut node.op {
             *act = Act::Silu;
         }
     }
@@ -372,9 +396,14 @@ fn wrong_ops() -> Vec<(&'static str, Change)> {
         }),
         ("gate", silu),
         ("activate", silu),
+        ("xielu", |node| {
+            if let Op::Xielu { beta, .. } = &mut node.op {
+                *beta += 1e-3;
+            }
+        }),
         ("add", |node| {
             if node.op == Op::Add {
-                node.op = Op::Gate { act: Act::Gelu };
+                node.op = Op::gate(Act::Gelu);
             }
         }),
         ("scale", |node| {

@@ -9,8 +9,8 @@ use girih_cpu::kernels::attend::{AttendKernels, Cells, ChunkWeights, Format, Max
 use girih_cpu::kernels::packed::{
     BAND, Band, Coding, DEPTH, GROUP, LANES, Layout, MatmulKernels, PanelGroup, Panels, QuantizeRow, Sums,
 };
-use girih_cpu::ops::{Activate, Add, Gate, LayerNorm, Norm, Rotate, Rotation, Scale, Softcap};
-use girih_graph::{Act, BLOCK_POSITIONS};
+use girih_cpu::ops::{Activate, Add, ApplyXielu, Gate, LayerNorm, Norm, Rotate, Rotation, Scale, Softcap};
+use girih_graph::{Act, BLOCK_POSITIONS, GateRule, Xielu};
 
 use crate::fixture::{Random, changed, portable};
 use crate::path::{KernelPath, Memory, Operands, Tally};
@@ -601,10 +601,14 @@ fn without_last(y: &mut [f32], kernel: impl FnOnce(&mut [f32])) {
 
 #[test]
 fn wrong_row_kernels_are_detected() {
-    let norm = row_paths::norm(|table, kernel| table.run(Norm { epsilon: 0.0, ..kernel }));
-    assert_wrong("epsilon is not added", norm);
-    for with_bias in [false, true] {
-        let path = |run| row_paths::layer_norm(with_bias, run);
+    for with_weight in [false, true] {
+        let norm = row_paths::norm(with_weight, |table, kernel| table.run(Norm { epsilon: 0.0, ..kernel }));
+        assert_wrong("epsilon is not added", norm);
+    }
+    let unweighted = |table: &Table, kernel: Norm<'_>| table.run(Norm { weight: None, ..kernel });
+    assert_wrong("the weight is left out", row_paths::norm(true, unweighted));
+    for with in [[false, false], [true, false], [true, true]] {
+        let path = |run| row_paths::layer_norm(with, run);
         let without_epsilon = path(|table, kernel| table.run(LayerNorm { epsilon: 0.0, ..kernel }));
         assert_wrong("epsilon is not added", without_epsilon);
         let without_mean = path(|table, LayerNorm { x, weight, bias, epsilon, y }| {
@@ -614,7 +618,7 @@ fn wrong_row_kernels_are_detected() {
         assert_wrong("the mean is not subtracted", without_mean);
     }
     let without_bias = |table: &Table, kernel: LayerNorm<'_>| table.run(LayerNorm { bias: None, ..kernel });
-    assert_wrong("the bias is not added", row_paths::layer_norm(true, without_bias));
+    assert_wrong("the bias is not added", row_paths::layer_norm([true, true], without_bias));
     for pairing in PAIRINGS {
         let rotate = row_paths::rotate(pairing, |table, kernel| {
             let sines: Vec<f32> = kernel.rotation.sines.iter().map(|sine| -sine).collect();
@@ -623,8 +627,16 @@ fn wrong_row_kernels_are_detected() {
         });
         assert_wrong("heads are rotated in the other direction", rotate);
     }
-    let always_silu = |table: &Table, kernel: Gate<'_>| table.run(Gate { act: Act::Silu, ..kernel });
-    assert_wrong("the activation function is always SiLU", row_paths::gate(Act::GeluTanh, always_silu));
+    let always_silu = |table: &Table, kernel: Gate<'_>| table.run(Gate { rule: Act::Silu.into(), ..kernel });
+    assert_wrong(
+        "the activation function is always SiLU",
+        row_paths::gate(Act::GeluTanh.into(), always_silu),
+    );
+    let unlimited = |table: &Table, kernel: Gate<'_>| {
+        table.run(Gate { rule: GateRule { limit: None, ..kernel.rule }, ..kernel });
+    };
+    let limited = GateRule { act: Act::QuickGelu, limit: Some(0.5), offset: Some(1.0) };
+    assert_wrong("the limit is left out", row_paths::gate(limited, unlimited));
     let other_form = |table: &Table, kernel: Activate<'_>| {
         let act = if kernel.act == Act::Gelu { Act::GeluTanh } else { Act::Gelu };
         table.run(Activate { act, ..kernel });
@@ -637,8 +649,8 @@ fn wrong_row_kernels_are_detected() {
             without_last(y, |y| table.run(Activate { act, x, y }));
         });
         assert_wrong("the last value is missing", activate);
-        let gate = row_paths::gate(act, |table, Gate { act, gate, up, y }| {
-            without_last(y, |y| table.run(Gate { act, gate, up, y }));
+        let gate = row_paths::gate(act.into(), |table, Gate { rule, gate, up, y }| {
+            without_last(y, |y| table.run(Gate { rule, gate, up, y }));
         });
         assert_wrong("the last value is missing", gate);
     }
@@ -650,6 +662,10 @@ fn wrong_row_kernels_are_detected() {
         y.iter_mut().zip(x).for_each(|(y, x)| *y = x.clamp(-cap, cap));
     });
     assert_wrong("values are clamped", softcap);
+    let xielu = row_paths::xielu(|table, kernel| {
+        table.run(ApplyXielu { xielu: Xielu { beta: 0.0, ..kernel.xielu }, ..kernel });
+    });
+    assert_wrong("the slope is left out", xielu);
     let quantize = quantizing(|x, codes, scales, sums| {
         (right().quantize)(x, codes, scales, sums);
         codes.iter_mut().filter(|code| **code == 127).for_each(|code| *code = 126);

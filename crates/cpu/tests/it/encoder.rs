@@ -216,7 +216,7 @@ impl NodeCase<'_> {
             Op::LayerNorm { epsilon } => {
                 let (weight, bias) = (self.weight(1), self.weight(2));
                 let rows = x.expect("an op computes it").chunks_exact(columns);
-                rows.flat_map(|row| exact_layer_norm(row, &weight, Some(&bias), epsilon))
+                rows.flat_map(|row| exact_layer_norm(row, [Some(&weight[..]), Some(&bias[..])], epsilon))
                     .map(|(expected, bound)| bound + U * expected.abs())
                     .collect()
             }

@@ -108,7 +108,7 @@ impl Layers {
         let normed = self.norm(&format!("{name}.before_ffn"), x, width);
         let gate = self.linear(&format!("{name}.gate"), normed, width, 2 * width);
         let up = self.linear(&format!("{name}.up"), normed, width, 2 * width);
-        let gated = self.builder.same(&format!("{name}.gated"), Op::Gate { act: Act::Silu }, &[gate, up]);
+        let gated = self.builder.same(&format!("{name}.gated"), Op::gate(Act::Silu), &[gate, up]);
         let down = self.linear(&format!("{name}.down"), gated, 2 * width, width);
         self.builder.same(&format!("{name}.out"), Op::Add, &[x, down])
     }

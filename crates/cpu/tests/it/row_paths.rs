@@ -2,8 +2,8 @@
 //! kernel, so that a wrong one is checked in the same way.
 
 use girih_cpu::kernels::{QUANT_GROUP, Table};
-use girih_cpu::ops::{Activate, Add, Gate, LayerNorm, Norm, Rotate, Rotation, Scale, Softcap};
-use girih_graph::{Act, Pairing};
+use girih_cpu::ops::{Activate, Add, ApplyXielu, Gate, LayerNorm, Norm, Rotate, Rotation, Scale, Softcap};
+use girih_graph::{Act, GateRule, Pairing, Xielu};
 use girih_tensor::reference;
 
 use crate::bands::below;
@@ -13,17 +13,22 @@ use crate::rows::{edge, exact_gate, exact_layer_norm, unequal_codes, wrong_code}
 
 pub fn paths() -> Vec<KernelPath> {
     let mut paths = vec![
-        norm(|table, kernel| table.run(kernel)),
-        layer_norm(false, |table, kernel| table.run(kernel)),
-        layer_norm(true, |table, kernel| table.run(kernel)),
+        norm(false, |table, kernel| table.run(kernel)),
+        norm(true, |table, kernel| table.run(kernel)),
+        layer_norm([false, false], |table, kernel| table.run(kernel)),
+        layer_norm([true, false], |table, kernel| table.run(kernel)),
+        layer_norm([true, true], |table, kernel| table.run(kernel)),
         add(|table, kernel| table.run(kernel)),
         scale(|table, kernel| table.run(kernel)),
         softcap(|table, kernel| table.run(kernel)),
+        xielu(|table, kernel| table.run(kernel)),
         KernelPath::new("quantize".into(), quantize),
     ];
     paths.extend(PAIRINGS.map(|pairing| rotate(pairing, |table, kernel| table.run(kernel))));
     for &act in Act::ALL {
-        paths.push(gate(act, |table, kernel| table.run(kernel)));
+        for rule in [act.into(), GateRule { act, limit: Some(0.5), offset: Some(1.0) }] {
+            paths.push(gate(rule, |table, kernel| table.run(kernel)));
+        }
         paths.push(activate(act, |table, kernel| table.run(kernel)));
     }
     paths
@@ -49,33 +54,36 @@ fn scaled(factor: f32, count: usize, operands: &mut Operands) -> Placed<f32> {
     operands.memory.place(&numbers)
 }
 
-pub fn norm(run: fn(&Table, Norm<'_>)) -> KernelPath {
-    KernelPath::new("norm".into(), move |table, operands, tally| {
+pub fn norm(with_weight: bool, run: fn(&Table, Norm<'_>)) -> KernelPath {
+    let name = if with_weight { "norm" } else { "norm, no weight" };
+    KernelPath::new(name.into(), move |table, operands, tally| {
         let len = length(operands);
         let (x, weight, epsilon) = (numbers(len, operands), operands.numbers(len), 1e-5);
         let root = reference::root_mean_square(&x, f64::from(epsilon));
         let mut y = operands.results(len);
-        run(table, Norm { x: &x, weight: &weight, epsilon, y: &mut y });
+        let weight = with_weight.then_some(&weight[..]);
+        run(table, Norm { x: &x, weight, epsilon, y: &mut y });
         // The sum of squares has one rounding per term and one for the product, and the root halves their
         // error. The mean, epsilon, the root, the quotient and two products follow.
         let relative = gamma(len + 1) / 2.0 + gamma(7);
         for (index, got) in y.iter().enumerate() {
-            let expected = f64::from(x[index]) / root * f64::from(weight[index]);
+            let expected = f64::from(x[index]) / root * weight.map_or(1.0, |weight| f64::from(weight[index]));
             let bound = relative * expected.abs() + 2f64.powi(-148);
             tally.record(*got, expected, bound, || format!("value {index} of {len}"));
         }
     })
 }
 
-pub fn layer_norm(with_bias: bool, run: fn(&Table, LayerNorm<'_>)) -> KernelPath {
-    let name = if with_bias { "layer_norm, bias" } else { "layer_norm" };
-    KernelPath::new(name.into(), move |table, operands, tally| {
+pub fn layer_norm(with: [bool; 2], run: fn(&Table, LayerNorm<'_>)) -> KernelPath {
+    let [with_weight, with_bias] = with;
+    let name = format!("layer_norm, weight: {with_weight}, bias: {with_bias}");
+    KernelPath::new(name, move |table, operands, tally| {
         let (len, epsilon) = (length(operands), 1e-5);
         let (x, weight, bias) = (numbers(len, operands), operands.numbers(len), operands.numbers(len));
-        let bias = with_bias.then_some(&bias[..]);
+        let (weight, bias) = (with_weight.then_some(&weight[..]), with_bias.then_some(&bias[..]));
         let mut y = operands.results(len);
-        run(table, LayerNorm { x: &x, weight: &weight, bias, epsilon, y: &mut y });
-        let exact = exact_layer_norm(&x, &weight, bias, epsilon);
+        run(table, LayerNorm { x: &x, weight, bias, epsilon, y: &mut y });
+        let exact = exact_layer_norm(&x, [weight, bias], epsilon);
         for (index, (expected, bound)) in exact.into_iter().enumerate() {
             tally.record(y[index], expected, bound, || format!("value {index} of {len}"));
         }
@@ -104,14 +112,14 @@ pub fn rotate(pairing: Pairing, run: fn(&Table, Rotate<'_>)) -> KernelPath {
     })
 }
 
-pub fn gate(act: Act, run: fn(&Table, Gate<'_>)) -> KernelPath {
-    KernelPath::new(format!("gate {act:?}"), move |table, operands, tally| {
+pub fn gate(rule: GateRule, run: fn(&Table, Gate<'_>)) -> KernelPath {
+    KernelPath::new(format!("gate {rule:?}"), move |table, operands, tally| {
         let len = length(operands);
         let (gates, ups) = (scaled(0.1, len, operands), operands.numbers(len));
         let mut y = operands.results(len);
-        run(table, Gate { act, gate: &gates, up: &ups, y: &mut y });
+        run(table, Gate { rule, gate: &gates, up: &ups, y: &mut y });
         for ((gate, up), got) in gates.iter().zip(ups.iter()).zip(y.iter()) {
-            let (expected, bound) = exact_gate(act, *gate, *up);
+            let (expected, bound) = exact_gate(rule, *gate, *up);
             tally.record(*got, expected, bound, || format!("{gate} and {up}"));
         }
     })
@@ -123,7 +131,7 @@ pub fn activate(act: Act, run: fn(&Table, Activate<'_>)) -> KernelPath {
         let mut y = operands.results(x.len());
         run(table, Activate { act, x: &x, y: &mut y });
         for (x, got) in x.iter().zip(y.iter()) {
-            let (expected, bound) = exact_gate(act, *x, 1.0);
+            let (expected, bound) = exact_gate(act.into(), *x, 1.0);
             tally.record(*got, expected, bound, || format!("{x}"));
         }
     })
@@ -166,6 +174,34 @@ pub fn softcap(run: fn(&Table, Softcap<'_>)) -> KernelPath {
             let expected = f64::from(cap) * (f64::from(*x) / f64::from(cap)).tanh();
             let bound = gamma(8) * expected.abs() + f64::from(cap) * 2f64.powi(-148);
             tally.record(*got, expected, bound, || format!("{x} capped by {cap}"));
+        }
+    })
+}
+
+/// The exponential less one has an error of eight roundings; the difference, its product, the linear term
+/// and the sum follow. Each term is a size of its own, as the difference cancels near zero.
+pub fn exact_xielu(xielu: Xielu, x: f32) -> (f64, f64) {
+    let [positive, negative, beta, epsilon] =
+        [xielu.positive, xielu.negative, xielu.beta, xielu.epsilon].map(f64::from);
+    let x = f64::from(x);
+    let power = x.min(epsilon).exp_m1();
+    let (curve, size) = match x > 0.0 {
+        true => (positive * x * x, positive.abs() * x * x),
+        false => ((power - x) * negative, (power.abs() + x.abs()) * negative.abs()),
+    };
+    (curve + beta * x, gamma(11) * (size + (beta * x).abs()) + 2f64.powi(-148))
+}
+
+pub fn xielu(run: fn(&Table, ApplyXielu<'_>)) -> KernelPath {
+    KernelPath::new("xielu".into(), move |table, operands, tally| {
+        let x = scaled(0.1, length(operands), operands);
+        let [positive, negative, beta] = [(); 3].map(|()| operands.number());
+        let xielu = Xielu { positive, negative, beta, epsilon: -1e-6 };
+        let mut y = operands.results(x.len());
+        run(table, ApplyXielu { xielu, x: &x, y: &mut y });
+        for (x, got) in x.iter().zip(y.iter()) {
+            let (expected, bound) = exact_xielu(xielu, *x);
+            tally.record(*got, expected, bound, || format!("{x}"));
         }
     })
 }

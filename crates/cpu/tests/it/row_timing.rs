@@ -68,12 +68,12 @@ fn measured() -> Vec<Measured> {
     let kernels: [(&'static str, usize, usize, KernelCall); 11] = [
         ("norm", WIDTH, 2 * WIDTH, |table, buffers, run| {
             let (x, weight) = (&buffers.a[run.clone()], &buffers.weight[..WIDTH]);
-            table.run(Norm { x, weight, epsilon: 1e-5, y: &mut buffers.y[run] });
+            table.run(Norm { x, weight: Some(weight), epsilon: 1e-5, y: &mut buffers.y[run] });
         }),
         ("layer norm", WIDTH, 0, |table, buffers, run| {
             let (x, weight) = (&buffers.a[run.clone()], &buffers.weight[..WIDTH]);
             let bias = Some(&buffers.b[..WIDTH]);
-            table.run(LayerNorm { x, weight, bias, epsilon: 1e-5, y: &mut buffers.y[run] });
+            table.run(LayerNorm { x, weight: Some(weight), bias, epsilon: 1e-5, y: &mut buffers.y[run] });
         }),
         ("rotate halves", WIDTH, rotated, |table, buffers, run| rotate(table, buffers, Pairing::Halves, run)),
         ("rotate neighbours", WIDTH, 0, |table, buffers, run| {
@@ -108,7 +108,7 @@ fn measured() -> Vec<Measured> {
 
 fn gate(table: &Table, buffers: &mut Buffers, act: Act, run: Range<usize>) {
     let (gate, up) = (&buffers.a[run.clone()], &buffers.b[run.clone()]);
-    table.run(Gate { act, gate, up, y: &mut buffers.y[run] });
+    table.run(Gate { rule: act.into(), gate, up, y: &mut buffers.y[run] });
 }
 
 fn rotate(table: &Table, buffers: &mut Buffers, pairing: Pairing, run: Range<usize>) {

@@ -6,13 +6,13 @@ use std::ops::Range;
 use girih_tensor::{Error, Result, Shape};
 
 use super::weights::WeightRows;
-use crate::constant::Act;
+use crate::constant::{Act, GateRule, Xielu};
 use crate::graph::{Graph, Node};
 use crate::ops::attend::{HeldRows, ScoreRule};
 use crate::ops::route::Router;
 use crate::ops::{
     AppliedOp, activate, add, attend, embed, experts, gate, gather, layer_norm, linear, norm, pool, reshape,
-    rope, route, scale, short_conv, softcap, splice,
+    rope, route, scale, short_conv, softcap, splice, xielu,
 };
 use crate::sequence::{BLOCK_POSITIONS, GivenRows, Input, Sequence, step_count};
 use crate::state::PositionMajor;
@@ -251,12 +251,16 @@ impl<'r, 'a> NodeReads<'r, 'a> {
             AppliedOp::Splice { x, given } => {
                 splice::define(self.rows(x)?, self.given(given)?, self.stride(x))
             }
-            AppliedOp::Norm { epsilon, x, weight } => {
-                norm::define(self.rows(x)?, &self.weight(weight)?, epsilon)
-            }
+            AppliedOp::Norm { epsilon, x, weight } => norm::define(
+                self.rows(x)?,
+                self.optional(weight)?.as_deref(),
+                epsilon,
+                self.value(x).columns(),
+            ),
             AppliedOp::LayerNorm { epsilon, x, weight, bias } => {
-                let (weight, bias) = (self.weight(weight)?, self.optional(bias)?);
-                layer_norm::define(self.rows(x)?, &weight, bias.as_deref(), epsilon)
+                let vectors = [self.optional(weight)?, self.optional(bias)?];
+                let vectors = vectors.each_ref().map(|vector| vector.as_deref());
+                layer_norm::define(self.rows(x)?, vectors, epsilon, self.value(x).columns())
             }
             AppliedOp::Linear { x, weight, bias } => {
                 let (weight, bias) = (self.weight(weight)?, self.optional(bias)?);
@@ -292,8 +296,13 @@ impl<'r, 'a> NodeReads<'r, 'a> {
                 attend::define(self.rows(q)?, self.value(q).inner()[0], keys, values, sequences, rule)?
             }
             AppliedOp::ShortConv { .. } => unreachable!("it replaces state; `Values::run` computes it"),
-            AppliedOp::Gate { act, gate, up } => gate::define(self.rows(gate)?, self.rows(up)?, act),
+            AppliedOp::Gate { act, limit, offset, gate, up } => {
+                gate::define(self.rows(gate)?, self.rows(up)?, GateRule { act, limit, offset })
+            }
             AppliedOp::Activate { act, x } => activate::define(self.rows(x)?, act),
+            AppliedOp::Xielu { positive, negative, beta, epsilon, x } => {
+                xielu::define(self.rows(x)?, Xielu { positive, negative, beta, epsilon })
+            }
             AppliedOp::Add { a, b } => add::define(self.rows(a)?, self.rows(b)?),
             AppliedOp::Scale { factor, x } => scale::define(self.rows(x)?, factor),
             AppliedOp::Softcap { cap, x } => softcap::define(self.rows(x)?, cap),

@@ -29,14 +29,16 @@ pub(crate) mod short_conv;
 pub(crate) mod softcap;
 pub(crate) mod splice;
 mod write;
+pub(crate) mod xielu;
 
 use std::fmt;
 
 use girih_tensor::{DType, Error, Result, Shape};
 
 use crate::constant::{
-    Act, Constant, ConstantList, ExpertGroups, Pairing, Pooling, RouterScore, Span, any, finite, not_empty,
-    not_negative, not_negative_if_present, not_zero, positive, positive_if_present,
+    Act, Constant, ConstantList, ExpertGroups, Pairing, Pooling, RouterScore, Span, any, finite,
+    finite_if_present, not_empty, not_negative, not_negative_if_present, not_zero, positive,
+    positive_if_present,
 };
 use crate::value::{Extent, Role, Value};
 use crate::work::{MAX_OPERANDS, NodeWork, WorkStep};
@@ -241,21 +243,21 @@ ops! {
     /// `(x [R, D], given [R, D]) → same`: the rows that the step gives replace those of `x`.
     Splice = splice (x: Rows, given: Given) Positional;
 
-    /// `(x [R, …, D], weight [D]) → same`: root-mean-square normalisation of
+    /// `(x [R, …, D], weight [D]?) → same`: root-mean-square normalisation of
     /// the innermost dimension, `x / √(mean(x²) + epsilon) · weight`
     /// (Zhang & Sennrich 2019, arXiv 1910.07467).
     Norm = norm {
         /// Added to the mean square.
         epsilon: f32 [not_negative],
-    } (x: Activations, weight: Vector) Own;
+    } (x: Activations; weight: Vector) Own;
 
-    /// `(x [R, …, D], weight [D], bias [D]?) → same`: normalisation of the innermost
+    /// `(x [R, …, D], weight [D]?, bias [D]?) → same`: normalisation of the innermost
     /// dimension, `(x − mean(x)) / √(variance(x) + epsilon) · weight + bias`, where the
     /// variance is the mean squared distance from the mean (Ba et al. 2016, arXiv 1607.06450).
     LayerNorm = layer_norm {
         /// Added to the variance.
         epsilon: f32 [not_negative],
-    } (x: Activations, weight: Vector; bias: Vector) Own;
+    } (x: Activations; weight: Vector, bias: Vector) Own;
 
     /// `(x [R, K], weight [N, K], bias [N]?) → [R, N]`: `x · weightᵀ + bias`.
     Linear = linear (x: Activations, weight: Matrix; bias: Vector) Own;
@@ -328,16 +330,33 @@ ops! {
     /// sequence begins with zeros.
     ShortConv = short_conv (x: Rows, taps: Vector, carried: Carried) Sequential;
 
-    /// `(gate, up) → same`: `act(gate) · up`, element by element.
+    /// `(gate, up) → same`: `act(gate) · up`, element by element; with a limit and an offset as a
+    /// [`GateRule`](crate::GateRule) says.
     Gate = gate {
         /// The activation of the gate.
         act: Act [any],
+        /// The bound of the operands.
+        limit: Option<f32> [positive_if_present],
+        /// What is added to the gated value.
+        offset: Option<f32> [finite_if_present],
     } (gate: Activations, up: Activations) Own;
 
     /// `(x) → same`: `act(x)`, element by element.
     Activate = activate {
         /// The activation.
         act: Act [any],
+    } (x: Activations) Own;
+
+    /// `(x) → same`: xIELU, element by element, as [`Xielu`](crate::Xielu) says.
+    Xielu = xielu {
+        /// The factor of the square.
+        positive: f32 [finite],
+        /// The factor of the curve below zero.
+        negative: f32 [finite],
+        /// The slope at zero.
+        beta: f32 [finite],
+        /// The largest exponent.
+        epsilon: f32 [finite],
     } (x: Activations) Own;
 
     /// `(a, b) → same`: the sum, element by element.
@@ -376,6 +395,11 @@ impl Op {
     pub(crate) fn fits(&self, operands: &[&Value], result: &Value) -> bool {
         let are_of_kinds = operands.iter().zip(self.spec().operands).all(|(value, kind)| kind.fits(value));
         are_of_kinds && self.applied_to(operands).is_some_and(|call| call.fits(result))
+    }
+
+    /// `act(gate) · up`.
+    pub const fn gate(act: Act) -> Op {
+        Op::Gate { act, limit: None, offset: None }
     }
 
     /// The op's name in printed graphs and refusals.

@@ -69,11 +69,14 @@ impl GraphGrower {
     fn grow(&mut self) {
         let x = self.rows();
         let name = self.name("row");
-        let new = match self.random.below(11) {
+        let new = match self.random.below(12) {
             0 => {
-                let weight = self.weight(&[WIDTH]);
+                let mut operands = vec![x];
+                if self.random.below(4) > 0 {
+                    operands.push(self.weight(&[WIDTH]));
+                }
                 let epsilon = self.random.positive();
-                self.graph.same(&name, Op::Norm { epsilon }, &[x, weight])
+                self.graph.same(&name, Op::Norm { epsilon }, &operands)
             }
             1 => self.linear(&name, x),
             2 => self.attend(&name, x),
@@ -92,11 +95,16 @@ impl GraphGrower {
             6 => self.layer_norm(&name, x),
             7 => self.attend_rows(&name, x),
             10 => self.short_conv(&name, x),
+            11 => self.xielu(&name, x),
             pairwise => {
                 self.unread.push(x);
                 let other = self.rows();
                 let act = self.random.of(Act::ALL);
-                let op = if pairwise == 8 { Op::Add } else { Op::Gate { act } };
+                let op = match (pairwise, self.random.below(2)) {
+                    (8, _) => Op::Add,
+                    (_, 0) => Op::gate(act),
+                    _ => Op::Gate { act, limit: Some(self.random.positive()), offset: Some(1.0) },
+                };
                 self.graph.same(&name, op, &[x, other])
             }
         };
@@ -112,11 +120,16 @@ impl GraphGrower {
     }
 
     fn layer_norm(&mut self, name: &str, x: ValueId) -> ValueId {
-        let mut operands = vec![x, self.weight(&[WIDTH])];
-        if self.random.below(2) == 0 {
+        let mut operands = vec![x];
+        for _ in 0..self.random.below(3) {
             operands.push(self.weight(&[WIDTH]));
         }
         self.graph.same(name, Op::LayerNorm { epsilon: self.random.positive() }, &operands)
+    }
+
+    fn xielu(&mut self, name: &str, x: ValueId) -> ValueId {
+        let [positive, negative, beta] = [(); 3].map(|()| self.random.positive());
+        self.graph.same(name, Op::Xielu { positive, negative, beta, epsilon: -1e-6 }, &[x])
     }
 
     fn short_conv(&mut self, name: &str, x: ValueId) -> ValueId {

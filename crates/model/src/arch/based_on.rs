@@ -11,9 +11,9 @@
 //! `{arch}` stands for the first name in `match.gguf`; without such a name, the description has
 //! no key of GGUF at all.
 //!
-//! A `[layer.KIND]` is merged in the same way with `[mixer]`, `[ffn]` and `[norms]`, which describe all kinds
-//! of layers. A part with another `kind` than theirs replaces theirs. With `[dense]`, each kind also has a
-//! `KIND_dense`, whose feed-forward part that is.
+//! A `[layer.KIND]` is merged in the same way with `[mixer]`, `[ffn]`, `[norms]` and `[residual]`, which
+//! describe all kinds of layers. A part with another `kind` than theirs replaces theirs. With `[dense]`, each
+//! kind also has a `KIND_dense`, whose feed-forward part that is.
 
 use girih_file::{fault_in_line, quote};
 use girih_tensor::{Error, Result};
@@ -28,7 +28,7 @@ const GGUF_KEYS: [&str; 2] = ["gguf", "gguf_also"];
 const TENSORS: [&str; 2] = ["weights", "unused"];
 
 /// The parts of a layer.
-const PARTS: [&str; 3] = ["mixer", "ffn", "norms"];
+const PARTS: [&str; 4] = ["mixer", "ffn", "norms", "residual"];
 
 /// The kind of all layers of an architecture that names none.
 const ONLY_KIND: &str = "full";
@@ -175,7 +175,7 @@ pub(super) fn describe_layers(merged: &mut Table) -> Result<()> {
         kinds.extend(dense);
     }
     merged.insert("layer".to_owned(), Value::Table(kinds));
-    ["mixer", "ffn"].iter().for_each(|part| drop(merged.remove(*part)));
+    ["mixer", "ffn", "residual"].iter().for_each(|part| drop(merged.remove(*part)));
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Facts: the parameters that a graph is built from, one entry per layer,
 //! independent of files. Serialized, they are what `inspect` shows.
 
-use girih_graph::{Act, Pairing, Pooling, Router, Span};
+use girih_graph::{Act, Pairing, Pooling, Router, Span, Xielu};
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
@@ -71,6 +71,12 @@ pub struct NormFacts {
     pub kind: NormKind,
     /// The epsilon that is added to the mean square or to the variance.
     pub epsilon: f32,
+    /// Whether it has a weight.
+    #[serde(rename = "norm_weight")]
+    pub weight: bool,
+    /// Whether it has a bias, which only layer norm may have.
+    #[serde(rename = "norm_bias")]
+    pub bias: bool,
 }
 
 /// How the rows of a text become one vector.
@@ -97,6 +103,20 @@ pub struct LayerFacts {
     /// The norms.
     #[serde(flatten)]
     pub norms: Norms,
+    /// How the parts are added to the residual.
+    #[serde(flatten)]
+    pub residual: Residual,
+}
+
+/// How the parts of a layer are added to the residual.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Residual {
+    /// Whether the mixer and the feed-forward part read the same rows, instead of one after the other.
+    #[serde(rename = "parallel_residual")]
+    pub parallel: bool,
+    /// The factor that the results are multiplied by before they are added.
+    #[serde(rename = "residual_scale")]
+    pub scale: Option<f32>,
 }
 
 /// The part of a layer that combines values of several positions.
@@ -206,8 +226,7 @@ pub enum Ffn {
         #[serde(rename = "ffn")]
         size: usize,
         /// The activation.
-        #[serde(serialize_with = "act_name")]
-        act: Act,
+        act: PlainAct,
         /// Whether up and down have biases.
         #[serde(rename = "ffn_biases")]
         biases: [bool; 2],
@@ -255,11 +274,12 @@ impl Ffn {
         }
     }
 
-    /// The activation.
-    pub fn act(&self) -> Act {
+    /// The name of the activation in configurations.
+    pub(super) fn act_word(&self) -> Option<&'static str> {
         match self {
-            Ffn::Gated { act, .. } | Ffn::Plain { act, .. } => *act,
-            Ffn::Experts(experts) => experts.act,
+            Ffn::Gated { act, .. } | Ffn::Plain { act: PlainAct::Plain(act), .. } => act_word(*act),
+            Ffn::Plain { act: PlainAct::Xielu(_), .. } => Some(XIELU),
+            Ffn::Experts(experts) => act_word(experts.act),
         }
     }
 
@@ -270,6 +290,64 @@ impl Ffn {
             Ffn::Gated { .. } | Ffn::Plain { .. } => None,
         }
     }
+}
+
+/// The name of xIELU in configurations.
+pub(super) const XIELU: &str = "xielu";
+
+/// The activation of a feed-forward part without a gate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PlainAct {
+    /// One without parameters.
+    Plain(Act),
+    /// xIELU with the layer's own parameters.
+    Xielu(Xielu),
+}
+
+impl Serialize for PlainAct {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            PlainAct::Plain(act) => act_name(act, to),
+            PlainAct::Xielu(Xielu { positive, negative, beta, epsilon }) => {
+                to.collect_str(&format_args!("{XIELU}({positive}, {negative}, {beta}, {epsilon})"))
+            }
+        }
+    }
+}
+
+/// The names of activations in configurations (transformers' `activations.py`); the first one of each is
+/// the one that girih writes.
+const ACTIVATIONS: [(&str, Act); 14] = [
+    ("silu", Act::Silu),
+    ("swish", Act::Silu),
+    ("gelu", Act::Gelu),
+    ("gelu_python", Act::Gelu),
+    ("gelu_pytorch_tanh", Act::GeluTanh),
+    ("gelu_new", Act::GeluTanh),
+    ("gelu_fast", Act::GeluTanh),
+    ("gelu_tanh", Act::GeluTanh),
+    ("gelu_python_tanh", Act::GeluTanh),
+    ("quick_gelu", Act::QuickGelu),
+    ("relu", Act::Relu),
+    ("relu2", Act::Relu2),
+    ("sigmoid", Act::Sigmoid),
+    ("linear", Act::Identity),
+];
+
+/// The activation with this name in configurations.
+pub fn act(word: &str) -> Option<Act> {
+    ACTIVATIONS.iter().find(|(known, _)| *known == word).map(|(_, act)| *act)
+}
+
+/// The names of all activations in configurations, for an error.
+pub(super) fn act_words() -> String {
+    let words: Vec<String> = ACTIVATIONS.iter().map(|(word, _)| format!("'{word}'")).collect();
+    words.join(", ")
+}
+
+/// The name in configurations of an activation, if it has one.
+fn act_word(act: Act) -> Option<&'static str> {
+    ACTIVATIONS.iter().find(|(_, known)| *known == act).map(|(word, _)| *word)
 }
 
 /// The norms of a layer.
@@ -291,6 +369,15 @@ pub struct Head {
     pub norm: NormFacts,
     /// Whether the embedding table is also the head.
     pub tied: bool,
+    /// Whether the head has a bias.
+    #[serde(rename = "head_bias")]
+    pub bias: bool,
+    /// The factor that logits are multiplied by.
+    #[serde(rename = "logit_scale")]
+    pub scale: Option<f32>,
+    /// The number that logits are divided by.
+    #[serde(rename = "logit_divisor")]
+    pub divisor: Option<f32>,
     /// The softcap of logits.
     #[serde(rename = "logit_softcap")]
     pub softcap: Option<f32>,

@@ -3,20 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use girih_file::quote;
-use girih_graph::{Act, ExpertGroups, Pairing, Pooling, Router, RouterScore, Span};
+use girih_graph::{Act, ExpertGroups, Pairing, Pooling, Router, RouterScore, Span, Xielu};
 use girih_tensor::{Error, Result};
 
 use super::based_on::dense_kind;
 use super::config::{ModelConfig, shown};
 use super::facts::{
     AttentionFacts, Biases, EmbedFacts, ExpertsFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes,
-    NormFacts, Norms, PoolingFacts, Rope, ShortConvFacts,
+    NormFacts, Norms, PlainAct, PoolingFacts, Residual, Rope, ShortConvFacts, XIELU, act, act_words,
 };
 use super::rope;
 use super::schema::{
-    self, Arch, AttendSchema, DefaultValue, DenseLayersSchema, DenseSchema, EmbedScale, ExpertsSchema,
-    FfnSchema, Field, GgufKinds, HeadSchema, IndexedKind, LayerSchema, MixerSchema, NormsSchema,
-    SharedExpertSchema, ShortConvSchema, SpanSchema, StatedValue,
+    self, Arch, AttendSchema, DefaultValue, DenseLayersSchema, DenseSchema, DerivedScale, EmbedScale,
+    ExpertsSchema, FfnSchema, Field, GgufKinds, HeadSchema, IndexedKind, LayerSchema, MixerSchema, NormKind,
+    NormPosition, NormsSchema, ResidualSchema, SharedExpertSchema, ShortConvSchema, SpanSchema, StatedValue,
 };
 use super::value::brief;
 use crate::limits::ModelLimits;
@@ -29,6 +29,8 @@ pub(crate) trait Stored {
     fn rows(&self, name: &str) -> Result<usize>;
     /// Whether two weights have the same format, shape and values.
     fn same(&self, a: &str, b: &str) -> Result<bool>;
+    /// The values of the weight of this name.
+    fn values(&self, name: &str) -> Result<Vec<f32>>;
     /// The values of a tensor, by its name in the container.
     fn numbers(&self, tensor: &str) -> Result<Option<Vec<f32>>>;
 }
@@ -51,16 +53,15 @@ pub(crate) fn fill(
         vocabulary: fill.vocabulary()?,
         context: fill.size("sizes.context", &arch.sizes.context)?,
     };
-    let norm = fill.norm(&arch.norms)?;
     let filled = kinds.iter().enumerate().map(|(index, kind)| fill.layer(arch.layer(kind)?, kind, index));
     let mut filled = filled.collect::<Result<Vec<LayerFacts>>>()?;
     name_rotations(&mut filled);
     Ok(Facts {
         name: arch.name.clone(),
         sizes,
-        embed: fill.embed(&sizes, norm)?,
+        embed: fill.embed(&sizes)?,
         layers: filled,
-        head: arch.head.as_ref().map(|head| fill.head(head, norm)).transpose()?,
+        head: arch.head.as_ref().map(|head| fill.head(head)).transpose()?,
         pooling: fill.pooling()?,
     })
 }
@@ -244,14 +245,55 @@ impl Fill<'_> {
     /// One layer, by the description of its kind.
     fn layer(&self, schema: &LayerSchema, kind: &str, index: usize) -> Result<LayerFacts> {
         self.check_biases(kind, index)?;
-        let norm = self.norm(&schema.norms)?;
+        let residual = self.residual(&schema.residual)?;
+        let norms = self.norms(schema, index, residual)?;
         let mixer = match &schema.mixer {
-            MixerSchema::Attend(attend) => Mixer::Attend(self.attend(attend, index, norm.epsilon)?),
+            MixerSchema::Attend(attend) => Mixer::Attend(self.attend(attend, index, norms.norm.epsilon)?),
             MixerSchema::ShortConv(conv) => Mixer::ShortConv(self.short_conv(conv)?),
         };
         let ffn = self.ffn(&schema.ffn, index)?;
-        let norms = Norms { positions: schema.norms.positions.clone(), norm };
-        Ok(LayerFacts { kind: kind.to_owned(), mixer, ffn, norms })
+        Ok(LayerFacts { kind: kind.to_owned(), mixer, ffn, norms, residual })
+    }
+
+    fn residual(&self, schema: &ResidualSchema) -> Result<Residual> {
+        let parallel = schema.parallel.as_ref().map_or(Ok(None), |field| self.config.flag(field))?;
+        Ok(Residual { parallel: parallel == Some(true), scale: self.optional(schema.scale.as_ref())? })
+    }
+
+    /// The norms of a layer: those that its description has, without `before_ffn` if parallel parts share a
+    /// norm.
+    fn norms(&self, schema: &LayerSchema, layer: usize, residual: Residual) -> Result<Norms> {
+        let mut positions = schema.norms.positions.clone();
+        if let Some(further) = &schema.norms.further
+            && self.config.flag(&further.condition)? == Some(true)
+        {
+            positions.extend(&further.positions);
+        }
+        if residual.parallel && schema.residual.shared_norm {
+            positions.retain(|position| *position != NormPosition::BeforeFfn);
+        }
+        let name = |position: &NormPosition| format!("layers.{layer}.norms.{}", position.name());
+        let mut others = NormPosition::ALL.iter().filter(|position| !positions.contains(position)).map(name);
+        if let Some(unread) = others.find(|name| self.stored.has(name)) {
+            return Err(Error::new(format!(
+                "the model has the weight '{unread}', but its parameters say that the layer lacks this norm"
+            )));
+        }
+        let norms = positions.iter().map(|position| {
+            let name = name(position);
+            self.norm(&schema.norms, &name, &format!("{name}.bias"))
+        });
+        let norms = norms.collect::<Result<Vec<NormFacts>>>()?;
+        let Some(&norm) = norms.first() else {
+            let name = &self.arch.name;
+            return Err(Error::new(format!("architecture {name}: norms.places is empty")));
+        };
+        if norms.iter().any(|other| *other != norm) {
+            return Err(Error::new(format!(
+                "some norms of layer {layer} have a weight or a bias that others lack; all or none need it"
+            )));
+        }
+        Ok(Norms { positions, norm })
     }
 
     /// A size of a layer, which the field may list for each.
@@ -272,15 +314,25 @@ impl Fill<'_> {
         }
     }
 
-    /// What a norm computes.
-    fn norm(&self, norms: &NormsSchema) -> Result<NormFacts> {
+    /// What a norm with vectors of these names computes. It has a weight unless its description has none.
+    fn norm(&self, norms: &NormsSchema, weight: &str, bias: &str) -> Result<NormFacts> {
         let field = &norms.epsilon;
         let epsilon = self.required("norms.epsilon", field)?;
         if epsilon < 0.0 {
             let key = self.config.key(field);
             return Err(Error::new(format!("{key} is {epsilon}; a number of at least 0 is needed")));
         }
-        Ok(NormFacts { kind: norms.kind, epsilon })
+        let has_weight = self.stored.has(weight);
+        if !has_weight && self.arch.has_weight(weight) {
+            return Err(Error::new(format!("the model lacks the weight '{weight}', which its norm needs")));
+        }
+        let has_bias = self.stored.has(bias);
+        if has_bias && (norms.kind == NormKind::Rms || !has_weight) {
+            return Err(Error::new(format!(
+                "the model has the bias '{bias}', but only a layer norm with a weight may have one"
+            )));
+        }
+        Ok(NormFacts { kind: norms.kind, epsilon, weight: has_weight, bias: has_bias })
     }
 
     /// A number that models may omit.
@@ -361,7 +413,11 @@ impl Fill<'_> {
         let width = self.size("sizes.width", &self.arch.sizes.width)?;
         let heads = self.size_of_layer("mixer.heads", &attend.heads, index)?;
         let heads = heads.ok_or_else(|| self.missing("mixer.heads", &attend.heads))?;
-        let kv_heads = self.size_or("mixer.kv_heads", &attend.kv_heads, index, ("heads", heads))?;
+        let is_multi_query = attend.multi_query.as_ref().map_or(Ok(None), |field| self.config.flag(field))?;
+        let kv_heads = match is_multi_query {
+            Some(true) => 1,
+            _ => self.size_or("mixer.kv_heads", &attend.kv_heads, index, ("heads", heads))?,
+        };
         let shared = ("width / heads", width / heads);
         let size = self.size_or("mixer.head_size", &attend.head_size, index, shared)?;
         if !heads.is_multiple_of(kv_heads) {
@@ -380,12 +436,11 @@ impl Fill<'_> {
 
     fn attend(&self, schema: &AttendSchema, layer: usize, epsilon: f32) -> Result<AttentionFacts> {
         let heads = self.heads(schema, layer)?;
-        let scale_of = self.scale_of(schema, &heads)?;
-        if scale_of <= 0.0 {
-            return Err(Error::new(format!(
-                "scores are divided by the square root of {scale_of}; a positive number is needed"
-            )));
-        }
+        let scale = match &schema.scale {
+            Some(field) => self.optional(Some(field))?,
+            None => None,
+        };
+        let scale = scale.map_or_else(|| self.derived_scale(schema, &heads), Ok)?;
         let bias = |part: &str| self.stored.has(&format!("layers.{layer}.mixer.{part}.bias"));
         Ok(AttentionFacts {
             heads: heads.heads,
@@ -395,7 +450,7 @@ impl Fill<'_> {
             rope: schema.rope.as_ref().map(|table| self.rope(table, heads.size)).transpose()?,
             qk_norm: schema.qk_norm.then_some(epsilon),
             biases: Biases { q: bias("q"), k: bias("k"), v: bias("v"), o: bias("o") },
-            scale: (1.0 / scale_of.sqrt()) as f32,
+            scale,
             softcap: self.cap(schema.softcap.as_ref())?,
         })
     }
@@ -428,7 +483,8 @@ impl Fill<'_> {
                 "{key} is {used}, but so many of {count} experts cannot be chosen{groups}"
             )));
         }
-        let (each, act) = self.dense(&schema.each, layer)?;
+        let each = self.ffn_size(&schema.each, layer)?;
+        let act = self.act(&schema.each, &self.act_word(&schema.each)?)?;
         let shared_ffn = schema.shared.as_ref().map_or(Ok(None), |shared| self.shared_size(shared, each))?;
         if shared_ffn.is_none() && has("shared.up.weight") {
             return Err(Error::new(format!(
@@ -528,8 +584,8 @@ impl Fill<'_> {
 
     /// The inner size of a feed-forward part.
     fn ffn_size(&self, schema: &DenseSchema, layer: usize) -> Result<usize> {
-        let size = self.size_of_layer("ffn.size", &schema.size, layer)?;
-        let size = size.ok_or_else(|| self.missing("ffn.size", &schema.size))?;
+        let width = self.size("sizes.width", &self.arch.sizes.width)?;
+        let size = self.size_or("ffn.size", &schema.size, layer, ("4 * width", width.saturating_mul(4)))?;
         let Some(rounded) = schema.hf_rounded.as_ref().filter(|_| !self.config.is_gguf()) else {
             return Ok(size);
         };
@@ -549,6 +605,17 @@ impl Fill<'_> {
             let key = self.config.key(&rounded.multiple);
             Error::new(format!("{key} is {multiple}, which exceeds the largest inner size"))
         })
+    }
+
+    /// The factor of scores that no key states.
+    fn derived_scale(&self, schema: &AttendSchema, heads: &HeadSizes) -> Result<f32> {
+        let scale_of = self.scale_of(schema, heads)?;
+        if scale_of <= 0.0 {
+            return Err(Error::new(format!(
+                "scores are divided by the square root of {scale_of}; a positive number is needed"
+            )));
+        }
+        Ok((1.0 / scale_of.sqrt()) as f32)
     }
 
     /// The number whose inverse square root scales the scores.
@@ -581,8 +648,11 @@ impl Fill<'_> {
             // A window of null is none, as in transformers' `masking_utils` of Mistral.
             SpanSchema::Window(field) if self.config.is_null(field) => Ok(Span::Full),
             SpanSchema::Window(field) => {
-                let window = self.size_of_layer("mixer.span.window", field, layer)?;
-                Ok(Span::Window(window.ok_or_else(|| self.missing("mixer.span.window", field))? as u32))
+                match (self.size_of_layer("mixer.span.window", field, layer)?, self.config.default(field)) {
+                    (Some(window), _) => Ok(Span::Window(window as u32)),
+                    (None, Some(DefaultValue::Word(word))) if word == "full" => Ok(Span::Full),
+                    (None, _) => Err(self.missing("mixer.span.window", field)),
+                }
             }
         }
     }
@@ -610,32 +680,57 @@ impl Fill<'_> {
         let bias = |part: &str| self.stored.has(&format!("layers.{layer}.ffn.{part}.bias"));
         match schema {
             FfnSchema::Gated(dense) => {
-                let (size, act) = self.dense(dense, layer)?;
-                Ok(Ffn::Gated { size, act, biases: [bias("gate"), bias("up"), bias("down")] })
+                let act = self.act(dense, &self.act_word(dense)?)?;
+                Ok(Ffn::Gated {
+                    size: self.ffn_size(dense, layer)?,
+                    act,
+                    biases: [bias("gate"), bias("up"), bias("down")],
+                })
             }
             FfnSchema::Plain(dense) => {
-                let (size, act) = self.dense(dense, layer)?;
+                let (word, size) = (self.act_word(dense)?, self.ffn_size(dense, layer)?);
+                let act = match word.as_str() {
+                    XIELU => PlainAct::Xielu(self.xielu(layer)?),
+                    _ => PlainAct::Plain(self.act(dense, &word)?),
+                };
                 Ok(Ffn::Plain { size, act, biases: [bias("up"), bias("down")] })
             }
             FfnSchema::Experts(experts) => self.experts(experts, layer),
         }
     }
 
-    /// The inner size and the activation.
-    fn dense(&self, schema: &DenseSchema, layer: usize) -> Result<(usize, Act)> {
-        let field = &schema.act;
-        let word = self.config.word(field)?.ok_or_else(|| self.missing("ffn.act", field))?;
-        let act = act(schema.act_names.get(&word).unwrap_or(&word)).ok_or_else(|| {
-            let key = self.config.key(field);
-            Error::new(format!(
-                "{key} is {}; the activations 'silu', 'gelu' and 'gelu_pytorch_tanh' are supported",
-                quote(&word)
-            ))
-        })?;
-        Ok((self.ffn_size(schema, layer)?, act))
+    /// The parameters of xIELU in a layer. Those that the model has are made positive by softplus (Huang &
+    /// Schlag 2024, arXiv 2411.13010).
+    fn xielu(&self, layer: usize) -> Result<Xielu> {
+        let number = |part: &str| {
+            let name = format!("layers.{layer}.ffn.act.{part}");
+            match self.stored.values(&name)?[..] {
+                [number] if number.is_finite() => Ok(f64::from(number)),
+                _ => Err(Error::new(format!("weight '{name}' is not one finite number, which xIELU needs"))),
+            }
+        };
+        let softplus = |x: f64| x.max(0.0) + (-x.abs()).exp().ln_1p();
+        let (beta, epsilon) = (number("beta")?, number("epsilon")?);
+        let (positive, negative) = (softplus(number("positive")?), beta + softplus(number("negative")?));
+        let [positive, negative, beta, epsilon] = [positive, negative, beta, epsilon].map(|x| x as f32);
+        Ok(Xielu { positive, negative, beta, epsilon })
     }
 
-    fn embed(&self, sizes: &ModelSizes, norm: NormFacts) -> Result<EmbedFacts> {
+    /// The name of an activation in the model.
+    fn act_word(&self, schema: &DenseSchema) -> Result<String> {
+        self.config.word(&schema.act)?.ok_or_else(|| self.missing("ffn.act", &schema.act))
+    }
+
+    /// The activation of this name.
+    fn act(&self, schema: &DenseSchema, word: &str) -> Result<Act> {
+        act(schema.act_names.get(word).map_or(word, String::as_str)).ok_or_else(|| {
+            let key = self.config.key(&schema.act);
+            let (word, known) = (quote(word), act_words());
+            Error::new(format!("{key} is {word}; the activations {known} are supported"))
+        })
+    }
+
+    fn embed(&self, sizes: &ModelSizes) -> Result<EmbedFacts> {
         let embed = &self.arch.embed;
         let table = |has: bool, name: &str| has.then(|| self.stored.rows(name)).transpose();
         let positions = table(embed.positions, "embed.positions")?;
@@ -650,10 +745,17 @@ impl Fill<'_> {
             self.check_rows(field, self.config.size(field)?, "the table of token types", rows)?;
         }
         Ok(EmbedFacts {
-            scale: embed.scale.map(|EmbedScale::SqrtWidth| (sizes.width as f32).sqrt()),
+            scale: match &embed.scale {
+                None => None,
+                Some(EmbedScale::Derived(DerivedScale::SqrtWidth)) => Some((sizes.width as f32).sqrt()),
+                Some(EmbedScale::Stated(field)) => self.optional(Some(field))?,
+            },
             token_types,
             positions,
-            norm: embed.norm.then_some(norm),
+            norm: embed
+                .norm
+                .then(|| self.norm(&self.arch.norms, "embed.norm.weight", "embed.norm.bias"))
+                .transpose()?,
         })
     }
 
@@ -688,7 +790,8 @@ impl Fill<'_> {
         })
     }
 
-    fn head(&self, head: &HeadSchema, norm: NormFacts) -> Result<Head> {
+    fn head(&self, head: &HeadSchema) -> Result<Head> {
+        let norm = self.norm(&self.arch.norms, "head.norm.weight", "head.norm.bias")?;
         let stored = self.stored.has("head.weight");
         let stated = head.tied.as_ref().map_or(Ok(None), |field| self.config.flag(field))?;
         if stated == Some(false) && !stored {
@@ -701,38 +804,18 @@ impl Fill<'_> {
             (Some(true), true) => self.stored.same("head.weight", "embed.table")?,
             _ => !stored,
         };
-        Ok(Head { norm, tied, softcap: self.cap(head.softcap.as_ref())? })
-    }
-}
-
-/// The activation with this name in configurations.
-pub fn act(word: &str) -> Option<Act> {
-    match word {
-        "silu" | "swish" => Some(Act::Silu),
-        "gelu" => Some(Act::Gelu),
-        "gelu_pytorch_tanh" | "gelu_new" | "gelu_tanh" => Some(Act::GeluTanh),
-        _ => None,
-    }
-}
-
-/// The name in configurations of an activation; `None` for that of a product, which no configuration names.
-pub fn act_word(act: Act) -> Option<&'static str> {
-    match act {
-        Act::Silu => Some("silu"),
-        Act::Gelu => Some("gelu"),
-        Act::GeluTanh => Some("gelu_pytorch_tanh"),
-        Act::Identity => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_activation_has_the_name_that_it_is_found_by() {
-        for known in [Act::Silu, Act::Gelu, Act::GeluTanh] {
-            assert_eq!(act_word(known).and_then(act), Some(known));
+        let divisor = self.optional(head.divisor.as_ref())?;
+        if let Some(field) = head.divisor.as_ref().filter(|_| divisor == Some(0.0)) {
+            let key = self.config.key(field);
+            return Err(Error::new(format!("{key} is 0, by which logits cannot be divided")));
         }
+        Ok(Head {
+            norm,
+            tied,
+            bias: self.stored.has("head.bias"),
+            scale: self.optional(head.scale.as_ref())?,
+            divisor,
+            softcap: self.cap(head.softcap.as_ref())?,
+        })
     }
 }

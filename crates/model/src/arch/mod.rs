@@ -7,6 +7,7 @@ mod facts;
 mod ffn_schema;
 mod field;
 mod fill;
+mod key_rules;
 mod keys;
 mod parameters;
 mod rope;
@@ -17,9 +18,8 @@ mod value;
 pub use config::ModelConfig;
 pub use facts::{
     AttentionFacts, Biases, EmbedFacts, ExpertsFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes,
-    NormFacts, Norms, PoolingFacts, Rope, ShortConvFacts,
+    NormFacts, Norms, PlainAct, PoolingFacts, Residual, Rope, ShortConvFacts, act,
 };
-pub use fill::act;
 pub(crate) use fill::{Stored, fill, layer_kinds};
 pub use keys::{SharedKeys, shared_keys};
 pub(crate) use keys::{check_keys, check_refused};
@@ -72,13 +72,19 @@ impl From<Vec<Arch>> for ArchOptions {
 /// model's `model_type`, by which transformers chooses its code, is another one than the description's.
 pub fn find<'a>(known: &'a [Arch], config: &ModelConfig<'_>) -> Result<&'a Arch> {
     let names = config.architectures()?;
-    let found = known.iter().find(|arch| {
-        let matches = if config.is_gguf() { &arch.matches.gguf } else { &arch.matches.hf };
-        names.iter().any(|name| matches.contains(name)) && config.has_gguf(&arch.matches.gguf_if)
-    });
-    let found = found.ok_or_else(|| unknown(&names, known, config))?;
-    check_model_type(found, config)?;
-    Ok(found)
+    let found = || {
+        known.iter().filter(|arch| {
+            let matches = if config.is_gguf() { &arch.matches.gguf } else { &arch.matches.hf };
+            names.iter().any(|name| matches.contains(name)) && config.has_gguf(&arch.matches.gguf_if)
+        })
+    };
+    let first = found().next().ok_or_else(|| unknown(&names, known, config))?;
+    // Some models of one class have a `model_type` of their own.
+    if let Some(found) = found().find(|arch| check_model_type(arch, config).is_ok()) {
+        return Ok(found);
+    }
+    check_model_type(first, config)?;
+    Ok(first)
 }
 
 /// The error of a model that no description matches.

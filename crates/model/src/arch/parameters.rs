@@ -4,9 +4,8 @@
 use girih_graph::{RouterScore, Span};
 
 use super::facts::{AttentionFacts, Facts, LayerFacts, Mixer, Rope};
-use super::fill::act_word;
 use super::schema::{
-    Arch, DenseSchema, ExpertsSchema, FfnSchema, Field, LayerSchema, MixerSchema, SpanSchema,
+    Arch, DenseSchema, EmbedScale, ExpertsSchema, FfnSchema, Field, LayerSchema, MixerSchema, SpanSchema,
 };
 
 /// One parameter.
@@ -81,7 +80,11 @@ impl Arch {
     pub fn parameters(&self) -> Vec<ArchParameter<'_>> {
         let mut list: Vec<ArchParameter<'_>> = Vec::new();
         let (sizes, head) = (&self.sizes, self.head.as_ref());
-        let of_model: [OfModel<'_>; 16] = [
+        let embed_scale = match &self.embed.scale {
+            Some(EmbedScale::Stated(field)) => Some(field),
+            Some(EmbedScale::Derived(_)) | None => None,
+        };
+        let of_model: [OfModel<'_>; 19] = [
             ("sizes.width", Some(&sizes.width), |facts| Some(FactValue::Size(facts.sizes.width))),
             ("sizes.layers", Some(&sizes.layers), |facts| Some(FactValue::Size(facts.layers.len()))),
             ("sizes.context", Some(&sizes.context), |facts| Some(FactValue::Size(facts.sizes.context))),
@@ -91,6 +94,7 @@ impl Arch {
             ("embed.token_type_count", self.embed.token_type_count.as_ref(), |facts| {
                 facts.embed.token_types.map(FactValue::Size)
             }),
+            ("embed.scale", embed_scale, |facts| Some(FactValue::Number(facts.embed.scale?))),
             ("norms.epsilon", Some(&self.norms.epsilon), |facts| {
                 Some(FactValue::Number(facts.head?.norm.epsilon))
             }),
@@ -103,6 +107,12 @@ impl Arch {
             ("layers.dense.listed", self.layers.dense.listed.as_ref(), |_| None),
             ("head.tied", head.and_then(|head| head.tied.as_ref()), |facts| {
                 Some(FactValue::Flag(facts.head?.tied))
+            }),
+            ("head.scale", head.and_then(|head| head.scale.as_ref()), |facts| {
+                Some(FactValue::Number(facts.head?.scale?))
+            }),
+            ("head.divisor", head.and_then(|head| head.divisor.as_ref()), |facts| {
+                Some(FactValue::Number(facts.head?.divisor?))
             }),
             ("head.softcap", head.and_then(|head| head.softcap.as_ref()), |facts| {
                 Some(FactValue::Number(facts.head?.softcap?))
@@ -166,8 +176,13 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
                     Span::Window(window) => Some(FactValue::Size(window as usize)),
                     Span::Full | Span::All => None,
                 }),
+                // The number of KV heads follows from it.
+                ("mixer.multi_query", attend.multi_query.as_ref(), |_| None),
                 // It follows from the scale and the size of a head.
                 ("mixer.scale_of", attend.scale_of.as_ref(), |_| None),
+                ("mixer.scale", attend.scale.as_ref(), |layer| {
+                    Some(FactValue::Number(layer.mixer.attention()?.scale))
+                }),
                 ("mixer.softcap", attend.softcap.as_ref(), |layer| {
                     Some(FactValue::Number(layer.mixer.attention()?.softcap?))
                 }),
@@ -180,6 +195,14 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
             }))
         }
     }
+    // The positions follow from it.
+    list.push(("norms.further.if", layer.norms.further.as_ref().map(|further| &further.condition), |_| None));
+    list.push(("residual.parallel", layer.residual.parallel.as_ref(), |layer| {
+        Some(FactValue::Flag(layer.residual.parallel))
+    }));
+    list.push(("residual.scale", layer.residual.scale.as_ref(), |layer| {
+        Some(FactValue::Number(layer.residual.scale?))
+    }));
     match &layer.ffn {
         FfnSchema::Gated(dense) | FfnSchema::Plain(dense) => list.extend(of_dense(dense)),
         FfnSchema::Experts(experts) => {
@@ -195,7 +218,7 @@ fn of_dense(dense: &DenseSchema) -> [OfLayer<'_>; 5] {
     let rounded = dense.hf_rounded.as_ref();
     [
         ("ffn.size", Some(&dense.size), |layer| Some(FactValue::Size(layer.ffn.size()))),
-        ("ffn.act", Some(&dense.act), |layer| Some(FactValue::Word(act_word(layer.ffn.act())?))),
+        ("ffn.act", Some(&dense.act), |layer| Some(FactValue::Word(layer.ffn.act_word()?))),
         // The size follows from them.
         ("ffn.hf_rounded.if", rounded.map(|rounded| &rounded.condition), |_| None),
         ("ffn.hf_rounded.times", rounded.map(|rounded| &rounded.times), |_| None),

@@ -12,6 +12,10 @@ pub use super::ffn_schema::{
     DenseLayersSchema, DenseSchema, ExpertsSchema, FfnKind, FfnSchema, RoundedSize, SharedExpertSchema,
 };
 pub use super::field::{DefaultValue, Field, Names};
+pub use super::key_rules::{
+    ExcludedKey, ExcludedValue, HarmlessKey, HarmlessValues, RequiredNull, RequiredValue, StatedValue,
+    ValueKind,
+};
 
 /// The description of an architecture.
 #[derive(Clone, Debug, Deserialize)]
@@ -33,7 +37,7 @@ pub struct Arch {
     /// The kind of each layer.
     #[serde(default)]
     pub layers: LayersSchema,
-    /// The descriptions of the kinds of layers. In a file, `[mixer]`, `[ffn]` and `[norms]` describe all
+    /// The descriptions of the kinds of layers. In a file, `[mixer]`, `[ffn]`, `[norms]` and `[residual]` describe all
     /// kinds, and a `[layer.KIND]` states what differs.
     pub layer: BTreeMap<String, LayerSchema>,
     /// Tables of rotary position embedding by name, which layers choose by `mixer.rope`.
@@ -122,8 +126,18 @@ pub struct EmbedSchema {
 }
 
 /// A factor that embeddings are multiplied by.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
 pub enum EmbedScale {
+    /// One that follows from the sizes.
+    Derived(DerivedScale),
+    /// One that the model states.
+    Stated(Field),
+}
+
+/// A factor that follows from the sizes.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub enum DerivedScale {
     /// The square root of the hidden size.
     #[serde(rename = "sqrt(width)")]
     SqrtWidth,
@@ -136,11 +150,25 @@ pub struct NormsSchema {
     /// Their positions.
     #[serde(rename = "places")]
     pub positions: Vec<NormPosition>,
+    /// Positions that only some models have in addition.
+    pub further: Option<FurtherNorms>,
     /// What they compute.
     #[serde(default)]
     pub kind: NormKind,
     /// The epsilon that is added to the mean square or to the variance.
     pub epsilon: Field,
+}
+
+/// Positions of norms that only some models have.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FurtherNorms {
+    /// Whether the model has them.
+    #[serde(rename = "if")]
+    pub condition: Field,
+    /// The positions.
+    #[serde(rename = "places")]
+    pub positions: Vec<NormPosition>,
 }
 
 /// What a norm computes.
@@ -150,7 +178,7 @@ pub enum NormKind {
     /// Division by the root mean square, then a weight.
     #[default]
     Rms,
-    /// Layer norm, with a weight and a bias.
+    /// Layer norm, with a weight, and a bias if the model has one.
     Layer,
 }
 
@@ -237,6 +265,24 @@ pub struct LayerSchema {
     pub ffn: FfnSchema,
     /// The norms.
     pub norms: NormsSchema,
+    /// How the parts are added to the residual.
+    #[serde(default)]
+    pub residual: ResidualSchema,
+}
+
+/// How the parts of a layer are added to the residual.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ResidualSchema {
+    /// Whether the mixer and the feed-forward part read the same rows, and both results are added to them; by
+    /// default, the feed-forward part reads what the mixer's sum has become. Without a norm of its own, it
+    /// reads the mixer's normalized rows.
+    pub parallel: Option<Field>,
+    /// Whether parallel parts share the norm `before_mixer`, so that only other models have `before_ffn`.
+    #[serde(default)]
+    pub shared_norm: bool,
+    /// The factor that the results are multiplied by before they are added.
+    pub scale: Option<Field>,
 }
 
 /// The part of a layer that combines values of several positions.
@@ -257,6 +303,8 @@ pub struct AttendSchema {
     pub heads: Field,
     /// The number of KV heads.
     pub kv_heads: Field,
+    /// Whether there is one KV head, whatever `kv_heads` says.
+    pub multi_query: Option<Field>,
     /// The size of a head.
     pub head_size: Field,
     /// The positions that a row attends to.
@@ -272,6 +320,8 @@ pub struct AttendSchema {
     pub scale_of: Option<Field>,
     /// The same number for a GGUF without the key, in place of the default.
     pub gguf_scale_of: Option<GgufScaleOf>,
+    /// The factor of the scores itself, for models that state it.
+    pub scale: Option<Field>,
     /// The softcap of scores.
     pub softcap: Option<Field>,
 }
@@ -375,6 +425,10 @@ pub struct HeadSchema {
     /// Whether the embedding table is also the head. If a model does not state it, the head is tied
     /// unless there is a `head.weight` that differs from the table.
     pub tied: Option<Field>,
+    /// The factor that logits are multiplied by.
+    pub scale: Option<Field>,
+    /// The number that logits are divided by.
+    pub divisor: Option<Field>,
     /// The softcap of logits.
     pub softcap: Option<Field>,
 }
@@ -387,97 +441,6 @@ pub struct PoolingSchema {
     /// A number of GGUF (llama.cpp's `enum llama_pooling_type`); the default is `first`, `last`
     /// or `mean`.
     pub how: Field,
-}
-
-/// A key of `config.json` or GGUF that excludes a model.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
-pub enum ExcludedKey {
-    /// It must be absent, null, false or empty; else this is the error.
-    Set(String),
-    /// It must be absent, null or this value.
-    Other(RequiredValue),
-    /// It must not be this value.
-    Never(ExcludedValue),
-    /// It must be stated as null in `config.json`, as transformers takes another value if it is
-    /// absent; a GGUF has no such key.
-    Null(RequiredNull),
-}
-
-/// Null, as the only value that a key may have.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RequiredNull {
-    /// The error for a model with another value, or without the key.
-    pub only_null: String,
-}
-
-/// The value that a key may not have.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ExcludedValue {
-    /// The value.
-    pub never: StatedValue,
-    /// The error for a model with this value.
-    pub why: String,
-}
-
-/// The only value that a key may have.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RequiredValue {
-    /// The value.
-    pub unless: StatedValue,
-    /// The error for a model with another one.
-    pub why: String,
-}
-
-/// A number, a string or a bool.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(untagged)]
-pub enum StatedValue {
-    /// A bool.
-    Flag(bool),
-    /// A number.
-    Number(f64),
-    /// A string.
-    Word(String),
-}
-
-/// A key that girih does not read.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct HarmlessKey {
-    /// The values with which it changes no number; null always counts as absent.
-    pub is: HarmlessValues,
-    /// The reason.
-    pub why: String,
-}
-
-/// The values with which a key changes no number.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
-pub enum HarmlessValues {
-    /// All of a kind.
-    Kind(ValueKind),
-    /// These.
-    Listed(Vec<StatedValue>),
-}
-
-/// A kind of value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ValueKind {
-    /// All values, lists and objects too.
-    Any,
-    /// True or false.
-    Flag,
-    /// A number.
-    Number,
-    /// A string.
-    Text,
-    /// An integer, or a list of integers.
-    Ids,
 }
 
 /// A flag of `config.json` that states whether projections have a bias.
@@ -523,7 +486,8 @@ pub struct Weight {
     pub optional: bool,
 }
 
-/// A part of a tensor: its index, and the number of equal parts that the tensor consists of.
+/// A part of a tensor: its index, and the number of equal parts that the tensor consists of; or the rows of
+/// queries, keys or values in a tensor of all three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum TensorPart {
@@ -536,6 +500,44 @@ pub enum TensorPart {
     },
     /// Of the rows of each expert's matrix: `{ experts = [0, 2] }`.
     Experts(ExpertsPart),
+    /// The rows of all query heads, then those of all key heads, then those of all value heads: `{ flat = "q" }`.
+    Flat {
+        /// Which of them.
+        flat: QkvPart,
+    },
+    /// For each KV head the rows of its query heads, of its key head and of its value head:
+    /// `{ grouped = "q" }`.
+    Grouped {
+        /// Which of them.
+        grouped: QkvPart,
+    },
+    /// All rows but the first ones: `{ from_row = 2 }`.
+    From {
+        /// The number of rows that are left out.
+        from_row: usize,
+    },
+}
+
+/// Queries, keys or values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)] // the names suffice
+pub enum QkvPart {
+    Q,
+    K,
+    V,
+}
+
+impl NormPosition {
+    /// Every position.
+    pub const ALL: [NormPosition; 6] = [
+        NormPosition::BeforeMixer,
+        NormPosition::AfterMixer,
+        NormPosition::BeforeFfn,
+        NormPosition::AfterFfn,
+        NormPosition::AfterMixerResidual,
+        NormPosition::AfterFfnResidual,
+    ];
 }
 
 /// A part of the rows of each expert's matrix in a tensor of all experts.
@@ -586,6 +588,8 @@ pub enum Relayout {
     UnpermuteKvHeads,
     /// Exchanges the columns with all other dimensions, for convolutions.
     Transposed,
+    /// Exchanges rows and columns of a matrix and keeps its format, for those of transformers' `Conv1D`.
+    Conv1d,
 }
 
 /// Tensors that girih does not use.
@@ -682,6 +686,11 @@ impl Arch {
         self.rope.values().filter_map(|rope| rope.scaling.as_ref()).flat_map(|scaling| scaling.hf.iter())
     }
 
+    /// Whether it describes a weight of this name, for a layer or for the model.
+    pub fn has_weight(&self, name: &str) -> bool {
+        self.weights.contains_key(&pattern(name))
+    }
+
     /// The field of the number of rows of the embedding table.
     pub fn vocabulary(&self) -> Field {
         let mut field = self.sizes.vocabulary.clone().unwrap_or_default();
@@ -690,6 +699,15 @@ impl Arch {
         }
         field
     }
+}
+
+/// The name of a weight in descriptions, with `{i}` for the layer.
+pub fn pattern(name: &str) -> String {
+    let mut parts: Vec<&str> = name.split('.').collect();
+    if parts.len() > 1 && parts[0] == "layers" {
+        parts[1] = "{i}";
+    }
+    parts.join(".")
 }
 
 /// Parses the description of an architecture, which may be based on a shipped one.

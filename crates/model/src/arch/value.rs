@@ -20,7 +20,7 @@ impl StatedValue {
 impl DefaultValue {
     /// Whether it is another size of the model.
     pub(super) fn is_a_size(&self) -> bool {
-        matches!(self, DefaultValue::Word(word) if ["heads", "width / heads", "head_size"].contains(&word.as_str()))
+        matches!(self, DefaultValue::Word(word) if ["heads", "width / heads", "head_size", "4 * width", "full"].contains(&word.as_str()))
     }
 }
 

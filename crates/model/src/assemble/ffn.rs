@@ -1,10 +1,10 @@
 //! The feed-forward part.
 
-use girih_graph::{Op, Router, RouterScore, ValueId};
+use girih_graph::{Op, Router, RouterScore, ValueId, Xielu};
 use girih_tensor::{Error, Result};
 
 use super::Assembly;
-use crate::arch::{ExpertsFacts, Ffn};
+use crate::arch::{ExpertsFacts, Ffn, PlainAct};
 
 impl Assembly<'_> {
     /// The feed-forward part on `x`.
@@ -14,12 +14,18 @@ impl Assembly<'_> {
             Ffn::Gated { size, act, biases: [gate, up, down] } => {
                 let gate = self.linear(&format!("{at}.gate"), x, [width, size], gate)?;
                 let up = self.linear(&format!("{at}.up"), x, [width, size], up)?;
-                let gated = self.graph.same(&format!("{at}.gated"), Op::Gate { act }, &[gate, up]);
+                let gated = self.graph.same(&format!("{at}.gated"), Op::gate(act), &[gate, up]);
                 self.linear(&format!("{at}.down"), gated, [size, width], down)
             }
             Ffn::Plain { size, act, biases: [up, down] } => {
                 let up = self.linear(&format!("{at}.up"), x, [width, size], up)?;
-                let activated = self.graph.same(&format!("{at}.activated"), Op::Activate { act }, &[up]);
+                let op = match act {
+                    PlainAct::Plain(act) => Op::Activate { act },
+                    PlainAct::Xielu(Xielu { positive, negative, beta, epsilon }) => {
+                        Op::Xielu { positive, negative, beta, epsilon }
+                    }
+                };
+                let activated = self.graph.same(&format!("{at}.activated"), op, &[up]);
                 self.linear(&format!("{at}.down"), activated, [size, width], down)
             }
             Ffn::Experts(ref experts) => self.experts(at, experts, x),

@@ -50,7 +50,7 @@ impl Assembly<'_> {
     /// A gated short convolution of `x`: the products of two projections are convolved, and gated by
     /// a third one.
     pub(super) fn short_conv(&mut self, at: &str, conv: &ShortConvFacts, x: ValueId) -> Result<ValueId> {
-        let (width, taps, product) = (self.facts.sizes.width, conv.taps, Op::Gate { act: Act::Identity });
+        let (width, taps, product) = (self.facts.sizes.width, conv.taps, Op::gate(Act::Identity));
         let b = self.linear(&format!("{at}.b"), x, [width, width], false)?;
         let c = self.linear(&format!("{at}.c"), x, [width, width], false)?;
         let x = self.linear(&format!("{at}.x"), x, [width, width], false)?;

@@ -138,10 +138,15 @@ impl Assembly<'_> {
     ) -> Result<ValueId> {
         let (width, epsilon) = (self.facts.sizes.width, norm.epsilon);
         match norm.kind {
-            NormKind::Rms => self.rms_norm(name, weight, x, width, epsilon),
+            NormKind::Rms if norm.weight => self.rms_norm(name, weight, x, width, epsilon),
+            NormKind::Rms => Ok(self.graph.same(name, Op::Norm { epsilon }, &[x])),
             NormKind::Layer => {
-                let (weight, bias) = (self.weight(weight, &[width])?, self.weight(bias, &[width])?);
-                Ok(self.graph.same(name, Op::LayerNorm { epsilon }, &[x, weight, bias]))
+                let vectors = [(norm.weight, weight), (norm.bias, bias)];
+                let mut operands = vec![x];
+                for (_, vector) in vectors.into_iter().filter(|(is_there, _)| *is_there) {
+                    operands.push(self.weight(vector, &[width])?);
+                }
+                Ok(self.graph.same(name, Op::LayerNorm { epsilon }, &operands))
             }
         }
     }
@@ -194,9 +199,10 @@ impl Assembly<'_> {
         Ok(self.graph.shaped(name, Op::Embed, &[ids, table], &[width]))
     }
 
-    /// `x + mixer(x)`, then `x + ffn(x)`, with the layer's norms.
+    /// `x + mixer(x)`, then `x + ffn(x)`, or `x + mixer(x) + ffn(x)`, with the layer's norms.
     fn layer(&mut self, index: usize, layer: &LayerFacts, x: ValueId) -> Result<ValueId> {
         let at = format!("layers.{index}");
+        let given = x;
         let read = self.norm_at(&at, layer, NormPosition::BeforeMixer, x)?;
         let mixer = format!("{at}.mixer");
         let mixed = match &layer.mixer {
@@ -205,7 +211,11 @@ impl Assembly<'_> {
         };
         let mixed = self.norm_at(&at, layer, NormPosition::AfterMixer, mixed)?;
         let x = self.residual(&at, layer, NormPosition::AfterMixerResidual, [x, mixed])?;
-        let read = self.norm_at(&at, layer, NormPosition::BeforeFfn, x)?;
+        let read = match layer.residual.parallel {
+            true if !layer.norms.positions.contains(&NormPosition::BeforeFfn) => read,
+            true => self.norm_at(&at, layer, NormPosition::BeforeFfn, given)?,
+            false => self.norm_at(&at, layer, NormPosition::BeforeFfn, x)?,
+        };
         let fed = self.feed_forward(&format!("{at}.ffn"), &layer.ffn, read)?;
         let fed = self.norm_at(&at, layer, NormPosition::AfterFfn, fed)?;
         self.residual(&at, layer, NormPosition::AfterFfnResidual, [x, fed])
@@ -222,6 +232,11 @@ impl Assembly<'_> {
     ) -> Result<ValueId> {
         let part = if position == NormPosition::AfterFfnResidual { "out" } else { "mixed" };
         let name = format!("{at}.{part}");
+        let [x, result] = parts;
+        let parts = match layer.residual.scale {
+            None => parts,
+            Some(factor) => [x, self.graph.same(&format!("{name}.scaled"), Op::Scale { factor }, &[result])],
+        };
         if !layer.norms.positions.contains(&position) {
             return Ok(self.graph.same(&name, Op::Add, &parts));
         }
@@ -306,11 +321,23 @@ impl Assembly<'_> {
         let sizes = self.facts.sizes;
         let table = if head.tied { "embed.table" } else { "head.weight" };
         let table = self.weight(table, &[sizes.vocabulary, sizes.width])?;
-        let inner = [sizes.vocabulary];
-        let Some(cap) = head.softcap else {
-            return Ok(self.graph.shaped("logits", Op::Linear, &[normed, table], &inner));
+        let mut operands = vec![normed, table];
+        if head.bias {
+            operands.push(self.weight("head.bias", &[sizes.vocabulary])?);
+        }
+        let factor = match (head.scale, head.divisor) {
+            (None, None) => None,
+            (scale, divisor) => Some(scale.unwrap_or(1.0) / divisor.unwrap_or(1.0)),
         };
-        let logits = self.graph.shaped("logits.raw", Op::Linear, &[normed, table], &inner);
-        Ok(self.graph.same("logits", Op::Softcap { cap }, &[logits]))
+        let steps = [factor.map(|factor| Op::Scale { factor }), head.softcap.map(|cap| Op::Softcap { cap })];
+        // The last value is named `logits`.
+        let names = match steps.iter().flatten().count() {
+            0 => &["logits"][..],
+            1 => &["logits.raw", "logits"],
+            _ => &["logits.raw", "logits.scaled", "logits"],
+        };
+        let logits = self.graph.shaped(names[0], Op::Linear, &operands, &[sizes.vocabulary]);
+        let apply = |logits, (op, name): (Op, &&str)| self.graph.same(name, op, &[logits]);
+        Ok(steps.into_iter().flatten().zip(&names[1..]).fold(logits, apply))
     }
 }

@@ -205,7 +205,7 @@ fn settings_of_other_models_are_refused_by_name() {
     for (name, key, value) in [
         ("bert", "position_embedding_type", json!("relative_key")),
         ("bert", "is_decoder", json!(true)),
-        ("bert", "hidden_act", json!("relu")),
+        ("bert", "hidden_act", json!("mish")),
         ("bert", "max_position_embeddings", json!(129)),
         ("nomic_bert", "prenorm", json!(true)),
         ("nomic_bert", "causal", json!(true)),

@@ -110,7 +110,8 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
             let operands = vec![Rows(x), Weight(weight, [Some(y), Some(x)])];
             if each_output_row { Answer::Array(ArrayNode { op, operands }) } else { program(op, operands) }
         }
-        AppliedOp::Norm { epsilon, x, weight } => match *inner(x) {
+        AppliedOp::Norm { epsilon: _, x: _, weight: None } => no_program("a norm without weight"),
+        AppliedOp::Norm { epsilon, x, weight: Some(weight) } => match *inner(x) {
             [size] => {
                 let op = ArrayOp::Norm { epsilon, size, by_head: false };
                 program(op, vec![Rows(x), Weight(weight, [None, Some(x)])])
@@ -127,14 +128,21 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
             }
             _ => no_program("a rotation of a part of each head"),
         },
-        AppliedOp::Gate { act, gate, up } => {
+        AppliedOp::Gate { act, limit: None, offset: None, gate, up } => {
             let act = match act {
                 Act::Silu => GateAct::Silu,
                 Act::GeluTanh => GateAct::GeluTanh,
-                Act::Gelu | Act::Identity => return no_program(&format!("a gate of {}", act.name())),
+                Act::Gelu
+                | Act::QuickGelu
+                | Act::Sigmoid
+                | Act::Softplus
+                | Act::Relu
+                | Act::Relu2
+                | Act::Identity => return no_program(&format!("a gate of {}", act.name())),
             };
             program(ArrayOp::Gate { act }, vec![Rows(gate), Rows(up)])
         }
+        AppliedOp::Gate { act: _, limit: _, offset: _, gate: _, up: _ } => no_program("a gate with a limit"),
         AppliedOp::Add { a, b } => program(ArrayOp::Add, vec![Rows(a), Rows(b)]),
         AppliedOp::Attend { scale, span, softcap, q, keys, values } => {
             let window = match span {
@@ -152,6 +160,7 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
         AppliedOp::Splice { x: _, given: _ }
         | AppliedOp::LayerNorm { epsilon: _, x: _, weight: _, bias: _ }
         | AppliedOp::Activate { act: _, x: _ }
+        | AppliedOp::Xielu { positive: _, negative: _, beta: _, epsilon: _, x: _ }
         | AppliedOp::ShortConv { x: _, taps: _, carried: _ }
         | AppliedOp::Route { score: _, used: _, normalized: _, groups: _, factor: _, scores: _, bias: _ }
         | AppliedOp::Scale { factor: _, x: _ }

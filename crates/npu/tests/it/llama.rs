@@ -108,7 +108,7 @@ fn layer_of(
     let read = norm(graph, "before_ffn", x);
     let gate = linear(graph, "gate", read, [width, hidden]);
     let up = linear(graph, "up", read, [width, hidden]);
-    let gated = graph.same(&at("gated"), Op::Gate { act: Act::Silu }, &[gate, up]);
+    let gated = graph.same(&at("gated"), Op::gate(Act::Silu), &[gate, up]);
     let down = linear(graph, "down", gated, [hidden, width]);
     graph.same(&at("out"), Op::Add, &[x, down])
 }
