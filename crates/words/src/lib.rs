@@ -15,6 +15,7 @@ mod gguf_export;
 mod gguf_vocab;
 mod limits;
 mod model_json;
+mod named_rules;
 mod normalize;
 mod parts;
 mod pattern;

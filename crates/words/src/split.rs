@@ -27,6 +27,10 @@ pub(super) enum PreTokenizerStep {
     Metaspace { mark: char, scheme: PrependScheme },
     /// Removes white space, and makes each punctuation character a word.
     Bert,
+    /// Splits at white space, which it removes.
+    WhiteSpace,
+    /// Splits at each character of punctuation.
+    Punctuation { behavior: DelimiterBehavior },
 }
 
 /// Whether a pattern matches delimiters or words.
@@ -110,6 +114,17 @@ impl PreTokenizerStep {
                 words.into_iter().map(&mut each).collect()
             }
             PreTokenizerStep::Bert => words.iter().flat_map(|word| bert_words(word)).collect(),
+            PreTokenizerStep::WhiteSpace => {
+                words.iter().flat_map(|word| word.split_whitespace()).map(str::to_owned).collect()
+            }
+            PreTokenizerStep::Punctuation { behavior } => {
+                let marks = |word: &str| {
+                    let marks = word.char_indices().filter(|(_, char)| is_punctuation(*char));
+                    marks.map(|(start, char)| start..start + char.len_utf8()).collect()
+                };
+                let delimiter = MatchRole::Delimiter;
+                words.iter().flat_map(|word| cut_at(word, marks(word), delimiter, *behavior)).collect()
+            }
         }
     }
 }
@@ -131,9 +146,19 @@ fn bert_words(text: &str) -> Vec<String> {
 }
 
 fn cut(word: &str, pattern: &Pattern, role: MatchRole, behavior: DelimiterBehavior) -> Vec<String> {
+    cut_at(word, pattern.matches(word), role, behavior)
+}
+
+/// Cuts a word at matches.
+fn cut_at(
+    word: &str,
+    matches: Vec<Range<usize>>,
+    role: MatchRole,
+    behavior: DelimiterBehavior,
+) -> Vec<String> {
     let mut parts = Vec::new();
     let mut end = 0;
-    for found in pattern.matches(word) {
+    for found in matches {
         if end < found.start {
             parts.push((end..found.start, role == MatchRole::Word));
         }
