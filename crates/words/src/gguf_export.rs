@@ -88,7 +88,7 @@ fn export(parts: TokenizerParts, stages: &Stages, rows: usize) -> Result<(GgufVo
     let mut vocab = match &parts.model {
         TokenizerModelParts::Bpe(bpe) => bpe_vocab(&parts, bpe, stages, rows, &mut warnings)?,
         TokenizerModelParts::WordPiece(model) => wordpiece_vocab(&parts, model, stages, rows, &mut warnings)?,
-        TokenizerModelParts::Spm(..) => {
+        TokenizerModelParts::Spm(..) | TokenizerModelParts::Unigram(_) => {
             return Err(Error::new("the model has scores; only BPE and WordPiece can be written to GGUF"));
         }
     };

@@ -6,6 +6,7 @@ mod added;
 mod bert;
 mod bpe;
 mod byte_level;
+mod charsmap;
 pub mod confinement;
 mod decoding;
 mod folder;
@@ -32,6 +33,7 @@ mod tokenizer;
 mod tokenizer_json;
 #[doc(hidden)]
 pub mod twins;
+mod unigram;
 mod wordpiece;
 
 pub use gguf_vocab::GgufVocab;

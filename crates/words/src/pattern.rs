@@ -86,6 +86,18 @@ impl Pattern {
         }
     }
 
+    /// As [`Pattern::regex`], for a pattern that only matches texts, never the border between two.
+    ///
+    /// # Errors
+    /// As [`Pattern::regex`], and when it matches an empty text.
+    pub(super) fn of_text(source: &str) -> Result<Pattern> {
+        let pattern = Pattern::regex(source)?;
+        if pattern.regex.is_match("") || source.contains(r"\b") || source.contains(r"\B") {
+            return Err(unsupported(source, "it matches an empty text"));
+        }
+        Ok(pattern)
+    }
+
     /// Compiles a pattern that matches exactly this text.
     pub(super) fn literal(text: &str) -> Result<Pattern> {
         if text.is_empty() || text.len() > MAX_PATTERN_BYTES {
