@@ -60,10 +60,9 @@ const BAILING: &str = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?
 const SEED_CODER: &str = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\r\n]+|\\s*[\r\n]+|\\s+(?!\\S)|\\s+";
 const EXAONE_MOE: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+";
 const MINICPM5: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-const UFAKZEKA: &str =
-    r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const UFAKZEKA: &str = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// The letters with case of DeepSeek's first models.
-const DEEPSEEK_LETTERS: &str = r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+";
+const DEEPSEEK_LETTERS: &str = r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+";
 
 /// The line ends at which Laguna splits first.
 pub(super) const LINE_ENDS: &str = r"(?:\r?\n)+(?!\r?\n)";
@@ -81,7 +80,14 @@ static RULES: &[NamedRules] = &[
         add_bos: true,
         ..row(
             &[
-                "llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
+                "llama-bpe",
+                "llama3",
+                "llama-v3",
+                "falcon3",
+                "falcon-h1",
+                "pixtral",
+                "midm-2.0",
+                "lfm2",
                 "jina-v5-nano",
             ],
             &[Isolate(LLAMA3), Bytes],
@@ -91,8 +97,20 @@ static RULES: &[NamedRules] = &[
     row(&["dbrx", "smaug-bpe", "chatglm-bpe"], &[Isolate(LLAMA3), Bytes]),
     row(
         &[
-            "gpt-2", "phi-2", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de", "gigachat", "a.x-4.0",
-            "mellum", "modern-bert", "exaone4", "jais", "trillion", "granite-docling",
+            "gpt-2",
+            "phi-2",
+            "jina-es",
+            "jina-de",
+            "jina-v2-es",
+            "jina-v2-de",
+            "gigachat",
+            "a.x-4.0",
+            "mellum",
+            "modern-bert",
+            "exaone4",
+            "jais",
+            "trillion",
+            "granite-docling",
         ],
         &[Isolate(GPT2), Bytes],
     ),
@@ -152,10 +170,7 @@ static RULES: &[NamedRules] = &[
         )
     },
     // The later steps see the byte-level alphabet.
-    row(
-        &["falcon"],
-        &[Punctuation, Isolate(GPT2), Bytes, Isolate(r"\p{N}+"), Isolate("[0-9][0-9][0-9]")],
-    ),
+    row(&["falcon"], &[Punctuation, Isolate(GPT2), Bytes, Isolate(r"\p{N}+"), Isolate("[0-9][0-9][0-9]")]),
     row(&["bloom", "poro-chat", "gpt3-finnish"], &[BLOOM, Bytes]),
     row(&["viking"], &[BLOOM, NUMERAL, Bytes]),
     row(&["bailingmoe", "bailingmoe2", "llada-moe"], &[Isolate(BAILING), Bytes]),
@@ -200,7 +215,13 @@ pub(super) fn of_steps<'a>(
     steps: &'a [NamedStep<'a>],
     form: Option<NormalizationForm>,
 ) -> impl Iterator<Item = &'static NamedRules> + 'a {
-    RULES.iter().filter(move |rules| rules.form == form && rules.steps == steps)
+    let is_same = move |rules: &&NamedRules| {
+        let pairs = || rules.steps.iter().zip(steps);
+        rules.form == form
+            && rules.steps.len() == steps.len()
+            && pairs().all(|(one, other)| one.is_same(other))
+    };
+    RULES.iter().filter(is_same)
 }
 
 impl NamedRules {
@@ -211,6 +232,15 @@ impl NamedRules {
 }
 
 impl NamedStep<'_> {
+    /// Whether two steps are equal. Files write line ends in a class as they are, or escaped.
+    fn is_same(&self, other: &NamedStep<'_>) -> bool {
+        let plain = |regex: &str| regex.replace(r"\r", "\r").replace(r"\n", "\n");
+        match (self, other) {
+            (Isolate(one), Isolate(other)) => plain(one) == plain(other),
+            _ => self == other,
+        }
+    }
+
     fn compiled(&self) -> Result<PreTokenizerStep> {
         let split = |regex: &str, behavior| {
             let pattern = Pattern::regex(regex)?;
@@ -230,7 +260,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::split::{TextPosition, pre_tokenize};
+    use crate::split::pre_tokenize;
 
     #[test]
     fn every_name_occurs_once_and_its_steps_compile() {
@@ -238,10 +268,10 @@ mod tests {
         for name in names() {
             assert!(seen.insert(name), "{name}");
             let steps = named(name).unwrap().compiled().expect("a supported pattern");
-            let words = pre_tokenize(&steps, "I've 1234  dogs\n\n".to_owned(), TextPosition::Start);
+            let words = pre_tokenize(&steps, "I've 1234  dogs\n\n".to_owned(), 1);
             assert_eq!(words.concat(), "I've\u{120}1234\u{120}\u{120}dogs\u{10a}\u{10a}", "{name}");
         }
-        assert_eq!(seen.len(), 71);
+        assert_eq!(seen.len(), 78);
         assert!(named("kimi-k2").unwrap_err().to_string().contains("`kimi-k2` is not supported"));
     }
 
@@ -253,6 +283,9 @@ mod tests {
             let same = same.expect("the row itself");
             assert_eq!((same.steps, same.form), (rules.steps, rules.form));
         }
+        let escaped = DEEPSEEK3.replace('\r', r"\r").replace('\n', r"\n");
+        let escaped = [NUMERALS_1_3, CJK, Isolate(&escaped), Bytes];
+        assert_eq!(of_steps(&escaped, None).next().map(|rules| rules.names[0]), Some("deepseek-v3"));
         let other = [Isolate("a"), Bytes];
         assert!(of_steps(&other, None).next().is_none());
     }
@@ -261,7 +294,7 @@ mod tests {
     fn digits_are_grouped_as_the_families_do() {
         let words = |name: &str, text: &str| {
             let steps = named(name).unwrap().compiled().unwrap();
-            pre_tokenize(&steps, text.to_owned(), TextPosition::Start)
+            pre_tokenize(&steps, text.to_owned(), 1)
         };
         assert_eq!(words("llama-bpe", "1234567"), ["123", "456", "7"]);
         assert_eq!(words("qwen2", "1234"), ["1", "2", "3", "4"]);
@@ -269,7 +302,10 @@ mod tests {
         assert_eq!(words("cohere2moe", "1234567"), ["1", "234", "567"]);
         // Digits before a letter are not grouped from the right, as there is no boundary.
         assert_eq!(words("cohere2moe", "1234567a"), ["123", "456", "7", "a"]);
-        assert_eq!(words("laguna", "a\r\nb \n c"), ["a", "\u{10d}\u{10a}", "b", "\u{120}", "\u{10a}", "\u{120}c"]);
+        assert_eq!(
+            words("laguna", "a\r\nb \n c"),
+            ["a", "\u{10d}\u{10a}", "b", "\u{120}", "\u{10a}", "\u{120}c"]
+        );
         assert_eq!(words("falcon", "a 12345!!"), ["a", "\u{120}", "123", "45", "!!"]);
     }
 }
