@@ -114,6 +114,7 @@ SMALL = {
     "index_topk": 8,
     "index_topk_blocks": 2,
     "index_block_size": 8,
+    "index_kpool": 4,
     "linear_key_head_dim": 16,
     "linear_value_head_dim": 16,
     "linear_head_dim": 16,
@@ -289,6 +290,8 @@ Adjustment = Callable[[Values, Shape, Draw], None]
 def latent(values: Values, shape: Shape, _draw: Draw) -> None:
     """Latent attention has as many KV heads as heads, and `head_dim` is the rotated part."""
     values["num_key_value_heads"] = shape.heads
+    if "qk_head_dim" in values:
+        values["qk_head_dim"] = values["qk_nope_head_dim"] + values["qk_rope_head_dim"]
     if values.get("head_dim") is not None:
         values["head_dim"] = values["qk_rope_head_dim"]
 
@@ -411,6 +414,23 @@ def sparse_layers(values: Values, shape: Shape, draw: Draw) -> None:
     values["mlp_only_layers"] = [i for i in range(shape.layers) if draw.random() < 0.2]
 
 
+def falcon(values: Values, _shape: Shape, _draw: Draw) -> None:
+    """Falcon's new form has two norms before its parallel parts."""
+    if values["new_decoder_architecture"]:
+        values |= {"num_ln_in_parallel_attn": 2, "parallel_attn": True}
+
+
+def mistral4(values: Values, _shape: Shape, _draw: Draw) -> None:
+    """Half of a head of Mistral 4 is rotated."""
+    values |= {"qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "qk_head_dim": 16, "head_dim": 16}
+    values["rope_parameters"]["partial_rotary_factor"] = 0.5
+
+
+def hy_v4(values: Values, shape: Shape, draw: Draw) -> None:
+    """The first layer has an indexer of its own."""
+    values["indexer_types"] = ["full"] + [pick(draw, ("full", "shared")) for _ in range(shape.layers - 1)]
+
+
 def opt(values: Values, _shape: Shape, _draw: Draw) -> None:
     """OPT's norms are before both parts or after both."""
     values |= {"dropout": 0.0}
@@ -431,6 +451,7 @@ ADJUST: dict[str, Adjustment] = {
     "dots3_note_text": dots3_note,
     "ernie4_5_moe": ernie_experts,
     "falcon_h1": mamba2_heads,
+    "falcon": falcon,
     "flint": sparse_layers,
     "gemma3n_text": set_to(num_kv_shared_layers=0),
     "gemma4_text": wide_heads,
@@ -438,18 +459,24 @@ ADJUST: dict[str, Adjustment] = {
     "granite_swa": swa_theta,
     "granitemoe_swa": swa_theta,
     "granitemoehybrid": mamba2_heads,
+    "hy_v4": hy_v4,
     "laguna": laguna,
     "lfm2": lfm2_layers,
     "lfm2_moe": lfm2_layers,
     "llama4_text": llama4,
     "mamba2": mamba2_groups,
     "mimo_v2_flash": mimo,
-    "nemotron_h": mamba2_heads,
+    "mistral4": mistral4,
+    "nemotron_h": mamba2_groups,
     "opt": opt,
     "qwen2_moe": sparse_layers,
     "qwen3_moe": sparse_layers,
     "recurrent_gemma": recurrent_gemma,
+    "qwen4_exp_text": set_to(
+        indexer_n_heads=2, indexer_kv_heads=1, indexer_head_dim=16, indexer_budget=16, indexer_compress_ratio=2
+    ),
     "zamba2": zamba2,
+    "zaya": set_to(num_experts_per_tok=1),
 }
 """What the sizes of a family must obey."""
 

@@ -57,7 +57,9 @@ def model_class(config: transformers.PreTrainedConfig) -> Any:
     """Return the automatic class that builds a model of a configuration."""
     if type(config) in transformers.AutoModelForCausalLM._model_mapping:
         return transformers.AutoModelForCausalLM
-    return transformers.AutoModelForImageTextToText
+    if type(config) in transformers.AutoModelForImageTextToText._model_mapping:
+        return transformers.AutoModelForImageTextToText
+    return transformers.AutoModel
 
 
 def weight(name: str, stored: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -127,7 +129,8 @@ def switches(family: str, config: transformers.PreTrainedConfig) -> Values:
     usual = random_configs.stated(random_configs.default(family))
     sizes = random_configs.SIZES
     changed = {key: value for key, value in random_configs.stated(config).items() if value != usual.get(key)}
-    return {k: v for k, v in changed.items() if k not in sizes and not k.endswith("_token_id")}
+    left_out = {*sizes, *config.sub_configs}
+    return {k: v for k, v in changed.items() if k not in left_out and not k.endswith("_token_id")}
 
 
 class Girih:
