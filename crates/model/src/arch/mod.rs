@@ -14,6 +14,7 @@ mod parameters;
 mod rope;
 pub mod schema;
 mod shipped;
+mod suggest;
 mod value;
 
 pub use config::ModelConfig;
@@ -29,6 +30,7 @@ pub(crate) use rope::frequencies;
 pub use schema::{Arch, NormKind, NormPosition};
 use shipped::SHIPPED;
 pub use shipped::text_of as shipped_text;
+pub use suggest::{Suggestion, suggest};
 
 use std::collections::BTreeSet;
 

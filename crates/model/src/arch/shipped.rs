@@ -28,6 +28,7 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
     "ernie4_5_moe",
     "dots1",
     "solar_open",
+    "sarvam_moe",
     "seed_oss",
     "exaone4",
     "lfm2",
