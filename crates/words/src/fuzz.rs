@@ -89,7 +89,8 @@ pub fn reply(bytes: &[u8]) {
     }
     assert!(!is_in_call, "{whole:?}");
     let message: ReplyMessage = whole.iter().collect();
-    let has_markup = ["<think>", "<seed:think>", "[THINK]", "<|", "\u{fdd0}"].iter().any(|marker| text.contains(marker));
+    let has_markup =
+        ["<think>", "<seed:think>", "[THINK]", "<|", "\u{fdd0}"].iter().any(|marker| text.contains(marker));
     if message.calls.is_empty() && !has_markup && !text.trim().is_empty() {
         assert_eq!(message.content, text);
     }

@@ -197,12 +197,15 @@ fn family(bpe: &BpeParts, stages: &Stages) -> Result<GgufFamily> {
     if bpe.byte_fallback {
         return spm(bpe, &normalizers, &steps);
     }
-    let named: Option<Vec<NamedStep>> = steps.iter().map(|step| named_step(step)).collect::<Option<Vec<_>>>().map(|steps| steps.concat());
+    let named: Option<Vec<NamedStep>> =
+        steps.iter().map(|step| named_step(step)).collect::<Option<Vec<_>>>().map(|steps| steps.concat());
     let named = named.ok_or_else(|| no_name("pre_tokenizer", stages.pre_tokenizer.as_ref()))?;
     let form = form(&normalizers).ok_or_else(|| no_name("normalizer", stages.normalizer.as_ref()))?;
     let rows: Vec<_> = named_rules::of_steps(&named, form).collect();
     let Some(first) = rows.first() else {
-        let is_known = [None, Some(NormalizationForm::Nfc)].into_iter().any(|form| named_rules::of_steps(&named, form).next().is_some());
+        let is_known = [None, Some(NormalizationForm::Nfc)]
+            .into_iter()
+            .any(|form| named_rules::of_steps(&named, form).next().is_some());
         return Err(if is_known {
             no_name("normalizer", stages.normalizer.as_ref())
         } else {

@@ -60,8 +60,7 @@ const BAILING: &str = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?
 const SEED_CODER: &str = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\r\n]+|\\s*[\r\n]+|\\s+(?!\\S)|\\s+";
 const EXAONE_MOE: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+";
 const MINICPM5: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-const UFAKZEKA: &str =
-    r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const UFAKZEKA: &str = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// The letters with case of DeepSeek's first models.
 const DEEPSEEK_LETTERS: &str = r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+";
 
@@ -81,7 +80,14 @@ static RULES: &[NamedRules] = &[
         add_bos: true,
         ..row(
             &[
-                "llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
+                "llama-bpe",
+                "llama3",
+                "llama-v3",
+                "falcon3",
+                "falcon-h1",
+                "pixtral",
+                "midm-2.0",
+                "lfm2",
                 "jina-v5-nano",
             ],
             &[Isolate(LLAMA3), Bytes],
@@ -91,8 +97,20 @@ static RULES: &[NamedRules] = &[
     row(&["dbrx", "smaug-bpe", "chatglm-bpe"], &[Isolate(LLAMA3), Bytes]),
     row(
         &[
-            "gpt-2", "phi-2", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de", "gigachat", "a.x-4.0",
-            "mellum", "modern-bert", "exaone4", "jais", "trillion", "granite-docling",
+            "gpt-2",
+            "phi-2",
+            "jina-es",
+            "jina-de",
+            "jina-v2-es",
+            "jina-v2-de",
+            "gigachat",
+            "a.x-4.0",
+            "mellum",
+            "modern-bert",
+            "exaone4",
+            "jais",
+            "trillion",
+            "granite-docling",
         ],
         &[Isolate(GPT2), Bytes],
     ),
@@ -152,10 +170,7 @@ static RULES: &[NamedRules] = &[
         )
     },
     // The later steps see the byte-level alphabet.
-    row(
-        &["falcon"],
-        &[Punctuation, Isolate(GPT2), Bytes, Isolate(r"\p{N}+"), Isolate("[0-9][0-9][0-9]")],
-    ),
+    row(&["falcon"], &[Punctuation, Isolate(GPT2), Bytes, Isolate(r"\p{N}+"), Isolate("[0-9][0-9][0-9]")]),
     row(&["bloom", "poro-chat", "gpt3-finnish"], &[BLOOM, Bytes]),
     row(&["viking"], &[BLOOM, NUMERAL, Bytes]),
     row(&["bailingmoe", "bailingmoe2", "llada-moe"], &[Isolate(BAILING), Bytes]),
@@ -269,7 +284,10 @@ mod tests {
         assert_eq!(words("cohere2moe", "1234567"), ["1", "234", "567"]);
         // Digits before a letter are not grouped from the right, as there is no boundary.
         assert_eq!(words("cohere2moe", "1234567a"), ["123", "456", "7", "a"]);
-        assert_eq!(words("laguna", "a\r\nb \n c"), ["a", "\u{10d}\u{10a}", "b", "\u{120}", "\u{10a}", "\u{120}c"]);
+        assert_eq!(
+            words("laguna", "a\r\nb \n c"),
+            ["a", "\u{10d}\u{10a}", "b", "\u{120}", "\u{10a}", "\u{120}c"]
+        );
         assert_eq!(words("falcon", "a 12345!!"), ["a", "\u{120}", "123", "45", "!!"]);
     }
 }

@@ -47,10 +47,19 @@ impl NormalizationForm {
 enum Rewrite {
     NormalizationForm(NormalizationForm),
     Prepend(String),
-    Replace { pattern: String, content: String },
-    ReplaceMatches { pattern: Pattern, content: String },
+    Replace {
+        pattern: String,
+        content: String,
+    },
+    ReplaceMatches {
+        pattern: Pattern,
+        content: String,
+    },
     Bert(BertRules),
-    Strip { left: bool, right: bool },
+    Strip {
+        left: bool,
+        right: bool,
+    },
     /// Each character becomes those that the function gives.
     Each(fn(char) -> Replacement),
     CharsMap(CharsMap),
@@ -194,8 +203,17 @@ fn without_mark(char: char) -> Replacement {
 fn nmt(char: char) -> Replacement {
     let new = match char {
         '\u{1}'..='\u{8}' | '\u{B}' | '\u{E}'..='\u{1F}' | '\u{7F}' | '\u{8F}' | '\u{9F}' => None,
-        '\t' | '\n' | '\u{C}' | '\r' | '\u{1680}' | '\u{200B}'..='\u{200F}' | '\u{2028}' | '\u{2029}'
-        | '\u{2581}' | '\u{FEFF}' | '\u{FFFD}' => Some(' '),
+        '\t'
+        | '\n'
+        | '\u{C}'
+        | '\r'
+        | '\u{1680}'
+        | '\u{200B}'..='\u{200F}'
+        | '\u{2028}'
+        | '\u{2029}'
+        | '\u{2581}'
+        | '\u{FEFF}'
+        | '\u{FFFD}' => Some(' '),
         _ => Some(char),
     };
     [new, None, None]

@@ -76,7 +76,8 @@ impl Pattern {
             let word = alone.then(|| build(&[r"[\p{L}\p{M}\p{N}\p{Pc}]"], source)).transpose()?;
             return Ok(Pattern { regex: build(&[run], source)?, groups: Some(DigitGroups { word }) });
         }
-        let plain = EQUAL_PARTS.into_iter().fold(source.to_owned(), |text, (part, equal)| text.replace(part, equal));
+        let plain =
+            EQUAL_PARTS.into_iter().fold(source.to_owned(), |text, (part, equal)| text.replace(part, equal));
         if has_possessive(&plain) {
             return Err(unsupported(source, "it has a possessive repetition"));
         }

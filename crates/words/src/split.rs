@@ -105,10 +105,8 @@ impl Word {
     /// The parts of this word in ranges.
     fn parts(&self, ranges: Vec<Range<usize>>) -> Vec<Word> {
         let position = |start: usize| if start == 0 { self.position } else { TextPosition::Later };
-        let part = |range: Range<usize>| Word {
-            position: position(range.start),
-            text: self.text[range].to_owned(),
-        };
+        let part =
+            |range: Range<usize>| Word { position: position(range.start), text: self.text[range].to_owned() };
         ranges.into_iter().map(part).collect()
     }
 }

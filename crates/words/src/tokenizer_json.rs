@@ -215,13 +215,25 @@ struct SpecialIds {
 #[derive(Deserialize)]
 #[serde(tag = "type", deny_unknown_fields)]
 enum Decoder {
-    Sequence { decoders: Vec<Decoder> },
+    Sequence {
+        decoders: Vec<Decoder>,
+    },
     ByteLevel(#[expect(dead_code, reason = "the fields matter for encoding only")] ByteLevelFields),
-    Replace { pattern: PatternJson, content: String },
+    Replace {
+        pattern: PatternJson,
+        content: String,
+    },
     ByteFallback,
     Fuse,
-    Strip { content: char, start: usize, stop: usize },
-    WordPiece { prefix: String, cleanup: bool },
+    Strip {
+        content: char,
+        start: usize,
+        stop: usize,
+    },
+    WordPiece {
+        prefix: String,
+        cleanup: bool,
+    },
     Metaspace {
         replacement: char,
         #[serde(default = "always")]
@@ -485,7 +497,9 @@ fn decoding(decoder: Option<Decoder>) -> Result<Decoding> {
         _ => {}
     }
     let order = "Replace, ByteFallback, Fuse, Strip";
-    let wrong = || Error::new(format!("it must be ByteLevel, Metaspace, WordPiece, or a sequence in the order {order}"));
+    let wrong = || {
+        Error::new(format!("it must be ByteLevel, Metaspace, WordPiece, or a sequence in the order {order}"))
+    };
     let (mut replacements, mut byte_fallback, mut fused, mut strip) = (Vec::new(), false, false, None);
     let mut expansion = 1_usize;
     for item in flat {

@@ -263,7 +263,8 @@ impl ReplyParser {
 
     fn begin_call(&mut self, forms: &'static [Form], pair: Option<usize>, marker: &str) {
         let before = std::mem::take(&mut self.spaces) + marker;
-        self.state = ReplyState::Call(Box::new(CallReader::new(forms, before, self.text_parameters.clone())), pair);
+        self.state =
+            ReplyState::Call(Box::new(CallReader::new(forms, before, self.text_parameters.clone())), pair);
     }
 
     fn step_call(&mut self, c: char) {
@@ -358,7 +359,8 @@ impl ReplyParser {
     /// Whether a marker may follow the white space of the present state.
     fn may_precede_marker(&self) -> bool {
         let style = self.syntax.style().0;
-        let has_markers = style.messages != Messages::One || self.is_answer || self.tools && !style.calls.is_empty();
+        let has_markers =
+            style.messages != Messages::One || self.is_answer || self.tools && !style.calls.is_empty();
         has_markers || !matches!(self.state, ReplyState::Content)
     }
 

@@ -283,11 +283,7 @@ static STYLES: [Style; 17] = [
     },
     Style {
         name: "granite",
-        calls: &[CallSyntax {
-            open: "<|tool_call|>",
-            close: None,
-            forms: &[Form::ObjectList, Form::Object],
-        }],
+        calls: &[CallSyntax { open: "<|tool_call|>", close: None, forms: &[Form::ObjectList, Form::Object] }],
         answer: &[("<response>", "</response>")],
         signs: &[Signs { has: &["<|tool_call|>"], lacks: &["<|/tool_call|>"] }],
         ..PLAIN
@@ -300,7 +296,11 @@ static STYLES: [Style; 17] = [
     },
     Style {
         name: "hunyuan",
-        calls: &[CallSyntax { open: "<tool_calls>", close: Some("</tool_calls>"), forms: &[Form::ObjectList] }],
+        calls: &[CallSyntax {
+            open: "<tool_calls>",
+            close: Some("</tool_calls>"),
+            forms: &[Form::ObjectList],
+        }],
         answer: &[("<answer>", "</answer>")],
         signs: &[Signs { has: &["<tool_calls>"], lacks: &["<tool_call>", "<tool_call_begin>"] }],
         ..PLAIN

@@ -42,7 +42,8 @@ pub(super) struct Tags {
 impl Tags {
     /// All tags that may be special tokens of a vocabulary.
     pub fn all(&self) -> impl Iterator<Item = &'static str> {
-        let tags = [self.name_open, self.key_open, self.key_close, self.value_open, self.value_close, self.end];
+        let tags =
+            [self.name_open, self.key_open, self.key_close, self.value_open, self.value_close, self.end];
         let tags = tags.into_iter().chain(self.call_close);
         tags.filter(|tag| tag.starts_with('<') && tag.ends_with('>'))
     }
@@ -73,7 +74,9 @@ fn is_text(schema: &Value) -> bool {
         let values = schema.get(key).and_then(Value::as_array);
         values.is_some_and(|values| !values.is_empty() && values.iter().all(Value::is_string))
     };
-    schema.get("type").map_or_else(|| of_values("enum"), |one| one == "string" || *one == serde_json::json!(["string"]))
+    schema
+        .get("type")
+        .map_or_else(|| of_values("enum"), |one| one == "string" || *one == serde_json::json!(["string"]))
 }
 
 /// What comes next.
@@ -200,15 +203,16 @@ impl TaggedReader {
     fn in_name(&mut self, parts: &mut Parts) -> Result<ReadStep, Fault> {
         let Tags { name_close, .. } = self.tags;
         let text = self.held.trim_start();
-        let (name, rest) = if let Some(name) = text.strip_suffix(name_close).filter(|_| !name_close.is_empty()) {
-            (name, "")
-        } else if let Some(at) = text.find(['\n', '<']).filter(|_| name_close.is_empty()) {
-            text.split_at(at)
-        } else if text.len() > MAX_TAG_BYTES {
-            return Err("the name of a call is longer than 512 bytes");
-        } else {
-            return Ok(ReadStep::More);
-        };
+        let (name, rest) =
+            if let Some(name) = text.strip_suffix(name_close).filter(|_| !name_close.is_empty()) {
+                (name, "")
+            } else if let Some(at) = text.find(['\n', '<']).filter(|_| name_close.is_empty()) {
+                text.split_at(at)
+            } else if text.len() > MAX_TAG_BYTES {
+                return Err("the name of a call is longer than 512 bytes");
+            } else {
+                return Ok(ReadStep::More);
+            };
         let name = name.trim();
         if !is_name(name) {
             return Err("the name of a call is not 1 to 128 letters, digits and _ - . : /");

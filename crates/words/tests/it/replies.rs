@@ -264,7 +264,11 @@ const TAGGED: &[Transcript] = &[
          two\nlines <b>\n</parameter>\n<parameter=count>\n3\n</parameter>\n</function>\n</tool_call>",
         "think(Hm.) call(call00000 write {\"path\":\"a.txt\",\"text\":\"two\\nlines <b>\",\"count\":3})",
     ),
-    of("qwen3-coder", "<tool_call>\n<function=now>\n</function>\n</tool_call> Done.", "call(call00000 now {}) text(Done.)"),
+    of(
+        "qwen3-coder",
+        "<tool_call>\n<function=now>\n</function>\n</tool_call> Done.",
+        "call(call00000 now {}) text(Done.)",
+    ),
     of("qwen3-coder", "<tool_call>{\"name\": \"f\"}", "text(<tool_call>{\"name\": \"f\"})"),
     of(
         "seed-oss",
@@ -302,11 +306,7 @@ const BETWEEN_TAGS: &[Transcript] = &[
         "think(Hm.) text(I look.) call(call00000 f {\"a\": 1})",
     ),
     of("granite", "The tag <response> is text.</response>", "text(The tag <response> is text.</response>)"),
-    of(
-        "phi4",
-        "<|tool_call|>[{\"name\": \"f\", \"arguments\": {}}]<|/tool_call|>",
-        "call(call00000 f {})",
-    ),
+    of("phi4", "<|tool_call|>[{\"name\": \"f\", \"arguments\": {}}]<|/tool_call|>", "call(call00000 f {})"),
     of(
         "nemotron",
         "<think>\nHm.\n</think>\n<TOOLCALL>[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": {}}]</TOOLCALL>",
@@ -317,7 +317,11 @@ const BETWEEN_TAGS: &[Transcript] = &[
         "<think>\nHm.\n</think>\n<answer>\nYes.\n<tool_calls>[{\"name\": \"f\", \"arguments\": {}}]</tool_calls>\n</answer>",
         "think(Hm.) text(Yes.) call(call00000 f {})",
     ),
-    of("lfm2", "<|tool_call_start|>[f(a=\"b\")]<|tool_call_end|>Soon.", "call(call00000 f {\"a\":\"b\"}) text(Soon.)"),
+    of(
+        "lfm2",
+        "<|tool_call_start|>[f(a=\"b\")]<|tool_call_end|>Soon.",
+        "call(call00000 f {\"a\":\"b\"}) text(Soon.)",
+    ),
     of("hermes", "<think>\nHm.\n</think>\n\n<response>\nYes.\n</response>\n", "think(Hm.) text(Yes.)"),
 ];
 
@@ -557,7 +561,8 @@ fn special_tokens_are_markers_and_their_spellings_are_text() {
 
 #[test]
 fn the_schema_of_a_tool_says_which_values_are_strings() {
-    let schema = json!({"type": "object", "properties": {"zip": {"type": "string"}, "days": {"type": "integer"}}});
+    let schema =
+        json!({"type": "object", "properties": {"zip": {"type": "string"}, "days": {"type": "integer"}}});
     let tools = [json!({"type": "function", "function": {"name": "f", "parameters": schema}})];
     let syntax = ReplySyntax::spelled(ReplyStyle::named("minimax").expect("a style"));
     let mut parser = syntax.parser(true).with_tools(&tools);

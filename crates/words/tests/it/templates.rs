@@ -32,14 +32,20 @@ fn difference(renderer: &mut Renderer, template: &str, case: &Value) -> Option<S
         conversation: &conversation(case),
         unix_seconds: DAY,
     };
-    let ours = renderer.render(&request).map(|spans| spans.into_iter().map(|span| span.text).collect::<String>());
+    let ours =
+        renderer.render(&request).map(|spans| spans.into_iter().map(|span| span.text).collect::<String>());
     match (ours, case["rendered"].as_str()) {
         (Ok(ours), Some(theirs)) if ours == theirs => None,
         (Err(_), None) => None,
         (Ok(ours), Some(theirs)) => {
             let at = ours.bytes().zip(theirs.bytes()).position(|(ours, theirs)| ours != theirs);
             let at = at.unwrap_or(ours.len().min(theirs.len()));
-            let near = |text: &str| text.chars().skip(text[..text.floor_char_boundary(at)].chars().count().saturating_sub(20)).take(60).collect::<String>();
+            let near = |text: &str| {
+                text.chars()
+                    .skip(text[..text.floor_char_boundary(at)].chars().count().saturating_sub(20))
+                    .take(60)
+                    .collect::<String>()
+            };
             Some(format!("{:?} instead of {:?}", near(&ours), near(theirs)))
         }
         (Err(error), Some(_)) => Some(format!("refused: {error}")),
@@ -54,8 +60,10 @@ fn templates_render_as_in_transformers() {
     };
     let mut renderer =
         Renderer::in_process(RenderLimits { time: Duration::from_secs(60), ..RenderLimits::default() });
-    let entries = fs::read_dir(Path::new(&folder)).expect("a folder").map(|entry| entry.expect("an entry").path());
-    let mut paths: Vec<_> = entries.filter(|path| path.extension().is_some_and(|end| end == "jsonl")).collect();
+    let entries =
+        fs::read_dir(Path::new(&folder)).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let mut paths: Vec<_> =
+        entries.filter(|path| path.extension().is_some_and(|end| end == "jsonl")).collect();
     paths.sort();
     let (mut count, mut found) = (0, Vec::new());
     for path in &paths {
@@ -65,7 +73,11 @@ fn templates_render_as_in_transformers() {
             count += 1;
             if let Some(difference) = difference(&mut renderer, &template, &case) {
                 let name = path.file_stem().expect("a name").to_string_lossy();
-                found.push(format!("{name} {} tools={}: {difference}", case["scenario"], case["tools"].is_array()));
+                found.push(format!(
+                    "{name} {} tools={}: {difference}",
+                    case["scenario"],
+                    case["tools"].is_array()
+                ));
             }
         }
     }

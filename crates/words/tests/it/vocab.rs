@@ -93,7 +93,14 @@ fn other_vocabularies_of_llama_cpp_have_the_recorded_ids() {
     };
     let folder = Path::new(&folder).join("models");
     for name in [
-        "command-r", "deepseek-coder", "deepseek-llm", "falcon", "gemma-4", "mpt", "qwen35", "refact",
+        "command-r",
+        "deepseek-coder",
+        "deepseek-llm",
+        "falcon",
+        "gemma-4",
+        "mpt",
+        "qwen35",
+        "refact",
         "starcoder",
     ] {
         println!("{name}");
