@@ -10,6 +10,7 @@ mod bands;
 mod broken;
 mod case;
 mod clocks;
+mod conformance;
 mod encoder;
 mod experts;
 mod fixture;
