@@ -116,7 +116,7 @@ fn break_operands(case: &Case, want: &[f32], noticed: &mut Noticed) {
 
 /// The node's op with another constant each.
 fn break_constants(case: &Case, want: &[f32], noticed: &mut Noticed) {
-    let is_own = |op: &Op| op.without_constants() == case.op;
+    let is_own = |op: &Op| op.spec().name == case.of;
     let Some(index) = case.graph.nodes.iter().position(|node| is_own(&node.op)) else { return };
     for (name, op) in changed_constants(case.graph.nodes[index].op) {
         let mut other = case.clone();

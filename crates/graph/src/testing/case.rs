@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use girih_tensor::{Error, Result};
+use girih_tensor::{Error, Result, View};
 
 use crate::backend::{Step, Unwatched, WeightSource};
 use crate::constant::Span;
 use crate::graph::Graph;
-use crate::ops::{Op, OpName};
+use crate::ops::Op;
 use crate::runner::Runner;
 use crate::sequence::{BLOCK_POSITIONS, Block, GivenRows, Input, Outputs, Range32, Sequence, step_count};
 use crate::value::GroupId;
@@ -16,8 +16,8 @@ use crate::value::GroupId;
 /// A graph around one op, and its operands.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// The op that the case is of.
-    pub op: OpName,
+    /// The op that the case is of, by its name in graphs; `block` for whole layers.
+    pub of: &'static str,
     /// What was drawn, for people.
     pub name: String,
     /// The graph.
@@ -29,6 +29,7 @@ pub struct Case {
     /// The sequences.
     pub sequences: Vec<CaseSequence>,
     /// The largest error allowed for each value of the result, beside one rounding to `f32`: the interpreter's.
+    /// Empty if only bytes are compared.
     pub bounds: Vec<f64>,
 }
 
@@ -172,6 +173,20 @@ impl Case {
         vec![cuts.map(|(sequence, s)| Cut { sequence, rows: 0..s.rows }).collect()]
     }
 
+    /// The numbers of a weight.
+    ///
+    /// # Panics
+    /// When the case has no such weight.
+    pub fn weight(&self, name: &str) -> Vec<f32> {
+        let value = self.graph.find(name).map(|id| self.graph.value(id)).expect("the case has the weight");
+        let (rows, columns) = (value.shape.rows(), value.shape.columns());
+        let view =
+            View::new(value.dtype, rows, columns, &self.weights.0[name]).expect("the bytes have the shape");
+        let mut numbers = vec![0.0; value.shape.elements()];
+        view.unpack_rows(0..rows, &mut numbers);
+        numbers
+    }
+
     /// Whether a sequence may run in several steps.
     pub fn can_be_cut(&self) -> bool {
         self.graph.nodes.iter().all(|node| match node.op {
@@ -197,7 +212,7 @@ impl Case {
         let each = self.blocks_each();
         let first = sequence as u32 * each;
         let of_group = |group: usize| {
-            let order = |index: u32| if group % 2 == 0 { index } else { each - 1 - index };
+            let order = |index: u32| if group.is_multiple_of(2) { index } else { each - 1 - index };
             (0..each).map(|index| Block(first + order(index))).collect()
         };
         (0..self.graph.groups.len()).map(of_group).collect()

@@ -159,9 +159,15 @@ impl Draft {
         self.finished(name, builder.finish(y), bounds)
     }
 
+    /// The case without bounds whose result is `y`.
+    pub fn finished_by(mut self, name: String, y: ValueId) -> Case {
+        let builder = std::mem::replace(&mut self.builder, Builder::new(KEY_OF_NOTHING));
+        Case { of: "block", ..self.finished(name, builder.finish(y), Vec::new()) }
+    }
+
     fn finished(self, name: String, graph: Graph, bounds: Vec<f64>) -> Case {
         let Draft { sequences, op, weights, inputs, .. } = self;
-        Case { op, name, graph, weights, inputs, sequences, bounds }
+        Case { of: op.spec().name, name, graph, weights, inputs, sequences, bounds }
     }
 }
 
