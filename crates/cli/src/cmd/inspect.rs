@@ -8,8 +8,8 @@ use girih::tools::FreeMemory;
 use girih::{Conversation, DType, ErrorKind, MemoryPlan, Model, Plan, PoolBytes, Refusal};
 use girih_file::{ContainerKind, quote};
 use girih_graph::{BLOCK_POSITIONS, StateGroup, StateKind};
-use girih_model::{ModelFiles, ModelLimits};
 use girih_model::arch::{schema, shipped_text};
+use girih_model::{ModelFiles, ModelLimits};
 use girih_words::TextProcessor;
 use serde_json::{Map, Value, json};
 
@@ -117,10 +117,12 @@ fn suggest_arch(folder: &Path) -> Result<Outcome> {
     let limits = ModelLimits::default();
     let suggestion = ModelFiles::suggest_arch(folder, &limits)?;
     print(&suggestion.text)?;
-    let opened = schema::parse(&suggestion.text)
-        .and_then(|arch| ModelFiles::open(folder, vec![arch], &limits));
+    let opened =
+        schema::parse(&suggestion.text).and_then(|arch| ModelFiles::open(folder, vec![arch], &limits));
     match opened {
-        Ok(_) => print_note(format_args!("the model opens with this description: check it with 'girih verify'")),
+        Ok(_) => {
+            print_note(format_args!("the model opens with this description: check it with 'girih verify'"))
+        }
         Err(error) => print_note(format_args!("the model does not open with this description: {error}")),
     }
     Ok(Outcome::Done)

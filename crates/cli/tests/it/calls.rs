@@ -366,7 +366,10 @@ fn inspect_suggests_a_description_for_an_unknown_architecture() {
     let llama = fixture("llama_biased");
     let folder = Folder::of(&llama, &["model.safetensors"]);
     let config = std::fs::read_to_string(llama.join("config.json")).expect("the fixture has it");
-    folder.write("config.json", &config.replace("LlamaForCausalLM", "NewForCausalLM").replace("\"llama\"", "\"new\""));
+    folder.write(
+        "config.json",
+        &config.replace("LlamaForCausalLM", "NewForCausalLM").replace("\"llama\"", "\"new\""),
+    );
     girih(&["inspect", folder.name()]).fails(1, "unknown architecture 'NewForCausalLM'");
     let call = girih(&["inspect", folder.name(), "--suggest-arch"]).done();
     assert!(call.stderr.contains("the model opens with this description"), "{}", call.stderr);

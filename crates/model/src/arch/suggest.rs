@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use girih_file::{fault_in_line, quote};
+use girih_file::quote;
 use girih_tensor::{Error, Result};
 use serde_json::Value as Json;
 use toml::{Table, Value};
@@ -112,7 +112,8 @@ pub fn suggest<'a>(config: &Json, tensors: impl Iterator<Item = &'a str>) -> Res
     let families = families()?;
     let base = families.iter().max_by_key(|family| model.nearness(family));
     let base = base.ok_or_else(|| Error::new("there is no known family to start from"))?;
-    let mut draft = Draft { model: &model, base, families: &families, table: head(config, base)?, undecided: Vec::new() };
+    let mut draft =
+        Draft { model: &model, base, families: &families, table: head(config, base)?, undecided: Vec::new() };
     draft.parameters();
     draft.keys()?;
     draft.missing_weights();
@@ -124,7 +125,8 @@ pub fn suggest<'a>(config: &Json, tensors: impl Iterator<Item = &'a str>) -> Res
          'girih inspect --arch', and its outputs with 'girih verify'"
             .to_owned(),
     );
-    let title = format!("# Suggested by girih from the keys and tensors of a model; based on {}.\n", base.name);
+    let title =
+        format!("# Suggested by girih from the keys and tensors of a model; based on {}.\n", base.name);
     let notes: String = undecided.iter().map(|one| format!("# undecided: {one}\n")).collect();
     let text = format!("{title}{notes}{}", printed(&table));
     Ok(Suggestion { text, base: base.name.to_owned(), undecided })
@@ -132,7 +134,9 @@ pub fn suggest<'a>(config: &Json, tensors: impl Iterator<Item = &'a str>) -> Res
 
 /// The families of models that generate text.
 fn families() -> Result<Vec<Family>> {
-    let all = SHIPPED.iter().map(|(name, text)| Ok(Family { name, arch: schema::parse(text)?, table: merged(text)? }));
+    let all = SHIPPED
+        .iter()
+        .map(|&(name, text)| Ok(Family { name, arch: schema::parse(text)?, table: merged(text)? }));
     let all: Vec<Family> = all.collect::<Result<_>>()?;
     Ok(all.into_iter().filter(|family| family.arch.head.is_some()).collect())
 }
@@ -141,7 +145,8 @@ fn families() -> Result<Vec<Family>> {
 fn template(name: &str) -> String {
     let mut marks = ["{i}", "{e}"].into_iter();
     let is_number = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    let parts = name.split('.').map(|part| Some(part).filter(is_number).and_then(|_| marks.next()).unwrap_or(part));
+    let parts =
+        name.split('.').map(|part| Some(part).filter(is_number).and_then(|_| marks.next()).unwrap_or(part));
     parts.collect::<Vec<_>>().join(".")
 }
 
@@ -196,7 +201,8 @@ impl Draft<'_> {
     fn keys(&mut self) -> Result<()> {
         let mut open = Vec::new();
         for (key, value) in unread_keys(&self.base.arch, self.model.config)? {
-            if !self.takes_parameter(&key) && !self.takes_entry(&key, "biases") && !self.takes_harmless(&key) {
+            if !self.takes_parameter(&key) && !self.takes_entry(&key, "biases") && !self.takes_harmless(&key)
+            {
                 open.push(match self.reason_against(&key) {
                     Some(why) => format!("what {} = {value} means here; elsewhere: {why}", quote(&key)),
                     None => format!("what {} = {value} means: no family reads it", quote(&key)),
@@ -241,10 +247,12 @@ impl Draft<'_> {
     /// Takes the statement of another family that a key is harmless, if it is with the model's value.
     fn takes_harmless(&mut self, key: &str) -> bool {
         let Some(value) = ModelConfig::Hf(self.model.config).json(key) else { return false };
-        let family = self.families.iter().find(|family| {
-            family.arch.harmless.get(key).is_some_and(|harmless| harmless.is.contain(value))
-        });
-        let entry = family.and_then(|family| Some((family.name, family.table.get("harmless")?.get(key)?.clone())));
+        let family = self
+            .families
+            .iter()
+            .find(|family| family.arch.harmless.get(key).is_some_and(|harmless| harmless.is.contain(value)));
+        let entry =
+            family.and_then(|family| Some((family.name, family.table.get("harmless")?.get(key)?.clone())));
         let Some((name, entry)) = entry else { return false };
         entry_of(&mut self.table, &["harmless"]).insert(key.to_owned(), entry);
         self.undecided.push(format!("whether {} changes no number, as in {name}", quote(key)));
@@ -264,14 +272,17 @@ impl Draft<'_> {
         for name in self.model.missing(base) {
             match self.other_entry(name) {
                 Some(entry) => drop(entry_of(&mut self.table, &["weights"]).insert(name.to_owned(), entry)),
-                None => self.undecided.push(format!("which tensor is {name}: there is no {}", self.names(name))),
+                None => {
+                    self.undecided.push(format!("which tensor is {name}: there is no {}", self.names(name)))
+                }
             }
         }
     }
 
     /// Another family's entry of a weight, whose tensor the model has.
     fn other_entry(&self, weight: &str) -> Option<Value> {
-        let has = |family: &&Family| family.tensors_of(weight).iter().any(|hf| self.model.tensors.contains(*hf));
+        let has =
+            |family: &&Family| family.tensors_of(weight).iter().any(|hf| self.model.tensors.contains(*hf));
         let family = self.families.iter().find(has)?;
         Some(without_gguf(family.table.get("weights")?.get(weight)?))
     }
@@ -312,10 +323,12 @@ impl Draft<'_> {
 
     /// Takes the switch with which another family uses a weight that the base lacks.
     fn take_switch(&mut self, family: &Family, weight: &str) {
-        let path = match weight.rsplit('.').next_back() {
-            _ if weight.contains(".mixer.") && weight.ends_with(".norm") => "mixer.qk_norm",
-            _ if weight.contains(".norms.") => "norms.places",
-            _ => return,
+        let path = if weight.contains(".mixer.") && weight.ends_with(".norm") {
+            "mixer.qk_norm"
+        } else if weight.contains(".norms.") {
+            "norms.places"
+        } else {
+            return;
         };
         if let (Some(entry), true) = (family.entry(path), family.entry(path) != self.base.entry(path)) {
             put(&mut self.table, path, entry.clone());
@@ -327,8 +340,8 @@ impl Draft<'_> {
     fn check(&mut self) {
         let text = printed(&self.table);
         if let Err(error) = schema::parse(&text) {
-            let sentence = error.to_string();
-            self.undecided.push(format!("how this becomes a valid description: {}", fault_in_line(&sentence, None, &sentence)));
+            let sentence = error.to_string().replace('\n', " ");
+            self.undecided.push(format!("how this becomes a valid description: {sentence}"));
         }
     }
 }
@@ -420,7 +433,11 @@ mod tests {
         let tensors = llama(&[("q_proj", "q_thing")]);
         let suggestion = suggested(json!({"new_switch": true}), &tensors);
         for text in ["'new_switch' = true", "self_attn.q_thing.weight", "layers.{i}.mixer.q.weight"] {
-            assert!(suggestion.undecided.iter().any(|one| one.contains(text)), "{text}: {:?}", suggestion.undecided);
+            assert!(
+                suggestion.undecided.iter().any(|one| one.contains(text)),
+                "{text}: {:?}",
+                suggestion.undecided
+            );
         }
     }
 
@@ -432,7 +449,10 @@ mod tests {
 
     #[test]
     fn the_first_two_numbers_of_a_name_are_layer_and_expert() {
-        assert_eq!(template("model.layers.10.mlp.experts.3.w1.weight"), "model.layers.{i}.mlp.experts.{e}.w1.weight");
+        assert_eq!(
+            template("model.layers.10.mlp.experts.3.w1.weight"),
+            "model.layers.{i}.mlp.experts.{e}.w1.weight"
+        );
         assert_eq!(template("transformer.wte.weight"), "transformer.wte.weight");
     }
 }
