@@ -24,7 +24,7 @@ const MAX_VALUE_BYTES: usize = 4 << 20;
 pub(super) struct Tags {
     /// Before the name of a tool.
     pub name_open: &'static str,
-    /// After the name. A name also ends at the end of a line, or before another tag.
+    /// After the name; if empty, the next tag ends it.
     pub name_close: &'static str,
     pub key_open: &'static str,
     pub key_close: &'static str,
@@ -201,28 +201,51 @@ impl TaggedReader {
     }
 
     fn in_name(&mut self, parts: &mut Parts) -> Result<ReadStep, Fault> {
-        let Tags { name_close, .. } = self.tags;
+        if self.held.len() > MAX_TAG_BYTES {
+            return Err("the name of a call is longer than 512 bytes");
+        }
+        let Tags { name_close, key_open, end, .. } = self.tags;
+        if !name_close.is_empty() {
+            let Some(name) = self.held.strip_suffix(name_close) else { return Ok(ReadStep::More) };
+            let name = name.trim().to_owned();
+            return self.begin(name, parts).map(|()| ReadStep::More);
+        }
+        // The tag after a name is its end.
         let text = self.held.trim_start();
-        let (name, rest) =
-            if let Some(name) = text.strip_suffix(name_close).filter(|_| !name_close.is_empty()) {
-                (name, "")
-            } else if let Some(at) = text.find(['\n', '<']).filter(|_| name_close.is_empty()) {
-                text.split_at(at)
-            } else if text.len() > MAX_TAG_BYTES {
-                return Err("the name of a call is longer than 512 bytes");
-            } else {
-                return Ok(ReadStep::More);
-            };
-        let name = name.trim();
-        if !is_name(name) {
+        let Some(at) = text.find(['\n', '<']) else { return Ok(ReadStep::More) };
+        let (name, tag) = (text[..at].trim().to_owned(), text[at..].trim_start());
+        let (is_key, is_end) = (tag == *key_open, tag == *end);
+        if is_key || is_end {
+            self.begin(name, parts)?;
+            if is_end {
+                self.end_call(parts);
+                return Ok(ReadStep::Ended);
+            }
+            self.at = TagAt::Key;
+        } else if !key_open.starts_with(tag) && !end.starts_with(tag) {
+            return Err("there is no call after its marker");
+        }
+        Ok(ReadStep::More)
+    }
+
+    fn begin(&mut self, name: String, parts: &mut Parts) -> Result<(), Fault> {
+        if !is_name(&name) {
             return Err("the name of a call is not 1 to 128 letters, digits and _ - . : /");
         }
-        let (name, rest) = (name.to_owned(), rest.trim_start().to_owned());
         parts.begin(name.clone(), None);
         parts.arguments("{");
-        (self.name, self.held, self.at) = (name, rest, TagAt::Parameter);
+        self.name = name;
+        self.held.clear();
+        self.at = TagAt::Parameter;
         (self.has_begun, self.has_arguments, self.has_calls) = (true, false, true);
-        Ok(ReadStep::More)
+        Ok(())
+    }
+
+    fn end_call(&mut self, parts: &mut Parts) {
+        parts.arguments("}");
+        parts.end(None);
+        self.has_begun = false;
+        self.at = TagAt::Call;
     }
 
     fn before_parameter(&mut self, parts: &mut Parts) -> Result<ReadStep, Fault> {
@@ -231,10 +254,7 @@ impl TaggedReader {
         match found {
             Some(0) => self.at = TagAt::Key,
             Some(_) => {
-                parts.arguments("}");
-                parts.end(None);
-                self.has_begun = false;
-                self.at = TagAt::Call;
+                self.end_call(parts);
                 if self.tags.call_close.is_none() {
                     return Ok(ReadStep::Ended);
                 }
