@@ -3,7 +3,7 @@
 use girih_tensor::{DType, Shape};
 
 use super::case::Case;
-use super::draft::{Begin, Draft};
+use super::draft::{Begin, CaseDraft};
 use super::roundoff::{Roundoff, TINY};
 use crate::constant::{Pairing, Pooling};
 use crate::graph::OutputKind;
@@ -12,7 +12,7 @@ use crate::sequence::Outputs;
 
 /// Rows of a table, decoded without rounding.
 pub(super) fn embed(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::Embed, seed, round, Begin::Anywhere);
+    let mut draft = CaseDraft::new(OpName::Embed, seed, round, Begin::Anywhere);
     let dtype = draft.format();
     let (width, count) = (draft.columns_of(dtype), 1 + draft.random.below(60));
     let ids = draft.ids("tokens", count);
@@ -24,7 +24,7 @@ pub(super) fn embed(seed: u64, round: Roundoff) -> Case {
 
 /// Given rows replace others without rounding.
 pub(super) fn splice(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::Splice, seed, round, Begin::Anywhere);
+    let mut draft = CaseDraft::new(OpName::Splice, seed, round, Begin::Anywhere);
     let width = draft.columns();
     let (x, _) = draft.rows_within(1.0, "x", &[width]);
     let given = draft.given("given", width);
@@ -35,7 +35,7 @@ pub(super) fn splice(seed: u64, round: Roundoff) -> Case {
 
 /// The same numbers.
 pub(super) fn reshape(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::Reshape, seed, round, Begin::Anywhere);
+    let mut draft = CaseDraft::new(OpName::Reshape, seed, round, Begin::Anywhere);
     let [heads, size] = [1 + draft.random.below(5), draft.columns()];
     let (x, _) = draft.rows_within(1.0, "x", &[heads * size]);
     let y = draft.builder.shaped("y", Op::Reshape, &[x], &[heads, size]);
@@ -45,7 +45,7 @@ pub(super) fn reshape(seed: u64, round: Roundoff) -> Case {
 
 /// Other output rows in each sequence, the same numbers.
 pub(super) fn gather(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::Gather, seed, round, Begin::Anywhere);
+    let mut draft = CaseDraft::new(OpName::Gather, seed, round, Begin::Anywhere);
     let width = draft.columns();
     let (x, _) = draft.rows_within(1.0, "x", &[width]);
     for index in 0..draft.sequences.len() {
@@ -60,7 +60,7 @@ pub(super) fn gather(seed: u64, round: Roundoff) -> Case {
 
 /// A sum of rows and its quotient.
 pub(super) fn pool(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::with_output(OpName::Pool, seed, round, Begin::AtZero, OutputKind::Pooled);
+    let mut draft = CaseDraft::with_output(OpName::Pool, seed, round, Begin::AtZero, OutputKind::Pooled);
     let (width, how) = (draft.columns(), draft.random.of(Pooling::ALL));
     let (x, numbers) = draft.rows_within(1.0, "x", &[width]);
     let mut rest = numbers.as_slice();
@@ -82,9 +82,9 @@ pub(super) fn pool(seed: u64, round: Roundoff) -> Case {
 }
 
 /// Sine and cosine have a rounding each, of the angle that is rounded as the definition says; two products and
-/// a sum follow. No term exceeds the sizes of the pair.
+/// a sum follow. No term exceeds the sizes of the pair. Sine and cosine may be stored.
 pub(super) fn rope(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::Rope, seed, round, Begin::Anywhere);
+    let mut draft = CaseDraft::new(OpName::Rope, seed, round, Begin::Anywhere);
     let (heads, half) = (1 + draft.random.below(4), draft.columns());
     let pairing = draft.random.of(&[Pairing::Halves, Pairing::Neighbours]);
     let (x, numbers) = draft.rows_within(4.0, "x", &[heads, 2 * half]);
@@ -97,7 +97,7 @@ pub(super) fn rope(seed: u64, round: Roundoff) -> Case {
                 Pairing::Halves => (i % half, i % half + half),
                 Pairing::Neighbours => (i / 2 * 2, i / 2 * 2 + 1),
             };
-            round.gamma(4) * f64::from(head[a].abs() + head[b].abs()) + TINY
+            (round.gamma(4) + round.stored) * f64::from(head[a].abs() + head[b].abs()) + TINY
         })
     });
     let bounds = bounds.collect();
