@@ -92,13 +92,14 @@ impl GraphCheck<'_> {
         }
         for group in &self.graph.groups {
             match group.kind {
-                StateKind::Positions { span: Span::Window(0) } => {
-                    self.fault(&group.name, "a window of no positions");
+                StateKind::Positions { span: Span::Window(0) | Span::Chunk(0) } => {
+                    self.fault(&group.name, "a window or a chunk of no positions");
                 }
                 StateKind::Positions { span: Span::All } => {
                     self.fault(&group.name, "state cannot hold later positions");
                 }
-                StateKind::Positions { span: Span::Full | Span::Window(_) } | StateKind::Carried => {}
+                StateKind::Positions { span: Span::Full | Span::Window(_) | Span::Chunk(_) }
+                | StateKind::Carried => {}
             }
         }
     }
