@@ -47,7 +47,8 @@ use std::ops::Range;
 use girih_graph::{Graph, Node, Numerics, Op, OutputKind, Role, Rounding};
 use girih_tensor::{DType, Result, Shape};
 
-use crate::running_error::{RoundingErrors, RowErrors, RowSizes};
+use crate::rounding::RoundingErrors;
+use crate::running_error::{RowErrors, RowSizes};
 
 /// The number of values that share a scale: 16 in Q2_K, Q3_K and Q6_K, 32 in the other
 /// formats; the larger number gives the larger bound.
@@ -134,7 +135,7 @@ pub struct ErrorBound {
     one: OneError,
     /// The mean square of each matrix of weights.
     weight_squares: HashMap<String, f64>,
-    /// The biases by which experts are chosen.
+    /// The biases by which experts are chosen and the sinks of attention, by name.
     vectors: HashMap<String, Vec<f32>>,
     /// The counted errors of each value.
     counted: Vec<CountedErrors>,

@@ -238,6 +238,7 @@ impl<'r, 'a> NodeReads<'r, 'a> {
     }
 
     /// The result of the node; of a write, the rows that are to be stored.
+    #[allow(clippy::too_many_lines, reason = "each op has its arm, which names all of its operands")]
     fn result(&self) -> Result<Vec<f32>> {
         let sequences = self.values.sequences;
         let call = self.node.op.applied_to(&self.node.inputs).ok_or_else(|| {
