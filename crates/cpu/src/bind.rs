@@ -6,8 +6,8 @@ use crate::activations::{ActivationKind, ActivationPrecision, PrecisionRule};
 use crate::bound::{BoundOp, OpScratch};
 use crate::ops::linear::BoundMatmul;
 use crate::ops::{
-    RopeParams, activate, add, attend, embed, experts, gate, gate_heads, gather, layer_norm, linear, norm, pool,
-    reshape, rope, route, scale, short_conv, softcap, splice, temper, write, xielu,
+    RopeParams, activate, add, attend, embed, experts, gate, gate_heads, gather, layer_norm, linear, norm,
+    pool, reshape, rope, route, scale, short_conv, softcap, splice, temper, write, xielu,
 };
 use crate::state;
 use crate::weights::WeightForm;
@@ -116,7 +116,9 @@ impl<'a> Binder<'a> {
                 gate::bind(GateRule { act, limit, offset }, gate, up, y)
             }
             AppliedOp::GateHeads { act, gate, x } => gate_heads::bind(act, [gate, x], y, width(x)),
-            AppliedOp::Temper { beta, every, offset, x } => temper::bind(Temperature { beta, every, offset }, x, y),
+            AppliedOp::Temper { beta, every, offset, x } => {
+                temper::bind(Temperature { beta, every, offset }, x, y)
+            }
             AppliedOp::Activate { act, x } => activate::bind(act, x, y),
             AppliedOp::Xielu { positive, negative, beta, epsilon, x } => {
                 xielu::bind(Xielu { positive, negative, beta, epsilon }, x, y)

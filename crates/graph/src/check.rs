@@ -359,6 +359,12 @@ fn operands(graph: &Graph, op: Op, inputs: &[&Value], output: &Value) -> Option<
     {
         return Some("it cannot choose that many of its experts, or of its groups of two or more");
     }
+    if let Op::Experts { used: _, act: _, limit, offset } = op
+        && (limit.is_some() || offset.is_some())
+        && inputs.len() < 5
+    {
+        return Some("a limit or an offset needs a gate");
+    }
     (!op.fits(inputs, output)).then_some("its operands do not have the shapes it needs")
 }
 

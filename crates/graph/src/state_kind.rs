@@ -81,7 +81,9 @@ impl StateKind {
     pub fn worst_case(self, lengths: impl Iterator<Item = u32>, rows: u32) -> u64 {
         let window = match self {
             StateKind::Positions { span: Span::Full | Span::All } => u64::MAX,
-            StateKind::Positions { span: Span::Window(length) | Span::Chunk(length) } => blocks_of(length - 1) + 1,
+            StateKind::Positions { span: Span::Window(length) | Span::Chunk(length) } => {
+                blocks_of(length - 1) + 1
+            }
             StateKind::Carried => 2,
         };
         let (mut whole, mut windows, mut sequences) = (0, 0, 0);

@@ -593,7 +593,8 @@ output rows: [output_rows 2, 1, 2] = gather mixed
             let values: [&[f32]; 2] = [&[1.0, 0.0], &[0.0, 1.0]];
             let read = [0, 1].map(|key| (part(keys[key], 0.0), part(values[key], 0.0))).to_vec();
             let one = RoundingErrors { term: 0.0, result: 0.0, state: 0.0, largest: 7.0, change: 1.0 };
-            AttendingHead { one, scale: 1.0, cap: None, sink: None, q: part(&[1.0, 1.0], error), read }.noise_and_size()
+            AttendingHead { one, scale: 1.0, cap: None, sink: None, q: part(&[1.0, 1.0], error), read }
+                .noise_and_size()
         };
         assert_eq!(head([&[3.0, 4.0], &[3.0, 4.0]], 0.01), (0.0, 0.25));
         assert!(head([&[3.0, 4.0], &[4.0, 3.0]], 0.01).0 > 0.0);

@@ -6,7 +6,9 @@ use std::ops::Range;
 use girih_cpu::kernels::attend::{Cells, ChunkWeights, ValueBlock};
 use girih_cpu::kernels::packed::{Band, Panels, Sums};
 use girih_cpu::kernels::{Table, tables};
-use girih_graph::{Act, Builder, GateRule, Key, Node, Op, OutputKind, Outputs, Pairing, Pooling, Xielu};
+use girih_graph::{
+    Act, Builder, GateRule, Key, Node, Op, OutputKind, Outputs, Pairing, Pooling, Temperature, Xielu,
+};
 use girih_tensor::{DType, Shape, reference};
 
 use crate::attention;
@@ -107,6 +109,7 @@ fn one(
     let x = builder.input("x", inner, DType::F32);
     let weight = vector.map(|(len, dtype)| builder.weight("weight", Shape::vector(len), dtype));
     let operands: Vec<_> = std::iter::once(x).chain(weight).collect();
+    let mut gates = None;
     let y = match op {
         // The operand itself and, after a reshape, scaled.
         Op::Gate { .. } | Op::Add => {
@@ -115,12 +118,24 @@ fn one(
             let shaped = builder.shaped("shaped", Op::Reshape, &[twice], inner);
             builder.same("y", op, &[x, shaped])
         }
+        // A row has gates and what they gate.
+        Op::GateHeads { .. } => {
+            let [heads, size] = [inner[0], inner[1]];
+            let flat = builder.shaped("flat", Op::Reshape, &[x], &[heads * size]);
+            let mut pick = vec![0.0; heads * heads * size];
+            (0..heads).for_each(|head| pick[head * (heads * size) + head * size] = 1.0);
+            gates = Some(DType::I8.pack_matrix(heads, heads * size, &pick).unwrap());
+            let pick = builder.weight("pick", Shape::matrix(heads, heads * size), DType::I8);
+            let gate = builder.shaped("gate", Op::Linear, &[flat, pick], &[heads]);
+            builder.same("y", op, &[gate, x])
+        }
         // Every graph ends with it.
         Op::Gather => x,
         _ => builder.same("y", op, &operands),
     };
     let graph = finish(builder, y);
-    let source = Source::random(&graph, random);
+    let mut source = Source::random(&graph, random);
+    source.0.extend(gates.map(|gates| ("pick".to_owned(), gates)));
     let numbers = vector.map_or(Vec::new(), |(len, dtype)| source.numbers("weight", dtype, 1, len));
     let embeddings: Vec<f32> = random.numbers(rows * inner.iter().product::<usize>());
     let embeddings: Vec<f32> = embeddings.iter().map(|x| x * 4.0).collect();
@@ -301,7 +316,24 @@ fn elements(random: &mut Random) -> Vec<Case> {
     cases.push(one(Op::Xielu { positive, negative, beta, epsilon }, &inner, None, random, |x, _| {
         x.iter().map(|&x| bound(exact_xielu(xielu, x))).collect()
     }));
+    // Positions 3 and 4, and 131070 to 131072; the factor is rounded, and the product.
+    for temperature in
+        [Temperature { beta: 0.7, every: 4, offset: 1 }, Temperature { beta: 0.1, every: 8192, offset: 0 }]
+    {
+        let Temperature { beta, every, offset } = temperature;
+        let positions = [3, 4, 131_070, 131_071, 131_072];
+        cases.push(one(Op::Temper { beta, every, offset }, &inner, None, random, |x, _| {
+            let rows = x.chunks_exact(14).zip(positions);
+            rows.flat_map(|(x, position)| x.iter().map(move |x| (x, position)))
+                .map(|(x, position)| gamma(3) * (temperature.at(position) * f64::from(*x)).abs())
+                .collect()
+        }));
+    }
     for &act in Act::ALL {
+        cases.push(one(Op::GateHeads { act }, &[3, 5], None, random, |x, _| {
+            let heads = x.chunks_exact(5);
+            heads.flat_map(|head| head.iter().map(|x| bound(exact_gate(act.into(), head[0], *x)))).collect()
+        }));
         for (limit, offset) in [(None, None), (Some(1.5), None), (Some(1.5), Some(1.0))] {
             let rule = GateRule { act, limit, offset };
             cases.push(one(Op::Gate { act, limit, offset }, &inner, None, random, |x, _| {
@@ -374,7 +406,7 @@ type Change = fn(&mut Node);
 /// Ops that compute something slightly different.
 fn wrong_ops() -> Vec<(&'static str, Change)> {
     fn silu(node: &mut Node) {
-        if let Op::Gate { act, .. } | Op::Activate { act } = &mut node.op {
+        if let Op::Gate { act, .. } | Op::Activate { act } | Op::GateHeads { act } = &mut node.op {
             *act = Act::Silu;
         }
     }
@@ -395,6 +427,21 @@ fn wrong_ops() -> Vec<(&'static str, Change)> {
             }
         }),
         ("gate", silu),
+        ("gate_heads", |node| {
+            if let Op::GateHeads { act } = &mut node.op {
+                *act = Act::Identity;
+            }
+        }),
+        ("temper", |node| {
+            if let Op::Temper { offset, .. } = &mut node.op {
+                *offset += 1;
+            }
+        }),
+        ("sinks", |node| {
+            if let Op::Attend { .. } = node.op {
+                node.inputs.truncate(3);
+            }
+        }),
         ("activate", silu),
         ("xielu", |node| {
             if let Op::Xielu { beta, .. } = &mut node.op {

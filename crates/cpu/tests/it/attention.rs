@@ -21,9 +21,16 @@ struct Sizes {
     span: Span,
     softcap: Option<f32>,
     dtype: DType,
+    /// Whether heads have sinks: 0 for the first head, and more for each of the others.
+    has_sinks: bool,
 }
 
 impl Sizes {
+    /// The sink of a head.
+    fn sink(&self, head: usize) -> Option<f32> {
+        self.has_sinks.then_some(1.75 * head as f32)
+    }
+
     /// Values in a row of queries, of keys and of values.
     fn parts(&self) -> [usize; 3] {
         [self.heads * self.size, self.kv_heads * self.size, self.kv_heads * self.value_size]
@@ -67,7 +74,13 @@ fn graph(sizes: Sizes, rows: usize) -> (Graph, Source) {
     };
     let Sizes { scale, span, softcap, .. } = sizes;
     let op = Op::Attend { scale, span, softcap };
-    let y = builder.shaped("y", op, &[q, keys, values], &[sizes.heads, sizes.value_size]);
+    let mut operands = vec![q, keys, values];
+    if sizes.has_sinks {
+        let sinks: Vec<f32> = (0..sizes.heads).filter_map(|head| sizes.sink(head)).collect();
+        source.0.insert("sinks".into(), DType::F32.pack_matrix(1, sizes.heads, &sinks).unwrap());
+        operands.push(builder.weight("sinks", Shape::vector(sizes.heads), DType::F32));
+    }
+    let y = builder.shaped("y", op, &operands, &[sizes.heads, sizes.value_size]);
     (finish(builder, y), source)
 }
 
@@ -89,8 +102,9 @@ fn kept(numbers: &[f32], dtype: DType) -> Vec<f32> {
 /// from the largest score and of the exponential (at most 2 ulp, that is 4 u), and the same again for each
 /// chunk to whose scale it is brought. The error of the largest score itself cancels. Sums of weights and
 /// of weighted values then have an error of gamma of their terms, relative to the sum of sizes; the result
-/// is their quotient. A weight below 2^-125 counts as zero.
-fn bounds(sizes: Sizes, q: &[f32], keys: &[&[f32]], values: &[&[f32]]) -> Vec<f64> {
+/// is their quotient. A weight below 2^-125 counts as zero. A sink is a score with one rounding, that of its unit,
+/// and takes part in the sum of weights only.
+fn bounds(sizes: Sizes, head: usize, q: &[f32], keys: &[&[f32]], values: &[&[f32]]) -> Vec<f64> {
     let mut worst: f64 = 0.0;
     let scores = keys.iter().map(|key| {
         let exact = reference::dot(q, key);
@@ -101,6 +115,10 @@ fn bounds(sizes: Sizes, q: &[f32], keys: &[&[f32]], values: &[&[f32]]) -> Vec<f6
         capped.map_or(scale * exact.sum, |cap| cap * (scale * exact.sum / cap).tanh())
     });
     let mut weights: Vec<f64> = scores.collect();
+    if let Some(sink) = sizes.sink(head) {
+        weights.push(f64::from(sink));
+        worst = worst.max(2.0 * U * f64::from(sink.abs()));
+    }
     let (least, most) = weights.iter().fold((f64::MAX, f64::MIN), |(a, b), &s| (a.min(s), b.max(s)));
     let reach = most - least + 2.0 * worst;
     reference::softmax(&mut weights);
@@ -141,7 +159,7 @@ fn case(sizes: Sizes, sequences: Vec<TestSequence>, random: &mut Random) -> Case
                 let keys: Vec<_> = seen.clone().map(|at| &stored[at][key..key + sizes.size]).collect();
                 let values: Vec<_> =
                     seen.clone().map(|at| &stored[at][value..value + sizes.value_size]).collect();
-                all.extend(bounds(sizes, q, &keys, &values));
+                all.extend(bounds(sizes, head, q, &keys, &values));
             }
         }
         first += sequence.rows as usize;
@@ -161,6 +179,7 @@ pub fn cases(random: &mut Random) -> Vec<Case> {
         span: Span::Full,
         softcap: None,
         dtype: DType::F32,
+        has_sinks: false,
     };
     let many = Sizes { heads: 1, kv_heads: 1, size: 4, value_size: 5, ..plain };
     let window = Span::Window(70);
@@ -178,6 +197,11 @@ pub fn cases(random: &mut Random) -> Vec<Case> {
         case(Sizes { dtype: quantized, softcap: Some(0.5), ..wide }, sequences(), random),
         case(Sizes { dtype: quantized, ..wide }, vec![TestSequence::new(0, 0, 330)], random),
         case(Sizes { span: Span::Window(3), ..plain }, sequences(), random),
+        case(Sizes { span: Span::Chunk(4), ..plain }, sequences(), random),
+        case(Sizes { span: Span::Chunk(100), ..many }, vec![TestSequence::new(0, 0, 330)], random),
+        case(Sizes { has_sinks: true, ..plain }, sequences(), random),
+        case(Sizes { has_sinks: true, softcap: Some(0.5), dtype: quantized, ..wide }, sequences(), random),
+        case(Sizes { has_sinks: true, span: window, ..plain }, vec![TestSequence::new(0, 0, 300)], random),
         case(Sizes { heads: 3, kv_heads: 3, scale: 20.0, ..plain }, sequences(), random),
         case(Sizes { scale: 20.0, ..many }, vec![TestSequence::new(0, 0, 600)], random),
         // Scores so far apart that all weights but one are zero.
@@ -226,10 +250,13 @@ fn few_rows_and_many_yield_equal_bits() {
         span: Span::Full,
         softcap: None,
         dtype: DType::F16,
+        has_sinks: false,
     };
     let variants = [
         plain,
         Sizes { dtype: DType::Q8_0, ..plain },
+        Sizes { has_sinks: true, ..plain },
+        Sizes { span: Span::Chunk(300), has_sinks: true, ..plain },
         Sizes { dtype: DType::F32, heads: 1, kv_heads: 1, size: 5, value_size: 7, ..plain },
         Sizes { span: Span::Window(300), dtype: DType::BF16, softcap: Some(1.0), ..plain },
     ];

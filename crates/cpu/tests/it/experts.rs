@@ -4,7 +4,7 @@
 use girih_cpu::kernels::tables;
 use girih_graph::backend::Input;
 use girih_graph::interpret::Interpreter;
-use girih_graph::{Act, Backend, Builder, ExpertGroups, Graph, Op, Router, RouterScore};
+use girih_graph::{Act, Backend, Builder, ExpertGroups, GateRule, Graph, Op, Router, RouterScore};
 use girih_tensor::{DType, Shape, reference};
 
 use crate::case::finish;
@@ -22,6 +22,16 @@ struct Sizes {
     dtype: DType,
     has_gate: bool,
     has_biases: bool,
+}
+
+impl Sizes {
+    /// That of gpt-oss, with a lower limit, for experts with biases.
+    fn gate_rule(&self) -> GateRule {
+        match self.has_gate && self.has_biases {
+            true => GateRule { act: Act::QuickGelu, limit: Some(0.5), offset: Some(1.0) },
+            false => Act::Silu.into(),
+        }
+    }
 }
 
 /// Inner sizes around a band, a width that is no whole group, and more experts than threads.
@@ -90,7 +100,8 @@ fn graph(sizes: Sizes, rows: usize) -> Graph {
             operands.push(builder.weight(name, Shape::matrix(experts, columns), DType::F32));
         }
     }
-    let op = Op::Experts { used, act: Act::Silu };
+    let GateRule { act, limit, offset } = sizes.gate_rule();
+    let op = Op::Experts { used, act, limit, offset };
     let y = builder.shaped("y", op, &operands, &[width]);
     finish(builder, y)
 }
@@ -158,10 +169,17 @@ fn bounds(sizes: Sizes, graph: &Graph, source: &Source, x: &[f32]) -> Vec<f64> {
         let mut sums = vec![(0.0, 0.0, 0.0); sizes.width];
         for (expert, weight) in weights.iter().enumerate().filter(|(_, weight)| **weight != 0.0) {
             let up = up.of_row(expert, &row);
-            let silu = |x: f64| x / (1.0 + (-x).exp());
-            // The slope of silu is at most 1.1.
-            let activated =
-                |(x, error): (f64, f64)| (silu(x), 1.1 * error + gamma(24) * (silu(x).abs() + error));
+            let GateRule { act, limit, offset } = sizes.gate_rule();
+            let limit = f64::from(limit.unwrap_or(f32::INFINITY));
+            let slope = if act == Act::QuickGelu { 1.702 } else { 1.0 };
+            let silu = |x: f64| x / (1.0 + (-slope * x).exp());
+            // The slope of both activations is at most 1.1. Two roundings of the exponential's argument count as
+            // often as it is large. A limit makes no error larger.
+            let activated = |(x, error): (f64, f64)| {
+                assert!(x.abs() < 20.0, "the gate of a test is {x}");
+                let x = x.min(limit);
+                (silu(x), 1.1 * error + gamma(24 + 2 * 35) * (silu(x).abs() + error))
+            };
             let inner: Vec<(f64, f64)> = match &gate {
                 None => up.into_iter().map(activated).collect(),
                 Some(gate) => gate
@@ -170,6 +188,8 @@ fn bounds(sizes: Sizes, graph: &Graph, source: &Source, x: &[f32]) -> Vec<f64> {
                     .map(activated)
                     .zip(up)
                     .map(|((a, of_a), (b, of_b))| {
+                        let b = b.clamp(-limit, limit) + f64::from(offset.unwrap_or(0.0));
+                        let of_b = of_b + gamma(1) * b.abs();
                         let error = of_a * (b.abs() + of_b) + a.abs() * of_b;
                         (a * b, error + gamma(2) * ((a * b).abs() + error))
                     })
@@ -304,7 +324,12 @@ fn weights_that_no_router_chose_are_refused() {
     let weights = builder.input("weights", &[2], DType::F32);
     let stack = Shape::new(&[2, 8, 8]).unwrap();
     let [up, down] = ["up", "down"].map(|name| builder.weight(name, stack, DType::F32));
-    let y = builder.shaped("y", Op::Experts { used: 1, act: Act::Silu }, &[x, weights, up, down], &[8]);
+    let y = builder.shaped(
+        "y",
+        Op::Experts { used: 1, act: Act::Silu, limit: None, offset: None },
+        &[x, weights, up, down],
+        &[8],
+    );
     let graph = finish(builder, y);
     let objections = cpu(1).objections(&graph);
     assert_eq!(objections[0].reason, "its weights are no choice of 1 experts by 'route'");

@@ -12,8 +12,8 @@ use crate::ops::attend::{HeldRows, ScoreRule};
 use crate::ops::route::Router;
 use crate::ops::temper::Temperature;
 use crate::ops::{
-    AppliedOp, activate, add, attend, embed, experts, gate, gate_heads, gather, layer_norm, linear, norm, pool,
-    reshape, rope, route, scale, short_conv, softcap, splice, temper, xielu,
+    AppliedOp, activate, add, attend, embed, experts, gate, gate_heads, gather, layer_norm, linear, norm,
+    pool, reshape, rope, route, scale, short_conv, softcap, splice, temper, xielu,
 };
 use crate::sequence::{BLOCK_POSITIONS, GivenRows, Input, Sequence, step_count};
 use crate::state::PositionMajor;

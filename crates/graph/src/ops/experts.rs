@@ -170,7 +170,8 @@ mod tests {
     fn only_chosen_experts_are_read() {
         let second = |index| if index == 1 { expert(index) } else { panic!("expert {index} is not chosen") };
         assert!(
-            define(&[1.0; 2], &[0.0, 1.0, 0.0, 0.0, f32::NAN, 0.0], [3, 1, 1], Act::Silu.into(), second).unwrap()[1]
+            define(&[1.0; 2], &[0.0, 1.0, 0.0, 0.0, f32::NAN, 0.0], [3, 1, 1], Act::Silu.into(), second)
+                .unwrap()[1]
                 .is_nan()
         );
     }

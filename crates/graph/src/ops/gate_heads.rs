@@ -33,7 +33,10 @@ mod tests {
     #[test]
     fn a_head_is_multiplied_by_its_gate() {
         let gated = define(&[0.0, 3f32.ln()], &[1.0, -2.0, 4.0, 8.0], 2, Act::Sigmoid);
-        assert!(gated.iter().zip([0.5, -1.0, 3.0, 6.0]).all(|(y, want)| (y - want).abs() < 1e-6), "{gated:?}");
+        assert!(
+            gated.iter().zip([0.5, -1.0, 3.0, 6.0]).all(|(y, want)| (y - want).abs() < 1e-6),
+            "{gated:?}"
+        );
         assert!(define(&[f32::NAN], &[1.0], 1, Act::Softplus)[0].is_nan());
     }
 }
