@@ -10,13 +10,13 @@ use super::based_on::dense_kind;
 use super::config::{ModelConfig, shown};
 use super::facts::{
     AttentionFacts, Biases, EmbedFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes, NormFacts, Norms,
-    OutputGate, PlainAct, PoolingFacts, Residual, Rope, ShortConvFacts, XIELU, act, act_words,
+    OutputGate, PlainAct, PoolingFacts, QkNormFacts, Residual, Rope, ShortConvFacts, XIELU, act, act_words,
 };
 use super::rope;
 use super::schema::{
     self, Arch, AttendSchema, DefaultValue, DenseLayersSchema, DenseSchema, DerivedScale, EmbedScale,
     FfnSchema, Field, GateAct, GgufKinds, HeadSchema, IndexedKind, LayerSchema, ListedKinds, MixerSchema,
-    NormKind, NormPosition, NormsSchema, ResidualSchema, ShortConvSchema, SpanSchema, StatedValue,
+    NormKind, NormPosition, NormsSchema, QkNorm, ResidualSchema, ShortConvSchema, SpanSchema, StatedValue,
     TemperatureSchema,
 };
 use super::value::brief;
@@ -304,7 +304,9 @@ impl Fill<'_> {
                 "some norms of layer {layer} have a weight or a bias that others lack; all or none need it"
             )));
         }
-        Ok(Norms { positions, norm })
+        let after_epsilon =
+            schema.norms.after_epsilon.as_ref().map(|field| self.epsilon(field)).transpose()?;
+        Ok(Norms { positions, norm, after_epsilon })
     }
 
     /// A size of a layer, which the field may list for each.
@@ -327,12 +329,7 @@ impl Fill<'_> {
 
     /// What a norm with vectors of these names computes. It has a weight unless its description has none.
     fn norm(&self, norms: &NormsSchema, weight: &str, bias: &str) -> Result<NormFacts> {
-        let field = &norms.epsilon;
-        let epsilon = self.required("norms.epsilon", field)?;
-        if epsilon < 0.0 {
-            let key = self.config.key(field);
-            return Err(Error::new(format!("{key} is {epsilon}; a number of at least 0 is needed")));
-        }
+        let epsilon = self.epsilon(&norms.epsilon)?;
         let has_weight = self.stored.has(weight);
         if !has_weight && self.arch.has_weight(weight) {
             return Err(Error::new(format!("the model lacks the weight '{weight}', which its norm needs")));
@@ -344,6 +341,16 @@ impl Fill<'_> {
             )));
         }
         Ok(NormFacts { kind: norms.kind, epsilon, weight: has_weight, bias: has_bias })
+    }
+
+    /// The epsilon of a norm.
+    fn epsilon(&self, field: &Field) -> Result<f32> {
+        let epsilon = self.required("norms.epsilon", field)?;
+        if epsilon < 0.0 {
+            let key = self.config.key(field);
+            return Err(Error::new(format!("{key} is {epsilon}; a number of at least 0 is needed")));
+        }
+        Ok(epsilon)
     }
 
     /// A number that models may omit.
@@ -452,6 +459,7 @@ impl Fill<'_> {
             None => None,
         };
         let scale = scale.map_or_else(|| self.derived_scale(schema, &heads), Ok)?;
+        let scale = scale * self.optional(schema.query_factor.as_ref())?.unwrap_or(1.0);
         let bias = |part: &str| self.stored.has(&format!("layers.{layer}.mixer.{part}.bias"));
         Ok(AttentionFacts {
             heads: heads.heads,
@@ -459,7 +467,7 @@ impl Fill<'_> {
             head_size: heads.size,
             span: self.span(&schema.span, layer)?,
             rope: self.rope_of(schema).map(|table| self.rope(table, heads.size)).transpose()?,
-            qk_norm: schema.qk_norm.then_some(epsilon),
+            qk_norm: schema.qk_norm.map(|of| self.qk_norm(of, layer, epsilon)).transpose()?,
             biases: Biases { q: bias("q"), k: bias("k"), v: bias("v"), o: bias("o") },
             scale,
             softcap: self.cap(schema.softcap.as_ref())?,
@@ -508,6 +516,18 @@ impl Fill<'_> {
         let Some(beta) = self.optional(Some(&schema.beta))? else { return Ok(None) };
         let every = self.size("mixer.temperature.every", &schema.every)?;
         Ok(Some(Temperature { beta, every: every as u32, offset: schema.offset }))
+    }
+
+    /// The norms of queries and keys of a layer.
+    fn qk_norm(&self, of: QkNorm, layer: usize, epsilon: f32) -> Result<QkNormFacts> {
+        let has = |part: &str| self.stored.has(&format!("layers.{layer}.mixer.{part}.norm"));
+        let weight = has("q");
+        if weight != has("k") {
+            return Err(Error::new(format!(
+                "layer {layer} has a weight for the norm of queries or for that of keys; both or none are needed"
+            )));
+        }
+        Ok(QkNormFacts { of, epsilon, weight })
     }
 
     fn short_conv(&self, schema: &ShortConvSchema) -> Result<ShortConvFacts> {

@@ -14,21 +14,23 @@ mod parameters;
 mod rope;
 pub mod schema;
 mod shipped;
+mod suggest;
 mod value;
 
 pub use config::ModelConfig;
 pub use facts::{
     AttentionFacts, Biases, EmbedFacts, ExpertsFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes,
-    NormFacts, Norms, OutputGate, PlainAct, PoolingFacts, Residual, Rope, ShortConvFacts, act,
+    NormFacts, Norms, OutputGate, PlainAct, PoolingFacts, QkNormFacts, Residual, Rope, ShortConvFacts, act,
 };
 pub(crate) use fill::{Stored, fill, layer_kinds};
 pub use keys::{SharedKeys, shared_keys};
 pub(crate) use keys::{check_keys, check_refused};
 pub use parameters::{ArchParameter, FactValue};
 pub(crate) use rope::frequencies;
-pub use schema::{Arch, NormKind, NormPosition};
+pub use schema::{Arch, NormKind, NormPosition, QkNorm};
 use shipped::SHIPPED;
 pub use shipped::text_of as shipped_text;
+pub use suggest::{Suggestion, suggest};
 
 use std::collections::BTreeSet;
 

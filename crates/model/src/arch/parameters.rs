@@ -161,6 +161,9 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
     let mut list: Vec<OfLayer<'_>> = vec![("norms.epsilon", Some(&layer.norms.epsilon), |layer| {
         Some(FactValue::Number(layer.norms.norm.epsilon))
     })];
+    list.push(("norms.after_epsilon", layer.norms.after_epsilon.as_ref(), |layer| {
+        Some(FactValue::Number(layer.norms.after_epsilon?))
+    }));
     match &layer.mixer {
         MixerSchema::Attend(attend) => {
             let (window, chunk) = match &attend.span {
@@ -203,6 +206,8 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
                 ("mixer.scale", attend.scale.as_ref(), |layer| {
                     Some(FactValue::Number(layer.mixer.attention()?.scale))
                 }),
+                // The scale has it as a factor.
+                ("mixer.query_factor", attend.query_factor.as_ref(), |_| None),
                 ("mixer.softcap", attend.softcap.as_ref(), |layer| {
                     Some(FactValue::Number(layer.mixer.attention()?.softcap?))
                 }),

@@ -159,6 +159,8 @@ pub struct NormsSchema {
     pub kind: NormKind,
     /// The epsilon that is added to the mean square or to the variance.
     pub epsilon: Field,
+    /// The epsilon of the norms `after_mixer` and `after_ffn`, if it is another one.
+    pub after_epsilon: Option<Field>,
 }
 
 /// Positions of norms that only some models have.
@@ -319,9 +321,10 @@ pub struct AttendSchema {
     /// If set, only models in whose `config.json` this is null rotate queries and keys. In a GGUF, it must be
     /// absent.
     pub rope_if_null: Option<Field>,
-    /// Whether query and key heads are normalized.
-    #[serde(default)]
-    pub qk_norm: bool,
+    /// The norms of queries and keys, if there are any. They have weights if the description names them.
+    pub qk_norm: Option<QkNorm>,
+    /// The factor that queries are multiplied by.
+    pub query_factor: Option<Field>,
     /// The number whose inverse square root scales the scores; the size of a head
     /// by default.
     pub scale_of: Option<Field>,
@@ -361,6 +364,18 @@ pub struct TemperatureSchema {
     /// What is added to the position.
     #[serde(default)]
     pub offset: u32,
+}
+
+/// What the norms of queries and keys divide by, and when. All are root-mean-square norms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QkNorm {
+    /// Each head for itself, before its rotation.
+    Heads,
+    /// Each head for itself, after its rotation.
+    RotatedHeads,
+    /// All heads of a row together, before their rotation.
+    Rows,
 }
 
 /// A gated short convolution.
