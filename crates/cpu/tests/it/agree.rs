@@ -256,20 +256,23 @@ fn pools(random: &mut Random) -> Vec<Case> {
 fn ropes(random: &mut Random) -> Vec<Case> {
     let mut cases = Vec::new();
     for pairing in [Pairing::Halves, Pairing::Neighbours] {
-        for half in [1, 4, 17] {
-            let op = Op::Rope { pairing };
-            cases.push(one(op, &[3, 2 * half], Some((half, DType::F32)), random, |x, _| {
+        for (half, kept, factor) in
+            [(1, 0, None), (4, 0, Some(1.3)), (17, 0, None), (3, 5, Some(0.7)), (8, 16, None)]
+        {
+            let (op, size) = (Op::Rope { pairing, factor }, 2 * half + kept);
+            cases.push(one(op, &[3, size], Some((half, DType::F32)), random, move |x, _| {
                 // Sine, cosine, two products and a sum are rounded, and the interpreter's result; no term
-                // exceeds the sizes of the pair.
-                let heads = x.chunks_exact(2 * half);
+                // exceeds the sizes of the pair, times the factor. Components behind the pairs are exact.
+                let bound = f64::from(factor.unwrap_or(1.0)) * gamma(4);
+                let heads = x.chunks_exact(size);
                 heads
                     .flat_map(|head| {
-                        (0..2 * half).map(move |i| {
+                        (0..size).map(move |i| {
                             let (a, b) = match pairing {
                                 Pairing::Halves => (i % half, i % half + half),
                                 Pairing::Neighbours => (i / 2 * 2, i / 2 * 2 + 1),
                             };
-                            gamma(4) * f64::from(head[a].abs() + head[b].abs())
+                            if i < 2 * half { bound * f64::from(head[a].abs() + head[b].abs()) } else { 0.0 }
                         })
                     })
                     .collect()
@@ -390,7 +393,7 @@ fn wrong_ops() -> Vec<(&'static str, Change)> {
             }
         }),
         ("rope", |node| {
-            if let Op::Rope { pairing } = &mut node.op {
+            if let Op::Rope { pairing, .. } = &mut node.op {
                 *pairing = Pairing::Halves;
             }
         }),

@@ -9,6 +9,7 @@ use super::weights::WeightRows;
 use crate::constant::{Act, GateRule, Xielu};
 use crate::graph::{Graph, Node};
 use crate::ops::attend::{HeldRows, ScoreRule};
+use crate::ops::rope::RopeRule;
 use crate::ops::route::Router;
 use crate::ops::{
     AppliedOp, activate, add, attend, embed, experts, gate, gather, layer_norm, linear, norm, pool, reshape,
@@ -285,8 +286,10 @@ impl<'r, 'a> NodeReads<'r, 'a> {
                 down_bias,
             } => self.experts(act, [x, weights], [up, down], [gate, gate_bias, up_bias, down_bias])?,
             AppliedOp::Reshape { x } | AppliedOp::Write { x } => reshape::define(self.rows(x)?),
-            AppliedOp::Rope { pairing, x, frequencies } => {
-                rope::define(self.rows(x)?, &self.weight(frequencies)?, pairing, sequences, self.stride(x))
+            AppliedOp::Rope { pairing, factor, x, frequencies } => {
+                let rule = RopeRule { frequencies: &self.weight(frequencies)?, pairing, factor };
+                let size = self.graph.value(x).shape.columns();
+                rope::define(self.rows(x)?, rule, sequences, [self.stride(x), size])
             }
             AppliedOp::Attend { scale, span, softcap, q, keys, values } => {
                 let at = |id| move |sequence: &Sequence<'_>, seen| self.held(id, sequence, seen);

@@ -27,8 +27,8 @@ impl Assembly<'_> {
         let (q, k) = match &attend.rope {
             None => (q, k),
             Some(rope) => {
-                let q = self.rotate(&format!("{at}.q.rotated"), rope, q, size)?;
-                (q, self.rotate(&format!("{at}.k.rotated"), rope, k, size)?)
+                let q = self.rotate(&format!("{at}.q.rotated"), rope, q)?;
+                (q, self.rotate(&format!("{at}.k.rotated"), rope, k)?)
             }
         };
         let (keys, values) = match span {
@@ -76,8 +76,9 @@ impl Assembly<'_> {
         Ok(self.graph.shaped(&format!("{name}.heads"), Op::Reshape, &[flat], &[heads, size]))
     }
 
-    fn rotate(&mut self, name: &str, rope: &Rope, x: ValueId, size: usize) -> Result<ValueId> {
-        let frequencies = self.weight(&rope.weight, &[size / 2])?;
-        Ok(self.graph.same(name, Op::Rope { pairing: rope.pairing }, &[x, frequencies]))
+    fn rotate(&mut self, name: &str, rope: &Rope, x: ValueId) -> Result<ValueId> {
+        let frequencies = self.weight(&rope.weight, &[rope.rotated / 2])?;
+        let op = Op::Rope { pairing: rope.pairing, factor: rope.factor };
+        Ok(self.graph.same(name, op, &[x, frequencies]))
     }
 }

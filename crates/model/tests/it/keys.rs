@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use girih_file::{ContainerWriter, Metadata, MetadataArray, MetadataValue, NewTensor};
 use girih_graph::Span;
 use girih_model::arch::schema::{DefaultValue, ExcludedKey, HarmlessKey, HarmlessValues, StatedValue};
-use girih_model::arch::{self, Arch, ArchOptions, ArchParameter, Mixer, shared_keys};
+use girih_model::arch::{self, Arch, ArchOptions, ArchParameter, GGUF_SCALING, Mixer, shared_keys};
 use girih_model::{ModelFiles, ModelLimits};
 use girih_tensor::{DType, Shape};
 use serde_json::{Value as Json, json};
@@ -399,7 +399,7 @@ fn keys_of_a_gguf_that_nobody_reads_are_refused() {
         ("llama.logit_scale", MetadataValue::F32(0.5), "llama.logit_scale"),
         ("llama.residual_scale", MetadataValue::F32(0.22), "llama.residual_scale"),
         ("llama.attention.scale", MetadataValue::F32(0.1), "llama.attention.scale"),
-        ("llama.rope.scaling.attn_factor", MetadataValue::F32(1.5), "attn_factor"),
+        ("llama.rope.scaling.yarn_ext_factor", MetadataValue::F32(0.5), "yarn_ext_factor"),
         ("llama.rope.scale_linear", MetadataValue::F32(2.0), "scale_linear"),
         (
             "llama.rope.dimension_sections",
@@ -574,8 +574,7 @@ fn section(arch: &Arch) -> String {
     }
     for (name, rope) in &arch.rope {
         let Some(scaling) = &rope.scaling else { continue };
-        let gguf =
-            scaling.gguf.iter().flat_map(|prefix| [format!("{prefix}.type"), format!("{prefix}.factor")]);
+        let gguf = scaling.gguf.iter().flat_map(|prefix| GGUF_SCALING.map(|key| format!("{prefix}.{key}")));
         let objects = scaling.hf.iter().map(|path| format!("{path}.*"));
         let keys: Vec<String> = objects.chain(gguf).map(|key| format!("`{key}`")).collect();
         let becomes = format!("read as the scaling of rope.{name}, as far as its `rope_type` goes");
@@ -615,7 +614,7 @@ fn the_table_of_keys_is_up_to_date() {
     for (key, value) in [
         ("*.attention.key_length", "the head size"),
         ("*.attention.value_length", "the head size"),
-        ("*.rope.dimension_count", "the head size"),
+        ("*.rope.dimension_count", "the rotated components of a head"),
         ("*.attention.causal", "true, for encoders false"),
         ("*.vocab_size", "the rows of the embedding table"),
         ("general.type", "'model'"),
