@@ -288,7 +288,7 @@ impl<'r, 'a> NodeReads<'r, 'a> {
             AppliedOp::Reshape { x } | AppliedOp::Write { x } => reshape::define(self.rows(x)?),
             AppliedOp::Rope { pairing, factor, x, frequencies } => {
                 let rule = RopeRule { frequencies: &self.weight(frequencies)?, pairing, factor };
-                let size = self.graph.value(x).shape.columns();
+                let size = self.values.graph.value(x).shape.columns();
                 rope::define(self.rows(x)?, rule, sequences, [self.stride(x), size])
             }
             AppliedOp::Attend { scale, span, softcap, q, keys, values } => {
