@@ -47,7 +47,8 @@ use std::ops::Range;
 use girih_graph::{Graph, Node, Numerics, Op, OutputKind, Role, Rounding};
 use girih_tensor::{DType, Result, Shape};
 
-use crate::running_error::{RoundingErrors, RowErrors, RowSizes};
+use crate::rounding::RoundingErrors;
+use crate::running_error::{RowErrors, RowSizes};
 
 /// The number of values that share a scale: 16 in Q2_K, Q3_K and Q6_K, 32 in the other
 /// formats; the larger number gives the larger bound.

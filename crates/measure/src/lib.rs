@@ -17,6 +17,7 @@ mod perplexity;
 mod profile;
 mod progress;
 pub mod record;
+mod rounding;
 mod running_error;
 mod speed;
 

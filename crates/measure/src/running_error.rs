@@ -50,11 +50,16 @@
 //! A node whose values the backend does not report adds its counted roundings to the errors of its
 //! operands, and the analysis goes on.
 
+mod attention;
+
 use std::collections::HashMap;
 use std::ops::Range;
 
 use girih_graph::{Act, Extent, Graph, Node, Op, Pooling, Router, Span, ValueId, Watch};
 use girih_tensor::{DType, Shape};
+
+use crate::rounding::{CAP_STORES, EXPONENTIAL_ROUNDINGS, RoundingErrors, mean_square};
+use attention::{AttendingHead, Rows};
 
 /// Stores of an embedding's scale: the factor and the product.
 const SCALE_STORES: f64 = 2.0;
@@ -65,18 +70,8 @@ const NORM_STORES: f64 = 2.0;
 /// Stores of RoPE: the cosine or sine, the product, and the sum of two products.
 const ROPE_STORES: f64 = 3.0;
 
-/// Stores of a score: the sum, and its product with the scale. The mask adds 0.
-const SCORE_STORES: f64 = 2.0;
-
-/// Stores of a cap: the quotient, tanh, and the product.
-const CAP_STORES: f64 = 3.0;
-
 /// Stores of a gate: the activation and the product.
 const GATE_STORES: f64 = 2.0;
-
-/// Roundings of an exponential and what surrounds it: a gate's polynomial, exponential, sum
-/// and quotient, or a softmax.
-const EXPONENTIAL_ROUNDINGS: f64 = 16.0;
 
 /// The part of `D` roundings that remains of a norm's sum of squares. Its partial sums grow
 /// linearly, so each of two programs has `√(D/3)` roundings. The root halves them.
@@ -87,21 +82,6 @@ const NORM_PART: f64 = 1.0 / 6.0;
 /// larger ones. A graph has no base but frequencies; a model with a smaller base would have more
 /// errors than this, and none here has one. The rounding of an angle is relative to the angle.
 const ANGLE_SQUARES: f64 = 0.054_287;
-
-/// The mean squares of the relative errors of one rounding.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RoundingErrors {
-    /// Of a term of a sum, in single precision.
-    pub term: f64,
-    /// Of a stored result, in both programs.
-    pub result: f64,
-    /// Of a row of state in this program.
-    pub state: f64,
-    /// The largest error of a score, in standard deviations.
-    pub largest: f64,
-    /// What a change of known size counts as, in mean squares of errors of which the largest counts.
-    pub change: f64,
-}
 
 /// The sizes of the rows of a graph's values in a run, and the rows that attention reads: a watch.
 /// Sequences begin at position 0 and have no mutual spans.
@@ -475,152 +455,6 @@ impl Analysis<'_> {
     }
 }
 
-/// The rows of an operand of attention.
-struct Rows<'a> {
-    data: &'a [f32],
-    heads: usize,
-    width: usize,
-    /// The relative errors of rows, as mean squares.
-    errors: &'a [f64],
-    /// The mean squares of rows.
-    sizes: &'a [f64],
-}
-
-impl<'a> Rows<'a> {
-    /// One head of a row.
-    fn part(&self, row: usize, head: usize) -> HeadPart<'a> {
-        let numbers = &self.data[(row * self.heads + head) * self.width..][..self.width];
-        let size = self.sizes[row].max(mean_square(numbers.iter().copied()));
-        HeadPart { numbers, error: self.errors[row], noise: self.errors[row] * size }
-    }
-}
-
-/// One head of a row.
-#[derive(Clone, Copy)]
-struct HeadPart<'a> {
-    numbers: &'a [f32],
-    /// The relative error, as mean square.
-    error: f64,
-    /// The mean square of the error, if it lies evenly on the row's elements.
-    noise: f64,
-}
-
-impl HeadPart<'_> {
-    /// The distances from `mean` of `factor` times the numbers.
-    fn distances(&self, factor: f64, mean: &[f64]) -> impl ExactSizeIterator<Item = f64> {
-        self.numbers.iter().zip(mean).map(move |(x, mean)| factor * f64::from(*x) - mean)
-    }
-}
-
-/// The derivative of a head's result by its query: a row for each element of the result.
-struct QueryMatrix {
-    columns: usize,
-    elements: Vec<f64>,
-}
-
-impl QueryMatrix {
-    fn zero(rows: usize, columns: usize) -> QueryMatrix {
-        QueryMatrix { columns, elements: vec![0.0; rows * columns] }
-    }
-
-    /// Adds `factor` times the outer product of `left` and `right`.
-    fn add(&mut self, factor: f64, left: impl Iterator<Item = f64>, right: impl Iterator<Item = f64>) {
-        let right: Vec<f64> = right.map(|x| factor * x).collect();
-        for (row, x) in self.elements.chunks_mut(self.columns.max(1)).zip(left) {
-            row.iter_mut().zip(&right).for_each(|(sum, y)| *sum += x * y);
-        }
-    }
-
-    /// The sum of the squares of a row, as the mean over the rows.
-    fn mean_square_of_rows(&self) -> f64 {
-        mean_square(self.elements.iter().copied()) * self.columns as f64
-    }
-}
-
-/// A head of a row of attention.
-struct AttendingHead<'a> {
-    one: RoundingErrors,
-    scale: f64,
-    cap: Option<f64>,
-    q: HeadPart<'a>,
-    /// The keys and values that the row reads.
-    read: Vec<(HeadPart<'a>, HeadPart<'a>)>,
-}
-
-impl AttendingHead<'_> {
-    /// The mean squares of the result's error and of the result.
-    fn noise_and_size(&self) -> (f64, f64) {
-        let RoundingErrors { term, result, .. } = self.one;
-        let scores: Vec<KeyScore> = self.read.iter().map(|(key, _)| self.score(key)).collect();
-        let largest = scores.iter().fold(f64::NEG_INFINITY, |largest, score| largest.max(score.value));
-        let weights: Vec<f64> = scores.iter().map(|score| (score.value - largest).exp()).collect();
-        let sum: f64 = weights.iter().sum();
-        // Errors of the query act through the cap's slope.
-        let keys = self.read.iter().zip(&scores).map(|((key, _), score)| (key.numbers, score.slope));
-        let values = self.read.iter().map(|(_, value)| value.numbers);
-        let mean_key = weighted(keys.zip(&weights).map(|((key, slope), weight)| (key, slope * weight / sum)));
-        let mean_value = weighted(values.zip(&weights).map(|(value, weight)| (value, weight / sum)));
-        let mut of_q = QueryMatrix::zero(mean_value.len(), mean_key.len());
-        let (mut noise, mut parts) = (0.0, 0.0);
-        for (((key, value), score), weight) in self.read.iter().zip(&scores).zip(&weights) {
-            let p = weight / sum;
-            let spread = mean_square(value.distances(1.0, &mean_value));
-            noise += p.powi(2) * (score.noise * spread + value.noise);
-            of_q.add(p, value.distances(1.0, &mean_value), key.distances(score.slope, &mean_key));
-            parts += p.powi(2) * mean_square(value.numbers.iter().copied());
-        }
-        let size = mean_square(mean_value.iter().copied());
-        let count = weights.len() as f64;
-        // The softmax and its store; the sums of its divisor and of the result; the result's store.
-        let own =
-            (result + EXPONENTIAL_ROUNDINGS * term) * parts + count * term * (size + parts) + result * size;
-        (noise + self.scale.powi(2) * self.q.noise * of_q.mean_square_of_rows() + own, size)
-    }
-
-    /// The score of a key, without the error of the query.
-    fn score(&self, key: &HeadPart) -> KeyScore {
-        let RoundingErrors { term, result, .. } = self.one;
-        let products = self.q.numbers.iter().zip(key.numbers).map(|(q, k)| f64::from(*q) * f64::from(*k));
-        let (sum, squares) = products.fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
-        let width = key.numbers.len() as f64;
-        let q_squares = mean_square(self.q.numbers.iter().copied()) * width;
-        let of_key = (q_squares * key.noise).max(squares * key.error);
-        let value = self.scale * sum;
-        let own = width * term * squares.max(sum.powi(2));
-        let noise = self.scale.powi(2) * (of_key + own) + SCORE_STORES * result * value.powi(2);
-        let Some(cap) = self.cap else { return KeyScore { value, slope: 1.0, noise } };
-        let capped = cap * (value / cap).tanh();
-        let slope = 1.0 - (capped / cap).powi(2);
-        // The quotient's store counts as if it came after tanh, which has more of it.
-        let stores = CAP_STORES * result + EXPONENTIAL_ROUNDINGS * term;
-        KeyScore { value: capped, slope, noise: slope.powi(2) * noise + stores * capped.powi(2) }
-    }
-}
-
-/// The score of a key.
-struct KeyScore {
-    value: f64,
-    /// The cap's derivative.
-    slope: f64,
-    /// The mean square of the absolute error, without that of the query.
-    noise: f64,
-}
-
-/// A sum of rows, each times its weight.
-fn weighted<'a>(rows: impl Iterator<Item = (&'a [f32], f64)>) -> Vec<f64> {
-    let mut sum = Vec::new();
-    for (row, weight) in rows {
-        sum.resize(row.len(), 0.0);
-        sum.iter_mut().zip(row).for_each(|(sum, x)| *sum += weight * f64::from(*x));
-    }
-    sum
-}
-
-fn mean_square<T: Into<f64>>(numbers: impl ExactSizeIterator<Item = T>) -> f64 {
-    let count = numbers.len().max(1) as f64;
-    numbers.map(|x| x.into().powi(2)).sum::<f64>() / count
-}
-
 /// The factor of the mean square of relative errors, which a square doubles.
 const SQUARE_GAIN: f64 = 4.0;
 
@@ -640,6 +474,7 @@ fn ratio(noise: f64, size: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::attention::HeadPart;
     use super::*;
 
     /// One unit per stored result, and none of other kinds.

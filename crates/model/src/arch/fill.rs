@@ -3,22 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use girih_file::quote;
-use girih_graph::{Act, ExpertGroups, Pairing, Pooling, Router, RouterScore, Span, Xielu};
+use girih_graph::{Act, Pairing, Pooling, Span, Xielu};
 use girih_tensor::{Error, Result};
 
 use super::based_on::dense_kind;
 use super::config::{ModelConfig, shown};
 use super::facts::{
-    AttentionFacts, Biases, EmbedFacts, ExpertsFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes,
-    NormFacts, Norms, PlainAct, PoolingFacts, Residual, Rope, ShortConvFacts, XIELU, act, act_words,
+    AttentionFacts, Biases, EmbedFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes, NormFacts, Norms,
+    PlainAct, PoolingFacts, Residual, Rope, ShortConvFacts, XIELU, act, act_words,
 };
 use super::rope;
 use super::rope_scaling::Unscaled;
 use super::schema::{
     self, Arch, AttendSchema, DefaultValue, DenseLayersSchema, DenseSchema, DerivedScale, EmbedScale,
-    ExpertsSchema, FfnSchema, Field, GgufKinds, HeadSchema, IndexedKind, LayerSchema, MixerSchema, NormKind,
-    NormPosition, NormsSchema, ResidualSchema, RopeSchema, SharedExpertSchema, ShortConvSchema, SpanSchema,
-    StatedValue,
+    FfnSchema, Field, GgufKinds, HeadSchema, IndexedKind, LayerSchema, MixerSchema, NormKind, NormPosition,
+    NormsSchema, ResidualSchema, RopeSchema, ShortConvSchema, SpanSchema, StatedValue,
 };
 use super::value::brief;
 use crate::limits::ModelLimits;
@@ -181,7 +180,9 @@ fn mixer_kinds<'a>(arch: &'a Arch, config: &ModelConfig<'_>, layers: usize) -> R
     {
         let list = config.listed(&listed.hf, value, layers)?;
         let kind = |word: &serde_json::Value| {
-            let kind = word.as_str().and_then(|word| listed.words.get(word));
+            // A flag of each layer may be a number.
+            let number = word.as_u64().map(|number| number.to_string());
+            let kind = word.as_str().or(number.as_deref()).and_then(|word| listed.words.get(word));
             kind.map(String::as_str).ok_or_else(|| {
                 let (key, word) = (&listed.hf, brief(word));
                 Error::new(format!("config.json's '{key}' contains the unknown kind {word}"))
@@ -218,12 +219,13 @@ fn mixer_kinds<'a>(arch: &'a Arch, config: &ModelConfig<'_>, layers: usize) -> R
 /// The maximum number of taps of a short convolution: known models have 3.
 const MAX_TAPS: usize = 64;
 
-struct Fill<'a> {
-    arch: &'a Arch,
-    config: &'a ModelConfig<'a>,
+/// What the facts of a model are made from.
+pub(super) struct Fill<'a> {
+    pub(super) arch: &'a Arch,
+    pub(super) config: &'a ModelConfig<'a>,
     layers: usize,
-    stored: &'a dyn Stored,
-    limits: &'a ModelLimits,
+    pub(super) stored: &'a dyn Stored,
+    pub(super) limits: &'a ModelLimits,
 }
 
 /// The sizes of a layer's attention, checked for consistency.
@@ -234,16 +236,16 @@ struct HeadSizes {
 }
 
 impl Fill<'_> {
-    fn missing(&self, name: &str, field: &Field) -> Error {
+    pub(super) fn missing(&self, name: &str, field: &Field) -> Error {
         let key = self.config.key(field);
         Error::new(format!("{key} is missing; architecture {} needs it for {name}", self.arch.name))
     }
 
-    fn size(&self, name: &str, field: &Field) -> Result<usize> {
+    pub(super) fn size(&self, name: &str, field: &Field) -> Result<usize> {
         self.config.size(field)?.ok_or_else(|| self.missing(name, field))
     }
 
-    fn required(&self, name: &str, field: &Field) -> Result<f32> {
+    pub(super) fn required(&self, name: &str, field: &Field) -> Result<f32> {
         Ok(self.config.number(field)?.ok_or_else(|| self.missing(name, field))? as f32)
     }
 
@@ -302,7 +304,7 @@ impl Fill<'_> {
     }
 
     /// A size of a layer, which the field may list for each.
-    fn size_of_layer(&self, name: &str, field: &Field, index: usize) -> Result<Option<usize>> {
+    pub(super) fn size_of_layer(&self, name: &str, field: &Field, index: usize) -> Result<Option<usize>> {
         if field.by_layer && !field.gguf_also.is_empty() {
             let arch = &self.arch.name;
             return Err(Error::new(format!(
@@ -341,7 +343,7 @@ impl Fill<'_> {
     }
 
     /// A number that models may omit.
-    fn optional(&self, field: Option<&Field>) -> Result<Option<f32>> {
+    pub(super) fn optional(&self, field: Option<&Field>) -> Result<Option<f32>> {
         let number = field.map_or(Ok(None), |field| self.config.number(field))?;
         Ok(number.map(|number| number as f32))
     }
@@ -460,124 +462,6 @@ impl Fill<'_> {
         })
     }
 
-    fn experts(&self, schema: &ExpertsSchema, layer: usize) -> Result<Ffn> {
-        let at = format!("layers.{layer}.ffn");
-        let has = |part: &str| self.stored.has(&format!("{at}.{part}"));
-        let size = |name: &str, field: &Field| {
-            self.size_of_layer(name, field, layer)?.ok_or_else(|| self.missing(name, field))
-        };
-        let (count, used) = (size("ffn.count", &schema.count)?, size("ffn.used", &schema.used)?);
-        if count > self.limits.experts {
-            let (key, cap) = (self.config.key(&schema.count), self.limits.experts);
-            return Err(Error::new(format!("{key} is {count}; the cap is {cap} experts")));
-        }
-        let normalized = self.config.flag(&schema.normalized)? == Some(true);
-        let router = Router {
-            score: self.score(&schema.score)?,
-            used: used as u32,
-            normalized: normalized.then_some(schema.epsilon),
-            groups: self.groups(schema)?,
-            factor: self.router_factor(schema.factor.as_ref())?,
-        };
-        if !router.suits(count) {
-            let key = self.config.key(&schema.used);
-            let groups = router.groups.map_or(String::new(), |ExpertGroups { count, used }| {
-                format!(" in {used} of {count} groups, which have two experts or more")
-            });
-            return Err(Error::new(format!(
-                "{key} is {used}, but so many of {count} experts cannot be chosen{groups}"
-            )));
-        }
-        let each = self.ffn_size(&schema.each, layer)?;
-        let act = self.act(&schema.each, &self.act_word(&schema.each)?)?;
-        let shared_ffn = schema.shared.as_ref().map_or(Ok(None), |shared| self.shared_size(shared, each))?;
-        if shared_ffn.is_none() && has("shared.up.weight") {
-            return Err(Error::new(format!(
-                "the model has a shared expert in layer {layer}, but its parameters state none"
-            )));
-        }
-        Ok(Ffn::Experts(Box::new(ExpertsFacts {
-            count,
-            router,
-            router_bias: has("router.bias"),
-            choice_bias: has("router.choice.bias"),
-            router_softcap: self.optional(schema.softcap.as_ref())?.filter(|cap| *cap != 0.0),
-            size: each,
-            act,
-            biases: ["gate", "up", "down"].map(|part| has(&format!("experts.{part}.bias"))),
-            shared_ffn,
-            shared_is_scored: has("shared.score.weight"),
-        })))
-    }
-
-    /// What the scores of a router become.
-    fn score(&self, field: &Field) -> Result<RouterScore> {
-        let of_word = |word: &str| RouterScore::ALL.iter().find(|score| score.name() == word).copied();
-        let stated = self.config.stated(field)?;
-        let score = match &stated {
-            None => match self.config.default(field) {
-                Some(DefaultValue::Word(word)) => of_word(word),
-                _ => return Err(self.missing("ffn.score", field)),
-            },
-            Some(StatedValue::Number(1.0)) if self.config.is_gguf() => Some(RouterScore::Softmax),
-            Some(StatedValue::Number(2.0)) if self.config.is_gguf() => Some(RouterScore::Sigmoid),
-            // The softmax of the chosen experts: that of all, normalized.
-            Some(StatedValue::Number(3.0)) if self.config.is_gguf() => Some(RouterScore::Softmax),
-            Some(StatedValue::Word(word)) => of_word(word),
-            Some(_) => None,
-        };
-        score.ok_or_else(|| {
-            let (key, shown) = (self.config.key(field), stated.map_or("missing".to_owned(), |s| shown(&s)));
-            Error::new(format!("{key} is {shown}; the routers 'softmax' and 'sigmoid' are supported"))
-        })
-    }
-
-    /// The groups of experts; one group is none.
-    fn groups(&self, schema: &ExpertsSchema) -> Result<Option<ExpertGroups>> {
-        let Some(field) = &schema.groups else { return Ok(None) };
-        let count = self.config.count(field)?.unwrap_or(1);
-        if count <= 1 {
-            return Ok(None);
-        }
-        let field = schema.used_groups.as_ref().unwrap_or(field);
-        let used = self.size("ffn.used_groups", field)?;
-        Ok((used < count).then_some(ExpertGroups { count: count as u32, used: used as u32 }))
-    }
-
-    /// The factor of a router's weights; 1 is none.
-    fn router_factor(&self, field: Option<&Field>) -> Result<Option<f32>> {
-        let Some(field) = field else { return Ok(None) };
-        match self.optional(Some(field))? {
-            None | Some(1.0) => Ok(None),
-            Some(0.0) if self.config.is_gguf() => Ok(None),
-            Some(factor) if factor > 0.0 => Ok(Some(factor)),
-            Some(factor) => {
-                let key = self.config.key(field);
-                Err(Error::new(format!("{key} is {factor}; a positive number is needed")))
-            }
-        }
-    }
-
-    /// The inner size of the expert of all rows, beside experts of this size.
-    fn shared_size(&self, schema: &SharedExpertSchema, each: usize) -> Result<Option<usize>> {
-        let (field, unit) = match (&schema.size, &schema.count) {
-            (Some(size), None) => (size, 1),
-            (None, Some(count)) => (count, each),
-            _ => {
-                let name = &self.arch.name;
-                return Err(Error::new(format!("architecture {name}: ffn.shared needs a size or a count")));
-            }
-        };
-        let size = self.config.count(field)?.unwrap_or(0).checked_mul(unit);
-        let size = size.filter(|size| *size <= i32::MAX as usize).ok_or_else(|| {
-            let key = self.config.key(field);
-            Error::new(format!(
-                "{key} makes an inner size above 2147483647; smaller shared experts are supported"
-            ))
-        })?;
-        Ok((size > 0).then_some(size))
-    }
-
     fn short_conv(&self, schema: &ShortConvSchema) -> Result<ShortConvFacts> {
         let taps = self.size("mixer.taps", &schema.taps)?;
         if !(2..=MAX_TAPS).contains(&taps) {
@@ -588,7 +472,7 @@ impl Fill<'_> {
     }
 
     /// The inner size of a feed-forward part.
-    fn ffn_size(&self, schema: &DenseSchema, layer: usize) -> Result<usize> {
+    pub(super) fn ffn_size(&self, schema: &DenseSchema, layer: usize) -> Result<usize> {
         let width = self.size("sizes.width", &self.arch.sizes.width)?;
         let size = self.size_or("ffn.size", &schema.size, layer, ("4 * width", width.saturating_mul(4)))?;
         let Some(rounded) = schema.hf_rounded.as_ref().filter(|_| !self.config.is_gguf()) else {
@@ -652,6 +536,12 @@ impl Fill<'_> {
             SpanSchema::All => Ok(Span::All),
             // A window of null is none, as in transformers' `masking_utils` of Mistral.
             SpanSchema::Window(field) if self.config.is_null(field) => Ok(Span::Full),
+            // llama.cpp's converter writes 0 for none.
+            SpanSchema::Window(field)
+                if self.config.is_gguf() && !field.by_layer && self.config.number(field)? == Some(0.0) =>
+            {
+                Ok(Span::Full)
+            }
             SpanSchema::Window(field) => {
                 match (self.size_of_layer("mixer.span.window", field, layer)?, self.config.default(field)) {
                     (Some(window), _) => Ok(Span::Window(window as u32)),
@@ -753,12 +643,12 @@ impl Fill<'_> {
     }
 
     /// The name of an activation in the model.
-    fn act_word(&self, schema: &DenseSchema) -> Result<String> {
+    pub(super) fn act_word(&self, schema: &DenseSchema) -> Result<String> {
         self.config.word(&schema.act)?.ok_or_else(|| self.missing("ffn.act", &schema.act))
     }
 
     /// The activation of this name.
-    fn act(&self, schema: &DenseSchema, word: &str) -> Result<Act> {
+    pub(super) fn act(&self, schema: &DenseSchema, word: &str) -> Result<Act> {
         act(schema.act_names.get(word).map_or(word, String::as_str)).ok_or_else(|| {
             let key = self.config.key(&schema.act);
             let (word, known) = (quote(word), act_words());

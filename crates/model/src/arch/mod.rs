@@ -7,6 +7,7 @@ mod facts;
 mod ffn_schema;
 mod field;
 mod fill;
+mod fill_experts;
 mod key_rules;
 mod keys;
 mod parameters;

@@ -13,8 +13,8 @@ pub use super::ffn_schema::{
 };
 pub use super::field::{DefaultValue, Field, Names};
 pub use super::key_rules::{
-    ExcludedKey, ExcludedValue, HarmlessKey, HarmlessValues, RequiredNull, RequiredValue, StatedValue,
-    ValueKind,
+    ExcludedKey, ExcludedValue, HarmlessKey, HarmlessValues, ListOf, RequiredNull, RequiredValue,
+    StatedValue, ValueKind,
 };
 
 /// The description of an architecture.

@@ -1,0 +1,129 @@
+//! Facts of a feed-forward part of experts: their number, the router, and the shared expert.
+
+use girih_graph::{ExpertGroups, Router, RouterScore};
+use girih_tensor::{Error, Result};
+
+use super::config::shown;
+use super::facts::{ExpertsFacts, Ffn};
+use super::fill::Fill;
+use super::schema::{DefaultValue, ExpertsSchema, Field, SharedExpertSchema, StatedValue};
+
+impl Fill<'_> {
+    pub(super) fn experts(&self, schema: &ExpertsSchema, layer: usize) -> Result<Ffn> {
+        let at = format!("layers.{layer}.ffn");
+        let has = |part: &str| self.stored.has(&format!("{at}.{part}"));
+        let size = |name: &str, field: &Field| {
+            self.size_of_layer(name, field, layer)?.ok_or_else(|| self.missing(name, field))
+        };
+        let (count, used) = (size("ffn.count", &schema.count)?, size("ffn.used", &schema.used)?);
+        if count > self.limits.experts {
+            let (key, cap) = (self.config.key(&schema.count), self.limits.experts);
+            return Err(Error::new(format!("{key} is {count}; the cap is {cap} experts")));
+        }
+        let normalized = self.config.flag(&schema.normalized)? == Some(true);
+        let router = Router {
+            score: self.score(&schema.score)?,
+            used: used as u32,
+            normalized: normalized.then_some(schema.epsilon),
+            groups: self.groups(schema)?,
+            factor: self.router_factor(schema.factor.as_ref())?,
+        };
+        if !router.suits(count) {
+            let key = self.config.key(&schema.used);
+            let groups = router.groups.map_or(String::new(), |ExpertGroups { count, used }| {
+                format!(" in {used} of {count} groups, which have two experts or more")
+            });
+            return Err(Error::new(format!(
+                "{key} is {used}, but so many of {count} experts cannot be chosen{groups}"
+            )));
+        }
+        let each = self.ffn_size(&schema.each, layer)?;
+        let act = self.act(&schema.each, &self.act_word(&schema.each)?)?;
+        let shared_ffn = schema.shared.as_ref().map_or(Ok(None), |shared| self.shared_size(shared, each))?;
+        if shared_ffn.is_none() && has("shared.up.weight") {
+            return Err(Error::new(format!(
+                "the model has a shared expert in layer {layer}, but its parameters state none"
+            )));
+        }
+        Ok(Ffn::Experts(Box::new(ExpertsFacts {
+            count,
+            router,
+            router_bias: has("router.bias"),
+            choice_bias: has("router.choice.bias"),
+            router_softcap: self.optional(schema.softcap.as_ref())?.filter(|cap| *cap != 0.0),
+            size: each,
+            act,
+            biases: ["gate", "up", "down"].map(|part| has(&format!("experts.{part}.bias"))),
+            shared_ffn,
+            shared_is_scored: has("shared.score.weight"),
+        })))
+    }
+
+    /// What the scores of a router become.
+    fn score(&self, field: &Field) -> Result<RouterScore> {
+        let of_word = |word: &str| RouterScore::ALL.iter().find(|score| score.name() == word).copied();
+        let stated = self.config.stated(field)?;
+        let score = match &stated {
+            None => match self.config.default(field) {
+                Some(DefaultValue::Word(word)) => of_word(word),
+                _ => return Err(self.missing("ffn.score", field)),
+            },
+            Some(StatedValue::Number(1.0)) if self.config.is_gguf() => Some(RouterScore::Softmax),
+            Some(StatedValue::Number(2.0)) if self.config.is_gguf() => Some(RouterScore::Sigmoid),
+            // The softmax of the chosen experts: that of all, normalized.
+            Some(StatedValue::Number(3.0)) if self.config.is_gguf() => Some(RouterScore::Softmax),
+            Some(StatedValue::Word(word)) => of_word(word),
+            Some(_) => None,
+        };
+        score.ok_or_else(|| {
+            let (key, shown) = (self.config.key(field), stated.map_or("missing".to_owned(), |s| shown(&s)));
+            Error::new(format!("{key} is {shown}; the routers 'softmax' and 'sigmoid' are supported"))
+        })
+    }
+
+    /// The groups of experts; one group is none.
+    fn groups(&self, schema: &ExpertsSchema) -> Result<Option<ExpertGroups>> {
+        let Some(field) = &schema.groups else { return Ok(None) };
+        let count = self.config.count(field)?.unwrap_or(1);
+        if count <= 1 {
+            return Ok(None);
+        }
+        let field = schema.used_groups.as_ref().unwrap_or(field);
+        let used = self.size("ffn.used_groups", field)?;
+        Ok((used < count).then_some(ExpertGroups { count: count as u32, used: used as u32 }))
+    }
+
+    /// The factor of a router's weights; 1 is none.
+    fn router_factor(&self, field: Option<&Field>) -> Result<Option<f32>> {
+        let Some(field) = field else { return Ok(None) };
+        match self.optional(Some(field))? {
+            None | Some(1.0) => Ok(None),
+            Some(0.0) if self.config.is_gguf() => Ok(None),
+            Some(factor) if factor > 0.0 => Ok(Some(factor)),
+            Some(factor) => {
+                let key = self.config.key(field);
+                Err(Error::new(format!("{key} is {factor}; a positive number is needed")))
+            }
+        }
+    }
+
+    /// The inner size of the expert of all rows, beside experts of this size.
+    fn shared_size(&self, schema: &SharedExpertSchema, each: usize) -> Result<Option<usize>> {
+        let (field, unit) = match (&schema.size, &schema.count) {
+            (Some(size), None) => (size, 1),
+            (None, Some(count)) => (count, each),
+            _ => {
+                let name = &self.arch.name;
+                return Err(Error::new(format!("architecture {name}: ffn.shared needs a size or a count")));
+            }
+        };
+        let size = self.config.count(field)?.unwrap_or(0).checked_mul(unit);
+        let size = size.filter(|size| *size <= i32::MAX as usize).ok_or_else(|| {
+            let key = self.config.key(field);
+            Error::new(format!(
+                "{key} makes an inner size above 2147483647; smaller shared experts are supported"
+            ))
+        })?;
+        Ok((size > 0).then_some(size))
+    }
+}
