@@ -477,6 +477,33 @@ fn a_factor_without_a_type_is_linear_as_in_llama_cpp() {
     assert_eq!(attend.rope.as_ref().unwrap().factors, [4.0; 4]);
 }
 
+/// The pairs of 8 components, of which 64 positions turn the first one 10 times and the others once or less.
+#[test]
+fn yarn_of_a_gguf_divides_slow_pairs_and_has_an_attention_factor() {
+    let yarn = |label: &str, further: &[(&str, MetadataValue)]| {
+        let text = |text: &str| MetadataValue::String(text.to_owned());
+        let mut pairs = vec![
+            ("llama.rope.scaling.type", text("yarn")),
+            ("llama.rope.scaling.factor", MetadataValue::F32(4.0)),
+        ];
+        pairs.extend(further.iter().cloned());
+        let model = gguf_with(&format!("yarn-{label}"), &pairs).unwrap();
+        let Mixer::Attend(attend) = &model.facts.layers[0].mixer else { panic!("it attends") };
+        attend.rope.clone().unwrap()
+    };
+    let plain = yarn("plain", &[]);
+    assert_eq!(plain.factor, Some((0.1 * 4f64.ln() + 1.0) as f32));
+    assert_eq!((plain.factors[0], plain.factors[3], plain.factors.len()), (1.0, 4.0, 4));
+    let stated = yarn("stated", &[("llama.rope.scaling.yarn_attn_factor", MetadataValue::F32(1.5))]);
+    assert_eq!((stated.factor, &stated.factors), (Some(1.5), &plain.factors));
+    let cancelled = yarn("cancelled", &[("llama.rope.scaling.yarn_log_multiplier", MetadataValue::F32(1.0))]);
+    assert_eq!((cancelled.factor, &cancelled.factors), (None, &plain.factors));
+    let slow = yarn("slow", &[("llama.rope.scaling.yarn_beta_slow", MetadataValue::F32(0.01))]);
+    assert_ne!(slow.factors, plain.factors);
+    let longer = yarn("longer", &[("llama.rope.scaling.original_context_length", MetadataValue::U32(4096))]);
+    assert_ne!(longer.factors, plain.factors);
+}
+
 #[test]
 fn configurations_of_published_models_are_accepted() {
     let Some(data) = crate::data::folder() else { return };
