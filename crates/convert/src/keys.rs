@@ -211,8 +211,19 @@ impl<'a> KeyWriter<'a> {
             .collect();
         for (schema, facts) in &used {
             self.check_shared(schema, facts, &used)?;
+            if let Some(context) = facts.context {
+                return Err(Error::new(format!(
+                    "the model's rotary frequencies hold for {context} positions, and others for longer texts, which girih \
+                     does not write to GGUF; keep it in safetensors"
+                )));
+            }
             if let Some(&first) = facts.factors.first() {
                 self.factors(schema, facts, first)?;
+            }
+            if let Some(factor) = facts.factor {
+                let prefix = schema.scaling.as_ref().and_then(|scaling| scaling.gguf.as_deref());
+                let prefix = prefix.ok_or_else(|| self.no_key("the factor of its rotated components"))?;
+                self.put_once(&format!("{prefix}.attn_factor"), MetadataValue::F32(factor))?;
             }
         }
         Ok(())
@@ -235,7 +246,8 @@ impl<'a> KeyWriter<'a> {
             let both = places(rope).into_iter().zip(places(other));
             let shared =
                 both.into_iter().find_map(|(one, other)| one.filter(|one| Some(one) == other.as_ref()));
-            if let Some(shared) = shared.filter(|_| facts.factors != other_facts.factors) {
+            let is_equal = facts.factors == other_facts.factors && facts.factor == other_facts.factor;
+            if let Some(shared) = shared.filter(|_| !is_equal) {
                 return Err(Error::new(format!(
                     "GGUF's '{shared}' scales the rotary frequencies of {} and of {} layers, which differ; equal \
                      ones are needed",

@@ -101,8 +101,9 @@ impl<'a> Binder<'a> {
                 experts::bind(graph, self.rule, (used, rule), [x, weights], matrices, biases, y)?
             }
             AppliedOp::Reshape { x } => reshape::bind(x, y),
-            AppliedOp::Rope { pairing, x, frequencies } => {
-                rope::bind(RopeParams::new(graph, pairing, frequencies), x, y)
+            AppliedOp::Rope { pairing, factor, x, frequencies } => {
+                let size = graph.value(x).shape.columns();
+                rope::bind(RopeParams::new(graph, pairing, factor, frequencies), size, x, y)
             }
             AppliedOp::Write { x } => {
                 let local = write::local_len(graph.value(x).shape.columns());

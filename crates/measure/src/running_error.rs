@@ -217,9 +217,11 @@ impl Analysis<'_> {
                 let sum = NORM_PART * self.columns(node.output) * term;
                 self.after(node, |_| NORM_STORES * result + sum)
             }
-            Op::Rope { .. } => {
+            Op::Rope { pairing: _, factor } => {
+                // Sines and cosines are rounded before and after they are multiplied by the factor.
+                let scaled = if factor.is_some() { 2.0 * term } else { 0.0 };
                 let angle = |row| ANGLE_SQUARES * (self.position(row) as f64).powi(2) * 2.0 * term;
-                self.after(node, |row| ROPE_STORES * result + angle(row))
+                self.after(node, |row| ROPE_STORES * result + scaled + angle(row))
             }
             Op::Softcap { .. } => stores(CAP_STORES),
             Op::Activate { act } => self.activate(node, square_gain(act)),

@@ -9,6 +9,7 @@ use super::weights::WeightRows;
 use crate::constant::{GateRule, Xielu};
 use crate::graph::{Graph, Node};
 use crate::ops::attend::{HeldRows, ScoreRule};
+use crate::ops::rope::RopeRule;
 use crate::ops::route::Router;
 use crate::ops::temper::Temperature;
 use crate::ops::{
@@ -291,8 +292,10 @@ impl<'r, 'a> NodeReads<'r, 'a> {
                 self.experts(rule, [x, weights], [up, down], [gate, gate_bias, up_bias, down_bias])?
             }
             AppliedOp::Reshape { x } | AppliedOp::Write { x } => reshape::define(self.rows(x)?),
-            AppliedOp::Rope { pairing, x, frequencies } => {
-                rope::define(self.rows(x)?, &self.weight(frequencies)?, pairing, sequences, self.stride(x))
+            AppliedOp::Rope { pairing, factor, x, frequencies } => {
+                let rule = RopeRule { frequencies: &self.weight(frequencies)?, pairing, factor };
+                let size = self.values.graph.value(x).shape.columns();
+                rope::define(self.rows(x)?, rule, sequences, [self.stride(x), size])
             }
             AppliedOp::Attend { scale, span, softcap, q, keys, values, sinks } => {
                 let sinks = self.optional(sinks)?;

@@ -319,12 +319,16 @@ ops! {
     /// the same outermost extent.
     Reshape = reshape (x: Activations) Own;
 
-    /// `(x [R, H, D], frequencies [D/2]) → same`, positional: rotates pair `i`
-    /// of every head by `position · frequencies[i]` radians
-    /// (Su et al. 2021, arXiv 2104.09864). The frequencies include any scaling.
+    /// `(x [R, H, D], frequencies [P]) → same`, positional: rotates pair `i` of the first `2P ≤ D`
+    /// components of every head by `position · frequencies[i]` radians
+    /// (Su et al. 2021, arXiv 2104.09864), and keeps the other components. The frequencies include any
+    /// scaling.
     Rope = rope {
         /// The components that form a pair.
         pairing: Pairing [any],
+        /// If set, multiplies the rotated components (the attention factor of YaRN: Peng et al. 2023,
+        /// arXiv 2309.00071).
+        factor: Option<f32> [positive_if_present],
     } (x: Rows, frequencies: Vector) Positional;
 
     /// `(x [R, …]) → same`, positional: every element of a row at position `p` times

@@ -153,10 +153,11 @@ impl GraphGrower {
 
     fn attend(&mut self, name: &str, x: ValueId) -> ValueId {
         let heads = self.graph.shaped(&format!("{name}.heads"), Op::Reshape, &[x], &HEADS);
-        let frequencies = self.weight(&[HEADS[1] / 2]);
+        let frequencies = self.weight(&[1 + self.random.below(HEADS[1] / 2)]);
         let pairing = self.random.of(&[Pairing::Halves, Pairing::Neighbours]);
-        let rotated =
-            self.graph.same(&format!("{name}.rotated"), Op::Rope { pairing }, &[heads, frequencies]);
+        let factor = (self.random.below(2) == 0).then(|| self.random.positive());
+        let op = Op::Rope { pairing, factor };
+        let rotated = self.graph.same(&format!("{name}.rotated"), op, &[heads, frequencies]);
         let span = self.random.of(&[Span::Full, Span::Window(1), Span::Window(7), Span::Chunk(5)]);
         let group = self.graph.group(span);
         let dtype = self.random.of(&[DType::F32, DType::F16, DType::BF16]);

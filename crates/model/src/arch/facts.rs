@@ -227,10 +227,17 @@ pub struct Rope {
     /// The components that form a pair.
     #[serde(serialize_with = "pairing_name")]
     pub pairing: Pairing,
+    /// The number of components of a head that are rotated: the first ones.
+    pub rotated: usize,
     /// The base of the frequencies.
     pub base: f32,
     /// The divisor of each frequency; empty without scaling.
     pub factors: Vec<f32>,
+    /// The factor of the rotated components.
+    pub factor: Option<f32>,
+    /// The number of positions for which the divisors hold, if it is less than the model's; `sizes.context` follows
+    /// it.
+    pub context: Option<usize>,
 }
 
 /// The part of a layer that processes each position separately.

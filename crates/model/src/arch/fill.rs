@@ -13,11 +13,12 @@ use super::facts::{
     OutputGate, PlainAct, PoolingFacts, QkNormFacts, Residual, Rope, ShortConvFacts, XIELU, act, act_words,
 };
 use super::rope;
+use super::rope_scaling::Unscaled;
 use super::schema::{
     self, Arch, AttendSchema, DefaultValue, DenseLayersSchema, DenseSchema, DerivedScale, EmbedScale,
     FfnSchema, Field, GateAct, GgufKinds, HeadSchema, IndexedKind, LayerSchema, ListedKinds, MixerSchema,
-    NormKind, NormPosition, NormsSchema, QkNorm, ResidualSchema, ShortConvSchema, SpanSchema, StatedValue,
-    TemperatureSchema,
+    NormKind, NormPosition, NormsSchema, QkNorm, ResidualSchema, RopeSchema, ShortConvSchema, SpanSchema,
+    StatedValue, TemperatureSchema,
 };
 use super::value::brief;
 use crate::limits::ModelLimits;
@@ -57,6 +58,9 @@ pub(crate) fn fill(
     let filled = kinds.iter().enumerate().map(|(index, kind)| fill.layer(arch.layer(kind)?, kind, index));
     let mut filled = filled.collect::<Result<Vec<LayerFacts>>>()?;
     name_rotations(&mut filled);
+    let ropes = filled.iter().filter_map(|layer| layer.mixer.attention()?.rope.as_ref());
+    let context = ropes.filter_map(|rope| rope.context).fold(sizes.context, usize::min);
+    let sizes = ModelSizes { context, ..sizes };
     Ok(Facts {
         name: arch.name.clone(),
         sizes,
@@ -67,21 +71,21 @@ pub(crate) fn fill(
     })
 }
 
-/// Names the weight of each layer's rotary frequencies, which depend on the table and the size of a head:
-/// by the table, and by the size if layers of several sizes share the table.
+/// Names the weight of each layer's rotary frequencies, which depend on the table and on how much of a head is
+/// rotated: by the table, and by that size if layers of several sizes share the table.
 fn name_rotations(layers: &mut [LayerFacts]) {
     let mut sizes: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
     for layer in layers.iter() {
-        if let Some(AttentionFacts { rope: Some(rope), head_size, .. }) = layer.mixer.attention() {
-            sizes.entry(rope.table.clone()).or_default().insert(*head_size);
+        if let Some(AttentionFacts { rope: Some(rope), .. }) = layer.mixer.attention() {
+            sizes.entry(rope.table.clone()).or_default().insert(rope.rotated);
         }
     }
     for layer in layers {
         match &mut layer.mixer {
-            Mixer::Attend(AttentionFacts { rope: Some(Rope { table, weight, .. }), head_size, .. })
+            Mixer::Attend(AttentionFacts { rope: Some(Rope { table, weight, rotated, .. }), .. })
                 if sizes[table].len() > 1 =>
             {
-                *weight = format!("rope.{table}.{head_size}");
+                *weight = format!("rope.{table}.{rotated}");
             }
             Mixer::Attend(_) | Mixer::ShortConv(_) => {}
         }
@@ -177,7 +181,9 @@ fn mixer_kinds<'a>(arch: &'a Arch, config: &ModelConfig<'_>, layers: usize) -> R
     {
         let list = config.listed(&listed.hf, value, layers)?;
         let kind = |word: &serde_json::Value| {
-            let kind = word.as_str().and_then(|word| listed.words.get(word));
+            // A flag of each layer may be a number.
+            let number = word.as_u64().map(|number| number.to_string());
+            let kind = word.as_str().or(number.as_deref()).and_then(|word| listed.words.get(word));
             kind.map(String::as_str).ok_or_else(|| {
                 let (key, word) = (&listed.hf, brief(word));
                 Error::new(format!("config.json's '{key}' contains the unknown kind {word}"))
@@ -607,6 +613,12 @@ impl Fill<'_> {
                 Ok(Span::Full)
             }
             SpanSchema::Chunk(field) => Ok(Span::Chunk(self.size("mixer.span.chunk", field)? as u32)),
+            // llama.cpp's converter writes 0 for none.
+            SpanSchema::Window(field)
+                if self.config.is_gguf() && !field.by_layer && self.config.number(field)? == Some(0.0) =>
+            {
+                Ok(Span::Full)
+            }
             SpanSchema::Window(field) => {
                 match (self.size_of_layer("mixer.span.window", field, layer)?, self.config.default(field)) {
                     (Some(window), _) => Ok(Span::Window(window as u32)),
@@ -628,12 +640,43 @@ impl Fill<'_> {
             )));
         }
         let scaling = stated.scaling.as_ref();
-        let factors = rope::factors(self.config, scaling, base, size, |tensor| self.stored.numbers(tensor))?;
+        let share = stated.share.as_ref().map_or(Ok(None), |field| self.config.number(field))?.unwrap_or(1.0);
+        let original = scaling.and_then(|scaling| scaling.original.as_ref());
+        let from = Unscaled {
+            base,
+            head: size,
+            share,
+            rotated: self.rotated(stated, share, size)?,
+            context: self.size("sizes.context", &self.arch.sizes.context)?,
+            original: original.map_or(Ok(None), |field| self.config.size(field))?,
+        };
+        let scaled = rope::scaled(self.config, scaling, &from, |tensor| self.stored.numbers(tensor))?;
         let pairing = match stated.pairing {
             schema::PairingSchema::Halves => Pairing::Halves,
             schema::PairingSchema::Neighbours => Pairing::Neighbours,
         };
-        Ok(Rope { table: name.to_owned(), weight: format!("rope.{name}"), pairing, base, factors })
+        Ok(Rope {
+            table: name.to_owned(),
+            weight: format!("rope.{name}"),
+            pairing,
+            rotated: scaled.rotated.unwrap_or(from.rotated),
+            base,
+            factors: scaled.factors,
+            factor: scaled.factor,
+            context: scaled.context,
+        })
+    }
+
+    /// The number of components of a head of `size` that are rotated.
+    fn rotated(&self, schema: &RopeSchema, share: f64, size: usize) -> Result<usize> {
+        let stated = schema.rotated.as_ref().map_or(Ok(None), |field| self.config.size(field))?;
+        let rotated = stated.unwrap_or((share * size as f64) as usize);
+        if rotated == 0 || rotated > size || !rotated.is_multiple_of(2) {
+            return Err(Error::new(format!(
+                "{rotated} components of heads of {size} are rotated; an even number up to {size} is needed"
+            )));
+        }
+        Ok(rotated)
     }
 
     fn ffn(&self, schema: &FfnSchema, layer: usize) -> Result<Ffn> {

@@ -39,8 +39,8 @@ enum FactSource<'a> {
     Model(fn(&Facts) -> Option<FactValue>),
     /// One of each layer of a kind.
     Layers(&'a str, fn(&LayerFacts) -> Option<FactValue>),
-    /// The base of a table of rotary position embedding.
-    Base(&'a str),
+    /// One of a table of rotary position embedding.
+    Table(&'a str, fn(&Rope) -> Option<FactValue>),
 }
 
 /// A field of the model's description, and its value in facts.
@@ -63,11 +63,11 @@ impl ArchParameter<'_> {
                         .filter(|(_, layer)| layer.kind == kind)
                         .filter_map(|(index, layer)| Some((Some(index), of(layer)?))),
                 ),
-                FactSource::Base(table) => values.extend(
+                FactSource::Table(table, of) => values.extend(
                     layers()
                         .filter_map(|(_, layer)| rope(layer))
                         .filter(|rope| rope.table == table)
-                        .map(|rope| (None, FactValue::Number(rope.base))),
+                        .filter_map(|rope| Some((None, of(rope)?))),
                 ),
             }
         }
@@ -131,7 +131,17 @@ impl Arch {
             }
         }
         for (table, rope) in &self.rope {
-            add(&mut list, &format!("rope.{table}.base"), Some(&rope.base), FactSource::Base(table), "");
+            let original = rope.scaling.as_ref().and_then(|scaling| scaling.original.as_ref());
+            let of_table: [(&str, Option<&Field>, fn(&Rope) -> Option<FactValue>); 4] = [
+                ("base", Some(&rope.base), |rope| Some(FactValue::Number(rope.base))),
+                ("rotated", rope.rotated.as_ref(), |rope| Some(FactValue::Size(rope.rotated))),
+                // Others follow from them.
+                ("share", rope.share.as_ref(), |_| None),
+                ("scaling.original", original, |_| None),
+            ];
+            for (name, field, of) in of_table {
+                add(&mut list, &format!("rope.{table}.{name}"), field, FactSource::Table(table, of), "");
+            }
         }
         list
     }

@@ -13,8 +13,8 @@ pub use super::ffn_schema::{
 };
 pub use super::field::{DefaultValue, Field, Names};
 pub use super::key_rules::{
-    ExcludedKey, ExcludedValue, HarmlessKey, HarmlessValues, RequiredNull, RequiredValue, StatedValue,
-    ValueKind,
+    ExcludedKey, ExcludedValue, HarmlessKey, HarmlessValues, ListOf, RequiredNull, RequiredValue,
+    StatedValue, ValueKind,
 };
 
 /// The description of an architecture.
@@ -445,6 +445,11 @@ pub struct RopeSchema {
     pub pairing: PairingSchema,
     /// The base of the frequencies.
     pub base: Field,
+    /// The number of components of a head that are rotated, the first ones; without one, it follows from the
+    /// share.
+    pub rotated: Option<Field>,
+    /// The share of a head's components that are rotated; without one, all are.
+    pub share: Option<Field>,
     /// The fields of a scaling of the frequencies.
     pub scaling: Option<Scaling>,
 }
@@ -460,14 +465,26 @@ pub enum PairingSchema {
 }
 
 /// The fields of a scaling of rotary frequencies.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scaling {
     /// Objects of `config.json` with a `rope_type`.
     #[serde(default)]
     pub hf: Names,
-    /// The prefix of GGUF's `.type` and `.factor`.
+    /// The number of positions before the scaling in a `config.json` that states it apart from these objects.
+    pub original: Option<Field>,
+    /// Further words for `longrope` in `config.json`.
+    #[serde(default)]
+    pub longrope_words: Vec<String>,
+    /// The prefix of GGUF's `.type`, `.factor` and the keys of YaRN.
     pub gguf: Option<String>,
+    /// Whether the ends of YaRN's ramp are no whole pairs in a GGUF, which cannot state it.
+    #[serde(default)]
+    pub gguf_open_ramp: bool,
+    /// The name of GGUF's tensor of the divisors of longrope for short texts.
+    pub short: Option<String>,
+    /// The same for long texts.
+    pub long: Option<String>,
     /// The name of a GGUF tensor of one divisor per frequency.
     pub factors: Option<String>,
 }

@@ -104,7 +104,7 @@ impl Assembly<'_> {
             x = self.qk_norm(name, attend, x, size)?;
         }
         if let Some(rope) = &attend.rope {
-            x = self.rotate(&format!("{name}.rotated"), rope, x, size)?;
+            x = self.rotate(&format!("{name}.rotated"), rope, x)?;
         }
         if of == Some(QkNorm::RotatedHeads) {
             x = self.qk_norm(name, attend, x, size)?;
@@ -126,8 +126,9 @@ impl Assembly<'_> {
         }
     }
 
-    fn rotate(&mut self, name: &str, rope: &Rope, x: ValueId, size: usize) -> Result<ValueId> {
-        let frequencies = self.weight(&rope.weight, &[size / 2])?;
-        Ok(self.graph.same(name, Op::Rope { pairing: rope.pairing }, &[x, frequencies]))
+    fn rotate(&mut self, name: &str, rope: &Rope, x: ValueId) -> Result<ValueId> {
+        let frequencies = self.weight(&rope.weight, &[rope.rotated / 2])?;
+        let op = Op::Rope { pairing: rope.pairing, factor: rope.factor };
+        Ok(self.graph.same(name, op, &[x, frequencies]))
     }
 }

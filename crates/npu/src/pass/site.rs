@@ -122,7 +122,10 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
             }
             _ => no_program("a norm of values of more than three dimensions"),
         },
-        AppliedOp::Rope { pairing, x, frequencies } => match *inner(x) {
+        AppliedOp::Rope { pairing: _, factor: Some(_), x: _, frequencies: _ } => {
+            no_program("a rotation with a factor")
+        }
+        AppliedOp::Rope { pairing, factor: None, x, frequencies } => match *inner(x) {
             [_, size] if 2 * graph.value(frequencies).shape.columns() == size => {
                 program(ArrayOp::Rope { pairing, size }, vec![Rows(x), CosSin(frequencies)])
             }
