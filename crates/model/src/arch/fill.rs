@@ -471,7 +471,7 @@ impl Fill<'_> {
             heads: heads.heads,
             kv_heads: heads.kv_heads,
             head_size: heads.size,
-            span: self.span(&schema.span, layer)?,
+            span: self.span(schema, layer)?,
             rope: self.rope_of(schema).map(|table| self.rope(table, heads.size)).transpose()?,
             qk_norm: schema.qk_norm.map(|of| self.qk_norm(of, layer, epsilon)).transpose()?,
             biases: Biases { q: bias("q"), k: bias("k"), v: bias("v"), o: bias("o") },
@@ -604,8 +604,13 @@ impl Fill<'_> {
         }
     }
 
-    fn span(&self, schema: &SpanSchema, layer: usize) -> Result<Span> {
-        match schema {
+    fn span(&self, schema: &AttendSchema, layer: usize) -> Result<Span> {
+        if let Some(field) = &schema.span_if
+            && self.config.flag(field)? != Some(true)
+        {
+            return Ok(Span::Full);
+        }
+        match &schema.span {
             SpanSchema::Full => Ok(Span::Full),
             SpanSchema::All => Ok(Span::All),
             // A window of null is none, as in transformers' `masking_utils` of Mistral.

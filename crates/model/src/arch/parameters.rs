@@ -194,6 +194,9 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
                     Span::Window(window) => Some(FactValue::Size(window as usize)),
                     Span::Full | Span::Chunk(_) | Span::All => None,
                 }),
+                ("mixer.span_if", attend.span_if.as_ref(), |layer| {
+                    Some(FactValue::Flag(layer.mixer.attention()?.span != Span::Full))
+                }),
                 // Whether layers are rotated follows from it.
                 ("mixer.rope_if_null", attend.rope_if_null.as_ref(), |_| None),
                 ("mixer.span.chunk", chunk, |layer| match layer.mixer.attention()?.span {

@@ -316,6 +316,8 @@ pub struct AttendSchema {
     /// The positions that a row attends to.
     #[serde(default)]
     pub span: SpanSchema,
+    /// Whether the model has the window or the chunk of `span` at all.
+    pub span_if: Option<Field>,
     /// The name of the table by which queries and keys are rotated; without one, they are not.
     pub rope: Option<String>,
     /// If set, only models in whose `config.json` this is null rotate queries and keys. In a GGUF, it must be
