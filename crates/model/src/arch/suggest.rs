@@ -3,7 +3,7 @@
 //! or a tensor's name has a meaning in one of them, it is suggested with that meaning. Only `girih verify` can tell
 //! whether a suggestion is right; what is not decided is listed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use girih_file::{fault_in_line, quote};
 use girih_tensor::{Error, Result};
