@@ -34,6 +34,7 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
     "glm",
     "glm4",
     "smollm3",
+    "internlm3",
     "stablelm",
     "nemotron",
     "gpt_neox",
