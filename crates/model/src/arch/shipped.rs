@@ -33,6 +33,7 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
     "phi3",
     "glm",
     "glm4",
+    "glm4_moe",
     "smollm3",
     "internlm3",
     "stablelm",
