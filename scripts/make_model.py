@@ -5,7 +5,8 @@
 
 writes a folder with `config.json` in the hub's style, `model.safetensors` in bf16 and, with --tokenizer,
 the tokenizer of another model. Needs numpy. Neither speed nor memory depends on the values of weights;
-the model's replies are noise. The same shape and seed give the same bytes.
+the model's replies are noise. The same shape and seed give the same bytes. random_gguf.py writes larger
+models as GGUF, block by block in their format.
 
 Matrices are drawn from normal(0, 0.02), the distribution with which these models were initialised; norm
 weights are neutral. Drawing a billion numbers takes more than a minute, so one block is drawn, and every

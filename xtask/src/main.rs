@@ -4,6 +4,7 @@
 mod dependencies;
 mod licences;
 mod metadata;
+mod mutants;
 mod packages;
 mod sbom;
 mod tidy;
@@ -11,7 +12,7 @@ mod tidy;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo run -p xtask -- tidy|packages|dependencies|sbom";
+const USAGE: &str = "usage: cargo run -p xtask -- tidy|packages|dependencies|sbom|mutants [PART]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -20,6 +21,8 @@ fn main() -> ExitCode {
         ["packages"] => report(packages::report(&root())),
         ["dependencies"] => report(dependencies::report(&root())),
         ["sbom"] => sbom(),
+        ["mutants"] => mutants(""),
+        ["mutants", part] => mutants(part),
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)
@@ -41,6 +44,15 @@ fn tidy() -> ExitCode {
     }
     println!("tidy: {} files, {} rules, {} faults", tree.files.len(), tidy::RULES.len(), faults.len());
     if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Changes a copy of the sources, and prints which changes the conformance suite does not notice.
+fn mutants(part: &str) -> ExitCode {
+    let survivors = tidy::Tree::from_git(&root()).and_then(|tree| {
+        let files: Vec<&str> = tree.files.iter().map(|file| file.path.as_str()).collect();
+        mutants::run(&root(), &files, part)
+    });
+    report(survivors)
 }
 
 /// Prints `faults`, or the sentence that says why they cannot be found.

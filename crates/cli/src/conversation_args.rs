@@ -19,7 +19,7 @@ pub struct ConversationArgs {
     /// Let the model answer without thinking, if its chat template can, and do not show thinking.
     #[arg(long)]
     pub no_think: bool,
-    /// Style of thinking and tool calls in replies: gpt-oss, mistral, hermes, pythonic, llama3, gemma or plain [default: detected from the chat template].
+    /// Style of thinking and tool calls in replies: muse-glimmer, gpt-oss, mistral, seed-oss, minimax, qwen3-coder, glm, phi4, granite, nemotron, hunyuan, lfm2, hermes, pythonic, llama3, gemma or plain [default: detected from the chat template].
     #[arg(long, value_name = "NAME", value_parser = style)]
     pub reply_style: Option<ReplyStyle>,
     /// Neither read nor store the lines that are typed in a chat.

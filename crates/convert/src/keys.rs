@@ -4,8 +4,8 @@
 
 use girih_file::{Metadata, MetadataArray, MetadataValue};
 use girih_graph::Span;
-use girih_model::arch::schema::{Arch, DefaultValue, Field, MixerSchema, RopeSchema, SpanSchema};
-use girih_model::arch::{ArchParameter, FactValue, Facts, Rope};
+use girih_model::arch::schema::{Arch, DefaultValue, Field, GgufKinds, MixerSchema, RopeSchema, SpanSchema};
+use girih_model::arch::{ArchParameter, FactValue, Facts, LayerFacts, Rope};
 use girih_tensor::{Error, Result};
 
 /// The kind of embedding and head, which GGUF states by the tensors that it has.
@@ -126,11 +126,15 @@ impl<'a> KeyWriter<'a> {
             }
         }
         self.dense_layers()?;
+        if let Some(GgufKinds { gguf, other, zero: _ }) = &arch.layers.gguf_listed {
+            let is_size = arch.parameters().iter().any(|one| one.field.gguf.as_ref() == Some(gguf));
+            let is_other = |layer: &LayerFacts| layer.kind.trim_end_matches(DENSE) == other;
+            let list = || MetadataArray::Bool(layers.iter().map(is_other).collect());
+            return if is_size { Ok(()) } else { self.put_once(gguf, MetadataValue::Array(list())) };
+        }
         let pattern = arch.pattern();
         let is = |index: usize, kind: &str| layers[index].kind.trim_end_matches(DENSE) == kind;
-        if arch.layers.gguf_listed.is_some()
-            || (0..layers.len()).all(|index| is(index, pattern[index % pattern.len()]))
-        {
+        if (0..layers.len()).all(|index| is(index, pattern[index % pattern.len()])) {
             return Ok(());
         }
         let (first, last) = (pattern[0], pattern[pattern.len() - 1]);

@@ -38,8 +38,7 @@ pub struct ReplyFormat {
     prompt: String,
     /// The beginning of the reply, if the prompt has it, as the parser takes it.
     begun: String,
-    /// The conversation's tools, for a forced call.
-    #[cfg(feature = "grammar")]
+    /// The conversation's tools.
     tools: Vec<serde_json::Value>,
 }
 
@@ -113,7 +112,6 @@ impl Model {
             calls: u32::try_from(calls.map(Vec::len).sum::<usize>()).unwrap_or(u32::MAX),
             prompt: last.map(|span| span.text.clone()).unwrap_or_default(),
             begun: String::new(),
-            #[cfg(feature = "grammar")]
             tools: conversation.tools.clone().unwrap_or_default(),
         })
     }
@@ -220,7 +218,7 @@ impl ReplyFormat {
     }
 
     fn parser(&self) -> ReplyParser {
-        let parser = self.syntax.parser(self.finds_calls).after_calls(self.calls);
+        let parser = self.syntax.parser(self.finds_calls).after_calls(self.calls).with_tools(&self.tools);
         let mut parser = parser.after_prompt(&self.prompt);
         // A caller who asks for the rest has these parts.
         drop(parser.push(&self.begun));

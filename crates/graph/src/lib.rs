@@ -80,6 +80,8 @@ pub mod split;
 pub mod state;
 mod state_kind;
 pub mod store;
+#[doc(hidden)]
+pub mod testing;
 mod text;
 mod value;
 mod work;
@@ -93,7 +95,7 @@ pub use input::{InputKind, InputSpec};
 pub use memory_plan::{DevicePool, MemoryPlan, PoolBytes};
 pub use numerics::{Numerics, Rounding};
 pub use ops::route::Router;
-pub use ops::{AppliedOp, Op, OpSpec, OperandKind, RowUse};
+pub use ops::{AppliedOp, Op, OpName, OpSpec, OperandKind, RowUse};
 pub use output::{HostRows, Output, Picks};
 pub use plan::{Placement, ScratchPlan};
 pub use range_fault::{RangeFault, out_of_range};

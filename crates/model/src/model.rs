@@ -7,7 +7,7 @@ use girih_graph::{Graph, Key};
 use girih_tensor::{DType, Error, Result};
 use serde_json::Value as Json;
 
-use crate::arch::{self, Arch, ArchOptions, Facts, ModelConfig};
+use crate::arch::{self, Arch, ArchOptions, Facts, ModelConfig, Suggestion};
 use crate::assemble::{self, GraphOptions};
 use crate::generation::GenerationConfig;
 use crate::limits::ModelLimits;
@@ -65,6 +65,20 @@ impl ModelFiles {
             folder: folder.to_owned(),
             embedded: None,
         })
+    }
+
+    /// Suggests a description for the model in a folder, which no description needs to match.
+    ///
+    /// # Errors
+    /// When the files are malformed or those of a GGUF, or `config.json` does not name the model's architecture.
+    pub fn suggest_arch(folder: &Path, limits: &ModelLimits) -> Result<Suggestion> {
+        let container = Container::open(folder, &limits.file)?;
+        if container.kind() == ContainerKind::Gguf {
+            let sentence = "is a GGUF; a description is suggested from the folder with its 'config.json'";
+            return Err(Error::new(sentence).of(folder.display()));
+        }
+        let config = read_json(folder, "config.json", limits)?;
+        arch::suggest(&config, container.tensors().keys().map(String::as_str))
     }
 
     /// Opens a model whose files are part of the program.

@@ -17,6 +17,12 @@ pub(super) enum Decoding {
         /// maximum number of times.
         strip: Option<(char, usize)>,
     },
+    /// Text with marks for spaces.
+    Metaspace {
+        mark: char,
+        /// Whether the marks of the first token are left out.
+        opens: bool,
+    },
     /// Words with spaces between them; a token with `prefix` continues a word.
     WordPiece {
         prefix: String,
@@ -55,6 +61,10 @@ impl Decoding {
                     Some(byte) if *byte_fallback => vec![byte],
                     _ => text.into_bytes(),
                 }
+            }
+            Decoding::Metaspace { mark, opens } => {
+                let space = if *opens && position == TextPosition::Start { "" } else { " " };
+                token.replace(*mark, space).into_bytes()
             }
             Decoding::WordPiece { prefix, cleanup } => {
                 let text = match (position, token.strip_prefix(prefix.as_str())) {

@@ -206,6 +206,7 @@ fn id_of(parts: &TokenizerParts, text: &str) -> Option<u32> {
     let added = parts.added.iter().find(|token| token.content == text).map(|token| token.id);
     added.or_else(|| match &parts.model {
         TokenizerModelParts::Bpe(bpe) => bpe.vocabulary.id(text),
+        TokenizerModelParts::Unigram(parts) => parts.vocabulary.id(text),
         TokenizerModelParts::WordPiece(parts) => parts.vocabulary.id(text),
         TokenizerModelParts::Spm(..) => None,
     })

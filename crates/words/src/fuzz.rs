@@ -89,7 +89,8 @@ pub fn reply(bytes: &[u8]) {
     }
     assert!(!is_in_call, "{whole:?}");
     let message: ReplyMessage = whole.iter().collect();
-    let has_markup = ["<think>", "[THINK]", "<|", "\u{fdd0}"].iter().any(|marker| text.contains(marker));
+    let has_markup =
+        ["<think>", "<seed:think>", "[THINK]", "<|", "\u{fdd0}"].iter().any(|marker| text.contains(marker));
     if message.calls.is_empty() && !has_markup && !text.trim().is_empty() {
         assert_eq!(message.content, text);
     }
@@ -171,6 +172,35 @@ mod tests {
         "true",
         "\"name\":\"g\"",
         "\"parameters\":{}",
+        "<function=",
+        "<parameter=",
+        "</parameter>",
+        "</function>",
+        "<arg_key>",
+        "</arg_key>",
+        "<arg_value>",
+        "</arg_value>",
+        "<minimax:tool_call>",
+        "<invoke name=\"f\">",
+        "<parameter name=\"a\">",
+        "</invoke>",
+        "</minimax:tool_call>",
+        "<seed:tool_call>",
+        "</seed:tool_call>",
+        "<seed:think>",
+        "</seed:think>",
+        "<|message|>",
+        "<|eom|>",
+        " to=self",
+        "<atem:function_calls>",
+        "<atem:invoke name=\"f\">",
+        "</atem:invoke>",
+        "</atem:function_calls>",
+        "<|tool_call|>",
+        "<tool_calls>",
+        "<response>",
+        "</response>",
+        ">",
     ];
 
     #[test]
@@ -178,7 +208,7 @@ mod tests {
         for seed in 0..20_000 {
             println!("seed {seed}");
             let mut random = Random(seed);
-            let mut bytes = vec![random.below(14) as u8, random.below(5) as u8];
+            let mut bytes = vec![random.below(34) as u8, random.below(5) as u8];
             for _ in 0..random.below(24) {
                 bytes.extend(random.of(FRAGMENTS).bytes());
             }

@@ -1,7 +1,7 @@
 //! Converts the tokenizer of a folder to the vocabulary of a GGUF file.
 //!
 //! GGUF stores the name of a tokenizer's rules, not the rules. Only rules with a
-//! name can be written: byte-level BPE with one of three pre-tokenizers, BPE with
+//! name can be written: byte-level BPE with a pre-tokenizer of the table in `named_rules.rs`, BPE with
 //! byte fallback, which becomes SentencePiece's BPE with scores, and BERT's
 //! WordPiece. Other tokenizers are refused.
 
@@ -18,9 +18,11 @@ use super::bpe::BpeParts;
 use super::decoding::byte_token;
 use super::folder::{self, TOKENIZER_FILE};
 use super::gguf_vocab::{GgufVocab, TokenType};
+use super::named_rules::{self, NamedStep};
+use super::normalize::NormalizationForm;
 use super::parts::{TokenizerModelParts, TokenizerParts};
 use super::short::short;
-use super::split::{GPT2, LLAMA3, QWEN2};
+use super::split::GPT2;
 use super::table::Vocabulary;
 use super::tokenizer_json;
 use super::wordpiece::{CONTINUATION_PREFIX, MAX_WORD_CHARS, WordPieceParts, to_gguf};
@@ -34,11 +36,6 @@ enum GgufFamily {
     /// `gpt2`: byte-level BPE with the pre-tokenizer named `pre`.
     ByteLevel { pre: &'static str },
 }
-
-/// The byte-level families: the name in GGUF, the pattern of words, the
-/// normalizer, and `ignore_merges`.
-const BYTE_LEVEL_FAMILIES: [(&str, &str, Option<&str>, bool); 3] =
-    [("llama-bpe", LLAMA3, None, true), ("qwen2", QWEN2, Some("NFC"), false), ("gpt-2", GPT2, None, false)];
 
 /// The stages before the model, as in `tokenizer.json`.
 #[derive(Deserialize)]
@@ -91,7 +88,7 @@ fn export(parts: TokenizerParts, stages: &Stages, rows: usize) -> Result<(GgufVo
     let mut vocab = match &parts.model {
         TokenizerModelParts::Bpe(bpe) => bpe_vocab(&parts, bpe, stages, rows, &mut warnings)?,
         TokenizerModelParts::WordPiece(model) => wordpiece_vocab(&parts, model, stages, rows, &mut warnings)?,
-        TokenizerModelParts::Spm(..) => {
+        TokenizerModelParts::Spm(..) | TokenizerModelParts::Unigram(_) => {
             return Err(Error::new("the model has scores; only BPE and WordPiece can be written to GGUF"));
         }
     };
@@ -200,25 +197,31 @@ fn family(bpe: &BpeParts, stages: &Stages) -> Result<GgufFamily> {
     if bpe.byte_fallback {
         return spm(bpe, &normalizers, &steps);
     }
-    let pattern = match steps.as_slice() {
-        [bytes] if is_byte_level(bytes, true) => GPT2,
-        [split, bytes] if is_byte_level(bytes, false) => isolated(split)?,
-        _ => return Err(no_name("pre_tokenizer", stages.pre_tokenizer.as_ref())),
+    let named: Option<Vec<NamedStep>> =
+        steps.iter().map(|step| named_step(step)).collect::<Option<Vec<_>>>().map(|steps| steps.concat());
+    let named = named.ok_or_else(|| no_name("pre_tokenizer", stages.pre_tokenizer.as_ref()))?;
+    let form = form(&normalizers).ok_or_else(|| no_name("normalizer", stages.normalizer.as_ref()))?;
+    let rows: Vec<_> = named_rules::of_steps(&named, form).collect();
+    let Some(first) = rows.first() else {
+        let is_known = [None, Some(NormalizationForm::Nfc)]
+            .into_iter()
+            .any(|form| named_rules::of_steps(&named, form).next().is_some());
+        return Err(if is_known {
+            no_name("normalizer", stages.normalizer.as_ref())
+        } else {
+            no_name("pre_tokenizer", stages.pre_tokenizer.as_ref())
+        });
     };
-    let Some((pre, _, normalizer, whole)) = BYTE_LEVEL_FAMILIES.into_iter().find(|row| row.1 == pattern)
-    else {
-        return Err(no_name("pre_tokenizer", stages.pre_tokenizer.as_ref()));
-    };
-    let expected: Vec<Json> = normalizer.into_iter().map(|name| json!({ "type": name })).collect();
-    if normalizers.iter().copied().ne(&expected) {
-        return Err(no_name("normalizer", stages.normalizer.as_ref()));
-    }
-    if bpe.ignore_merges != whole {
+    let pre = first.names[0];
+    let row = rows.iter().find(|row| row.ignore_merges == bpe.ignore_merges);
+    let Some(row) = row else {
         let have = bpe.ignore_merges;
         return Err(Error::new(format!(
-            "ignore_merges is {have}; GGUF's '{pre}', which has this pattern, needs {whole}"
+            "ignore_merges is {have}; GGUF's '{pre}', which has this pattern, needs {}",
+            first.ignore_merges
         )));
-    }
+    };
+    let pre = row.names[0];
     Ok(GgufFamily::ByteLevel { pre })
 }
 
@@ -251,26 +254,40 @@ fn sequence<'a>(stage: Option<&'a Json>, key: &str) -> Vec<&'a Json> {
     }
 }
 
-/// Whether a step is `ByteLevel` without a prefix, with `use_regex` as given.
-fn is_byte_level(step: &Json, regex: bool) -> bool {
-    let use_regex = step.get("use_regex").and_then(Json::as_bool).unwrap_or(true);
-    step["type"] == "ByteLevel" && step["add_prefix_space"] == false && use_regex == regex
+/// The steps of the table for a step of `tokenizer.json`; `None` if there are none.
+fn named_step(step: &Json) -> Option<Vec<NamedStep<'_>>> {
+    let is_off = |key: &str| step.get(key).and_then(Json::as_bool) == Some(false);
+    match step["type"].as_str()? {
+        "ByteLevel" if is_off("add_prefix_space") => Some(match is_off("use_regex") {
+            true => vec![NamedStep::Bytes],
+            false => vec![NamedStep::Isolate(GPT2), NamedStep::Bytes],
+        }),
+        "Digits" => {
+            Some(vec![NamedStep::Isolate(if is_off("individual_digits") { r"\p{N}+" } else { r"\p{N}" })])
+        }
+        "Punctuation" if step["behavior"] == "Contiguous" => Some(vec![NamedStep::Punctuation]),
+        "Split" if step["behavior"] == "MergedWithNext" && is_off("invert") => {
+            (step["pattern"]["Regex"] == named_rules::LINE_ENDS).then(|| vec![NamedStep::Lines])
+        }
+        "Split" if step["behavior"] == "Isolated" && is_off("invert") => {
+            Some(vec![NamedStep::Isolate(step["pattern"].get("Regex")?.as_str()?)])
+        }
+        _ => None,
+    }
 }
 
-/// The regular expression of a step whose matches become words.
-fn isolated(step: &Json) -> Result<&str> {
-    let isolates = step["type"] == "Split" && step["behavior"] == "Isolated" && step["invert"] == false;
-    let regex = step["pattern"].get("Regex").and_then(Json::as_str);
-    regex.filter(|_| isolates).ok_or_else(|| no_name("pre_tokenizer", Some(step)))
+/// The normalization form of the steps of a normalizer; `None` if they do anything else.
+fn form(normalizers: &[&Json]) -> Option<Option<NormalizationForm>> {
+    match normalizers {
+        [] => Some(None),
+        [one] if **one == json!({ "type": "NFC" }) => Some(Some(NormalizationForm::Nfc)),
+        _ => None,
+    }
 }
 
 fn no_name(stage: &str, value: Option<&Json>) -> Error {
     let value = value.map_or("null".to_owned(), Json::to_string);
-    let known = BYTE_LEVEL_FAMILIES.map(|row| row.0).join("', '");
-    Error::new(format!(
-        "{stage} `{}` has no name in GGUF; supported are those of '{known}', SentencePiece and BERT",
-        short(&value)
-    ))
+    Error::new(format!("{stage} `{}` has no name in GGUF's table of pre-tokenizers", short(&value)))
 }
 
 /// All tokens by id, and their types. `spell` gives the spelling in GGUF and the

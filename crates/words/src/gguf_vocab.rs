@@ -13,10 +13,11 @@ use super::bert::BertRules;
 use super::bpe::{BpeParts, Merges};
 use super::decoding::{Decoding, byte_token};
 use super::model_json;
-use super::normalize::{Normalization, NormalizationForm};
+use super::named_rules::{self, NamedRules};
+use super::normalize::Normalization;
 use super::parts::{BosEosIds, NamedTokens, TokenizerModelParts, TokenizerParts};
 use super::short::short;
-use super::split::{self, GPT2, LLAMA3, PreTokenizerStep, QWEN2};
+use super::split::PreTokenizerStep;
 use super::spm::{MAX_SCORED_TOKEN_BYTES, Spm};
 use super::table::Vocabulary;
 use super::tokenizer::Tokenizer;
@@ -29,8 +30,8 @@ const SPACE_MARK: char = '▁';
 /// The `tokenizer.ggml.*` values of a GGUF file.
 #[derive(Clone, Debug, Default)]
 pub struct GgufVocab<'a> {
-    /// `model`: `llama` for SentencePiece's BPE with scores, `gpt2` for byte-level BPE,
-    /// `bert` for WordPiece.
+    /// `model`: `llama` for SentencePiece's BPE with scores, `gpt2` for byte-level BPE, `gemma4`
+    /// for BPE with merges and marks for spaces, `bert` for WordPiece.
     pub model: String,
     /// `pre`: the name of the pre-tokenizer.
     pub pre: Option<String>,
@@ -100,14 +101,6 @@ impl TokenType {
     }
 }
 
-/// The rules that a pre-tokenizer's name stands for.
-struct PreTokenizerRules {
-    pattern: &'static str,
-    normalization: Option<NormalizationForm>,
-    ignore_merges: bool,
-    add_bos: bool,
-}
-
 impl<'a> GgufVocab<'a> {
     /// Reads the vocabulary from the metadata of a GGUF file.
     ///
@@ -148,9 +141,10 @@ impl<'a> GgufVocab<'a> {
         let parts = match self.model.as_str() {
             "llama" => self.spm_parts(limits),
             "gpt2" => self.bpe_parts(limits),
+            "gemma4" => self.spaced_bpe_parts(limits),
             "bert" => self.wordpiece_parts(limits),
             other => Err(Error::new(format!(
-                "model `{}` is not supported; it must be `llama`, `gpt2` or `bert`",
+                "model `{}` is not supported; it must be `llama`, `gpt2`, `gemma4` or `bert`",
                 short(other)
             ))),
         };
@@ -215,7 +209,7 @@ impl<'a> GgufVocab<'a> {
         let token_types = self.token_types(limits)?;
         let rules = rules(self.pre.as_deref())?;
         let mut normalization = Normalization::none();
-        if let Some(form) = rules.normalization {
+        if let Some(form) = rules.form {
             normalization.add_form(form)?;
         }
         let merges = self.merges.take().ok_or_else(|| Error::new("merges are missing; BPE needs them"))?;
@@ -224,7 +218,7 @@ impl<'a> GgufVocab<'a> {
         Ok(TokenizerParts {
             added: self.added(&token_types),
             normalization,
-            steps: split::byte_level_steps(rules.pattern)?,
+            steps: rules.compiled()?,
             bos_eos: self.bos_eos(rules.add_bos)?,
             named: self.named(),
             decoding: Decoding::ByteLevel,
@@ -235,6 +229,38 @@ impl<'a> GgufVocab<'a> {
                 fuse_unknown: false,
                 byte_fallback: false,
                 ignore_merges: rules.ignore_merges,
+            }),
+        })
+    }
+
+    /// BPE with merges of a text in which marks replace the spaces (Gemma 4's `tokenizer.json`).
+    fn spaced_bpe_parts(mut self, limits: &TextLimits) -> Result<TokenizerParts> {
+        let token_types = self.token_types(limits)?;
+        let mark = SPACE_MARK.to_string();
+        let mut normalization = Normalization::none();
+        normalization.add_replace(" ".to_owned(), mark.clone())?;
+        let merges = self.merges.take().ok_or_else(|| Error::new("merges are missing; BPE needs them"))?;
+        let unknown = self.unk.and_then(|id| self.tokens.get(usize::try_from(id).ok()?));
+        let unknown = unknown.map(str::to_owned);
+        let ids = (0..).take(self.tokens.len()).collect();
+        Ok(TokenizerParts {
+            added: self.added(&token_types),
+            normalization,
+            steps: Vec::new(),
+            bos_eos: self.bos_eos(true)?,
+            named: self.named(),
+            decoding: Decoding::Pieces {
+                replace: vec![(mark, " ".to_owned())],
+                byte_fallback: true,
+                strip: None,
+            },
+            model: TokenizerModelParts::Bpe(BpeParts {
+                vocabulary: Vocabulary { tokens: self.tokens.into_owned(), ids },
+                merges: pairs(&merges)?,
+                unknown,
+                fuse_unknown: true,
+                byte_fallback: true,
+                ignore_merges: false,
             }),
         })
     }
@@ -395,27 +421,10 @@ fn check_joined(token: &str, id: u32, score: f32) -> Result<()> {
     Ok(())
 }
 
-fn rules(pre: Option<&str>) -> Result<PreTokenizerRules> {
-    match pre {
-        Some("gpt-2") => {
-            Ok(PreTokenizerRules { pattern: GPT2, normalization: None, ignore_merges: false, add_bos: false })
-        }
-        Some("llama-bpe" | "llama3" | "llama-v3") => {
-            Ok(PreTokenizerRules { pattern: LLAMA3, normalization: None, ignore_merges: true, add_bos: true })
-        }
-        // llama.cpp leaves out NFC, but the model's tokenizer.json contains it.
-        Some("qwen2") => Ok(PreTokenizerRules {
-            pattern: QWEN2,
-            normalization: Some(NormalizationForm::Nfc),
-            ignore_merges: false,
-            add_bos: false,
-        }),
-        Some(other) => Err(Error::new(format!(
-            "pre-tokenizer `{}` is not supported; it must be `gpt-2`, `llama-bpe` or `qwen2`",
-            short(other)
-        ))),
-        None => Err(Error::new(
+fn rules(pre: Option<&str>) -> Result<&'static NamedRules> {
+    pre.map(named_rules::named).unwrap_or_else(|| {
+        Err(Error::new(
             "the pre-tokenizer's name (`pre`) is missing, so text cannot be split; convert the model again",
-        )),
-    }
+        ))
+    })
 }

@@ -6,6 +6,7 @@ mod added;
 mod bert;
 mod bpe;
 mod byte_level;
+mod charsmap;
 pub mod confinement;
 mod decoding;
 mod folder;
@@ -15,6 +16,7 @@ mod gguf_export;
 mod gguf_vocab;
 mod limits;
 mod model_json;
+mod named_rules;
 mod normalize;
 mod parts;
 mod pattern;
@@ -31,6 +33,7 @@ mod tokenizer;
 mod tokenizer_json;
 #[doc(hidden)]
 pub mod twins;
+mod unigram;
 mod wordpiece;
 
 pub use gguf_vocab::GgufVocab;

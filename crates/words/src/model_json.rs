@@ -1,4 +1,4 @@
-//! Reads the model of `tokenizer.json`: BPE or WordPiece.
+//! Reads the model of `tokenizer.json`: BPE, Unigram or WordPiece.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -11,6 +11,7 @@ use super::bpe::{BpeParts, Merges};
 use super::parts::TokenizerModelParts;
 use super::short::short;
 use super::table::Vocabulary;
+use super::unigram::UnigramParts;
 use super::wordpiece::WordPieceParts;
 
 /// A model with the fields of all types. Old files have no `type`.
@@ -27,7 +28,8 @@ pub(super) struct ModelJson {
     byte_fallback: Option<bool>,
     ignore_merges: Option<bool>,
     max_input_chars_per_word: Option<usize>,
-    vocab: UniqueKeys<u32>,
+    unk_id: Option<u32>,
+    vocab: VocabJson,
     #[serde(default, deserialize_with = "merges")]
     merges: Option<Merges>,
 }
@@ -36,7 +38,38 @@ pub(super) struct ModelJson {
 enum ModelType {
     #[serde(rename = "BPE")]
     Bpe,
+    Unigram,
     WordPiece,
+}
+
+/// A vocabulary: ids by token, or tokens with scores in the order of their ids.
+enum VocabJson {
+    Ids(UniqueKeys<u32>),
+    Scores(Vec<(String, f64)>),
+}
+
+impl<'de> Deserialize<'de> for VocabJson {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct VocabVisitor;
+        impl<'de> Visitor<'de> for VocabVisitor {
+            type Value = VocabJson;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of ids, or a list of tokens with scores")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<VocabJson, A::Error> {
+                let map = serde::de::value::MapAccessDeserializer::new(map);
+                UniqueKeys::deserialize(map).map(VocabJson::Ids)
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<VocabJson, A::Error> {
+                let mut scores = Vec::new();
+                while let Some(entry) = list.next_element()? {
+                    scores.push(entry);
+                }
+                Ok(VocabJson::Scores(scores))
+            }
+        }
+        deserializer.deserialize_any(VocabVisitor)
+    }
 }
 
 /// An object as a list of entries with distinct keys.
@@ -124,9 +157,14 @@ pub(super) fn merge(text: &str) -> Option<(&str, &str)> {
 impl ModelJson {
     /// Checks the fields of the model's type.
     pub(super) fn parts(self) -> Result<TokenizerModelParts> {
-        let by_fields = if self.merges.is_some() { ModelType::Bpe } else { ModelType::WordPiece };
+        let by_fields = match (&self.vocab, &self.merges) {
+            (VocabJson::Scores(_), _) => ModelType::Unigram,
+            (VocabJson::Ids(_), Some(_)) => ModelType::Bpe,
+            (VocabJson::Ids(_), None) => ModelType::WordPiece,
+        };
         match self.model_type.unwrap_or(by_fields) {
             ModelType::Bpe => self.bpe().map(TokenizerModelParts::Bpe),
+            ModelType::Unigram => self.unigram().map(TokenizerModelParts::Unigram),
             ModelType::WordPiece => self.wordpiece().map(TokenizerModelParts::WordPiece),
         }
     }
@@ -146,13 +184,44 @@ impl ModelJson {
         if self.max_input_chars_per_word.is_some() {
             return Err(foreign("max_input_chars_per_word", "BPE"));
         }
+        if self.unk_id.is_some() {
+            return Err(foreign("unk_id", "BPE"));
+        }
         Ok(BpeParts {
-            vocabulary: vocabulary(&self.vocab),
+            vocabulary: vocabulary(&self.vocab, "BPE")?,
             merges: self.merges.ok_or_else(|| missing("merges", "BPE"))?,
             unknown: self.unk_token,
             fuse_unknown: self.fuse_unk.unwrap_or(false),
             byte_fallback: self.byte_fallback.unwrap_or(false),
             ignore_merges: self.ignore_merges.unwrap_or(false),
+        })
+    }
+
+    fn unigram(self) -> Result<UnigramParts> {
+        let of_others = [
+            ("dropout", self.dropout.is_some()),
+            ("unk_token", self.unk_token.is_some()),
+            ("continuing_subword_prefix", self.continuing_subword_prefix.is_some()),
+            ("end_of_word_suffix", self.end_of_word_suffix.is_some()),
+            ("fuse_unk", self.fuse_unk.is_some()),
+            ("ignore_merges", self.ignore_merges.is_some()),
+            ("max_input_chars_per_word", self.max_input_chars_per_word.is_some()),
+            ("merges", self.merges.is_some()),
+        ];
+        if let Some((name, _)) = of_others.into_iter().find(|(_, is_set)| *is_set) {
+            return Err(foreign(name, "Unigram"));
+        }
+        let VocabJson::Scores(entries) = self.vocab else {
+            return Err(Error::new("vocab is an object; Unigram needs a list of tokens with scores"));
+        };
+        Ok(UnigramParts {
+            vocabulary: Vocabulary {
+                tokens: entries.iter().map(|(token, _)| token).collect(),
+                ids: (0..).take(entries.len()).collect(),
+            },
+            scores: entries.iter().map(|(_, score)| *score).collect(),
+            unknown: self.unk_id,
+            byte_fallback: self.byte_fallback.unwrap_or(false),
         })
     }
 
@@ -164,13 +233,14 @@ impl ModelJson {
             ("byte_fallback", self.byte_fallback.is_some()),
             ("ignore_merges", self.ignore_merges.is_some()),
             ("merges", self.merges.is_some()),
+            ("unk_id", self.unk_id.is_some()),
         ];
         if let Some((name, _)) = of_bpe.into_iter().find(|(_, is_set)| *is_set) {
             return Err(foreign(name, "WordPiece"));
         }
         let needed = |name| missing(name, "WordPiece");
         Ok(WordPieceParts {
-            vocabulary: vocabulary(&self.vocab),
+            vocabulary: vocabulary(&self.vocab, "WordPiece")?,
             unknown: self.unk_token.ok_or_else(|| needed("unk_token"))?,
             prefix: self.continuing_subword_prefix.ok_or_else(|| needed("continuing_subword_prefix"))?,
             max_chars: self.max_input_chars_per_word.ok_or_else(|| needed("max_input_chars_per_word"))?,
@@ -178,11 +248,14 @@ impl ModelJson {
     }
 }
 
-fn vocabulary(entries: &UniqueKeys<u32>) -> Vocabulary {
-    Vocabulary {
+fn vocabulary(vocab: &VocabJson, model: &str) -> Result<Vocabulary> {
+    let VocabJson::Ids(entries) = vocab else {
+        return Err(Error::new(format!("vocab is a list; {model} needs an object of ids")));
+    };
+    Ok(Vocabulary {
         tokens: entries.0.iter().map(|(token, _)| token).collect(),
         ids: entries.0.iter().map(|(_, id)| *id).collect(),
-    }
+    })
 }
 
 fn foreign(field: &str, model: &str) -> Error {

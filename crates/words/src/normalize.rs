@@ -11,12 +11,16 @@ use girih_tensor::{Error, Result};
 use unicode_normalization_alignments::UnicodeNormalization as _;
 
 use super::bert::{BertRules, Replacement};
+use super::charsmap::CharsMap;
+use super::pattern::Pattern;
 
 /// The maximum length of a normalized text relative to its source. `▁` for a space
 /// needs 3.
 const MAX_NORMALIZER_EXPANSION: usize = 64;
 /// The maximum bytes of a normalized text; each needs 16 more for its alignment.
 const MAX_NORMALIZED_BYTES: usize = 64 << 20;
+/// The maximum growth by a character map, that of NFKC, on which all are based.
+const CHARS_MAP_EXPANSION: usize = 11;
 /// The maximum length of a prepended text. `▁` has 3 bytes.
 const MAX_PREFIX_BYTES: usize = 16;
 
@@ -43,8 +47,22 @@ impl NormalizationForm {
 enum Rewrite {
     NormalizationForm(NormalizationForm),
     Prepend(String),
-    Replace { pattern: String, content: String },
+    Replace {
+        pattern: String,
+        content: String,
+    },
+    ReplaceMatches {
+        pattern: Pattern,
+        content: String,
+    },
     Bert(BertRules),
+    Strip {
+        left: bool,
+        right: bool,
+    },
+    /// Each character becomes those that the function gives.
+    Each(fn(char) -> Replacement),
+    CharsMap(CharsMap),
 }
 
 /// Rewrites in order, and the maximum factor by which all of them together
@@ -107,6 +125,37 @@ impl Normalization {
         self.add(Rewrite::Bert(rules), BertRules::EXPANSION)
     }
 
+    /// Adds a replacement of each match of a regular expression.
+    pub(super) fn add_replace_matches(&mut self, pattern: Pattern, content: String) -> Result<()> {
+        let expansion = content.len().max(1);
+        self.add(Rewrite::ReplaceMatches { pattern, content }, expansion)
+    }
+
+    /// Adds the removal of white space at the sides of a text.
+    pub(super) fn add_strip(&mut self, left: bool, right: bool) -> Result<()> {
+        self.add(Rewrite::Strip { left, right }, 1)
+    }
+
+    /// Adds lower case.
+    pub(super) fn add_lowercase(&mut self) -> Result<()> {
+        self.add(Rewrite::Each(lowercase), 3)
+    }
+
+    /// Adds the removal of combining marks.
+    pub(super) fn add_strip_accents(&mut self) -> Result<()> {
+        self.add(Rewrite::Each(without_mark), 1)
+    }
+
+    /// Adds the first normalizer of SentencePiece for machine translation (`Nmt`).
+    pub(super) fn add_nmt(&mut self) -> Result<()> {
+        self.add(Rewrite::Each(nmt), 1)
+    }
+
+    /// Adds a character map of SentencePiece.
+    pub(super) fn add_chars_map(&mut self, map: CharsMap) -> Result<()> {
+        self.add(Rewrite::CharsMap(map), CHARS_MAP_EXPANSION)
+    }
+
     /// Normalizes a text.
     pub(super) fn apply(&self, text: &str) -> Result<NormalizedText> {
         if text.len().saturating_mul(self.expansion) > MAX_NORMALIZED_BYTES {
@@ -118,13 +167,56 @@ impl Normalization {
             )));
         }
         let source = NormalizedText::of(text);
-        Ok(self.rewrites.iter().fold(source, |text, rewrite| match rewrite {
-            Rewrite::NormalizationForm(form) => text.in_form(*form),
-            Rewrite::Prepend(prefix) => text.prepended(prefix),
-            Rewrite::Replace { pattern, content } => text.replaced(pattern, content),
-            Rewrite::Bert(rules) => text.by_rules(*rules),
-        }))
+        self.rewrites.iter().try_fold(source, |text, rewrite| {
+            Ok(match rewrite {
+                Rewrite::NormalizationForm(form) => text.in_form(*form),
+                Rewrite::Prepend(prefix) => text.prepended(prefix),
+                Rewrite::Replace { pattern, content } => {
+                    let found = text.text.match_indices(pattern.as_str());
+                    let found = found.map(|(start, found)| start..start + found.len()).collect();
+                    text.replaced(found, content)
+                }
+                Rewrite::ReplaceMatches { pattern, content } => {
+                    let found = pattern.matches(&text.text);
+                    text.replaced(found, content)
+                }
+                Rewrite::Bert(rules) => text.by_rules(*rules),
+                Rewrite::Strip { left, right } => text.stripped(*left, *right),
+                Rewrite::Each(rewrite) => text.each_replaced(rewrite),
+                Rewrite::CharsMap(map) => text.by_map(map)?,
+            })
+        })
     }
+}
+
+fn lowercase(char: char) -> Replacement {
+    let mut lower = char.to_lowercase();
+    [lower.next(), lower.next(), lower.next()]
+}
+
+fn without_mark(char: char) -> Replacement {
+    [Some(char).filter(|char| !unicode_normalization_alignments::char::is_combining_mark(*char)), None, None]
+}
+
+/// Removes control characters, and replaces white space and invisible characters by a space
+/// (`builder.cc` of SentencePiece, `nmt`).
+fn nmt(char: char) -> Replacement {
+    let new = match char {
+        '\u{1}'..='\u{8}' | '\u{B}' | '\u{E}'..='\u{1F}' | '\u{7F}' | '\u{8F}' | '\u{9F}' => None,
+        '\t'
+        | '\n'
+        | '\u{C}'
+        | '\r'
+        | '\u{1680}'
+        | '\u{200B}'..='\u{200F}'
+        | '\u{2028}'
+        | '\u{2029}'
+        | '\u{2581}'
+        | '\u{FEFF}'
+        | '\u{FFFD}' => Some(' '),
+        _ => Some(char),
+    };
+    [new, None, None]
 }
 
 /// A normalized text and, for each of its bytes, the start and end of the source
@@ -200,21 +292,57 @@ impl NormalizedText {
         self
     }
 
-    /// Replaces matches; `content` gets the alignment of the last replaced character.
-    fn replaced(self, pattern: &str, content: &str) -> NormalizedText {
+    /// Replaces ranges; `content` gets the alignment of the last replaced character.
+    fn replaced(self, found: Vec<Range<usize>>, content: &str) -> NormalizedText {
         let mut new = NormalizedText::with_capacity(self.text.len());
         let mut copied = 0;
-        for (start, found) in self.text.match_indices(pattern) {
-            let end = start + found.len();
-            new.text.push_str(&self.text[copied..start]);
-            new.alignments.extend_from_slice(&self.alignments[copied..start]);
+        for Range { start, end } in found {
+            new.copy(&self, copied..start);
             new.text.push_str(content);
             new.alignments.extend(repeat_n(self.alignments[end - 1], content.len()));
             copied = end;
         }
-        new.text.push_str(&self.text[copied..]);
-        new.alignments.extend_from_slice(&self.alignments[copied..]);
+        new.copy(&self, copied..self.text.len());
         new
+    }
+
+    /// Appends a part of another text.
+    fn copy(&mut self, other: &NormalizedText, range: Range<usize>) {
+        self.text.push_str(&other.text[range.clone()]);
+        self.alignments.extend_from_slice(&other.alignments[range]);
+    }
+
+    /// Removes white space at the sides.
+    fn stripped(self, left: bool, right: bool) -> NormalizedText {
+        let end = if right { self.text.trim_end().len() } else { self.text.len() };
+        let start = if left { end - self.text[..end].trim_start().len() } else { 0 };
+        let mut new = NormalizedText::with_capacity(end - start);
+        new.copy(&self, start..end);
+        new
+    }
+
+    /// Replaces parts by a character map. A new character gets the alignment of the old one in its
+    /// place, or of the part's last.
+    fn by_map(&self, map: &CharsMap) -> Result<NormalizedText> {
+        let mut new = NormalizedText::with_capacity(self.text.len());
+        let mut at = 0;
+        map.each_part(&self.text, |part, replacement| {
+            let starts: Vec<usize> = part.char_indices().map(|(start, _)| at + start).collect();
+            let last = starts.last().copied().unwrap_or(at);
+            let origins = starts.into_iter().chain(std::iter::repeat(last));
+            // A text that grows too much is refused below.
+            if new.text.len() <= self.text.len() * CHARS_MAP_EXPANSION {
+                let chars = replacement.unwrap_or(part).chars();
+                chars.zip(origins).for_each(|(char, origin)| new.push(char, self.alignments[origin]));
+            }
+            at += part.len();
+        });
+        if new.text.len() > self.text.len() * CHARS_MAP_EXPANSION {
+            return Err(Error::new(format!(
+                "precompiled_charsmap made a text more than {CHARS_MAP_EXPANSION} times as long"
+            )));
+        }
+        Ok(new)
     }
 
     fn by_rules(&self, rules: BertRules) -> NormalizedText {

@@ -13,6 +13,7 @@ use super::normalize::Normalization;
 use super::split::PreTokenizerStep;
 use super::spm::Spm;
 use super::table::TokenTable;
+use super::unigram::{Unigram, UnigramParts};
 use super::wordpiece::{WordPiece, WordPieceParts};
 use crate::limits::TextLimits;
 
@@ -33,6 +34,7 @@ pub(super) enum TokenizerModelParts {
     Bpe(BpeParts),
     /// A model, and all its tokens by id.
     Spm(Spm, Strings),
+    Unigram(UnigramParts),
     WordPiece(WordPieceParts),
 }
 
@@ -40,6 +42,7 @@ pub(super) enum TokenizerModelParts {
 pub(super) enum TokenizerModel {
     Bpe(Bpe),
     Spm(Spm),
+    Unigram(Unigram),
     WordPiece(WordPiece),
 }
 
@@ -71,6 +74,7 @@ impl TokenizerParts {
         let mut table = TokenTable::with_capacity(tokens.len(), tokens.bytes());
         match &self.model {
             TokenizerModelParts::Bpe(BpeParts { vocabulary, .. })
+            | TokenizerModelParts::Unigram(UnigramParts { vocabulary, .. })
             | TokenizerModelParts::WordPiece(WordPieceParts { vocabulary, .. }) => {
                 for (token, id) in vocabulary.iter() {
                     table.insert(token, id, limits)?;
@@ -137,6 +141,7 @@ impl TokenizerModelParts {
             TokenizerModelParts::Bpe(bpe) => bpe.vocabulary.id(bpe.unknown.as_ref()?),
             TokenizerModelParts::WordPiece(parts) => parts.vocabulary.id(&parts.unknown),
             TokenizerModelParts::Spm(spm, _) => spm.unknown,
+            TokenizerModelParts::Unigram(parts) => parts.unknown,
         }
     }
 
@@ -145,6 +150,7 @@ impl TokenizerModelParts {
         match self {
             TokenizerModelParts::Bpe(bpe) => &bpe.vocabulary.tokens,
             TokenizerModelParts::Spm(_, tokens) => tokens,
+            TokenizerModelParts::Unigram(parts) => &parts.vocabulary.tokens,
             TokenizerModelParts::WordPiece(parts) => &parts.vocabulary.tokens,
         }
     }
@@ -155,6 +161,9 @@ impl TokenizerModelParts {
         match self {
             TokenizerModelParts::Bpe(parts) => Ok(TokenizerModel::Bpe(Bpe::new(&parts, special, table)?)),
             TokenizerModelParts::Spm(spm, _) => Ok(TokenizerModel::Spm(spm)),
+            TokenizerModelParts::Unigram(parts) => {
+                Ok(TokenizerModel::Unigram(Unigram::new(parts, special, table)?))
+            }
             TokenizerModelParts::WordPiece(parts) => {
                 Ok(TokenizerModel::WordPiece(WordPiece::new(&parts, special, table)?))
             }
@@ -168,6 +177,7 @@ impl TokenizerModel {
         match self {
             TokenizerModel::Bpe(bpe) => bpe.encode(word, table, ids),
             TokenizerModel::Spm(spm) => spm.encode(word, table, ids),
+            TokenizerModel::Unigram(model) => model.encode(word, table, ids),
             TokenizerModel::WordPiece(model) => {
                 model.encode(word, table, ids);
                 Ok(())

@@ -4,12 +4,15 @@
 //! run forever, and the engine of `tokenizers` stops silently at its limit,
 //! which gives wrong ids. The patterns of all families need lookahead only in
 //! the ending `|\s+(?!\S)|\s+`, with which a run of white space leaves its
-//! last character to the next word. This module implements that ending;
-//! `regex-automata` must accept the rest.
+//! last character to the next word. This module implements that ending, and
+//! digits in groups of three from the right; `regex-automata` must accept the
+//! rest. It gives `$` the meaning that it has in Oniguruma, which `tokenizers`
+//! uses: the end of a line.
 
 use std::ops::Range;
 
 use girih_tensor::{Error, Result};
+use regex_automata::util::syntax;
 use regex_automata::{Input, meta};
 
 use super::short::short;
@@ -24,9 +27,36 @@ const TRAILING: &str = r"|\s+(?!\S)|\s+";
 /// The index of the `\s+` of `TRAILING` among the compiled patterns.
 const WHITE_SPACE: usize = 1;
 
+/// Parts of patterns with backtracking constructs, and parts without that match the same text.
+///
+/// A possessive repetition differs from a greedy one only where giving a character back lets the
+/// rest match. The rest cannot begin with such a character (`\p{L}` is not in the class before
+/// it), or matches nothing, too (`[\r\n]*`). A greedy run of line ends is followed by none.
+const EQUAL_PARTS: [(&str, &str); 4] = [
+    (r"[^\r\n\p{L}\p{N}]?+\p{L}++", r"[^\r\n\p{L}\p{N}]?\p{L}+"),
+    (r"[^\r\n\p{L}\p{N}]?+\p{L}+", r"[^\r\n\p{L}\p{N}]?\p{L}+"),
+    (r"[^\s\p{L}\p{N}]++[\r\n]*", r"[^\s\p{L}\p{N}]+[\r\n]*"),
+    (r"(?:\r?\n)+(?!\r?\n)", r"(?:\r?\n)+"),
+];
+
+/// Patterns of digits in groups of three from the right: the pattern, a run of its digits, and
+/// whether a run is left alone if a character of a word follows it, as `\b` demands.
+const DIGIT_GROUPS: [(&str, &str, bool); 3] = [
+    (r"\d{1,3}(?=(?:\d{3})*\b)", r"\d+", true),
+    (r"\d{1,3}(?=(?:\d{3})*(?!\d))", r"\d+", false),
+    (r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))", r"\p{N}+", false),
+];
+
 /// A compiled pattern.
 pub(super) struct Pattern {
     regex: meta::Regex,
+    groups: Option<DigitGroups>,
+}
+
+/// Splits the matches of a pattern, which are runs of digits, into groups of three from the right.
+struct DigitGroups {
+    /// A character after which a run is left alone.
+    word: Option<meta::Regex>,
 }
 
 impl Pattern {
@@ -41,13 +71,32 @@ impl Pattern {
                 source.len()
             )));
         }
-        if has_possessive(source) {
+        if let Some((_, run, alone)) = DIGIT_GROUPS.into_iter().find(|(known, ..)| *known == source) {
+            // Oniguruma's `\w`: letters, marks, numbers and connectors.
+            let word = alone.then(|| build(&[r"[\p{L}\p{M}\p{N}\p{Pc}]"], source)).transpose()?;
+            return Ok(Pattern { regex: build(&[run], source)?, groups: Some(DigitGroups { word }) });
+        }
+        let plain =
+            EQUAL_PARTS.into_iter().fold(source.to_owned(), |text, (part, equal)| text.replace(part, equal));
+        if has_possessive(&plain) {
             return Err(unsupported(source, "it has a possessive repetition"));
         }
-        match source.strip_suffix(TRAILING) {
+        match plain.strip_suffix(TRAILING) {
             Some(start) => Pattern::compile(&[start, r"\s+"], source),
-            None => Pattern::compile(&[source], source),
+            None => Pattern::compile(&[&plain], source),
         }
+    }
+
+    /// As [`Pattern::regex`], for a pattern that only matches texts, never the border between two.
+    ///
+    /// # Errors
+    /// As [`Pattern::regex`], and when it matches an empty text.
+    pub(super) fn of_text(source: &str) -> Result<Pattern> {
+        let pattern = Pattern::regex(source)?;
+        if pattern.regex.is_match("") || source.contains(r"\b") || source.contains(r"\B") {
+            return Err(unsupported(source, "it matches an empty text"));
+        }
+        Ok(pattern)
     }
 
     /// Compiles a pattern that matches exactly this text.
@@ -63,18 +112,19 @@ impl Pattern {
     }
 
     fn compile(patterns: &[&str], source: &str) -> Result<Pattern> {
-        let config = meta::Config::new()
-            .nfa_size_limit(Some(MAX_COMPILED_BYTES))
-            .onepass_size_limit(Some(MAX_COMPILED_BYTES));
-        let regex = meta::Builder::new()
-            .configure(config)
-            .build_many(patterns)
-            .map_err(|error| unsupported(source, reason(&error)))?;
-        Ok(Pattern { regex })
+        Ok(Pattern { regex: build(patterns, source)?, groups: None })
     }
 
     /// Returns the non-empty matches in order.
     pub(super) fn matches(&self, text: &str) -> Vec<Range<usize>> {
+        let found = self.regex_matches(text);
+        match &self.groups {
+            Some(groups) => found.into_iter().flat_map(|run| groups.of(text, run)).collect(),
+            None => found,
+        }
+    }
+
+    fn regex_matches(&self, text: &str) -> Vec<Range<usize>> {
         let mut found = Vec::new();
         let mut start = 0;
         while let Some(hit) = self.regex.find(Input::new(text).range(start..)) {
@@ -92,6 +142,35 @@ impl Pattern {
         }
         found
     }
+}
+
+impl DigitGroups {
+    /// The groups of a run of digits.
+    fn of(&self, text: &str, run: Range<usize>) -> Vec<Range<usize>> {
+        let next = text[run.end..].chars().next().map(|next| next.to_string());
+        let is_word = |word: &meta::Regex| next.is_some_and(|next| word.is_match(&next));
+        if self.word.as_ref().is_some_and(is_word) {
+            return Vec::new();
+        }
+        let starts: Vec<usize> = text[run.clone()].char_indices().map(|(at, _)| run.start + at).collect();
+        let count = starts.len();
+        let first = (1..=3).find(|first| count.abs_diff(*first) % 3 == 0).unwrap_or(3);
+        let borders = std::iter::once(0).chain((first..count).step_by(3));
+        let ends = (first..count).step_by(3).map(|index| starts[index]).chain([run.end]);
+        borders.map(|index| starts[index]).zip(ends).map(|(start, end)| start..end).collect()
+    }
+}
+
+/// Compiles expressions, of which an earlier one is preferred.
+fn build(patterns: &[&str], source: &str) -> Result<meta::Regex> {
+    let config = meta::Config::new()
+        .nfa_size_limit(Some(MAX_COMPILED_BYTES))
+        .onepass_size_limit(Some(MAX_COMPILED_BYTES));
+    meta::Builder::new()
+        .configure(config)
+        .syntax(syntax::Config::new().multi_line(true))
+        .build_many(patterns)
+        .map_err(|error| unsupported(source, reason(&error)))
 }
 
 /// The end of the match of `\s+(?!\S)|\s+` in a longest run of white space: before

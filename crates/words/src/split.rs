@@ -27,6 +27,10 @@ pub(super) enum PreTokenizerStep {
     Metaspace { mark: char, scheme: PrependScheme },
     /// Removes white space, and makes each punctuation character a word.
     Bert,
+    /// Splits at white space, which it removes.
+    WhiteSpace,
+    /// Splits at each character of punctuation.
+    Punctuation { behavior: DelimiterBehavior },
 }
 
 /// Whether a pattern matches delimiters or words.
@@ -83,33 +87,56 @@ pub(super) fn byte_level_steps(pattern: &str) -> Result<Vec<PreTokenizerStep>> {
 
 /// Splits `text` into words: applies `steps` in order, and drops empty words.
 pub(super) fn pre_tokenize(steps: &[PreTokenizerStep], text: String, position: TextPosition) -> Vec<String> {
-    let mut words = vec![text];
+    let mut words = vec![Word { text, position }];
     for step in steps {
-        words = step.apply(words, position);
+        words = words.into_iter().flat_map(|word| step.apply(word)).collect();
+        words.retain(|word| !word.text.is_empty());
     }
-    words.retain(|word| !word.is_empty());
-    words
+    words.into_iter().map(|word| word.text).collect()
+}
+
+/// A part of the text, and whether it begins where the text does.
+struct Word {
+    text: String,
+    position: TextPosition,
+}
+
+impl Word {
+    /// The parts of this word in ranges.
+    fn parts(&self, ranges: Vec<Range<usize>>) -> Vec<Word> {
+        let position = |start: usize| if start == 0 { self.position } else { TextPosition::Later };
+        let part =
+            |range: Range<usize>| Word { position: position(range.start), text: self.text[range].to_owned() };
+        ranges.into_iter().map(part).collect()
+    }
 }
 
 impl PreTokenizerStep {
-    fn apply(&self, words: Vec<String>, position: TextPosition) -> Vec<String> {
+    fn apply(&self, word: Word) -> Vec<Word> {
+        let Word { ref text, position } = word;
+        let whole = |text: String| vec![Word { text, position }];
         match self {
             PreTokenizerStep::Split { pattern, role, behavior } => {
-                words.iter().flat_map(|word| cut(word, pattern, *role, *behavior)).collect()
+                word.parts(cut(text, pattern.matches(text), *role, *behavior))
             }
-            PreTokenizerStep::PrefixSpace => words.into_iter().map(|word| with_prefix(word, ' ')).collect(),
-            PreTokenizerStep::ByteLevel => words.iter().map(|word| byte_level::spell(word)).collect(),
+            PreTokenizerStep::PrefixSpace => whole(with_prefix(word.text, ' ')),
+            PreTokenizerStep::ByteLevel => whole(byte_level::spell(text)),
             PreTokenizerStep::Metaspace { mark, scheme } => {
-                let mut positions = std::iter::once(position).chain(std::iter::repeat(TextPosition::Later));
-                let mut each = |word: String| {
-                    let first = positions.next() == Some(TextPosition::Start);
-                    let word = word.replace(' ', mark.encode_utf8(&mut [0; 4]));
-                    let open = *scheme == PrependScheme::Always || *scheme == PrependScheme::First && first;
-                    if open { with_prefix(word, *mark) } else { word }
+                let marked = text.replace(' ', mark.encode_utf8(&mut [0; 4]));
+                let opens = match scheme {
+                    PrependScheme::Always => true,
+                    PrependScheme::First => position == TextPosition::Start,
+                    PrependScheme::Never => false,
                 };
-                words.into_iter().map(&mut each).collect()
+                whole(if opens { with_prefix(marked, *mark) } else { marked })
             }
-            PreTokenizerStep::Bert => words.iter().flat_map(|word| bert_words(word)).collect(),
+            PreTokenizerStep::Bert => word.parts(bert_words(text)),
+            PreTokenizerStep::WhiteSpace => word.parts(white_space_runs(text)),
+            PreTokenizerStep::Punctuation { behavior } => {
+                let marks = text.char_indices().filter(|(_, char)| is_punctuation(*char));
+                let marks = marks.map(|(start, char)| start..start + char.len_utf8()).collect();
+                word.parts(cut(text, marks, MatchRole::Delimiter, *behavior))
+            }
         }
     }
 }
@@ -119,21 +146,49 @@ fn with_prefix(word: String, mark: char) -> String {
     if word.is_empty() || word.starts_with(mark) { word } else { format!("{mark}{word}") }
 }
 
-/// The words of a text: runs without white space and punctuation, and each
-/// character of punctuation.
-fn bert_words(text: &str) -> Vec<String> {
-    let pieces = text.split_whitespace().flat_map(|run| run.split_inclusive(is_punctuation));
-    let words = pieces.flat_map(|piece| {
-        let word = piece.trim_end_matches(is_punctuation);
-        [word, &piece[word.len()..]]
-    });
-    words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
+/// The runs of characters that are no white space.
+fn white_space_runs(text: &str) -> Vec<Range<usize>> {
+    let mut at = 0;
+    let mut range = |run: &str| {
+        let start = at;
+        at += run.len();
+        start..start + run.trim_end().len()
+    };
+    let runs: Vec<_> = text.split_inclusive(char::is_whitespace).map(&mut range).collect();
+    runs.into_iter().filter(|run| !run.is_empty()).collect()
 }
 
-fn cut(word: &str, pattern: &Pattern, role: MatchRole, behavior: DelimiterBehavior) -> Vec<String> {
+/// The words of a text: runs without white space and punctuation, and each
+/// character of punctuation.
+fn bert_words(text: &str) -> Vec<Range<usize>> {
+    let mut words: Vec<Range<usize>> = Vec::new();
+    // Whether the last word may go on.
+    let mut is_open = false;
+    for (start, char) in text.char_indices() {
+        let range = start..start + char.len_utf8();
+        let is_alone = is_punctuation(char);
+        match words.last_mut() {
+            _ if char.is_whitespace() => is_open = false,
+            Some(last) if is_open && !is_alone => last.end = range.end,
+            _ => {
+                words.push(range);
+                is_open = !is_alone;
+            }
+        }
+    }
+    words
+}
+
+/// Cuts a word at matches.
+fn cut(
+    word: &str,
+    matches: Vec<Range<usize>>,
+    role: MatchRole,
+    behavior: DelimiterBehavior,
+) -> Vec<Range<usize>> {
     let mut parts = Vec::new();
     let mut end = 0;
-    for found in pattern.matches(word) {
+    for found in matches {
         if end < found.start {
             parts.push((end..found.start, role == MatchRole::Word));
         }
@@ -143,7 +198,7 @@ fn cut(word: &str, pattern: &Pattern, role: MatchRole, behavior: DelimiterBehavi
     if end < word.len() {
         parts.push((end..word.len(), role == MatchRole::Word));
     }
-    join_delimiters(parts, behavior).into_iter().map(|range| word[range].to_owned()).collect()
+    join_delimiters(parts, behavior)
 }
 
 /// Joins or drops delimiters. The flag of a part is `true` for a delimiter.

@@ -154,7 +154,10 @@ impl Tokenizer {
             })
         };
         for inner in self.normalized.split(normal.text(), is_users) {
-            let position = if inner.range.start == 0 { position } else { TextPosition::Later };
+            // Text whose beginning the normalizer removed does not begin the text.
+            let origin = normal.source_range(inner.range.clone());
+            let begins = origin.is_none_or(|origin| origin.start == 0);
+            let position = if begins { position } else { TextPosition::Later };
             match inner.token {
                 Some(id) => ids.push(id),
                 None => self.encode_plain(&normal.text()[inner.range], position, ids)?,

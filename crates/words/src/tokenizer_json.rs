@@ -12,6 +12,7 @@ use serde::de::IgnoredAny;
 
 use super::added::AddedToken;
 use super::bert::BertRules;
+use super::charsmap::CharsMap;
 use super::decoding::Decoding;
 use super::model_json::{ModelJson, UniqueKeys};
 use super::normalize::{Normalization, NormalizationForm};
@@ -81,6 +82,17 @@ enum Normalizer {
         pattern: PatternJson,
         content: String,
     },
+    Strip {
+        strip_left: bool,
+        strip_right: bool,
+    },
+    StripAccents {},
+    Lowercase {},
+    Nmt {},
+    Precompiled {
+        /// `null` for no map.
+        precompiled_charsmap: Option<String>,
+    },
     #[serde(rename = "BertNormalizer")]
     Bert {
         clean_text: bool,
@@ -130,6 +142,15 @@ enum PreTokenizer {
     },
     #[serde(rename = "BertPreTokenizer")]
     Bert {},
+    Whitespace {},
+    WhitespaceSplit {},
+    Punctuation {
+        #[serde(default = "isolated")]
+        behavior: DelimiterBehavior,
+    },
+    CharDelimiterSplit {
+        delimiter: char,
+    },
 }
 
 #[derive(Deserialize)]
@@ -147,6 +168,14 @@ enum PostProcessor {
     BertProcessing {
         sep: (String, u32),
         cls: (String, u32),
+    },
+    RobertaProcessing {
+        sep: (String, u32),
+        cls: (String, u32),
+        #[serde(rename = "trim_offsets")]
+        _trim_offsets: bool,
+        #[serde(rename = "add_prefix_space")]
+        _add_prefix_space: bool,
     },
 }
 
@@ -186,13 +215,35 @@ struct SpecialIds {
 #[derive(Deserialize)]
 #[serde(tag = "type", deny_unknown_fields)]
 enum Decoder {
-    Sequence { decoders: Vec<Decoder> },
+    Sequence {
+        decoders: Vec<Decoder>,
+    },
     ByteLevel(#[expect(dead_code, reason = "the fields matter for encoding only")] ByteLevelFields),
-    Replace { pattern: PatternJson, content: String },
+    Replace {
+        pattern: PatternJson,
+        content: String,
+    },
     ByteFallback,
     Fuse,
-    Strip { content: char, start: usize, stop: usize },
-    WordPiece { prefix: String, cleanup: bool },
+    Strip {
+        content: char,
+        start: usize,
+        stop: usize,
+    },
+    WordPiece {
+        prefix: String,
+        cleanup: bool,
+    },
+    Metaspace {
+        replacement: char,
+        #[serde(default = "always")]
+        prepend_scheme: PrependScheme,
+        #[serde(default = "yes", rename = "split")]
+        _split: bool,
+        add_prefix_space: Option<bool>,
+        #[serde(rename = "str_rep")]
+        _str_rep: Option<String>,
+    },
 }
 
 fn yes() -> bool {
@@ -201,6 +252,15 @@ fn yes() -> bool {
 
 fn always() -> PrependScheme {
     PrependScheme::Always
+}
+
+fn isolated() -> DelimiterBehavior {
+    DelimiterBehavior::Isolated
+}
+
+/// The scheme of a metaspace; `add_prefix_space` is of older files.
+fn scheme(prepend_scheme: PrependScheme, add_prefix_space: Option<bool>) -> PrependScheme {
+    if add_prefix_space == Some(false) { PrependScheme::Never } else { prepend_scheme }
 }
 
 impl TokenizerFile {
@@ -248,7 +308,18 @@ fn normalization(normalizer: Option<Normalizer>) -> Result<Normalization> {
             Normalizer::Nfkc => steps.add_form(NormalizationForm::Nfkc)?,
             Normalizer::Nfkd => steps.add_form(NormalizationForm::Nfkd)?,
             Normalizer::Prepend { prepend } => steps.add_prepend(prepend)?,
+            Normalizer::Replace { pattern: PatternJson::Regex(regex), content } => {
+                steps.add_replace_matches(Pattern::of_text(&regex)?, content)?;
+            }
             Normalizer::Replace { pattern, content } => steps.add_replace(literal(pattern)?, content)?,
+            Normalizer::Strip { strip_left, strip_right } => steps.add_strip(strip_left, strip_right)?,
+            Normalizer::StripAccents {} => steps.add_strip_accents()?,
+            Normalizer::Lowercase {} => steps.add_lowercase()?,
+            Normalizer::Nmt {} => steps.add_nmt()?,
+            Normalizer::Precompiled { precompiled_charsmap: Some(map) } if !map.is_empty() => {
+                steps.add_chars_map(CharsMap::parse(&map)?)?;
+            }
+            Normalizer::Precompiled { .. } => {}
             Normalizer::Bert { clean_text, handle_chinese_chars, strip_accents, lowercase } => {
                 let strip_accents = strip_accents.unwrap_or(lowercase);
                 steps.add_bert(BertRules { clean_text, handle_chinese_chars, strip_accents, lowercase })?;
@@ -305,8 +376,7 @@ impl PreTokenizer {
                 }
             }
             PreTokenizer::Metaspace { replacement, prepend_scheme, split, add_prefix_space, .. } => {
-                let scheme =
-                    if add_prefix_space == Some(false) { PrependScheme::Never } else { prepend_scheme };
+                let scheme = scheme(prepend_scheme, add_prefix_space);
                 steps.push(PreTokenizerStep::Metaspace { mark: replacement, scheme });
                 if split {
                     let pattern = Pattern::literal(&replacement.to_string())?;
@@ -326,6 +396,18 @@ impl PreTokenizer {
                 });
             }
             PreTokenizer::Bert {} => steps.push(PreTokenizerStep::Bert),
+            PreTokenizer::WhitespaceSplit {} => steps.push(PreTokenizerStep::WhiteSpace),
+            PreTokenizer::Whitespace {} => steps.push(PreTokenizerStep::Split {
+                pattern: Pattern::regex(r"\w+|[^\w\s]+")?,
+                role: MatchRole::Word,
+                behavior: DelimiterBehavior::Removed,
+            }),
+            PreTokenizer::Punctuation { behavior } => steps.push(PreTokenizerStep::Punctuation { behavior }),
+            PreTokenizer::CharDelimiterSplit { delimiter: mark } => steps.push(PreTokenizerStep::Split {
+                pattern: Pattern::literal(&mark.to_string())?,
+                role: delimiter,
+                behavior: DelimiterBehavior::Removed,
+            }),
             PreTokenizer::Sequence { .. } => unreachable!("sequences were flattened"),
         }
         Ok(())
@@ -345,7 +427,8 @@ fn bos_eos(post_processor: Option<PostProcessor>) -> Result<BosEosIds> {
                 check_token_types(&single)?;
                 template(&single, &special_tokens)?
             }
-            PostProcessor::BertProcessing { sep, cls } => {
+            PostProcessor::BertProcessing { sep, cls }
+            | PostProcessor::RobertaProcessing { sep, cls, .. } => {
                 BosEosIds { before: vec![cls.1], after: vec![sep.1] }
             }
             PostProcessor::ByteLevel(_) => continue,
@@ -404,13 +487,19 @@ fn decoding(decoder: Option<Decoder>) -> Result<Decoding> {
     })?;
     match flat.as_slice() {
         [Decoder::ByteLevel(_)] => return Ok(Decoding::ByteLevel),
+        [Decoder::Metaspace { replacement, prepend_scheme, add_prefix_space, .. }] => {
+            let opens = scheme(*prepend_scheme, *add_prefix_space) != PrependScheme::Never;
+            return Ok(Decoding::Metaspace { mark: *replacement, opens });
+        }
         [Decoder::WordPiece { prefix, cleanup }] => {
             return Ok(Decoding::WordPiece { prefix: prefix.clone(), cleanup: *cleanup });
         }
         _ => {}
     }
     let order = "Replace, ByteFallback, Fuse, Strip";
-    let wrong = || Error::new(format!("it must be ByteLevel, WordPiece, or a sequence in the order {order}"));
+    let wrong = || {
+        Error::new(format!("it must be ByteLevel, Metaspace, WordPiece, or a sequence in the order {order}"))
+    };
     let (mut replacements, mut byte_fallback, mut fused, mut strip) = (Vec::new(), false, false, None);
     let mut expansion = 1_usize;
     for item in flat {

@@ -9,6 +9,8 @@ mod models;
 #[cfg(test)]
 mod normalizers;
 #[cfg(test)]
+mod pipelines;
+#[cfg(test)]
 mod schema_suite;
 #[cfg(test)]
 mod schemas;

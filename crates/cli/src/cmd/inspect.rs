@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 
 use girih::tools::FreeMemory;
 use girih::{Conversation, DType, ErrorKind, MemoryPlan, Model, Plan, PoolBytes, Refusal};
 use girih_file::{ContainerKind, quote};
 use girih_graph::{BLOCK_POSITIONS, StateGroup, StateKind};
-use girih_model::ModelFiles;
 use girih_model::arch::{schema, shipped_text};
+use girih_model::{ModelFiles, ModelLimits};
 use girih_words::TextProcessor;
 use serde_json::{Map, Value, json};
 
@@ -17,7 +18,7 @@ use crate::args::{ArchArgs, DeviceArgs};
 use crate::error::Result;
 use crate::input::{DESCRIPTION_BYTES, text_file};
 use crate::loading;
-use crate::output::{bytes, counted, print, print_json};
+use crate::output::{bytes, counted, print, print_json, print_note};
 use crate::report;
 
 /// The maximum number of values of a list that a line shows.
@@ -38,6 +39,9 @@ pub struct Args {
     /// Print the graph of the largest step.
     #[arg(long)]
     graph: bool,
+    /// Print a description for a model of an unknown architecture, with what girih could not decide.
+    #[arg(long, requires = "model", conflicts_with_all = ["graph", "json", "tensors", "arch"])]
+    suggest_arch: bool,
     /// Print JSON.
     #[arg(long, conflicts_with = "graph")]
     json: bool,
@@ -45,6 +49,9 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<Outcome> {
     let Some(model) = &args.model else { return print_descriptions(&args.arch) };
+    if args.suggest_arch {
+        return suggest_arch(Path::new(model));
+    }
     let model = loading::open(model, &args.arch)?;
     let plan = loading::plan(&model, &args.device, 1)?;
     if args.graph {
@@ -103,6 +110,22 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     print_memory(&plan, &needed, free)?;
     Ok(ended)
+}
+
+/// Prints a description for the model in a folder, and what girih says of the model with it.
+fn suggest_arch(folder: &Path) -> Result<Outcome> {
+    let limits = ModelLimits::default();
+    let suggestion = ModelFiles::suggest_arch(folder, &limits)?;
+    print(&suggestion.text)?;
+    let opened =
+        schema::parse(&suggestion.text).and_then(|arch| ModelFiles::open(folder, vec![arch], &limits));
+    match opened {
+        Ok(_) => {
+            print_note(format_args!("the model opens with this description: check it with 'girih verify'"))
+        }
+        Err(error) => print_note(format_args!("the model does not open with this description: {error}")),
+    }
+    Ok(Outcome::Done)
 }
 
 /// Prints descriptions of architectures with what they have from those that they are based on.

@@ -68,7 +68,7 @@ pub struct Args {
     /// Seconds that running requests have to finish after SIGINT or SIGTERM.
     #[arg(long, value_name = "SECONDS", default_value = "30")]
     drain_timeout: u64,
-    /// Style of thinking and tool calls in replies: gpt-oss, mistral, hermes, pythonic, llama3, gemma or plain [default: detected from the chat template].
+    /// Style of thinking and tool calls in replies: muse-glimmer, gpt-oss, mistral, seed-oss, minimax, qwen3-coder, glm, phi4, granite, nemotron, hunyuan, lfm2, hermes, pythonic, llama3, gemma or plain [default: detected from the chat template].
     #[arg(long, value_name = "NAME", value_parser = ReplyStyle::named)]
     reply_style: Option<ReplyStyle>,
     #[command(flatten)]

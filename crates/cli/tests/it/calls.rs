@@ -360,6 +360,26 @@ fn inspect_prints_a_description_with_what_it_is_based_on() {
     girih(&["inspect"]).fails(2, "MODEL");
 }
 
+/// The description of a Llama under another name is one line more than what it is based on.
+#[test]
+fn inspect_suggests_a_description_for_an_unknown_architecture() {
+    let llama = fixture("llama_biased");
+    let folder = Folder::of(&llama, &["model.safetensors"]);
+    let config = std::fs::read_to_string(llama.join("config.json")).expect("the fixture has it");
+    folder.write(
+        "config.json",
+        &config.replace("LlamaForCausalLM", "NewForCausalLM").replace("\"llama\"", "\"new\""),
+    );
+    girih(&["inspect", folder.name()]).fails(1, "unknown architecture 'NewForCausalLM'");
+    let call = girih(&["inspect", folder.name(), "--suggest-arch"]).done();
+    assert!(call.stderr.contains("the model opens with this description"), "{}", call.stderr);
+    let file = folder.write("new.toml", &call.stdout);
+    let golden = llama.join("golden.safetensors");
+    let verify = ["verify", folder.name(), "--golden", name(&golden), "--arch", name(&file), "--quiet"];
+    girih(&verify).done();
+    girih(&["inspect", "stories260k", "--suggest-arch", "--graph"]).fails(2, "cannot be used with");
+}
+
 /// Layers with windows of 16 positions need the blocks that a step of 512 rows touches.
 #[test]
 fn layers_with_windows_need_fewer_blocks() {

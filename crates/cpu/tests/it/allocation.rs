@@ -14,7 +14,7 @@ use girih_graph::{Backend, Outputs, Sequence, Step};
 
 use crate::encoder::{NARROW_HEADS, encoder, weights};
 use crate::fixture::{Random, Source, changed, cpu, cpu_with, portable};
-use crate::invariance::{Model, model};
+use crate::two_layers::{Model, model};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;

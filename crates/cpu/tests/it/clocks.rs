@@ -8,7 +8,7 @@ use girih_graph::{Graph, Op, Outputs, Pairing, Runner, Sequence, Step, Watch};
 use girih_tensor::{DType, Shape};
 
 use crate::fixture::{Random, Source, cpu, cpu_with, on};
-use crate::invariance::{Model, model};
+use crate::two_layers::{Model, model};
 
 /// What was reported of a node: name, operator, rows, bytes, operations, time.
 type Report = (String, &'static str, usize, u64, u64, Duration);

@@ -11,14 +11,12 @@ use girih_graph::{
     Act, Backend, Builder, Graph, Key, Node, Op, OutputKind, Outputs, Pooling, Role, Runner, Span, Value,
     ValueId, faults,
 };
-use girih_tensor::{DType, Shape};
+use girih_tensor::{DType, Shape, reference};
 
-use crate::case::finish;
 use crate::clocks::Everything;
 use crate::fixture::{
-    Random, Source, TestSequence, U, cpu_with, disagreement, exact, gamma, on, step_of, step_watched,
+    Random, Source, TestSequence, U, cpu_with, disagreement, exact, finish, gamma, on, step_of, step_watched,
 };
-use crate::rows::exact_layer_norm;
 
 const VOCABULARY: usize = 50;
 /// Fewer than tokens, so that an id of one input is none of the other.
@@ -234,6 +232,29 @@ impl NodeCase<'_> {
             _ => vec![0.0; defined.len()],
         }
     }
+}
+
+/// A normalized row, and the bounds of a kernel's errors.
+///
+/// The mean has an error of gamma(n) of the mean size of terms; it is added to each distance, and its
+/// square to the variance, because distances from the exact mean add up to zero. The sum of squares has
+/// one rounding per term and two for the square of a rounded distance, and the root halves their error.
+/// A quotient, epsilon, the root, the quotient, a distance, two products and the sum with the bias follow.
+fn exact_layer_norm(x: &[f32], [weight, bias]: [Option<&[f32]>; 2], epsilon: f32) -> Vec<(f64, f64)> {
+    let count = x.len();
+    let (mean, root) = reference::mean_and_deviation(x, f64::from(epsilon));
+    let size = x.iter().map(|x| f64::from(x.abs())).sum::<f64>() / count as f64;
+    let mean_error = gamma(count + 1) * size;
+    let relative = gamma(count + 4) / 2.0 + (mean_error / root).powi(2) / 2.0 + gamma(7);
+    let value = |index: usize| {
+        let weight = weight.map_or(1.0, |weight| f64::from(weight[index])) / root;
+        let (distance, bias) =
+            ((f64::from(x[index]) - mean) * weight, bias.map_or(0.0, |bias| f64::from(bias[index])));
+        // A tenth more for products of errors.
+        let error = 1.1 * (mean_error * weight.abs() + relative * distance.abs()) + U * bias.abs();
+        (distance + bias, error + 2f64.powi(-148))
+    };
+    (0..count).map(value).collect()
 }
 
 /// Every node has the values that the interpreter computes from the same operands, within the bound of

@@ -6,8 +6,8 @@ use girih_cpu::kernels::{Table, tables};
 use girih_cpu::{ActivationPrecision, Cpu, CpuOptions, PrecisionRule};
 use girih_graph::backend::{Block, Input, Range32, Unwatched, Watch, step_count};
 use girih_graph::{
-    BLOCK_POSITIONS, Backend, Error, Graph, Key, OutputKind, Outputs, Runner, Sequence, Step, WeightSource,
-    load,
+    BLOCK_POSITIONS, Backend, Builder, Error, Graph, Key, OutputKind, Outputs, Runner, Sequence, Step,
+    ValueId, WeightSource, load,
 };
 pub use girih_tensor::Random;
 use girih_tensor::{DType, Shape};
@@ -132,6 +132,12 @@ pub fn step_watched(
 pub fn key(rows: usize, context: u32) -> Key {
     let output = OutputKind::Hidden;
     Key { rows: rows as u32, sequences: 8, context, output_rows: rows as u32, output }
+}
+
+/// The graph that yields the output rows of `value`.
+pub fn finish(mut builder: Builder, value: ValueId) -> Graph {
+    let taken = builder.gather("taken", value);
+    builder.finish(taken)
 }
 
 /// Loads `graph` on a backend, with `blocks` blocks in each of its groups.

@@ -11,8 +11,7 @@ use girih_tensor::{DType, Shape, reference};
 use half::{bf16, f16};
 
 use crate::bands::below;
-use crate::case::finish;
-use crate::fixture::{Random, Source, TestSequence, cpu_with, gamma, key, on, portable, step};
+use crate::fixture::{Random, Source, TestSequence, cpu_with, finish, gamma, key, on, portable, step};
 
 const FORMATS: [DType; 4] = [DType::Q4_0, DType::Q8_0, DType::Q4_K, DType::Q6_K];
 

@@ -1,15 +1,13 @@
 //! The backend as its users see it: compared with the interpreter, and with itself under other
 //! numbers of threads and other steps.
 
-mod agree;
 mod allocation;
 mod attend_kernels;
 mod attend_paths;
-mod attention;
 mod bands;
 mod broken;
-mod case;
 mod clocks;
+mod conformance;
 mod encoder;
 mod experts;
 mod fixture;
@@ -17,7 +15,6 @@ mod guard_pages;
 mod guarded;
 mod inner_loops;
 mod integers;
-mod invariance;
 mod kernels;
 mod linear_rows;
 mod opened;
@@ -27,10 +24,11 @@ mod packed_store;
 mod path;
 mod paths;
 mod product_types;
-mod row_paths;
+mod row_kernels;
 mod row_timing;
 mod rows;
 mod short_conv;
 mod speed;
 mod state;
 mod tasks;
+mod two_layers;

@@ -9,7 +9,7 @@ use girih_graph::{Backend, Runner};
 use girih_tensor::DType;
 
 use crate::fixture::{Random, Source, TestSequence, cpu, on, portable, step};
-use crate::invariance::{Model, model};
+use crate::two_layers::{Model, model};
 
 fn logits(mut runner: Box<dyn Runner>) -> Vec<u32> {
     let tokens = [3, 1, 4, 1, 5];

@@ -14,7 +14,7 @@ use girih_graph::{Error, Graph, WeightSource, load};
 use girih_tensor::DType;
 
 use crate::fixture::{Random, Source, TestSequence, cpu, step};
-use crate::invariance::{Model, model};
+use crate::two_layers::{Model, model};
 
 /// A source with an identity that counts the bytes that are read from it.
 struct Named<'a> {

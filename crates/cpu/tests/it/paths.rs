@@ -1,9 +1,9 @@
 //! All paths through the kernels, which the tests of outputs, guard pages and broken kernels share; and the
 //! paths of matmuls.
 
-use girih_cpu::kernels::Table;
 use girih_cpu::kernels::packed::{BAND, Band, DEPTH, GROUP, Layout, NARROW, PanelGroup, Sums, TILE};
 use girih_cpu::kernels::prefetch::PrefetchChoice;
+use girih_cpu::kernels::{QUANT_GROUP, Table};
 
 use crate::bands::{
     self, CODES, INPUTS, IntegerBand, IntegerInputs, SCALES, below, bf16_dot_product, bf16_words, coding,
@@ -11,12 +11,13 @@ use crate::bands::{
 };
 use crate::fixture::Random;
 use crate::path::{KernelPath, Memory, Operands, Tally};
+use crate::rows::{edge, unequal_codes, wrong_code};
 
 /// Every path of every kernel.
 pub fn paths() -> Vec<KernelPath> {
     let mut paths = matmuls();
     paths.extend(crate::attend_paths::paths());
-    paths.extend(crate::row_paths::paths());
+    paths.push(KernelPath::new("quantize".into(), quantize));
     paths
 }
 
@@ -180,4 +181,18 @@ fn bf16(table: &Table, columns: usize, operands: &mut Operands, tally: &mut Tall
         let what = || format!("row {row}, column {column}, inputs {first}..{inputs}");
         tally.record(sums[column][row], expected, bound, what);
     }
+}
+
+fn quantize(table: &Table, operands: &mut Operands, tally: &mut Tally) {
+    let memory = operands.memory;
+    let groups = 1 + below(8, operands);
+    for x in [memory.place(&of_many_sizes(QUANT_GROUP * groups, operands)), memory.place(&edge(operands))] {
+        let fault = wrong_code(table, &x, memory).or_else(|| unequal_codes(table, &x, memory));
+        tally.record_exact(x.len(), fault);
+    }
+}
+
+/// Numbers of many sizes.
+fn of_many_sizes(count: usize, random: &mut Random) -> Vec<f32> {
+    (0..count).map(|_| random.number() * 2f32.powi((random.bits() % 40) as i32 - 30)).collect()
 }

@@ -9,7 +9,7 @@ use girih_graph::description::{AnyBackend, BackendChoice, DefaultRounding, NoSer
 use girih_tensor::DType;
 
 use crate::fixture::{Random, Source, TestSequence, on, step};
-use crate::invariance::{Model, model};
+use crate::two_layers::{Model, model};
 
 /// The default of a processor that multiplies bf16 faster.
 const BF16_PRODUCTS: PrecisionRule = PrecisionRule::Bf16Products { processor: "a processor" };

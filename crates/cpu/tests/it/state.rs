@@ -9,9 +9,8 @@ use girih_graph::{
 };
 use girih_tensor::{DType, Shape};
 
-use crate::case::finish;
-use crate::fixture::{Random, Source, TestSequence, cpu, cpu_with, key, on, step, step_of};
-use crate::invariance::{Model, logits, model, runner};
+use crate::fixture::{Random, Source, TestSequence, cpu, cpu_with, finish, key, on, step, step_of};
+use crate::two_layers::{Model, logits, model, runner};
 
 const GROUPS: [GroupId; 2] = [GroupId(0), GroupId(1)];
 

@@ -5,7 +5,7 @@ use girih_graph::backend::{Block, Input, Range32, Unwatched};
 use girih_graph::{BLOCK_POSITIONS, Backend, Outputs, Sequence, Step};
 
 use crate::fixture::{Random, Source, cpu};
-use crate::invariance::{Model, model};
+use crate::two_layers::{Model, model};
 
 /// Five tasks in each layer (q, k and v; attention; o; gate and up; down) and one for the logits. Norms,
 /// gates, residuals, rotations and state are parts of these, or are computed by the caller alone in a step

@@ -167,13 +167,30 @@ macro_rules! ops {
             "raise MAX_OPERANDS"
         ); )*
 
-        /// The index of each op in `OPS`.
-        enum OpIndex { $($name),* }
+        /// An op of the table, without constants.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[allow(missing_docs, reason = "`Op` has the documentation")]
+        pub enum OpName { $($name),* }
+
+        impl OpName {
+            /// Every op, in the order of the table.
+            pub const ALL: &'static [OpName] = &[$(OpName::$name),*];
+
+            /// Returns the entry of the table.
+            pub fn spec(self) -> &'static OpSpec {
+                &OPS[self as usize]
+            }
+        }
 
         impl Op {
+            /// The op without its constants.
+            pub fn without_constants(&self) -> OpName {
+                match self { $( Op::$name { .. } => OpName::$name ),* }
+            }
+
             /// Returns the entry of the table.
             pub fn spec(&self) -> &'static OpSpec {
-                &OPS[match self { $( Op::$name { .. } => OpIndex::$name ),* } as usize]
+                self.without_constants().spec()
             }
 
             /// The op with these operands; `None` if it cannot have this number of them.

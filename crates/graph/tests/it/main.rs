@@ -2,6 +2,7 @@
 
 mod attention;
 mod check;
+mod conformance;
 mod forms;
 mod interpret;
 mod operators;

@@ -144,6 +144,7 @@ impl<'a> ModelConfig<'a> {
         let number = match array {
             MetadataArray::U32(list) => list.get(index).map(|number| i64::from(*number)),
             MetadataArray::I32(list) => list.get(index).map(|number| i64::from(*number)),
+            MetadataArray::Bool(list) => list.get(index).map(|flag| i64::from(*flag)),
             _ => None,
         };
         let size = number.filter(|_| array.len() == layers).and_then(|number| i32::try_from(number).ok());

@@ -5,7 +5,7 @@ use girih_graph::{Act, Pairing, Pooling, Router, Span, Xielu};
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
-use super::schema::{NormKind, NormPosition};
+use super::schema::{NormKind, NormPosition, QkNorm};
 
 /// The parameters of a model; equal for every container of the same model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -160,15 +160,26 @@ pub struct AttentionFacts {
     pub span: Span,
     /// Rotary position embedding, if queries and keys are rotated.
     pub rope: Option<Rope>,
-    /// The epsilon of the norms of query and key heads; `None` without these norms.
-    pub qk_norm: Option<f32>,
+    /// The norms of queries and keys; `None` without these norms.
+    pub qk_norm: Option<QkNormFacts>,
     /// The projections that have a bias.
     #[serde(rename = "attention_biases")]
     pub biases: Biases,
-    /// The factor that attention scores are multiplied by.
+    /// The factor that attention scores are multiplied by; that of queries is in it.
     pub scale: f32,
     /// The softcap of scores.
     pub softcap: Option<f32>,
+}
+
+/// The norms of queries and keys.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct QkNormFacts {
+    /// What they divide by, and when.
+    pub of: QkNorm,
+    /// The epsilon that is added to the mean square.
+    pub epsilon: f32,
+    /// Whether they have weights.
+    pub weight: bool,
 }
 
 /// The projections of attention that have a bias.
@@ -366,6 +377,22 @@ pub struct Norms {
     /// What each norm computes, and its epsilon.
     #[serde(flatten)]
     pub norm: NormFacts,
+    /// The epsilon of the norms on outputs, if it is another one.
+    pub after_epsilon: Option<f32>,
+}
+
+impl Norms {
+    /// The norm at a position.
+    pub fn at(&self, position: NormPosition) -> NormFacts {
+        let own = match position {
+            NormPosition::AfterMixer | NormPosition::AfterFfn => self.after_epsilon,
+            NormPosition::BeforeMixer
+            | NormPosition::BeforeFfn
+            | NormPosition::AfterMixerResidual
+            | NormPosition::AfterFfnResidual => None,
+        };
+        NormFacts { epsilon: own.unwrap_or(self.norm.epsilon), ..self.norm }
+    }
 }
 
 /// The final norm and the head.

@@ -10,7 +10,7 @@ use super::based_on::dense_kind;
 use super::config::{ModelConfig, shown};
 use super::facts::{
     AttentionFacts, Biases, EmbedFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes, NormFacts, Norms,
-    PlainAct, PoolingFacts, Residual, Rope, ShortConvFacts, XIELU, act, act_words,
+    PlainAct, PoolingFacts, QkNormFacts, Residual, Rope, ShortConvFacts, XIELU, act, act_words,
 };
 use super::rope;
 use super::rope_scaling::Unscaled;
@@ -300,7 +300,9 @@ impl Fill<'_> {
                 "some norms of layer {layer} have a weight or a bias that others lack; all or none need it"
             )));
         }
-        Ok(Norms { positions, norm })
+        let after_epsilon =
+            schema.norms.after_epsilon.as_ref().map(|field| self.epsilon(field)).transpose()?;
+        Ok(Norms { positions, norm, after_epsilon })
     }
 
     /// A size of a layer, which the field may list for each.
@@ -323,12 +325,7 @@ impl Fill<'_> {
 
     /// What a norm with vectors of these names computes. It has a weight unless its description has none.
     fn norm(&self, norms: &NormsSchema, weight: &str, bias: &str) -> Result<NormFacts> {
-        let field = &norms.epsilon;
-        let epsilon = self.required("norms.epsilon", field)?;
-        if epsilon < 0.0 {
-            let key = self.config.key(field);
-            return Err(Error::new(format!("{key} is {epsilon}; a number of at least 0 is needed")));
-        }
+        let epsilon = self.epsilon(&norms.epsilon)?;
         let has_weight = self.stored.has(weight);
         if !has_weight && self.arch.has_weight(weight) {
             return Err(Error::new(format!("the model lacks the weight '{weight}', which its norm needs")));
@@ -340,6 +337,16 @@ impl Fill<'_> {
             )));
         }
         Ok(NormFacts { kind: norms.kind, epsilon, weight: has_weight, bias: has_bias })
+    }
+
+    /// The epsilon of a norm.
+    fn epsilon(&self, field: &Field) -> Result<f32> {
+        let epsilon = self.required("norms.epsilon", field)?;
+        if epsilon < 0.0 {
+            let key = self.config.key(field);
+            return Err(Error::new(format!("{key} is {epsilon}; a number of at least 0 is needed")));
+        }
+        Ok(epsilon)
     }
 
     /// A number that models may omit.
@@ -448,6 +455,7 @@ impl Fill<'_> {
             None => None,
         };
         let scale = scale.map_or_else(|| self.derived_scale(schema, &heads), Ok)?;
+        let scale = scale * self.optional(schema.query_factor.as_ref())?.unwrap_or(1.0);
         let bias = |part: &str| self.stored.has(&format!("layers.{layer}.mixer.{part}.bias"));
         Ok(AttentionFacts {
             heads: heads.heads,
@@ -455,11 +463,35 @@ impl Fill<'_> {
             head_size: heads.size,
             span: self.span(&schema.span, layer)?,
             rope: schema.rope.as_ref().map(|table| self.rope(table, heads.size)).transpose()?,
-            qk_norm: schema.qk_norm.then_some(epsilon),
+            qk_norm: self.qk_norm(schema, layer, epsilon)?,
             biases: Biases { q: bias("q"), k: bias("k"), v: bias("v"), o: bias("o") },
             scale,
             softcap: self.cap(schema.softcap.as_ref())?,
         })
+    }
+
+    /// The norms of queries and keys of a layer.
+    fn qk_norm(&self, schema: &AttendSchema, layer: usize, epsilon: f32) -> Result<Option<QkNormFacts>> {
+        let Some(of) = schema.qk_norm else { return Ok(None) };
+        let has = |part: &str| self.stored.has(&format!("layers.{layer}.mixer.{part}.norm"));
+        let weight = has("q");
+        if let Some(field) = &schema.qk_norm_if {
+            if let Some(stated) = self.config.flag(field)?.filter(|stated| *stated != weight) {
+                let (key, has) = (self.config.key(field), if weight { "a" } else { "no" });
+                return Err(Error::new(format!(
+                    "{key} is {stated}, but layer {layer} has {has} norm of queries; both must agree"
+                )));
+            }
+            if !weight && !has("k") {
+                return Ok(None);
+            }
+        }
+        if weight != has("k") {
+            return Err(Error::new(format!(
+                "layer {layer} has a weight for the norm of queries or for that of keys; both or none are needed"
+            )));
+        }
+        Ok(Some(QkNormFacts { of, epsilon, weight }))
     }
 
     fn short_conv(&self, schema: &ShortConvSchema) -> Result<ShortConvFacts> {

@@ -44,7 +44,7 @@ pub fn shared_keys() -> Result<SharedKeys> {
 }
 
 /// A key that girih does not read, and its value for an error.
-type Unread = (String, String);
+pub(super) type Unread = (String, String);
 
 /// Checks the keys of a model; returns those that `allow` makes girih ignore.
 ///
@@ -72,6 +72,18 @@ pub(crate) fn check_keys(
         keys.check_allowed(key)?;
     }
     Ok(ignored.into_iter().map(|(key, _)| key).collect())
+}
+
+/// The keys of a `config.json` that a description does not read and that may change numbers, with their values.
+///
+/// # Errors
+/// When the list of harmless keys is malformed, which a test excludes.
+pub(super) fn unread_keys(arch: &Arch, config: &Json) -> Result<Vec<Unread>> {
+    let source = ModelConfig::Hf(config);
+    let keys = KeyCheck { arch, config: &source, shared: shared_keys()?, read: read(arch, &source) };
+    let mut unread = keys.of_json(config);
+    unread.sort(); // some builds do not keep the order of the file
+    Ok(unread)
 }
 
 /// Refuses a model whose parameters set a key that the description excludes,

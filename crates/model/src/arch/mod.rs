@@ -15,12 +15,13 @@ mod rope;
 mod rope_scaling;
 pub mod schema;
 mod shipped;
+mod suggest;
 mod value;
 
 pub use config::ModelConfig;
 pub use facts::{
     AttentionFacts, Biases, EmbedFacts, ExpertsFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes,
-    NormFacts, Norms, PlainAct, PoolingFacts, Residual, Rope, ShortConvFacts, act,
+    NormFacts, Norms, PlainAct, PoolingFacts, QkNormFacts, Residual, Rope, ShortConvFacts, act,
 };
 pub(crate) use fill::{Stored, fill, layer_kinds};
 pub use keys::{SharedKeys, shared_keys};
@@ -28,9 +29,10 @@ pub(crate) use keys::{check_keys, check_refused};
 pub use parameters::{ArchParameter, FactValue};
 pub use rope::GGUF_SCALING;
 pub(crate) use rope::frequencies;
-pub use schema::{Arch, NormKind, NormPosition};
+pub use schema::{Arch, NormKind, NormPosition, QkNorm};
 use shipped::SHIPPED;
 pub use shipped::text_of as shipped_text;
+pub use suggest::{Suggestion, suggest};
 
 use std::collections::BTreeSet;
 

@@ -168,6 +168,9 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
     let mut list: Vec<OfLayer<'_>> = vec![("norms.epsilon", Some(&layer.norms.epsilon), |layer| {
         Some(FactValue::Number(layer.norms.norm.epsilon))
     })];
+    list.push(("norms.after_epsilon", layer.norms.after_epsilon.as_ref(), |layer| {
+        Some(FactValue::Number(layer.norms.after_epsilon?))
+    }));
     match &layer.mixer {
         MixerSchema::Attend(attend) => {
             let window = match &attend.span {
@@ -188,11 +191,15 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
                 }),
                 // The number of KV heads follows from it.
                 ("mixer.multi_query", attend.multi_query.as_ref(), |_| None),
+                // Weights say so.
+                ("mixer.qk_norm_if", attend.qk_norm_if.as_ref(), |_| None),
                 // It follows from the scale and the size of a head.
                 ("mixer.scale_of", attend.scale_of.as_ref(), |_| None),
                 ("mixer.scale", attend.scale.as_ref(), |layer| {
                     Some(FactValue::Number(layer.mixer.attention()?.scale))
                 }),
+                // The scale has it as a factor.
+                ("mixer.query_factor", attend.query_factor.as_ref(), |_| None),
                 ("mixer.softcap", attend.softcap.as_ref(), |layer| {
                     Some(FactValue::Number(layer.mixer.attention()?.softcap?))
                 }),

@@ -157,6 +157,8 @@ pub struct NormsSchema {
     pub kind: NormKind,
     /// The epsilon that is added to the mean square or to the variance.
     pub epsilon: Field,
+    /// The epsilon of the norms `after_mixer` and `after_ffn`, if it is another one.
+    pub after_epsilon: Option<Field>,
 }
 
 /// Positions of norms that only some models have.
@@ -312,9 +314,12 @@ pub struct AttendSchema {
     pub span: SpanSchema,
     /// The name of the table by which queries and keys are rotated; without one, they are not.
     pub rope: Option<String>,
-    /// Whether query and key heads are normalized.
-    #[serde(default)]
-    pub qk_norm: bool,
+    /// The norms of queries and keys, if there are any. They have weights if the description names them.
+    pub qk_norm: Option<QkNorm>,
+    /// Whether a model has these norms, for descriptions of models with and without; in a GGUF, their weights say so.
+    pub qk_norm_if: Option<Field>,
+    /// The factor that queries are multiplied by.
+    pub query_factor: Option<Field>,
     /// The number whose inverse square root scales the scores; the size of a head
     /// by default.
     pub scale_of: Option<Field>,
@@ -324,6 +329,18 @@ pub struct AttendSchema {
     pub scale: Option<Field>,
     /// The softcap of scores.
     pub softcap: Option<Field>,
+}
+
+/// What the norms of queries and keys divide by, and when. All are root-mean-square norms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QkNorm {
+    /// Each head for itself, before its rotation.
+    Heads,
+    /// Each head for itself, after its rotation.
+    RotatedHeads,
+    /// All heads of a row together, before their rotation.
+    Rows,
 }
 
 /// A gated short convolution.

@@ -5,7 +5,7 @@ use girih_graph::{Act, Op, Span, ValueId};
 use girih_tensor::{Result, Shape};
 
 use super::Assembly;
-use crate::arch::{AttentionFacts, Rope, ShortConvFacts};
+use crate::arch::{AttentionFacts, QkNorm, QkNormFacts, Rope, ShortConvFacts};
 
 impl Assembly<'_> {
     /// Attention on `x`, from the input projections to the output projection.
@@ -13,24 +13,9 @@ impl Assembly<'_> {
         let width = self.facts.sizes.width;
         let (size, span) = (attend.head_size, attend.span);
         let biases = attend.biases;
-        let q = self.heads(&format!("{at}.q"), x, [attend.heads, size], biases.q)?;
-        let k = self.heads(&format!("{at}.k"), x, [attend.kv_heads, size], biases.k)?;
+        let q = self.directed(&format!("{at}.q"), attend, x, attend.heads, biases.q)?;
+        let k = self.directed(&format!("{at}.k"), attend, x, attend.kv_heads, biases.k)?;
         let v = self.heads(&format!("{at}.v"), x, [attend.kv_heads, size], biases.v)?;
-        let (q, k) = match attend.qk_norm {
-            None => (q, k),
-            Some(epsilon) => {
-                let q =
-                    self.rms_norm(&format!("{at}.q.normed"), &format!("{at}.q.norm"), q, size, epsilon)?;
-                (q, self.rms_norm(&format!("{at}.k.normed"), &format!("{at}.k.norm"), k, size, epsilon)?)
-            }
-        };
-        let (q, k) = match &attend.rope {
-            None => (q, k),
-            Some(rope) => {
-                let q = self.rotate(&format!("{at}.q.rotated"), rope, q)?;
-                (q, self.rotate(&format!("{at}.k.rotated"), rope, k)?)
-            }
-        };
         let (keys, values) = match span {
             Span::All => (k, v),
             Span::Full | Span::Window(_) => {
@@ -73,7 +58,53 @@ impl Assembly<'_> {
     /// A projection, reshaped to heads.
     fn heads(&mut self, name: &str, x: ValueId, [heads, size]: [usize; 2], bias: bool) -> Result<ValueId> {
         let flat = self.linear(name, x, [self.facts.sizes.width, heads * size], bias)?;
-        Ok(self.graph.shaped(&format!("{name}.heads"), Op::Reshape, &[flat], &[heads, size]))
+        Ok(self.as_heads(name, flat, [heads, size]))
+    }
+
+    fn as_heads(&mut self, name: &str, flat: ValueId, sizes: [usize; 2]) -> ValueId {
+        self.graph.shaped(&format!("{name}.heads"), Op::Reshape, &[flat], &sizes)
+    }
+
+    /// Queries or keys: a projection as heads, with its norm and its rotation.
+    fn directed(
+        &mut self,
+        name: &str,
+        attend: &AttentionFacts,
+        x: ValueId,
+        heads: usize,
+        bias: bool,
+    ) -> Result<ValueId> {
+        let size = attend.head_size;
+        let of = attend.qk_norm.map(|norm| norm.of);
+        let mut x = self.linear(name, x, [self.facts.sizes.width, heads * size], bias)?;
+        if of == Some(QkNorm::Rows) {
+            x = self.qk_norm(name, attend, x, heads * size)?;
+        }
+        x = self.as_heads(name, x, [heads, size]);
+        if of == Some(QkNorm::Heads) {
+            x = self.qk_norm(name, attend, x, size)?;
+        }
+        if let Some(rope) = &attend.rope {
+            x = self.rotate(&format!("{name}.rotated"), rope, x)?;
+        }
+        if of == Some(QkNorm::RotatedHeads) {
+            x = self.qk_norm(name, attend, x, size)?;
+        }
+        Ok(x)
+    }
+
+    /// The norm of queries or keys over `size` values at once.
+    fn qk_norm(&mut self, name: &str, attend: &AttentionFacts, x: ValueId, size: usize) -> Result<ValueId> {
+        let normed = format!("{name}.normed");
+        match attend.qk_norm {
+            None => Ok(x),
+            Some(QkNormFacts { weight: true, epsilon, .. }) => {
+                self.rms_norm(&normed, &format!("{name}.norm"), x, size, epsilon)
+            }
+            Some(QkNormFacts { weight: false, epsilon, .. }) => {
+                Ok(self.graph.same(&normed, Op::Norm { epsilon }, &[x]))
+            }
+        }
     }
 
     fn rotate(&mut self, name: &str, rope: &Rope, x: ValueId) -> Result<ValueId> {

@@ -268,7 +268,7 @@ impl Assembly<'_> {
         x: ValueId,
     ) -> Result<ValueId> {
         let weight = format!("{at}.norms.{}", position.name());
-        self.norm(name, [&weight, &format!("{weight}.bias")], x, layer.norms.norm)
+        self.norm(name, [&weight, &format!("{weight}.bias")], x, layer.norms.at(position))
     }
 
     /// The output of this kind, from the last layer's.

@@ -18,7 +18,7 @@ const EXPERTS: usize = 3;
 const INNER: usize = 5;
 
 /// A tensor: its type, its extents and its bytes.
-type Tensors = BTreeMap<String, (DType, Vec<usize>, Vec<u8>)>;
+pub type Tensors = BTreeMap<String, (DType, Vec<usize>, Vec<u8>)>;
 
 fn config() -> Json {
     json!({
@@ -29,7 +29,7 @@ fn config() -> Json {
     })
 }
 
-fn floats(numbers: &[f32]) -> Vec<u8> {
+pub fn floats(numbers: &[f32]) -> Vec<u8> {
     numbers.iter().flat_map(|x| x.to_le_bytes()).collect()
 }
 
@@ -97,7 +97,7 @@ fn stacked(gate_up: (Vec<usize>, Vec<f32>), down: (Vec<usize>, Vec<f32>)) -> Ten
 }
 
 /// Writes a model and opens it.
-fn open(test: &str, config: &Json, tensors: &Tensors, arch: Option<Arch>) -> Result<ModelFiles, String> {
+pub fn open(test: &str, config: &Json, tensors: &Tensors, arch: Option<Arch>) -> Result<ModelFiles, String> {
     let folder = empty_folder(&format!("experts-{test}"));
     std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
     let new = |(name, (dtype, extents, _)): (&String, &(DType, Vec<usize>, Vec<u8>))| NewTensor {

@@ -581,6 +581,7 @@ fn section(arch: &Arch) -> String {
     row(&mut table, "`architectures`, `general.architecture`", "read: chooses this description");
     let types = arch.matches.hf_model_type.join("', '");
     row(&mut table, "`model_type`", &format!("read: must be '{types}'"));
+    let mut fixed = Vec::new();
     for ArchParameter { name, field, .. } in arch.parameters() {
         let keys =
             field.hf.iter().chain(field.gguf.as_deref()).chain(field.gguf_also.iter().map(String::as_str));
@@ -594,7 +595,18 @@ fn section(arch: &Arch) -> String {
         let (hf, any) = (default(&field.hf_default), default(&field.default));
         let hf = hf.map(|hf| format!("; default in `config.json` {hf}")).unwrap_or_default();
         let any = any.map(|any| format!("; default {any}")).unwrap_or_default();
+        if keys.is_empty() {
+            fixed.push((name, [any, hf].concat()));
+            continue;
+        }
         row(&mut table, &keys.join(", "), &format!("read as {name}{hf}{any}"));
+    }
+    for (name, default) in fixed {
+        row(
+            &mut table,
+            "no key",
+            &format!("{name} is the same in all models{}", default.replace("; default", ":")),
+        );
     }
     if let Some(listed) = &arch.layers.listed {
         row(&mut table, &format!("`{}`", listed.hf), "read as the kinds of layers");

@@ -48,7 +48,7 @@ pub fn config() -> Json {
         "num_attention_heads": of_layers(|layer| layer.heads), "num_key_value_heads": of_layers(|layer| layer.kv_heads),
         "intermediate_size": of_layers(|layer| layer.ffn), "near_head_dim": 4, "head_dim": 8, "wide_head_dim": 10,
         "max_position_embeddings": 64, "sliding_window": 3, "rms_norm_eps": 1e-5, "far_norm_eps": 1e-3,
-        "rope_theta": 1000.0, "near_rope_theta": 100.0, "wide_scale_of": 25.0, "near_softcap": 2.5, "near_bias": true,
+        "rope_theta": 1000.0, "near_rope_theta": 100.0, "wide_scale_of": 25.0, "wide_query_factor": 1.5, "wide_post_norm_eps": 0.25, "near_softcap": 2.5, "near_bias": true,
         "tie_word_embeddings": true,
     })
 }
@@ -92,9 +92,12 @@ pub fn write(folder: &Path) {
             add(format!("{at}.input_layernorm.weight"), &[WIDTH]);
             add(format!("{at}.post_attention_layernorm.weight"), &[WIDTH]);
         }
+        if kind != "wide" {
+            let normed = |heads: usize| if kind == "far" { heads * head_size } else { head_size };
+            add(format!("{at}.self_attn.q_norm.weight"), &[normed(heads)]);
+            add(format!("{at}.self_attn.k_norm.weight"), &[normed(kv_heads)]);
+        }
         if kind == "near" {
-            add(format!("{at}.self_attn.q_norm.weight"), &[head_size]);
-            add(format!("{at}.self_attn.k_norm.weight"), &[head_size]);
             add(format!("{at}.self_attn.q_proj.bias"), &[heads * head_size]);
         }
     }

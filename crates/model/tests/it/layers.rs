@@ -1,7 +1,7 @@
 //! Layers that differ: an invented architecture gives the numbers of a plain computation.
 
 use girih_graph::{Key, OutputKind};
-use girih_model::arch::{FactValue, Facts, Ffn, Mixer, NormKind, NormPosition, schema};
+use girih_model::arch::{FactValue, Facts, Ffn, Mixer, NormKind, NormPosition, QkNorm, QkNormFacts, schema};
 use girih_model::{ModelFiles, ModelLimits, ModelShape};
 use girih_tensor::DType;
 use serde_json::json;
@@ -35,8 +35,16 @@ impl Plain<'_> {
     }
 
     fn rms(&self, name: &str, x: &[f64]) -> Vec<f64> {
+        self.rms_with(name, x, 1e-5)
+    }
+
+    fn rms_with(&self, name: &str, x: &[f64], epsilon: f64) -> Vec<f64> {
+        self.weight(name).iter().zip(Self::divided_by_rms(x, epsilon)).map(|(w, x)| w * x).collect()
+    }
+
+    fn divided_by_rms(x: &[f64], epsilon: f64) -> Vec<f64> {
         let mean = x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64;
-        self.weight(name).iter().zip(x).map(|(w, x)| w * x / (mean + 1e-5).sqrt()).collect()
+        x.iter().map(|x| x / (mean + epsilon).sqrt()).collect()
     }
 
     fn layer_norm(&self, name: &str, x: &[f64]) -> Vec<f64> {
@@ -67,17 +75,21 @@ impl Plain<'_> {
             if is_near && part == "q" {
                 flat.iter_mut().zip(self.weight(&format!("{at}.q.bias"))).for_each(|(x, bias)| *x += bias);
             }
-            let head = |head: &[f64]| {
-                let head = match (is_near, part) {
-                    (true, "q" | "k") => self.rms(&format!("{at}.{part}.norm"), head),
-                    _ => head.to_vec(),
-                };
-                let base = if is_near { 100.0 } else { 1000.0 };
-                if part == "v" { head } else { Self::rotated(base, is_near, position, &head) }
+            if part == "v" {
+                return flat.chunks(size).map(<[f64]>::to_vec).collect();
+            }
+            let norm = format!("{at}.{part}.norm");
+            let head = |head: &[f64]| match kind {
+                "near" => Self::rotated(100.0, true, position, &self.rms(&norm, head)),
+                "far" => Self::rotated(1000.0, false, position, head),
+                _ => Self::divided_by_rms(&Self::rotated(1000.0, false, position, head), 1e-5),
             };
+            if kind == "far" {
+                flat = self.rms_with(&norm, &flat, 1e-3);
+            }
             flat.chunks(size).map(head).collect()
         };
-        let scale = if kind == "wide" { 1.0 / 5.0 } else { 1.0 / (size as f64).sqrt() };
+        let scale = if kind == "wide" { 1.5 / 5.0 } else { 1.0 / (size as f64).sqrt() };
         let window = if is_near { 3 } else { usize::MAX };
         let all = |part: &str| -> Vec<Vec<Vec<f64>>> {
             rows.iter().enumerate().map(|(position, x)| of_heads(part, position, x)).collect()
@@ -117,9 +129,11 @@ impl Plain<'_> {
 
     fn layer(&self, index: usize, rows: &[Vec<f64>]) -> Vec<Vec<f64>> {
         let (layer, at) = (LAYERS[index], format!("layers.{index}"));
-        let norm = |place: &str, x: &[f64]| self.rms(&format!("{at}.norms.{place}"), x);
-        let reads = |place: &str, x: &[f64]| if layer.kind == "far" { x.to_vec() } else { norm(place, x) };
-        let gives = |place: &str, x: Vec<f64>| if layer.kind == "wide" { norm(place, &x) } else { x };
+        let norm =
+            |place: &str, x: &[f64], epsilon| self.rms_with(&format!("{at}.norms.{place}"), x, epsilon);
+        let reads =
+            |place: &str, x: &[f64]| if layer.kind == "far" { x.to_vec() } else { norm(place, x, 1e-5) };
+        let gives = |place: &str, x: Vec<f64>| if layer.kind == "wide" { norm(place, &x, 0.25) } else { x };
         let sum = |place: &str, x: &[f64], y: Vec<f64>| -> Vec<f64> {
             let sum: Vec<f64> = x.iter().zip(y).map(|(x, y)| x + y).collect();
             if layer.kind == "far" { self.layer_norm(&format!("{at}.norms.{place}"), &sum) } else { sum }
@@ -186,7 +200,12 @@ fn each_layer_has_the_facts_of_its_kind() {
         );
         assert_eq!((facts.kind.as_str(), facts.ffn.size()), (sizes.kind, sizes.ffn));
         assert_eq!(matches!(facts.ffn, Ffn::Plain { .. }), sizes.kind == "near");
-        assert_eq!(attend.qk_norm.is_some(), sizes.kind == "near");
+        let (of, epsilon, weight) = match sizes.kind {
+            "near" => (QkNorm::Heads, 1e-5, true),
+            "far" => (QkNorm::Rows, 1e-3, true),
+            _ => (QkNorm::RotatedHeads, 1e-5, false),
+        };
+        assert_eq!(attend.qk_norm, Some(QkNormFacts { of, epsilon, weight }));
         assert_eq!(facts.norms.norm.kind == NormKind::Layer, sizes.kind == "far");
         assert_eq!(facts.norms.positions.contains(&NormPosition::AfterFfn), sizes.kind == "wide");
         rotations.push(attend.rope.as_ref().unwrap().weight.clone());

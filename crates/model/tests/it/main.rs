@@ -8,7 +8,9 @@ mod experts;
 mod families;
 #[path = "../../../file/tests/it/folder.rs"]
 mod folder;
+mod fused;
 mod keys;
 mod layered;
 mod layers;
 mod light;
+mod parallel;

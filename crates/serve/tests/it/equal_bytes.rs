@@ -4,11 +4,13 @@
 //! `cargo test -p girih-serve --release --test it -- --ignored --nocapture ten_thousand`
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use girih::{BUILT_IN, Event, Model, Request, Sampling, Session, Stop};
-use girih_serve::Server;
+use girih::{BUILT_IN, Drafts, Event, Model, PromptCache, Request, Sampling, Session, Stop};
+use girih_serve::{ServeOptions, ServedModel, Server};
 use serde_json::{Value, json};
 
 use crate::client::Exchange;
@@ -131,12 +133,10 @@ fn ask_all(address: SocketAddr, count: u64) -> BTreeMap<u64, SeenReply> {
     })
 }
 
-/// Compares the replies to this number of requests with those of a session that runs one at a time.
-fn compare(count: u64) {
-    let session = Model::open(BUILT_IN).unwrap().start().unwrap();
-    let mut options = options();
-    options.models[0].run_options.sequences = 8;
-    options.models[0].run_options.chunk = 64;
+/// Compares the replies to the requests below `count` with those of a session that runs one at a time.
+fn compare(options: ServeOptions, count: u64) {
+    let source = options.models[0].source.clone();
+    let session = Model::open(&source).unwrap().start().unwrap();
     let server = Server::start(options).unwrap();
     let replies = ask_all(server.address(), count);
     assert_eq!(replies.len() as u64, count);
@@ -146,13 +146,61 @@ fn compare(count: u64) {
     server.stop();
 }
 
+/// Eight sequences in chunks of 64 rows.
+fn batches() -> ServeOptions {
+    let mut options = options();
+    options.models[0].run_options.sequences = 8;
+    options.models[0].run_options.chunk = 64;
+    options
+}
+
+/// A folder of this committed model, with the tokenizer of the built-in one, whose vocabulary is as large.
+fn with_tokenizer(fixture: &str) -> PathBuf {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let model = crates.join("../tests/fixtures").join(fixture);
+    let folder = std::env::temp_dir().join(format!("girih-served-{fixture}-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let tokenizer = crates.join("girih/assets/stories260k/tokenizer.json");
+    for file in [model.join("config.json"), model.join("model.safetensors"), tokenizer] {
+        fs::copy(&file, folder.join(file.file_name().unwrap())).unwrap();
+    }
+    folder
+}
+
+/// Compares the replies of a model that is not built in: with drafts, a prefix cache that holds few of the
+/// prompts, replies that are suspended while their client reads, and a server that begins with what an
+/// earlier one has saved.
+fn compare_model(fixture: &str, count: u64) {
+    let folder = with_tokenizer(fixture);
+    let options = || {
+        let mut options = batches();
+        let ServedModel { source, run_options, .. } = &mut options.models[0];
+        *source = folder.to_str().unwrap().to_owned();
+        run_options.context = Some(448);
+        run_options.drafts = Drafts::PromptLookup;
+        run_options.unread_events = 2;
+        run_options.prompt_cache = Some(PromptCache { folder: folder.join("saved"), limit: 1 << 28 });
+        options
+    };
+    compare(options(), count / 2);
+    assert!(fs::read_dir(folder.join("saved")).unwrap().next().is_some(), "the prompt cache is written");
+    compare(options(), count);
+    fs::remove_dir_all(folder).unwrap();
+}
+
 #[test]
 fn replies_over_http_have_the_librarys_bytes() {
-    compare(100);
+    compare(batches(), 100);
+}
+
+#[test]
+fn replies_of_short_convolutions_over_http_have_the_librarys_bytes() {
+    compare_model("lfm2", 60);
 }
 
 #[test]
 #[ignore = "a minute in a release build"]
 fn ten_thousand_replies_over_http_have_the_librarys_bytes() {
-    compare(10_000);
+    compare(batches(), 10_000);
+    compare_model("lfm2", 1_000);
 }

@@ -6,6 +6,7 @@ use super::part::Parts;
 use super::python::PythonReader;
 use super::style::{ARGUMENTS, CALL_ID, Form};
 use super::syntax::ReplySyntax;
+use super::tagged::{TaggedReader, TextParameters};
 use super::value::{Fault, Notation, ReadStep, ValueReader};
 
 /// The maximum bytes of a call before its name and the beginning of its arguments are known.
@@ -19,6 +20,7 @@ const MAX_NAMED_BYTES: usize = 512;
 pub(super) struct CallReader {
     forms: &'static [Form],
     reader: FormReader,
+    text_parameters: TextParameters,
     /// The text since the opening marker or since the last call, until a call begins.
     uncertain: String,
 }
@@ -31,6 +33,7 @@ enum FormReader {
     List(ListReader),
     Named(NamedReader),
     Python(PythonReader),
+    Tagged(TaggedReader),
     /// Only arguments: the name was before.
     Arguments(ArgumentsReader),
 }
@@ -38,14 +41,15 @@ enum FormReader {
 impl CallReader {
     /// A reader of calls in one of `forms`, after the text `before`, which is given back with the
     /// rest if there is no call.
-    pub fn new(forms: &'static [Form], before: String) -> CallReader {
-        CallReader { forms, reader: FormReader::Undecided, uncertain: before }
+    pub fn new(forms: &'static [Form], before: String, text_parameters: TextParameters) -> CallReader {
+        CallReader { forms, reader: FormReader::Undecided, text_parameters, uncertain: before }
     }
 
     /// A reader of the arguments of a call that has begun.
     pub fn of_arguments() -> CallReader {
         let reader = FormReader::Arguments(ArgumentsReader::new());
-        CallReader { forms: &[], reader, uncertain: String::new() }
+        let text_parameters = TextParameters::default();
+        CallReader { forms: &[], reader, text_parameters, uncertain: String::new() }
     }
 
     /// Takes a character, and passes on what is certain. After a fault, the character was not
@@ -62,6 +66,7 @@ impl CallReader {
             FormReader::List(reader) => reader.step(c, parts)?,
             FormReader::Named(reader) => reader.step(c, syntax, parts)?,
             FormReader::Python(reader) => reader.step(c, parts)?,
+            FormReader::Tagged(reader) => reader.step(c, syntax, parts)?,
             FormReader::Arguments(reader) => reader.step(c, parts)?,
         };
         if parts.calls != calls || had_begun {
@@ -77,6 +82,10 @@ impl CallReader {
 
     fn decide(&mut self, c: char) -> Result<(), Fault> {
         let has = |form: Form| self.forms.contains(&form);
+        let tags = self.forms.iter().find_map(|form| match form {
+            Form::Tagged(tags) => Some(*tags),
+            _ => None,
+        });
         self.reader = match c {
             _ if c.is_ascii_whitespace() => FormReader::Undecided,
             '{' if has(Form::Object) => FormReader::Object(ObjectReader::new()),
@@ -86,7 +95,10 @@ impl CallReader {
                 FormReader::Named(NamedReader::default())
             }
             'A'..='Z' | 'a'..='z' | '_' if has(Form::Python) => FormReader::Python(PythonReader::new(false)),
-            _ => return Err("there is no call after its marker"),
+            _ => match tags {
+                Some(tags) => FormReader::Tagged(TaggedReader::new(tags, self.text_parameters.clone())),
+                None => return Err("there is no call after its marker"),
+            },
         };
         Ok(())
     }
@@ -99,6 +111,7 @@ impl CallReader {
             FormReader::List(reader) => reader.object.as_ref().is_some_and(ObjectReader::has_begun),
             FormReader::Named(reader) => reader.arguments.is_some(),
             FormReader::Python(reader) => reader.has_begun(),
+            FormReader::Tagged(reader) => reader.has_begun(),
             FormReader::Arguments(_) => true,
         }
     }
@@ -108,6 +121,7 @@ impl CallReader {
     pub fn into_uncertain(self) -> String {
         match &self.reader {
             FormReader::Python(reader) if reader.may_end() => String::new(),
+            FormReader::Tagged(reader) if reader.may_end() => String::new(),
             _ => self.uncertain,
         }
     }

@@ -6,7 +6,7 @@ use girih_tensor::{Error, ErrorKind, Result};
 use serde_json::{Map, Value};
 
 use super::parser::ReplyParser;
-use super::style::{ARGUMENTS, CallSyntax, Form, HarmonyToken, ReplyStyle};
+use super::style::{ARGUMENTS, CallSyntax, Form, HarmonyToken, Messages, ReplyStyle};
 use super::syntax::ReplySyntax;
 use super::tool::Tool;
 
@@ -80,7 +80,7 @@ impl ReplySyntax {
     fn around_arguments(&self, name: &str) -> Option<(Vec<CallPiece>, Vec<CallPiece>)> {
         let style = self.style().0;
         let text = |text: String| CallPiece::Text(text);
-        if style.is_harmony {
+        if style.messages == Messages::Harmony {
             let [channel, constrain, message] =
                 [HarmonyToken::Channel, HarmonyToken::Constrain, HarmonyToken::Message]
                     .map(|token| self.piece(super::harmony::spelling(token)));
@@ -205,7 +205,7 @@ mod tests {
         };
         assert_eq!(refusal("hermes", &tools(), Some("x")), "there is no tool 'x' to force");
         assert_eq!(refusal("hermes", &[], None), "there is no tool to force; give at least one");
-        for style in ["pythonic", "plain"] {
+        for style in ["pythonic", "plain", "glm", "muse-glimmer"] {
             assert!(refusal(style, &tools(), None).contains("cannot be forced"), "{style}");
         }
     }

@@ -1,4 +1,5 @@
-//! The header of a message in the harmony format of gpt-oss: who writes, in which channel, to whom.
+//! The header of a message in the harmony format of gpt-oss, who writes, in which channel, to whom,
+//! and in the format of Muse Glimmer, which has no channels.
 
 use super::object::is_name;
 use super::style::{HARMONY, HarmonyToken};
@@ -46,6 +47,24 @@ pub(super) fn message(header: &str) -> HarmonyMessage {
     }
 }
 
+/// What the message after `header` is in the format of Muse Glimmer, such as `assistant to=self`. A
+/// message to a tool has its call as text between tags.
+pub(super) fn message_to(header: &str) -> HarmonyMessage {
+    let mut words = header.split_whitespace();
+    let (role, recipient) = match words.next() {
+        Some(word) if word.starts_with("to=") => (None, Some(word)),
+        role => (role, words.next()),
+    };
+    let recipient = recipient.map(|word| word.strip_prefix("to="));
+    match (role, recipient, words.next()) {
+        (Some(role), ..) if role != "assistant" => HarmonyMessage::Unknown,
+        (_, None | Some(Some("user")), None) => HarmonyMessage::Content,
+        (_, Some(Some("self")), None) => HarmonyMessage::Thinking,
+        (_, Some(Some(name)), None) if is_name(name) => HarmonyMessage::Content,
+        _ => HarmonyMessage::Unknown,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,6 +88,22 @@ mod tests {
             ("<|channel|>secret", HarmonyMessage::Unknown),
         ] {
             assert_eq!(message(header), want, "{header}");
+        }
+    }
+
+    #[test]
+    fn headers_of_muse_glimmer_name_a_recipient() {
+        for (header, want) in [
+            ("assistant to=self", HarmonyMessage::Thinking),
+            (" to=self", HarmonyMessage::Thinking),
+            ("assistant", HarmonyMessage::Content),
+            ("assistant to=user", HarmonyMessage::Content),
+            ("assistant to=weather.get", HarmonyMessage::Content),
+            ("tool weather", HarmonyMessage::Unknown),
+            ("assistant weather", HarmonyMessage::Unknown),
+            ("assistant to=self x", HarmonyMessage::Unknown),
+        ] {
+            assert_eq!(message_to(header), want, "{header}");
         }
     }
 }

@@ -30,6 +30,7 @@ mod part;
 mod python;
 mod style;
 mod syntax;
+mod tagged;
 mod tool;
 mod value;
 

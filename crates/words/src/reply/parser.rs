@@ -4,8 +4,9 @@
 use super::call::CallReader;
 use super::harmony::{self, HarmonyMessage, MAX_HEADER_BYTES};
 use super::part::{Parts, ReplyPart};
-use super::style::{Form, HarmonyToken, MarkerRole, Style};
+use super::style::{Form, HarmonyToken, MarkerRole, Messages, Style};
 use super::syntax::ReplySyntax;
+use super::tagged::{self, TextParameters};
 use super::value::{Fault, ReadStep};
 
 /// The maximum bytes of white space that wait for what follows.
@@ -42,7 +43,10 @@ enum ReplyState {
 pub struct ReplyParser {
     syntax: ReplySyntax,
     tools: bool,
+    text_parameters: TextParameters,
     state: ReplyState,
+    /// Whether a tag opened the answer.
+    is_answer: bool,
     /// White space that belongs to a marker if one follows.
     spaces: String,
     /// Whether white space is dropped, as a marker came before.
@@ -66,11 +70,16 @@ impl ReplySyntax {
 
 impl ReplyParser {
     fn new(syntax: ReplySyntax, tools: bool) -> ReplyParser {
-        let is_harmony = syntax.style().0.is_harmony;
+        let state = match syntax.style().0.messages {
+            Messages::One => ReplyState::Opening,
+            Messages::Harmony | Messages::Recipients => ReplyState::Header(String::new()),
+        };
         ReplyParser {
             syntax,
             tools,
-            state: if is_harmony { ReplyState::Header(String::new()) } else { ReplyState::Opening },
+            text_parameters: TextParameters::default(),
+            state,
+            is_answer: false,
             spaces: String::new(),
             trims: false,
             held: String::new(),
@@ -89,11 +98,19 @@ impl ReplyParser {
         self
     }
 
+    /// Sets the tools of the conversation, in the form of OpenAI's API. Where a style does not say
+    /// which arguments are strings, their schemas do.
+    #[must_use]
+    pub fn with_tools(mut self, tools: &[serde_json::Value]) -> ReplyParser {
+        self.text_parameters = tagged::text_parameters(tools);
+        self
+    }
+
     /// Begins where the end of a prompt leaves off: a template may open the thinking, or a channel.
     #[must_use]
     pub fn after_prompt(mut self, prompt: &str) -> ReplyParser {
-        let Style { thinking, is_harmony, .. } = self.syntax.style().0;
-        if *is_harmony {
+        let Style { thinking, messages, .. } = self.syntax.style().0;
+        if *messages != Messages::One {
             if let Some((_, header)) = prompt.rsplit_once(harmony::spelling(HarmonyToken::Start)) {
                 let header = self.syntax.with_marks(header);
                 self.push(&header);
@@ -148,7 +165,7 @@ impl ReplyParser {
 
     fn step(&mut self, c: char) {
         if let ReplyState::Call(..) = self.state
-            && !self.syntax.style().0.is_harmony
+            && self.syntax.style().0.messages == Messages::One
         {
             self.step_call(c);
             return;
@@ -193,6 +210,8 @@ impl ReplyParser {
             (ReplyState::Failed(_, pair), MarkerRole::CallClose(close)) => *pair == Some(close),
             (ReplyState::Failed(_, pair), MarkerRole::CallOpen(_)) => pair.is_none(),
             (ReplyState::AfterCall(pair), MarkerRole::CallClose(close)) => *pair == close,
+            (ReplyState::Opening, MarkerRole::AnswerOpen) => !self.is_answer && self.has_thought,
+            (ReplyState::Opening | ReplyState::Content, MarkerRole::AnswerClose) => self.is_answer,
             _ => false,
         }
     }
@@ -216,7 +235,11 @@ impl ReplyParser {
                 }
                 self.enter(ReplyState::Opening);
             }
-            MarkerRole::CallId | MarkerRole::Arguments => {}
+            MarkerRole::CallId | MarkerRole::Arguments | MarkerRole::Tag => {}
+            MarkerRole::AnswerOpen | MarkerRole::AnswerClose => {
+                self.is_answer = role == MarkerRole::AnswerOpen;
+                self.enter(ReplyState::Opening);
+            }
             MarkerRole::Harmony(token) => self.harmony_marker(token, spelling),
         }
     }
@@ -240,7 +263,8 @@ impl ReplyParser {
 
     fn begin_call(&mut self, forms: &'static [Form], pair: Option<usize>, marker: &str) {
         let before = std::mem::take(&mut self.spaces) + marker;
-        self.state = ReplyState::Call(Box::new(CallReader::new(forms, before)), pair);
+        self.state =
+            ReplyState::Call(Box::new(CallReader::new(forms, before, self.text_parameters.clone())), pair);
     }
 
     fn step_call(&mut self, c: char) {
@@ -256,7 +280,10 @@ impl ReplyParser {
             Err(fault) => {
                 self.fail_call(fault, pair);
                 // Characters of harmony have been compared with its markers before.
-                if self.syntax.style().0.is_harmony { self.take_text(c) } else { self.step(c) }
+                match self.syntax.style().0.messages {
+                    Messages::One => self.step(c),
+                    _ => self.take_text(c),
+                }
             }
         }
     }
@@ -332,7 +359,8 @@ impl ReplyParser {
     /// Whether a marker may follow the white space of the present state.
     fn may_precede_marker(&self) -> bool {
         let style = self.syntax.style().0;
-        let has_markers = style.is_harmony || self.tools && !style.calls.is_empty();
+        let has_markers =
+            style.messages != Messages::One || self.is_answer || self.tools && !style.calls.is_empty();
         has_markers || !matches!(self.state, ReplyState::Content)
     }
 
@@ -402,7 +430,11 @@ impl ReplyParser {
     }
 
     fn begin_message(&mut self, header: &str, spelling: &'static str) {
-        let state = match harmony::message(header) {
+        let message = match self.syntax.style().0.messages {
+            Messages::Recipients => harmony::message_to(header),
+            _ => harmony::message(header),
+        };
+        let state = match message {
             HarmonyMessage::Content => ReplyState::Content,
             HarmonyMessage::Thinking => ReplyState::Thinking(None),
             HarmonyMessage::Call(name) if self.tools => {

@@ -9,5 +9,7 @@ mod in_process;
 mod long;
 mod replies;
 mod spans;
+mod templates;
+mod trained;
 mod vocab;
 mod wordpiece;

@@ -242,6 +242,89 @@ const GPT_OSS: &[Transcript] = &[
     ),
 ];
 
+/// As the templates of GLM 4.5, Qwen3-Coder, Seed-OSS, MiniMax-M2 and Muse Glimmer write them.
+const TAGGED: &[Transcript] = &[
+    of(
+        "glm",
+        "\n<think>Weather.</think>\nI look.\n<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Orléans\
+         </arg_value>\n<arg_key>days</arg_key>\n<arg_value>[1, 2]</arg_value>\n</tool_call>\n<tool_call>now\n</tool_call>",
+        "think(Weather.) text(I look.) call(call00000 get_weather {\"city\":\"Orléans\",\"days\":[1, 2]}) \
+         call(call00001 now {})",
+    ),
+    of("glm", "<tool_call>now</tool_call>", "call(call00000 now {})"),
+    of("glm", "a <tool_call> b <c>", "text(a <tool_call> b <c>)"),
+    of(
+        "glm",
+        "<tool_call>f<arg_key>a</arg_key><arg_value>1",
+        "call(call00000 f {: the reply ended within the arguments)",
+    ),
+    of(
+        "qwen3-coder",
+        "<think>\nHm.\n</think>\n\n<tool_call>\n<function=write>\n<parameter=path>\na.txt\n</parameter>\n<parameter=text>\n\
+         two\nlines <b>\n</parameter>\n<parameter=count>\n3\n</parameter>\n</function>\n</tool_call>",
+        "think(Hm.) call(call00000 write {\"path\":\"a.txt\",\"text\":\"two\\nlines <b>\",\"count\":3})",
+    ),
+    of(
+        "qwen3-coder",
+        "<tool_call>\n<function=now>\n</function>\n</tool_call> Done.",
+        "call(call00000 now {}) text(Done.)",
+    ),
+    of("qwen3-coder", "<tool_call>{\"name\": \"f\"}", "text(<tool_call>{\"name\": \"f\"})"),
+    of(
+        "seed-oss",
+        "<seed:think>Hm.</seed:think>Yes.<seed:tool_call>\n<function=f>\n<parameter=a> x </parameter>\n</function>\n\
+         </seed:tool_call>",
+        "think(Hm.) text(Yes.) call(call00000 f {\"a\":\" x \"})",
+    ),
+    of(
+        "minimax",
+        "<think>\nHm.\n</think>\n\n<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"a\">true</parameter>\n</invoke>\n\
+         <invoke name=\"g\">\n</invoke>\n</minimax:tool_call>",
+        "think(Hm.) call(call00000 f {\"a\":true}) call(call00001 g {})",
+    ),
+    Transcript {
+        style: "muse-glimmer",
+        prompt: "<|start|>user<|message|>Rain?<|eot|><|start|>assistant",
+        text: " to=self<|message|>Hm.<|eom|><|start|>assistant to=weather.get<|message|><atem:function_calls>\n\
+               <atem:invoke name=\"weather.get\">\n<atem:parameter name=\"city\">Paris\n</atem:parameter>\n\
+               <atem:parameter name=\"days\">2</atem:parameter>\n</atem:invoke>\n</atem:function_calls><|eot|>",
+        want: "think(Hm.) call(call00000 weather.get {\"city\":\"Paris\\n\",\"days\":2})",
+    },
+    Transcript {
+        style: "muse-glimmer",
+        prompt: "<|start|>assistant",
+        text: " to=user<|message|>It rains.<|eot|>",
+        want: "text(It rains.)",
+    },
+];
+
+/// As the templates of Granite, Phi-4-mini, Nemotron, Hunyuan, LFM2 and ERNIE write them.
+const BETWEEN_TAGS: &[Transcript] = &[
+    of(
+        "granite",
+        "<think>Hm.</think><response>I look.</response><|tool_call|>[{\"name\": \"f\", \"arguments\": {\"a\": 1}}]",
+        "think(Hm.) text(I look.) call(call00000 f {\"a\": 1})",
+    ),
+    of("granite", "The tag <response> is text.</response>", "text(The tag <response> is text.</response>)"),
+    of("phi4", "<|tool_call|>[{\"name\": \"f\", \"arguments\": {}}]<|/tool_call|>", "call(call00000 f {})"),
+    of(
+        "nemotron",
+        "<think>\nHm.\n</think>\n<TOOLCALL>[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": {}}]</TOOLCALL>",
+        "think(Hm.) call(call00000 f {}) call(call00001 g {})",
+    ),
+    of(
+        "hunyuan",
+        "<think>\nHm.\n</think>\n<answer>\nYes.\n<tool_calls>[{\"name\": \"f\", \"arguments\": {}}]</tool_calls>\n</answer>",
+        "think(Hm.) text(Yes.) call(call00000 f {})",
+    ),
+    of(
+        "lfm2",
+        "<|tool_call_start|>[f(a=\"b\")]<|tool_call_end|>Soon.",
+        "call(call00000 f {\"a\":\"b\"}) text(Soon.)",
+    ),
+    of("hermes", "<think>\nHm.\n</think>\n\n<response>\nYes.\n</response>\n", "think(Hm.) text(Yes.)"),
+];
+
 const PLAIN: &[Transcript] = &[
     of("plain", "<think>Hm.</think> <tool_call>{}</tool_call>", "think(Hm.) text(<tool_call>{}</tool_call>)"),
     of("plain", "{\"name\": \"f\", \"parameters\": {}}", "text({\"name\": \"f\", \"parameters\": {}})"),
@@ -249,7 +332,7 @@ const PLAIN: &[Transcript] = &[
 
 /// All transcripts.
 fn transcripts() -> impl Iterator<Item = &'static Transcript> {
-    [HERMES, LLAMA3, PYTHONIC, GEMMA, MISTRAL, GPT_OSS, PLAIN].into_iter().flatten()
+    [HERMES, LLAMA3, PYTHONIC, GEMMA, MISTRAL, GPT_OSS, TAGGED, BETWEEN_TAGS, PLAIN].into_iter().flatten()
 }
 
 /// The parts, with neighbours of one kind joined.
@@ -474,4 +557,19 @@ fn special_tokens_are_markers_and_their_spellings_are_text() {
     );
     let want = format!("text({}\u{fffd}) think(x)", spelled.replace('\u{fdd0}', "\u{fffd}"));
     assert_eq!(shown(&parts_of_tokens(&syntax, &tokenizer, &ids, "<|start|>assistant")), want);
+}
+
+#[test]
+fn the_schema_of_a_tool_says_which_values_are_strings() {
+    let schema =
+        json!({"type": "object", "properties": {"zip": {"type": "string"}, "days": {"type": "integer"}}});
+    let tools = [json!({"type": "function", "function": {"name": "f", "parameters": schema}})];
+    let syntax = ReplySyntax::spelled(ReplyStyle::named("minimax").expect("a style"));
+    let mut parser = syntax.parser(true).with_tools(&tools);
+    let mut message = ReplyMessage::default();
+    let text = "<minimax:tool_call><invoke name=\"f\"><parameter name=\"zip\">01234</parameter>\
+                <parameter name=\"days\">2</parameter><parameter name=\"other\">\"x\"</parameter></invoke>\
+                </minimax:tool_call>";
+    parser.push(text).iter().for_each(|part| message.push(part));
+    assert_eq!(message.calls[0].arguments, "{\"zip\":\"01234\",\"days\":2,\"other\":\"\\\"x\\\"\"}");
 }

@@ -23,7 +23,12 @@ pub fn open(path: &Path) -> Tokenizer {
 /// string and its ids.
 fn check_ids(name: &str, decode: impl Fn(&Tokenizer, &str, &[u32])) {
     let Some(data) = data::folder() else { return };
-    let path = |end: &str| data.join(format!("vocab/ggml-vocab-{name}.gguf{end}"));
+    check_folder(&data.join("vocab"), name, decode);
+}
+
+/// As [`check_ids`], with the files in `folder`.
+fn check_folder(folder: &Path, name: &str, decode: impl Fn(&Tokenizer, &str, &[u32])) {
+    let path = |end: &str| folder.join(format!("ggml-vocab-{name}.gguf{end}"));
     let tokenizer = open(&path(""));
     let inputs = fs::read_to_string(path(".inp")).expect("the strings");
     let outputs = fs::read_to_string(path(".out")).expect("the ids");
@@ -78,6 +83,29 @@ fn bert_bge_has_the_recorded_ids() {
 #[test]
 fn qwen2_has_the_recorded_ids() {
     check("qwen2");
+}
+
+/// The vocabularies that only llama.cpp's own `models` folder has.
+#[test]
+fn other_vocabularies_of_llama_cpp_have_the_recorded_ids() {
+    let Some(folder) = std::env::var_os("GIRIH_TEST_LLAMA_CPP") else {
+        return eprintln!("skipped: GIRIH_TEST_LLAMA_CPP is not set");
+    };
+    let folder = Path::new(&folder).join("models");
+    for name in [
+        "command-r",
+        "deepseek-coder",
+        "deepseek-llm",
+        "falcon",
+        "gemma-4",
+        "mpt",
+        "qwen35",
+        "refact",
+        "starcoder",
+    ] {
+        println!("{name}");
+        check_folder(&folder, name, |_, _, _| {});
+    }
 }
 
 #[test]

@@ -1,0 +1,154 @@
+//! Cases of ops that compute element by element.
+
+use super::case::Case;
+use super::draft::{Begin, Draft, Numbers};
+use super::roundoff::{Roundoff, TINY};
+use crate::constant::{Act, GateRule, Xielu};
+use crate::ops::{Op, OpName};
+
+/// Numbers around the thresholds of functions.
+const EDGES: [f32; 20] = [
+    0.0, 1e-45, 1e-38, 1e-20, 1e-7, 0.1733, 0.3466, 1.0, 8.66, 9.01, 10.1, 20.0, 86.0, 87.4, 88.0, 88.73,
+    89.0, 100.0, 1e4, 1e9,
+];
+
+impl Draft {
+    /// An input with edges of functions among its numbers, of one or of two inner dimensions.
+    fn elements(&mut self, name: &str, inner: &[usize]) -> Numbers {
+        let count = self.rows() * inner.iter().product::<usize>();
+        let numbers = (0..count).map(|_| match self.random.below(3) {
+            0 => self.random.of(&EDGES) * self.random.of(&[1.0, -1.0]),
+            _ => self.random.number() * 2f32.powi(self.random.below(24) as i32 - 16),
+        });
+        let numbers = numbers.collect();
+        self.input_rows(name, inner, numbers)
+    }
+
+    /// The inner dimensions of elements. Some cases have more than one piece of work.
+    fn inner(&mut self) -> Vec<usize> {
+        match self.random.below(12) {
+            0 => vec![2000],
+            1..4 => vec![1 + self.random.below(4), self.columns()],
+            _ => vec![self.columns()],
+        }
+    }
+}
+
+/// One rounding of the sum.
+pub(super) fn add(seed: u64, round: Roundoff) -> Case {
+    let mut draft = Draft::new(OpName::Add, seed, round, Begin::Anywhere);
+    let inner = draft.inner();
+    let ((a, x), (b, y)) = (draft.elements("a", &inner), draft.elements("b", &inner));
+    let bounds = x.iter().zip(&y).map(|(x, y)| round.gamma(1) * (f64::from(*x) + f64::from(*y)).abs());
+    let bounds = bounds.collect();
+    let sum = draft.builder.same("y", Op::Add, &[a, b]);
+    draft.gathered(format!("{inner:?}"), sum, bounds)
+}
+
+/// One rounding of the product.
+pub(super) fn scale(seed: u64, round: Roundoff) -> Case {
+    let mut draft = Draft::new(OpName::Scale, seed, round, Begin::Anywhere);
+    let (inner, factor) = (draft.inner(), draft.random.of(&[0.3, -1.7, 45.25, 1.0, 0.0]));
+    let (x, numbers) = draft.elements("x", &inner);
+    let bound = |x: &f32| round.gamma(1) * f64::from((x * factor).abs()) + TINY;
+    let bounds = numbers.iter().map(bound).collect();
+    let y = draft.builder.same("y", Op::Scale { factor }, &[x]);
+    draft.gathered(format!("{inner:?} by {factor}"), y, bounds)
+}
+
+/// A quotient, a tanh with an error of three ulp (six roundings), and a product.
+pub(super) fn softcap(seed: u64, round: Roundoff) -> Case {
+    let mut draft = Draft::new(OpName::Softcap, seed, round, Begin::Anywhere);
+    let (inner, cap) = (draft.inner(), draft.random.of(&[0.5f32, 1.0, 15.0, 30.0, 50.0]));
+    let (x, numbers) = draft.elements("x", &inner);
+    let bound = |x: &f32| {
+        let exact = f64::from(cap) * (f64::from(*x) / f64::from(cap)).tanh();
+        round.gamma(8) * exact.abs() + f64::from(cap) * TINY
+    };
+    let bounds = numbers.iter().map(bound).collect();
+    let y = draft.builder.same("y", Op::Softcap { cap }, &[x]);
+    draft.gathered(format!("{inner:?} capped by {cap}"), y, bounds)
+}
+
+/// The bound of `act(gate) · up` by a rule.
+///
+/// - The exponential has an error of 1.02 ulp, less than three roundings; a sum, a quotient and a product
+///   follow. If the exponential overflows `f32`, a quotient below 2⁻¹²¹ is lost.
+/// - The argument of the exponential in GELU's tanh form has four roundings of its own, that of its sigmoid form
+///   two; an absolute error of the argument becomes a relative error of the exponential, and so at most that of
+///   the result.
+/// - GELU by erf has an error of 6.11 ulp, less than 13 roundings, and a product follows. The definitions of
+///   GELU cancel in `f64` where erf or tanh is near −1.
+/// - Softplus has the exponential, a sum, a quotient, the square and the rest of its series, the double, a
+///   product that is added to x, and the product with `up`.
+/// - A limit is exact, and an offset adds a rounding.
+fn gate_bound(rule: GateRule, gate: f32, up: f32, round: Roundoff) -> f64 {
+    let GateRule { act, limit, offset } = rule;
+    let limit = f64::from(limit.unwrap_or(f32::INFINITY));
+    let (x, up) = (f64::from(gate).min(limit), f64::from(up).clamp(-limit, limit));
+    let up = up + f64::from(offset.unwrap_or(0.0));
+    let twice = 2.0 * (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
+    let of_argument =
+        |argument: f64, roundings| (argument.abs().min(100.0) * round.gamma(roundings)).exp_m1();
+    let (relative, cancelled) = match act {
+        Act::Silu | Act::Sigmoid => (round.gamma(6), 0.0),
+        Act::GeluTanh => (round.gamma(6) + of_argument(twice, 4), 4.0 * f64::EPSILON * x.abs()),
+        Act::Gelu => (round.gamma(14), 4.0 * f64::EPSILON * x.abs()),
+        Act::QuickGelu => (round.gamma(6) + of_argument(1.702 * x, 2), 0.0),
+        Act::Softplus => (round.gamma(11), 0.0),
+        Act::Relu | Act::Identity => (round.gamma(1), 0.0),
+        Act::Relu2 => (round.gamma(2), 0.0),
+    };
+    let relative = relative + offset.map_or(0.0, |_| round.gamma(1));
+    relative * (act.of(x) * up).abs() + (cancelled + 2f64.powi(-121)) * up.abs() + TINY
+}
+
+/// A gate, whose other operand is so small that no product overflows.
+pub(super) fn gate(seed: u64, round: Roundoff) -> Case {
+    let mut draft = Draft::new(OpName::Gate, seed, round, Begin::Anywhere);
+    let (inner, act) = (draft.inner(), draft.random.of(Act::ALL));
+    let (limit, offset) = draft.random.of(&[(None, None), (Some(1.5), None), (Some(0.5), Some(1.0))]);
+    let (gate, gates) = draft.elements("gate", &inner);
+    let ups = gates.iter().map(|gate| draft.random.number() * 2.0 / gate.abs().max(1.0)).collect();
+    let (up, ups) = draft.input_rows("up", &inner, ups);
+    let rule = GateRule { act, limit, offset };
+    let bounds = gates.iter().zip(&ups).map(|(gate, up)| gate_bound(rule, *gate, *up, round)).collect();
+    let y = draft.builder.same("y", Op::Gate { act, limit, offset }, &[gate, up]);
+    draft.gathered(format!("{inner:?} {rule:?}"), y, bounds)
+}
+
+/// An activation is a gate of ones.
+pub(super) fn activate(seed: u64, round: Roundoff) -> Case {
+    let mut draft = Draft::new(OpName::Activate, seed, round, Begin::Anywhere);
+    let (inner, act) = (draft.inner(), draft.random.of(Act::ALL));
+    let (x, numbers) = draft.elements("x", &inner);
+    let bounds = numbers.iter().map(|x| gate_bound(act.into(), *x, 1.0, round)).collect();
+    let y = draft.builder.same("y", Op::Activate { act }, &[x]);
+    draft.gathered(format!("{inner:?} {act:?}"), y, bounds)
+}
+
+/// The exponential less one has an error of eight roundings; the difference, its product, the linear term and
+/// the sum follow. Each term is a size of its own, as the difference cancels near zero.
+fn xielu_bound(xielu: Xielu, x: f32, round: Roundoff) -> f64 {
+    let [positive, negative, beta, epsilon] =
+        [xielu.positive, xielu.negative, xielu.beta, xielu.epsilon].map(|x| f64::from(x).abs());
+    let x = f64::from(x);
+    let size = match x > 0.0 {
+        true => positive * x * x,
+        false => (x.min(-epsilon).exp_m1().abs() + x.abs()) * negative,
+    };
+    round.gamma(11) * (size + (beta * x).abs()) + TINY
+}
+
+/// xIELU, with an exponent bound as models have it.
+pub(super) fn xielu(seed: u64, round: Roundoff) -> Case {
+    let mut draft = Draft::new(OpName::Xielu, seed, round, Begin::Anywhere);
+    let inner = draft.inner();
+    let (x, numbers) = draft.elements("x", &inner);
+    let [positive, negative, beta] = [(); 3].map(|()| draft.random.number());
+    let xielu = Xielu { positive, negative, beta, epsilon: -1e-6 };
+    let bounds = numbers.iter().map(|x| xielu_bound(xielu, *x, round)).collect();
+    let Xielu { epsilon, .. } = xielu;
+    let y = draft.builder.same("y", Op::Xielu { positive, negative, beta, epsilon }, &[x]);
+    draft.gathered(format!("{inner:?} {xielu:?}"), y, bounds)
+}

@@ -1,0 +1,199 @@
+//! Cases of matmuls and of experts.
+
+use girih_tensor::{DType, reference};
+
+use super::case::Case;
+use super::draft::{Begin, Draft, Numbers};
+use super::roundoff::{Roundoff, TINY};
+use crate::constant::{Act, ExpertGroups, RouterScore};
+use crate::ops::route::Router;
+use crate::ops::{Op, OpName};
+
+/// The bias is one more term of the sum.
+pub(super) fn linear(seed: u64, round: Roundoff) -> Case {
+    let mut draft = Draft::new(OpName::Linear, seed, round, Begin::Anywhere);
+    let dtype = draft.format();
+    let (inputs, outputs) = (draft.columns_of(dtype), 1 + draft.random.below(70));
+    let (x, numbers) = draft.rows_within(1.0, "x", &[inputs]);
+    let (weight, weights) = draft.weight("weight", &[outputs, inputs], dtype);
+    let vector = draft.vector_format();
+    let bias = draft.random.once_in(2).then(|| draft.weight("bias", &[outputs], vector));
+    let mut bounds = Vec::new();
+    for x in numbers.chunks_exact(inputs) {
+        for (output, weights) in weights.chunks_exact(inputs).enumerate() {
+            let bias = bias.as_ref().map_or(0.0, |(_, bias)| f64::from(bias[output].abs()));
+            bounds.push(round.gamma(inputs + 2) * (reference::dot(x, weights).size + bias) + TINY);
+        }
+    }
+    let operands: Vec<_> = [x, weight].into_iter().chain(bias.iter().map(|(id, _)| *id)).collect();
+    let y = draft.builder.shaped("y", Op::Linear, &operands, &[outputs]);
+    let with = if bias.is_some() { "a" } else { "no" };
+    draft.gathered(format!("{dtype} [{outputs}, {inputs}] with {with} bias"), y, bounds)
+}
+
+impl Draft {
+    /// A router of some experts.
+    fn router(&mut self) -> (Router, usize) {
+        let groups = ExpertGroups { count: 1 + self.random.below(4) as u32, used: 1 };
+        let groups = self.random.once_in(3).then_some(groups);
+        let experts = match groups {
+            Some(groups) => groups.count as usize * (2 + self.random.below(4)),
+            None => 1 + self.random.below(16),
+        };
+        let most = groups.map_or(experts, |groups| experts / groups.count as usize).min(5);
+        let router = Router {
+            score: self.random.of(RouterScore::ALL),
+            used: 1 + self.random.below(most) as u32,
+            normalized: self.random.of(&[None, Some(0.0), Some(1e-6)]),
+            groups,
+            factor: self.random.of(&[None, Some(1.5)]),
+        };
+        (router, experts)
+    }
+
+    /// Scores of which no choice depends on a rounding; some rows of ties, which go to the first expert, if scores
+    /// alone decide.
+    fn scores(&mut self, router: &Router, experts: usize, bias: Option<&[f32]>) -> Numbers {
+        let mut all = Vec::new();
+        let ties = bias.is_none() && router.groups.is_none() && self.round == Roundoff::SINGLE;
+        let error = 4.0 * self.round.gamma(experts + 8).max(self.round.stored);
+        for _ in 0..self.rows() {
+            let row = (0..1000).find_map(|_| {
+                let row: Vec<f32> = self.random.numbers(experts).iter().map(|x| 5.0 * x).collect();
+                router.uncertain(&row, bias, error).is_empty().then_some(row)
+            });
+            let tie = ties && self.random.once_in(8);
+            let row = row.filter(|_| !tie).unwrap_or_else(|| vec![1.0; experts]);
+            all.extend(row);
+        }
+        self.input_rows("scores", &[experts], all)
+    }
+}
+
+/// Every kind of router. A probability has an exponential (four roundings), a sum of all and a quotient; the
+/// sum of the chosen ones, epsilon, a quotient and the factor follow.
+pub(super) fn route(seed: u64, round: Roundoff) -> Case {
+    let mut draft = Draft::new(OpName::Route, seed, round, Begin::Anywhere);
+    let (router, experts) = draft.router();
+    let bias = draft.random.once_in(2).then(|| draft.weight("bias", &[experts], DType::F32));
+    let numbers = bias.as_ref().map(|(_, bias)| bias.as_slice());
+    let (scores, rows) = draft.scores(&router, experts, numbers);
+    let weights = rows.chunks_exact(experts).flat_map(|row| router.weights(row, numbers));
+    let bounds = weights.map(|weight| round.gamma(2 * experts + 14) * f64::from(weight) + TINY).collect();
+    let Router { score, used, normalized, groups, factor } = router;
+    let operands: Vec<_> = [scores].into_iter().chain(bias.iter().map(|(id, _)| *id)).collect();
+    let y = draft.builder.same("y", Op::Route { score, used, normalized, groups, factor }, &operands);
+    let with = if bias.is_some() { "a" } else { "no" };
+    draft.gathered(format!("{experts} experts with {with} bias, {router:?}"), y, bounds)
+}
+
+/// A number and the bound of its error.
+type Inexact = (f64, f64);
+
+/// The matrices and biases of all experts of one kind.
+struct Stack<'a> {
+    numbers: &'a [f32],
+    biases: Option<&'a [f32]>,
+    rows: usize,
+    columns: usize,
+}
+
+impl Stack<'_> {
+    /// The product of an expert's matrix and a row.
+    fn times(&self, expert: usize, x: &[Inexact], round: Roundoff) -> Vec<Inexact> {
+        let of_row = |row: usize| {
+            let at = expert * self.rows + row;
+            let bias = self.biases.map_or(0.0, |biases| f64::from(biases[at]));
+            let (mut sum, mut size, mut error) = (bias, bias.abs(), 0.0);
+            for (weight, (x, of_x)) in self.numbers[at * self.columns..].iter().zip(x) {
+                let weight = f64::from(*weight);
+                sum += weight * x;
+                size += (weight * x).abs();
+                error += weight.abs() * of_x;
+            }
+            (sum, error + round.gamma(self.columns + 2) * (size + error))
+        };
+        (0..self.rows).map(of_row).collect()
+    }
+}
+
+/// An activated number: no activation here has a slope above 1.13, and none has more than 24 roundings.
+fn activated(act: Act, (x, error): Inexact, round: Roundoff) -> Inexact {
+    let y = act.of(x);
+    (y, 1.13 * error + round.gamma(24) * (y.abs() + error) + 4.0 * f64::EPSILON * x.abs())
+}
+
+/// A product of two inexact numbers.
+fn product((a, of_a): Inexact, (b, of_b): Inexact, round: Roundoff) -> Inexact {
+    let error = of_a * (b.abs() + of_b) + a.abs() * of_b;
+    (a * b, error + round.gamma(2) * ((a * b).abs() + error))
+}
+
+/// Activations of the experts of models. The square of a number has no largest slope.
+const EXPERT_ACTS: [Act; 4] = [Act::Silu, Act::GeluTanh, Act::QuickGelu, Act::Relu];
+
+/// Experts after a router, with any number of optional operands. Errors go from the row to the inner row, from
+/// there to an expert's result, and to the sum.
+pub(super) fn experts(seed: u64, round: Roundoff) -> Case {
+    let mut draft = Draft::new(OpName::Experts, seed, round, Begin::Anywhere);
+    let (router, experts) = draft.router();
+    let dtype =
+        draft.random.of(&[DType::F32, DType::BF16, DType::F16, DType::Q8_0, DType::Q4_0, DType::MXFP4]);
+    let [width, inner] = [(); 2].map(|()| draft.columns_of(dtype).min(160));
+    let outputs = draft.columns().min(70);
+    let (x, rows) = draft.rows_within(1.0, "x", &[width]);
+    let (scores, scored) = draft.scores(&router, experts, None);
+    let Router { score, used, normalized, groups, factor } = router;
+    let route = Op::Route { score, used, normalized, groups, factor };
+    let weights = draft.builder.same("weights", route, &[scores]);
+    let optional = draft.random.below(5);
+    let all: Vec<Numbers> = [
+        ("up", vec![experts, inner, width], dtype),
+        ("down", vec![experts, outputs, inner], dtype),
+        ("gate", vec![experts, inner, width], dtype),
+        ("gate_bias", vec![experts, inner], DType::F32),
+        ("up_bias", vec![experts, inner], DType::F32),
+        ("down_bias", vec![experts, outputs], DType::F32),
+    ]
+    .into_iter()
+    .take(2 + optional)
+    .map(|(name, extents, dtype)| draft.weight(name, &extents, dtype))
+    .collect();
+    let of = |index: usize| all.get(index).map(|(_, numbers)| numbers.as_slice());
+    let stack = |index: usize, bias: usize, rows: usize, columns: usize| {
+        of(index).map(|numbers| Stack { numbers, biases: of(bias), rows, columns })
+    };
+    let (up, down) = (stack(0, 4, inner, width), stack(1, 5, outputs, inner));
+    let (up, down, gate) = (up.expect("required"), down.expect("required"), stack(2, 3, inner, width));
+    let act = draft.random.of(&EXPERT_ACTS);
+    let mut bounds = Vec::new();
+    for (x, scores) in rows.chunks_exact(width).zip(scored.chunks_exact(experts)) {
+        let x: Vec<Inexact> = x.iter().map(|x| (f64::from(*x), 0.0)).collect();
+        let mut sums = vec![(0.0, 0.0); outputs];
+        let chosen =
+            router.weights(scores, None).into_iter().enumerate().filter(|(_, weight)| *weight != 0.0);
+        for (expert, weight) in chosen {
+            let up = up.times(expert, &x, round);
+            let inner: Vec<Inexact> = match &gate {
+                None => up.into_iter().map(|up| activated(act, up, round)).collect(),
+                Some(gate) => {
+                    let gate = gate.times(expert, &x, round).into_iter();
+                    gate.zip(up).map(|(gate, up)| product(activated(act, gate, round), up, round)).collect()
+                }
+            };
+            let weight = (f64::from(weight), round.gamma(2 * experts + 14) * f64::from(weight));
+            for ((size, error), y) in sums.iter_mut().zip(down.times(expert, &inner, round)) {
+                let (term, of_term) = product(weight, y, round);
+                *size += term.abs();
+                *error += of_term;
+            }
+        }
+        let terms = round.gamma(router.used as usize + 3);
+        bounds.extend(sums.iter().map(|(size, error)| error + terms * (size + error) + 2f64.powi(-121)));
+    }
+    let operands: Vec<_> = [x, weights].into_iter().chain(all.iter().map(|(id, _)| *id)).collect();
+    let y = draft.builder.shaped("y", Op::Experts { used, act }, &operands, &[outputs]);
+    let name =
+        format!("{dtype} {experts}×[{outputs}, {inner}, {width}], {optional} optional, {act:?}, {router:?}");
+    draft.gathered(name, y, bounds)
+}

@@ -1,0 +1,33 @@
+//! How far results may lie from the definition of an op, by the roundings of whoever computes them.
+
+use girih_tensor::DType;
+
+/// The unit roundoff of `f32`: half the distance from 1 to the next number.
+pub const U: f64 = f32::EPSILON as f64 / 2.0;
+
+/// Below this, `f32` has no more digits: the smallest positive number, twice.
+pub(super) const TINY: f64 = f32::from_bits(2) as f64;
+
+/// How whoever is checked rounds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Roundoff {
+    /// The unit roundoff of sums, products and functions.
+    pub unit: f64,
+    /// The relative error of storing a result, in addition.
+    pub stored: f64,
+    /// The type that holds all operands exactly, so that reading them rounds nothing.
+    pub operands: DType,
+}
+
+impl Roundoff {
+    /// Everything in single precision.
+    pub const SINGLE: Roundoff = Roundoff { unit: U, stored: 0.0, operands: DType::F32 };
+
+    /// The relative error of `n` successive roundings: `n·u / (1 − n·u)` (Higham, *Accuracy and Stability of
+    /// Numerical Algorithms*, §3.1). In any order, a sum of `n` rounded terms has this error of the sum of their
+    /// sizes.
+    pub fn gamma(&self, n: usize) -> f64 {
+        let n = n as f64 * self.unit;
+        n / (1.0 - n)
+    }
+}

@@ -1,0 +1,116 @@
+//! Cases of ops that move rows, and of those that depend on the step's sequences.
+
+use girih_tensor::{DType, Shape};
+
+use super::case::Case;
+use super::draft::{Begin, Draft};
+use super::roundoff::{Roundoff, TINY};
+use crate::constant::{Pairing, Pooling};
+use crate::graph::OutputKind;
+use crate::ops::{Op, OpName};
+use crate::sequence::Outputs;
+
+/// Rows of a table, decoded without rounding.
+pub(super) fn embed(seed: u64, round: Roundoff) -> Case {
+    let mut draft = Draft::new(OpName::Embed, seed, round, Begin::Anywhere);
+    let dtype = draft.format();
+    let (width, count) = (draft.columns_of(dtype), 1 + draft.random.below(60));
+    let ids = draft.ids("tokens", count);
+    let (table, _) = draft.weight("table", &[count, width], dtype);
+    let y = draft.builder.shaped("y", Op::Embed, &[ids, table], &[width]);
+    let bounds = vec![0.0; draft.rows() * width];
+    draft.gathered(format!("{dtype} [{count}, {width}]"), y, bounds)
+}
+
+/// Given rows replace others without rounding.
+pub(super) fn splice(seed: u64, round: Roundoff) -> Case {
+    let mut draft = Draft::new(OpName::Splice, seed, round, Begin::Anywhere);
+    let width = draft.columns();
+    let (x, _) = draft.rows_within(1.0, "x", &[width]);
+    let given = draft.given("given", width);
+    let y = draft.builder.same("y", Op::Splice, &[x, given]);
+    let bounds = vec![0.0; draft.rows() * width];
+    draft.gathered(format!("rows of {width}"), y, bounds)
+}
+
+/// The same numbers.
+pub(super) fn reshape(seed: u64, round: Roundoff) -> Case {
+    let mut draft = Draft::new(OpName::Reshape, seed, round, Begin::Anywhere);
+    let [heads, size] = [1 + draft.random.below(5), draft.columns()];
+    let (x, _) = draft.rows_within(1.0, "x", &[heads * size]);
+    let y = draft.builder.shaped("y", Op::Reshape, &[x], &[heads, size]);
+    let bounds = vec![0.0; draft.rows() * heads * size];
+    draft.gathered(format!("[{heads}, {size}]"), y, bounds)
+}
+
+/// Other output rows in each sequence, the same numbers.
+pub(super) fn gather(seed: u64, round: Roundoff) -> Case {
+    let mut draft = Draft::new(OpName::Gather, seed, round, Begin::Anywhere);
+    let width = draft.columns();
+    let (x, _) = draft.rows_within(1.0, "x", &[width]);
+    for index in 0..draft.sequences.len() {
+        let count = 1 + draft.random.below(5) as u32;
+        let outputs = draft.random.of(&[Outputs::None, Outputs::Last, Outputs::LastN(count), Outputs::All]);
+        draft.sequences[index].outputs = outputs;
+    }
+    let taken: u32 = draft.sequences.iter().map(|s| s.outputs.count(s.rows)).sum();
+    let bounds = vec![0.0; taken as usize * width];
+    draft.gathered(format!("{taken} rows of {width}"), x, bounds)
+}
+
+/// A sum of rows and its quotient.
+pub(super) fn pool(seed: u64, round: Roundoff) -> Case {
+    let mut draft = Draft::with_output(OpName::Pool, seed, round, Begin::AtZero, OutputKind::Pooled);
+    let (width, how) = (draft.columns(), draft.random.of(Pooling::ALL));
+    let (x, numbers) = draft.rows_within(1.0, "x", &[width]);
+    let mut rest = numbers.as_slice();
+    let mut bounds = Vec::new();
+    for sequence in &draft.sequences {
+        let count = sequence.rows as usize;
+        let (own, others) = rest.split_at(count * width);
+        rest = others;
+        bounds.extend((0..width).map(|column| match how {
+            Pooling::First | Pooling::Last => 0.0,
+            Pooling::Mean => {
+                let sizes = own[column..].iter().step_by(width).map(|x| f64::from(x.abs()));
+                round.gamma(count + 1) * sizes.sum::<f64>() / count as f64 + TINY
+            }
+        }));
+    }
+    let y = draft.builder.pool("y", how, x);
+    draft.pooled(format!("{how:?} of rows of {width}"), y, bounds)
+}
+
+/// Sine and cosine have a rounding each, with the factor, of the angle that is rounded as the definition says; two
+/// products and a sum follow. No term exceeds the sizes of the pair, times the factor. Components behind the pairs are
+/// kept.
+pub(super) fn rope(seed: u64, round: Roundoff) -> Case {
+    let mut draft = Draft::new(OpName::Rope, seed, round, Begin::Anywhere);
+    let (heads, half) = (1 + draft.random.below(4), draft.columns());
+    let pairing = draft.random.of(&[Pairing::Halves, Pairing::Neighbours]);
+    let factor = draft.random.of(&[None, Some(0.7), Some(1.3)]);
+    let kept = if draft.random.once_in(2) { draft.random.below(9) } else { 0 };
+    let size = 2 * half + kept;
+    let (x, numbers) = draft.rows_within(4.0, "x", &[heads, size]);
+    let frequencies: Vec<f32> = (0..half).map(|_| draft.random.number().abs()).collect();
+    let bytes = DType::F32.pack_matrix(1, half, &frequencies).expect("floats are packed");
+    let frequencies = draft.weight_of("frequencies", Shape::vector(half), DType::F32, bytes).0;
+    let bounds = numbers.chunks_exact(size).flat_map(|head| {
+        (0..size).map(move |i| {
+            if i >= 2 * half {
+                return TINY;
+            }
+            let (a, b) = match pairing {
+                Pairing::Halves => (i % half, i % half + half),
+                Pairing::Neighbours => (i / 2 * 2, i / 2 * 2 + 1),
+            };
+            let sizes = f64::from(head[a].abs() + head[b].abs());
+            f64::from(factor.unwrap_or(1.0)) * round.gamma(4) * sizes + TINY
+        })
+    });
+    let bounds = bounds.collect();
+    let y = draft.builder.same("y", Op::Rope { pairing, factor }, &[x, frequencies]);
+    let what =
+        format!("{heads} heads of {half} pairs and {kept} kept components, {pairing:?}, factor {factor:?}");
+    draft.gathered(what, y, bounds)
+}

@@ -1,0 +1,195 @@
+//! Cases of ops that read what earlier rows of their sequence have left.
+
+use girih_tensor::{DType, Shape, reference};
+
+use super::case::{Case, CaseSequence};
+use super::draft::{Begin, Draft, Numbers, held_by};
+use super::roundoff::{Roundoff, TINY};
+use crate::constant::Span;
+use crate::ops::{Op, OpName};
+use crate::sequence::{Outputs, Range32, Sequence};
+use crate::value::ValueId;
+
+/// Types of state.
+const STATE_TYPES: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::Q8_0];
+
+/// The sizes and constants of attention.
+#[derive(Clone, Copy, Debug)]
+struct Heads {
+    heads: usize,
+    kv_heads: usize,
+    size: usize,
+    value_size: usize,
+    scale: f32,
+    span: Span,
+    softcap: Option<f32>,
+    dtype: DType,
+}
+
+impl Draft {
+    /// Sizes of heads that the type of state allows.
+    fn heads(&mut self) -> Heads {
+        let dtype = match self.round.operands {
+            DType::F32 => self.random.of(&STATE_TYPES),
+            operands => operands,
+        };
+        let sizes: &[usize] = match dtype {
+            DType::Q8_0 => &[32, 64, 128],
+            _ => &[1, 4, 5, 9, 16, 31, 48, 64, 80, 128],
+        };
+        let kv_heads = 1 + self.random.below(3);
+        let heads = kv_heads * (1 + self.random.below(5));
+        let (size, value_size) = (self.random.of(sizes), self.random.of(sizes));
+        // A scale of 20 leaves one weight, of 0 all equal ones.
+        let scale = self.random.of(&[1.0 / (size as f32).sqrt(), 0.35, 0.35, 20.0, 0.0]);
+        let span = match self.random.below(4) {
+            0 => Span::All,
+            1 => Span::Window(1 + self.random.below(90) as u32),
+            _ => Span::Full,
+        };
+        let softcap = self.random.of(&[None, None, Some(0.5), Some(15.0)]);
+        Heads { heads, kv_heads, size, value_size, scale, span, softcap, dtype }
+    }
+
+    /// The inputs of attention, and its result.
+    fn attention(&mut self, heads: Heads, queries: impl Fn(f32) -> f32) -> ([Numbers; 3], ValueId) {
+        let Heads { heads: count, kv_heads, size, value_size, scale, span, softcap, dtype } = heads;
+        let numbers = self.random.numbers(self.rows() * count * size).into_iter().map(queries).collect();
+        let q = self.input_rows("q", &[count, size], numbers);
+        let (k, v) = (
+            self.rows_within(1.0, "k", &[kv_heads, size]),
+            self.rows_within(1.0, "v", &[kv_heads, value_size]),
+        );
+        let (keys, values) = if span == Span::All {
+            (k.0, v.0)
+        } else {
+            let group = self.builder.group(span);
+            let keys = self.builder.state("keys", &[kv_heads, size], dtype, group);
+            let values = self.builder.state("values", &[kv_heads, value_size], dtype, group);
+            self.builder.write(k.0, keys);
+            self.builder.write(v.0, values);
+            (keys, values)
+        };
+        let op = Op::Attend { scale, span, softcap };
+        let y = self.builder.shaped("y", op, &[q.0, keys, values], &[count, value_size]);
+        ([q, k, v], y)
+    }
+}
+
+/// What a row that reads only its own position returns: the value as its state holds it. The weight of the
+/// only position is 1.
+pub(super) fn write(seed: u64, round: Roundoff) -> Case {
+    let mut draft = Draft::new(OpName::Write, seed, round, Begin::AtZero);
+    let heads = Heads { span: Span::Window(1), softcap: None, scale: 0.5, ..draft.heads() };
+    let ([_, _, (_, v)], y) = draft.attention(heads, |x| x);
+    let held = held_by(heads.dtype, &v);
+    let shared = heads.heads / heads.kv_heads;
+    let heads_of = held.chunks_exact(heads.value_size).flat_map(|value| std::iter::repeat_n(value, shared));
+    let bounds = heads_of.flatten().map(|x| round.gamma(3) * f64::from(x.abs()) + TINY).collect();
+    draft.gathered(format!("{heads:?}"), y, bounds)
+}
+
+/// The bounds of one head of one row.
+///
+/// A score has an error of gamma(size + 4) of its terms: products, sums, and the roundings of the constant
+/// and of the query that it is multiplied by. A cap adds eight roundings of itself: 2 of its tanh from the power,
+/// 3 from a sum, a difference and a quotient, 2 of its own product, and terms of second order. The
+/// exponential turns that into a relative error of a weight. To it are added the roundings of its distance
+/// from the largest score and of the exponential (four), and the same again for each part of the positions whose
+/// sum is brought to the scale of others: a part has a block of positions or more. The error of the largest score
+/// itself cancels. Sums of weights and of weighted values then have an error of gamma of their terms, relative to
+/// the sum of sizes; the result is their quotient. A weight below 2⁻¹²⁵ counts as zero.
+fn attend_bounds(heads: Heads, round: Roundoff, q: &[f32], keys: &[&[f32]], values: &[&[f32]]) -> Vec<f64> {
+    let unit = round.unit;
+    let scale = f64::from(heads.scale);
+    let cap = heads.softcap.map(f64::from);
+    let mut worst: f64 = 0.0;
+    let scores = keys.iter().map(|key| {
+        let exact = reference::dot(q, key);
+        let error = round.gamma(heads.size + 4) * scale.abs() * exact.size;
+        worst = worst.max(error + cap.unwrap_or(0.0) * 8.0 * unit);
+        cap.map_or(scale * exact.sum, |cap| cap * (scale * exact.sum / cap).tanh())
+    });
+    let mut weights: Vec<f64> = scores.collect();
+    let (least, most) = weights.iter().fold((f64::MAX, f64::MIN), |(a, b), &s| (a.min(s), b.max(s)));
+    let reach = most - least + 2.0 * worst;
+    reference::softmax(&mut weights);
+    // One part more than the positions fill, as windows begin anywhere.
+    let parts = (keys.len() / 64 + 2) as f64;
+    let weight = worst + unit * reach + 4.0 * unit + parts * (unit * reach + 5.0 * unit);
+    // For numerator and denominator; a tenth more for products of errors.
+    let relative = 1.1 * 2.0 * (weight + round.gamma(keys.len() + parts as usize + 2));
+    let bound = |column: usize| {
+        let sizes = weights.iter().zip(values).map(|(w, v)| (w, f64::from(v[column].abs())));
+        sizes.map(|(weight, size)| (relative * weight + 2f64.powi(-125)) * size).sum::<f64>() + TINY
+    };
+    (0..heads.value_size).map(bound).collect()
+}
+
+/// Attention over state or over the rows of the step, with windows, caps, and mutual spans.
+pub(super) fn attend(seed: u64, round: Roundoff) -> Case {
+    let mut draft = Draft::new(OpName::Attend, seed, round, Begin::AtZero);
+    let heads = draft.heads();
+    if heads.span != Span::All && draft.random.once_in(3) {
+        for index in 0..draft.sequences.len() {
+            let rows = draft.sequences[index].rows as usize;
+            let start = draft.random.below(rows) as u32;
+            let middle = start + 1 + draft.random.below(rows - start as usize) as u32;
+            let spans = [Range32 { start, end: middle }, Range32 { start: middle, end: rows as u32 }];
+            draft.sequences[index].spans = spans.into_iter().filter(|span| span.start < span.end).collect();
+        }
+    }
+    let ([(_, q), (_, k), (_, v)], y) = draft.attention(heads, |x| x);
+    let Heads { size, value_size, kv_heads, .. } = heads;
+    let [k, v] = match heads.span {
+        Span::All => [k, v],
+        Span::Full | Span::Window(_) => [k, v].map(|x| held_by(heads.dtype, &x)),
+    };
+    let (mut bounds, mut first) = (Vec::new(), 0);
+    for CaseSequence { rows, spans, .. } in &draft.sequences {
+        let rows = *rows as usize;
+        let range = Range32 { start: 0, end: rows as u32 };
+        let outputs = Outputs::All;
+        let sequence = Sequence { blocks: &[], position: 0, rows: range, outputs, spans };
+        for row in 0..rows {
+            let seen = sequence.sees(heads.span, row);
+            for head in 0..heads.heads {
+                let kv_head = head / (heads.heads / kv_heads);
+                let at = |position: usize| (first + position) * kv_heads + kv_head;
+                let keys: Vec<_> = seen.clone().map(|p| &k[at(p) * size..][..size]).collect();
+                let values: Vec<_> = seen.clone().map(|p| &v[at(p) * value_size..][..value_size]).collect();
+                let q = &q[((first + row) * heads.heads + head) * size..][..size];
+                bounds.extend(attend_bounds(heads, round, q, &keys, &values));
+            }
+        }
+        first += rows;
+    }
+    draft.gathered(format!("{heads:?}"), y, bounds)
+}
+
+/// A sum of as many products as there are taps.
+pub(super) fn short_conv(seed: u64, round: Roundoff) -> Case {
+    let mut draft = Draft::new(OpName::ShortConv, seed, round, Begin::AtZero);
+    let (count, width) = (2 + draft.random.below(6), draft.columns());
+    let (x, rows) = draft.rows_within(1.0, "x", &[width]);
+    let (taps, weights) = draft.weight("taps", &[count, width], DType::F32);
+    let carried = draft.builder.carried("carried", Shape::matrix(count - 1, width));
+    let mut bounds = Vec::new();
+    let mut first = 0;
+    for sequence in &draft.sequences {
+        for row in 0..sequence.rows as usize {
+            bounds.extend((0..width).map(|column| {
+                let term = |tap: usize| {
+                    let seen = (row + tap).checked_sub(count - 1)?;
+                    Some(f64::from(
+                        (weights[tap * width + column] * rows[(first + seen) * width + column]).abs(),
+                    ))
+                };
+                round.gamma(count + 1) * (0..count).filter_map(term).sum::<f64>() + TINY
+            }));
+        }
+        first += sequence.rows as usize;
+    }
+    let y = draft.builder.same("y", Op::ShortConv, &[x, taps, carried]);
+    draft.gathered(format!("{count} taps of {width} columns"), y, bounds)
+}

@@ -1,0 +1,33 @@
+//! The cases of each op of the table.
+
+use super::case::Case;
+use super::roundoff::Roundoff;
+use super::{elements, matmuls, norms, rows, sequences};
+use crate::ops::OpName;
+
+/// A random case of an op. There is no default arm, so an op without cases does not compile.
+pub fn draw(op: OpName, seed: u64, round: Roundoff) -> Case {
+    let case = match op {
+        OpName::Embed => rows::embed,
+        OpName::Splice => rows::splice,
+        OpName::Norm => norms::norm,
+        OpName::LayerNorm => norms::layer_norm,
+        OpName::Linear => matmuls::linear,
+        OpName::Route => matmuls::route,
+        OpName::Experts => matmuls::experts,
+        OpName::Reshape => rows::reshape,
+        OpName::Rope => rows::rope,
+        OpName::Write => sequences::write,
+        OpName::Attend => sequences::attend,
+        OpName::ShortConv => sequences::short_conv,
+        OpName::Gate => elements::gate,
+        OpName::Activate => elements::activate,
+        OpName::Xielu => elements::xielu,
+        OpName::Add => elements::add,
+        OpName::Scale => elements::scale,
+        OpName::Softcap => elements::softcap,
+        OpName::Gather => rows::gather,
+        OpName::Pool => rows::pool,
+    };
+    case(seed, round)
+}

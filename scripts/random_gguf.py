@@ -1,0 +1,366 @@
+#!/usr/bin/env python3
+"""Write a GGUF of real shape with random blocks, for measurements of speed and memory.
+
+    scripts/random_gguf.py qwen3-30b-a3b models/qwen3-30b-a3b.gguf --format q4_k_m --layers 12
+
+Blocks of a format are written directly, so no file in bf16 is needed. Needs numpy. Neither speed nor memory depends
+on the values of weights; the model's replies are noise. Codes are random bits; scales are such that the values of a
+matrix have the standard deviation of `initializer_range`. The same shape, format and seed give the same bytes.
+
+The layout is that of GGUF 3 (`docs/gguf.md` of ggml), the blocks those of `ggml-common.h`, and the formats of
+each tensor in `q4_k_m` those of `llama-quant.cpp`. There is no tokenizer: `tokenizer.ggml.model` is `none`.
+"""
+
+import argparse
+import math
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+SPREAD = 0.02
+"""The standard deviation of matrices: `initializer_range` of all shapes."""
+
+ALIGNMENT = 32
+PIECE = 1 << 16
+"""Blocks that are drawn; a tensor repeats them from a random offset."""
+
+Draw = np.random.Generator
+
+
+def halves(draw: Draw, blocks: int, scale: float) -> np.ndarray:
+    """Return scales around a number in half precision, as bytes."""
+    values = scale * draw.uniform(0.75, 1.25, size=(blocks, 1))
+    return values.astype("<f2").view(np.uint8)
+
+
+def codes(draw: Draw, blocks: int, size: int) -> np.ndarray:
+    """Return random bytes."""
+    return draw.integers(256, size=(blocks, size), dtype=np.uint8)
+
+
+def q8_0(draw: Draw, blocks: int) -> np.ndarray:
+    """Return blocks of a scale and 32 bytes, of which the root mean square is 74."""
+    return np.hstack([halves(draw, blocks, SPREAD / 74), codes(draw, blocks, 32)])
+
+
+def q4_0(draw: Draw, blocks: int) -> np.ndarray:
+    """Return blocks of a scale and 32 codes from -8 to 7, of which the root mean square is 4.6."""
+    return np.hstack([halves(draw, blocks, SPREAD / 4.6), codes(draw, blocks, 16)])
+
+
+def q4_k(draw: Draw, blocks: int) -> np.ndarray:
+    """Return blocks of 256 codes from 0 to 15, whose mean 7.5 the minima take away on average.
+
+    With scales and minima of six random bits, the root mean square of a value is 258.
+    """
+    scale = SPREAD / 258
+    parts = [halves(draw, blocks, scale), halves(draw, blocks, 7.5 * scale)]
+    return np.hstack([*parts, codes(draw, blocks, 12), codes(draw, blocks, 128)])
+
+
+def q6_k(draw: Draw, blocks: int) -> np.ndarray:
+    """Return blocks of 256 codes from -32 to 31 (root mean square 18.5) with scales of a byte (74)."""
+    return np.hstack([codes(draw, blocks, 192), codes(draw, blocks, 16), halves(draw, blocks, SPREAD / (74 * 18.5))])
+
+
+def mxfp4(draw: Draw, blocks: int) -> np.ndarray:
+    """Return blocks of an exponent and 32 codes of E2M1, of which the root mean square is 2.9."""
+    middle = 127 + round(math.log2(SPREAD / 2.9))
+    exponents = draw.integers(middle - 1, middle + 2, size=(blocks, 1), dtype=np.uint8)
+    return np.hstack([exponents, codes(draw, blocks, 16)])
+
+
+def bf16(draw: Draw, blocks: int) -> np.ndarray:
+    """Return values from a normal distribution."""
+    values = (draw.standard_normal((blocks, 1), dtype=np.float32) * SPREAD).view(np.uint32)
+    return (values >> 16).astype("<u2").view(np.uint8)
+
+
+def f32(draw: Draw, blocks: int) -> np.ndarray:
+    """Return values around 1, for norms and biases."""
+    return (1 + 0.1 * draw.standard_normal((blocks, 1), dtype=np.float32)).astype("<f4").view(np.uint8)
+
+
+class Format(NamedTuple):
+    """A format of GGUF: its number, the values of a block, its bytes, and how blocks are drawn."""
+
+    number: int
+    values: int
+    size: int
+    blocks: Callable[[Draw, int], np.ndarray]
+
+
+FORMATS = {
+    "f32": Format(0, 1, 4, f32),
+    "q4_0": Format(2, 32, 18, q4_0),
+    "q8_0": Format(8, 32, 34, q8_0),
+    "q4_k": Format(12, 256, 144, q4_k),
+    "q6_k": Format(14, 256, 210, q6_k),
+    "bf16": Format(30, 1, 2, bf16),
+    "mxfp4": Format(39, 32, 17, mxfp4),
+}
+
+FILE_TYPES = {"q4_0": 2, "q4_k_m": 15, "bf16": 32, "mxfp4": 38}
+"""`general.file_type` of each recipe (`enum llama_ftype`)."""
+
+
+class Tensor(NamedTuple):
+    """A tensor: its name, its extents with the innermost one first, and its role in a recipe."""
+
+    name: str
+    extents: tuple[int, ...]
+    role: str
+
+    @property
+    def values(self) -> int:
+        """The number of values."""
+        return math.prod(self.extents)
+
+
+class Shape(NamedTuple):
+    """A model: the name of its architecture, its keys, and its tensors."""
+
+    arch: str
+    keys: dict[str, Any]
+    tensors: Callable[[int], Iterator[Tensor]]
+    recipe: str
+
+
+def table(name: str, rows: int, width: int, role: str) -> Tensor:
+    """Return a matrix."""
+    return Tensor(f"{name}.weight", (width, rows), role)
+
+
+def vector(name: str, size: int) -> Tensor:
+    """Return a vector in f32."""
+    return Tensor(name, (size,), "vector")
+
+
+def qwen3_moe(layers: int) -> Iterator[Tensor]:
+    """Yield the tensors of Qwen3-30B-A3B."""
+    width, vocabulary, experts, inner = 2048, 151936, 128, 768
+    yield table("token_embd", vocabulary, width, "embedding")
+    yield vector("output_norm.weight", width)
+    yield table("output", vocabulary, width, "head")
+    for layer in range(layers):
+        block = f"blk.{layer}"
+        yield vector(f"{block}.attn_norm.weight", width)
+        yield vector(f"{block}.attn_q_norm.weight", 128)
+        yield vector(f"{block}.attn_k_norm.weight", 128)
+        yield table(f"{block}.attn_q", 4096, width, "matrix")
+        yield table(f"{block}.attn_k", 512, width, "matrix")
+        yield table(f"{block}.attn_v", 512, width, "more bits")
+        yield table(f"{block}.attn_output", width, 4096, "matrix")
+        yield vector(f"{block}.ffn_norm.weight", width)
+        yield Tensor(f"{block}.ffn_gate_inp.weight", (width, experts), "vector")
+        yield Tensor(f"{block}.ffn_gate_exps.weight", (width, inner, experts), "expert")
+        yield Tensor(f"{block}.ffn_up_exps.weight", (width, inner, experts), "expert")
+        yield Tensor(f"{block}.ffn_down_exps.weight", (inner, width, experts), "expert more bits")
+
+
+def gpt_oss(layers: int) -> Iterator[Tensor]:
+    """Yield the tensors of gpt-oss-20b."""
+    width, vocabulary, experts, queries, keys = 2880, 201088, 32, 4096, 512
+    yield table("token_embd", vocabulary, width, "embedding")
+    yield vector("output_norm.weight", width)
+    yield table("output", vocabulary, width, "head")
+    for layer in range(layers):
+        block = f"blk.{layer}"
+        yield vector(f"{block}.attn_norm.weight", width)
+        for part, rows, columns in (
+            ("attn_q", queries, width),
+            ("attn_k", keys, width),
+            ("attn_v", keys, width),
+            ("attn_output", width, queries),
+        ):
+            yield table(f"{block}.{part}", rows, columns, "matrix")
+            yield vector(f"{block}.{part}.bias", rows)
+        yield vector(f"{block}.attn_sinks.weight", 64)
+        yield vector(f"{block}.post_attention_norm.weight", width)
+        yield Tensor(f"{block}.ffn_gate_inp.weight", (width, experts), "vector")
+        yield vector(f"{block}.ffn_gate_inp.bias", experts)
+        for part in ("gate", "up", "down"):
+            yield Tensor(f"{block}.ffn_{part}_exps.weight", (width, width, experts), "expert")
+            yield Tensor(f"{block}.ffn_{part}_exps.bias", (width, experts), "vector")
+
+
+def phi4_mini(layers: int) -> Iterator[Tensor]:
+    """Yield the tensors of Phi-4-mini."""
+    width, vocabulary, inner = 3072, 200064, 8192
+    yield table("token_embd", vocabulary, width, "head")
+    yield vector("output_norm.weight", width)
+    yield vector("rope_factors_long.weight", 48)
+    yield vector("rope_factors_short.weight", 48)
+    for layer in range(layers):
+        block = f"blk.{layer}"
+        yield vector(f"{block}.attn_norm.weight", width)
+        yield table(f"{block}.attn_qkv", width + 2 * 1024, width, "matrix")
+        yield table(f"{block}.attn_output", width, width, "matrix")
+        yield vector(f"{block}.ffn_norm.weight", width)
+        yield table(f"{block}.ffn_up", 2 * inner, width, "matrix")
+        yield table(f"{block}.ffn_down", width, inner, "more bits")
+
+
+SHAPES = {
+    "qwen3-30b-a3b": Shape(
+        "qwen3moe",
+        {
+            "block_count": 48,
+            "context_length": 40960,
+            "embedding_length": 2048,
+            "feed_forward_length": 6144,
+            "attention.head_count": 32,
+            "attention.head_count_kv": 4,
+            "attention.key_length": 128,
+            "attention.value_length": 128,
+            "attention.layer_norm_rms_epsilon": 1e-6,
+            "rope.freq_base": 1e6,
+            "expert_count": 128,
+            "expert_used_count": 8,
+            "expert_feed_forward_length": 768,
+            "vocab_size": 151936,
+        },
+        qwen3_moe,
+        "q4_k_m",
+    ),
+    "gpt-oss-20b": Shape(
+        "gpt-oss",
+        {
+            "block_count": 24,
+            "context_length": 131072,
+            "embedding_length": 2880,
+            "feed_forward_length": 2880,
+            "attention.head_count": 64,
+            "attention.head_count_kv": 8,
+            "attention.key_length": 64,
+            "attention.value_length": 64,
+            "attention.layer_norm_rms_epsilon": 1e-5,
+            "attention.sliding_window": 128,
+            "rope.freq_base": 150000.0,
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 32.0,
+            "rope.scaling.original_context_length": 4096,
+            "expert_count": 32,
+            "expert_used_count": 4,
+            "expert_feed_forward_length": 2880,
+            "vocab_size": 201088,
+        },
+        gpt_oss,
+        "mxfp4",
+    ),
+    "phi-4-mini": Shape(
+        "phi3",
+        {
+            "block_count": 32,
+            "context_length": 131072,
+            "embedding_length": 3072,
+            "feed_forward_length": 8192,
+            "attention.head_count": 24,
+            "attention.head_count_kv": 8,
+            "attention.layer_norm_rms_epsilon": 1e-5,
+            "attention.sliding_window": 262144,
+            "rope.dimension_count": 96,
+            "rope.freq_base": 10000.0,
+            "rope.scaling.original_context_length": 4096,
+            "rope.scaling.attn_factor": math.sqrt(1 + math.log(32) / math.log(4096)),
+            "vocab_size": 200064,
+        },
+        phi4_mini,
+        "q4_k_m",
+    ),
+}
+
+
+def format_of(tensor: Tensor, recipe: str, layers: int) -> str:
+    """Return the name of a tensor's format in a recipe."""
+    if tensor.role == "vector":
+        return "f32"
+    if recipe == "mxfp4":
+        return "mxfp4" if tensor.role.startswith("expert") else "q8_0"
+    if recipe == "q4_k_m":
+        layer = int(tensor.name.split(".")[1]) if tensor.name.startswith("blk.") else 0
+        eighth = layers // 8
+        more = layer < eighth or layer >= 7 * layers // 8 or (layer - eighth) % 3 == 2
+        return "q6_k" if tensor.role == "head" or (tensor.role.endswith("more bits") and more) else "q4_k"
+    # llama.cpp has the head of a model in Q4_0 in Q6_K, too.
+    return "q6_k" if recipe == "q4_0" and tensor.role == "head" else recipe
+
+
+def text(value: str) -> bytes:
+    """Return a string of GGUF."""
+    return struct.pack("<Q", len(value.encode())) + value.encode()
+
+
+def entry(key: str, value: Any) -> bytes:
+    """Return a key with its type and value: a string, a 32-bit integer or a 32-bit float."""
+    match value:
+        case str():
+            return text(key) + struct.pack("<I", 8) + text(value)
+        case int():
+            return text(key) + struct.pack("<II", 4, value)
+        case _:
+            return text(key) + struct.pack("<If", 6, value)
+
+
+def header(shape: Shape, layout: list[tuple[Tensor, Format]], recipe: str, layers: int) -> bytes:
+    """Return everything before the data, padded."""
+    keys = {"general.architecture": shape.arch, "general.file_type": FILE_TYPES[recipe], "tokenizer.ggml.model": "none"}
+    keys |= {f"{shape.arch}.{key}": value for key, value in (shape.keys | {"block_count": layers}).items()}
+    result = b"GGUF" + struct.pack("<IQQ", 3, len(layout), len(keys))
+    result += b"".join(entry(key, value) for key, value in keys.items())
+    offset = 0
+    for tensor, stored in layout:
+        extents = struct.pack(f"<I{len(tensor.extents)}Q", len(tensor.extents), *tensor.extents)
+        result += text(tensor.name) + extents + struct.pack("<IQ", stored.number, offset)
+        size = tensor.values // stored.values * stored.size
+        offset += size + -size % ALIGNMENT
+    return result + b"\0" * (-len(result) % ALIGNMENT)
+
+
+def write_blocks(file: BinaryIO, drawn: np.ndarray, start: int, blocks: int) -> None:
+    """Write blocks from `start` on, wrapping around at the end of the drawn ones."""
+    size = blocks * drawn.shape[1]
+    while blocks > 0:
+        piece = drawn[start : start + blocks]
+        file.write(np.ascontiguousarray(piece))
+        blocks -= len(piece)
+        start = 0
+    file.write(b"\0" * (-size % ALIGNMENT))
+
+
+def write(path: Path, shape: Shape, recipe: str, layers: int, seed: int) -> int:
+    """Write the file; return its size in bytes."""
+    draw = np.random.default_rng(seed)
+    tensors = list(shape.tensors(layers))
+    layout = [(tensor, FORMATS[format_of(tensor, recipe, layers)]) for tensor in tensors]
+    uneven = [tensor.name for tensor, stored in layout if tensor.extents[0] % stored.values]
+    if uneven:
+        raise SystemExit(f"{uneven[0]} has rows that are no multiple of a block of {recipe}; use another format")
+    drawn = {stored.number: stored.blocks(draw, PIECE) for _, stored in layout}
+    with path.open("wb") as file:
+        file.write(header(shape, layout, recipe, layers))
+        for tensor, stored in layout:
+            write_blocks(file, drawn[stored.number], int(draw.integers(PIECE)), tensor.values // stored.values)
+    return path.stat().st_size
+
+
+def main() -> None:
+    """Write the model of the command line."""
+    parser = argparse.ArgumentParser(description="Write a GGUF of real shape with random blocks.")
+    parser.add_argument("shape", choices=SHAPES)
+    parser.add_argument("out", type=Path, help="the output file; an existing one is replaced")
+    parser.add_argument("--format", choices=FILE_TYPES, help="the recipe (default: that of the published file)")
+    parser.add_argument("--layers", type=int, metavar="N", help="number of layers (default: those of the shape)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random blocks (default: 0)")
+    args = parser.parse_args()
+    shape = SHAPES[args.shape]
+    recipe, layers = args.format or shape.recipe, args.layers or shape.keys["block_count"]
+    size = write(args.out, shape, recipe, layers, args.seed)
+    print(f"{args.out}: {size / 1e9:.2f} GB")
+
+
+if __name__ == "__main__":
+    main()

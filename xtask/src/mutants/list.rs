@@ -1,0 +1,314 @@
+//! The list of mutants: a small change in the definition of each op, and in each kernel.
+
+/// A change of one line, after which the suite must find a fault of the op.
+pub struct Mutant {
+    /// The op, by its name in graphs.
+    pub op: &'static str,
+    /// The file, from the root of the repository.
+    pub file: &'static str,
+    /// What is changed; it occurs once in the file.
+    pub old: &'static str,
+    /// What it becomes.
+    pub new: &'static str,
+}
+
+const fn mutant(op: &'static str, file: &'static str, old: &'static str, new: &'static str) -> Mutant {
+    Mutant { op, file, old, new }
+}
+
+/// Mutants by what they change. Those of one round are applied together, as cases of an op contain few others:
+/// `gather` ends nearly all cases, `write` is in those of attention, and `route` in those of experts.
+pub const ROUNDS: &[(&str, &[Mutant])] = &[
+    (
+        "definitions",
+        &[
+            mutant("embed", "crates/graph/src/ops/embed.rs", "row(id as usize)?", "row(id as usize / 2)?"),
+            mutant(
+                "splice",
+                "crates/graph/src/ops/splice.rs",
+                "*first_row as usize * width..",
+                "*first_row as usize..",
+            ),
+            mutant(
+                "norm",
+                "crates/graph/src/ops/norm.rs",
+                "root * weight) as f32",
+                "root * weight * 1.0001) as f32",
+            ),
+            mutant("layer_norm", "crates/graph/src/ops/layer_norm.rs", "map_or(0.0,", "map_or(0.001,"),
+            mutant("linear", "crates/graph/src/ops/linear.rs", "map_or(0.0,", "map_or(0.001,"),
+            mutant(
+                "experts",
+                "crates/graph/src/ops/experts.rs",
+                "sum + bias.map_or(0.0,",
+                "sum + bias.map_or(0.01,",
+            ),
+            mutant(
+                "reshape",
+                "crates/graph/src/ops/reshape.rs",
+                "x.to_vec()",
+                "x.iter().rev().copied().collect()",
+            ),
+            mutant(
+                "rope",
+                "crates/graph/src/ops/rope.rs",
+                "position as f32 * frequency",
+                "(position + 1) as f32 * frequency",
+            ),
+            mutant(
+                "attend",
+                "crates/graph/src/ops/attend.rs",
+                "f64::from(rule.scale) *",
+                "1.001 * f64::from(rule.scale) *",
+            ),
+            mutant("short_conv", "crates/graph/src/ops/short_conv.rs", ".sum as f32", ".sum as f32 * 1.0001"),
+            mutant(
+                "gate",
+                "crates/graph/src/ops/gate.rs",
+                "f64::from(up)) as f32",
+                "f64::from(up)) as f32 * 1.0001",
+            ),
+            mutant(
+                "activate",
+                "crates/graph/src/ops/activate.rs",
+                "f64::from(x)) as f32",
+                "f64::from(x)) as f32 * 1.0001",
+            ),
+            mutant(
+                "xielu",
+                "crates/graph/src/ops/xielu.rs",
+                "xielu.of(f64::from(x)) as f32",
+                "xielu.of(f64::from(x)) as f32 * 1.0001",
+            ),
+            mutant(
+                "add",
+                "crates/graph/src/ops/add.rs",
+                "f64::from(a) + f64::from(b)",
+                "f64::from(a) - f64::from(b)",
+            ),
+            mutant(
+                "scale",
+                "crates/graph/src/ops/scale.rs",
+                "f64::from(factor)) as f32",
+                "f64::from(factor) * 1.0001) as f32",
+            ),
+            mutant(
+                "softcap",
+                "crates/graph/src/ops/softcap.rs",
+                ".tanh()) as f32",
+                ".tanh() * 1.0001) as f32",
+            ),
+            mutant(
+                "pool",
+                "crates/graph/src/ops/pool.rs",
+                "let count = rows.len() as f64;",
+                "let count = rows.len() as f64 + 0.001;",
+            ),
+        ],
+    ),
+    (
+        "definitions that other cases contain",
+        &[
+            mutant(
+                "write",
+                "crates/graph/src/state.rs",
+                "let slot = tensor.slot(sequence, position);",
+                "let slot = tensor.slot(sequence, position - position % 2);",
+            ),
+            mutant(
+                "route",
+                "crates/graph/src/ops/route.rs",
+                "self.factor.map_or(1.0,",
+                "self.factor.map_or(1.001,",
+            ),
+        ],
+    ),
+    (
+        "the definition of gather",
+        &[mutant(
+            "gather",
+            "crates/graph/src/ops/gather.rs",
+            "&x[row * stride..(row + 1) * stride]",
+            "&x[row / 2 * stride..(row / 2 + 1) * stride]",
+        )],
+    ),
+    (
+        "kernels of the CPU",
+        &[
+            mutant("embed", "crates/cpu/src/ops/embed.rs", "ids[row] as usize", "ids[row] as usize / 2"),
+            mutant(
+                "splice",
+                "crates/cpu/src/ops/splice.rs",
+                "*first_row as usize * stride..",
+                "*first_row as usize..",
+            ),
+            mutant(
+                "norm",
+                "crates/cpu/src/ops/norm.rs",
+                "*y = x * scale * weight;",
+                "*y = x * scale * weight * 1.0001;",
+            ),
+            mutant(
+                "layer_norm",
+                "crates/cpu/src/ops/layer_norm.rs",
+                "1.0 / (variance + epsilon)",
+                "1.0001 / (variance + epsilon)",
+            ),
+            mutant(
+                "linear",
+                "crates/cpu/src/ops/linear.rs",
+                "|(sum, bias)| *sum += bias",
+                "|(sum, bias)| *sum += bias * 1.001",
+            ),
+            mutant(
+                "experts",
+                "crates/cpu/src/ops/experts.rs",
+                "(index as u32, *weight)",
+                "(index as u32, *weight * 1.001)",
+            ),
+            mutant(
+                "rope",
+                "crates/cpu/src/ops/rope.rs",
+                "x.0 * cosine - x.1 * sine",
+                "x.0 * cosine + x.1 * sine",
+            ),
+            mutant(
+                "attend",
+                "crates/cpu/src/ops/attend.rs",
+                "*output = value / sum;",
+                "*output = value / sum * 1.001;",
+            ),
+            mutant("short_conv", "crates/cpu/src/ops/short_conv.rs", "*y += tap * x", "*y -= tap * x"),
+            mutant(
+                "gate",
+                "crates/cpu/src/ops/gate.rs",
+                "exponential::silu(gate) * up",
+                "exponential::silu(gate) * up * 1.0001",
+            ),
+            mutant(
+                "activate",
+                "crates/cpu/src/ops/activate.rs",
+                "relu(x) * relu(x)",
+                "relu(x) * relu(x) * 1.0001",
+            ),
+            mutant(
+                "xielu",
+                "crates/cpu/src/ops/xielu.rs",
+                "exp_m1_of_negative(least) - x) * negative",
+                "exp_m1_of_negative(least) - x) * negative * 1.001",
+            ),
+            mutant("add", "crates/cpu/src/ops/add.rs", "|a, b| a + b", "|a, b| a - b"),
+            mutant("scale", "crates/cpu/src/ops/scale.rs", "x * self.factor", "x * self.factor * 1.0001"),
+            mutant(
+                "softcap",
+                "crates/cpu/src/ops/softcap.rs",
+                "cap * exponential::tanh(x / cap)",
+                "cap * exponential::tanh(x / cap) * 1.0001",
+            ),
+            mutant(
+                "pool",
+                "crates/cpu/src/ops/pool.rs",
+                "let count = rows.len() as f64;",
+                "let count = rows.len() as f64 + 0.001;",
+            ),
+        ],
+    ),
+    (
+        "kernels of the CPU that other cases contain",
+        &[
+            mutant(
+                "write",
+                "crates/cpu/src/ops/write.rs",
+                "start % BLOCK_POSITIONS)",
+                "start % (BLOCK_POSITIONS / 2))",
+            ),
+            mutant(
+                "route",
+                "crates/cpu/src/ops/route.rs",
+                "router.factor.unwrap_or(1.0)",
+                "router.factor.unwrap_or(1.001)",
+            ),
+            mutant(
+                "reshape",
+                "crates/cpu/src/ops/reshape.rs",
+                "y.copy_from_slice(x)",
+                "y[1..].copy_from_slice(&x[1..])",
+            ),
+        ],
+    ),
+    (
+        "the kernel of gather",
+        &[mutant(
+            "gather",
+            "crates/cpu/src/ops/gather.rs",
+            "row as usize * stride",
+            "row as usize / 2 * stride",
+        )],
+    ),
+    (
+        "vectors",
+        &[
+            mutant(
+                "linear",
+                "crates/cpu/src/kernels/vector/floats.rs",
+                "isa.fmadd(weights, float(isa, x[column][c]), all[c][vector])",
+                "isa.fmadd(weights, weights, all[c][vector])",
+            ),
+            mutant(
+                "attend",
+                "crates/cpu/src/kernels/vector/attend.rs",
+                "*sum = v.fmadd(query, keys, *sum);",
+                "*sum = v.fmadd(keys, keys, *sum);",
+            ),
+            mutant("gate", "crates/cpu/src/kernels/exponential.rs", "0.499_999_934_517", "0.498_999_934_517"),
+            mutant(
+                "softcap",
+                "crates/cpu/src/kernels/exponential.rs",
+                "0.166_665_206_898",
+                "0.165_665_206_898",
+            ),
+            mutant(
+                "activate",
+                "crates/cpu/src/kernels/exponential.rs",
+                "0.755_285_135_437",
+                "0.755_385_135_437",
+            ),
+        ],
+    ),
+    (
+        "portable twins",
+        &[
+            mutant(
+                "linear",
+                "crates/cpu/src/kernels/portable/packed.rs",
+                "*sum += weight * x);",
+                "*sum += weight * x * 1.0001);",
+            ),
+            mutant(
+                "attend",
+                "crates/cpu/src/kernels/portable/attend.rs",
+                "*sum += weight * value;",
+                "*sum += weight * value * 1.001;",
+            ),
+            mutant(
+                "activate",
+                "crates/cpu/src/ops/activate.rs",
+                "exact(self.act, f64::from(x)) as f32",
+                "exact(self.act, f64::from(x)) as f32 * 1.0001",
+            ),
+            mutant(
+                "gate",
+                "crates/cpu/src/ops/gate.rs",
+                "f64::from(up)) as f32);",
+                "f64::from(up)) as f32 * 1.0001);",
+            ),
+            mutant("softcap", "crates/cpu/src/ops/softcap.rs", ".tanh()) as f32", ".tanh() * 1.0001) as f32"),
+            mutant(
+                "xielu",
+                "crates/cpu/src/ops/xielu.rs",
+                "(x.min(epsilon).exp_m1() - x) * negative",
+                "(x.min(epsilon).exp_m1() - x) * negative * 1.001",
+            ),
+        ],
+    ),
+];
