@@ -83,8 +83,10 @@ impl Layers {
         } else {
             heads
         };
-        let frequencies = self.draft.weight(&format!("{name}.frequencies"), &[size / 2], DType::F32).0;
-        let op = Op::Rope { pairing: self.pairing, factor: None };
+        let pairs = 1 + self.draft.random.below(size / 2);
+        let frequencies = self.draft.weight(&format!("{name}.frequencies"), &[pairs], DType::F32).0;
+        let factor = self.draft.random.of(&[None, Some(1.2)]);
+        let op = Op::Rope { pairing: self.pairing, factor };
         self.draft.builder.same(&format!("{name}.rotated"), op, &[normed, frequencies])
     }
 

@@ -83,7 +83,8 @@ pub(super) fn pool(seed: u64, round: Roundoff) -> Case {
 }
 
 /// Sine and cosine have a rounding each, of the angle that is rounded as the definition says; the factor, two
-/// products and a sum follow. Components behind the pairs are exact. Sine and cosine may be stored. No term exceeds the sizes of the pair.
+/// products and a sum follow. Components behind the pairs are exact. Sine and cosine may be stored. No term exceeds
+/// the sizes of the pair, times the factor.
 pub(super) fn rope(seed: u64, round: Roundoff) -> Case {
     let mut draft = CaseDraft::new(OpName::Rope, seed, round, Begin::Anywhere);
     let (heads, half) = (1 + draft.random.below(4), draft.columns());
@@ -98,7 +99,7 @@ pub(super) fn rope(seed: u64, round: Roundoff) -> Case {
     let bounds = numbers.chunks_exact(size).flat_map(|head| {
         (0..size).map(move |i| {
             if i >= 2 * half {
-                return 0.0;
+                return TINY;
             }
             let (a, b) = match pairing {
                 Pairing::Halves => (i % half, i % half + half),
@@ -115,7 +116,7 @@ pub(super) fn rope(seed: u64, round: Roundoff) -> Case {
 
 /// The factor is rounded, and the product.
 pub(super) fn temper(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::Temper, seed, round, Begin::Anywhere);
+    let mut draft = CaseDraft::new(OpName::Temper, seed, round, Begin::Anywhere);
     let (heads, size) = (1 + draft.random.below(4), draft.columns());
     let beta = draft.random.number();
     let temperature =
