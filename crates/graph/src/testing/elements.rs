@@ -119,7 +119,7 @@ pub(super) fn gate(seed: u64, round: Roundoff) -> Case {
 
 /// A gate of each element whose gate is that of its head.
 pub(super) fn gate_heads(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::GateHeads, seed, round, Begin::Anywhere);
+    let mut draft = CaseDraft::new(OpName::GateHeads, seed, round, Begin::Anywhere);
     let (heads, size, act) = (1 + draft.random.below(5), draft.columns(), draft.random.of(Act::ALL));
     let (gate, gates) = draft.elements("gate", &[heads]);
     let values = gates.iter().flat_map(|gate| std::iter::repeat_n(gate.abs().max(1.0), size));

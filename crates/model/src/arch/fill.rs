@@ -17,7 +17,7 @@ use super::rope_scaling::Unscaled;
 use super::schema::{
     self, Arch, AttendSchema, DefaultValue, DenseLayersSchema, DenseSchema, DerivedScale, EmbedScale,
     FfnSchema, Field, GateAct, GgufKinds, HeadSchema, IndexedKind, LayerSchema, ListedKinds, MixerSchema,
-    NormKind, NormPosition, NormsSchema, QkNorm, ResidualSchema, RopeSchema, ShortConvSchema, SpanSchema,
+    NormKind, NormPosition, NormsSchema, ResidualSchema, RopeSchema, ShortConvSchema, SpanSchema,
     StatedValue, TemperatureSchema,
 };
 use super::value::brief;
