@@ -12,42 +12,13 @@ use serde_json::Value;
 use super::object::is_name;
 use super::part::Parts;
 use super::syntax::ReplySyntax;
+use super::tags::Tags;
 use super::value::{Fault, Notation, ReadStep, ValueReader};
 
 /// The maximum bytes of a name or a key with its tag.
 const MAX_TAG_BYTES: usize = 512;
 /// The maximum bytes of a value.
 const MAX_VALUE_BYTES: usize = 4 << 20;
-
-/// The tags of a style.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Tags {
-    /// Before the name of a tool.
-    pub name_open: &'static str,
-    /// After the name; if empty, the next tag ends it.
-    pub name_close: &'static str,
-    pub key_open: &'static str,
-    pub key_close: &'static str,
-    /// Between a key and its value, if there is more than `key_close`.
-    pub value_open: &'static str,
-    pub value_close: &'static str,
-    /// After the arguments of one call, if there is more than `end`.
-    pub call_close: Option<&'static str>,
-    /// After all calls: closes the marker before them.
-    pub end: &'static str,
-    /// Whether a value stands on lines of its own.
-    pub has_lines: bool,
-}
-
-impl Tags {
-    /// All tags that may be special tokens of a vocabulary.
-    pub fn all(&self) -> impl Iterator<Item = &'static str> {
-        let tags =
-            [self.name_open, self.key_open, self.key_close, self.value_open, self.value_close, self.end];
-        let tags = tags.into_iter().chain(self.call_close);
-        tags.filter(|tag| tag.starts_with('<') && tag.ends_with('>'))
-    }
-}
 
 /// The parameters of tools that are strings: pairs of a tool's name and a key.
 pub(super) type TextParameters = Arc<HashSet<(String, String)>>;
