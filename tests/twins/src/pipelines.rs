@@ -13,12 +13,13 @@ const PIECES: &[&str] = &[
 const BEHAVIORS: [&str; 5] =
     ["Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"];
 
-/// Patterns that both engines read. `\\b` is left out: in Oniguruma, which the Python library uses, `①` belongs to words.
+/// Patterns that both engines read.
 const PATTERNS: &[&str] = &[
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
     r"[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
     r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))",
     r"\d{1,3}(?=(?:\d{3})*(?!\d))",
+    r"\d{1,3}(?=(?:\d{3})*\b)",
     r"(?:\r?\n)+(?!\r?\n)",
     "[一-龥]+",
     r"\s?\p{P}+",
