@@ -118,7 +118,9 @@ impl<'a> KeyWriter<'a> {
             // Without such a key, the file is one of another architecture, whose layers are full.
             let is_condition = field.gguf.iter().any(|key| arch.matches.gguf_if.contains(key));
             let is_full = layer.mixer.attention().is_some_and(|attend| attend.span == Span::Full);
-            if is_full && !is_condition {
+            // What a file without the key has.
+            let is_default = field.default.as_ref() == Some(&DefaultValue::Word("full".to_owned()));
+            if is_full && !is_condition && !is_default {
                 return Err(Error::new(format!(
                     "the model's {} layers have no window, which GGUF cannot state; keep it in safetensors",
                     layer.kind

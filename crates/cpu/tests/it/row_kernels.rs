@@ -4,7 +4,9 @@
 use std::f64::consts::TAU;
 
 use girih_cpu::kernels::{Table, tables};
-use girih_cpu::ops::{Activate, Add, ApplyXielu, Gate, LayerNorm, Norm, Rotate, Rotation, Scale, Softcap};
+use girih_cpu::ops::{
+    Activate, Add, ApplyXielu, Gate, GateRow, LayerNorm, Norm, Rotate, Rotation, Scale, Softcap,
+};
 use girih_graph::testing::{Case, CaseInput, Roundoff, draw, judge};
 use girih_graph::{AppliedOp, GateRule, OpName, Role, ValueId, Xielu};
 
@@ -15,11 +17,12 @@ use crate::path::{Memory, Placed};
 const SEEDS: u64 = 16;
 
 /// Ops whose kernels compute a row or an element at a time.
-const OPS: [OpName; 9] = [
+const OPS: [OpName; 10] = [
     OpName::Norm,
     OpName::LayerNorm,
     OpName::Rope,
     OpName::Gate,
+    OpName::GateHeads,
     OpName::Activate,
     OpName::Xielu,
     OpName::Add,
@@ -93,6 +96,13 @@ fn by_kernel(table: &Table, case: &Case, memory: Memory) -> Vec<f32> {
             for (gate, up) in x.chunks(stride).zip(rows(case, 1).chunks(stride)) {
                 let up = memory.place(up);
                 run(gate, &mut |gate, y| table.run(Gate { rule, gate, up: &up, y }));
+            }
+        }
+        AppliedOp::GateHeads { act, gate: _, x: _ } => {
+            let heads = stride / width;
+            for (gate, x) in x.chunks(heads).zip(rows(case, 1).chunks(stride)) {
+                let gate = memory.place(gate);
+                run(x, &mut |x, y| table.run(GateRow { act, gate: &gate, x, y }));
             }
         }
         AppliedOp::Add { a: _, b: _ } => {

@@ -3,15 +3,15 @@
 use girih_tensor::{DType, reference};
 
 use super::case::Case;
-use super::draft::{Begin, Draft, Numbers};
+use super::draft::{Begin, CaseDraft, Numbers};
 use super::roundoff::{Roundoff, TINY};
-use crate::constant::{Act, ExpertGroups, RouterScore};
+use crate::constant::{Act, ExpertGroups, GateRule, RouterScore};
 use crate::ops::route::Router;
 use crate::ops::{Op, OpName};
 
 /// The bias is one more term of the sum.
 pub(super) fn linear(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::Linear, seed, round, Begin::Anywhere);
+    let mut draft = CaseDraft::new(OpName::Linear, seed, round, Begin::Anywhere);
     let dtype = draft.format();
     let (inputs, outputs) = (draft.columns_of(dtype), 1 + draft.random.below(70));
     let (x, numbers) = draft.rows_within(1.0, "x", &[inputs]);
@@ -21,8 +21,13 @@ pub(super) fn linear(seed: u64, round: Roundoff) -> Case {
     let mut bounds = Vec::new();
     for x in numbers.chunks_exact(inputs) {
         for (output, weights) in weights.chunks_exact(inputs).enumerate() {
-            let bias = bias.as_ref().map_or(0.0, |(_, bias)| f64::from(bias[output].abs()));
-            bounds.push(round.gamma(inputs + 2) * (reference::dot(x, weights).size + bias) + TINY);
+            let exact = reference::dot(x, weights);
+            // The sum may be stored before the bias is added to it.
+            let (bias, stored) = match &bias {
+                None => (0.0, 0.0),
+                Some((_, bias)) => (f64::from(bias[output].abs()), round.stored * exact.sum.abs()),
+            };
+            bounds.push(round.gamma(inputs + 2) * (exact.size + bias) + stored + TINY);
         }
     }
     let operands: Vec<_> = [x, weight].into_iter().chain(bias.iter().map(|(id, _)| *id)).collect();
@@ -31,7 +36,7 @@ pub(super) fn linear(seed: u64, round: Roundoff) -> Case {
     draft.gathered(format!("{dtype} [{outputs}, {inputs}] with {with} bias"), y, bounds)
 }
 
-impl Draft {
+impl CaseDraft {
     /// A router of some experts.
     fn router(&mut self) -> (Router, usize) {
         let groups = ExpertGroups { count: 1 + self.random.below(4) as u32, used: 1 };
@@ -73,7 +78,7 @@ impl Draft {
 /// Every kind of router. A probability has an exponential (four roundings), a sum of all and a quotient; the
 /// sum of the chosen ones, epsilon, a quotient and the factor follow.
 pub(super) fn route(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::Route, seed, round, Begin::Anywhere);
+    let mut draft = CaseDraft::new(OpName::Route, seed, round, Begin::Anywhere);
     let (router, experts) = draft.router();
     let bias = draft.random.once_in(2).then(|| draft.weight("bias", &[experts], DType::F32));
     let numbers = bias.as_ref().map(|(_, bias)| bias.as_slice());
@@ -129,13 +134,21 @@ fn product((a, of_a): Inexact, (b, of_b): Inexact, round: Roundoff) -> Inexact {
     (a * b, error + round.gamma(2) * ((a * b).abs() + error))
 }
 
+/// What a gate and the value that it gates become. A limit makes no error larger; an offset is a sum.
+fn gated(rule: GateRule, (gate, of_gate): Inexact, (up, of_up): Inexact, round: Roundoff) -> Inexact {
+    let limit = f64::from(rule.limit.unwrap_or(f32::INFINITY));
+    let up = up.clamp(-limit, limit) + f64::from(rule.offset.unwrap_or(0.0));
+    let of_up = if rule.offset.is_some() { of_up + round.gamma(1) * (up.abs() + of_up) } else { of_up };
+    product(activated(rule.act, (gate.min(limit), of_gate), round), (up, of_up), round)
+}
+
 /// Activations of the experts of models. The square of a number has no largest slope.
 const EXPERT_ACTS: [Act; 4] = [Act::Silu, Act::GeluTanh, Act::QuickGelu, Act::Relu];
 
 /// Experts after a router, with any number of optional operands. Errors go from the row to the inner row, from
 /// there to an expert's result, and to the sum.
 pub(super) fn experts(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::Experts, seed, round, Begin::Anywhere);
+    let mut draft = CaseDraft::new(OpName::Experts, seed, round, Begin::Anywhere);
     let (router, experts) = draft.router();
     let dtype =
         draft.random.of(&[DType::F32, DType::BF16, DType::F16, DType::Q8_0, DType::Q4_0, DType::MXFP4]);
@@ -166,6 +179,11 @@ pub(super) fn experts(seed: u64, round: Roundoff) -> Case {
     let (up, down) = (stack(0, 4, inner, width), stack(1, 5, outputs, inner));
     let (up, down, gate) = (up.expect("required"), down.expect("required"), stack(2, 3, inner, width));
     let act = draft.random.of(&EXPERT_ACTS);
+    let (limit, offset) = match &gate {
+        None => (None, None),
+        Some(_) => draft.random.of(&[(None, None), (Some(1.5), None), (Some(0.25), Some(1.0))]),
+    };
+    let rule = GateRule { act, limit, offset };
     let mut bounds = Vec::new();
     for (x, scores) in rows.chunks_exact(width).zip(scored.chunks_exact(experts)) {
         let x: Vec<Inexact> = x.iter().map(|x| (f64::from(*x), 0.0)).collect();
@@ -178,7 +196,7 @@ pub(super) fn experts(seed: u64, round: Roundoff) -> Case {
                 None => up.into_iter().map(|up| activated(act, up, round)).collect(),
                 Some(gate) => {
                     let gate = gate.times(expert, &x, round).into_iter();
-                    gate.zip(up).map(|(gate, up)| product(activated(act, gate, round), up, round)).collect()
+                    gate.zip(up).map(|(gate, up)| gated(rule, gate, up, round)).collect()
                 }
             };
             let weight = (f64::from(weight), round.gamma(2 * experts + 14) * f64::from(weight));
@@ -192,8 +210,8 @@ pub(super) fn experts(seed: u64, round: Roundoff) -> Case {
         bounds.extend(sums.iter().map(|(size, error)| error + terms * (size + error) + 2f64.powi(-121)));
     }
     let operands: Vec<_> = [x, weights].into_iter().chain(all.iter().map(|(id, _)| *id)).collect();
-    let y = draft.builder.shaped("y", Op::Experts { used, act }, &operands, &[outputs]);
+    let y = draft.builder.shaped("y", Op::Experts { used, act, limit, offset }, &operands, &[outputs]);
     let name =
-        format!("{dtype} {experts}×[{outputs}, {inner}, {width}], {optional} optional, {act:?}, {router:?}");
+        format!("{dtype} {experts}×[{outputs}, {inner}, {width}], {optional} optional, {rule:?}, {router:?}");
     draft.gathered(name, y, bounds)
 }

@@ -3,16 +3,17 @@
 use girih_tensor::{DType, Shape};
 
 use super::case::Case;
-use super::draft::{Begin, Draft};
+use super::draft::{Begin, CaseDraft};
 use super::roundoff::{Roundoff, TINY};
 use crate::constant::{Pairing, Pooling};
 use crate::graph::OutputKind;
+use crate::ops::temper::Temperature;
 use crate::ops::{Op, OpName};
 use crate::sequence::Outputs;
 
 /// Rows of a table, decoded without rounding.
 pub(super) fn embed(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::Embed, seed, round, Begin::Anywhere);
+    let mut draft = CaseDraft::new(OpName::Embed, seed, round, Begin::Anywhere);
     let dtype = draft.format();
     let (width, count) = (draft.columns_of(dtype), 1 + draft.random.below(60));
     let ids = draft.ids("tokens", count);
@@ -24,7 +25,7 @@ pub(super) fn embed(seed: u64, round: Roundoff) -> Case {
 
 /// Given rows replace others without rounding.
 pub(super) fn splice(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::Splice, seed, round, Begin::Anywhere);
+    let mut draft = CaseDraft::new(OpName::Splice, seed, round, Begin::Anywhere);
     let width = draft.columns();
     let (x, _) = draft.rows_within(1.0, "x", &[width]);
     let given = draft.given("given", width);
@@ -35,7 +36,7 @@ pub(super) fn splice(seed: u64, round: Roundoff) -> Case {
 
 /// The same numbers.
 pub(super) fn reshape(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::Reshape, seed, round, Begin::Anywhere);
+    let mut draft = CaseDraft::new(OpName::Reshape, seed, round, Begin::Anywhere);
     let [heads, size] = [1 + draft.random.below(5), draft.columns()];
     let (x, _) = draft.rows_within(1.0, "x", &[heads * size]);
     let y = draft.builder.shaped("y", Op::Reshape, &[x], &[heads, size]);
@@ -45,7 +46,7 @@ pub(super) fn reshape(seed: u64, round: Roundoff) -> Case {
 
 /// Other output rows in each sequence, the same numbers.
 pub(super) fn gather(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::Gather, seed, round, Begin::Anywhere);
+    let mut draft = CaseDraft::new(OpName::Gather, seed, round, Begin::Anywhere);
     let width = draft.columns();
     let (x, _) = draft.rows_within(1.0, "x", &[width]);
     for index in 0..draft.sequences.len() {
@@ -60,7 +61,7 @@ pub(super) fn gather(seed: u64, round: Roundoff) -> Case {
 
 /// A sum of rows and its quotient.
 pub(super) fn pool(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::with_output(OpName::Pool, seed, round, Begin::AtZero, OutputKind::Pooled);
+    let mut draft = CaseDraft::with_output(OpName::Pool, seed, round, Begin::AtZero, OutputKind::Pooled);
     let (width, how) = (draft.columns(), draft.random.of(Pooling::ALL));
     let (x, numbers) = draft.rows_within(1.0, "x", &[width]);
     let mut rest = numbers.as_slice();
@@ -81,15 +82,15 @@ pub(super) fn pool(seed: u64, round: Roundoff) -> Case {
     draft.pooled(format!("{how:?} of rows of {width}"), y, bounds)
 }
 
-/// Sine and cosine have a rounding each, with the factor, of the angle that is rounded as the definition says; two
-/// products and a sum follow. No term exceeds the sizes of the pair, times the factor. Components behind the pairs are
-/// kept.
+/// Sine and cosine have a rounding each, of the angle that is rounded as the definition says; the factor, two
+/// products and a sum follow. Components behind the pairs are exact. Sine and cosine may be stored. No term exceeds
+/// the sizes of the pair, times the factor.
 pub(super) fn rope(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::Rope, seed, round, Begin::Anywhere);
+    let mut draft = CaseDraft::new(OpName::Rope, seed, round, Begin::Anywhere);
     let (heads, half) = (1 + draft.random.below(4), draft.columns());
     let pairing = draft.random.of(&[Pairing::Halves, Pairing::Neighbours]);
-    let factor = draft.random.of(&[None, Some(0.7), Some(1.3)]);
-    let kept = if draft.random.once_in(2) { draft.random.below(9) } else { 0 };
+    let kept = draft.random.of(&[0, 0, 1, 6]);
+    let factor = draft.random.of(&[None, Some(1.3f32), Some(0.7)]);
     let size = 2 * half + kept;
     let (x, numbers) = draft.rows_within(4.0, "x", &[heads, size]);
     let frequencies: Vec<f32> = (0..half).map(|_| draft.random.number().abs()).collect();
@@ -104,13 +105,31 @@ pub(super) fn rope(seed: u64, round: Roundoff) -> Case {
                 Pairing::Halves => (i % half, i % half + half),
                 Pairing::Neighbours => (i / 2 * 2, i / 2 * 2 + 1),
             };
-            let sizes = f64::from(head[a].abs() + head[b].abs());
-            f64::from(factor.unwrap_or(1.0)) * round.gamma(4) * sizes + TINY
+            let terms = f64::from(factor.unwrap_or(1.0)) * f64::from(head[a].abs() + head[b].abs());
+            (round.gamma(5) + round.stored) * terms + TINY
         })
     });
     let bounds = bounds.collect();
     let y = draft.builder.same("y", Op::Rope { pairing, factor }, &[x, frequencies]);
-    let what =
-        format!("{heads} heads of {half} pairs and {kept} kept components, {pairing:?}, factor {factor:?}");
-    draft.gathered(what, y, bounds)
+    draft.gathered(format!("{heads} heads of {half} pairs and {kept}, {pairing:?}, {factor:?}"), y, bounds)
+}
+
+/// The factor is rounded, and the product.
+pub(super) fn temper(seed: u64, round: Roundoff) -> Case {
+    let mut draft = CaseDraft::new(OpName::Temper, seed, round, Begin::Anywhere);
+    let (heads, size) = (1 + draft.random.below(4), draft.columns());
+    let beta = draft.random.number();
+    let temperature =
+        Temperature { beta, every: draft.random.of(&[1, 3, 50]), offset: draft.random.below(2) as u32 };
+    let (x, numbers) = draft.rows_within(4.0, "x", &[heads, size]);
+    let positions = draft.sequences.iter().flat_map(|s| s.position..s.position + s.rows);
+    let rows = numbers.chunks_exact(heads * size).zip(positions);
+    let of_row = |(row, position): (&'_ [f32], u32)| {
+        let factor = temperature.at(position).abs();
+        row.iter().map(|x| round.gamma(3) * factor * f64::from(x.abs()) + TINY).collect::<Vec<f64>>()
+    };
+    let bounds = rows.flat_map(of_row).collect();
+    let Temperature { beta, every, offset } = temperature;
+    let y = draft.builder.same("y", Op::Temper { beta, every, offset }, &[x]);
+    draft.gathered(format!("{heads} heads of {size}, {temperature:?}"), y, bounds)
 }

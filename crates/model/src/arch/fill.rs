@@ -3,21 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use girih_file::quote;
-use girih_graph::{Act, Pairing, Pooling, Span, Xielu};
+use girih_graph::{Act, Pairing, Pooling, Span, Temperature, Xielu};
 use girih_tensor::{Error, Result};
 
 use super::based_on::dense_kind;
 use super::config::{ModelConfig, shown};
 use super::facts::{
     AttentionFacts, Biases, EmbedFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes, NormFacts, Norms,
-    PlainAct, PoolingFacts, QkNormFacts, Residual, Rope, ShortConvFacts, XIELU, act, act_words,
+    OutputGate, PlainAct, PoolingFacts, QkNormFacts, Residual, Rope, ShortConvFacts, XIELU, act, act_words,
 };
 use super::rope;
 use super::rope_scaling::Unscaled;
 use super::schema::{
     self, Arch, AttendSchema, DefaultValue, DenseLayersSchema, DenseSchema, DerivedScale, EmbedScale,
-    FfnSchema, Field, GgufKinds, HeadSchema, IndexedKind, LayerSchema, MixerSchema, NormKind, NormPosition,
-    NormsSchema, ResidualSchema, RopeSchema, ShortConvSchema, SpanSchema, StatedValue,
+    FfnSchema, Field, GateAct, GgufKinds, HeadSchema, IndexedKind, LayerSchema, ListedKinds, MixerSchema,
+    NormKind, NormPosition, NormsSchema, ResidualSchema, RopeSchema, ShortConvSchema, SpanSchema,
+    StatedValue, TemperatureSchema,
 };
 use super::value::brief;
 use crate::limits::ModelLimits;
@@ -189,6 +190,15 @@ fn mixer_kinds<'a>(arch: &'a Arch, config: &ModelConfig<'_>, layers: usize) -> R
             })
         };
         return list.iter().map(kind).collect();
+    }
+    if let Some(ListedKinds { hf, unless_null: Some(field), .. }) = &rule.listed
+        && !config.is_gguf()
+        && !config.is_null(field)
+    {
+        let (key, name) = (config.key(field), &arch.name);
+        return Err(Error::new(format!(
+            "config.json has no '{hf}', which architecture {name} needs unless {key} is null"
+        )));
     }
     if let Some(IndexedKind { hf, kind, other }) = &rule.indexed
         && let Some(value) = config.json(hf)
@@ -461,13 +471,57 @@ impl Fill<'_> {
             heads: heads.heads,
             kv_heads: heads.kv_heads,
             head_size: heads.size,
-            span: self.span(&schema.span, layer)?,
-            rope: schema.rope.as_ref().map(|table| self.rope(table, heads.size)).transpose()?,
+            span: self.span(schema, layer)?,
+            rope: self.rope_of(schema).map(|table| self.rope(table, heads.size)).transpose()?,
             qk_norm: self.qk_norm(schema, layer, epsilon)?,
             biases: Biases { q: bias("q"), k: bias("k"), v: bias("v"), o: bias("o") },
             scale,
             softcap: self.cap(schema.softcap.as_ref())?,
+            sinks: self.stored.has(&format!("layers.{layer}.mixer.sinks")),
+            gate: self.output_gate(schema, layer, &heads)?,
+            temperature: schema.temperature.as_ref().map_or(Ok(None), |schema| self.temperature(schema))?,
         })
+    }
+
+    /// The name of the table by which queries and keys of a layer are rotated.
+    fn rope_of<'a>(&self, schema: &'a AttendSchema) -> Option<&'a String> {
+        let condition = schema.rope_if_null.as_ref().filter(|_| !self.config.is_gguf());
+        schema.rope.as_ref().filter(|_| condition.is_none_or(|field| self.config.is_null(field)))
+    }
+
+    /// The gate of the results of attention: its weight says whether it has a number for each head.
+    fn output_gate(
+        &self,
+        schema: &AttendSchema,
+        layer: usize,
+        heads: &HeadSizes,
+    ) -> Result<Option<OutputGate>> {
+        let weight = format!("layers.{layer}.mixer.gate.weight");
+        let Some(act) = schema.gate.filter(|_| self.stored.has(&weight)) else { return Ok(None) };
+        let act = match act {
+            GateAct::Sigmoid => Act::Sigmoid,
+            GateAct::Softplus => Act::Softplus,
+        };
+        let rows = self.stored.rows(&weight)?;
+        let by_head = rows == heads.heads;
+        if !by_head && rows != heads.heads * heads.size {
+            let (heads, size) = (heads.heads, heads.size);
+            return Err(Error::new(format!(
+                "weight '{weight}' has {rows} rows; one for each of {heads} heads or of their {size} values is needed"
+            )));
+        }
+        Ok(Some(OutputGate { act, by_head }))
+    }
+
+    fn temperature(&self, schema: &TemperatureSchema) -> Result<Option<Temperature>> {
+        if let Some(condition) = &schema.condition
+            && self.config.flag(condition)? != Some(true)
+        {
+            return Ok(None);
+        }
+        let Some(beta) = self.optional(Some(&schema.beta))? else { return Ok(None) };
+        let every = self.size("mixer.temperature.every", &schema.every)?;
+        Ok(Some(Temperature { beta, every: every as u32, offset: schema.offset }))
     }
 
     /// The norms of queries and keys of a layer.
@@ -562,12 +616,20 @@ impl Fill<'_> {
         }
     }
 
-    fn span(&self, schema: &SpanSchema, layer: usize) -> Result<Span> {
-        match schema {
+    fn span(&self, schema: &AttendSchema, layer: usize) -> Result<Span> {
+        if let Some(field) = &schema.span_if
+            && self.config.flag(field)? != Some(true)
+        {
+            return Ok(Span::Full);
+        }
+        match &schema.span {
             SpanSchema::Full => Ok(Span::Full),
             SpanSchema::All => Ok(Span::All),
             // A window of null is none, as in transformers' `masking_utils` of Mistral.
-            SpanSchema::Window(field) if self.config.is_null(field) => Ok(Span::Full),
+            SpanSchema::Window(field) | SpanSchema::Chunk(field) if self.config.is_null(field) => {
+                Ok(Span::Full)
+            }
+            SpanSchema::Chunk(field) => Ok(Span::Chunk(self.size("mixer.span.chunk", field)? as u32)),
             // llama.cpp's converter writes 0 for none.
             SpanSchema::Window(field)
                 if self.config.is_gguf() && !field.by_layer && self.config.number(field)? == Some(0.0) =>
@@ -698,6 +760,7 @@ impl Fill<'_> {
                 "{key} is {context}, but the table of positions has {rows} rows; equal numbers are needed"
             )));
         }
+        let is_scaled = embed.scale_if.as_ref().map_or(Ok(None), |field| self.config.flag(field))?;
         let token_types = table(embed.token_types, "embed.token_types")?;
         if let (Some(field), Some(rows)) = (&embed.token_type_count, token_types) {
             self.check_rows(field, self.config.size(field)?, "the table of token types", rows)?;
@@ -705,6 +768,7 @@ impl Fill<'_> {
         Ok(EmbedFacts {
             scale: match &embed.scale {
                 None => None,
+                Some(_) if is_scaled == Some(false) => None,
                 Some(EmbedScale::Derived(DerivedScale::SqrtWidth)) => Some((sizes.width as f32).sqrt()),
                 Some(EmbedScale::Stated(field)) => self.optional(Some(field))?,
             },
