@@ -118,7 +118,9 @@ impl<'a> KeyWriter<'a> {
             // Without such a key, the file is one of another architecture, whose layers are full.
             let is_condition = field.gguf.iter().any(|key| arch.matches.gguf_if.contains(key));
             let is_full = layer.mixer.attention().is_some_and(|attend| attend.span == Span::Full);
-            if is_full && !is_condition {
+            // What a file without the key has.
+            let is_default = field.default.as_ref() == Some(&DefaultValue::Word("full".to_owned()));
+            if is_full && !is_condition && !is_default {
                 return Err(Error::new(format!(
                     "the model's {} layers have no window, which GGUF cannot state; keep it in safetensors",
                     layer.kind
@@ -211,8 +213,19 @@ impl<'a> KeyWriter<'a> {
             .collect();
         for (schema, facts) in &used {
             self.check_shared(schema, facts, &used)?;
+            if let Some(context) = facts.context {
+                return Err(Error::new(format!(
+                    "the model's rotary frequencies hold for {context} positions, and others for longer texts, which girih \
+                     does not write to GGUF; keep it in safetensors"
+                )));
+            }
             if let Some(&first) = facts.factors.first() {
                 self.factors(schema, facts, first)?;
+            }
+            if let Some(factor) = facts.factor {
+                let prefix = schema.scaling.as_ref().and_then(|scaling| scaling.gguf.as_deref());
+                let prefix = prefix.ok_or_else(|| self.no_key("the factor of its rotated components"))?;
+                self.put_once(&format!("{prefix}.attn_factor"), MetadataValue::F32(factor))?;
             }
         }
         Ok(())
@@ -235,7 +248,8 @@ impl<'a> KeyWriter<'a> {
             let both = places(rope).into_iter().zip(places(other));
             let shared =
                 both.into_iter().find_map(|(one, other)| one.filter(|one| Some(one) == other.as_ref()));
-            if let Some(shared) = shared.filter(|_| facts.factors != other_facts.factors) {
+            let is_equal = facts.factors == other_facts.factors && facts.factor == other_facts.factor;
+            if let Some(shared) = shared.filter(|_| !is_equal) {
                 return Err(Error::new(format!(
                     "GGUF's '{shared}' scales the rotary frequencies of {} and of {} layers, which differ; equal \
                      ones are needed",

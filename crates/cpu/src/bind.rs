@@ -1,13 +1,13 @@
 //! The backend's answer to every op: refusing a node, planning its memory and running it are one call.
 
-use girih_graph::{AppliedOp, GateRule, Graph, Node, OperandKind, Role, Router, Xielu};
+use girih_graph::{AppliedOp, GateRule, Graph, Node, OperandKind, Role, Router, Temperature, Xielu};
 
 use crate::activations::{ActivationKind, ActivationPrecision, PrecisionRule};
 use crate::bound::{BoundOp, OpScratch};
 use crate::ops::linear::BoundMatmul;
 use crate::ops::{
-    RopeParams, activate, add, attend, embed, experts, gate, gather, layer_norm, linear, norm, pool, reshape,
-    rope, route, scale, short_conv, softcap, splice, write, xielu,
+    RopeParams, activate, add, attend, embed, experts, gate, gate_heads, gather, layer_norm, linear, norm,
+    pool, reshape, rope, route, scale, short_conv, softcap, splice, temper, write, xielu,
 };
 use crate::state;
 use crate::weights::WeightForm;
@@ -75,7 +75,20 @@ impl<'a> Binder<'a> {
                 let router = Router { score, used, normalized, groups, factor };
                 route::bind(graph, router, scores, bias, y)
             }
-            AppliedOp::Experts { used, act, x, weights, up, down, gate, gate_bias, up_bias, down_bias } => {
+            AppliedOp::Experts {
+                used,
+                act,
+                limit,
+                offset,
+                x,
+                weights,
+                up,
+                down,
+                gate,
+                gate_bias,
+                up_bias,
+                down_bias,
+            } => {
                 if let Some(unused) = self.unused.map(ActivationPrecision::name) {
                     let dtype = graph.value(up).dtype;
                     return Err(format!(
@@ -84,22 +97,28 @@ impl<'a> Binder<'a> {
                 }
                 let matrices = experts::ExpertMatrices { gate, up, down };
                 let biases = [gate_bias, up_bias, down_bias];
-                experts::bind(graph, self.rule, (used, act), [x, weights], matrices, biases, y)?
+                let rule = GateRule { act, limit, offset };
+                experts::bind(graph, self.rule, (used, rule), [x, weights], matrices, biases, y)?
             }
             AppliedOp::Reshape { x } => reshape::bind(x, y),
-            AppliedOp::Rope { pairing, x, frequencies } => {
-                rope::bind(RopeParams::new(graph, pairing, frequencies), x, y)
+            AppliedOp::Rope { pairing, factor, x, frequencies } => {
+                let size = graph.value(x).shape.columns();
+                rope::bind(RopeParams::new(graph, pairing, factor, frequencies), size, x, y)
             }
             AppliedOp::Write { x } => {
                 let local = write::local_len(graph.value(x).shape.columns());
                 return Ok(Bound::Write(OpScratch { local, ..OpScratch::default() }));
             }
-            AppliedOp::Attend { scale, span, softcap, q, keys, values } => {
-                attend::bind(graph, node, (scale, span, softcap), [q, keys, values])
+            AppliedOp::Attend { scale, span, softcap, q, keys, values, sinks } => {
+                attend::bind(graph, node, (scale, span, softcap), [q, keys, values], sinks)
             }
             AppliedOp::ShortConv { x, taps, carried } => short_conv::bind([x, taps, carried], y),
             AppliedOp::Gate { act, limit, offset, gate, up } => {
                 gate::bind(GateRule { act, limit, offset }, gate, up, y)
+            }
+            AppliedOp::GateHeads { act, gate, x } => gate_heads::bind(act, [gate, x], y, width(x)),
+            AppliedOp::Temper { beta, every, offset, x } => {
+                temper::bind(Temperature { beta, every, offset }, x, y)
             }
             AppliedOp::Activate { act, x } => activate::bind(act, x, y),
             AppliedOp::Xielu { positive, negative, beta, epsilon, x } => {

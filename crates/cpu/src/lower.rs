@@ -236,8 +236,8 @@ fn writes(fusion: &Fusion<'_>, index: usize, count: usize) -> StateWrites {
     let first = index - usize::from(index > 0 && fusion.rotated_in_passing(index - 1));
     let rope = graph.nodes[first..index].first();
     let unrotated = rope.map(|rope| match rope.op.applied_to(&rope.inputs) {
-        Some(AppliedOp::Rope { pairing, x, frequencies }) => {
-            (rope.output, (x, RopeParams::new(graph, pairing, frequencies)))
+        Some(AppliedOp::Rope { pairing, factor, x, frequencies }) => {
+            (rope.output, (x, RopeParams::new(graph, pairing, factor, frequencies)))
         }
         _ => unreachable!("only ropes rotate heads"),
     });

@@ -21,8 +21,7 @@ use crate::kernels::packed::NARROW;
 use crate::lower::{Lowered, lower, scratch_len, slots};
 use crate::memory::Aligned;
 use crate::ops::{
-    self, Executor, LostValue, RopeParams, RowOrigin, StepRotations, StepRows, WrittenBlocks,
-    rotation_frequencies,
+    self, Executor, LostValue, RopeParams, RowOrigin, StepRotations, StepRows, WrittenBlocks, rotation_tables,
 };
 use crate::pool::ThreadPool;
 use crate::state::{CpuState, KvStore};
@@ -59,7 +58,7 @@ struct StepMemory {
     slots: Vec<Aligned<u32>>,
     /// Scratch memory of each thread.
     locals: Vec<Aligned<f32>>,
-    /// One entry for each of [`rotation_frequencies`].
+    /// One entry for each of [`rotation_tables`].
     rotations: Vec<StepRotations>,
     /// Memory that threads share.
     partials: Aligned<f32>,
@@ -241,7 +240,7 @@ impl CpuProgram {
 /// The rows and the pairs of each table of rotations in a program of this graph.
 fn rotation_shapes(graph: &Graph) -> impl Iterator<Item = (usize, usize)> {
     let pairs = |id: ValueId| graph.value(id).shape.elements();
-    rotation_frequencies(graph).into_iter().map(move |id| (graph.key.rows as usize, pairs(id)))
+    rotation_tables(graph).into_iter().map(move |(id, _)| (graph.key.rows as usize, pairs(id)))
 }
 
 /// Lists the origin of each row, and the output rows.
@@ -384,8 +383,8 @@ impl CpuRun<'_> {
             KvStore::State => state,
             KvStore::Step => step_state,
         };
-        for RopeParams { frequencies, table, .. } in parts.iter().filter_map(|part| part.1) {
-            rotations[table].fill(executor, weights.vector(frequencies), *rows);
+        for RopeParams { frequencies, factor, table, .. } in parts.iter().filter_map(|part| part.1) {
+            rotations[table].fill(executor, weights.vector(frequencies), factor, *rows);
         }
         let sources = parts.map(|(x, rotation, _)| ops::write::StateRows {
             x: values.get(x),

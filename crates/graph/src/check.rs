@@ -92,13 +92,14 @@ impl GraphCheck<'_> {
         }
         for group in &self.graph.groups {
             match group.kind {
-                StateKind::Positions { span: Span::Window(0) } => {
-                    self.fault(&group.name, "a window of no positions");
+                StateKind::Positions { span: Span::Window(0) | Span::Chunk(0) } => {
+                    self.fault(&group.name, "a window or a chunk of no positions");
                 }
                 StateKind::Positions { span: Span::All } => {
                     self.fault(&group.name, "state cannot hold later positions");
                 }
-                StateKind::Positions { span: Span::Full | Span::Window(_) } | StateKind::Carried => {}
+                StateKind::Positions { span: Span::Full | Span::Window(_) | Span::Chunk(_) }
+                | StateKind::Carried => {}
             }
         }
     }
@@ -357,6 +358,12 @@ fn operands(graph: &Graph, op: Op, inputs: &[&Value], output: &Value) -> Option<
         && !(Router { score, used, normalized, groups, factor }).suits(output.columns())
     {
         return Some("it cannot choose that many of its experts, or of its groups of two or more");
+    }
+    if let Op::Experts { used: _, act: _, limit, offset } = op
+        && (limit.is_some() || offset.is_some())
+        && inputs.len() < 5
+    {
+        return Some("a limit or an offset needs a gate");
     }
     (!op.fits(inputs, output)).then_some("its operands do not have the shapes it needs")
 }

@@ -20,6 +20,8 @@ pub enum Span {
     Full,
     /// The last `n` positions, including its own: `p − n + 1 ..= p`.
     Window(u32),
+    /// The positions of its chunk of `n`, up to its own: `⌊p / n⌋ · n ..= p`.
+    Chunk(u32),
     /// All positions of its sequence in this step, later ones too: encoders.
     All,
 }
@@ -233,6 +235,8 @@ impl Span {
         match self {
             Span::Full | Span::All => 0,
             Span::Window(length) => (position + 1).saturating_sub(length as usize),
+            // The checker refuses chunks of 0.
+            Span::Chunk(length) => position - position % (length as usize).max(1),
         }
     }
 }
@@ -243,6 +247,7 @@ impl fmt::Display for Span {
             Span::Full => f.write_str("full"),
             Span::All => f.write_str("all"),
             Span::Window(length) => write!(f, "window:{length}"),
+            Span::Chunk(length) => write!(f, "chunk:{length}"),
         }
     }
 }
@@ -335,9 +340,16 @@ impl Constant for Span {
         let span = match text {
             "full" => Some(Span::Full),
             "all" => Some(Span::All),
-            _ => text.strip_prefix("window:").and_then(|length| length.parse().ok()).map(Span::Window),
+            _ => text.split_once(':').and_then(|(kind, length)| {
+                let length = length.parse().ok()?;
+                match kind {
+                    "window" => Some(Span::Window(length)),
+                    "chunk" => Some(Span::Chunk(length)),
+                    _ => None,
+                }
+            }),
         };
-        let form = "'full', 'all' or 'window:<positions>'";
+        let form = "'full', 'all', 'window:<positions>' or 'chunk:<positions>'";
         span.ok_or_else(|| Error::new(format!("'{text}' is not a span: use {form}")))
     }
 }
@@ -444,5 +456,5 @@ pub(crate) fn positive_if_present(x: &Option<f32>) -> bool {
 }
 
 pub(crate) fn not_empty(span: &Span) -> bool {
-    *span != Span::Window(0)
+    !matches!(span, Span::Window(0) | Span::Chunk(0))
 }

@@ -69,8 +69,8 @@ impl StateKind {
     /// The number of blocks that suffice for concurrent sequences that grow to these lengths, in
     /// steps of `rows` rows in total.
     ///
-    /// With a window of `n`, a sequence with `r` rows in a step touches `n − 1 + r`
-    /// consecutive positions. At any offset, these lie in at most `⌈(n + r − 2) / 64⌉ + 1`
+    /// With a window or a chunk of `n`, a sequence with `r` rows in a step touches `n − 1 + r`
+    /// consecutive positions at most. At any offset, these lie in at most `⌈(n + r − 2) / 64⌉ + 1`
     /// blocks, which is at most `⌈(n − 1) / 64⌉ + 1 + (r + 62) / 64`, and all sequences
     /// together have at most `rows` rows. A span of positions that attend to each other
     /// (an image) changes nothing, because it lies within the rows of its step. A carried value
@@ -81,7 +81,9 @@ impl StateKind {
     pub fn worst_case(self, lengths: impl Iterator<Item = u32>, rows: u32) -> u64 {
         let window = match self {
             StateKind::Positions { span: Span::Full | Span::All } => u64::MAX,
-            StateKind::Positions { span: Span::Window(length) } => blocks_of(length - 1) + 1,
+            StateKind::Positions { span: Span::Window(length) | Span::Chunk(length) } => {
+                blocks_of(length - 1) + 1
+            }
             StateKind::Carried => 2,
         };
         let (mut whole, mut windows, mut sequences) = (0, 0, 0);

@@ -135,8 +135,8 @@ pub struct ErrorBound {
     one: OneError,
     /// The mean square of each matrix of weights.
     weight_squares: HashMap<String, f64>,
-    /// The biases by which experts are chosen.
-    choice_biases: HashMap<String, Vec<f32>>,
+    /// The biases by which experts are chosen and the sinks of attention, by name.
+    vectors: HashMap<String, Vec<f32>>,
     /// The counted errors of each value.
     counted: Vec<CountedErrors>,
     /// The roundings of each node, counted.
@@ -234,7 +234,7 @@ impl ErrorBound {
         numbers: impl Fn(&str) -> Result<Vec<f32>>,
     ) -> Result<ErrorBound> {
         let (mut terms, mut weights, mut weight_squares) = (1, 0.0f64, HashMap::new());
-        let mut choice_biases = HashMap::new();
+        let mut vectors = HashMap::new();
         for (_, weight) in graph.weights() {
             terms = terms.max(weight.shape.columns());
             if weight.shape.extents().len() >= 2 {
@@ -243,9 +243,14 @@ impl ErrorBound {
                 weight_squares.insert(weight.name.clone(), rms(&numbers).powi(2));
             }
         }
-        for node in graph.nodes.iter().filter(|node| matches!(node.op, Op::Route { .. })) {
-            if let Some(bias) = node.inputs.get(1).map(|id| &graph.value(*id).name) {
-                choice_biases.insert(bias.clone(), numbers(bias)?);
+        for node in &graph.nodes {
+            let read = match node.op {
+                Op::Route { .. } => node.inputs.get(1),
+                Op::Attend { .. } => node.inputs.get(3),
+                _ => None,
+            };
+            if let Some(name) = read.map(|id| &graph.value(*id).name) {
+                vectors.insert(name.clone(), numbers(name)?);
             }
         }
         let states = graph.values.iter().filter(|value| matches!(value.role, Role::State(_)));
@@ -274,7 +279,7 @@ impl ErrorBound {
                 CountedErrors { roundings: most.roundings + own.roundings, others: most.others + own.others };
             node_roundings.push(own.roundings);
         }
-        Ok(ErrorBound { graph: graph.clone(), one, weight_squares, choice_biases, counted, node_roundings })
+        Ok(ErrorBound { graph: graph.clone(), one, weight_squares, vectors, counted, node_roundings })
     }
 
     /// Returns a watch for the sizes of the rows of a run of these sequences, one after another.
@@ -284,7 +289,7 @@ impl ErrorBound {
             end += rows;
             Range { start: end - rows, end }
         });
-        RowSizes::of(&self.graph, &self.weight_squares, ranges.collect()).with_biases(&self.choice_biases)
+        RowSizes::of(&self.graph, &self.weight_squares, ranges.collect()).with_vectors(&self.vectors)
     }
 
     /// Follows the errors of sums, results and state through a run.
@@ -343,10 +348,12 @@ impl OneError {
             Op::Attend { .. } => (3.0, 0.0),
             Op::Scale { .. }
             | Op::Rope { .. }
+            | Op::Temper { .. }
             | Op::Softcap { .. }
             | Op::Activate { .. }
             | Op::Xielu { .. }
             | Op::Gate { .. }
+            | Op::GateHeads { .. }
             | Op::Route { .. }
             | Op::Add => (0.0, 1.0),
         };

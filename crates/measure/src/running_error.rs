@@ -90,8 +90,8 @@ pub(crate) struct RowSizes<'a> {
     graph: &'a Graph,
     /// The mean square of each matrix of weights.
     weight_squares: &'a HashMap<String, f64>,
-    /// The biases by which experts are chosen, by name.
-    choice_biases: Option<&'a HashMap<String, Vec<f32>>>,
+    /// The biases by which experts are chosen and the sinks of attention, by name.
+    vectors: Option<&'a HashMap<String, Vec<f32>>>,
     /// The rows of each sequence.
     sequences: Vec<Range<usize>>,
     /// The index of each value by its name.
@@ -120,12 +120,12 @@ impl<'a> RowSizes<'a> {
             }
         }
         let squares = vec![Vec::new(); graph.values.len()];
-        RowSizes { graph, weight_squares, choice_biases: None, sequences, indices, squares, read }
+        RowSizes { graph, weight_squares, vectors: None, sequences, indices, squares, read }
     }
 
-    /// With the biases by which experts are chosen.
-    pub(crate) fn with_biases(self, biases: &'a HashMap<String, Vec<f32>>) -> RowSizes<'a> {
-        RowSizes { choice_biases: Some(biases), ..self }
+    /// With the biases by which experts are chosen and the sinks of attention.
+    pub(crate) fn with_vectors(self, vectors: &'a HashMap<String, Vec<f32>>) -> RowSizes<'a> {
+        RowSizes { vectors: Some(vectors), ..self }
     }
 
     /// Follows the errors of stores through the graph. A node that cannot be followed adds its `counted`
@@ -217,9 +217,11 @@ impl Analysis<'_> {
                 let sum = NORM_PART * self.columns(node.output) * term;
                 self.after(node, |_| NORM_STORES * result + sum)
             }
-            Op::Rope { .. } => {
+            Op::Rope { pairing: _, factor } => {
+                // Sines and cosines are rounded before and after they are multiplied by the factor.
+                let scaled = if factor.is_some() { 2.0 * term } else { 0.0 };
                 let angle = |row| ANGLE_SQUARES * (self.position(row) as f64).powi(2) * 2.0 * term;
-                self.after(node, |row| ROPE_STORES * result + angle(row))
+                self.after(node, |row| ROPE_STORES * result + scaled + angle(row))
             }
             Op::Softcap { .. } => stores(CAP_STORES),
             Op::Activate { act } => self.activate(node, square_gain(act)),
@@ -237,6 +239,8 @@ impl Analysis<'_> {
                 self.route(node, Router { score, used, normalized, groups, factor })
             }
             Op::Experts { used, .. } => self.experts(node, f64::from(used)),
+            Op::GateHeads { act } => self.gate_heads(node, act),
+            Op::Temper { .. } => stores(SCALE_STORES),
             Op::Attend { scale, span, softcap } => self.attend(node, scale, span, softcap),
             Op::Pool { how } => self.pool(node, how),
         }
@@ -354,7 +358,7 @@ impl Analysis<'_> {
         let (errors, sizes) = (self.of(node.inputs[0])?, self.sizes(node.inputs[0])?);
         let bias = match node.inputs.get(1) {
             None => None,
-            Some(bias) => Some(self.run.choice_biases?.get(&self.graph().value(*bias).name)?.as_slice()),
+            Some(bias) => Some(self.run.vectors?.get(&self.graph().value(*bias).name)?.as_slice()),
         };
         if scores.len() != errors.len() * experts {
             return None;
@@ -395,8 +399,19 @@ impl Analysis<'_> {
         Some(rows.collect())
     }
 
+    /// Relative errors of gates and heads add up, as in a gate of elements.
+    fn gate_heads(&self, node: &Node, act: Act) -> Option<Vec<f64>> {
+        let (gate, x) = (self.of(node.inputs[0])?.iter(), self.of(node.inputs[1])?);
+        let own = GATE_STORES * self.one.result + EXPONENTIAL_ROUNDINGS * self.one.term;
+        Some(gate.zip(x).map(|(gate, x)| square_gain(act) * gate + x + own).collect())
+    }
+
     fn attend(&self, node: &Node, scale: f32, span: Span, cap: Option<f32>) -> Option<Vec<f64>> {
-        let [q, keys, values] = node.inputs[..] else { return None };
+        let [q, keys, values, ref sinks @ ..] = node.inputs[..] else { return None };
+        let sinks = match sinks.first() {
+            None => None,
+            Some(sinks) => Some(self.run.vectors?.get(&self.graph().value(*sinks).name)?.as_slice()),
+        };
         let [q, keys, values] = [self.rows(q)?, self.rows(keys)?, self.rows(values)?];
         let (scale, cap) = (f64::from(scale), cap.map(f64::from));
         let group = (q.heads / keys.heads).max(1);
@@ -409,8 +424,9 @@ impl Analysis<'_> {
             for head in 0..q.heads {
                 let read =
                     (first..end).map(|key| (keys.part(key, head / group), values.part(key, head / group)));
-                let head =
-                    AttendingHead { one: self.one, scale, cap, q: q.part(row, head), read: read.collect() };
+                let sink = sinks.map(|sinks| f64::from(sinks[head]));
+                let (q, read) = (q.part(row, head), read.collect());
+                let head = AttendingHead { one: self.one, scale, cap, sink, q, read };
                 let (of_noise, of_size) = head.noise_and_size();
                 noise += of_noise;
                 size += of_size;
@@ -579,7 +595,8 @@ output rows: [output_rows 2, 1, 2] = gather mixed
             let values: [&[f32]; 2] = [&[1.0, 0.0], &[0.0, 1.0]];
             let read = [0, 1].map(|key| (part(keys[key], 0.0), part(values[key], 0.0))).to_vec();
             let one = RoundingErrors { term: 0.0, result: 0.0, state: 0.0, largest: 7.0, change: 1.0 };
-            AttendingHead { one, scale: 1.0, cap: None, q: part(&[1.0, 1.0], error), read }.noise_and_size()
+            AttendingHead { one, scale: 1.0, cap: None, sink: None, q: part(&[1.0, 1.0], error), read }
+                .noise_and_size()
         };
         assert_eq!(head([&[3.0, 4.0], &[3.0, 4.0]], 0.01), (0.0, 0.25));
         assert!(head([&[3.0, 4.0], &[4.0, 3.0]], 0.01).0 > 0.0);

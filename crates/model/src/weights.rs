@@ -170,7 +170,7 @@ impl ModelWeights {
         }
         for attend in facts.layers.iter().filter_map(|layer| layer.mixer.attention()) {
             let Some(rope) = &attend.rope else { continue };
-            let frequencies = crate::arch::frequencies(rope.base, &rope.factors, attend.head_size);
+            let frequencies = crate::arch::frequencies(rope.base, &rope.factors, rope.rotated);
             match self.entries.get(&rope.weight) {
                 Some(WeightEntry::Computed(other)) if *other == frequencies => {}
                 Some(_) => {
@@ -728,7 +728,9 @@ impl NamePatterns {
         let patterns = match container.kind() {
             ContainerKind::Safetensors => arch.unused.hf.clone(),
             ContainerKind::Gguf => {
-                let factors = arch.rope.values().filter_map(|rope| rope.scaling.as_ref()?.factors.clone());
+                let scalings = arch.rope.values().filter_map(|rope| rope.scaling.as_ref());
+                let factors = scalings.flat_map(|scaling| [&scaling.factors, &scaling.short, &scaling.long]);
+                let factors = factors.flatten().cloned();
                 arch.unused.gguf.iter().cloned().chain(factors).collect()
             }
         };

@@ -38,6 +38,7 @@ fn rare_facts_survive() {
         ("gemma3_text", &linear),
         (SMALL, &linear),
         (SMALL, &json!({ "rope_scaling": null })),
+        (SMALL, &json!({ "rope_scaling": { "rope_type": "yarn", "factor": 4.0, "attention_factor": 1.5 } })),
         ("qwen3", &linear),
     ]
     .into_iter()

@@ -9,6 +9,8 @@
 //!     running = running joined with partial
 //! result = running's Σ weights · v / running's Σ weights
 //! ```
+//! A sink is what a head's running sums begin with: one score, whose value is 0.
+//!
 //! Chunks begin at absolute positions that are multiples of [`CHUNK_POSITIONS`], and the
 //! positions that a row sees in a chunk depend on its own position only. So its sums do not
 //! depend on how a prompt is cut into steps, or on the other rows of a step. Positions that a row
@@ -98,6 +100,8 @@ pub(crate) struct AttentionOperands<'a> {
     pub q: &'a [f32],
     pub keys: &'a StateTensor,
     pub values: &'a StateTensor,
+    /// The sink of each query head.
+    pub sinks: Option<&'a [f32]>,
 }
 
 /// The constants of [`Op::Attend`](girih_graph::Op::Attend) and the sizes of its operands.
@@ -122,6 +126,7 @@ pub(crate) fn bind(
     node: &Node,
     (scale, span, softcap): (f32, Span, Option<f32>),
     [q, keys, values]: [ValueId; 3],
+    sinks: Option<ValueId>,
 ) -> BoundOp {
     let [queries, held, read] = [q, keys, values].map(|id| graph.value(id).shape);
     let kv_heads = held.extents()[1];
@@ -134,7 +139,8 @@ pub(crate) fn bind(
             None => (&*step.state, [keys, values].map(|id| step.values.state(id))),
         };
         let (y, [q]) = step.values.split(y, [q]);
-        let heads = AttentionOperands { q, keys: held.tensor(keys), values: held.tensor(values) };
+        let sinks = sinks.map(|sinks| step.weights.vector(sinks));
+        let heads = AttentionOperands { q, keys: held.tensor(keys), values: held.tensor(values), sinks };
         attend(&mut step.executor, heads, attention, step.rows, y);
     });
     let local = local_len(shared, size, value_size);
@@ -335,7 +341,7 @@ impl<'a, S: Fn(&Sequence<'_>) -> bool + Sync> SplitRound<'a, S> {
             let size = partial_len(value_size);
             let running = &mut scratch.running[..shared];
             let result = &mut scratch.results[..shared * scratch.width];
-            running.fill([f32::NEG_INFINITY, 0.0]);
+            piece.begin(running);
             result.fill(0.0);
             for (index, chunk) in self.call.chunks(sequence).enumerate() {
                 if piece.seen(row, chunk).is_empty() {
@@ -495,6 +501,21 @@ impl AttendPiece<'_> {
         self.rows.len() * self.attention.shared
     }
 
+    /// Sets the running max and sum of a row's queries to what they are before the first chunk: those of the
+    /// sinks, if there are any.
+    fn begin(&self, running: &mut [MaxSum]) {
+        let shared = self.attention.shared;
+        match self.heads.sinks {
+            None => running.fill([f32::NEG_INFINITY, 0.0]),
+            Some(sinks) => {
+                let sinks = &sinks[self.head * shared..(self.head + 1) * shared];
+                for (running, sink) in running.iter_mut().zip(sinks) {
+                    *running = [(f64::from(*sink) * std::f64::consts::LOG2_E) as f32, 1.0];
+                }
+            }
+        }
+    }
+
     /// The queries, in batches of one kernel call each.
     fn batches(&self, seen: &SeenPositions) -> impl Iterator<Item = QueryBatch> {
         let (count, shared) = (self.queries(), self.attention.shared);
@@ -535,7 +556,8 @@ impl AttendPiece<'_> {
         let AttentionParams { shared, value_size, .. } = self.attention;
         let width = scratch.width;
         self.pack(scratch.queries);
-        scratch.running[..self.queries()].fill([f32::NEG_INFINITY, 0.0]);
+        let queries = self.queries();
+        scratch.running[..queries].chunks_exact_mut(shared).for_each(|running| self.begin(running));
         scratch.results[..self.queries() * width].fill(0.0);
         let seen = self.rows.clone().map(|row| sees(self.attention, self.sequence, row)).fold(0..0, union);
         let chunks = seen.start / CHUNK_POSITIONS..seen.end.div_ceil(CHUNK_POSITIONS);

@@ -10,7 +10,7 @@
 //! with one row. So it depends neither on the other rows, nor on threads. Bytes moved: the bands of the
 //! chosen experts, once for each step of few rows.
 
-use girih_graph::{Act, Graph, Op, ValueId};
+use girih_graph::{GateRule, Graph, Op, ValueId};
 use girih_tensor::DType;
 
 use super::executor::Executor;
@@ -40,7 +40,7 @@ pub(crate) struct ExpertMatrices {
 
 /// The node.
 struct BoundExperts {
-    act: Act,
+    gate_rule: GateRule,
     /// The largest number of experts of a row.
     used: usize,
     x: ValueId,
@@ -84,7 +84,7 @@ fn list_len(slots: usize, experts: usize) -> usize {
 pub(crate) fn bind(
     graph: &Graph,
     rule: PrecisionRule,
-    (used, act): (u32, Act),
+    (used, gate_rule): (u32, GateRule),
     [x, weights]: [ValueId; 2],
     matrices: ExpertMatrices,
     biases: [Option<ValueId>; 3],
@@ -118,7 +118,7 @@ pub(crate) fn bind(
         + packed_len(kind, if rows == 1 { 1 } else { slots }, width)
         + packed_len(inner_kind, slots, inner);
     let scratch = OpScratch { local: local_len(rows * terms, 0), partials: slots * (1 + inner), words };
-    let node = BoundExperts { act, used, x, weights, matrices, biases, y, kinds: [kind, inner_kind] };
+    let node = BoundExperts { gate_rule, used, x, weights, matrices, biases, y, kinds: [kind, inner_kind] };
     Ok(BoundOp { scratch, ..BoundOp::new(move |step| node.run(step)) })
 }
 
@@ -178,9 +178,9 @@ impl BoundExperts {
             let x = PackedActivations { kind, rows, width, words };
             let up = operands(up, biases[1], expert, x);
             let (first, gated, epilogue) = match gate {
-                None => (up, None, Epilogue::Activate(self.act)),
+                None => (up, None, Epilogue::Activate(self.gate_rule.act)),
                 Some(gate) => {
-                    (operands(gate, biases[0], expert, x), Some(up), Epilogue::Gate(self.act.into()))
+                    (operands(gate, biases[0], expert, x), Some(up), Epilogue::Gate(self.gate_rule))
                 }
             };
             let bands = bands_of_columns(tile.columns());

@@ -3,7 +3,7 @@
 //! ```text
 //! (y[a], y[b]) = (x[a] · cos − x[b] · sin, x[a] · sin + x[b] · cos)   for each pair (a, b)
 //! ```
-//! Nothing is fused, so all tables yield the same bits. Bytes: 8 a value; the rotation of a row stays in L1 for
+//! Sines and cosines include the op's factor. Components behind the pairs are kept. Nothing is fused, so all tables yield the same bits. Bytes: 8 a value; the rotation of a row stays in L1 for
 //! all heads.
 
 use girih_graph::{Pairing, ValueId};
@@ -18,15 +18,21 @@ pub struct Rotate<'a> {
     pub x: &'a [f32],
     pub rotation: Rotation<'a>,
     pub pairing: Pairing,
+    /// The size of a head.
+    pub size: usize,
     pub y: &'a mut [f32],
 }
 
 impl CpuKernel for Rotate<'_> {
     #[inline(always)]
     fn run(self) {
-        let Rotate { x, rotation, pairing, y } = self;
-        let size = 2 * rotation.cosines.len();
-        let heads = x.chunks_exact(size).zip(y.chunks_exact_mut(size));
+        let Rotate { x, rotation, pairing, size, y } = self;
+        let rotated = 2 * rotation.cosines.len();
+        let heads = x.chunks_exact(size).zip(y.chunks_exact_mut(size)).map(|(x, y)| {
+            let ((x, kept), (y, y_kept)) = (x.split_at(rotated), y.split_at_mut(rotated));
+            y_kept.copy_from_slice(kept);
+            (x, y)
+        });
         match pairing {
             Pairing::Halves => heads.for_each(|(x, y)| halves(x, rotation, y)),
             Pairing::Neighbours => heads.for_each(|(x, y)| neighbours(x, rotation, y)),
@@ -54,16 +60,16 @@ fn neighbours(x: &[f32], rotation: Rotation<'_>, y: &mut [f32]) {
 }
 
 /// Rotates every head of every row.
-pub(crate) fn bind(rotation: RopeParams, x: ValueId, y: ValueId) -> BoundOp {
+pub(crate) fn bind(rotation: RopeParams, size: usize, x: ValueId, y: ValueId) -> BoundOp {
     BoundOp::new(move |step| {
         let stride = step.values.stride(y);
         let (y, [x]) = step.values.split(y, [x]);
-        let RopeParams { frequencies, table, pairing } = rotation;
+        let RopeParams { frequencies, factor, table, pairing } = rotation;
         let frequencies = step.weights.vector(frequencies);
-        step.rotations[table].fill(&mut step.executor, frequencies, step.rows);
+        step.rotations[table].fill(&mut step.executor, frequencies, factor, step.rows);
         let rotations = &step.rotations[table];
         each_row(&mut step.executor, x, stride, y, |table, row, x, y| {
-            table.run(Rotate { x, rotation: rotations.row(row), pairing, y });
+            table.run(Rotate { x, rotation: rotations.row(row), pairing, size, y });
         });
     })
 }

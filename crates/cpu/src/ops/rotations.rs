@@ -27,27 +27,31 @@ pub struct Rotation<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RopeParams {
     pub frequencies: ValueId,
-    /// The index of the step's rotations among the program's, one for each weight of frequencies.
+    /// Multiplies sines and cosines.
+    pub factor: Option<f32>,
+    /// The index of the step's rotations among the program's, one for each weight of frequencies and factor.
     pub table: usize,
     pub pairing: Pairing,
 }
 
 impl RopeParams {
-    pub fn new(graph: &Graph, pairing: Pairing, frequencies: ValueId) -> RopeParams {
-        let table = rotation_frequencies(graph).iter().position(|id| *id == frequencies);
-        RopeParams { frequencies, table: table.expect("the frequencies of every rope are listed"), pairing }
+    pub fn new(graph: &Graph, pairing: Pairing, factor: Option<f32>, frequencies: ValueId) -> RopeParams {
+        let table = rotation_tables(graph).iter().position(|table| *table == (frequencies, factor));
+        let table = table.expect("the frequencies and the factor of every rope are listed");
+        RopeParams { frequencies, factor, table, pairing }
     }
 }
 
-/// The weights that hold a graph's rotary frequencies, each once.
-pub(crate) fn rotation_frequencies(graph: &Graph) -> Vec<ValueId> {
-    let mut frequencies = Vec::new();
-    for node in graph.nodes.iter().filter(|node| matches!(node.op, Op::Rope { .. })) {
-        if !frequencies.contains(&node.inputs[1]) {
-            frequencies.push(node.inputs[1]);
+/// The weights that hold a graph's rotary frequencies, and the factors with which they are used, each once.
+pub(crate) fn rotation_tables(graph: &Graph) -> Vec<(ValueId, Option<f32>)> {
+    let mut tables = Vec::new();
+    for node in &graph.nodes {
+        let Op::Rope { pairing: _, factor } = node.op else { continue };
+        if !tables.contains(&(node.inputs[1], factor)) {
+            tables.push((node.inputs[1], factor));
         }
     }
-    frequencies
+    tables
 }
 
 /// The rotations of all rows of a step by one weight of frequencies, in memory for
@@ -89,8 +93,14 @@ impl StepRotations {
     /// Computes the rotations of a step's rows, once per step.
     ///
     /// The angle is rounded to `f32` before its sine and cosine are computed, as
-    /// the operator's definition states.
-    pub fn fill(&mut self, executor: &mut Executor<'_>, frequencies: &[f32], rows: StepRows<'_>) {
+    /// the operator's definition states; sine and cosine are rounded once, with the factor.
+    pub fn fill(
+        &mut self,
+        executor: &mut Executor<'_>,
+        frequencies: &[f32],
+        factor: Option<f32>,
+        rows: StepRows<'_>,
+    ) {
         if self.filled {
             return;
         }
@@ -100,7 +110,7 @@ impl StepRotations {
             self.pairs,
             "programs run with the weights that they were compiled for"
         );
-        let width = 2 * self.pairs;
+        let (width, factor) = (2 * self.pairs, f64::from(factor.unwrap_or(1.0)));
         let values = &mut self.values[..rows.origins.len() * width];
         let grid = Grid { width, row_step: (ROTATION_PIECE_PAIRS / self.pairs).max(1), column_step: width };
         executor.pool.tiles(executor.locals, values, grid, |tile, _| {
@@ -109,7 +119,7 @@ impl StepRotations {
                 let (cosines, sines) = tile.row(row).split_at_mut(frequencies.len());
                 for ((sine, cosine), frequency) in sines.iter_mut().zip(cosines).zip(frequencies) {
                     let exact = f64::from(position * frequency).sin_cos();
-                    (*sine, *cosine) = (exact.0 as f32, exact.1 as f32);
+                    (*sine, *cosine) = ((factor * exact.0) as f32, (factor * exact.1) as f32);
                 }
             }
         });
@@ -149,9 +159,9 @@ mod tests {
                 (0..200).map(|row| RowOrigin { sequence: 0, position: first + row }).collect();
             let rows = StepRows { sequences: &[], origins: &origins, output_rows: &[] };
             rotations.clear();
-            rotations.fill(&mut executor, &frequencies, rows);
+            rotations.fill(&mut executor, &frequencies, None, rows);
             // A second fill would write values that are not finite.
-            rotations.fill(&mut executor, &[f32::INFINITY; 33], rows);
+            rotations.fill(&mut executor, &[f32::INFINITY; 33], None, rows);
         }
         rotations.values.to_vec()
     }

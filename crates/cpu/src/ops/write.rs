@@ -184,7 +184,7 @@ impl WritePart<'_> {
             let rotated = &mut scratch[..count * size];
             for (row, (x, rotated)) in x.chunks(stride).zip(rotated.chunks_exact_mut(size)).enumerate() {
                 let rotation = rotations.row(first + row);
-                self.table.run(Rotate { x: &x[..size], rotation, pairing, y: rotated });
+                self.table.run(Rotate { x: &x[..size], rotation, pairing, size, y: rotated });
             }
             if self.layout.put(self.table, rotated, size, at, bytes) {
                 self.find_lost(rotated, size, first, head);

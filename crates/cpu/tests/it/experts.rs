@@ -12,7 +12,12 @@ fn weights_that_no_router_chose_are_refused() {
     let weights = builder.input("weights", &[2], DType::F32);
     let stack = Shape::new(&[2, 8, 8]).unwrap();
     let [up, down] = ["up", "down"].map(|name| builder.weight(name, stack, DType::F32));
-    let y = builder.shaped("y", Op::Experts { used: 1, act: Act::Silu }, &[x, weights, up, down], &[8]);
+    let y = builder.shaped(
+        "y",
+        Op::Experts { used: 1, act: Act::Silu, limit: None, offset: None },
+        &[x, weights, up, down],
+        &[8],
+    );
     let graph = finish(builder, y);
     let objections = cpu(1).objections(&graph);
     assert_eq!(objections[0].reason, "its weights are no choice of 1 experts by 'route'");

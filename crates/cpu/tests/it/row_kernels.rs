@@ -4,7 +4,9 @@
 use std::f64::consts::TAU;
 
 use girih_cpu::kernels::{Table, tables};
-use girih_cpu::ops::{Activate, Add, ApplyXielu, Gate, LayerNorm, Norm, Rotate, Rotation, Scale, Softcap};
+use girih_cpu::ops::{
+    Activate, Add, ApplyXielu, Gate, GateRow, LayerNorm, Norm, Rotate, Rotation, Scale, Softcap,
+};
 use girih_graph::testing::{Case, CaseInput, Roundoff, draw, judge};
 use girih_graph::{AppliedOp, GateRule, OpName, Role, ValueId, Xielu};
 
@@ -15,11 +17,12 @@ use crate::path::{Memory, Placed};
 const SEEDS: u64 = 16;
 
 /// Ops whose kernels compute a row or an element at a time.
-const OPS: [OpName; 9] = [
+const OPS: [OpName; 10] = [
     OpName::Norm,
     OpName::LayerNorm,
     OpName::Rope,
     OpName::Gate,
+    OpName::GateHeads,
     OpName::Activate,
     OpName::Xielu,
     OpName::Add,
@@ -37,11 +40,13 @@ fn rows(case: &Case, input: usize) -> &[f32] {
 
 /// The cosines and sines of a row's angles, and the row: what the op's rotations are. An angle is rounded to `f32`, as
 /// the definition says.
-fn rotations(case: &Case, frequencies: &[f32]) -> Vec<[Vec<f32>; 2]> {
+fn rotations(case: &Case, frequencies: &[f32], factor: Option<f32>) -> Vec<[Vec<f32>; 2]> {
+    let factor = f64::from(factor.unwrap_or(1.0));
     let positions = case.sequences.iter().flat_map(|s| s.position..s.position + s.rows);
     let of_row = |position: u32| {
         let angles = frequencies.iter().map(|frequency| f64::from(position as f32 * frequency) % TAU);
-        let (sines, cosines) = angles.map(|angle| (angle.sin() as f32, angle.cos() as f32)).unzip();
+        let (sines, cosines) =
+            angles.map(|angle| ((factor * angle.sin()) as f32, (factor * angle.cos()) as f32)).unzip();
         [cosines, sines]
     };
     positions.map(of_row).collect()
@@ -79,11 +84,11 @@ fn by_kernel(table: &Table, case: &Case, memory: Memory) -> Vec<f32> {
             let (weight, bias) = (operand(weight.is_some(), 0), operand(bias.is_some(), 1));
             run(x, &mut |x, y| table.run(LayerNorm { x, weight, bias, epsilon, y }));
         }),
-        AppliedOp::Rope { pairing, x: _, frequencies: _ } => {
-            for (x, [cosines, sines]) in x.chunks(stride).zip(rotations(case, &ids[0])) {
+        AppliedOp::Rope { pairing, factor, x: _, frequencies: _ } => {
+            for (x, [cosines, sines]) in x.chunks(stride).zip(rotations(case, &ids[0], factor)) {
                 let (cosines, sines) = (memory.place(&cosines), memory.place(&sines));
                 let rotation = Rotation { cosines: &cosines, sines: &sines };
-                run(x, &mut |x, y| table.run(Rotate { x, rotation, pairing, y }));
+                run(x, &mut |x, y| table.run(Rotate { x, rotation, pairing, size: width, y }));
             }
         }
         AppliedOp::Gate { act, limit, offset, gate: _, up: _ } => {
@@ -91,6 +96,13 @@ fn by_kernel(table: &Table, case: &Case, memory: Memory) -> Vec<f32> {
             for (gate, up) in x.chunks(stride).zip(rows(case, 1).chunks(stride)) {
                 let up = memory.place(up);
                 run(gate, &mut |gate, y| table.run(Gate { rule, gate, up: &up, y }));
+            }
+        }
+        AppliedOp::GateHeads { act, gate: _, x: _ } => {
+            let heads = stride / width;
+            for (gate, x) in x.chunks(heads).zip(rows(case, 1).chunks(stride)) {
+                let gate = memory.place(gate);
+                run(x, &mut |x, y| table.run(GateRow { act, gate: &gate, x, y }));
             }
         }
         AppliedOp::Add { a: _, b: _ } => {

@@ -64,7 +64,7 @@ fn attention(state: DType, is_rotated: bool) -> Graph {
     let [q, mut k, v] = ["q", "k", "v"].map(|name| builder.input(name, &HEADS, DType::F32));
     if is_rotated {
         let frequencies = builder.weight("frequencies", Shape::vector(HEADS[1] / 2), DType::F32);
-        k = builder.same("k.rotated", Op::Rope { pairing: Pairing::Halves }, &[k, frequencies]);
+        k = builder.same("k.rotated", Op::Rope { pairing: Pairing::Halves, factor: None }, &[k, frequencies]);
     }
     let group = builder.group(Span::Full);
     let [keys, values] = ["keys", "values"].map(|name| builder.state(name, &HEADS, state, group));
@@ -163,7 +163,7 @@ fn operands_of_the_wrong_kind_are_refused_by_name() {
     let x = builder.input("x", &[4, 8], DType::F32);
     let taken = builder.gather("taken", x);
     let frequencies = builder.weight("frequencies", Shape::vector(4), DType::F32);
-    let op = Op::Rope { pairing: Pairing::Halves };
+    let op = Op::Rope { pairing: Pairing::Halves, factor: None };
     let y = builder.same("rotated", op, &[taken, frequencies]);
     let refusals = cpu(1).refuses(&builder.finish(y));
     assert_eq!(refusals.len(), 1);

@@ -6,13 +6,15 @@ use std::ops::Range;
 use girih_tensor::{Error, Result, Shape};
 
 use super::weights::WeightRows;
-use crate::constant::{Act, GateRule, Xielu};
+use crate::constant::{GateRule, Xielu};
 use crate::graph::{Graph, Node};
 use crate::ops::attend::{HeldRows, ScoreRule};
+use crate::ops::rope::RopeRule;
 use crate::ops::route::Router;
+use crate::ops::temper::Temperature;
 use crate::ops::{
-    AppliedOp, activate, add, attend, embed, experts, gate, gather, layer_norm, linear, norm, pool, reshape,
-    rope, route, scale, short_conv, softcap, splice, xielu,
+    AppliedOp, activate, add, attend, embed, experts, gate, gate_heads, gather, layer_norm, linear, norm,
+    pool, reshape, rope, route, scale, short_conv, softcap, splice, temper, xielu,
 };
 use crate::sequence::{BLOCK_POSITIONS, GivenRows, Input, Sequence, step_count};
 use crate::state::PositionMajor;
@@ -217,7 +219,7 @@ impl<'r, 'a> NodeReads<'r, 'a> {
     /// The sums of experts, with the optional weights gate and the biases of gate, up and down.
     fn experts(
         &self,
-        act: Act,
+        rule: GateRule,
         [x, weights]: [ValueId; 2],
         [up, down]: [ValueId; 2],
         optional: [Option<ValueId>; 4],
@@ -233,7 +235,7 @@ impl<'r, 'a> NodeReads<'r, 'a> {
             })
         };
         let columns = [weights, x, self.node.output].map(|id| self.value(id).columns());
-        experts::define(self.rows(x)?, self.rows(weights)?, columns, act, expert)
+        experts::define(self.rows(x)?, self.rows(weights)?, columns, rule, expert)
     }
 
     /// The result of the node; of a write, the rows that are to be stored.
@@ -275,6 +277,8 @@ impl<'r, 'a> NodeReads<'r, 'a> {
             AppliedOp::Experts {
                 used: _,
                 act,
+                limit,
+                offset,
                 x,
                 weights,
                 up,
@@ -283,22 +287,35 @@ impl<'r, 'a> NodeReads<'r, 'a> {
                 gate_bias,
                 up_bias,
                 down_bias,
-            } => self.experts(act, [x, weights], [up, down], [gate, gate_bias, up_bias, down_bias])?,
-            AppliedOp::Reshape { x } | AppliedOp::Write { x } => reshape::define(self.rows(x)?),
-            AppliedOp::Rope { pairing, x, frequencies } => {
-                rope::define(self.rows(x)?, &self.weight(frequencies)?, pairing, sequences, self.stride(x))
+            } => {
+                let rule = GateRule { act, limit, offset };
+                self.experts(rule, [x, weights], [up, down], [gate, gate_bias, up_bias, down_bias])?
             }
-            AppliedOp::Attend { scale, span, softcap, q, keys, values } => {
+            AppliedOp::Reshape { x } | AppliedOp::Write { x } => reshape::define(self.rows(x)?),
+            AppliedOp::Rope { pairing, factor, x, frequencies } => {
+                let rule = RopeRule { frequencies: &self.weight(frequencies)?, pairing, factor };
+                let size = self.values.graph.value(x).shape.columns();
+                rope::define(self.rows(x)?, rule, sequences, [self.stride(x), size])
+            }
+            AppliedOp::Attend { scale, span, softcap, q, keys, values, sinks } => {
+                let sinks = self.optional(sinks)?;
                 let at = |id| move |sequence: &Sequence<'_>, seen| self.held(id, sequence, seen);
                 let [keys_at, values_at] = [keys, values].map(at);
                 let [keys, values] = [(keys, &keys_at), (values, &values_at)]
                     .map(|(id, at)| HeldRows { inner: self.stride(id), at });
-                let rule = ScoreRule { scale, span, softcap };
+                let rule = ScoreRule { scale, span, softcap, sinks: sinks.as_deref() };
                 attend::define(self.rows(q)?, self.value(q).inner()[0], keys, values, sequences, rule)?
             }
             AppliedOp::ShortConv { .. } => unreachable!("it replaces state; `Values::run` computes it"),
             AppliedOp::Gate { act, limit, offset, gate, up } => {
                 gate::define(self.rows(gate)?, self.rows(up)?, GateRule { act, limit, offset })
+            }
+            AppliedOp::GateHeads { act, gate, x } => {
+                gate_heads::define(self.rows(gate)?, self.rows(x)?, self.value(x).columns(), act)
+            }
+            AppliedOp::Temper { beta, every, offset, x } => {
+                let temperature = Temperature { beta, every, offset };
+                temper::define(self.rows(x)?, self.stride(x), temperature, sequences)
             }
             AppliedOp::Activate { act, x } => activate::define(self.rows(x)?, act),
             AppliedOp::Xielu { positive, negative, beta, epsilon, x } => {

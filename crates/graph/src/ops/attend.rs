@@ -11,7 +11,7 @@ use crate::value::Value;
 use crate::work::{NodeWork, Reads, WorkStep};
 
 /// The same number of query heads for each KV head.
-pub(super) fn fits(q: &Value, keys: &Value, values: &Value, y: &Value) -> bool {
+pub(super) fn fits(q: &Value, keys: &Value, values: &Value, sinks: Option<&Value>, y: &Value) -> bool {
     let (&[heads, size], &[kv_heads, key_size]) = (q.inner(), keys.inner()) else { return false };
     let &[value_heads, value_size] = values.inner() else { return false };
     kv_heads > 0
@@ -20,10 +20,12 @@ pub(super) fn fits(q: &Value, keys: &Value, values: &Value, y: &Value) -> bool {
         && value_heads == kv_heads
         && y.has_rows_of(q)
         && y.inner() == [heads, value_size]
+        && sinks.is_none_or(|sinks| sinks.is_vector(heads))
 }
 
 /// Two sums for each head of each row and each position that it reads. The softmax is not counted: it
 /// has one number where a sum has those of a head.
+#[allow(clippy::too_many_arguments, reason = "the constants and operands of the table")]
 pub(super) fn work(
     _scale: f32,
     span: Span,
@@ -31,22 +33,25 @@ pub(super) fn work(
     q: Shape,
     _keys: Shape,
     values: Shape,
+    sinks: Option<Shape>,
     step: WorkStep<'_>,
 ) -> NodeWork {
+    let of_sinks = if sinks.is_some() { Reads::All } else { Reads::Nothing };
     let positions = step.positions(span);
     let results = q.extents()[1] * values.columns();
     NodeWork {
         multiply_adds: positions.by_row * (q.stride() + results) as u64,
-        ..NodeWork::reading([Reads::All, Reads::Positions(positions), Reads::Positions(positions)])
+        ..NodeWork::reading([Reads::All, Reads::Positions(positions), Reads::Positions(positions), of_sinks])
     }
 }
 
-/// The constants of attention.
+/// The constants of attention, and the sink of each head.
 #[derive(Clone, Copy)]
-pub(crate) struct ScoreRule {
+pub(crate) struct ScoreRule<'a> {
     pub scale: f32,
     pub span: Span,
     pub softcap: Option<f32>,
+    pub sinks: Option<&'a [f32]>,
 }
 
 /// Returns the rows of a sequence at some positions.
@@ -90,7 +95,7 @@ pub(crate) fn define(
     keys: HeldRows<'_>,
     values: HeldRows<'_>,
     sequences: &[Sequence<'_>],
-    rule: ScoreRule,
+    rule: ScoreRule<'_>,
 ) -> Result<Vec<f32>> {
     let rows: usize = sequences.iter().map(|sequence| sequence.rows.indexes().len()).sum();
     let size = q.len() / (rows * heads).max(1);
@@ -105,7 +110,7 @@ pub(crate) fn define(
             for head in 0..heads {
                 let q = &q[(row * heads + head) * size..][..size];
                 let kv_head = head / heads_per_kv_head;
-                let weights = softmax_weights(q, kv_head * size, &keys, seen.clone(), rule);
+                let weights = softmax_weights(q, [head, kv_head * size], &keys, seen.clone(), rule);
                 out.extend(weighted_sum(&weights, kv_head * value_size, value_size, &values, seen.start));
             }
         }
@@ -122,14 +127,14 @@ fn seen_by_rows(sequence: &Sequence<'_>, span: Span) -> Range<usize> {
     all.unwrap_or(first..first)
 }
 
-/// The softmax weights of one head of one row, over the positions `seen`. The head's numbers
+/// The softmax weights of one `head` of one row, over the positions `seen`. The head's numbers
 /// begin at `first` in each row of `keys`.
 fn softmax_weights(
     q: &[f32],
-    first: usize,
+    [head, first]: [usize; 2],
     keys: &SeenRows<'_>,
     seen: Range<usize>,
-    rule: ScoreRule,
+    rule: ScoreRule<'_>,
 ) -> Vec<f64> {
     let mut weights: Vec<f64> = seen
         .map(|position| {
@@ -137,7 +142,10 @@ fn softmax_weights(
             rule.softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh())
         })
         .collect();
+    let positions = weights.len();
+    weights.extend(rule.sinks.map(|sinks| f64::from(sinks[head])));
     reference::softmax(&mut weights);
+    weights.truncate(positions);
     weights
 }
 

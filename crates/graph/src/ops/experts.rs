@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use girih_tensor::{Result, Shape};
 
-use crate::constant::Act;
+use crate::constant::{Act, GateRule};
 use crate::value::Value;
 use crate::work::{NodeWork, Reads, WorkStep};
 
@@ -47,14 +47,14 @@ pub(crate) struct Expert<'a> {
 
 impl Expert<'_> {
     /// The expert's result for a row.
-    fn of(&self, x: &[f64], act: Act) -> Vec<f64> {
+    fn of(&self, x: &[f64], rule: GateRule) -> Vec<f64> {
         let [gate_bias, up_bias, down_bias] = &self.biases;
         let up = product(x, &self.up, up_bias.as_deref());
         let inner: Vec<f64> = match &self.gate {
-            None => up.into_iter().map(|up| act.of(up)).collect(),
+            None => up.into_iter().map(|up| rule.act.of(up)).collect(),
             Some(gate) => {
                 let gate = product(x, gate, gate_bias.as_deref());
-                gate.into_iter().zip(up).map(|(gate, up)| act.of(gate) * up).collect()
+                gate.into_iter().zip(up).map(|(gate, up)| rule.of(gate, up)).collect()
             }
         };
         product(&inner, &self.down, down_bias.as_deref())
@@ -76,7 +76,7 @@ pub(crate) fn define<'a>(
     x: &[f32],
     weights: &[f32],
     [experts, inputs, outputs]: [usize; 3],
-    act: Act,
+    rule: GateRule,
     expert: impl Fn(usize) -> Result<Expert<'a>>,
 ) -> Result<Vec<f32>> {
     let mut sums = vec![0.0; weights.len() / experts * outputs];
@@ -90,7 +90,7 @@ pub(crate) fn define<'a>(
         let expert = expert(index)?;
         for (row, weight) in chosen {
             let x: Vec<f64> = x[row * inputs..][..inputs].iter().map(|x| f64::from(*x)).collect();
-            let result = expert.of(&x, act);
+            let result = expert.of(&x, rule);
             sums[row * outputs..].iter_mut().zip(result).for_each(|(sum, y)| *sum += weight * y);
         }
     }
@@ -101,6 +101,8 @@ pub(crate) fn define<'a>(
 pub(super) fn work(
     used: u32,
     _act: Act,
+    _limit: Option<f32>,
+    _offset: Option<f32>,
     _x: Shape,
     _weights: Shape,
     up: Shape,
@@ -145,7 +147,7 @@ mod tests {
     #[test]
     fn a_row_is_the_weighted_sum_of_its_experts() {
         let weights = [0.5, 0.0, 2.0, 0.0, 0.0, 0.0];
-        let rows = define(&[2.0, 3.0], &weights, [3, 1, 1], Act::Identity, expert).unwrap();
+        let rows = define(&[2.0, 3.0], &weights, [3, 1, 1], Act::Identity.into(), expert).unwrap();
         // 0.5 · (1 · 2² + 10) + 2 · (9 · 2² + 10)
         assert_eq!(rows, [7.0 + 92.0, 0.0]);
     }
@@ -153,15 +155,23 @@ mod tests {
     #[test]
     fn experts_without_a_gate_are_activated() {
         let plain = |index| Ok(Expert { gate: None, ..expert(index)? });
-        let rows = define(&[2.0], &[0.0, 1.0], [2, 1, 1], Act::Identity, plain).unwrap();
+        let rows = define(&[2.0], &[0.0, 1.0], [2, 1, 1], Act::Identity.into(), plain).unwrap();
         assert_eq!(rows, [2.0 * 2.0 * 2.0 + 10.0]);
+    }
+
+    /// Expert 1 doubles, its gate passes 3 on, which counts as 2: 2 · (2 + 1) times 2, plus 10.
+    #[test]
+    fn gate_and_up_become_one_by_the_rule() {
+        let rule = GateRule { act: Act::Identity, limit: Some(2.0), offset: Some(1.0) };
+        assert_eq!(define(&[3.0], &[0.0, 1.0], [2, 1, 1], rule, expert).unwrap(), [22.0]);
     }
 
     #[test]
     fn only_chosen_experts_are_read() {
         let second = |index| if index == 1 { expert(index) } else { panic!("expert {index} is not chosen") };
         assert!(
-            define(&[1.0; 2], &[0.0, 1.0, 0.0, 0.0, f32::NAN, 0.0], [3, 1, 1], Act::Silu, second).unwrap()[1]
+            define(&[1.0; 2], &[0.0, 1.0, 0.0, 0.0, f32::NAN, 0.0], [3, 1, 1], Act::Silu.into(), second)
+                .unwrap()[1]
                 .is_nan()
         );
     }

@@ -16,6 +16,7 @@ pub(crate) mod attend;
 pub(crate) mod embed;
 pub(crate) mod experts;
 pub(crate) mod gate;
+pub(crate) mod gate_heads;
 pub(crate) mod gather;
 pub(crate) mod layer_norm;
 pub(crate) mod linear;
@@ -28,6 +29,7 @@ pub(crate) mod scale;
 pub(crate) mod short_conv;
 pub(crate) mod softcap;
 pub(crate) mod splice;
+pub(crate) mod temper;
 mod write;
 pub(crate) mod xielu;
 
@@ -297,12 +299,17 @@ ops! {
 
     /// `(x [R, D], weights [R, E], up [E, F, D], down [E, N, F], gate [E, F, D]?, gate_bias [E, F]?,
     /// up_bias [E, F]?, down_bias [E, N]?) → [R, N]`: the sum of `weight · down(act(gate(x)) · up(x))`
-    /// over the experts whose weight is not 0; without a gate, of `weight · down(act(up(x)))`.
+    /// over the experts whose weight is not 0; without a gate, of `weight · down(act(up(x)))`. With a limit
+    /// and an offset, gate and up become one as a [`GateRule`](crate::GateRule) says; both need a gate.
     Experts = experts {
         /// The largest number of experts of a row.
         used: u32 [not_zero],
         /// The activation.
         act: Act [any],
+        /// The bound of the gate and of the gated value.
+        limit: Option<f32> [positive_if_present],
+        /// What is added to the gated value.
+        offset: Option<f32> [finite_if_present],
     } (
         x: Activations, weights: Activations, up: Matrices, down: Matrices;
         gate: Matrices, gate_bias: Vector, up_bias: Vector, down_bias: Vector
@@ -312,23 +319,40 @@ ops! {
     /// the same outermost extent.
     Reshape = reshape (x: Activations) Own;
 
-    /// `(x [R, H, D], frequencies [D/2]) → same`, positional: rotates pair `i`
-    /// of every head by `position · frequencies[i]` radians
-    /// (Su et al. 2021, arXiv 2104.09864). The frequencies include any scaling.
+    /// `(x [R, H, D], frequencies [P]) → same`, positional: rotates pair `i` of the first `2P ≤ D`
+    /// components of every head by `position · frequencies[i]` radians
+    /// (Su et al. 2021, arXiv 2104.09864), and keeps the other components. The frequencies include any
+    /// scaling.
     Rope = rope {
         /// The components that form a pair.
         pairing: Pairing [any],
+        /// If set, multiplies the rotated components (the attention factor of YaRN: Peng et al. 2023,
+        /// arXiv 2309.00071).
+        factor: Option<f32> [positive_if_present],
     } (x: Rows, frequencies: Vector) Positional;
+
+    /// `(x [R, …]) → same`, positional: every element of a row at position `p` times
+    /// `1 + beta · ln(1 + ⌊(p + offset) / every⌋)`, which makes the scores of distant positions sharper
+    /// (Nakanishi 2025, arXiv 2501.19399).
+    Temper = temper {
+        /// The factor of the logarithm.
+        beta: f32 [finite],
+        /// The number of positions with the same factor.
+        every: u32 [not_zero],
+        /// What is added to the position.
+        offset: u32 [any],
+    } (x: Rows) Positional;
 
     /// `(x [R, H, D]) → state [C, H, D]`, positional: stores each row in its
     /// sequence's state at the row's position, rounded to the state's type.
     Write = write (x: Rows) Positional;
 
-    /// `(q [R, H, D], keys [C, G, D], values [C, G, E]) → [R, H, E]`, positional:
+    /// `(q [R, H, D], keys [C, G, D], values [C, G, E], sinks [H]?) → [R, H, E]`, positional:
     /// `softmax(mask(cap(scale · q·kᵀ))) · v` over the row's own sequence. Query
     /// head `h` reads KV head `h / (H / G)`. A row at position `p` attends to the
     /// positions of its [`Span`], and to all rows of a mutual span that contains
-    /// it.
+    /// it. The sink of a head is one more score of its softmax, without a value
+    /// (OpenAI 2025, arXiv 2508.10925).
     ///
     /// Keys and values are both state of one group, or, with [`Span::All`], both rows of the
     /// step (`[R, G, D]` and `[R, G, E]`).
@@ -339,7 +363,7 @@ ops! {
         span: Span [not_empty],
         /// If set, scores become `cap · tanh(score / cap)` before masking.
         softcap: Option<f32> [positive_if_present],
-    } (q: Rows, keys: StateOrRows, values: StateOrRows) Positional;
+    } (q: Rows, keys: StateOrRows, values: StateOrRows; sinks: Vector) Positional;
 
     /// `(x [R, D], taps [K, D], carried [K − 1, D]) → same`, sequential: the causal convolution
     /// of each column with taps of its own, `Σₖ taps[k] · x[r − K + 1 + k]` for row `r` of a
@@ -357,6 +381,12 @@ ops! {
         /// What is added to the gated value.
         offset: Option<f32> [finite_if_present],
     } (gate: Activations, up: Activations) Own;
+
+    /// `(gate [R, H], x [R, H, D]) → like x`: every head times its activated gate, `act(gate) · x`.
+    GateHeads = gate_heads {
+        /// The activation of the gate.
+        act: Act [any],
+    } (gate: Activations, x: Activations) Own;
 
     /// `(x) → same`: `act(x)`, element by element.
     Activate = activate {

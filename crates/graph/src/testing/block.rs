@@ -83,8 +83,10 @@ impl Layers {
         } else {
             heads
         };
-        let frequencies = self.draft.weight(&format!("{name}.frequencies"), &[size / 2], DType::F32).0;
-        let op = Op::Rope { pairing: self.pairing };
+        let pairs = 1 + self.draft.random.below(size / 2);
+        let frequencies = self.draft.weight(&format!("{name}.frequencies"), &[pairs], DType::F32).0;
+        let factor = self.draft.random.of(&[None, Some(1.2)]);
+        let op = Op::Rope { pairing: self.pairing, factor };
         self.draft.builder.same(&format!("{name}.rotated"), op, &[normed, frequencies])
     }
 
@@ -100,7 +102,16 @@ impl Layers {
         self.draft.builder.write(v, values);
         let softcap = self.draft.random.of(&[None, Some(2.0)]);
         let op = Op::Attend { scale: 0.4, span, softcap };
-        let mixed = self.draft.builder.same(&format!("{name}.mixed"), op, &[q, keys, values]);
+        let mut operands = vec![q, keys, values];
+        if self.draft.random.once_in(3) {
+            operands.push(self.draft.weight(&format!("{name}.sinks"), &[HEADS[0]], DType::F32).0);
+        }
+        let mut mixed = self.draft.builder.same(&format!("{name}.mixed"), op, &operands);
+        if self.draft.random.once_in(3) {
+            let gate = self.linear(&format!("{name}.gates"), x, [HEADS[0], width]);
+            let op = Op::GateHeads { act: Act::Sigmoid };
+            mixed = self.draft.builder.same(&format!("{name}.gated_heads"), op, &[gate, mixed]);
+        }
         let flat = self.draft.builder.shaped(&format!("{name}.flat"), Op::Reshape, &[mixed], &[width]);
         self.linear(&format!("{name}.o"), flat, [width, width])
     }
@@ -134,7 +145,7 @@ impl Layers {
         let chosen = self.draft.builder.same(&format!("{name}.route"), route, &[scores]);
         let [up, down, gate] = ["up", "down", "gate"]
             .map(|part| self.draft.weight(&format!("{name}.{part}s"), &[count, width, width], weights).0);
-        let op = Op::Experts { used, act: Act::Silu };
+        let op = Op::Experts { used, act: Act::Silu, limit: Some(2.0), offset: None };
         self.draft.builder.shaped(&format!("{name}.experts"), op, &[x, chosen, up, down, gate], &[width])
     }
 
@@ -162,7 +173,8 @@ pub fn draw_block(seed: u64) -> Case {
     let tokens = layers.draft.ids("tokens", VOCABULARY);
     let table = layers.matrix("table", VOCABULARY, width);
     let mut x = layers.draft.builder.shaped("embed", Op::Embed, &[tokens, table], &[width]);
-    for (name, span) in [("a", Span::Window(20)), ("b", Span::Full)] {
+    let local = layers.draft.random.of(&[Span::Window(20), Span::Chunk(20)]);
+    for (name, span) in [("a", local), ("b", Span::Full)] {
         x = layers.layer(name, x, span);
     }
     let gathered = layers.draft.builder.gather("gathered", x);

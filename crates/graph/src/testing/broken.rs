@@ -172,14 +172,25 @@ fn changed_constants(op: Op) -> Vec<(&'static str, Op)> {
                 ("factor", route(score, used, normalized, groups, toggled(factor, 1.01))),
             ]
         }
-        Op::Experts { used, act } => vec![("act", Op::Experts { used, act: next(act, Act::ALL) })],
-        Op::Rope { pairing } => {
-            let pairing = next(pairing, Pairing::ALL);
-            vec![("pairing", Op::Rope { pairing })]
-        }
+        Op::Experts { used, act, limit, offset } => vec![
+            ("act", Op::Experts { used, act: next(act, Act::ALL), limit, offset }),
+            ("limit", Op::Experts { used, act, limit: toggled(limit, 0.1), offset }),
+            ("offset", Op::Experts { used, act, limit, offset: toggled(offset, 0.1) }),
+        ],
+        Op::Rope { pairing, factor } => vec![
+            ("pairing", Op::Rope { pairing: next(pairing, Pairing::ALL), factor }),
+            ("factor", Op::Rope { pairing, factor: toggled(factor, 1.01) }),
+        ],
+        Op::Temper { beta, every, offset } => vec![
+            ("beta", Op::Temper { beta: 1.01 * beta, every, offset }),
+            ("every", Op::Temper { beta, every: every + 1, offset }),
+            ("offset", Op::Temper { beta, every, offset: offset + 1 }),
+        ],
+        Op::GateHeads { act } => vec![("act", Op::GateHeads { act: next(act, Act::ALL) })],
         Op::Attend { scale, span, softcap } => {
             let other = match span {
                 Span::Window(length) => Span::Window(length + 1),
+                Span::Chunk(length) => Span::Chunk(length + 1),
                 Span::Full => Span::Window(2),
                 Span::All => Span::All,
             };

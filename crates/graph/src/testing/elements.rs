@@ -117,6 +117,23 @@ pub(super) fn gate(seed: u64, round: Roundoff) -> Case {
     draft.gathered(format!("{inner:?} {rule:?}"), y, bounds)
 }
 
+/// A gate of each element whose gate is that of its head.
+pub(super) fn gate_heads(seed: u64, round: Roundoff) -> Case {
+    let mut draft = CaseDraft::new(OpName::GateHeads, seed, round, Begin::Anywhere);
+    let (heads, size, act) = (1 + draft.random.below(5), draft.columns(), draft.random.of(Act::ALL));
+    let (gate, gates) = draft.elements("gate", &[heads]);
+    let values = gates.iter().flat_map(|gate| std::iter::repeat_n(gate.abs().max(1.0), size));
+    let values = values.map(|largest| draft.random.number() * 2.0 / largest).collect();
+    let (x, values) = draft.input_rows("x", &[heads, size], values);
+    let pairs = gates.iter().zip(values.chunks_exact(size));
+    let of_head = |(gate, x): (&f32, &'_ [f32])| {
+        x.iter().map(|x| gate_bound(act.into(), *gate, *x, round)).collect::<Vec<f64>>()
+    };
+    let bounds = pairs.flat_map(of_head).collect();
+    let y = draft.builder.same("y", Op::GateHeads { act }, &[gate, x]);
+    draft.gathered(format!("{heads} heads of {size}, {act:?}"), y, bounds)
+}
+
 /// An activation is a gate of ones.
 pub(super) fn activate(seed: u64, round: Roundoff) -> Case {
     let mut draft = CaseDraft::new(OpName::Activate, seed, round, Begin::Anywhere);

@@ -5,7 +5,7 @@ use girih_tensor::{DType, reference};
 use super::case::Case;
 use super::draft::{Begin, CaseDraft, Numbers};
 use super::roundoff::{Roundoff, TINY};
-use crate::constant::{Act, ExpertGroups, RouterScore};
+use crate::constant::{Act, ExpertGroups, GateRule, RouterScore};
 use crate::ops::route::Router;
 use crate::ops::{Op, OpName};
 
@@ -134,6 +134,14 @@ fn product((a, of_a): Inexact, (b, of_b): Inexact, round: Roundoff) -> Inexact {
     (a * b, error + round.gamma(2) * ((a * b).abs() + error))
 }
 
+/// What a gate and the value that it gates become. A limit makes no error larger; an offset is a sum.
+fn gated(rule: GateRule, (gate, of_gate): Inexact, (up, of_up): Inexact, round: Roundoff) -> Inexact {
+    let limit = f64::from(rule.limit.unwrap_or(f32::INFINITY));
+    let up = up.clamp(-limit, limit) + f64::from(rule.offset.unwrap_or(0.0));
+    let of_up = if rule.offset.is_some() { of_up + round.gamma(1) * (up.abs() + of_up) } else { of_up };
+    product(activated(rule.act, (gate.min(limit), of_gate), round), (up, of_up), round)
+}
+
 /// Activations of the experts of models. The square of a number has no largest slope.
 const EXPERT_ACTS: [Act; 4] = [Act::Silu, Act::GeluTanh, Act::QuickGelu, Act::Relu];
 
@@ -171,6 +179,11 @@ pub(super) fn experts(seed: u64, round: Roundoff) -> Case {
     let (up, down) = (stack(0, 4, inner, width), stack(1, 5, outputs, inner));
     let (up, down, gate) = (up.expect("required"), down.expect("required"), stack(2, 3, inner, width));
     let act = draft.random.of(&EXPERT_ACTS);
+    let (limit, offset) = match &gate {
+        None => (None, None),
+        Some(_) => draft.random.of(&[(None, None), (Some(1.5), None), (Some(0.25), Some(1.0))]),
+    };
+    let rule = GateRule { act, limit, offset };
     let mut bounds = Vec::new();
     for (x, scores) in rows.chunks_exact(width).zip(scored.chunks_exact(experts)) {
         let x: Vec<Inexact> = x.iter().map(|x| (f64::from(*x), 0.0)).collect();
@@ -183,7 +196,7 @@ pub(super) fn experts(seed: u64, round: Roundoff) -> Case {
                 None => up.into_iter().map(|up| activated(act, up, round)).collect(),
                 Some(gate) => {
                     let gate = gate.times(expert, &x, round).into_iter();
-                    gate.zip(up).map(|(gate, up)| product(activated(act, gate, round), up, round)).collect()
+                    gate.zip(up).map(|(gate, up)| gated(rule, gate, up, round)).collect()
                 }
             };
             let weight = (f64::from(weight), round.gamma(2 * experts + 14) * f64::from(weight));
@@ -197,8 +210,8 @@ pub(super) fn experts(seed: u64, round: Roundoff) -> Case {
         bounds.extend(sums.iter().map(|(size, error)| error + terms * (size + error) + 2f64.powi(-121)));
     }
     let operands: Vec<_> = [x, weights].into_iter().chain(all.iter().map(|(id, _)| *id)).collect();
-    let y = draft.builder.shaped("y", Op::Experts { used, act }, &operands, &[outputs]);
+    let y = draft.builder.shaped("y", Op::Experts { used, act, limit, offset }, &operands, &[outputs]);
     let name =
-        format!("{dtype} {experts}×[{outputs}, {inner}, {width}], {optional} optional, {act:?}, {router:?}");
+        format!("{dtype} {experts}×[{outputs}, {inner}, {width}], {optional} optional, {rule:?}, {router:?}");
     draft.gathered(name, y, bounds)
 }

@@ -7,6 +7,7 @@ use super::draft::{Begin, CaseDraft};
 use super::roundoff::{Roundoff, TINY};
 use crate::constant::{Pairing, Pooling};
 use crate::graph::OutputKind;
+use crate::ops::temper::Temperature;
 use crate::ops::{Op, OpName};
 use crate::sequence::Outputs;
 
@@ -81,26 +82,54 @@ pub(super) fn pool(seed: u64, round: Roundoff) -> Case {
     draft.pooled(format!("{how:?} of rows of {width}"), y, bounds)
 }
 
-/// Sine and cosine have a rounding each, of the angle that is rounded as the definition says; two products and
-/// a sum follow. No term exceeds the sizes of the pair. Sine and cosine may be stored.
+/// Sine and cosine have a rounding each, of the angle that is rounded as the definition says; the factor, two
+/// products and a sum follow. Components behind the pairs are exact. Sine and cosine may be stored. No term exceeds
+/// the sizes of the pair, times the factor.
 pub(super) fn rope(seed: u64, round: Roundoff) -> Case {
     let mut draft = CaseDraft::new(OpName::Rope, seed, round, Begin::Anywhere);
     let (heads, half) = (1 + draft.random.below(4), draft.columns());
     let pairing = draft.random.of(&[Pairing::Halves, Pairing::Neighbours]);
-    let (x, numbers) = draft.rows_within(4.0, "x", &[heads, 2 * half]);
+    let kept = draft.random.of(&[0, 0, 1, 6]);
+    let factor = draft.random.of(&[None, Some(1.3f32), Some(0.7)]);
+    let size = 2 * half + kept;
+    let (x, numbers) = draft.rows_within(4.0, "x", &[heads, size]);
     let frequencies: Vec<f32> = (0..half).map(|_| draft.random.number().abs()).collect();
     let bytes = DType::F32.pack_matrix(1, half, &frequencies).expect("floats are packed");
     let frequencies = draft.weight_of("frequencies", Shape::vector(half), DType::F32, bytes).0;
-    let bounds = numbers.chunks_exact(2 * half).flat_map(|head| {
-        (0..2 * half).map(move |i| {
+    let bounds = numbers.chunks_exact(size).flat_map(|head| {
+        (0..size).map(move |i| {
+            if i >= 2 * half {
+                return TINY;
+            }
             let (a, b) = match pairing {
                 Pairing::Halves => (i % half, i % half + half),
                 Pairing::Neighbours => (i / 2 * 2, i / 2 * 2 + 1),
             };
-            (round.gamma(4) + round.stored) * f64::from(head[a].abs() + head[b].abs()) + TINY
+            let terms = f64::from(factor.unwrap_or(1.0)) * f64::from(head[a].abs() + head[b].abs());
+            (round.gamma(5) + round.stored) * terms + TINY
         })
     });
     let bounds = bounds.collect();
-    let y = draft.builder.same("y", Op::Rope { pairing }, &[x, frequencies]);
-    draft.gathered(format!("{heads} heads of {half} pairs, {pairing:?}"), y, bounds)
+    let y = draft.builder.same("y", Op::Rope { pairing, factor }, &[x, frequencies]);
+    draft.gathered(format!("{heads} heads of {half} pairs and {kept}, {pairing:?}, {factor:?}"), y, bounds)
+}
+
+/// The factor is rounded, and the product.
+pub(super) fn temper(seed: u64, round: Roundoff) -> Case {
+    let mut draft = CaseDraft::new(OpName::Temper, seed, round, Begin::Anywhere);
+    let (heads, size) = (1 + draft.random.below(4), draft.columns());
+    let beta = draft.random.number();
+    let temperature =
+        Temperature { beta, every: draft.random.of(&[1, 3, 50]), offset: draft.random.below(2) as u32 };
+    let (x, numbers) = draft.rows_within(4.0, "x", &[heads, size]);
+    let positions = draft.sequences.iter().flat_map(|s| s.position..s.position + s.rows);
+    let rows = numbers.chunks_exact(heads * size).zip(positions);
+    let of_row = |(row, position): (&'_ [f32], u32)| {
+        let factor = temperature.at(position).abs();
+        row.iter().map(|x| round.gamma(3) * factor * f64::from(x.abs()) + TINY).collect::<Vec<f64>>()
+    };
+    let bounds = rows.flat_map(of_row).collect();
+    let Temperature { beta, every, offset } = temperature;
+    let y = draft.builder.same("y", Op::Temper { beta, every, offset }, &[x]);
+    draft.gathered(format!("{heads} heads of {size}, {temperature:?}"), y, bounds)
 }

@@ -24,6 +24,7 @@ struct Heads {
     span: Span,
     softcap: Option<f32>,
     dtype: DType,
+    has_sinks: bool,
 }
 
 impl CaseDraft {
@@ -42,18 +43,25 @@ impl CaseDraft {
         let (size, value_size) = (self.random.of(sizes), self.random.of(sizes));
         // A scale of 20 leaves one weight, of 0 all equal ones.
         let scale = self.random.of(&[1.0 / (size as f32).sqrt(), 0.35, 0.35, 20.0, 0.0]);
-        let span = match self.random.below(4) {
+        let span = match self.random.below(5) {
             0 => Span::All,
             1 => Span::Window(1 + self.random.below(90) as u32),
+            2 => Span::Chunk(1 + self.random.below(90) as u32),
             _ => Span::Full,
         };
         let softcap = self.random.of(&[None, None, Some(0.5), Some(15.0)]);
-        Heads { heads, kv_heads, size, value_size, scale, span, softcap, dtype }
+        let has_sinks = self.random.once_in(2);
+        Heads { heads, kv_heads, size, value_size, scale, span, softcap, dtype, has_sinks }
     }
 
-    /// The inputs of attention, and its result.
-    fn attention(&mut self, heads: Heads, queries: impl Fn(f32) -> f32) -> ([Numbers; 3], ValueId) {
-        let Heads { heads: count, kv_heads, size, value_size, scale, span, softcap, dtype } = heads;
+    /// The inputs of attention, its sinks, and its result.
+    fn attention(
+        &mut self,
+        heads: Heads,
+        queries: impl Fn(f32) -> f32,
+    ) -> ([Numbers; 3], Option<Vec<f32>>, ValueId) {
+        let Heads { heads: count, kv_heads, size, value_size, scale, span, softcap, dtype, has_sinks } =
+            heads;
         let numbers = self.random.numbers(self.rows() * count * size).into_iter().map(queries).collect();
         let q = self.input_rows("q", &[count, size], numbers);
         let (k, v) = (
@@ -71,8 +79,11 @@ impl CaseDraft {
             (keys, values)
         };
         let op = Op::Attend { scale, span, softcap };
-        let y = self.builder.shaped("y", op, &[q.0, keys, values], &[count, value_size]);
-        ([q, k, v], y)
+        let mut operands = vec![q.0, keys, values];
+        let sinks = has_sinks.then(|| self.weight("sinks", &[count], DType::F32));
+        operands.extend(sinks.iter().map(|(id, _)| *id));
+        let y = self.builder.shaped("y", op, &operands, &[count, value_size]);
+        ([q, k, v], sinks.map(|(_, numbers)| numbers), y)
     }
 }
 
@@ -80,8 +91,8 @@ impl CaseDraft {
 /// only position is 1.
 pub(super) fn write(seed: u64, round: Roundoff) -> Case {
     let mut draft = CaseDraft::new(OpName::Write, seed, round, Begin::AtZero);
-    let heads = Heads { span: Span::Window(1), softcap: None, scale: 0.5, ..draft.heads() };
-    let ([_, _, (_, v)], y) = draft.attention(heads, |x| x);
+    let heads = Heads { span: Span::Window(1), softcap: None, scale: 0.5, has_sinks: false, ..draft.heads() };
+    let ([_, _, (_, v)], _, y) = draft.attention(heads, |x| x);
     let held = held_by(heads.dtype, &v);
     let shared = heads.heads / heads.kv_heads;
     let heads_of = held.chunks_exact(heads.value_size).flat_map(|value| std::iter::repeat_n(value, shared));
@@ -98,8 +109,15 @@ pub(super) fn write(seed: u64, round: Roundoff) -> Case {
 /// from the largest score and of the exponential (four), and the same again for each part of the positions whose
 /// sum is brought to the scale of others: a part has a block of positions or more. The error of the largest score
 /// itself cancels. A weight may be stored. Sums of weights and of weighted values then have an error of gamma of their terms, relative to
-/// the sum of sizes; the result is their quotient. A weight below 2⁻¹²⁵ counts as zero.
-fn attend_bounds(heads: Heads, round: Roundoff, q: &[f32], keys: &[&[f32]], values: &[&[f32]]) -> Vec<f64> {
+/// the sum of sizes; the result is their quotient. A weight below 2⁻¹²⁵ counts as zero. A sink is a score with two
+/// roundings, of its unit and of its constant, and takes part in the sum of weights only.
+fn attend_bounds(
+    heads: Heads,
+    round: Roundoff,
+    (q, sink): (&[f32], Option<f32>),
+    keys: &[&[f32]],
+    values: &[&[f32]],
+) -> Vec<f64> {
     let unit = round.unit;
     let scale = f64::from(heads.scale);
     let cap = heads.softcap.map(f64::from);
@@ -111,6 +129,10 @@ fn attend_bounds(heads: Heads, round: Roundoff, q: &[f32], keys: &[&[f32]], valu
         cap.map_or(scale * exact.sum, |cap| cap * (scale * exact.sum / cap).tanh())
     });
     let mut weights: Vec<f64> = scores.collect();
+    if let Some(sink) = sink.map(f64::from) {
+        weights.push(sink);
+        worst = worst.max(round.gamma(2) * sink.abs());
+    }
     let (least, most) = weights.iter().fold((f64::MAX, f64::MIN), |(a, b), &s| (a.min(s), b.max(s)));
     let reach = most - least + 2.0 * worst;
     reference::softmax(&mut weights);
@@ -139,11 +161,11 @@ pub(super) fn attend(seed: u64, round: Roundoff) -> Case {
             draft.sequences[index].spans = spans.into_iter().filter(|span| span.start < span.end).collect();
         }
     }
-    let ([(_, q), (_, k), (_, v)], y) = draft.attention(heads, |x| x);
+    let ([(_, q), (_, k), (_, v)], sinks, y) = draft.attention(heads, |x| x);
     let Heads { size, value_size, kv_heads, .. } = heads;
     let [k, v] = match heads.span {
         Span::All => [k, v],
-        Span::Full | Span::Window(_) => [k, v].map(|x| held_by(heads.dtype, &x)),
+        Span::Full | Span::Window(_) | Span::Chunk(_) => [k, v].map(|x| held_by(heads.dtype, &x)),
     };
     let (mut bounds, mut first) = (Vec::new(), 0);
     for CaseSequence { rows, spans, .. } in &draft.sequences {
@@ -159,7 +181,8 @@ pub(super) fn attend(seed: u64, round: Roundoff) -> Case {
                 let keys: Vec<_> = seen.clone().map(|p| &k[at(p) * size..][..size]).collect();
                 let values: Vec<_> = seen.clone().map(|p| &v[at(p) * value_size..][..value_size]).collect();
                 let q = &q[((first + row) * heads.heads + head) * size..][..size];
-                bounds.extend(attend_bounds(heads, round, q, &keys, &values));
+                let sink = sinks.as_ref().map(|sinks| sinks[head]);
+                bounds.extend(attend_bounds(heads, round, (q, sink), &keys, &values));
             }
         }
         first += rows;

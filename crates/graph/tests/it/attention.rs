@@ -48,6 +48,7 @@ fn run(text: &str, x: &[[f32; 4]], sequences: &[TestSequence<'_>]) -> Vec<f32> {
         "queries" => vec![1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0],
         "third" => vec![0.0, 0.0, 1.0, 0.0],
         "fourth" => vec![0.0, 0.0, 0.0, 1.0],
+        "sinks" => vec![2f32.ln(), 6f32.ln()],
         other => panic!("no weight '{other}' in the form"),
     });
     step(runner.as_mut(), Input::Rows(x.as_flattened()), sequences)
@@ -59,6 +60,26 @@ fn results_are_values_weighted_by_the_softmax_of_scores() {
     // 1/4 and 3/4 of the values 1 and 5. Head 1 scores 0 and 0: their mean.
     let x = [[0.5, 0.0, 0.0, 1.0], [0.5, 0.0, 3f32.ln(), 5.0]];
     near(&run(&form("full", "", "f32"), &x, &[TestSequence::whole(2)]), &[1.0, 1.0, 4.0, 3.0]);
+}
+
+/// As above, with sinks of ln 2 and ln 6 for a second row: head 0 has the weights 1/6 and 3/6 of 1 and 5, and
+/// 2/6 of nothing; head 1 has 1/8 of each.
+#[test]
+fn a_sink_takes_a_share_of_the_softmax() {
+    let text = form("full", "", "f32")
+        .replace("mixed: ", "weight sinks: [2] f32\n        mixed: ")
+        .replace("keys, values\n", "keys, values, sinks\n");
+    let x = [[0.5, 0.0, 0.0, 1.0], [0.5, 0.0, 3f32.ln(), 5.0]];
+    let found = run(&text, &x, &[TestSequence::whole(2)]);
+    near(&found, &[1.0 / 3.0, 1.0 / 7.0, 16.0 / 6.0, 6.0 / 8.0]);
+}
+
+/// Chunks of 2: rows 0 and 1 share one, row 2 begins another. All scores are 0.
+#[test]
+fn a_row_attends_to_its_chunk() {
+    let x = [1.0, 3.0, 8.0, 10.0].map(|value| [0.0, 0.0, 0.0, value]);
+    let found = run(&form("chunk:2", "", "f32"), &x, &[TestSequence::whole(4)]);
+    near(&found, &[1.0, 1.0, 2.0, 2.0, 8.0, 8.0, 9.0, 9.0]);
 }
 
 #[test]

@@ -134,6 +134,16 @@ fn rope_rotates_pairs_by_position_times_frequency() {
 }
 
 #[test]
+fn rope_keeps_the_components_behind_the_pairs_and_multiplies_the_others() {
+    let quarter = [std::f32::consts::FRAC_PI_2];
+    for (pairing, result) in [("halves", [-4.0, 2.0, 3.0, 4.0]), ("neighbours", [-4.0, 2.0, 3.0, 4.0])] {
+        let last = format!("y: [rows 1, 1, 4] = rope(pairing={pairing} factor=2.0) x, f");
+        let lines = ["input x: [rows 1, 1, 4] f32", "weight f: [1] f32", &last];
+        near(&run_from(1, &lines, &[("f", &quarter)], &[1.0, 2.0, 3.0, 4.0]), &result);
+    }
+}
+
+#[test]
 fn rope_rotates_every_head_by_the_same_angles() {
     let lines =
         ["input x: [rows 1, 2, 2] f32", "weight f: [1] f32", "y: [rows 1, 2, 2] = rope(pairing=halves) x, f"];

@@ -69,7 +69,7 @@ impl GraphGrower {
     fn grow(&mut self) {
         let x = self.rows();
         let name = self.name("row");
-        let new = match self.random.below(12) {
+        let new = match self.random.below(13) {
             0 => {
                 let mut operands = vec![x];
                 if self.random.below(4) > 0 {
@@ -96,6 +96,10 @@ impl GraphGrower {
             7 => self.attend_rows(&name, x),
             10 => self.short_conv(&name, x),
             11 => self.xielu(&name, x),
+            12 => {
+                let (beta, every) = (self.random.positive(), 1 + self.random.below(5) as u32);
+                self.graph.same(&name, Op::Temper { beta, every, offset: 1 }, &[x])
+            }
             pairwise => {
                 self.unread.push(x);
                 let other = self.rows();
@@ -149,11 +153,13 @@ impl GraphGrower {
 
     fn attend(&mut self, name: &str, x: ValueId) -> ValueId {
         let heads = self.graph.shaped(&format!("{name}.heads"), Op::Reshape, &[x], &HEADS);
-        let frequencies = self.weight(&[HEADS[1] / 2]);
+        let pairs = 1 + self.random.below(HEADS[1] / 2);
+        let frequencies = self.weight(&[pairs]);
         let pairing = self.random.of(&[Pairing::Halves, Pairing::Neighbours]);
-        let rotated =
-            self.graph.same(&format!("{name}.rotated"), Op::Rope { pairing }, &[heads, frequencies]);
-        let span = self.random.of(&[Span::Full, Span::Window(1), Span::Window(7)]);
+        let factor = (self.random.below(2) == 0).then(|| self.random.positive());
+        let op = Op::Rope { pairing, factor };
+        let rotated = self.graph.same(&format!("{name}.rotated"), op, &[heads, frequencies]);
+        let span = self.random.of(&[Span::Full, Span::Window(1), Span::Window(7), Span::Chunk(5)]);
         let group = self.graph.group(span);
         let dtype = self.random.of(&[DType::F32, DType::F16, DType::BF16]);
         let keys = self.graph.state(&format!("{name}.keys"), &HEADS, dtype, group);
@@ -162,7 +168,17 @@ impl GraphGrower {
         self.graph.write(heads, values);
         let softcap = (self.random.below(2) == 0).then(|| self.random.positive());
         let op = Op::Attend { scale: self.random.positive(), span, softcap };
-        let mixed = self.graph.same(&format!("{name}.mixed"), op, &[rotated, keys, values]);
+        let mut operands = vec![rotated, keys, values];
+        if self.random.below(2) == 0 {
+            operands.push(self.weight(&[HEADS[0]]));
+        }
+        let mut mixed = self.graph.same(&format!("{name}.mixed"), op, &operands);
+        if self.random.below(2) == 0 {
+            let operands = [x, self.weight(&[HEADS[0], WIDTH])];
+            let gate = self.graph.shaped(&format!("{name}.gate"), Op::Linear, &operands, &[HEADS[0]]);
+            let act = self.random.of(Act::ALL);
+            mixed = self.graph.same(&format!("{name}.gated"), Op::GateHeads { act }, &[gate, mixed]);
+        }
         self.graph.shaped(name, Op::Reshape, &[mixed], &[WIDTH])
     }
 

@@ -10,7 +10,7 @@ use crate::session;
 const CONSTANT_TEXTS: [&str; 7] = ["1.0", "1", "full", "halves", "silu", "first", "softmax"];
 
 /// Inner extents to try for activations and state.
-const INNER_EXTENTS: [&str; 3] = [", 2", "", ", 1, 2"];
+const INNER_EXTENTS: [&str; 4] = [", 2", "", ", 1, 2", ", 2, 2"];
 
 /// Extents to try for weights.
 const WEIGHT_EXTENTS: [&str; 3] = ["1", "2", "2, 2"];
@@ -73,6 +73,9 @@ impl SmallGraph {
         {
             text += &format!("input x: [rows 2{x}] f32\n");
         }
+        if uses("heads") {
+            text += "input heads: [rows 2, 2, 2] f32\n";
+        }
         if uses("given") {
             text += &format!("input given: [rows 2{x}] f32\n");
         }
@@ -106,7 +109,9 @@ impl SmallGraph {
 /// The names of the first `count` operands of an op in [`SmallGraph::text`].
 fn operands(spec: &OpSpec, count: usize) -> Vec<String> {
     let mut weights = 0..;
-    let name = |kind: &OperandKind| match kind {
+    let name = |(index, kind): (usize, &OperandKind)| match kind {
+        // Its operands have different ranks.
+        OperandKind::Activations if spec.name == "gate_heads" && index == 1 => "heads".to_owned(),
         OperandKind::Ids => "tokens".to_owned(),
         OperandKind::Given => "given".to_owned(),
         OperandKind::Rows | OperandKind::Activations => "x".to_owned(),
@@ -117,7 +122,7 @@ fn operands(spec: &OpSpec, count: usize) -> Vec<String> {
         OperandKind::StateOrRows => "kept".to_owned(),
         OperandKind::Carried => "carried".to_owned(),
     };
-    spec.operands[..count].iter().map(name).collect()
+    spec.operands[..count].iter().enumerate().map(name).collect()
 }
 
 /// An op as it is printed; optional constants are absent. Each constant has the

@@ -72,6 +72,8 @@ pub(super) struct AttendingHead<'a> {
     pub(super) one: RoundingErrors,
     pub(super) scale: f64,
     pub(super) cap: Option<f64>,
+    /// One more score, without a value.
+    pub(super) sink: Option<f64>,
     pub(super) q: HeadPart<'a>,
     /// The keys and values that the row reads.
     pub(super) read: Vec<(HeadPart<'a>, HeadPart<'a>)>,
@@ -82,9 +84,10 @@ impl AttendingHead<'_> {
     pub(super) fn noise_and_size(&self) -> (f64, f64) {
         let RoundingErrors { term, result, .. } = self.one;
         let scores: Vec<KeyScore> = self.read.iter().map(|(key, _)| self.score(key)).collect();
-        let largest = scores.iter().fold(f64::NEG_INFINITY, |largest, score| largest.max(score.value));
+        let sink = self.sink.unwrap_or(f64::NEG_INFINITY);
+        let largest = scores.iter().fold(sink, |largest, score| largest.max(score.value));
         let weights: Vec<f64> = scores.iter().map(|score| (score.value - largest).exp()).collect();
-        let sum: f64 = weights.iter().sum();
+        let sum: f64 = weights.iter().sum::<f64>() + (sink - largest).exp();
         // Errors of the query act through the cap's slope.
         let keys = self.read.iter().zip(&scores).map(|((key, _), score)| (key.numbers, score.slope));
         let values = self.read.iter().map(|(_, value)| value.numbers);

@@ -1,7 +1,7 @@
 //! Facts: the parameters that a graph is built from, one entry per layer,
 //! independent of files. Serialized, they are what `inspect` shows.
 
-use girih_graph::{Act, Pairing, Pooling, Router, Span, Xielu};
+use girih_graph::{Act, GateRule, Pairing, Pooling, Router, Span, Temperature, Xielu};
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
@@ -169,6 +169,24 @@ pub struct AttentionFacts {
     pub scale: f32,
     /// The softcap of scores.
     pub softcap: Option<f32>,
+    /// Whether each query head has a sink.
+    pub sinks: bool,
+    /// The gate of the heads' results.
+    #[serde(rename = "attention_gate")]
+    pub gate: Option<OutputGate>,
+    /// How queries are multiplied by position.
+    #[serde(rename = "query_temperature", serialize_with = "temperature_text")]
+    pub temperature: Option<Temperature>,
+}
+
+/// The gate of the results of attention, which is a projection of its input.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct OutputGate {
+    /// The activation.
+    #[serde(serialize_with = "act_name")]
+    pub act: Act,
+    /// Whether it has one number for each head, instead of one for each element.
+    pub by_head: bool,
 }
 
 /// The norms of queries and keys.
@@ -209,10 +227,17 @@ pub struct Rope {
     /// The components that form a pair.
     #[serde(serialize_with = "pairing_name")]
     pub pairing: Pairing,
+    /// The number of components of a head that are rotated: the first ones.
+    pub rotated: usize,
     /// The base of the frequencies.
     pub base: f32,
     /// The divisor of each frequency; empty without scaling.
     pub factors: Vec<f32>,
+    /// The factor of the rotated components.
+    pub factor: Option<f32>,
+    /// The number of positions for which the divisors hold, if it is less than the model's; `sizes.context` follows
+    /// it.
+    pub context: Option<usize>,
 }
 
 /// The part of a layer that processes each position separately.
@@ -264,9 +289,9 @@ pub struct ExpertsFacts {
     /// The inner size of each expert.
     #[serde(rename = "ffn")]
     pub size: usize,
-    /// The activation of the gates.
-    #[serde(serialize_with = "act_name")]
-    pub act: Act,
+    /// How gates and what they gate become one.
+    #[serde(flatten, serialize_with = "gate_facts")]
+    pub gate: GateRule,
     /// Whether gates, ups and downs have biases.
     #[serde(rename = "ffn_biases")]
     pub biases: [bool; 3],
@@ -274,6 +299,8 @@ pub struct ExpertsFacts {
     pub shared_ffn: Option<usize>,
     /// Whether its result is multiplied by the sigmoid of a score.
     pub shared_is_scored: bool,
+    /// Whether the result is the mean of both, instead of their sum.
+    pub shared_is_averaged: bool,
 }
 
 impl Ffn {
@@ -290,7 +317,7 @@ impl Ffn {
         match self {
             Ffn::Gated { act, .. } | Ffn::Plain { act: PlainAct::Plain(act), .. } => act_word(*act),
             Ffn::Plain { act: PlainAct::Xielu(_), .. } => Some(XIELU),
-            Ffn::Experts(experts) => act_word(experts.act),
+            Ffn::Experts(experts) => act_word(experts.gate.act),
         }
     }
 
@@ -433,6 +460,28 @@ fn router_facts<S: Serializer>(router: &Router, to: S) -> Result<S::Ok, S::Error
     map.serialize_entry("router_groups", &groups.map(|groups| [groups.used, groups.count]))?;
     map.serialize_entry("router_factor", factor)?;
     map.end()
+}
+
+fn gate_facts<S: Serializer>(gate: &GateRule, to: S) -> Result<S::Ok, S::Error> {
+    let GateRule { act, limit, offset } = gate;
+    let mut map = to.serialize_map(None)?;
+    map.serialize_entry("act", act.name())?;
+    if let Some(limit) = limit {
+        map.serialize_entry("gate_limit", limit)?;
+    }
+    if let Some(offset) = offset {
+        map.serialize_entry("gate_offset", offset)?;
+    }
+    map.end()
+}
+
+fn temperature_text<S: Serializer>(temperature: &Option<Temperature>, to: S) -> Result<S::Ok, S::Error> {
+    match temperature {
+        None => to.serialize_none(),
+        Some(Temperature { beta, every, offset }) => {
+            to.collect_str(&format_args!("1 + {beta} ln(1 + floor((position + {offset}) / {every}))"))
+        }
+    }
 }
 
 fn act_name<S: Serializer>(act: &Act, to: S) -> Result<S::Ok, S::Error> {

@@ -33,6 +33,10 @@ pub struct ExpertsSchema {
     pub score: Field,
     /// Whether the weights of a row are divided by their sum.
     pub normalized: Field,
+    /// Whether the weights of a softmax are divided by their sum, whatever `normalized` says: a softmax of the
+    /// chosen experts only.
+    #[serde(default)]
+    pub softmax_of_chosen: bool,
     /// What is added to that sum.
     #[serde(default)]
     pub epsilon: f32,
@@ -44,6 +48,10 @@ pub struct ExpertsSchema {
     pub groups: Option<Field>,
     /// The number of groups that a row uses.
     pub used_groups: Option<Field>,
+    /// The bound of the gate and of the gated value of each expert.
+    pub limit: Option<Field>,
+    /// What is added to the gated value.
+    pub offset: Option<f32>,
     /// The expert of all rows.
     pub shared: Option<SharedExpertSchema>,
 }
@@ -56,6 +64,9 @@ pub struct SharedExpertSchema {
     pub size: Option<Field>,
     /// Instead of the size, the number by which that of an expert is multiplied.
     pub count: Option<Field>,
+    /// Whether its result and that of the other experts are added up or averaged: `sum` or `average`; `sum`
+    /// by default.
+    pub combined: Option<Field>,
 }
 
 /// A feed-forward part that all rows pass through.

@@ -3,20 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use girih_file::quote;
-use girih_graph::{Act, Pairing, Pooling, Span, Xielu};
+use girih_graph::{Act, Pairing, Pooling, Span, Temperature, Xielu};
 use girih_tensor::{Error, Result};
 
 use super::based_on::dense_kind;
 use super::config::{ModelConfig, shown};
 use super::facts::{
     AttentionFacts, Biases, EmbedFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes, NormFacts, Norms,
-    PlainAct, PoolingFacts, QkNormFacts, Residual, Rope, ShortConvFacts, XIELU, act, act_words,
+    OutputGate, PlainAct, PoolingFacts, QkNormFacts, Residual, Rope, ShortConvFacts, XIELU, act, act_words,
 };
 use super::rope;
+use super::rope_scaling::Unscaled;
 use super::schema::{
     self, Arch, AttendSchema, DefaultValue, DenseLayersSchema, DenseSchema, DerivedScale, EmbedScale,
-    FfnSchema, Field, GgufKinds, HeadSchema, IndexedKind, LayerSchema, MixerSchema, NormKind, NormPosition,
-    NormsSchema, QkNorm, ResidualSchema, ShortConvSchema, SpanSchema, StatedValue,
+    FfnSchema, Field, GateAct, GgufKinds, HeadSchema, IndexedKind, LayerSchema, ListedKinds, MixerSchema,
+    NormKind, NormPosition, NormsSchema, ResidualSchema, RopeSchema, ShortConvSchema, SpanSchema,
+    StatedValue, TemperatureSchema,
 };
 use super::value::brief;
 use crate::limits::ModelLimits;
@@ -56,6 +58,9 @@ pub(crate) fn fill(
     let filled = kinds.iter().enumerate().map(|(index, kind)| fill.layer(arch.layer(kind)?, kind, index));
     let mut filled = filled.collect::<Result<Vec<LayerFacts>>>()?;
     name_rotations(&mut filled);
+    let ropes = filled.iter().filter_map(|layer| layer.mixer.attention()?.rope.as_ref());
+    let context = ropes.filter_map(|rope| rope.context).fold(sizes.context, usize::min);
+    let sizes = ModelSizes { context, ..sizes };
     Ok(Facts {
         name: arch.name.clone(),
         sizes,
@@ -66,21 +71,21 @@ pub(crate) fn fill(
     })
 }
 
-/// Names the weight of each layer's rotary frequencies, which depend on the table and the size of a head:
-/// by the table, and by the size if layers of several sizes share the table.
+/// Names the weight of each layer's rotary frequencies, which depend on the table and on how much of a head is
+/// rotated: by the table, and by that size if layers of several sizes share the table.
 fn name_rotations(layers: &mut [LayerFacts]) {
     let mut sizes: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
     for layer in layers.iter() {
-        if let Some(AttentionFacts { rope: Some(rope), head_size, .. }) = layer.mixer.attention() {
-            sizes.entry(rope.table.clone()).or_default().insert(*head_size);
+        if let Some(AttentionFacts { rope: Some(rope), .. }) = layer.mixer.attention() {
+            sizes.entry(rope.table.clone()).or_default().insert(rope.rotated);
         }
     }
     for layer in layers {
         match &mut layer.mixer {
-            Mixer::Attend(AttentionFacts { rope: Some(Rope { table, weight, .. }), head_size, .. })
+            Mixer::Attend(AttentionFacts { rope: Some(Rope { table, weight, rotated, .. }), .. })
                 if sizes[table].len() > 1 =>
             {
-                *weight = format!("rope.{table}.{head_size}");
+                *weight = format!("rope.{table}.{rotated}");
             }
             Mixer::Attend(_) | Mixer::ShortConv(_) => {}
         }
@@ -176,13 +181,24 @@ fn mixer_kinds<'a>(arch: &'a Arch, config: &ModelConfig<'_>, layers: usize) -> R
     {
         let list = config.listed(&listed.hf, value, layers)?;
         let kind = |word: &serde_json::Value| {
-            let kind = word.as_str().and_then(|word| listed.words.get(word));
+            // A flag of each layer may be a number.
+            let number = word.as_u64().map(|number| number.to_string());
+            let kind = word.as_str().or(number.as_deref()).and_then(|word| listed.words.get(word));
             kind.map(String::as_str).ok_or_else(|| {
                 let (key, word) = (&listed.hf, brief(word));
                 Error::new(format!("config.json's '{key}' contains the unknown kind {word}"))
             })
         };
         return list.iter().map(kind).collect();
+    }
+    if let Some(ListedKinds { hf, unless_null: Some(field), .. }) = &rule.listed
+        && !config.is_gguf()
+        && !config.is_null(field)
+    {
+        let (key, name) = (config.key(field), &arch.name);
+        return Err(Error::new(format!(
+            "config.json has no '{hf}', which architecture {name} needs unless {key} is null"
+        )));
     }
     if let Some(IndexedKind { hf, kind, other }) = &rule.indexed
         && let Some(value) = config.json(hf)
@@ -455,25 +471,81 @@ impl Fill<'_> {
             heads: heads.heads,
             kv_heads: heads.kv_heads,
             head_size: heads.size,
-            span: self.span(&schema.span, layer)?,
-            rope: schema.rope.as_ref().map(|table| self.rope(table, heads.size)).transpose()?,
-            qk_norm: schema.qk_norm.map(|of| self.qk_norm(of, layer, epsilon)).transpose()?,
+            span: self.span(schema, layer)?,
+            rope: self.rope_of(schema).map(|table| self.rope(table, heads.size)).transpose()?,
+            qk_norm: self.qk_norm(schema, layer, epsilon)?,
             biases: Biases { q: bias("q"), k: bias("k"), v: bias("v"), o: bias("o") },
             scale,
             softcap: self.cap(schema.softcap.as_ref())?,
+            sinks: self.stored.has(&format!("layers.{layer}.mixer.sinks")),
+            gate: self.output_gate(schema, layer, &heads)?,
+            temperature: schema.temperature.as_ref().map_or(Ok(None), |schema| self.temperature(schema))?,
         })
     }
 
+    /// The name of the table by which queries and keys of a layer are rotated.
+    fn rope_of<'a>(&self, schema: &'a AttendSchema) -> Option<&'a String> {
+        let condition = schema.rope_if_null.as_ref().filter(|_| !self.config.is_gguf());
+        schema.rope.as_ref().filter(|_| condition.is_none_or(|field| self.config.is_null(field)))
+    }
+
+    /// The gate of the results of attention: its weight says whether it has a number for each head.
+    fn output_gate(
+        &self,
+        schema: &AttendSchema,
+        layer: usize,
+        heads: &HeadSizes,
+    ) -> Result<Option<OutputGate>> {
+        let weight = format!("layers.{layer}.mixer.gate.weight");
+        let Some(act) = schema.gate.filter(|_| self.stored.has(&weight)) else { return Ok(None) };
+        let act = match act {
+            GateAct::Sigmoid => Act::Sigmoid,
+            GateAct::Softplus => Act::Softplus,
+        };
+        let rows = self.stored.rows(&weight)?;
+        let by_head = rows == heads.heads;
+        if !by_head && rows != heads.heads * heads.size {
+            let (heads, size) = (heads.heads, heads.size);
+            return Err(Error::new(format!(
+                "weight '{weight}' has {rows} rows; one for each of {heads} heads or of their {size} values is needed"
+            )));
+        }
+        Ok(Some(OutputGate { act, by_head }))
+    }
+
+    fn temperature(&self, schema: &TemperatureSchema) -> Result<Option<Temperature>> {
+        if let Some(condition) = &schema.condition
+            && self.config.flag(condition)? != Some(true)
+        {
+            return Ok(None);
+        }
+        let Some(beta) = self.optional(Some(&schema.beta))? else { return Ok(None) };
+        let every = self.size("mixer.temperature.every", &schema.every)?;
+        Ok(Some(Temperature { beta, every: every as u32, offset: schema.offset }))
+    }
+
     /// The norms of queries and keys of a layer.
-    fn qk_norm(&self, of: QkNorm, layer: usize, epsilon: f32) -> Result<QkNormFacts> {
+    fn qk_norm(&self, schema: &AttendSchema, layer: usize, epsilon: f32) -> Result<Option<QkNormFacts>> {
+        let Some(of) = schema.qk_norm else { return Ok(None) };
         let has = |part: &str| self.stored.has(&format!("layers.{layer}.mixer.{part}.norm"));
         let weight = has("q");
+        if let Some(field) = &schema.qk_norm_if {
+            if let Some(stated) = self.config.flag(field)?.filter(|stated| *stated != weight) {
+                let (key, has) = (self.config.key(field), if weight { "a" } else { "no" });
+                return Err(Error::new(format!(
+                    "{key} is {stated}, but layer {layer} has {has} norm of queries; both must agree"
+                )));
+            }
+            if !weight && !has("k") {
+                return Ok(None);
+            }
+        }
         if weight != has("k") {
             return Err(Error::new(format!(
                 "layer {layer} has a weight for the norm of queries or for that of keys; both or none are needed"
             )));
         }
-        Ok(QkNormFacts { of, epsilon, weight })
+        Ok(Some(QkNormFacts { of, epsilon, weight }))
     }
 
     fn short_conv(&self, schema: &ShortConvSchema) -> Result<ShortConvFacts> {
@@ -544,12 +616,26 @@ impl Fill<'_> {
         }
     }
 
-    fn span(&self, schema: &SpanSchema, layer: usize) -> Result<Span> {
-        match schema {
+    fn span(&self, schema: &AttendSchema, layer: usize) -> Result<Span> {
+        if let Some(field) = &schema.span_if
+            && self.config.flag(field)? != Some(true)
+        {
+            return Ok(Span::Full);
+        }
+        match &schema.span {
             SpanSchema::Full => Ok(Span::Full),
             SpanSchema::All => Ok(Span::All),
             // A window of null is none, as in transformers' `masking_utils` of Mistral.
-            SpanSchema::Window(field) if self.config.is_null(field) => Ok(Span::Full),
+            SpanSchema::Window(field) | SpanSchema::Chunk(field) if self.config.is_null(field) => {
+                Ok(Span::Full)
+            }
+            SpanSchema::Chunk(field) => Ok(Span::Chunk(self.size("mixer.span.chunk", field)? as u32)),
+            // llama.cpp's converter writes 0 for none.
+            SpanSchema::Window(field)
+                if self.config.is_gguf() && !field.by_layer && self.config.number(field)? == Some(0.0) =>
+            {
+                Ok(Span::Full)
+            }
             SpanSchema::Window(field) => {
                 match (self.size_of_layer("mixer.span.window", field, layer)?, self.config.default(field)) {
                     (Some(window), _) => Ok(Span::Window(window as u32)),
@@ -571,12 +657,43 @@ impl Fill<'_> {
             )));
         }
         let scaling = stated.scaling.as_ref();
-        let factors = rope::factors(self.config, scaling, base, size, |tensor| self.stored.numbers(tensor))?;
+        let share = stated.share.as_ref().map_or(Ok(None), |field| self.config.number(field))?.unwrap_or(1.0);
+        let original = scaling.and_then(|scaling| scaling.original.as_ref());
+        let from = Unscaled {
+            base,
+            head: size,
+            share,
+            rotated: self.rotated(stated, share, size)?,
+            context: self.size("sizes.context", &self.arch.sizes.context)?,
+            original: original.map_or(Ok(None), |field| self.config.size(field))?,
+        };
+        let scaled = rope::scaled(self.config, scaling, &from, |tensor| self.stored.numbers(tensor))?;
         let pairing = match stated.pairing {
             schema::PairingSchema::Halves => Pairing::Halves,
             schema::PairingSchema::Neighbours => Pairing::Neighbours,
         };
-        Ok(Rope { table: name.to_owned(), weight: format!("rope.{name}"), pairing, base, factors })
+        Ok(Rope {
+            table: name.to_owned(),
+            weight: format!("rope.{name}"),
+            pairing,
+            rotated: scaled.rotated.unwrap_or(from.rotated),
+            base,
+            factors: scaled.factors,
+            factor: scaled.factor,
+            context: scaled.context,
+        })
+    }
+
+    /// The number of components of a head of `size` that are rotated.
+    fn rotated(&self, schema: &RopeSchema, share: f64, size: usize) -> Result<usize> {
+        let stated = schema.rotated.as_ref().map_or(Ok(None), |field| self.config.size(field))?;
+        let rotated = stated.unwrap_or((share * size as f64) as usize);
+        if rotated == 0 || rotated > size || !rotated.is_multiple_of(2) {
+            return Err(Error::new(format!(
+                "{rotated} components of heads of {size} are rotated; an even number up to {size} is needed"
+            )));
+        }
+        Ok(rotated)
     }
 
     fn ffn(&self, schema: &FfnSchema, layer: usize) -> Result<Ffn> {
@@ -643,6 +760,7 @@ impl Fill<'_> {
                 "{key} is {context}, but the table of positions has {rows} rows; equal numbers are needed"
             )));
         }
+        let is_scaled = embed.scale_if.as_ref().map_or(Ok(None), |field| self.config.flag(field))?;
         let token_types = table(embed.token_types, "embed.token_types")?;
         if let (Some(field), Some(rows)) = (&embed.token_type_count, token_types) {
             self.check_rows(field, self.config.size(field)?, "the table of token types", rows)?;
@@ -650,6 +768,7 @@ impl Fill<'_> {
         Ok(EmbedFacts {
             scale: match &embed.scale {
                 None => None,
+                Some(_) if is_scaled == Some(false) => None,
                 Some(EmbedScale::Derived(DerivedScale::SqrtWidth)) => Some((sizes.width as f32).sqrt()),
                 Some(EmbedScale::Stated(field)) => self.optional(Some(field))?,
             },

@@ -1,6 +1,7 @@
 //! Facts of a feed-forward part of experts: their number, the router, and the shared expert.
 
-use girih_graph::{ExpertGroups, Router, RouterScore};
+use girih_file::quote;
+use girih_graph::{ExpertGroups, GateRule, Router, RouterScore};
 use girih_tensor::{Error, Result};
 
 use super::config::shown;
@@ -20,9 +21,11 @@ impl Fill<'_> {
             let (key, cap) = (self.config.key(&schema.count), self.limits.experts);
             return Err(Error::new(format!("{key} is {count}; the cap is {cap} experts")));
         }
-        let normalized = self.config.flag(&schema.normalized)? == Some(true);
+        let score = self.score(&schema.score)?;
+        let normalized = self.config.flag(&schema.normalized)? == Some(true)
+            || schema.softmax_of_chosen && score == RouterScore::Softmax;
         let router = Router {
-            score: self.score(&schema.score)?,
+            score,
             used: used as u32,
             normalized: normalized.then_some(schema.epsilon),
             groups: self.groups(schema)?,
@@ -39,6 +42,8 @@ impl Fill<'_> {
         }
         let each = self.ffn_size(&schema.each, layer)?;
         let act = self.act(&schema.each, &self.act_word(&schema.each)?)?;
+        let limit = self.optional(schema.limit.as_ref())?;
+        let gate = GateRule { act, limit, offset: schema.offset };
         let shared_ffn = schema.shared.as_ref().map_or(Ok(None), |shared| self.shared_size(shared, each))?;
         if shared_ffn.is_none() && has("shared.up.weight") {
             return Err(Error::new(format!(
@@ -52,11 +57,27 @@ impl Fill<'_> {
             choice_bias: has("router.choice.bias"),
             router_softcap: self.optional(schema.softcap.as_ref())?.filter(|cap| *cap != 0.0),
             size: each,
-            act,
+            gate,
             biases: ["gate", "up", "down"].map(|part| has(&format!("experts.{part}.bias"))),
             shared_ffn,
             shared_is_scored: has("shared.score.weight"),
+            shared_is_averaged: shared_ffn.is_some() && self.shared_is_averaged(schema)?,
         })))
+    }
+
+    /// Whether the results of the shared expert and of the others are averaged.
+    fn shared_is_averaged(&self, schema: &ExpertsSchema) -> Result<bool> {
+        let Some(field) = schema.shared.as_ref().and_then(|shared| shared.combined.as_ref()) else {
+            return Ok(false);
+        };
+        match self.config.word(field)?.as_deref() {
+            None | Some("sum") => Ok(false),
+            Some("average") => Ok(true),
+            Some(other) => {
+                let (key, other) = (self.config.key(field), quote(other));
+                Err(Error::new(format!("{key} is {other}; 'sum' or 'average' is needed")))
+            }
+        }
     }
 
     /// What the scores of a router become.

@@ -76,6 +76,16 @@ pub enum HarmlessValues {
     Kind(ValueKind),
     /// These.
     Listed(Vec<StatedValue>),
+    /// Lists of one value.
+    Each(ListOf),
+}
+
+/// Lists that have no other value.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListOf {
+    /// The value.
+    pub each: StatedValue,
 }
 
 /// A kind of value.

@@ -12,6 +12,7 @@ mod key_rules;
 mod keys;
 mod parameters;
 mod rope;
+mod rope_scaling;
 pub mod schema;
 mod shipped;
 mod suggest;
@@ -20,12 +21,13 @@ mod value;
 pub use config::ModelConfig;
 pub use facts::{
     AttentionFacts, Biases, EmbedFacts, ExpertsFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes,
-    NormFacts, Norms, PlainAct, PoolingFacts, QkNormFacts, Residual, Rope, ShortConvFacts, act,
+    NormFacts, Norms, OutputGate, PlainAct, PoolingFacts, QkNormFacts, Residual, Rope, ShortConvFacts, act,
 };
 pub(crate) use fill::{Stored, fill, layer_kinds};
 pub use keys::{SharedKeys, shared_keys};
 pub(crate) use keys::{check_keys, check_refused};
 pub use parameters::{ArchParameter, FactValue};
+pub use rope::GGUF_SCALING;
 pub(crate) use rope::frequencies;
 pub use schema::{Arch, NormKind, NormPosition, QkNorm};
 use shipped::SHIPPED;

@@ -39,8 +39,8 @@ enum FactSource<'a> {
     Model(fn(&Facts) -> Option<FactValue>),
     /// One of each layer of a kind.
     Layers(&'a str, fn(&LayerFacts) -> Option<FactValue>),
-    /// The base of a table of rotary position embedding.
-    Base(&'a str),
+    /// One of a table of rotary position embedding.
+    Table(&'a str, fn(&Rope) -> Option<FactValue>),
 }
 
 /// A field of the model's description, and its value in facts.
@@ -63,11 +63,11 @@ impl ArchParameter<'_> {
                         .filter(|(_, layer)| layer.kind == kind)
                         .filter_map(|(index, layer)| Some((Some(index), of(layer)?))),
                 ),
-                FactSource::Base(table) => values.extend(
+                FactSource::Table(table, of) => values.extend(
                     layers()
                         .filter_map(|(_, layer)| rope(layer))
                         .filter(|rope| rope.table == table)
-                        .map(|rope| (None, FactValue::Number(rope.base))),
+                        .filter_map(|rope| Some((None, of(rope)?))),
                 ),
             }
         }
@@ -84,7 +84,7 @@ impl Arch {
             Some(EmbedScale::Stated(field)) => Some(field),
             Some(EmbedScale::Derived(_)) | None => None,
         };
-        let of_model: [OfModel<'_>; 19] = [
+        let of_model: [OfModel<'_>; 20] = [
             ("sizes.width", Some(&sizes.width), |facts| Some(FactValue::Size(facts.sizes.width))),
             ("sizes.layers", Some(&sizes.layers), |facts| Some(FactValue::Size(facts.layers.len()))),
             ("sizes.context", Some(&sizes.context), |facts| Some(FactValue::Size(facts.sizes.context))),
@@ -93,6 +93,9 @@ impl Arch {
             }),
             ("embed.token_type_count", self.embed.token_type_count.as_ref(), |facts| {
                 facts.embed.token_types.map(FactValue::Size)
+            }),
+            ("embed.scale_if", self.embed.scale_if.as_ref(), |facts| {
+                Some(FactValue::Flag(facts.embed.scale.is_some()))
             }),
             ("embed.scale", embed_scale, |facts| Some(FactValue::Number(facts.embed.scale?))),
             ("norms.epsilon", Some(&self.norms.epsilon), |facts| {
@@ -128,7 +131,17 @@ impl Arch {
             }
         }
         for (table, rope) in &self.rope {
-            add(&mut list, &format!("rope.{table}.base"), Some(&rope.base), FactSource::Base(table), "");
+            let original = rope.scaling.as_ref().and_then(|scaling| scaling.original.as_ref());
+            let of_table: [(&str, Option<&Field>, fn(&Rope) -> Option<FactValue>); 4] = [
+                ("base", Some(&rope.base), |rope| Some(FactValue::Number(rope.base))),
+                ("rotated", rope.rotated.as_ref(), |rope| Some(FactValue::Size(rope.rotated))),
+                // Others follow from them.
+                ("share", rope.share.as_ref(), |_| None),
+                ("scaling.original", original, |_| None),
+            ];
+            for (name, field, of) in of_table {
+                add(&mut list, &format!("rope.{table}.{name}"), field, FactSource::Table(table, of), "");
+            }
         }
         list
     }
@@ -163,10 +176,12 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
     }));
     match &layer.mixer {
         MixerSchema::Attend(attend) => {
-            let window = match &attend.span {
-                SpanSchema::Window(field) => Some(field),
-                SpanSchema::Full | SpanSchema::All => None,
+            let (window, chunk) = match &attend.span {
+                SpanSchema::Window(field) => (Some(field), None),
+                SpanSchema::Chunk(field) => (None, Some(field)),
+                SpanSchema::Full | SpanSchema::All => (None, None),
             };
+            let temperature = attend.temperature.as_ref();
             list.extend([
                 (
                     "mixer.heads",
@@ -177,10 +192,30 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
                 ("mixer.head_size", Some(&attend.head_size), |layer| size(layer, |attend| attend.head_size)),
                 ("mixer.span.window", window, |layer| match layer.mixer.attention()?.span {
                     Span::Window(window) => Some(FactValue::Size(window as usize)),
-                    Span::Full | Span::All => None,
+                    Span::Full | Span::Chunk(_) | Span::All => None,
+                }),
+                ("mixer.span_if", attend.span_if.as_ref(), |layer| {
+                    Some(FactValue::Flag(layer.mixer.attention()?.span != Span::Full))
+                }),
+                // Whether layers are rotated follows from it.
+                ("mixer.rope_if_null", attend.rope_if_null.as_ref(), |_| None),
+                ("mixer.span.chunk", chunk, |layer| match layer.mixer.attention()?.span {
+                    Span::Chunk(length) => Some(FactValue::Size(length as usize)),
+                    Span::Full | Span::Window(_) | Span::All => None,
+                }),
+                ("mixer.temperature.if", temperature.and_then(|schema| schema.condition.as_ref()), |layer| {
+                    Some(FactValue::Flag(layer.mixer.attention()?.temperature.is_some()))
+                }),
+                ("mixer.temperature.beta", temperature.map(|schema| &schema.beta), |layer| {
+                    Some(FactValue::Number(layer.mixer.attention()?.temperature?.beta))
+                }),
+                ("mixer.temperature.every", temperature.map(|schema| &schema.every), |layer| {
+                    Some(FactValue::Size(layer.mixer.attention()?.temperature?.every as usize))
                 }),
                 // The number of KV heads follows from it.
                 ("mixer.multi_query", attend.multi_query.as_ref(), |_| None),
+                // Weights say so.
+                ("mixer.qk_norm_if", attend.qk_norm_if.as_ref(), |_| None),
                 // It follows from the scale and the size of a head.
                 ("mixer.scale_of", attend.scale_of.as_ref(), |_| None),
                 ("mixer.scale", attend.scale.as_ref(), |layer| {
@@ -232,7 +267,7 @@ fn of_dense(dense: &DenseSchema) -> [OfLayer<'_>; 5] {
 }
 
 /// The parameters of experts, beside those of each.
-fn of_experts(experts: &ExpertsSchema) -> [OfLayer<'_>; 10] {
+fn of_experts(experts: &ExpertsSchema) -> [OfLayer<'_>; 12] {
     let shared = experts.shared.as_ref();
     [
         ("ffn.count", Some(&experts.count), |layer| Some(FactValue::Size(layer.ffn.experts()?.count))),
@@ -255,6 +290,9 @@ fn of_experts(experts: &ExpertsSchema) -> [OfLayer<'_>; 10] {
         ("ffn.softcap", experts.softcap.as_ref(), |layer| {
             Some(FactValue::Number(layer.ffn.experts()?.router_softcap?))
         }),
+        ("ffn.limit", experts.limit.as_ref(), |layer| {
+            Some(FactValue::Number(layer.ffn.experts()?.gate.limit?))
+        }),
         ("ffn.groups", experts.groups.as_ref(), |layer| {
             Some(FactValue::Size(layer.ffn.experts()?.router.groups?.count as usize))
         }),
@@ -265,6 +303,7 @@ fn of_experts(experts: &ExpertsSchema) -> [OfLayer<'_>; 10] {
         ("ffn.shared.size", shared.and_then(|shared| shared.size.as_ref()), |layer| {
             layer.ffn.experts()?.shared_ffn.map(FactValue::Size)
         }),
+        ("ffn.shared.combined", shared.and_then(|shared| shared.combined.as_ref()), |_| None),
         ("ffn.shared.count", shared.and_then(|shared| shared.count.as_ref()), |layer| {
             let experts = layer.ffn.experts()?;
             Some(FactValue::Size(experts.shared_ffn? / experts.size))

@@ -13,8 +13,8 @@ pub use super::ffn_schema::{
 };
 pub use super::field::{DefaultValue, Field, Names};
 pub use super::key_rules::{
-    ExcludedKey, ExcludedValue, HarmlessKey, HarmlessValues, RequiredNull, RequiredValue, StatedValue,
-    ValueKind,
+    ExcludedKey, ExcludedValue, HarmlessKey, HarmlessValues, ListOf, RequiredNull, RequiredValue,
+    StatedValue, ValueKind,
 };
 
 /// The description of an architecture.
@@ -112,6 +112,8 @@ pub struct SizesSchema {
 pub struct EmbedSchema {
     /// The factor that embeddings are multiplied by.
     pub scale: Option<EmbedScale>,
+    /// Whether the model multiplies them at all.
+    pub scale_if: Option<Field>,
     /// Whether the row of the token's type is added: weight `embed.token_types`.
     #[serde(default)]
     pub token_types: bool,
@@ -231,6 +233,8 @@ pub struct ListedKinds {
     pub hf: String,
     /// The kind that each word of the list stands for.
     pub words: BTreeMap<String, String>,
+    /// If set, only a model that states null for this may lack the list.
+    pub unless_null: Option<Field>,
 }
 
 /// A list of layers of one kind in `config.json`.
@@ -312,10 +316,17 @@ pub struct AttendSchema {
     /// The positions that a row attends to.
     #[serde(default)]
     pub span: SpanSchema,
+    /// Whether the model has the window or the chunk of `span` at all.
+    pub span_if: Option<Field>,
     /// The name of the table by which queries and keys are rotated; without one, they are not.
     pub rope: Option<String>,
+    /// If set, only models in whose `config.json` this is null rotate queries and keys. In a GGUF, it must be
+    /// absent.
+    pub rope_if_null: Option<Field>,
     /// The norms of queries and keys, if there are any. They have weights if the description names them.
     pub qk_norm: Option<QkNorm>,
+    /// Whether a model has these norms, for descriptions of models with and without; in a GGUF, their weights say so.
+    pub qk_norm_if: Option<Field>,
     /// The factor that queries are multiplied by.
     pub query_factor: Option<Field>,
     /// The number whose inverse square root scales the scores; the size of a head
@@ -327,6 +338,36 @@ pub struct AttendSchema {
     pub scale: Option<Field>,
     /// The softcap of scores.
     pub softcap: Option<Field>,
+    /// The activation of the gate of the heads' results. The weight `mixer.gate.weight` has a row for each
+    /// head or for each element; without it, there is no gate.
+    pub gate: Option<GateAct>,
+    /// How queries are multiplied by position.
+    pub temperature: Option<TemperatureSchema>,
+}
+
+/// The activation of a gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)] // the names suffice
+pub enum GateAct {
+    Sigmoid,
+    Softplus,
+}
+
+/// The fields of a [`Temperature`](girih_graph::Temperature) of queries.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TemperatureSchema {
+    /// Whether queries are multiplied at all.
+    #[serde(rename = "if")]
+    pub condition: Option<Field>,
+    /// The factor of the logarithm.
+    pub beta: Field,
+    /// The number of positions with the same factor.
+    pub every: Field,
+    /// What is added to the position.
+    #[serde(default)]
+    pub offset: u32,
 }
 
 /// What the norms of queries and keys divide by, and when. All are root-mean-square norms.
@@ -358,6 +399,8 @@ pub enum SpanSchema {
     Full,
     /// The last positions, of this number. A window of null is none.
     Window(Field),
+    /// The positions of the row's chunk of this number. A chunk of null is none.
+    Chunk(Field),
     /// All positions of the text, later ones too: encoders.
     All,
 }
@@ -406,6 +449,11 @@ pub struct RopeSchema {
     pub pairing: PairingSchema,
     /// The base of the frequencies.
     pub base: Field,
+    /// The number of components of a head that are rotated, the first ones; without one, it follows from the
+    /// share.
+    pub rotated: Option<Field>,
+    /// The share of a head's components that are rotated; without one, all are.
+    pub share: Option<Field>,
     /// The fields of a scaling of the frequencies.
     pub scaling: Option<Scaling>,
 }
@@ -421,14 +469,26 @@ pub enum PairingSchema {
 }
 
 /// The fields of a scaling of rotary frequencies.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scaling {
     /// Objects of `config.json` with a `rope_type`.
     #[serde(default)]
     pub hf: Names,
-    /// The prefix of GGUF's `.type` and `.factor`.
+    /// The number of positions before the scaling in a `config.json` that states it apart from these objects.
+    pub original: Option<Field>,
+    /// Further words for `longrope` in `config.json`.
+    #[serde(default)]
+    pub longrope_words: Vec<String>,
+    /// The prefix of GGUF's `.type`, `.factor` and the keys of YaRN.
     pub gguf: Option<String>,
+    /// Whether the ends of YaRN's ramp are no whole pairs in a GGUF, which cannot state it.
+    #[serde(default)]
+    pub gguf_open_ramp: bool,
+    /// The name of GGUF's tensor of the divisors of longrope for short texts.
+    pub short: Option<String>,
+    /// The same for long texts.
+    pub long: Option<String>,
     /// The name of a GGUF tensor of one divisor per frequency.
     pub factors: Option<String>,
 }

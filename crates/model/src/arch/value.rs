@@ -3,7 +3,7 @@
 use girih_file::quote;
 use serde_json::Value as Json;
 
-use super::schema::{DefaultValue, HarmlessValues, StatedValue, ValueKind};
+use super::schema::{DefaultValue, HarmlessValues, ListOf, StatedValue, ValueKind};
 
 impl StatedValue {
     /// A value of `config.json`; `None` for null, a list or an object.
@@ -36,6 +36,9 @@ impl HarmlessValues {
             HarmlessValues::Kind(ValueKind::Ids) => {
                 is_id(value) || value.as_array().is_some_and(|list| list.iter().all(is_id))
             }
+            HarmlessValues::Each(ListOf { each }) => value.as_array().is_some_and(|list| {
+                list.iter().all(|value| StatedValue::of_json(value).as_ref() == Some(each))
+            }),
             HarmlessValues::Listed(_) => {
                 StatedValue::of_json(value).is_some_and(|stated| self.contain_stated(&stated))
             }
@@ -52,6 +55,7 @@ impl HarmlessValues {
             HarmlessValues::Kind(ValueKind::Ids) => {
                 matches!(value, StatedValue::Number(number) if number.fract() == 0.0)
             }
+            HarmlessValues::Each(_) => false,
             HarmlessValues::Listed(list) => list.contains(value),
         }
     }

@@ -1,6 +1,6 @@
 //! The feed-forward part.
 
-use girih_graph::{Op, Router, RouterScore, ValueId, Xielu};
+use girih_graph::{GateRule, Op, Router, RouterScore, ValueId, Xielu};
 use girih_tensor::{Error, Result};
 
 use super::Assembly;
@@ -46,17 +46,22 @@ impl Assembly<'_> {
         }
         let weights = self.graph.same(&format!("{router}.weights"), route(facts.router), &operands);
         let experts = format!("{at}.experts");
-        let op = Op::Experts { used: facts.router.used, act: facts.act };
+        let GateRule { act, limit, offset } = facts.gate;
+        let op = Op::Experts { used: facts.router.used, act, limit, offset };
         let sizes = [facts.count, facts.size, width];
         let routed = self.stack(&experts, op, [x, weights], sizes, facts.biases)?;
         let Some(size) = facts.shared_ffn else { return Ok(routed) };
         let shared = self.shared_expert(&format!("{at}.shared"), size, facts, x)?;
-        Ok(self.graph.same(&format!("{at}.joined"), Op::Add, &[routed, shared]))
+        if !facts.shared_is_averaged {
+            return Ok(self.graph.same(&format!("{at}.joined"), Op::Add, &[routed, shared]));
+        }
+        let sum = self.graph.same(&format!("{at}.sum"), Op::Add, &[routed, shared]);
+        Ok(self.graph.same(&format!("{at}.joined"), Op::Scale { factor: 0.5 }, &[sum]))
     }
 
     /// The expert that all rows pass through. A score makes it an expert that each row chooses.
     fn shared_expert(&mut self, at: &str, size: usize, facts: &ExpertsFacts, x: ValueId) -> Result<ValueId> {
-        let (width, act) = (self.facts.sizes.width, facts.act);
+        let (width, act) = (self.facts.sizes.width, facts.gate.act);
         if !facts.shared_is_scored {
             return self.feed_forward(at, &Ffn::Gated { size, act, biases: [false; 3] }, x);
         }
@@ -64,7 +69,8 @@ impl Assembly<'_> {
         let router =
             Router { score: RouterScore::Sigmoid, used: 1, normalized: None, groups: None, factor: None };
         let weights = self.graph.same(&format!("{at}.weights"), route(router), &[score]);
-        self.stack(at, Op::Experts { used: 1, act }, [x, weights], [1, size, width], [false; 3])
+        let op = Op::Experts { used: 1, act, limit: None, offset: None };
+        self.stack(at, op, [x, weights], [1, size, width], [false; 3])
     }
 
     /// Experts of `[count, size, width]`, with the weights below `at`.

@@ -1,11 +1,11 @@
 //! Mixers. Attention: projections, norms of heads, rotation, state, scores. Short convolutions:
 //! projections, gates, taps.
 
-use girih_graph::{Act, Op, Span, ValueId};
+use girih_graph::{Act, Op, Span, Temperature, ValueId};
 use girih_tensor::{Result, Shape};
 
 use super::Assembly;
-use crate::arch::{AttentionFacts, QkNorm, QkNormFacts, Rope, ShortConvFacts};
+use crate::arch::{AttentionFacts, OutputGate, QkNorm, QkNormFacts, Rope, ShortConvFacts};
 
 impl Assembly<'_> {
     /// Attention on `x`, from the input projections to the output projection.
@@ -16,9 +16,15 @@ impl Assembly<'_> {
         let q = self.directed(&format!("{at}.q"), attend, x, attend.heads, biases.q)?;
         let k = self.directed(&format!("{at}.k"), attend, x, attend.kv_heads, biases.k)?;
         let v = self.heads(&format!("{at}.v"), x, [attend.kv_heads, size], biases.v)?;
+        let q = match attend.temperature {
+            None => q,
+            Some(Temperature { beta, every, offset }) => {
+                self.graph.same(&format!("{at}.q.tempered"), Op::Temper { beta, every, offset }, &[q])
+            }
+        };
         let (keys, values) = match span {
             Span::All => (k, v),
-            Span::Full | Span::Window(_) => {
+            Span::Full | Span::Window(_) | Span::Chunk(_) => {
                 let inner = [attend.kv_heads, size];
                 (
                     self.kept(&format!("{at}.keys"), k, span, &inner),
@@ -27,8 +33,21 @@ impl Assembly<'_> {
             }
         };
         let op = Op::Attend { scale: attend.scale, span, softcap: attend.softcap };
-        let mixed = self.graph.same(&format!("{at}.heads"), op, &[q, keys, values]);
-        let flat = self.graph.shaped(&format!("{at}.flat"), Op::Reshape, &[mixed], &[attend.heads * size]);
+        let mut operands = vec![q, keys, values];
+        if attend.sinks {
+            operands.push(self.weight(&format!("{at}.sinks"), &[attend.heads])?);
+        }
+        let mut mixed = self.graph.same(&format!("{at}.heads"), op, &operands);
+        if let Some(OutputGate { act, by_head: true }) = attend.gate {
+            let gate = self.linear(&format!("{at}.gate"), x, [width, attend.heads], false)?;
+            mixed = self.graph.same(&format!("{at}.gated"), Op::GateHeads { act }, &[gate, mixed]);
+        }
+        let mut flat =
+            self.graph.shaped(&format!("{at}.flat"), Op::Reshape, &[mixed], &[attend.heads * size]);
+        if let Some(OutputGate { act, by_head: false }) = attend.gate {
+            let gate = self.linear(&format!("{at}.gate"), x, [width, attend.heads * size], false)?;
+            flat = self.graph.same(&format!("{at}.gated"), Op::gate(act), &[gate, flat]);
+        }
         self.linear(&format!("{at}.o"), flat, [attend.heads * size, width], biases.o)
     }
 
@@ -85,7 +104,7 @@ impl Assembly<'_> {
             x = self.qk_norm(name, attend, x, size)?;
         }
         if let Some(rope) = &attend.rope {
-            x = self.rotate(&format!("{name}.rotated"), rope, x, size)?;
+            x = self.rotate(&format!("{name}.rotated"), rope, x)?;
         }
         if of == Some(QkNorm::RotatedHeads) {
             x = self.qk_norm(name, attend, x, size)?;
@@ -107,8 +126,9 @@ impl Assembly<'_> {
         }
     }
 
-    fn rotate(&mut self, name: &str, rope: &Rope, x: ValueId, size: usize) -> Result<ValueId> {
-        let frequencies = self.weight(&rope.weight, &[size / 2])?;
-        Ok(self.graph.same(name, Op::Rope { pairing: rope.pairing }, &[x, frequencies]))
+    fn rotate(&mut self, name: &str, rope: &Rope, x: ValueId) -> Result<ValueId> {
+        let frequencies = self.weight(&rope.weight, &[rope.rotated / 2])?;
+        let op = Op::Rope { pairing: rope.pairing, factor: rope.factor };
+        Ok(self.graph.same(name, op, &[x, frequencies]))
     }
 }

@@ -13,7 +13,7 @@ use crate::encoders::{Copy, Tensor, check_equal, tensors, write_weights};
 use crate::light::{agrees_with_golden, committed, open};
 
 /// Those that llama.cpp converts without a loss.
-const BOTH: [&str; 10] = [
+const BOTH: [&str; 11] = [
     "qwen2",
     "mistral_small",
     "mistral3",
@@ -24,10 +24,11 @@ const BOTH: [&str; 10] = [
     "seed_oss",
     "exaone4",
     "lfm2",
+    "gpt_oss",
 ];
 
 /// Those that llama.cpp does not convert, or whose windows it loses.
-const SAFETENSORS: [&str; 3] = ["mistral", "ministral", "helium"];
+const SAFETENSORS: [&str; 5] = ["mistral", "ministral", "helium", "laguna", "cohere2_moe"];
 
 /// llama.cpp's conversion of a fixture.
 fn converted(name: &str) -> std::path::PathBuf {

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 
 use girih_file::{ContainerWriter, Metadata, MetadataArray, MetadataValue, NewTensor};
 use girih_graph::Span;
-use girih_model::arch::schema::{DefaultValue, ExcludedKey, HarmlessKey, HarmlessValues, StatedValue};
-use girih_model::arch::{self, Arch, ArchOptions, ArchParameter, Mixer, shared_keys};
+use girih_model::arch::schema::{
+    DefaultValue, ExcludedKey, HarmlessKey, HarmlessValues, ListOf, StatedValue,
+};
+use girih_model::arch::{self, Arch, ArchOptions, ArchParameter, GGUF_SCALING, Mixer, shared_keys};
 use girih_model::{ModelFiles, ModelLimits};
 use girih_tensor::{DType, Shape};
 use serde_json::{Value as Json, json};
@@ -399,7 +401,7 @@ fn keys_of_a_gguf_that_nobody_reads_are_refused() {
         ("llama.logit_scale", MetadataValue::F32(0.5), "llama.logit_scale"),
         ("llama.residual_scale", MetadataValue::F32(0.22), "llama.residual_scale"),
         ("llama.attention.scale", MetadataValue::F32(0.1), "llama.attention.scale"),
-        ("llama.rope.scaling.attn_factor", MetadataValue::F32(1.5), "attn_factor"),
+        ("llama.rope.scaling.yarn_ext_factor", MetadataValue::F32(0.5), "yarn_ext_factor"),
         ("llama.rope.scale_linear", MetadataValue::F32(2.0), "scale_linear"),
         (
             "llama.rope.dimension_sections",
@@ -477,6 +479,33 @@ fn a_factor_without_a_type_is_linear_as_in_llama_cpp() {
     assert_eq!(attend.rope.as_ref().unwrap().factors, [4.0; 4]);
 }
 
+/// The pairs of 8 components, of which 64 positions turn the first one 10 times and the others once or less.
+#[test]
+fn yarn_of_a_gguf_divides_slow_pairs_and_has_an_attention_factor() {
+    let yarn = |label: &str, further: &[(&str, MetadataValue)]| {
+        let text = |text: &str| MetadataValue::String(text.to_owned());
+        let mut pairs = vec![
+            ("llama.rope.scaling.type", text("yarn")),
+            ("llama.rope.scaling.factor", MetadataValue::F32(4.0)),
+        ];
+        pairs.extend(further.iter().cloned());
+        let model = gguf_with(&format!("yarn-{label}"), &pairs).unwrap();
+        let Mixer::Attend(attend) = &model.facts.layers[0].mixer else { panic!("it attends") };
+        attend.rope.clone().unwrap()
+    };
+    let plain = yarn("plain", &[]);
+    assert_eq!(plain.factor, Some((0.1 * 4f64.ln() + 1.0) as f32));
+    assert_eq!((plain.factors[0], plain.factors[3], plain.factors.len()), (1.0, 4.0, 4));
+    let stated = yarn("stated", &[("llama.rope.scaling.yarn_attn_factor", MetadataValue::F32(1.5))]);
+    assert_eq!((stated.factor, &stated.factors), (Some(1.5), &plain.factors));
+    let cancelled = yarn("cancelled", &[("llama.rope.scaling.yarn_log_multiplier", MetadataValue::F32(1.0))]);
+    assert_eq!((cancelled.factor, &cancelled.factors), (None, &plain.factors));
+    let slow = yarn("slow", &[("llama.rope.scaling.yarn_beta_slow", MetadataValue::F32(0.01))]);
+    assert_ne!(slow.factors, plain.factors);
+    let longer = yarn("longer", &[("llama.rope.scaling.original_context_length", MetadataValue::U32(4096))]);
+    assert_ne!(longer.factors, plain.factors);
+}
+
 #[test]
 fn configurations_of_published_models_are_accepted() {
     let Some(data) = crate::data::folder() else { return };
@@ -541,6 +570,7 @@ fn harmless(table: &mut String, keys: impl IntoIterator<Item = (String, Harmless
     for (key, HarmlessKey { is, why }) in keys {
         let values = match is {
             HarmlessValues::Kind(kind) => format!("{kind:?}").to_lowercase(),
+            HarmlessValues::Each(ListOf { each }) => format!("a list of {}", shown(&each)),
             HarmlessValues::Listed(list) if list.is_empty() => "null".to_owned(),
             HarmlessValues::Listed(list) => list.iter().map(shown).collect::<Vec<_>>().join(", "),
         };
@@ -586,8 +616,7 @@ fn section(arch: &Arch) -> String {
     }
     for (name, rope) in &arch.rope {
         let Some(scaling) = &rope.scaling else { continue };
-        let gguf =
-            scaling.gguf.iter().flat_map(|prefix| [format!("{prefix}.type"), format!("{prefix}.factor")]);
+        let gguf = scaling.gguf.iter().flat_map(|prefix| GGUF_SCALING.map(|key| format!("{prefix}.{key}")));
         let objects = scaling.hf.iter().map(|path| format!("{path}.*"));
         let keys: Vec<String> = objects.chain(gguf).map(|key| format!("`{key}`")).collect();
         let becomes = format!("read as the scaling of rope.{name}, as far as its `rope_type` goes");
@@ -627,7 +656,7 @@ fn the_table_of_keys_is_up_to_date() {
     for (key, value) in [
         ("*.attention.key_length", "the head size"),
         ("*.attention.value_length", "the head size"),
-        ("*.rope.dimension_count", "the head size"),
+        ("*.rope.dimension_count", "the rotated components of a head"),
         ("*.attention.causal", "true, for encoders false"),
         ("*.vocab_size", "the rows of the embedding table"),
         ("general.type", "'model'"),

@@ -107,7 +107,7 @@ pub(super) fn window_of(graph: &Graph, name: &str) -> u32 {
     let role = graph.find(keys).map(|keys| graph.value(keys).role);
     let Some(Role::State(group)) = role else { return 0 };
     match graph.groups[group.0 as usize].kind {
-        StateKind::Positions { span: Span::Window(window) } => window,
+        StateKind::Positions { span: Span::Window(window) | Span::Chunk(window) } => window,
         StateKind::Positions { span: Span::Full | Span::All } | StateKind::Carried => 0,
     }
 }

@@ -122,7 +122,10 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
             }
             _ => no_program("a norm of values of more than three dimensions"),
         },
-        AppliedOp::Rope { pairing, x, frequencies } => match *inner(x) {
+        AppliedOp::Rope { pairing: _, factor: Some(_), x: _, frequencies: _ } => {
+            no_program("a rotation with a factor")
+        }
+        AppliedOp::Rope { pairing, factor: None, x, frequencies } => match *inner(x) {
             [_, size] if 2 * graph.value(frequencies).shape.columns() == size => {
                 program(ArrayOp::Rope { pairing, size }, vec![Rows(x), CosSin(frequencies)])
             }
@@ -144,10 +147,14 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
         }
         AppliedOp::Gate { act: _, limit: _, offset: _, gate: _, up: _ } => no_program("a gate with a limit"),
         AppliedOp::Add { a, b } => program(ArrayOp::Add, vec![Rows(a), Rows(b)]),
-        AppliedOp::Attend { scale, span, softcap, q, keys, values } => {
+        AppliedOp::Attend { scale: _, span: _, softcap: _, q: _, keys: _, values: _, sinks: Some(_) } => {
+            no_program("attention with sinks")
+        }
+        AppliedOp::Attend { scale, span, softcap, q, keys, values, sinks: None } => {
             let window = match span {
                 Span::Full => 0,
                 Span::Window(length) => length,
+                Span::Chunk(_) => return no_program("attention by chunks of positions"),
                 Span::All => return no_program("attention to all rows of a sequence"),
             };
             let operands = vec![Rows(q), Chunks { queries: q, keys, values, window }, Start { window }];
@@ -160,6 +167,8 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
         AppliedOp::Splice { x: _, given: _ }
         | AppliedOp::LayerNorm { epsilon: _, x: _, weight: _, bias: _ }
         | AppliedOp::Activate { act: _, x: _ }
+        | AppliedOp::GateHeads { act: _, gate: _, x: _ }
+        | AppliedOp::Temper { beta: _, every: _, offset: _, x: _ }
         | AppliedOp::Xielu { positive: _, negative: _, beta: _, epsilon: _, x: _ }
         | AppliedOp::ShortConv { x: _, taps: _, carried: _ }
         | AppliedOp::Route { score: _, used: _, normalized: _, groups: _, factor: _, scores: _, bias: _ }
@@ -168,6 +177,8 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
         | AppliedOp::Experts {
             used: _,
             act: _,
+            limit: _,
+            offset: _,
             x: _,
             weights: _,
             up: _,

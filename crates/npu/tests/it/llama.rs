@@ -84,7 +84,7 @@ fn layer_of(
         let frequencies = graph.weight("rope.default", vector(head / 2), DType::F32);
         graph.same(
             &at(&format!("{name}.rotated")),
-            Op::Rope { pairing: Pairing::Halves },
+            Op::Rope { pairing: Pairing::Halves, factor: None },
             &[by_heads, frequencies],
         )
     };
