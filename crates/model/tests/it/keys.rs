@@ -570,6 +570,7 @@ fn harmless(table: &mut String, keys: impl IntoIterator<Item = (String, Harmless
     for (key, HarmlessKey { is, why }) in keys {
         let values = match is {
             HarmlessValues::Kind(kind) => format!("{kind:?}").to_lowercase(),
+            HarmlessValues::Each(ListOf { each }) => format!("a list of {}", shown(&each)),
             HarmlessValues::Listed(list) if list.is_empty() => "null".to_owned(),
             HarmlessValues::Listed(list) => list.iter().map(shown).collect::<Vec<_>>().join(", "),
             HarmlessValues::Each(ListOf { each }) => format!("lists of {}", shown(&each)),
