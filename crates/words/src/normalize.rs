@@ -15,8 +15,8 @@ use super::charsmap::CharsMap;
 use super::pattern::Pattern;
 
 /// The maximum length of a normalized text relative to its source. `▁` for a space
-/// needs 3.
-const MAX_NORMALIZER_EXPANSION: usize = 64;
+/// needs 3, the steps of ALBERT 242.
+const MAX_NORMALIZER_EXPANSION: usize = 256;
 /// The maximum bytes of a normalized text; each needs 16 more for its alignment.
 const MAX_NORMALIZED_BYTES: usize = 64 << 20;
 /// The maximum growth by a character map, that of NFKC, on which all are based.
@@ -138,7 +138,8 @@ impl Normalization {
 
     /// Adds lower case.
     pub(super) fn add_lowercase(&mut self) -> Result<()> {
-        self.add(Rewrite::Each(lowercase), 3)
+        // `Ⱥ` has 2 bytes, `ⱥ` 3.
+        self.add(Rewrite::Each(lowercase), 2)
     }
 
     /// Adds the removal of combining marks.
@@ -255,6 +256,13 @@ impl NormalizedText {
     pub(super) fn source_range(&self, range: Range<usize>) -> Option<Range<usize>> {
         let alignments = self.alignments.get(range)?;
         Some(alignments.first()?.0..alignments.last()?.1)
+    }
+
+    /// The number of characters at the beginning of `range` that came from the source's first one.
+    pub(super) fn opening(&self, range: Range<usize>) -> usize {
+        let starts =
+            self.text[range.clone()].char_indices().map(|(at, _)| self.alignments[range.start + at].0);
+        starts.take_while(|start| *start == 0).count()
     }
 
     fn in_form(&self, form: NormalizationForm) -> NormalizedText {
@@ -410,10 +418,11 @@ mod tests {
         assert!(steps.add_prepend(String::new()).unwrap_err().to_string().contains("empty text"));
         assert!(steps.add_prepend("▁".repeat(6)).unwrap_err().to_string().contains("the maximum is 16"));
         steps.add_form(NormalizationForm::Nfkd).unwrap();
-        assert!(steps.add_form(NormalizationForm::Nfkc).unwrap_err().to_string().contains("121 times"));
+        steps.add_form(NormalizationForm::Nfkc).unwrap();
+        assert!(steps.add_form(NormalizationForm::Nfkc).unwrap_err().to_string().contains("1331 times"));
         assert!(
             steps
-                .apply(&"a".repeat(MAX_NORMALIZED_BYTES / 11 + 1))
+                .apply(&"a".repeat(MAX_NORMALIZED_BYTES / 1331 + 1))
                 .unwrap_err()
                 .to_string()
                 .contains("split it")

@@ -94,7 +94,10 @@ impl Pattern {
     pub(super) fn of_text(source: &str) -> Result<Pattern> {
         let pattern = Pattern::regex(source)?;
         if pattern.regex.is_match("") || source.contains(r"\b") || source.contains(r"\B") {
-            return Err(unsupported(source, "it matches an empty text"));
+            let source = short(source);
+            return Err(Error::new(format!(
+                "the pattern `{source}` may match an empty text, which cannot be replaced"
+            )));
         }
         Ok(pattern)
     }

@@ -86,8 +86,11 @@ pub(super) fn byte_level_steps(pattern: &str) -> Result<Vec<PreTokenizerStep>> {
 }
 
 /// Splits `text` into words: applies `steps` in order, and drops empty words.
-pub(super) fn pre_tokenize(steps: &[PreTokenizerStep], text: String, position: TextPosition) -> Vec<String> {
-    let mut words = vec![Word { text, position }];
+///
+/// `opening` is the number of characters that come from the first character of the whole text. A
+/// word that begins with one of these begins the text, as offsets in `tokenizers` say.
+pub(super) fn pre_tokenize(steps: &[PreTokenizerStep], text: String, opening: usize) -> Vec<String> {
+    let mut words = vec![Word { text, opening }];
     for step in steps {
         words = words.into_iter().flat_map(|word| step.apply(word)).collect();
         words.retain(|word| !word.text.is_empty());
@@ -95,40 +98,58 @@ pub(super) fn pre_tokenize(steps: &[PreTokenizerStep], text: String, position: T
     words.into_iter().map(|word| word.text).collect()
 }
 
-/// A part of the text, and whether it begins where the text does.
+/// A part of the text, and its number of characters that come from the text's first character.
 struct Word {
     text: String,
-    position: TextPosition,
+    opening: usize,
 }
 
 impl Word {
     /// The parts of this word in ranges.
     fn parts(&self, ranges: Vec<Range<usize>>) -> Vec<Word> {
-        let position = |start: usize| if start == 0 { self.position } else { TextPosition::Later };
+        let opening = |start: usize| match self.opening {
+            0 => 0,
+            opening => opening.saturating_sub(self.text[..start].chars().count()),
+        };
         let part =
-            |range: Range<usize>| Word { position: position(range.start), text: self.text[range].to_owned() };
+            |range: Range<usize>| Word { opening: opening(range.start), text: self.text[range].to_owned() };
         ranges.into_iter().map(part).collect()
+    }
+
+    /// This word with `mark` before it, unless it is empty or begins with it.
+    fn with_prefix(self, mark: char) -> Word {
+        if self.text.is_empty() || self.text.starts_with(mark) {
+            return self;
+        }
+        let opening = if self.opening > 0 { self.opening + 1 } else { 0 };
+        Word { text: format!("{mark}{}", self.text), opening }
+    }
+
+    /// This word with each byte in the byte-level alphabet.
+    fn spelled(&self) -> Word {
+        let opening = self.text.chars().take(self.opening).map(char::len_utf8).sum();
+        Word { text: byte_level::spell(&self.text), opening }
     }
 }
 
 impl PreTokenizerStep {
     fn apply(&self, word: Word) -> Vec<Word> {
-        let Word { ref text, position } = word;
-        let whole = |text: String| vec![Word { text, position }];
+        let text = &word.text;
         match self {
             PreTokenizerStep::Split { pattern, role, behavior } => {
                 word.parts(cut(text, pattern.matches(text), *role, *behavior))
             }
-            PreTokenizerStep::PrefixSpace => whole(with_prefix(word.text, ' ')),
-            PreTokenizerStep::ByteLevel => whole(byte_level::spell(text)),
+            PreTokenizerStep::PrefixSpace => vec![word.with_prefix(' ')],
+            PreTokenizerStep::ByteLevel => vec![word.spelled()],
             PreTokenizerStep::Metaspace { mark, scheme } => {
-                let marked = text.replace(' ', mark.encode_utf8(&mut [0; 4]));
                 let opens = match scheme {
                     PrependScheme::Always => true,
-                    PrependScheme::First => position == TextPosition::Start,
+                    PrependScheme::First => word.opening > 0,
                     PrependScheme::Never => false,
                 };
-                whole(if opens { with_prefix(marked, *mark) } else { marked })
+                let text = text.replace(' ', mark.encode_utf8(&mut [0; 4]));
+                let word = Word { text, ..word };
+                vec![if opens { word.with_prefix(*mark) } else { word }]
             }
             PreTokenizerStep::Bert => word.parts(bert_words(text)),
             PreTokenizerStep::WhiteSpace => word.parts(white_space_runs(text)),
@@ -139,11 +160,6 @@ impl PreTokenizerStep {
             }
         }
     }
-}
-
-/// Prepends `mark` to a word that is not empty and does not begin with it.
-fn with_prefix(word: String, mark: char) -> String {
-    if word.is_empty() || word.starts_with(mark) { word } else { format!("{mark}{word}") }
 }
 
 /// The runs of characters that are no white space.
@@ -241,7 +257,7 @@ mod tests {
         pre_tokenize(
             &[PreTokenizerStep::Split { pattern, role: MatchRole::Delimiter, behavior }],
             text.to_owned(),
-            TextPosition::Start,
+            1,
         )
     }
 
@@ -259,18 +275,18 @@ mod tests {
     #[test]
     fn metaspace_is_prepended_as_its_scheme_states() {
         let steps = |scheme| [PreTokenizerStep::Metaspace { mark: '▁', scheme }];
-        let of = |scheme, position| pre_tokenize(&steps(scheme), "a b".to_owned(), position);
-        assert_eq!(of(PrependScheme::First, TextPosition::Start), ["▁a▁b"]);
-        assert_eq!(of(PrependScheme::First, TextPosition::Later), ["a▁b"]);
-        assert_eq!(of(PrependScheme::Always, TextPosition::Later), ["▁a▁b"]);
-        assert_eq!(of(PrependScheme::Never, TextPosition::Start), ["a▁b"]);
+        let of = |scheme, opening| pre_tokenize(&steps(scheme), "a b".to_owned(), opening);
+        assert_eq!(of(PrependScheme::First, 1), ["▁a▁b"]);
+        assert_eq!(of(PrependScheme::First, 0), ["a▁b"]);
+        assert_eq!(of(PrependScheme::Always, 0), ["▁a▁b"]);
+        assert_eq!(of(PrependScheme::Never, 1), ["a▁b"]);
     }
 
     #[test]
     fn the_patterns_of_all_families_are_supported() {
         for pattern in [GPT2, LLAMA3, QWEN2] {
             let steps = byte_level_steps(pattern).expect("a known pattern");
-            let words = pre_tokenize(&steps, "I've 12345  dogs\n\n".to_owned(), TextPosition::Start);
+            let words = pre_tokenize(&steps, "I've 12345  dogs\n\n".to_owned(), 1);
             assert_eq!(words.concat(), "I've\u{120}12345\u{120}\u{120}dogs\u{10a}\u{10a}");
         }
     }

@@ -142,9 +142,9 @@ impl Tokenizer {
         ids: &mut Vec<u32>,
     ) -> Result<()> {
         let source = &text[segment.range.clone()];
-        let position = if segment.range.start == 0 { TextPosition::Start } else { TextPosition::Later };
+        let begins = segment.range.start == 0;
         if self.normalization.is_none() && self.normalized.is_empty() {
-            return self.encode_plain(source, position, ids);
+            return self.encode_plain(source, usize::from(begins), ids);
         }
         let normal = self.normalization.apply(source)?;
         let is_users = |range: &std::ops::Range<usize>| {
@@ -154,21 +154,20 @@ impl Tokenizer {
             })
         };
         for inner in self.normalized.split(normal.text(), is_users) {
-            // Text whose beginning the normalizer removed does not begin the text.
-            let origin = normal.source_range(inner.range.clone());
-            let begins = origin.is_none_or(|origin| origin.start == 0);
-            let position = if begins { position } else { TextPosition::Later };
             match inner.token {
                 Some(id) => ids.push(id),
-                None => self.encode_plain(&normal.text()[inner.range], position, ids)?,
+                None => {
+                    let opening = if begins { normal.opening(inner.range.clone()) } else { 0 };
+                    self.encode_plain(&normal.text()[inner.range], opening, ids)?;
+                }
             }
         }
         Ok(())
     }
 
-    /// Encodes text that contains no added tokens.
-    fn encode_plain(&self, text: &str, position: TextPosition, ids: &mut Vec<u32>) -> Result<()> {
-        for word in split::pre_tokenize(&self.steps, text.to_owned(), position) {
+    /// Encodes text that contains no added tokens; `opening` is that of [`split::pre_tokenize`].
+    fn encode_plain(&self, text: &str, opening: usize, ids: &mut Vec<u32>) -> Result<()> {
+        for word in split::pre_tokenize(&self.steps, text.to_owned(), opening) {
             self.model.encode(&word, &self.table, ids)?;
         }
         Ok(())

@@ -10,7 +10,7 @@ use crate::bert::BertRules;
 use crate::bpe::{Bpe, BpeParts, Merges};
 use crate::limits::TextLimits;
 use crate::normalize::{Normalization, NormalizationForm, NormalizedText};
-use crate::split::{PreTokenizerStep, TextPosition, pre_tokenize};
+use crate::split::{PreTokenizerStep, pre_tokenize};
 use crate::table::{TokenTable, Vocabulary};
 use crate::wordpiece::{WordPiece, WordPieceParts};
 
@@ -86,7 +86,7 @@ impl WordPieceSample {
 
 /// The words of BERT's pre-tokenizer.
 pub fn bert_words(text: &str) -> Vec<String> {
-    pre_tokenize(&[PreTokenizerStep::Bert], text.to_owned(), TextPosition::Start)
+    pre_tokenize(&[PreTokenizerStep::Bert], text.to_owned(), 1)
 }
 
 /// A step of a normalizer.

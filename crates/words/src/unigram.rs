@@ -212,10 +212,10 @@ mod tests {
         assert_eq!(encode(&model, "abc"), [4]);
         assert_eq!(encode(&model, "aab"), [1, 3]);
         assert_eq!(encode(&model, ""), [] as [u32; 0]);
-        // "a" + "bb" and "ab" + "b" have equal sums.
+        // "a" + "bb" and "ab" + "b" have equal sums; "a" + "bb" is found first.
         let equal =
             sample(&[("<unk>", 0.0), ("a", -1.0), ("b", -1.0), ("ab", -1.0), ("bb", -1.0)], false, &[]);
-        assert_eq!(encode(&equal, "abb"), [3, 2]);
+        assert_eq!(encode(&equal, "abb"), [1, 4]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use girih_cpu::kernels::packed::{Band, Panels, Sums};
 use girih_cpu::kernels::{Table, tables};
 use girih_cpu::{ActivationPrecision, Cpu, CpuOptions, PrecisionRule};
 use girih_graph::description::AnyBackend;
-use girih_graph::testing::{Open, Report, Roundoff, Subject, check};
+use girih_graph::testing::{Open, Report, Roundoff, TestedBackend, check};
 
 use crate::fixture::{changed, portable};
 
@@ -29,7 +29,7 @@ fn report(table: Table, precision: PrecisionRule, round: Option<Roundoff>, seeds
         Box::new(Cpu::with_table(options, table).expect("the options agree"))
     };
     let ways: [Open<'_>; 3] = [&|| open(1), &|| open(2), &|| open(5)];
-    check(Subject { name: table.name, ways: &ways, round, skips_host_work: false }, 0..seeds)
+    check(TestedBackend { name: table.name, ways: &ways, round, skips_host_work: false }, 0..seeds)
 }
 
 /// All tables are reported before any fault fails the test: `xtask mutants` reads the reports.

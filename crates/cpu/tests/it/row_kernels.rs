@@ -40,11 +40,13 @@ fn rows(case: &Case, input: usize) -> &[f32] {
 
 /// The cosines and sines of a row's angles, and the row: what the op's rotations are. An angle is rounded to `f32`, as
 /// the definition says.
-fn rotations(case: &Case, frequencies: &[f32]) -> Vec<[Vec<f32>; 2]> {
+fn rotations(case: &Case, frequencies: &[f32], factor: Option<f32>) -> Vec<[Vec<f32>; 2]> {
+    let factor = f64::from(factor.unwrap_or(1.0));
     let positions = case.sequences.iter().flat_map(|s| s.position..s.position + s.rows);
     let of_row = |position: u32| {
         let angles = frequencies.iter().map(|frequency| f64::from(position as f32 * frequency) % TAU);
-        let (sines, cosines) = angles.map(|angle| (angle.sin() as f32, angle.cos() as f32)).unzip();
+        let (sines, cosines) =
+            angles.map(|angle| ((factor * angle.sin()) as f32, (factor * angle.cos()) as f32)).unzip();
         [cosines, sines]
     };
     positions.map(of_row).collect()
@@ -83,9 +85,7 @@ fn by_kernel(table: &Table, case: &Case, memory: Memory) -> Vec<f32> {
             run(x, &mut |x, y| table.run(LayerNorm { x, weight, bias, epsilon, y }));
         }),
         AppliedOp::Rope { pairing, factor, x: _, frequencies: _ } => {
-            let factor = factor.unwrap_or(1.0);
-            for (x, [mut cosines, mut sines]) in x.chunks(stride).zip(rotations(case, &ids[0])) {
-                cosines.iter_mut().chain(&mut sines).for_each(|x| *x *= factor);
+            for (x, [cosines, sines]) in x.chunks(stride).zip(rotations(case, &ids[0], factor)) {
                 let (cosines, sines) = (memory.place(&cosines), memory.place(&sines));
                 let rotation = Rotation { cosines: &cosines, sines: &sines };
                 run(x, &mut |x, y| table.run(Rotate { x, rotation, pairing, size: width, y }));

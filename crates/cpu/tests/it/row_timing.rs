@@ -114,7 +114,7 @@ fn gate(table: &Table, buffers: &mut Buffers, act: Act, run: Range<usize>) {
 fn rotate(table: &Table, buffers: &mut Buffers, pairing: Pairing, run: Range<usize>) {
     let (cosines, sines) = buffers.weight[..HEAD].split_at(HEAD / 2);
     let rotation = Rotation { cosines, sines };
-    table.run(Rotate { x: &buffers.a[run.clone()], rotation, pairing, y: &mut buffers.y[run] });
+    table.run(Rotate { x: &buffers.a[run.clone()], rotation, pairing, size: HEAD, y: &mut buffers.y[run] });
 }
 
 /// Nanoseconds per value, over `rows` different rows.

@@ -150,7 +150,7 @@ fn tables_yield_equal_bits() {
             let rotation = Rotation { cosines: &a, sines: &b };
             assert_equal("rotate", true, |table| {
                 let mut y = vec![f32::NAN; x.len()];
-                table.run(Rotate { x: &x, rotation, pairing, y: &mut y });
+                table.run(Rotate { x: &x, rotation, pairing, size: 2 * len, y: &mut y });
                 y
             });
         }

@@ -75,7 +75,10 @@ impl Layers {
     fn rotated(&mut self, name: &str, x: ValueId) -> ValueId {
         let half = self.model.width / HEADS / 2;
         let frequencies = self.builder.weight("frequencies", Shape::vector(half), DType::F32);
-        let op = Op::Rope { pairing: self.model.pairing, factor: None };
+        let op = Op::Rope {
+            pairing: self.model.pairing,
+            factor: (self.model.pairing == Pairing::Neighbours).then_some(1.25),
+        };
         self.builder.same(&format!("{name}.rotated"), op, &[x, frequencies])
     }
 

@@ -4,7 +4,7 @@
 use girih_tensor::{DType, Shape};
 
 use super::case::Case;
-use super::draft::{Begin, Draft};
+use super::draft::{Begin, CaseDraft};
 use super::roundoff::Roundoff;
 use crate::constant::{Act, Pairing, RouterScore, Span};
 use crate::ops::{Op, OpName};
@@ -13,7 +13,7 @@ use crate::value::ValueId;
 
 /// What the layers of a case share.
 struct Layers {
-    draft: Draft,
+    draft: CaseDraft,
     width: usize,
     weights: DType,
     state: DType,
@@ -28,7 +28,7 @@ const VOCABULARY: usize = 50;
 
 impl Layers {
     fn new(seed: u64) -> Layers {
-        let mut draft = Draft::new(OpName::Linear, seed, Roundoff::SINGLE, Begin::AtZero);
+        let mut draft = CaseDraft::new(OpName::Linear, seed, Roundoff::SINGLE, Begin::AtZero);
         // Integers without scales have numbers that a state in f16 cannot hold.
         let formats: Vec<DType> =
             DType::ALL.iter().copied().filter(|dtype| !matches!(dtype, DType::I8 | DType::I32)).collect();
@@ -83,8 +83,10 @@ impl Layers {
         } else {
             heads
         };
-        let frequencies = self.draft.weight(&format!("{name}.frequencies"), &[size / 2], DType::F32).0;
-        let op = Op::Rope { pairing: self.pairing, factor: None };
+        let pairs = 1 + self.draft.random.below(size / 2);
+        let frequencies = self.draft.weight(&format!("{name}.frequencies"), &[pairs], DType::F32).0;
+        let factor = self.draft.random.of(&[None, Some(1.2)]);
+        let op = Op::Rope { pairing: self.pairing, factor };
         self.draft.builder.same(&format!("{name}.rotated"), op, &[normed, frequencies])
     }
 

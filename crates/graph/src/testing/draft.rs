@@ -22,7 +22,7 @@ pub(super) enum Begin {
 }
 
 /// A case in the making.
-pub(super) struct Draft {
+pub(super) struct CaseDraft {
     pub random: Random,
     pub builder: Builder,
     pub sequences: Vec<CaseSequence>,
@@ -32,21 +32,27 @@ pub(super) struct Draft {
     inputs: Vec<CaseInput>,
 }
 
-impl Draft {
+impl CaseDraft {
     /// Draws the sequences of a case, `begin` says where they begin.
-    pub fn new(op: OpName, seed: u64, round: Roundoff, begin: Begin) -> Draft {
-        Draft::with_output(op, seed, round, begin, OutputKind::Hidden)
+    pub fn new(op: OpName, seed: u64, round: Roundoff, begin: Begin) -> CaseDraft {
+        CaseDraft::with_output(op, seed, round, begin, OutputKind::Hidden)
     }
 
-    /// As [`Draft::new`], with another kind of output.
-    pub fn with_output(op: OpName, seed: u64, round: Roundoff, begin: Begin, output: OutputKind) -> Draft {
+    /// As [`CaseDraft::new`], with another kind of output.
+    pub fn with_output(
+        op: OpName,
+        seed: u64,
+        round: Roundoff,
+        begin: Begin,
+        output: OutputKind,
+    ) -> CaseDraft {
         let mut random = Random(seed.wrapping_mul(OpName::ALL.len() as u64).wrapping_add(op as u64));
         let sequences = sequences(&mut random, begin);
         let rows = sequences.iter().map(|s| s.rows).sum();
         let context = sequences.iter().map(|s| s.position + s.rows).max().unwrap_or(1);
         let key = Key { rows, sequences: sequences.len() as u32, context, output_rows: rows, output };
         let (weights, inputs) = (WeightTable::default(), Vec::new());
-        Draft { random, builder: Builder::new(key), sequences, round, op, weights, inputs }
+        CaseDraft { random, builder: Builder::new(key), sequences, round, op, weights, inputs }
     }
 
     /// The rows of all sequences.
@@ -71,9 +77,12 @@ impl Draft {
         }
     }
 
-    /// A format of weights.
+    /// A format of weights whose numbers the type of operands holds.
     pub fn format(&mut self) -> DType {
-        self.random.of(DType::ALL)
+        match self.round.operands {
+            DType::F32 => self.random.of(DType::ALL),
+            operands => operands,
+        }
     }
 
     /// An input of rows with numbers of any kind.
@@ -166,7 +175,7 @@ impl Draft {
     }
 
     fn finished(self, name: String, graph: Graph, bounds: Vec<f64>) -> Case {
-        let Draft { sequences, op, weights, inputs, .. } = self;
+        let CaseDraft { sequences, op, weights, inputs, .. } = self;
         Case { of: op.spec().name, name, graph, weights, inputs, sequences, bounds }
     }
 }

@@ -1,7 +1,7 @@
 //! Cases of ops that compute element by element.
 
 use super::case::Case;
-use super::draft::{Begin, Draft, Numbers};
+use super::draft::{Begin, CaseDraft, Numbers};
 use super::roundoff::{Roundoff, TINY};
 use crate::constant::{Act, GateRule, Xielu};
 use crate::ops::{Op, OpName};
@@ -12,7 +12,7 @@ const EDGES: [f32; 20] = [
     89.0, 100.0, 1e4, 1e9,
 ];
 
-impl Draft {
+impl CaseDraft {
     /// An input with edges of functions among its numbers, of one or of two inner dimensions.
     fn elements(&mut self, name: &str, inner: &[usize]) -> Numbers {
         let count = self.rows() * inner.iter().product::<usize>();
@@ -36,7 +36,7 @@ impl Draft {
 
 /// One rounding of the sum.
 pub(super) fn add(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::Add, seed, round, Begin::Anywhere);
+    let mut draft = CaseDraft::new(OpName::Add, seed, round, Begin::Anywhere);
     let inner = draft.inner();
     let ((a, x), (b, y)) = (draft.elements("a", &inner), draft.elements("b", &inner));
     let bounds = x.iter().zip(&y).map(|(x, y)| round.gamma(1) * (f64::from(*x) + f64::from(*y)).abs());
@@ -47,7 +47,7 @@ pub(super) fn add(seed: u64, round: Roundoff) -> Case {
 
 /// One rounding of the product.
 pub(super) fn scale(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::Scale, seed, round, Begin::Anywhere);
+    let mut draft = CaseDraft::new(OpName::Scale, seed, round, Begin::Anywhere);
     let (inner, factor) = (draft.inner(), draft.random.of(&[0.3, -1.7, 45.25, 1.0, 0.0]));
     let (x, numbers) = draft.elements("x", &inner);
     let bound = |x: &f32| round.gamma(1) * f64::from((x * factor).abs()) + TINY;
@@ -58,7 +58,7 @@ pub(super) fn scale(seed: u64, round: Roundoff) -> Case {
 
 /// A quotient, a tanh with an error of three ulp (six roundings), and a product.
 pub(super) fn softcap(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::Softcap, seed, round, Begin::Anywhere);
+    let mut draft = CaseDraft::new(OpName::Softcap, seed, round, Begin::Anywhere);
     let (inner, cap) = (draft.inner(), draft.random.of(&[0.5f32, 1.0, 15.0, 30.0, 50.0]));
     let (x, numbers) = draft.elements("x", &inner);
     let bound = |x: &f32| {
@@ -105,7 +105,7 @@ fn gate_bound(rule: GateRule, gate: f32, up: f32, round: Roundoff) -> f64 {
 
 /// A gate, whose other operand is so small that no product overflows.
 pub(super) fn gate(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::Gate, seed, round, Begin::Anywhere);
+    let mut draft = CaseDraft::new(OpName::Gate, seed, round, Begin::Anywhere);
     let (inner, act) = (draft.inner(), draft.random.of(Act::ALL));
     let (limit, offset) = draft.random.of(&[(None, None), (Some(1.5), None), (Some(0.5), Some(1.0))]);
     let (gate, gates) = draft.elements("gate", &inner);
@@ -119,7 +119,7 @@ pub(super) fn gate(seed: u64, round: Roundoff) -> Case {
 
 /// A gate of each element whose gate is that of its head.
 pub(super) fn gate_heads(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::GateHeads, seed, round, Begin::Anywhere);
+    let mut draft = CaseDraft::new(OpName::GateHeads, seed, round, Begin::Anywhere);
     let (heads, size, act) = (1 + draft.random.below(5), draft.columns(), draft.random.of(Act::ALL));
     let (gate, gates) = draft.elements("gate", &[heads]);
     let values = gates.iter().flat_map(|gate| std::iter::repeat_n(gate.abs().max(1.0), size));
@@ -136,7 +136,7 @@ pub(super) fn gate_heads(seed: u64, round: Roundoff) -> Case {
 
 /// An activation is a gate of ones.
 pub(super) fn activate(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::Activate, seed, round, Begin::Anywhere);
+    let mut draft = CaseDraft::new(OpName::Activate, seed, round, Begin::Anywhere);
     let (inner, act) = (draft.inner(), draft.random.of(Act::ALL));
     let (x, numbers) = draft.elements("x", &inner);
     let bounds = numbers.iter().map(|x| gate_bound(act.into(), *x, 1.0, round)).collect();
@@ -159,7 +159,7 @@ fn xielu_bound(xielu: Xielu, x: f32, round: Roundoff) -> f64 {
 
 /// xIELU, with an exponent bound as models have it.
 pub(super) fn xielu(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::Xielu, seed, round, Begin::Anywhere);
+    let mut draft = CaseDraft::new(OpName::Xielu, seed, round, Begin::Anywhere);
     let inner = draft.inner();
     let (x, numbers) = draft.elements("x", &inner);
     let [positive, negative, beta] = [(); 3].map(|()| draft.random.number());

@@ -3,7 +3,7 @@
 use girih_tensor::{DType, reference};
 
 use super::case::Case;
-use super::draft::{Begin, Draft, Numbers};
+use super::draft::{Begin, CaseDraft, Numbers};
 use super::roundoff::{Roundoff, TINY};
 use crate::constant::{Act, ExpertGroups, GateRule, RouterScore};
 use crate::ops::route::Router;
@@ -11,7 +11,7 @@ use crate::ops::{Op, OpName};
 
 /// The bias is one more term of the sum.
 pub(super) fn linear(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::Linear, seed, round, Begin::Anywhere);
+    let mut draft = CaseDraft::new(OpName::Linear, seed, round, Begin::Anywhere);
     let dtype = draft.format();
     let (inputs, outputs) = (draft.columns_of(dtype), 1 + draft.random.below(70));
     let (x, numbers) = draft.rows_within(1.0, "x", &[inputs]);
@@ -21,8 +21,13 @@ pub(super) fn linear(seed: u64, round: Roundoff) -> Case {
     let mut bounds = Vec::new();
     for x in numbers.chunks_exact(inputs) {
         for (output, weights) in weights.chunks_exact(inputs).enumerate() {
-            let bias = bias.as_ref().map_or(0.0, |(_, bias)| f64::from(bias[output].abs()));
-            bounds.push(round.gamma(inputs + 2) * (reference::dot(x, weights).size + bias) + TINY);
+            let exact = reference::dot(x, weights);
+            // The sum may be stored before the bias is added to it.
+            let (bias, stored) = match &bias {
+                None => (0.0, 0.0),
+                Some((_, bias)) => (f64::from(bias[output].abs()), round.stored * exact.sum.abs()),
+            };
+            bounds.push(round.gamma(inputs + 2) * (exact.size + bias) + stored + TINY);
         }
     }
     let operands: Vec<_> = [x, weight].into_iter().chain(bias.iter().map(|(id, _)| *id)).collect();
@@ -31,7 +36,7 @@ pub(super) fn linear(seed: u64, round: Roundoff) -> Case {
     draft.gathered(format!("{dtype} [{outputs}, {inputs}] with {with} bias"), y, bounds)
 }
 
-impl Draft {
+impl CaseDraft {
     /// A router of some experts.
     fn router(&mut self) -> (Router, usize) {
         let groups = ExpertGroups { count: 1 + self.random.below(4) as u32, used: 1 };
@@ -73,7 +78,7 @@ impl Draft {
 /// Every kind of router. A probability has an exponential (four roundings), a sum of all and a quotient; the
 /// sum of the chosen ones, epsilon, a quotient and the factor follow.
 pub(super) fn route(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::Route, seed, round, Begin::Anywhere);
+    let mut draft = CaseDraft::new(OpName::Route, seed, round, Begin::Anywhere);
     let (router, experts) = draft.router();
     let bias = draft.random.once_in(2).then(|| draft.weight("bias", &[experts], DType::F32));
     let numbers = bias.as_ref().map(|(_, bias)| bias.as_slice());
@@ -143,7 +148,7 @@ const EXPERT_ACTS: [Act; 4] = [Act::Silu, Act::GeluTanh, Act::QuickGelu, Act::Re
 /// Experts after a router, with any number of optional operands. Errors go from the row to the inner row, from
 /// there to an expert's result, and to the sum.
 pub(super) fn experts(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::Experts, seed, round, Begin::Anywhere);
+    let mut draft = CaseDraft::new(OpName::Experts, seed, round, Begin::Anywhere);
     let (router, experts) = draft.router();
     let dtype =
         draft.random.of(&[DType::F32, DType::BF16, DType::F16, DType::Q8_0, DType::Q4_0, DType::MXFP4]);

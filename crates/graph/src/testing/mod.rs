@@ -1,6 +1,6 @@
 //! The conformance suite: cases of every op, drawn by seed, with a bound derived from the op's definition.
 //!
-//! A test of a backend calls [`check`] with a [`Subject`]. The suite runs each case on the interpreter and on
+//! A test of a backend calls [`check`] with a [`TestedBackend`]. The suite runs each case on the interpreter and on
 //! the subject, compares the results within the bound, and then runs it again in each way in which the subject may
 //! be opened, with its rows divided into other steps: every byte must stay. State is filled with NaN before. An op
 //! without cases does not compile ([`draw`]). Whole layers follow, without bounds, as a backend may compute several ops
@@ -27,5 +27,5 @@ pub use block::draw_block;
 pub use broken::undetected;
 pub use case::{Case, CaseInput, CaseSequence, Cut, StepCuts, WeightTable};
 pub use roundoff::{Roundoff, U};
-pub use suite::{OpReport, Open, Report, Subject, check, judge};
+pub use suite::{OpReport, Open, Report, TestedBackend, check, judge};
 pub use table::draw;

@@ -3,14 +3,14 @@
 use girih_tensor::reference;
 
 use super::case::Case;
-use super::draft::{Begin, Draft};
+use super::draft::{Begin, CaseDraft};
 use super::roundoff::{Roundoff, TINY};
 use crate::ops::{Op, OpName};
 
 /// Epsilons of models, and one that changes every result.
 const EPSILONS: [f32; 4] = [1e-12, 1e-6, 1e-5, 1.0];
 
-impl Draft {
+impl CaseDraft {
     /// The inner dimensions of a normed value: one row, or heads.
     fn normed(&mut self, size: usize) -> Vec<usize> {
         if self.random.once_in(2) { vec![size] } else { vec![1 + self.random.below(4), size] }
@@ -20,7 +20,7 @@ impl Draft {
 /// The sum of squares has one rounding for each term and one for the product, and the root halves their error;
 /// the mean, epsilon, the root, the quotient and two products follow.
 pub(super) fn norm(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::Norm, seed, round, Begin::Anywhere);
+    let mut draft = CaseDraft::new(OpName::Norm, seed, round, Begin::Anywhere);
     let (format, has_weight) = (draft.format(), !draft.random.once_in(4));
     let format = if draft.random.once_in(2) { format } else { draft.vector_format() };
     // A weight is whole blocks.
@@ -74,7 +74,7 @@ fn layer_norm_bounds(
 
 /// A layer norm with no vector, a weight, or a weight and a bias.
 pub(super) fn layer_norm(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::LayerNorm, seed, round, Begin::Anywhere);
+    let mut draft = CaseDraft::new(OpName::LayerNorm, seed, round, Begin::Anywhere);
     let size = draft.columns();
     let (inner, epsilon) = (draft.normed(size), draft.random.of(&EPSILONS));
     let (x, numbers) = draft.any_rows("x", &inner);

@@ -1,4 +1,4 @@
-//! How far results may lie from the definition of an op, by the roundings of whoever computes them.
+//! How far results may lie from the definition of an op, by the roundings of a backend.
 
 use girih_tensor::DType;
 
@@ -8,12 +8,12 @@ pub const U: f64 = f32::EPSILON as f64 / 2.0;
 /// Below this, `f32` has no more digits: the smallest positive number, twice.
 pub(super) const TINY: f64 = f32::from_bits(2) as f64;
 
-/// How whoever is checked rounds.
+/// How a backend rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Roundoff {
     /// The unit roundoff of sums, products and functions.
     pub unit: f64,
-    /// The relative error of storing a result, in addition.
+    /// The relative error of storing a number: a result, or one of those between that a bound names.
     pub stored: f64,
     /// The type that holds all operands exactly, so that reading them rounds nothing.
     pub operands: DType,

@@ -3,7 +3,7 @@
 use girih_tensor::{DType, Shape};
 
 use super::case::Case;
-use super::draft::{Begin, Draft};
+use super::draft::{Begin, CaseDraft};
 use super::roundoff::{Roundoff, TINY};
 use crate::constant::{Pairing, Pooling};
 use crate::graph::OutputKind;
@@ -13,7 +13,7 @@ use crate::sequence::Outputs;
 
 /// Rows of a table, decoded without rounding.
 pub(super) fn embed(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::Embed, seed, round, Begin::Anywhere);
+    let mut draft = CaseDraft::new(OpName::Embed, seed, round, Begin::Anywhere);
     let dtype = draft.format();
     let (width, count) = (draft.columns_of(dtype), 1 + draft.random.below(60));
     let ids = draft.ids("tokens", count);
@@ -25,7 +25,7 @@ pub(super) fn embed(seed: u64, round: Roundoff) -> Case {
 
 /// Given rows replace others without rounding.
 pub(super) fn splice(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::Splice, seed, round, Begin::Anywhere);
+    let mut draft = CaseDraft::new(OpName::Splice, seed, round, Begin::Anywhere);
     let width = draft.columns();
     let (x, _) = draft.rows_within(1.0, "x", &[width]);
     let given = draft.given("given", width);
@@ -36,7 +36,7 @@ pub(super) fn splice(seed: u64, round: Roundoff) -> Case {
 
 /// The same numbers.
 pub(super) fn reshape(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::Reshape, seed, round, Begin::Anywhere);
+    let mut draft = CaseDraft::new(OpName::Reshape, seed, round, Begin::Anywhere);
     let [heads, size] = [1 + draft.random.below(5), draft.columns()];
     let (x, _) = draft.rows_within(1.0, "x", &[heads * size]);
     let y = draft.builder.shaped("y", Op::Reshape, &[x], &[heads, size]);
@@ -46,7 +46,7 @@ pub(super) fn reshape(seed: u64, round: Roundoff) -> Case {
 
 /// Other output rows in each sequence, the same numbers.
 pub(super) fn gather(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::Gather, seed, round, Begin::Anywhere);
+    let mut draft = CaseDraft::new(OpName::Gather, seed, round, Begin::Anywhere);
     let width = draft.columns();
     let (x, _) = draft.rows_within(1.0, "x", &[width]);
     for index in 0..draft.sequences.len() {
@@ -61,7 +61,7 @@ pub(super) fn gather(seed: u64, round: Roundoff) -> Case {
 
 /// A sum of rows and its quotient.
 pub(super) fn pool(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::with_output(OpName::Pool, seed, round, Begin::AtZero, OutputKind::Pooled);
+    let mut draft = CaseDraft::with_output(OpName::Pool, seed, round, Begin::AtZero, OutputKind::Pooled);
     let (width, how) = (draft.columns(), draft.random.of(Pooling::ALL));
     let (x, numbers) = draft.rows_within(1.0, "x", &[width]);
     let mut rest = numbers.as_slice();
@@ -83,9 +83,10 @@ pub(super) fn pool(seed: u64, round: Roundoff) -> Case {
 }
 
 /// Sine and cosine have a rounding each, of the angle that is rounded as the definition says; the factor, two
-/// products and a sum follow. Components behind the pairs are exact. No term exceeds the sizes of the pair.
+/// products and a sum follow. Components behind the pairs are exact. Sine and cosine may be stored. No term exceeds
+/// the sizes of the pair, times the factor.
 pub(super) fn rope(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::Rope, seed, round, Begin::Anywhere);
+    let mut draft = CaseDraft::new(OpName::Rope, seed, round, Begin::Anywhere);
     let (heads, half) = (1 + draft.random.below(4), draft.columns());
     let pairing = draft.random.of(&[Pairing::Halves, Pairing::Neighbours]);
     let kept = draft.random.of(&[0, 0, 1, 6]);
@@ -98,14 +99,14 @@ pub(super) fn rope(seed: u64, round: Roundoff) -> Case {
     let bounds = numbers.chunks_exact(size).flat_map(|head| {
         (0..size).map(move |i| {
             if i >= 2 * half {
-                return 0.0;
+                return TINY;
             }
             let (a, b) = match pairing {
                 Pairing::Halves => (i % half, i % half + half),
                 Pairing::Neighbours => (i / 2 * 2, i / 2 * 2 + 1),
             };
             let terms = f64::from(factor.unwrap_or(1.0)) * f64::from(head[a].abs() + head[b].abs());
-            round.gamma(5) * terms + TINY
+            (round.gamma(5) + round.stored) * terms + TINY
         })
     });
     let bounds = bounds.collect();
@@ -115,7 +116,7 @@ pub(super) fn rope(seed: u64, round: Roundoff) -> Case {
 
 /// The factor is rounded, and the product.
 pub(super) fn temper(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::Temper, seed, round, Begin::Anywhere);
+    let mut draft = CaseDraft::new(OpName::Temper, seed, round, Begin::Anywhere);
     let (heads, size) = (1 + draft.random.below(4), draft.columns());
     let beta = draft.random.number();
     let temperature =

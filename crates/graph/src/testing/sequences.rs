@@ -3,7 +3,7 @@
 use girih_tensor::{DType, Shape, reference};
 
 use super::case::{Case, CaseSequence};
-use super::draft::{Begin, Draft, Numbers, held_by};
+use super::draft::{Begin, CaseDraft, Numbers, held_by};
 use super::roundoff::{Roundoff, TINY};
 use crate::constant::Span;
 use crate::ops::{Op, OpName};
@@ -27,7 +27,7 @@ struct Heads {
     has_sinks: bool,
 }
 
-impl Draft {
+impl CaseDraft {
     /// Sizes of heads that the type of state allows.
     fn heads(&mut self) -> Heads {
         let dtype = match self.round.operands {
@@ -90,7 +90,7 @@ impl Draft {
 /// What a row that reads only its own position returns: the value as its state holds it. The weight of the
 /// only position is 1.
 pub(super) fn write(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::Write, seed, round, Begin::AtZero);
+    let mut draft = CaseDraft::new(OpName::Write, seed, round, Begin::AtZero);
     let heads = Heads { span: Span::Window(1), softcap: None, scale: 0.5, has_sinks: false, ..draft.heads() };
     let ([_, _, (_, v)], _, y) = draft.attention(heads, |x| x);
     let held = held_by(heads.dtype, &v);
@@ -108,7 +108,7 @@ pub(super) fn write(seed: u64, round: Roundoff) -> Case {
 /// exponential turns that into a relative error of a weight. To it are added the roundings of its distance
 /// from the largest score and of the exponential (four), and the same again for each part of the positions whose
 /// sum is brought to the scale of others: a part has a block of positions or more. The error of the largest score
-/// itself cancels. Sums of weights and of weighted values then have an error of gamma of their terms, relative to
+/// itself cancels. A weight may be stored. Sums of weights and of weighted values then have an error of gamma of their terms, relative to
 /// the sum of sizes; the result is their quotient. A weight below 2⁻¹²⁵ counts as zero. A sink is a score with two
 /// roundings, of its unit and of its constant, and takes part in the sum of weights only.
 fn attend_bounds(
@@ -140,7 +140,7 @@ fn attend_bounds(
     let parts = (keys.len() / 64 + 2) as f64;
     let weight = worst + unit * reach + 4.0 * unit + parts * (unit * reach + 5.0 * unit);
     // For numerator and denominator; a tenth more for products of errors.
-    let relative = 1.1 * 2.0 * (weight + round.gamma(keys.len() + parts as usize + 2));
+    let relative = 1.1 * 2.0 * (weight + round.gamma(keys.len() + parts as usize + 2) + round.stored);
     let bound = |column: usize| {
         let sizes = weights.iter().zip(values).map(|(w, v)| (w, f64::from(v[column].abs())));
         sizes.map(|(weight, size)| (relative * weight + 2f64.powi(-125)) * size).sum::<f64>() + TINY
@@ -150,7 +150,7 @@ fn attend_bounds(
 
 /// Attention over state or over the rows of the step, with windows, caps, and mutual spans.
 pub(super) fn attend(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::Attend, seed, round, Begin::AtZero);
+    let mut draft = CaseDraft::new(OpName::Attend, seed, round, Begin::AtZero);
     let heads = draft.heads();
     if heads.span != Span::All && draft.random.once_in(3) {
         for index in 0..draft.sequences.len() {
@@ -192,7 +192,7 @@ pub(super) fn attend(seed: u64, round: Roundoff) -> Case {
 
 /// A sum of as many products as there are taps.
 pub(super) fn short_conv(seed: u64, round: Roundoff) -> Case {
-    let mut draft = Draft::new(OpName::ShortConv, seed, round, Begin::AtZero);
+    let mut draft = CaseDraft::new(OpName::ShortConv, seed, round, Begin::AtZero);
     let (count, width) = (2 + draft.random.below(6), draft.columns());
     let (x, rows) = draft.rows_within(1.0, "x", &[width]);
     let (taps, weights) = draft.weight("taps", &[count, width], DType::F32);

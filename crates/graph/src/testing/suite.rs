@@ -22,7 +22,7 @@ pub type Open<'a> = &'a dyn Fn() -> Box<dyn AnyBackend>;
 
 /// A backend that runs the cases.
 #[derive(Clone, Copy)]
-pub struct Subject<'a> {
+pub struct TestedBackend<'a> {
     /// Its name, for people.
     pub name: &'a str,
     /// Ways to open it that must have equal bytes, such as other numbers of threads.
@@ -58,7 +58,7 @@ pub struct OpReport {
 }
 
 /// Runs every op's cases of these seeds.
-pub fn check(subject: Subject<'_>, seeds: Range<u64>) -> Report {
+pub fn check(subject: TestedBackend<'_>, seeds: Range<u64>) -> Report {
     let begun = Instant::now();
     let mut report = Report::default();
     let round = subject.round.unwrap_or(Roundoff::SINGLE);
@@ -77,7 +77,12 @@ pub fn check(subject: Subject<'_>, seeds: Range<u64>) -> Report {
 }
 
 /// Runs a case in every way. The error is a sentence.
-fn check_case(subject: Subject<'_>, case: &Case, seed: u64, report: &mut OpReport) -> Result<(), String> {
+fn check_case(
+    subject: TestedBackend<'_>,
+    case: &Case,
+    seed: u64,
+    report: &mut OpReport,
+) -> Result<(), String> {
     if let Some(reason) = refused(subject, case) {
         *report.skipped.entry(reason).or_default() += 1;
         return Ok(());
@@ -111,7 +116,7 @@ fn check_case(subject: Subject<'_>, case: &Case, seed: u64, report: &mut OpRepor
 }
 
 /// Why a subject does not run a case, if it does not.
-fn refused(subject: Subject<'_>, case: &Case) -> Option<String> {
+fn refused(subject: TestedBackend<'_>, case: &Case) -> Option<String> {
     let backend = subject.ways[0]();
     if let Some(refusal) = backend.refuses(&case.graph).into_iter().next() {
         return Some(format!("refused: {}", refusal.reason));

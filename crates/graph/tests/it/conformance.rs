@@ -2,7 +2,7 @@
 
 use girih_graph::description::AnyBackend;
 use girih_graph::interpret::Interpreter;
-use girih_graph::testing::{Roundoff, Subject, check, undetected};
+use girih_graph::testing::{Roundoff, TestedBackend, check, undetected};
 
 /// Cases of each op.
 const SEEDS: u64 = 32;
@@ -12,7 +12,7 @@ fn the_interpreter_passes_whatever_the_steps() {
     let open: &dyn Fn() -> Box<dyn AnyBackend> = &|| Box::new(Interpreter);
     let round = Some(Roundoff::SINGLE);
     let report =
-        check(Subject { name: "interpreter", ways: &[open], round, skips_host_work: false }, 0..SEEDS);
+        check(TestedBackend { name: "interpreter", ways: &[open], round, skips_host_work: false }, 0..SEEDS);
     println!("{report}");
     assert_eq!(report.faults(), [] as [&str; 0]);
     assert_eq!(report.without_cases(), [] as [&str; 0]);

@@ -153,7 +153,8 @@ impl GraphGrower {
 
     fn attend(&mut self, name: &str, x: ValueId) -> ValueId {
         let heads = self.graph.shaped(&format!("{name}.heads"), Op::Reshape, &[x], &HEADS);
-        let frequencies = self.weight(&[1 + self.random.below(HEADS[1] / 2)]);
+        let pairs = 1 + self.random.below(HEADS[1] / 2);
+        let frequencies = self.weight(&[pairs]);
         let pairing = self.random.of(&[Pairing::Halves, Pairing::Neighbours]);
         let factor = (self.random.below(2) == 0).then(|| self.random.positive());
         let op = Op::Rope { pairing, factor };

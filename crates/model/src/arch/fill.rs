@@ -16,8 +16,7 @@ use super::fill_rope::name_rotations;
 use super::schema::{
     Arch, AttendSchema, DefaultValue, DenseLayersSchema, DenseSchema, DerivedScale, EmbedScale, FfnSchema,
     Field, GateAct, GgufKinds, HeadSchema, IndexedKind, LayerSchema, ListedKinds, MixerSchema, NormKind,
-    NormPosition, NormsSchema, QkNorm, ResidualSchema, ShortConvSchema, SpanSchema, StatedValue,
-    TemperatureSchema,
+    NormPosition, NormsSchema, ResidualSchema, ShortConvSchema, SpanSchema, StatedValue, TemperatureSchema,
 };
 use super::value::brief;
 use crate::limits::ModelLimits;
@@ -451,7 +450,7 @@ impl Fill<'_> {
             head_size: heads.size,
             span: self.span(schema, layer)?,
             rope: self.rotation(schema, layer, heads.size)?,
-            qk_norm: schema.qk_norm.map(|of| self.qk_norm(of, layer, epsilon)).transpose()?,
+            qk_norm: self.qk_norm(schema, layer, epsilon)?,
             biases: Biases { q: bias("q"), k: bias("k"), v: bias("v"), o: bias("o") },
             scale,
             softcap: self.cap(schema.softcap.as_ref())?,
@@ -497,15 +496,27 @@ impl Fill<'_> {
     }
 
     /// The norms of queries and keys of a layer.
-    fn qk_norm(&self, of: QkNorm, layer: usize, epsilon: f32) -> Result<QkNormFacts> {
+    fn qk_norm(&self, schema: &AttendSchema, layer: usize, epsilon: f32) -> Result<Option<QkNormFacts>> {
+        let Some(of) = schema.qk_norm else { return Ok(None) };
         let has = |part: &str| self.stored.has(&format!("layers.{layer}.mixer.{part}.norm"));
         let weight = has("q");
+        if let Some(field) = &schema.qk_norm_if {
+            if let Some(stated) = self.config.flag(field)?.filter(|stated| *stated != weight) {
+                let (key, has) = (self.config.key(field), if weight { "a" } else { "no" });
+                return Err(Error::new(format!(
+                    "{key} is {stated}, but layer {layer} has {has} norm of queries; both must agree"
+                )));
+            }
+            if !weight && !has("k") {
+                return Ok(None);
+            }
+        }
         if weight != has("k") {
             return Err(Error::new(format!(
                 "layer {layer} has a weight for the norm of queries or for that of keys; both or none are needed"
             )));
         }
-        Ok(QkNormFacts { of, epsilon, weight })
+        Ok(Some(QkNormFacts { of, epsilon, weight }))
     }
 
     fn short_conv(&self, schema: &ShortConvSchema) -> Result<ShortConvFacts> {

@@ -289,7 +289,13 @@ fn implied(suffix: &str, facts: &Facts) -> Option<StatedValue> {
     };
     match suffix {
         "attention.key_length" | "attention.value_length" => of_layers(|attend| Some(attend.head_size)),
-        "rope.dimension_count" => of_layers(|attend| attend.rope.as_ref().map(|rope| rope.rotated)),
+        // Layers that do not rotate imply none.
+        "rope.dimension_count" => {
+            let ropes = facts.layers.iter().filter_map(|layer| layer.mixer.attention()?.rope.as_ref());
+            let sizes: BTreeSet<usize> = ropes.map(|rope| rope.rotated).collect();
+            let mut sizes = sizes.into_iter();
+            sizes.next().filter(|_| sizes.next().is_none()).map(|size| StatedValue::Number(size as f64))
+        }
         "attention.causal" => Some(StatedValue::Flag(!facts.is_encoder())),
         "vocab_size" => Some(StatedValue::Number(facts.sizes.vocabulary as f64)),
         _ => None,

@@ -214,6 +214,8 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
                 }),
                 // The number of KV heads follows from it.
                 ("mixer.multi_query", attend.multi_query.as_ref(), |_| None),
+                // Weights say so.
+                ("mixer.qk_norm_if", attend.qk_norm_if.as_ref(), |_| None),
                 // It follows from the scale and the size of a head.
                 ("mixer.scale_of", attend.scale_of.as_ref(), |_| None),
                 ("mixer.scale", attend.scale.as_ref(), |layer| {

@@ -328,6 +328,8 @@ pub struct AttendSchema {
     pub rope_if_null: Option<Field>,
     /// The norms of queries and keys, if there are any. They have weights if the description names them.
     pub qk_norm: Option<QkNorm>,
+    /// Whether a model has these norms, for descriptions of models with and without; in a GGUF, their weights say so.
+    pub qk_norm_if: Option<Field>,
     /// The factor that queries are multiplied by.
     pub query_factor: Option<Field>,
     /// The number whose inverse square root scales the scores; the size of a head

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use girih_file::{fault_in_line, quote};
+use girih_file::quote;
 use girih_tensor::{Error, Result};
 use serde_json::Value as Json;
 use toml::{Table, Value};
@@ -136,7 +136,7 @@ pub fn suggest<'a>(config: &Json, tensors: impl Iterator<Item = &'a str>) -> Res
 fn families() -> Result<Vec<Family>> {
     let all = SHIPPED
         .iter()
-        .map(|(name, text)| Ok(Family { name, arch: schema::parse(text)?, table: merged(text)? }));
+        .map(|&(name, text)| Ok(Family { name, arch: schema::parse(text)?, table: merged(text)? }));
     let all: Vec<Family> = all.collect::<Result<_>>()?;
     Ok(all.into_iter().filter(|family| family.arch.head.is_some()).collect())
 }
@@ -323,10 +323,12 @@ impl Draft<'_> {
 
     /// Takes the switch with which another family uses a weight that the base lacks.
     fn take_switch(&mut self, family: &Family, weight: &str) {
-        let path = match weight.rsplit('.').next_back() {
-            _ if weight.contains(".mixer.") && weight.ends_with(".norm") => "mixer.qk_norm",
-            _ if weight.contains(".norms.") => "norms.places",
-            _ => return,
+        let path = if weight.contains(".mixer.") && weight.ends_with(".norm") {
+            "mixer.qk_norm"
+        } else if weight.contains(".norms.") {
+            "norms.places"
+        } else {
+            return;
         };
         if let (Some(entry), true) = (family.entry(path), family.entry(path) != self.base.entry(path)) {
             put(&mut self.table, path, entry.clone());
@@ -338,11 +340,8 @@ impl Draft<'_> {
     fn check(&mut self) {
         let text = printed(&self.table);
         if let Err(error) = schema::parse(&text) {
-            let sentence = error.to_string();
-            self.undecided.push(format!(
-                "how this becomes a valid description: {}",
-                fault_in_line(&sentence, None, &sentence)
-            ));
+            let sentence = error.to_string().replace('\n', " ");
+            self.undecided.push(format!("how this becomes a valid description: {sentence}"));
         }
     }
 }

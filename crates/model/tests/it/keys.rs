@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use girih_file::{ContainerWriter, Metadata, MetadataArray, MetadataValue, NewTensor};
 use girih_graph::Span;
-use girih_model::arch::schema::{DefaultValue, ExcludedKey, HarmlessKey, HarmlessValues, StatedValue};
+use girih_model::arch::schema::{
+    DefaultValue, ExcludedKey, HarmlessKey, HarmlessValues, ListOf, StatedValue,
+};
 use girih_model::arch::{self, Arch, ArchOptions, ArchParameter, GGUF_SCALING, Mixer, shared_keys};
 use girih_model::{ModelFiles, ModelLimits};
 use girih_tensor::{DType, Shape};
@@ -568,6 +570,7 @@ fn harmless(table: &mut String, keys: impl IntoIterator<Item = (String, Harmless
     for (key, HarmlessKey { is, why }) in keys {
         let values = match is {
             HarmlessValues::Kind(kind) => format!("{kind:?}").to_lowercase(),
+            HarmlessValues::Each(ListOf { each }) => format!("a list of {}", shown(&each)),
             HarmlessValues::Listed(list) if list.is_empty() => "null".to_owned(),
             HarmlessValues::Listed(list) => list.iter().map(shown).collect::<Vec<_>>().join(", "),
         };

@@ -31,6 +31,7 @@ mod python;
 mod style;
 mod syntax;
 mod tagged;
+mod tags;
 mod tool;
 mod value;
 

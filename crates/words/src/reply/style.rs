@@ -28,7 +28,7 @@
 use girih_file::quote;
 use girih_tensor::{Error, ErrorKind, Result};
 
-use super::tagged::Tags;
+use super::tags::Tags;
 
 /// The form of a call, after its opening marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

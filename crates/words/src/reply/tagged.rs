@@ -12,42 +12,13 @@ use serde_json::Value;
 use super::object::is_name;
 use super::part::Parts;
 use super::syntax::ReplySyntax;
+use super::tags::Tags;
 use super::value::{Fault, Notation, ReadStep, ValueReader};
 
 /// The maximum bytes of a name or a key with its tag.
 const MAX_TAG_BYTES: usize = 512;
 /// The maximum bytes of a value.
 const MAX_VALUE_BYTES: usize = 4 << 20;
-
-/// The tags of a style.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Tags {
-    /// Before the name of a tool.
-    pub name_open: &'static str,
-    /// After the name. A name also ends at the end of a line, or before another tag.
-    pub name_close: &'static str,
-    pub key_open: &'static str,
-    pub key_close: &'static str,
-    /// Between a key and its value, if there is more than `key_close`.
-    pub value_open: &'static str,
-    pub value_close: &'static str,
-    /// After the arguments of one call, if there is more than `end`.
-    pub call_close: Option<&'static str>,
-    /// After all calls: closes the marker before them.
-    pub end: &'static str,
-    /// Whether a value stands on lines of its own.
-    pub has_lines: bool,
-}
-
-impl Tags {
-    /// All tags that may be special tokens of a vocabulary.
-    pub fn all(&self) -> impl Iterator<Item = &'static str> {
-        let tags =
-            [self.name_open, self.key_open, self.key_close, self.value_open, self.value_close, self.end];
-        let tags = tags.into_iter().chain(self.call_close);
-        tags.filter(|tag| tag.starts_with('<') && tag.ends_with('>'))
-    }
-}
 
 /// The parameters of tools that are strings: pairs of a tool's name and a key.
 pub(super) type TextParameters = Arc<HashSet<(String, String)>>;
@@ -201,28 +172,51 @@ impl TaggedReader {
     }
 
     fn in_name(&mut self, parts: &mut Parts) -> Result<ReadStep, Fault> {
-        let Tags { name_close, .. } = self.tags;
+        if self.held.len() > MAX_TAG_BYTES {
+            return Err("the name of a call is longer than 512 bytes");
+        }
+        let Tags { name_close, key_open, end, .. } = self.tags;
+        if !name_close.is_empty() {
+            let Some(name) = self.held.strip_suffix(name_close) else { return Ok(ReadStep::More) };
+            let name = name.trim().to_owned();
+            return self.begin(name, parts).map(|()| ReadStep::More);
+        }
+        // The tag after a name is its end.
         let text = self.held.trim_start();
-        let (name, rest) =
-            if let Some(name) = text.strip_suffix(name_close).filter(|_| !name_close.is_empty()) {
-                (name, "")
-            } else if let Some(at) = text.find(['\n', '<']).filter(|_| name_close.is_empty()) {
-                text.split_at(at)
-            } else if text.len() > MAX_TAG_BYTES {
-                return Err("the name of a call is longer than 512 bytes");
-            } else {
-                return Ok(ReadStep::More);
-            };
-        let name = name.trim();
-        if !is_name(name) {
+        let Some(at) = text.find(['\n', '<']) else { return Ok(ReadStep::More) };
+        let (name, tag) = (text[..at].trim().to_owned(), text[at..].trim_start());
+        let (is_key, is_end) = (tag == *key_open, tag == *end);
+        if is_key || is_end {
+            self.begin(name, parts)?;
+            if is_end {
+                self.end_call(parts);
+                return Ok(ReadStep::Ended);
+            }
+            self.at = TagAt::Key;
+        } else if !key_open.starts_with(tag) && !end.starts_with(tag) {
+            return Err("there is no call after its marker");
+        }
+        Ok(ReadStep::More)
+    }
+
+    fn begin(&mut self, name: String, parts: &mut Parts) -> Result<(), Fault> {
+        if !is_name(&name) {
             return Err("the name of a call is not 1 to 128 letters, digits and _ - . : /");
         }
-        let (name, rest) = (name.to_owned(), rest.trim_start().to_owned());
         parts.begin(name.clone(), None);
         parts.arguments("{");
-        (self.name, self.held, self.at) = (name, rest, TagAt::Parameter);
+        self.name = name;
+        self.held.clear();
+        self.at = TagAt::Parameter;
         (self.has_begun, self.has_arguments, self.has_calls) = (true, false, true);
-        Ok(ReadStep::More)
+        Ok(())
+    }
+
+    fn end_call(&mut self, parts: &mut Parts) {
+        parts.arguments("}");
+        parts.end(None);
+        self.has_begun = false;
+        self.at = TagAt::Call;
     }
 
     fn before_parameter(&mut self, parts: &mut Parts) -> Result<ReadStep, Fault> {
@@ -231,10 +225,7 @@ impl TaggedReader {
         match found {
             Some(0) => self.at = TagAt::Key,
             Some(_) => {
-                parts.arguments("}");
-                parts.end(None);
-                self.has_begun = false;
-                self.at = TagAt::Call;
+                self.end_call(parts);
                 if self.tags.call_close.is_none() {
                     return Ok(ReadStep::Ended);
                 }
