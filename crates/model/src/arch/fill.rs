@@ -1,22 +1,19 @@
 //! Makes [`Facts`] from an architecture's description and a model's parameters.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use girih_file::quote;
-use girih_graph::{Act, Pairing, Pooling, Span, Temperature, Xielu};
+use girih_graph::{Act, Pooling, Span, Temperature, Xielu};
 use girih_tensor::{Error, Result};
 
 use super::config::{ModelConfig, shown};
 use super::facts::{
     AttentionFacts, Biases, EmbedFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes, NormFacts, Norms,
-    OutputGate, PlainAct, PoolingFacts, QkNormFacts, Residual, Rope, ShortConvFacts, XIELU, act, act_words,
+    OutputGate, PlainAct, PoolingFacts, QkNormFacts, Residual, ShortConvFacts, XIELU, act, act_words,
 };
-use super::rope;
-use super::rope_scaling::Unscaled;
+use super::rope_names::name_rotations;
 use super::schema::{
-    self, Arch, AttendSchema, DefaultValue, DenseSchema, DerivedScale, EmbedScale, FfnSchema, Field,
-    HeadSchema, LayerSchema, MixerSchema, NormKind, NormPosition, NormsSchema, OutputGateAct, ResidualSchema,
-    RopeSchema, ShortConvSchema, SpanSchema, StatedValue, TemperatureSchema,
+    Arch, AttendSchema, DefaultValue, DenseSchema, DerivedScale, EmbedScale, FfnSchema, Field, HeadSchema,
+    LayerSchema, MixerSchema, NormKind, NormPosition, NormsSchema, OutputGateAct, ResidualSchema,
+    ShortConvSchema, SpanSchema, StatedValue, TemperatureSchema,
 };
 use super::value::brief;
 use crate::limits::ModelLimits;
@@ -69,27 +66,6 @@ pub(crate) fn fill(
     })
 }
 
-/// Names the weight of each layer's rotary frequencies, which depend on the table and on how much of a head is
-/// rotated: by the table, and by that size if layers of several sizes share the table.
-fn name_rotations(layers: &mut [LayerFacts]) {
-    let mut sizes: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
-    for layer in layers.iter() {
-        if let Some(AttentionFacts { rope: Some(rope), .. }) = layer.mixer.attention() {
-            sizes.entry(rope.table.clone()).or_default().insert(rope.rotated);
-        }
-    }
-    for layer in layers {
-        match &mut layer.mixer {
-            Mixer::Attend(AttentionFacts { rope: Some(Rope { table, weight, rotated, .. }), .. })
-                if sizes[table].len() > 1 =>
-            {
-                *weight = format!("rope.{table}.{rotated}");
-            }
-            Mixer::Attend(_) | Mixer::ShortConv(_) => {}
-        }
-    }
-}
-
 /// The maximum number of taps of a short convolution: known models have 3.
 const MAX_TAPS: usize = 64;
 
@@ -97,7 +73,7 @@ const MAX_TAPS: usize = 64;
 pub(super) struct Fill<'a> {
     pub(super) arch: &'a Arch,
     pub(super) config: &'a ModelConfig<'a>,
-    layers: usize,
+    pub(super) layers: usize,
     pub(super) stored: &'a dyn Stored,
     pub(super) limits: &'a ModelLimits,
 }
@@ -336,7 +312,7 @@ impl Fill<'_> {
             kv_heads: heads.kv_heads,
             head_size: heads.size,
             span: self.span(schema, layer)?,
-            rope: self.rope_of(schema).map(|table| self.rope(table, heads.size)).transpose()?,
+            rope: self.rotation(schema, layer, heads.size)?,
             qk_norm: self.qk_norm(schema, layer, epsilon)?,
             biases: Biases { q: bias("q"), k: bias("k"), v: bias("v"), o: bias("o") },
             scale,
@@ -345,12 +321,6 @@ impl Fill<'_> {
             gate: self.output_gate(schema, layer, &heads)?,
             temperature: schema.temperature.as_ref().map_or(Ok(None), |schema| self.temperature(schema))?,
         })
-    }
-
-    /// The name of the table by which queries and keys of a layer are rotated.
-    fn rope_of<'a>(&self, schema: &'a AttendSchema) -> Option<&'a String> {
-        let condition = schema.rope_if_null.as_ref().filter(|_| !self.config.is_gguf());
-        schema.rope.as_ref().filter(|_| condition.is_none_or(|field| self.config.is_null(field)))
     }
 
     /// The gate of the results of attention: its weight says whether it has a number for each head.
@@ -508,56 +478,6 @@ impl Fill<'_> {
                 }
             }
         }
-    }
-
-    fn rope(&self, name: &str, size: usize) -> Result<Rope> {
-        let stated = self.arch.rope.get(name).ok_or_else(|| {
-            Error::new(format!("architecture {}: [rope.{name}] is missing", self.arch.name))
-        })?;
-        let base = self.required(&format!("rope.{name}.base"), &stated.base)?;
-        if base <= 1.0 {
-            return Err(Error::new(format!(
-                "the base of the rotary frequencies is {base}; a number above 1 is needed"
-            )));
-        }
-        let scaling = stated.scaling.as_ref();
-        let share = stated.share.as_ref().map_or(Ok(None), |field| self.config.number(field))?.unwrap_or(1.0);
-        let original = scaling.and_then(|scaling| scaling.original.as_ref());
-        let from = Unscaled {
-            base,
-            head: size,
-            share,
-            rotated: self.rotated(stated, share, size)?,
-            context: self.size("sizes.context", &self.arch.sizes.context)?,
-            original: original.map_or(Ok(None), |field| self.config.size(field))?,
-        };
-        let scaled = rope::scaled(self.config, scaling, &from, |tensor| self.stored.numbers(tensor))?;
-        let pairing = match stated.pairing {
-            schema::PairingSchema::Halves => Pairing::Halves,
-            schema::PairingSchema::Neighbours => Pairing::Neighbours,
-        };
-        Ok(Rope {
-            table: name.to_owned(),
-            weight: format!("rope.{name}"),
-            pairing,
-            rotated: scaled.rotated.unwrap_or(from.rotated),
-            base,
-            factors: scaled.factors,
-            factor: scaled.factor,
-            context: scaled.context,
-        })
-    }
-
-    /// The number of components of a head of `size` that are rotated.
-    fn rotated(&self, schema: &RopeSchema, share: f64, size: usize) -> Result<usize> {
-        let stated = schema.rotated.as_ref().map_or(Ok(None), |field| self.config.size(field))?;
-        let rotated = stated.unwrap_or((share * size as f64) as usize);
-        if rotated == 0 || rotated > size || !rotated.is_multiple_of(2) {
-            return Err(Error::new(format!(
-                "{rotated} components of heads of {size} are rotated; an even number up to {size} is needed"
-            )));
-        }
-        Ok(rotated)
     }
 
     fn ffn(&self, schema: &FfnSchema, layer: usize) -> Result<Ffn> {

@@ -1,6 +1,7 @@
 //! Architectures as data: parses the descriptions in `archs/`, finds the one
 //! that matches a model, and makes facts from it and the model's parameters.
 
+mod attend_schema;
 mod based_on;
 mod config;
 mod facts;
@@ -8,11 +9,13 @@ mod ffn_schema;
 mod field;
 mod fill;
 mod fill_experts;
+mod fill_rope;
 mod key_rules;
 mod keys;
 mod layer_kinds;
 mod parameters;
 mod rope;
+mod rope_names;
 mod rope_scaling;
 pub mod schema;
 mod shipped;

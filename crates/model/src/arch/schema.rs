@@ -7,6 +7,7 @@ use girih_file::fault_in_line;
 use girih_tensor::{Error, Result};
 use serde::Deserialize;
 
+pub use super::attend_schema::{LayerBases, OutputGateAct, QkNorm, TemperatureSchema};
 use super::based_on::{DENSE_KIND, describe_layers, merged, printed};
 pub use super::ffn_schema::{
     DenseLayersSchema, DenseSchema, ExpertsSchema, FfnKind, FfnSchema, RoundedSize, SharedExpertSchema,
@@ -321,6 +322,8 @@ pub struct AttendSchema {
     pub span_if: Option<Field>,
     /// The name of the table by which queries and keys are rotated; without one, they are not.
     pub rope: Option<String>,
+    /// The bases of the layers, instead of the table's.
+    pub rope_bases: Option<LayerBases>,
     /// If set, only models in whose `config.json` this is null rotate queries and keys. In a GGUF, it must be
     /// absent.
     pub rope_if_null: Option<Field>,
@@ -344,43 +347,6 @@ pub struct AttendSchema {
     pub gate: Option<OutputGateAct>,
     /// How queries are multiplied by position.
     pub temperature: Option<TemperatureSchema>,
-}
-
-/// The activation of a gate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[allow(missing_docs)] // the names suffice
-pub enum OutputGateAct {
-    Sigmoid,
-    Softplus,
-}
-
-/// The fields of a [`Temperature`](girih_graph::Temperature) of queries.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TemperatureSchema {
-    /// Whether queries are multiplied at all.
-    #[serde(rename = "if")]
-    pub condition: Option<Field>,
-    /// The factor of the logarithm.
-    pub beta: Field,
-    /// The number of positions with the same factor.
-    pub every: Field,
-    /// What is added to the position.
-    #[serde(default)]
-    pub offset: u32,
-}
-
-/// What the norms of queries and keys divide by, and when. All are root-mean-square norms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum QkNorm {
-    /// Each head for itself, before its rotation.
-    Heads,
-    /// Each head for itself, after its rotation.
-    RotatedHeads,
-    /// All heads of a row together, before their rotation.
-    Rows,
 }
 
 /// A gated short convolution.
@@ -478,6 +444,9 @@ pub struct Scaling {
     pub hf: Names,
     /// The number of positions before the scaling in a `config.json` that states it apart from these objects.
     pub original: Option<Field>,
+    /// Whether `dynamic` with an `alpha` raises the base to `base · alpha^(size / (size − 2))` for all texts.
+    #[serde(default)]
+    pub alpha: bool,
     /// Further words for `longrope` in `config.json`.
     #[serde(default)]
     pub longrope_words: Vec<String>,
