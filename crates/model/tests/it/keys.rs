@@ -573,7 +573,6 @@ fn harmless(table: &mut String, keys: impl IntoIterator<Item = (String, Harmless
             HarmlessValues::Each(ListOf { each }) => format!("a list of {}", shown(&each)),
             HarmlessValues::Listed(list) if list.is_empty() => "null".to_owned(),
             HarmlessValues::Listed(list) => list.iter().map(shown).collect::<Vec<_>>().join(", "),
-            HarmlessValues::Each(list) => format!("a list of {}", shown(&list.each)),
         };
         row(table, &format!("`{key}`"), &format!("harmless ({values}): {why}"));
     }
