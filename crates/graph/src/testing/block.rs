@@ -108,7 +108,7 @@ impl Layers {
         }
         let mut mixed = self.draft.builder.same(&format!("{name}.mixed"), op, &operands);
         if self.draft.random.once_in(3) {
-            let gate = self.linear(&format!("{name}.gates"), x, [HEADS[0], width]);
+            let gate = self.linear(&format!("{name}.head_gates"), x, [HEADS[0], width]);
             let op = Op::GateHeads { act: Act::Sigmoid };
             let (name, sizes) = (format!("{name}.gated_heads"), [HEADS[0], size]);
             mixed = self.draft.builder.shaped(&name, op, &[gate, mixed], &sizes);
