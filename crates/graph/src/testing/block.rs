@@ -108,9 +108,10 @@ impl Layers {
         }
         let mut mixed = self.draft.builder.same(&format!("{name}.mixed"), op, &operands);
         if self.draft.random.once_in(3) {
-            let gate = self.linear(&format!("{name}.gates"), x, [HEADS[0], width]);
+            let gate = self.linear(&format!("{name}.head_gates"), x, [HEADS[0], width]);
             let op = Op::GateHeads { act: Act::Sigmoid };
-            mixed = self.draft.builder.same(&format!("{name}.gated_heads"), op, &[gate, mixed]);
+            let inner = [HEADS[0], size];
+            mixed = self.draft.builder.shaped(&format!("{name}.gated_heads"), op, &[gate, mixed], &inner);
         }
         let flat = self.draft.builder.shaped(&format!("{name}.flat"), Op::Reshape, &[mixed], &[width]);
         self.linear(&format!("{name}.o"), flat, [width, width])
