@@ -110,8 +110,8 @@ impl Layers {
         if self.draft.random.once_in(3) {
             let gate = self.linear(&format!("{name}.head_gates"), x, [HEADS[0], width]);
             let op = Op::GateHeads { act: Act::Sigmoid };
-            let (name, sizes) = (format!("{name}.gated_heads"), [HEADS[0], size]);
-            mixed = self.draft.builder.shaped(&name, op, &[gate, mixed], &sizes);
+            let inner = [HEADS[0], size];
+            mixed = self.draft.builder.shaped(&format!("{name}.gated_heads"), op, &[gate, mixed], &inner);
         }
         let flat = self.draft.builder.shaped(&format!("{name}.flat"), Op::Reshape, &[mixed], &[width]);
         self.linear(&format!("{name}.o"), flat, [width, width])

@@ -2,7 +2,6 @@
 
 mod blob;
 mod compile;
-mod conformance;
 mod forms;
 mod host_ops;
 mod llama;
