@@ -72,8 +72,8 @@ impl Pattern {
             )));
         }
         if let Some((_, run, alone)) = DIGIT_GROUPS.into_iter().find(|(known, ..)| *known == source) {
-            // Oniguruma's `\w`: letters, marks, numbers and connectors.
-            let word = alone.then(|| build(&[r"[\p{L}\p{M}\p{N}\p{Pc}]"], source)).transpose()?;
+            // Oniguruma's `\w` has letters, marks, decimal digits and connectors, but no `①` and no joiners.
+            let word = alone.then(|| build(&[r"[\w--[\x{200C}\x{200D}]]"], source)).transpose()?;
             return Ok(Pattern { regex: build(&[run], source)?, groups: Some(DigitGroups { word }) });
         }
         let plain =

@@ -45,7 +45,7 @@ fn normalizer(random: &mut Random) -> Value {
 }
 
 fn pre_tokenizer(random: &mut Random) -> Value {
-    let behavior = *random.of(&BEHAVIORS);
+    let behavior = random.of(&BEHAVIORS);
     match random.below(10) {
         0 => json!({"type": "Whitespace"}),
         1 => json!({"type": "WhitespaceSplit"}),
@@ -54,10 +54,10 @@ fn pre_tokenizer(random: &mut Random) -> Value {
         4 => json!({"type": "BertPreTokenizer"}),
         5 => json!({"type": "CharDelimiterSplit", "delimiter": "-"}),
         6 | 7 => json!({"type": "Metaspace", "replacement": "▁", "split": random.once_in(2),
-            "prepend_scheme": *random.of(&["first", "never", "always"])}),
-        8 => json!({"type": "Split", "pattern": {"String": *random.of(PIECES)}, "behavior": behavior,
+            "prepend_scheme": random.of(&["first", "never", "always"])}),
+        8 => json!({"type": "Split", "pattern": {"String": random.of(PIECES)}, "behavior": behavior,
             "invert": random.once_in(2)}),
-        _ => json!({"type": "Split", "pattern": {"Regex": *random.of(PATTERNS)}, "behavior": behavior,
+        _ => json!({"type": "Split", "pattern": {"Regex": random.of(PATTERNS)}, "behavior": behavior,
             "invert": random.once_in(2)}),
     }
 }
@@ -67,7 +67,7 @@ fn tokens(random: &mut Random) -> Vec<String> {
     let mut tokens = vec!["<unk>".to_owned()];
     for _ in 0..random.below(60) {
         let count = 1 + random.below(3);
-        let token: String = (0..count).map(|_| *random.of(PIECES)).collect();
+        let token: String = (0..count).map(|_| random.of(PIECES)).collect();
         if !tokens.contains(&token) && token != "<x>" {
             tokens.push(token);
         }
@@ -132,7 +132,7 @@ fn compare(seed: u64) -> Result<usize, String> {
     let theirs = tokenizers::Tokenizer::from_bytes(file.as_bytes()).expect("the library reads the file");
     let mut compared = 0;
     for _ in 0..20 {
-        let text: String = (0..random.below(14)).map(|_| *random.of(PIECES)).collect();
+        let text: String = (0..random.below(14)).map(|_| random.of(PIECES)).collect();
         let their_ids = theirs.encode(text.as_str(), false).expect("there is an unknown token");
         let our_ids = ours.encode(&text, TextOrigin::Template, BosEos::Omit).expect("there is an unknown token");
         assert_eq!(our_ids, their_ids.get_ids(), "seed {seed}: {text:?} with {file}");

@@ -107,7 +107,10 @@ impl<'a> ModelConfig<'a> {
             ModelConfig::Hf(_) => self.found(field)?.map_or(Ok(None), json),
             ModelConfig::Gguf(metadata) => {
                 let Some(key) = field.gguf.as_deref() else { return Ok(None) };
-                let value = gguf(metadata, key)?;
+                let value = match (gguf(metadata, key)?, &field.gguf_or) {
+                    (None, Some(other)) => gguf(metadata, other)?,
+                    (value, _) => value,
+                };
                 for also in &field.gguf_also {
                     let other = gguf(metadata, also)?;
                     if other.is_some() && value.is_some() && value != other {

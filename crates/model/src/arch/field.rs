@@ -15,6 +15,8 @@ pub struct Field {
     pub hf_first: bool,
     /// A key of GGUF.
     pub gguf: Option<String>,
+    /// The GGUF key that counts where `gguf` is absent.
+    pub gguf_or: Option<String>,
     /// Further GGUF keys that must have the same value if they exist, and are written for other
     /// programs.
     #[serde(default)]

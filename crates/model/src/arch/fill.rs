@@ -1,24 +1,19 @@
 //! Makes [`Facts`] from an architecture's description and a model's parameters.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use girih_file::quote;
-use girih_graph::{Act, Pairing, Pooling, Span, Temperature, Xielu};
+use girih_graph::{Act, Pooling, Span, Temperature, Xielu};
 use girih_tensor::{Error, Result};
 
-use super::based_on::dense_kind;
 use super::config::{ModelConfig, shown};
 use super::facts::{
     AttentionFacts, Biases, EmbedFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes, NormFacts, Norms,
-    OutputGate, PlainAct, PoolingFacts, QkNormFacts, Residual, Rope, ShortConvFacts, XIELU, act, act_words,
+    OutputGate, PlainAct, PoolingFacts, QkNormFacts, Residual, ShortConvFacts, XIELU, act, act_words,
 };
-use super::rope;
-use super::rope_scaling::Unscaled;
+use super::rope_names::name_rotations;
 use super::schema::{
-    self, Arch, AttendSchema, DefaultValue, DenseLayersSchema, DenseSchema, DerivedScale, EmbedScale,
-    FfnSchema, Field, GateAct, GgufKinds, HeadSchema, IndexedKind, LayerSchema, ListedKinds, MixerSchema,
-    NormKind, NormPosition, NormsSchema, ResidualSchema, RopeSchema, ShortConvSchema, SpanSchema,
-    StatedValue, TemperatureSchema,
+    Arch, AttendSchema, DefaultValue, DenseSchema, DerivedScale, EmbedScale, FfnSchema, Field, HeadSchema,
+    LayerSchema, MixerSchema, NormKind, NormPosition, NormsSchema, OutputGateAct, ResidualSchema,
+    ShortConvSchema, SpanSchema, StatedValue, TemperatureSchema,
 };
 use super::value::brief;
 use crate::limits::ModelLimits;
@@ -71,161 +66,6 @@ pub(crate) fn fill(
     })
 }
 
-/// Names the weight of each layer's rotary frequencies, which depend on the table and on how much of a head is
-/// rotated: by the table, and by that size if layers of several sizes share the table.
-fn name_rotations(layers: &mut [LayerFacts]) {
-    let mut sizes: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
-    for layer in layers.iter() {
-        if let Some(AttentionFacts { rope: Some(rope), .. }) = layer.mixer.attention() {
-            sizes.entry(rope.table.clone()).or_default().insert(rope.rotated);
-        }
-    }
-    for layer in layers {
-        match &mut layer.mixer {
-            Mixer::Attend(AttentionFacts { rope: Some(Rope { table, weight, rotated, .. }), .. })
-                if sizes[table].len() > 1 =>
-            {
-                *weight = format!("rope.{table}.{rotated}");
-            }
-            Mixer::Attend(_) | Mixer::ShortConv(_) => {}
-        }
-    }
-}
-
-/// The kind of each layer: by the model's list, else by its period, else by the pattern.
-///
-/// # Errors
-/// When the list has another number of layers, or an unknown kind.
-pub(crate) fn layer_kinds<'a>(
-    arch: &'a Arch,
-    config: &ModelConfig<'_>,
-    layers: usize,
-) -> Result<Vec<&'a str>> {
-    let kinds = mixer_kinds(arch, config, layers)?;
-    let is_dense = dense_layers(arch, config, layers)?;
-    let kind = |(kind, is_dense): (&'a str, bool)| {
-        if !is_dense {
-            return Ok(kind);
-        }
-        let name = dense_kind(kind);
-        let found = arch.layer.keys().find(|known| **known == name);
-        found.map(String::as_str).ok_or_else(|| {
-            Error::new(format!("architecture {}: layers without experts need [dense]", arch.name))
-        })
-    };
-    kinds.into_iter().zip(is_dense).map(kind).collect()
-}
-
-/// Whether each layer is one without experts, in a model with them.
-fn dense_layers<'a>(arch: &'a Arch, config: &ModelConfig<'_>, layers: usize) -> Result<Vec<bool>> {
-    let DenseLayersSchema { first, last, step, indexed, others_indexed, listed } = &arch.layers.dense;
-    let list = |field: &'a Option<Field>| {
-        let key = field.as_ref()?.hf.iter().next()?;
-        Some((key, config.json(key)?))
-    };
-    if let Some((key, value)) = list(listed) {
-        let is_dense = |word: &serde_json::Value| match word.as_str() {
-            Some("dense") => Ok(true),
-            Some("sparse") => Ok(false),
-            _ => {
-                let word = brief(word);
-                Err(Error::new(format!(
-                    "config.json's '{key}' contains {word}; 'dense' or 'sparse' is needed"
-                )))
-            }
-        };
-        return config.listed(key, value, layers)?.iter().map(is_dense).collect();
-    }
-    let indexes = |field: &'a Option<Field>| {
-        list(field).map(|(key, value)| layer_indexes(key, value, layers)).transpose()
-    };
-    if let Some(others) = indexes(others_indexed)? {
-        return Ok((0..layers).map(|layer| !others.contains(&(layer as u64))).collect());
-    }
-    let first = first.as_ref().map_or(Ok(None), |field| config.count(field))?.unwrap_or(0);
-    let last = match last.as_ref().map_or(Ok(None), |field| config.number(field))? {
-        None | Some(-1.0) => layers,
-        Some(last) if last >= 0.0 && last.fract() == 0.0 => last as usize,
-        Some(last) => {
-            return Err(Error::new(format!(
-                "the last layer with experts is {last}; an index or -1 is needed"
-            )));
-        }
-    };
-    let step = step.as_ref().map_or(Ok(None), |field| config.size(field))?.unwrap_or(1);
-    let indexed = indexes(indexed)?.unwrap_or_default();
-    let is_dense = |layer: usize| {
-        layer < first
-            || layer > last
-            || !(layer + 1).is_multiple_of(step)
-            || indexed.contains(&(layer as u64))
-    };
-    Ok((0..layers).map(is_dense).collect())
-}
-
-/// A list of indexes of layers in `config.json`.
-fn layer_indexes(key: &str, value: &serde_json::Value, layers: usize) -> Result<BTreeSet<u64>> {
-    let index = |index: &serde_json::Value| index.as_u64().filter(|index| *index < layers as u64);
-    let indexes = value.as_array().and_then(|list| list.iter().map(index).collect::<Option<BTreeSet<u64>>>());
-    indexes.ok_or_else(|| {
-        let value = brief(value);
-        Error::new(format!("config.json's '{key}' is {value}; a list of indexes below {layers} is needed"))
-    })
-}
-
-/// The kind of each layer, whether it has experts or not.
-fn mixer_kinds<'a>(arch: &'a Arch, config: &ModelConfig<'_>, layers: usize) -> Result<Vec<&'a str>> {
-    let (rule, pattern) = (&arch.layers, arch.pattern());
-    if let Some(listed) = &rule.listed
-        && let Some(value) = config.json(&listed.hf)
-    {
-        let list = config.listed(&listed.hf, value, layers)?;
-        let kind = |word: &serde_json::Value| {
-            // A flag of each layer may be a number.
-            let number = word.as_u64().map(|number| number.to_string());
-            let kind = word.as_str().or(number.as_deref()).and_then(|word| listed.words.get(word));
-            kind.map(String::as_str).ok_or_else(|| {
-                let (key, word) = (&listed.hf, brief(word));
-                Error::new(format!("config.json's '{key}' contains the unknown kind {word}"))
-            })
-        };
-        return list.iter().map(kind).collect();
-    }
-    if let Some(ListedKinds { hf, unless_null: Some(field), .. }) = &rule.listed
-        && !config.is_gguf()
-        && !config.is_null(field)
-    {
-        let (key, name) = (config.key(field), &arch.name);
-        return Err(Error::new(format!(
-            "config.json has no '{hf}', which architecture {name} needs unless {key} is null"
-        )));
-    }
-    if let Some(IndexedKind { hf, kind, other }) = &rule.indexed
-        && let Some(value) = config.json(hf)
-    {
-        let indexes = layer_indexes(hf, value, layers)?;
-        let kind = |layer: u64| if indexes.contains(&layer) { kind.as_str() } else { other.as_str() };
-        return Ok((0..layers as u64).map(kind).collect());
-    }
-    if let Some(GgufKinds { gguf, zero, other }) = &rule.gguf_listed {
-        let sizes = (0..layers).map(|index| config.gguf_size(gguf, index, layers));
-        if let Some(sizes) = sizes.collect::<Result<Option<Vec<usize>>>>()? {
-            let kind = |size: usize| if size == 0 { zero.as_str() } else { other.as_str() };
-            return Ok(sizes.into_iter().map(kind).collect());
-        }
-    }
-    let period = rule.period.as_ref().map_or(Ok(None), |field| config.size(field))?;
-    let (Some(first), Some(last)) = (pattern.first(), pattern.last()) else {
-        return Err(Error::new(format!("architecture {}: layers.kinds is empty", arch.name)));
-    };
-    let kind = |index: usize| match period {
-        Some(period) if (index + 1).is_multiple_of(period) => *last,
-        Some(_) => *first,
-        None => pattern[index % pattern.len()],
-    };
-    Ok((0..layers).map(kind).collect())
-}
-
 /// The maximum number of taps of a short convolution: known models have 3.
 const MAX_TAPS: usize = 64;
 
@@ -233,7 +73,7 @@ const MAX_TAPS: usize = 64;
 pub(super) struct Fill<'a> {
     pub(super) arch: &'a Arch,
     pub(super) config: &'a ModelConfig<'a>,
-    layers: usize,
+    pub(super) layers: usize,
     pub(super) stored: &'a dyn Stored,
     pub(super) limits: &'a ModelLimits,
 }
@@ -472,7 +312,7 @@ impl Fill<'_> {
             kv_heads: heads.kv_heads,
             head_size: heads.size,
             span: self.span(schema, layer)?,
-            rope: self.rope_of(schema).map(|table| self.rope(table, heads.size)).transpose()?,
+            rope: self.rotation(schema, layer, heads.size)?,
             qk_norm: self.qk_norm(schema, layer, epsilon)?,
             biases: Biases { q: bias("q"), k: bias("k"), v: bias("v"), o: bias("o") },
             scale,
@@ -481,12 +321,6 @@ impl Fill<'_> {
             gate: self.output_gate(schema, layer, &heads)?,
             temperature: schema.temperature.as_ref().map_or(Ok(None), |schema| self.temperature(schema))?,
         })
-    }
-
-    /// The name of the table by which queries and keys of a layer are rotated.
-    fn rope_of<'a>(&self, schema: &'a AttendSchema) -> Option<&'a String> {
-        let condition = schema.rope_if_null.as_ref().filter(|_| !self.config.is_gguf());
-        schema.rope.as_ref().filter(|_| condition.is_none_or(|field| self.config.is_null(field)))
     }
 
     /// The gate of the results of attention: its weight says whether it has a number for each head.
@@ -499,8 +333,8 @@ impl Fill<'_> {
         let weight = format!("layers.{layer}.mixer.gate.weight");
         let Some(act) = schema.gate.filter(|_| self.stored.has(&weight)) else { return Ok(None) };
         let act = match act {
-            GateAct::Sigmoid => Act::Sigmoid,
-            GateAct::Softplus => Act::Softplus,
+            OutputGateAct::Sigmoid => Act::Sigmoid,
+            OutputGateAct::Softplus => Act::Softplus,
         };
         let rows = self.stored.rows(&weight)?;
         let by_head = rows == heads.heads;
@@ -644,56 +478,6 @@ impl Fill<'_> {
                 }
             }
         }
-    }
-
-    fn rope(&self, name: &str, size: usize) -> Result<Rope> {
-        let stated = self.arch.rope.get(name).ok_or_else(|| {
-            Error::new(format!("architecture {}: [rope.{name}] is missing", self.arch.name))
-        })?;
-        let base = self.required(&format!("rope.{name}.base"), &stated.base)?;
-        if base <= 1.0 {
-            return Err(Error::new(format!(
-                "the base of the rotary frequencies is {base}; a number above 1 is needed"
-            )));
-        }
-        let scaling = stated.scaling.as_ref();
-        let share = stated.share.as_ref().map_or(Ok(None), |field| self.config.number(field))?.unwrap_or(1.0);
-        let original = scaling.and_then(|scaling| scaling.original.as_ref());
-        let from = Unscaled {
-            base,
-            head: size,
-            share,
-            rotated: self.rotated(stated, share, size)?,
-            context: self.size("sizes.context", &self.arch.sizes.context)?,
-            original: original.map_or(Ok(None), |field| self.config.size(field))?,
-        };
-        let scaled = rope::scaled(self.config, scaling, &from, |tensor| self.stored.numbers(tensor))?;
-        let pairing = match stated.pairing {
-            schema::PairingSchema::Halves => Pairing::Halves,
-            schema::PairingSchema::Neighbours => Pairing::Neighbours,
-        };
-        Ok(Rope {
-            table: name.to_owned(),
-            weight: format!("rope.{name}"),
-            pairing,
-            rotated: scaled.rotated.unwrap_or(from.rotated),
-            base,
-            factors: scaled.factors,
-            factor: scaled.factor,
-            context: scaled.context,
-        })
-    }
-
-    /// The number of components of a head of `size` that are rotated.
-    fn rotated(&self, schema: &RopeSchema, share: f64, size: usize) -> Result<usize> {
-        let stated = schema.rotated.as_ref().map_or(Ok(None), |field| self.config.size(field))?;
-        let rotated = stated.unwrap_or((share * size as f64) as usize);
-        if rotated == 0 || rotated > size || !rotated.is_multiple_of(2) {
-            return Err(Error::new(format!(
-                "{rotated} components of heads of {size} are rotated; an even number up to {size} is needed"
-            )));
-        }
-        Ok(rotated)
     }
 
     fn ffn(&self, schema: &FfnSchema, layer: usize) -> Result<Ffn> {

@@ -152,6 +152,7 @@ fn read(arch: &Arch, config: &ModelConfig<'_>) -> BTreeSet<String> {
             read.extend(arch.layers.gguf_listed.iter().map(|listed| listed.gguf.clone()));
             for (key, field) in fields.iter().filter_map(|field| Some((field.gguf.as_ref()?, field))) {
                 read.insert(key.clone());
+                read.extend(field.gguf_or.clone());
                 // The others were compared with the key, so they count as read only if it exists.
                 let also = field.gguf_also.iter().filter(|_| metadata.value(key).is_some());
                 read.extend(also.cloned());

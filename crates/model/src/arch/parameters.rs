@@ -221,6 +221,8 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
                 ("mixer.scale", attend.scale.as_ref(), |layer| {
                     Some(FactValue::Number(layer.mixer.attention()?.scale))
                 }),
+                // The bases of the tables follow from it.
+                ("mixer.rope_bases", attend.rope_bases.as_ref().map(|bases| &bases.field), |_| None),
                 // The scale has it as a factor.
                 ("mixer.query_factor", attend.query_factor.as_ref(), |_| None),
                 ("mixer.softcap", attend.softcap.as_ref(), |layer| {

@@ -20,7 +20,7 @@ pub(super) const SCHEME_KEYS: [&str; 2] = ["rope_type", "type"];
 const SCHEMES: [(&str, &[&str]); 8] = [
     ("default", &SCHEME_KEYS),
     ("linear", &["rope_type", "type", "factor"]),
-    ("dynamic", &["rope_type", "type", "factor"]),
+    ("dynamic", &["rope_type", "type", "factor", "alpha"]),
     (
         "llama3",
         &[
@@ -238,6 +238,7 @@ impl ScalingObject<'_> {
             _ if is_longrope => self.longrope(kind),
             "default" => Ok(Scaled::default()),
             "linear" => Ok(Scaled::by(vec![self.positive("factor", kind)? as f32; self.from.rotated / 2])),
+            "dynamic" if self.number("alpha")?.is_some() => self.raised(kind),
             // It changes the base of longer texts than the model's context.
             "dynamic" => self.positive("factor", kind).map(|_| Scaled::default()),
             "llama3" => {
@@ -253,6 +254,19 @@ impl ScalingObject<'_> {
             "proportional" => proportional(self.number("factor")?.unwrap_or(1.0), self.from),
             _ => Err(unknown(kind, &self.key())),
         }
+    }
+
+    /// A base that is raised for all texts, as divisors (transformers' `compute_ntk_alpha_rope_parameters`).
+    fn raised(&self, kind: &str) -> Result<Scaled> {
+        if !self.scaling.alpha {
+            let key = self.key();
+            return Err(Error::new(format!(
+                "{key} has an 'alpha', which this architecture does not read; remove it"
+            )));
+        }
+        let (alpha, size) = (self.positive("alpha", kind)?, self.from.rotated as f64);
+        let divisor = |i: usize| alpha.powf((2 * i) as f64 / (size - 2.0)) as f32;
+        Ok(Scaled::by((0..self.from.rotated / 2).map(divisor).collect()))
     }
 
     fn key(&self) -> String {

@@ -1,0 +1,107 @@
+//! Facts of rotary position embedding: which layers rotate, by which table and base, and how much of a head.
+
+use girih_graph::Pairing;
+use girih_tensor::{Error, Result};
+
+use super::facts::Rope;
+use super::fill::Fill;
+use super::rope;
+use super::rope_scaling::Unscaled;
+use super::schema::{AttendSchema, DefaultValue, LayerBases, PairingSchema, RopeSchema};
+use super::value::brief;
+
+impl Fill<'_> {
+    /// The rotation of queries and keys of a layer with heads of `size`; `None` if they are not rotated.
+    pub(super) fn rotation(&self, schema: &AttendSchema, layer: usize, size: usize) -> Result<Option<Rope>> {
+        let Some(table) = self.rope_of(schema) else { return Ok(None) };
+        let listed = schema.rope_bases.as_ref().map_or(Ok(None), |bases| self.listed_base(bases, layer))?;
+        if listed == Some(0.0) {
+            return Ok(None);
+        }
+        let rope = self.rope(table, size, listed)?;
+        if let (Some(bases), Some(listed)) = (&schema.rope_bases, listed)
+            && bases.only_zeros
+            && listed != self.rope(table, size, None)?.base
+        {
+            let (key, base) = (self.config.key(&bases.field), self.rope(table, size, None)?.base);
+            return Err(Error::new(format!(
+                "{key} lists {listed} for layer {layer}; 0 or the base {base} of the model is needed"
+            )));
+        }
+        Ok(Some(rope))
+    }
+
+    /// The base that the model lists for a layer.
+    fn listed_base(&self, bases: &LayerBases, layer: usize) -> Result<Option<f32>> {
+        let stated = bases.field.hf.iter().find_map(|key| Some((key, self.config.json(key)?)));
+        let Some((key, value)) = stated else {
+            return match self.config.default(&bases.field) {
+                Some(DefaultValue::Word(word)) if word == "base" => Ok(None),
+                _ => Err(self.missing("mixer.rope_bases", &bases.field)),
+            };
+        };
+        let value = &self.config.listed(key, value, self.layers)?[layer];
+        let base = value.as_f64().map(|base| base as f32).filter(|base| *base == 0.0 || *base > 1.0);
+        base.filter(|base| base.is_finite()).map(Some).ok_or_else(|| {
+            let value = brief(value);
+            Error::new(format!("config.json's '{key}' lists {value}; 0 or a number above 1 is needed"))
+        })
+    }
+
+    /// The name of the table by which queries and keys of a layer are rotated.
+    fn rope_of<'a>(&self, schema: &'a AttendSchema) -> Option<&'a String> {
+        let condition = schema.rope_if_null.as_ref().filter(|_| !self.config.is_gguf());
+        schema.rope.as_ref().filter(|_| condition.is_none_or(|field| self.config.is_null(field)))
+    }
+
+    /// The rotation by a table of heads of `size`, with a base of the layer's own if it has one.
+    fn rope(&self, name: &str, size: usize, own: Option<f32>) -> Result<Rope> {
+        let stated = self.arch.rope.get(name).ok_or_else(|| {
+            Error::new(format!("architecture {}: [rope.{name}] is missing", self.arch.name))
+        })?;
+        let base = own.map_or_else(|| self.required(&format!("rope.{name}.base"), &stated.base), Ok)?;
+        if base <= 1.0 {
+            return Err(Error::new(format!(
+                "the base of the rotary frequencies is {base}; a number above 1 is needed"
+            )));
+        }
+        let scaling = stated.scaling.as_ref();
+        let share = stated.share.as_ref().map_or(Ok(None), |field| self.config.number(field))?.unwrap_or(1.0);
+        let original = scaling.and_then(|scaling| scaling.original.as_ref());
+        let from = Unscaled {
+            base,
+            head: size,
+            share,
+            rotated: self.rotated(stated, share, size)?,
+            context: self.size("sizes.context", &self.arch.sizes.context)?,
+            original: original.map_or(Ok(None), |field| self.config.size(field))?,
+        };
+        let scaled = rope::scaled(self.config, scaling, &from, |tensor| self.stored.numbers(tensor))?;
+        let pairing = match stated.pairing {
+            PairingSchema::Halves => Pairing::Halves,
+            PairingSchema::Neighbours => Pairing::Neighbours,
+        };
+        Ok(Rope {
+            table: name.to_owned(),
+            weight: format!("rope.{name}"),
+            pairing,
+            rotated: scaled.rotated.unwrap_or(from.rotated),
+            base,
+            factors: scaled.factors,
+            factor: scaled.factor,
+            context: scaled.context,
+        })
+    }
+
+    /// The number of components of a head of `size` that are rotated.
+    fn rotated(&self, schema: &RopeSchema, share: f64, size: usize) -> Result<usize> {
+        let stated = schema.rotated.as_ref().map_or(Ok(None), |field| self.config.size(field))?;
+        let rotated = stated.unwrap_or((share * size as f64) as usize);
+        if rotated == 0 || rotated > size || !rotated.is_multiple_of(2) {
+            return Err(Error::new(format!(
+                "{rotated} components of heads of {size} are rotated; an even number up to {size} is needed"
+            )));
+        }
+        Ok(rotated)
+    }
+}
