@@ -77,7 +77,10 @@ SWITCHES = (
     "use_sandwich_norm",
     "use_attention_gate",
 )
-"""Flags that are set or not at random."""
+"""Flags that differ from their default at random."""
+
+FLIPPED = 0.2
+"""How often a flag differs from its default. A model with several flags that no published one has is refused."""
 
 FACTORS = {
     "embedding_multiplier": (0.5, 3.0, 12.0),
@@ -191,7 +194,7 @@ def rope(old: Values, draw: Draw, head_size: int) -> Values:
         fits = [part for part in (0.25, 0.5, 0.75, 1.0) if int(head_size * part) % 2 == 0 and head_size * part >= 2]
         new["partial_rotary_factor"] = pick(draw, fits)
     kind = new.get("rope_type", "default")
-    if kind == "default" and draw.random() < 0.4:
+    if kind == "default" and draw.random() < 0.3:
         kind = pick(draw, ("linear", "llama3", "yarn", "dynamic"))
     new["rope_type"] = kind
     if kind in ("linear", "llama3", "yarn", "dynamic"):
@@ -244,15 +247,15 @@ def value_of(key: str, old: Any, draw: Draw, shape: Shape, all_layers: int | Non
     if key in EPSILONS:
         return pick(draw, (1e-6, 1e-5, 1e-3))
     if key in SWITCHES and isinstance(old, bool):
-        return bool(draw.integers(2))
+        return old != (draw.random() < FLIPPED)
     if key in FACTORS and not isinstance(old, dict):
         return None if old is None and draw.random() < 0.5 else pick(draw, FACTORS[key])
     if key in SMALL and old is not None:
         return SMALL[key]
     if key == "rope_parameters" and isinstance(old, dict):
         return rope(old, draw, shape.head_size)
-    if key.endswith("_token_id") or key.endswith("_token_ids"):
-        return {"bos_token_id": 1, "eos_token_id": 2}.get(key, 0) if old is not None else None
+    if key in ("bos_token_id", "eos_token_id", "pad_token_id") and old is not None:
+        return {"bos_token_id": 1, "eos_token_id": 2}.get(key, 0)
     if isinstance(old, list) and old and len(old) == all_layers:
         return cut(old, draw, shape.layers)
     return old
@@ -414,6 +417,13 @@ def sparse_layers(values: Values, shape: Shape, draw: Draw) -> None:
     values["mlp_only_layers"] = [i for i in range(shape.layers) if draw.random() < 0.2]
 
 
+def exaone4(values: Values, shape: Shape, draw: Draw) -> None:
+    """Small models of EXAONE 4 have no window, large ones have both kinds of layers."""
+    no_window(values, shape, draw)
+    if values["sliding_window"] is None:
+        values["sliding_window_pattern"] = None
+
+
 def falcon(values: Values, _shape: Shape, _draw: Draw) -> None:
     """Falcon's new form has two norms before its parallel parts."""
     if values["new_decoder_architecture"]:
@@ -429,6 +439,13 @@ def mistral4(values: Values, _shape: Shape, _draw: Draw) -> None:
 def hy_v4(values: Values, shape: Shape, draw: Draw) -> None:
     """The first layer has an indexer of its own."""
     values["indexer_types"] = ["full"] + [pick(draw, ("full", "shared")) for _ in range(shape.layers - 1)]
+
+
+def no_window(values: Values, shape: Shape, draw: Draw) -> None:
+    """Published models have no window, although their class has one by default."""
+    values |= {"sliding_window": None, "layer_types": ["full_attention"] * shape.layers}
+    if draw.random() < 0.2:
+        values |= {"sliding_window": 8, "layer_types": cut(["full_attention", "sliding_attention"], draw, shape.layers)}
 
 
 def opt(values: Values, _shape: Shape, _draw: Draw) -> None:
@@ -448,9 +465,11 @@ ADJUST: dict[str, Adjustment] = {
     "cohere_compass_text": two_rope_kinds,
     "diffllama": even_kv_heads,
     "dory": dory,
+    "dots1": no_window,
     "dots3_note_text": dots3_note,
     "ernie4_5_moe": ernie_experts,
     "falcon_h1": mamba2_heads,
+    "exaone4": exaone4,
     "falcon": falcon,
     "flint": sparse_layers,
     "gemma3n_text": set_to(num_kv_shared_layers=0),

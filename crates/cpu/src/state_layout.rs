@@ -66,7 +66,7 @@ impl StateLayout {
 
     /// The layouts of the keys and of the values of `node`, if it attends to rows of the step.
     pub fn of_rows(graph: &Graph, node: &Node) -> Option<[StateLayout; 2]> {
-        let (Op::Attend { .. }, [_, keys, values]) = (node.op, &node.inputs[..]) else { return None };
+        let (Op::Attend { .. }, [_, keys, values, ..]) = (node.op, &node.inputs[..]) else { return None };
         let layout = |id: &ValueId, role| StateLayout::new(Format::F32, role, &graph.value(*id).shape);
         let is_state = matches!(graph.value(*keys).role, Role::State(_));
         (!is_state).then(|| [layout(keys, StateRole::Keys), layout(values, StateRole::Values)])

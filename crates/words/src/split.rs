@@ -109,7 +109,8 @@ impl Word {
     fn parts(&self, ranges: Vec<Range<usize>>) -> Vec<Word> {
         let opening = |start: usize| match self.opening {
             0 => 0,
-            opening => opening.saturating_sub(self.text[..start].chars().count()),
+            // The first characters decide, so the time does not depend on `start`.
+            opening => opening - self.text[..start].chars().take(opening).count(),
         };
         let part =
             |range: Range<usize>| Word { opening: opening(range.start), text: self.text[range].to_owned() };

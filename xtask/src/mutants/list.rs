@@ -56,6 +56,12 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
                 "(position + 1) as f32 * frequency",
             ),
             mutant(
+                "temper",
+                "crates/graph/src/ops/temper.rs",
+                "(factor * f64::from(*x)) as f32",
+                "(factor * f64::from(*x)) as f32 * 1.0001",
+            ),
+            mutant(
                 "attend",
                 "crates/graph/src/ops/attend.rs",
                 "f64::from(rule.scale) *",
@@ -67,6 +73,12 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
                 "crates/graph/src/ops/gate.rs",
                 "f64::from(up)) as f32",
                 "f64::from(up)) as f32 * 1.0001",
+            ),
+            mutant(
+                "gate_heads",
+                "crates/graph/src/ops/gate_heads.rs",
+                "(factor * f64::from(*x)) as f32",
+                "(factor * f64::from(*x)) as f32 * 1.0001",
             ),
             mutant(
                 "activate",
@@ -173,6 +185,12 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
                 "x.0 * cosine + x.1 * sine",
             ),
             mutant(
+                "temper",
+                "crates/cpu/src/ops/temper.rs",
+                "temperature.at(origins[row].position) as f32",
+                "temperature.at(origins[row].position + 1) as f32",
+            ),
+            mutant(
                 "attend",
                 "crates/cpu/src/ops/attend.rs",
                 "*output = value / sum;",
@@ -184,6 +202,12 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
                 "crates/cpu/src/ops/gate.rs",
                 "exponential::silu(gate) * up",
                 "exponential::silu(gate) * up * 1.0001",
+            ),
+            mutant(
+                "gate_heads",
+                "crates/cpu/src/ops/gate_heads.rs",
+                "*y = factor[0] * x",
+                "*y = factor[0] * x * 1.0001",
             ),
             mutant(
                 "activate",

@@ -114,7 +114,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
 
 /// Prints a description for the model in a folder, and what girih says of the model with it.
 fn suggest_arch(folder: &Path) -> Result<Outcome> {
-    let limits = ModelLimits::default();
+    let limits = ModelLimits::DEFAULT;
     let suggestion = ModelFiles::suggest_arch(folder, &limits)?;
     print(&suggestion.text)?;
     let opened =

@@ -23,20 +23,20 @@ fn seeds() -> u64 {
 const EXACT: PrecisionRule = PrecisionRule::Requested(ActivationPrecision::F32);
 
 /// Runs the suite with some numbers of threads.
-fn report(table: Table, precision: PrecisionRule, round: Option<Roundoff>, seeds: u64) -> Report {
+fn report(table: Table, precision: PrecisionRule, round: Option<Roundoff>, seeds: Range<u64>) -> Report {
     let open = |threads: usize| -> Box<dyn AnyBackend> {
         let options = CpuOptions { threads, precision, ..CpuOptions::default() };
         Box::new(Cpu::with_table(options, table).expect("the options agree"))
     };
     let ways: [Open<'_>; 3] = [&|| open(1), &|| open(2), &|| open(5)];
-    check(TestedBackend { name: table.name, ways: &ways, round, skips_host_work: false }, 0..seeds)
+    check(TestedBackend { name: table.name, ways: &ways, round, skips_host_work: false }, seeds)
 }
 
 /// All tables are reported before any fault fails the test: `xtask mutants` reads the reports.
 #[test]
 fn every_table_is_within_the_bounds_and_has_equal_bytes_in_any_steps() {
     let reports: Vec<Report> =
-        tables().iter().map(|table| report(*table, EXACT, Some(Roundoff::SINGLE), seeds())).collect();
+        tables().iter().map(|table| report(*table, EXACT, Some(Roundoff::SINGLE), 0..seeds())).collect();
     for (table, report) in tables().iter().zip(&reports) {
         println!("{}\n{report}", table.name);
     }
@@ -53,7 +53,7 @@ fn rounded_activations_have_equal_bytes_in_any_steps() {
     let requested = [ActivationPrecision::Int8x2, ActivationPrecision::Bf16].map(PrecisionRule::Requested);
     for precision in [CpuOptions::default().precision].into_iter().chain(requested) {
         for table in tables() {
-            assert_eq!(report(*table, precision, None, seeds() / 2).faults(), [] as [&str; 0]);
+            assert_eq!(report(*table, precision, None, 0..seeds() / 4).faults(), [] as [&str; 0]);
         }
     }
 }
@@ -99,7 +99,8 @@ fn wrong_tables() -> Vec<(&'static str, Table)> {
 #[test]
 fn a_wrong_kernel_is_detected() {
     for (name, table) in wrong_tables() {
-        let report = report(table, EXACT, Some(Roundoff::SINGLE), 8);
-        assert!(!report.faults().is_empty(), "no case detects that '{name}' is wrong");
+        let notices =
+            |seed| !report(table, EXACT, Some(Roundoff::SINGLE), seed..seed + 1).faults().is_empty();
+        assert!((0..8).any(notices), "no case detects that '{name}' is wrong");
     }
 }

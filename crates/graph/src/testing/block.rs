@@ -110,7 +110,8 @@ impl Layers {
         if self.draft.random.once_in(3) {
             let gate = self.linear(&format!("{name}.gates"), x, [HEADS[0], width]);
             let op = Op::GateHeads { act: Act::Sigmoid };
-            mixed = self.draft.builder.same(&format!("{name}.gated_heads"), op, &[gate, mixed]);
+            let (name, sizes) = (format!("{name}.gated_heads"), [HEADS[0], size]);
+            mixed = self.draft.builder.shaped(&name, op, &[gate, mixed], &sizes);
         }
         let flat = self.draft.builder.shaped(&format!("{name}.flat"), Op::Reshape, &[mixed], &[width]);
         self.linear(&format!("{name}.o"), flat, [width, width])

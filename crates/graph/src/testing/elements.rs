@@ -130,7 +130,7 @@ pub(super) fn gate_heads(seed: u64, round: Roundoff) -> Case {
         x.iter().map(|x| gate_bound(act.into(), *gate, *x, round)).collect::<Vec<f64>>()
     };
     let bounds = pairs.flat_map(of_head).collect();
-    let y = draft.builder.same("y", Op::GateHeads { act }, &[gate, x]);
+    let y = draft.builder.shaped("y", Op::GateHeads { act }, &[gate, x], &[heads, size]);
     draft.gathered(format!("{heads} heads of {size}, {act:?}"), y, bounds)
 }
 

@@ -177,7 +177,8 @@ impl GraphGrower {
             let operands = [x, self.weight(&[HEADS[0], WIDTH])];
             let gate = self.graph.shaped(&format!("{name}.gate"), Op::Linear, &operands, &[HEADS[0]]);
             let act = self.random.of(Act::ALL);
-            mixed = self.graph.same(&format!("{name}.gated"), Op::GateHeads { act }, &[gate, mixed]);
+            mixed =
+                self.graph.shaped(&format!("{name}.gated"), Op::GateHeads { act }, &[gate, mixed], &HEADS);
         }
         self.graph.shaped(name, Op::Reshape, &[mixed], &[WIDTH])
     }

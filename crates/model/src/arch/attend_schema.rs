@@ -31,7 +31,7 @@ pub struct LayerBases {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)] // the names suffice
-pub enum GateAct {
+pub enum OutputGateAct {
     Sigmoid,
     Softplus,
 }

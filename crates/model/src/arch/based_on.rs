@@ -13,7 +13,7 @@
 //!
 //! A `[layer.KIND]` is merged in the same way with `[mixer]`, `[ffn]`, `[norms]` and `[residual]`, which
 //! describe all kinds of layers. A part with another `kind` than theirs replaces theirs. With `[dense]`, each
-//! kind also has a `KIND_dense`, whose feed-forward part that is.
+//! kind also has a `KIND_dense`, whose feed-forward part that is; a `[layer.KIND_dense]` states what else differs.
 
 use girih_file::{fault_in_line, quote};
 use girih_tensor::{Error, Result};
@@ -143,11 +143,14 @@ fn merge(base: &mut Table, own: Table) {
 /// # Errors
 /// When a description is no table.
 pub(super) fn describe_layers(merged: &mut Table) -> Result<()> {
-    let mut kinds = match merged.remove("layer") {
+    let kinds = match merged.remove("layer") {
         None => Table::from_iter([(ONLY_KIND.to_owned(), Value::Table(Table::new()))]),
         Some(Value::Table(kinds)) => kinds,
         Some(_) => return Err(Error::new("has a 'layer' that is no table; [layer.KIND] is needed")),
     };
+    let is_dense = |kind: &str| kind.ends_with(DENSE_KIND) && merged.contains_key("dense");
+    let (mut dense_kinds, mut kinds): (Table, Table) =
+        kinds.into_iter().partition(|(kind, _)| is_dense(kind));
     for (kind, own) in &mut kinds {
         let Value::Table(own) = own else {
             return Err(Error::new(format!(
@@ -166,13 +169,20 @@ pub(super) fn describe_layers(merged: &mut Table) -> Result<()> {
         *own = layer;
     }
     if let Some(dense) = merged.remove("dense") {
-        let with_dense = |(kind, layer): (&String, &Value)| {
-            let mut layer = layer.clone();
-            layer.as_table_mut()?.insert("ffn".to_owned(), dense.clone());
-            Some((dense_kind(kind), layer))
+        let mut with_dense = |(kind, layer): (&String, &Value)| {
+            let (name, mut layer) = (dense_kind(kind), layer.clone());
+            let table = layer.as_table_mut()?;
+            table.insert("ffn".to_owned(), dense.clone());
+            if let Some(Value::Table(own)) = dense_kinds.remove(&name) {
+                merge(table, own);
+            }
+            Some((name, layer))
         };
-        let dense: Vec<(String, Value)> = kinds.iter().filter_map(with_dense).collect();
+        let dense: Vec<(String, Value)> = kinds.iter().filter_map(&mut with_dense).collect();
         kinds.extend(dense);
+    }
+    if let Some(kind) = dense_kinds.keys().next() {
+        return Err(Error::new(format!("has a 'layer.{kind}' but no such layer without '{DENSE_KIND}'")));
     }
     merged.insert("layer".to_owned(), Value::Table(kinds));
     ["mixer", "ffn", "residual"].iter().for_each(|part| drop(merged.remove(*part)));

@@ -1,22 +1,19 @@
 //! Makes [`Facts`] from an architecture's description and a model's parameters.
 
-use std::collections::BTreeSet;
-
 use girih_file::quote;
 use girih_graph::{Act, Pooling, Span, Temperature, Xielu};
 use girih_tensor::{Error, Result};
 
-use super::based_on::dense_kind;
 use super::config::{ModelConfig, shown};
 use super::facts::{
     AttentionFacts, Biases, EmbedFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes, NormFacts, Norms,
     OutputGate, PlainAct, PoolingFacts, QkNormFacts, Residual, ShortConvFacts, XIELU, act, act_words,
 };
-use super::fill_rope::name_rotations;
+use super::rope_names::name_rotations;
 use super::schema::{
-    Arch, AttendSchema, DefaultValue, DenseLayersSchema, DenseSchema, DerivedScale, EmbedScale, FfnSchema,
-    Field, GateAct, GgufKinds, HeadSchema, IndexedKind, LayerSchema, ListedKinds, MixerSchema, NormKind,
-    NormPosition, NormsSchema, ResidualSchema, ShortConvSchema, SpanSchema, StatedValue, TemperatureSchema,
+    Arch, AttendSchema, DefaultValue, DenseSchema, DerivedScale, EmbedScale, FfnSchema, Field, HeadSchema,
+    LayerSchema, MixerSchema, NormKind, NormPosition, NormsSchema, OutputGateAct, ResidualSchema,
+    ShortConvSchema, SpanSchema, StatedValue, TemperatureSchema,
 };
 use super::value::brief;
 use crate::limits::ModelLimits;
@@ -67,140 +64,6 @@ pub(crate) fn fill(
         head: arch.head.as_ref().map(|head| fill.head(head)).transpose()?,
         pooling: fill.pooling()?,
     })
-}
-
-/// The kind of each layer: by the model's list, else by its period, else by the pattern.
-///
-/// # Errors
-/// When the list has another number of layers, or an unknown kind.
-pub(crate) fn layer_kinds<'a>(
-    arch: &'a Arch,
-    config: &ModelConfig<'_>,
-    layers: usize,
-) -> Result<Vec<&'a str>> {
-    let kinds = mixer_kinds(arch, config, layers)?;
-    let is_dense = dense_layers(arch, config, layers)?;
-    let kind = |(kind, is_dense): (&'a str, bool)| {
-        if !is_dense {
-            return Ok(kind);
-        }
-        let name = dense_kind(kind);
-        let found = arch.layer.keys().find(|known| **known == name);
-        found.map(String::as_str).ok_or_else(|| {
-            Error::new(format!("architecture {}: layers without experts need [dense]", arch.name))
-        })
-    };
-    kinds.into_iter().zip(is_dense).map(kind).collect()
-}
-
-/// Whether each layer is one without experts, in a model with them.
-fn dense_layers<'a>(arch: &'a Arch, config: &ModelConfig<'_>, layers: usize) -> Result<Vec<bool>> {
-    let DenseLayersSchema { first, last, step, indexed, others_indexed, listed } = &arch.layers.dense;
-    let list = |field: &'a Option<Field>| {
-        let key = field.as_ref()?.hf.iter().next()?;
-        Some((key, config.json(key)?))
-    };
-    if let Some((key, value)) = list(listed) {
-        let is_dense = |word: &serde_json::Value| match word.as_str() {
-            Some("dense") => Ok(true),
-            Some("sparse") => Ok(false),
-            _ => {
-                let word = brief(word);
-                Err(Error::new(format!(
-                    "config.json's '{key}' contains {word}; 'dense' or 'sparse' is needed"
-                )))
-            }
-        };
-        return config.listed(key, value, layers)?.iter().map(is_dense).collect();
-    }
-    let indexes = |field: &'a Option<Field>| {
-        list(field).map(|(key, value)| layer_indexes(key, value, layers)).transpose()
-    };
-    if let Some(others) = indexes(others_indexed)? {
-        return Ok((0..layers).map(|layer| !others.contains(&(layer as u64))).collect());
-    }
-    let first = first.as_ref().map_or(Ok(None), |field| config.count(field))?.unwrap_or(0);
-    let last = match last.as_ref().map_or(Ok(None), |field| config.number(field))? {
-        None | Some(-1.0) => layers,
-        Some(last) if last >= 0.0 && last.fract() == 0.0 => last as usize,
-        Some(last) => {
-            return Err(Error::new(format!(
-                "the last layer with experts is {last}; an index or -1 is needed"
-            )));
-        }
-    };
-    let step = step.as_ref().map_or(Ok(None), |field| config.size(field))?.unwrap_or(1);
-    let indexed = indexes(indexed)?.unwrap_or_default();
-    let is_dense = |layer: usize| {
-        layer < first
-            || layer > last
-            || !(layer + 1).is_multiple_of(step)
-            || indexed.contains(&(layer as u64))
-    };
-    Ok((0..layers).map(is_dense).collect())
-}
-
-/// A list of indexes of layers in `config.json`.
-fn layer_indexes(key: &str, value: &serde_json::Value, layers: usize) -> Result<BTreeSet<u64>> {
-    let index = |index: &serde_json::Value| index.as_u64().filter(|index| *index < layers as u64);
-    let indexes = value.as_array().and_then(|list| list.iter().map(index).collect::<Option<BTreeSet<u64>>>());
-    indexes.ok_or_else(|| {
-        let value = brief(value);
-        Error::new(format!("config.json's '{key}' is {value}; a list of indexes below {layers} is needed"))
-    })
-}
-
-/// The kind of each layer, whether it has experts or not.
-fn mixer_kinds<'a>(arch: &'a Arch, config: &ModelConfig<'_>, layers: usize) -> Result<Vec<&'a str>> {
-    let (rule, pattern) = (&arch.layers, arch.pattern());
-    if let Some(listed) = &rule.listed
-        && let Some(value) = config.json(&listed.hf)
-    {
-        let list = config.listed(&listed.hf, value, layers)?;
-        let kind = |word: &serde_json::Value| {
-            // A flag of each layer may be a number.
-            let number = word.as_u64().map(|number| number.to_string());
-            let kind = word.as_str().or(number.as_deref()).and_then(|word| listed.words.get(word));
-            kind.map(String::as_str).ok_or_else(|| {
-                let (key, word) = (&listed.hf, brief(word));
-                Error::new(format!("config.json's '{key}' contains the unknown kind {word}"))
-            })
-        };
-        return list.iter().map(kind).collect();
-    }
-    if let Some(ListedKinds { hf, unless_null: Some(field), .. }) = &rule.listed
-        && !config.is_gguf()
-        && !config.is_null(field)
-    {
-        let (key, name) = (config.key(field), &arch.name);
-        return Err(Error::new(format!(
-            "config.json has no '{hf}', which architecture {name} needs unless {key} is null"
-        )));
-    }
-    if let Some(IndexedKind { hf, kind, other }) = &rule.indexed
-        && let Some(value) = config.json(hf)
-    {
-        let indexes = layer_indexes(hf, value, layers)?;
-        let kind = |layer: u64| if indexes.contains(&layer) { kind.as_str() } else { other.as_str() };
-        return Ok((0..layers as u64).map(kind).collect());
-    }
-    if let Some(GgufKinds { gguf, zero, other }) = &rule.gguf_listed {
-        let sizes = (0..layers).map(|index| config.gguf_size(gguf, index, layers));
-        if let Some(sizes) = sizes.collect::<Result<Option<Vec<usize>>>>()? {
-            let kind = |size: usize| if size == 0 { zero.as_str() } else { other.as_str() };
-            return Ok(sizes.into_iter().map(kind).collect());
-        }
-    }
-    let period = rule.period.as_ref().map_or(Ok(None), |field| config.size(field))?;
-    let (Some(first), Some(last)) = (pattern.first(), pattern.last()) else {
-        return Err(Error::new(format!("architecture {}: layers.kinds is empty", arch.name)));
-    };
-    let kind = |index: usize| match period {
-        Some(period) if (index + 1).is_multiple_of(period) => *last,
-        Some(_) => *first,
-        None => pattern[index % pattern.len()],
-    };
-    Ok((0..layers).map(kind).collect())
 }
 
 /// The maximum number of taps of a short convolution: known models have 3.
@@ -470,8 +333,8 @@ impl Fill<'_> {
         let weight = format!("layers.{layer}.mixer.gate.weight");
         let Some(act) = schema.gate.filter(|_| self.stored.has(&weight)) else { return Ok(None) };
         let act = match act {
-            GateAct::Sigmoid => Act::Sigmoid,
-            GateAct::Softplus => Act::Softplus,
+            OutputGateAct::Sigmoid => Act::Sigmoid,
+            OutputGateAct::Softplus => Act::Softplus,
         };
         let rows = self.stored.rows(&weight)?;
         let by_head = rows == heads.heads;

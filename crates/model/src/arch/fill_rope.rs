@@ -1,44 +1,14 @@
 //! Facts of rotary position embedding: which layers rotate, by which table and base, and how much of a head.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use girih_graph::Pairing;
 use girih_tensor::{Error, Result};
 
-use super::facts::{AttentionFacts, LayerFacts, Mixer, Rope};
+use super::facts::Rope;
 use super::fill::Fill;
 use super::rope;
 use super::rope_scaling::Unscaled;
 use super::schema::{AttendSchema, DefaultValue, LayerBases, PairingSchema, RopeSchema};
 use super::value::brief;
-
-/// Names the weight of each layer's rotary frequencies, which depend on the table, on how much of a head is
-/// rotated, and on the base: by the table, and by the others if layers that share the table differ in them.
-pub(super) fn name_rotations(layers: &mut [LayerFacts]) {
-    let mut sizes: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
-    let mut bases: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
-    for layer in layers.iter() {
-        if let Some(AttentionFacts { rope: Some(rope), .. }) = layer.mixer.attention() {
-            sizes.entry(rope.table.clone()).or_default().insert(rope.rotated);
-            bases.entry(rope.table.clone()).or_default().insert(rope.base.to_bits());
-        }
-    }
-    for layer in layers {
-        match &mut layer.mixer {
-            Mixer::Attend(AttentionFacts { rope: Some(rope), .. }) => {
-                let Rope { table, weight, rotated, base, .. } = rope;
-                *weight = format!("rope.{table}");
-                if sizes[table].len() > 1 {
-                    *weight += &format!(".{rotated}");
-                }
-                if bases[table].len() > 1 {
-                    *weight += &format!(".base{base}");
-                }
-            }
-            Mixer::Attend(AttentionFacts { rope: None, .. }) | Mixer::ShortConv(_) => {}
-        }
-    }
-}
 
 impl Fill<'_> {
     /// The rotation of queries and keys of a layer with heads of `size`; `None` if they are not rotated.

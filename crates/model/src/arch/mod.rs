@@ -12,22 +12,26 @@ mod fill_experts;
 mod fill_rope;
 mod key_rules;
 mod keys;
+mod layer_kinds;
 mod parameters;
 mod rope;
+mod rope_names;
 mod rope_scaling;
 pub mod schema;
 mod shipped;
 mod suggest;
 mod value;
+mod weight_schema;
 
 pub use config::ModelConfig;
 pub use facts::{
     AttentionFacts, Biases, EmbedFacts, ExpertsFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes,
     NormFacts, Norms, OutputGate, PlainAct, PoolingFacts, QkNormFacts, Residual, Rope, ShortConvFacts, act,
 };
-pub(crate) use fill::{Stored, fill, layer_kinds};
+pub(crate) use fill::{Stored, fill};
 pub use keys::{SharedKeys, shared_keys};
 pub(crate) use keys::{check_keys, check_refused};
+pub(crate) use layer_kinds::layer_kinds;
 pub use parameters::{ArchParameter, FactValue};
 pub use rope::GGUF_SCALING;
 pub(crate) use rope::frequencies;

@@ -7,7 +7,7 @@ use girih_file::fault_in_line;
 use girih_tensor::{Error, Result};
 use serde::Deserialize;
 
-pub use super::attend_schema::{GateAct, LayerBases, QkNorm, TemperatureSchema};
+pub use super::attend_schema::{LayerBases, OutputGateAct, QkNorm, TemperatureSchema};
 use super::based_on::{DENSE_KIND, describe_layers, merged, printed};
 pub use super::ffn_schema::{
     DenseLayersSchema, DenseSchema, ExpertsSchema, FfnKind, FfnSchema, RoundedSize, SharedExpertSchema,
@@ -17,6 +17,7 @@ pub use super::key_rules::{
     ExcludedKey, ExcludedValue, HarmlessKey, HarmlessValues, ListOf, RequiredNull, RequiredValue,
     StatedValue, ValueKind,
 };
+pub use super::weight_schema::{ExpertsPart, OtherTensor, QkvPart, Relayout, TensorPart, Unused, Weight};
 
 /// The description of an architecture.
 #[derive(Clone, Debug, Deserialize)]
@@ -343,7 +344,7 @@ pub struct AttendSchema {
     pub softcap: Option<Field>,
     /// The activation of the gate of the heads' results. The weight `mixer.gate.weight` has a row for each
     /// head or for each element; without it, there is no gate.
-    pub gate: Option<GateAct>,
+    pub gate: Option<OutputGateAct>,
     /// How queries are multiplied by position.
     pub temperature: Option<TemperatureSchema>,
 }
@@ -500,78 +501,6 @@ pub struct BiasFlag {
 /// What stands for the index of an expert in the name of a tensor.
 pub const EXPERT: &str = "{e}";
 
-/// One weight and its names.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Weight {
-    /// The name in safetensors. Tensors of experts, whose index is `{e}`, are stacked: the weight has one
-    /// dimension more.
-    pub hf: Option<String>,
-    /// The name in GGUF.
-    pub gguf: Option<String>,
-    /// The transform from safetensors' tensor to girih's.
-    pub hf_as: Option<Relayout>,
-    /// The transform from GGUF's tensor to girih's.
-    pub gguf_as: Option<Relayout>,
-    /// The weight's part of safetensors' tensor, if that holds several weights.
-    pub hf_part: Option<TensorPart>,
-    /// The same for GGUF's tensor.
-    pub gguf_part: Option<TensorPart>,
-    /// Other tensors of safetensors that may hold it, where the first one is missing.
-    #[serde(default)]
-    pub hf_or: Vec<OtherTensor>,
-    /// The kinds of layers that have it; without any, all.
-    #[serde(default)]
-    pub of: Vec<String>,
-    /// The kind of the feed-forward part that its layers have; without it, any.
-    pub ffn: Option<FfnKind>,
-    /// Whether models may omit it.
-    #[serde(default)]
-    pub optional: bool,
-}
-
-/// A part of a tensor: its index, and the number of equal parts that the tensor consists of; or the rows of
-/// queries, keys or values in a tensor of all three.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(untagged)]
-pub enum TensorPart {
-    /// Of the rows: `[0, 3]`.
-    Rows([usize; 2]),
-    /// Of the columns: `{ columns = [0, 3] }`.
-    Columns {
-        /// The index and the number.
-        columns: [usize; 2],
-    },
-    /// Of the rows of each expert's matrix: `{ experts = [0, 2] }`.
-    Experts(ExpertsPart),
-    /// The rows of all query heads, then those of all key heads, then those of all value heads: `{ flat = "q" }`.
-    Flat {
-        /// Which of them.
-        flat: QkvPart,
-    },
-    /// For each KV head the rows of its query heads, of its key head and of its value head:
-    /// `{ grouped = "q" }`.
-    Grouped {
-        /// Which of them.
-        grouped: QkvPart,
-    },
-    /// All rows but the first ones: `{ from_row = 2 }`.
-    From {
-        /// The number of rows that are left out.
-        from_row: usize,
-    },
-}
-
-/// Queries, keys or values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[allow(missing_docs)] // the names suffice
-pub enum QkvPart {
-    Q,
-    K,
-    V,
-}
-
 impl NormPosition {
     /// Every position.
     pub const ALL: [NormPosition; 6] = [
@@ -582,70 +511,6 @@ impl NormPosition {
         NormPosition::AfterMixerResidual,
         NormPosition::AfterFfnResidual,
     ];
-}
-
-/// A part of the rows of each expert's matrix in a tensor of all experts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ExpertsPart {
-    /// The index and the number of the parts.
-    pub experts: [usize; 2],
-    /// Whether rows of the parts take turns, instead of one part following another.
-    #[serde(default)]
-    pub interleaved: bool,
-    /// Whether the tensor has columns instead of rows.
-    #[serde(default)]
-    pub transposed: bool,
-    /// Whether the tensor has blocks of 32 values in MXFP4 with a name that ends in `_blocks`, and another one,
-    /// with `_scales`, their scales.
-    #[serde(default)]
-    pub mxfp4: bool,
-}
-
-/// Another tensor of safetensors that may hold a weight.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct OtherTensor {
-    /// Its name.
-    pub hf: String,
-    /// The weight's part of it.
-    pub hf_part: Option<TensorPart>,
-}
-
-impl Weight {
-    /// Whether layers of a kind have it.
-    pub fn is_of(&self, kind: &str) -> bool {
-        self.of.is_empty() || self.of.iter().any(|of| of == kind)
-    }
-}
-
-/// A transform from a stored tensor to girih's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Relayout {
-    /// Adds one to every value, for norms that are stored as w − 1.
-    AddOne,
-    /// Undoes the interleaving of the two halves of each query head's rows, which
-    /// llama.cpp's converter applies for Llama.
-    UnpermuteHeads,
-    /// The same for key heads.
-    UnpermuteKvHeads,
-    /// Exchanges the columns with all other dimensions, for convolutions.
-    Transposed,
-    /// Exchanges rows and columns of a matrix and keeps its format, for those of transformers' `Conv1D`.
-    Conv1d,
-}
-
-/// Tensors that girih does not use.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Unused {
-    /// Names in safetensors; a `*` at the end stands for any rest.
-    #[serde(default)]
-    pub hf: Vec<String>,
-    /// Names in GGUF, in the same way.
-    #[serde(default)]
-    pub gguf: Vec<String>,
 }
 
 impl Arch {

@@ -112,14 +112,19 @@ pub fn suggest<'a>(config: &Json, tensors: impl Iterator<Item = &'a str>) -> Res
     let families = families()?;
     let base = families.iter().max_by_key(|family| model.nearness(family));
     let base = base.ok_or_else(|| Error::new("there is no known family to start from"))?;
-    let mut draft =
-        Draft { model: &model, base, families: &families, table: head(config, base)?, undecided: Vec::new() };
+    let mut draft = DescriptionDraft {
+        model: &model,
+        base,
+        families: &families,
+        table: head(config, base)?,
+        undecided: Vec::new(),
+    };
     draft.parameters();
     draft.keys()?;
     draft.missing_weights();
     draft.other_tensors();
     draft.check();
-    let Draft { table, mut undecided, .. } = draft;
+    let DescriptionDraft { table, mut undecided, .. } = draft;
     undecided.push(
         "whether the operations between the weights are those of the base: compare the model's code with \
          'girih inspect --arch', and its outputs with 'girih verify'"
@@ -167,7 +172,7 @@ fn head(config: &Json, base: &Family) -> Result<Table> {
 }
 
 /// A description in the making.
-struct Draft<'a> {
+struct DescriptionDraft<'a> {
     model: &'a Unknown<'a>,
     base: &'a Family,
     families: &'a [Family],
@@ -175,7 +180,7 @@ struct Draft<'a> {
     undecided: Vec<String>,
 }
 
-impl Draft<'_> {
+impl DescriptionDraft<'_> {
     /// Parameters of the base that the model states under other keys.
     fn parameters(&mut self) {
         let base = self.base;

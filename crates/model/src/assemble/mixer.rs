@@ -40,7 +40,8 @@ impl Assembly<'_> {
         let mut mixed = self.graph.same(&format!("{at}.heads"), op, &operands);
         if let Some(OutputGate { act, by_head: true }) = attend.gate {
             let gate = self.linear(&format!("{at}.gate"), x, [width, attend.heads], false)?;
-            mixed = self.graph.same(&format!("{at}.gated"), Op::GateHeads { act }, &[gate, mixed]);
+            let op = Op::GateHeads { act };
+            mixed = self.graph.shaped(&format!("{at}.gated"), op, &[gate, mixed], &[attend.heads, size]);
         }
         let mut flat =
             self.graph.shaped(&format!("{at}.flat"), Op::Reshape, &[mixed], &[attend.heads * size]);

@@ -38,8 +38,8 @@ fn check_folder(folder: &Path, name: &str, decode: impl Fn(&Tokenizer, &str, &[u
     assert_eq!(pairs.len(), outputs.lines().count());
     assert!(pairs.len() >= 40, "{} strings", pairs.len());
     for (text, ids) in pairs {
-        // llama.cpp leaves out the NFC of Qwen 3.5's tokenizer, which makes this one character.
-        if name == "qwen35" && *text == "e\u{301}" {
+        // llama.cpp leaves out the NFC of Qwen 3.5's tokenizer, which composes these.
+        if name == "qwen35" && text.contains(|c| ('\u{300}'..='\u{36f}').contains(&c)) {
             continue;
         }
         let want: Vec<u32> = ids.split_whitespace().map(|id| id.parse().expect("an id")).collect();
