@@ -325,8 +325,8 @@ impl ModelWeights {
                 let column = |column: usize| numbers[column..].iter().step_by(columns).copied();
                 copy(&(0..columns).flat_map(column).collect::<Vec<f32>>(), offset, into)
             }
-            WeightEntry::Stored { info, order: TensorOrder::Conv1d { first, count: _ }, .. } => {
-                self.read_columns(info, *first, offset, into)
+            WeightEntry::Stored { info, order: TensorOrder::Conv1d { first, count }, .. } => {
+                self.read_columns(info, *first..*first + *count, offset, into)
             }
             WeightEntry::Stored { info, order: TensorOrder::Interleaved { heads }, .. } => {
                 self.read_interleaved(info, *heads, offset, into)
@@ -362,20 +362,20 @@ impl ModelWeights {
     }
 
     /// Reads columns as rows, from column `first` on: of each stored row the values that `into` touches.
-    fn read_columns(&self, info: &TensorInfo, first: usize, offset: u64, into: &mut [u8]) -> Result<()> {
+    fn read_columns(&self, info: &TensorInfo, of: Range<usize>, offset: u64, into: &mut [u8]) -> Result<()> {
         let (rows, columns) = (info.shape.rows(), info.shape.columns());
         let value = info.bytes as usize / (rows * columns);
         let (start, end) = (offset as usize, offset as usize + into.len());
         let made_row = rows * value;
         let touched = start / made_row..end.div_ceil(made_row);
-        if first + touched.end > columns {
+        if touched.end > of.len() || of.end > columns {
             return Err(past_end());
         }
         let mut strip = vec![0; touched.len() * value];
         for row in 0..rows {
             self.container.read(
                 info,
-                ((row * columns + first + touched.start) * value) as u64,
+                ((row * columns + of.start + touched.start) * value) as u64,
                 &mut strip,
             )?;
             for (column, bytes) in touched.clone().zip(strip.chunks_exact(value)) {

@@ -153,7 +153,7 @@ fn a_fused_tensor_of_other_heads_is_refused() {
             "flat",
             "",
             false,
-            "tensor 'qkv.0.weight' has 40 rows; 6 query heads and twice 3 KV heads of 4 need 48",
+            "tensor 'qkv.0.bias' has 40 rows; 6 query heads and twice 3 KV heads of 4 need 48",
         ),
         (
             "turned",

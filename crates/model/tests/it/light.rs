@@ -65,8 +65,11 @@ fn logits(runner: &mut dyn Runner, tokens: &[u32]) -> Vec<f32> {
     let groups: Vec<&[Block]> = runner.blocks().iter().map(|_| blocks.as_slice()).collect();
     let rows = Range32 { start: 0, end: tokens.len() as u32 };
     let sequence = Sequence { blocks: &groups, position: 0, rows, outputs: Outputs::All, spans: &[] };
-    let inputs = [Input::Ids(tokens)];
-    runner.step(Step { inputs: &inputs, sequences: &[sequence], watch: &mut Unwatched }).unwrap();
+    let positions: Vec<u32> = (0..tokens.len() as u32).collect();
+    // Models with learned positions have a second input.
+    let inputs = [Input::Ids(tokens), Input::Ids(&positions)];
+    let inputs = &inputs[..runner.inputs().len().min(2)];
+    runner.step(Step { inputs, sequences: &[sequence], watch: &mut Unwatched }).unwrap();
     runner.output().rows(0..tokens.len()).unwrap().to_vec()
 }
 
