@@ -111,9 +111,16 @@ pub(super) fn scaled(
 ) -> Result<Scaled> {
     let Some(scaling) = scaling else { return Ok(Scaled::default()) };
     let scaled = match config {
-        ModelConfig::Hf(_) => object(config, scaling)?.map_or(Ok(Scaled::default()), |(path, object)| {
-            ScalingObject { path, object, scaling, from }.scaled()
-        })?,
+        ModelConfig::Hf(_) => match object(config, scaling)? {
+            Some((path, object)) => ScalingObject { path, object, scaling, from }.scaled()?,
+            None if scaling.stated => {
+                let keys = scaling.hf.iter().map(quote).collect::<Vec<_>>().join(" or ");
+                return Err(Error::new(format!(
+                    "config.json states no rotary scaling, where transformers assumes one; {keys} is needed"
+                )));
+            }
+            None => Scaled::default(),
+        },
         ModelConfig::Gguf(metadata) => of_gguf(metadata, scaling, from, tensor)?,
     };
     let wrong = scaled.factors.iter().any(|factor| !factor.is_finite() || *factor <= 0.0);

@@ -450,6 +450,9 @@ pub struct Scaling {
     /// Further words for `longrope` in `config.json`.
     #[serde(default)]
     pub longrope_words: Vec<String>,
+    /// Whether `config.json` must state a scaling, because transformers assumes one where none is stated.
+    #[serde(default)]
+    pub stated: bool,
     /// The prefix of GGUF's `.type`, `.factor` and the keys of YaRN.
     pub gguf: Option<String>,
     /// Whether the ends of YaRN's ramp are no whole pairs in a GGUF, which cannot state it.

@@ -148,6 +148,7 @@ fn a_setting_that_would_change_a_family_is_refused_by_name() {
         ("mistral3", text("sliding_window", json!(8)), "'text_config.sliding_window'"),
         ("mistral3", text("model_type", json!("ministral3")), "'text_config.model_type'"),
         ("exaone4", json!({ "sliding_window": 8, "layer_types": null }), "has no 'layer_types'"),
+        ("gpt_oss", json!({ "rope_scaling": null, "rope_parameters": null }), "states no rotary scaling"),
         ("gemma", json!({ "attention_bias": true }), "'attention_bias'"),
         ("gemma", json!({ "hidden_activation": "gelu" }), "'hidden_activation'"),
         ("helium", json!({ "attention_bias": true }), "attention_bias"),
