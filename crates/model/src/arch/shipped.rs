@@ -14,6 +14,7 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
     "mixtral",
     "llama",
     "ministral",
+    "ministral3",
     "mistral3",
     "qwen2",
     "qwen3",
