@@ -49,6 +49,7 @@ impl<'a> Binder<'a> {
 
     /// The node, or why it cannot run. There is no default arm, and each arm takes all operands apart, so
     /// neither a new op nor a new operand compiles until it is answered.
+    #[allow(clippy::too_many_lines, reason = "each op has its arm, which names all of its operands")]
     pub fn bind(&self, node: &Node) -> Result<Bound, String> {
         let (graph, y) = (self.graph, node.output);
         (0..node.inputs.len()).try_for_each(|index| self.check_operand(node, index))?;

@@ -53,6 +53,7 @@ fn rotations(case: &Case, frequencies: &[f32], factor: Option<f32>) -> Vec<[Vec<
 }
 
 /// The result of the case's op by its kernel, row by row.
+#[allow(clippy::too_many_lines, reason = "each kernel has its arm")]
 fn by_kernel(table: &Table, case: &Case, memory: Memory) -> Vec<f32> {
     let node = &case.graph.nodes[0];
     let width = case.graph.value(node.output).shape.columns();

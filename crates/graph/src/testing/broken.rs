@@ -144,6 +144,7 @@ fn next<T: Copy + PartialEq>(of: T, choices: &[T]) -> T {
 
 /// The op with each constant changed, by the constant's name. There is no default arm, so an op whose constants
 /// nobody changes does not compile.
+#[allow(clippy::too_many_lines, reason = "each op has its arm")]
 fn changed_constants(op: Op) -> Vec<(&'static str, Op)> {
     match op {
         Op::Embed

@@ -49,6 +49,9 @@ type OfModel<'a> = (&'static str, Option<&'a Field>, fn(&Facts) -> Option<FactVa
 /// A field of a layer's description, and its value in a layer.
 type OfLayer<'a> = (&'static str, Option<&'a Field>, fn(&LayerFacts) -> Option<FactValue>);
 
+/// A field of a table of rotations, and its value in the rotation of a layer.
+type OfTable<'a> = (&'static str, Option<&'a Field>, fn(&Rope) -> Option<FactValue>);
+
 impl ArchParameter<'_> {
     /// The values in facts, those of layers with the layer's index. A parameter that follows from several
     /// facts, such as the period of layers, has none.
@@ -132,7 +135,7 @@ impl Arch {
         }
         for (table, rope) in &self.rope {
             let original = rope.scaling.as_ref().and_then(|scaling| scaling.original.as_ref());
-            let of_table: [(&str, Option<&Field>, fn(&Rope) -> Option<FactValue>); 4] = [
+            let of_table: [OfTable<'_>; 4] = [
                 ("base", Some(&rope.base), |rope| Some(FactValue::Number(rope.base))),
                 ("rotated", rope.rotated.as_ref(), |rope| Some(FactValue::Size(rope.rotated))),
                 // Others follow from them.
@@ -167,6 +170,7 @@ fn add<'a>(
 }
 
 /// The parameters of a kind of layers.
+#[allow(clippy::too_many_lines, reason = "a list")]
 fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
     let mut list: Vec<OfLayer<'_>> = vec![("norms.epsilon", Some(&layer.norms.epsilon), |layer| {
         Some(FactValue::Number(layer.norms.norm.epsilon))
