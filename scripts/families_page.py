@@ -77,9 +77,11 @@ naming the key and its value, or its hidden states, logits and greedy tokens agr
 - **right**: of the models drawn, those that agree in each form. f32 and bf16 are golden outputs of transformers in that
   arithmetic, from safetensors; GGUF is a file by llama.cpp's converter, where that knows the family.
 - **refused**: those with a switch that girih does not have. Without a right model, the family is unknown.
-- A dash stands for what was not tried. llama.cpp's converter writes no base of RoPE for Gemma 1 and 2, no other scale
-  of scores for Gemma 2, and no window for Mistral: a GGUF of a model with other values than the usual ones is another model.
-  Such models are left out.
+- A dash stands for what was not tried. llama.cpp's converter drops facts in which a family's published models agree:
+  the base of RoPE of Gemma 1 and 2, the scale of scores of Gemma 2, windows of Mistral and Mixtral, the layers of SmolLM3
+  without rotation, YaRN's factor of rotated components, Nemotron's rotated part where heads are not the width's parts,
+  OLMoE's epsilon. A GGUF of a model with other values is another model.
+  Such files are left out.
 
 {counts}
 

@@ -27,14 +27,14 @@ const NPU: &[&str] = &["girih-npu"];
 /// The feature sets, smallest first. Without features, only the interpreter is
 /// there.
 const FEATURE_SETS: [FeatureSet; 8] = [
-    of_girih("(none)", "", 61, &[TLS, NPU, CPU]),
+    of_girih("(none)", "", 63, &[TLS, NPU, CPU]),
     // What a dependency on girih enables by default.
-    of_girih("cpu", "cpu", 62, &[TLS, NPU]),
-    of_girih("npu", "npu", 64, &[TLS]),
-    of_girih("hub", "hub", 91, &[NPU, CPU]),
+    of_girih("cpu", "cpu", 64, &[TLS, NPU]),
+    of_girih("npu", "npu", 66, &[TLS]),
+    of_girih("hub", "hub", 92, &[NPU, CPU]),
     // 9 packages are llguidance's.
-    of_girih("grammar", "grammar", 71, &[TLS, NPU, CPU]),
-    of_girih("cpu,npu,hub", "cpu,npu,hub", 95, &[]),
+    of_girih("grammar", "grammar", 73, &[TLS, NPU, CPU]),
+    of_girih("cpu,npu,hub", "cpu,npu,hub", 96, &[]),
     // Traces add 17: the messages of OTLP, what encodes them, and hyper's client.
     FeatureSet { name: "otlp", package: "girih-cli", features: "otlp", max_packages: 192, banned: &[] },
     // The server adds 32: axum, hyper, tokio, utoipa, and what they need.
