@@ -78,10 +78,9 @@ naming the key and its value, or its hidden states, logits and greedy tokens agr
   arithmetic, from safetensors; GGUF is a file by llama.cpp's converter, where that knows the family.
 - **refused**: those with a switch that girih does not have. Without a right model, the family is unknown.
 - A dash stands for what was not tried. llama.cpp's converter drops facts in which a family's published models agree:
-  the base of RoPE of Gemma 1 and 2, the scale of scores of Gemma 2, windows of Mistral and Mixtral, the layers of SmolLM3
-  without rotation, YaRN's factor of rotated components, Nemotron's rotated part where heads are not the width's parts,
-  OLMoE's epsilon. A GGUF of a model with other values is another model.
-  Such files are left out.
+  the base of RoPE of Gemma 1 and 2 and of StableLM, the scale of scores of Gemma 2, windows of Mistral and Mixtral, the
+  layers of SmolLM3 without rotation, YaRN's factor of rotated components, the rotated part of Nemotron's wide heads and of
+  Solar Open, OLMoE's epsilon. A GGUF of a model with other values is another model. Such files are left out.
 
 {counts}
 
