@@ -94,6 +94,14 @@ impl Unknown<'_> {
         TENSOR_WEIGHT * (known - missing) + keys
     }
 
+    /// The number of parameters of a family that the model does not state.
+    fn unstated(&self, family: &Family) -> i64 {
+        let parameters = family.arch.parameters();
+        let is_unstated =
+            |field: &Field| field.hf.iter().count() > 0 && !field.hf.iter().any(|key| self.has_key(key));
+        parameters.iter().filter(|one| is_unstated(one.field)).count() as i64
+    }
+
     /// The weights that a family needs, of which the model has no tensor.
     fn missing<'f>(&self, family: &'f Family) -> Vec<&'f str> {
         let needed = family.arch.weights.iter().filter(|(_, weight)| !weight.optional && weight.hf.is_some());
@@ -110,7 +118,8 @@ impl Unknown<'_> {
 pub fn suggest<'a>(config: &Json, tensors: impl Iterator<Item = &'a str>) -> Result<Suggestion> {
     let model = Unknown { config, tensors: tensors.map(template).collect() };
     let families = families()?;
-    let base = families.iter().max_by_key(|family| model.nearness(family));
+    // Of equally near ones the first: the list begins with those on which others are based.
+    let base = families.iter().rev().max_by_key(|family| (model.nearness(family), -model.unstated(family)));
     let base = base.ok_or_else(|| Error::new("there is no known family to start from"))?;
     let mut draft = DescriptionDraft {
         model: &model,
