@@ -370,7 +370,7 @@ fn inspect_suggests_a_description_for_an_unknown_architecture() {
         "config.json",
         &config.replace("LlamaForCausalLM", "NewForCausalLM").replace("\"llama\"", "\"new\""),
     );
-    girih(&["inspect", folder.name()]).fails(1, "unknown architecture 'NewForCausalLM'");
+    girih(&["inspect", folder.name()]).fails(2, "unknown architecture 'NewForCausalLM'");
     let call = girih(&["inspect", folder.name(), "--suggest-arch"]).done();
     assert!(call.stderr.contains("the model opens with this description"), "{}", call.stderr);
     let file = folder.write("new.toml", &call.stdout);
