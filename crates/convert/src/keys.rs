@@ -179,6 +179,10 @@ impl<'a> KeyWriter<'a> {
         for layer in &self.facts.layers {
             let MixerSchema::Attend(schema) = &self.arch.layer(&layer.kind)?.mixer else { continue };
             let Some(attend) = layer.mixer.attention() else { continue };
+            // The scale itself is a key, which was written as a parameter.
+            if schema.scale.as_ref().is_some_and(|field| field.gguf.is_some()) {
+                continue;
+            }
             // What llama.cpp takes for such a model, as it reads no key.
             let implied = schema
                 .gguf_scale_of

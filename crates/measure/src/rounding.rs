@@ -11,7 +11,8 @@ pub(crate) struct RoundingErrors {
     pub state: f64,
     /// The largest error of a score, in standard deviations.
     pub largest: f64,
-    /// What a change of known size counts as, in mean squares of errors of which the largest counts.
+    /// The factor of the mean square of a change of known size. The bound multiplies all mean squares as if they
+    /// were those of deviations, and this takes that back.
     pub change: f64,
 }
 

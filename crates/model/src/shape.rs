@@ -9,7 +9,7 @@ use girih_graph::{Graph, Key};
 use girih_tensor::{DType, Error, ErrorKind, Result};
 use serde_json::Value as Json;
 
-use crate::arch::schema::{Arch, Relayout, pattern};
+use crate::arch::schema::{Arch, Field, LayerSchema, MixerSchema, Relayout, ResidualSchema, pattern};
 use crate::arch::{self, ArchOptions, Facts, ModelConfig, Stored};
 use crate::assemble::{self, GraphOptions, WeightTypes};
 use crate::limits::ModelLimits;
@@ -87,6 +87,27 @@ struct Described<'a> {
     kinds: &'a [&'a str],
 }
 
+impl Described<'_> {
+    /// Whether a model has a norm that only some models have, as its parameters say; `None` for other weights.
+    fn has_norm(&self, layer: &LayerSchema, name: &str) -> Option<bool> {
+        let is_set = |field: &Field| matches!(self.config.flag(field), Ok(Some(true)));
+        if let MixerSchema::Attend(attend) = &layer.mixer
+            && let Some(field) = &attend.qk_norm_if
+            && [".mixer.q.norm", ".mixer.k.norm"].iter().any(|norm| name.ends_with(norm))
+        {
+            return Some(is_set(field));
+        }
+        if let ResidualSchema { parallel: Some(field), shared_norm: true, .. } = &layer.residual
+            && name.ends_with(".norms.before_ffn")
+        {
+            return Some(!is_set(field));
+        }
+        let further = layer.norms.further.as_ref()?;
+        let is_further = further.positions.iter().any(|at| name.ends_with(&format!(".norms.{}", at.name())));
+        is_further.then(|| is_set(&further.condition))
+    }
+}
+
 impl Stored for Described<'_> {
     fn has(&self, name: &str) -> bool {
         let Some(weight) = self.arch.weights.get(&pattern(name)) else { return false };
@@ -100,6 +121,9 @@ impl Stored for Described<'_> {
         let head = self.arch.head.as_ref().and_then(|head| head.tied.as_ref());
         if name == "head.weight" {
             return head.is_some_and(|tied| matches!(self.config.flag(tied), Ok(Some(false))));
+        }
+        if let Some(is_there) = kind.and_then(|kind| self.has_norm(self.arch.layer.get(*kind)?, name)) {
+            return is_there;
         }
         self.arch.biases.iter().any(|(key, flag)| {
             let stated = self.config.entry(key).and_then(Json::as_bool).unwrap_or(flag.default);

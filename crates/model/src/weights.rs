@@ -139,9 +139,18 @@ impl ModelWeights {
                 ContainerKind::Safetensors => weight.hf_as,
                 ContainerKind::Gguf => weight.gguf_as,
             };
-            if let (_, Some(part @ (TensorPart::Flat { .. } | TensorPart::Grouped { .. }))) =
-                stored_as(weight, self.container.kind())
-            {
+            let of_qkv = match stored_as(weight, self.container.kind()).1 {
+                Some(TensorPart::Flat { flat }) => Some((false, flat)),
+                Some(TensorPart::Grouped { grouped }) => Some((true, grouped)),
+                Some(
+                    TensorPart::Rows(_)
+                    | TensorPart::Columns { .. }
+                    | TensorPart::Experts(_)
+                    | TensorPart::From { .. },
+                )
+                | None => None,
+            };
+            if let Some(part) = of_qkv {
                 for (layer, facts) in facts.layers.iter().enumerate() {
                     let Some(attend) = facts.mixer.attention() else { continue };
                     let name = pattern.replace("{i}", &layer.to_string());
@@ -184,11 +193,12 @@ impl ModelWeights {
         Ok(())
     }
 
-    /// Makes a weight, so far a whole tensor of queries, keys and values, its part of that tensor.
+    /// Makes a weight, so far a whole tensor of queries, keys and values, its part of that tensor, which is grouped
+    /// by KV heads or not.
     fn split(
         &mut self,
         name: &str,
-        part: TensorPart,
+        (is_grouped, part): (bool, QkvPart),
         attend: &AttentionFacts,
         is_transposed: bool,
     ) -> Result<()> {
@@ -196,14 +206,16 @@ impl ModelWeights {
         let (tensor, info) = (tensor.clone(), info.clone());
         let is_matrix = info.shape.extents().len() == 2;
         let rows = if is_transposed && is_matrix { info.shape.columns() } else { info.shape.extents()[0] };
-        let (ranges, need) = qkv_rows(part, attend);
+        let AttentionFacts { heads, kv_heads, head_size, .. } = *attend;
+        let need = (heads + 2 * kv_heads) * head_size;
+        // Before a list as long as the number of heads is made.
         if rows != need {
-            let AttentionFacts { heads, kv_heads, head_size, .. } = attend;
             return Err(Error::new(format!(
                 "tensor {} has {rows} rows; {heads} query heads and twice {kv_heads} KV heads of {head_size} need {need}",
                 quote(&tensor)
             )));
         }
+        let ranges = qkv_rows(if is_grouped { kv_heads } else { 1 }, part, attend);
         let entry = match &ranges[..] {
             [range] if is_transposed && is_matrix => {
                 let order = TensorOrder::Conv1d { first: range.start, count: range.len() };
@@ -642,26 +654,16 @@ fn check_order(tensor: &str, info: &TensorInfo, new: TensorOrder) -> Result<()> 
     Ok(())
 }
 
-/// The rows of queries, keys or values in a tensor of all three, as ranges in order, and the rows of all.
-fn qkv_rows(part: TensorPart, attend: &AttentionFacts) -> (Vec<Range<usize>>, usize) {
+/// The rows of queries, keys or values in a tensor of all three that is cut into groups, as ranges in order.
+fn qkv_rows(groups: usize, part: QkvPart, attend: &AttentionFacts) -> Vec<Range<usize>> {
     let AttentionFacts { heads, kv_heads, head_size, .. } = *attend;
-    let (groups, part) = match part {
-        TensorPart::Grouped { grouped } => (kv_heads, Some(grouped)),
-        TensorPart::Flat { flat } => (1, Some(flat)),
-        TensorPart::Rows(_)
-        | TensorPart::Columns { .. }
-        | TensorPart::Experts(_)
-        | TensorPart::From { .. } => (1, None),
-    };
     let (q, kv) = (heads / groups * head_size, kv_heads / groups * head_size);
     let (start, length) = match part {
-        Some(QkvPart::Q) => (0, q),
-        Some(QkvPart::K) => (q, kv),
-        Some(QkvPart::V) => (q + kv, kv),
-        None => (0, q + 2 * kv),
+        QkvPart::Q => (0, q),
+        QkvPart::K => (q, kv),
+        QkvPart::V => (q + kv, kv),
     };
-    let ranges = (0..groups).map(|group| group * (q + 2 * kv) + start..group * (q + 2 * kv) + start + length);
-    (ranges.collect(), groups * (q + 2 * kv))
+    (0..groups).map(|group| group * (q + 2 * kv) + start).map(|first| first..first + length).collect()
 }
 
 /// Some rows of a tensor, as a tensor of its own.

@@ -5,41 +5,13 @@ use std::collections::HashMap;
 use girih_cpu::kernels::{Table, tables};
 use girih_cpu::{ActivationPrecision, Cpu, CpuOptions, PrecisionRule};
 use girih_graph::backend::{Block, Input, Range32, Unwatched, Watch, step_count};
+pub use girih_graph::testing::stored_values;
 use girih_graph::{
     BLOCK_POSITIONS, Backend, Builder, Error, Graph, Key, OutputKind, Outputs, Runner, Sequence, Step,
     ValueId, WeightSource, load,
 };
+use girih_tensor::DType;
 pub use girih_tensor::Random;
-use girih_tensor::{DType, Shape};
-
-/// Stored values of any format. Formats that girih does not write get random bytes whose values are of
-/// moderate size.
-pub fn stored_values(dtype: DType, shape: &Shape, random: &mut Random) -> Vec<u8> {
-    if dtype.writes() {
-        // Otherwise integers would round numbers below one to zero.
-        let scale = if matches!(dtype, DType::I8 | DType::I32) { 100.0 } else { 1.0 };
-        let values: Vec<f32> = random.numbers(shape.elements()).iter().map(|x| x * scale).collect();
-        return dtype.pack_matrix(shape.rows(), shape.columns(), &values).unwrap();
-    }
-    let mut bytes = vec![0; dtype.bytes(shape).unwrap()];
-    for block in bytes.chunks_exact_mut(dtype.block_bytes()) {
-        fill_block(dtype, block, random);
-    }
-    bytes
-}
-
-fn fill_block(dtype: DType, block: &mut [u8], random: &mut Random) {
-    let (rows, columns) = dtype.tile();
-    let mut values = vec![0.0; rows * columns];
-    for _ in 0..1000 {
-        block.iter_mut().for_each(|byte| *byte = random.bits() as u8);
-        dtype.unpack(block, &mut values);
-        if values.iter().all(|x| x.abs() < 1e4) {
-            return;
-        }
-    }
-    panic!("no block of {dtype} has moderate values");
-}
 
 /// Weights in memory, by name.
 #[derive(Default)]

@@ -224,8 +224,11 @@ pub(super) fn held_by(dtype: DType, numbers: &[f32]) -> Vec<f32> {
     held
 }
 
-/// Stored values of any format, of moderate size.
-pub(super) fn stored_values(dtype: DType, shape: &Shape, random: &mut Random) -> Vec<u8> {
+/// Stored values of any format, of moderate size. A format that girih does not write gets random bytes.
+///
+/// # Panics
+/// When the shape has no whole blocks of the format.
+pub fn stored_values(dtype: DType, shape: &Shape, random: &mut Random) -> Vec<u8> {
     if dtype.writes() {
         // Otherwise integers would round numbers below one to zero.
         let scale = if matches!(dtype, DType::I8 | DType::I32) { 100.0 } else { 1.0 };

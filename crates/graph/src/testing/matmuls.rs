@@ -56,8 +56,8 @@ impl CaseDraft {
         (router, experts)
     }
 
-    /// Scores of which no choice depends on a rounding; some rows of ties, which go to the first expert, if scores
-    /// alone decide.
+    /// Scores so far apart that no rounding changes a choice. If scores alone decide, some rows have ties, which go
+    /// to the first expert.
     fn scores(&mut self, router: &Router, experts: usize, bias: Option<&[f32]>) -> Numbers {
         let mut all = Vec::new();
         let ties = bias.is_none() && router.groups.is_none() && self.round == Roundoff::SINGLE;

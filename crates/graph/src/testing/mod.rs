@@ -5,7 +5,7 @@
 //! be opened, with its rows divided into other steps: every byte must stay. State is filled with NaN before. An op
 //! without cases does not compile ([`draw`]). Whole layers follow, without bounds, as a backend may compute several ops
 //! at once ([`draw_block`]). [`undetected`] shows that the bounds are tight: it breaks every op in
-//! many ways, each of which some case must notice.
+//! many ways, and some case must notice each.
 //!
 //! It is part of the library, not a feature of it: with a feature, the tests and the program would not share what
 //! is built.
@@ -26,6 +26,7 @@ mod table;
 pub use block::draw_block;
 pub use broken::undetected;
 pub use case::{Case, CaseInput, CaseSequence, Cut, StepCuts, WeightTable};
+pub use draft::stored_values;
 pub use roundoff::{Roundoff, U};
 pub use suite::{OpReport, Open, Report, TestedBackend, check, judge};
 pub use table::draw;

@@ -216,7 +216,7 @@ impl Report {
         self.ops.values().flat_map(|op| &op.faults).map(String::as_str).collect()
     }
 
-    /// The ops of which no case ran.
+    /// The ops without a case that ran.
     pub fn without_cases(&self) -> Vec<&'static str> {
         self.ops.iter().filter(|(_, op)| op.cases == 0).map(|(name, _)| *name).collect()
     }

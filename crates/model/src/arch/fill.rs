@@ -300,10 +300,12 @@ impl Fill<'_> {
 
     fn attend(&self, schema: &AttendSchema, layer: usize, epsilon: f32) -> Result<AttentionFacts> {
         let heads = self.heads(schema, layer)?;
-        let scale = match &schema.scale {
-            Some(field) => self.optional(Some(field))?,
-            None => None,
-        };
+        // llama.cpp takes 0 as absent.
+        let scale = self.optional(schema.scale.as_ref())?;
+        let scale = scale.filter(|scale| *scale != 0.0 || !self.config.is_gguf());
+        if let Some(scale) = scale.filter(|scale| *scale <= 0.0) {
+            return Err(Error::new(format!("scores are multiplied by {scale}; a positive number is needed")));
+        }
         let scale = scale.map_or_else(|| self.derived_scale(schema, &heads), Ok)?;
         let scale = scale * self.optional(schema.query_factor.as_ref())?.unwrap_or(1.0);
         let bias = |part: &str| self.stored.has(&format!("layers.{layer}.mixer.{part}.bias"));
@@ -353,7 +355,7 @@ impl Fill<'_> {
         {
             return Ok(None);
         }
-        let Some(beta) = self.optional(Some(&schema.beta))? else { return Ok(None) };
+        let beta = self.required("mixer.temperature.beta", &schema.beta)?;
         let every = self.size("mixer.temperature.every", &schema.every)?;
         Ok(Some(Temperature { beta, every: every as u32, offset: schema.offset }))
     }

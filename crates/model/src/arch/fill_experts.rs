@@ -22,8 +22,11 @@ impl Fill<'_> {
             return Err(Error::new(format!("{key} is {count}; the cap is {cap} experts")));
         }
         let score = self.score(&schema.score)?;
+        // The softmax of the chosen experts is that of all, normalized. GGUF's number for it is 3.
+        let is_of_chosen = schema.softmax_of_chosen
+            || self.config.is_gguf() && self.config.stated(&schema.score)? == Some(StatedValue::Number(3.0));
         let normalized = self.config.flag(&schema.normalized)? == Some(true)
-            || schema.softmax_of_chosen && score == RouterScore::Softmax;
+            || is_of_chosen && score == RouterScore::Softmax;
         let router = Router {
             score,
             used: used as u32,
@@ -37,7 +40,7 @@ impl Fill<'_> {
                 format!(" in {used} of {count} groups, which have two experts or more")
             });
             return Err(Error::new(format!(
-                "{key} is {used}, but so many of {count} experts cannot be chosen{groups}"
+                "{key} is {used}; a number of experts that can be chosen from {count} is needed{groups}"
             )));
         }
         let each = self.ffn_size(&schema.each, layer)?;
@@ -91,7 +94,6 @@ impl Fill<'_> {
             },
             Some(StatedValue::Number(1.0)) if self.config.is_gguf() => Some(RouterScore::Softmax),
             Some(StatedValue::Number(2.0)) if self.config.is_gguf() => Some(RouterScore::Sigmoid),
-            // The softmax of the chosen experts: that of all, normalized.
             Some(StatedValue::Number(3.0)) if self.config.is_gguf() => Some(RouterScore::Softmax),
             Some(StatedValue::Word(word)) => of_word(word),
             Some(_) => None,

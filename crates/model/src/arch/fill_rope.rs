@@ -18,17 +18,18 @@ impl Fill<'_> {
         if listed == Some(0.0) {
             return Ok(None);
         }
-        let rope = self.rope(table, size, listed)?;
         if let (Some(bases), Some(listed)) = (&schema.rope_bases, listed)
             && bases.only_zeros
-            && listed != self.rope(table, size, None)?.base
         {
-            let (key, base) = (self.config.key(&bases.field), self.rope(table, size, None)?.base);
-            return Err(Error::new(format!(
-                "{key} lists {listed} for layer {layer}; 0 or the base {base} of the model is needed"
-            )));
+            let base = self.base(table, self.table(table)?)?;
+            if listed != base {
+                let key = self.config.key(&bases.field);
+                return Err(Error::new(format!(
+                    "{key} lists {listed} for layer {layer}; 0 or the base {base} of the model is needed"
+                )));
+            }
         }
-        Ok(Some(rope))
+        self.rope(table, size, listed).map(Some)
     }
 
     /// The base that the model lists for a layer.
@@ -54,24 +55,35 @@ impl Fill<'_> {
         schema.rope.as_ref().filter(|_| condition.is_none_or(|field| self.config.is_null(field)))
     }
 
-    /// The rotation by a table of heads of `size`, with a base of the layer's own if it has one.
-    fn rope(&self, name: &str, size: usize, own: Option<f32>) -> Result<Rope> {
-        let stated = self.arch.rope.get(name).ok_or_else(|| {
-            Error::new(format!("architecture {}: [rope.{name}] is missing", self.arch.name))
-        })?;
-        let base = own.map_or_else(|| self.required(&format!("rope.{name}.base"), &stated.base), Ok)?;
-        if base <= 1.0 {
+    fn table(&self, name: &str) -> Result<&RopeSchema> {
+        self.arch
+            .rope
+            .get(name)
+            .ok_or_else(|| Error::new(format!("architecture {}: [rope.{name}] is missing", self.arch.name)))
+    }
+
+    /// The base of a table.
+    fn base(&self, name: &str, table: &RopeSchema) -> Result<f32> {
+        let base = self.required(&format!("rope.{name}.base"), &table.base)?;
+        if !(base > 1.0 && base.is_finite()) {
             return Err(Error::new(format!(
-                "the base of the rotary frequencies is {base}; a number above 1 is needed"
+                "the base of the rotary frequencies is {base}; a finite number above 1 is needed"
             )));
         }
+        Ok(base)
+    }
+
+    /// The rotation by a table of heads of `size`, with a base of the layer's own if it has one.
+    fn rope(&self, name: &str, size: usize, own: Option<f32>) -> Result<Rope> {
+        let stated = self.table(name)?;
+        let base = own.map_or_else(|| self.base(name, stated), Ok)?;
         let scaling = stated.scaling.as_ref();
-        let share = stated.share.as_ref().map_or(Ok(None), |field| self.config.number(field))?.unwrap_or(1.0);
+        let share = stated.share.as_ref().map_or(Ok(None), |field| self.config.number(field))?;
         let original = scaling.and_then(|scaling| scaling.original.as_ref());
         let from = Unscaled {
             base,
             head: size,
-            share,
+            share: share.unwrap_or(1.0),
             rotated: self.rotated(stated, share, size)?,
             context: self.size("sizes.context", &self.arch.sizes.context)?,
             original: original.map_or(Ok(None), |field| self.config.size(field))?,
@@ -94,12 +106,21 @@ impl Fill<'_> {
     }
 
     /// The number of components of a head of `size` that are rotated.
-    fn rotated(&self, schema: &RopeSchema, share: f64, size: usize) -> Result<usize> {
+    fn rotated(&self, schema: &RopeSchema, share: Option<f64>, size: usize) -> Result<usize> {
         let stated = schema.rotated.as_ref().map_or(Ok(None), |field| self.config.size(field))?;
-        let rotated = stated.unwrap_or((share * size as f64) as usize);
+        let of_share = share.map(|share| (share * size as f64) as usize);
+        if let (Some(stated), Some(of_share)) = (stated, of_share)
+            && stated != of_share
+        {
+            return Err(Error::new(format!(
+                "the model states {stated} rotated components of a head, and a share that makes {of_share}; equal \
+                 numbers are needed"
+            )));
+        }
+        let rotated = stated.or(of_share).unwrap_or(size);
         if rotated == 0 || rotated > size || !rotated.is_multiple_of(2) {
             return Err(Error::new(format!(
-                "{rotated} components of heads of {size} are rotated; an even number up to {size} is needed"
+                "{rotated} components of heads of {size} are rotated; an even number from 2 to {size} is needed"
             )));
         }
         Ok(rotated)

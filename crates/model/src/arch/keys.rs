@@ -143,8 +143,10 @@ fn read(arch: &Arch, config: &ModelConfig<'_>) -> BTreeSet<String> {
             read.extend(arch.layers.indexed.iter().map(|indexed| indexed.hf.clone()));
             read.extend(arch.biases.keys().cloned());
             read.extend(arch.vocabulary().hf.iter().map(str::to_owned));
-            for path in scalings.flat_map(|scaling| scaling.hf.iter()) {
-                let keys = config.json(path).map_or(&SCHEME_KEYS[..], scheme_keys);
+            for (scaling, path) in
+                scalings.flat_map(|scaling| scaling.hf.iter().map(move |path| (scaling, path)))
+            {
+                let keys = config.json(path).map_or(&SCHEME_KEYS[..], |object| scheme_keys(object, scaling));
                 read.extend(keys.iter().map(|key| format!("{path}.{key}")));
             }
         }

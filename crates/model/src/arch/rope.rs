@@ -17,7 +17,7 @@ use super::value::brief;
 pub(super) const SCHEME_KEYS: [&str; 2] = ["rope_type", "type"];
 
 /// The keys that each scheme reads.
-const SCHEMES: [(&str, &[&str]); 8] = [
+const SCHEMES: [(&str, &[&str]); 7] = [
     ("default", &SCHEME_KEYS),
     ("linear", &["rope_type", "type", "factor"]),
     ("dynamic", &["rope_type", "type", "factor", "alpha"]),
@@ -48,7 +48,6 @@ const SCHEMES: [(&str, &[&str]); 8] = [
         ],
     ),
     ("longrope", &LONGROPE_KEYS),
-    ("su", &LONGROPE_KEYS),
     ("proportional", &["rope_type", "type", "factor"]),
 ];
 
@@ -78,8 +77,11 @@ pub const GGUF_SCALING: [&str; 8] = [
 const YARN_TURNS: [f64; 2] = [32.0, 1.0];
 
 /// The keys that the scheme of a `rope_scaling` or `rope_parameters` object reads.
-pub(super) fn scheme_keys(object: &Json) -> &'static [&'static str] {
+pub(super) fn scheme_keys(object: &Json, scaling: &Scaling) -> &'static [&'static str] {
     let kind = SCHEME_KEYS.iter().find_map(|key| object.get(key)).and_then(Json::as_str);
+    if kind.is_some_and(|kind| scaling.longrope_words.iter().any(|word| word == kind)) {
+        return &LONGROPE_KEYS;
+    }
     let known = SCHEMES.iter().find(|(known, _)| Some(*known) == kind);
     known.map_or(&SCHEME_KEYS, |(_, keys)| keys)
 }
@@ -166,7 +168,17 @@ fn of_gguf(
             Error::new(format!("GGUF's '{prefix}.factor' is missing; {kind} scaling needs it"))
         })
     };
-    let original = metadata.get::<u32>(&key("original_context_length"))?.map_or(from.context, |n| n as usize);
+    // llama.cpp takes 0 as the model's own context.
+    let original = metadata.get::<u32>(&key("original_context_length"))?.filter(|length| *length != 0);
+    let original = original.map_or(from.context, |length| length as usize);
+    let turns = |name: &str, default: f64| match number(name)? {
+        None => Ok(default),
+        Some(turns) if turns > 0.0 => Ok(turns),
+        Some(turns) => {
+            let key = key(name);
+            Err(Error::new(format!("GGUF's '{key}' is {turns}; a positive number is needed")))
+        }
+    };
     let mut scaled = match (stored, kind) {
         (Some(stored), "none") => Scaled::by(stored),
         // A converter wrote the type of a model without lists.
@@ -178,8 +190,8 @@ fn of_gguf(
             let yarn = Yarn {
                 factor,
                 original: original as f64,
-                fast: number("yarn_beta_fast")?.unwrap_or(YARN_TURNS[0]),
-                slow: number("yarn_beta_slow")?.unwrap_or(YARN_TURNS[1]),
+                fast: turns("yarn_beta_fast", YARN_TURNS[0])?,
+                slow: turns("yarn_beta_slow", YARN_TURNS[1])?,
                 is_truncated: !scaling.gguf_open_ramp,
                 attention: number("yarn_attn_factor")?.unwrap_or(implied),
             };
@@ -193,7 +205,13 @@ fn of_gguf(
             };
             LongRope { short, long, original, attention: 1.0 }.scaled(from)
         }
-        (_, kind) => return Err(unknown(kind, &format!("GGUF's '{prefix}.type'"))),
+        (Some(_), kind) => {
+            let kind = quote(kind);
+            return Err(Error::new(format!(
+                "GGUF's '{prefix}.type' is {kind} beside a tensor of rotary factors; 'none' is needed with it"
+            )));
+        }
+        (None, kind) => return Err(unknown(kind, &format!("GGUF's '{prefix}.type'"))),
     };
     // llama.cpp multiplies by it with each type.
     if let Some(factor) = number("attn_factor")? {
@@ -272,7 +290,7 @@ impl ScalingObject<'_> {
             )));
         }
         let (alpha, size) = (self.positive("alpha", kind)?, self.from.rotated as f64);
-        let divisor = |i: usize| alpha.powf((2 * i) as f64 / (size - 2.0)) as f32;
+        let divisor = |i: usize| alpha.powf((2 * i) as f64 / (size - 2.0).max(1.0)) as f32;
         Ok(Scaled::by((0..self.from.rotated / 2).map(divisor).collect()))
     }
 

@@ -19,7 +19,6 @@ pub(super) fn name_rotations(layers: &mut [LayerFacts]) {
         match &mut layer.mixer {
             Mixer::Attend(AttentionFacts { rope: Some(rope), .. }) => {
                 let Rope { table, weight, rotated, base, .. } = rope;
-                *weight = format!("rope.{table}");
                 if sizes[table].len() > 1 {
                     *weight += &format!(".{rotated}");
                 }

@@ -159,7 +159,7 @@ impl LongRope {
     }
 }
 
-/// Frequencies of whole heads of which only the first pairs turn (`_compute_proportional_rope_parameters`).
+/// Frequencies of whole heads that turn their first pairs only (`_compute_proportional_rope_parameters`).
 pub(super) fn proportional(factor: f64, from: &Unscaled) -> Result<Scaled> {
     let turning = (from.share * from.head as f64 / 2.0).floor();
     if !(0.0..=from.head as f64 / 2.0).contains(&turning) {

@@ -59,10 +59,9 @@ impl Family {
     }
 
     /// The parameter that is read from a key.
-    fn parameter_of(&self, key: &str) -> Option<(String, &Field)> {
+    fn parameter_of(&self, key: &str) -> Option<String> {
         let mut parameters = self.arch.parameters().into_iter();
-        let found = parameters.find(|parameter| parameter.field.hf.iter().any(|path| path == key))?;
-        Some((found.name, found.field))
+        Some(parameters.find(|parameter| parameter.field.hf.iter().any(|path| path == key))?.name)
     }
 
     /// The entry of its description at a path with dots.
@@ -118,7 +117,7 @@ impl Unknown<'_> {
 pub fn suggest<'a>(config: &Json, tensors: impl Iterator<Item = &'a str>) -> Result<Suggestion> {
     let model = Unknown { config, tensors: tensors.map(template).collect() };
     let families = families()?;
-    // Of equally near ones the first: the list begins with those on which others are based.
+    // Of equally near families, the one with the fewest unstated parameters; of these, the first of the list.
     let base = families.iter().rev().max_by_key(|family| (model.nearness(family), -model.unstated(family)));
     let base = base.ok_or_else(|| Error::new("there is no known family to start from"))?;
     let mut draft = DescriptionDraft {
@@ -220,8 +219,7 @@ impl DescriptionDraft<'_> {
     fn keys(&mut self) -> Result<()> {
         let mut open = Vec::new();
         for (key, value) in unread_keys(&self.base.arch, self.model.config)? {
-            if !self.takes_parameter(&key) && !self.takes_entry(&key, "biases") && !self.takes_harmless(&key)
-            {
+            if !self.takes_parameter(&key) && !self.takes_bias_flag(&key) && !self.takes_harmless(&key) {
                 open.push(match self.reason_against(&key) {
                     Some(why) => format!("what {} = {value} means here; elsewhere: {why}", quote(&key)),
                     None => format!("what {} = {value} means: no family reads it", quote(&key)),
@@ -236,13 +234,13 @@ impl DescriptionDraft<'_> {
         Ok(())
     }
 
-    /// Takes the parameter that another family reads from a key, if the base lacks it or reads another key.
+    /// Takes the parameter that another family reads from a key, if the base reads it from no key.
     fn takes_parameter(&mut self, key: &str) -> bool {
         if self.table.values().any(|table| mentions(table, key)) {
             return true;
         }
         for family in self.families {
-            let Some((name, _)) = family.parameter_of(key) else { continue };
+            let Some(name) = family.parameter_of(key) else { continue };
             let Some(entry) = family.entry(&name) else { continue };
             let own = self.base.entry(&name).and_then(|entry| entry.get("hf"));
             if own.is_some() {
@@ -255,11 +253,11 @@ impl DescriptionDraft<'_> {
         false
     }
 
-    /// Takes another family's entry of this key from a table.
-    fn takes_entry(&mut self, key: &str, table: &str) -> bool {
-        let entries = self.families.iter().filter_map(|family| family.table.get(table)?.get(key));
-        let Some(entry) = entries.into_iter().next().cloned() else { return false };
-        entry_of(&mut self.table, &[table]).insert(key.to_owned(), entry);
+    /// Takes another family's flag of biases with this key.
+    fn takes_bias_flag(&mut self, key: &str) -> bool {
+        let mut entries = self.families.iter().filter_map(|family| family.table.get("biases")?.get(key));
+        let Some(entry) = entries.next().cloned() else { return false };
+        entry_of(&mut self.table, &["biases"]).insert(key.to_owned(), entry);
         true
     }
 

@@ -228,7 +228,7 @@ fn impossible_experts_are_refused_by_name() {
         (
             with(&[("num_experts_per_tok", json!(4))]),
             apart(),
-            "'num_experts_per_tok' is 4, but so many of 3 experts",
+            "'num_experts_per_tok' is 4; a number of experts that can be chosen from 3",
         ),
         (with(&[("num_experts_per_tok", json!(0))]), apart(), "'num_experts_per_tok' is 0"),
         (with(&[("num_experts", json!(5000))]), apart(), "'num_experts' is 5000; the cap is 4096 experts"),
