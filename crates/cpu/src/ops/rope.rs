@@ -26,16 +26,24 @@ pub struct Rotate<'a> {
 impl CpuKernel for Rotate<'_> {
     #[inline(always)]
     fn run(self) {
-        let Rotate { x, rotation, pairing, size, y } = self;
+        match self.pairing {
+            Pairing::Halves => self.each_head(halves),
+            Pairing::Neighbours => self.each_head(neighbours),
+        }
+    }
+}
+
+impl Rotate<'_> {
+    /// Rotates the pairs of each head by `rotate`, and copies the components behind them.
+    #[inline(always)] // As `run`; an adapter with a closure became a call.
+    fn each_head(self, rotate: impl Fn(&[f32], Rotation<'_>, &mut [f32])) {
+        let Rotate { x, rotation, pairing: _, size, y } = self;
         let rotated = 2 * rotation.cosines.len();
-        let heads = x.chunks_exact(size).zip(y.chunks_exact_mut(size)).map(|(x, y)| {
-            let ((x, kept), (y, y_kept)) = (x.split_at(rotated), y.split_at_mut(rotated));
-            y_kept.copy_from_slice(kept);
-            (x, y)
-        });
-        match pairing {
-            Pairing::Halves => heads.for_each(|(x, y)| halves(x, rotation, y)),
-            Pairing::Neighbours => heads.for_each(|(x, y)| neighbours(x, rotation, y)),
+        for (x, y) in x.chunks_exact(size).zip(y.chunks_exact_mut(size)) {
+            rotate(&x[..rotated], rotation, &mut y[..rotated]);
+            if rotated < size {
+                y[rotated..].copy_from_slice(&x[rotated..]);
+            }
         }
     }
 }
