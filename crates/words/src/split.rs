@@ -297,7 +297,7 @@ mod tests {
         let steps = [PreTokenizerStep::Split { pattern, role, behavior }];
         let started = std::time::Instant::now();
         let words = pre_tokenize(&steps, text, 1 << 20);
-        assert!(started.elapsed().as_secs() < 10, "{:?}", started.elapsed());
+        assert!(started.elapsed().as_secs() < 60, "{:?}", started.elapsed());
         assert_eq!(words.len(), 1 << 20);
     }
 
