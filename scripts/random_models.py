@@ -185,15 +185,16 @@ def switches(family: str, config: transformers.PreTrainedConfig) -> Values:
 class Girih:
     """The program, and the options of each run."""
 
-    def __init__(self, program: str, isa: str | None, fractions: bool) -> None:
-        """Use this program, on this kernel table."""
-        self.program, self.fractions = program, fractions
+    def __init__(self, args: argparse.Namespace, isa: str | None = None) -> None:
+        """Use the program of the command line, on this kernel table."""
+        self.program, self.fractions = args.girih, args.fractions
+        self.arch = ["--arch", args.arch] if args.arch else []
         # Kept packed weights would outlive the temporary folder.
         self.options = ["--threads", "1", "--packed-cache", "off", "--quiet"] + (["--cpu-isa", isa] if isa else [])
 
     def run(self, command: str, *arguments: Any) -> subprocess.CompletedProcess:
         """Run a command."""
-        words = [self.program, command, *map(str, arguments)]
+        words = [self.program, command, *map(str, [*arguments, *self.arch])]
         return subprocess.run(words, capture_output=True, text=True, check=False)
 
     def refusal(self, model: Path) -> str | None:
@@ -254,7 +255,7 @@ def check(family: str, seed: int, args: argparse.Namespace, folder: Path) -> Val
     except Exception as fault:  # noqa: BLE001 (any fault of the library is reported)
         return unbuilt(family, seed, fault)
     line = {"family": family, "seed": seed, "state": "right", "sentence": "", "switches": switches(family, config)}
-    refusal = Girih(args.girih, None, fractions=False).refusal(folder)
+    refusal = Girih(args).refusal(folder)
     if refusal is not None:
         return line | {"state": "refused", "sentence": refusal}
     try:
@@ -269,13 +270,13 @@ def check(family: str, seed: int, args: argparse.Namespace, folder: Path) -> Val
         else:
             files["gguf-"] = converted
     for start, model in files.items():
-        if start and (refusal := Girih(args.girih, None, fractions=False).refusal(model)) is not None:
+        if start and (refusal := Girih(args).refusal(model)) is not None:
             runs["gguf"] = f"refused: {refusal}"
             continue
         for against in args.against:
             for kv in args.kv:
                 for isa in args.isa or [None]:
-                    girih = Girih(args.girih, isa, args.fractions)
+                    girih = Girih(args, isa)
                     verdict, fault = girih.verify(model, folder / "golden.safetensors", against, kv)
                     name = start + against + (f"-{kv}" if kv != "f32" else "") + (f"-{isa}" if isa else "")
                     runs[name] = fault or "right"
@@ -301,6 +302,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=1, help="number of models of each family (default: 1)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first model (default: 0)")
     parser.add_argument("--girih", default="girih", help="the program (default: girih)")
+    parser.add_argument("--arch", type=Path, help="description of an architecture that the program does not have")
     parser.add_argument("--against", type=names, default="f32,bf16", help="golden precisions (default: f32,bf16)")
     parser.add_argument("--kv", type=names, default="f32", help="types of the KV cache (default: f32)")
     parser.add_argument("--isa", type=names, default="", help="kernel tables (default: the fastest)")
