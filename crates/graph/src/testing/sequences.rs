@@ -40,7 +40,8 @@ impl CaseDraft {
         };
         let kv_heads = 1 + self.random.below(3);
         let heads = kv_heads * (1 + self.random.below(5));
-        let (size, value_size) = (self.random.of(sizes), self.random.of(sizes));
+        let size = self.random.of(sizes);
+        let value_size = if self.random.once_in(2) { size } else { self.random.of(sizes) };
         // A scale of 20 leaves one weight, of 0 all equal ones.
         let scale = self.random.of(&[1.0 / (size as f32).sqrt(), 0.35, 0.35, 20.0, 0.0]);
         // Backends sum in chunks of a few hundred positions; some spans cross their borders.
