@@ -81,9 +81,8 @@ pub fn check(subject: TestedBackend<'_>, seeds: Range<u64>) -> Report {
                 continue;
             }
             let on_host = by_host(subject, &case);
-            let same =
-                on_host.as_ref().and_then(|reason| found.on_host.get(reason)).copied().unwrap_or_default();
-            if same >= subject.host_cases {
+            let before = |reason: &String| found.on_host.get(reason).copied().unwrap_or_default();
+            if on_host.as_ref().map(before).is_some_and(|count| count >= subject.host_cases) {
                 found.host_skipped += 1;
                 continue;
             }
