@@ -1,7 +1,7 @@
 //! Runs the cases on a backend: within the bound of the interpreter, and with equal bytes however rows are
 //! divided into steps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -67,39 +67,45 @@ pub struct OpReport {
     pub faults: Vec<String>,
 }
 
-/// Runs every op's cases of these seeds.
+/// Runs every op's cases of these seeds, and whole layers.
 pub fn check(subject: TestedBackend<'_>, seeds: Range<u64>) -> Report {
+    let round = subject.round.unwrap_or(Roundoff::SINGLE);
+    let of_seed = |seed| {
+        let cases = OpName::ALL.iter().map(move |op| draw(*op, seed, round)).chain([draw_block(seed)]);
+        cases.map(move |case| (seed, case))
+    };
+    check_cases(subject, seeds.flat_map(of_seed))
+}
+
+/// Runs cases with their seeds.
+pub fn check_cases(subject: TestedBackend<'_>, cases: impl Iterator<Item = (u64, Case)>) -> Report {
     let begun = Instant::now();
     let mut report = Report::default();
-    let round = subject.round.unwrap_or(Roundoff::SINGLE);
-    for seed in seeds {
-        let cases = OpName::ALL.iter().map(|op| draw(*op, seed, round)).chain([draw_block(seed)]);
-        for case in cases {
-            let found = report.ops.entry(case.of).or_default();
-            if let Err(reason) = refused(subject, &case) {
-                *found.skipped.entry(reason).or_default() += 1;
-                continue;
-            }
-            let on_host = by_host(subject, &case);
-            let before = |reason: &String| found.on_host.get(reason).copied().unwrap_or_default();
-            if on_host.as_ref().map(before).is_some_and(|count| count >= subject.host_cases) {
-                found.host_skipped += 1;
-                continue;
-            }
-            let checked = check_case(subject, &case, seed, found);
-            let is_known = |fault: &String| subject.refusals.iter().find(|known| fault.contains(**known));
-            if let Some(known) = checked.as_ref().err().and_then(is_known) {
-                *found.skipped.entry(format!("refused: {known}")).or_default() += 1;
-                continue;
-            }
-            found.cases += 1;
-            if let Some(reason) = on_host {
-                *found.on_host.entry(reason).or_default() += 1;
-            }
-            if let Err(fault) = checked {
-                let Case { of, name, .. } = case;
-                found.faults.push(format!("{}, {of} of seed {seed}, {name}: {fault}", subject.name));
-            }
+    for (seed, case) in cases {
+        let found = report.ops.entry(case.of).or_default();
+        if let Err(reason) = refused(subject, &case) {
+            *found.skipped.entry(reason).or_default() += 1;
+            continue;
+        }
+        let on_host = by_host(subject, &case);
+        let before = |reason: &String| found.on_host.get(reason).copied().unwrap_or_default();
+        if on_host.as_ref().map(before).is_some_and(|count| count >= subject.host_cases) {
+            found.host_skipped += 1;
+            continue;
+        }
+        let checked = check_case(subject, &case, seed, found);
+        let is_known = |fault: &String| subject.refusals.iter().find(|known| fault.contains(**known));
+        if let Some(known) = checked.as_ref().err().and_then(is_known) {
+            *found.skipped.entry(format!("refused: {known}")).or_default() += 1;
+            continue;
+        }
+        found.cases += 1;
+        if let Some(reason) = on_host {
+            *found.on_host.entry(reason).or_default() += 1;
+        }
+        if let Err(fault) = checked {
+            let Case { of, name, .. } = case;
+            found.faults.push(format!("{}, {of} of seed {seed}, {name}: {fault}", subject.name));
         }
     }
     report.time = begun.elapsed();
@@ -278,6 +284,11 @@ impl Report {
     pub fn only_on_host(&self) -> Vec<&'static str> {
         let is_host = |op: &OpReport| op.cases > 0 && op.on_host.values().sum::<usize>() == op.cases;
         self.ops.iter().filter(|(_, op)| is_host(op)).map(|(name, _)| *name).collect()
+    }
+
+    /// The reasons for which cases did not run.
+    pub fn skipped(&self) -> BTreeSet<&str> {
+        self.ops.values().flat_map(|op| op.skipped.keys()).map(String::as_str).collect()
     }
 
     /// The ops without a case that ran.
