@@ -80,6 +80,7 @@ GGUF_DROPS: dict[str, Values] = {
     "nemotron": {"head_dim": lambda values: values["hidden_size"] // values["num_attention_heads"]},
     "olmo3": {"rope_parameters.sliding_attention.rope_type": "default"},
     "olmoe": {"rms_norm_eps": 1e-5},
+    "qwen3_moe": {"norm_topk_prob": True},
     "smollm3": {"no_rope_layers": every_fourth_without_rope, "sliding_window": None},
     "solar_open": {"rope_parameters.partial_rotary_factor": 0.5},
     "stablelm": PLAIN_ROPE,
