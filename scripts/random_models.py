@@ -140,7 +140,7 @@ class Girih:
         """Use this program, on this kernel table."""
         self.program, self.fractions = program, fractions
         # Kept packed weights would outlive the temporary folder.
-        self.options = ["--threads", "1", "--packed-cache", "off", "--quiet"] + (["--cpu-isa", isa] if isa else [])
+        self.options = ["--threads", "1", "--packed-cache", "off", "--quiet"] + (["--isa", isa] if isa else [])
 
     def run(self, command: str, *arguments: Any) -> subprocess.CompletedProcess:
         """Run a command."""

@@ -55,7 +55,7 @@ mod attention;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use girih_graph::{Act, Extent, Graph, Node, Op, Pooling, Router, Span, ValueId, Watch};
+use girih_graph::{Act, Extent, Graph, Node, Op, Pooling, Router, Span, ValueId, Watch, Weighed};
 use girih_tensor::{DType, Shape};
 
 use crate::rounding::{CAP_STORES, EXPONENTIAL_ROUNDINGS, RoundingErrors, mean_square};
@@ -238,7 +238,7 @@ impl Analysis<'_> {
             Op::Route { score, used, normalized, groups, factor } => {
                 self.route(node, Router { score, used, normalized, groups, factor })
             }
-            Op::Experts { used, .. } => self.experts(node, f64::from(used)),
+            Op::Experts { used, weighed, .. } => self.experts(node, f64::from(used), weighed),
             Op::GateHeads { act } => self.gate_heads(node, act),
             Op::Temper { .. } => stores(SCALE_STORES),
             Op::Attend { scale, span, softcap } => self.attend(node, scale, span, softcap),
@@ -379,7 +379,7 @@ impl Analysis<'_> {
         Some(all)
     }
 
-    fn experts(&self, node: &Node, used: f64) -> Option<Vec<f64>> {
+    fn experts(&self, node: &Node, used: f64, weighed: Weighed) -> Option<Vec<f64>> {
         let RoundingErrors { term, result, .. } = self.one;
         let up = self.graph().value(node.inputs[2]);
         let (inputs, inner) = (up.shape.columns() as f64, up.shape.extents()[1] as f64);
@@ -393,8 +393,13 @@ impl Analysis<'_> {
         // The product with the weight, and the sum after each expert.
         let sum = (1.0 + used) * (result + term);
         let rows = x.iter().zip(weights).zip(made).map(|((x, weight), made)| {
-            let inner_row = 2.0 * (x + of_sum(inputs)) + gate;
-            ratio((inner_row + of_sum(inner) + weight + sum) * made.max(typical), *made)
+            // A weighed row has the weight's error and that of the product, in both factors.
+            let (of_x, of_result) = match weighed {
+                Weighed::Results => (0.0, *weight),
+                Weighed::Inputs => (weight + result + term, 0.0),
+            };
+            let inner_row = 2.0 * (x + of_x + of_sum(inputs)) + gate;
+            ratio((inner_row + of_sum(inner) + of_result + sum) * made.max(typical), *made)
         });
         Some(rows.collect())
     }

@@ -19,6 +19,17 @@ pub(crate) fn layer_kinds<'a>(
     layers: usize,
 ) -> Result<Vec<&'a str>> {
     let kinds = mixer_kinds(arch, config, layers)?;
+    if let Some(listed) = &arch.layers.confirmed
+        && let Some(confirmed) = listed_kinds(listed, config, layers)?
+        && let Some(layer) = (0..layers).find(|layer| confirmed[*layer] != kinds[*layer])
+    {
+        let (key, name) = (&listed.hf, &arch.name);
+        let [kind, other] = [confirmed[layer], kinds[layer]];
+        return Err(Error::new(format!(
+            "config.json's '{key}' makes layer {layer} {kind}, other keys make it {other}; architecture {name} \
+             needs both to agree"
+        )));
+    }
     let is_dense = dense_layers(arch, config, layers)?;
     let kind = |(kind, is_dense): (&'a str, bool)| {
         if !is_dense {
@@ -90,23 +101,35 @@ fn layer_indexes(key: &str, value: &serde_json::Value, layers: usize) -> Result<
     })
 }
 
+/// The kind of each layer by a list of the model, if it has the list.
+fn listed_kinds<'a>(
+    listed: &'a ListedKinds,
+    config: &ModelConfig<'_>,
+    layers: usize,
+) -> Result<Option<Vec<&'a str>>> {
+    let Some(value) = config.json(&listed.hf) else { return Ok(None) };
+    if listed.unless_empty && value.as_array().is_some_and(Vec::is_empty) {
+        return Ok(None);
+    }
+    let kind = |word: &serde_json::Value| {
+        // A flag of each layer may be a number.
+        let number = word.as_u64().map(|number| number.to_string());
+        let kind = word.as_str().or(number.as_deref()).and_then(|word| listed.words.get(word));
+        kind.map(String::as_str).ok_or_else(|| {
+            let (key, word) = (&listed.hf, brief(word));
+            Error::new(format!("config.json's '{key}' contains the unknown kind {word}"))
+        })
+    };
+    config.listed(&listed.hf, value, layers)?.iter().map(kind).collect::<Result<Vec<_>>>().map(Some)
+}
+
 /// The kind of each layer, whether it has experts or not.
 fn mixer_kinds<'a>(arch: &'a Arch, config: &ModelConfig<'_>, layers: usize) -> Result<Vec<&'a str>> {
     let (rule, pattern) = (&arch.layers, arch.pattern());
     if let Some(listed) = &rule.listed
-        && let Some(value) = config.json(&listed.hf)
+        && let Some(kinds) = listed_kinds(listed, config, layers)?
     {
-        let list = config.listed(&listed.hf, value, layers)?;
-        let kind = |word: &serde_json::Value| {
-            // A flag of each layer may be a number.
-            let number = word.as_u64().map(|number| number.to_string());
-            let kind = word.as_str().or(number.as_deref()).and_then(|word| listed.words.get(word));
-            kind.map(String::as_str).ok_or_else(|| {
-                let (key, word) = (&listed.hf, brief(word));
-                Error::new(format!("config.json's '{key}' contains the unknown kind {word}"))
-            })
-        };
-        return list.iter().map(kind).collect();
+        return Ok(kinds);
     }
     if let Some(ListedKinds { hf, unless_null: Some(field), .. }) = &rule.listed
         && !config.is_gguf()
