@@ -63,6 +63,7 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
     "exaone",
     "muse_glimmer",
     "llama4",
+    "llama4_vision",
     "minimax_m2",
     "starcoder2",
     "arcee",
