@@ -165,3 +165,42 @@ fn mixer_kinds<'a>(arch: &'a Arch, config: &ModelConfig<'_>, layers: usize) -> R
     };
     Ok((0..layers).map(kind).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::schema::parse;
+    use super::super::shipped::text_of;
+    use super::*;
+
+    /// The kinds of the five layers of a Llama 4 with these keys.
+    fn kinds(keys: Value) -> Result<Vec<String>> {
+        let arch = parse(text_of("llama4").unwrap()).unwrap();
+        let kinds = layer_kinds(&arch, &ModelConfig::Hf(&keys), 5)?;
+        Ok(kinds.into_iter().map(str::to_owned).collect())
+    }
+
+    #[test]
+    fn an_empty_list_counts_as_none_where_transformers_takes_it_so() {
+        let usual = ["rotated", "rotated", "rotated", "unrotated", "rotated"];
+        assert_eq!(kinds(json!({})).unwrap(), usual);
+        assert_eq!(kinds(json!({ "no_rope_layers": [] })).unwrap(), usual);
+        let listed = json!({ "no_rope_layers": [0, 1, 1, 1, 0], "interleave_moe_layer_step": 2 });
+        let kinds = kinds(listed).unwrap();
+        assert_eq!(kinds, ["unrotated_dense", "rotated", "rotated_dense", "rotated", "unrotated_dense"]);
+    }
+
+    #[test]
+    fn lists_that_contradict_each_other_are_refused() {
+        let chunked = |first: &str| {
+            let kinds =
+                [first, "chunked_attention", "chunked_attention", "full_attention", "chunked_attention"];
+            json!({ "layer_types": kinds })
+        };
+        kinds(chunked("chunked_attention")).unwrap();
+        let error = kinds(chunked("full_attention")).unwrap_err().to_string();
+        assert!(error.starts_with("config.json's 'layer_types' makes layer 0 unrotated"), "{error}");
+        assert!(kinds(json!({ "no_rope_layers": [1] })).unwrap_err().to_string().contains("lists 1 layers"));
+    }
+}
