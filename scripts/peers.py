@@ -37,6 +37,8 @@ Engines:
                            its time to the first token, decode its time per token
     ik_llama.cpp           if --ik-binary names its llama-bench (-rtr 1 -fa 1);
                            without prefill at depth
+    llama-bench            that of llama.cpp with default options, if --llama-binary
+                           names it; needs no Python package
 The options of llama.cpp are tested where they matter: flash attention at depth,
 repacking in prefill. The best result counts as llama.cpp's.
 
@@ -60,6 +62,7 @@ import csv
 import json
 import os
 import re
+import resource
 import signal
 import statistics
 import subprocess
@@ -262,19 +265,33 @@ def openvino(model: Path, tests: list[Test], threads: int) -> dict:
     return {"rates": rates, **starts, "peak": resident("VmHWM") - base, "isa": isa}
 
 
+def bench_rows(binary: str, model: Path, here: list[Test], threads: int, options: list[str]) -> tuple[list[dict], int]:
+    """Run a llama-bench with the tests `here`, without their depths; return its rows and its peak of resident memory."""
+    lengths = lambda field: ",".join(str(getattr(test, field)) for test in here if getattr(test, field)) or "0"
+    command = [binary, "-m", str(model), "-t", str(threads), "-r", "1", "-o", "json"]
+    command += ["-p", lengths("prompt"), "-n", lengths("reply"), *options]
+    rows = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return rows, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+
+
 def ik_llama_cpp(binary: str, model: Path, tests: list[Test], threads: int) -> dict:
     """Run ik_llama.cpp's llama-bench, which times decode at depth (-gp) but not prefill at depth."""
+    deep = [["-gp", f"{test.depth},{test.reply}"] for test in tests if test.depth and test.reply]
     here = [test for test in tests if not test.depth]
-    lengths = lambda field: ",".join(str(getattr(test, field)) for test in here if getattr(test, field)) or "0"
-    command = [binary, "-m", str(model), "-t", str(threads), "-r", "1", "-rtr", "1", "-fa", "1", "-o", "json"]
-    command += ["-p", lengths("prompt"), "-n", lengths("reply")]
-    for test in tests:
-        if test.depth and test.reply:
-            command += ["-gp", f"{test.depth},{test.reply}"]
-    rows = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    deep = lambda row: row["n_prompt"] if row["n_gen"] else 0
-    rates = {str(Test(row["n_prompt"] - deep(row), row["n_gen"], deep(row))): row["avg_ts"] for row in rows}
-    return {"rates": rates, "isa": "ik_llama.cpp -rtr 1 -fa 1"}
+    rows, peak = bench_rows(binary, model, here, threads, ["-rtr", "1", "-fa", "1", *sum(deep, [])])
+    depth = lambda row: row["n_prompt"] if row["n_gen"] else 0
+    rates = {str(Test(row["n_prompt"] - depth(row), row["n_gen"], depth(row))): row["avg_ts"] for row in rows}
+    return {"rates": rates, "peak": peak, "isa": "ik_llama.cpp -rtr 1 -fa 1"}
+
+
+def llama_bench(binary: str, model: Path, tests: list[Test], threads: int) -> dict:
+    """Run llama.cpp's llama-bench, once per depth for all tests."""
+    rates, peak = {}, 0
+    for depth in sorted({test.depth for test in tests}):
+        here = [test for test in tests if test.depth == depth]
+        rows, peak = bench_rows(binary, model, here, threads, ["-d", str(depth)])
+        rates |= {str(Test(row["n_prompt"], row["n_gen"], row["n_depth"])): row["avg_ts"] for row in rows}
+    return {"rates": rates, "peak": peak, "isa": "llama.cpp's llama-bench"}
 
 
 def touch_memory(size: int = 2 << 30) -> None:
@@ -289,10 +306,11 @@ def measured(engine: str, model: Path, tests: list[Test], arguments: argparse.Na
     command = [sys.executable, __file__, "engine", engine, str(model), "--threads", str(arguments.threads)]
     command += ["--tests", ",".join(map(str, tests)), "--girih", str(arguments.girih), "--kept", arguments.kept]
     command += [f"--girih-option={option}" for option in arguments.girih_option]
-    if arguments.command == "compare":
+    if arguments.command == "compare" and not arguments.no_starts:
         command += ["--starts"]
-    if arguments.ik_binary:
-        command += ["--ik-binary", str(arguments.ik_binary)]
+    for option in ("ik_binary", "llama_binary"):
+        if binary := getattr(arguments, option):
+            command += [f"--{option.replace('_', '-')}", str(binary)]
     touch_memory()
     # Its own process group, so that its children end with it.
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0)
@@ -319,6 +337,8 @@ def engine(arguments: argparse.Namespace) -> int:
         found = openvino(model, tests, threads)
     elif name == "ik_llama.cpp":
         found = ik_llama_cpp(arguments.ik_binary, model, tests, threads)
+    elif name == "llama-bench":
+        found = llama_bench(arguments.llama_binary, model, tests, threads)
     else:
         found = llama_cpp(name, model, tests, threads, arguments.kept)
     print(json.dumps(found))
@@ -334,10 +354,15 @@ def wanted(engine_: str, tests: list[Test]) -> list[Test]:
     return tests
 
 
+def all_engines(arguments: argparse.Namespace) -> list[str]:
+    """Return the engines that were asked for, by name or by their programs."""
+    programs = {"ik_llama.cpp": arguments.ik_binary, "llama-bench": arguments.llama_binary}
+    return arguments.engines + [name for name, binary in programs.items() if binary]
+
+
 def in_turns(model: Path, arguments: argparse.Namespace) -> dict[str, list[dict]]:
     """Run all rounds of all engines; an engine that fails is skipped in later rounds."""
-    names = arguments.engines + (["ik_llama.cpp"] if arguments.ik_binary else [])
-    names = [name for name in names if wanted(name, arguments.tests)]
+    names = [name for name in all_engines(arguments) if wanted(name, arguments.tests)]
     found: dict[str, list[dict]] = {name: [] for name in names}
     for index in range(arguments.rounds):
         for name in list(found):
@@ -359,7 +384,7 @@ def rows_of(model: Path, found: dict[str, list[dict]], tests: list[Test]) -> lis
 
     def rows(test: str, unit: str, values: dict[str, list[float]]) -> list[dict]:
         spreads = {name: spread(list_) for name, list_ in values.items() if list_}
-        options = [spread_ for name, spread_ in spreads.items() if name.startswith("llama.cpp")]
+        options = [spread_ for name, spread_ in spreads.items() if name.startswith("llama")]
         if len(options) > 1 and unit == "t/s":
             spreads["llama.cpp, its best"] = max(options)
         own = spreads.get("girih", (None,))[0]
@@ -434,7 +459,7 @@ def foreign(arguments: argparse.Namespace) -> int:
     rows = []
     for model in arguments.models:
         found: dict[str, dict[str, list[float]]] = {}
-        names = arguments.engines + (["ik_llama.cpp"] if arguments.ik_binary else [])
+        names = all_engines(arguments)
         for index in range(arguments.rounds):
             for name in list(names):
                 quiet = measured(name, model, arguments.tests, arguments)
@@ -573,6 +598,8 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument("--starts", action="store_true", help="also time the first token")
             command.add_argument("--kept", type=Path, required=True, help="a folder for the states that later rounds load")
         if name == "compare":
+            command.add_argument("--no-starts", action="store_true",
+                                 help="do not time the first token, which needs a tokenizer")
             command.add_argument("--csv", type=Path, metavar="FILE", help="also write the rows here, as CSV")
         if name == "logits":
             command.add_argument("--text", type=Path, help="a text of at least --positions tokens")
@@ -583,6 +610,7 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--girih-option", action="append", default=[], metavar="OPTION",
                              help="an option for girih, such as --kv=f16; may be repeated")
         command.add_argument("--ik-binary", type=program, help="llama-bench of ik_llama.cpp")
+        command.add_argument("--llama-binary", type=program, help="llama-bench of llama.cpp")
         command.set_defaults(run=run)
     return top
 

@@ -117,7 +117,7 @@ ACCEPTED = {
     "Qwen2ForCausalLM head_dim": "null counts as absent; this class computes with it",
     "Exaone4ForCausalLM layer_types": "without a window all layers are full; this class divides by zero",
 }
-"""Keys of which girih takes more values than a class of transformers."""
+"""Keys for which girih takes more values than a class of transformers does."""
 
 Variant = tuple[tuple[str, ...], Any]
 """The path of a key and its new value."""

@@ -248,7 +248,8 @@ def value_of(key: str, old: Any, draw: Draw, shape: Shape, all_layers: int | Non
     if key in WINDOWS:
         return old if not old and draw.random() < 0.7 else pick(draw, (4, 8, 16))
     if key in EPSILONS:
-        return pick(draw, (1e-6, 1e-5, 1e-3))
+        # A family states the epsilon of one kind of norm; null says that it has not the other.
+        return old if old is None else pick(draw, (1e-6, 1e-5, 1e-3))
     if key in SWITCHES and isinstance(old, bool):
         return old != (draw.random() < FLIPPED)
     if key in FACTORS and not isinstance(old, dict):
@@ -283,6 +284,10 @@ def shrunk(family: str, old: Values, draw: Draw, multiple: bool) -> Values:
         # Groups are chosen by their two best experts.
         new |= {key: pick(draw, (4, 8)) for key in EXPERTS if key in old}
         new |= {key: min(shape.used, 2) for key in USED_EXPERTS if key in old}
+    table = new.get("rope_parameters")
+    if "rope_theta" in old and isinstance(table, dict) and "rope_theta" in table:
+        # The class also keeps the older key.
+        new["rope_theta"] = table["rope_theta"]
     if "qk_rope_head_dim" in old:
         latent(new, shape, draw)
     if family in ADJUST:
@@ -411,6 +416,12 @@ def swa_theta(values: Values, shape: Shape, draw: Draw) -> None:
     values["layer_rope_theta"] = [pick(draw, (1e3, 1e4, 5e5)) for _ in range(shape.layers)]
 
 
+def muse_glimmer_theta(values: Values, shape: Shape, draw: Draw) -> None:
+    """Muse Glimmer states a theta per layer: that of the model, or 0 for a layer without RoPE."""
+    base = values["rope_parameters"]["rope_theta"]
+    values["layer_rope_theta"] = [pick(draw, (0, base)) for _ in range(shape.layers)]
+
+
 def ernie_experts(values: Values, shape: Shape, draw: Draw) -> None:
     """The layers with experts are a range."""
     values |= {"moe_layer_start_index": pick(draw, (0, 1)), "moe_layer_end_index": shape.layers - 1}
@@ -453,11 +464,6 @@ def no_window(values: Values, shape: Shape, draw: Draw) -> None:
         values |= {"sliding_window": 8, "layer_types": cut(["full_attention", "sliding_attention"], draw, shape.layers)}
 
 
-def opt(values: Values, _shape: Shape, _draw: Draw) -> None:
-    """OPT's norms are before both parts or after both."""
-    values |= {"dropout": 0.0}
-
-
 DIVIDES = {"gpt_neox", "persimmon", "helium", "recurrent_gemma"}
 """Families whose width is heads times head size, although their default states a head size."""
 
@@ -491,8 +497,9 @@ ADJUST: dict[str, Adjustment] = {
     "mamba2": mamba2_groups,
     "mimo_v2_flash": mimo,
     "mistral4": mistral4,
+    "muse_glimmer_text": muse_glimmer_theta,
     "nemotron_h": mamba2_groups,
-    "opt": opt,
+    "opt": set_to(dropout=0.0),
     "qwen2_moe": sparse_layers,
     "qwen3_moe": sparse_layers,
     "recurrent_gemma": recurrent_gemma,

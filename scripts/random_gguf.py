@@ -42,12 +42,12 @@ def codes(draw: Draw, blocks: int, size: int) -> np.ndarray:
 
 
 def q8_0(draw: Draw, blocks: int) -> np.ndarray:
-    """Return blocks of a scale and 32 bytes, of which the root mean square is 74."""
+    """Return blocks of a scale and 32 bytes; the bytes' root mean square is 74."""
     return np.hstack([halves(draw, blocks, SPREAD / 74), codes(draw, blocks, 32)])
 
 
 def q4_0(draw: Draw, blocks: int) -> np.ndarray:
-    """Return blocks of a scale and 32 codes from -8 to 7, of which the root mean square is 4.6."""
+    """Return blocks of a scale and 32 codes from -8 to 7; the codes' root mean square is 4.6."""
     return np.hstack([halves(draw, blocks, SPREAD / 4.6), codes(draw, blocks, 16)])
 
 
@@ -67,7 +67,7 @@ def q6_k(draw: Draw, blocks: int) -> np.ndarray:
 
 
 def mxfp4(draw: Draw, blocks: int) -> np.ndarray:
-    """Return blocks of an exponent and 32 codes of E2M1, of which the root mean square is 2.9."""
+    """Return blocks of an exponent and 32 codes of E2M1; the codes' root mean square is 2.9."""
     middle = 127 + round(math.log2(SPREAD / 2.9))
     exponents = draw.integers(middle - 1, middle + 2, size=(blocks, 1), dtype=np.uint8)
     return np.hstack([exponents, codes(draw, blocks, 16)])

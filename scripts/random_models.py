@@ -13,12 +13,13 @@ precision and runs `girih verify`, and with `--fractions` also `girih diagnose`.
     sentence       why girih refused it, or what disagrees
     switches       the values of the configuration that differ from the family's default, without sizes
     runs           the runs of a model that was not refused, such as f32 or gguf-bf16, each with its outcome
+    gguf_drops     the facts of the model that llama.cpp's converter drops, so that its GGUF is another model
     uncertain      rows whose choice of experts may differ within the errors
     fraction       the largest fraction of the derived bound, with --fractions
 
 The last line on the error output counts the states; the exit code is 1 if a model was wrong. The same seed and
 versions give the same models. A model that was wrong is kept with `--keep`. `--gguf` names a folder with llama.cpp's
-`convert_hf_to_gguf.py`: models that it converts are checked as GGUF, too. Needs torch, transformers, safetensors.
+`convert_hf_to_gguf.py`: models that it converts are checked as GGUF, too, except those in `GGUF_DROPS`. Needs torch, transformers, safetensors.
 """
 
 import argparse
@@ -37,6 +38,7 @@ import numpy as np
 import random_configs
 import torch
 import transformers
+from make_fixture import BIAS_SPREAD, GAIN, NORM_SPREAD
 from random_configs import VOCABULARY, Draw
 from safetensors.torch import save_file
 
@@ -44,13 +46,60 @@ PROMPT_TOKENS = 40
 """More than most windows."""
 
 GREEDY_TOKENS = 4
-GAIN = 1.5
-"""The approximate ratio of a matrix's output to its input."""
 
 SAMPLE = ("llama", "gemma3_text", "qwen3_moe", "gpt2", "granite", "lfm2", "mixtral", "cohere")
 """Families of `--sample`: one for each kind of parts."""
 
 Values = dict[str, Any]
+
+
+def every_fourth_without_rope(values: Values) -> list[int]:
+    """Return SmolLM3's `no_rope_layers`: 0 for each fourth layer."""
+    return [int((layer + 1) % 4 > 0) for layer in range(values["num_hidden_layers"])]
+
+
+def alternating_windows(values: Values) -> list[str]:
+    """Return Gemma 2's kinds of layers: a window in every other layer, the first included."""
+    return [("sliding_attention", "full_attention")[layer % 2] for layer in range(values["num_hidden_layers"])]
+
+
+PLAIN_ROPE = {"rope_parameters.rope_type": "default", "rope_parameters.rope_theta": 10000.0}
+
+GGUF_DROPS: dict[str, Values] = {
+    "gemma": PLAIN_ROPE,
+    "gemma2": {
+        **PLAIN_ROPE,
+        "query_pre_attn_scalar": lambda values: values["head_dim"],
+        "layer_types": alternating_windows,
+    },
+    "mistral": {"sliding_window": None},
+    "mixtral": {"sliding_window": None},
+    "nemotron": {"head_dim": lambda values: values["hidden_size"] // values["num_attention_heads"]},
+    "olmoe": {"rms_norm_eps": 1e-5},
+    "smollm3": {"no_rope_layers": every_fourth_without_rope, "sliding_window": None},
+    "solar_open": {"rope_parameters.partial_rotary_factor": 0.5},
+    "stablelm": PLAIN_ROPE,
+}
+"""Facts that llama.cpp's converter (package llama-cpp-python) does not write, by family, each with the value for which the
+file stands: the one of all published models, or a function of the configuration. A model with another value is
+not checked as GGUF."""
+
+GGUF_DROPS_OF_ALL: Values = {"rope_parameters.attention_factor": None}
+"""As `GGUF_DROPS`, for all families: llama.cpp multiplies YaRN's stated factor by its own."""
+
+
+def gguf_drops(family: str, values: Values) -> list[str]:
+    """Return the facts of a configuration that its GGUF file would not have."""
+
+    def value(key: str) -> Any:
+        found: Any = values
+        for part in key.split("."):
+            found = found.get(part) if isinstance(found, dict) else None
+        return found
+
+    facts = GGUF_DROPS_OF_ALL | GGUF_DROPS.get(family, {})
+    kept = {key: kept(values) if callable(kept) else kept for key, kept in facts.items()}
+    return [key for key in facts if value(key) != kept[key]]
 
 
 def model_class(config: transformers.PreTrainedConfig) -> Any:
@@ -74,7 +123,7 @@ def weight(name: str, stored: torch.Tensor, generator: torch.Generator) -> torch
         return noise * GAIN * (stored[0].numel() if stored.dim() == 2 else stored.shape[-1]) ** -0.5
     if "sink" in name:
         return noise
-    spread = 0.3 if "bias" in name or "correction" in name else 0.2
+    spread = BIAS_SPREAD if "bias" in name or "correction" in name else NORM_SPREAD
     return stored.float() + noise * spread
 
 
@@ -136,15 +185,16 @@ def switches(family: str, config: transformers.PreTrainedConfig) -> Values:
 class Girih:
     """The program, and the options of each run."""
 
-    def __init__(self, program: str, isa: str | None, fractions: bool) -> None:
-        """Use this program, on this kernel table."""
-        self.program, self.fractions = program, fractions
+    def __init__(self, args: argparse.Namespace, isa: str | None = None) -> None:
+        """Use the program of the command line, on this kernel table."""
+        self.program, self.fractions = args.girih, args.fractions
+        self.arch = ["--arch", args.arch] if args.arch else []
         # Kept packed weights would outlive the temporary folder.
         self.options = ["--threads", "1", "--packed-cache", "off", "--quiet"] + (["--isa", isa] if isa else [])
 
     def run(self, command: str, *arguments: Any) -> subprocess.CompletedProcess:
         """Run a command."""
-        words = [self.program, command, *map(str, arguments)]
+        words = [self.program, command, *map(str, [*arguments, *self.arch])]
         return subprocess.run(words, capture_output=True, text=True, check=False)
 
     def refusal(self, model: Path) -> str | None:
@@ -205,7 +255,7 @@ def check(family: str, seed: int, args: argparse.Namespace, folder: Path) -> Val
     except Exception as fault:  # noqa: BLE001 (any fault of the library is reported)
         return unbuilt(family, seed, fault)
     line = {"family": family, "seed": seed, "state": "right", "sentence": "", "switches": switches(family, config)}
-    refusal = Girih(args.girih, None, fractions=False).refusal(folder)
+    refusal = Girih(args).refusal(folder)
     if refusal is not None:
         return line | {"state": "refused", "sentence": refusal}
     try:
@@ -215,15 +265,18 @@ def check(family: str, seed: int, args: argparse.Namespace, folder: Path) -> Val
     runs, uncertain, fraction = {}, 0, 0.0
     files = {"": folder}
     if args.gguf and (converted := gguf_of(folder, args.gguf)):
-        files["gguf-"] = converted
+        if drops := gguf_drops(family, config.to_dict()):
+            line["gguf_drops"] = drops
+        else:
+            files["gguf-"] = converted
     for start, model in files.items():
-        if start and (refusal := Girih(args.girih, None, fractions=False).refusal(model)) is not None:
+        if start and (refusal := Girih(args).refusal(model)) is not None:
             runs["gguf"] = f"refused: {refusal}"
             continue
         for against in args.against:
             for kv in args.kv:
                 for isa in args.isa or [None]:
-                    girih = Girih(args.girih, isa, args.fractions)
+                    girih = Girih(args, isa)
                     verdict, fault = girih.verify(model, folder / "golden.safetensors", against, kv)
                     name = start + against + (f"-{kv}" if kv != "f32" else "") + (f"-{isa}" if isa else "")
                     runs[name] = fault or "right"
@@ -249,6 +302,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=1, help="number of models of each family (default: 1)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first model (default: 0)")
     parser.add_argument("--girih", default="girih", help="the program (default: girih)")
+    parser.add_argument("--arch", type=Path, help="description of an architecture that the program does not have")
     parser.add_argument("--against", type=names, default="f32,bf16", help="golden precisions (default: f32,bf16)")
     parser.add_argument("--kv", type=names, default="f32", help="types of the KV cache (default: f32)")
     parser.add_argument("--isa", type=names, default="", help="kernel tables (default: the fastest)")

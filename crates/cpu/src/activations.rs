@@ -11,7 +11,7 @@
 //! tile of that width. More columns are tiles of [`TILE`]; the last may be narrower and is padded
 //! with columns of zeros.
 
-use girih_graph::{AppliedOp, GateRule, Graph, Node, Rounding, ValueId};
+use girih_graph::{GateRule, Graph, Node, Op, OperandKind, Rounding, ValueId};
 use girih_tensor::DType;
 
 use crate::kernels::Table;
@@ -121,15 +121,12 @@ impl ActivationKind {
 
     /// The kinds of all matmuls of `graph`.
     pub fn of_graph(graph: &Graph, rule: PrecisionRule) -> impl Iterator<Item = ActivationKind> + Clone {
-        let weights = graph.nodes.iter().flat_map(|node| {
-            let weights = match node.op.applied_to(&node.inputs) {
-                Some(AppliedOp::Linear { x: _, weight, bias: _ }) => [Some(weight), None, None],
-                Some(AppliedOp::Experts { up, down, gate, .. }) => [Some(up), Some(down), gate],
-                _ => [None; 3],
-            };
-            weights.into_iter().flatten()
+        let nodes = graph.nodes.iter().filter(|node| node.op != Op::Embed);
+        let weights = nodes.flat_map(|node| {
+            let operands = node.op.spec().operands.iter().zip(&node.inputs);
+            operands.filter(|(kind, _)| matches!(kind, OperandKind::Matrix | OperandKind::Matrices))
         });
-        weights.map(move |weight| ActivationKind::of_weight(graph, weight, rule))
+        weights.map(move |(_, weight)| ActivationKind::of_weight(graph, *weight, rule))
     }
 
     /// The kind for products with a weight of `graph`.

@@ -1,6 +1,6 @@
 //! The backend's answer to every op: refusing a node, planning its memory and running it are one call.
 
-use girih_graph::{AppliedOp, GateRule, Graph, Node, OperandKind, Role, Router, Temperature, Xielu};
+use girih_graph::{AppliedOp, GateRule, Graph, Node, OperandKind, Role, Router, Temperature, ValueId, Xielu};
 
 use crate::activations::{ActivationKind, ActivationPrecision, PrecisionRule};
 use crate::bound::{BoundOp, OpScratch};
@@ -47,6 +47,13 @@ impl<'a> Binder<'a> {
         Binder { graph, rule, unused }
     }
 
+    /// Returns an error if no weight, including this one, can be multiplied by activations of the requested precision.
+    fn check_precision(&self, weight: ValueId) -> Result<(), String> {
+        let Some(unused) = self.unused.map(ActivationPrecision::name) else { return Ok(()) };
+        let dtype = self.graph.value(weight).dtype;
+        Err(format!("{dtype} weights cannot be multiplied by {unused} activations; choose f32 or bf16"))
+    }
+
     /// The node, or why it cannot run. There is no default arm, and each arm takes all operands apart, so
     /// neither a new op nor a new operand compiles until it is answered.
     #[allow(clippy::too_many_lines, reason = "each op has its arm, which names all of its operands")]
@@ -63,12 +70,7 @@ impl<'a> Binder<'a> {
                 layer_norm::bind(epsilon, x, [weight, bias], y, width(x))
             }
             AppliedOp::Linear { x, weight, bias } => {
-                let dtype = graph.value(weight).dtype;
-                if let Some(unused) = self.unused.map(ActivationPrecision::name) {
-                    return Err(format!(
-                        "{dtype} weights cannot be multiplied by {unused} activations; choose f32 or bf16"
-                    ));
-                }
+                self.check_precision(weight)?;
                 let kind = ActivationKind::of_node(graph, node, self.rule);
                 return Ok(Bound::Matmul(linear::bind(graph, kind, x, weight, bias)));
             }
@@ -91,12 +93,7 @@ impl<'a> Binder<'a> {
                 up_bias,
                 down_bias,
             } => {
-                if let Some(unused) = self.unused.map(ActivationPrecision::name) {
-                    let dtype = graph.value(up).dtype;
-                    return Err(format!(
-                        "{dtype} weights cannot be multiplied by {unused} activations; choose f32 or bf16"
-                    ));
-                }
+                self.check_precision(up)?;
                 let matrices = experts::ExpertMatrices { gate, up, down };
                 let biases = [gate_bias, up_bias, down_bias];
                 let rule = GateRule { act, limit, offset };

@@ -261,8 +261,8 @@ fn writes(fusion: &Fusion<'_>, index: usize, count: usize) -> StateWrites {
 fn step_writes(graph: &Graph, node: &Node) -> Option<StateWrites> {
     let indexes = matches!(node.op, Op::Attend { .. }).then(|| state::step_indexes(graph, node))??;
     let parts =
-        node.inputs[1..].iter().zip(indexes).map(|(&x, state)| StateWrite { x, unrotated: None, state });
-    let names: Vec<&str> = node.inputs[1..].iter().map(|id| &*graph.value(*id).name).collect();
+        node.inputs[1..3].iter().zip(indexes).map(|(&x, state)| StateWrite { x, unrotated: None, state });
+    let names: Vec<&str> = node.inputs[1..3].iter().map(|id| &*graph.value(*id).name).collect();
     Some(StateWrites {
         store: KvStore::Step,
         parts: parts.collect(),

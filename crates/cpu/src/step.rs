@@ -16,7 +16,7 @@ pub(crate) struct CpuStep<'a> {
     pub state: &'a mut CpuState,
     /// Keys and values of attention to rows of the step.
     pub step_state: &'a mut CpuState,
-    /// One entry for each weight of frequencies.
+    /// One entry for each weight of frequencies and factor.
     pub rotations: &'a mut [StepRotations],
 }
 

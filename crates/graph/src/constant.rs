@@ -4,10 +4,10 @@ use std::fmt;
 
 use girih_tensor::{Error, Result, reference};
 
-/// The components of a head that a rotation pairs; `D` is the head's size.
+/// The components of a head that a rotation with `P` pairs joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pairing {
-    /// Component `i` with `i + D/2`.
+    /// Component `i` with `i + P`.
     Halves,
     /// Component `2i` with `2i + 1`.
     Neighbours,
@@ -101,7 +101,7 @@ impl Act {
     }
 
     /// The activation of a number.
-    pub(crate) fn of(self, x: f64) -> f64 {
+    pub fn of(self, x: f64) -> f64 {
         match self {
             Act::Silu => x / (1.0 + (-x).exp()),
             Act::GeluTanh => {
@@ -161,7 +161,7 @@ fn relu(x: f64) -> f64 {
 pub struct GateRule {
     /// The activation of the gate.
     pub act: Act,
-    /// The bound of both operands; without one, they are used as they are.
+    /// The largest gate, and the largest absolute value of what it gates; without one, both are used as they are.
     pub limit: Option<f32>,
     /// What is added to the gated value; absent as 0.
     pub offset: Option<f32>,

@@ -52,7 +52,7 @@ pub struct WorkStep<'a> {
     pub rows: u64,
     /// The sequences of the step.
     pub sequences: &'a [Sequence<'a>],
-    /// The experts that its rows have chosen, each counted once; without it, as many as they may choose.
+    /// The experts that its rows have chosen, each counted once; without it, as many as they would choose at random.
     pub experts: Option<u64>,
 }
 

@@ -44,7 +44,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 
-use girih_graph::{Graph, Node, Numerics, Op, OutputKind, Role, Rounding};
+use girih_graph::{Graph, Node, Numerics, Op, OperandKind, OutputKind, Role, Rounding};
 use girih_tensor::{DType, Result, Shape};
 
 use crate::rounding::RoundingErrors;
@@ -82,13 +82,6 @@ const DEPENDENCE: f64 = 3.0;
 
 /// The number of standard deviations within which the largest error lies.
 const DEVIATIONS: f64 = 7.0;
-
-/// As [`DEVIATIONS`], for the scores of the routers of a model in a run: a few thousand.
-const SCORE_DEVIATIONS: f64 = 4.0;
-
-/// The largest element of a row, in root mean squares: as [`DEVIATIONS`], for a hundred to a thousand elements. The
-/// change that another expert makes has this size, not that of a standard deviation.
-const PEAK: f64 = 3.5;
 
 /// The precision of a golden's arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,7 +216,8 @@ impl fmt::Display for BoundUse {
 
 impl ErrorBound {
     /// Returns the bound of a model with this graph, whose weights `numbers` returns, on a backend that
-    /// rounds like this.
+    /// rounds like this. With `same_weights`, the golden was made from these numbers, so that no weight has an
+    /// error, whatever its format.
     ///
     /// # Errors
     /// When a weight cannot be read.
@@ -231,6 +225,7 @@ impl ErrorBound {
         precision: GoldenPrecision,
         graph: &Graph,
         numerics: &Numerics,
+        same_weights: bool,
         numbers: impl Fn(&str) -> Result<Vec<f32>>,
     ) -> Result<ErrorBound> {
         let (mut terms, mut weights, mut weight_squares) = (1, 0.0f64, HashMap::new());
@@ -239,7 +234,9 @@ impl ErrorBound {
             terms = terms.max(weight.shape.columns());
             if weight.shape.extents().len() >= 2 {
                 let numbers = numbers(&weight.name)?;
-                weights = weights.max(relative_step(weight.dtype, &weight.shape, &numbers));
+                if !same_weights {
+                    weights = weights.max(relative_step(weight.dtype, &weight.shape, &numbers));
+                }
                 weight_squares.insert(weight.name.clone(), rms(&numbers).powi(2));
             }
         }
@@ -297,9 +294,13 @@ impl ErrorBound {
         let term = rounding(DType::F32).powi(2);
         let result = term + self.one.golden.powi(2);
         let state = self.one.kept.powi(2);
-        let (largest, change) = (SCORE_DEVIATIONS * DEPENDENCE, (PEAK / (DEVIATIONS * DEPENDENCE)).powi(2));
+        let (scores, elements) = sizes.routed();
+        let largest = largest_of(scores) * DEPENDENCE;
+        // The change that another expert makes has the size of a row's largest element, not that of a deviation.
+        let change = (largest_of(elements) / (DEVIATIONS * DEPENDENCE)).powi(2);
         let one = RoundingErrors { term, result, state, largest, change };
-        sizes.errors(one, &self.node_roundings)
+        let others = self.counted.iter().map(|errors| (GAIN / DEPENDENCE).powi(2) * errors.others);
+        sizes.errors(one, &self.node_roundings, &others.collect::<Vec<_>>())
     }
 
     /// How the bound is found if every node can be followed.
@@ -359,21 +360,22 @@ impl OneError {
         };
         let operands = || node.inputs.iter().map(|id| graph.value(*id));
         let states = operands().filter(|value| matches!(value.role, Role::State(_))).count() as f64;
-        let matrices = operands()
-            .filter(|value| value.role == Role::Weight && value.shape.extents().len() >= 2)
-            .count() as f64;
+        let kinds = node.op.spec().operands.iter().take(node.inputs.len());
+        let matrices =
+            kinds.filter(|kind| matches!(kind, OperandKind::Matrix | OperandKind::Matrices)).count() as f64;
+        // Experts round their rows, and what gate and up become.
         let activations = match node.op {
-            Op::Linear if is_head => self.head,
-            Op::Linear | Op::Experts { .. } => self.activations,
+            Op::Linear if is_head => self.head.powi(2),
+            Op::Linear => self.activations.powi(2),
+            Op::Experts { .. } => 2.0 * self.activations.powi(2),
             _ => 0.0,
         };
         let roundings = sums * self.summed.powi(2)
             + elementwise * ELEMENTWISE_ROUNDINGS * rounding(DType::F32).powi(2)
             + (sums + elementwise) * self.golden.powi(2)
             + states * self.kept.powi(2);
-        let others = (sums + elementwise) * self.stored.powi(2)
-            + matrices * self.weights.powi(2)
-            + activations.powi(2);
+        let others =
+            (sums + elementwise) * self.stored.powi(2) + matrices * self.weights.powi(2) + activations;
         CountedErrors { roundings, others }
     }
 }
@@ -398,6 +400,11 @@ fn relative_step(dtype: DType, shape: &Shape, numbers: &[f32]) -> f64 {
 /// differ only in their order, relative to the root mean square of such sums.
 pub(crate) fn reordered_sum(terms: usize) -> f64 {
     DEVIATIONS * GAIN * (terms as f64).sqrt() * rounding(DType::F32)
+}
+
+/// Returns the number of standard deviations within which the largest of `count` errors lies: `√(2 ln 2n)`.
+fn largest_of(count: usize) -> f64 {
+    (2.0 * (2.0 * count.max(1) as f64).ln()).sqrt()
 }
 
 /// Returns the root mean square of the relative error of rounding results to a format.
@@ -518,7 +525,7 @@ mod tests {
             let id = graph.find(name).expect("a weight");
             Ok((0..graph.value(id).shape.elements()).map(|index| (index % 5) as f32 - 2.0).collect())
         };
-        ErrorBound::new(precision, graph, numerics, numbers).expect("numbers")
+        ErrorBound::new(precision, graph, numerics, false, numbers).expect("numbers")
     }
 
     /// A norm, a matmul, attention and an addition: five sums and an elementwise operator per layer, and
@@ -573,6 +580,21 @@ mod tests {
             after(half, DType::BF16, DType::BF16, DType::Q4_0),
         ];
         assert!(wider.is_sorted() && wider[0] > 100.0 * exact, "{wider:?}");
+    }
+
+    #[test]
+    fn weights_from_which_the_golden_was_made_have_no_error() {
+        let graph = graph(1, DType::MXFP4, DType::F32);
+        let bound = |same_weights| {
+            let numbers = |name: &str| {
+                let id = graph.find(name).expect("a weight");
+                Ok((0..graph.value(id).shape.elements()).map(|index| (index % 5) as f32 - 2.0).collect())
+            };
+            ErrorBound::new(GoldenPrecision::F32, &graph, &Numerics::single(), same_weights, numbers)
+                .expect("numbers")
+        };
+        assert!(bound(false).has_quantized_weights() && !bound(true).has_quantized_weights());
+        assert!(bound(true).at("logits", 1.0, None) < 1e-3 * bound(false).at("logits", 1.0, None));
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub use golden_file::GoldenSizes;
 pub use golden_step::{Disagreement, GoldenStep};
 pub use hidden::HiddenStates;
 pub use layers::{LayerRow, diagnose, diagnose_against};
-pub use minimal_work::{MinimalWork, WorkRows};
+pub use minimal_work::MinimalWork;
 pub use perplexity::{Perplexity, perplexity};
 pub use profile::{Amounts, Profile, ProfileRow, profile};
 pub use progress::{MeasureProgress, ProgressWatcher};

@@ -9,7 +9,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct MinimalWork {
     /// Bytes of weights in their file formats. Each weight is read once per step; of an
-    /// embedding table, one row per token.
+    /// embedding table, one row per token; and of experts, as many as rows choose that choose at random.
     pub weight_bytes: f64,
     /// Bytes of keys and values, and of what sequences carry.
     pub state_bytes: f64,
@@ -17,25 +17,21 @@ pub struct MinimalWork {
     pub operations: f64,
 }
 
-/// The rows of a step of one sequence.
+/// The rows of a step of sequences of equal length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkRows {
-    /// The number of rows.
+    /// The number of sequences.
+    pub sequences: u32,
+    /// The number of rows of each.
     pub count: u32,
     /// The position of the first row.
     pub position: u32,
-    /// The number of output rows.
+    /// The number of output rows of each.
     pub output_rows: u32,
 }
 
 impl MinimalWork {
-    /// Returns the work of one step of `graph`; after the last attention, only output rows
-    /// count.
-    pub fn of(graph: &Graph, rows: WorkRows) -> MinimalWork {
-        MinimalWork::of_steps(graph, [rows])
-    }
-
-    /// Returns the work of several steps.
+    /// Returns the work of several steps; after the last attention, only output rows count.
     fn of_steps(graph: &Graph, steps: impl IntoIterator<Item = WorkRows>) -> MinimalWork {
         let early = sink_gather(graph).map(|early| early.graph);
         let graph = early.as_ref().unwrap_or(graph);
@@ -43,9 +39,9 @@ impl MinimalWork {
         steps.into_iter().flat_map(of_step).fold(MinimalWork::default(), MinimalWork::plus)
     }
 
-    /// Returns the work of `tokens` steps of one row each, from `position` on.
-    pub fn of_decode(graph: &Graph, position: u32, tokens: u32) -> MinimalWork {
-        let step = |at| WorkRows { count: 1, position: at, output_rows: 1 };
+    /// Returns the work of `tokens` steps of one row of each of `sequences` sequences, from `position` on.
+    pub fn of_decode(graph: &Graph, position: u32, tokens: u32, sequences: u32) -> MinimalWork {
+        let step = |at| WorkRows { sequences, count: 1, position: at, output_rows: 1 };
         // The number of visible positions grows linearly until windows are full, so the
         // first, middle and last step are accurate enough for a limit.
         let last = position + tokens.saturating_sub(1);
@@ -54,24 +50,14 @@ impl MinimalWork {
         sum.times(f64::from(tokens) / steps.len() as f64)
     }
 
-    /// Returns the work of `sequences` such sequences that share their steps: weights are
-    /// read once for all (the bytes of additional embeddings are ignored).
-    pub fn shared_by(self, sequences: u32) -> MinimalWork {
-        let sequences = f64::from(sequences);
-        MinimalWork {
-            weight_bytes: self.weight_bytes,
-            state_bytes: self.state_bytes * sequences,
-            operations: self.operations * sequences,
-        }
-    }
-
-    /// Returns the work of `tokens` rows from `position` on, in steps of up to `chunk` rows;
+    /// Returns the work of `tokens` rows of one sequence from `position` on, in steps of up to `chunk` rows;
     /// the last row is an output row.
     pub fn of_prefill(graph: &Graph, position: u32, tokens: u32, chunk: u32) -> MinimalWork {
         let chunk = chunk.max(1);
         let step = |done: u32| {
             let count = (tokens - done).min(chunk);
-            WorkRows { count, position: position + done, output_rows: u32::from(done + count == tokens) }
+            let output_rows = u32::from(done + count == tokens);
+            WorkRows { sequences: 1, count, position: position + done, output_rows }
         };
         MinimalWork::of_steps(graph, (0..tokens).step_by(chunk as usize).map(step))
     }
@@ -100,10 +86,12 @@ impl MinimalWork {
 }
 
 fn node_work(graph: &Graph, node: &Node, rows: WorkRows) -> MinimalWork {
-    let WorkRows { count, position, output_rows } = rows;
-    let (rows, outputs) = (Range32 { start: 0, end: count }, Outputs::LastN(output_rows));
-    let sequence = Sequence { blocks: &[], position, rows, outputs, spans: &[] };
-    let work = graph.work(node, &[sequence]);
+    let WorkRows { sequences, count, position, output_rows } = rows;
+    let sequence = |index: u32| {
+        let rows = Range32 { start: index * count, end: (index + 1) * count };
+        Sequence { blocks: &[], position, rows, outputs: Outputs::LastN(output_rows), spans: &[] }
+    };
+    let work = graph.work(node, &(0..sequences).map(sequence).collect::<Vec<_>>());
     let mut minimal = MinimalWork { operations: 2.0 * work.multiply_adds as f64, ..MinimalWork::default() };
     for (id, reads) in node.inputs.iter().zip(work.reads) {
         let value = graph.value(*id);

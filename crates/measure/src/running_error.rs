@@ -41,9 +41,14 @@
 //! - **Choice of experts.** An error `d` of all scores changes a probability by no more than `2d` of itself.
 //!   Where two scores may change places within the largest error, a correct program may choose the other
 //!   expert, whose result is unrelated: the weights that may go to others then count as errors, once
-//!   for what is missing and once for what is there instead. Reports have the number of such rows.
+//!   for what is missing and once for what is there instead. Counted errors of the scores widen that
+//!   largest error too. Reports have the number of such rows.
+//! - **Gates by sigmoid or softplus.** Where all inputs are negative, results are small and their relative
+//!   errors large, so the factor is computed from the row of inputs `x`: with an activation `f`, the mean of
+//!   `f'(x)²` times that of `x²`, or the mean of `(x f'(x))²` if it is larger, over that of `f(x)²`. Errors
+//!   of other activations are enlarged where results are small beside the rest of their row.
 //! - **Experts.** The inner rows are not reported. Their errors count as if no inner product cancelled more
-//!   than the typical result of the node does.
+//!   than the typical result of the node does, and as if a limit cut little of a row.
 //! - **Residual.** Errors keep their absolute size. If a sum cancels, their relative size
 //!   grows; if a small part is added to a large stream, its errors count little.
 //!
@@ -55,7 +60,7 @@ mod attention;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use girih_graph::{Act, Extent, Graph, Node, Op, Pooling, Router, Span, ValueId, Watch, Weighed};
+use girih_graph::{Act, AppliedOp, Extent, Graph, Node, Op, Pooling, Router, Span, ValueId, Watch, Weighed};
 use girih_tensor::{DType, Shape};
 
 use crate::rounding::{CAP_STORES, EXPONENTIAL_ROUNDINGS, RoundingErrors, mean_square};
@@ -118,6 +123,11 @@ impl<'a> RowSizes<'a> {
             if matches!(node.op, Op::Attend { .. } | Op::Route { .. }) || passes_on && is_read {
                 node.inputs.iter().for_each(|id| read[id.0 as usize] = Some(Vec::new()));
             }
+            if let Op::Gate { act, .. } | Op::GateHeads { act } = node.op
+                && derivative(act).is_some()
+            {
+                read[node.inputs[0].0 as usize] = Some(Vec::new());
+            }
         }
         let squares = vec![Vec::new(); graph.values.len()];
         RowSizes { graph, weight_squares, vectors: None, sequences, indices, squares, read }
@@ -128,12 +138,23 @@ impl<'a> RowSizes<'a> {
         RowSizes { vectors: Some(vectors), ..self }
     }
 
+    /// The number of scores of experts in the run, and of the elements of experts' results.
+    pub(crate) fn routed(&self) -> (usize, usize) {
+        let rows = self.sequences.last().map_or(0, |sequence| sequence.end);
+        let elements = |is_counted: fn(&Op) -> bool| {
+            let nodes = self.graph.nodes.iter().filter(|node| is_counted(&node.op));
+            nodes.map(|node| rows * self.graph.value(node.output).shape.columns()).sum()
+        };
+        (elements(|op| matches!(op, Op::Route { .. })), elements(|op| matches!(op, Op::Experts { .. })))
+    }
+
     /// Follows the errors of stores through the graph. A node that cannot be followed adds its `counted`
-    /// error.
-    pub(crate) fn errors(&self, one: RoundingErrors, counted: &[f64]) -> RowErrors {
+    /// error. `others` has the errors of each value that are not followed.
+    pub(crate) fn errors(&self, one: RoundingErrors, counted: &[f64], others: &[f64]) -> RowErrors {
         let mut analysis = Analysis {
             run: self,
             one,
+            others,
             squares: self.squares.clone(),
             read: self.read.iter().map(|rows| rows.as_deref().unwrap_or_default()).collect(),
             errors: vec![None; self.graph.values.len()],
@@ -194,6 +215,8 @@ impl RowErrors {
 struct Analysis<'a> {
     run: &'a RowSizes<'a>,
     one: RoundingErrors,
+    /// The errors of each value that are not followed.
+    others: &'a [f64],
     squares: Vec<Vec<f64>>,
     read: Vec<&'a [f32]>,
     errors: Vec<Option<Vec<f64>>>,
@@ -226,20 +249,17 @@ impl Analysis<'_> {
             Op::Softcap { .. } => stores(CAP_STORES),
             Op::Activate { act } => self.activate(node, square_gain(act)),
             Op::Xielu { .. } => self.activate(node, SQUARE_GAIN),
-            Op::Gate { act, .. } => {
-                let (gate, up) = (self.of(node.inputs[0])?.iter(), self.of(node.inputs[1])?);
-                let own = GATE_STORES * result + EXPONENTIAL_ROUNDINGS * term;
-                let error = |(gate, up): (&f64, &f64)| square_gain(act) * gate + up + own;
-                Some(gate.zip(up).map(error).collect())
-            }
+            // As if the limit cut little of a row.
+            Op::Gate { act, limit: _, offset: _ } | Op::GateHeads { act } => self.gate(node, act),
             Op::Add => self.add(node),
             Op::Linear => self.linear(node),
             Op::ShortConv => self.short_conv(node),
             Op::Route { score, used, normalized, groups, factor } => {
                 self.route(node, Router { score, used, normalized, groups, factor })
             }
-            Op::Experts { used, weighed, .. } => self.experts(node, f64::from(used), weighed),
-            Op::GateHeads { act } => self.gate_heads(node, act),
+            Op::Experts { used, act, limit: _, offset: _, weighed } => {
+                self.experts(node, f64::from(used), act, weighed)
+            }
             Op::Temper { .. } => stores(SCALE_STORES),
             Op::Attend { scale, span, softcap } => self.attend(node, scale, span, softcap),
             Op::Pool { how } => self.pool(node, how),
@@ -365,8 +385,8 @@ impl Analysis<'_> {
         }
         let (mut all, mut uncertain_rows) = (Vec::new(), 0);
         for ((scores, error), size) in scores.chunks_exact(experts).zip(errors).zip(sizes) {
-            let of_score = error * size;
-            let uncertain = router.uncertain(scores, bias, largest * of_score.sqrt());
+            let (of_score, others) = (error * size, self.others[node.inputs[0].0 as usize] * size);
+            let uncertain = router.uncertain(scores, bias, largest * (of_score + others).sqrt());
             let weights = router.weights(scores, bias);
             let square = |index: &usize| f64::from(weights[*index]).powi(2);
             let changed: f64 = uncertain.iter().map(square).sum();
@@ -379,7 +399,10 @@ impl Analysis<'_> {
         Some(all)
     }
 
-    fn experts(&self, node: &Node, used: f64, weighed: Weighed) -> Option<Vec<f64>> {
+    fn experts(&self, node: &Node, used: f64, act: Act, weighed: Weighed) -> Option<Vec<f64>> {
+        if derivative(act).is_some() {
+            return None;
+        }
         let RoundingErrors { term, result, .. } = self.one;
         let up = self.graph().value(node.inputs[2]);
         let (inputs, inner) = (up.shape.columns() as f64, up.shape.extents()[1] as f64);
@@ -392,23 +415,33 @@ impl Analysis<'_> {
         let gate = GATE_STORES * result + EXPONENTIAL_ROUNDINGS * term;
         // The product with the weight, and the sum after each expert.
         let sum = (1.0 + used) * (result + term);
+        let is_gated =
+            matches!(node.op.applied_to(&node.inputs), Some(AppliedOp::Experts { gate: Some(_), .. }));
+        let operands = square_gain(act) + if is_gated { 1.0 } else { 0.0 };
         let rows = x.iter().zip(weights).zip(made).map(|((x, weight), made)| {
-            // A weighed row has the weight's error and that of the product, in both factors.
+            // A weighed row has the weight's error and that of the product.
             let (of_x, of_result) = match weighed {
                 Weighed::Results => (0.0, *weight),
                 Weighed::Inputs => (weight + result + term, 0.0),
             };
-            let inner_row = 2.0 * (x + of_x + of_sum(inputs)) + gate;
+            let inner_row = operands * (x + of_x + of_sum(inputs)) + gate;
             ratio((inner_row + of_sum(inner) + of_result + sum) * made.max(typical), *made)
         });
         Some(rows.collect())
     }
 
-    /// Relative errors of gates and heads add up, as in a gate of elements.
-    fn gate_heads(&self, node: &Node, act: Act) -> Option<Vec<f64>> {
-        let (gate, x) = (self.of(node.inputs[0])?.iter(), self.of(node.inputs[1])?);
+    /// Relative errors of the activation and of the gated elements or heads add up.
+    fn gate(&self, node: &Node, act: Act) -> Option<Vec<f64>> {
+        let (gates, x) = (self.of(node.inputs[0])?, self.of(node.inputs[1])?);
         let own = GATE_STORES * self.one.result + EXPONENTIAL_ROUNDINGS * self.one.term;
-        Some(gate.zip(x).map(|(gate, x)| square_gain(act) * gate + x + own).collect())
+        let read = self.read[node.inputs[0].0 as usize];
+        let width = self.graph().value(node.inputs[0]).shape.stride();
+        let gain = |row: usize| match derivative(act) {
+            None => Some(square_gain(act)),
+            Some(derivative) => Some(gain_of_row(act, derivative, read.get(row * width..(row + 1) * width)?)),
+        };
+        let rows = gates.iter().zip(x).enumerate();
+        rows.map(|(row, (gate, x))| Some(gain(row)? * gate + x + own)).collect()
     }
 
     fn attend(&self, node: &Node, scale: f32, span: Span, cap: Option<f32>) -> Option<Vec<f64>> {
@@ -477,9 +510,28 @@ impl Analysis<'_> {
 /// The factor of the mean square of relative errors, which a square doubles.
 const SQUARE_GAIN: f64 = 4.0;
 
-/// The factor by which an activation makes the mean square of relative errors larger.
+/// The factor by which an activation makes the mean square of relative errors larger, if it has no
+/// [`derivative`].
 fn square_gain(act: Act) -> f64 {
     if act == Act::Relu2 { SQUARE_GAIN } else { 1.0 }
+}
+
+/// The derivative of an activation that is small where its input is negative and large.
+fn derivative(act: Act) -> Option<fn(f64) -> f64> {
+    match act {
+        Act::Sigmoid => Some(|x| Act::Sigmoid.of(x) * Act::Sigmoid.of(-x)),
+        Act::Softplus => Some(|x| Act::Sigmoid.of(x)),
+        Act::Silu | Act::GeluTanh | Act::Gelu | Act::QuickGelu | Act::Relu | Act::Relu2 | Act::Identity => {
+            None
+        }
+    }
+}
+
+/// The factor by which an activation makes the mean square of the relative errors of these inputs larger.
+fn gain_of_row(act: Act, derivative: fn(f64) -> f64, row: &[f32]) -> f64 {
+    let mean = |of: &dyn Fn(f64) -> f64| mean_square(row.iter().map(|x| of(f64::from(*x))));
+    let even = mean(&|x| x) * mean(&derivative);
+    ratio(even.max(mean(&|x| x * derivative(x))), mean(&|x| act.of(x)))
 }
 
 /// A quotient of mean squares; the largest error if only the divisor is 0.
@@ -511,7 +563,7 @@ mod tests {
             assert!(sizes.wants(name));
             sizes.value(name, &Shape::matrix(2, 2), rows);
         }
-        sizes.errors(UNIT, &vec![3.0 * UNIT.result; graph.nodes.len()])
+        sizes.errors(UNIT, &vec![3.0 * UNIT.result; graph.nodes.len()], &vec![0.0; graph.values.len()])
     }
 
     fn stores(errors: &RowErrors, name: &str) -> [f64; 2] {
@@ -608,6 +660,54 @@ output rows: [output_rows 2, 1, 2] = gather mixed
         assert_eq!(head([&[3.0, 4.0], &[4.0, 3.0]], 0.0), (0.0, 0.25));
     }
 
+    /// A key of the same probability as the sink: an error `d` of its score changes the result by `d/4` of the value.
+    #[test]
+    fn a_sink_takes_weight_from_keys() {
+        let part = |numbers, noise| HeadPart { numbers, error: 0.0, noise };
+        let head = |sink| {
+            let one = RoundingErrors { term: 0.0, result: 0.0, state: 0.0, largest: 7.0, change: 1.0 };
+            let read = vec![(part(&[3.0, 4.0], 0.0), part(&[1.0, 0.0], 0.0))];
+            AttendingHead { one, scale: 1.0, cap: None, sink, q: part(&[1.0, 1.0], 0.01), read }
+                .noise_and_size()
+        };
+        let (noise, size) = head(Some(7.0));
+        let want = 0.5 * 0.25f64.powi(2) * 25.0 * 0.01;
+        assert!((noise / want - 1.0).abs() < 1e-9 && (size - 0.125).abs() < 1e-9, "{noise} {want} {size}");
+        assert_eq!(head(None), (0.0, 0.5));
+    }
+
+    /// Where all inputs are negative, sigmoid and softplus are near `e^x`, whose relative error is the input's absolute
+    /// one.
+    #[test]
+    fn gates_of_negative_inputs_have_large_relative_errors() {
+        for act in [Act::Sigmoid, Act::Softplus] {
+            let gain = |row: &[f32]| gain_of_row(act, derivative(act).expect("it has one"), row);
+            assert!((gain(&[-6.0; 4]) / 36.0 - 1.0).abs() < 0.01, "{act:?}: {}", gain(&[-6.0; 4]));
+            assert!(gain(&[6.0; 4]) < 1.1, "{act:?}: {}", gain(&[6.0; 4]));
+        }
+    }
+
+    /// The lead of an expert is a tenth; errors that are only counted may exceed it.
+    #[test]
+    fn counted_errors_of_scores_make_choices_uncertain() {
+        let graph: Graph = "graph rows 2 sequences 1 context 64 output_rows 2 -> hidden\n\
+            input tokens: [rows 2] i32\nweight table: [4, 2] bf16\nscores: [rows 2, 2] = embed tokens, table\n\
+            weights: [rows 2, 2] = route(score=softmax used=1) scores\n\
+            output rows: [output_rows 2, 2] = gather weights\n"
+            .parse()
+            .expect("a graph");
+        let weights = HashMap::new();
+        let mut sizes = RowSizes::of(&graph, &weights, vec![Range { start: 0, end: 2 }]);
+        sizes.value("scores", &Shape::matrix(2, 2), &[1.0, 0.9, 1.0, -1.0]);
+        sizes.value("weights", &Shape::matrix(2, 2), &[0.5, 0.0, 0.9, 0.0]);
+        let uncertain = |others| {
+            let others = vec![others; graph.values.len()];
+            sizes.errors(UNIT, &vec![0.0; graph.nodes.len()], &others).uncertain_choices
+        };
+        assert_eq!([uncertain(0.0), uncertain(1e-4), uncertain(0.1)], [0, 1, 2]);
+        assert_eq!(sizes.routed(), (4, 0));
+    }
+
     /// The products of both rows add up, as those of trained weights do; errors do not.
     #[test]
     fn the_gain_of_a_row_is_not_that_of_its_errors() {
@@ -654,7 +754,7 @@ output rows: [output_rows 2, 1, 2] = gather mixed
                 sizes.value(name, &Shape::matrix(2, 2), &rows);
             }
             sizes.value("row", &Shape::matrix(row.len() / 2, 2), row);
-            let errors = sizes.errors(UNIT, &vec![0.0; graph.nodes.len()]);
+            let errors = sizes.errors(UNIT, &vec![0.0; graph.nodes.len()], &vec![0.0; graph.values.len()]);
             assert!(errors.not_followed.is_empty(), "{:?}", errors.not_followed);
             [0, 1].map(|row| errors.of("row", row).unwrap_or(0.0) / one)
         };

@@ -2,9 +2,9 @@
 //! texts, and what replaces them.
 //!
 //! The format is SentencePiece's (`normalizer.cc`): the length of the trie in bytes, the trie's units
-//! of 32 bits (Darts-clone, `darts.h`), and the replacements, each ended by a zero byte. What is
-//! looked up follows the `tokenizers` crate, which defines the ids: a grapheme of less than 6 bytes
-//! as a whole, then its characters, and of several texts in the trie the shortest.
+//! of 32 bits (Darts-clone, `darts.h`), and the replacements, each ended by a zero byte. Lookups
+//! follow the `tokenizers` crate, which defines the ids: a grapheme of less than 6 bytes is looked up
+//! as a whole, then by its characters. The shortest text in the trie that fits is replaced.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,6 +13,10 @@ use unicode_segmentation::UnicodeSegmentation as _;
 
 /// The maximum bytes of a map. That of T5 and XLM-R has 237,561.
 const MAX_MAP_BYTES: usize = 8 << 20;
+/// The maximum bytes of a replacement, which bounds the work per character of a text. The longest in
+/// the four maps of SentencePiece 0.2.3 has 33: U+FDFA in NFKC, the longest decomposition in Unicode
+/// (UAX #15, section 12). 256 leaves a map of its own seven times as much.
+const MAX_REPLACEMENT_BYTES: usize = 256;
 /// Graphemes of this many bytes or more are looked up by character.
 const WHOLE_GRAPHEME_BYTES: usize = 6;
 
@@ -47,6 +51,12 @@ impl CharsMap {
         let units = units.as_chunks::<4>().0.iter().map(|unit| u32::from_le_bytes(*unit)).collect();
         let replacements = std::str::from_utf8(replacements)
             .map_err(|_| Error::new("the replacements of precompiled_charsmap are not UTF-8"))?;
+        if let Some(long) = replacements.split('\0').find(|text| text.len() > MAX_REPLACEMENT_BYTES) {
+            return Err(Error::new(format!(
+                "precompiled_charsmap has a replacement of {} bytes; the maximum is {MAX_REPLACEMENT_BYTES}",
+                long.len()
+            )));
+        }
         Ok(CharsMap { units, replacements: replacements.to_owned() })
     }
 
@@ -143,6 +153,10 @@ mod tests {
         assert!(error(&STANDARD.encode([9, 0, 0, 0, 1])).contains("length of its trie"));
         assert!(error(&STANDARD.encode([0, 0, 0, 0, 0xFF])).contains("not UTF-8"));
         assert!(error(&"A".repeat(MAX_MAP_BYTES * 2)).contains("the maximum is"));
+        let long = |length: usize| STANDARD.encode([&[0; 4][..], &vec![b'a'; length], b"\0"].concat());
+        let found = error(&long(MAX_REPLACEMENT_BYTES + 1));
+        assert_eq!(found, "precompiled_charsmap has a replacement of 257 bytes; the maximum is 256");
+        CharsMap::parse(&long(MAX_REPLACEMENT_BYTES)).expect("a replacement of 256 bytes");
         let empty = CharsMap::parse(&STANDARD.encode([0, 0, 0, 0])).expect("a map without texts");
         empty.each_part("ab", |_, new| assert_eq!(new, None));
     }

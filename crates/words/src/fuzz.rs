@@ -61,8 +61,7 @@ pub fn reply(bytes: &[u8]) {
     // The detokenizer replaces the noncharacters that stand for special tokens.
     let is_text = |c: &char| !('\u{fdd0}'..='\u{fdef}').contains(c);
     let text: String = String::from_utf8_lossy(text).chars().filter(is_text).collect();
-    let styles: Vec<ReplyStyle> = ReplyStyle::all().collect();
-    let syntax = ReplySyntax::spelled(styles[usize::from(first >> 1) % styles.len()]);
+    let syntax = ReplySyntax::spelled(style(*first));
     let parse = |size: usize| {
         let mut parser = syntax.parser(first & 1 == 0);
         let letters: Vec<char> = text.chars().collect();
@@ -99,6 +98,12 @@ pub fn reply(bytes: &[u8]) {
     }
 }
 
+/// The style that the first byte of a reply's input chooses.
+fn style(first: u8) -> ReplyStyle {
+    let styles: Vec<ReplyStyle> = ReplyStyle::all().collect();
+    styles[usize::from(first >> 1) % styles.len()]
+}
+
 /// The parts with neighbours of one kind joined.
 fn joined(parts: Vec<ReplyPart>) -> Vec<ReplyPart> {
     let mut all: Vec<ReplyPart> = Vec::new();
@@ -117,7 +122,7 @@ fn joined(parts: Vec<ReplyPart>) -> Vec<ReplyPart> {
 mod tests {
     use girih_tensor::Random;
 
-    use super::reply;
+    use super::*;
 
     /// What the styles are made of.
     const FRAGMENTS: &[&str] = &[
@@ -202,6 +207,27 @@ mod tests {
         "</response>",
         ">",
     ];
+
+    /// A new style moves those after it; then the seeds' first bytes must change.
+    #[test]
+    fn seeds_of_replies_have_the_style_of_their_name_and_a_call() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/reply");
+        let mut count = 0;
+        for entry in std::fs::read_dir(folder).expect("the folder of seeds") {
+            let path = entry.expect("an entry").path();
+            let bytes = std::fs::read(&path).expect("a seed");
+            let name = path.file_name().expect("a name").to_string_lossy();
+            assert_eq!(style(bytes[0]).name(), name);
+            reply(&bytes);
+            let mut parser = ReplySyntax::spelled(style(bytes[0])).parser(bytes[0] & 1 == 0);
+            let mut parts = parser.push(std::str::from_utf8(&bytes[2..]).expect("a text"));
+            parts.extend(parser.finish());
+            let message: ReplyMessage = parts.iter().collect();
+            assert_eq!(message.calls.first().map(|call| call.name.as_str()), Some("f"), "{name}");
+            count += 1;
+        }
+        assert_eq!(count, 9);
+    }
 
     #[test]
     fn random_fragments_of_all_styles_pass() {

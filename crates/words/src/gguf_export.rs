@@ -287,7 +287,10 @@ fn form(normalizers: &[&Json]) -> Option<Option<NormalizationForm>> {
 
 fn no_name(stage: &str, value: Option<&Json>) -> Error {
     let value = value.map_or("null".to_owned(), Json::to_string);
-    Error::new(format!("{stage} `{}` has no name in GGUF's table of pre-tokenizers", short(&value)))
+    Error::new(format!(
+        "{stage} is `{}`; GGUF needs one that llama.cpp names: keep the model in safetensors",
+        short(&value)
+    ))
 }
 
 /// All tokens by id, and their types. `spell` gives the spelling in GGUF and the

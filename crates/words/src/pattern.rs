@@ -30,8 +30,9 @@ const WHITE_SPACE: usize = 1;
 /// Parts of patterns with backtracking constructs, and parts without that match the same text.
 ///
 /// A possessive repetition differs from a greedy one only where giving a character back lets the
-/// rest match. The rest cannot begin with such a character (`\p{L}` is not in the class before
-/// it), or matches nothing, too (`[\r\n]*`). A greedy run of line ends is followed by none.
+/// rest match. The rest of a part cannot begin with such a character (`\p{L}` is not in the class
+/// before it), or matches nothing, too (`[\r\n]*`). A greedy run of line ends is followed by none.
+/// This holds only if the alternative ends with the part, and the part is in no group.
 const EQUAL_PARTS: [(&str, &str); 4] = [
     (r"[^\r\n\p{L}\p{N}]?+\p{L}++", r"[^\r\n\p{L}\p{N}]?\p{L}+"),
     (r"[^\r\n\p{L}\p{N}]?+\p{L}+", r"[^\r\n\p{L}\p{N}]?\p{L}+"),
@@ -76,8 +77,7 @@ impl Pattern {
             let word = alone.then(|| build(&[r"[\w--[\x{200C}\x{200D}]]"], source)).transpose()?;
             return Ok(Pattern { regex: build(&[run], source)?, groups: Some(DigitGroups { word }) });
         }
-        let plain =
-            EQUAL_PARTS.into_iter().fold(source.to_owned(), |text, (part, equal)| text.replace(part, equal));
+        let plain = without_backtracking(source);
         if has_possessive(&plain) {
             return Err(unsupported(source, "it has a possessive repetition"));
         }
@@ -164,7 +164,7 @@ impl DigitGroups {
     }
 }
 
-/// Compiles expressions, of which an earlier one is preferred.
+/// Compiles expressions. Where several match, the first one counts.
 fn build(patterns: &[&str], source: &str) -> Result<meta::Regex> {
     let config = meta::Config::new()
         .nfa_size_limit(Some(MAX_COMPILED_BYTES))
@@ -225,6 +225,46 @@ fn has_possessive(source: &str) -> bool {
     false
 }
 
+/// The pattern with [`EQUAL_PARTS`] replaced where an alternative outside groups ends with one.
+fn without_backtracking(source: &str) -> String {
+    let mut ends = outer_bars(source);
+    ends.push(source.len());
+    let (mut plain, mut start) = (String::with_capacity(source.len()), 0);
+    for end in ends {
+        // The text from a bar up to the next.
+        let alternative = &source[start..end];
+        let replaced = |(part, equal)| Some((alternative.strip_suffix(part)?, equal));
+        let (kept, equal) = EQUAL_PARTS.into_iter().find_map(replaced).unwrap_or((alternative, ""));
+        plain += kept;
+        plain += equal;
+        start = end;
+    }
+    plain
+}
+
+/// The positions of the bars that are in no group and no class.
+fn outer_bars(source: &str) -> Vec<usize> {
+    let (mut groups, mut class, mut bars) = (0_usize, 0_usize, Vec::new());
+    let mut chars = source.char_indices().peekable();
+    while let Some((at, char)) = chars.next() {
+        match char {
+            '\\' => drop(chars.next()),
+            '[' => {
+                class += 1;
+                // A bracket in the first place does not close the class.
+                chars.next_if(|(_, char)| *char == '^');
+                chars.next_if(|(_, char)| *char == ']');
+            }
+            ']' => class = class.saturating_sub(1),
+            '(' if class == 0 => groups += 1,
+            ')' if class == 0 => groups = groups.saturating_sub(1),
+            '|' if class == 0 && groups == 0 => bars.push(at),
+            _ => {}
+        }
+    }
+    bars
+}
+
 /// The error of a pattern in one line.
 fn reason(error: &meta::BuildError) -> String {
     let syntax = error.syntax_error().map(ToString::to_string);
@@ -275,6 +315,29 @@ mod tests {
             assert!(Pattern::regex(bad).is_err(), "{bad}");
         }
         assert!(Pattern::regex(&"a".repeat(MAX_PATTERN_BYTES + 1)).is_err());
+    }
+
+    #[test]
+    fn parts_are_replaced_only_where_an_alternative_ends() {
+        let marks = r"[^\s\p{L}\p{N}]++[\r\n]*";
+        for good in [format!(" ?{marks}"), format!(r"{marks}|a|(b|[|])c"), format!(r"[](^|]+|\(|{marks}")] {
+            let plain = without_backtracking(&good);
+            assert_eq!(plain, good.replace("++", "+"), "{good}");
+            Pattern::regex(&good).expect("a supported pattern");
+        }
+        // A possessive repetition takes both marks and fails; a greedy one gives the last back.
+        assert_eq!(words(r"[^\s\p{L}\p{N}]+[\r\n]*!", "?!"), ["?!"]);
+        let lines = r"(?:\r?\n)+(?!\r?\n)";
+        for bad in [
+            format!("{marks}!"),
+            format!("(?:{marks}|b)!"),
+            format!("({marks})"),
+            format!(r"[](|]({marks}|b)"),
+            format!("{lines}\n"),
+            format!("(?:{lines}|a)\n"),
+        ] {
+            assert!(Pattern::regex(&bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -105,16 +105,17 @@ struct Word {
 }
 
 impl Word {
-    /// The parts of this word in ranges.
+    /// The parts of this word in ranges, which are in order.
     fn parts(&self, ranges: Vec<Range<usize>>) -> Vec<Word> {
-        let opening = |start: usize| match self.opening {
-            0 => 0,
-            // The first characters decide, so the time does not depend on `start`.
-            opening => opening - self.text[..start].chars().take(opening).count(),
-        };
-        let part =
-            |range: Range<usize>| Word { opening: opening(range.start), text: self.text[range].to_owned() };
-        ranges.into_iter().map(part).collect()
+        let (mut at, mut left) = (0, self.opening);
+        let mut parts = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            // Counting goes on from the last range, and stops with the opening.
+            left -= self.text[at..range.start].chars().take(left).count();
+            at = range.start;
+            parts.push(Word { text: self.text[range].to_owned(), opening: left });
+        }
+        parts
     }
 
     /// This word with `mark` before it, unless it is empty or begins with it.
@@ -153,7 +154,7 @@ impl PreTokenizerStep {
                 vec![if opens { word.with_prefix(*mark) } else { word }]
             }
             PreTokenizerStep::Bert => word.parts(bert_words(text)),
-            PreTokenizerStep::WhiteSpace => word.parts(white_space_runs(text)),
+            PreTokenizerStep::WhiteSpace => word.parts(runs_without_white_space(text)),
             PreTokenizerStep::Punctuation { behavior } => {
                 let marks = text.char_indices().filter(|(_, char)| is_punctuation(*char));
                 let marks = marks.map(|(start, char)| start..start + char.len_utf8()).collect();
@@ -164,7 +165,7 @@ impl PreTokenizerStep {
 }
 
 /// The runs of characters that are no white space.
-fn white_space_runs(text: &str) -> Vec<Range<usize>> {
+fn runs_without_white_space(text: &str) -> Vec<Range<usize>> {
     let mut at = 0;
     let mut range = |run: &str| {
         let start = at;
@@ -271,6 +272,33 @@ mod tests {
         assert_eq!(split(DelimiterBehavior::MergedWithPrevious, text), ["the-", "final-", "-", "countdown"]);
         assert_eq!(split(DelimiterBehavior::MergedWithNext, text), ["the", "-final", "-", "-countdown"]);
         assert_eq!(split(DelimiterBehavior::Contiguous, text), ["the", "-", "final", "--", "countdown"]);
+    }
+
+    #[test]
+    fn a_part_begins_the_text_if_it_starts_within_the_first_character() {
+        let word = Word { text: "añb·c".to_owned(), opening: 3 };
+        let parts = |ranges: &[Range<usize>]| -> Vec<(String, usize)> {
+            word.parts(ranges.to_vec()).into_iter().map(|part| (part.text, part.opening)).collect()
+        };
+        let part = |text: &str, opening| (text.to_owned(), opening);
+        assert_eq!(
+            parts(&[0..1, 1..3, 3..4, 4..7]),
+            [part("a", 3), part("ñ", 2), part("b", 1), part("·c", 0)]
+        );
+        assert_eq!(parts(&[1..4, 6..7]), [part("ñb", 2), part("c", 0)]);
+    }
+
+    /// The bug: each part counted the opening from the start of the word, 5 * 10^11 characters here.
+    #[test]
+    fn a_mebibyte_of_one_word_splits_in_linear_time() {
+        let text = "-".repeat(1 << 20);
+        let pattern = Pattern::literal("-").expect("a literal");
+        let (role, behavior) = (MatchRole::Delimiter, DelimiterBehavior::Isolated);
+        let steps = [PreTokenizerStep::Split { pattern, role, behavior }];
+        let started = std::time::Instant::now();
+        let words = pre_tokenize(&steps, text, 1 << 20);
+        assert!(started.elapsed().as_secs() < 60, "{:?}", started.elapsed());
+        assert_eq!(words.len(), 1 << 20);
     }
 
     #[test]

@@ -278,7 +278,7 @@ fn with_context(device: &DeviceArgs, cases: &[BenchCase], max: u32) -> Result<De
 fn work(graph: &Graph, engine: &Engine, case: BenchCase) -> MinimalWork {
     match case.generated {
         0 => MinimalWork::of_prefill(graph, case.start(), case.prompt, engine.limits().chunk),
-        tokens => MinimalWork::of_decode(graph, case.start(), tokens).shared_by(case.parallel),
+        tokens => MinimalWork::of_decode(graph, case.start(), tokens, case.parallel),
     }
 }
 

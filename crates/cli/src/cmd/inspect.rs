@@ -39,7 +39,7 @@ pub struct Args {
     /// Print the graph of the largest step.
     #[arg(long)]
     graph: bool,
-    /// Print a description for a model of an unknown architecture, with what girih could not decide.
+    /// Print a description for a model folder of an unknown architecture, with what girih could not decide.
     #[arg(long, requires = "model", conflicts_with_all = ["graph", "json", "tensors", "arch"])]
     suggest_arch: bool,
     /// Print JSON.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use girih::engine::Encoder;
 use girih::graph::Pooling;
 use girih::{Engine, Model, Plan, RunOptions};
+use girih_file::ContainerKind;
 use girih_measure::{
     Disagreement, Divergence, EncoderGolden, EncoderPromptVerdict, EncoderVerdict, ErrorBound, FailedStep,
     Golden, GoldenPrecision, GoldenSizes, LayerRow, PromptVerdict, verify as gate, verify_encoder,
@@ -149,7 +150,9 @@ fn sizes(model: &Model) -> GoldenSizes {
 pub fn bound(model: &Model, against: Against, plan: &Plan) -> Result<ErrorBound> {
     let weights = &model.files().weights;
     let numbers = |name: &str| weights.numbers(name);
-    Ok(ErrorBound::new(against.precision(), plan.graph(), &plan.numerics(), numbers)?)
+    // A folder has the numbers from which its golden was made, in MXFP4 too; other formats come from a quantized copy.
+    let same_weights = weights.container().kind() == ContainerKind::Safetensors;
+    Ok(ErrorBound::new(against.precision(), plan.graph(), &plan.numerics(), same_weights, numbers)?)
 }
 
 pub fn run(args: &Args) -> Result<Outcome> {

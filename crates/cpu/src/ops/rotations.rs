@@ -54,8 +54,7 @@ pub(crate) fn rotation_tables(graph: &Graph) -> Vec<(ValueId, Option<f32>)> {
     tables
 }
 
-/// The rotations of all rows of a step by one weight of frequencies, in memory for
-/// the largest step.
+/// The rotations of all rows of a step by one weight of frequencies and one factor, in memory for the largest step.
 #[derive(Debug)]
 pub(crate) struct StepRotations {
     /// For each row, the cosines and then the sines of its pairs.

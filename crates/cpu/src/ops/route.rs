@@ -73,11 +73,20 @@ impl RouteRow<'_> {
             take_others(groups, ranks, taken, of_groups);
         }
         y.fill(0.0);
-        let mut sum = 0.0;
         for _ in 0..router.used {
             let best = take_best(ranks, taken);
             y[best] = 1.0;
         }
+        let is_chosen = |(y, _): &(&f32, &f32)| **y != 0.0;
+        if router.normalized == Some(0.0)
+            && y.iter().zip(&*probabilities).filter(is_chosen).all(|(_, p)| *p == 0.0)
+        {
+            // Sigmoids of scores below −87 are 0 in `f32`. Their shares are those of powers.
+            let chosen = y.iter().zip(scores).filter(is_chosen);
+            let largest = chosen.fold(f32::NEG_INFINITY, |a, (_, b)| a.max(*b));
+            probabilities.iter_mut().zip(scores).for_each(|(p, score)| *p = exp(score - largest));
+        }
+        let mut sum = 0.0;
         for (y, p) in y.iter_mut().zip(&*probabilities).filter(|(y, _)| **y != 0.0) {
             *y = *p;
             sum += p;
@@ -157,4 +166,24 @@ pub(crate) fn bind(
         });
     });
     BoundOp { scratch: OpScratch { local: RouteRow::scratch_len(experts), ..OpScratch::default() }, ..run }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::tables;
+
+    #[test]
+    fn sigmoids_that_underflow_have_shares() {
+        let score = RouterScore::Sigmoid;
+        let router = Router { score, used: 2, normalized: Some(0.0), groups: None, factor: None };
+        let scores = [-101.0, -300.0, -100.0];
+        for table in tables() {
+            let (mut scratch, mut y) = ([0.0; 12], [0.0; 3]);
+            table.run(RouteRow { router, scores: &scores, bias: None, scratch: &mut scratch, y: &mut y });
+            let want = router.weights(&scores, None);
+            assert!(y.iter().zip(&want).all(|(y, want)| (y - want).abs() < 1e-6), "{y:?} {want:?}");
+            assert!(y[2] > 0.7 && y[1] == 0.0, "{y:?}");
+        }
+    }
 }

@@ -83,7 +83,7 @@ pub(crate) fn define<'a>(
     let mut sums = vec![0.0; weights.len() / experts * outputs];
     for index in 0..experts {
         let chosen =
-            weights[index..].iter().step_by(experts).enumerate().filter(|(_, weight)| **weight != 0.0);
+            weights.iter().skip(index).step_by(experts).enumerate().filter(|(_, weight)| **weight != 0.0);
         let chosen: Vec<(usize, f64)> = chosen.map(|(row, weight)| (row, f64::from(*weight))).collect();
         if chosen.is_empty() {
             continue;
@@ -100,6 +100,14 @@ pub(crate) fn define<'a>(
         }
     }
     Ok(sums.into_iter().map(|sum| sum as f32).collect())
+}
+
+/// The number of different experts that `rows` rows choose on average, if each chooses `used` of `count` at random:
+/// `n (1 − (1 − k/n)^rows)`.
+fn expected(count: u64, used: u32, rows: u64) -> u64 {
+    let unused = 1.0 - f64::from(used) / count as f64;
+    let rows = rows.min(1 << 20) as i32;
+    (count as f64 * (1.0 - unused.powi(rows))).round() as u64
 }
 
 #[allow(clippy::too_many_arguments, reason = "the constants and operands of the table")]
@@ -121,7 +129,7 @@ pub(super) fn work(
 ) -> NodeWork {
     let count = up.extents()[0] as u64;
     let chosen = step.rows.saturating_mul(u64::from(used));
-    let experts = step.experts.unwrap_or(count.min(chosen));
+    let experts = step.experts.unwrap_or_else(|| expected(count, used, step.rows));
     let rows = |shape: Option<Shape>| {
         shape.map_or(Reads::Nothing, |shape| Reads::Rows(experts * (shape.rows() as u64 / count)))
     };
@@ -180,6 +188,18 @@ mod tests {
     fn gate_and_up_become_one_by_the_rule() {
         let rule = GateRule { act: Act::Identity, limit: Some(2.0), offset: Some(1.0) };
         assert_eq!(define(&[3.0], &[0.0, 1.0], [2, 1, 1], (rule, Weighed::Results), expert).unwrap(), [22.0]);
+    }
+
+    #[test]
+    fn rows_share_experts() {
+        assert_eq!([0, 1, 8, 512].map(|rows| expected(128, 8, rows)), [0, 8, 52, 128]);
+        assert_eq!(expected(1, 1, 3), 1);
+    }
+
+    #[test]
+    fn no_rows_have_no_sums() {
+        let never = |index| panic!("expert {index} is not chosen");
+        assert_eq!(define(&[], &[], [3, 1, 1], PLAIN, never).unwrap(), []);
     }
 
     #[test]

@@ -107,7 +107,7 @@ impl Router {
         weights
     }
 
-    /// The chosen experts of a row that scores which differ from these by up to `error` might not choose.
+    /// The chosen experts that might not be chosen if each score were off by up to `error`.
     pub fn uncertain(&self, scores: &[f32], bias: Option<&[f32]>, error: f64) -> Vec<usize> {
         let ranks = self.rank_by(scores, bias);
         let chosen = self.choice(&ranks);

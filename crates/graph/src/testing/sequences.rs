@@ -43,10 +43,12 @@ impl CaseDraft {
         let (size, value_size) = (self.random.of(sizes), self.random.of(sizes));
         // A scale of 20 leaves one weight, of 0 all equal ones.
         let scale = self.random.of(&[1.0 / (size as f32).sqrt(), 0.35, 0.35, 20.0, 0.0]);
+        // Backends sum in chunks of a few hundred positions; some spans cross their borders.
+        let longest = self.random.of(&[90, 90, 400]);
         let span = match self.random.below(5) {
             0 => Span::All,
-            1 => Span::Window(1 + self.random.below(90) as u32),
-            2 => Span::Chunk(1 + self.random.below(90) as u32),
+            1 => Span::Window(1 + self.random.below(longest) as u32),
+            2 => Span::Chunk(1 + self.random.below(longest) as u32),
             _ => Span::Full,
         };
         let softcap = self.random.of(&[None, None, Some(0.5), Some(15.0)]);

@@ -102,6 +102,8 @@ impl AttendingHead<'_> {
             of_q.add(p, value.distances(1.0, &mean_value), key.distances(score.slope, &mean_key));
             parts += p.powi(2) * mean_square(value.numbers.iter().copied());
         }
+        // The sink is a key and a value of zeros, of which only the distances count.
+        of_q.add((sink - largest).exp() / sum, mean_value.iter().copied(), mean_key.iter().copied());
         let size = mean_square(mean_value.iter().copied());
         let count = weights.len() as f64;
         // The softmax and its store; the sums of its divisor and of the result; the result's store.

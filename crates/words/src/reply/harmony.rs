@@ -1,5 +1,5 @@
-//! The header of a message in the harmony format of gpt-oss, who writes, in which channel, to whom,
-//! and in the format of Muse Glimmer, which has no channels.
+//! Reads the header of a message in the harmony format of gpt-oss: its author, channel and recipient.
+//! A header of Muse Glimmer has an author and a recipient, but no channel.
 
 use super::object::is_name;
 use super::style::{HARMONY, HarmonyToken};

@@ -160,7 +160,8 @@ fn a_word_of_four_megabytes_is_encoded_in_time() {
         let start = Instant::now();
         let ids = tokenizer.encode(&text, TextOrigin::User, BosEos::Omit).expect("a long text");
         let took = start.elapsed();
-        assert!(ids.len() == count && took < Duration::from_secs(10), "{} ids in {took:?}", ids.len());
+        // Quadratic work would take hours; a busy machine may take many seconds.
+        assert!(ids.len() == count && took < Duration::from_secs(60), "{} ids in {took:?}", ids.len());
     }
 }
 
