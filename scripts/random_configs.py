@@ -403,6 +403,11 @@ def llama4(values: Values, shape: Shape, draw: Draw) -> None:
     # The kinds of attention follow from the layers with RoPE.
     values |= {"no_rope_layers": [int(draw.integers(2)) for _ in range(shape.layers)], "layer_types": None}
     values["floor_scale"] = pick(draw, (1, 4, 16))
+    if draw.random() < 0.3:
+        # What llama.cpp takes without asking.
+        values |= {"attention_chunk_size": 8192, "floor_scale": 8192, "attn_scale": 0.1, "attention_bias": False}
+        values |= {"attn_temperature_tuning": True, "use_qk_norm": True, "no_rope_layers": None, "moe_layers": None}
+        values["interleave_moe_layer_step"] = pick(draw, (1, 2))
 
 
 def laguna(values: Values, shape: Shape, draw: Draw) -> None:
