@@ -7,11 +7,11 @@ use girih_tensor::{Error, Result, View};
 
 use crate::backend::{Step, Unwatched, WeightSource};
 use crate::constant::Span;
-use crate::graph::Graph;
+use crate::graph::{Graph, Key};
 use crate::ops::Op;
 use crate::runner::Runner;
 use crate::sequence::{BLOCK_POSITIONS, Block, GivenRows, Input, Outputs, Range32, Sequence, step_count};
-use crate::value::GroupId;
+use crate::value::{Extent, GroupId};
 
 /// A graph around one op, and its operands.
 #[derive(Clone, Debug)]
@@ -171,6 +171,23 @@ impl Case {
     pub fn whole(&self) -> StepCuts {
         let cuts = self.sequences.iter().enumerate();
         vec![cuts.map(|(sequence, s)| Cut { sequence, rows: 0..s.rows }).collect()]
+    }
+
+    /// The graph for steps of another size.
+    pub fn graph_at(&self, key: Key) -> Graph {
+        let mut graph = self.graph.clone();
+        graph.key = key;
+        for value in &mut graph.values {
+            let count = match value.outermost {
+                Extent::Fixed => continue,
+                Extent::Rows => key.rows,
+                Extent::OutputRows => key.output_rows,
+                Extent::Sequences => key.sequences,
+                Extent::Context => key.context,
+            };
+            value.shape = value.shape.with_outermost(count as usize);
+        }
+        graph
     }
 
     /// The numbers of a weight.

@@ -27,6 +27,8 @@ pub(super) struct CaseDraft {
     pub builder: Builder,
     pub sequences: Vec<CaseSequence>,
     pub round: Roundoff,
+    /// What is left of the seed for choices in turn.
+    turn: u64,
     op: OpName,
     weights: WeightTable,
     inputs: Vec<CaseInput>,
@@ -52,12 +54,21 @@ impl CaseDraft {
         let context = sequences.iter().map(|s| s.position + s.rows).max().unwrap_or(1);
         let key = Key { rows, sequences: sequences.len() as u32, context, output_rows: rows, output };
         let (weights, inputs) = (WeightTable::default(), Vec::new());
-        CaseDraft { random, builder: Builder::new(key), sequences, round, op, weights, inputs }
+        CaseDraft { random, builder: Builder::new(key), sequences, round, turn: seed, op, weights, inputs }
     }
 
     /// The rows of all sequences.
     pub fn rows(&self) -> usize {
         self.sequences.iter().map(|s| s.rows as usize).sum()
+    }
+
+    /// The choice whose turn it is: consecutive seeds have each of them, and each combination of those of several
+    /// calls.
+    pub fn in_turn<T: Copy>(&mut self, choices: &[T]) -> T {
+        let count = choices.len() as u64;
+        let choice = choices[(self.turn % count) as usize];
+        self.turn /= count;
+        choice
     }
 
     /// A number of columns: some remainder of a vector, and sometimes several vectors.
@@ -157,21 +168,24 @@ impl CaseDraft {
     /// The case whose result is the output rows of `y`, with a bound for each of their values.
     pub fn gathered(mut self, name: String, y: ValueId, bounds: Vec<f64>) -> Case {
         let output = self.builder.gather("gathered", y);
+        self.ended(name, output, bounds)
+    }
+
+    /// The case whose result is `y`, which has a row for each output row.
+    pub fn ended(mut self, name: String, y: ValueId, bounds: Vec<f64>) -> Case {
         let builder = std::mem::replace(&mut self.builder, Builder::new(KEY_OF_NOTHING));
-        self.finished(name, builder.finish(output), bounds)
+        self.finished(name, builder.finish(y), bounds)
     }
 
     /// The case whose result is `y`, which has a row for each sequence.
     pub fn pooled(mut self, name: String, y: ValueId, bounds: Vec<f64>) -> Case {
         self.sequences.iter_mut().for_each(|s| s.outputs = Outputs::None);
-        let builder = std::mem::replace(&mut self.builder, Builder::new(KEY_OF_NOTHING));
-        self.finished(name, builder.finish(y), bounds)
+        self.ended(name, y, bounds)
     }
 
     /// The case without bounds whose result is `y`.
-    pub fn finished_by(mut self, name: String, y: ValueId) -> Case {
-        let builder = std::mem::replace(&mut self.builder, Builder::new(KEY_OF_NOTHING));
-        Case { of: "block", ..self.finished(name, builder.finish(y), Vec::new()) }
+    pub fn finished_by(self, name: String, y: ValueId) -> Case {
+        Case { of: "block", ..self.ended(name, y, Vec::new()) }
     }
 
     fn finished(self, name: String, graph: Graph, bounds: Vec<f64>) -> Case {

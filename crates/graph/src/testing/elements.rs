@@ -2,7 +2,7 @@
 
 use super::case::Case;
 use super::draft::{Begin, CaseDraft, Numbers};
-use super::roundoff::{Roundoff, TINY};
+use super::roundoff::{GeluForm, Roundoff, TINY};
 use crate::constant::{Act, GateRule, Xielu};
 use crate::ops::{Op, OpName};
 
@@ -78,7 +78,8 @@ pub(super) fn softcap(seed: u64, round: Roundoff) -> Case {
 ///   two; an absolute error of the argument becomes a relative error of the exponential, and so at most that of
 ///   the result.
 /// - GELU by erf has an error of 6.11 ulp, less than 13 roundings, and a product follows. The definitions of
-///   GELU cancel in `f64` where erf or tanh is near −1.
+///   GELU cancel in `f64` where erf or tanh is near −1. Where a backend's tanh form cancels, too, the error of the
+///   tanh, three ulp (six roundings), is one of the sum.
 /// - Softplus has the exponential, a sum, a quotient, the square and the rest of its series, the double, a
 ///   product that is added to x, and the product with `up`.
 /// - A limit is exact, and an offset adds a rounding.
@@ -92,7 +93,13 @@ fn gate_bound(rule: GateRule, gate: f32, up: f32, round: Roundoff) -> f64 {
         |argument: f64, roundings| (argument.abs().min(100.0) * round.gamma(roundings)).exp_m1();
     let (relative, cancelled) = match act {
         Act::Silu | Act::Sigmoid => (round.gamma(6), 0.0),
-        Act::GeluTanh => (round.gamma(6) + of_argument(twice, 4), 4.0 * f64::EPSILON * x.abs()),
+        Act::GeluTanh => {
+            let of_tanh = match round.gelu {
+                GeluForm::Sigmoid => 0.0,
+                GeluForm::Tanh => round.gamma(6) / 2.0,
+            };
+            (round.gamma(6) + of_argument(twice, 4), (4.0 * f64::EPSILON + of_tanh) * x.abs())
+        }
         Act::Gelu => (round.gamma(14), 4.0 * f64::EPSILON * x.abs()),
         Act::QuickGelu => (round.gamma(6) + of_argument(1.702 * x, 2), 0.0),
         Act::Softplus => (round.gamma(11), 0.0),
@@ -106,7 +113,7 @@ fn gate_bound(rule: GateRule, gate: f32, up: f32, round: Roundoff) -> f64 {
 /// A gate, whose other operand is so small that no product overflows.
 pub(super) fn gate(seed: u64, round: Roundoff) -> Case {
     let mut draft = CaseDraft::new(OpName::Gate, seed, round, Begin::Anywhere);
-    let (inner, act) = (draft.inner(), draft.random.of(Act::ALL));
+    let (inner, act) = (draft.inner(), draft.in_turn(Act::ALL));
     let (limit, offset) = draft.random.of(&[(None, None), (Some(1.5), None), (Some(0.5), Some(1.0))]);
     let (gate, gates) = draft.elements("gate", &inner);
     let ups = gates.iter().map(|gate| draft.random.number() * 2.0 / gate.abs().max(1.0)).collect();
@@ -120,7 +127,7 @@ pub(super) fn gate(seed: u64, round: Roundoff) -> Case {
 /// A gate of each element whose gate is that of its head.
 pub(super) fn gate_heads(seed: u64, round: Roundoff) -> Case {
     let mut draft = CaseDraft::new(OpName::GateHeads, seed, round, Begin::Anywhere);
-    let (heads, size, act) = (1 + draft.random.below(5), draft.columns(), draft.random.of(Act::ALL));
+    let (heads, size, act) = (1 + draft.random.below(5), draft.columns(), draft.in_turn(Act::ALL));
     let (gate, gates) = draft.elements("gate", &[heads]);
     let values = gates.iter().flat_map(|gate| std::iter::repeat_n(gate.abs().max(1.0), size));
     let values = values.map(|largest| draft.random.number() * 2.0 / largest).collect();
@@ -137,7 +144,7 @@ pub(super) fn gate_heads(seed: u64, round: Roundoff) -> Case {
 /// An activation is a gate of ones.
 pub(super) fn activate(seed: u64, round: Roundoff) -> Case {
     let mut draft = CaseDraft::new(OpName::Activate, seed, round, Begin::Anywhere);
-    let (inner, act) = (draft.inner(), draft.random.of(Act::ALL));
+    let (inner, act) = (draft.inner(), draft.in_turn(Act::ALL));
     let (x, numbers) = draft.elements("x", &inner);
     let bounds = numbers.iter().map(|x| gate_bound(act.into(), *x, 1.0, round)).collect();
     let y = draft.builder.same("y", Op::Activate { act }, &[x]);

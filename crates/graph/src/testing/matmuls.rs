@@ -47,7 +47,7 @@ impl CaseDraft {
         };
         let most = groups.map_or(experts, |groups| experts / groups.count as usize).min(5);
         let router = Router {
-            score: self.random.of(RouterScore::ALL),
+            score: self.in_turn(RouterScore::ALL),
             used: 1 + self.random.below(most) as u32,
             normalized: self.random.of(&[None, Some(0.0), Some(1e-6)]),
             groups,
@@ -178,7 +178,7 @@ pub(super) fn experts(seed: u64, round: Roundoff) -> Case {
     };
     let (up, down) = (stack(0, 4, inner, width), stack(1, 5, outputs, inner));
     let (up, down, gate) = (up.expect("required"), down.expect("required"), stack(2, 3, inner, width));
-    let act = draft.random.of(&EXPERT_ACTS);
+    let act = draft.in_turn(&EXPERT_ACTS);
     let (limit, offset) = match &gate {
         None => (None, None),
         Some(_) => draft.random.of(&[(None, None), (Some(1.5), None), (Some(0.25), Some(1.0))]),

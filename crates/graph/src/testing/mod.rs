@@ -27,6 +27,6 @@ pub use block::draw_block;
 pub use broken::undetected;
 pub use case::{Case, CaseInput, CaseSequence, Cut, StepCuts, WeightTable};
 pub use draft::stored_values;
-pub use roundoff::{Roundoff, U};
-pub use suite::{OpReport, Open, Report, TestedBackend, check, judge};
+pub use roundoff::{GeluForm, Roundoff, U};
+pub use suite::{OpReport, Open, Report, TestedBackend, check, check_cases, judge};
 pub use table::draw;

@@ -17,11 +17,25 @@ pub struct Roundoff {
     pub stored: f64,
     /// The type that holds all operands exactly, so that reading them rounds nothing.
     pub operands: DType,
+    /// The smallest positive number that can be stored; 0 if nothing is stored but `f32`.
+    pub least: f64,
+    /// How GELU's tanh form is computed.
+    pub gelu: GeluForm,
+}
+
+/// How GELU's tanh form is computed, with `u = √(2/π) · (x + 0.044715·x³)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GeluForm {
+    /// As `x / (1 + e^−2u)`, where nothing cancels.
+    Sigmoid,
+    /// As `x/2 · (1 + tanh(u))`, whose sum cancels where the tanh is near −1.
+    Tanh,
 }
 
 impl Roundoff {
     /// Everything in single precision.
-    pub const SINGLE: Roundoff = Roundoff { unit: U, stored: 0.0, operands: DType::F32 };
+    pub const SINGLE: Roundoff =
+        Roundoff { unit: U, stored: 0.0, operands: DType::F32, least: 0.0, gelu: GeluForm::Sigmoid };
 
     /// The relative error of `n` successive roundings: `n·u / (1 − n·u)` (Higham, *Accuracy and Stability of
     /// Numerical Algorithms*, §3.1). In any order, a sum of `n` rounded terms has this error of the sum of their

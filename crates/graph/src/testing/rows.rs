@@ -34,14 +34,22 @@ pub(super) fn splice(seed: u64, round: Roundoff) -> Case {
     draft.gathered(format!("rows of {width}"), y, bounds)
 }
 
-/// The same numbers.
+/// The same numbers, of rows or of output rows. A reshape that makes the result of the graph must copy: others may be
+/// views.
 pub(super) fn reshape(seed: u64, round: Roundoff) -> Case {
     let mut draft = CaseDraft::new(OpName::Reshape, seed, round, Begin::Anywhere);
     let [heads, size] = [1 + draft.random.below(5), draft.columns()];
     let (x, _) = draft.rows_within(1.0, "x", &[heads * size]);
-    let y = draft.builder.shaped("y", Op::Reshape, &[x], &[heads, size]);
     let bounds = vec![0.0; draft.rows() * heads * size];
-    draft.gathered(format!("[{heads}, {size}]"), y, bounds)
+    let is_last = draft.in_turn(&[false, true]);
+    let x = if is_last { draft.builder.gather("gathered", x) } else { x };
+    let y = draft.builder.shaped("y", Op::Reshape, &[x], &[heads, size]);
+    let name = format!("[{heads}, {size}]");
+    if is_last {
+        draft.ended(format!("{name}, the last node"), y, bounds)
+    } else {
+        draft.gathered(name, y, bounds)
+    }
 }
 
 /// Other output rows in each sequence, the same numbers.
@@ -62,7 +70,7 @@ pub(super) fn gather(seed: u64, round: Roundoff) -> Case {
 /// A sum of rows and its quotient.
 pub(super) fn pool(seed: u64, round: Roundoff) -> Case {
     let mut draft = CaseDraft::with_output(OpName::Pool, seed, round, Begin::AtZero, OutputKind::Pooled);
-    let (width, how) = (draft.columns(), draft.random.of(Pooling::ALL));
+    let (width, how) = (draft.columns(), draft.in_turn(Pooling::ALL));
     let (x, numbers) = draft.rows_within(1.0, "x", &[width]);
     let mut rest = numbers.as_slice();
     let mut bounds = Vec::new();
@@ -88,7 +96,7 @@ pub(super) fn pool(seed: u64, round: Roundoff) -> Case {
 pub(super) fn rope(seed: u64, round: Roundoff) -> Case {
     let mut draft = CaseDraft::new(OpName::Rope, seed, round, Begin::Anywhere);
     let (heads, half) = (1 + draft.random.below(4), draft.columns());
-    let pairing = draft.random.of(&[Pairing::Halves, Pairing::Neighbours]);
+    let pairing = draft.in_turn(Pairing::ALL);
     let kept = draft.random.of(&[0, 0, 1, 6]);
     let factor = draft.random.of(&[None, Some(1.3f32), Some(0.7)]);
     let size = 2 * half + kept;

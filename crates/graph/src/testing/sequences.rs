@@ -40,7 +40,8 @@ impl CaseDraft {
         };
         let kv_heads = 1 + self.random.below(3);
         let heads = kv_heads * (1 + self.random.below(5));
-        let (size, value_size) = (self.random.of(sizes), self.random.of(sizes));
+        let size = self.random.of(sizes);
+        let value_size = self.random.of(sizes);
         // A scale of 20 leaves one weight, of 0 all equal ones.
         let scale = self.random.of(&[1.0 / (size as f32).sqrt(), 0.35, 0.35, 20.0, 0.0]);
         // Backends sum in chunks of a few hundred positions; some spans cross their borders.
@@ -53,7 +54,11 @@ impl CaseDraft {
         };
         let softcap = self.random.of(&[None, None, Some(0.5), Some(15.0)]);
         let has_sinks = self.random.once_in(2);
-        Heads { heads, kv_heads, size, value_size, scale, span, softcap, dtype, has_sinks }
+        let drawn = Heads { heads, kv_heads, size, value_size, scale, span, softcap, dtype, has_sinks };
+        // What most models have, and so what most programs for attention compute.
+        let is_plain = matches!(span, Span::Full | Span::Window(_)) && self.random.once_in(2);
+        let plain = Heads { value_size: size, softcap: None, has_sinks: false, ..drawn };
+        if is_plain { plain } else { drawn }
     }
 
     /// The inputs of attention, its sinks, and its result.

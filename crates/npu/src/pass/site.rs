@@ -74,6 +74,9 @@ impl Answer {
     }
 }
 
+/// Why a node of such heads has no program: a head would end within a word of 4 bytes.
+const ODD_HEADS: &str = "heads of an odd number of values";
+
 /// The array's answer to each node of a graph.
 pub(super) fn answers(graph: &Graph, policy: Policy) -> Vec<Answer> {
     (0..graph.nodes.len()).map(|index| answer(graph, policy, index)).collect()
@@ -116,6 +119,7 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
                 let op = ArrayOp::Norm { epsilon, size, by_head: false };
                 program(op, vec![Rows(x), Weight(weight, [None, Some(x)])])
             }
+            [_, size] if !size.is_multiple_of(2) => no_program(ODD_HEADS),
             [_, size] => {
                 let op = ArrayOp::Norm { epsilon, size, by_head: true };
                 program(op, vec![Rows(x), Weight(weight, [None, None])])
@@ -157,6 +161,9 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
                 Span::Chunk(_) => return no_program("attention by chunks of positions"),
                 Span::All => return no_program("attention to all rows of a sequence"),
             };
+            if !graph.value(keys).shape.columns().is_multiple_of(2) {
+                return no_program(ODD_HEADS);
+            }
             let operands = vec![Rows(q), Chunks { queries: q, keys, values, window }, Start { window }];
             let node = ArrayNode { op: ArrayOp::Attend { scale, window }, operands };
             answered(node, attention_fallback(graph, policy, softcap, [keys, values]))

@@ -2,6 +2,7 @@
 
 mod blob;
 mod compile;
+mod conformance;
 mod forms;
 mod host_ops;
 mod llama;

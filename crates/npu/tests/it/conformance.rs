@@ -1,0 +1,110 @@
+//! The conformance suite on the simulated array. Results are stored in bf16, and sums are f32. Ops without a program
+//! run on the host, and the report counts them by reason.
+
+use girih_graph::OpName;
+use girih_graph::description::AnyBackend;
+use girih_graph::testing::{
+    Case, GeluForm, Open, Report, Roundoff, TestedBackend, U, check, check_cases, draw,
+};
+use girih_npu::pass::{AttentionPlacement, Policy};
+use girih_npu::{Npu, NpuOptions};
+use girih_tensor::DType;
+
+/// Cases of each op.
+const SEEDS: u64 = 16;
+
+/// Cases of attention, few of which the array computes: it has no sinks, no softcap, and one sequence in a step.
+const ATTENTION_SEEDS: u64 = 320;
+
+/// Operands and results are bf16, whose unit roundoff is 2⁻⁸ and whose smallest number is 2⁻¹³³. What is between is
+/// f32.
+const BF16: Roundoff = Roundoff {
+    unit: U,
+    stored: 1.0 / 256.0,
+    operands: DType::BF16,
+    least: 1.0 / (1u128 << 127) as f64 / 64.0,
+    gelu: GeluForm::Tanh,
+};
+
+/// The ops that the host computes in all cases.
+const ON_THE_HOST: [&str; 15] = [
+    "activate",
+    "embed",
+    "experts",
+    "gate_heads",
+    "gather",
+    "layer_norm",
+    "pool",
+    "route",
+    "scale",
+    "short_conv",
+    "softcap",
+    "splice",
+    "temper",
+    "write",
+    "xielu",
+];
+
+/// The sentence with which a step of the array refuses mutual spans.
+const NO_SPANS: &str = "attention on the array does not support rows that attend to each other both ways";
+
+fn open(lengths: &[u32], contexts: &[u32]) -> Box<dyn AnyBackend> {
+    let policy = Policy { attention: AttentionPlacement::Array, ..Policy::MLIR_AIR };
+    let (lengths, contexts) = (lengths.to_vec(), contexts.to_vec());
+    let options = NpuOptions { policy, lengths, contexts, ..NpuOptions::default() };
+    Box::new(Npu::new("toy", options).expect("the target is there"))
+}
+
+/// Runs cases with programs of two sizes, and with more: for 16 rows, and for 128 positions.
+fn report(cases: impl Fn(TestedBackend<'_>) -> Report) -> Report {
+    let ways: [Open<'_>; 2] = [&|| open(&[], &[]), &|| open(&[16], &[128])];
+    let report = cases(TestedBackend {
+        name: "npu:toy",
+        ways: &ways,
+        round: Some(BF16),
+        one_row_differs: true,
+        host_cases: 2,
+        refusals: &[NO_SPANS],
+    });
+    println!("{report}");
+    report
+}
+
+#[test]
+fn the_array_is_within_the_bounds_and_names_what_the_host_computes() {
+    let report = report(|subject| check(subject, 0..SEEDS));
+    assert_eq!(report.faults(), [] as [&str; 0]);
+    assert_eq!(report.without_cases(), [] as [&str; 0]);
+    let on_the_host: Vec<_> = report.only_on_host().into_iter().filter(|op| *op != "attend").collect();
+    assert_eq!(on_the_host, ON_THE_HOST);
+}
+
+#[test]
+fn attention_on_the_array_is_within_the_bounds() {
+    let is_on_array = |(_, case): &(u64, Case)| {
+        open(&[], &[]).host_work(&case.graph).iter().all(|work| work.op != "attend")
+    };
+    let cases = (0..ATTENTION_SEEDS).map(|seed| (seed, draw(OpName::Attend, seed, BF16))).filter(is_on_array);
+    let cases: Vec<_> = cases.collect();
+    let report = report(|subject| check_cases(subject, cases.iter().cloned()));
+    assert_eq!(report.faults(), [] as [&str; 0]);
+    assert!(report.ops["attend"].cases >= 6, "too few cases are on the array");
+    assert_eq!(report.skipped().into_iter().collect::<Vec<_>>(), [format!("refused: {NO_SPANS}")]);
+}
+
+/// Programs for heads that end within a word broke a rule of memory. The host computes them.
+#[test]
+fn heads_of_an_odd_number_of_values_have_no_program() {
+    let text = "graph rows 8 sequences 1 context 8 output_rows 8 -> hidden
+        input x: [rows 8, 3, 15] f32
+        weight w: [15] bf16
+        y: [rows 8, 3, 15] = norm(epsilon=1e-5) x, w
+        output z: [output_rows 8, 3, 15] = gather y";
+    let even = text.replace("15]", "16]");
+    let reasons = |text: &str| -> Vec<String> {
+        let work = open(&[], &[]).host_work(&text.parse().expect("the graph has no faults"));
+        work.into_iter().filter(|work| work.op == "norm").map(|work| work.reason).collect()
+    };
+    assert_eq!(reasons(text), ["the array has no program for heads of an odd number of values"]);
+    assert_eq!(reasons(&even), [] as [&str; 0]);
+}
