@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Write docs/families.md from the results of random_models.py.
+"""Write the tables of docs/families.md from the results of random_models.py.
 
     scripts/families_page.py results.jsonl docs/families.md
 
 The page has a line per family: how many random models were right, refused or wrong, in which forms, and what is
-missing. A second table has the models that people run, with the published forms that girih runs.
+missing. From the line `BY_HAND` on, the page is written by hand: the script keeps it, and fails if a family there is
+said to run from a form in which models were tried and none was right. "GGUF (fixture)" needs a fixture of the family.
 """
 
 import json
@@ -16,72 +17,23 @@ from typing import Any, NamedTuple
 
 Line = dict[str, Any]
 
-ROWS = (
-    ("Qwen 3.5, 3.6, 3.8 (0.8B to 27B)", ("qwen3_5_text",), ""),
-    ("Gemma 4 E2B, E4B", ("gemma4_text",), ""),
-    ("Gemma 4 12B unified, 26B-A4B, 31B", ("gemma4_unified_text", "gemma4_text"), ""),
-    ("gpt-oss 20b, 120b", ("gpt_oss",), "MXFP4"),
-    ("Qwen 3.5, 3.6-35B-A3B", ("qwen3_5_moe_text",), ""),
-    ("Qwen3-Next, Qwen3-Coder-Next", ("qwen3_next",), ""),
-    ("Qwen3 0.6B to 32B, 30B-A3B, Coder-30B", ("qwen3", "qwen3_moe"), ""),
-    ("Qwen3-VL, Qwen2.5-VL", (), "image towers and positions of three dimensions"),
-    ("GLM-4.7-Flash, GLM-4.5-Air", ("glm4_moe_lite", "glm4_moe"), ""),
-    ("Nemotron 3 Nano, 3.5, Super", ("nemotron_h",), ""),
-    ("LFM2, LFM2.5, LFM2-MoE", ("lfm2", "lfm2_moe"), ""),
-    ("LFM3-1.7B", ("lfm3",), ""),
-    ("Muse Glimmer 30B", ("muse_glimmer",), ""),
-    ("Laguna XS.2, 2.1", ("laguna",), ""),
-    ("Granite 4, 4.1", ("granitemoehybrid", "granite_swa", "granitemoe_swa"), ""),
-    ("Ministral 3, Devstral 2, Mistral Small 4", ("ministral3", "mistral4"), ""),
-    ("DeepSeek R1, V3, V4", ("deepseek_v3", "deepseek_v32", "deepseek_v4"), ""),
-    ("MiniMax-M2, M3", ("minimax_m2", "minimax_m3_vl_text"), ""),
-    ("Kimi-K2, Kimi-Linear", ("deepseek_v3", "kimi_linear"), ""),
-    ("GLM-5, 5.3-Flash", ("glm_moe_dsa", "glm5_next"), ""),
-    ("Qwen3.8-Flash-Next", ("qwen4_exp_text",), ""),
-    ("EmbeddingGemma, Qwen3-Embedding, bge-m3", (), "both-way attention in decoders, and classifiers' heads"),
-    ("SmolLM3, Phi-4(-mini), Llama 3, Gemma 3, 3n", ("smollm3", "phi3", "llama", "gemma3_text", "gemma3n_text"), ""),
-    ("Whisper, Parakeet, Qwen3-ASR, Voxtral", (), "audio encoders"),
-    ("GLM-OCR, DeepSeek-OCR, PaddleOCR-VL, dots.ocr", (), "image towers"),
-    ("Step 3.5, 3.7, MiMo V2.5, Hy3, Hy4", ("step3p7", "mimo_v2_flash", "hy_v3", "hy_v4"), ""),
-    ("OLMo 3, OLMo-Hybrid, Apertus", ("olmo3", "olmo_hybrid", "apertus", "apertus1p5_text"), ""),
-    (
-        "Mellum 2, North-Mini-Code, Ling-3.0-Flash, IQuest-Coder",
-        ("mellum", "cohere2_moe", "bailing_hybrid", "iquestcoder"),
-        "",
-    ),
-    (
-        "ERNIE 4.5, Seed-OSS, Hunyuan, EXAONE 4, Solar",
-        (
-            "ernie4_5",
-            "ernie4_5_moe",
-            "seed_oss",
-            "hunyuan_v1_dense",
-            "hunyuan_v1_moe",
-            "exaone4",
-            "exaone_moe",
-            "solar_open",
-        ),
-        "",
-    ),
-    ("BitNet, Bonsai, DiffusionGemma", ("bitnet",), "block diffusion"),
-)
-"""Models that people run, most used first; their families; and a form or a piece beyond those."""
+FIXTURES = Path(__file__).parent.parent / "tests/fixtures/gguf"
+BY_HAND = "<!-- Written by hand from here on; scripts/families_page.py keeps and checks it. -->"
 
 INTRODUCTION = """# Families of models
 
 `scripts/random_models.py` makes small models of each family with transformers {version}: sizes, switches, windows
 and scalings are random, and no weight has the value that it starts with. girih either refuses such a model by
 naming the key and its value, or its hidden states, logits and greedy tokens agree with transformers within the
-[derived bound](commands.md). `scripts/families_page.py` writes this page from the results.
+[derived bound](commands.md). `scripts/families_page.py` writes this table from the results. The
+[second table](#models-that-people-run) has the published models.
 
-- **right**: of the models drawn, those that agree in each form. f32 and bf16 are golden outputs of transformers in that
-  arithmetic, from safetensors; GGUF is a file by llama.cpp's converter, where that knows the family.
-- **refused**: those with a switch that girih does not have. Without a right model, the family is unknown.
-- A dash stands for what was not tried. llama.cpp's converter drops facts in which a family's published models agree:
-  the base of RoPE of Gemma 1 and 2 and of StableLM, the scale of scores of Gemma 2, windows of Mistral and Mixtral, the
-  layers of SmolLM3 without rotation, YaRN's factor of rotated components, the rotated part of Nemotron's wide heads and of
-  Solar Open, OLMoE's epsilon. A GGUF of a model with other values is another model. Such files are left out.
-
+- **right**: models that agree in each form. f32 and bf16 are golden outputs of transformers in that arithmetic, from
+  safetensors; GGUF is a file by llama.cpp's converter, where that knows the family. Columns of forms count models that were
+  right in the form.
+- **refused**: models with a switch that girih does not have, or of an unknown family.
+- A dash stands for what was not tried.
+{drops}
 {counts}
 
 Weights quantized by other libraries (FP8, NVFP4, GPTQ, AWQ) are refused by name in all families.
@@ -98,22 +50,29 @@ class Family(NamedTuple):
         """Return the number of models in a state."""
         return sum(line["state"] == state for line in self.lines)
 
-    def form(self, start: str) -> str:
-        """Return how many models were right in a form, such as `f32`, of those that ran in it."""
-        runs = [run for line in self.lines for name, run in line.get("runs", {}).items() if name.startswith(start)]
-        return f"{sum(run == 'right' for run in runs)}/{len(runs)}" if runs else "–"
+    def outcomes(self, start: str) -> Counter:
+        """Return how many models were right, refused and wrong in a form, such as `f32`."""
+        of_models = [[run for name, run in line.get("runs", {}).items() if name.startswith(start)] for line in self.lines]
+        return Counter(outcome(runs) for runs in of_models if runs)
 
-    def runs_in(self, start: str) -> bool:
-        """Return whether models ran in a form, and none was wrong."""
-        runs = [run for line in self.lines for name, run in line.get("runs", {}).items() if name.startswith(start)]
-        tried = [run for run in runs if not run.startswith("refused")]
-        return bool(tried) and all(run == "right" for run in tried)
+    def form(self, start: str) -> str:
+        """Return the cell of a form."""
+        found = self.outcomes(start)
+        cells = [f"{found[state]} {state}" for state in ("wrong", "refused") if found[state]]
+        return ", ".join([str(found["right"]), *cells]) if found else "–"
 
     @property
     def missing(self) -> str:
         """Return the most frequent reasons of refusals, or why no model could be made."""
         reasons = Counter(shortened(line["sentence"]) for line in self.lines if line["state"] != "right")
         return "; ".join(reason for reason, _ in reasons.most_common(2))
+
+
+def outcome(runs: list[str]) -> str:
+    """Return what became of a model in the runs of a form."""
+    if all(run == "right" for run in runs):
+        return "right"
+    return "refused" if all(run == "right" or run.startswith("refused") for run in runs) else "wrong"
 
 
 def shortened(sentence: str) -> str:
@@ -152,28 +111,61 @@ def table(known: dict[str, Family]) -> str:
     return "\n".join(rows)
 
 
-def published(known: dict[str, Family]) -> str:
-    """Return the table of the models that people run."""
-    rows = ["| models | runs from | missing |", "|---|---|---|"]
-    for models, names, extra in ROWS:
-        found = [known[name] for name in names if name in known]
-        right = [family for family in found if family.count("right") and not family.count("wrong")]
-        forms = ["bf16"] if right else []
-        forms += ["GGUF"] if any(family.runs_in("gguf") for family in right) else []
-        forms += [extra] if extra == "MXFP4" and right else []
-        absent = [f"`{family.name}`: {family.missing}" for family in found if family not in right]
-        absent += [extra] if extra and extra != "MXFP4" else []
-        which = ""
-        if right and len(right) < len(found):
-            which = " (" + ", ".join(f"`{family.name}`" for family in right) + ")"
-        rows.append(f"| {models} | {', '.join(forms) + which if forms else 'none'} | {'; '.join(absent)} |")
-    return "\n".join(rows)
+def dropped(known: dict[str, Family]) -> str:
+    """Return the sentence on the facts that llama.cpp's converter dropped from models of these results."""
+    cells = []
+    for family in sorted(known.values(), key=lambda family: family.name):
+        facts = {fact.removeprefix("rope_parameters.") for line in family.lines for fact in line.get("gguf_drops", ())}
+        if facts:
+            cells.append(f"`{family.name}` ({', '.join(f'`{fact}`' for fact in sorted(facts))})")
+    if not cells:
+        return ""
+    models = sum("gguf_drops" in line for family in known.values() for line in family.lines)
+    return (
+        f"- llama.cpp's converter drops facts in which a family's published models agree. {models} models had another\n"
+        f"  value, so that their GGUF would be another model, and were not tried as GGUF: {', '.join(cells)}.\n"
+    )
+
+
+def claims(text: str) -> list[tuple[str, str]]:
+    """Return the pairs of a family and a form in the column "runs from" of the table written by hand."""
+    rows = [line.split("|") for line in text.splitlines() if re.match(r"\| \d+ \|", line)]
+    cells = [re.findall(r"`(\w+)`: ([^;]+)", row[3]) for row in rows]
+    return [(name, form.strip()) for cell in cells for name, forms in cell for form in forms.split(",")]
+
+
+def doubts(known: dict[str, Family], text: str) -> tuple[list[str], list[str]]:
+    """Return a sentence for each claim that the results deny, and for each that they do not show.
+
+    Published MXFP4 is no form of random models.
+    """
+    denied, unshown = [], []
+    for name, form in claims(text):
+        start = form.split()[0]
+        found = known[name].outcomes(start.lower()) if name in known else Counter()
+        if form == "GGUF (fixture)":
+            if not any(FIXTURES.glob(f"{name.removesuffix('_text')}*.gguf")):
+                denied.append(f"`{name}` is said to run from GGUF, and {FIXTURES} has no fixture of it")
+        elif name not in known or state(known[name]) != "runs":
+            denied.append(f"`{name}` is said to run, and no model of the results is right")
+        elif found and not found["right"]:
+            denied.append(f"`{name}` is said to run from {start}, and no model of the results is right from it")
+        elif start != "MXFP4" and not found:
+            unshown.append(f"`{name}` is said to run from {start}, which the results did not try")
+    return denied, unshown
 
 
 def main() -> None:
     """Write the page."""
     results, out = map(Path, sys.argv[1:3])
     known = families(results)
+    _, found, by_hand = out.read_text().partition(BY_HAND)
+    if not found:
+        sys.exit(f"{out} lacks the line `{BY_HAND}`; put it before what is written by hand")
+    denied, unshown = doubts(known, by_hand)
+    print("".join(f"note: {out}: {sentence}\n" for sentence in unshown), end="", file=sys.stderr)
+    if denied:
+        sys.exit("\n".join(f"{out}: {sentence}" for sentence in denied))
     states = Counter(state(family) for family in known.values())
     models = Counter(line["state"] for family in known.values() for line in family.lines)
     counts = (
@@ -183,9 +175,8 @@ def main() -> None:
         f"{models['unbuilt']} not made."
     )
     version = json.loads(results.read_text().splitlines()[0]).get("version", "5.24")
-    text = INTRODUCTION.format(version=version, counts=counts)
-    text += f"\n## By family\n\n{table(known)}\n\n## By models that people run, most used first\n\n{published(known)}\n"
-    out.write_text(text)
+    text = INTRODUCTION.format(version=version, counts=counts, drops=dropped(known))
+    out.write_text(f"{text}\n## By family\n\n{table(known)}\n\n{BY_HAND}{by_hand}")
 
 
 if __name__ == "__main__":

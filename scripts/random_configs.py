@@ -205,6 +205,7 @@ def rope(old: Values, draw: Draw, head_size: int) -> Values:
         new |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
     if kind == "yarn":
         new |= {"beta_fast": 32.0, "beta_slow": 1.0} if draw.random() < 0.5 else {"attention_factor": 1.1}
+        new |= {"truncate": old["truncate"]} if "truncate" in old else {}
     if "llama_4_scaling_beta" in old:
         new["llama_4_scaling_beta"] = pick(draw, (0.1, 0.4))
         if "attention_factor" not in new:

@@ -59,7 +59,7 @@ def every_fourth_without_rope(values: Values) -> list[int]:
 
 
 def alternating_windows(values: Values) -> list[str]:
-    """Return Gemma 2's kinds of layers: a window in every other layer, the first included."""
+    """Return the kinds of layers of Gemma 2 and gpt-oss: a window in every other layer, the first included."""
     return [("sliding_attention", "full_attention")[layer % 2] for layer in range(values["num_hidden_layers"])]
 
 
@@ -72,12 +72,15 @@ def experts_by_step(values: Values) -> list[int]:
 PLAIN_ROPE = {"rope_parameters.rope_type": "default", "rope_parameters.rope_theta": 10000.0}
 
 GGUF_DROPS: dict[str, Values] = {
+    "cohere": {"rope_parameters.rope_type": "default"},
+    "cohere2": {"rope_parameters.rope_type": "default"},
     "gemma": PLAIN_ROPE,
     "gemma2": {
         **PLAIN_ROPE,
         "query_pre_attn_scalar": lambda values: values["head_dim"],
         "layer_types": alternating_windows,
     },
+    "gpt_oss": {"rope_parameters.truncate": False, "layer_types": alternating_windows},
     "llama4_text": {
         "attention_chunk_size": 8192,
         "floor_scale": 8192,
@@ -91,7 +94,9 @@ GGUF_DROPS: dict[str, Values] = {
     "mistral": {"sliding_window": None},
     "mixtral": {"sliding_window": None},
     "nemotron": {"head_dim": lambda values: values["hidden_size"] // values["num_attention_heads"]},
+    "olmo3": {"rope_parameters.sliding_attention.rope_type": "default"},
     "olmoe": {"rms_norm_eps": 1e-5},
+    "qwen3_moe": {"norm_topk_prob": True},
     "smollm3": {"no_rope_layers": every_fourth_without_rope, "sliding_window": None},
     "solar_open": {"rope_parameters.partial_rotary_factor": 0.5},
     "stablelm": PLAIN_ROPE,
@@ -99,10 +104,6 @@ GGUF_DROPS: dict[str, Values] = {
 """Facts that llama.cpp's converter (package llama-cpp-python) does not write, by family, each with the value for which the
 file stands: the one of all published models, or a function of the configuration. A model with another value is
 not checked as GGUF."""
-
-GGUF_DROPS_OF_ALL: Values = {"rope_parameters.attention_factor": None}
-"""As `GGUF_DROPS`, for all families: llama.cpp multiplies YaRN's stated factor by its own."""
-
 
 def gguf_drops(family: str, values: Values) -> list[str]:
     """Return the facts of a configuration that its GGUF file would not have."""
@@ -113,7 +114,7 @@ def gguf_drops(family: str, values: Values) -> list[str]:
             found = found.get(part) if isinstance(found, dict) else None
         return found
 
-    facts = GGUF_DROPS_OF_ALL | GGUF_DROPS.get(family, {})
+    facts = GGUF_DROPS.get(family, {})
     kept = {key: kept(values) if callable(kept) else kept for key, kept in facts.items()}
     return [key for key in facts if value(key) != kept[key]]
 
