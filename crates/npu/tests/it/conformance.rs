@@ -1,11 +1,11 @@
 //! The conformance suite on the simulated array. Results are stored in bf16, and sums are f32. Ops without a program
 //! run on the host, and the report counts them by reason.
 
-use girih_graph::OpName;
 use girih_graph::description::AnyBackend;
 use girih_graph::testing::{
     Case, GeluForm, Open, Report, Roundoff, TestedBackend, U, check, check_cases, draw,
 };
+use girih_graph::{Act, OpName};
 use girih_npu::pass::{AttentionPlacement, Policy};
 use girih_npu::{Npu, NpuOptions};
 use girih_tensor::DType;
@@ -13,8 +13,9 @@ use girih_tensor::DType;
 /// Cases of each op.
 const SEEDS: u64 = 16;
 
-/// Cases of attention, few of which the array computes: it has no sinks, no softcap, and one sequence in a step.
-const ATTENTION_SEEDS: u64 = 320;
+/// Cases of attention and of gates, few of which the array computes: attention without sinks, of one sequence, and two
+/// activations.
+const RARE_SEEDS: u64 = 320;
 
 /// Operands and results are bf16, whose unit roundoff is 2⁻⁸ and whose smallest number is 2⁻¹³³. What is between is
 /// f32.
@@ -79,17 +80,32 @@ fn the_array_is_within_the_bounds_and_names_what_the_host_computes() {
     assert_eq!(on_the_host, ON_THE_HOST);
 }
 
+/// The cases of an op that the array computes.
+fn on_array(op: OpName, seeds: u64) -> Vec<(u64, Case)> {
+    let cases = (0..seeds).map(|seed| (seed, draw(op, seed, BF16)));
+    let is_host = |case: &Case| open(&[], &[]).host_work(&case.graph).iter().any(|work| work.op == case.of);
+    cases.filter(|(_, case)| !is_host(case)).collect()
+}
+
 #[test]
 fn attention_on_the_array_is_within_the_bounds() {
-    let is_on_array = |(_, case): &(u64, Case)| {
-        open(&[], &[]).host_work(&case.graph).iter().all(|work| work.op != "attend")
-    };
-    let cases = (0..ATTENTION_SEEDS).map(|seed| (seed, draw(OpName::Attend, seed, BF16))).filter(is_on_array);
-    let cases: Vec<_> = cases.collect();
+    let cases = on_array(OpName::Attend, RARE_SEEDS);
     let report = report(|subject| check_cases(subject, cases.iter().cloned()));
     assert_eq!(report.faults(), [] as [&str; 0]);
     assert!(report.ops["attend"].cases >= 6, "too few cases are on the array");
     assert_eq!(report.skipped().into_iter().collect::<Vec<_>>(), [format!("refused: {NO_SPANS}")]);
+}
+
+#[test]
+fn gates_on_the_array_are_within_the_bounds() {
+    let cases = on_array(OpName::Gate, RARE_SEEDS);
+    for act in [Act::Silu, Act::GeluTanh] {
+        let has_act = |(_, case): &(u64, Case)| case.name.contains(&format!("act: {act:?}, "));
+        assert!(cases.iter().any(has_act), "no case has {act:?}");
+    }
+    let report = report(|subject| check_cases(subject, cases.iter().cloned()));
+    assert_eq!(report.faults(), [] as [&str; 0]);
+    assert_eq!(report.skipped().len(), 0);
 }
 
 /// Programs for heads that end within a word broke a rule of memory. The host computes them.
