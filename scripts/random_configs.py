@@ -208,6 +208,9 @@ def rope(old: Values, draw: Draw, head_size: int) -> Values:
         new |= {"truncate": old["truncate"]} if "truncate" in old else {}
     if "llama_4_scaling_beta" in old:
         new["llama_4_scaling_beta"] = pick(draw, (0.1, 0.4))
+        if "attention_factor" not in new:
+            # The published ones are 1; the converter needs the second one and takes the first one for 1.
+            new |= {"mscale": 1.0, "mscale_all_dim": pick(draw, (1.0, 0.5))}
     return new
 
 
@@ -398,7 +401,14 @@ def dory(values: Values, shape: Shape, _draw: Draw) -> None:
 def llama4(values: Values, shape: Shape, draw: Draw) -> None:
     """Llama 4 lists the layers that have experts, and those that have RoPE."""
     values |= {"moe_layers": [i for i in range(shape.layers) if draw.integers(2)], "num_experts_per_tok": 1}
-    values["no_rope_layers"] = [int(draw.integers(2)) for _ in range(shape.layers)]
+    # The kinds of attention follow from the layers with RoPE.
+    values |= {"no_rope_layers": [int(draw.integers(2)) for _ in range(shape.layers)], "layer_types": None}
+    values["floor_scale"] = pick(draw, (1, 4, 16))
+    if draw.random() < 0.3:
+        # What llama.cpp takes without asking.
+        values |= {"attention_chunk_size": 8192, "floor_scale": 8192, "attn_scale": 0.1, "attention_bias": False}
+        values |= {"attn_temperature_tuning": True, "use_qk_norm": True, "no_rope_layers": None, "moe_layers": None}
+        values["interleave_moe_layer_step"] = pick(draw, (1, 2))
 
 
 def laguna(values: Values, shape: Shape, draw: Draw) -> None:

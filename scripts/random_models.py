@@ -63,6 +63,12 @@ def alternating_windows(values: Values) -> list[str]:
     return [("sliding_attention", "full_attention")[layer % 2] for layer in range(values["num_hidden_layers"])]
 
 
+def experts_by_step(values: Values) -> list[int]:
+    """Return Llama 4's layers with experts, every n-th."""
+    step = values["interleave_moe_layer_step"]
+    return list(range(step - 1, values["num_hidden_layers"], step))
+
+
 PLAIN_ROPE = {"rope_parameters.rope_type": "default", "rope_parameters.rope_theta": 10000.0}
 
 GGUF_DROPS: dict[str, Values] = {
@@ -75,6 +81,16 @@ GGUF_DROPS: dict[str, Values] = {
         "layer_types": alternating_windows,
     },
     "gpt_oss": {"rope_parameters.truncate": False, "layer_types": alternating_windows},
+    "llama4_text": {
+        "attention_chunk_size": 8192,
+        "floor_scale": 8192,
+        "attn_scale": 0.1,
+        "attn_temperature_tuning": True,
+        "use_qk_norm": True,
+        "attention_bias": False,
+        "no_rope_layers": every_fourth_without_rope,
+        "moe_layers": experts_by_step,
+    },
     "mistral": {"sliding_window": None},
     "mixtral": {"sliding_window": None},
     "nemotron": {"head_dim": lambda values: values["hidden_size"] // values["num_attention_heads"]},
@@ -191,7 +207,7 @@ class Girih:
         self.program, self.fractions = args.girih, args.fractions
         self.arch = ["--arch", args.arch] if args.arch else []
         # Kept packed weights would outlive the temporary folder.
-        self.options = ["--threads", "1", "--packed-cache", "off", "--quiet"] + (["--cpu-isa", isa] if isa else [])
+        self.options = ["--threads", "1", "--packed-cache", "off", "--quiet"] + (["--isa", isa] if isa else [])
 
     def run(self, command: str, *arguments: Any) -> subprocess.CompletedProcess:
         """Run a command."""

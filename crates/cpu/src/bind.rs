@@ -83,6 +83,7 @@ impl<'a> Binder<'a> {
                 act,
                 limit,
                 offset,
+                weighed,
                 x,
                 weights,
                 up,
@@ -96,7 +97,7 @@ impl<'a> Binder<'a> {
                 let matrices = experts::ExpertMatrices { gate, up, down };
                 let biases = [gate_bias, up_bias, down_bias];
                 let rule = GateRule { act, limit, offset };
-                experts::bind(graph, self.rule, (used, rule), [x, weights], matrices, biases, y)?
+                experts::bind(graph, self.rule, (used, rule, weighed), [x, weights], matrices, biases, y)?
             }
             AppliedOp::Reshape { x } => reshape::bind(x, y),
             AppliedOp::Rope { pairing, factor, x, frequencies } => {

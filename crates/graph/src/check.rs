@@ -30,7 +30,7 @@ use std::fmt;
 
 use girih_tensor::DType;
 
-use crate::constant::Span;
+use crate::constant::{Span, Weighed};
 use crate::graph::{Graph, Node};
 use crate::ops::route::Router;
 use crate::ops::{Op, OperandKind};
@@ -359,11 +359,13 @@ fn operands(graph: &Graph, op: Op, inputs: &[&Value], output: &Value) -> Option<
     {
         return Some("it cannot choose that many of its experts, or of its groups of two or more");
     }
-    if let Op::Experts { used: _, act: _, limit, offset } = op
-        && (limit.is_some() || offset.is_some())
-        && inputs.len() < 5
-    {
-        return Some("a limit or an offset needs a gate");
+    if let Op::Experts { used: _, act: _, limit, offset, weighed } = op {
+        if (limit.is_some() || offset.is_some()) && inputs.len() < 5 {
+            return Some("a limit or an offset needs a gate");
+        }
+        if weighed == Weighed::Inputs && inputs.len() != 5 {
+            return Some("weights of inputs need a gate and allow no biases");
+        }
     }
     (!op.fits(inputs, output)).then_some("its operands do not have the shapes it needs")
 }

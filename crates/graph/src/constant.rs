@@ -26,6 +26,16 @@ pub enum Span {
     All,
 }
 
+/// What the weights of experts multiply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Weighed {
+    /// The result of each expert.
+    #[default]
+    Results,
+    /// The row before it enters each expert, as Llama 4 has it.
+    Inputs,
+}
+
 /// How the rows of a sequence become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pooling {
@@ -371,6 +381,28 @@ impl Constant for Pairing {
 
     fn parse(text: &str) -> Result<Pairing> {
         find_by_name(text, Pairing::ALL, Pairing::name)
+    }
+}
+
+impl Constant for Weighed {
+    fn print(&self) -> Option<String> {
+        match self {
+            Weighed::Results => None,
+            Weighed::Inputs => Some("inputs".to_owned()),
+        }
+    }
+
+    fn parse(text: &str) -> Result<Weighed> {
+        match text {
+            "inputs" => Ok(Weighed::Inputs),
+            _ => Err(Error::new(format!(
+                "'{text}' is not what weights multiply: use 'inputs', or leave it out"
+            ))),
+        }
+    }
+
+    fn absent() -> Option<Weighed> {
+        Some(Weighed::Results)
     }
 }
 

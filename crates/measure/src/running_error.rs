@@ -60,7 +60,7 @@ mod attention;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use girih_graph::{Act, AppliedOp, Extent, Graph, Node, Op, Pooling, Router, Span, ValueId, Watch};
+use girih_graph::{Act, AppliedOp, Extent, Graph, Node, Op, Pooling, Router, Span, ValueId, Watch, Weighed};
 use girih_tensor::{DType, Shape};
 
 use crate::rounding::{CAP_STORES, EXPONENTIAL_ROUNDINGS, RoundingErrors, mean_square};
@@ -257,7 +257,9 @@ impl Analysis<'_> {
             Op::Route { score, used, normalized, groups, factor } => {
                 self.route(node, Router { score, used, normalized, groups, factor })
             }
-            Op::Experts { used, act, limit: _, offset: _ } => self.experts(node, f64::from(used), act),
+            Op::Experts { used, act, limit: _, offset: _, weighed } => {
+                self.experts(node, f64::from(used), act, weighed)
+            }
             Op::Temper { .. } => stores(SCALE_STORES),
             Op::Attend { scale, span, softcap } => self.attend(node, scale, span, softcap),
             Op::Pool { how } => self.pool(node, how),
@@ -397,7 +399,7 @@ impl Analysis<'_> {
         Some(all)
     }
 
-    fn experts(&self, node: &Node, used: f64, act: Act) -> Option<Vec<f64>> {
+    fn experts(&self, node: &Node, used: f64, act: Act, weighed: Weighed) -> Option<Vec<f64>> {
         if derivative(act).is_some() {
             return None;
         }
@@ -417,8 +419,13 @@ impl Analysis<'_> {
             matches!(node.op.applied_to(&node.inputs), Some(AppliedOp::Experts { gate: Some(_), .. }));
         let operands = square_gain(act) + if is_gated { 1.0 } else { 0.0 };
         let rows = x.iter().zip(weights).zip(made).map(|((x, weight), made)| {
-            let inner_row = operands * (x + of_sum(inputs)) + gate;
-            ratio((inner_row + of_sum(inner) + weight + sum) * made.max(typical), *made)
+            // A weighed row has the weight's error and that of the product.
+            let (of_x, of_result) = match weighed {
+                Weighed::Results => (0.0, *weight),
+                Weighed::Inputs => (weight + result + term, 0.0),
+            };
+            let inner_row = operands * (x + of_x + of_sum(inputs)) + gate;
+            ratio((inner_row + of_sum(inner) + of_result + sum) * made.max(typical), *made)
         });
         Some(rows.collect())
     }

@@ -6,11 +6,13 @@
 //! for each band of the result (threads share it):
 //!     for each expert, in order:                  y[row] += weight · (down · inner[slot])
 //! ```
+//! Weights of inputs multiply the products with gate and up instead of the results.
+//!
 //! A result is a sum over a row's experts in the order of their indexes, and each term is that of a matmul
 //! with one row. So it depends neither on the other rows, nor on threads. Bytes moved: the bands of the
 //! chosen experts, once for each step of few rows.
 
-use girih_graph::{GateRule, Graph, Op, ValueId};
+use girih_graph::{GateRule, Graph, Op, ValueId, Weighed};
 use girih_tensor::DType;
 
 use super::executor::Executor;
@@ -41,6 +43,7 @@ pub(crate) struct ExpertMatrices {
 /// The node.
 struct BoundExperts {
     gate_rule: GateRule,
+    weighed: Weighed,
     /// The largest number of experts of a row.
     used: usize,
     x: ValueId,
@@ -84,7 +87,7 @@ fn list_len(slots: usize, experts: usize) -> usize {
 pub(crate) fn bind(
     graph: &Graph,
     rule: PrecisionRule,
-    (used, gate_rule): (u32, GateRule),
+    (used, gate_rule, weighed): (u32, GateRule, Weighed),
     [x, weights]: [ValueId; 2],
     matrices: ExpertMatrices,
     biases: [Option<ValueId>; 3],
@@ -118,7 +121,8 @@ pub(crate) fn bind(
         + packed_len(kind, if rows == 1 { 1 } else { slots }, width)
         + packed_len(inner_kind, slots, inner);
     let scratch = OpScratch { local: local_len(rows * terms, 0), partials: slots * (1 + inner), words };
-    let node = BoundExperts { gate_rule, used, x, weights, matrices, biases, y, kinds: [kind, inner_kind] };
+    let node =
+        BoundExperts { gate_rule, weighed, used, x, weights, matrices, biases, y, kinds: [kind, inner_kind] };
     Ok(BoundOp { scratch, ..BoundOp::new(move |step| node.run(step)) })
 }
 
@@ -180,7 +184,11 @@ impl BoundExperts {
             let (first, gated, epilogue) = match gate {
                 None => (up, None, Epilogue::Activate(self.gate_rule.act)),
                 Some(gate) => {
-                    (operands(gate, biases[0], expert, x), Some(up), Epilogue::Gate(self.gate_rule))
+                    let epilogue = match self.weighed {
+                        Weighed::Results => Epilogue::Gate(self.gate_rule),
+                        Weighed::Inputs => Epilogue::WeighedGate(self.gate_rule, &lists.weights[tile.rows()]),
+                    };
+                    (operands(gate, biases[0], expert, x), Some(up), epilogue)
                 }
             };
             let bands = bands_of_columns(tile.columns());
@@ -190,16 +198,17 @@ impl BoundExperts {
         let row = |slot: usize| &inner_rows[slot * inner..][..inner];
         lists.pack((table, pool, locals), inner_kind, inner, of_inner, row);
         let x = PackedActivations { kind: inner_kind, rows: 0, width: inner, words: of_inner };
-        add_up((table, pool, locals), &lists, x, (down, biases[2]), y);
+        add_up((table, pool, locals), &lists, x, (down, biases[2], self.weighed), y);
     }
 }
 
-/// Sets the rows of `y` to the weighted sums of `down · x`, where `x` has the packed inner rows of all slots.
+/// Sets the rows of `y` to the sums of `down · x`, where `x` has the packed inner rows of all slots; weights of
+/// results multiply the terms.
 fn add_up(
     (table, pool, locals): (&Table, &ThreadPool, &mut [Aligned<f32>]),
     lists: &Lists<'_>,
     x: PackedActivations<'_>,
-    (down, bias): (&[PackedMatrix], Option<&[f32]>),
+    (down, bias, weighed): (&[PackedMatrix], Option<&[f32]>, Weighed),
     y: &mut [f32],
 ) {
     let outputs = down[0].rows;
@@ -213,8 +222,12 @@ fn add_up(
             let words = lists.packed(x.kind, x.width, x.words, group);
             let x = PackedActivations { rows: slots.len(), words, ..x };
             let first = operands(down, bias, expert as usize, x);
-            let epilogue =
-                Epilogue::AddRows { rows: &lists.rows[slots.clone()], weights: &lists.weights[slots] };
+            let rows = &lists.rows[slots.clone()];
+            let weights = match weighed {
+                Weighed::Results => Some(&lists.weights[slots]),
+                Weighed::Inputs => None,
+            };
+            let epilogue = Epilogue::AddRows { rows, weights };
             let all = bands_of_columns(tile.columns());
             for start in all.clone().step_by(NARROW_PIECE_BANDS) {
                 let bands = start..all.end.min(start + NARROW_PIECE_BANDS);

@@ -25,6 +25,7 @@ use super::activate::Activate;
 use super::add::{Add, AddScaled};
 use super::executor::Executor;
 use super::gate::Gate;
+use super::scale::Scale;
 use crate::activations::{ActivationKind, PackedActivations, SourceRows, pack_block, padded};
 use crate::kernels::Table;
 use crate::kernels::packed::{BAND, Band, DEPTH, FLOAT_DEPTH, LINE, NARROW, PanelGroup, TILE, bands};
@@ -155,10 +156,12 @@ pub(crate) enum Epilogue<'a> {
     /// Multiplies the second sum by the activation function of the first, and stores the product in the
     /// first output. Both have activations of one kind.
     Gate(GateRule),
+    /// The same with both sums of each row multiplied by its weight first.
+    WeighedGate(GateRule, &'a [f32]),
     /// Stores the activation function of each sum.
     Activate(Act),
-    /// Adds each row's sums, times its weight, to a row of the output.
-    AddRows { rows: &'a [u32], weights: &'a [f32] },
+    /// Adds each row's sums, times its weight if there is one, to a row of the output.
+    AddRows { rows: &'a [u32], weights: Option<&'a [f32]> },
 }
 
 /// Computes each `output = x · weightᵀ + bias` in one task, of the same rows; an output without a
@@ -332,8 +335,15 @@ impl MatmulPiece<'_, '_, '_> {
                 table.run(Gate { rule, gate: sums, up: &gated[row][..sums.len()], y });
             }),
             Epilogue::Activate(act) => self.write(range, sums, |_, x, y| table.run(Activate { act, x, y })),
+            Epilogue::WeighedGate(rule, weights) => self.write(range, sums, |row, sums, y| {
+                let mut scaled = [[0.0; BAND]; 2];
+                let [gate, up] = scaled.each_mut().map(|scaled| &mut scaled[..sums.len()]);
+                table.run(Scale { x: sums, factor: weights[row], y: gate });
+                table.run(Scale { x: &gated[row][..sums.len()], factor: weights[row], y: up });
+                table.run(Gate { rule, gate, up, y });
+            }),
             Epilogue::AddRows { weights, .. } => self.write(range, sums, |row, x, y| {
-                table.run(AddScaled { x, factor: weights[row], y });
+                table.run(AddScaled { x, factor: weights.map_or(1.0, |weights| weights[row]), y });
             }),
         }
     }

@@ -1,6 +1,6 @@
 //! Experts whose weights no router has chosen.
 
-use girih_graph::{Act, Backend, Builder, Op};
+use girih_graph::{Act, Backend, Builder, Op, Weighed};
 use girih_tensor::{DType, Shape};
 
 use crate::fixture::{cpu, finish, key};
@@ -14,7 +14,7 @@ fn weights_that_no_router_chose_are_refused() {
     let [up, down] = ["up", "down"].map(|name| builder.weight(name, stack, DType::F32));
     let y = builder.shaped(
         "y",
-        Op::Experts { used: 1, act: Act::Silu, limit: None, offset: None },
+        Op::Experts { used: 1, act: Act::Silu, limit: None, offset: None, weighed: Weighed::Results },
         &[x, weights, up, down],
         &[8],
     );

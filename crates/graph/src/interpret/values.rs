@@ -6,7 +6,7 @@ use std::ops::Range;
 use girih_tensor::{Error, Result, Shape};
 
 use super::weights::WeightRows;
-use crate::constant::{GateRule, Xielu};
+use crate::constant::{GateRule, Weighed, Xielu};
 use crate::graph::{Graph, Node};
 use crate::ops::attend::{HeldRows, ScoreRule};
 use crate::ops::rope::RopeRule;
@@ -219,7 +219,7 @@ impl<'r, 'a> NodeReads<'r, 'a> {
     /// The sums of experts, with the optional weights gate and the biases of gate, up and down.
     fn experts(
         &self,
-        rule: GateRule,
+        rule: (GateRule, Weighed),
         [x, weights]: [ValueId; 2],
         [up, down]: [ValueId; 2],
         optional: [Option<ValueId>; 4],
@@ -279,6 +279,7 @@ impl<'r, 'a> NodeReads<'r, 'a> {
                 act,
                 limit,
                 offset,
+                weighed,
                 x,
                 weights,
                 up,
@@ -288,7 +289,7 @@ impl<'r, 'a> NodeReads<'r, 'a> {
                 up_bias,
                 down_bias,
             } => {
-                let rule = GateRule { act, limit, offset };
+                let rule = (GateRule { act, limit, offset }, weighed);
                 self.experts(rule, [x, weights], [up, down], [gate, gate_bias, up_bias, down_bias])?
             }
             AppliedOp::Reshape { x } | AppliedOp::Write { x } => reshape::define(self.rows(x)?),

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use girih_tensor::{Result, Shape};
 
-use crate::constant::{Act, GateRule};
+use crate::constant::{Act, GateRule, Weighed};
 use crate::value::Value;
 use crate::work::{NodeWork, Reads, WorkStep};
 
@@ -72,11 +72,12 @@ fn product(x: &[f64], matrix: &[f32], bias: Option<&[f32]>) -> Vec<f64> {
 }
 
 /// The sums of experts, for rows of `x` whose weights are `weights`. An expert with the weight 0 does not count.
+/// Weights multiply the rows or the results.
 pub(crate) fn define<'a>(
     x: &[f32],
     weights: &[f32],
     [experts, inputs, outputs]: [usize; 3],
-    rule: GateRule,
+    (rule, weighed): (GateRule, Weighed),
     expert: impl Fn(usize) -> Result<Expert<'a>>,
 ) -> Result<Vec<f32>> {
     let mut sums = vec![0.0; weights.len() / experts * outputs];
@@ -89,7 +90,11 @@ pub(crate) fn define<'a>(
         }
         let expert = expert(index)?;
         for (row, weight) in chosen {
-            let x: Vec<f64> = x[row * inputs..][..inputs].iter().map(|x| f64::from(*x)).collect();
+            let (of_x, weight) = match weighed {
+                Weighed::Results => (1.0, weight),
+                Weighed::Inputs => (weight, 1.0),
+            };
+            let x: Vec<f64> = x[row * inputs..][..inputs].iter().map(|x| of_x * f64::from(*x)).collect();
             let result = expert.of(&x, rule);
             sums[row * outputs..].iter_mut().zip(result).for_each(|(sum, y)| *sum += weight * y);
         }
@@ -111,6 +116,7 @@ pub(super) fn work(
     _act: Act,
     _limit: Option<f32>,
     _offset: Option<f32>,
+    _weighed: Weighed,
     _x: Shape,
     _weights: Shape,
     up: Shape,
@@ -141,6 +147,9 @@ pub(super) fn work(
 mod tests {
     use super::*;
 
+    const PLAIN: (GateRule, Weighed) =
+        (GateRule { act: Act::Identity, limit: None, offset: None }, Weighed::Results);
+
     /// Expert `e` multiplies by `e + 1` twice; its gate passes the row on, its last bias is 10.
     fn expert(index: usize) -> Result<Expert<'static>> {
         let factor = |factor: usize| Cow::Owned(vec![factor as f32]);
@@ -155,15 +164,22 @@ mod tests {
     #[test]
     fn a_row_is_the_weighted_sum_of_its_experts() {
         let weights = [0.5, 0.0, 2.0, 0.0, 0.0, 0.0];
-        let rows = define(&[2.0, 3.0], &weights, [3, 1, 1], Act::Identity.into(), expert).unwrap();
+        let rows = define(&[2.0, 3.0], &weights, [3, 1, 1], PLAIN, expert).unwrap();
         // 0.5 · (1 · 2² + 10) + 2 · (9 · 2² + 10)
         assert_eq!(rows, [7.0 + 92.0, 0.0]);
+    }
+
+    /// 0.5 · 2 is 1, so expert 0 makes 1 · 1 + 10 of it.
+    #[test]
+    fn weights_of_inputs_multiply_the_row_before_the_gate() {
+        let rule = (Act::Identity.into(), Weighed::Inputs);
+        assert_eq!(define(&[2.0], &[0.5, 0.0], [2, 1, 1], rule, expert).unwrap(), [11.0]);
     }
 
     #[test]
     fn experts_without_a_gate_are_activated() {
         let plain = |index| Ok(Expert { gate: None, ..expert(index)? });
-        let rows = define(&[2.0], &[0.0, 1.0], [2, 1, 1], Act::Identity.into(), plain).unwrap();
+        let rows = define(&[2.0], &[0.0, 1.0], [2, 1, 1], PLAIN, plain).unwrap();
         assert_eq!(rows, [2.0 * 2.0 * 2.0 + 10.0]);
     }
 
@@ -171,7 +187,7 @@ mod tests {
     #[test]
     fn gate_and_up_become_one_by_the_rule() {
         let rule = GateRule { act: Act::Identity, limit: Some(2.0), offset: Some(1.0) };
-        assert_eq!(define(&[3.0], &[0.0, 1.0], [2, 1, 1], rule, expert).unwrap(), [22.0]);
+        assert_eq!(define(&[3.0], &[0.0, 1.0], [2, 1, 1], (rule, Weighed::Results), expert).unwrap(), [22.0]);
     }
 
     #[test]
@@ -183,15 +199,14 @@ mod tests {
     #[test]
     fn no_rows_have_no_sums() {
         let never = |index| panic!("expert {index} is not chosen");
-        assert_eq!(define(&[], &[], [3, 1, 1], Act::Silu.into(), never).unwrap(), []);
+        assert_eq!(define(&[], &[], [3, 1, 1], PLAIN, never).unwrap(), []);
     }
 
     #[test]
     fn only_chosen_experts_are_read() {
         let second = |index| if index == 1 { expert(index) } else { panic!("expert {index} is not chosen") };
         assert!(
-            define(&[1.0; 2], &[0.0, 1.0, 0.0, 0.0, f32::NAN, 0.0], [3, 1, 1], Act::Silu.into(), second)
-                .unwrap()[1]
+            define(&[1.0; 2], &[0.0, 1.0, 0.0, 0.0, f32::NAN, 0.0], [3, 1, 1], PLAIN, second).unwrap()[1]
                 .is_nan()
         );
     }

@@ -38,7 +38,7 @@ use std::fmt;
 use girih_tensor::{DType, Error, Result, Shape};
 
 use crate::constant::{
-    Act, Constant, ConstantList, ExpertGroups, Pairing, Pooling, RouterScore, Span, any, finite,
+    Act, Constant, ConstantList, ExpertGroups, Pairing, Pooling, RouterScore, Span, Weighed, any, finite,
     finite_if_present, not_empty, not_negative, not_negative_if_present, not_zero, positive,
     positive_if_present,
 };
@@ -300,7 +300,9 @@ ops! {
     /// `(x [R, D], weights [R, E], up [E, F, D], down [E, N, F], gate [E, F, D]?, gate_bias [E, F]?,
     /// up_bias [E, F]?, down_bias [E, N]?) → [R, N]`: the sum of `weight · down(act(gate(x)) · up(x))`
     /// over the experts whose weight is not 0; without a gate, of `weight · down(act(up(x)))`. With a limit
-    /// and an offset, gate and up become one as a [`GateRule`](crate::GateRule) says; both need a gate.
+    /// and an offset, gate and up become one as a [`GateRule`](crate::GateRule) says; both need a gate. Weights
+    /// of inputs make it the sum of `down(act(gate(weight · x)) · up(weight · x))`; they need a gate and
+    /// allow no biases.
     Experts = experts {
         /// The largest number of experts of a row.
         used: u32 [not_zero],
@@ -310,6 +312,8 @@ ops! {
         limit: Option<f32> [positive_if_present],
         /// What is added to the gated value.
         offset: Option<f32> [finite_if_present],
+        /// What the weights multiply.
+        weighed: Weighed [any],
     } (
         x: Activations, weights: Activations, up: Matrices, down: Matrices;
         gate: Matrices, gate_bias: Vector, up_bias: Vector, down_bias: Vector

@@ -6,7 +6,7 @@ use girih_tensor::{DType, Shape};
 use super::case::Case;
 use super::draft::{Begin, CaseDraft};
 use super::roundoff::Roundoff;
-use crate::constant::{Act, Pairing, RouterScore, Span};
+use crate::constant::{Act, Pairing, RouterScore, Span, Weighed};
 use crate::ops::{Op, OpName};
 use crate::sequence::{Outputs, Range32};
 use crate::value::ValueId;
@@ -146,7 +146,8 @@ impl Layers {
         let chosen = self.draft.builder.same(&format!("{name}.route"), route, &[scores]);
         let [up, down, gate] = ["up", "down", "gate"]
             .map(|part| self.draft.weight(&format!("{name}.{part}s"), &[count, width, width], weights).0);
-        let op = Op::Experts { used, act: Act::Silu, limit: Some(2.0), offset: None };
+        let op =
+            Op::Experts { used, act: Act::Silu, limit: Some(2.0), offset: None, weighed: Weighed::default() };
         self.draft.builder.shaped(&format!("{name}.experts"), op, &[x, chosen, up, down, gate], &[width])
     }
 

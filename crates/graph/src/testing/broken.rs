@@ -11,7 +11,7 @@ use super::draft::stored_values;
 use super::roundoff::Roundoff;
 use super::suite::{compare, truth};
 use super::table::draw;
-use crate::constant::{Act, Pairing, Pooling, RouterScore, Span};
+use crate::constant::{Act, Pairing, Pooling, RouterScore, Span, Weighed};
 use crate::ops::{Op, OpName};
 use crate::state_kind::StateKind;
 
@@ -173,11 +173,15 @@ fn changed_constants(op: Op) -> Vec<(&'static str, Op)> {
                 ("factor", route(score, used, normalized, groups, toggled(factor, 1.01))),
             ]
         }
-        Op::Experts { used, act, limit, offset } => vec![
-            ("act", Op::Experts { used, act: next(act, Act::ALL), limit, offset }),
-            ("limit", Op::Experts { used, act, limit: toggled(limit, 0.1), offset }),
-            ("offset", Op::Experts { used, act, limit, offset: toggled(offset, 0.1) }),
-        ],
+        Op::Experts { used, act, limit, offset, weighed } => {
+            let other = if weighed == Weighed::Results { Weighed::Inputs } else { Weighed::Results };
+            vec![
+                ("act", Op::Experts { used, act: next(act, Act::ALL), limit, offset, weighed }),
+                ("limit", Op::Experts { used, act, limit: toggled(limit, 0.1), offset, weighed }),
+                ("offset", Op::Experts { used, act, limit, offset: toggled(offset, 0.1), weighed }),
+                ("weighed", Op::Experts { used, act, limit, offset, weighed: other }),
+            ]
+        }
         Op::Rope { pairing, factor } => vec![
             ("pairing", Op::Rope { pairing: next(pairing, Pairing::ALL), factor }),
             ("factor", Op::Rope { pairing, factor: toggled(factor, 1.01) }),

@@ -5,7 +5,7 @@ use girih_tensor::{DType, reference};
 use super::case::Case;
 use super::draft::{Begin, CaseDraft, Numbers};
 use super::roundoff::{Roundoff, TINY};
-use crate::constant::{Act, ExpertGroups, GateRule, RouterScore};
+use crate::constant::{Act, ExpertGroups, GateRule, RouterScore, Weighed};
 use crate::ops::route::Router;
 use crate::ops::{Op, OpName};
 
@@ -184,13 +184,22 @@ pub(super) fn experts(seed: u64, round: Roundoff) -> Case {
         Some(_) => draft.random.of(&[(None, None), (Some(1.5), None), (Some(0.25), Some(1.0))]),
     };
     let rule = GateRule { act, limit, offset };
+    let weighed = match optional {
+        1 => draft.random.of(&[Weighed::Results, Weighed::Inputs]),
+        _ => Weighed::Results,
+    };
     let mut bounds = Vec::new();
     for (x, scores) in rows.chunks_exact(width).zip(scored.chunks_exact(experts)) {
-        let x: Vec<Inexact> = x.iter().map(|x| (f64::from(*x), 0.0)).collect();
+        let row: Vec<Inexact> = x.iter().map(|x| (f64::from(*x), 0.0)).collect();
         let mut sums = vec![(0.0, 0.0); outputs];
         let chosen =
             router.weights(scores, None).into_iter().enumerate().filter(|(_, weight)| *weight != 0.0);
         for (expert, weight) in chosen {
+            let weight = (f64::from(weight), round.gamma(2 * experts + 14) * f64::from(weight));
+            let (x, weight) = match weighed {
+                Weighed::Results => (row.clone(), weight),
+                Weighed::Inputs => (row.iter().map(|x| product(weight, *x, round)).collect(), (1.0, 0.0)),
+            };
             let up = up.times(expert, &x, round);
             let inner: Vec<Inexact> = match &gate {
                 None => up.into_iter().map(|up| activated(act, up, round)).collect(),
@@ -199,7 +208,6 @@ pub(super) fn experts(seed: u64, round: Roundoff) -> Case {
                     gate.zip(up).map(|(gate, up)| gated(rule, gate, up, round)).collect()
                 }
             };
-            let weight = (f64::from(weight), round.gamma(2 * experts + 14) * f64::from(weight));
             for ((size, error), y) in sums.iter_mut().zip(down.times(expert, &inner, round)) {
                 let (term, of_term) = product(weight, y, round);
                 *size += term.abs();
@@ -210,8 +218,10 @@ pub(super) fn experts(seed: u64, round: Roundoff) -> Case {
         bounds.extend(sums.iter().map(|(size, error)| error + terms * (size + error) + 2f64.powi(-121)));
     }
     let operands: Vec<_> = [x, weights].into_iter().chain(all.iter().map(|(id, _)| *id)).collect();
-    let y = draft.builder.shaped("y", Op::Experts { used, act, limit, offset }, &operands, &[outputs]);
-    let name =
-        format!("{dtype} {experts}×[{outputs}, {inner}, {width}], {optional} optional, {rule:?}, {router:?}");
+    let y =
+        draft.builder.shaped("y", Op::Experts { used, act, limit, offset, weighed }, &operands, &[outputs]);
+    let name = format!(
+        "{dtype} {experts}×[{outputs}, {inner}, {width}], {optional} optional, {rule:?}, {weighed:?}, {router:?}"
+    );
     draft.gathered(name, y, bounds)
 }

@@ -292,6 +292,8 @@ pub struct ExpertsFacts {
     /// How gates and what they gate become one.
     #[serde(flatten, serialize_with = "gate_facts")]
     pub gate: GateRule,
+    /// Whether the weight of an expert multiplies its input instead of its result.
+    pub weighs_inputs: bool,
     /// Whether gates, ups and downs have biases.
     #[serde(rename = "ffn_biases")]
     pub biases: [bool; 3],

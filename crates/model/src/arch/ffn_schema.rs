@@ -52,6 +52,9 @@ pub struct ExpertsSchema {
     pub limit: Option<Field>,
     /// What is added to the gated value.
     pub offset: Option<f32>,
+    /// Whether the weight of an expert multiplies its input instead of its result.
+    #[serde(default)]
+    pub weighs_inputs: bool,
     /// The expert of all rows.
     pub shared: Option<SharedExpertSchema>,
 }

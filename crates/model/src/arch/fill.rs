@@ -365,7 +365,13 @@ impl Fill<'_> {
         let Some(of) = schema.qk_norm else { return Ok(None) };
         let has = |part: &str| self.stored.has(&format!("layers.{layer}.mixer.{part}.norm"));
         let weight = has("q");
-        if let Some(field) = &schema.qk_norm_if {
+        let described = self.arch.has_weight(&format!("layers.{layer}.mixer.q.norm"));
+        if let Some(field) = schema.qk_norm_if.as_ref().filter(|_| !described)
+            && self.config.flag(field)? != Some(true)
+        {
+            return Ok(None);
+        }
+        if let Some(field) = schema.qk_norm_if.as_ref().filter(|_| described) {
             if let Some(stated) = self.config.flag(field)?.filter(|stated| *stated != weight) {
                 let (key, has) = (self.config.key(field), if weight { "a" } else { "no" });
                 return Err(Error::new(format!(

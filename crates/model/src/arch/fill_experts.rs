@@ -61,6 +61,7 @@ impl Fill<'_> {
             router_softcap: self.optional(schema.softcap.as_ref())?.filter(|cap| *cap != 0.0),
             size: each,
             gate,
+            weighs_inputs: schema.weighs_inputs,
             biases: ["gate", "up", "down"].map(|part| has(&format!("experts.{part}.bias"))),
             shared_ffn,
             shared_is_scored: has("shared.score.weight"),

@@ -22,6 +22,9 @@ const KEYS_NAMED: usize = 5;
 /// The object of `config.json` that has the keys of a language model in one of several parts.
 const TEXT_PART: &str = "text_config.";
 
+/// The key of the name by which transformers chooses the code of a model's text part.
+pub(super) const TEXT_MODEL_TYPE: &str = "text_config.model_type";
+
 /// The list that holds for all architectures.
 const SHARED: &str = include_str!("../../../../archs/harmless.toml");
 
@@ -139,7 +142,12 @@ fn read(arch: &Arch, config: &ModelConfig<'_>) -> BTreeSet<String> {
         ModelConfig::Hf(_) => {
             read.extend(["architectures", "model_type"].map(str::to_owned));
             read.extend(fields.iter().flat_map(|field| field.hf.iter()).map(str::to_owned));
-            read.extend(arch.layers.listed.iter().map(|listed| listed.hf.clone()));
+            if !arch.matches.hf_text_model_type.is_empty() {
+                read.insert(TEXT_MODEL_TYPE.to_owned());
+            }
+            read.extend(
+                arch.layers.listed.iter().chain(&arch.layers.confirmed).map(|listed| listed.hf.clone()),
+            );
             read.extend(arch.layers.indexed.iter().map(|indexed| indexed.hf.clone()));
             read.extend(arch.biases.keys().cloned());
             read.extend(arch.vocabulary().hf.iter().map(str::to_owned));

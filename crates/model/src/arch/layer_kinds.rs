@@ -19,6 +19,17 @@ pub(crate) fn layer_kinds<'a>(
     layers: usize,
 ) -> Result<Vec<&'a str>> {
     let kinds = mixer_kinds(arch, config, layers)?;
+    if let Some(listed) = &arch.layers.confirmed
+        && let Some(confirmed) = listed_kinds(listed, config, layers)?
+        && let Some(layer) = (0..layers).find(|layer| confirmed[*layer] != kinds[*layer])
+    {
+        let (key, name) = (&listed.hf, &arch.name);
+        let [kind, other] = [confirmed[layer], kinds[layer]];
+        return Err(Error::new(format!(
+            "config.json's '{key}' makes layer {layer} {kind}, other keys make it {other}; architecture {name} \
+             needs both to agree"
+        )));
+    }
     let is_dense = dense_layers(arch, config, layers)?;
     let kind = |(kind, is_dense): (&'a str, bool)| {
         if !is_dense {
@@ -90,23 +101,35 @@ fn layer_indexes(key: &str, value: &serde_json::Value, layers: usize) -> Result<
     })
 }
 
+/// The kind of each layer by a list of the model, if it has the list.
+fn listed_kinds<'a>(
+    listed: &'a ListedKinds,
+    config: &ModelConfig<'_>,
+    layers: usize,
+) -> Result<Option<Vec<&'a str>>> {
+    let Some(value) = config.json(&listed.hf) else { return Ok(None) };
+    if listed.unless_empty && value.as_array().is_some_and(Vec::is_empty) {
+        return Ok(None);
+    }
+    let kind = |word: &serde_json::Value| {
+        // A flag of each layer may be a number.
+        let number = word.as_u64().map(|number| number.to_string());
+        let kind = word.as_str().or(number.as_deref()).and_then(|word| listed.words.get(word));
+        kind.map(String::as_str).ok_or_else(|| {
+            let (key, word) = (&listed.hf, brief(word));
+            Error::new(format!("config.json's '{key}' contains the unknown kind {word}"))
+        })
+    };
+    config.listed(&listed.hf, value, layers)?.iter().map(kind).collect::<Result<Vec<_>>>().map(Some)
+}
+
 /// The kind of each layer, whether it has experts or not.
 fn mixer_kinds<'a>(arch: &'a Arch, config: &ModelConfig<'_>, layers: usize) -> Result<Vec<&'a str>> {
     let (rule, pattern) = (&arch.layers, arch.pattern());
     if let Some(listed) = &rule.listed
-        && let Some(value) = config.json(&listed.hf)
+        && let Some(kinds) = listed_kinds(listed, config, layers)?
     {
-        let list = config.listed(&listed.hf, value, layers)?;
-        let kind = |word: &serde_json::Value| {
-            // A flag of each layer may be a number.
-            let number = word.as_u64().map(|number| number.to_string());
-            let kind = word.as_str().or(number.as_deref()).and_then(|word| listed.words.get(word));
-            kind.map(String::as_str).ok_or_else(|| {
-                let (key, word) = (&listed.hf, brief(word));
-                Error::new(format!("config.json's '{key}' contains the unknown kind {word}"))
-            })
-        };
-        return list.iter().map(kind).collect();
+        return Ok(kinds);
     }
     if let Some(ListedKinds { hf, unless_null: Some(field), .. }) = &rule.listed
         && !config.is_gguf()
@@ -141,4 +164,43 @@ fn mixer_kinds<'a>(arch: &'a Arch, config: &ModelConfig<'_>, layers: usize) -> R
         None => pattern[index % pattern.len()],
     };
     Ok((0..layers).map(kind).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::schema::parse;
+    use super::super::shipped::text_of;
+    use super::*;
+
+    /// The kinds of the five layers of a Llama 4 with these keys.
+    fn kinds(keys: Value) -> Result<Vec<String>> {
+        let arch = parse(text_of("llama4").unwrap()).unwrap();
+        let kinds = layer_kinds(&arch, &ModelConfig::Hf(&keys), 5)?;
+        Ok(kinds.into_iter().map(str::to_owned).collect())
+    }
+
+    #[test]
+    fn an_empty_list_counts_as_none_where_transformers_takes_it_so() {
+        let usual = ["rotated", "rotated", "rotated", "unrotated", "rotated"];
+        assert_eq!(kinds(json!({})).unwrap(), usual);
+        assert_eq!(kinds(json!({ "no_rope_layers": [] })).unwrap(), usual);
+        let listed = json!({ "no_rope_layers": [0, 1, 1, 1, 0], "interleave_moe_layer_step": 2 });
+        let kinds = kinds(listed).unwrap();
+        assert_eq!(kinds, ["unrotated_dense", "rotated", "rotated_dense", "rotated", "unrotated_dense"]);
+    }
+
+    #[test]
+    fn lists_that_contradict_each_other_are_refused() {
+        let chunked = |first: &str| {
+            let kinds =
+                [first, "chunked_attention", "chunked_attention", "full_attention", "chunked_attention"];
+            json!({ "layer_types": kinds })
+        };
+        kinds(chunked("chunked_attention")).unwrap();
+        let error = kinds(chunked("full_attention")).unwrap_err().to_string();
+        assert!(error.starts_with("config.json's 'layer_types' makes layer 0 unrotated"), "{error}");
+        assert!(kinds(json!({ "no_rope_layers": [1] })).unwrap_err().to_string().contains("lists 1 layers"));
+    }
 }

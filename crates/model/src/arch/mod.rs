@@ -29,6 +29,7 @@ pub use facts::{
     NormFacts, Norms, OutputGate, PlainAct, PoolingFacts, QkNormFacts, Residual, Rope, ShortConvFacts, act,
 };
 pub(crate) use fill::{Stored, fill};
+use keys::TEXT_MODEL_TYPE;
 pub use keys::{SharedKeys, shared_keys};
 pub(crate) use keys::{check_keys, check_refused};
 pub(crate) use layer_kinds::layer_kinds;
@@ -132,22 +133,25 @@ fn family(name: &str) -> &str {
     &name[..end.unwrap_or(name.len())]
 }
 
-/// Checks the name by which transformers chooses a model's code.
+/// Checks the names by which transformers chooses a model's code.
 fn check_model_type(arch: &Arch, config: &ModelConfig<'_>) -> Result<()> {
-    let known = &arch.matches.hf_model_type;
-    if config.is_gguf() || known.is_empty() {
+    if config.is_gguf() {
         return Ok(());
     }
-    let stated = config.json("model_type");
-    if stated
-        .and_then(|stated| stated.as_str())
-        .is_some_and(|stated| known.iter().any(|known| known == stated))
-    {
+    let schema::Match { hf_model_type, hf_text_model_type, .. } = &arch.matches;
+    check_named(arch, "model_type", config.json("model_type"), hf_model_type)?;
+    let text = config.json(TEXT_MODEL_TYPE);
+    text.map_or(Ok(()), |stated| check_named(arch, TEXT_MODEL_TYPE, Some(stated), hf_text_model_type))
+}
+
+/// Checks that the value of a key is one of these; without any, it is not compared.
+fn check_named(arch: &Arch, key: &str, stated: Option<&serde_json::Value>, known: &[String]) -> Result<()> {
+    let is_known = |stated: &str| known.iter().any(|known| known == stated);
+    if known.is_empty() || stated.and_then(|stated| stated.as_str()).is_some_and(is_known) {
         return Ok(());
     }
     let (stated, known) = (stated.map_or("missing".to_owned(), value::brief), known.join(" or "));
-    let sentence =
-        format!("config.json's 'model_type' is {stated}; architecture {} needs {known}", arch.name);
+    let sentence = format!("config.json's '{key}' is {stated}; architecture {} needs {known}", arch.name);
     Err(Error::with_kind(ErrorKind::Refused, sentence))
 }
 

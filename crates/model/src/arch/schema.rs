@@ -77,6 +77,9 @@ pub struct Match {
     /// not compared.
     #[serde(default)]
     pub hf_model_type: Vec<String>,
+    /// Values of `text_config.model_type` in `config.json`, which must be one of them if it is stated.
+    #[serde(default)]
+    pub hf_text_model_type: Vec<String>,
     /// Values of `general.architecture` in GGUF.
     #[serde(default)]
     pub gguf: Vec<String>,
@@ -216,6 +219,8 @@ pub struct LayersSchema {
     pub kinds: Vec<String>,
     /// The key under which a `config.json` lists the kinds of its layers.
     pub listed: Option<ListedKinds>,
+    /// Another list of the model, which must say the same.
+    pub confirmed: Option<ListedKinds>,
     /// The key of the indexes of the layers of one kind in a `config.json` without the list.
     pub indexed: Option<IndexedKind>,
     /// The key of GGUF that has a number for each layer, with 0 for one kind.
@@ -235,6 +240,9 @@ pub struct ListedKinds {
     pub hf: String,
     /// The kind that each word of the list stands for.
     pub words: BTreeMap<String, String>,
+    /// Whether an empty list counts as none.
+    #[serde(default)]
+    pub unless_empty: bool,
     /// If set, only a model that states null for this may lack the list.
     pub unless_null: Option<Field>,
 }
@@ -539,12 +547,14 @@ impl Arch {
 
     /// Checks what the types of the schema do not.
     fn check(&self) -> Result<()> {
-        let LayersSchema { kinds: _, listed, indexed, gguf_listed, period: _, dense: _ } = &self.layers;
+        let LayersSchema { kinds: _, listed, confirmed, indexed, gguf_listed, period: _, dense: _ } =
+            &self.layers;
         let pattern = self.pattern();
         if pattern.is_empty() {
             return Err(Error::new(format!("architecture {}: layers.kinds is empty", self.name)));
         }
-        let listed = listed.iter().flat_map(|listed| listed.words.values().map(String::as_str));
+        let listed =
+            listed.iter().chain(confirmed).flat_map(|listed| listed.words.values().map(String::as_str));
         let indexed = indexed.iter().flat_map(|indexed| [indexed.kind.as_str(), indexed.other.as_str()]);
         let gguf_listed = gguf_listed.iter().flat_map(|kinds| [kinds.zero.as_str(), kinds.other.as_str()]);
         let of = self.weights.values().flat_map(|weight| weight.of.iter().map(String::as_str));

@@ -1,6 +1,6 @@
 //! The feed-forward part.
 
-use girih_graph::{GateRule, Op, Router, RouterScore, ValueId, Xielu};
+use girih_graph::{GateRule, Op, Router, RouterScore, ValueId, Weighed, Xielu};
 use girih_tensor::{Error, Result};
 
 use super::Assembly;
@@ -47,7 +47,8 @@ impl Assembly<'_> {
         let weights = self.graph.same(&format!("{router}.weights"), route(facts.router), &operands);
         let experts = format!("{at}.experts");
         let GateRule { act, limit, offset } = facts.gate;
-        let op = Op::Experts { used: facts.router.used, act, limit, offset };
+        let weighed = if facts.weighs_inputs { Weighed::Inputs } else { Weighed::Results };
+        let op = Op::Experts { used: facts.router.used, act, limit, offset, weighed };
         let sizes = [facts.count, facts.size, width];
         let routed = self.stack(&experts, op, [x, weights], sizes, facts.biases)?;
         let Some(size) = facts.shared_ffn else { return Ok(routed) };
@@ -69,7 +70,7 @@ impl Assembly<'_> {
         let router =
             Router { score: RouterScore::Sigmoid, used: 1, normalized: None, groups: None, factor: None };
         let weights = self.graph.same(&format!("{at}.weights"), route(router), &[score]);
-        let op = Op::Experts { used: 1, act, limit: None, offset: None };
+        let op = Op::Experts { used: 1, act, limit: None, offset: None, weighed: Weighed::Results };
         self.stack(at, op, [x, weights], [1, size, width], [false; 3])
     }
 

@@ -186,6 +186,7 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
             act: _,
             limit: _,
             offset: _,
+            weighed: _,
             x: _,
             weights: _,
             up: _,
