@@ -308,7 +308,8 @@ impl SourceRows<'_> {
                 table.run(Norm { x: &x[range], weight, epsilon, y: made });
             }
             SourceRows::Gate { gate, up, rule } => {
-                table.run(Gate { rule, gate: &gate[range.clone()], up: &up[range], y: made });
+                made.copy_from_slice(&up[range.clone()]);
+                table.run(Gate { rule, gate: &gate[range], up: made });
             }
         }
         made

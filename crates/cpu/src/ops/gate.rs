@@ -3,17 +3,16 @@
 use girih_graph::{Act, GateRule, ValueId};
 
 use super::activate::{exact, relu};
-use super::rows::{elementwise, pairwise};
+use super::rows::{elementwise, pairwise_in_place};
 use crate::bound::{BoundOp, PackSource};
 use crate::kernels::{CpuKernel, exponential};
 
-/// `y = act(gate) · up`, or what else the rule says. Bytes: 8 read and 4 written a value, against about 30 vector operations for a vector
-/// of them, one of which divides.
+/// `up = act(gate) · up`, or what else the rule says. Bytes: 8 read and 4 written a value, against about 30 vector operations for a
+/// vector of them, one of which divides. In place, so that a matmul gates all rows of a band in one call.
 pub struct Gate<'a> {
     pub rule: GateRule,
     pub gate: &'a [f32],
-    pub up: &'a [f32],
-    pub y: &'a mut [f32],
+    pub up: &'a mut [f32],
 }
 
 impl CpuKernel for Gate<'_> {
@@ -43,18 +42,21 @@ impl Gate<'_> {
     /// Computes each element by `gated`, from operands that are clamped if the rule says so.
     #[inline(always)] // Kernels consist of it.
     fn each(self, gated: impl Fn(f32, f32) -> f32) {
-        let Gate { rule: GateRule { act: _, limit, offset }, gate, up, y } = self;
+        let Gate { rule: GateRule { act: _, limit, offset }, gate, up } = self;
         if limit.is_none() && offset.is_none() {
-            return pairwise(gate, up, y, gated);
+            return pairwise_in_place(gate, up, gated);
         }
         let (limit, offset) = (limit.unwrap_or(f32::INFINITY), offset.unwrap_or(0.0));
         // Comparisons let NaN pass.
         let at_most = |x: f32| if x > limit { limit } else { x };
-        pairwise(gate, up, y, |gate, up| gated(at_most(gate), -at_most(-at_most(up)) + offset));
+        pairwise_in_place(gate, up, |gate, up| gated(at_most(gate), -at_most(-at_most(up)) + offset));
     }
 }
 
 pub(crate) fn bind(rule: GateRule, gate: ValueId, up: ValueId, y: ValueId) -> BoundOp {
-    let run = elementwise(y, [gate, up], move |table, [gate, up], y| table.run(Gate { rule, gate, up, y }));
+    let run = elementwise(y, [gate, up], move |table, [gate, up], y| {
+        y.copy_from_slice(up);
+        table.run(Gate { rule, gate, up: y });
+    });
     BoundOp { pack_source: Some(PackSource::Gate { gate, up, rule }), ..run }
 }

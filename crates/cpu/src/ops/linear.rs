@@ -331,16 +331,18 @@ impl MatmulPiece<'_, '_, '_> {
             Epilogue::Add(other) => self.write(range, sums, |row, sums, y| {
                 table.run(Add { a: &other[row * width..][columns.clone()], b: sums, y });
             }),
-            Epilogue::Gate(rule) => self.write(range, sums, |row, sums, y| {
-                table.run(Gate { rule, gate: sums, up: &gated[row][..sums.len()], y });
-            }),
+            Epilogue::Gate(rule) => {
+                let gated = &mut gated[..sums.len()];
+                table.run(Gate { rule, gate: sums.as_flattened(), up: gated.as_flattened_mut() });
+                self.write(range, gated, |_, gated, y| y.copy_from_slice(gated));
+            }
             Epilogue::Activate(act) => self.write(range, sums, |_, x, y| table.run(Activate { act, x, y })),
             Epilogue::WeighedGate(rule, weights) => self.write(range, sums, |row, sums, y| {
-                let mut scaled = [[0.0; BAND]; 2];
-                let [gate, up] = scaled.each_mut().map(|scaled| &mut scaled[..sums.len()]);
+                let mut gate = [0.0; BAND];
+                let gate = &mut gate[..sums.len()];
                 table.run(Scale { x: sums, factor: weights[row], y: gate });
-                table.run(Scale { x: &gated[row][..sums.len()], factor: weights[row], y: up });
-                table.run(Gate { rule, gate, up, y });
+                table.run(Scale { x: &gated[row][..sums.len()], factor: weights[row], y });
+                table.run(Gate { rule, gate, up: y });
             }),
             Epilogue::AddRows { weights, .. } => self.write(range, sums, |row, x, y| {
                 table.run(AddScaled { x, factor: weights.map_or(1.0, |weights| weights[row]), y });

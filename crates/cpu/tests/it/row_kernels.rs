@@ -96,7 +96,10 @@ fn by_kernel(table: &Table, case: &Case, memory: Memory) -> Vec<f32> {
             let rule = GateRule { act, limit, offset };
             for (gate, up) in x.chunks(stride).zip(rows(case, 1).chunks(stride)) {
                 let up = memory.place(up);
-                run(gate, &mut |gate, y| table.run(Gate { rule, gate, up: &up, y }));
+                run(gate, &mut |gate, y| {
+                    y.copy_from_slice(&up);
+                    table.run(Gate { rule, gate, up: y });
+                });
             }
         }
         AppliedOp::GateHeads { act, gate: _, x: _ } => {

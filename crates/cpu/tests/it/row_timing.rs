@@ -107,8 +107,9 @@ fn measured() -> Vec<Measured> {
 }
 
 fn gate(table: &Table, buffers: &mut Buffers, act: Act, run: Range<usize>) {
-    let (gate, up) = (&buffers.a[run.clone()], &buffers.b[run.clone()]);
-    table.run(Gate { rule: act.into(), gate, up, y: &mut buffers.y[run] });
+    let up = &mut buffers.y[run.clone()];
+    up.copy_from_slice(&buffers.b[run.clone()]);
+    table.run(Gate { rule: act.into(), gate: &buffers.a[run], up });
 }
 
 fn rotate(table: &Table, buffers: &mut Buffers, pairing: Pairing, run: Range<usize>) {

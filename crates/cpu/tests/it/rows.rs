@@ -47,9 +47,9 @@ fn numbers(count: usize, random: &mut Random) -> Vec<f32> {
 }
 
 fn gated(table: &Table, rule: impl Into<GateRule>, gate: &[f32], up: &[f32]) -> Vec<f32> {
-    let mut y = vec![f32::NAN; gate.len()];
-    table.run(Gate { rule: rule.into(), gate, up, y: &mut y });
-    y
+    let mut up = up.to_vec();
+    table.run(Gate { rule: rule.into(), gate, up: &mut up });
+    up
 }
 
 #[test]
@@ -82,7 +82,10 @@ fn elementwise() -> Vec<(&'static str, Kernel)> {
     ];
     for &act in Act::ALL {
         for rule in [act.into(), GateRule { act, limit: Some(0.5), offset: Some(1.0) }] {
-            let kernel: Kernel = Box::new(move |table, a, b, y| table.run(Gate { rule, gate: a, up: b, y }));
+            let kernel: Kernel = Box::new(move |table, a, b, y| {
+                y.copy_from_slice(b);
+                table.run(Gate { rule, gate: a, up: y });
+            });
             kernels.push((act.name(), kernel));
         }
     }
