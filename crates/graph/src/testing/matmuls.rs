@@ -122,6 +122,36 @@ impl Stack<'_> {
     }
 }
 
+/// The weights of experts, and what they do to a row.
+struct Experts<'a> {
+    up: Stack<'a>,
+    down: Stack<'a>,
+    gate: Option<Stack<'a>>,
+    rule: GateRule,
+    weighed: Weighed,
+    round: Roundoff,
+}
+
+impl Experts<'_> {
+    /// The weighted result of an expert for a row.
+    fn of(&self, expert: usize, weight: Inexact, row: &[Inexact]) -> Vec<Inexact> {
+        let Experts { ref up, ref down, ref gate, rule, weighed, round } = *self;
+        let (x, weight) = match weighed {
+            Weighed::Results => (row.to_vec(), weight),
+            Weighed::Inputs => (row.iter().map(|x| product(weight, *x, round)).collect(), (1.0, 0.0)),
+        };
+        let up = up.times(expert, &x, round).into_iter();
+        let inner: Vec<Inexact> = match gate {
+            None => up.map(|up| activated(rule.act, up, round)).collect(),
+            Some(gate) => {
+                let gates = gate.times(expert, &x, round).into_iter();
+                gates.zip(up).map(|(gate, up)| gated(rule, gate, up, round)).collect()
+            }
+        };
+        down.times(expert, &inner, round).into_iter().map(|y| product(weight, y, round)).collect()
+    }
+}
+
 /// An activated number: no activation here has a slope above 1.13, and none has more than 24 roundings.
 fn activated(act: Act, (x, error): Inexact, round: Roundoff) -> Inexact {
     let y = act.of(x);
@@ -188,6 +218,7 @@ pub(super) fn experts(seed: u64, round: Roundoff) -> Case {
         1 => draft.random.of(&[Weighed::Results, Weighed::Inputs]),
         _ => Weighed::Results,
     };
+    let stacks = Experts { up, down, gate, rule, weighed, round };
     let mut bounds = Vec::new();
     for (x, scores) in rows.chunks_exact(width).zip(scored.chunks_exact(experts)) {
         let row: Vec<Inexact> = x.iter().map(|x| (f64::from(*x), 0.0)).collect();
@@ -196,20 +227,7 @@ pub(super) fn experts(seed: u64, round: Roundoff) -> Case {
             router.weights(scores, None).into_iter().enumerate().filter(|(_, weight)| *weight != 0.0);
         for (expert, weight) in chosen {
             let weight = (f64::from(weight), round.gamma(2 * experts + 14) * f64::from(weight));
-            let (x, weight) = match weighed {
-                Weighed::Results => (row.clone(), weight),
-                Weighed::Inputs => (row.iter().map(|x| product(weight, *x, round)).collect(), (1.0, 0.0)),
-            };
-            let up = up.times(expert, &x, round);
-            let inner: Vec<Inexact> = match &gate {
-                None => up.into_iter().map(|up| activated(act, up, round)).collect(),
-                Some(gate) => {
-                    let gate = gate.times(expert, &x, round).into_iter();
-                    gate.zip(up).map(|(gate, up)| gated(rule, gate, up, round)).collect()
-                }
-            };
-            for ((size, error), y) in sums.iter_mut().zip(down.times(expert, &inner, round)) {
-                let (term, of_term) = product(weight, y, round);
+            for ((size, error), (term, of_term)) in sums.iter_mut().zip(stacks.of(expert, weight, &row)) {
                 *size += term.abs();
                 *error += of_term;
             }
