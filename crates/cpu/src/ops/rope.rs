@@ -35,7 +35,7 @@ impl CpuKernel for Rotate<'_> {
 
 impl Rotate<'_> {
     /// Rotates the pairs of each head by `rotate`, and copies the components behind them.
-    #[inline(always)] // As `run`; an adapter with a closure became a call.
+    #[inline(always)] // As `run`. A closure in an adapter became a call, which left the table's instructions.
     fn each_head(self, rotate: impl Fn(&[f32], Rotation<'_>, &mut [f32])) {
         let Rotate { x, rotation, pairing: _, size, y } = self;
         let rotated = 2 * rotation.cosines.len();
