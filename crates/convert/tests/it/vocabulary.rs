@@ -163,7 +163,7 @@ fn tokenizer_rules_without_a_name_in_gguf_are_refused() {
         let error = write(&open(&folder), &folder.join("out.gguf"), &options("f32")).unwrap_err().to_string();
         assert!(error.contains(word) && error.contains("GGUF"), "{error}");
     };
-    refuses("convert-unnamed-words", "has no name", &|file| {
+    refuses("convert-unnamed-words", "that llama.cpp names", &|file| {
         file["model"]["byte_fallback"] = json!(false);
         file["pre_tokenizer"] = words.clone();
     });
