@@ -521,11 +521,20 @@ mod tests {
     }
 
     fn bound(precision: GoldenPrecision, graph: &Graph, numerics: &Numerics) -> ErrorBound {
+        bound_of(precision, graph, numerics, false)
+    }
+
+    fn bound_of(
+        precision: GoldenPrecision,
+        graph: &Graph,
+        numerics: &Numerics,
+        same_weights: bool,
+    ) -> ErrorBound {
         let numbers = |name: &str| {
             let id = graph.find(name).expect("a weight");
             Ok((0..graph.value(id).shape.elements()).map(|index| (index % 5) as f32 - 2.0).collect())
         };
-        ErrorBound::new(precision, graph, numerics, false, numbers).expect("numbers")
+        ErrorBound::new(precision, graph, numerics, same_weights, numbers).expect("numbers")
     }
 
     /// A norm, a matmul, attention and an addition: five sums and an elementwise operator per layer, and
@@ -585,14 +594,7 @@ mod tests {
     #[test]
     fn weights_from_which_the_golden_was_made_have_no_error() {
         let graph = graph(1, DType::MXFP4, DType::F32);
-        let bound = |same_weights| {
-            let numbers = |name: &str| {
-                let id = graph.find(name).expect("a weight");
-                Ok((0..graph.value(id).shape.elements()).map(|index| (index % 5) as f32 - 2.0).collect())
-            };
-            ErrorBound::new(GoldenPrecision::F32, &graph, &Numerics::single(), same_weights, numbers)
-                .expect("numbers")
-        };
+        let bound = |same_weights| bound_of(GoldenPrecision::F32, &graph, &Numerics::single(), same_weights);
         assert!(bound(false).has_quantized_weights() && !bound(true).has_quantized_weights());
         assert!(bound(true).at("logits", 1.0, None) < 1e-3 * bound(false).at("logits", 1.0, None));
     }

@@ -114,10 +114,10 @@ pub fn verify(
         errors.push(step_errors(engine, prompt, bound, &mut used)?);
         counter.add(length(prompt));
     }
-    // The steps' run has the rows of the prompt too.
-    let mut again = BoundUse::default();
+    // Not added to `used`: the run of the steps has counted the rows of the prompts.
+    let mut of_prompts = BoundUse::default();
     for prompt in &golden.prompts {
-        diagnoses.push(diagnose(engine, prompt, layers, bound, &mut again)?);
+        diagnoses.push(diagnose(engine, prompt, layers, bound, &mut of_prompts)?);
         counter.add(length(prompt));
     }
     let step_bound = StepBound::new(bound, &diagnoses);

@@ -9,7 +9,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct MinimalWork {
     /// Bytes of weights in their file formats. Each weight is read once per step; of an
-    /// embedding table, one row per token; and of experts, as many as rows choose that choose at random.
+    /// embedding table, one row per token; and of experts, as many as the rows would choose at random.
     pub weight_bytes: f64,
     /// Bytes of keys and values, and of what sequences carry.
     pub state_bytes: f64,
@@ -18,16 +18,16 @@ pub struct MinimalWork {
 }
 
 /// The rows of a step of sequences of equal length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WorkRows {
+#[derive(Clone, Copy, Debug)]
+struct WorkRows {
     /// The number of sequences.
-    pub sequences: u32,
+    sequences: u32,
     /// The number of rows of each.
-    pub count: u32,
+    count: u32,
     /// The position of the first row.
-    pub position: u32,
+    position: u32,
     /// The number of output rows of each.
-    pub output_rows: u32,
+    output_rows: u32,
 }
 
 impl MinimalWork {

@@ -7,8 +7,9 @@ use super::rows::{elementwise, pairwise_in_place};
 use crate::bound::{BoundOp, PackSource};
 use crate::kernels::{CpuKernel, exponential};
 
-/// `up = act(gate) · up`, or what else the rule says. Bytes: 8 read and 4 written a value, against about 30 vector operations for a
-/// vector of them, one of which divides. In place, so that a matmul gates all rows of a band in one call.
+/// `up = act(gate) · up`, or what else the rule says. It works in place, so that a matmul can gate all rows of a band in
+/// one call. Bytes: 8 read and 4 written a value, against about 30 vector operations for a vector of values; one is a
+/// division.
 pub struct Gate<'a> {
     pub rule: GateRule,
     pub gate: &'a [f32],

@@ -102,8 +102,8 @@ pub(crate) fn define<'a>(
     Ok(sums.into_iter().map(|sum| sum as f32).collect())
 }
 
-/// The number of different experts that `rows` rows choose on average, if each chooses `used` of `count` at random:
-/// `n (1 − (1 − k/n)^rows)`.
+/// The number of different experts that rows choose on average, if each chooses `used` of `count` at random:
+/// `count · (1 − (1 − used / count)^rows)`.
 fn expected(count: u64, used: u32, rows: u64) -> u64 {
     let unused = 1.0 - f64::from(used) / count as f64;
     let rows = rows.min(1 << 20) as i32;

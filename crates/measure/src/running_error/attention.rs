@@ -102,7 +102,7 @@ impl AttendingHead<'_> {
             of_q.add(p, value.distances(1.0, &mean_value), key.distances(score.slope, &mean_key));
             parts += p.powi(2) * mean_square(value.numbers.iter().copied());
         }
-        // The sink is a key and a value of zeros, of which only the distances count.
+        // The sink counts as a key of zeros whose value is zeros: its distances from the means are those means, negated.
         of_q.add((sink - largest).exp() / sum, mean_value.iter().copied(), mean_key.iter().copied());
         let size = mean_square(mean_value.iter().copied());
         let count = weights.len() as f64;

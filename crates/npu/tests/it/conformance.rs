@@ -13,8 +13,8 @@ use girih_tensor::DType;
 /// Cases of each op.
 const SEEDS: u64 = 16;
 
-/// Cases of attention and of gates, few of which the array computes: attention without sinks, of one sequence, and two
-/// activations.
+/// Cases of attention and of gates. The array computes few of them: attention without sinks of one sequence, and gates
+/// by two activations.
 const RARE_SEEDS: u64 = 320;
 
 /// Operands and results are bf16, whose unit roundoff is 2⁻⁸ and whose smallest number is 2⁻¹³³. What is between is
