@@ -7,7 +7,7 @@ use crate::bound::{BoundOp, OpScratch};
 use crate::ops::linear::BoundMatmul;
 use crate::ops::{
     RopeParams, activate, add, attend, embed, experts, gate, gate_heads, gather, layer_norm, linear, norm,
-    pool, reshape, rope, route, scale, short_conv, softcap, splice, temper, write, xielu,
+    pool, reshape, rope, route, scale, short_conv, softcap, splice, temper, xielu,
 };
 use crate::state;
 use crate::weights::WeightForm;
@@ -18,7 +18,7 @@ pub(crate) enum Bound {
     Op(BoundOp),
     Matmul(BoundMatmul),
     /// Writes rows to state.
-    Write(OpScratch),
+    Write,
 }
 
 impl Bound {
@@ -27,7 +27,7 @@ impl Bound {
         match self {
             Bound::Op(op) => op.scratch,
             Bound::Matmul(BoundMatmul { local, .. }) => OpScratch { local: *local, ..OpScratch::default() },
-            Bound::Write(scratch) => *scratch,
+            Bound::Write => OpScratch::default(),
         }
     }
 }
@@ -104,10 +104,7 @@ impl<'a> Binder<'a> {
                 let size = graph.value(x).shape.columns();
                 rope::bind(RopeParams::new(graph, pairing, factor, frequencies), size, x, y)
             }
-            AppliedOp::Write { x } => {
-                let local = write::local_len(graph.value(x).shape.columns());
-                return Ok(Bound::Write(OpScratch { local, ..OpScratch::default() }));
-            }
+            AppliedOp::Write { x: _ } => return Ok(Bound::Write),
             AppliedOp::Attend { scale, span, softcap, q, keys, values, sinks } => {
                 attend::bind(graph, node, (scale, span, softcap), [q, keys, values], sinks)
             }

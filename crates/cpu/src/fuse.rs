@@ -133,18 +133,6 @@ impl Fusion<'_> {
         }
     }
 
-    /// Whether the write that follows node `index`, a rope, rotates the heads: the
-    /// write is their only reader.
-    pub fn rotated_in_passing(&self, index: usize) -> bool {
-        let node = &self.graph.nodes[index];
-        if !matches!(node.op, Op::Rope { .. }) || index + 1 == self.graph.nodes.len() {
-            return false;
-        }
-        let writes = &self.graph.nodes[index + 1..];
-        let writes = &writes[..self.run_length(index + 1)];
-        self.reader(node.output).is_some_and(|reader| reader.op == Op::Write && writes.contains(reader))
-    }
-
     /// The slot into which the value of node `index` can be packed while it is computed,
     /// without being stored: all its readers are matmuls that read the same slot, and
     /// nothing else is packed there before the last of them.

@@ -6,7 +6,6 @@ use girih_tensor::Shape;
 use crate::activations::ActivationKind;
 use crate::amount::InstructionWork;
 use crate::bound::{BoundOp, PackSource};
-use crate::ops::RopeParams;
 use crate::state::KvStore;
 
 /// One instruction of a program.
@@ -29,8 +28,6 @@ pub(crate) struct StateWrites {
     pub store: KvStore,
     /// One write for each of these.
     pub parts: Vec<StateWrite>,
-    /// The name of the value whose heads are rotated while they are written, unless it is watched.
-    pub rotated: Option<String>,
     /// The joined names of all values.
     pub name: String,
 }
@@ -39,8 +36,6 @@ pub(crate) struct StateWrites {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StateWrite {
     pub x: ValueId,
-    /// The rows of `x` before rotation, if they are rotated while they are written.
-    pub unrotated: Option<(ValueId, RopeParams)>,
     /// Its index in its store.
     pub state: usize,
 }

@@ -5,8 +5,8 @@ use std::ops::RangeFrom;
 
 use girih_graph::backend::Refusal;
 use girih_graph::{
-    AppliedOp, Error, Extent, Graph, Node, Numerics, Op, Placement, Role, Rounding, ScratchPlan, StateKind,
-    SunkGather, Value, ValueId,
+    Error, Extent, Graph, Node, Numerics, Op, Placement, Role, Rounding, ScratchPlan, StateKind, SunkGather,
+    Value, ValueId,
 };
 use girih_tensor::{DType, Shape};
 
@@ -19,7 +19,6 @@ use crate::instruction::{
     ActivationSlot, Compute, CpuInstruction, Made, Matmul, Matmuls, StateWrite, StateWrites,
 };
 use crate::kernels::Table;
-use crate::ops::RopeParams;
 use crate::ops::linear::BoundMatmul;
 use crate::state::{self, KvStore};
 use crate::step_values::{RowCount, StepBuffer, ValueLocation, ValueStore};
@@ -134,13 +133,13 @@ pub(crate) fn lower(graph: &Graph, weights: &CpuWeights, rule: PrecisionRule) ->
             Bound::Matmul(first) => {
                 let others = bound.by_ref().take(count - 1).map(|other| match other {
                     Bound::Matmul(other) => other,
-                    Bound::Op(_) | Bound::Write(_) => unreachable!("only matmuls are joined to a matmul"),
+                    Bound::Op(_) | Bound::Write => unreachable!("only matmuls are joined to a matmul"),
                 });
                 let bound = iter::once(first).chain(others).collect();
                 fused = fusion.epilogue(index, count).map(|_| index + count);
                 instructions.push(CpuInstruction::Matmuls(matmuls(&fusion, index, bound)));
             }
-            Bound::Write(_) => {
+            Bound::Write => {
                 bound.by_ref().take(count - 1).for_each(drop);
                 instructions.push(CpuInstruction::Write(writes(&fusion, index, count)));
             }
@@ -150,7 +149,7 @@ pub(crate) fn lower(graph: &Graph, weights: &CpuWeights, rule: PrecisionRule) ->
                 let packed_into = if fused == Some(index) { None } else { fusion.packed_into(index) };
                 let made = match fused == Some(index) {
                     true => Made::WithMatmuls,
-                    false if packed_into.is_some() || fusion.rotated_in_passing(index) => Made::InPassing,
+                    false if packed_into.is_some() => Made::InPassing,
                     false => Made::Here,
                 };
                 let source = op.pack_source;
@@ -232,43 +231,26 @@ fn matmuls(fusion: &Fusion<'_>, index: usize, bound: Vec<BoundMatmul>) -> Matmul
 
 /// The `count` writes from node `index` on.
 fn writes(fusion: &Fusion<'_>, index: usize, count: usize) -> StateWrites {
-    let graph = fusion.graph;
-    let first = index - usize::from(index > 0 && fusion.rotated_in_passing(index - 1));
-    let rope = graph.nodes[first..index].first();
-    let unrotated = rope.map(|rope| match rope.op.applied_to(&rope.inputs) {
-        Some(AppliedOp::Rope { pairing, factor, x, frequencies }) => {
-            (rope.output, (x, RopeParams::new(graph, pairing, factor, frequencies)))
-        }
-        _ => unreachable!("only ropes rotate heads"),
-    });
+    let (graph, nodes) = (fusion.graph, &fusion.graph.nodes[index..index + count]);
     let part = |node: &Node| {
-        let x = node.inputs[0];
-        let unrotated = unrotated.and_then(|(rotated, unrotated)| (rotated == x).then_some(unrotated));
         let ValueStore::State(state) = fusion.stores[node.output.0 as usize] else {
             unreachable!("checked: a write's result is state")
         };
-        StateWrite { x, unrotated, state }
+        StateWrite { x: node.inputs[0], state }
     };
     StateWrites {
         store: KvStore::State,
-        parts: graph.nodes[index..index + count].iter().map(part).collect(),
-        rotated: rope.map(|rope| graph.value(rope.output).name.clone()),
-        name: joined_name(&names(graph, &graph.nodes[first..index + count])),
+        parts: nodes.iter().map(part).collect(),
+        name: joined_name(&names(graph, nodes)),
     }
 }
 
 /// The writes before a node that attends to rows of the step.
 fn step_writes(graph: &Graph, node: &Node) -> Option<StateWrites> {
     let indexes = matches!(node.op, Op::Attend { .. }).then(|| state::step_indexes(graph, node))??;
-    let parts =
-        node.inputs[1..3].iter().zip(indexes).map(|(&x, state)| StateWrite { x, unrotated: None, state });
+    let parts = node.inputs[1..3].iter().zip(indexes).map(|(&x, state)| StateWrite { x, state });
     let names: Vec<&str> = node.inputs[1..3].iter().map(|id| &*graph.value(*id).name).collect();
-    Some(StateWrites {
-        store: KvStore::Step,
-        parts: parts.collect(),
-        rotated: None,
-        name: joined_name(&names),
-    })
+    Some(StateWrites { store: KvStore::Step, parts: parts.collect(), name: joined_name(&names) })
 }
 
 /// The names of the nodes' results.

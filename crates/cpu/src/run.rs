@@ -21,7 +21,7 @@ use crate::kernels::packed::NARROW;
 use crate::lower::{Lowered, lower, scratch_len, slots};
 use crate::memory::Aligned;
 use crate::ops::{
-    self, Executor, LostValue, RopeParams, RowOrigin, StepRotations, StepRows, WrittenBlocks, rotation_tables,
+    self, Executor, LostValue, RowOrigin, StepRotations, StepRows, WrittenBlocks, rotation_tables,
 };
 use crate::pool::ThreadPool;
 use crate::state::{CpuState, KvStore};
@@ -214,7 +214,7 @@ impl CpuProgram {
             let begun = clocks.then(Instant::now);
             run.step.executor.variant = [table.name, "", "", ""];
             match instruction {
-                CpuInstruction::Write(writes) => run.write(writes, watch),
+                CpuInstruction::Write(writes) => run.write(writes),
                 CpuInstruction::Pack { source, x, slot, .. } => run.pack(*source, *x, *slot),
                 CpuInstruction::Matmuls(matmuls) => {
                     following.next().inspect(|next| run.prefetch(next));
@@ -331,7 +331,7 @@ impl CpuRun<'_> {
             }
             Some((MatmulEpilogue::Gate { rule }, output)) => {
                 outputs[0] = values.split(output, []).0;
-                ops::Epilogue::Gate(rule)
+                ops::Epilogue::Gate { rule, weights: None }
             }
         };
         ops::linear(executor, matmuls, epilogue, outputs);
@@ -354,46 +354,27 @@ impl CpuRun<'_> {
         ops::pack_activations(executor, kind, source, values.stride(x), words);
     }
 
-    /// Writes every row to its position in its sequence's state. If the rotated heads
-    /// are watched, their own instruction has rotated them before.
-    fn write(&mut self, writes: &StateWrites, watch: &dyn Watch) {
-        let is_rotated = writes.rotated.as_ref().is_none_or(|name| watch.wants(name));
-        let part = |part: StateWrite| match part.unrotated {
-            Some((x, rotation)) if !is_rotated => (x, Some(rotation), part.state),
-            _ => (part.x, None, part.state),
-        };
-        if !is_rotated {
-            self.step.executor.variant[1] = "rope";
-        }
+    /// Writes every row to its position in its sequence's state.
+    fn write(&mut self, writes: &StateWrites) {
         match writes.parts[..] {
-            [one] => self.write_parts(writes.store, [part(one)]),
-            [first, second] => self.write_parts(writes.store, [first, second].map(part)),
+            [one] => self.write_parts(writes.store, [one]),
+            [first, second] => self.write_parts(writes.store, [first, second]),
             _ => unreachable!("a task writes one or two state values"),
         }
     }
 
-    /// Writes rows to state values or tensors of the step, and rotates those that have a rotation.
-    fn write_parts<const N: usize>(
-        &mut self,
-        store: KvStore,
-        parts: [(ValueId, Option<RopeParams>, usize); N],
-    ) {
-        let CpuStep { executor, rows, values, weights, state, step_state, rotations } = &mut self.step;
+    /// Writes rows to state values or tensors of the step.
+    fn write_parts<const N: usize>(&mut self, store: KvStore, parts: [StateWrite; N]) {
+        let CpuStep { executor, rows, values, weights: _, state, step_state, rotations: _ } = &mut self.step;
         let state = match store {
             KvStore::State => state,
             KvStore::Step => step_state,
         };
-        for RopeParams { frequencies, factor, table, .. } in parts.iter().filter_map(|part| part.1) {
-            rotations[table].fill(executor, weights.vector(frequencies), factor, *rows);
-        }
-        let sources = parts.map(|(x, rotation, _)| ops::write::StateRows {
-            x: values.get(x),
-            rotations: rotation.map(|rotation| (&rotations[rotation.table], rotation.pairing)),
-        });
-        let tensors = state.tensors_mut(parts.map(|(.., state)| state));
+        let sources = parts.map(|part| values.get(part.x));
+        let tensors = state.tensors_mut(parts.map(|part| part.state));
         for LostValue { row, part, value, .. } in ops::write(executor, sources, tensors, *rows, self.written)
         {
-            state.add_fault(parts[part].2, row, value);
+            state.add_fault(parts[part].state, row, value);
         }
     }
 

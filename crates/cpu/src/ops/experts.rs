@@ -184,10 +184,11 @@ impl BoundExperts {
             let (first, gated, epilogue) = match gate {
                 None => (up, None, Epilogue::Activate(self.gate_rule.act)),
                 Some(gate) => {
-                    let epilogue = match self.weighed {
-                        Weighed::Results => Epilogue::Gate(self.gate_rule),
-                        Weighed::Inputs => Epilogue::WeighedGate(self.gate_rule, &lists.weights[tile.rows()]),
+                    let weights = match self.weighed {
+                        Weighed::Results => None,
+                        Weighed::Inputs => Some(&lists.weights[tile.rows()]),
                     };
+                    let epilogue = Epilogue::Gate { rule: self.gate_rule, weights };
                     (operands(gate, biases[0], expert, x), Some(up), epilogue)
                 }
             };

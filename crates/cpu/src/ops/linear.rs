@@ -25,7 +25,6 @@ use super::activate::Activate;
 use super::add::{Add, AddScaled};
 use super::executor::Executor;
 use super::gate::Gate;
-use super::scale::Scale;
 use crate::activations::{ActivationKind, PackedActivations, SourceRows, pack_block, padded};
 use crate::kernels::Table;
 use crate::kernels::packed::{BAND, Band, DEPTH, FLOAT_DEPTH, LINE, NARROW, PanelGroup, TILE, bands};
@@ -154,10 +153,9 @@ pub(crate) enum Epilogue<'a> {
     /// Adds this, in rows as wide as the only output.
     Add(&'a [f32]),
     /// Multiplies the second sum by the activation function of the first, and stores the product in the
-    /// first output. Both have activations of one kind.
-    Gate(GateRule),
-    /// The same with both sums of each row multiplied by its weight first.
-    WeighedGate(GateRule, &'a [f32]),
+    /// first output. Both have activations of one kind. If rows have weights, both sums are multiplied by
+    /// that of their row first.
+    Gate { rule: GateRule, weights: Option<&'a [f32]> },
     /// Stores the activation function of each sum.
     Activate(Act),
     /// Adds each row's sums, times its weight if there is one, to a row of the output.
@@ -181,14 +179,14 @@ pub(crate) fn linear(
     let weights = matmuls.iter().flatten().map(|matmul| matmul.weight);
     // Each matmul uses the kernel for its own number of columns.
     let narrow = matmuls.iter().flatten().any(|matmul| matmul.x.columns() <= NARROW);
-    let bands = bands_of_task(weights, matches!(epilogue, Epilogue::Gate(_)), narrow, pool.threads());
+    let bands = bands_of_task(weights, matches!(epilogue, Epilogue::Gate { .. }), narrow, pool.threads());
     let mut widths = matmuls.iter().map(|matmul| matmul.as_ref().map_or(1, |matmul| matmul.weight.rows));
     let outputs = outputs.map(|output| {
         let width = widths.next().expect("as many matmuls as outputs");
         (output, Grid { width, row_step: rows.max(1), column_step: bands * BAND })
     });
     pool.tiles_of(executor.locals, outputs, |index, tile, scratch| {
-        let gated = if matches!(epilogue, Epilogue::Gate(_)) { matmuls[1] } else { None };
+        let gated = if matches!(epilogue, Epilogue::Gate { .. }) { matmuls[1] } else { None };
         let first = matmuls[index].expect("where there is no matmul there are no tiles");
         let bands = bands_of_columns(tile.columns());
         MatmulPiece { table, first, gated, epilogue, bands, tile }.compute(scratch);
@@ -331,19 +329,17 @@ impl MatmulPiece<'_, '_, '_> {
             Epilogue::Add(other) => self.write(range, sums, |row, sums, y| {
                 table.run(Add { a: &other[row * width..][columns.clone()], b: sums, y });
             }),
-            Epilogue::Gate(rule) => {
+            Epilogue::Gate { rule, weights } => {
                 let gated = &mut gated[..sums.len()];
+                for ((sums, gated), weight) in
+                    sums.iter_mut().zip(&mut *gated).zip(weights.into_iter().flatten())
+                {
+                    sums.iter_mut().chain(gated).for_each(|sum| *sum *= weight);
+                }
                 table.run(Gate { rule, gate: sums.as_flattened(), up: gated.as_flattened_mut() });
                 self.write(range, gated, |_, gated, y| y.copy_from_slice(gated));
             }
             Epilogue::Activate(act) => self.write(range, sums, |_, x, y| table.run(Activate { act, x, y })),
-            Epilogue::WeighedGate(rule, weights) => self.write(range, sums, |row, sums, y| {
-                let mut gate = [0.0; BAND];
-                let gate = &mut gate[..sums.len()];
-                table.run(Scale { x: sums, factor: weights[row], y: gate });
-                table.run(Scale { x: &gated[row][..sums.len()], factor: weights[row], y });
-                table.run(Gate { rule, gate, up: y });
-            }),
             Epilogue::AddRows { weights, .. } => self.write(range, sums, |row, x, y| {
                 table.run(AddScaled { x, factor: weights.map_or(1.0, |weights| weights[row]), y });
             }),

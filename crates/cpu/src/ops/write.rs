@@ -1,18 +1,14 @@
-//! Writes keys and values to state, or to tensors of the step, block by block and head by head. Keys are rotated
-//! while they are written, in L1, and not stored before.
+//! Writes keys and values to state, or to tensors of the step, block by block and head by head.
 //!
 //! Bytes moved: the rows once, and the state's cells once.
 
 use std::sync::{Mutex, PoisonError};
 
 use girih_graph::backend::Sequence;
-use girih_graph::{BLOCK_POSITIONS, Graph, Pairing, out_of_range};
+use girih_graph::{BLOCK_POSITIONS, Graph, out_of_range};
 
 use super::executor::{Executor, StepRows};
-use super::rope::Rotate;
-use super::rotations::StepRotations;
 use crate::kernels::Table;
-use crate::memory::Aligned;
 use crate::pool::{Grid, OutputTile};
 use crate::state::{SequenceBlocks, StateTensor};
 use crate::state_layout::StateLayout;
@@ -23,14 +19,6 @@ pub(crate) const MAX_WRITES: usize = 2;
 /// The number of values in a piece; for fewer, starting a second thread takes longer than
 /// writing them.
 const WRITE_PIECE_VALUES: usize = 1 << 12;
-
-/// Rows for one state value.
-#[derive(Clone, Copy)]
-pub(crate) struct StateRows<'a> {
-    pub x: &'a [f32],
-    /// The rotations of the rows' heads, if these are rotated while they are written.
-    pub rotations: Option<(&'a StepRotations, Pairing)>,
-}
 
 /// A value that the type of its state cannot hold.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -95,11 +83,6 @@ impl WrittenBlocks {
     }
 }
 
-/// The length of a thread's scratch memory, in `f32` values, for heads of `size` values.
-pub(crate) fn local_len(size: usize) -> usize {
-    BLOCK_POSITIONS * size
-}
-
 /// Writes rows to their positions in state values of one group, or in tensors of the step. Returns the
 /// values that the state cannot hold, at most one for each head of a row, in the order of rows and then of states.
 ///
@@ -108,7 +91,7 @@ pub(crate) fn local_len(size: usize) -> usize {
 /// allow.
 pub(crate) fn write<const N: usize>(
     executor: &mut Executor<'_>,
-    sources: [StateRows<'_>; N],
+    sources: [&[f32]; N],
     states: [&mut StateTensor; N],
     rows: StepRows<'_>,
     written: &mut WrittenBlocks,
@@ -125,19 +108,17 @@ pub(crate) fn write<const N: usize>(
     });
     let Executor { table, pool, locals, .. } = executor;
     let lost = Mutex::new(Vec::new());
-    let body = |part: usize, tile: &mut OutputTile<'_, u8>, scratch: &mut Aligned<f32>| {
+    let body = |part: usize, tile: &mut OutputTile<'_, u8>| {
         let (sequence, block) = written.owner(tile.rows().start);
-        let write = WritePart { table, source: sources[part], layout: layouts[part], part, lost: &lost };
-        write.write(&rows.sequences[sequence], block, tile, scratch);
+        let write = WritePart { table, x: sources[part], layout: layouts[part], part, lost: &lost };
+        write.write(&rows.sequences[sequence], block, tile);
     };
     if rows.origins.len() > 1 {
-        pool.tiles_of_rows(locals, &written.blocks, outputs, body);
+        pool.tiles_of_rows(locals, &written.blocks, outputs, |part, tile, _| body(part, tile));
     } else {
         // Writing one row takes less time than starting a second thread.
         for (part, output) in outputs.into_iter().enumerate() {
-            pool.tiles_of_rows(locals, &written.blocks, [output], |_, tile, scratch| {
-                body(part, tile, scratch)
-            });
+            pool.tiles_of_rows(locals, &written.blocks, [output], |_, tile, _| body(part, tile));
         }
     }
     let mut lost = lost.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -148,7 +129,7 @@ pub(crate) fn write<const N: usize>(
 /// The rows for one state value, and its layout.
 struct WritePart<'a> {
     table: &'a Table,
-    source: StateRows<'a>,
+    x: &'a [f32],
     layout: StateLayout,
     /// The index of the state value among those that the task writes.
     part: usize,
@@ -158,14 +139,8 @@ struct WritePart<'a> {
 
 impl WritePart<'_> {
     /// Writes the rows of a sequence that belong to its block `index` to the tile's heads.
-    fn write(
-        &self,
-        sequence: &Sequence<'_>,
-        index: usize,
-        tile: &mut OutputTile<'_, u8>,
-        scratch: &mut [f32],
-    ) {
-        let (StateRows { x, rotations }, StateLayout { heads, size, .. }) = (self.source, self.layout);
+    fn write(&self, sequence: &Sequence<'_>, index: usize, tile: &mut OutputTile<'_, u8>) {
+        let StateLayout { heads, size, .. } = self.layout;
         let (position, rows) = (sequence.position as usize, sequence.rows.indexes());
         let start = position.max(index * BLOCK_POSITIONS);
         let count = (position + rows.len()).min((index + 1) * BLOCK_POSITIONS) - start;
@@ -174,20 +149,9 @@ impl WritePart<'_> {
         let head = tile.columns().start / head_bytes;
         let bytes = tile.row(tile.rows().start).chunks_exact_mut(head_bytes);
         for (head, bytes) in (head..).zip(bytes) {
-            let x = &x[first * stride + head * size..][..(count - 1) * stride + size];
-            let Some((rotations, pairing)) = rotations else {
-                if self.layout.put(self.table, x, stride, at, bytes) {
-                    self.find_lost(x, stride, first, head);
-                }
-                continue;
-            };
-            let rotated = &mut scratch[..count * size];
-            for (row, (x, rotated)) in x.chunks(stride).zip(rotated.chunks_exact_mut(size)).enumerate() {
-                let rotation = rotations.row(first + row);
-                self.table.run(Rotate { x: &x[..size], rotation, pairing, size, y: rotated });
-            }
-            if self.layout.put(self.table, rotated, size, at, bytes) {
-                self.find_lost(rotated, size, first, head);
+            let x = &self.x[first * stride + head * size..][..(count - 1) * stride + size];
+            if self.layout.put(self.table, x, stride, at, bytes) {
+                self.find_lost(x, stride, first, head);
             }
         }
     }

@@ -57,15 +57,10 @@ fn a_block_of_another_model_is_refused() {
     assert_eq!(error.to_string(), "a block of state has 6144 bytes; got 3");
 }
 
-/// Attention to state of a type, with queries, keys and values as inputs. Keys are rotated by no angle if
-/// `is_rotated`, which the backend does while it writes them.
-fn attention(state: DType, is_rotated: bool) -> Graph {
+/// Attention to state of a type, with queries, keys and values as inputs.
+fn attention(state: DType) -> Graph {
     let mut builder = Builder::new(key(16, 128));
-    let [q, mut k, v] = ["q", "k", "v"].map(|name| builder.input(name, &HEADS, DType::F32));
-    if is_rotated {
-        let frequencies = builder.weight("frequencies", Shape::vector(HEADS[1] / 2), DType::F32);
-        k = builder.same("k.rotated", Op::Rope { pairing: Pairing::Halves, factor: None }, &[k, frequencies]);
-    }
+    let [q, k, v] = ["q", "k", "v"].map(|name| builder.input(name, &HEADS, DType::F32));
     let group = builder.group(Span::Full);
     let [keys, values] = ["keys", "values"].map(|name| builder.state(name, &HEADS, state, group));
     builder.write(k, keys);
@@ -79,8 +74,7 @@ const HEADS: [usize; 2] = [2, 96];
 
 /// The faults of a step of two sequences. The first sequence crosses into its second block.
 fn range_faults(backend: impl Backend, graph: &Graph, k: &[f32], v: &[f32]) -> Vec<RangeFault> {
-    let source = Source([("frequencies".to_owned(), vec![0; HEADS[1] / 2 * 4])].into());
-    let mut runner = on(backend, graph, &source, 4);
+    let mut runner = on(backend, graph, &Source::default(), 4);
     let sequences = [TestSequence::new(0, 60, 10), TestSequence::new(2, 0, 3)];
     step_of(&mut *runner, &[Input::Rows(k), Input::Rows(k), Input::Rows(v)], &sequences);
     let mut faults = runner.state().take_range_faults();
@@ -106,27 +100,22 @@ fn keys_and_values_that_the_type_cannot_hold_are_faults_of_their_rows() {
         (DType::Q8_0, f32::NEG_INFINITY, false),
     ];
     for (state, value, is_lost) in cases {
-        for is_rotated in [false, true] {
-            if is_rotated && !value.is_finite() {
-                continue;
-            }
-            let graph = attention(state, is_rotated);
-            let mut k = Random(5).numbers(13 * width);
-            let mut v = Random(6).numbers(13 * width);
-            // Behind the block's end, in the last head; in the first row of the second sequence.
-            k[7 * width + HEADS[1] + 90] = value;
-            v[7 * width + 3] = value;
-            v[10 * width + 40] = value;
-            let fault = |row, name: &str| RangeFault { row, name: name.to_owned(), dtype: state, value };
-            let expected = [fault(7, "keys"), fault(7, "values"), fault(10, "values")];
-            let expected = if is_lost { &expected[..] } else { &[] };
-            let what = format!("{value} in {state}, rotated: {is_rotated}");
-            assert_eq!(range_faults(Interpreter, &graph, &k, &v), expected, "{what}");
-            for table in tables() {
-                for threads in [1, 3] {
-                    let found = range_faults(cpu_with(*table, threads), &graph, &k, &v);
-                    assert_eq!(found, expected, "{what}, {} on {threads} threads", table.name);
-                }
+        let graph = attention(state);
+        let mut k = Random(5).numbers(13 * width);
+        let mut v = Random(6).numbers(13 * width);
+        // Behind the block's end, in the last head; in the first row of the second sequence.
+        k[7 * width + HEADS[1] + 90] = value;
+        v[7 * width + 3] = value;
+        v[10 * width + 40] = value;
+        let fault = |row, name: &str| RangeFault { row, name: name.to_owned(), dtype: state, value };
+        let expected = [fault(7, "keys"), fault(7, "values"), fault(10, "values")];
+        let expected = if is_lost { &expected[..] } else { &[] };
+        let what = format!("{value} in {state}");
+        assert_eq!(range_faults(Interpreter, &graph, &k, &v), expected, "{what}");
+        for table in tables() {
+            for threads in [1, 3] {
+                let found = range_faults(cpu_with(*table, threads), &graph, &k, &v);
+                assert_eq!(found, expected, "{what}, {} on {threads} threads", table.name);
             }
         }
     }
