@@ -29,17 +29,7 @@ fn report(table: Table, precision: PrecisionRule, round: Option<Roundoff>, seeds
         Box::new(Cpu::with_table(options, table).expect("the options agree"))
     };
     let ways: [Open<'_>; 3] = [&|| open(1), &|| open(2), &|| open(5)];
-    check(
-        TestedBackend {
-            name: table.name,
-            ways: &ways,
-            round,
-            one_row_differs: false,
-            host_cases: 0,
-            refusals: &[],
-        },
-        seeds,
-    )
+    check(TestedBackend::new(table.name, &ways, round), seeds)
 }
 
 /// All tables are reported before any fault fails the test: `xtask mutants` reads the reports.

@@ -55,7 +55,7 @@ impl CaseDraft {
         let softcap = self.random.of(&[None, None, Some(0.5), Some(15.0)]);
         let has_sinks = self.random.once_in(2);
         let drawn = Heads { heads, kv_heads, size, value_size, scale, span, softcap, dtype, has_sinks };
-        // What most models have, and so what most programs for attention compute.
+        // Most models have plain attention, and some backends compute only that.
         let is_plain = matches!(span, Span::Full | Span::Window(_)) && self.random.once_in(2);
         let plain = Heads { value_size: size, softcap: None, has_sinks: false, ..drawn };
         if is_plain { plain } else { drawn }

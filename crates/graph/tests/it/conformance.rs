@@ -11,17 +11,7 @@ const SEEDS: u64 = 32;
 fn the_interpreter_passes_whatever_the_steps() {
     let open: &dyn Fn() -> Box<dyn AnyBackend> = &|| Box::new(Interpreter);
     let round = Some(Roundoff::SINGLE);
-    let report = check(
-        TestedBackend {
-            name: "interpreter",
-            ways: &[open],
-            round,
-            one_row_differs: false,
-            host_cases: 0,
-            refusals: &[],
-        },
-        0..SEEDS,
-    );
+    let report = check(TestedBackend::new("interpreter", &[open], round), 0..SEEDS);
     println!("{report}");
     assert_eq!(report.faults(), [] as [&str; 0]);
     assert_eq!(report.without_cases(), [] as [&str; 0]);
