@@ -355,6 +355,33 @@ def lfm2_layers(values: Values, shape: Shape, draw: Draw) -> None:
     values.pop("full_attn_idxs", None)
 
 
+def lfm3(values: Values, shape: Shape, draw: Draw) -> None:
+    """LFM3 has short convolutions, sliding windows and full attention, whose frequencies are proportional."""
+    values["layer_types"] = cut(["conv", "sliding_attention", "full_attention"], draw, shape.layers)
+    values |= {"sliding_window": pick(draw, (4, 8, 16)), "conv_L_cache": pick(draw, (3, 7))}
+    kind = pick(draw, ("default", "proportional", "proportional"))
+    table = {"rope_type": kind, "rope_theta": pick(draw, (1e4, 1e6))}
+    if kind == "proportional":
+        table |= {"partial_rotary_factor": pick(draw, (0.25, 0.5)), "factor": pick(draw, (1.0, 2.0))}
+    values["rope_parameters"] = {
+        "full_attention": table,
+        "sliding_attention": {"rope_type": "default", "rope_theta": pick(draw, (1e3, 1e4))},
+    }
+
+
+def phimoe(values: Values, shape: Shape, draw: Draw) -> None:
+    """PhiMoE always chooses two experts, and its longrope states factors of short and long texts."""
+    values |= {"num_experts_per_tok": 2, "router_jitter_noise": pick(draw, (0.01, 0.05, 0.2))}
+    table = {"rope_type": "default", "rope_theta": pick(draw, (1e3, 1e4))}
+    if draw.random() < 0.7:
+        # The width is heads times head size.
+        pairs = shape.width // shape.heads // 2
+        short, long = ([float(x) for x in draw.uniform(1.0, most, pairs)] for most in (1.5, 8.0))
+        table |= {"rope_type": "longrope", "short_factor": short, "long_factor": long}
+        table |= {"short_mscale": 1.2, "long_mscale": 1.3, "original_max_position_embeddings": 256}
+    values["rope_parameters"] = table
+
+
 def set_to(**fixed: Any) -> Adjustment:
     """Return an adjustment that sets these values."""
 
@@ -499,6 +526,7 @@ ADJUST: dict[str, Adjustment] = {
     "laguna": laguna,
     "lfm2": lfm2_layers,
     "lfm2_moe": lfm2_layers,
+    "lfm3": lfm3,
     "llama4_text": llama4,
     "mamba2": mamba2_groups,
     "mimo_v2_flash": mimo,
@@ -506,6 +534,7 @@ ADJUST: dict[str, Adjustment] = {
     "muse_glimmer_text": muse_glimmer_theta,
     "nemotron_h": mamba2_groups,
     "opt": set_to(dropout=0.0),
+    "phimoe": phimoe,
     "qwen2_moe": sparse_layers,
     "qwen3_moe": sparse_layers,
     "recurrent_gemma": recurrent_gemma,

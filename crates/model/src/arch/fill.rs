@@ -69,6 +69,9 @@ pub(crate) fn fill(
 /// The maximum number of taps of a short convolution: known models have 3.
 const MAX_TAPS: usize = 64;
 
+/// The head, among the parts that a flag says a bias of.
+const HEAD: &str = "head";
+
 /// What the facts of a model are made from.
 pub(super) struct Fill<'a> {
     pub(super) arch: &'a Arch,
@@ -262,11 +265,18 @@ impl Fill<'_> {
                 let weight = self.arch.weights.get(&format!("layers.{{i}}.{part}.bias"));
                 weight.is_none_or(|weight| weight.is_of(kind))
             };
-            let has = |part: &str| self.stored.has(&format!("layers.{layer}.{part}.bias"));
+            let has = |part: &str| match part {
+                HEAD => self.stored.has("head.bias"),
+                _ => self.stored.has(&format!("layers.{layer}.{part}.bias")),
+            };
             if let Some(part) = flag.of.iter().filter(is_of_layer).find(|part| has(part) != stated) {
                 let has = if stated { "has no" } else { "has a" };
+                let part = match part.as_str() {
+                    HEAD => "the head".to_owned(),
+                    _ => format!("'{part}' of layer {layer}"),
+                };
                 return Err(Error::new(format!(
-                    "config.json's '{key}' is {stated}, but '{part}' of layer {layer} {has} bias; both must agree"
+                    "config.json's '{key}' is {stated}, but {part} {has} bias; both must agree"
                 )));
             }
         }
@@ -333,7 +343,15 @@ impl Fill<'_> {
         heads: &HeadSizes,
     ) -> Result<Option<OutputGate>> {
         let weight = format!("layers.{layer}.mixer.gate.weight");
-        let Some(act) = schema.gate.filter(|_| self.stored.has(&weight)) else { return Ok(None) };
+        let has = self.stored.has(&weight);
+        let stated = schema.gate_if.as_ref().map_or(Ok(None), |field| self.config.flag(field))?;
+        if let (Some(stated), Some(field)) = (stated.filter(|stated| *stated != has), &schema.gate_if) {
+            let (key, has) = (self.config.key(field), if has { "a" } else { "no" });
+            return Err(Error::new(format!(
+                "{key} is {stated}, but layer {layer} has {has} gate of its attention; both must agree"
+            )));
+        }
+        let Some(act) = schema.gate.filter(|_| has) else { return Ok(None) };
         let act = match act {
             OutputGateAct::Sigmoid => Act::Sigmoid,
             OutputGateAct::Softplus => Act::Softplus,
@@ -496,6 +514,7 @@ impl Fill<'_> {
                 Ok(Ffn::Gated {
                     size: self.ffn_size(dense, layer)?,
                     act,
+                    limit: self.limit(dense.limit.as_ref(), layer)?,
                     biases: [bias("gate"), bias("up"), bias("down")],
                 })
             }
