@@ -155,6 +155,12 @@ pub struct AttentionFacts {
     pub kv_heads: usize,
     /// The size of a head.
     pub head_size: usize,
+    /// The size of a head's values, if it is another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value_size: Option<usize>,
+    /// The factor of values.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value_factor: Option<f32>,
     /// The positions that a row attends to.
     #[serde(serialize_with = "span_text")]
     pub span: Span,

@@ -292,6 +292,7 @@ impl Fill<'_> {
             Some(true) => 1,
             _ => self.size_or("mixer.kv_heads", &attend.kv_heads, index, ("heads", heads))?,
         };
+        let kv_heads = kv_heads.saturating_mul(attend.kv_heads_times.unwrap_or(1));
         let shared = ("width / heads", width / heads);
         let size = self.size_or("mixer.head_size", &attend.head_size, index, shared)?;
         if !heads.is_multiple_of(kv_heads) {
@@ -323,6 +324,8 @@ impl Fill<'_> {
             heads: heads.heads,
             kv_heads: heads.kv_heads,
             head_size: heads.size,
+            value_size: self.value_size(schema, &heads)?,
+            value_factor: self.optional(schema.value_factor.as_ref())?.filter(|factor| *factor != 1.0),
             span: self.span(schema, layer)?,
             rope: self.rotation(schema, layer, heads.size)?,
             qk_norm: self.qk_norm(schema, layer, epsilon)?,
@@ -333,6 +336,17 @@ impl Fill<'_> {
             gate: self.output_gate(schema, layer, &heads)?,
             temperature: schema.temperature.as_ref().map_or(Ok(None), |schema| self.temperature(schema))?,
         })
+    }
+
+    /// The size of a head's values, if it is not that of its keys.
+    fn value_size(&self, schema: &AttendSchema, heads: &HeadSizes) -> Result<Option<usize>> {
+        let Some(field) = &schema.value_size else { return Ok(None) };
+        let size = self.size("mixer.value_size", field)?;
+        if size > self.limits.head_size {
+            let (key, cap) = (self.config.key(field), self.limits.head_size);
+            return Err(Error::new(format!("{key} is {size}; the cap is {cap}")));
+        }
+        Ok((size != heads.size).then_some(size))
     }
 
     /// The gate of the results of attention: its weight says whether it has a number for each head.
@@ -358,8 +372,9 @@ impl Fill<'_> {
         };
         let rows = self.stored.rows(&weight)?;
         let by_head = rows == heads.heads;
-        if !by_head && rows != heads.heads * heads.size {
-            let (heads, size) = (heads.heads, heads.size);
+        let size = self.value_size(schema, heads)?.unwrap_or(heads.size);
+        if !by_head && rows != heads.heads * size {
+            let heads = heads.heads;
             return Err(Error::new(format!(
                 "weight '{weight}' has {rows} rows; one for each of {heads} heads or of their {size} values is needed"
             )));

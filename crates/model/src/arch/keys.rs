@@ -316,7 +316,8 @@ fn implied(suffix: &str, facts: &Facts) -> Option<StatedValue> {
         sizes.all(|size| size == Some(first)).then_some(StatedValue::Number(first as f64))
     };
     match suffix {
-        "attention.key_length" | "attention.value_length" => of_layers(|attend| Some(attend.head_size)),
+        "attention.key_length" => of_layers(|attend| Some(attend.head_size)),
+        "attention.value_length" => of_layers(|attend| Some(attend.value_size.unwrap_or(attend.head_size))),
         // Layers that do not rotate imply none.
         "rope.dimension_count" => {
             let ropes = facts.layers.iter().filter_map(|layer| layer.mixer.attention()?.rope.as_ref());

@@ -195,6 +195,12 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
                 ),
                 ("mixer.kv_heads", Some(&attend.kv_heads), |layer| size(layer, |attend| attend.kv_heads)),
                 ("mixer.head_size", Some(&attend.head_size), |layer| size(layer, |attend| attend.head_size)),
+                ("mixer.value_size", attend.value_size.as_ref(), |layer| {
+                    size(layer, |attend| attend.value_size.unwrap_or(attend.head_size))
+                }),
+                ("mixer.value_factor", attend.value_factor.as_ref(), |layer| {
+                    Some(FactValue::Number(layer.mixer.attention()?.value_factor?))
+                }),
                 ("mixer.span.window", window, |layer| match layer.mixer.attention()?.span {
                     Span::Window(window) => Some(FactValue::Size(window as usize)),
                     Span::Full | Span::Chunk(_) | Span::All => None,

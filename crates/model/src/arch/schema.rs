@@ -323,8 +323,14 @@ pub struct AttendSchema {
     pub kv_heads: Field,
     /// Whether there is one KV head, whatever `kv_heads` says.
     pub multi_query: Option<Field>,
+    /// The number of KV heads for each one that `kv_heads` says.
+    pub kv_heads_times: Option<usize>,
     /// The size of a head.
     pub head_size: Field,
+    /// The size of a head's values, if it may be another one.
+    pub value_size: Option<Field>,
+    /// The factor of values.
+    pub value_factor: Option<Field>,
     /// The positions that a row attends to.
     #[serde(default)]
     pub span: SpanSchema,
