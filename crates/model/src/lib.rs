@@ -8,6 +8,7 @@ mod expert_rows;
 #[doc(hidden)]
 pub mod fuzz;
 mod generation;
+mod latent_rows;
 mod limits;
 mod model;
 mod modules;

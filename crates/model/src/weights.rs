@@ -9,9 +9,10 @@ use girih_graph::WeightSource;
 use girih_tensor::{DType, Error, Result, Shape, View};
 use sha2::{Digest as _, Sha256};
 
-use crate::arch::schema::{Arch, EXPERT, OtherTensor, QkvPart, Relayout, TensorPart, Weight};
+use crate::arch::schema::{Arch, EXPERT, LatentPart, OtherTensor, QkvPart, Relayout, TensorPart, Weight};
 use crate::arch::{AttentionFacts, Facts, Mixer};
 use crate::expert_rows::ExpertRows;
+use crate::latent_rows::{self, LatentRows};
 
 /// The maximum number of names that an error lists.
 const LISTED: usize = 5;
@@ -37,6 +38,8 @@ enum WeightEntry {
     Stored { tensor: String, info: TensorInfo, order: TensorOrder },
     /// A tensor of this format and shape that consists of parts, one after the other.
     Assembled { parts: Vec<RowsPart>, dtype: DType, shape: Shape },
+    /// The matrices of all heads of this tensor, one after the other, each with columns as rows.
+    TransposedHeads { tensor: String, heads: Vec<TensorInfo>, shape: Shape },
     /// A part of the rows of each expert's matrix.
     OfExperts(ExpertRows),
     /// Values that girih computes from the facts.
@@ -84,9 +87,11 @@ impl ModelWeights {
         for (pattern, weight) in &arch.weights {
             let (tensor, part) = stored_as(weight, container.kind());
             let layers = (0..kinds.len()).filter(|layer| weight.is_of(kinds[*layer]));
-            let others: &[OtherTensor] = match container.kind() {
-                ContainerKind::Safetensors => &weight.hf_or,
-                ContainerKind::Gguf => &[],
+            let others: Vec<OtherTensor> = match container.kind() {
+                ContainerKind::Safetensors => weight.hf_or.clone(),
+                ContainerKind::Gguf => {
+                    weight.gguf_or.iter().map(|other| OtherTensor::gguf(other, part)).collect()
+                }
             };
             for (name, tensor) in expand(pattern, tensor, layers) {
                 let Some(tensor) = tensor.map(|tensor| with_prefix(&tensor, &prefixes)) else { continue };
@@ -142,6 +147,13 @@ impl ModelWeights {
             let of_qkv = match stored_as(weight, self.container.kind()).1 {
                 Some(TensorPart::Flat { flat }) => Some((false, flat)),
                 Some(TensorPart::Grouped { grouped }) => Some((true, grouped)),
+                Some(TensorPart::Latent { latent }) => {
+                    for (layer, facts) in facts.layers.iter().enumerate() {
+                        let Some(attend) = facts.mixer.attention() else { continue };
+                        self.split_latent(&pattern.replace("{i}", &layer.to_string()), latent, attend)?;
+                    }
+                    continue;
+                }
                 Some(
                     TensorPart::Rows(_)
                     | TensorPart::Columns { .. }
@@ -190,6 +202,27 @@ impl ModelWeights {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Makes a weight, so far a whole projection of latent attention, its part of that.
+    fn split_latent(&mut self, name: &str, part: LatentPart, attend: &AttentionFacts) -> Result<()> {
+        let Some(WeightEntry::Stored { tensor, info, .. }) = self.entries.get(name) else { return Ok(()) };
+        let Some(latent) = &attend.latent else { return Ok(()) };
+        let (entry, tensor) = (latent_rows::part(tensor, info, part, attend.heads, latent)?, tensor.clone());
+        let entry = match entry {
+            LatentRows::One(info) => WeightEntry::Stored { tensor, info, order: TensorOrder::AsStored },
+            LatentRows::Heads(infos, shape) => {
+                let part = |info: TensorInfo| {
+                    let row = (info.bytes as usize).max(1);
+                    RowsPart { tensor: tensor.clone(), info, row, range: 0..row }
+                };
+                let dtype = infos[0].dtype;
+                WeightEntry::Assembled { parts: infos.into_iter().map(part).collect(), dtype, shape }
+            }
+            LatentRows::Transposed(heads, shape) => WeightEntry::TransposedHeads { tensor, heads, shape },
+        };
+        self.entries.insert(name.to_owned(), entry);
         Ok(())
     }
 
@@ -253,7 +286,10 @@ impl ModelWeights {
                     "'{name}' is assembled of parts such as tensor {tensor}, which cannot be rearranged, too"
                 )));
             }
-            Some(WeightEntry::OfExperts(ExpertRows { tensor, .. })) => {
+            Some(
+                WeightEntry::OfExperts(ExpertRows { tensor, .. })
+                | WeightEntry::TransposedHeads { tensor, .. },
+            ) => {
                 let tensor = quote(tensor);
                 return Err(Error::new(format!(
                     "'{name}' is a part of tensor {tensor}, which cannot be rearranged, too"
@@ -294,6 +330,7 @@ impl ModelWeights {
             WeightEntry::Stored { info, .. } => Some((info.dtype, info.shape)),
             WeightEntry::Assembled { dtype, shape, .. } => Some((*dtype, *shape)),
             WeightEntry::OfExperts(rows) => Some((rows.dtype, rows.shape)),
+            WeightEntry::TransposedHeads { heads, shape, .. } => Some((heads.first()?.dtype, *shape)),
             WeightEntry::Computed(numbers) => Some((DType::F32, Shape::vector(numbers.len()))),
         }
     }
@@ -313,7 +350,10 @@ impl ModelWeights {
     pub fn stored(&self, name: &str) -> Option<(&str, &TensorInfo)> {
         match self.entries.get(name)? {
             WeightEntry::Stored { tensor, info, .. } => Some((tensor, info)),
-            WeightEntry::Assembled { .. } | WeightEntry::OfExperts(_) | WeightEntry::Computed(_) => None,
+            WeightEntry::Assembled { .. }
+            | WeightEntry::OfExperts(_)
+            | WeightEntry::TransposedHeads { .. }
+            | WeightEntry::Computed(_) => None,
         }
     }
 
@@ -344,6 +384,18 @@ impl ModelWeights {
                 self.read_interleaved(info, *heads, offset, into)
             }
             WeightEntry::Assembled { parts, .. } => self.read_parts(parts, offset, into),
+            WeightEntry::TransposedHeads { heads, .. } => {
+                let (mut skipped, mut rest) = (offset, into);
+                for info in heads {
+                    let length = info.bytes.saturating_sub(skipped).min(rest.len() as u64) as usize;
+                    let (now, later) = rest.split_at_mut(length);
+                    if length > 0 {
+                        self.read_columns(info, 0..info.shape.columns(), skipped, now)?;
+                    }
+                    (skipped, rest) = (skipped.saturating_sub(info.bytes), later);
+                }
+                if rest.is_empty() { Ok(()) } else { Err(past_end()) }
+            }
             WeightEntry::OfExperts(rows) => rows.read(&self.container, offset, into),
             WeightEntry::Computed(numbers) => copy(numbers, offset, into),
         }
@@ -606,7 +658,9 @@ fn part_of(info: &TensorInfo, part: Option<TensorPart>) -> Result<(TensorInfo, O
     }
     let ([index, count], extent, tile) = match part {
         // Parts by heads depend on facts, and are split when these are known.
-        None | Some(TensorPart::Flat { .. } | TensorPart::Grouped { .. }) => return Ok((info.clone(), None)),
+        None | Some(TensorPart::Flat { .. } | TensorPart::Grouped { .. } | TensorPart::Latent { .. }) => {
+            return Ok((info.clone(), None));
+        }
         Some(TensorPart::From { from_row }) => {
             let rows = info.shape.extents()[0];
             let left = rows.checked_sub(from_row).filter(|left| *left > 0);
@@ -673,7 +727,7 @@ fn rows_of(tensor: &str, info: &TensorInfo, rows: Range<usize>) -> Result<Tensor
     })
 }
 
-fn rows_in(info: &TensorInfo, rows: Range<usize>) -> Result<TensorInfo> {
+pub(crate) fn rows_in(info: &TensorInfo, rows: Range<usize>) -> Result<TensorInfo> {
     let all = info.shape.extents()[0] as u64;
     if info.dtype.tile().0 != 1 || rows.end as u64 > all || !info.bytes.is_multiple_of(all) {
         return Err(Error::new(format!("of which the rows {rows:?} cannot be read")));

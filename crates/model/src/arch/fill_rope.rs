@@ -93,6 +93,9 @@ impl Fill<'_> {
             PairingSchema::Halves => Pairing::Halves,
             PairingSchema::Neighbours => Pairing::Neighbours,
         };
+        let are_neighbours =
+            stated.neighbours_if.as_ref().map_or(Ok(None), |field| self.config.flag(field))?;
+        let pairing = if are_neighbours == Some(false) { Pairing::Halves } else { pairing };
         Ok(Rope {
             table: name.to_owned(),
             weight: format!("rope.{name}"),
@@ -101,6 +104,7 @@ impl Fill<'_> {
             base,
             factors: scaled.factors,
             factor: scaled.factor,
+            score: scaled.score,
             context: scaled.context,
         })
     }

@@ -185,7 +185,7 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
                 SpanSchema::Chunk(field) => (None, Some(field)),
                 SpanSchema::Full | SpanSchema::All => (None, None),
             };
-            let temperature = attend.temperature.as_ref();
+            let (temperature, latent) = (attend.temperature.as_ref(), attend.latent.as_ref());
             list.extend([
                 (
                     "mixer.heads",
@@ -198,6 +198,23 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
                     Span::Window(window) => Some(FactValue::Size(window as usize)),
                     Span::Full | Span::Chunk(_) | Span::All => None,
                 }),
+                ("mixer.latent.query_rank", latent.map(|latent| &latent.query_rank), |layer| {
+                    Some(FactValue::Size(layer.mixer.attention()?.latent?.query_rank?))
+                }),
+                ("mixer.latent.rank", latent.map(|latent| &latent.rank), |layer| {
+                    Some(FactValue::Size(layer.mixer.attention()?.latent?.rank))
+                }),
+                ("mixer.latent.nope", latent.map(|latent| &latent.nope), |layer| {
+                    Some(FactValue::Size(layer.mixer.attention()?.latent?.nope))
+                }),
+                ("mixer.latent.rope", latent.map(|latent| &latent.rope), |layer| {
+                    Some(FactValue::Size(layer.mixer.attention()?.latent?.rope))
+                }),
+                ("mixer.latent.value_size", latent.map(|latent| &latent.value_size), |layer| {
+                    Some(FactValue::Size(layer.mixer.attention()?.latent?.value_size))
+                }),
+                // It is that of all models of the architecture.
+                ("mixer.latent.epsilon", latent.map(|latent| &latent.epsilon), |_| None),
                 ("mixer.span_if", attend.span_if.as_ref(), |layer| {
                     Some(FactValue::Flag(layer.mixer.attention()?.span != Span::Full))
                 }),
@@ -273,7 +290,7 @@ fn of_dense(dense: &DenseSchema) -> [OfLayer<'_>; 5] {
 }
 
 /// The parameters of experts, beside those of each.
-fn of_experts(experts: &ExpertsSchema) -> [OfLayer<'_>; 12] {
+fn of_experts(experts: &ExpertsSchema) -> [OfLayer<'_>; 13] {
     let shared = experts.shared.as_ref();
     [
         ("ffn.count", Some(&experts.count), |layer| Some(FactValue::Size(layer.ffn.experts()?.count))),
@@ -302,6 +319,8 @@ fn of_experts(experts: &ExpertsSchema) -> [OfLayer<'_>; 12] {
         ("ffn.groups", experts.groups.as_ref(), |layer| {
             Some(FactValue::Size(layer.ffn.experts()?.router.groups?.count as usize))
         }),
+        // Whether there are groups follows from it.
+        ("ffn.groups_if", experts.groups_if.as_ref(), |_| None),
         ("ffn.used_groups", experts.used_groups.as_ref(), |layer| {
             Some(FactValue::Size(layer.ffn.experts()?.router.groups?.used as usize))
         }),

@@ -37,6 +37,14 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
     "glm",
     "glm4",
     "glm4_moe",
+    "deepseek_v2",
+    "deepseek_v3",
+    "glm4_moe_lite",
+    "mistral4",
+    "minicpm3",
+    "youtu",
+    "sarvam_mla",
+    "axk1",
     "smollm3",
     "internlm3",
     "stablelm",
@@ -87,7 +95,7 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
 ];
 
 /// What several descriptions have in common; these match no model.
-const COMMON: &[(&str, &str)] = texts!["decoder", "experts", "sigmoid_router"];
+const COMMON: &[(&str, &str)] = texts!["decoder", "experts", "sigmoid_router", "latent"];
 
 /// The text of a description that girih ships with.
 pub fn text_of(name: &str) -> Option<&'static str> {
