@@ -31,7 +31,7 @@ impl Fill<'_> {
             score,
             used: used as u32,
             normalized: normalized.then_some(schema.epsilon),
-            groups: self.groups(schema)?,
+            groups: self.groups(schema, score)?,
             factor: self.router_factor(schema.factor.as_ref())?,
         };
         if !router.suits(count) {
@@ -106,7 +106,7 @@ impl Fill<'_> {
     }
 
     /// The groups of experts; one group is none.
-    fn groups(&self, schema: &ExpertsSchema) -> Result<Option<ExpertGroups>> {
+    fn groups(&self, schema: &ExpertsSchema, score: RouterScore) -> Result<Option<ExpertGroups>> {
         let Some(field) = &schema.groups else { return Ok(None) };
         if let Some(method) = schema.groups_if.as_ref().filter(|_| !self.config.is_gguf()) {
             match self.config.word(method)?.as_deref() {
@@ -126,11 +126,10 @@ impl Fill<'_> {
         }
         let field = schema.used_groups.as_ref().unwrap_or(field);
         let used = self.size("ffn.used_groups", field)?;
-        Ok((used < count).then_some(ExpertGroups {
-            count: count as u32,
-            used: used as u32,
-            best: schema.group_best,
-        }))
+        // DeepSeek-V2 shares its name in GGUF with V3, and no other file has groups and a softmax.
+        let is_v2 = self.config.is_gguf() && score == RouterScore::Softmax;
+        let best = if is_v2 { 1 } else { schema.group_best };
+        Ok((used < count).then_some(ExpertGroups { count: count as u32, used: used as u32, best }))
     }
 
     /// The factor of a router's weights; 1 is none.

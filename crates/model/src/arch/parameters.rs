@@ -135,11 +135,13 @@ impl Arch {
         }
         for (table, rope) in &self.rope {
             let original = rope.scaling.as_ref().and_then(|scaling| scaling.original.as_ref());
-            let of_table: [OfTable<'_>; 4] = [
+            let of_table: [OfTable<'_>; 5] = [
                 ("base", Some(&rope.base), |rope| Some(FactValue::Number(rope.base))),
                 ("rotated", rope.rotated.as_ref(), |rope| Some(FactValue::Size(rope.rotated))),
                 // Others follow from them.
                 ("share", rope.share.as_ref(), |_| None),
+                // The pairing follows from it.
+                ("neighbours_if", rope.neighbours_if.as_ref(), |_| None),
                 ("scaling.original", original, |_| None),
             ];
             for (name, field, of) in of_table {

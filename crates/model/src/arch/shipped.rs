@@ -41,6 +41,8 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
     "deepseek_v3",
     "glm4_moe_lite",
     "mistral4",
+    "mistral4_vision",
+    "kimi_k25",
     "minicpm3",
     "youtu",
     "sarvam_mla",
