@@ -79,8 +79,8 @@ impl<'a> Binder<'a> {
                 linear_heads::bind(graph, ActivationKind::of_node(graph, node, self.rule), [x, weight], y)?
             }
             AppliedOp::Concat { a, b } => concat::bind([a, b], y, [a, b].map(width)),
-            AppliedOp::Route { score, used, normalized, groups, factor, scores, bias } => {
-                let router = Router { score, used, normalized, groups, factor };
+            AppliedOp::Route { score, used, normalized, groups, factor, near, scores, bias } => {
+                let router = Router { score, used, normalized, groups, factor, near };
                 route::bind(graph, router, scores, bias, y)
             }
             AppliedOp::Experts {

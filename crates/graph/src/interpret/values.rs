@@ -277,8 +277,8 @@ impl<'r, 'a> NodeReads<'r, 'a> {
             AppliedOp::Concat { a, b } => {
                 concat::define(self.rows(a)?, self.rows(b)?, [a, b].map(|id| self.value(id).columns()))
             }
-            AppliedOp::Route { score, used, normalized, groups, factor, scores, bias } => {
-                let router = Router { score, used, normalized, groups, factor };
+            AppliedOp::Route { score, used, normalized, groups, factor, near, scores, bias } => {
+                let router = Router { score, used, normalized, groups, factor, near };
                 let bias = self.optional(bias)?;
                 route::define(self.rows(scores)?, bias.as_deref(), self.value(scores).columns(), router)
             }

@@ -36,6 +36,8 @@ impl Fill<'_> {
             heads,
             kv_heads: 1,
             head_size,
+            value_size: None,
+            value_factor: None,
             span: self.span(schema, layer)?,
             rope,
             qk_norm: None,

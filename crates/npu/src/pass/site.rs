@@ -181,7 +181,16 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
         | AppliedOp::LinearHeads { x: _, weight: _ }
         | AppliedOp::Concat { a: _, b: _ }
         | AppliedOp::AttendLatent { scale: _, span: _, values: _, q: _, latents: _ }
-        | AppliedOp::Route { score: _, used: _, normalized: _, groups: _, factor: _, scores: _, bias: _ }
+        | AppliedOp::Route {
+            score: _,
+            used: _,
+            normalized: _,
+            groups: _,
+            factor: _,
+            near: _,
+            scores: _,
+            bias: _,
+        }
         | AppliedOp::Scale { factor: _, x: _ }
         | AppliedOp::Softcap { cap: _, x: _ }
         | AppliedOp::Experts {
