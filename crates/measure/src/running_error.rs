@@ -253,7 +253,6 @@ impl Analysis<'_> {
             // As if the limit cut little of a row.
             Op::Gate { act, limit: _, offset: _ } | Op::GateHeads { act } => self.gate(node, act),
             Op::Add => self.add(node),
-            // Heads have matrices of similar sizes.
             Op::Linear | Op::LinearHeads => self.linear(node),
             Op::Concat => self.concat(node),
             Op::ShortConv => self.short_conv(node),
@@ -343,7 +342,7 @@ impl Analysis<'_> {
         Some(rows.map(|((a, b), sum)| ratio(a + b, *sum) + self.one.result).collect())
     }
 
-    /// The noise of both parts, which are copied.
+    /// The noise of both parts.
     fn concat(&self, node: &Node) -> Option<Vec<f64>> {
         let made = self.sizes(node.output)?;
         let noise = |id: ValueId| {
@@ -468,8 +467,7 @@ impl Analysis<'_> {
             None => None,
             Some(sinks) => Some(self.run.vectors?.get(&self.graph().value(*sinks).name)?.as_slice()),
         };
-        let size = self.columns(values) as usize;
-        self.attend_to([q, keys, values], sinks, (scale, span, cap), size)
+        self.attend_to([q, keys, values], sinks, (scale, span, cap), self.columns(values) as usize)
     }
 
     /// The errors of attention whose values are the first `size` numbers of each head of the last operand.

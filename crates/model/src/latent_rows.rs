@@ -7,7 +7,7 @@ use girih_tensor::{Error, Result, Shape};
 
 use crate::arch::LatentFacts;
 use crate::arch::schema::LatentPart;
-use crate::weights::rows_in;
+use crate::tensor_rows::rows_of;
 
 /// Where the values of a part lie.
 #[derive(Debug)]
@@ -51,10 +51,10 @@ pub(crate) fn part(
     }
     let taken = |group: usize| -> Range<usize> { group * size + range.start..group * size + range.end };
     if groups == 1 && matches!(part, LatentPart::Rows | LatentPart::KRope) {
-        return Ok(LatentRows::One(named(tensor, info, taken(0))?));
+        return Ok(LatentRows::One(rows_of(tensor, info, taken(0))?));
     }
     let infos: Vec<TensorInfo> =
-        (0..groups).map(|group| named(tensor, info, taken(group))).collect::<Result<_>>()?;
+        (0..groups).map(|group| rows_of(tensor, info, taken(group))).collect::<Result<_>>()?;
     let (columns, count) = (info.shape.columns(), range.len());
     match part {
         LatentPart::KUp if info.dtype.tile() != (1, 1) => Err(Error::new(format!(
@@ -68,13 +68,6 @@ pub(crate) fn part(
             Ok(LatentRows::Heads(infos, Shape::new(&[groups * count, columns])?))
         }
     }
-}
-
-/// Some rows of a tensor, which an error names.
-fn named(tensor: &str, info: &TensorInfo, rows: Range<usize>) -> Result<TensorInfo> {
-    rows_in(info, rows).map_err(|error| {
-        Error::new(format!("tensor {} has the shape {}, {error}", quote(tensor), info.shape))
-    })
 }
 
 #[cfg(test)]

@@ -13,6 +13,8 @@ mod limits;
 mod model;
 mod modules;
 mod shape;
+mod tensor_names;
+mod tensor_rows;
 mod weights;
 
 pub use assemble::{GraphOptions, layer_output};

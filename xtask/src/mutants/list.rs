@@ -211,7 +211,7 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
             ),
             mutant(
                 "attend_latent",
-                "crates/cpu/src/ops/attend.rs",
+                "crates/cpu/src/kernels/attend.rs",
                 "keys.get(dim).map_or(0.0, |key| key[position])",
                 "keys.get(dim).map_or(0.0, |key| key[position ^ 1])",
             ),

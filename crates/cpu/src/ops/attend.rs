@@ -638,18 +638,6 @@ impl AttendPiece<'_> {
     }
 }
 
-/// Writes the numbers of each position of a tile of keys as a row of `width`, a multiple of [`LANES`]. Numbers
-/// behind those of the keys are 0. A line of a row is written at once, as rows lie far apart.
-fn transpose(keys: &[[f32; KEY_TILE]], width: usize, rows: &mut [f32]) {
-    for (part, first) in (0..width).step_by(LANES).enumerate() {
-        let keys = &keys[first.min(keys.len())..keys.len().min(first + LANES)];
-        for (position, row) in rows.chunks_exact_mut(width).enumerate() {
-            let line: [f32; LANES] = array::from_fn(|dim| keys.get(dim).map_or(0.0, |key| key[position]));
-            row.as_chunks_mut().0[part] = line;
-        }
-    }
-}
-
 /// The smallest width of the kernels for a number of queries.
 fn width(queries: usize) -> usize {
     *WIDTHS.iter().find(|width| **width >= queries).expect("a batch is no wider than the widest")

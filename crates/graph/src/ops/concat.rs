@@ -10,7 +10,7 @@ pub(super) fn fits(a: &Value, b: &Value, y: &Value) -> bool {
     b.has_rows_of(a) && heads == others && y.has_rows_of(a) && y.inner() == [heads, first + second]
 }
 
-/// A head has so many numbers of `a` and of `b`.
+/// A head has `first` numbers of `a` and `second` numbers of `b`.
 pub(crate) fn define(a: &[f32], b: &[f32], [first, second]: [usize; 2]) -> Vec<f32> {
     a.chunks_exact(first).zip(b.chunks_exact(second)).flat_map(|(a, b)| [a, b].concat()).collect()
 }
