@@ -182,8 +182,8 @@ def inner_size(draw: Draw) -> int:
     return 8 * pick(draw, range(3, 16))
 
 
-def rope(old: Values, draw: Draw, head_size: int) -> Values:
-    """Return a drawn form of the object `rope_parameters`."""
+def rope(old: Values, draw: Draw, head_size: int, latent_head: bool = False) -> Values:  # noqa: FBT001, FBT002
+    """Return a drawn form of the object `rope_parameters`, of latent attention or of another one."""
     if any(isinstance(value, dict) for value in old.values()):
         return {kind: rope(value, draw, head_size) if isinstance(value, dict) else value for kind, value in old.items()}
     if not old:
@@ -206,6 +206,10 @@ def rope(old: Values, draw: Draw, head_size: int) -> Values:
     if kind == "yarn":
         new |= {"beta_fast": 32.0, "beta_slow": 1.0} if draw.random() < 0.5 else {"attention_factor": 1.1}
         new |= {"truncate": old["truncate"]} if "truncate" in old else {}
+    if kind == "yarn" and latent_head and "attention_factor" not in new and draw.random() < 0.7:
+        # The first scale is that of rotated components, the second one that of scores; published ones are equal.
+        of_all = pick(draw, (1.0, 0.707))
+        new |= {"mscale": pick(draw, (of_all, 1.0)), "mscale_all_dim": of_all}
     if "llama_4_scaling_beta" in old:
         new["llama_4_scaling_beta"] = pick(draw, (0.1, 0.4))
         if "attention_factor" not in new:
@@ -291,6 +295,8 @@ def shrunk(family: str, old: Values, draw: Draw, multiple: bool) -> Values:
         new["rope_theta"] = table["rope_theta"]
     if "qk_rope_head_dim" in old:
         latent(new, shape, draw)
+        if isinstance(table, dict) and not any(isinstance(value, dict) for value in table.values()):
+            new["rope_parameters"] = rope(old["rope_parameters"], draw, shape.head_size, latent_head=True)
     if family in ADJUST:
         ADJUST[family](new, shape, draw)
     return new
@@ -299,9 +305,19 @@ def shrunk(family: str, old: Values, draw: Draw, multiple: bool) -> Values:
 Adjustment = Callable[[Values, Shape, Draw], None]
 
 
-def latent(values: Values, shape: Shape, _draw: Draw) -> None:
+def latent(values: Values, shape: Shape, draw: Draw) -> None:
     """Latent attention has as many KV heads as heads, and `head_dim` is the rotated part."""
     values["num_key_value_heads"] = shape.heads
+    values |= {
+        "kv_lora_rank": pick(draw, (12, 24, 32)),
+        "qk_nope_head_dim": pick(draw, (6, 16)),
+        "qk_rope_head_dim": pick(draw, (8, 12)),
+        "v_head_dim": pick(draw, (10, 16)),
+    }
+    if values.get("q_lora_rank") is not None or draw.random() < 0.3:  # noqa: PLR2004
+        values["q_lora_rank"] = pick(draw, (None, 20, 24)) if draw.random() < 0.5 else 24
+    if "rope_interleave" in values:
+        values["rope_interleave"] = bool(draw.random() < 0.6)
     if "qk_head_dim" in values:
         values["qk_head_dim"] = values["qk_nope_head_dim"] + values["qk_rope_head_dim"]
     if values.get("head_dim") is not None:
@@ -512,6 +528,27 @@ def mistral4(values: Values, _shape: Shape, _draw: Draw) -> None:
     values["rope_parameters"]["partial_rotary_factor"] = 0.5
 
 
+def deepseek_v2(values: Values, shape: Shape, draw: Draw) -> None:
+    """Groups of experts, which are chosen by their best expert only if the configuration says so."""
+    groups = pick(draw, (None, 1, 2))
+    used = 2 if shape.used > 1 else 1
+    values |= {"n_group": groups, "topk_group": groups and 1, "num_experts_per_tok": used, "norm_topk_prob": False}
+    values |= {"topk_method": pick(draw, ("greedy", "group_limited_greedy" if groups else "greedy"))}
+    values |= {"n_routed_experts": pick(draw, (4, 8))}
+
+
+def mlp_kinds(values: Values, shape: Shape, draw: Draw) -> None:
+    """Each layer is dense or has experts, and at least one has them."""
+    kinds = [pick(draw, ("dense", "sparse")) for _ in range(shape.layers - 1)]
+    values["mlp_layer_types"] = [*kinds, "sparse"]
+
+
+def axk1(values: Values, shape: Shape, draw: Draw) -> None:
+    """Queries always have a latent."""
+    mlp_kinds(values, shape, draw)
+    values["q_lora_rank"] = values["q_lora_rank"] or 20
+
+
 def hy_v4(values: Values, shape: Shape, draw: Draw) -> None:
     """The first layer has an indexer of its own."""
     values["indexer_types"] = ["full"] + [pick(draw, ("full", "shared")) for _ in range(shape.layers - 1)]
@@ -535,7 +572,10 @@ ADJUST: dict[str, Adjustment] = {
     "bamba": mamba2_heads,
     "cohere_compass_text": two_rope_kinds,
     "diffllama": even_kv_heads,
+    "axk1": axk1,
+    "deepseek_v2": deepseek_v2,
     "dory": dory,
+    "glm4_moe_lite": mlp_kinds,
     "dots1": no_window,
     "dots3_note_text": dots3_note,
     "ernie4_5_moe": ernie_experts,

@@ -72,9 +72,29 @@ def experts_by_step(values: Values) -> list[int]:
 
 PLAIN_ROPE = {"rope_parameters.rope_type": "default", "rope_parameters.rope_theta": 10000.0}
 
+def equal_scales(values: Values) -> float | None:
+    """Return the scale of rotated components that llama.cpp assumes: that of all components."""
+    return values["rope_parameters"].get("mscale_all_dim")
+
+
+LATENT = {"rope_interleave": True, "attention_bias": False, "rope_parameters.mscale": equal_scales}
+
+PUBLISHED: dict[str, Values] = {
+    "deepseek_v2": {"scoring_func": "softmax"},
+    "deepseek_v3": {"scoring_func": "sigmoid", "topk_method": "noaux_tc"},
+}
+"""Keys that published models of a family have, although transformers does not save them; llama.cpp's converter reads
+them."""
+
 GGUF_DROPS: dict[str, Values] = {
     "cohere": {"rope_parameters.rope_type": "default"},
     "cohere2": {"rope_parameters.rope_type": "default"},
+    "deepseek_v2": {
+        "attention_bias": False,
+        "rope_parameters.mscale": equal_scales,
+        "topk_method": lambda values: values["topk_method"] if (values["n_group"] or 1) == 1 else "group_limited_greedy",
+    },
+    "deepseek_v3": LATENT,
     "gemma": PLAIN_ROPE,
     "gemma2": {
         **PLAIN_ROPE,
@@ -101,6 +121,7 @@ GGUF_DROPS: dict[str, Values] = {
     "smollm3": {"no_rope_layers": every_fourth_without_rope, "sliding_window": None},
     "solar_open": {"rope_parameters.partial_rotary_factor": 0.5},
     "stablelm": PLAIN_ROPE,
+    "youtu": LATENT,
 }
 """Facts that llama.cpp's converter (package llama-cpp-python) does not write, by family, each with the value for which the
 file stands: the one of all published models, or a function of the configuration. A model with another value is
@@ -157,6 +178,8 @@ def write_model(folder: Path, config: transformers.PreTrainedConfig, seed: int, 
             tensor.copy_(weight(name, tensor, generator).to(torch.bfloat16))
     model.tie_weights()
     model.to(torch.bfloat16).save_pretrained(folder)
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | PUBLISHED.get(config.model_type, {}), indent=2))
     if draw.random() < 0.5:
         in_old_style(folder / "config.json")
 

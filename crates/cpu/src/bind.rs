@@ -6,8 +6,8 @@ use crate::activations::{ActivationKind, ActivationPrecision, PrecisionRule};
 use crate::bound::{BoundOp, OpScratch};
 use crate::ops::linear::BoundMatmul;
 use crate::ops::{
-    RopeParams, activate, add, attend, embed, experts, gate, gate_heads, gather, layer_norm, linear, norm,
-    pool, reshape, rope, route, scale, short_conv, softcap, splice, temper, xielu,
+    RopeParams, activate, add, attend, concat, embed, experts, gate, gate_heads, gather, layer_norm, linear,
+    linear_heads, norm, pool, reshape, rope, route, scale, short_conv, softcap, splice, temper, xielu,
 };
 use crate::state;
 use crate::weights::WeightForm;
@@ -74,6 +74,11 @@ impl<'a> Binder<'a> {
                 let kind = ActivationKind::of_node(graph, node, self.rule);
                 return Ok(Bound::Matmul(linear::bind(graph, kind, x, weight, bias)));
             }
+            AppliedOp::LinearHeads { x, weight } => {
+                self.check_precision(weight)?;
+                linear_heads::bind(graph, ActivationKind::of_node(graph, node, self.rule), [x, weight], y)?
+            }
+            AppliedOp::Concat { a, b } => concat::bind([a, b], y, [a, b].map(width)),
             AppliedOp::Route { score, used, normalized, groups, factor, near, scores, bias } => {
                 let router = Router { score, used, normalized, groups, factor, near };
                 route::bind(graph, router, scores, bias, y)
@@ -107,6 +112,9 @@ impl<'a> Binder<'a> {
             AppliedOp::Write { x: _ } => return Ok(Bound::Write),
             AppliedOp::Attend { scale, span, softcap, q, keys, values, sinks } => {
                 attend::bind(graph, node, (scale, span, softcap), [q, keys, values], sinks)
+            }
+            AppliedOp::AttendLatent { scale, span, values, q, latents } => {
+                attend::bind_latent(graph, (scale, span, values as usize), [q, latents], y)
             }
             AppliedOp::ShortConv { x, taps, carried } => short_conv::bind([x, taps, carried], y),
             AppliedOp::Gate { act, limit, offset, gate, up } => {

@@ -128,13 +128,15 @@ pub enum RouterScore {
     Sigmoid,
 }
 
-/// Groups of experts of which a row uses some, those whose two best experts have the largest sum.
+/// Groups of experts of which a row uses some, those whose best experts have the largest sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpertGroups {
     /// The number of groups, which have equal sizes.
     pub count: u32,
     /// The number of groups that a row uses.
     pub used: u32,
+    /// The number of best experts of a group that are added up: two in DeepSeek-V3, one in V2.
+    pub best: u32,
 }
 
 impl RouterScore {
@@ -348,14 +350,24 @@ impl Constant for RouterScore {
 
 impl Constant for Option<ExpertGroups> {
     fn print(&self) -> Option<String> {
-        self.map(|ExpertGroups { count, used }| format!("{used}of{count}"))
+        self.map(|ExpertGroups { count, used, best }| match best {
+            2 => format!("{used}of{count}"),
+            best => format!("{used}of{count}by{best}"),
+        })
     }
 
     fn parse(text: &str) -> Result<Option<ExpertGroups>> {
         let groups = text.split_once("of").and_then(|(used, count)| {
-            Some(ExpertGroups { count: count.parse().ok()?, used: used.parse().ok()? })
+            let (count, best) = count.split_once("by").unwrap_or((count, "2"));
+            Some(ExpertGroups {
+                count: count.parse().ok()?,
+                used: used.parse().ok()?,
+                best: best.parse().ok()?,
+            })
         });
-        let wrong = || Error::new(format!("'{text}' are no groups: use '<used>of<count>'"));
+        let wrong = || {
+            Error::new(format!("'{text}' are no groups: use '<used>of<count>' or '<used>of<count>by<best>'"))
+        };
         groups.map(Some).ok_or_else(wrong)
     }
 

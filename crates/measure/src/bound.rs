@@ -339,14 +339,16 @@ impl OneError {
     fn of(&self, graph: &Graph, node: &Node, is_head: bool) -> CountedErrors {
         // How many operators that sum many terms, and how many elementwise ones.
         let (sums, elementwise) = match node.op {
-            Op::Splice | Op::Gather | Op::Reshape | Op::Write => (0.0, 0.0),
-            Op::Embed | Op::Norm { .. } | Op::Linear | Op::ShortConv | Op::Pool { .. } => (1.0, 0.0),
+            Op::Splice | Op::Gather | Op::Reshape | Op::Concat | Op::Write => (0.0, 0.0),
+            Op::Embed | Op::Norm { .. } | Op::Linear | Op::LinearHeads | Op::ShortConv | Op::Pool { .. } => {
+                (1.0, 0.0)
+            }
             // The products with gate or up and down, and the sum of experts.
             Op::Experts { .. } => (3.0, 1.0),
             // The mean and the variance.
             Op::LayerNorm { .. } => (2.0, 0.0),
             // Scores, softmax, values.
-            Op::Attend { .. } => (3.0, 0.0),
+            Op::Attend { .. } | Op::AttendLatent { .. } => (3.0, 0.0),
             Op::Scale { .. }
             | Op::Rope { .. }
             | Op::Temper { .. }
@@ -366,7 +368,7 @@ impl OneError {
         // Experts round their rows, and what gate and up become.
         let activations = match node.op {
             Op::Linear if is_head => self.head.powi(2),
-            Op::Linear => self.activations.powi(2),
+            Op::Linear | Op::LinearHeads => self.activations.powi(2),
             Op::Experts { .. } => 2.0 * self.activations.powi(2),
             _ => 0.0,
         };

@@ -120,7 +120,8 @@ impl<'a> RowSizes<'a> {
         for node in graph.nodes.iter().rev() {
             let passes_on = matches!(node.op, Op::Reshape | Op::Write);
             let is_read = read[node.output.0 as usize].is_some();
-            if matches!(node.op, Op::Attend { .. } | Op::Route { .. }) || passes_on && is_read {
+            let reads = matches!(node.op, Op::Attend { .. } | Op::AttendLatent { .. } | Op::Route { .. });
+            if reads || passes_on && is_read {
                 node.inputs.iter().for_each(|id| read[id.0 as usize] = Some(Vec::new()));
             }
             if let Op::Gate { act, .. } | Op::GateHeads { act } = node.op
@@ -252,7 +253,8 @@ impl Analysis<'_> {
             // As if the limit cut little of a row.
             Op::Gate { act, limit: _, offset: _ } | Op::GateHeads { act } => self.gate(node, act),
             Op::Add => self.add(node),
-            Op::Linear => self.linear(node),
+            Op::Linear | Op::LinearHeads => self.linear(node),
+            Op::Concat => self.concat(node),
             Op::ShortConv => self.short_conv(node),
             Op::Route { score, used, normalized, groups, factor, near } => {
                 self.route(node, Router { score, used, normalized, groups, factor, near })
@@ -262,6 +264,10 @@ impl Analysis<'_> {
             }
             Op::Temper { .. } => stores(SCALE_STORES),
             Op::Attend { scale, span, softcap } => self.attend(node, scale, span, softcap),
+            Op::AttendLatent { scale, span, values } => {
+                let (&[q, latents], values) = (&node.inputs[..], values as usize) else { return None };
+                self.attend_to([q, latents, latents], None, (scale, span, None), values)
+            }
             Op::Pool { how } => self.pool(node, how),
         }
     }
@@ -334,6 +340,17 @@ impl Analysis<'_> {
             |id: ValueId| Some(self.of(id)?.iter().zip(self.sizes(id)?).map(|(error, size)| error * size));
         let rows = noise(a)?.zip(noise(b)?).zip(sums);
         Some(rows.map(|((a, b), sum)| ratio(a + b, *sum) + self.one.result).collect())
+    }
+
+    /// The noise of both parts.
+    fn concat(&self, node: &Node) -> Option<Vec<f64>> {
+        let made = self.sizes(node.output)?;
+        let noise = |id: ValueId| {
+            let share = self.columns(id) / self.columns(node.output);
+            Some(self.of(id)?.iter().zip(self.sizes(id)?).map(move |(error, size)| share * error * size))
+        };
+        let rows = noise(node.inputs[0])?.zip(noise(node.inputs[1])?).zip(made);
+        Some(rows.map(|((a, b), made)| ratio(a + b, *made)).collect())
     }
 
     fn linear(&self, node: &Node) -> Option<Vec<f64>> {
@@ -450,6 +467,17 @@ impl Analysis<'_> {
             None => None,
             Some(sinks) => Some(self.run.vectors?.get(&self.graph().value(*sinks).name)?.as_slice()),
         };
+        self.attend_to([q, keys, values], sinks, (scale, span, cap), self.columns(values) as usize)
+    }
+
+    /// The errors of attention whose values are the first `size` numbers of each head of the last operand.
+    fn attend_to(
+        &self,
+        [q, keys, values]: [ValueId; 3],
+        sinks: Option<&[f32]>,
+        (scale, span, cap): (f32, Span, Option<f32>),
+        value_size: usize,
+    ) -> Option<Vec<f64>> {
         let [q, keys, values] = [self.rows(q)?, self.rows(keys)?, self.rows(values)?];
         let (scale, cap) = (f64::from(scale), cap.map(f64::from));
         let group = (q.heads / keys.heads).max(1);
@@ -460,8 +488,9 @@ impl Analysis<'_> {
             let end = if span == Span::All { sequence.end } else { row + 1 };
             let (mut noise, mut size) = (0.0, 0.0);
             for head in 0..q.heads {
-                let read =
-                    (first..end).map(|key| (keys.part(key, head / group), values.part(key, head / group)));
+                let read = (first..end).map(|key| {
+                    (keys.part(key, head / group), values.part(key, head / group).first(value_size))
+                });
                 let sink = sinks.map(|sinks| f64::from(sinks[head]));
                 let (q, read) = (q.part(row, head), read.collect());
                 let head = AttendingHead { one: self.one, scale, cap, sink, q, read };

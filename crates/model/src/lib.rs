@@ -8,10 +8,13 @@ mod expert_rows;
 #[doc(hidden)]
 pub mod fuzz;
 mod generation;
+mod latent_rows;
 mod limits;
 mod model;
 mod modules;
 mod shape;
+mod tensor_names;
+mod tensor_rows;
 mod weights;
 
 pub use assemble::{GraphOptions, layer_output};

@@ -104,6 +104,14 @@ impl Described<'_> {
         {
             return Some(is_set(field));
         }
+        if let MixerSchema::Attend(attend) = &layer.mixer
+            && let Some(latent) = &attend.latent
+            && [".weight", ".norm", ".bias"].iter().any(|part| name.ends_with(&format!(".mixer.q_a{part}")))
+        {
+            let has_bias = || self.has(&name.replace(".q_a.", ".latent."));
+            let is_there = matches!(self.config.size(&latent.query_rank), Ok(Some(_)));
+            return Some(is_there && (!name.ends_with(".bias") || has_bias()));
+        }
         if let ResidualSchema { parallel: Some(field), shared_norm: true, .. } = &layer.residual
             && name.ends_with(".norms.before_ffn")
         {
@@ -112,6 +120,17 @@ impl Described<'_> {
         let further = layer.norms.further.as_ref()?;
         let is_further = further.positions.iter().any(|at| name.ends_with(&format!(".norms.{}", at.name())));
         is_further.then(|| is_set(&further.condition))
+    }
+}
+
+impl Described<'_> {
+    /// The size of the latent of queries that `config.json` states.
+    fn query_rank(&self) -> Result<Option<usize>> {
+        let latents = self.arch.layer.values().filter_map(|layer| match &layer.mixer {
+            MixerSchema::Attend(attend) => attend.latent.as_ref(),
+            MixerSchema::ShortConv(_) => None,
+        });
+        latents.map(|latent| self.config.size(&latent.query_rank)).next().unwrap_or(Ok(None))
     }
 }
 
@@ -145,6 +164,7 @@ impl Stored for Described<'_> {
     fn rows(&self, name: &str) -> Result<usize> {
         let stated = match name {
             "embed.table" => self.config.size(&self.arch.vocabulary())?,
+            _ if name.ends_with(".mixer.q_a.weight") => self.query_rank()?,
             _ => None,
         };
         stated.ok_or_else(|| {

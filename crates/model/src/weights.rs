@@ -9,9 +9,12 @@ use girih_graph::WeightSource;
 use girih_tensor::{DType, Error, Result, Shape, View};
 use sha2::{Digest as _, Sha256};
 
-use crate::arch::schema::{Arch, EXPERT, OtherTensor, QkvPart, Relayout, TensorPart, Weight};
+use crate::arch::schema::{Arch, EXPERT, LatentPart, OtherTensor, QkvPart, Relayout, TensorPart, Weight};
 use crate::arch::{AttentionFacts, Facts, Mixer};
 use crate::expert_rows::ExpertRows;
+use crate::latent_rows::{self, LatentRows};
+use crate::tensor_names::{NamePatterns, expand, prefixes, with_prefix};
+use crate::tensor_rows::{rows_in, rows_of};
 
 /// The maximum number of names that an error lists.
 const LISTED: usize = 5;
@@ -37,6 +40,8 @@ enum WeightEntry {
     Stored { tensor: String, info: TensorInfo, order: TensorOrder },
     /// A tensor of this format and shape that consists of parts, one after the other.
     Assembled { parts: Vec<RowsPart>, dtype: DType, shape: Shape },
+    /// The matrices of all heads of this tensor, one after the other, each with columns as rows.
+    TransposedHeads { tensor: String, heads: Vec<TensorInfo>, shape: Shape },
     /// A part of the rows of each expert's matrix.
     OfExperts(ExpertRows),
     /// Values that girih computes from the facts.
@@ -84,9 +89,11 @@ impl ModelWeights {
         for (pattern, weight) in &arch.weights {
             let (tensor, part) = stored_as(weight, container.kind());
             let layers = (0..kinds.len()).filter(|layer| weight.is_of(kinds[*layer]));
-            let others: &[OtherTensor] = match container.kind() {
-                ContainerKind::Safetensors => &weight.hf_or,
-                ContainerKind::Gguf => &[],
+            let others: Vec<OtherTensor> = match container.kind() {
+                ContainerKind::Safetensors => weight.hf_or.clone(),
+                ContainerKind::Gguf => {
+                    weight.gguf_or.iter().map(|other| OtherTensor::gguf(other, part)).collect()
+                }
             };
             for (name, tensor) in expand(pattern, tensor, layers) {
                 let Some(tensor) = tensor.map(|tensor| with_prefix(&tensor, &prefixes)) else { continue };
@@ -142,6 +149,13 @@ impl ModelWeights {
             let of_qkv = match stored_as(weight, self.container.kind()).1 {
                 Some(TensorPart::Flat { flat }) => Some((false, flat)),
                 Some(TensorPart::Grouped { grouped }) => Some((true, grouped)),
+                Some(TensorPart::Latent { latent }) => {
+                    for (layer, facts) in facts.layers.iter().enumerate() {
+                        let Some(attend) = facts.mixer.attention() else { continue };
+                        self.split_latent(&pattern.replace("{i}", &layer.to_string()), latent, attend)?;
+                    }
+                    continue;
+                }
                 Some(
                     TensorPart::Rows(_)
                     | TensorPart::Columns { .. }
@@ -190,6 +204,27 @@ impl ModelWeights {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Makes a weight, so far a whole projection of latent attention, its part of that.
+    fn split_latent(&mut self, name: &str, part: LatentPart, attend: &AttentionFacts) -> Result<()> {
+        let Some(WeightEntry::Stored { tensor, info, .. }) = self.entries.get(name) else { return Ok(()) };
+        let Some(latent) = &attend.latent else { return Ok(()) };
+        let (entry, tensor) = (latent_rows::part(tensor, info, part, attend.heads, latent)?, tensor.clone());
+        let entry = match entry {
+            LatentRows::One(info) => WeightEntry::Stored { tensor, info, order: TensorOrder::AsStored },
+            LatentRows::Heads(infos, shape) => {
+                let part = |info: TensorInfo| {
+                    let row = (info.bytes as usize).max(1);
+                    RowsPart { tensor: tensor.clone(), info, row, range: 0..row }
+                };
+                let dtype = infos[0].dtype;
+                WeightEntry::Assembled { parts: infos.into_iter().map(part).collect(), dtype, shape }
+            }
+            LatentRows::Transposed(heads, shape) => WeightEntry::TransposedHeads { tensor, heads, shape },
+        };
+        self.entries.insert(name.to_owned(), entry);
         Ok(())
     }
 
@@ -254,7 +289,10 @@ impl ModelWeights {
                     "'{name}' is assembled of parts such as tensor {tensor}, which cannot be rearranged, too"
                 )));
             }
-            Some(WeightEntry::OfExperts(ExpertRows { tensor, .. })) => {
+            Some(
+                WeightEntry::OfExperts(ExpertRows { tensor, .. })
+                | WeightEntry::TransposedHeads { tensor, .. },
+            ) => {
                 let tensor = quote(tensor);
                 return Err(Error::new(format!(
                     "'{name}' is a part of tensor {tensor}, which cannot be rearranged, too"
@@ -295,6 +333,7 @@ impl ModelWeights {
             WeightEntry::Stored { info, .. } => Some((info.dtype, info.shape)),
             WeightEntry::Assembled { dtype, shape, .. } => Some((*dtype, *shape)),
             WeightEntry::OfExperts(rows) => Some((rows.dtype, rows.shape)),
+            WeightEntry::TransposedHeads { heads, shape, .. } => Some((heads.first()?.dtype, *shape)),
             WeightEntry::Computed(numbers) => Some((DType::F32, Shape::vector(numbers.len()))),
         }
     }
@@ -314,7 +353,10 @@ impl ModelWeights {
     pub fn stored(&self, name: &str) -> Option<(&str, &TensorInfo)> {
         match self.entries.get(name)? {
             WeightEntry::Stored { tensor, info, .. } => Some((tensor, info)),
-            WeightEntry::Assembled { .. } | WeightEntry::OfExperts(_) | WeightEntry::Computed(_) => None,
+            WeightEntry::Assembled { .. }
+            | WeightEntry::OfExperts(_)
+            | WeightEntry::TransposedHeads { .. }
+            | WeightEntry::Computed(_) => None,
         }
     }
 
@@ -345,6 +387,18 @@ impl ModelWeights {
                 self.read_interleaved(info, *heads, offset, into)
             }
             WeightEntry::Assembled { parts, .. } => self.read_parts(parts, offset, into),
+            WeightEntry::TransposedHeads { heads, .. } => {
+                let (mut skipped, mut rest) = (offset, into);
+                for info in heads {
+                    let length = info.bytes.saturating_sub(skipped).min(rest.len() as u64) as usize;
+                    let (now, later) = rest.split_at_mut(length);
+                    if length > 0 {
+                        self.read_columns(info, 0..info.shape.columns(), skipped, now)?;
+                    }
+                    (skipped, rest) = (skipped.saturating_sub(info.bytes), later);
+                }
+                if rest.is_empty() { Ok(()) } else { Err(past_end()) }
+            }
             WeightEntry::OfExperts(rows) => rows.read(&self.container, offset, into),
             WeightEntry::Computed(numbers) => copy(numbers, offset, into),
         }
@@ -607,7 +661,9 @@ fn part_of(info: &TensorInfo, part: Option<TensorPart>) -> Result<(TensorInfo, O
     }
     let ([index, count], extent, tile) = match part {
         // Parts by heads depend on facts, and are split when these are known.
-        None | Some(TensorPart::Flat { .. } | TensorPart::Grouped { .. }) => return Ok((info.clone(), None)),
+        None | Some(TensorPart::Flat { .. } | TensorPart::Grouped { .. } | TensorPart::Latent { .. }) => {
+            return Ok((info.clone(), None));
+        }
         Some(TensorPart::From { from_row }) => {
             let rows = info.shape.extents()[0];
             let left = rows.checked_sub(from_row).filter(|left| *left > 0);
@@ -672,89 +728,6 @@ fn qkv_rows(groups: usize, part: QkvPart, attend: &AttentionFacts) -> Vec<Range<
 fn qkv_sizes(attend: &AttentionFacts) -> [usize; 3] {
     let size = attend.head_size;
     [size, size, attend.value_size.unwrap_or(size)]
-}
-
-/// Some rows of a tensor, as a tensor of its own.
-fn rows_of(tensor: &str, info: &TensorInfo, rows: Range<usize>) -> Result<TensorInfo> {
-    rows_in(info, rows).map_err(|error| {
-        Error::new(format!("tensor {} has the shape {}, {error}", quote(tensor), info.shape))
-    })
-}
-
-fn rows_in(info: &TensorInfo, rows: Range<usize>) -> Result<TensorInfo> {
-    let all = info.shape.extents()[0] as u64;
-    if info.dtype.tile().0 != 1 || rows.end as u64 > all || !info.bytes.is_multiple_of(all) {
-        return Err(Error::new(format!("of which the rows {rows:?} cannot be read")));
-    }
-    let row = info.bytes / all;
-    let shape = info.shape.with_outermost(rows.len());
-    let (offset, bytes) = (info.offset + rows.start as u64 * row, rows.len() as u64 * row);
-    Ok(TensorInfo { shape, offset, bytes, ..info.clone() })
-}
-
-/// The prefixes of the architecture's weight names, each with the one that this container has
-/// instead.
-fn prefixes<'a>(arch: &'a Arch, container: &Container) -> Vec<(&'a str, &'a str)> {
-    if container.kind() == ContainerKind::Gguf {
-        return Vec::new();
-    }
-    let occurs = |prefix: &&str| container.tensors().keys().any(|name| name.starts_with(prefix));
-    let prefix = arch.matches.hf_prefix.as_deref().filter(occurs);
-    let stated = arch.matches.hf_starts.iter().filter_map(|(prefix, others)| {
-        Some((prefix.as_str(), others.iter().map(String::as_str).find(occurs)?))
-    });
-    stated.chain(prefix.map(|prefix| ("", prefix))).collect()
-}
-
-/// A name with the prefix that it has in the container.
-fn with_prefix(name: &str, prefixes: &[(&str, &str)]) -> String {
-    let found = prefixes.iter().find_map(|(prefix, other)| Some((other, name.strip_prefix(prefix)?)));
-    found.map_or_else(|| name.to_owned(), |(prefix, rest)| format!("{prefix}{rest}"))
-}
-
-/// girih's name and the container's, for each of the layers if the pattern has `{i}`.
-fn expand<'a>(
-    pattern: &'a str,
-    tensor: Option<&'a str>,
-    layers: impl Iterator<Item = usize> + 'a,
-) -> impl Iterator<Item = (String, Option<String>)> + 'a {
-    let of_model = (!pattern.contains("{i}")).then_some(0);
-    let layers = layers.filter(move |_| of_model.is_none());
-    of_model.into_iter().chain(layers).map(move |i| {
-        let at = |text: &str| text.replace("{i}", &i.to_string());
-        (at(pattern), tensor.map(at))
-    })
-}
-
-/// Names, and prefixes of names.
-struct NamePatterns {
-    names: BTreeSet<String>,
-    prefixes: Vec<String>,
-}
-
-impl NamePatterns {
-    /// The tensors that the architecture ignores.
-    fn unused(arch: &Arch, container: &Container, layers: usize) -> NamePatterns {
-        let patterns = match container.kind() {
-            ContainerKind::Safetensors => arch.unused.hf.clone(),
-            ContainerKind::Gguf => {
-                let scalings = arch.rope.values().filter_map(|rope| rope.scaling.as_ref());
-                let factors = scalings.flat_map(|scaling| [&scaling.factors, &scaling.short, &scaling.long]);
-                let factors = factors.flatten().cloned();
-                arch.unused.gguf.iter().cloned().chain(factors).collect()
-            }
-        };
-        let expanded = patterns.iter().flat_map(|pattern| expand(pattern, None, 0..layers));
-        let replaced = prefixes(arch, container);
-        let both = expanded.flat_map(|(name, _)| [with_prefix(&name, &replaced), name]);
-        let (open, names): (Vec<String>, Vec<String>) = both.partition(|name| name.ends_with('*'));
-        let prefixes = open.iter().map(|name| name.trim_end_matches('*').to_owned()).collect();
-        NamePatterns { names: names.into_iter().collect(), prefixes }
-    }
-
-    fn has(&self, name: &str) -> bool {
-        self.names.contains(name) || self.prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()))
-    }
 }
 
 /// Fails with a list of `tensors`, if there are any.

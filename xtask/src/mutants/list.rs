@@ -67,6 +67,19 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
                 "f64::from(rule.scale) *",
                 "1.001 * f64::from(rule.scale) *",
             ),
+            mutant(
+                "attend_latent",
+                "crates/graph/src/ops/attend_latent.rs",
+                "latent[..value_size]",
+                "latent[size - value_size..]",
+            ),
+            mutant(
+                "linear_heads",
+                "crates/graph/src/ops/linear_heads.rs",
+                ".sum as f32",
+                ".sum as f32 * 1.0001",
+            ),
+            mutant("concat", "crates/graph/src/ops/concat.rs", "[a, b].concat()", "[b, a].concat()"),
             mutant("short_conv", "crates/graph/src/ops/short_conv.rs", ".sum as f32", ".sum as f32 * 1.0001"),
             mutant(
                 "gate",
@@ -196,6 +209,19 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
                 "*output = value / sum;",
                 "*output = value / sum * 1.001;",
             ),
+            mutant(
+                "attend_latent",
+                "crates/cpu/src/kernels/attend.rs",
+                "keys.get(dim).map_or(0.0, |key| key[position])",
+                "keys.get(dim).map_or(0.0, |key| key[position ^ 1])",
+            ),
+            mutant(
+                "linear_heads",
+                "crates/cpu/src/ops/linear_heads.rs",
+                "(row * heads + head) * inputs",
+                "(row * heads) * inputs",
+            ),
+            mutant("concat", "crates/cpu/src/ops/concat.rs", "to_b.copy_from_slice(b)", "to_b.fill(b[0])"),
             mutant("short_conv", "crates/cpu/src/ops/short_conv.rs", "*y += tap * x", "*y -= tap * x"),
             mutant(
                 "gate",

@@ -5,6 +5,7 @@
 pub(crate) mod activate;
 pub(crate) mod add;
 pub(crate) mod attend;
+pub(crate) mod concat;
 pub(crate) mod embed;
 mod executor;
 pub(crate) mod experts;
@@ -13,6 +14,7 @@ pub(crate) mod gate_heads;
 pub(crate) mod gather;
 pub(crate) mod layer_norm;
 pub(crate) mod linear;
+pub(crate) mod linear_heads;
 pub(crate) mod norm;
 pub(crate) mod pool;
 pub(crate) mod reshape;

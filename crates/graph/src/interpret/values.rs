@@ -13,8 +13,9 @@ use crate::ops::rope::RopeRule;
 use crate::ops::route::Router;
 use crate::ops::temper::Temperature;
 use crate::ops::{
-    AppliedOp, activate, add, attend, embed, experts, gate, gate_heads, gather, layer_norm, linear, norm,
-    pool, reshape, rope, route, scale, short_conv, softcap, splice, temper, xielu,
+    AppliedOp, activate, add, attend, attend_latent, concat, embed, experts, gate, gate_heads, gather,
+    layer_norm, linear, linear_heads, norm, pool, reshape, rope, route, scale, short_conv, softcap, splice,
+    temper, xielu,
 };
 use crate::sequence::{BLOCK_POSITIONS, GivenRows, Input, Sequence, step_count};
 use crate::state::PositionMajor;
@@ -269,6 +270,13 @@ impl<'r, 'a> NodeReads<'r, 'a> {
                 let (weight, bias) = (self.weight(weight)?, self.optional(bias)?);
                 linear::define(self.rows(x)?, &weight, bias.as_deref(), self.value(x).columns())
             }
+            AppliedOp::LinearHeads { x, weight } => {
+                let heads = self.value(x).inner()[0];
+                linear_heads::define(self.rows(x)?, &self.weight(weight)?, [heads, self.value(x).columns()])
+            }
+            AppliedOp::Concat { a, b } => {
+                concat::define(self.rows(a)?, self.rows(b)?, [a, b].map(|id| self.value(id).columns()))
+            }
             AppliedOp::Route { score, used, normalized, groups, factor, near, scores, bias } => {
                 let router = Router { score, used, normalized, groups, factor, near };
                 let bias = self.optional(bias)?;
@@ -305,6 +313,18 @@ impl<'r, 'a> NodeReads<'r, 'a> {
                 let [keys, values] = [(keys, &keys_at), (values, &values_at)]
                     .map(|(id, at)| HeldRows { inner: self.stride(id), at });
                 let rule = ScoreRule { scale, span, softcap, sinks: sinks.as_deref() };
+                attend::define(self.rows(q)?, self.value(q).inner()[0], keys, values, sequences, rule)?
+            }
+            AppliedOp::AttendLatent { scale, span, values, q, latents } => {
+                let sizes = [self.value(latents).columns(), values as usize];
+                let keys_at = |sequence: &Sequence<'_>, seen| self.held(latents, sequence, seen);
+                let values_at = |sequence: &Sequence<'_>, seen| {
+                    let latents = self.held(latents, sequence, seen)?;
+                    Ok(attend_latent::values(&latents, sizes).into())
+                };
+                let keys = HeldRows { inner: self.stride(latents), at: &keys_at };
+                let values = HeldRows { inner: self.stride(latents) / sizes[0] * sizes[1], at: &values_at };
+                let rule = ScoreRule { scale, span, softcap: None, sinks: None };
                 attend::define(self.rows(q)?, self.value(q).inner()[0], keys, values, sequences, rule)?
             }
             AppliedOp::ShortConv { .. } => unreachable!("it replaces state; `Values::run` computes it"),

@@ -13,6 +13,8 @@
 pub(crate) mod activate;
 pub(crate) mod add;
 pub(crate) mod attend;
+pub(crate) mod attend_latent;
+pub(crate) mod concat;
 pub(crate) mod embed;
 pub(crate) mod experts;
 pub(crate) mod gate;
@@ -20,6 +22,7 @@ pub(crate) mod gate_heads;
 pub(crate) mod gather;
 pub(crate) mod layer_norm;
 pub(crate) mod linear;
+pub(crate) mod linear_heads;
 pub(crate) mod norm;
 pub(crate) mod pool;
 pub(crate) mod reshape;
@@ -281,6 +284,12 @@ ops! {
     /// `(x [R, K], weight [N, K], bias [N]?) → [R, N]`: `x · weightᵀ + bias`.
     Linear = linear (x: Activations, weight: Matrix; bias: Vector) Own;
 
+    /// `(x [R, H, D], weight [H, E, D]) → [R, H, E]`: each head of a row times the transpose of its matrix.
+    LinearHeads = linear_heads (x: Activations, weight: Matrices) Own;
+
+    /// `(a [R, H, D], b [R, H, E]) → [R, H, D + E]`: the numbers of each head of `a`, then those of `b`.
+    Concat = concat (a: Activations, b: Activations) Own;
+
     /// `(scores [R, E], bias [E]?) → same`: the weights of the experts of a row, 0 for those that it does
     /// not choose. Scores become probabilities; the experts with the largest ones plus the bias are
     /// chosen, of equal ones the first.
@@ -372,6 +381,18 @@ ops! {
         /// If set, scores become `cap · tanh(score / cap)` before masking.
         softcap: Option<f32> [positive_if_present],
     } (q: Rows, keys: StateOrRows, values: StateOrRows; sinks: Vector) Positional;
+
+    /// `(q [R, H, D], latents [C, G, D]) → [R, H, E]`, positional: [`Attend`](Op::Attend) without a softcap and
+    /// sinks, to keys whose first `E` numbers are their values, too. So a latent is held once (DeepSeek-AI 2024,
+    /// arXiv 2405.04434). The latents are state.
+    AttendLatent = attend_latent {
+        /// Multiplies every score.
+        scale: f32 [finite],
+        /// How far back a row attends.
+        span: Span [not_empty],
+        /// The number of a key's first numbers that are its value: `E`.
+        values: u32 [not_zero],
+    } (q: Rows, latents: StateOrRows) Positional;
 
     /// `(x [R, D], taps [K, D], carried [K − 1, D]) → same`, sequential: the causal convolution
     /// of each column with taps of its own, `Σₖ taps[k] · x[r − K + 1 + k]` for row `r` of a

@@ -16,9 +16,13 @@ use crate::ops::{Op, OpName};
 use crate::state_kind::StateKind;
 
 /// What changes no result: `used` only bounds the work, and a row that reads its own position alone gets its value
-/// whatever the score.
-const WITHOUT_EFFECT: [(OpName, &str); 3] =
-    [(OpName::Experts, "used"), (OpName::Write, "input q is another"), (OpName::Write, "input k is another")];
+/// whatever the score. The shape of the result says how many values there are.
+const WITHOUT_EFFECT: [(OpName, &str); 4] = [
+    (OpName::Experts, "used"),
+    (OpName::AttendLatent, "values"),
+    (OpName::Write, "input q is another"),
+    (OpName::Write, "input k is another"),
+];
 
 /// What must be noticed of an op, and whether a case has.
 #[derive(Default)]
@@ -121,7 +125,7 @@ fn break_constants(case: &Case, want: &[f32], noticed: &mut Noticed) {
     for (name, op) in changed_constants(case.graph.nodes[index].op) {
         let mut other = case.clone();
         other.graph.nodes[index].op = op;
-        if let Op::Attend { span, .. } = op {
+        if let Op::Attend { span, .. } | Op::AttendLatent { span, .. } = op {
             other.graph.groups.iter_mut().for_each(|group| group.kind = StateKind::Positions { span });
         }
         // A graph that is refused shows nothing.
@@ -142,6 +146,15 @@ fn next<T: Copy + PartialEq>(of: T, choices: &[T]) -> T {
     choices[at % choices.len()]
 }
 
+fn other_span(span: Span) -> Span {
+    match span {
+        Span::Window(length) => Span::Window(length + 1),
+        Span::Chunk(length) => Span::Chunk(length + 1),
+        Span::Full => Span::Window(2),
+        Span::All => Span::All,
+    }
+}
+
 /// The op with each constant changed, by the constant's name. There is no default arm, so an op whose constants
 /// nobody changes does not compile.
 #[allow(clippy::too_many_lines, reason = "each op has its arm")]
@@ -150,6 +163,8 @@ fn changed_constants(op: Op) -> Vec<(&'static str, Op)> {
         Op::Embed
         | Op::Splice
         | Op::Linear
+        | Op::LinearHeads
+        | Op::Concat
         | Op::Reshape
         | Op::Write
         | Op::ShortConv
@@ -208,18 +223,18 @@ fn changed_constants(op: Op) -> Vec<(&'static str, Op)> {
         ],
         Op::GateHeads { act } => vec![("act", Op::GateHeads { act: next(act, Act::ALL) })],
         Op::Attend { scale, span, softcap } => {
-            let other = match span {
-                Span::Window(length) => Span::Window(length + 1),
-                Span::Chunk(length) => Span::Chunk(length + 1),
-                Span::Full => Span::Window(2),
-                Span::All => Span::All,
-            };
+            let other = other_span(span);
             vec![
                 ("scale", Op::Attend { scale: 1.01 * scale, span, softcap }),
                 ("span", Op::Attend { scale, span: other, softcap }),
                 ("softcap", Op::Attend { scale, span, softcap: toggled(softcap, 1.0) }),
             ]
         }
+        // Another number of values does not suit the result.
+        Op::AttendLatent { scale, span, values } => vec![
+            ("scale", Op::AttendLatent { scale: 1.01 * scale, span, values }),
+            ("span", Op::AttendLatent { scale, span: other_span(span), values }),
+        ],
         Op::Gate { act, limit, offset } => vec![
             ("act", Op::Gate { act: next(act, Act::ALL), limit, offset }),
             ("limit", Op::Gate { act, limit: toggled(limit, GateLimit::Gate(0.7)), offset }),

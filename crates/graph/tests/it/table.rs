@@ -12,6 +12,9 @@ const CONSTANT_TEXTS: [&str; 7] = ["1.0", "1", "full", "halves", "silu", "first"
 /// Inner extents to try for activations and state.
 const INNER_EXTENTS: [&str; 4] = [", 2", "", ", 1, 2", ", 2, 2"];
 
+/// Inner extents of results that none of these is.
+const FURTHER_RESULTS: [&str; 2] = [", 1, 1", ", 2, 4"];
+
 /// Extents to try for weights.
 const WEIGHT_EXTENTS: [&str; 3] = ["1", "2", "2, 2"];
 
@@ -40,7 +43,7 @@ impl SmallGraph {
             WEIGHT_EXTENTS.into_iter().flat_map(move |first| {
                 WEIGHT_EXTENTS.into_iter().flat_map(move |second| {
                     results.into_iter().flat_map(move |result| {
-                        INNER_EXTENTS.into_iter().map(move |y| SmallGraph {
+                        INNER_EXTENTS.into_iter().chain(FURTHER_RESULTS).map(move |y| SmallGraph {
                             x,
                             weights: [first, second],
                             result,
@@ -65,7 +68,7 @@ impl SmallGraph {
         if uses("tokens") {
             text += "input tokens: [rows 2] i32\n";
         }
-        if !uses("tokens")
+        if !uses("tokens") && !uses("heads")
             || uses("x")
             || uses("carried")
             || uses("kept")
@@ -111,7 +114,11 @@ fn operands(spec: &OpSpec, count: usize) -> Vec<String> {
     let mut weights = 0..;
     let name = |(index, kind): (usize, &OperandKind)| match kind {
         // Its operands have different ranks.
-        OperandKind::Activations if spec.name == "gate_heads" && index == 1 => "heads".to_owned(),
+        OperandKind::Activations
+            if spec.name == "linear_heads" || spec.name == "gate_heads" && index == 1 =>
+        {
+            "heads".to_owned()
+        }
         OperandKind::Ids => "tokens".to_owned(),
         OperandKind::Given => "given".to_owned(),
         OperandKind::Rows | OperandKind::Activations => "x".to_owned(),

@@ -180,9 +180,31 @@ pub struct AttentionFacts {
     /// The gate of the heads' results.
     #[serde(rename = "attention_gate")]
     pub gate: Option<OutputGate>,
+    /// The sizes of latent attention, if it is that: then `kv_heads` is 1, and `head_size` that of queries and keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latent: Option<LatentFacts>,
     /// How queries are multiplied by position.
     #[serde(rename = "query_temperature", serialize_with = "temperature_text")]
     pub temperature: Option<Temperature>,
+}
+
+/// Latent attention: what is cached is one latent for all heads and a rotated key that they share.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LatentFacts {
+    /// The size of the latent of queries, if they have one.
+    pub query_rank: Option<usize>,
+    /// The size of the latent.
+    pub rank: usize,
+    /// The part of a head of queries and keys that is not rotated.
+    pub nope: usize,
+    /// The part that is rotated.
+    pub rope: usize,
+    /// The size of a head of values.
+    pub value_size: usize,
+    /// The epsilon of the norms of latents.
+    pub epsilon: f32,
+    /// Whether the projections to the latents, and to the shared key, have biases.
+    pub biases: bool,
 }
 
 /// The gate of the results of attention, which is a projection of its input.
@@ -241,6 +263,9 @@ pub struct Rope {
     pub factors: Vec<f32>,
     /// The factor of the rotated components.
     pub factor: Option<f32>,
+    /// The factor of scores that belongs to the scaling; that of attention has it.
+    #[serde(skip)]
+    pub score: Option<f32>,
     /// The number of positions for which the divisors hold, if it is less than the model's; `sizes.context` follows
     /// it.
     pub context: Option<usize>,
@@ -476,6 +501,9 @@ fn router_facts<S: Serializer>(router: &Router, to: S) -> Result<S::Ok, S::Error
     map.serialize_entry("router_score", score.name())?;
     map.serialize_entry("router_normalized", normalized)?;
     map.serialize_entry("router_groups", &groups.map(|groups| [groups.used, groups.count]))?;
+    if let Some(groups) = groups.filter(|groups| groups.best != 2) {
+        map.serialize_entry("router_groups_by", &groups.best)?;
+    }
     map.serialize_entry("router_factor", factor)?;
     if let Some(near) = near {
         map.serialize_entry("router_near", near)?;

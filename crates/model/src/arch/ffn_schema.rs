@@ -50,6 +50,11 @@ pub struct ExpertsSchema {
     pub groups: Option<Field>,
     /// The number of groups that a row uses.
     pub used_groups: Option<Field>,
+    /// A word of `config.json` for models that use groups only with `group_limited_greedy`.
+    pub groups_if: Option<Field>,
+    /// The number of best experts of a group whose ranks are added up.
+    #[serde(default = "two")]
+    pub group_best: u32,
     /// The bound of the gate and of the gated value of each expert.
     pub limit: Option<LimitSchema>,
     /// What is added to the gated value.
@@ -59,6 +64,10 @@ pub struct ExpertsSchema {
     pub weighs_inputs: bool,
     /// The expert of all rows.
     pub shared: Option<SharedExpertSchema>,
+}
+
+fn two() -> u32 {
+    2
 }
 
 /// An expert that all rows pass through.

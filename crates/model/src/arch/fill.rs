@@ -117,7 +117,10 @@ impl Fill<'_> {
 
     fn residual(&self, schema: &ResidualSchema) -> Result<Residual> {
         let parallel = schema.parallel.as_ref().map_or(Ok(None), |field| self.config.flag(field))?;
-        Ok(Residual { parallel: parallel == Some(true), scale: self.optional(schema.scale.as_ref())? })
+        let scale = schema.scale.as_ref().map_or(Ok(None), |field| self.config.number(field))?;
+        let root = if schema.scale_over_root_layers { (self.layers as f64).sqrt() } else { 1.0 };
+        let scale = scale.map(|scale| (scale / root) as f32);
+        Ok(Residual { parallel: parallel == Some(true), scale })
     }
 
     /// The norms of a layer: those that its description has, without `before_ffn` if parallel parts share a
@@ -209,7 +212,13 @@ impl Fill<'_> {
     }
 
     /// A size of a layer whose default may be another one, of this name and value.
-    fn size_or(&self, name: &str, field: &Field, index: usize, other: (&str, usize)) -> Result<usize> {
+    pub(super) fn size_or(
+        &self,
+        name: &str,
+        field: &Field,
+        index: usize,
+        other: (&str, usize),
+    ) -> Result<usize> {
         if let Some(size) = self.size_of_layer(name, field, index)? {
             return Ok(size);
         }
@@ -310,6 +319,9 @@ impl Fill<'_> {
     }
 
     fn attend(&self, schema: &AttendSchema, layer: usize, epsilon: f32) -> Result<AttentionFacts> {
+        if let Some(latent) = &schema.latent {
+            return self.attend_latent(schema, latent, layer);
+        }
         let heads = self.heads(schema, layer)?;
         // llama.cpp takes 0 as absent.
         let scale = self.optional(schema.scale.as_ref())?;
@@ -334,6 +346,7 @@ impl Fill<'_> {
             softcap: self.cap(schema.softcap.as_ref())?,
             sinks: self.stored.has(&format!("layers.{layer}.mixer.sinks")),
             gate: self.output_gate(schema, layer, &heads)?,
+            latent: None,
             temperature: schema.temperature.as_ref().map_or(Ok(None), |schema| self.temperature(schema))?,
         })
     }
@@ -382,7 +395,7 @@ impl Fill<'_> {
         Ok(Some(OutputGate { act, by_head }))
     }
 
-    fn temperature(&self, schema: &TemperatureSchema) -> Result<Option<Temperature>> {
+    pub(super) fn temperature(&self, schema: &TemperatureSchema) -> Result<Option<Temperature>> {
         if let Some(condition) = &schema.condition
             && self.config.flag(condition)? != Some(true)
         {
@@ -491,7 +504,7 @@ impl Fill<'_> {
         }
     }
 
-    fn span(&self, schema: &AttendSchema, layer: usize) -> Result<Span> {
+    pub(super) fn span(&self, schema: &AttendSchema, layer: usize) -> Result<Span> {
         if let Some(field) = &schema.span_if
             && self.config.flag(field)? != Some(true)
         {
@@ -657,6 +670,14 @@ impl Fill<'_> {
             let key = self.config.key(field);
             return Err(Error::new(format!("{key} is 0, by which logits cannot be divided")));
         }
+        let divisor = match (head.divisor_of_width, &head.divisor) {
+            (true, Some(field)) => {
+                let (width, base) =
+                    (self.size("sizes.width", &self.arch.sizes.width)?, self.size("head.divisor", field)?);
+                Some((width as f64 / base as f64) as f32)
+            }
+            _ => divisor,
+        };
         Ok(Head {
             norm,
             tied,

@@ -98,6 +98,9 @@ impl Fill<'_> {
             PairingSchema::Halves => Pairing::Halves,
             PairingSchema::Neighbours => Pairing::Neighbours,
         };
+        let are_neighbours =
+            stated.neighbours_if.as_ref().map_or(Ok(None), |field| self.config.flag(field))?;
+        let pairing = if are_neighbours == Some(false) { Pairing::Halves } else { pairing };
         Ok(Rope {
             table: name.to_owned(),
             weight: format!("rope.{name}"),
@@ -106,6 +109,7 @@ impl Fill<'_> {
             base,
             factors,
             factor: scaled.factor,
+            score: scaled.score,
             context: scaled.context,
         })
     }

@@ -136,11 +136,13 @@ impl Arch {
         }
         for (table, rope) in &self.rope {
             let original = rope.scaling.as_ref().and_then(|scaling| scaling.original.as_ref());
-            let of_table: [OfTable<'_>; 4] = [
+            let of_table: [OfTable<'_>; 5] = [
                 ("base", Some(&rope.base), |rope| Some(FactValue::Number(rope.base))),
                 ("rotated", rope.rotated.as_ref(), |rope| Some(FactValue::Size(rope.rotated))),
                 // Others follow from them.
                 ("share", rope.share.as_ref(), |_| None),
+                // The pairing follows from it.
+                ("neighbours_if", rope.neighbours_if.as_ref(), |_| None),
                 ("scaling.original", original, |_| None),
             ];
             for (name, field, of) in of_table {
@@ -186,7 +188,7 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
                 SpanSchema::Chunk(field) => (None, Some(field)),
                 SpanSchema::Full | SpanSchema::All => (None, None),
             };
-            let temperature = attend.temperature.as_ref();
+            let (temperature, latent) = (attend.temperature.as_ref(), attend.latent.as_ref());
             list.extend([
                 (
                     "mixer.heads",
@@ -205,6 +207,23 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
                     Span::Window(window) => Some(FactValue::Size(window as usize)),
                     Span::Full | Span::Chunk(_) | Span::All => None,
                 }),
+                ("mixer.latent.query_rank", latent.map(|latent| &latent.query_rank), |layer| {
+                    Some(FactValue::Size(layer.mixer.attention()?.latent?.query_rank?))
+                }),
+                ("mixer.latent.rank", latent.map(|latent| &latent.rank), |layer| {
+                    Some(FactValue::Size(layer.mixer.attention()?.latent?.rank))
+                }),
+                ("mixer.latent.nope", latent.map(|latent| &latent.nope), |layer| {
+                    Some(FactValue::Size(layer.mixer.attention()?.latent?.nope))
+                }),
+                ("mixer.latent.rope", latent.map(|latent| &latent.rope), |layer| {
+                    Some(FactValue::Size(layer.mixer.attention()?.latent?.rope))
+                }),
+                ("mixer.latent.value_size", latent.map(|latent| &latent.value_size), |layer| {
+                    Some(FactValue::Size(layer.mixer.attention()?.latent?.value_size))
+                }),
+                // It is that of all models of the architecture.
+                ("mixer.latent.epsilon", latent.map(|latent| &latent.epsilon), |_| None),
                 ("mixer.span_if", attend.span_if.as_ref(), |layer| {
                     Some(FactValue::Flag(layer.mixer.attention()?.span != Span::Full))
                 }),
@@ -283,7 +302,7 @@ fn of_dense(dense: &DenseSchema) -> [OfLayer<'_>; 6] {
 }
 
 /// The parameters of experts, beside those of each.
-fn of_experts(experts: &ExpertsSchema) -> [OfLayer<'_>; 14] {
+fn of_experts(experts: &ExpertsSchema) -> [OfLayer<'_>; 15] {
     let shared = experts.shared.as_ref();
     [
         ("ffn.count", Some(&experts.count), |layer| Some(FactValue::Size(layer.ffn.experts()?.count))),
@@ -319,6 +338,8 @@ fn of_experts(experts: &ExpertsSchema) -> [OfLayer<'_>; 14] {
         ("ffn.groups", experts.groups.as_ref(), |layer| {
             Some(FactValue::Size(layer.ffn.experts()?.router.groups?.count as usize))
         }),
+        // Whether there are groups follows from it.
+        ("ffn.groups_if", experts.groups_if.as_ref(), |_| None),
         ("ffn.used_groups", experts.used_groups.as_ref(), |layer| {
             Some(FactValue::Size(layer.ffn.experts()?.router.groups?.used as usize))
         }),

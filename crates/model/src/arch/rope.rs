@@ -201,7 +201,14 @@ fn of_gguf(
         (None, "linear") => Scaled::by(vec![needed()?; from.rotated / 2]),
         (None, "yarn") => {
             let factor = f64::from(needed()?);
-            let implied = Yarn::attention(factor, Some(1.0), number("yarn_log_multiplier")?);
+            let multiplier = number("yarn_log_multiplier")?;
+            // llama.cpp's converter writes a tenth of it for these models, and takes both scales as equal.
+            let of_all =
+                multiplier.filter(|_| scaling.scales_scores).map(|tenth| (1e7 * tenth).round() / 1e6);
+            let implied = match scaling.scales_scores {
+                true => Yarn::attention(factor, of_all, of_all),
+                false => Yarn::attention(factor, Some(1.0), multiplier),
+            };
             let yarn = Yarn {
                 factor,
                 original: original as f64,
@@ -210,7 +217,7 @@ fn of_gguf(
                 is_truncated: !scaling.gguf_open_ramp,
                 attention: number("yarn_attn_factor")?.unwrap_or(implied),
             };
-            yarn.scaled(from)
+            Scaled { score: Yarn::score(factor, of_all), ..yarn.scaled(from) }
         }
         (None, "longrope") => {
             let [Some(short), Some(long)] = lists else {
@@ -374,7 +381,8 @@ impl ScalingObject<'_> {
             is_truncated: self.is_truncated()?,
             attention,
         };
-        Ok(yarn.scaled(self.from))
+        let of_all = self.number("mscale_all_dim")?.filter(|_| self.scaling.scales_scores);
+        Ok(Scaled { score: Yarn::score(factor, of_all), ..yarn.scaled(self.from) })
     }
 
     /// Whether the ends of YaRN's ramp are whole pairs. transformers reads it of the object of all layers only.

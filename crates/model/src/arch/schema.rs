@@ -7,7 +7,7 @@ use girih_file::fault_in_line;
 use girih_tensor::{Error, Result};
 use serde::Deserialize;
 
-pub use super::attend_schema::{LayerBases, OutputGateAct, QkNorm, TemperatureSchema};
+pub use super::attend_schema::{LatentSchema, LayerBases, OutputGateAct, QkNorm, TemperatureSchema};
 use super::based_on::{DENSE_KIND, describe_layers, merged, printed};
 pub use super::ffn_schema::{
     DenseLayersSchema, DenseSchema, ExpertsSchema, FfnKind, FfnSchema, LimitSchema, RoundedSize,
@@ -18,7 +18,9 @@ pub use super::key_rules::{
     ExcludedKey, ExcludedValue, HarmlessKey, HarmlessValues, ListOf, RequiredNull, RequiredValue,
     StatedValue, ValueKind,
 };
-pub use super::weight_schema::{ExpertsPart, OtherTensor, QkvPart, Relayout, TensorPart, Unused, Weight};
+pub use super::weight_schema::{
+    ExpertsPart, LatentPart, OtherTensor, QkvPart, Relayout, TensorPart, Unused, Weight,
+};
 
 /// The description of an architecture.
 #[derive(Clone, Debug, Deserialize)]
@@ -301,6 +303,9 @@ pub struct ResidualSchema {
     pub shared_norm: bool,
     /// The factor that the results are multiplied by before they are added.
     pub scale: Option<Field>,
+    /// Whether that factor is divided by the square root of the number of layers, as MiniCPM's is.
+    #[serde(default)]
+    pub scale_over_root_layers: bool,
 }
 
 /// The part of a layer that combines values of several positions.
@@ -365,6 +370,8 @@ pub struct AttendSchema {
     pub gate_if: Option<Field>,
     /// How queries are multiplied by position.
     pub temperature: Option<TemperatureSchema>,
+    /// The sizes of latent attention, if it is that.
+    pub latent: Option<LatentSchema>,
 }
 
 /// A gated short convolution.
@@ -432,6 +439,8 @@ pub enum ScaleOf {
 pub struct RopeSchema {
     /// The components that form a pair.
     pub pairing: PairingSchema,
+    /// A flag of `config.json`: where it is false, pairs lie in halves, whatever `pairing` says.
+    pub neighbours_if: Option<Field>,
     /// The base of the frequencies.
     pub base: Field,
     /// The number of components of a head that are rotated, the first ones; without one, it follows from the
@@ -483,6 +492,9 @@ pub struct Scaling {
     /// Whether the ends of YaRN's ramp are no whole pairs in a GGUF, which cannot state it.
     #[serde(default)]
     pub gguf_open_ramp: bool,
+    /// Whether YaRN's scale of all components multiplies scores twice, as in DeepSeek's models.
+    #[serde(default)]
+    pub scales_scores: bool,
     /// The name of GGUF's tensor of the divisors of longrope for short texts.
     pub short: Option<String>,
     /// The same for long texts.
@@ -502,6 +514,9 @@ pub struct HeadSchema {
     pub scale: Option<Field>,
     /// The number that logits are divided by.
     pub divisor: Option<Field>,
+    /// Whether it is the width, divided by what `divisor` states, as MiniCPM's is.
+    #[serde(default)]
+    pub divisor_of_width: bool,
     /// The softcap of logits.
     pub softcap: Option<Field>,
 }

@@ -39,6 +39,16 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
     "glm",
     "glm4",
     "glm4_moe",
+    "deepseek_v2",
+    "deepseek_v3",
+    "glm4_moe_lite",
+    "mistral4",
+    "mistral4_vision",
+    "kimi_k25",
+    "minicpm3",
+    "youtu",
+    "sarvam_mla",
+    "axk1",
     "smollm3",
     "internlm3",
     "internlm3_llama",
@@ -96,7 +106,7 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
 ];
 
 /// What several descriptions have in common; these match no model.
-const COMMON: &[(&str, &str)] = texts!["decoder", "experts", "sigmoid_router"];
+const COMMON: &[(&str, &str)] = texts!["decoder", "experts", "sigmoid_router", "latent"];
 
 /// The text of a description that girih ships with.
 pub fn text_of(name: &str) -> Option<&'static str> {

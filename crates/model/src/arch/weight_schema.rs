@@ -24,6 +24,8 @@ pub struct Weight {
     /// Other tensors of safetensors that may hold it, where the first one is missing.
     #[serde(default)]
     pub hf_or: Vec<OtherTensor>,
+    /// The other tensor of GGUF that may hold it, where the first one is missing, in the same way.
+    pub gguf_or: Option<String>,
     /// The kinds of layers that have it; without any, all.
     #[serde(default)]
     pub of: Vec<String>,
@@ -59,11 +61,34 @@ pub enum TensorPart {
         /// Which of them.
         grouped: QkvPart,
     },
+    /// The rows of a part of latent attention: `{ latent = "q_nope" }`.
+    Latent {
+        /// Which part.
+        latent: LatentPart,
+    },
     /// All rows but the first ones: `{ from_row = 2 }`.
     From {
         /// The number of rows that are left out.
         from_row: usize,
     },
+}
+
+/// A part of a projection of latent attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LatentPart {
+    /// Of each head of queries the rows that are not rotated.
+    QNope,
+    /// Of each head of queries the rows that are rotated.
+    QRope,
+    /// The rows of the latent, before those of the shared key.
+    Rows,
+    /// The rows of the shared key.
+    KRope,
+    /// Of each head the rows of keys, transposed, so that they make a latent of a query.
+    KUp,
+    /// Of each head the rows of values.
+    VUp,
 }
 
 /// Queries, keys or values.
@@ -94,7 +119,7 @@ pub struct ExpertsPart {
     pub mxfp4: bool,
 }
 
-/// Another tensor of safetensors that may hold a weight.
+/// Another tensor that may hold a weight, in safetensors where a description names it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OtherTensor {
@@ -102,6 +127,13 @@ pub struct OtherTensor {
     pub hf: String,
     /// The weight's part of it.
     pub hf_part: Option<TensorPart>,
+}
+
+impl OtherTensor {
+    /// A tensor of GGUF of this name.
+    pub fn gguf(name: &str, part: Option<TensorPart>) -> OtherTensor {
+        OtherTensor { hf: name.to_owned(), hf_part: part }
+    }
 }
 
 impl Weight {

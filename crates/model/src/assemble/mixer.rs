@@ -5,11 +5,14 @@ use girih_graph::{Act, Op, Span, Temperature, ValueId};
 use girih_tensor::{Result, Shape};
 
 use super::Assembly;
-use crate::arch::{AttentionFacts, OutputGate, QkNorm, QkNormFacts, Rope, ShortConvFacts};
+use crate::arch::{AttentionFacts, LatentFacts, OutputGate, QkNorm, QkNormFacts, Rope, ShortConvFacts};
 
 impl Assembly<'_> {
     /// Attention on `x`, from the input projections to the output projection.
     pub(super) fn attend(&mut self, at: &str, attend: &AttentionFacts, x: ValueId) -> Result<ValueId> {
+        if let Some(latent) = &attend.latent {
+            return self.attend_latent(at, attend, *latent, x);
+        }
         let width = self.facts.sizes.width;
         let (size, span) = (attend.head_size, attend.span);
         let value_size = attend.value_size.unwrap_or(size);
@@ -20,12 +23,7 @@ impl Assembly<'_> {
         if let Some(factor) = attend.value_factor {
             v = self.graph.same(&format!("{at}.v.scaled"), Op::Scale { factor }, &[v]);
         }
-        let q = match attend.temperature {
-            None => q,
-            Some(Temperature { beta, every, offset }) => {
-                self.graph.same(&format!("{at}.q.tempered"), Op::Temper { beta, every, offset }, &[q])
-            }
-        };
+        let q = self.tempered(&format!("{at}.q.tempered"), attend, q);
         let (keys, values) = match span {
             Span::All => (k, v),
             Span::Full | Span::Window(_) | Span::Chunk(_) => {
@@ -55,6 +53,79 @@ impl Assembly<'_> {
             flat = self.graph.same(&format!("{at}.gated"), Op::gate(act), &[gate, flat]);
         }
         self.linear(&format!("{at}.o"), flat, [attend.heads * value_size, width], biases.o)
+    }
+
+    /// Queries, multiplied by position if the layer has a temperature.
+    fn tempered(&mut self, name: &str, attend: &AttentionFacts, q: ValueId) -> ValueId {
+        match attend.temperature {
+            None => q,
+            Some(Temperature { beta, every, offset }) => {
+                self.graph.same(name, Op::Temper { beta, every, offset }, &[q])
+            }
+        }
+    }
+
+    /// Latent attention on `x`. Queries become queries of latents, and sums of latents become values, by a matrix
+    /// of each head; so no key or value of a head is computed.
+    fn attend_latent(
+        &mut self,
+        at: &str,
+        attend: &AttentionFacts,
+        latent: LatentFacts,
+        x: ValueId,
+    ) -> Result<ValueId> {
+        let (heads, width) = (attend.heads, self.facts.sizes.width);
+        let LatentFacts { query_rank, rank, nope, rope, value_size, epsilon, biases } = latent;
+        let (of_q, q_width) = match query_rank {
+            None => (x, width),
+            Some(size) => {
+                let name = format!("{at}.q_a");
+                let made = self.linear(&name, x, [width, size], biases)?;
+                let (normed, weight) = (format!("{name}.normed"), format!("{name}.norm"));
+                (self.rms_norm(&normed, &weight, made, size, epsilon)?, size)
+            }
+        };
+        let q_nope = self.linear(&format!("{at}.q.nope"), of_q, [q_width, heads * nope], false)?;
+        let q_nope = self.as_heads(&format!("{at}.q.nope"), q_nope, [heads, nope]);
+        let k_up = self.weight(&format!("{at}.k.up.weight"), &[heads, rank, nope])?;
+        let q_latent =
+            self.graph.shaped(&format!("{at}.q.latent"), Op::LinearHeads, &[q_nope, k_up], &[heads, rank]);
+        let q_rope = self.linear(&format!("{at}.q.rope"), of_q, [q_width, heads * rope], false)?;
+        let q_rope = self.rotated_heads(&format!("{at}.q.rope"), attend, q_rope, [heads, rope])?;
+        let both = [heads, rank + rope];
+        let q = self.graph.shaped(&format!("{at}.q"), Op::Concat, &[q_latent, q_rope], &both);
+        let q = self.tempered(&format!("{at}.q.tempered"), attend, q);
+        let held = self.linear(&format!("{at}.latent"), x, [width, rank], biases)?;
+        let (normed, weight) = (format!("{at}.latent.normed"), format!("{at}.latent.norm"));
+        let held = self.rms_norm(&normed, &weight, held, rank, epsilon)?;
+        let held = self.as_heads(&format!("{at}.latent"), held, [1, rank]);
+        let k_rope = self.linear(&format!("{at}.k.rope"), x, [width, rope], biases)?;
+        let k_rope = self.rotated_heads(&format!("{at}.k.rope"), attend, k_rope, [1, rope])?;
+        let inner = [1, rank + rope];
+        let row = self.graph.shaped(&format!("{at}.latents.row"), Op::Concat, &[held, k_rope], &inner);
+        let latents = self.kept(&format!("{at}.latents"), row, attend.span, &inner);
+        let op = Op::AttendLatent { scale: attend.scale, span: attend.span, values: rank as u32 };
+        let mixed = self.graph.shaped(&format!("{at}.heads"), op, &[q, latents], &[heads, rank]);
+        let v_up = self.weight(&format!("{at}.v.up.weight"), &[heads, value_size, rank])?;
+        let values =
+            self.graph.shaped(&format!("{at}.values"), Op::LinearHeads, &[mixed, v_up], &[heads, value_size]);
+        let flat = self.graph.shaped(&format!("{at}.flat"), Op::Reshape, &[values], &[heads * value_size]);
+        self.linear(&format!("{at}.o"), flat, [heads * value_size, width], attend.biases.o)
+    }
+
+    /// A projection as heads, which are rotated if the layer rotates.
+    fn rotated_heads(
+        &mut self,
+        name: &str,
+        attend: &AttentionFacts,
+        flat: ValueId,
+        sizes: [usize; 2],
+    ) -> Result<ValueId> {
+        let heads = self.as_heads(name, flat, sizes);
+        match &attend.rope {
+            None => Ok(heads),
+            Some(rope) => self.rotate(&format!("{name}.rotated"), rope, heads),
+        }
     }
 
     /// A gated short convolution of `x`: the products of two projections are convolved, and gated by

@@ -178,6 +178,9 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
         | AppliedOp::Temper { beta: _, every: _, offset: _, x: _ }
         | AppliedOp::Xielu { positive: _, negative: _, beta: _, epsilon: _, x: _ }
         | AppliedOp::ShortConv { x: _, taps: _, carried: _ }
+        | AppliedOp::LinearHeads { x: _, weight: _ }
+        | AppliedOp::Concat { a: _, b: _ }
+        | AppliedOp::AttendLatent { scale: _, span: _, values: _, q: _, latents: _ }
         | AppliedOp::Route {
             score: _,
             used: _,

@@ -28,13 +28,16 @@ const BF16: Roundoff = Roundoff {
 };
 
 /// The ops that the host computes in all cases.
-const ON_THE_HOST: [&str; 15] = [
+const ON_THE_HOST: [&str; 18] = [
     "activate",
+    "attend_latent",
+    "concat",
     "embed",
     "experts",
     "gate_heads",
     "gather",
     "layer_norm",
+    "linear_heads",
     "pool",
     "route",
     "scale",
