@@ -7,7 +7,7 @@ use crate::bound::{BoundOp, OpScratch};
 use crate::ops::linear::BoundMatmul;
 use crate::ops::{
     RopeParams, activate, add, attend, embed, experts, gate, gate_heads, gather, layer_norm, linear, norm,
-    pool, reshape, rope, route, scale, short_conv, softcap, splice, temper, xielu,
+    pool, reshape, rope, route, scale, short_conv, softcap, splice, ssm_scan, temper, xielu,
 };
 use crate::state;
 use crate::weights::WeightForm;
@@ -108,7 +108,12 @@ impl<'a> Binder<'a> {
             AppliedOp::Attend { scale, span, softcap, q, keys, values, sinks } => {
                 attend::bind(graph, node, (scale, span, softcap), [q, keys, values], sinks)
             }
-            AppliedOp::ShortConv { x, taps, carried } => short_conv::bind([x, taps, carried], y),
+            AppliedOp::ShortConv { x, taps, carried, bias } => {
+                short_conv::bind([x, taps, carried], bias, y)
+            }
+            AppliedOp::SsmScan { least, most, x, dt, b, c, a, d, bias, carried } => {
+                ssm_scan::bind(graph, (least, most), [x, dt, b, c], [a, d, bias], carried, y)
+            }
             AppliedOp::Gate { act, limit, offset, gate, up } => {
                 gate::bind(GateRule { act, limit, offset }, gate, up, y)
             }

@@ -341,6 +341,8 @@ impl OneError {
         let (sums, elementwise) = match node.op {
             Op::Splice | Op::Gather | Op::Reshape | Op::Write => (0.0, 0.0),
             Op::Embed | Op::Norm { .. } | Op::Linear | Op::ShortConv | Op::Pool { .. } => (1.0, 0.0),
+            // The state and the result; the step and the decay.
+            Op::SsmScan { .. } => (2.0, 2.0),
             // The products with gate or up and down, and the sum of experts.
             Op::Experts { .. } => (3.0, 1.0),
             // The mean and the variance.

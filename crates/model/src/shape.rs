@@ -73,8 +73,8 @@ impl ModelShape {
 impl WeightTypes for ModelShape {
     fn stored_type(&self, name: &str, _: &[usize]) -> Result<DType> {
         let added = self.arch.weights.get(&pattern(name)).and_then(|weight| weight.hf_as);
-        let computed =
-            name.starts_with("rope.") || matches!(added, Some(Relayout::AddOne | Relayout::Transposed));
+        let of_values = Some(Relayout::AddOne) == added || Some(Relayout::NegativeExp) == added;
+        let computed = name.starts_with("rope.") || of_values || added == Some(Relayout::Transposed);
         Ok(if computed { DType::F32 } else { DType::BF16 })
     }
 }
@@ -94,6 +94,12 @@ impl Described<'_> {
         if let MixerSchema::Attend(attend) = &layer.mixer
             && let Some(field) = &attend.qk_norm_if
             && [".mixer.q.norm", ".mixer.k.norm"].iter().any(|norm| name.ends_with(norm))
+        {
+            return Some(is_set(field));
+        }
+        if let MixerSchema::Ssm(ssm) = &layer.mixer
+            && let Some(field) = &ssm.norm_if
+            && name.ends_with(".mixer.norm.weight")
         {
             return Some(is_set(field));
         }

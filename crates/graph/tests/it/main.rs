@@ -12,6 +12,7 @@ mod random;
 mod runner;
 mod session;
 mod short_conv;
+mod ssm_scan;
 mod sink_gather;
 mod split;
 mod state;

@@ -71,7 +71,10 @@ impl<'a> ModelConfig<'a> {
     /// The value at a path of `config.json`, which may be null.
     pub(crate) fn entry(&self, path: &str) -> Option<&'a Json> {
         let ModelConfig::Hf(config) = self else { return None };
-        path.split('.').try_fold(*config, |level, key| level.get(key))
+        path.split('.').try_fold(*config, |level, key| match level {
+            Json::Array(list) => list.get(key.parse::<usize>().ok()?),
+            _ => level.get(key),
+        })
     }
 
     /// Whether `config.json` states null for a field, and no other value.

@@ -16,6 +16,8 @@ pub enum FfnSchema {
     Plain(DenseSchema),
     /// Experts, of which each row chooses some.
     Experts(Box<ExpertsSchema>),
+    /// None: the layer has a mixer only.
+    None {},
 }
 
 /// Experts, of which each row chooses some.
@@ -126,6 +128,8 @@ pub enum FfnKind {
     Dense,
     /// [`FfnSchema::Experts`].
     Experts,
+    /// [`FfnSchema::None`].
+    None,
 }
 
 impl FfnSchema {
@@ -134,6 +138,7 @@ impl FfnSchema {
         match self {
             FfnSchema::Gated(_) | FfnSchema::Plain(_) => FfnKind::Dense,
             FfnSchema::Experts(_) => FfnKind::Experts,
+            FfnSchema::None {} => FfnKind::None,
         }
     }
 }

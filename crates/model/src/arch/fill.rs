@@ -13,7 +13,7 @@ use super::rope_names::name_rotations;
 use super::schema::{
     Arch, AttendSchema, DefaultValue, DenseSchema, DerivedScale, EmbedScale, FfnSchema, Field, HeadSchema,
     LayerSchema, MixerSchema, NormKind, NormPosition, NormsSchema, OutputGateAct, ResidualSchema,
-    ShortConvSchema, SpanSchema, StatedValue, TemperatureSchema,
+    SpanSchema, StatedValue, TemperatureSchema,
 };
 use super::value::brief;
 use crate::limits::ModelLimits;
@@ -67,7 +67,7 @@ pub(crate) fn fill(
 }
 
 /// The maximum number of taps of a short convolution: known models have 3.
-const MAX_TAPS: usize = 64;
+pub(super) const MAX_TAPS: usize = 64;
 
 /// What the facts of a model are made from.
 pub(super) struct Fill<'a> {
@@ -105,8 +105,21 @@ impl Fill<'_> {
         let residual = self.residual(&schema.residual)?;
         let norms = self.norms(schema, index, residual)?;
         let mixer = match &schema.mixer {
-            MixerSchema::Attend(attend) => Mixer::Attend(self.attend(attend, index, norms.norm.epsilon)?),
-            MixerSchema::ShortConv(conv) => Mixer::ShortConv(self.short_conv(conv)?),
+            MixerSchema::Attend(attend) => {
+                let facts = self.attend(attend, index, norms.norm.epsilon)?;
+                match &attend.beside {
+                    None => Mixer::Attend(facts),
+                    Some(ssm) => {
+                        let ssm = self.ssm(ssm, index, norms.norm.epsilon)?;
+                        Mixer::AttendAndSsm { attend: facts, ssm }
+                    }
+                }
+            }
+            MixerSchema::ShortConv(conv) => {
+                Mixer::ShortConv(ShortConvFacts { taps: self.taps(&conv.taps)? })
+            }
+            MixerSchema::Ssm(ssm) => Mixer::Ssm(self.ssm(ssm, index, norms.norm.epsilon)?),
+            MixerSchema::None {} => Mixer::None,
         };
         let ffn = self.ffn(&schema.ffn, index)?;
         Ok(LayerFacts { kind: kind.to_owned(), mixer, ffn, norms, residual })
@@ -322,6 +335,8 @@ impl Fill<'_> {
             sinks: self.stored.has(&format!("layers.{layer}.mixer.sinks")),
             gate: self.output_gate(schema, layer, &heads)?,
             temperature: schema.temperature.as_ref().map_or(Ok(None), |schema| self.temperature(schema))?,
+            input_scale: self.factor(schema.input_scale.as_ref())?,
+            output_scale: self.factor(schema.output_scale.as_ref())?,
         })
     }
 
@@ -390,13 +405,14 @@ impl Fill<'_> {
         Ok(Some(QkNormFacts { of, epsilon, weight }))
     }
 
-    fn short_conv(&self, schema: &ShortConvSchema) -> Result<ShortConvFacts> {
-        let taps = self.size("mixer.taps", &schema.taps)?;
+    /// The number of taps of a convolution.
+    pub(super) fn taps(&self, field: &Field) -> Result<usize> {
+        let taps = self.size("mixer.taps", field)?;
         if !(2..=MAX_TAPS).contains(&taps) {
-            let key = self.config.key(&schema.taps);
+            let key = self.config.key(field);
             return Err(Error::new(format!("{key} is {taps}; a number from 2 to {MAX_TAPS} is needed")));
         }
-        Ok(ShortConvFacts { taps })
+        Ok(taps)
     }
 
     /// The inner size of a feed-forward part.
@@ -508,6 +524,7 @@ impl Fill<'_> {
                 Ok(Ffn::Plain { size, act, biases: [bias("up"), bias("down")] })
             }
             FfnSchema::Experts(experts) => self.experts(experts, layer),
+            FfnSchema::None {} => Ok(Ffn::None),
         }
     }
 

@@ -201,8 +201,11 @@ impl KeyCheck<'_> {
                 let below = format!("{path}.");
                 let is_parent =
                     self.read.range(below.clone()..).next().is_some_and(|read| read.starts_with(&below));
+                let is_read = |index: usize| self.read.contains(&format!("{below}{index}"));
                 match value {
                     Json::Object(_) if is_path && is_parent => objects.push((below, value)),
+                    // A description reads the values of a list by their indexes.
+                    Json::Array(list) if is_path && is_parent && (0..list.len()).all(is_read) => {}
                     Json::Object(object) if object.is_empty() => {}
                     _ => unread.push((path, brief(value))),
                 }

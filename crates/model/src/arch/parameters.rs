@@ -6,6 +6,7 @@ use girih_graph::{RouterScore, Span};
 use super::facts::{AttentionFacts, Facts, LayerFacts, Mixer, Rope};
 use super::schema::{
     Arch, DenseSchema, EmbedScale, ExpertsSchema, FfnSchema, Field, LayerSchema, MixerSchema, SpanSchema,
+    SsmSchema,
 };
 
 /// One parameter.
@@ -232,14 +233,23 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
                 ("mixer.softcap", attend.softcap.as_ref(), |layer| {
                     Some(FactValue::Number(layer.mixer.attention()?.softcap?))
                 }),
+                ("mixer.input_scale", attend.input_scale.as_ref(), |layer| {
+                    Some(FactValue::Number(layer.mixer.attention()?.input_scale?))
+                }),
+                ("mixer.output_scale", attend.output_scale.as_ref(), |layer| {
+                    Some(FactValue::Number(layer.mixer.attention()?.output_scale?))
+                }),
             ]);
+            list.extend(attend.beside.iter().flat_map(|ssm| of_ssm(ssm)));
         }
         MixerSchema::ShortConv(conv) => {
             list.push(("mixer.taps", Some(&conv.taps), |layer| match &layer.mixer {
                 Mixer::ShortConv(conv) => Some(FactValue::Size(conv.taps)),
-                Mixer::Attend(_) => None,
+                Mixer::Attend(_) | Mixer::Ssm(_) | Mixer::AttendAndSsm { .. } | Mixer::None => None,
             }))
         }
+        MixerSchema::Ssm(ssm) => list.extend(of_ssm(ssm)),
+        MixerSchema::None {} => {}
     }
     // The positions follow from it.
     list.push(("norms.further.if", layer.norms.further.as_ref().map(|further| &further.condition), |_| None));
@@ -255,6 +265,7 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
             list.extend(of_dense(&experts.each));
             list.extend(of_experts(experts));
         }
+        FfnSchema::None {} => {}
     }
     list
 }
@@ -263,7 +274,7 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
 fn of_dense(dense: &DenseSchema) -> [OfLayer<'_>; 5] {
     let rounded = dense.hf_rounded.as_ref();
     [
-        ("ffn.size", Some(&dense.size), |layer| Some(FactValue::Size(layer.ffn.size()))),
+        ("ffn.size", Some(&dense.size), |layer| layer.ffn.size().map(FactValue::Size)),
         ("ffn.act", Some(&dense.act), |layer| Some(FactValue::Word(layer.ffn.act_word()?))),
         // The size follows from them.
         ("ffn.hf_rounded.if", rounded.map(|rounded| &rounded.condition), |_| None),
@@ -315,6 +326,47 @@ fn of_experts(experts: &ExpertsSchema) -> [OfLayer<'_>; 12] {
             Some(FactValue::Size(experts.shared_ffn? / experts.size))
         }),
     ]
+}
+
+/// The parameters of Mamba-2.
+fn of_ssm(ssm: &SsmSchema) -> Vec<OfLayer<'_>> {
+    let mut list: Vec<OfLayer<'_>> = vec![
+        ("mixer.ssm.heads", Some(&ssm.heads), |layer| Some(FactValue::Size(layer.mixer.ssm()?.heads))),
+        ("mixer.ssm.head_size", ssm.head_size.as_ref(), |layer| {
+            Some(FactValue::Size(layer.mixer.ssm()?.head_size))
+        }),
+        ("mixer.ssm.inner", ssm.inner.as_ref(), |layer| Some(FactValue::Size(layer.mixer.ssm()?.inner()))),
+        // The inner size follows from it.
+        ("mixer.ssm.expand", ssm.expand.as_ref(), |_| None),
+        ("mixer.ssm.groups", Some(&ssm.groups), |layer| Some(FactValue::Size(layer.mixer.ssm()?.groups))),
+        ("mixer.ssm.state", Some(&ssm.state), |layer| Some(FactValue::Size(layer.mixer.ssm()?.state))),
+        ("mixer.ssm.taps", Some(&ssm.taps), |layer| Some(FactValue::Size(layer.mixer.ssm()?.taps))),
+        ("mixer.ssm.act", Some(&ssm.act), |_| None),
+        ("mixer.ssm.least", ssm.least.as_ref(), |layer| {
+            Some(FactValue::Number(layer.mixer.ssm()?.least))
+        }),
+        ("mixer.ssm.most", ssm.most.as_ref(), |layer| Some(FactValue::Number(layer.mixer.ssm()?.most?))),
+        // Its weight says so.
+        ("mixer.ssm.norm_if", ssm.norm_if.as_ref(), |_| None),
+        ("mixer.ssm.norm_first", ssm.norm_first.as_ref(), |layer| {
+            Some(FactValue::Flag(layer.mixer.ssm()?.norm?.first))
+        }),
+        ("mixer.ssm.input_scale", ssm.input_scale.as_ref(), |layer| {
+            Some(FactValue::Number(layer.mixer.ssm()?.input_scale?))
+        }),
+        ("mixer.ssm.output_scale", ssm.output_scale.as_ref(), |layer| {
+            Some(FactValue::Number(layer.mixer.ssm()?.output_scale?))
+        }),
+    ];
+    const SCALES: [(&str, fn(&LayerFacts) -> Option<FactValue>); 5] = [
+        ("mixer.ssm.scales.z", |layer| Some(FactValue::Number(layer.mixer.ssm()?.scales?[0]))),
+        ("mixer.ssm.scales.x", |layer| Some(FactValue::Number(layer.mixer.ssm()?.scales?[1]))),
+        ("mixer.ssm.scales.b", |layer| Some(FactValue::Number(layer.mixer.ssm()?.scales?[2]))),
+        ("mixer.ssm.scales.c", |layer| Some(FactValue::Number(layer.mixer.ssm()?.scales?[3]))),
+        ("mixer.ssm.scales.dt", |layer| Some(FactValue::Number(layer.mixer.ssm()?.scales?[4]))),
+    ];
+    list.extend(ssm.scales.iter().zip(SCALES).map(|(field, (name, of))| (name, Some(field), of)));
+    list
 }
 
 fn size(layer: &LayerFacts, of: fn(&AttentionFacts) -> usize) -> Option<FactValue> {

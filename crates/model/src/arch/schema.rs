@@ -17,6 +17,7 @@ pub use super::key_rules::{
     ExcludedKey, ExcludedValue, HarmlessKey, HarmlessValues, ListOf, RequiredNull, RequiredValue,
     StatedValue, ValueKind,
 };
+pub use super::ssm_schema::{SsmPart, SsmSchema};
 pub use super::weight_schema::{ExpertsPart, OtherTensor, QkvPart, Relayout, TensorPart, Unused, Weight};
 
 /// The description of an architecture.
@@ -309,6 +310,10 @@ pub enum MixerSchema {
     Attend(Box<AttendSchema>),
     /// A gated short convolution.
     ShortConv(ShortConvSchema),
+    /// Mamba-2.
+    Ssm(Box<SsmSchema>),
+    /// None: the layer has a feed-forward part only.
+    None {},
 }
 
 /// Attention.
@@ -355,6 +360,12 @@ pub struct AttendSchema {
     pub gate: Option<OutputGateAct>,
     /// How queries are multiplied by position.
     pub temperature: Option<TemperatureSchema>,
+    /// The factor of the input.
+    pub input_scale: Option<Field>,
+    /// The factor of the output.
+    pub output_scale: Option<Field>,
+    /// Mamba-2 beside attention; the results of both are added.
+    pub beside: Option<Box<SsmSchema>>,
 }
 
 /// A gated short convolution.

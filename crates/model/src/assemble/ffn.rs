@@ -29,6 +29,7 @@ impl Assembly<'_> {
                 self.linear(&format!("{at}.down"), activated, [size, width], down)
             }
             Ffn::Experts(ref experts) => self.experts(at, experts, x),
+            Ffn::None => Ok(x),
         }
     }
 

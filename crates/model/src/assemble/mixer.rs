@@ -13,6 +13,7 @@ impl Assembly<'_> {
         let width = self.facts.sizes.width;
         let (size, span) = (attend.head_size, attend.span);
         let biases = attend.biases;
+        let x = self.scaled(&format!("{at}.attention.read"), attend.input_scale, x);
         let q = self.directed(&format!("{at}.q"), attend, x, attend.heads, biases.q)?;
         let k = self.directed(&format!("{at}.k"), attend, x, attend.kv_heads, biases.k)?;
         let v = self.heads(&format!("{at}.v"), x, [attend.kv_heads, size], biases.v)?;
@@ -49,7 +50,8 @@ impl Assembly<'_> {
             let gate = self.linear(&format!("{at}.gate"), x, [width, attend.heads * size], false)?;
             flat = self.graph.same(&format!("{at}.gated"), Op::gate(act), &[gate, flat]);
         }
-        self.linear(&format!("{at}.o"), flat, [attend.heads * size, width], biases.o)
+        let out = self.linear(&format!("{at}.o"), flat, [attend.heads * size, width], biases.o)?;
+        Ok(self.scaled(&format!("{at}.o.scaled"), attend.output_scale, out))
     }
 
     /// A gated short convolution of `x`: the products of two projections are convolved, and gated by
