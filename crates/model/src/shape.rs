@@ -49,7 +49,7 @@ impl ModelShape {
     pub fn parse(text: &[u8], options: impl Into<ArchOptions>, limits: &ModelLimits) -> Result<ModelShape> {
         let (config, options) = (parse_json(text)?, options.into());
         let source = ModelConfig::Hf(&config);
-        let known = arch::known(options.architectures)?;
+        let known = arch::known(&options.architectures)?;
         let arch = arch::find(&known, &source)?.clone();
         arch::check_refused(&arch, &source, &options.allow_keys)?;
         let layers = source.layers(&arch, limits)?;

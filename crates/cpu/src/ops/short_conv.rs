@@ -41,7 +41,7 @@ pub(crate) fn bind([x, taps, carried]: [ValueId; 3], bias: Option<ValueId>, y: V
                 }
             }
         });
-        rows.sequences.iter().for_each(|sequence| carried.carry(sequence, x));
+        rows.sequences.iter().for_each(|sequence| carried.carry_rows(sequence, x));
     })
 }
 

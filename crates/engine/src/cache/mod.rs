@@ -27,7 +27,7 @@ mod block_pool;
 use girih_graph::backend::{Block, Range32};
 use girih_graph::{BLOCK_POSITIONS, GroupId, StateKind};
 
-pub use block_count::blocks;
+pub use block_count::{blocks, blocks_of};
 use block_pool::BlockPool;
 
 use crate::service::Tenant;

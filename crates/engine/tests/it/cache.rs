@@ -1,12 +1,12 @@
 //! The prefix cache: by examples, and with random operations against a model of the
 //! memory that records what was written into each block.
 
-use girih_tensor::Random;
+use girih_tensor::{DType, Random, Shape};
 use std::collections::{BTreeMap, BTreeSet};
 
-use girih_engine::cache::{PrefixCache, SequenceId, StateChange, blocks};
+use girih_engine::cache::{PrefixCache, SequenceId, StateChange, blocks, blocks_of};
 use girih_graph::backend::{Block, Range32};
-use girih_graph::{BLOCK_POSITIONS, GroupId, Key, OutputKind, Span, StateKind};
+use girih_graph::{BLOCK_POSITIONS, Builder, GroupId, Key, OutputKind, Span, StateKind};
 
 use crate::oracle::prompt;
 
@@ -272,6 +272,14 @@ fn sequences_keep_carried_values_up_to_a_maximum() {
     let count = |sequences, context, rows| blocks(StateKind::Carried, &key(sequences, context, rows));
     assert_eq!([count(1, 64, 1), count(1, 640, 64)], [1, 10], "all values");
     assert_eq!([count(1, 65536, 64), count(2, 65536, 512)], [2 + 1 + 32, 2 * (2 + 32) + 9]);
+    // Large values are kept as far as 128 MiB suffice, but at least two.
+    for (rows, kept) in [(1, 32), (1 << 8, 32), (1 << 10, 8), (1 << 16, 2)] {
+        let mut builder = Builder::new(key(1, 65536, 64));
+        builder.carried("small", Shape::matrix(1, 1));
+        builder.carried("large", Shape::matrix(rows, (1 << 12) - 1));
+        let x = builder.input("x", &[1], DType::F32);
+        assert_eq!(blocks_of(&builder.finish(x)), [2 + 1 + kept], "{rows} rows of 16 KiB less 4 bytes");
+    }
 }
 
 /// The contents of each block of a group: for each position, a hash of the whole text up
