@@ -108,9 +108,7 @@ impl<'a> Binder<'a> {
             AppliedOp::Attend { scale, span, softcap, q, keys, values, sinks } => {
                 attend::bind(graph, node, (scale, span, softcap), [q, keys, values], sinks)
             }
-            AppliedOp::ShortConv { x, taps, carried, bias } => {
-                short_conv::bind([x, taps, carried], bias, y)
-            }
+            AppliedOp::ShortConv { x, taps, carried, bias } => short_conv::bind([x, taps, carried], bias, y),
             AppliedOp::SsmScan { least, most, x, dt, b, c, a, d, bias, carried } => {
                 ssm_scan::bind(graph, (least, most), [x, dt, b, c], [a, d, bias], carried, y)
             }

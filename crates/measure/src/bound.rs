@@ -242,11 +242,13 @@ impl ErrorBound {
         }
         for node in &graph.nodes {
             let read = match node.op {
-                Op::Route { .. } => node.inputs.get(1),
-                Op::Attend { .. } => node.inputs.get(3),
-                _ => None,
+                Op::Route { .. } => 1..2,
+                Op::Attend { .. } => 3..4,
+                Op::SsmScan { .. } => 4..7,
+                _ => 0..0,
             };
-            if let Some(name) = read.map(|id| &graph.value(*id).name) {
+            for id in node.inputs.iter().take(read.end).skip(read.start) {
+                let name = &graph.value(*id).name;
                 vectors.insert(name.clone(), numbers(name)?);
             }
         }

@@ -262,12 +262,7 @@ impl ModelWeights {
 
     /// Makes a weight, so far a whole tensor of projections of Mamba-2 or of its convolutions, its part of that
     /// tensor.
-    fn split_ssm(
-        &mut self,
-        name: &str,
-        (part, convolved): (SsmPart, bool),
-        ssm: &SsmFacts,
-    ) -> Result<()> {
+    fn split_ssm(&mut self, name: &str, (part, convolved): (SsmPart, bool), ssm: &SsmFacts) -> Result<()> {
         let Some(WeightEntry::Stored { tensor, info, .. }) = self.entries.get(name) else { return Ok(()) };
         let (tensor, rows, need) = (tensor.clone(), info.shape.extents()[0], ssm.all_rows(convolved));
         if rows != need {

@@ -67,7 +67,13 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
                 "f64::from(rule.scale) *",
                 "1.001 * f64::from(rule.scale) *",
             ),
-            mutant("short_conv", "crates/graph/src/ops/short_conv.rs", ".sum as f32", ".sum as f32 * 1.0001"),
+            mutant("short_conv", "crates/graph/src/ops/short_conv.rs", "+ bias) as f32", "- bias) as f32"),
+            mutant(
+                "ssm_scan",
+                "crates/graph/src/ops/ssm_scan.rs",
+                "(dt * f64::from(rule.a[head])).exp()",
+                "(dt * f64::from(rule.a[heads - 1 - head])).exp()",
+            ),
             mutant(
                 "gate",
                 "crates/graph/src/ops/gate.rs",
@@ -197,6 +203,20 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
                 "*output = value / sum * 1.001;",
             ),
             mutant("short_conv", "crates/cpu/src/ops/short_conv.rs", "*y += tap * x", "*y -= tap * x"),
+            // The decay of the row before, for all but the first rows of a block.
+            mutant(
+                "ssm_scan",
+                "crates/cpu/src/ops/ssm_scan.rs",
+                "dt: dt[row * heads + head]",
+                "dt: dt[row.saturating_sub(1) * heads + head]",
+            ),
+            // What another sequence has left in the block.
+            mutant(
+                "ssm_scan",
+                "crates/cpu/src/carried.rs",
+                "None => self.values[to].fill(0.0)",
+                "None => {}",
+            ),
             mutant(
                 "gate",
                 "crates/cpu/src/ops/gate.rs",

@@ -118,6 +118,8 @@ pub struct DenseLayersSchema {
     pub others_indexed: Option<Field>,
     /// A list in `config.json` that says for each layer `dense` or `sparse`.
     pub listed: Option<Field>,
+    /// A number without which no layer has experts, such as theirs: 0 is none.
+    pub unless: Option<Field>,
 }
 
 /// A kind of feed-forward part.

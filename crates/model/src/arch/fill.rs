@@ -12,8 +12,8 @@ use super::facts::{
 use super::rope_names::name_rotations;
 use super::schema::{
     Arch, AttendSchema, DefaultValue, DenseSchema, DerivedScale, EmbedScale, FfnSchema, Field, HeadSchema,
-    LayerSchema, MixerSchema, NormKind, NormPosition, NormsSchema, OutputGateAct, ResidualSchema,
-    SpanSchema, StatedValue, TemperatureSchema,
+    LayerSchema, MixerSchema, NormKind, NormPosition, NormsSchema, OutputGateAct, ResidualSchema, SpanSchema,
+    StatedValue, TemperatureSchema,
 };
 use super::value::brief;
 use crate::limits::ModelLimits;
@@ -67,7 +67,7 @@ pub(crate) fn fill(
 }
 
 /// The maximum number of taps of a short convolution: known models have 3.
-pub(super) const MAX_TAPS: usize = 64;
+const MAX_TAPS: usize = 64;
 
 /// What the facts of a model are made from.
 pub(super) struct Fill<'a> {
@@ -115,9 +115,7 @@ impl Fill<'_> {
                     }
                 }
             }
-            MixerSchema::ShortConv(conv) => {
-                Mixer::ShortConv(ShortConvFacts { taps: self.taps(&conv.taps)? })
-            }
+            MixerSchema::ShortConv(conv) => Mixer::ShortConv(ShortConvFacts { taps: self.taps(&conv.taps)? }),
             MixerSchema::Ssm(ssm) => Mixer::Ssm(self.ssm(ssm, index, norms.norm.epsilon)?),
             MixerSchema::None {} => Mixer::None,
         };

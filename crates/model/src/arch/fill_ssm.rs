@@ -4,7 +4,7 @@ use girih_file::quote;
 use girih_tensor::{Error, Result};
 
 use super::facts::{act, act_words};
-use super::fill::{Fill, MAX_TAPS};
+use super::fill::Fill;
 use super::schema::{DefaultValue, Field, StatedValue};
 use super::ssm_facts::{SsmFacts, SsmNormFacts};
 use super::ssm_schema::SsmSchema;

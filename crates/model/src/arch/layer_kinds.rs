@@ -46,7 +46,12 @@ pub(crate) fn layer_kinds<'a>(
 
 /// Whether each layer is one without experts, in a model with them.
 fn dense_layers<'a>(arch: &'a Arch, config: &ModelConfig<'_>, layers: usize) -> Result<Vec<bool>> {
-    let DenseLayersSchema { first, last, step, indexed, others_indexed, listed } = &arch.layers.dense;
+    let DenseLayersSchema { first, last, step, indexed, others_indexed, listed, unless } = &arch.layers.dense;
+    if let Some(field) = unless
+        && config.count(field)? == Some(0)
+    {
+        return Ok(vec![true; layers]);
+    }
     let list = |field: &'a Option<Field>| {
         let key = field.as_ref()?.hf.iter().next()?;
         Some((key, config.json(key)?))

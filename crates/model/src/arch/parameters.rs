@@ -88,7 +88,7 @@ impl Arch {
             Some(EmbedScale::Stated(field)) => Some(field),
             Some(EmbedScale::Derived(_)) | None => None,
         };
-        let of_model: [OfModel<'_>; 20] = [
+        let of_model: [OfModel<'_>; 21] = [
             ("sizes.width", Some(&sizes.width), |facts| Some(FactValue::Size(facts.sizes.width))),
             ("sizes.layers", Some(&sizes.layers), |facts| Some(FactValue::Size(facts.layers.len()))),
             ("sizes.context", Some(&sizes.context), |facts| Some(FactValue::Size(facts.sizes.context))),
@@ -112,6 +112,7 @@ impl Arch {
             ("layers.dense.indexed", self.layers.dense.indexed.as_ref(), |_| None),
             ("layers.dense.others_indexed", self.layers.dense.others_indexed.as_ref(), |_| None),
             ("layers.dense.listed", self.layers.dense.listed.as_ref(), |_| None),
+            ("layers.dense.unless", self.layers.dense.unless.as_ref(), |_| None),
             ("head.tied", head.and_then(|head| head.tied.as_ref()), |facts| {
                 Some(FactValue::Flag(facts.head?.tied))
             }),
@@ -203,6 +204,9 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
                     Some(FactValue::Flag(layer.mixer.attention()?.span != Span::Full))
                 }),
                 // Whether layers are rotated follows from it.
+                ("mixer.rope_if", attend.rope_if.as_ref(), |layer| {
+                    Some(FactValue::Flag(layer.mixer.attention()?.rope.is_some()))
+                }),
                 ("mixer.rope_if_null", attend.rope_if_null.as_ref(), |_| None),
                 ("mixer.span.chunk", chunk, |layer| match layer.mixer.attention()?.span {
                     Span::Chunk(length) => Some(FactValue::Size(length as usize)),
@@ -342,9 +346,7 @@ fn of_ssm(ssm: &SsmSchema) -> Vec<OfLayer<'_>> {
         ("mixer.ssm.state", Some(&ssm.state), |layer| Some(FactValue::Size(layer.mixer.ssm()?.state))),
         ("mixer.ssm.taps", Some(&ssm.taps), |layer| Some(FactValue::Size(layer.mixer.ssm()?.taps))),
         ("mixer.ssm.act", Some(&ssm.act), |_| None),
-        ("mixer.ssm.least", ssm.least.as_ref(), |layer| {
-            Some(FactValue::Number(layer.mixer.ssm()?.least))
-        }),
+        ("mixer.ssm.least", ssm.least.as_ref(), |layer| Some(FactValue::Number(layer.mixer.ssm()?.least))),
         ("mixer.ssm.most", ssm.most.as_ref(), |layer| Some(FactValue::Number(layer.mixer.ssm()?.most?))),
         // Its weight says so.
         ("mixer.ssm.norm_if", ssm.norm_if.as_ref(), |_| None),

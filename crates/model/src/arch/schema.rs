@@ -340,6 +340,8 @@ pub struct AttendSchema {
     /// If set, only models in whose `config.json` this is null rotate queries and keys. In a GGUF, it must be
     /// absent.
     pub rope_if_null: Option<Field>,
+    /// If set, only models for which this is `rope` or true rotate queries and keys; null, `nope` and false are none.
+    pub rope_if: Option<Field>,
     /// The norms of queries and keys, if there are any. They have weights if the description names them.
     pub qk_norm: Option<QkNorm>,
     /// Whether a model has these norms, for descriptions of models with and without; in a GGUF, their weights say so.

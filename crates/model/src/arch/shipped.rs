@@ -48,6 +48,7 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
     "lfm2_moe",
     "granite",
     "granitemoe",
+    "granitemoehybrid",
     "granite_swa",
     "granitemoe_swa",
     "cohere",
@@ -87,7 +88,7 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
 ];
 
 /// What several descriptions have in common; these match no model.
-const COMMON: &[(&str, &str)] = texts!["decoder", "experts", "sigmoid_router"];
+const COMMON: &[(&str, &str)] = texts!["decoder", "experts", "sigmoid_router", "ssm"];
 
 /// The text of a description that girih ships with.
 pub fn text_of(name: &str) -> Option<&'static str> {

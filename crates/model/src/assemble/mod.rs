@@ -219,7 +219,13 @@ impl Assembly<'_> {
         };
         let mixed = self.norm_at(&at, layer, NormPosition::AfterMixer, mixed)?;
         if layer.ffn == Ffn::None {
-            return self.residual(&format!("{at}.out"), &at, layer, NormPosition::AfterMixerResidual, [x, mixed]);
+            return self.residual(
+                &format!("{at}.out"),
+                &at,
+                layer,
+                NormPosition::AfterMixerResidual,
+                [x, mixed],
+            );
         }
         let x =
             self.residual(&format!("{at}.mixed"), &at, layer, NormPosition::AfterMixerResidual, [x, mixed])?;

@@ -20,11 +20,9 @@ impl Assembly<'_> {
             let factor = ssm.scales.map(|scales| scales[index]).filter(|factor| *factor != 1.0);
             parts[index] = self.scaled(&format!("{at}.{part}.scaled"), factor, parts[index]);
         }
-        for (index, extents) in [
-            (1, [ssm.heads, ssm.head_size]),
-            (2, [ssm.groups, ssm.state]),
-            (3, [ssm.groups, ssm.state]),
-        ] {
+        for (index, extents) in
+            [(1, [ssm.heads, ssm.head_size]), (2, [ssm.groups, ssm.state]), (3, [ssm.groups, ssm.state])]
+        {
             let name = format!("{at}.{}", sizes[index].0);
             let convolved = self.convolved(&name, ssm, parts[index], sizes[index].1)?;
             parts[index] = self.graph.shaped(&format!("{name}.heads"), Op::Reshape, &[convolved], &extents);
@@ -82,8 +80,7 @@ impl Assembly<'_> {
         if ssm.groups == 1 {
             return Ok(self.graph.same(&name, Op::Norm { epsilon }, &[x, weight]));
         }
-        let groups =
-            self.graph.shaped(&format!("{at}.groups"), Op::Reshape, &[x], &[ssm.groups, size]);
+        let groups = self.graph.shaped(&format!("{at}.groups"), Op::Reshape, &[x], &[ssm.groups, size]);
         let normed = self.graph.same(&format!("{at}.groups.normed"), Op::Norm { epsilon }, &[groups, weight]);
         Ok(self.graph.shaped(&name, Op::Reshape, &[normed], &[inner]))
     }
