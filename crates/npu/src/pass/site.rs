@@ -195,7 +195,16 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
             bias: _,
             carried: _,
         }
-        | AppliedOp::Route { score: _, used: _, normalized: _, groups: _, factor: _, scores: _, bias: _ }
+        | AppliedOp::Route {
+            score: _,
+            used: _,
+            normalized: _,
+            groups: _,
+            factor: _,
+            near: _,
+            scores: _,
+            bias: _,
+        }
         | AppliedOp::Scale { factor: _, x: _ }
         | AppliedOp::Softcap { cap: _, x: _ }
         | AppliedOp::Experts {
