@@ -13,6 +13,7 @@ mod model;
 mod modules;
 mod shape;
 mod special_floats;
+mod weight_names;
 mod weights;
 
 pub use assemble::{GraphOptions, layer_output};

@@ -301,6 +301,12 @@ pub enum Ffn {
             skip_serializing_if = "Option::is_none"
         )]
         limit: Option<GateLimit>,
+        /// The factor of the gate, before its activation.
+        #[serde(rename = "ffn_gate_scale", skip_serializing_if = "Option::is_none")]
+        gate_scale: Option<f32>,
+        /// The factor of the output.
+        #[serde(rename = "ffn_output_scale", skip_serializing_if = "Option::is_none")]
+        output_scale: Option<f32>,
         /// Whether gate, up and down have biases.
         #[serde(rename = "ffn_biases")]
         biases: [bool; 3],
@@ -345,6 +351,12 @@ pub struct ExpertsFacts {
     pub gate: GateRule,
     /// Whether the weight of an expert multiplies its input instead of its result.
     pub weighs_inputs: bool,
+    /// Whether experts have no gates, and neither has the shared one: `down(act(up(x)))`.
+    #[serde(rename = "ungated_experts", skip_serializing_if = "std::ops::Not::not")]
+    pub ungated: bool,
+    /// The size of the rows that experts read and make, if a projection makes them narrower.
+    #[serde(rename = "experts_latent", skip_serializing_if = "Option::is_none")]
+    pub latent: Option<usize>,
     /// Whether gates, ups and downs have biases.
     #[serde(rename = "ffn_biases")]
     pub biases: [bool; 3],

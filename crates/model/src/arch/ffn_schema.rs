@@ -59,6 +59,8 @@ pub struct ExpertsSchema {
     /// Whether the weight of an expert multiplies its input instead of its result.
     #[serde(default)]
     pub weighs_inputs: bool,
+    /// The size of the rows that experts read and make; without a value, it is the hidden size.
+    pub latent: Option<Field>,
     /// The expert of all rows.
     pub shared: Option<SharedExpertSchema>,
 }
@@ -113,6 +115,10 @@ pub struct DenseSchema {
     pub act_names: BTreeMap<String, String>,
     /// The bound of the gate and of the gated value.
     pub limit: Option<LimitSchema>,
+    /// The factor of the gate, before its activation.
+    pub gate_scale: Option<Field>,
+    /// The factor of the output.
+    pub output_scale: Option<Field>,
     /// How transformers makes the inner size of what `config.json` states; a GGUF has the result.
     pub hf_rounded: Option<RoundedSize>,
 }

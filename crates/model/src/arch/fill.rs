@@ -544,6 +544,8 @@ impl Fill<'_> {
                     size: self.ffn_size(dense, layer)?,
                     act,
                     limit: self.limit(dense.limit.as_ref(), layer)?,
+                    gate_scale: self.factor(dense.gate_scale.as_ref())?,
+                    output_scale: self.factor(dense.output_scale.as_ref())?,
                     biases: [bias("gate"), bias("up"), bias("down")],
                 })
             }

@@ -146,7 +146,10 @@ fn read(arch: &Arch, config: &ModelConfig<'_>) -> BTreeSet<String> {
                 read.insert(TEXT_MODEL_TYPE.to_owned());
             }
             read.extend(
-                arch.layers.listed.iter().chain(&arch.layers.confirmed).map(|listed| listed.hf.clone()),
+                [&arch.layers.listed, &arch.layers.listed_or, &arch.layers.confirmed]
+                    .into_iter()
+                    .flatten()
+                    .map(|listed| listed.hf.clone()),
             );
             read.extend(arch.layers.indexed.iter().map(|indexed| indexed.hf.clone()));
             read.extend(arch.biases.keys().cloned());

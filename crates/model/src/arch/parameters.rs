@@ -3,7 +3,7 @@
 
 use girih_graph::{RouterScore, Span};
 
-use super::facts::{AttentionFacts, Facts, LayerFacts, Mixer, Rope};
+use super::facts::{AttentionFacts, Facts, Ffn, LayerFacts, Mixer, Rope};
 use super::schema::{
     Arch, DenseSchema, EmbedScale, ExpertsSchema, FfnSchema, Field, LayerSchema, LimitSchema, MixerSchema,
     SpanSchema, SsmSchema,
@@ -282,11 +282,19 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
 }
 
 /// The parameters of a feed-forward part that all rows pass through.
-fn of_dense(dense: &DenseSchema) -> [OfLayer<'_>; 6] {
+fn of_dense(dense: &DenseSchema) -> [OfLayer<'_>; 8] {
     let rounded = dense.hf_rounded.as_ref();
     [
         ("ffn.size", Some(&dense.size), |layer| layer.ffn.size().map(FactValue::Size)),
         ("ffn.act", Some(&dense.act), |layer| Some(FactValue::Word(layer.ffn.act_word()?))),
+        ("ffn.gate_scale", dense.gate_scale.as_ref(), |layer| match layer.ffn {
+            Ffn::Gated { gate_scale, .. } => gate_scale.map(FactValue::Number),
+            Ffn::Plain { .. } | Ffn::Experts(_) | Ffn::None => None,
+        }),
+        ("ffn.output_scale", dense.output_scale.as_ref(), |layer| match layer.ffn {
+            Ffn::Gated { output_scale, .. } => output_scale.map(FactValue::Number),
+            Ffn::Plain { .. } | Ffn::Experts(_) | Ffn::None => None,
+        }),
         // It may be another one in each layer.
         ("ffn.limit", dense.limit.as_ref().map(LimitSchema::field), |_| None),
         // The size follows from them.
@@ -297,7 +305,7 @@ fn of_dense(dense: &DenseSchema) -> [OfLayer<'_>; 6] {
 }
 
 /// The parameters of experts, beside those of each.
-fn of_experts(experts: &ExpertsSchema) -> [OfLayer<'_>; 14] {
+fn of_experts(experts: &ExpertsSchema) -> [OfLayer<'_>; 15] {
     let shared = experts.shared.as_ref();
     [
         ("ffn.count", Some(&experts.count), |layer| Some(FactValue::Size(layer.ffn.experts()?.count))),
@@ -330,6 +338,7 @@ fn of_experts(experts: &ExpertsSchema) -> [OfLayer<'_>; 14] {
             shared.and_then(|shared| shared.limit.as_ref()).map(LimitSchema::field),
             |layer| Some(FactValue::Number(layer.ffn.experts()?.shared_limit?.bound())),
         ),
+        ("ffn.latent", experts.latent.as_ref(), |layer| layer.ffn.experts()?.latent.map(FactValue::Size)),
         ("ffn.groups", experts.groups.as_ref(), |layer| {
             Some(FactValue::Size(layer.ffn.experts()?.router.groups?.count as usize))
         }),

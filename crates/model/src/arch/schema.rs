@@ -222,6 +222,8 @@ pub struct LayersSchema {
     pub kinds: Vec<String>,
     /// The key under which a `config.json` lists the kinds of its layers.
     pub listed: Option<ListedKinds>,
+    /// Another key for the list, in a model without the first one. A string has a word in each character.
+    pub listed_or: Option<ListedKinds>,
     /// Another list of the model, which must say the same.
     pub confirmed: Option<ListedKinds>,
     /// The key of the indexes of the layers of one kind in a `config.json` without the list.
@@ -574,14 +576,25 @@ impl Arch {
 
     /// Checks what the types of the schema do not.
     fn check(&self) -> Result<()> {
-        let LayersSchema { kinds: _, listed, confirmed, indexed, gguf_listed, period: _, dense: _ } =
-            &self.layers;
+        let LayersSchema {
+            kinds: _,
+            listed,
+            listed_or,
+            confirmed,
+            indexed,
+            gguf_listed,
+            period: _,
+            dense: _,
+        } = &self.layers;
         let pattern = self.pattern();
         if pattern.is_empty() && listed.is_none() {
             return Err(Error::new(format!("architecture {}: layers.kinds is empty", self.name)));
         }
-        let listed =
-            listed.iter().chain(confirmed).flat_map(|listed| listed.words.values().map(String::as_str));
+        let listed = listed
+            .iter()
+            .chain(listed_or)
+            .chain(confirmed)
+            .flat_map(|listed| listed.words.values().map(String::as_str));
         let indexed = indexed.iter().flat_map(|indexed| [indexed.kind.as_str(), indexed.other.as_str()]);
         let gguf_listed = gguf_listed.iter().flat_map(|kinds| [kinds.zero.as_str(), kinds.other.as_str()]);
         let of = self.weights.values().flat_map(|weight| weight.of.iter().map(String::as_str));
