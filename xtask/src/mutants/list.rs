@@ -210,13 +210,6 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
                 "dt: dt[row * heads + head]",
                 "dt: dt[row.saturating_sub(1) * heads + head]",
             ),
-            // What another sequence has left in the block.
-            mutant(
-                "ssm_scan",
-                "crates/cpu/src/carried.rs",
-                "None => self.values[to].fill(0.0)",
-                "None => {}",
-            ),
             mutant(
                 "gate",
                 "crates/cpu/src/ops/gate.rs",
@@ -318,6 +311,10 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
                 "0.755_385_135_437",
             ),
         ],
+    ),
+    (
+        "state that is not cleared",
+        &[mutant("ssm_scan", "crates/cpu/src/carried.rs", "None => self.values[to].fill(0.0)", "None => {}")],
     ),
     (
         "portable twins",
