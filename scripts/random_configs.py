@@ -76,6 +76,10 @@ SWITCHES = (
     "attention_k_eq_v",
     "use_sandwich_norm",
     "use_attention_gate",
+    "mamba_conv_bias",
+    "mamba_proj_bias",
+    "use_conv_bias",
+    "projectors_bias",
 )
 """Flags that differ from their default at random."""
 
@@ -324,20 +328,61 @@ def latent(values: Values, shape: Shape, draw: Draw) -> None:
         values["head_dim"] = values["qk_rope_head_dim"]
 
 
-def mamba2_heads(values: Values, shape: Shape, _draw: Draw) -> None:
-    """The heads of Mamba-2 divide its inner size, which is twice the width."""
+def mamba2_heads(values: Values, shape: Shape, draw: Draw) -> None:
+    """The heads of Mamba-2 divide its inner size, which is twice the width, and form groups."""
     names = {"mamba_n_heads": "mamba_d_head", "mamba_num_heads": "mamba_head_dim", "num_heads": "head_dim"}
     for heads, size in names.items():
         if heads in values and size in values:
             values |= {heads: 4, size: shape.width // 2}
     if "mamba_d_ssm" in values:
         values["mamba_d_ssm"] = 2 * shape.width
+    for key in ("mamba_n_groups", "n_groups"):
+        if key in values:
+            values[key] = pick(draw, (1, 2))
+    for key in ("mamba_d_state", "ssm_state_size", "state_size"):
+        if key in values:
+            values[key] = pick(draw, (8, 16, 48))
+    for key in ("mamba_d_conv", "conv_kernel"):
+        if key in values:
+            values[key] = pick(draw, (2, 4, 4))
+    if draw.random() < FLIPPED:
+        values["time_step_limit"] = pick(draw, ([0.0, 0.5], [0.25, 2.0]))
 
 
-def mamba2_groups(values: Values, shape: Shape, draw: Draw) -> None:
-    """As other models with Mamba-2; the heads form groups."""
+def granitemoehybrid(values: Values, shape: Shape, draw: Draw) -> None:
+    """Granite 4 has attention in some layers, which small models rotate, and experts or none."""
     mamba2_heads(values, shape, draw)
-    values["n_groups"] = pick(draw, (1, 2))
+    values["layer_types"] = cut(["linear_attention", "full_attention"], draw, shape.layers)
+    values["position_embedding_type"] = pick(draw, (None, "nope", "rope"))
+    if draw.random() < 0.3:
+        values["num_local_experts"] = 0
+    if draw.random() < 0.2:
+        values["layer_types"] = ["full_attention"] * shape.layers
+
+
+def bamba(values: Values, shape: Shape, draw: Draw) -> None:
+    """Bamba names the layers with attention."""
+    mamba2_heads(values, shape, draw)
+    values["attn_layer_indices"] = sorted({int(draw.integers(shape.layers)) for _ in range(2)})
+
+
+def falcon_h1(values: Values, shape: Shape, draw: Draw) -> None:
+    """Falcon-H1 has a factor for each part, and sometimes a norm of groups."""
+    mamba2_heads(values, shape, draw)
+    values |= {"mlp_multipliers": [pick(draw, (0.5, 1.0, 1.5)) for _ in range(2)]}
+    values |= {"ssm_multipliers": [pick(draw, (0.5, 1.0, 1.5)) for _ in range(5)]}
+    for part in ("key", "attention_in", "attention_out", "ssm_in", "ssm_out", "lm_head"):
+        values[f"{part}_multiplier"] = pick(draw, (0.5, 1.0, 1.5))
+    values |= {"mamba_rms_norm": bool(draw.integers(2)), "mamba_norm_before_gate": bool(draw.integers(2))}
+
+
+def nemotron_h(values: Values, shape: Shape, draw: Draw) -> None:
+    """A layer of Nemotron-H has one part; experts may run on narrower rows."""
+    mamba2_heads(values, shape, draw)
+    shape.layers = pick(draw, (4, 5, 6))
+    values["layers_block_type"] = cut(["linear_attention", "full_attention", "mlp", "moe"], draw, shape.layers)
+    values["moe_latent_size"] = pick(draw, (None, 24))
+    values.pop("num_hidden_layers", None)
 
 
 def zamba2(values: Values, shape: Shape, _draw: Draw) -> None:
@@ -569,7 +614,7 @@ NEEDS_HEAD_SIZE = {"ministral", "hunyuan_v1_dense", "hunyuan_v1_moe"}
 
 ADJUST: dict[str, Adjustment] = {
     "apertus1p5_text": set_to(output_vocab_size=None),
-    "bamba": mamba2_heads,
+    "bamba": bamba,
     "cohere_compass_text": two_rope_kinds,
     "diffllama": even_kv_heads,
     "axk1": axk1,
@@ -579,7 +624,7 @@ ADJUST: dict[str, Adjustment] = {
     "dots1": no_window,
     "dots3_note_text": dots3_note,
     "ernie4_5_moe": ernie_experts,
-    "falcon_h1": mamba2_heads,
+    "falcon_h1": falcon_h1,
     "exaone4": exaone4,
     "falcon": falcon,
     "flint": sparse_layers,
@@ -588,18 +633,18 @@ ADJUST: dict[str, Adjustment] = {
     "gemma4_unified_text": wide_heads,
     "granite_swa": swa_theta,
     "granitemoe_swa": swa_theta,
-    "granitemoehybrid": mamba2_heads,
+    "granitemoehybrid": granitemoehybrid,
     "hy_v4": hy_v4,
     "laguna": laguna,
     "lfm2": lfm2_layers,
     "lfm2_moe": lfm2_layers,
     "lfm3": lfm3,
     "llama4_text": llama4,
-    "mamba2": mamba2_groups,
+    "mamba2": mamba2_heads,
     "mimo_v2_flash": mimo,
     "mistral4": mistral4,
     "muse_glimmer_text": muse_glimmer_theta,
-    "nemotron_h": mamba2_groups,
+    "nemotron_h": nemotron_h,
     "opt": set_to(dropout=0.0),
     "phimoe": phimoe,
     "qwen2_moe": sparse_layers,

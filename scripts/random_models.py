@@ -46,6 +46,11 @@ from safetensors.torch import save_file
 PROMPT_TOKENS = 40
 """More than most windows."""
 
+STATE_TOKENS = 150
+"""More than two blocks of positions, for families that carry values."""
+
+WITH_STATE = {"bamba", "falcon_h1", "granitemoehybrid", "mamba2", "nemotron_h", "zamba2"}
+
 GREEDY_TOKENS = 4
 
 SAMPLE = ("llama", "gemma3_text", "qwen3_moe", "gpt2", "granite", "lfm2", "mixtral", "cohere")
@@ -203,7 +208,8 @@ def in_old_style(path: Path) -> None:
 @torch.inference_mode()
 def write_golden(folder: Path, config: transformers.PreTrainedConfig, precisions: list[str], draw: Draw) -> None:
     """Write a golden file with one random prompt."""
-    prompt = draw.integers(3, VOCABULARY, size=PROMPT_TOKENS).tolist()
+    count = STATE_TOKENS if config.model_type in WITH_STATE else PROMPT_TOKENS
+    prompt = draw.integers(3, VOCABULARY, size=count).tolist()
     golden = {"p0.input_ids": torch.tensor(prompt, dtype=torch.int32)}
     for precision in precisions:
         model = model_class(config).from_pretrained(

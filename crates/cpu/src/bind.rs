@@ -7,7 +7,8 @@ use crate::bound::{BoundOp, OpScratch};
 use crate::ops::linear::BoundMatmul;
 use crate::ops::{
     RopeParams, activate, add, attend, concat, embed, experts, gate, gate_heads, gather, layer_norm, linear,
-    linear_heads, norm, pool, reshape, rope, route, scale, short_conv, softcap, splice, temper, xielu,
+    linear_heads, norm, pool, reshape, rope, route, scale, short_conv, softcap, splice, ssm_scan, temper,
+    xielu,
 };
 use crate::state;
 use crate::weights::WeightForm;
@@ -116,7 +117,10 @@ impl<'a> Binder<'a> {
             AppliedOp::AttendLatent { scale, span, values, q, latents } => {
                 attend::bind_latent(graph, (scale, span, values as usize), [q, latents], y)
             }
-            AppliedOp::ShortConv { x, taps, carried } => short_conv::bind([x, taps, carried], y),
+            AppliedOp::ShortConv { x, taps, carried, bias } => short_conv::bind([x, taps, carried], bias, y),
+            AppliedOp::SsmScan { least, most, x, dt, b, c, a, d, bias, carried } => {
+                ssm_scan::bind(graph, (least, most), [x, dt, b, c], [a, d, bias], carried, y)
+            }
             AppliedOp::Gate { act, limit, offset, gate, up } => {
                 gate::bind(GateRule { act, limit, offset }, gate, up, y)
             }

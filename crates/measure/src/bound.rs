@@ -242,11 +242,13 @@ impl ErrorBound {
         }
         for node in &graph.nodes {
             let read = match node.op {
-                Op::Route { .. } => node.inputs.get(1),
-                Op::Attend { .. } => node.inputs.get(3),
-                _ => None,
+                Op::Route { .. } => 1..2,
+                Op::Attend { .. } => 3..4,
+                Op::SsmScan { .. } => 4..7,
+                _ => 0..0,
             };
-            if let Some(name) = read.map(|id| &graph.value(*id).name) {
+            for id in node.inputs.iter().take(read.end).skip(read.start) {
+                let name = &graph.value(*id).name;
                 vectors.insert(name.clone(), numbers(name)?);
             }
         }
@@ -343,6 +345,8 @@ impl OneError {
             Op::Embed | Op::Norm { .. } | Op::Linear | Op::LinearHeads | Op::ShortConv | Op::Pool { .. } => {
                 (1.0, 0.0)
             }
+            // The state and the result; the step and the decay.
+            Op::SsmScan { .. } => (2.0, 2.0),
             // The products with gate or up and down, and the sum of experts.
             Op::Experts { .. } => (3.0, 1.0),
             // The mean and the variance.

@@ -16,6 +16,7 @@
 //! | attention | the sum and the scaled sum; with a cap the quotient, tanh and product; the softmax; the result | those of scores and values, weighted by the probabilities |
 //! | gate | the activation, the product | added up |
 //! | residual | the sum | weighted by the sizes of both operands |
+//! | scan | the sum with the bias, its softplus; the result | those of rows and steps, weighted by the decays |
 //! | pooling | the mean | weighted by the sizes of the rows |
 //! | choice of experts | the weights | those of scores, and what other experts would change if they may be chosen |
 //! | experts | two sums, the activation, the products, and a sum for each expert | those of rows, through both factors, and of weights |
@@ -36,6 +37,7 @@
 //!   one element times `M`'s squared Frobenius norm. Errors of a row may lie evenly on its elements, as
 //!   those of a sum, or be relative to each element, as those of a store; the larger of both noises
 //!   counts.
+//! - **Scan.** As attention without softmax; its steps have errors, too.
 //! - **Pooling.** The rows of a mean may cancel. Their errors come from the same weights and need not, so
 //!   they count as if they were equal.
 //! - **Choice of experts.** An error `d` of all scores changes a probability by no more than `2d` of itself.
@@ -56,6 +58,7 @@
 //! operands, and the analysis goes on.
 
 mod attention;
+mod scan;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -65,6 +68,7 @@ use girih_tensor::{DType, Shape};
 
 use crate::rounding::{CAP_STORES, EXPONENTIAL_ROUNDINGS, RoundingErrors, mean_square};
 use attention::{AttendingHead, Rows};
+use scan::Scan;
 
 /// Stores of an embedding's scale: the factor and the product.
 const SCALE_STORES: f64 = 2.0;
@@ -120,7 +124,10 @@ impl<'a> RowSizes<'a> {
         for node in graph.nodes.iter().rev() {
             let passes_on = matches!(node.op, Op::Reshape | Op::Write);
             let is_read = read[node.output.0 as usize].is_some();
-            let reads = matches!(node.op, Op::Attend { .. } | Op::AttendLatent { .. } | Op::Route { .. });
+            let reads = matches!(
+                node.op,
+                Op::Attend { .. } | Op::AttendLatent { .. } | Op::Route { .. } | Op::SsmScan { .. }
+            );
             if reads || passes_on && is_read {
                 node.inputs.iter().for_each(|id| read[id.0 as usize] = Some(Vec::new()));
             }
@@ -256,6 +263,7 @@ impl Analysis<'_> {
             Op::Linear | Op::LinearHeads => self.linear(node),
             Op::Concat => self.concat(node),
             Op::ShortConv => self.short_conv(node),
+            Op::SsmScan { least, most } => self.ssm_scan(node, least, most),
             Op::Route { score, used, normalized, groups, factor, near } => {
                 self.route(node, Router { score, used, normalized, groups, factor, near })
             }
@@ -524,6 +532,25 @@ impl Analysis<'_> {
             self.squares[to] = self.squares[from].clone();
             self.read[to] = self.read[from];
         }
+    }
+
+    fn ssm_scan(&self, node: &Node, least: f32, most: Option<f32>) -> Option<Vec<f64>> {
+        let [x, dt, b, c, a, d, bias, _] = node.inputs[..] else { return None };
+        let vector = |id: ValueId| Some(self.run.vectors?.get(&self.graph().value(id).name)?.as_slice());
+        let [x, b, c] = [self.rows(x)?, self.rows(b)?, self.rows(c)?];
+        // One number is a head of `dt`.
+        let data = self.read[dt.0 as usize];
+        let (errors, sizes) = (self.of(dt)?, self.sizes(dt)?);
+        let dt = Rows { data, heads: x.heads, width: 1, errors, sizes };
+        let scan = Scan {
+            one: self.one,
+            limits: (least, most),
+            vectors: [vector(a)?, vector(d)?, vector(bias)?],
+            rows: [x, dt, b, c],
+        };
+        let noise = scan.noise(&self.run.sequences);
+        let rows = noise.iter().zip(self.sizes(node.output)?);
+        Some(rows.map(|(noise, size)| ratio(*noise, *size) + self.one.result).collect())
     }
 
     fn of(&self, id: ValueId) -> Option<&[f64]> {

@@ -13,6 +13,7 @@ mod limits;
 mod model;
 mod modules;
 mod shape;
+mod special_floats;
 mod tensor_names;
 mod tensor_rows;
 mod weights;

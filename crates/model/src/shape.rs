@@ -73,8 +73,8 @@ impl ModelShape {
 impl WeightTypes for ModelShape {
     fn stored_type(&self, name: &str, _: &[usize]) -> Result<DType> {
         let added = self.arch.weights.get(&pattern(name)).and_then(|weight| weight.hf_as);
-        let computed =
-            name.starts_with("rope.") || matches!(added, Some(Relayout::AddOne | Relayout::Transposed));
+        let of_values = Some(Relayout::AddOne) == added || Some(Relayout::NegativeExp) == added;
+        let computed = name.starts_with("rope.") || of_values || added == Some(Relayout::Transposed);
         Ok(if computed { DType::F32 } else { DType::BF16 })
     }
 }
@@ -95,6 +95,12 @@ impl Described<'_> {
         if let MixerSchema::Attend(attend) = &layer.mixer
             && let Some(field) = &attend.qk_norm_if
             && [".mixer.q.norm", ".mixer.k.norm"].iter().any(|norm| name.ends_with(norm))
+        {
+            return Some(is_set(field));
+        }
+        if let MixerSchema::Ssm(ssm) = &layer.mixer
+            && let Some(field) = &ssm.norm_if
+            && name.ends_with(".mixer.norm.weight")
         {
             return Some(is_set(field));
         }
@@ -128,7 +134,7 @@ impl Described<'_> {
     fn query_rank(&self) -> Result<Option<usize>> {
         let latents = self.arch.layer.values().filter_map(|layer| match &layer.mixer {
             MixerSchema::Attend(attend) => attend.latent.as_ref(),
-            MixerSchema::ShortConv(_) => None,
+            MixerSchema::ShortConv(_) | MixerSchema::Ssm(_) | MixerSchema::None {} => None,
         });
         latents.map(|latent| self.config.size(&latent.query_rank)).next().unwrap_or(Ok(None))
     }

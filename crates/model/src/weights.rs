@@ -9,8 +9,10 @@ use girih_graph::WeightSource;
 use girih_tensor::{DType, Error, Result, Shape, View};
 use sha2::{Digest as _, Sha256};
 
-use crate::arch::schema::{Arch, EXPERT, LatentPart, OtherTensor, QkvPart, Relayout, TensorPart, Weight};
-use crate::arch::{AttentionFacts, Facts, Mixer};
+use crate::arch::schema::{
+    Arch, EXPERT, LatentPart, OtherTensor, QkvPart, Relayout, SsmPart, TensorPart, Weight,
+};
+use crate::arch::{AttentionFacts, Facts, SsmFacts};
 use crate::expert_rows::ExpertRows;
 use crate::latent_rows::{self, LatentRows};
 use crate::tensor_names::{NamePatterns, expand, prefixes, with_prefix};
@@ -66,6 +68,8 @@ enum TensorOrder {
     AsStored,
     /// Adds one to every value, as `f32`.
     AddOne,
+    /// `−eˣ` of every value, as `f32`.
+    NegativeExp,
     /// The rows of `heads` heads, stored with interleaved halves.
     Interleaved { heads: usize },
     /// The columns of the tensor are the rows, as `f32`.
@@ -160,10 +164,23 @@ impl ModelWeights {
                     TensorPart::Rows(_)
                     | TensorPart::Columns { .. }
                     | TensorPart::Experts(_)
+                    | TensorPart::Projected { .. }
+                    | TensorPart::Convolved { .. }
                     | TensorPart::From { .. },
                 )
                 | None => None,
             };
+            let of_ssm = match stored_as(weight, self.container.kind()).1 {
+                Some(TensorPart::Projected { projected }) => Some((projected, false)),
+                Some(TensorPart::Convolved { convolved }) => Some((convolved, true)),
+                _ => None,
+            };
+            if let Some(part) = of_ssm {
+                for (layer, facts) in facts.layers.iter().enumerate() {
+                    let Some(ssm) = facts.mixer.ssm() else { continue };
+                    self.split_ssm(&pattern.replace("{i}", &layer.to_string()), part, ssm)?;
+                }
+            }
             if let Some(part) = of_qkv {
                 for (layer, facts) in facts.layers.iter().enumerate() {
                     let Some(attend) = facts.mixer.attention() else { continue };
@@ -176,17 +193,18 @@ impl ModelWeights {
             }
             let Some(relayout) = relayout else { continue };
             for (layer, facts) in facts.layers.iter().enumerate() {
-                let order = match (relayout, &facts.mixer) {
+                let order = match (relayout, facts.mixer.attention()) {
                     (Relayout::AddOne, _) => TensorOrder::AddOne,
+                    (Relayout::NegativeExp, _) => TensorOrder::NegativeExp,
                     (Relayout::Transposed, _) => TensorOrder::Transposed,
                     (Relayout::Conv1d, _) => TensorOrder::Conv1d { first: 0, count: usize::MAX },
-                    (Relayout::UnpermuteHeads, Mixer::Attend(attend)) => {
+                    (Relayout::UnpermuteHeads, Some(attend)) => {
                         TensorOrder::Interleaved { heads: attend.heads }
                     }
-                    (Relayout::UnpermuteKvHeads, Mixer::Attend(attend)) => {
+                    (Relayout::UnpermuteKvHeads, Some(attend)) => {
                         TensorOrder::Interleaved { heads: attend.kv_heads }
                     }
-                    (Relayout::UnpermuteHeads | Relayout::UnpermuteKvHeads, Mixer::ShortConv(_)) => continue,
+                    (Relayout::UnpermuteHeads | Relayout::UnpermuteKvHeads, None) => continue,
                 };
                 self.reorder(&pattern.replace("{i}", &layer.to_string()), order)?;
             }
@@ -280,6 +298,23 @@ impl ModelWeights {
         Ok(())
     }
 
+    /// Makes a weight, so far a whole tensor of projections of Mamba-2 or of its convolutions, its part of that
+    /// tensor.
+    fn split_ssm(&mut self, name: &str, (part, convolved): (SsmPart, bool), ssm: &SsmFacts) -> Result<()> {
+        let Some(WeightEntry::Stored { tensor, info, .. }) = self.entries.get(name) else { return Ok(()) };
+        let (tensor, rows, need) = (tensor.clone(), info.shape.extents()[0], ssm.all_rows(convolved));
+        if rows != need {
+            return Err(Error::new(format!(
+                "tensor {} has {rows} rows; the mixer's sizes need {need}",
+                quote(&tensor)
+            )));
+        }
+        let info = rows_of(&tensor, info, ssm.rows(part, convolved))?;
+        let entry = WeightEntry::Stored { tensor, info, order: TensorOrder::AsStored };
+        self.entries.insert(name.to_owned(), entry);
+        Ok(())
+    }
+
     fn reorder(&mut self, name: &str, new: TensorOrder) -> Result<()> {
         let (tensor, info, order) = match self.entries.get_mut(name) {
             Some(WeightEntry::Stored { tensor, info, order }) => (tensor, info, order),
@@ -323,7 +358,9 @@ impl ModelWeights {
     /// The format in which a weight is read, and its shape.
     pub fn info(&self, name: &str) -> Option<(DType, Shape)> {
         match self.entries.get(name)? {
-            WeightEntry::Stored { info, order: TensorOrder::AddOne, .. } => Some((DType::F32, info.shape)),
+            WeightEntry::Stored { info, order: TensorOrder::AddOne | TensorOrder::NegativeExp, .. } => {
+                Some((DType::F32, info.shape))
+            }
             WeightEntry::Stored { info, order: TensorOrder::Transposed, .. } => {
                 Some((DType::F32, Shape::matrix(info.shape.columns(), info.shape.rows())))
             }
@@ -373,6 +410,11 @@ impl ModelWeights {
             WeightEntry::Stored { info, order: TensorOrder::AddOne, .. } => {
                 let mut numbers = self.decoded(info)?;
                 numbers.iter_mut().for_each(|number| *number += 1.0);
+                copy(&numbers, offset, into)
+            }
+            WeightEntry::Stored { info, order: TensorOrder::NegativeExp, .. } => {
+                let mut numbers = self.decoded(info)?;
+                numbers.iter_mut().for_each(|number| *number = -f64::from(*number).exp() as f32);
                 copy(&numbers, offset, into)
             }
             WeightEntry::Stored { info, order: TensorOrder::Transposed, .. } => {
@@ -661,9 +703,14 @@ fn part_of(info: &TensorInfo, part: Option<TensorPart>) -> Result<(TensorInfo, O
     }
     let ([index, count], extent, tile) = match part {
         // Parts by heads depend on facts, and are split when these are known.
-        None | Some(TensorPart::Flat { .. } | TensorPart::Grouped { .. } | TensorPart::Latent { .. }) => {
-            return Ok((info.clone(), None));
-        }
+        None
+        | Some(
+            TensorPart::Flat { .. }
+            | TensorPart::Grouped { .. }
+            | TensorPart::Latent { .. }
+            | TensorPart::Projected { .. }
+            | TensorPart::Convolved { .. },
+        ) => return Ok((info.clone(), None)),
         Some(TensorPart::From { from_row }) => {
             let rows = info.shape.extents()[0];
             let left = rows.checked_sub(from_row).filter(|left| *left > 0);
@@ -694,7 +741,9 @@ fn check_order(tensor: &str, info: &TensorInfo, new: TensorOrder) -> Result<()> 
     let rows = info.shape.extents()[0];
     let fits = match new {
         TensorOrder::AsStored => true,
-        TensorOrder::AddOne | TensorOrder::Transposed => info.dtype.tile() == (1, 1),
+        TensorOrder::AddOne | TensorOrder::NegativeExp | TensorOrder::Transposed => {
+            info.dtype.tile() == (1, 1)
+        }
         TensorOrder::Conv1d { .. } => info.dtype.tile() == (1, 1) && info.shape.extents().len() == 2,
         TensorOrder::Interleaved { heads } => {
             let row_fits = info.dtype.tile().0 == 1 && (info.bytes as usize).is_multiple_of(rows.max(1));

@@ -80,7 +80,13 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
                 ".sum as f32 * 1.0001",
             ),
             mutant("concat", "crates/graph/src/ops/concat.rs", "[a, b].concat()", "[b, a].concat()"),
-            mutant("short_conv", "crates/graph/src/ops/short_conv.rs", ".sum as f32", ".sum as f32 * 1.0001"),
+            mutant("short_conv", "crates/graph/src/ops/short_conv.rs", "+ bias) as f32", "- bias) as f32"),
+            mutant(
+                "ssm_scan",
+                "crates/graph/src/ops/ssm_scan.rs",
+                "(dt * f64::from(rule.a[head])).exp()",
+                "(dt * f64::from(rule.a[heads - 1 - head])).exp()",
+            ),
             mutant(
                 "gate",
                 "crates/graph/src/ops/gate.rs",
@@ -223,6 +229,13 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
             ),
             mutant("concat", "crates/cpu/src/ops/concat.rs", "to_b.copy_from_slice(b)", "to_b.fill(b[0])"),
             mutant("short_conv", "crates/cpu/src/ops/short_conv.rs", "*y += tap * x", "*y -= tap * x"),
+            // The decay of the row before, for all but the first rows of a block.
+            mutant(
+                "ssm_scan",
+                "crates/cpu/src/ops/ssm_scan.rs",
+                "dt: dt[row * heads + head]",
+                "dt: dt[row.saturating_sub(1) * heads + head]",
+            ),
             mutant(
                 "gate",
                 "crates/cpu/src/ops/gate.rs",
@@ -324,6 +337,10 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
                 "0.755_385_135_437",
             ),
         ],
+    ),
+    (
+        "state that is not cleared",
+        &[mutant("ssm_scan", "crates/cpu/src/carried.rs", "None => self.values[to].fill(0.0)", "None => {}")],
     ),
     (
         "portable twins",

@@ -26,6 +26,7 @@ pub(crate) mod scale;
 pub(crate) mod short_conv;
 pub(crate) mod softcap;
 pub(crate) mod splice;
+pub(crate) mod ssm_scan;
 pub(crate) mod temper;
 pub(crate) mod write;
 pub(crate) mod xielu;

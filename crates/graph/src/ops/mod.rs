@@ -32,6 +32,7 @@ pub(crate) mod scale;
 pub(crate) mod short_conv;
 pub(crate) mod softcap;
 pub(crate) mod splice;
+pub(crate) mod ssm_scan;
 pub(crate) mod temper;
 mod write;
 pub(crate) mod xielu;
@@ -267,7 +268,8 @@ ops! {
 
     /// `(x [R, …, D], weight [D]?) → same`: root-mean-square normalisation of
     /// the innermost dimension, `x / √(mean(x²) + epsilon) · weight`
-    /// (Zhang & Sennrich 2019, arXiv 1910.07467).
+    /// (Zhang & Sennrich 2019, arXiv 1910.07467). The weight may have a number for each value of a row
+    /// instead, `[… · D]`: norms of groups with a weight of their own each.
     Norm = norm {
         /// Added to the mean square.
         epsilon: f32 [not_negative],
@@ -394,11 +396,25 @@ ops! {
         values: u32 [not_zero],
     } (q: Rows, latents: StateOrRows) Positional;
 
-    /// `(x [R, D], taps [K, D], carried [K − 1, D]) → same`, sequential: the causal convolution
-    /// of each column with taps of its own, `Σₖ taps[k] · x[r − K + 1 + k]` for row `r` of a
+    /// `(x [R, D], taps [K, D], carried [K − 1, D], bias [D]?) → same`, sequential: the causal convolution
+    /// of each column with taps of its own, `Σₖ taps[k] · x[r − K + 1 + k] + bias` for row `r` of a
     /// sequence. The carried value holds the last `K − 1` rows of `x`, the latest one last; a
     /// sequence begins with zeros.
-    ShortConv = short_conv (x: Rows, taps: Vector, carried: Carried) Sequential;
+    ShortConv = short_conv (x: Rows, taps: Vector, carried: Carried; bias: Vector) Sequential;
+
+    /// `(x [R, H, P], dt [R, H], b [R, G, N], c [R, G, N], a [H], d [H], bias [H], carried [H, P, N]) → like x`,
+    /// sequential: the scan of Mamba-2 (Dao & Gu 2024, arXiv 2405.21060). A row makes a step
+    /// `Δ = min(max(softplus(dt + bias), least), most)` for each head; its state becomes
+    /// `S ← e^(Δ·a) · S + Δ · x bᵀ`, and its result is `S c + d · x`. Head `h` reads `b` and `c` of group
+    /// `h / (H / G)`. The carried value is `S`; a sequence begins with zeros.
+    SsmScan = ssm_scan {
+        /// The smallest step.
+        least: f32 [not_negative],
+        /// The largest step.
+        most: Option<f32> [not_negative_if_present],
+    } (
+        x: Rows, dt: Rows, b: Rows, c: Rows, a: Vector, d: Vector, bias: Vector, carried: Carried
+    ) Sequential;
 
     /// `(gate, up) → same`: `act(gate) · up`, element by element; with a limit and an offset as a
     /// [`GateRule`](crate::GateRule) says.

@@ -170,6 +170,10 @@ fn changed_constants(op: Op) -> Vec<(&'static str, Op)> {
         | Op::ShortConv
         | Op::Add
         | Op::Gather => Vec::new(),
+        Op::SsmScan { least, most } => vec![
+            ("least", Op::SsmScan { least: 2.0 * least + 0.1, most }),
+            ("most", Op::SsmScan { least, most: toggled(most, 0.1) }),
+        ],
         Op::Norm { epsilon } => vec![("epsilon", Op::Norm { epsilon: 1.5 * epsilon + 1e-4 })],
         Op::LayerNorm { epsilon } => vec![("epsilon", Op::LayerNorm { epsilon: 1.5 * epsilon + 1e-4 })],
         Op::Route { score, used, normalized, groups, factor, near } => {

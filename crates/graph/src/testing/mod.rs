@@ -19,6 +19,7 @@ mod matmuls;
 mod norms;
 mod roundoff;
 mod rows;
+mod scans;
 mod sequences;
 mod suite;
 mod table;

@@ -243,6 +243,7 @@ pub(super) fn short_conv(seed: u64, round: Roundoff) -> Case {
     let (x, rows) = draft.rows_within(1.0, "x", &[width]);
     let (taps, weights) = draft.weight("taps", &[count, width], DType::F32);
     let carried = draft.builder.carried("carried", Shape::matrix(count - 1, width));
+    let bias = draft.random.once_in(2).then(|| draft.weight("bias", &[width], DType::F32));
     let mut bounds = Vec::new();
     let mut first = 0;
     for sequence in &draft.sequences {
@@ -254,11 +255,13 @@ pub(super) fn short_conv(seed: u64, round: Roundoff) -> Case {
                         (weights[tap * width + column] * rows[(first + seen) * width + column]).abs(),
                     ))
                 };
-                round.gamma(count + 1) * (0..count).filter_map(term).sum::<f64>() + TINY
+                let bias = bias.as_ref().map_or(0.0, |(_, bias)| f64::from(bias[column].abs()));
+                round.gamma(count + 2) * ((0..count).filter_map(term).sum::<f64>() + bias) + TINY
             }));
         }
         first += sequence.rows as usize;
     }
-    let y = draft.builder.same("y", Op::ShortConv, &[x, taps, carried]);
+    let operands: Vec<_> = [x, taps, carried].into_iter().chain(bias.map(|(id, _)| id)).collect();
+    let y = draft.builder.same("y", Op::ShortConv, &operands);
     draft.gathered(format!("{count} taps of {width} columns"), y, bounds)
 }

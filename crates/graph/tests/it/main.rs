@@ -14,6 +14,7 @@ mod session;
 mod short_conv;
 mod sink_gather;
 mod split;
+mod ssm_scan;
 mod state;
 mod table;
 mod text;

@@ -6,6 +6,7 @@ use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
 use super::schema::{NormKind, NormPosition, QkNorm};
+use super::ssm_facts::SsmFacts;
 
 /// The parameters of a model; equal for every container of the same model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -127,14 +128,43 @@ pub enum Mixer {
     Attend(AttentionFacts),
     /// A gated short convolution: `out(c(x) · conv(b(x) · x(x)))` of four projections.
     ShortConv(ShortConvFacts),
+    /// Mamba-2.
+    Ssm(SsmFacts),
+    /// Attention and Mamba-2 of the same rows, whose results are added.
+    AttendAndSsm {
+        /// Attention.
+        #[serde(flatten)]
+        attend: AttentionFacts,
+        /// Mamba-2.
+        #[serde(flatten)]
+        ssm: SsmFacts,
+    },
+    /// None: the layer has a feed-forward part only.
+    None,
 }
 
 impl Mixer {
     /// Attention, if that is the mixer.
     pub fn attention(&self) -> Option<&AttentionFacts> {
         match self {
-            Mixer::Attend(attend) => Some(attend),
-            Mixer::ShortConv(_) => None,
+            Mixer::Attend(attend) | Mixer::AttendAndSsm { attend, .. } => Some(attend),
+            Mixer::ShortConv(_) | Mixer::Ssm(_) | Mixer::None => None,
+        }
+    }
+
+    /// As [`Mixer::attention`], to be changed.
+    pub fn attention_mut(&mut self) -> Option<&mut AttentionFacts> {
+        match self {
+            Mixer::Attend(attend) | Mixer::AttendAndSsm { attend, .. } => Some(attend),
+            Mixer::ShortConv(_) | Mixer::Ssm(_) | Mixer::None => None,
+        }
+    }
+
+    /// Mamba-2, if the mixer has it.
+    pub fn ssm(&self) -> Option<&SsmFacts> {
+        match self {
+            Mixer::Ssm(ssm) | Mixer::AttendAndSsm { ssm, .. } => Some(ssm),
+            Mixer::Attend(_) | Mixer::ShortConv(_) | Mixer::None => None,
         }
     }
 }
@@ -186,6 +216,12 @@ pub struct AttentionFacts {
     /// How queries are multiplied by position.
     #[serde(rename = "query_temperature", serialize_with = "temperature_text")]
     pub temperature: Option<Temperature>,
+    /// The factor of the input.
+    #[serde(rename = "attention_input_scale", skip_serializing_if = "Option::is_none")]
+    pub input_scale: Option<f32>,
+    /// The factor of the output.
+    #[serde(rename = "attention_output_scale", skip_serializing_if = "Option::is_none")]
+    pub output_scale: Option<f32>,
 }
 
 /// Latent attention: what is cached is one latent for all heads and a rotated key that they share.
@@ -290,6 +326,12 @@ pub enum Ffn {
             skip_serializing_if = "Option::is_none"
         )]
         limit: Option<GateLimit>,
+        /// The factor of the gate, before its activation.
+        #[serde(rename = "ffn_gate_scale", skip_serializing_if = "Option::is_none")]
+        gate_scale: Option<f32>,
+        /// The factor of the output.
+        #[serde(rename = "ffn_output_scale", skip_serializing_if = "Option::is_none")]
+        output_scale: Option<f32>,
         /// Whether gate, up and down have biases.
         #[serde(rename = "ffn_biases")]
         biases: [bool; 3],
@@ -307,6 +349,8 @@ pub enum Ffn {
     },
     /// Experts, of which each row chooses some.
     Experts(Box<ExpertsFacts>),
+    /// None: the layer has a mixer only.
+    None,
 }
 
 /// Experts, of which each row chooses some.
@@ -332,6 +376,12 @@ pub struct ExpertsFacts {
     pub gate: GateRule,
     /// Whether the weight of an expert multiplies its input instead of its result.
     pub weighs_inputs: bool,
+    /// Whether experts have no gates, and neither has the shared one: `down(act(up(x)))`.
+    #[serde(rename = "ungated_experts", skip_serializing_if = "std::ops::Not::not")]
+    pub ungated: bool,
+    /// The size of the rows that experts read and make, if a projection makes them narrower.
+    #[serde(rename = "experts_latent", skip_serializing_if = "Option::is_none")]
+    pub latent: Option<usize>,
     /// Whether gates, ups and downs have biases.
     #[serde(rename = "ffn_biases")]
     pub biases: [bool; 3],
@@ -347,11 +397,12 @@ pub struct ExpertsFacts {
 }
 
 impl Ffn {
-    /// The inner size.
-    pub fn size(&self) -> usize {
+    /// The inner size, if there is one.
+    pub fn size(&self) -> Option<usize> {
         match self {
-            Ffn::Gated { size, .. } | Ffn::Plain { size, .. } => *size,
-            Ffn::Experts(experts) => experts.size,
+            Ffn::Gated { size, .. } | Ffn::Plain { size, .. } => Some(*size),
+            Ffn::Experts(experts) => Some(experts.size),
+            Ffn::None => None,
         }
     }
 
@@ -361,6 +412,7 @@ impl Ffn {
             Ffn::Gated { act, .. } | Ffn::Plain { act: PlainAct::Plain(act), .. } => act_word(*act),
             Ffn::Plain { act: PlainAct::Xielu(_), .. } => Some(XIELU),
             Ffn::Experts(experts) => act_word(experts.gate.act),
+            Ffn::None => None,
         }
     }
 
@@ -368,7 +420,7 @@ impl Ffn {
     pub fn experts(&self) -> Option<&ExpertsFacts> {
         match self {
             Ffn::Experts(experts) => Some(experts),
-            Ffn::Gated { .. } | Ffn::Plain { .. } => None,
+            Ffn::Gated { .. } | Ffn::Plain { .. } | Ffn::None => None,
         }
     }
 }

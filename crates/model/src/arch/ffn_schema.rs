@@ -16,6 +16,8 @@ pub enum FfnSchema {
     Plain(DenseSchema),
     /// Experts, of which each row chooses some.
     Experts(Box<ExpertsSchema>),
+    /// None: the layer has a mixer only.
+    None {},
 }
 
 /// Experts, of which each row chooses some.
@@ -62,6 +64,8 @@ pub struct ExpertsSchema {
     /// Whether the weight of an expert multiplies its input instead of its result.
     #[serde(default)]
     pub weighs_inputs: bool,
+    /// The size of the rows that experts read and make; without a value, it is the hidden size.
+    pub latent: Option<Field>,
     /// The expert of all rows.
     pub shared: Option<SharedExpertSchema>,
 }
@@ -120,6 +124,10 @@ pub struct DenseSchema {
     pub act_names: BTreeMap<String, String>,
     /// The bound of the gate and of the gated value.
     pub limit: Option<LimitSchema>,
+    /// The factor of the gate, before its activation.
+    pub gate_scale: Option<Field>,
+    /// The factor of the output.
+    pub output_scale: Option<Field>,
     /// How transformers makes the inner size of what `config.json` states; a GGUF has the result.
     pub hf_rounded: Option<RoundedSize>,
 }
@@ -153,6 +161,8 @@ pub struct DenseLayersSchema {
     pub others_indexed: Option<Field>,
     /// A list in `config.json` that says for each layer `dense` or `sparse`.
     pub listed: Option<Field>,
+    /// A number without which no layer has experts, such as theirs: 0 is none.
+    pub unless: Option<Field>,
 }
 
 /// A kind of feed-forward part.
@@ -163,6 +173,8 @@ pub enum FfnKind {
     Dense,
     /// [`FfnSchema::Experts`].
     Experts,
+    /// [`FfnSchema::None`].
+    None,
 }
 
 impl FfnSchema {
@@ -171,6 +183,7 @@ impl FfnSchema {
         match self {
             FfnSchema::Gated(_) | FfnSchema::Plain(_) => FfnKind::Dense,
             FfnSchema::Experts(_) => FfnKind::Experts,
+            FfnSchema::None {} => FfnKind::None,
         }
     }
 }

@@ -12,8 +12,8 @@ use super::facts::{
 use super::rope_names::name_rotations;
 use super::schema::{
     Arch, AttendSchema, DefaultValue, DenseSchema, DerivedScale, EmbedScale, FfnSchema, Field, HeadSchema,
-    LayerSchema, MixerSchema, NormKind, NormPosition, NormsSchema, OutputGateAct, ResidualSchema,
-    ShortConvSchema, SpanSchema, StatedValue, TemperatureSchema,
+    LayerSchema, MixerSchema, NormKind, NormPosition, NormsSchema, OutputGateAct, ResidualSchema, SpanSchema,
+    StatedValue, TemperatureSchema,
 };
 use super::value::brief;
 use crate::limits::ModelLimits;
@@ -108,8 +108,19 @@ impl Fill<'_> {
         let residual = self.residual(&schema.residual)?;
         let norms = self.norms(schema, index, residual)?;
         let mixer = match &schema.mixer {
-            MixerSchema::Attend(attend) => Mixer::Attend(self.attend(attend, index, norms.norm.epsilon)?),
-            MixerSchema::ShortConv(conv) => Mixer::ShortConv(self.short_conv(conv)?),
+            MixerSchema::Attend(attend) => {
+                let facts = self.attend(attend, index, norms.norm.epsilon)?;
+                match &attend.beside {
+                    None => Mixer::Attend(facts),
+                    Some(ssm) => {
+                        let ssm = self.ssm(ssm, index, norms.norm.epsilon)?;
+                        Mixer::AttendAndSsm { attend: facts, ssm }
+                    }
+                }
+            }
+            MixerSchema::ShortConv(conv) => Mixer::ShortConv(ShortConvFacts { taps: self.taps(&conv.taps)? }),
+            MixerSchema::Ssm(ssm) => Mixer::Ssm(self.ssm(ssm, index, norms.norm.epsilon)?),
+            MixerSchema::None {} => Mixer::None,
         };
         let ffn = self.ffn(&schema.ffn, index)?;
         Ok(LayerFacts { kind: kind.to_owned(), mixer, ffn, norms, residual })
@@ -348,6 +359,8 @@ impl Fill<'_> {
             gate: self.output_gate(schema, layer, &heads)?,
             latent: None,
             temperature: schema.temperature.as_ref().map_or(Ok(None), |schema| self.temperature(schema))?,
+            input_scale: self.factor(schema.input_scale.as_ref())?,
+            output_scale: self.factor(schema.output_scale.as_ref())?,
         })
     }
 
@@ -436,13 +449,14 @@ impl Fill<'_> {
         Ok(Some(QkNormFacts { of, epsilon, weight }))
     }
 
-    fn short_conv(&self, schema: &ShortConvSchema) -> Result<ShortConvFacts> {
-        let taps = self.size("mixer.taps", &schema.taps)?;
+    /// The number of taps of a convolution.
+    pub(super) fn taps(&self, field: &Field) -> Result<usize> {
+        let taps = self.size("mixer.taps", field)?;
         if !(2..=MAX_TAPS).contains(&taps) {
-            let key = self.config.key(&schema.taps);
+            let key = self.config.key(field);
             return Err(Error::new(format!("{key} is {taps}; a number from 2 to {MAX_TAPS} is needed")));
         }
-        Ok(ShortConvFacts { taps })
+        Ok(taps)
     }
 
     /// The inner size of a feed-forward part.
@@ -543,6 +557,8 @@ impl Fill<'_> {
                     size: self.ffn_size(dense, layer)?,
                     act,
                     limit: self.limit(dense.limit.as_ref(), layer)?,
+                    gate_scale: self.factor(dense.gate_scale.as_ref())?,
+                    output_scale: self.factor(dense.output_scale.as_ref())?,
                     biases: [bias("gate"), bias("up"), bias("down")],
                 })
             }
@@ -555,6 +571,7 @@ impl Fill<'_> {
                 Ok(Ffn::Plain { size, act, biases: [bias("up"), bias("down")] })
             }
             FfnSchema::Experts(experts) => self.experts(experts, layer),
+            FfnSchema::None {} => Ok(Ffn::None),
         }
     }
 

@@ -65,6 +65,8 @@ impl Fill<'_> {
             size: each,
             gate,
             weighs_inputs: schema.weighs_inputs,
+            ungated: !has("experts.gate.weight"),
+            latent: schema.latent.as_ref().map_or(Ok(None), |field| self.config.size(field))?,
             biases: ["gate", "up", "down"].map(|part| has(&format!("experts.{part}.bias"))),
             shared_ffn,
             shared_limit: self

@@ -47,6 +47,8 @@ impl Fill<'_> {
             sinks: false,
             gate: None,
             latent: Some(facts),
+            input_scale: None,
+            output_scale: None,
             temperature: schema.temperature.as_ref().map_or(Ok(None), |schema| self.temperature(schema))?,
         })
     }

@@ -3,10 +3,10 @@
 
 use girih_graph::{RouterScore, Span};
 
-use super::facts::{AttentionFacts, Facts, LayerFacts, Mixer, Rope};
+use super::facts::{AttentionFacts, Facts, Ffn, LayerFacts, Mixer, Rope};
 use super::schema::{
     Arch, DenseSchema, EmbedScale, ExpertsSchema, FfnSchema, Field, LayerSchema, LimitSchema, MixerSchema,
-    SpanSchema,
+    SpanSchema, SsmSchema,
 };
 
 /// One parameter.
@@ -88,7 +88,7 @@ impl Arch {
             Some(EmbedScale::Stated(field)) => Some(field),
             Some(EmbedScale::Derived(_)) | None => None,
         };
-        let of_model: [OfModel<'_>; 20] = [
+        let of_model: [OfModel<'_>; 21] = [
             ("sizes.width", Some(&sizes.width), |facts| Some(FactValue::Size(facts.sizes.width))),
             ("sizes.layers", Some(&sizes.layers), |facts| Some(FactValue::Size(facts.layers.len()))),
             ("sizes.context", Some(&sizes.context), |facts| Some(FactValue::Size(facts.sizes.context))),
@@ -112,6 +112,7 @@ impl Arch {
             ("layers.dense.indexed", self.layers.dense.indexed.as_ref(), |_| None),
             ("layers.dense.others_indexed", self.layers.dense.others_indexed.as_ref(), |_| None),
             ("layers.dense.listed", self.layers.dense.listed.as_ref(), |_| None),
+            ("layers.dense.unless", self.layers.dense.unless.as_ref(), |_| None),
             ("head.tied", head.and_then(|head| head.tied.as_ref()), |facts| {
                 Some(FactValue::Flag(facts.head?.tied))
             }),
@@ -228,6 +229,9 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
                     Some(FactValue::Flag(layer.mixer.attention()?.span != Span::Full))
                 }),
                 // Whether layers are rotated follows from it.
+                ("mixer.rope_if", attend.rope_if.as_ref(), |layer| {
+                    Some(FactValue::Flag(layer.mixer.attention()?.rope.is_some()))
+                }),
                 ("mixer.rope_if_null", attend.rope_if_null.as_ref(), |_| None),
                 ("mixer.span.chunk", chunk, |layer| match layer.mixer.attention()?.span {
                     Span::Chunk(length) => Some(FactValue::Size(length as usize)),
@@ -259,14 +263,23 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
                 ("mixer.softcap", attend.softcap.as_ref(), |layer| {
                     Some(FactValue::Number(layer.mixer.attention()?.softcap?))
                 }),
+                ("mixer.input_scale", attend.input_scale.as_ref(), |layer| {
+                    Some(FactValue::Number(layer.mixer.attention()?.input_scale?))
+                }),
+                ("mixer.output_scale", attend.output_scale.as_ref(), |layer| {
+                    Some(FactValue::Number(layer.mixer.attention()?.output_scale?))
+                }),
             ]);
+            list.extend(attend.beside.iter().flat_map(|ssm| of_ssm(ssm)));
         }
         MixerSchema::ShortConv(conv) => {
             list.push(("mixer.taps", Some(&conv.taps), |layer| match &layer.mixer {
                 Mixer::ShortConv(conv) => Some(FactValue::Size(conv.taps)),
-                Mixer::Attend(_) => None,
+                Mixer::Attend(_) | Mixer::Ssm(_) | Mixer::AttendAndSsm { .. } | Mixer::None => None,
             }))
         }
+        MixerSchema::Ssm(ssm) => list.extend(of_ssm(ssm)),
+        MixerSchema::None {} => {}
     }
     // The positions follow from it.
     list.push(("norms.further.if", layer.norms.further.as_ref().map(|further| &further.condition), |_| None));
@@ -282,16 +295,25 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
             list.extend(of_dense(&experts.each));
             list.extend(of_experts(experts));
         }
+        FfnSchema::None {} => {}
     }
     list
 }
 
 /// The parameters of a feed-forward part that all rows pass through.
-fn of_dense(dense: &DenseSchema) -> [OfLayer<'_>; 6] {
+fn of_dense(dense: &DenseSchema) -> [OfLayer<'_>; 8] {
     let rounded = dense.hf_rounded.as_ref();
     [
-        ("ffn.size", Some(&dense.size), |layer| Some(FactValue::Size(layer.ffn.size()))),
+        ("ffn.size", Some(&dense.size), |layer| layer.ffn.size().map(FactValue::Size)),
         ("ffn.act", Some(&dense.act), |layer| Some(FactValue::Word(layer.ffn.act_word()?))),
+        ("ffn.gate_scale", dense.gate_scale.as_ref(), |layer| match layer.ffn {
+            Ffn::Gated { gate_scale, .. } => gate_scale.map(FactValue::Number),
+            Ffn::Plain { .. } | Ffn::Experts(_) | Ffn::None => None,
+        }),
+        ("ffn.output_scale", dense.output_scale.as_ref(), |layer| match layer.ffn {
+            Ffn::Gated { output_scale, .. } => output_scale.map(FactValue::Number),
+            Ffn::Plain { .. } | Ffn::Experts(_) | Ffn::None => None,
+        }),
         // It may be another one in each layer.
         ("ffn.limit", dense.limit.as_ref().map(LimitSchema::field), |_| None),
         // The size follows from them.
@@ -302,7 +324,7 @@ fn of_dense(dense: &DenseSchema) -> [OfLayer<'_>; 6] {
 }
 
 /// The parameters of experts, beside those of each.
-fn of_experts(experts: &ExpertsSchema) -> [OfLayer<'_>; 15] {
+fn of_experts(experts: &ExpertsSchema) -> [OfLayer<'_>; 16] {
     let shared = experts.shared.as_ref();
     [
         ("ffn.count", Some(&experts.count), |layer| Some(FactValue::Size(layer.ffn.experts()?.count))),
@@ -335,6 +357,7 @@ fn of_experts(experts: &ExpertsSchema) -> [OfLayer<'_>; 15] {
             shared.and_then(|shared| shared.limit.as_ref()).map(LimitSchema::field),
             |layer| Some(FactValue::Number(layer.ffn.experts()?.shared_limit?.bound())),
         ),
+        ("ffn.latent", experts.latent.as_ref(), |layer| layer.ffn.experts()?.latent.map(FactValue::Size)),
         ("ffn.groups", experts.groups.as_ref(), |layer| {
             Some(FactValue::Size(layer.ffn.experts()?.router.groups?.count as usize))
         }),
@@ -353,6 +376,45 @@ fn of_experts(experts: &ExpertsSchema) -> [OfLayer<'_>; 15] {
             Some(FactValue::Size(experts.shared_ffn? / experts.size))
         }),
     ]
+}
+
+/// The parameters of Mamba-2.
+fn of_ssm(ssm: &SsmSchema) -> Vec<OfLayer<'_>> {
+    let mut list: Vec<OfLayer<'_>> = vec![
+        ("mixer.ssm.heads", Some(&ssm.heads), |layer| Some(FactValue::Size(layer.mixer.ssm()?.heads))),
+        ("mixer.ssm.head_size", ssm.head_size.as_ref(), |layer| {
+            Some(FactValue::Size(layer.mixer.ssm()?.head_size))
+        }),
+        ("mixer.ssm.inner", ssm.inner.as_ref(), |layer| Some(FactValue::Size(layer.mixer.ssm()?.inner()))),
+        // The inner size follows from it.
+        ("mixer.ssm.expand", ssm.expand.as_ref(), |_| None),
+        ("mixer.ssm.groups", Some(&ssm.groups), |layer| Some(FactValue::Size(layer.mixer.ssm()?.groups))),
+        ("mixer.ssm.state", Some(&ssm.state), |layer| Some(FactValue::Size(layer.mixer.ssm()?.state))),
+        ("mixer.ssm.taps", Some(&ssm.taps), |layer| Some(FactValue::Size(layer.mixer.ssm()?.taps))),
+        ("mixer.ssm.act", Some(&ssm.act), |_| None),
+        ("mixer.ssm.least", ssm.least.as_ref(), |layer| Some(FactValue::Number(layer.mixer.ssm()?.least))),
+        ("mixer.ssm.most", ssm.most.as_ref(), |layer| Some(FactValue::Number(layer.mixer.ssm()?.most?))),
+        // Its weight says so.
+        ("mixer.ssm.norm_if", ssm.norm_if.as_ref(), |_| None),
+        ("mixer.ssm.norm_first", ssm.norm_first.as_ref(), |layer| {
+            Some(FactValue::Flag(layer.mixer.ssm()?.norm?.first))
+        }),
+        ("mixer.ssm.input_scale", ssm.input_scale.as_ref(), |layer| {
+            Some(FactValue::Number(layer.mixer.ssm()?.input_scale?))
+        }),
+        ("mixer.ssm.output_scale", ssm.output_scale.as_ref(), |layer| {
+            Some(FactValue::Number(layer.mixer.ssm()?.output_scale?))
+        }),
+    ];
+    const SCALES: [(&str, fn(&LayerFacts) -> Option<FactValue>); 5] = [
+        ("mixer.ssm.scales.z", |layer| Some(FactValue::Number(layer.mixer.ssm()?.scales?[0]))),
+        ("mixer.ssm.scales.x", |layer| Some(FactValue::Number(layer.mixer.ssm()?.scales?[1]))),
+        ("mixer.ssm.scales.b", |layer| Some(FactValue::Number(layer.mixer.ssm()?.scales?[2]))),
+        ("mixer.ssm.scales.c", |layer| Some(FactValue::Number(layer.mixer.ssm()?.scales?[3]))),
+        ("mixer.ssm.scales.dt", |layer| Some(FactValue::Number(layer.mixer.ssm()?.scales?[4]))),
+    ];
+    list.extend(ssm.scales.iter().zip(SCALES).map(|(field, (name, of))| (name, Some(field), of)));
+    list
 }
 
 fn size(layer: &LayerFacts, of: fn(&AttentionFacts) -> usize) -> Option<FactValue> {

@@ -18,6 +18,7 @@ pub use super::key_rules::{
     ExcludedKey, ExcludedValue, HarmlessKey, HarmlessValues, ListOf, RequiredNull, RequiredValue,
     StatedValue, ValueKind,
 };
+pub use super::ssm_schema::{SsmPart, SsmSchema};
 pub use super::weight_schema::{
     ExpertsPart, LatentPart, OtherTensor, QkvPart, Relayout, TensorPart, Unused, Weight,
 };
@@ -223,6 +224,8 @@ pub struct LayersSchema {
     pub kinds: Vec<String>,
     /// The key under which a `config.json` lists the kinds of its layers.
     pub listed: Option<ListedKinds>,
+    /// Another key for the list, in a model without the first one. A string has a word in each character.
+    pub listed_or: Option<ListedKinds>,
     /// Another list of the model, which must say the same.
     pub confirmed: Option<ListedKinds>,
     /// The key of the indexes of the layers of one kind in a `config.json` without the list.
@@ -316,6 +319,10 @@ pub enum MixerSchema {
     Attend(Box<AttendSchema>),
     /// A gated short convolution.
     ShortConv(ShortConvSchema),
+    /// Mamba-2.
+    Ssm(Box<SsmSchema>),
+    /// None: the layer has a feed-forward part only.
+    None {},
 }
 
 /// Attention.
@@ -348,6 +355,8 @@ pub struct AttendSchema {
     /// If set, only models in whose `config.json` this is null rotate queries and keys. In a GGUF, it must be
     /// absent.
     pub rope_if_null: Option<Field>,
+    /// If set, only models for which this is `rope` or true rotate queries and keys; null, `nope` and false are none.
+    pub rope_if: Option<Field>,
     /// The norms of queries and keys, if there are any. They have weights if the description names them.
     pub qk_norm: Option<QkNorm>,
     /// Whether a model has these norms, for descriptions of models with and without; in a GGUF, their weights say so.
@@ -372,6 +381,12 @@ pub struct AttendSchema {
     pub temperature: Option<TemperatureSchema>,
     /// The sizes of latent attention, if it is that.
     pub latent: Option<LatentSchema>,
+    /// The factor of the input.
+    pub input_scale: Option<Field>,
+    /// The factor of the output.
+    pub output_scale: Option<Field>,
+    /// Mamba-2 beside attention; the results of both are added.
+    pub beside: Option<Box<SsmSchema>>,
 }
 
 /// A gated short convolution.
@@ -579,14 +594,25 @@ impl Arch {
 
     /// Checks what the types of the schema do not.
     fn check(&self) -> Result<()> {
-        let LayersSchema { kinds: _, listed, confirmed, indexed, gguf_listed, period: _, dense: _ } =
-            &self.layers;
+        let LayersSchema {
+            kinds: _,
+            listed,
+            listed_or,
+            confirmed,
+            indexed,
+            gguf_listed,
+            period: _,
+            dense: _,
+        } = &self.layers;
         let pattern = self.pattern();
         if pattern.is_empty() && listed.is_none() {
             return Err(Error::new(format!("architecture {}: layers.kinds is empty", self.name)));
         }
-        let listed =
-            listed.iter().chain(confirmed).flat_map(|listed| listed.words.values().map(String::as_str));
+        let listed = listed
+            .iter()
+            .chain(listed_or)
+            .chain(confirmed)
+            .flat_map(|listed| listed.words.values().map(String::as_str));
         let indexed = indexed.iter().flat_map(|indexed| [indexed.kind.as_str(), indexed.other.as_str()]);
         let gguf_listed = gguf_listed.iter().flat_map(|kinds| [kinds.zero.as_str(), kinds.other.as_str()]);
         let of = self.weights.values().flat_map(|weight| weight.of.iter().map(String::as_str));

@@ -63,6 +63,11 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
     "lfm3_vl",
     "granite",
     "granitemoe",
+    "granitemoehybrid",
+    "bamba",
+    "mamba2",
+    "nemotron_h",
+    "falcon_h1",
     "granite_swa",
     "granitemoe_swa",
     "cohere",
@@ -106,7 +111,7 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
 ];
 
 /// What several descriptions have in common; these match no model.
-const COMMON: &[(&str, &str)] = texts!["decoder", "experts", "sigmoid_router", "latent"];
+const COMMON: &[(&str, &str)] = texts!["decoder", "experts", "sigmoid_router", "latent", "ssm"];
 
 /// The text of a description that girih ships with.
 pub fn text_of(name: &str) -> Option<&'static str> {

@@ -3,6 +3,7 @@
 use serde::Deserialize;
 
 use super::ffn_schema::FfnKind;
+use super::ssm_schema::SsmPart;
 
 /// One weight and its names.
 #[derive(Clone, Debug, Deserialize)]
@@ -65,6 +66,16 @@ pub enum TensorPart {
     Latent {
         /// Which part.
         latent: LatentPart,
+    },
+    /// A projection of Mamba-2 in the tensor of all: `{ projected = "z" }`.
+    Projected {
+        /// Which of them.
+        projected: SsmPart,
+    },
+    /// What is convolved in Mamba-2 in the tensor of all: `{ convolved = "x" }`.
+    Convolved {
+        /// Which of them.
+        convolved: SsmPart,
     },
     /// All rows but the first ones: `{ from_row = 2 }`.
     From {
@@ -156,6 +167,8 @@ pub enum Relayout {
     UnpermuteKvHeads,
     /// Exchanges the columns with all other dimensions, for convolutions.
     Transposed,
+    /// `−eˣ` of every value, for decays that are stored as logarithms.
+    NegativeExp,
     /// Exchanges rows and columns of a matrix and keeps its format, for those of transformers' `Conv1D`.
     Conv1d,
 }

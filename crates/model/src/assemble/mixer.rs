@@ -17,6 +17,7 @@ impl Assembly<'_> {
         let (size, span) = (attend.head_size, attend.span);
         let value_size = attend.value_size.unwrap_or(size);
         let biases = attend.biases;
+        let x = self.scaled(&format!("{at}.attention.read"), attend.input_scale, x);
         let q = self.directed(&format!("{at}.q"), attend, x, attend.heads, biases.q)?;
         let k = self.directed(&format!("{at}.k"), attend, x, attend.kv_heads, biases.k)?;
         let mut v = self.heads(&format!("{at}.v"), x, [attend.kv_heads, value_size], biases.v)?;
@@ -52,7 +53,8 @@ impl Assembly<'_> {
             let gate = self.linear(&format!("{at}.gate"), x, [width, attend.heads * value_size], false)?;
             flat = self.graph.same(&format!("{at}.gated"), Op::gate(act), &[gate, flat]);
         }
-        self.linear(&format!("{at}.o"), flat, [attend.heads * value_size, width], biases.o)
+        let out = self.linear(&format!("{at}.o"), flat, [attend.heads * value_size, width], biases.o)?;
+        Ok(self.scaled(&format!("{at}.o.scaled"), attend.output_scale, out))
     }
 
     /// Queries, multiplied by position if the layer has a temperature.

@@ -6,11 +6,12 @@
 
 mod ffn;
 mod mixer;
+mod ssm;
 
 use girih_graph::{Builder, Graph, InputSpec, Key, Op, OutputKind, ValueId, faults};
 use girih_tensor::{DType, Shape};
 
-use crate::arch::{Facts, Head, LayerFacts, Mixer, NormFacts, NormKind, NormPosition};
+use crate::arch::{Facts, Ffn, Head, LayerFacts, Mixer, NormFacts, NormKind, NormPosition};
 use crate::weights::ModelWeights;
 use girih_tensor::{Error, ErrorKind, Result};
 
@@ -208,9 +209,26 @@ impl Assembly<'_> {
         let mixed = match &layer.mixer {
             Mixer::Attend(attend) => self.attend(&mixer, attend, read)?,
             Mixer::ShortConv(conv) => self.short_conv(&mixer, conv, read)?,
+            Mixer::Ssm(ssm) => self.ssm(&mixer, ssm, read)?,
+            Mixer::AttendAndSsm { attend, ssm } => {
+                let attended = self.attend(&mixer, attend, read)?;
+                let scanned = self.ssm(&mixer, ssm, read)?;
+                self.graph.same(&format!("{mixer}.joined"), Op::Add, &[scanned, attended])
+            }
+            Mixer::None => return self.feed_forward_only(&at, layer, x),
         };
         let mixed = self.norm_at(&at, layer, NormPosition::AfterMixer, mixed)?;
-        let x = self.residual(&at, layer, NormPosition::AfterMixerResidual, [x, mixed])?;
+        if layer.ffn == Ffn::None {
+            return self.residual(
+                &format!("{at}.out"),
+                &at,
+                layer,
+                NormPosition::AfterMixerResidual,
+                [x, mixed],
+            );
+        }
+        let x =
+            self.residual(&format!("{at}.mixed"), &at, layer, NormPosition::AfterMixerResidual, [x, mixed])?;
         let read = match layer.residual.parallel {
             true if !layer.norms.positions.contains(&NormPosition::BeforeFfn) => read,
             true => self.norm_at(&at, layer, NormPosition::BeforeFfn, given)?,
@@ -218,30 +236,37 @@ impl Assembly<'_> {
         };
         let fed = self.feed_forward(&format!("{at}.ffn"), &layer.ffn, read)?;
         let fed = self.norm_at(&at, layer, NormPosition::AfterFfn, fed)?;
-        self.residual(&at, layer, NormPosition::AfterFfnResidual, [x, fed])
+        self.residual(&format!("{at}.out"), &at, layer, NormPosition::AfterFfnResidual, [x, fed])
     }
 
-    /// The sum of the residual and a part's result, with the norm at `position` if the layer has
-    /// one there.
+    /// `x + ffn(x)` with the norms of a layer without mixer.
+    fn feed_forward_only(&mut self, at: &str, layer: &LayerFacts, x: ValueId) -> Result<ValueId> {
+        let read = self.norm_at(at, layer, NormPosition::BeforeFfn, x)?;
+        let fed = self.feed_forward(&format!("{at}.ffn"), &layer.ffn, read)?;
+        let fed = self.norm_at(at, layer, NormPosition::AfterFfn, fed)?;
+        self.residual(&format!("{at}.out"), at, layer, NormPosition::AfterFfnResidual, [x, fed])
+    }
+
+    /// The sum of the residual and a part's result as a value of this name, with the norm at `position` if the
+    /// layer has one there.
     fn residual(
         &mut self,
+        name: &str,
         at: &str,
         layer: &LayerFacts,
         position: NormPosition,
         parts: [ValueId; 2],
     ) -> Result<ValueId> {
-        let part = if position == NormPosition::AfterFfnResidual { "out" } else { "mixed" };
-        let name = format!("{at}.{part}");
         let [x, result] = parts;
         let parts = match layer.residual.scale {
             None => parts,
             Some(factor) => [x, self.graph.same(&format!("{name}.scaled"), Op::Scale { factor }, &[result])],
         };
         if !layer.norms.positions.contains(&position) {
-            return Ok(self.graph.same(&name, Op::Add, &parts));
+            return Ok(self.graph.same(name, Op::Add, &parts));
         }
         let sum = self.graph.same(&format!("{name}.sum"), Op::Add, &parts);
-        self.layer_norm_at(&name, at, layer, position, sum)
+        self.layer_norm_at(name, at, layer, position, sum)
     }
 
     /// The norm at `position`, if the layer has one there; else `x`.

@@ -28,7 +28,7 @@ const BF16: Roundoff = Roundoff {
 };
 
 /// The ops that the host computes in all cases.
-const ON_THE_HOST: [&str; 18] = [
+const ON_THE_HOST: [&str; 19] = [
     "activate",
     "attend_latent",
     "concat",
@@ -44,6 +44,7 @@ const ON_THE_HOST: [&str; 18] = [
     "short_conv",
     "softcap",
     "splice",
+    "ssm_scan",
     "temper",
     "write",
     "xielu",
