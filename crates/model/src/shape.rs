@@ -98,11 +98,8 @@ impl Described<'_> {
         {
             return Some(is_set(field));
         }
-        if let MixerSchema::Ssm(ssm) = &layer.mixer
-            && let Some(field) = &ssm.norm_if
-            && name.ends_with(".mixer.norm.weight")
-        {
-            return Some(is_set(field));
+        if let Some(ssm) = layer.mixer.ssm().filter(|_| name.ends_with(".mixer.norm.weight")) {
+            return Some(ssm.norm_if.as_ref().is_none_or(is_set));
         }
         if let MixerSchema::Attend(attend) = &layer.mixer
             && let Some(field) = &attend.gate_if

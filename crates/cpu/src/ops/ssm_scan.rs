@@ -18,7 +18,7 @@ use super::activate::exact;
 use super::executor::Executor;
 use crate::bound::{BoundOp, OpScratch};
 use crate::carried::each_block;
-use crate::kernels::{CpuKernel, exponential};
+use crate::kernels::{CpuKernel, Table, exponential};
 use crate::pool::Grid;
 
 /// Running sums of a row of the state.
@@ -123,11 +123,15 @@ pub(crate) fn bind(
         let carried = step.state.carried_mut(step.values.state(carried));
         let (y, [x, dt, b, c]) = step.values.split(y, [x, dt, b, c]);
         let Executor { table, pool, locals, words, .. } = &mut step.executor;
-        let ends = &mut words[..rows.sequences.len()];
-        ends.iter_mut().zip(rows.sequences).for_each(|(end, sequence)| *end = sequence.rows.end);
+        let table: &Table = table;
+        let mut count = 0;
+        for sequence in rows.sequences.iter().filter(|sequence| !sequence.rows.indexes().is_empty()) {
+            words[count] = sequence.rows.end;
+            count += 1;
+        }
         let grid = Grid { width: heads * size, row_step: 1, column_step: size };
         let reached = carried.reached(rows.sequences, heads);
-        pool.tiles_and_groups(locals, ends, (y, grid), reached, |tile, group, _| {
+        pool.tiles_and_groups(locals, &words[..count], (y, grid), reached, |tile, group, _| {
             let (head, first) = (tile.columns().start / size, tile.rows());
             let rule = ScanHead { least, most, a: a[head], d: d[head], bias: bias[head] };
             let position = rows.origins[first.start].position;

@@ -325,6 +325,17 @@ pub enum MixerSchema {
     None {},
 }
 
+impl MixerSchema {
+    /// Mamba-2, if the mixer has it.
+    pub fn ssm(&self) -> Option<&SsmSchema> {
+        match self {
+            MixerSchema::Ssm(ssm) => Some(ssm),
+            MixerSchema::Attend(attend) => attend.beside.as_deref(),
+            MixerSchema::ShortConv(_) | MixerSchema::None {} => None,
+        }
+    }
+}
+
 /// Attention.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
