@@ -106,6 +106,9 @@ pub struct LayerFacts {
     /// How the parts are added to the residual.
     #[serde(flatten)]
     pub residual: Residual,
+    /// The factor of the layer's result.
+    #[serde(rename = "layer_scale", skip_serializing_if = "Option::is_none")]
+    pub scale: Option<f32>,
 }
 
 /// How the parts of a layer are added to the residual.
@@ -174,9 +177,31 @@ pub struct AttentionFacts {
     /// The gate of the heads' results.
     #[serde(rename = "attention_gate")]
     pub gate: Option<OutputGate>,
+    /// The source of keys and values.
+    #[serde(flatten)]
+    pub values: ValuesFacts,
     /// How queries are multiplied by position.
     #[serde(rename = "query_temperature", serialize_with = "temperature_text")]
     pub temperature: Option<Temperature>,
+}
+
+/// The source of values, and of keys if they are those of another layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct ValuesFacts {
+    /// The epsilon of the norm of each head, which has no weight; `None` without this norm.
+    #[serde(rename = "value_norm", skip_serializing_if = "Option::is_none")]
+    pub norm: Option<f32>,
+    /// Whether values are the projection of keys, before its norm and its rotation.
+    #[serde(rename = "values_are_keys", skip_serializing_if = "is_false")]
+    pub are_keys: bool,
+    /// The earlier layer whose keys and values are read, instead of own ones.
+    #[serde(rename = "kv_of_layer", skip_serializing_if = "Option::is_none")]
+    pub of_layer: Option<usize>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// The gate of the results of attention, which is a projection of its input.

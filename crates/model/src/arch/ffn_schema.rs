@@ -83,6 +83,8 @@ pub struct DenseSchema {
     /// Names of a whole feed-forward part that stand for its activation, such as `swiglu`.
     #[serde(default)]
     pub act_names: BTreeMap<String, String>,
+    /// Whether `config.json` states half the size of layers that read the keys and values of others.
+    pub hf_doubled_if: Option<Field>,
     /// How transformers makes the inner size of what `config.json` states; a GGUF has the result.
     pub hf_rounded: Option<RoundedSize>,
 }

@@ -44,7 +44,7 @@ pub(crate) fn fill(
     stored: &dyn Stored,
     limits: &ModelLimits,
 ) -> Result<Facts> {
-    let fill = Fill { arch, config, layers: kinds.len(), stored, limits };
+    let fill = Fill { arch, config, layers: kinds.len(), kinds, stored, limits };
     let sizes = ModelSizes {
         width: fill.size("sizes.width", &arch.sizes.width)?,
         vocabulary: fill.vocabulary()?,
@@ -74,6 +74,7 @@ pub(super) struct Fill<'a> {
     pub(super) arch: &'a Arch,
     pub(super) config: &'a ModelConfig<'a>,
     pub(super) layers: usize,
+    pub(super) kinds: &'a [&'a str],
     pub(super) stored: &'a dyn Stored,
     pub(super) limits: &'a ModelLimits,
 }
@@ -109,7 +110,8 @@ impl Fill<'_> {
             MixerSchema::ShortConv(conv) => Mixer::ShortConv(self.short_conv(conv)?),
         };
         let ffn = self.ffn(&schema.ffn, index)?;
-        Ok(LayerFacts { kind: kind.to_owned(), mixer, ffn, norms, residual })
+        let scale = self.layer_scale(index)?;
+        Ok(LayerFacts { kind: kind.to_owned(), mixer, ffn, norms, residual, scale })
     }
 
     fn residual(&self, schema: &ResidualSchema) -> Result<Residual> {
@@ -162,6 +164,9 @@ impl Fill<'_> {
             return Err(Error::new(format!(
                 "architecture {arch}: {name} has both by_layer and gguf_also; one is needed"
             )));
+        }
+        if let Some(size) = self.config.overridden_size(field, index, self.layers)? {
+            return Ok(Some(size));
         }
         match self.config.listed_size(field, index, self.layers)? {
             Some(0) => {
@@ -321,6 +326,7 @@ impl Fill<'_> {
             softcap: self.cap(schema.softcap.as_ref())?,
             sinks: self.stored.has(&format!("layers.{layer}.mixer.sinks")),
             gate: self.output_gate(schema, layer, &heads)?,
+            values: self.values(&schema.values, layer, epsilon)?,
             temperature: schema.temperature.as_ref().map_or(Ok(None), |schema| self.temperature(schema))?,
         })
     }
@@ -382,7 +388,7 @@ impl Fill<'_> {
                 return Ok(None);
             }
         }
-        if weight != has("k") {
+        if weight != has("k") && self.kv_of_layer(layer)?.is_none() {
             return Err(Error::new(format!(
                 "layer {layer} has a weight for the norm of queries or for that of keys; both or none are needed"
             )));
@@ -403,6 +409,7 @@ impl Fill<'_> {
     pub(super) fn ffn_size(&self, schema: &DenseSchema, layer: usize) -> Result<usize> {
         let width = self.size("sizes.width", &self.arch.sizes.width)?;
         let size = self.size_or("ffn.size", &schema.size, layer, ("4 * width", width.saturating_mul(4)))?;
+        let size = if self.is_doubled(schema, layer)? { size.saturating_mul(2) } else { size };
         let Some(rounded) = schema.hf_rounded.as_ref().filter(|_| !self.config.is_gguf()) else {
             return Ok(size);
         };

@@ -87,7 +87,7 @@ impl Arch {
             Some(EmbedScale::Stated(field)) => Some(field),
             Some(EmbedScale::Derived(_)) | None => None,
         };
-        let of_model: [OfModel<'_>; 20] = [
+        let of_model: [OfModel<'_>; 21] = [
             ("sizes.width", Some(&sizes.width), |facts| Some(FactValue::Size(facts.sizes.width))),
             ("sizes.layers", Some(&sizes.layers), |facts| Some(FactValue::Size(facts.layers.len()))),
             ("sizes.context", Some(&sizes.context), |facts| Some(FactValue::Size(facts.sizes.context))),
@@ -105,6 +105,10 @@ impl Arch {
                 Some(FactValue::Number(facts.head?.norm.epsilon))
             }),
             ("layers.period", self.layers.period.as_ref(), |_| None),
+            ("layers.shared_kv", self.layers.shared_kv.as_ref(), |facts| {
+                let attends = facts.layers.iter().filter_map(|layer| layer.mixer.attention());
+                Some(FactValue::Size(attends.filter(|attend| attend.values.of_layer.is_some()).count()))
+            }),
             ("layers.dense.first", self.layers.dense.first.as_ref(), |_| None),
             ("layers.dense.last", self.layers.dense.last.as_ref(), |_| None),
             ("layers.dense.step", self.layers.dense.step.as_ref(), |_| None),
@@ -218,6 +222,9 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
                 }),
                 // The number of KV heads follows from it.
                 ("mixer.multi_query", attend.multi_query.as_ref(), |_| None),
+                ("mixer.values.are_keys_if", attend.values.are_keys_if.as_ref(), |layer| {
+                    Some(FactValue::Flag(layer.mixer.attention()?.values.are_keys))
+                }),
                 // Weights say so.
                 ("mixer.qk_norm_if", attend.qk_norm_if.as_ref(), |_| None),
                 // It follows from the scale and the size of a head.
@@ -260,12 +267,13 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
 }
 
 /// The parameters of a feed-forward part that all rows pass through.
-fn of_dense(dense: &DenseSchema) -> [OfLayer<'_>; 5] {
+fn of_dense(dense: &DenseSchema) -> [OfLayer<'_>; 6] {
     let rounded = dense.hf_rounded.as_ref();
     [
         ("ffn.size", Some(&dense.size), |layer| Some(FactValue::Size(layer.ffn.size()))),
         ("ffn.act", Some(&dense.act), |layer| Some(FactValue::Word(layer.ffn.act_word()?))),
         // The size follows from them.
+        ("ffn.hf_doubled_if", dense.hf_doubled_if.as_ref(), |_| None),
         ("ffn.hf_rounded.if", rounded.map(|rounded| &rounded.condition), |_| None),
         ("ffn.hf_rounded.times", rounded.map(|rounded| &rounded.times), |_| None),
         ("ffn.hf_rounded.multiple", rounded.map(|rounded| &rounded.multiple), |_| None),

@@ -7,12 +7,12 @@ use girih_file::fault_in_line;
 use girih_tensor::{Error, Result};
 use serde::Deserialize;
 
-pub use super::attend_schema::{LayerBases, OutputGateAct, QkNorm, TemperatureSchema};
+pub use super::attend_schema::{LayerBases, OutputGateAct, QkNorm, TemperatureSchema, ValuesSchema};
 use super::based_on::{DENSE_KIND, describe_layers, merged, printed};
 pub use super::ffn_schema::{
     DenseLayersSchema, DenseSchema, ExpertsSchema, FfnKind, FfnSchema, RoundedSize, SharedExpertSchema,
 };
-pub use super::field::{DefaultValue, Field, Names};
+pub use super::field::{DefaultValue, Field, LayerOverrides, Names};
 pub use super::key_rules::{
     ExcludedKey, ExcludedValue, HarmlessKey, HarmlessValues, ListOf, RequiredNull, RequiredValue,
     StatedValue, ValueKind,
@@ -225,6 +225,11 @@ pub struct LayersSchema {
     pub indexed: Option<IndexedKind>,
     /// The key of GGUF that has a number for each layer, with 0 for one kind.
     pub gguf_listed: Option<GgufKinds>,
+    /// The kind that the last layer must have.
+    pub last: Option<String>,
+    /// The number of last layers that read the keys and values of earlier ones, instead of having their own: each
+    /// those of the last layer of its kind before them.
+    pub shared_kv: Option<Field>,
     /// The period n of a model: every n-th layer has the last of `kinds`, the others have the first.
     pub period: Option<Field>,
     /// Which layers have the feed-forward part of `[dense]`; their kind is `KIND_dense`.
@@ -353,6 +358,9 @@ pub struct AttendSchema {
     /// The activation of the gate of the heads' results. The weight `mixer.gate.weight` has a row for each
     /// head or for each element; without it, there is no gate.
     pub gate: Option<OutputGateAct>,
+    /// The source of values, where it is not a projection alone.
+    #[serde(default)]
+    pub values: ValuesSchema,
     /// How queries are multiplied by position.
     pub temperature: Option<TemperatureSchema>,
 }
@@ -450,6 +458,8 @@ pub struct Scaling {
     /// Objects of `config.json` with a `rope_type`.
     #[serde(default)]
     pub hf: Names,
+    /// The only scheme that models may have. In a GGUF, they must have the tensor of divisors.
+    pub only: Option<String>,
     /// The number of positions before the scaling in a `config.json` that states it apart from these objects.
     pub original: Option<Field>,
     /// Whether `dynamic` with an `alpha` raises the base to `base · alpha^(size / (size − 2))` for all texts.
@@ -547,8 +557,17 @@ impl Arch {
 
     /// Checks what the types of the schema do not.
     fn check(&self) -> Result<()> {
-        let LayersSchema { kinds: _, listed, confirmed, indexed, gguf_listed, period: _, dense: _ } =
-            &self.layers;
+        let LayersSchema {
+            kinds: _,
+            listed,
+            confirmed,
+            indexed,
+            gguf_listed,
+            last,
+            shared_kv: _,
+            period: _,
+            dense: _,
+        } = &self.layers;
         let pattern = self.pattern();
         if pattern.is_empty() {
             return Err(Error::new(format!("architecture {}: layers.kinds is empty", self.name)));
@@ -563,6 +582,7 @@ impl Arch {
             .chain(listed)
             .chain(indexed)
             .chain(gguf_listed)
+            .chain(last.as_deref())
             .chain(of)
             .try_for_each(|kind| self.layer(kind).map(drop))?;
         let sees_all = self.head.is_none();

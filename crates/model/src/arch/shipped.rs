@@ -25,6 +25,7 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
     "gemma2",
     "gemma3",
     "gemma3_vision",
+    "gemma4",
     "helium",
     "ernie4_5",
     "ernie4_5_moe",

@@ -7,6 +7,8 @@
 mod ffn;
 mod mixer;
 
+use std::collections::BTreeMap;
+
 use girih_graph::{Builder, Graph, InputSpec, Key, Op, OutputKind, ValueId, faults};
 use girih_tensor::{DType, Shape};
 
@@ -46,7 +48,13 @@ pub(crate) fn graph(
     key: Key,
     options: GraphOptions,
 ) -> Result<Graph> {
-    let mut assembly = Assembly { facts, weights, state: options.state, graph: Builder::new(key) };
+    let mut assembly = Assembly {
+        facts,
+        weights,
+        state: options.state,
+        graph: Builder::new(key),
+        keys_and_values: BTreeMap::new(),
+    };
     let mut x = assembly.input_rows(options.given_rows)?;
     for (index, layer) in facts.layers.iter().enumerate() {
         x = assembly.layer(index, layer, x)?;
@@ -91,6 +99,8 @@ struct Assembly<'a> {
     weights: &'a dyn WeightTypes,
     state: DType,
     graph: Builder,
+    /// The keys and values of each layer that has its own, which later layers may read, too.
+    keys_and_values: BTreeMap<usize, [ValueId; 2]>,
 }
 
 impl Assembly<'_> {
@@ -206,11 +216,12 @@ impl Assembly<'_> {
         let read = self.norm_at(&at, layer, NormPosition::BeforeMixer, x)?;
         let mixer = format!("{at}.mixer");
         let mixed = match &layer.mixer {
-            Mixer::Attend(attend) => self.attend(&mixer, attend, read)?,
+            Mixer::Attend(attend) => self.attend(index, &mixer, attend, read)?,
             Mixer::ShortConv(conv) => self.short_conv(&mixer, conv, read)?,
         };
         let mixed = self.norm_at(&at, layer, NormPosition::AfterMixer, mixed)?;
-        let x = self.residual(&at, layer, NormPosition::AfterMixerResidual, [x, mixed])?;
+        let sum = format!("{at}.mixed");
+        let x = self.residual(&at, &sum, layer, NormPosition::AfterMixerResidual, [x, mixed])?;
         let read = match layer.residual.parallel {
             true if !layer.norms.positions.contains(&NormPosition::BeforeFfn) => read,
             true => self.norm_at(&at, layer, NormPosition::BeforeFfn, given)?,
@@ -218,30 +229,35 @@ impl Assembly<'_> {
         };
         let fed = self.feed_forward(&format!("{at}.ffn"), &layer.ffn, read)?;
         let fed = self.norm_at(&at, layer, NormPosition::AfterFfn, fed)?;
-        self.residual(&at, layer, NormPosition::AfterFfnResidual, [x, fed])
+        let out = layer_output(index);
+        let Some(factor) = layer.scale else {
+            return self.residual(&at, &out, layer, NormPosition::AfterFfnResidual, [x, fed]);
+        };
+        let sum = format!("{at}.fed");
+        let x = self.residual(&at, &sum, layer, NormPosition::AfterFfnResidual, [x, fed])?;
+        Ok(self.graph.same(&out, Op::Scale { factor }, &[x]))
     }
 
-    /// The sum of the residual and a part's result, with the norm at `position` if the layer has
+    /// The sum of the residual and a part's result, as a value of this name, with the norm at `position` if the layer has
     /// one there.
     fn residual(
         &mut self,
         at: &str,
+        name: &str,
         layer: &LayerFacts,
         position: NormPosition,
         parts: [ValueId; 2],
     ) -> Result<ValueId> {
-        let part = if position == NormPosition::AfterFfnResidual { "out" } else { "mixed" };
-        let name = format!("{at}.{part}");
         let [x, result] = parts;
         let parts = match layer.residual.scale {
             None => parts,
             Some(factor) => [x, self.graph.same(&format!("{name}.scaled"), Op::Scale { factor }, &[result])],
         };
         if !layer.norms.positions.contains(&position) {
-            return Ok(self.graph.same(&name, Op::Add, &parts));
+            return Ok(self.graph.same(name, Op::Add, &parts));
         }
         let sum = self.graph.same(&format!("{name}.sum"), Op::Add, &parts);
-        self.layer_norm_at(&name, at, layer, position, sum)
+        self.layer_norm_at(name, at, layer, position, sum)
     }
 
     /// The norm at `position`, if the layer has one there; else `x`.
