@@ -110,8 +110,9 @@ impl Fill<'_> {
             MixerSchema::ShortConv(conv) => Mixer::ShortConv(self.short_conv(conv)?),
         };
         let ffn = self.ffn(&schema.ffn, index)?;
-        let scale = self.layer_scale(index)?;
-        Ok(LayerFacts { kind: kind.to_owned(), mixer, ffn, norms, residual, scale })
+        let (beside, input) = (self.beside(&schema.ffn, index)?, self.layer_input(&ffn, index)?);
+        let (kind, scale) = (kind.to_owned(), self.layer_scale(index)?);
+        Ok(LayerFacts { kind, mixer, ffn, norms, residual, beside, input, scale })
     }
 
     fn residual(&self, schema: &ResidualSchema) -> Result<Residual> {
@@ -122,16 +123,17 @@ impl Fill<'_> {
     /// The norms of a layer: those that its description has, without `before_ffn` if parallel parts share a
     /// norm.
     fn norms(&self, schema: &LayerSchema, layer: usize, residual: Residual) -> Result<Norms> {
+        let name = |position: &NormPosition| format!("layers.{layer}.norms.{}", position.name());
         let mut positions = schema.norms.positions.clone();
-        if let Some(further) = &schema.norms.further
-            && self.config.flag(&further.condition)? == Some(true)
-        {
-            positions.extend(&further.positions);
+        if let Some(further) = &schema.norms.further {
+            let first = further.positions.first().map(name).unwrap_or_default();
+            if self.is_set(&further.condition, &first)? {
+                positions.extend(&further.positions);
+            }
         }
         if residual.parallel && schema.residual.shared_norm {
             positions.retain(|position| *position != NormPosition::BeforeFfn);
         }
-        let name = |position: &NormPosition| format!("layers.{layer}.norms.{}", position.name());
         let mut others = NormPosition::ALL.iter().filter(|position| !positions.contains(position)).map(name);
         if let Some(unread) = others.find(|name| self.stored.has(name)) {
             return Err(Error::new(format!(
@@ -195,7 +197,7 @@ impl Fill<'_> {
     }
 
     /// The epsilon of a norm.
-    fn epsilon(&self, field: &Field) -> Result<f32> {
+    pub(super) fn epsilon(&self, field: &Field) -> Result<f32> {
         let epsilon = self.required("norms.epsilon", field)?;
         if epsilon < 0.0 {
             let key = self.config.key(field);
@@ -237,7 +239,7 @@ impl Fill<'_> {
     }
 
     /// Checks that a table has the number of rows that the parameters state, if they do.
-    fn check_rows(&self, field: &Field, stated: Option<usize>, table: &str, rows: usize) -> Result<()> {
+    pub(super) fn check_rows(&self, field: &Field, stated: Option<usize>, table: &str, rows: usize) -> Result<()> {
         match stated.filter(|stated| *stated != rows) {
             Some(stated) => {
                 let key = self.config.key(field);

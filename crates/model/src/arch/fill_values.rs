@@ -1,8 +1,9 @@
-//! Facts of values of attention: their norm, the projection that they are made of, and the layer that has them.
+//! Facts of values of attention: their norm, the projection that they are made of, and the layer that has them; and of
+//! what a layer adds and multiplies at its end.
 
 use girih_tensor::{Error, Result};
 
-use super::facts::ValuesFacts;
+use super::facts::{Ffn, LayerInput, ValuesFacts};
 use super::fill::Fill;
 use super::schema::{DenseSchema, ValuesSchema};
 
@@ -54,6 +55,32 @@ impl Fill<'_> {
             return Ok(false);
         };
         Ok(self.config.flag(field)? == Some(true) && self.kv_of_layer(layer)?.is_some())
+    }
+
+    /// The embedding of a layer's own, whose gate has the activation of the feed-forward part.
+    pub(super) fn layer_input(&self, ffn: &Ffn, layer: usize) -> Result<Option<LayerInput>> {
+        let Some(schema) = &self.arch.embed.per_layer else { return Ok(None) };
+        let size = self.config.count(&schema.size)?.filter(|size| *size > 0);
+        let table = format!("layers.{layer}.input.table");
+        match (size, self.stored.has(&table)) {
+            (None, false) => return Ok(None),
+            (Some(_), true) => {}
+            (_, has) => {
+                let (key, has) = (self.config.key(&schema.size), if has { "a" } else { "no" });
+                let size = size.unwrap_or(0);
+                return Err(Error::new(format!(
+                    "{key} is {size}, but the model has {has} table of embeddings per layer; both must agree"
+                )));
+            }
+        }
+        let Ffn::Gated { act, .. } = *ffn else {
+            return Err(Error::new("embeddings per layer need a gated feed-forward part"));
+        };
+        let vocabulary = self.stored.rows(&table)?;
+        if let Some(field) = &schema.vocabulary {
+            self.check_rows(field, self.config.size(field)?, "the table of embeddings per layer", vocabulary)?;
+        }
+        Ok(size.map(|size| LayerInput { size, vocabulary, act }))
     }
 
     /// The factor of a layer's result, a weight of one value.

@@ -10,7 +10,7 @@ use serde::Deserialize;
 pub use super::attend_schema::{LayerBases, OutputGateAct, QkNorm, TemperatureSchema, ValuesSchema};
 use super::based_on::{DENSE_KIND, describe_layers, merged, printed};
 pub use super::ffn_schema::{
-    DenseLayersSchema, DenseSchema, ExpertsSchema, FfnKind, FfnSchema, RoundedSize, SharedExpertSchema,
+    BesideSchema, DenseLayersSchema, DenseSchema, ExpertsSchema, FfnKind, FfnSchema, RoundedSize, SharedExpertSchema,
 };
 pub use super::field::{DefaultValue, Field, LayerOverrides, Names};
 pub use super::key_rules::{
@@ -130,6 +130,19 @@ pub struct EmbedSchema {
     /// Whether the sum is normalized: weight `embed.norm.weight`.
     #[serde(default)]
     pub norm: bool,
+    /// What each layer has of embeddings of its own, if the model has them.
+    pub per_layer: Option<PerLayerSchema>,
+}
+
+/// Embeddings of each layer: the sum of a row of a table of the layer and a projection of the model's embedding.
+/// Their part of the layer has the weights `layers.{i}.input.…`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PerLayerSchema {
+    /// Their size. Without a value, or with 0, there are none.
+    pub size: Field,
+    /// The number of rows of each table.
+    pub vocabulary: Option<Field>,
 }
 
 /// A factor that embeddings are multiplied by.
@@ -172,7 +185,7 @@ pub struct NormsSchema {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FurtherNorms {
-    /// Whether the model has them.
+    /// Whether the model has them. A GGUF without a key for it says so by the weight of the first one.
     #[serde(rename = "if")]
     pub condition: Field,
     /// The positions.
@@ -208,6 +221,12 @@ pub enum NormPosition {
     AfterMixerResidual,
     /// On the sum of the feed-forward part and the residual.
     AfterFfnResidual,
+    /// On the output of the dense part, before that of the experts beside it is added.
+    AfterDense,
+    /// On the input of the experts beside a dense part.
+    BeforeExperts,
+    /// On the output of these experts.
+    AfterExperts,
 }
 
 /// Which kind each layer has: by a list of the model, else by its period, else by a pattern.
@@ -524,13 +543,16 @@ pub const EXPERT: &str = "{e}";
 
 impl NormPosition {
     /// Every position.
-    pub const ALL: [NormPosition; 6] = [
+    pub const ALL: [NormPosition; 9] = [
         NormPosition::BeforeMixer,
         NormPosition::AfterMixer,
         NormPosition::BeforeFfn,
         NormPosition::AfterFfn,
         NormPosition::AfterMixerResidual,
         NormPosition::AfterFfnResidual,
+        NormPosition::AfterDense,
+        NormPosition::BeforeExperts,
+        NormPosition::AfterExperts,
     ];
 }
 

@@ -26,6 +26,7 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
     "gemma3",
     "gemma3_vision",
     "gemma4",
+    "gemma4_vision",
     "helium",
     "ernie4_5",
     "ernie4_5_moe",

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use girih_graph::{Builder, Graph, InputSpec, Key, Op, OutputKind, ValueId, faults};
 use girih_tensor::{DType, Shape};
 
-use crate::arch::{Facts, Head, LayerFacts, Mixer, NormFacts, NormKind, NormPosition};
+use crate::arch::{Facts, Head, LayerFacts, LayerInput, Mixer, NormFacts, NormKind, NormPosition};
 use crate::weights::ModelWeights;
 use girih_tensor::{Error, ErrorKind, Result};
 
@@ -54,6 +54,7 @@ pub(crate) fn graph(
         state: options.state,
         graph: Builder::new(key),
         keys_and_values: BTreeMap::new(),
+        embedded: None,
     };
     let mut x = assembly.input_rows(options.given_rows)?;
     for (index, layer) in facts.layers.iter().enumerate() {
@@ -101,6 +102,8 @@ struct Assembly<'a> {
     graph: Builder,
     /// The keys and values of each layer that has its own, which later layers may read, too.
     keys_and_values: BTreeMap<usize, [ValueId; 2]>,
+    /// The tokens and their embeddings, unless a step may bring rows in place of these.
+    embedded: Option<[ValueId; 2]>,
 }
 
 impl Assembly<'_> {
@@ -165,10 +168,13 @@ impl Assembly<'_> {
     /// some of them.
     fn input_rows(&mut self, given_rows: bool) -> Result<ValueId> {
         if !given_rows {
-            return self.embed("embed");
+            let rows = self.embed("embed")?;
+            self.embedded = self.embedded.map(|[tokens, _]| [tokens, rows]);
+            return Ok(rows);
         }
         let width = self.facts.sizes.width;
         let rows = self.embed("embed.tokens")?;
+        self.embedded = None;
         let given = self.graph.input(InputSpec::GIVEN, &[width], DType::F32);
         Ok(self.graph.same("embed", Op::Splice, &[rows, given]))
     }
@@ -177,6 +183,7 @@ impl Assembly<'_> {
     fn embed(&mut self, last: &str) -> Result<ValueId> {
         let (sizes, embed) = (self.facts.sizes, self.facts.embed);
         let tokens = self.graph.input("tokens", &[], DType::I32);
+        self.embedded = Some([tokens, tokens]);
         let further = [("token_types", embed.token_types), ("positions", embed.positions)];
         let further = further.into_iter().filter_map(|(name, rows)| Some((name, rows?)));
         // All inputs come before other values, as steps have them.
@@ -228,14 +235,59 @@ impl Assembly<'_> {
             false => self.norm_at(&at, layer, NormPosition::BeforeFfn, x)?,
         };
         let fed = self.feed_forward(&format!("{at}.ffn"), &layer.ffn, read)?;
+        let fed = self.with_experts(&at, layer, [x, fed])?;
         let fed = self.norm_at(&at, layer, NormPosition::AfterFfn, fed)?;
         let out = layer_output(index);
-        let Some(factor) = layer.scale else {
-            return self.residual(&at, &out, layer, NormPosition::AfterFfnResidual, [x, fed]);
+        let steps = [true, layer.input.is_some(), layer.scale.is_some()];
+        // The last value is the layer's output.
+        let last = steps.iter().rposition(|is_there| *is_there);
+        let name = |step: usize, name: &str| match last == Some(step) {
+            true => out.clone(),
+            false => format!("{at}.{name}"),
         };
-        let sum = format!("{at}.fed");
-        let x = self.residual(&at, &sum, layer, NormPosition::AfterFfnResidual, [x, fed])?;
-        Ok(self.graph.same(&out, Op::Scale { factor }, &[x]))
+        let mut x = self.residual(&at, &name(0, "fed"), layer, NormPosition::AfterFfnResidual, [x, fed])?;
+        if let Some(input) = &layer.input {
+            x = self.layer_input(&at, &name(1, "joined"), layer, input, x)?;
+        }
+        match layer.scale {
+            None => Ok(x),
+            Some(factor) => Ok(self.graph.same(&out, Op::Scale { factor }, &[x])),
+        }
+    }
+
+    /// `x` plus what a layer makes of its own embedding, as a value of this name: the mean, times √2, of a row of a table
+    /// and of a projection of the model's embedding is gated by `x` and projected.
+    fn layer_input(
+        &mut self,
+        at: &str,
+        name: &str,
+        layer: &LayerFacts,
+        input: &LayerInput,
+        x: ValueId,
+    ) -> Result<ValueId> {
+        let LayerInput { size, vocabulary, act } = *input;
+        let (width, epsilon) = (self.facts.sizes.width, layer.norms.norm.epsilon);
+        let at = format!("{at}.input");
+        let [tokens, embedded] = self.embedded.ok_or_else(|| {
+            Error::new(format!("'{at}' needs tokens; a step of this model cannot bring rows in their place"))
+        })?;
+        let table = self.weight(&format!("{at}.table"), &[vocabulary, size])?;
+        let rows = self.graph.shaped(&format!("{at}.rows"), Op::Embed, &[tokens, table], &[size]);
+        let factor = (size as f32).sqrt();
+        let rows = self.graph.same(&format!("{at}.scaled"), Op::Scale { factor }, &[rows]);
+        let context = self.linear(&format!("{at}.context"), embedded, [width, size], false)?;
+        let factor = 1.0 / (width as f32).sqrt();
+        let context = self.graph.same(&format!("{at}.context.scaled"), Op::Scale { factor }, &[context]);
+        let context =
+            self.rms_norm(&format!("{at}.context.normed"), "embed.per_layer.norm", context, size, epsilon)?;
+        let sum = self.graph.same(&format!("{at}.sum"), Op::Add, &[context, rows]);
+        let factor = std::f32::consts::FRAC_1_SQRT_2;
+        let mean = self.graph.same(&format!("{at}.mean"), Op::Scale { factor }, &[sum]);
+        let gate = self.linear(&format!("{at}.gate"), x, [width, size], false)?;
+        let gated = self.graph.same(&format!("{at}.gated"), Op::gate(act), &[gate, mean]);
+        let out = self.linear(&format!("{at}.out"), gated, [size, width], false)?;
+        let out = self.rms_norm(&format!("{at}.normed"), &format!("{at}.norm"), out, width, epsilon)?;
+        Ok(self.graph.same(name, Op::Add, &[x, out]))
     }
 
     /// The sum of the residual and a part's result, as a value of this name, with the norm at `position` if the layer has
