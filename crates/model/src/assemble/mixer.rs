@@ -18,34 +18,58 @@ impl Assembly<'_> {
     ) -> Result<ValueId> {
         let width = self.facts.sizes.width;
         let (size, span) = (attend.head_size, attend.span);
+        let value_size = attend.value_size.unwrap_or(size);
         let biases = attend.biases;
+<<<<<<< HEAD
         let q = self.projected(&format!("{at}.q"), attend, x, attend.heads, biases.q)?;
         let q = self.directed(&format!("{at}.q"), attend, q, attend.heads)?;
         let [keys, values] = self.keys_and_values(index, at, attend, x)?;
+=======
+        let q = self.directed(&format!("{at}.q"), attend, x, attend.heads, biases.q)?;
+        let k = self.directed(&format!("{at}.k"), attend, x, attend.kv_heads, biases.k)?;
+        let mut v = self.heads(&format!("{at}.v"), x, [attend.kv_heads, value_size], biases.v)?;
+        if let Some(factor) = attend.value_factor {
+            v = self.graph.same(&format!("{at}.v.scaled"), Op::Scale { factor }, &[v]);
+        }
+>>>>>>> main
         let q = match attend.temperature {
             None => q,
             Some(Temperature { beta, every, offset }) => {
                 self.graph.same(&format!("{at}.q.tempered"), Op::Temper { beta, every, offset }, &[q])
             }
         };
+<<<<<<< HEAD
+=======
+        let (keys, values) = match span {
+            Span::All => (k, v),
+            Span::Full | Span::Window(_) | Span::Chunk(_) => {
+                let heads = attend.kv_heads;
+                (
+                    self.kept(&format!("{at}.keys"), k, span, &[heads, size]),
+                    self.kept(&format!("{at}.values"), v, span, &[heads, value_size]),
+                )
+            }
+        };
+>>>>>>> main
         let op = Op::Attend { scale: attend.scale, span, softcap: attend.softcap };
         let mut operands = vec![q, keys, values];
         if attend.sinks {
             operands.push(self.weight(&format!("{at}.sinks"), &[attend.heads])?);
         }
-        let mut mixed = self.graph.same(&format!("{at}.heads"), op, &operands);
+        let results = [attend.heads, value_size];
+        let mut mixed = self.graph.shaped(&format!("{at}.heads"), op, &operands, &results);
         if let Some(OutputGate { act, by_head: true }) = attend.gate {
             let gate = self.linear(&format!("{at}.gate"), x, [width, attend.heads], false)?;
             let op = Op::GateHeads { act };
-            mixed = self.graph.shaped(&format!("{at}.gated"), op, &[gate, mixed], &[attend.heads, size]);
+            mixed = self.graph.shaped(&format!("{at}.gated"), op, &[gate, mixed], &results);
         }
         let mut flat =
-            self.graph.shaped(&format!("{at}.flat"), Op::Reshape, &[mixed], &[attend.heads * size]);
+            self.graph.shaped(&format!("{at}.flat"), Op::Reshape, &[mixed], &[attend.heads * value_size]);
         if let Some(OutputGate { act, by_head: false }) = attend.gate {
-            let gate = self.linear(&format!("{at}.gate"), x, [width, attend.heads * size], false)?;
+            let gate = self.linear(&format!("{at}.gate"), x, [width, attend.heads * value_size], false)?;
             flat = self.graph.same(&format!("{at}.gated"), Op::gate(act), &[gate, flat]);
         }
-        self.linear(&format!("{at}.o"), flat, [attend.heads * size, width], biases.o)
+        self.linear(&format!("{at}.o"), flat, [attend.heads * value_size, width], biases.o)
     }
 
     /// The keys and values of layer `index` that its attention reads: those of all positions, or of the rows of a

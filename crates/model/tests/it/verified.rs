@@ -24,7 +24,7 @@ fn digest(config: &Json) -> String {
         Ok(graph) => graph.to_string(),
         Err(error) => return error.to_string(),
     };
-    let known = arch::known(Vec::new()).unwrap();
+    let known = arch::known(&[]).unwrap();
     for parameter in arch::find(&known, &ModelConfig::Hf(config)).unwrap().parameters() {
         described += &format!("{} {:?}\n", parameter.name, parameter.values(&shape.facts));
     }
