@@ -109,15 +109,12 @@ pub struct DenseSchema {
     /// Names of a whole feed-forward part that stand for its activation, such as `swiglu`.
     #[serde(default)]
     pub act_names: BTreeMap<String, String>,
-<<<<<<< HEAD
     /// Experts beside it, which read the same rows before their norm.
     pub beside: Option<Box<BesideSchema>>,
     /// Whether `config.json` states half the size of layers that read the keys and values of others.
     pub hf_doubled_if: Option<Field>,
-=======
     /// The bound of the gate and of the gated value.
     pub limit: Option<LimitSchema>,
->>>>>>> main
     /// How transformers makes the inner size of what `config.json` states; a GGUF has the result.
     pub hf_rounded: Option<RoundedSize>,
 }

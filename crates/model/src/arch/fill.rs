@@ -242,7 +242,13 @@ impl Fill<'_> {
     }
 
     /// Checks that a table has the number of rows that the parameters state, if they do.
-    pub(super) fn check_rows(&self, field: &Field, stated: Option<usize>, table: &str, rows: usize) -> Result<()> {
+    pub(super) fn check_rows(
+        &self,
+        field: &Field,
+        stated: Option<usize>,
+        table: &str,
+        rows: usize,
+    ) -> Result<()> {
         match stated.filter(|stated| *stated != rows) {
             Some(stated) => {
                 let key = self.config.key(field);

@@ -8,12 +8,10 @@ use serde_json::Value as Json;
 use super::config::shown;
 use super::facts::{ExpertsFacts, Ffn};
 use super::fill::Fill;
-<<<<<<< HEAD
-use super::schema::{DefaultValue, ExpertsSchema, FfnSchema, Field, SharedExpertSchema, StatedValue};
-=======
-use super::schema::{DefaultValue, ExpertsSchema, Field, LimitSchema, SharedExpertSchema, StatedValue};
+use super::schema::{
+    DefaultValue, ExpertsSchema, FfnSchema, Field, LimitSchema, SharedExpertSchema, StatedValue,
+};
 use super::value::brief;
->>>>>>> main
 
 impl Fill<'_> {
     /// The experts beside a dense part of a layer, if the model has them.

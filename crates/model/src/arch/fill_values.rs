@@ -78,7 +78,12 @@ impl Fill<'_> {
         };
         let vocabulary = self.stored.rows(&table)?;
         if let Some(field) = &schema.vocabulary {
-            self.check_rows(field, self.config.size(field)?, "the table of embeddings per layer", vocabulary)?;
+            self.check_rows(
+                field,
+                self.config.size(field)?,
+                "the table of embeddings per layer",
+                vocabulary,
+            )?;
         }
         Ok(size.map(|size| LayerInput { size, vocabulary, act }))
     }

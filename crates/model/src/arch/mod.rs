@@ -26,9 +26,9 @@ mod weight_schema;
 
 pub use config::ModelConfig;
 pub use facts::{
-    AttentionFacts, Biases, EmbedFacts, ExpertsFacts, Facts, Ffn, Head, LayerFacts, LayerInput, Mixer, ModelSizes,
-    NormFacts, Norms, OutputGate, PlainAct, PoolingFacts, QkNormFacts, Residual, Rope, ShortConvFacts,
-    ValuesFacts, act,
+    AttentionFacts, Biases, EmbedFacts, ExpertsFacts, Facts, Ffn, Head, LayerFacts, LayerInput, Mixer,
+    ModelSizes, NormFacts, Norms, OutputGate, PlainAct, PoolingFacts, QkNormFacts, Residual, Rope,
+    ShortConvFacts, ValuesFacts, act,
 };
 pub(crate) use fill::{Stored, fill};
 use keys::TEXT_MODEL_TYPE;

@@ -5,12 +5,8 @@ use girih_graph::{RouterScore, Span};
 
 use super::facts::{AttentionFacts, Facts, LayerFacts, Mixer, Rope};
 use super::schema::{
-<<<<<<< HEAD
-    Arch, BesideSchema, DenseSchema, EmbedScale, ExpertsSchema, FfnSchema, Field, LayerSchema, MixerSchema, SpanSchema,
-=======
-    Arch, DenseSchema, EmbedScale, ExpertsSchema, FfnSchema, Field, LayerSchema, LimitSchema, MixerSchema,
-    SpanSchema,
->>>>>>> main
+    Arch, BesideSchema, DenseSchema, EmbedScale, ExpertsSchema, FfnSchema, Field, LayerSchema, LimitSchema,
+    MixerSchema, SpanSchema,
 };
 
 /// One parameter.
@@ -288,7 +284,7 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
 }
 
 /// The parameters of a feed-forward part that all rows pass through.
-fn of_dense(dense: &DenseSchema) -> [OfLayer<'_>; 6] {
+fn of_dense(dense: &DenseSchema) -> [OfLayer<'_>; 7] {
     let rounded = dense.hf_rounded.as_ref();
     [
         ("ffn.size", Some(&dense.size), |layer| Some(FactValue::Size(layer.ffn.size()))),

@@ -10,12 +10,8 @@ use serde::Deserialize;
 pub use super::attend_schema::{LayerBases, OutputGateAct, QkNorm, TemperatureSchema, ValuesSchema};
 use super::based_on::{DENSE_KIND, describe_layers, merged, printed};
 pub use super::ffn_schema::{
-<<<<<<< HEAD
-    BesideSchema, DenseLayersSchema, DenseSchema, ExpertsSchema, FfnKind, FfnSchema, RoundedSize, SharedExpertSchema,
-=======
-    DenseLayersSchema, DenseSchema, ExpertsSchema, FfnKind, FfnSchema, LimitSchema, RoundedSize,
-    SharedExpertSchema,
->>>>>>> main
+    BesideSchema, DenseLayersSchema, DenseSchema, ExpertsSchema, FfnKind, FfnSchema, LimitSchema,
+    RoundedSize, SharedExpertSchema,
 };
 pub use super::field::{DefaultValue, Field, LayerOverrides, Names};
 pub use super::key_rules::{
@@ -389,14 +385,11 @@ pub struct AttendSchema {
     /// The activation of the gate of the heads' results. The weight `mixer.gate.weight` has a row for each
     /// head or for each element; without it, there is no gate.
     pub gate: Option<OutputGateAct>,
-<<<<<<< HEAD
     /// The source of values, where it is not a projection alone.
     #[serde(default)]
     pub values: ValuesSchema,
-=======
     /// Whether a model in `config.json` has this gate, which its weight must confirm.
     pub gate_if: Option<Field>,
->>>>>>> main
     /// How queries are multiplied by position.
     pub temperature: Option<TemperatureSchema>,
 }

@@ -20,37 +20,15 @@ impl Assembly<'_> {
         let (size, span) = (attend.head_size, attend.span);
         let value_size = attend.value_size.unwrap_or(size);
         let biases = attend.biases;
-<<<<<<< HEAD
         let q = self.projected(&format!("{at}.q"), attend, x, attend.heads, biases.q)?;
         let q = self.directed(&format!("{at}.q"), attend, q, attend.heads)?;
         let [keys, values] = self.keys_and_values(index, at, attend, x)?;
-=======
-        let q = self.directed(&format!("{at}.q"), attend, x, attend.heads, biases.q)?;
-        let k = self.directed(&format!("{at}.k"), attend, x, attend.kv_heads, biases.k)?;
-        let mut v = self.heads(&format!("{at}.v"), x, [attend.kv_heads, value_size], biases.v)?;
-        if let Some(factor) = attend.value_factor {
-            v = self.graph.same(&format!("{at}.v.scaled"), Op::Scale { factor }, &[v]);
-        }
->>>>>>> main
         let q = match attend.temperature {
             None => q,
             Some(Temperature { beta, every, offset }) => {
                 self.graph.same(&format!("{at}.q.tempered"), Op::Temper { beta, every, offset }, &[q])
             }
         };
-<<<<<<< HEAD
-=======
-        let (keys, values) = match span {
-            Span::All => (k, v),
-            Span::Full | Span::Window(_) | Span::Chunk(_) => {
-                let heads = attend.kv_heads;
-                (
-                    self.kept(&format!("{at}.keys"), k, span, &[heads, size]),
-                    self.kept(&format!("{at}.values"), v, span, &[heads, value_size]),
-                )
-            }
-        };
->>>>>>> main
         let op = Op::Attend { scale: attend.scale, span, softcap: attend.softcap };
         let mut operands = vec![q, keys, values];
         if attend.sinks {
@@ -87,21 +65,25 @@ impl Assembly<'_> {
                 Error::new(format!("'{at}' needs the keys and values of layer {layer}, which has none"))
             });
         }
-        let inner = [attend.kv_heads, attend.head_size];
+        let heads = attend.kv_heads;
+        let of_values = [heads, attend.value_size.unwrap_or(attend.head_size)];
         let projected = self.projected(&format!("{at}.k"), attend, x, attend.kv_heads, attend.biases.k)?;
         let k = self.directed(&format!("{at}.k"), attend, projected, attend.kv_heads)?;
         let mut v = match are_keys {
-            true => self.as_heads(&format!("{at}.v"), projected, inner),
-            false => self.heads(&format!("{at}.v"), x, inner, attend.biases.v)?,
+            true => self.as_heads(&format!("{at}.v"), projected, of_values),
+            false => self.heads(&format!("{at}.v"), x, of_values, attend.biases.v)?,
         };
+        if let Some(factor) = attend.value_factor {
+            v = self.graph.same(&format!("{at}.v.scaled"), Op::Scale { factor }, &[v]);
+        }
         if let Some(epsilon) = norm {
             v = self.graph.same(&format!("{at}.v.normed"), Op::Norm { epsilon }, &[v]);
         }
         let both = match attend.span {
             Span::All => [k, v],
             span => [
-                self.kept(&format!("{at}.keys"), k, span, &inner),
-                self.kept(&format!("{at}.values"), v, span, &inner),
+                self.kept(&format!("{at}.keys"), k, span, &[heads, attend.head_size]),
+                self.kept(&format!("{at}.values"), v, span, &of_values),
             ],
         };
         self.keys_and_values.insert(index, both);
