@@ -73,7 +73,7 @@ impl ModelShape {
 impl WeightTypes for ModelShape {
     fn stored_type(&self, name: &str, _: &[usize]) -> Result<DType> {
         let added = self.arch.weights.get(&pattern(name)).and_then(|weight| weight.hf_as);
-        let of_values = Some(Relayout::AddOne) == added || Some(Relayout::NegativeExp) == added;
+        let of_values = matches!(added, Some(Relayout::AddOne | Relayout::NegativeExp | Relayout::Diagonal));
         let computed = name.starts_with("rope.") || of_values || added == Some(Relayout::Transposed);
         Ok(if computed { DType::F32 } else { DType::BF16 })
     }

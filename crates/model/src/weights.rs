@@ -21,6 +21,9 @@ use crate::tensor_rows::{rows_in, rows_of};
 /// The maximum number of names that an error lists.
 const LISTED: usize = 5;
 
+/// The largest number of values that become the diagonal of a matrix.
+const MAX_DIAGONAL: usize = 4096;
+
 /// The number of bytes that are compared at once.
 const COMPARED: usize = 1 << 20;
 
@@ -74,6 +77,8 @@ enum TensorOrder {
     Interleaved { heads: usize },
     /// The columns of the tensor are the rows, as `f32`.
     Transposed,
+    /// The values are the diagonal of a matrix, as `f32`.
+    Diagonal,
     /// Of a matrix, these columns are the rows, in the tensor's format.
     Conv1d { first: usize, count: usize },
 }
@@ -112,6 +117,8 @@ impl ModelWeights {
                     true => (first, first_part),
                     false => choices.find(|(name, _)| is_there(name)).unwrap_or((first, first_part)),
                 };
+                let layer = of_layer.parse().unwrap_or_default();
+                let part = part.map(|part: TensorPart| part.of_layer(layer, kinds.len()));
                 let tensors = stack(&container, &tensor);
                 for tensor in &tensors {
                     if let Some(unreadable) = container.unreadable().get(tensor) {
@@ -166,6 +173,7 @@ impl ModelWeights {
                     | TensorPart::Experts(_)
                     | TensorPart::Projected { .. }
                     | TensorPart::Convolved { .. }
+                    | TensorPart::OfLayers { .. }
                     | TensorPart::From { .. },
                 )
                 | None => None,
@@ -197,6 +205,7 @@ impl ModelWeights {
                     (Relayout::AddOne, _) => TensorOrder::AddOne,
                     (Relayout::NegativeExp, _) => TensorOrder::NegativeExp,
                     (Relayout::Transposed, _) => TensorOrder::Transposed,
+                    (Relayout::Diagonal, _) => TensorOrder::Diagonal,
                     (Relayout::Conv1d, _) => TensorOrder::Conv1d { first: 0, count: usize::MAX },
                     (Relayout::UnpermuteHeads, Some(attend)) => {
                         TensorOrder::Interleaved { heads: attend.heads }
@@ -364,6 +373,10 @@ impl ModelWeights {
             WeightEntry::Stored { info, order: TensorOrder::Transposed, .. } => {
                 Some((DType::F32, Shape::matrix(info.shape.columns(), info.shape.rows())))
             }
+            WeightEntry::Stored { info, order: TensorOrder::Diagonal, .. } => {
+                let size = info.shape.elements();
+                Some((DType::F32, Shape::matrix(size, size)))
+            }
             WeightEntry::Stored { info, order: TensorOrder::Conv1d { count, .. }, .. } => {
                 Some((info.dtype, Shape::matrix(*count, info.shape.rows())))
             }
@@ -421,6 +434,13 @@ impl ModelWeights {
                 let (numbers, columns) = (self.decoded(info)?, info.shape.columns());
                 let column = |column: usize| numbers[column..].iter().step_by(columns).copied();
                 copy(&(0..columns).flat_map(column).collect::<Vec<f32>>(), offset, into)
+            }
+            WeightEntry::Stored { info, order: TensorOrder::Diagonal, .. } => {
+                let numbers = self.decoded(info)?;
+                let size = numbers.len();
+                let mut matrix = vec![0.0; size * size];
+                matrix.iter_mut().step_by(size + 1).zip(&numbers).for_each(|(to, number)| *to = *number);
+                copy(&matrix, offset, into)
             }
             WeightEntry::Stored { info, order: TensorOrder::Conv1d { first, count }, .. } => {
                 self.read_columns(info, *first..*first + *count, offset, into)
@@ -719,8 +739,8 @@ fn part_of(info: &TensorInfo, part: Option<TensorPart>) -> Result<(TensorInfo, O
         }
         Some(TensorPart::Rows(part)) => (part, info.shape.extents()[0], info.dtype.tile().0),
         Some(TensorPart::Columns { columns }) => (columns, info.shape.columns(), info.dtype.tile().1),
-        Some(TensorPart::Experts(_)) => {
-            return Err(Error::new("which cannot be one of several tensors of experts"));
+        Some(TensorPart::OfLayers { .. } | TensorPart::Experts(_)) => {
+            return Err(Error::new("of which no single part can be read"));
         }
     };
     if index >= count || !extent.is_multiple_of(tile.saturating_mul(count)) {
@@ -744,6 +764,7 @@ fn check_order(tensor: &str, info: &TensorInfo, new: TensorOrder) -> Result<()> 
         TensorOrder::AddOne | TensorOrder::NegativeExp | TensorOrder::Transposed => {
             info.dtype.tile() == (1, 1)
         }
+        TensorOrder::Diagonal => info.dtype.tile() == (1, 1) && info.shape.elements() <= MAX_DIAGONAL,
         TensorOrder::Conv1d { .. } => info.dtype.tile() == (1, 1) && info.shape.extents().len() == 2,
         TensorOrder::Interleaved { heads } => {
             let row_fits = info.dtype.tile().0 == 1 && (info.bytes as usize).is_multiple_of(rows.max(1));

@@ -3,7 +3,7 @@
 use girih_tensor::{Error, Result};
 
 use super::attend_schema::LatentSchema;
-use super::facts::{AttentionFacts, Biases, LatentFacts};
+use super::facts::{AttentionFacts, Biases, LatentFacts, ValuesFacts};
 use super::fill::Fill;
 use super::schema::AttendSchema;
 
@@ -47,6 +47,7 @@ impl Fill<'_> {
             sinks: false,
             gate: None,
             latent: Some(facts),
+            values: ValuesFacts::default(),
             input_scale: None,
             output_scale: None,
             temperature: schema.temperature.as_ref().map_or(Ok(None), |schema| self.temperature(schema))?,

@@ -12,6 +12,7 @@ mod fill_experts;
 mod fill_latent;
 mod fill_rope;
 mod fill_ssm;
+mod fill_values;
 mod key_rules;
 mod keys;
 mod layer_kinds;
@@ -29,9 +30,9 @@ mod weight_schema;
 
 pub use config::ModelConfig;
 pub use facts::{
-    AttentionFacts, Biases, EmbedFacts, ExpertsFacts, Facts, Ffn, Head, LatentFacts, LayerFacts, Mixer,
-    ModelSizes, NormFacts, Norms, OutputGate, PlainAct, PoolingFacts, QkNormFacts, Residual, Rope,
-    ShortConvFacts, act,
+    AttentionFacts, Biases, EmbedFacts, ExpertsFacts, Facts, Ffn, Head, LatentFacts, LayerFacts, LayerInput,
+    Mixer, ModelSizes, NormFacts, Norms, OutputGate, PlainAct, PoolingFacts, QkNormFacts, Residual, Rope,
+    ShortConvFacts, ValuesFacts, act,
 };
 pub(crate) use fill::{Stored, fill};
 use keys::TEXT_MODEL_TYPE;
