@@ -41,7 +41,7 @@ use super::executor::{Executor, StepRows};
 use crate::bound::{BoundOp, OpScratch};
 use crate::kernels::attend::{
     AttendKernels, CHUNK_POSITIONS, Cells, ChunkWeights, Format, KEY_TILE, KV_GROUP, LANES, MaxSum,
-    ValueBlock, WIDTHS,
+    ValueBlock, WIDTHS, transpose,
 };
 use crate::pool::{Grid, OutputTile};
 use crate::state::{SequenceBlocks, StateTensor, step_indexes};
