@@ -317,6 +317,26 @@ impl ModelWeights {
         }
     }
 
+    /// Whether girih computes a weight from the facts instead of reading it.
+    pub fn is_computed(&self, name: &str) -> bool {
+        matches!(self.entries.get(name), Some(WeightEntry::Computed(_)))
+    }
+
+    /// Whether the values of a weight are not those of the container, but made of them.
+    pub fn is_transformed(&self, name: &str) -> bool {
+        match self.entries.get(name) {
+            Some(WeightEntry::Stored { order, .. }) => match order {
+                TensorOrder::AddOne => true,
+                TensorOrder::AsStored
+                | TensorOrder::Interleaved { .. }
+                | TensorOrder::Transposed
+                | TensorOrder::Conv1d { .. } => false,
+            },
+            Some(WeightEntry::Computed(_)) => true,
+            Some(WeightEntry::Assembled { .. } | WeightEntry::OfExperts(_)) | None => false,
+        }
+    }
+
     /// Fills `into` with the bytes of a weight from `offset` on, in the format of
     /// [`ModelWeights::info`].
     ///
