@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use girih::tools::FreeMemory;
 use girih::{Conversation, DType, ErrorKind, MemoryPlan, Model, Plan, PoolBytes, Refusal};
@@ -14,6 +14,7 @@ use girih_words::TextProcessor;
 use serde_json::{Map, Value, json};
 
 use super::outcome::Outcome;
+use super::template_digest::TemplateDigest;
 use crate::args::{ArchArgs, DeviceArgs};
 use crate::error::Result;
 use crate::input::{DESCRIPTION_BYTES, text_file};
@@ -42,6 +43,9 @@ pub struct Args {
     /// Print a description for a model folder of an unknown architecture, with what girih could not decide.
     #[arg(long, requires = "model", conflicts_with_all = ["graph", "json", "tensors", "arch"])]
     suggest_arch: bool,
+    /// Compare the chat template with that of this folder [default: the folder of a .gguf file].
+    #[arg(long, value_name = "FOLDER", requires = "model", conflicts_with = "graph")]
+    source: Option<PathBuf>,
     /// Print JSON.
     #[arg(long, conflicts_with = "graph")]
     json: bool,
@@ -60,6 +64,10 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     let support = TextSupport::of(&model);
     let ended = if support.is_usable() { Outcome::Done } else { Outcome::Failed };
+    let digest = match model.text_processor() {
+        Ok(text) => TemplateDigest::of(model.files(), text, args.source.as_deref())?,
+        Err(_) => None,
+    };
     let model = model.files();
     let refusals = plan.refusals().into_iter().map(|Refusal { node, reason }| format!("{node}: {reason}"));
     let (backend, refusals) = (plan.description(), refusals.collect::<Vec<_>>());
@@ -82,6 +90,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
             "memory": report::memory_json(&needed, free),
             "tokenizer": support.tokenizer.json(),
             "chat_template": support.template.json(),
+            "chat_template_digest": digest.as_ref().map(TemplateDigest::json),
         }))?;
         return Ok(ended);
     }
@@ -91,6 +100,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     print_line!("tokenizer: {}", support.tokenizer)?;
     print_line!("chat template: {}", support.template)?;
+    if let Some(digest) = &digest {
+        print_line!("chat template's digest: {}", digest.sentence())?;
+    }
     for (dtype, (count, size)) in storage(model) {
         print_line!("{count:>6} tensors {dtype:<6} {}", bytes(size))?;
     }
