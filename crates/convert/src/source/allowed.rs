@@ -3,7 +3,7 @@
 //! - A float is the source's value, rounded to nearest.
 //! - A value of a block is the level of its own group that is nearest to the source's value. Scales are
 //!   chosen by least squares, which may leave values outside the levels: by half the range of the
-//!   group's values at most, as a fit that cuts off more has the wrong scale. A group whose scale was
+//!   group's values at most, or by all of it with an importance matrix. A group whose scale was
 //!   rounded to zero may lose what its block's coarse scales do not resolve.
 //! - Quantizers often read a file of 16-bit floats instead of the source, so a value may have been
 //!   rounded to one before.
@@ -16,6 +16,11 @@ use super::fit::may_be_fit;
 
 /// The least value of which bf16 has all bits; older converters store smaller ones as zero.
 const LEAST_NORMAL: f32 = f32::MIN_POSITIVE;
+
+/// The part of a group's range that a fitted scale may leave outside its levels: without an importance
+/// matrix, and with one, which may give a value next to no weight.
+const CUT: f64 = 0.5;
+const CUT_BY_IMPORTANCE: f64 = 1.0;
 
 /// Half a unit of the last place of subnormal numbers in half precision.
 const HALF_PRECISION: f64 = 1.0 / ((1u32 << 25) as f64);
@@ -117,10 +122,11 @@ impl Allowed {
     ) {
         let (stored, values) = (&stored[group.clone()], &values[group.clone()]);
         let (low, high) = levels.ends();
-        let slack = levels.rounding + HALF_PRECISION + SINGLE * low.abs().max(high.abs());
+        let slack = 2.0 * levels.rounding + HALF_PRECISION + SINGLE * low.abs().max(high.abs());
         let range = values.iter().fold(0.0f32, |range, value| range.max(*value))
             - values.iter().fold(0.0f32, |range, value| range.min(*value));
-        let outside = levels.coarseness + if low == high { 0.0 } else { f64::from(range) / 2.0 };
+        let cut = if self.has_importance { CUT_BY_IMPORTANCE } else { CUT };
+        let outside = levels.coarseness + if low == high { 0.0 } else { cut * f64::from(range) };
         let between = self.transform + if self.may_be_bf16_between { BF16 } else { 0.0 };
         let is_allowed = |stored: f32, value: f32| {
             let (stored, value) = (f64::from(stored), f64::from(value));

@@ -33,8 +33,10 @@ impl BlockFormat for Iq4Xs {
         let d = f16_at(block, 0);
         for group in 0..8 {
             // Integers are chosen with the scale before it is rounded to half precision.
-            let levels = Levels::table(32, d * factor(block, group), &TABLE);
-            each(levels.rounded(d, 127.0 * 32.0, None).coarse(d, 127.0, 0.0));
+            let factor = factor(block, group);
+            let levels = Levels::table(32, d * factor, &TABLE);
+            let largest = 127.0 * f64::from(factor).abs();
+            each(levels.rounded(d, largest, None).coarse(d, 127.0, 32.0, None));
         }
     }
 }

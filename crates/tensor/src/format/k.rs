@@ -59,7 +59,7 @@ pub(super) fn unpack_head(head: &[u8]) -> [GroupLevels; 8] {
 pub(super) fn levels(head: &[u8], top: u8, each: &mut dyn FnMut(Levels)) {
     let (d, dmin) = (f16_at(head, 0), f16_at(head, 2));
     for GroupLevels { scale, minimum } in unpack_head(head) {
-        each(Levels::steps(K_GROUP, -minimum, scale, top).coarse(d, f64::from(top), dmin));
+        each(Levels::steps(K_GROUP, -minimum, scale, top).coarse(d, f64::from(top), 63.0, Some(dmin)));
     }
 }
 

@@ -8,7 +8,8 @@ pub struct Levels {
     pub values: usize,
     grid: Grid,
     /// The distance by which rounding scale and minimum to half precision moves a level at most,
-    /// where integers are chosen before; 0 where they are chosen after.
+    /// where integers are chosen before; 0 where they are chosen after. A value's own level and
+    /// the nearest one may move, each by this distance.
     pub rounding: f64,
     /// The distance by which the coarse scales of a block of groups move a level at most.
     pub coarseness: f64,
@@ -49,11 +50,12 @@ impl Levels {
         Levels { rounding, coarseness: rounding, ..self }
     }
 
-    /// Levels whose scale is a whole number of `units`, and whose minimum is one of `minimum_units`:
-    /// the largest integer, and one beyond it, are off by a unit.
-    pub(super) fn coarse(self, unit: f32, largest: f64, minimum_unit: f32) -> Levels {
-        let coarseness = (largest + 1.0) * f64::from(unit).abs() + f64::from(minimum_unit).abs();
-        Levels { coarseness, ..self }
+    /// Levels of integers up to `largest`, whose scale is one of `factors` times `unit`, and whose minimum is one
+    /// of as many times `minimum_unit`: the largest integer, and one beyond it, are off by a unit, and units are
+    /// half precision.
+    pub(super) fn coarse(self, unit: f32, largest: f64, factors: f64, minimum_unit: Option<f32>) -> Levels {
+        let off = |unit: f32| f64::from(unit).abs() + factors * half_unit(unit);
+        Levels { coarseness: (largest + 1.0) * off(unit) + minimum_unit.map_or(0.0, off), ..self }
     }
 
     /// Levels that an importance matrix may have changed after the integers were chosen.

@@ -42,7 +42,7 @@ impl BlockFormat for Q2K {
         for factors in &block[..16] {
             let scale = d * f32::from(factors & 15);
             let minimum = dmin * f32::from(factors >> 4);
-            each(Levels::steps(16, -minimum, scale, 3).coarse(d, 3.0, dmin));
+            each(Levels::steps(16, -minimum, scale, 3).coarse(d, 3.0, 15.0, Some(dmin)));
         }
     }
 }

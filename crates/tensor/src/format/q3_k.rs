@@ -43,7 +43,7 @@ impl BlockFormat for Q3K {
     fn levels(block: &[u8], each: &mut dyn FnMut(Levels)) {
         let d = f16_at(block, 108);
         for scale in scales(&block[96..108]).map(|s| d * (f32::from(s) - 32.0)) {
-            each(Levels::steps(16, -4.0 * scale, scale, 7).coarse(d, 4.0, 0.0));
+            each(Levels::steps(16, -4.0 * scale, scale, 7).coarse(d, 4.0, 32.0, None));
         }
     }
 }

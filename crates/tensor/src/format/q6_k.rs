@@ -56,7 +56,7 @@ impl BlockFormat for Q6K {
         let d = f16_at(block, 208);
         for &s in &block[192..208] {
             let scale = d * f32::from(s as i8);
-            each(Levels::steps(Q6K_GROUP, -32.0 * scale, scale, 63).coarse(d, 32.0, 0.0));
+            each(Levels::steps(Q6K_GROUP, -32.0 * scale, scale, 63).coarse(d, 32.0, 128.0, None));
         }
     }
 }

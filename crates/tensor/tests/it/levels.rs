@@ -56,7 +56,7 @@ fn writing_takes_the_nearest_level_and_a_doubled_scale_does_not() {
         let all = of_values(dtype, &block);
         let is_nearest = |(index, (value, stored)): (usize, (f32, f32))| {
             let (levels, value) = (&all[index], f64::from(value));
-            let slack = levels.rounding + single(levels);
+            let slack = 2.0 * levels.rounding + single(levels);
             (f64::from(stored) - value).abs() <= (levels.nearest(value) - value).abs() + slack
         };
         let pairs = values.iter().copied().zip(stored.iter().copied());
