@@ -62,12 +62,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
         print(plan.graph())?;
         return Ok(Outcome::Done);
     }
-    let support = TextSupport::of(&model);
+    let support = TextSupport::of(&model, args.source.as_deref())?;
     let ended = if support.is_usable() { Outcome::Done } else { Outcome::Failed };
-    let digest = match model.text_processor() {
-        Ok(text) => TemplateDigest::of(model.files(), text, args.source.as_deref())?,
-        Err(_) => None,
-    };
     let model = model.files();
     let refusals = plan.refusals().into_iter().map(|Refusal { node, reason }| format!("{node}: {reason}"));
     let (backend, refusals) = (plan.description(), refusals.collect::<Vec<_>>());
@@ -90,7 +86,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
             "memory": report::memory_json(&needed, free),
             "tokenizer": support.tokenizer.json(),
             "chat_template": support.template.json(),
-            "chat_template_digest": digest.as_ref().map(TemplateDigest::json),
+            "chat_template_digest": support.digest.as_ref().map(TemplateDigest::json),
         }))?;
         return Ok(ended);
     }
@@ -98,11 +94,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     for key in model.ignored_keys() {
         print_line!("ignored key: {}", quote(key))?;
     }
-    print_line!("tokenizer: {}", support.tokenizer)?;
-    print_line!("chat template: {}", support.template)?;
-    if let Some(digest) = &digest {
-        print_line!("chat template's digest: {}", digest.sentence())?;
-    }
+    support.print()?;
     for (dtype, (count, size)) in storage(model) {
         print_line!("{count:>6} tensors {dtype:<6} {}", bytes(size))?;
     }
@@ -179,6 +171,8 @@ fn print_memory(plan: &Plan, needed: &MemoryPlan, free: Option<FreeMemory>) -> R
 struct TextSupport {
     tokenizer: Support,
     template: Support,
+    /// The digest of the template, if there is one.
+    digest: Option<TemplateDigest>,
 }
 
 /// The state of the tokenizer or the chat template, as `girih run` and `girih chat` find it.
@@ -192,18 +186,29 @@ enum Support {
 }
 
 impl TextSupport {
-    fn of(model: &Model) -> TextSupport {
-        let (tokenizer, template) = match model.text_processor() {
+    /// That of a model, whose template is compared with that of `source`.
+    fn of(model: &Model, source: Option<&Path>) -> Result<TextSupport> {
+        let (tokenizer, template, digest) = match model.text_processor() {
             Ok(text) => {
                 let tokens = counted(text.tokenizer.vocab_size(), "token");
-                (Support::Works(tokens), template(model, text))
+                let digest = TemplateDigest::of(model.files(), text, source)?;
+                (Support::Works(tokens), template(model, text), digest)
             }
             Err(error) if has_tokenizer(model.files()) => {
-                (Support::Broken(error.to_string()), Support::Absent)
+                (Support::Broken(error.to_string()), Support::Absent, None)
             }
-            Err(_) => (Support::Absent, Support::Absent),
+            Err(_) => (Support::Absent, Support::Absent, None),
         };
-        TextSupport { tokenizer, template }
+        Ok(TextSupport { tokenizer, template, digest })
+    }
+
+    fn print(&self) -> Result<()> {
+        print_line!("tokenizer: {}", self.tokenizer)?;
+        print_line!("chat template: {}", self.template)?;
+        match &self.digest {
+            Some(digest) => print_line!("chat template's digest: {}", digest.sentence()),
+            None => Ok(()),
+        }
     }
 
     fn is_usable(&self) -> bool {
