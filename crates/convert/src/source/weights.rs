@@ -5,6 +5,8 @@ use std::num::NonZeroUsize;
 use std::thread;
 
 use girih_graph::WeightSource;
+use girih_model::arch::Arch;
+use girih_model::arch::schema::Relayout;
 use girih_model::{ModelFiles, ModelWeights};
 use girih_tensor::{DType, Error, Result, Shape, View};
 
@@ -56,18 +58,43 @@ pub(super) fn compare(
             done += weights as u64;
             progress(ConvertProgress { tensor: name, done, total });
         };
-        findings.push(weight(name, (ours, theirs), has_importance, threads, &mut step)?);
+        let how = HowStored {
+            has_importance,
+            is_transformed: is_transformed(file.arch(), name) || is_transformed(source.arch(), name),
+        };
+        findings.push(weight(name, (ours, theirs), how, threads, &mut step)?);
     }
     ours.check_unchanged()?;
     theirs.check_unchanged()?;
     Ok(findings)
 }
 
+/// How the values of a weight came to be in the file, beside its format.
+#[derive(Clone, Copy)]
+struct HowStored {
+    has_importance: bool,
+    is_transformed: bool,
+}
+
+/// Whether a container has other values of a weight, of which girih's are made, and not only another order.
+fn is_transformed(arch: &Arch, name: &str) -> bool {
+    let layer = name.strip_prefix("layers.").and_then(|rest| rest.split('.').next());
+    let pattern = layer.map(|layer| name.replacen(layer, "{i}", 1));
+    let weight = arch.weights.get(name).or_else(|| arch.weights.get(pattern.as_ref()?));
+    let both = weight.into_iter().flat_map(|weight| [weight.hf_as, weight.gguf_as]).flatten();
+    both.into_iter().any(|relayout| match relayout {
+        Relayout::UnpermuteHeads | Relayout::UnpermuteKvHeads | Relayout::Transposed | Relayout::Conv1d => {
+            false
+        }
+        _ => true,
+    })
+}
+
 /// Compares one weight.
 fn weight(
     name: &str,
     (ours, theirs): (&ModelWeights, &ModelWeights),
-    has_importance: bool,
+    how: HowStored,
     threads: NonZeroUsize,
     step: &mut dyn FnMut(usize),
 ) -> Result<SourceFinding> {
@@ -86,14 +113,13 @@ fn weight(
         let detail = format!("has the shape {shape} in the file and {their_shape} in the source");
         return Ok(finding(SourceVerdict::Differs, detail));
     }
-    let is_transformed = ours.is_transformed(our_name) || theirs.is_transformed(their_name);
     let is_half = theirs.stored(their_name).is_some_and(|(_, info)| info.dtype == DType::F16);
     let transform = if is_half { TRANSFORMED_HALF } else { TRANSFORMED };
     let allowed = Allowed {
         dtype,
         may_be_bf16_between: matches!(from, DType::F32 | DType::F16),
-        transform: if is_transformed { transform } else { 0.0 },
-        has_importance,
+        transform: if how.is_transformed { transform } else { 0.0 },
+        has_importance: how.has_importance,
     };
     let pair = Pair { ours: (ours, our_name), theirs: (theirs, their_name), from, shape, allowed };
     let found = pair.compare(threads, step).map_err(|error| error.of(name))?;
