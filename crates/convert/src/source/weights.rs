@@ -82,12 +82,11 @@ fn is_transformed(arch: &Arch, name: &str) -> bool {
     let pattern = layer.map(|layer| name.replacen(layer, "{i}", 1));
     let weight = arch.weights.get(name).or_else(|| arch.weights.get(pattern.as_ref()?));
     let both = weight.into_iter().flat_map(|weight| [weight.hf_as, weight.gguf_as]).flatten();
-    both.into_iter().any(|relayout| match relayout {
-        Relayout::UnpermuteHeads | Relayout::UnpermuteKvHeads | Relayout::Transposed | Relayout::Conv1d => {
-            false
-        }
-        _ => true,
-    })
+    let is_reorder = |relayout: Relayout| {
+        use Relayout::{Conv1d, Transposed, UnpermuteHeads, UnpermuteKvHeads};
+        matches!(relayout, UnpermuteHeads | UnpermuteKvHeads | Transposed | Conv1d)
+    };
+    both.into_iter().any(|relayout| !is_reorder(relayout))
 }
 
 /// Compares one weight.
