@@ -44,6 +44,13 @@ fn folder_with_text(label: &str, name: &str) -> PathBuf {
         serde_json::from_slice(&fs::read(tokenizers.join("bpe-falcon.json")).unwrap()).unwrap();
     // GGUF has no place for the rules of its other added tokens.
     tokenizer["added_tokens"].as_array_mut().unwrap().retain(|token| token["special"] == true);
+    // GGUF has no unknown token for BPE, so each byte needs a token.
+    let vocabulary = tokenizer["model"]["vocab"].as_object_mut().unwrap();
+    let bytes = ('!'..='~').chain('¡'..='¬').chain('®'..='ÿ').chain('\u{100}'..='\u{143}');
+    for byte in bytes.map(String::from) {
+        let next = vocabulary.len();
+        vocabulary.entry(byte).or_insert(next.into());
+    }
     fs::write(folder.join("tokenizer.json"), tokenizer.to_string()).unwrap();
     let config = json!({ "bos_token": "<s>", "eos_token": "</s>", "add_bos_token": false });
     fs::write(folder.join("tokenizer_config.json"), config.to_string()).unwrap();
@@ -198,7 +205,7 @@ fn facts_the_tokenizer_and_the_template_are_found() {
             "facts epsilon",
             "0.001 in the file",
         ),
-        ("tokenizer.ggml.pre", text("gpt-2"), "tokenizer numbers", "in the file"),
+        ("tokenizer.ggml.pre", text("gpt-2"), "tokenizer code", "in the file"),
         ("tokenizer.ggml.add_bos_token", MetadataValue::Bool(true), "tokenizer BOS and EOS", "before"),
         (
             "tokenizer.chat_template",
