@@ -51,6 +51,9 @@ fn folder_with_text(label: &str, name: &str) -> PathBuf {
         let next = vocabulary.len();
         vocabulary.entry(byte).or_insert(next.into());
     }
+    // A merge across the border that this pre-tokenizer has between spaces and punctuation.
+    vocabulary.insert("\u{120}==".to_owned(), vocabulary.len().into());
+    tokenizer["model"]["merges"].as_array_mut().unwrap().push(json!(["\u{120}", "=="]));
     fs::write(folder.join("tokenizer.json"), tokenizer.to_string()).unwrap();
     let config = json!({ "bos_token": "<s>", "eos_token": "</s>", "add_bos_token": false });
     fs::write(folder.join("tokenizer_config.json"), config.to_string()).unwrap();
