@@ -189,7 +189,7 @@ fn a_norm_without_one_plus_w_is_found() {
     let found = compared(&wrong, &folder);
     let found = differing(&found);
     assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!(found[0].0, "weight layers.0.norms.before_mixer.weight");
+    assert_eq!(found[0].0, "weight layers.0.norms.before_mixer");
     assert!(found[0].1.contains("1 + w is missing"), "{found:?}");
 }
 
