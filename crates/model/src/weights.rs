@@ -410,6 +410,11 @@ impl ModelWeights {
         }
     }
 
+    /// Whether girih computes a weight from the facts instead of reading it.
+    pub fn is_computed(&self, name: &str) -> bool {
+        matches!(self.entries.get(name), Some(WeightEntry::Computed(_)))
+    }
+
     /// Fills `into` with the bytes of a weight from `offset` on, in the format of
     /// [`ModelWeights::info`].
     ///
