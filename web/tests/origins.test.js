@@ -58,7 +58,7 @@ const chat = (more = {}, headers = {}) => ({
 /** How many requests the server has counted whose line in /metrics has these words. */
 async function counted(server, ...words) {
   const text = await (await fetch(`${server.url}metrics`)).text();
-  const lines = text.split('\n').filter((line) => words.every((word) => line.includes(word)));
+  const lines = text.split('\n').filter((line) => !line.startsWith('#') && words.every((word) => line.includes(word)));
   return lines.reduce((sum, line) => sum + Number(line.split(' ').at(-1)), 0);
 }
 
