@@ -1,6 +1,7 @@
 //! What the templates of published families write of a reply, with thinking and calls, is read back.
 //!
-//! The folder `GIRIH_TEST_TEMPLATES` has the templates (`NAME.jinja`).
+//! The folder `GIRIH_TEST_TEMPLATES` has the templates (`NAME.jinja`); llama.cpp has a collection in
+//! `models/templates`.
 
 use std::fs;
 use std::path::Path;
@@ -15,6 +16,16 @@ const DAY: i64 = 1_721_952_000;
 
 /// Styles whose arguments are text between tags that they may spell themselves: no reader can tell.
 const UNQUOTED: [&str; 5] = ["qwen3-coder", "seed-oss", "glm", "minimax", "muse-glimmer"];
+
+/// Templates whose replies cannot be read back, or whose calls girih does not read, with the reason.
+const UNREAD: [(&str, &str); 6] = [
+    ("Apriel-1.6-15b-Thinker-fixed", "the text [BEGIN FINAL RESPONSE] ends its thinking"),
+    ("ByteDance-Seed-OSS", "nested arguments are written as Python prints them, and read as strings"),
+    ("LFM2.5-8B-A1B", "strings are between quotes that nothing escapes within them"),
+    ("MiniMax-M1", "calls are lines and no list"),
+    ("NVIDIA-Nemotron-Nano-v2", "an earlier reply opens its thinking again and does not close it"),
+    ("meetkai-functionary-medium-v3.1", "calls are <function=NAME>{…}</function>"),
+];
 
 /// Markers of all styles.
 const MARKERS: &str =
@@ -70,10 +81,14 @@ fn rendered(
     Some(spans.into_iter().map(|span| span.text).collect())
 }
 
-/// The bytes that two texts begin with together.
-fn common(one: &str, other: &str) -> usize {
-    let at = one.bytes().zip(other.bytes()).position(|(one, other)| one != other);
-    one.floor_char_boundary(at.unwrap_or(one.len().min(other.len())))
+/// Where the reply begins in a conversation that has one: behind the `prompt`, or behind what it shares with
+/// the conversation, up to a whole tag or line.
+fn begin_of_reply(prompt: &str, whole: &str) -> usize {
+    let at = prompt.bytes().zip(whole.bytes()).position(|(one, other)| one != other);
+    match at {
+        Some(at) => prompt[..prompt.floor_char_boundary(at)].rfind(['\n', '>']).map_or(0, |at| at + 1),
+        None => prompt.len().min(whole.len()),
+    }
 }
 
 /// What the reader makes of a reply that differs from `calls`; `None` also if the template does not write it.
@@ -97,7 +112,7 @@ fn difference(
     });
     let prompt = rendered(renderer, template, &[user.clone()], true)?;
     let whole = rendered(renderer, template, &[user, answer], false)?;
-    let begin = common(&prompt, &whole);
+    let begin = begin_of_reply(&prompt, &whole);
     let reply = &whole[begin..];
     if !calls.iter().all(|(name, _)| reply.contains(name)) {
         return None;
@@ -146,6 +161,9 @@ fn what_published_templates_write_is_read_back() {
         let template = fs::read_to_string(path).expect("a template");
         let name = path.file_stem().expect("a name").to_string_lossy();
         let style = ReplyStyle::of_template(&template);
+        if !style.has_calls() || UNREAD.iter().any(|(unread, _)| *unread == name) {
+            continue;
+        }
         let outcomes = replies(style.name())
             .into_iter()
             .map(|calls| difference(&mut renderer, &template, style, &calls));
