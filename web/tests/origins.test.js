@@ -101,6 +101,20 @@ test('a page of an allowed origin may call, and read headers, streams and errors
   }
 });
 
+test('a link in another page opens the chat page', options, async () => {
+  const server = await serve('stories260k');
+  const page = await browser.newPage();
+  try {
+    await page.goto(origin.replace('127.0.0.1', 'localhost'));
+    await page.evaluate((url) => document.body.append(Object.assign(document.createElement('a'), { href: url, textContent: 'Chat' })), server.url);
+    await page.getByText('Chat').click();
+    await page.getByRole('textbox', { name: 'Message' }).waitFor();
+  } finally {
+    await page.close();
+    server.end();
+  }
+});
+
 test('with * every page may call that has a key, also one in a file', options, async () => {
   const folder = mkdtempSync(join(tmpdir(), 'girih-origins-'));
   const [keys, file] = [join(folder, 'keys'), join(folder, 'page.html')];

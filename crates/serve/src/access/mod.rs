@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
+use axum::http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
@@ -81,7 +81,17 @@ impl AccessRules {
             return Err(ApiError::new(StatusCode::URI_TOO_LONG, "uri_too_long", message));
         }
         let host = self.hosts.check(request.version(), uri, headers)?;
-        self.origins.page(host.as_ref(), headers)
+        match self.is_public(request) && is_followed_link(headers) {
+            true => Ok(None),
+            false => self.origins.page(host.as_ref(), headers),
+        }
+    }
+
+    /// Whether a request needs no key.
+    fn is_public(&self, request: &Request) -> bool {
+        let path = request.uri().path();
+        matches!(*request.method(), Method::GET | Method::HEAD)
+            && (path == HEALTH || self.public.contains(&path))
     }
 
     /// Who makes a request, which comes from a page of another origin that may call, or from none.
@@ -93,9 +103,8 @@ impl AccessRules {
         request: &Request,
         page: Option<&ForeignPage>,
     ) -> std::result::Result<ApiCaller, ApiError> {
-        let (uri, headers) = (request.uri(), request.headers());
-        let is_reading = matches!(*request.method(), Method::GET | Method::HEAD);
-        let is_public = is_reading && (uri.path() == HEALTH || self.public.contains(&uri.path()));
+        let headers = request.headers();
+        let is_public = self.is_public(request);
         let caller = match &self.keys {
             Some(keys) if !is_public => {
                 let tenant = keys.tenant(headers).ok_or_else(no_key)?;
@@ -160,6 +169,13 @@ async fn answer(
             response
         }
     }
+}
+
+/// Whether a browser opens an address in a tab of its own, as for a link in a page of another site, which
+/// sees nothing of it.
+fn is_followed_link(headers: &HeaderMap) -> bool {
+    let says = |name: &str, value: &str| headers.get(name).is_some_and(|said| said == value);
+    !headers.contains_key(ORIGIN) && says("sec-fetch-mode", "navigate") && says("sec-fetch-dest", "document")
 }
 
 /// The name of a tenant; the default one has none.

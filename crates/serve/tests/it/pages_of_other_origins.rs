@@ -89,6 +89,27 @@ fn a_page_of_another_origin_is_refused_with_the_option_that_allows_it() {
 }
 
 #[test]
+fn a_link_in_another_page_opens_the_chat_page() {
+    let server = server(&[], None);
+    let status = |path: &str, mode: &str, dest: &str| {
+        let headers =
+            format!("Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: {mode}\r\nSec-Fetch-Dest: {dest}\r\n");
+        get(server.address(), path, &headers).status
+    };
+    assert_eq!(status("/", "navigate", "document"), 200);
+    for (path, mode, dest) in [
+        ("/", "navigate", "iframe"),
+        ("/", "no-cors", "image"),
+        ("/app.js", "no-cors", "script"),
+        ("/page-token", "navigate", "document"),
+        ("/v1/models", "navigate", "document"),
+    ] {
+        assert_eq!(status(path, mode, dest), 403, "{path} {mode} {dest}");
+    }
+    server.stop();
+}
+
+#[test]
 fn with_keys_all_pages_may_call_that_have_one() {
     let keys = ApiKeys::parse(b"sk-alice").expect("keys");
     let server = server(&["*"], Some(keys));
