@@ -18,7 +18,7 @@ const MAX_ITEMS: usize = 2048;
 
 /// A text, or items. Items are read one by one, so that an error names the item.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "must be a string or an array of items")]
 pub enum ResponsesInput {
     /// The text of a user.
     Text(String),
@@ -88,7 +88,7 @@ impl ToSchema for DescribedItem {
 
 /// A text, or parts of one.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "must be a string or an array of parts")]
 pub enum ItemContent {
     /// The text.
     Text(String),
