@@ -14,7 +14,6 @@ use axum::response::Response;
 use serde_json::Value;
 
 use crate::error::ApiError;
-use crate::state::ServerState;
 
 /// The header that names the parameters of a request that had no effect.
 pub const HEADER: HeaderName = HeaderName::from_static("x-girih-without-effect");
@@ -172,12 +171,11 @@ fn shown(name: &str) -> String {
 
 /// Names the parameters that had no effect in the header of the response.
 pub(crate) async fn name_without_effect(
-    State(state): State<Arc<ServerState>>,
+    State(policy): State<Arc<ParameterPolicy>>,
     request: Request,
     next: Next,
 ) -> Response {
-    let policy = Some(Arc::clone(&state.parameters));
-    let notes = Arc::new(ParameterNotes { policy, names: Mutex::default() });
+    let notes = Arc::new(ParameterNotes { policy: Some(policy), names: Mutex::default() });
     let mut response = CURRENT.scope(Arc::clone(&notes), next.run(request)).await;
     if let Some(names) = notes.header() {
         response.headers_mut().insert(HEADER, names);
