@@ -9,8 +9,10 @@ use clap::{Args, ValueEnum};
 use girih_serve::ServeOptions;
 use girih_serve::access::ApiKeys;
 use girih_serve::observe::{AccessLog, MetricsCompat, TraceCollector};
+use girih_serve::parameters::UnknownParameters;
 
 use crate::error::Result;
+use crate::output::print_note;
 use crate::typed_options::TypedOptions;
 
 /// Who may call a server, and what it tells of its work.
@@ -41,6 +43,9 @@ pub struct ServerArgs {
     /// PEM file with the certificate's private key; other users may not be able to read it.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
+    /// What happens to a request with a parameter that girih does not know.
+    #[arg(long, value_name = "WHAT", value_enum, default_value = "refuse")]
+    unknown_parameters: UnknownName,
     /// Run without the sandbox (Landlock and seccomp), which restricts files, sockets and processes.
     #[arg(long)]
     no_sandbox: bool,
@@ -66,6 +71,15 @@ enum CompatName {
     Vllm,
 }
 
+/// The values of `--unknown-parameters`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum UnknownName {
+    /// status 400 names it
+    Refuse,
+    /// it has no effect; the header x-girih-without-effect and a warning name it
+    Warn,
+}
+
 impl ServerArgs {
     /// `options` with these.
     ///
@@ -81,6 +95,11 @@ impl ServerArgs {
             tls: self.tls_cert.clone().zip(self.tls_key.clone()),
             metrics_compat: self.metrics_compat.map(|CompatName::Vllm| MetricsCompat::Vllm),
             access_log: log,
+            unknown_parameters: match self.unknown_parameters {
+                UnknownName::Refuse => UnknownParameters::Refuse,
+                UnknownName::Warn => UnknownParameters::Warn,
+            },
+            notice: |sentence| print_note(sentence),
             collector: self.otlp.as_deref().map(TraceCollector::at).transpose()?,
             ..options
         })

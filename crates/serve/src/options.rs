@@ -10,6 +10,7 @@ use girih::{OpenOptions, RunOptions};
 use crate::access::ApiKeys;
 use crate::listener::ListenerLimits;
 use crate::observe::{AccessLog, MetricsCompat, TraceCollector};
+use crate::parameters::UnknownParameters;
 use crate::request_hook::RequestHook;
 
 /// A model that is served.
@@ -72,6 +73,11 @@ pub struct ServeOptions {
     pub io_threads: usize,
     /// Changes requests before they are queued. Default none.
     pub request_hook: Option<RequestHook>,
+    /// What happens to a parameter that girih does not know. Default: the request is refused.
+    pub unknown_parameters: UnknownParameters,
+    /// What is told each sentence that the operator should read, such as that a parameter of a client has no
+    /// effect. It has no line end, and is ASCII. Default: nothing.
+    pub notice: fn(&str),
 }
 
 impl ServeOptions {
@@ -98,6 +104,8 @@ impl ServeOptions {
             replies_per_key: 8,
             io_threads: 1,
             request_hook: None,
+            unknown_parameters: UnknownParameters::default(),
+            notice: |_| {},
         }
     }
 }

@@ -27,6 +27,7 @@ use crate::observe::{AccessLog, Observer, TraceExporter};
 use crate::openapi;
 use crate::options::ServeOptions;
 use crate::page;
+use crate::parameters::name_without_effect;
 use crate::state::{ServerPhase, ServerState};
 
 /// How long cancelled requests have to tell their clients.
@@ -53,6 +54,7 @@ pub fn router(state: Arc<ServerState>) -> Router {
         .merge(page::page(state.page_token.clone()))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
+        .layer(from_fn_with_state(Arc::clone(&state.parameters), name_without_effect))
         .layer(from_fn_with_state(Arc::clone(&state), refuse_when_draining))
         .with_state(state)
 }

@@ -81,6 +81,7 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
             "i-know-it-is-open",
             "allowed-host",
             "allowed-origin",
+            "unknown-parameters",
             "tls-cert",
             "tls-key",
             "no-sandbox",
