@@ -6,8 +6,8 @@ use crate::activations::{ActivationKind, ActivationPrecision, PrecisionRule};
 use crate::bound::{BoundOp, OpScratch};
 use crate::ops::linear::BoundMatmul;
 use crate::ops::{
-    RopeParams, activate, add, attend, embed, experts, gate, gate_heads, gather, layer_norm, linear, norm,
-    pool, reshape, rope, route, scale, short_conv, softcap, splice, temper, xielu,
+    RopeParams, activate, add, attend, delta_rule, embed, experts, gate, gate_heads, gather, layer_norm,
+    linear, norm, pool, reshape, rope, route, scale, short_conv, softcap, splice, temper, xielu,
 };
 use crate::state;
 use crate::weights::WeightForm;
@@ -109,6 +109,9 @@ impl<'a> Binder<'a> {
                 attend::bind(graph, node, (scale, span, softcap), [q, keys, values], sinks)
             }
             AppliedOp::ShortConv { x, taps, carried } => short_conv::bind([x, taps, carried], y),
+            AppliedOp::DeltaRule { sharing, q, k, v, beta, dt, a, carried } => {
+                delta_rule::bind(graph, sharing, [q, k, v, beta, dt], [a, carried], y)
+            }
             AppliedOp::Gate { act, limit, offset, gate, up } => {
                 gate::bind(GateRule { act, limit, offset }, gate, up, y)
             }

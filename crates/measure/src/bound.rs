@@ -244,6 +244,7 @@ impl ErrorBound {
             let read = match node.op {
                 Op::Route { .. } => node.inputs.get(1),
                 Op::Attend { .. } => node.inputs.get(3),
+                Op::DeltaRule { .. } => node.inputs.get(5),
                 _ => None,
             };
             if let Some(name) = read.map(|id| &graph.value(*id).name) {
@@ -345,6 +346,8 @@ impl OneError {
             Op::Experts { .. } => (3.0, 1.0),
             // The mean and the variance.
             Op::LayerNorm { .. } => (2.0, 0.0),
+            // The prediction, the matrix, the result.
+            Op::DeltaRule { .. } => (3.0, 0.0),
             // Scores, softmax, values.
             Op::Attend { .. } => (3.0, 0.0),
             Op::Scale { .. }

@@ -11,6 +11,7 @@ mod generation;
 mod limits;
 mod model;
 mod modules;
+mod row_cut;
 mod shape;
 mod weights;
 

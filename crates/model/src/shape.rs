@@ -73,8 +73,11 @@ impl ModelShape {
 impl WeightTypes for ModelShape {
     fn stored_type(&self, name: &str, _: &[usize]) -> Result<DType> {
         let added = self.arch.weights.get(&pattern(name)).and_then(|weight| weight.hf_as);
-        let computed =
-            name.starts_with("rope.") || matches!(added, Some(Relayout::AddOne | Relayout::Transposed));
+        let is_float = |relayout| match relayout {
+            Relayout::AddOne | Relayout::NegatedExp | Relayout::Transposed => true,
+            Relayout::UnpermuteHeads | Relayout::UnpermuteKvHeads | Relayout::Conv1d => false,
+        };
+        let computed = name.starts_with("rope.") || added.is_some_and(is_float);
         Ok(if computed { DType::F32 } else { DType::BF16 })
     }
 }

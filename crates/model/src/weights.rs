@@ -9,9 +9,10 @@ use girih_graph::WeightSource;
 use girih_tensor::{DType, Error, Result, Shape, View};
 use sha2::{Digest as _, Sha256};
 
-use crate::arch::schema::{Arch, EXPERT, OtherTensor, QkvPart, Relayout, TensorPart, Weight};
-use crate::arch::{AttentionFacts, Facts, Mixer};
+use crate::arch::schema::{Arch, EXPERT, OtherTensor, Relayout, TensorPart, Weight};
+use crate::arch::{Facts, Mixer};
 use crate::expert_rows::ExpertRows;
+use crate::row_cut::RowCut;
 
 /// The maximum number of names that an error lists.
 const LISTED: usize = 5;
@@ -61,6 +62,8 @@ enum TensorOrder {
     AsStored,
     /// Adds one to every value, as `f32`.
     AddOne,
+    /// `−eˣ` of every value, as `f32`.
+    NegatedExp,
     /// The rows of `heads` heads, stored with interleaved halves.
     Interleaved { heads: usize },
     /// The columns of the tensor are the rows, as `f32`.
@@ -139,22 +142,12 @@ impl ModelWeights {
                 ContainerKind::Safetensors => weight.hf_as,
                 ContainerKind::Gguf => weight.gguf_as,
             };
-            let of_qkv = match stored_as(weight, self.container.kind()).1 {
-                Some(TensorPart::Flat { flat }) => Some((false, flat)),
-                Some(TensorPart::Grouped { grouped }) => Some((true, grouped)),
-                Some(
-                    TensorPart::Rows(_)
-                    | TensorPart::Columns { .. }
-                    | TensorPart::Experts(_)
-                    | TensorPart::From { .. },
-                )
-                | None => None,
-            };
-            if let Some(part) = of_qkv {
+            let part = stored_as(weight, self.container.kind()).1;
+            if let Some(part) = part.filter(|part| part.depends_on_heads()) {
                 for (layer, facts) in facts.layers.iter().enumerate() {
-                    let Some(attend) = facts.mixer.attention() else { continue };
+                    let Some(cut) = RowCut::of(part, &facts.mixer) else { continue };
                     let name = pattern.replace("{i}", &layer.to_string());
-                    self.split(&name, part, attend, relayout == Some(Relayout::Conv1d))?;
+                    self.split(&name, cut, relayout == Some(Relayout::Conv1d))?;
                 }
                 if relayout == Some(Relayout::Conv1d) {
                     continue;
@@ -164,6 +157,7 @@ impl ModelWeights {
             for (layer, facts) in facts.layers.iter().enumerate() {
                 let order = match (relayout, &facts.mixer) {
                     (Relayout::AddOne, _) => TensorOrder::AddOne,
+                    (Relayout::NegatedExp, _) => TensorOrder::NegatedExp,
                     (Relayout::Transposed, _) => TensorOrder::Transposed,
                     (Relayout::Conv1d, _) => TensorOrder::Conv1d { first: 0, count: usize::MAX },
                     (Relayout::UnpermuteHeads, Mixer::Attend(attend)) => {
@@ -172,7 +166,10 @@ impl ModelWeights {
                     (Relayout::UnpermuteKvHeads, Mixer::Attend(attend)) => {
                         TensorOrder::Interleaved { heads: attend.kv_heads }
                     }
-                    (Relayout::UnpermuteHeads | Relayout::UnpermuteKvHeads, Mixer::ShortConv(_)) => continue,
+                    (
+                        Relayout::UnpermuteHeads | Relayout::UnpermuteKvHeads,
+                        Mixer::ShortConv(_) | Mixer::DeltaRule(_),
+                    ) => continue,
                 };
                 self.reorder(&pattern.replace("{i}", &layer.to_string()), order)?;
             }
@@ -193,29 +190,18 @@ impl ModelWeights {
         Ok(())
     }
 
-    /// Makes a weight, so far a whole tensor of queries, keys and values, its part of that tensor, which is grouped
-    /// by KV heads or not.
-    fn split(
-        &mut self,
-        name: &str,
-        (is_grouped, part): (bool, QkvPart),
-        attend: &AttentionFacts,
-        is_transposed: bool,
-    ) -> Result<()> {
+    /// Makes a weight, so far a whole tensor of several weights, its part of that tensor.
+    fn split(&mut self, name: &str, cut: RowCut<'_>, is_transposed: bool) -> Result<()> {
         let Some(WeightEntry::Stored { tensor, info, .. }) = self.entries.get(name) else { return Ok(()) };
         let (tensor, info) = (tensor.clone(), info.clone());
         let is_matrix = info.shape.extents().len() == 2;
         let rows = if is_transposed && is_matrix { info.shape.columns() } else { info.shape.extents()[0] };
-        let AttentionFacts { heads, kv_heads, head_size, .. } = *attend;
-        let need = (heads + 2 * kv_heads) * head_size;
+        let (need, of) = cut.need();
         // Before a list as long as the number of heads is made.
         if rows != need {
-            return Err(Error::new(format!(
-                "tensor {} has {rows} rows; {heads} query heads and twice {kv_heads} KV heads of {head_size} need {need}",
-                quote(&tensor)
-            )));
+            return Err(Error::new(format!("tensor {} has {rows} rows; {of} need {need}", quote(&tensor))));
         }
-        let ranges = qkv_rows(if is_grouped { kv_heads } else { 1 }, part, attend);
+        let ranges = cut.ranges();
         let entry = match &ranges[..] {
             [range] if is_transposed && is_matrix => {
                 let order = TensorOrder::Conv1d { first: range.start, count: range.len() };
@@ -284,7 +270,9 @@ impl ModelWeights {
     /// The format in which a weight is read, and its shape.
     pub fn info(&self, name: &str) -> Option<(DType, Shape)> {
         match self.entries.get(name)? {
-            WeightEntry::Stored { info, order: TensorOrder::AddOne, .. } => Some((DType::F32, info.shape)),
+            WeightEntry::Stored { info, order: TensorOrder::AddOne | TensorOrder::NegatedExp, .. } => {
+                Some((DType::F32, info.shape))
+            }
             WeightEntry::Stored { info, order: TensorOrder::Transposed, .. } => {
                 Some((DType::F32, Shape::matrix(info.shape.columns(), info.shape.rows())))
             }
@@ -330,6 +318,11 @@ impl ModelWeights {
             WeightEntry::Stored { info, order: TensorOrder::AddOne, .. } => {
                 let mut numbers = self.decoded(info)?;
                 numbers.iter_mut().for_each(|number| *number += 1.0);
+                copy(&numbers, offset, into)
+            }
+            WeightEntry::Stored { info, order: TensorOrder::NegatedExp, .. } => {
+                let mut numbers = self.decoded(info)?;
+                numbers.iter_mut().for_each(|number| *number = (-f64::from(*number).exp()) as f32);
                 copy(&numbers, offset, into)
             }
             WeightEntry::Stored { info, order: TensorOrder::Transposed, .. } => {
@@ -606,7 +599,14 @@ fn part_of(info: &TensorInfo, part: Option<TensorPart>) -> Result<(TensorInfo, O
     }
     let ([index, count], extent, tile) = match part {
         // Parts by heads depend on facts, and are split when these are known.
-        None | Some(TensorPart::Flat { .. } | TensorPart::Grouped { .. }) => return Ok((info.clone(), None)),
+        None
+        | Some(
+            TensorPart::Flat { .. }
+            | TensorPart::Grouped { .. }
+            | TensorPart::InHeads { .. }
+            | TensorPart::Delta { .. }
+            | TensorPart::DeltaGrouped { .. },
+        ) => return Ok((info.clone(), None)),
         Some(TensorPart::From { from_row }) => {
             let rows = info.shape.extents()[0];
             let left = rows.checked_sub(from_row).filter(|left| *left > 0);
@@ -637,7 +637,9 @@ fn check_order(tensor: &str, info: &TensorInfo, new: TensorOrder) -> Result<()> 
     let rows = info.shape.extents()[0];
     let fits = match new {
         TensorOrder::AsStored => true,
-        TensorOrder::AddOne | TensorOrder::Transposed => info.dtype.tile() == (1, 1),
+        TensorOrder::AddOne | TensorOrder::NegatedExp | TensorOrder::Transposed => {
+            info.dtype.tile() == (1, 1)
+        }
         TensorOrder::Conv1d { .. } => info.dtype.tile() == (1, 1) && info.shape.extents().len() == 2,
         TensorOrder::Interleaved { heads } => {
             let row_fits = info.dtype.tile().0 == 1 && (info.bytes as usize).is_multiple_of(rows.max(1));
@@ -652,18 +654,6 @@ fn check_order(tensor: &str, info: &TensorInfo, new: TensorOrder) -> Result<()> 
         )));
     }
     Ok(())
-}
-
-/// The rows of queries, keys or values in a tensor of all three that is cut into groups, as ranges in order.
-fn qkv_rows(groups: usize, part: QkvPart, attend: &AttentionFacts) -> Vec<Range<usize>> {
-    let AttentionFacts { heads, kv_heads, head_size, .. } = *attend;
-    let (q, kv) = (heads / groups * head_size, kv_heads / groups * head_size);
-    let (start, length) = match part {
-        QkvPart::Q => (0, q),
-        QkvPart::K => (q, kv),
-        QkvPart::V => (q + kv, kv),
-    };
-    (0..groups).map(|group| group * (q + 2 * kv) + start).map(|first| first..first + length).collect()
 }
 
 /// Some rows of a tensor, as a tensor of its own.

@@ -69,6 +69,12 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
             ),
             mutant("short_conv", "crates/graph/src/ops/short_conv.rs", ".sum as f32", ".sum as f32 * 1.0001"),
             mutant(
+                "delta_rule",
+                "crates/graph/src/ops/delta_rule.rs",
+                "* f64::from(a[head])).exp()",
+                "* 1.001 * f64::from(a[head])).exp()",
+            ),
+            mutant(
                 "gate",
                 "crates/graph/src/ops/gate.rs",
                 "f64::from(up)) as f32",
@@ -197,6 +203,12 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
                 "*output = value / sum * 1.001;",
             ),
             mutant("short_conv", "crates/cpu/src/ops/short_conv.rs", "*y += tap * x", "*y -= tap * x"),
+            mutant(
+                "delta_rule",
+                "crates/cpu/src/ops/delta_rule.rs",
+                "*to = beta * (v - (even + odd))",
+                "*to = beta * (v + (even + odd))",
+            ),
             mutant(
                 "gate",
                 "crates/cpu/src/ops/gate.rs",

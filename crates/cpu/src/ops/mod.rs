@@ -5,6 +5,7 @@
 pub(crate) mod activate;
 pub(crate) mod add;
 pub(crate) mod attend;
+pub(crate) mod delta_rule;
 pub(crate) mod embed;
 mod executor;
 pub(crate) mod experts;

@@ -25,8 +25,8 @@ use crate::value::{Extent, Role, Value, ValueId};
 /// values that a device has computed.
 #[derive(Debug)]
 pub struct Values<'a> {
-    graph: &'a Graph,
-    sequences: &'a [Sequence<'a>],
+    pub(super) graph: &'a Graph,
+    pub(super) sequences: &'a [Sequence<'a>],
     /// One for each value of the graph.
     slots: Vec<Slot<'a>>,
 }
@@ -101,6 +101,9 @@ impl<'a> Values<'a> {
             Some(AppliedOp::ShortConv { x, taps, carried }) => {
                 self.short_conv([x, taps, carried], weights, state)?
             }
+            Some(AppliedOp::DeltaRule { sharing, q, k, v, beta, dt, a, carried }) => {
+                self.delta_rule([q, k, v, beta, dt], sharing, [a, carried], weights, state)?
+            }
             _ => NodeReads { values: self, node, weights, state }.result()?,
         };
         let Value { name, role, shape, .. } = self.graph.value(node.output);
@@ -141,7 +144,7 @@ impl<'a> Values<'a> {
     }
 
     /// As [`Values::get`]; a value that is not there is an error.
-    fn read(&self, id: ValueId) -> Result<&[f32]> {
+    pub(super) fn read(&self, id: ValueId) -> Result<&[f32]> {
         self.get(id).ok_or_else(|| self.absent(id))
     }
 
@@ -307,7 +310,9 @@ impl<'r, 'a> NodeReads<'r, 'a> {
                 let rule = ScoreRule { scale, span, softcap, sinks: sinks.as_deref() };
                 attend::define(self.rows(q)?, self.value(q).inner()[0], keys, values, sequences, rule)?
             }
-            AppliedOp::ShortConv { .. } => unreachable!("it replaces state; `Values::run` computes it"),
+            AppliedOp::ShortConv { .. } | AppliedOp::DeltaRule { .. } => {
+                unreachable!("it replaces state; `Values::run` computes it")
+            }
             AppliedOp::Gate { act, limit, offset, gate, up } => {
                 gate::define(self.rows(gate)?, self.rows(up)?, GateRule { act, limit, offset })
             }

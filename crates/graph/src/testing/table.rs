@@ -2,7 +2,7 @@
 
 use super::case::Case;
 use super::roundoff::Roundoff;
-use super::{elements, matmuls, norms, rows, sequences};
+use super::{delta, elements, matmuls, norms, rows, sequences};
 use crate::ops::OpName;
 
 /// A random case of an op. There is no default arm, so an op without cases does not compile.
@@ -21,6 +21,7 @@ pub fn draw(op: OpName, seed: u64, round: Roundoff) -> Case {
         OpName::Write => sequences::write,
         OpName::Attend => sequences::attend,
         OpName::ShortConv => sequences::short_conv,
+        OpName::DeltaRule => delta::delta_rule,
         OpName::Gate => elements::gate,
         OpName::GateHeads => elements::gate_heads,
         OpName::Activate => elements::activate,

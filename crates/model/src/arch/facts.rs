@@ -5,6 +5,7 @@ use girih_graph::{Act, GateRule, Pairing, Pooling, Router, Span, Temperature, Xi
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
+use super::delta_facts::DeltaRuleFacts;
 use super::schema::{NormKind, NormPosition, QkNorm};
 
 /// The parameters of a model; equal for every container of the same model.
@@ -127,6 +128,8 @@ pub enum Mixer {
     Attend(AttentionFacts),
     /// A gated short convolution: `out(c(x) · conv(b(x) · x(x)))` of four projections.
     ShortConv(ShortConvFacts),
+    /// The gated delta rule, with convolutions before it and a gated norm behind it.
+    DeltaRule(DeltaRuleFacts),
 }
 
 impl Mixer {
@@ -134,7 +137,7 @@ impl Mixer {
     pub fn attention(&self) -> Option<&AttentionFacts> {
         match self {
             Mixer::Attend(attend) => Some(attend),
-            Mixer::ShortConv(_) => None,
+            Mixer::ShortConv(_) | Mixer::DeltaRule(_) => None,
         }
     }
 }

@@ -66,8 +66,8 @@ pub(crate) fn fill(
     })
 }
 
-/// The maximum number of taps of a short convolution: known models have 3.
-const MAX_TAPS: usize = 64;
+/// The maximum number of taps of a short convolution: known models have 3 or 4.
+pub(super) const MAX_TAPS: usize = 64;
 
 /// What the facts of a model are made from.
 pub(super) struct Fill<'a> {
@@ -107,6 +107,7 @@ impl Fill<'_> {
         let mixer = match &schema.mixer {
             MixerSchema::Attend(attend) => Mixer::Attend(self.attend(attend, index, norms.norm.epsilon)?),
             MixerSchema::ShortConv(conv) => Mixer::ShortConv(self.short_conv(conv)?),
+            MixerSchema::DeltaRule(delta) => Mixer::DeltaRule(self.delta_rule(delta, norms.norm.epsilon)?),
         };
         let ffn = self.ffn(&schema.ffn, index)?;
         Ok(LayerFacts { kind: kind.to_owned(), mixer, ffn, norms, residual })

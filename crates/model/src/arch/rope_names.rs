@@ -26,7 +26,7 @@ pub(super) fn name_rotations(layers: &mut [LayerFacts]) {
                     *weight += &format!(".base{base}");
                 }
             }
-            Mixer::Attend(AttentionFacts { rope: None, .. }) | Mixer::ShortConv(_) => {}
+            Mixer::Attend(AttentionFacts { rope: None, .. }) | Mixer::ShortConv(_) | Mixer::DeltaRule(_) => {}
         }
     }
 }

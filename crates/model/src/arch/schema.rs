@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 pub use super::attend_schema::{LayerBases, OutputGateAct, QkNorm, TemperatureSchema};
 use super::based_on::{DENSE_KIND, describe_layers, merged, printed};
+pub use super::delta_schema::{DeltaPart, DeltaRuleSchema};
 pub use super::ffn_schema::{
     DenseLayersSchema, DenseSchema, ExpertsSchema, FfnKind, FfnSchema, RoundedSize, SharedExpertSchema,
 };
@@ -309,6 +310,8 @@ pub enum MixerSchema {
     Attend(Box<AttendSchema>),
     /// A gated short convolution.
     ShortConv(ShortConvSchema),
+    /// The gated delta rule.
+    DeltaRule(Box<DeltaRuleSchema>),
 }
 
 /// Attention.
@@ -335,6 +338,8 @@ pub struct AttendSchema {
     /// If set, only models in whose `config.json` this is null rotate queries and keys. In a GGUF, it must be
     /// absent.
     pub rope_if_null: Option<Field>,
+    /// If set, models in whose `config.json` this is null do not rotate.
+    pub rope_unless_null: Option<Field>,
     /// The norms of queries and keys, if there are any. They have weights if the description names them.
     pub qk_norm: Option<QkNorm>,
     /// Whether a model has these norms, for descriptions of models with and without; in a GGUF, their weights say so.

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::delta_schema::DeltaPart;
 use super::ffn_schema::FfnKind;
 
 /// One weight and its names.
@@ -59,11 +60,44 @@ pub enum TensorPart {
         /// Which of them.
         grouped: QkvPart,
     },
+    /// Of the rows of each query head: `{ in_heads = [0, 2] }`.
+    InHeads {
+        /// The index and the number.
+        in_heads: [usize; 2],
+    },
+    /// Of a delta rule, the rows of queries, those of keys, then those of values: `{ delta = "q" }`.
+    Delta {
+        /// Which of them.
+        delta: DeltaPart,
+    },
+    /// Of a delta rule, for each head of keys the rows of queries, keys, values and gates, or of betas and steps:
+    /// `{ delta_grouped = "q" }`.
+    DeltaGrouped {
+        /// Which of them.
+        delta_grouped: DeltaPart,
+    },
     /// All rows but the first ones: `{ from_row = 2 }`.
     From {
         /// The number of rows that are left out.
         from_row: usize,
     },
+}
+
+impl TensorPart {
+    /// Whether its rows depend on the sizes of heads.
+    pub fn depends_on_heads(self) -> bool {
+        match self {
+            TensorPart::Flat { .. }
+            | TensorPart::Grouped { .. }
+            | TensorPart::InHeads { .. }
+            | TensorPart::Delta { .. }
+            | TensorPart::DeltaGrouped { .. } => true,
+            TensorPart::Rows(_)
+            | TensorPart::Columns { .. }
+            | TensorPart::Experts(_)
+            | TensorPart::From { .. } => false,
+        }
+    }
 }
 
 /// Queries, keys or values.
@@ -117,6 +151,8 @@ impl Weight {
 pub enum Relayout {
     /// Adds one to every value, for norms that are stored as w − 1.
     AddOne,
+    /// Makes `−eˣ` of every value, for rates of decay that are stored as logarithms.
+    NegatedExp,
     /// Undoes the interleaving of the two halves of each query head's rows, which
     /// llama.cpp's converter applies for Llama.
     UnpermuteHeads,

@@ -4,6 +4,7 @@
 //! input of the first layer), `layers.{i}.out`, and `head.norm` (output rows only, and none
 //! in encoders).
 
+mod delta_rule;
 mod ffn;
 mod mixer;
 
@@ -208,6 +209,7 @@ impl Assembly<'_> {
         let mixed = match &layer.mixer {
             Mixer::Attend(attend) => self.attend(&mixer, attend, read)?,
             Mixer::ShortConv(conv) => self.short_conv(&mixer, conv, read)?,
+            Mixer::DeltaRule(delta) => self.delta_rule(&mixer, delta, read)?,
         };
         let mixed = self.norm_at(&at, layer, NormPosition::AfterMixer, mixed)?;
         let x = self.residual(&at, layer, NormPosition::AfterMixerResidual, [x, mixed])?;

@@ -28,8 +28,9 @@ const BF16: Roundoff = Roundoff {
 };
 
 /// The ops that the host computes in all cases.
-const ON_THE_HOST: [&str; 15] = [
+const ON_THE_HOST: [&str; 16] = [
     "activate",
+    "delta_rule",
     "embed",
     "experts",
     "gate_heads",
