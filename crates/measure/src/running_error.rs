@@ -263,8 +263,8 @@ impl Analysis<'_> {
             Op::Linear => self.linear(node),
             Op::ShortConv => self.short_conv(node),
             Op::DeltaRule { sharing } => self.delta_rule(node, sharing),
-            Op::Route { score, used, normalized, groups, factor } => {
-                self.route(node, Router { score, used, normalized, groups, factor })
+            Op::Route { score, used, normalized, groups, factor, near } => {
+                self.route(node, Router { score, used, normalized, groups, factor, near })
             }
             Op::Experts { used, act, limit: _, offset: _, weighed } => {
                 self.experts(node, f64::from(used), act, weighed)

@@ -44,8 +44,9 @@ impl<'a> RowCut<'a> {
         match self {
             RowCut::Attention { attend, .. } => {
                 let AttentionFacts { heads, kv_heads, head_size, .. } = *attend;
+                let [q, k, v] = qkv_sizes(attend);
                 let of = format!("{heads} query heads and twice {kv_heads} KV heads of {head_size}");
-                ((heads + 2 * kv_heads) * head_size, of)
+                (heads * q + kv_heads * (k + v), of)
             }
             RowCut::InHeads { attend, count, .. } => {
                 let AttentionFacts { heads, head_size, .. } = *attend;
@@ -78,12 +79,19 @@ impl<'a> RowCut<'a> {
 
 /// The rows of queries, keys or values in a tensor of all three that is cut into groups, as ranges in order.
 fn qkv_rows(groups: usize, part: QkvPart, attend: &AttentionFacts) -> Vec<Range<usize>> {
-    let AttentionFacts { heads, kv_heads, head_size, .. } = *attend;
-    let (q, kv) = (heads / groups * head_size, kv_heads / groups * head_size);
+    let AttentionFacts { heads, kv_heads, .. } = *attend;
+    let [q, k, v] = qkv_sizes(attend);
+    let (q, k, v) = (heads / groups * q, kv_heads / groups * k, kv_heads / groups * v);
     let (start, length) = match part {
         QkvPart::Q => (0, q),
-        QkvPart::K => (q, kv),
-        QkvPart::V => (q + kv, kv),
+        QkvPart::K => (q, k),
+        QkvPart::V => (q + k, v),
     };
-    (0..groups).map(|group| group * (q + 2 * kv) + start).map(|first| first..first + length).collect()
+    (0..groups).map(|group| group * (q + k + v) + start).map(|first| first..first + length).collect()
+}
+
+/// The sizes of a head of queries, keys and values.
+fn qkv_sizes(attend: &AttentionFacts) -> [usize; 3] {
+    let size = attend.head_size;
+    [size, size, attend.value_size.unwrap_or(size)]
 }

@@ -59,7 +59,7 @@ impl SmallGraph {
         let output = if matches!(result, ResultKind::Sequences) { "pooled" } else { "hidden" };
         let mut text = format!("graph rows 2 sequences 1 context 64 output_rows 1 -> {output}\n");
         text += "group full span full\n";
-        if uses("carried") {
+        if uses("carried") || uses("matrices") {
             text += "group carried carried\n";
         }
         if uses("tokens") {
@@ -87,6 +87,9 @@ impl SmallGraph {
         if uses("kept") {
             text += &format!("state kept: [context 64{x}] f32 in full\nkept = write x\n");
         }
+        if uses("matrices") {
+            text += "state matrices: [2, 2, 2] f32 in carried\n";
+        }
         if uses("carried") {
             text += &format!("state carried: [1{x}] f32 in carried\n");
         }
@@ -110,7 +113,9 @@ impl SmallGraph {
 fn operands(spec: &OpSpec, count: usize) -> Vec<String> {
     let mut weights = 0..;
     let name = |(index, kind): (usize, &OperandKind)| match kind {
-        // Its operands have different ranks.
+        // Their operands have different ranks.
+        OperandKind::Rows if spec.name == "delta_rule" && index < 3 => "heads".to_owned(),
+        OperandKind::Carried if spec.name == "delta_rule" => "matrices".to_owned(),
         OperandKind::Activations if spec.name == "gate_heads" && index == 1 => "heads".to_owned(),
         OperandKind::Ids => "tokens".to_owned(),
         OperandKind::Given => "given".to_owned(),
