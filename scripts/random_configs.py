@@ -571,6 +571,25 @@ def sparse_layers(values: Values, shape: Shape, draw: Draw) -> None:
     values["mlp_only_layers"] = [i for i in range(shape.layers) if draw.random() < 0.2]
 
 
+def delta_rule(values: Values, shape: Shape, draw: Draw) -> None:
+    """Heads of values share those of keys, and layers of both kinds are in any order."""
+    keys = pick(draw, (1, 2, 3))
+    values |= {"linear_num_key_heads": keys, "linear_num_value_heads": keys * pick(draw, (1, 2, 3))}
+    values |= {"linear_key_head_dim": pick(draw, (8, 16, 24, 32)), "linear_value_head_dim": pick(draw, (8, 16, 40, 64))}
+    values["linear_conv_kernel_dim"] = pick(draw, (2, 3, 4, 5))
+    values["layer_types"] = cut(["full_attention", "linear_attention"], draw, shape.layers)
+    if "decoder_sparse_step" in values:
+        sparse_layers(values, shape, draw)
+
+
+def olmo_hybrid(values: Values, shape: Shape, draw: Draw) -> None:
+    """Published models of OLMo Hybrid do not rotate."""
+    delta_rule(values, shape, draw)
+    values["linear_allow_neg_eigval"] = bool(draw.integers(2))
+    if draw.random() < 0.5:
+        values["rope_parameters"] = {"rope_type": "default", "rope_theta": None}
+
+
 def exaone4(values: Values, shape: Shape, draw: Draw) -> None:
     """Small models of EXAONE 4 have no window, large ones have both kinds of layers."""
     no_window(values, shape, draw)
@@ -663,9 +682,13 @@ ADJUST: dict[str, Adjustment] = {
     "muse_glimmer_text": muse_glimmer_theta,
     "nemotron_h": nemotron_h,
     "opt": set_to(dropout=0.0),
+    "olmo_hybrid": olmo_hybrid,
     "phimoe": phimoe,
     "qwen2_moe": sparse_layers,
+    "qwen3_5_moe_text": delta_rule,
+    "qwen3_5_text": delta_rule,
     "qwen3_moe": sparse_layers,
+    "qwen3_next": delta_rule,
     "recurrent_gemma": recurrent_gemma,
     "qwen4_exp_text": set_to(
         indexer_n_heads=2, indexer_kv_heads=1, indexer_head_dim=16, indexer_budget=16, indexer_compress_ratio=2

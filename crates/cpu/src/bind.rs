@@ -6,9 +6,9 @@ use crate::activations::{ActivationKind, ActivationPrecision, PrecisionRule};
 use crate::bound::{BoundOp, OpScratch};
 use crate::ops::linear::BoundMatmul;
 use crate::ops::{
-    RopeParams, activate, add, attend, concat, embed, experts, gate, gate_heads, gather, layer_norm, linear,
-    linear_heads, norm, pool, reshape, rope, route, scale, short_conv, softcap, splice, ssm_scan, temper,
-    xielu,
+    RopeParams, activate, add, attend, concat, delta_rule, embed, experts, gate, gate_heads, gather,
+    layer_norm, linear, linear_heads, norm, pool, reshape, rope, route, scale, short_conv, softcap, splice,
+    ssm_scan, temper, xielu,
 };
 use crate::state;
 use crate::weights::WeightForm;
@@ -120,6 +120,9 @@ impl<'a> Binder<'a> {
             AppliedOp::ShortConv { x, taps, carried, bias } => short_conv::bind([x, taps, carried], bias, y),
             AppliedOp::SsmScan { least, most, x, dt, b, c, a, d, bias, carried } => {
                 ssm_scan::bind(graph, (least, most), [x, dt, b, c], [a, d, bias], carried, y)
+            }
+            AppliedOp::DeltaRule { sharing, q, k, v, beta, dt, a, carried } => {
+                delta_rule::bind(graph, sharing, [q, k, v, beta, dt], [a, carried], y)
             }
             AppliedOp::Gate { act, limit, offset, gate, up } => {
                 gate::bind(GateRule { act, limit, offset }, gate, up, y)

@@ -36,6 +36,26 @@ pub enum Weighed {
     Inputs,
 }
 
+/// Which heads of values share a head of keys, if there are fewer of these.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HeadSharing {
+    /// Neighbours: of `H` heads that share `G`, head `h` reads head `h / (H / G)`.
+    #[default]
+    Neighbours,
+    /// They take turns: head `h` reads head `h % G`, as llama.cpp stores Qwen3.5.
+    Turns,
+}
+
+impl HeadSharing {
+    /// The head of `groups` that head `head` of `heads` reads.
+    pub fn group(self, head: usize, heads: usize, groups: usize) -> usize {
+        match self {
+            HeadSharing::Neighbours => head / (heads / groups),
+            HeadSharing::Turns => head % groups,
+        }
+    }
+}
+
 /// How the rows of a sequence become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pooling {
@@ -461,6 +481,28 @@ impl Constant for Weighed {
 
     fn absent() -> Option<Weighed> {
         Some(Weighed::Results)
+    }
+}
+
+impl Constant for HeadSharing {
+    fn print(&self) -> Option<String> {
+        match self {
+            HeadSharing::Neighbours => None,
+            HeadSharing::Turns => Some("turns".to_owned()),
+        }
+    }
+
+    fn parse(text: &str) -> Result<HeadSharing> {
+        match text {
+            "turns" => Ok(HeadSharing::Turns),
+            _ => {
+                Err(Error::new(format!("'{text}' is not how heads share keys: use 'turns', or leave it out")))
+            }
+        }
+    }
+
+    fn absent() -> Option<HeadSharing> {
+        Some(HeadSharing::Neighbours)
     }
 }
 

@@ -245,6 +245,7 @@ impl ErrorBound {
                 Op::Route { .. } => 1..2,
                 Op::Attend { .. } => 3..4,
                 Op::SsmScan { .. } => 4..7,
+                Op::DeltaRule { .. } => 5..6,
                 _ => 0..0,
             };
             for id in node.inputs.iter().take(read.end).skip(read.start) {
@@ -351,6 +352,8 @@ impl OneError {
             Op::Experts { .. } => (3.0, 1.0),
             // The mean and the variance.
             Op::LayerNorm { .. } => (2.0, 0.0),
+            // The prediction, the matrix, the result.
+            Op::DeltaRule { .. } => (3.0, 0.0),
             // Scores, softmax, values.
             Op::Attend { .. } | Op::AttendLatent { .. } => (3.0, 0.0),
             Op::Scale { .. }

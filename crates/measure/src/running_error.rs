@@ -18,6 +18,7 @@
 //! | residual | the sum | weighted by the sizes of both operands |
 //! | scan | the sum with the bias, its softplus; the result | those of rows and steps, weighted by the decays |
 //! | pooling | the mean | weighted by the sizes of the rows |
+//! | delta rule | the decay, the correction, the matrix, the result | those of all operands, through the matrix |
 //! | choice of experts | the weights | those of scores, and what other experts would change if they may be chosen |
 //! | experts | two sums, the activation, the products, and a sum for each expert | those of rows, through both factors, and of weights |
 //!
@@ -58,16 +59,20 @@
 //! operands, and the analysis goes on.
 
 mod attention;
+mod delta;
 mod scan;
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-use girih_graph::{Act, AppliedOp, Extent, Graph, Node, Op, Pooling, Router, Span, ValueId, Watch, Weighed};
+use girih_graph::{
+    Act, AppliedOp, Extent, Graph, HeadSharing, Node, Op, Pooling, Router, Span, ValueId, Watch, Weighed,
+};
 use girih_tensor::{DType, Shape};
 
 use crate::rounding::{CAP_STORES, EXPONENTIAL_ROUNDINGS, RoundingErrors, mean_square};
 use attention::{AttendingHead, Rows};
+use delta::{NoisyRows, NoisyRule};
 use scan::Scan;
 
 /// Stores of an embedding's scale: the factor and the product.
@@ -130,6 +135,9 @@ impl<'a> RowSizes<'a> {
             );
             if reads || passes_on && is_read {
                 node.inputs.iter().for_each(|id| read[id.0 as usize] = Some(Vec::new()));
+            }
+            if let Op::DeltaRule { .. } = node.op {
+                node.inputs[..5].iter().for_each(|id| read[id.0 as usize] = Some(Vec::new()));
             }
             if let Op::Gate { act, .. } | Op::GateHeads { act } = node.op
                 && derivative(act).is_some()
@@ -264,6 +272,7 @@ impl Analysis<'_> {
             Op::Concat => self.concat(node),
             Op::ShortConv => self.short_conv(node),
             Op::SsmScan { least, most } => self.ssm_scan(node, least, most),
+            Op::DeltaRule { sharing } => self.delta_rule(node, sharing),
             Op::Route { score, used, normalized, groups, factor, near } => {
                 self.route(node, Router { score, used, normalized, groups, factor, near })
             }
@@ -395,6 +404,23 @@ impl Analysis<'_> {
             ratio((noise + terms * x) * gain, *y) + 2.0 * self.one.result
         });
         Some(rows.collect())
+    }
+
+    /// The errors of the operands of a delta rule, through the matrices that its sequences carry.
+    fn delta_rule(&self, node: &Node, sharing: HeadSharing) -> Option<Vec<f64>> {
+        let [q, k, v, beta, dt, a, carried] = node.inputs[..] else { return None };
+        let a = self.run.vectors?.get(&self.graph().value(a).name)?;
+        let &[_, channels, columns] = self.graph().value(carried).shape.extents() else { return None };
+        let mut operands = Vec::with_capacity(5);
+        for id in [q, k, v, beta, dt] {
+            let (data, errors, sizes) = (self.read[id.0 as usize], self.of(id)?, self.sizes(id)?);
+            let stride = self.graph().value(id).shape.stride();
+            let operand = NoisyRows { data, errors, sizes, stride };
+            (data.len() == errors.len() * stride).then(|| operands.push(operand))?;
+        }
+        let rule = NoisyRule { sharing, a, operands, channels, columns };
+        let sums = self.run.sequences.iter().flat_map(|sequence| rule.sums(sequence.clone(), self.one.term));
+        Some(sums.map(|(noise, size)| ratio(noise, size) + self.one.result).collect())
     }
 
     fn route(&mut self, node: &Node, router: Router) -> Option<Vec<f64>> {

@@ -12,6 +12,7 @@ mod latent_rows;
 mod limits;
 mod model;
 mod modules;
+mod row_cut;
 mod shape;
 mod special_floats;
 mod tensor_names;

@@ -73,8 +73,11 @@ impl ModelShape {
 impl WeightTypes for ModelShape {
     fn stored_type(&self, name: &str, _: &[usize]) -> Result<DType> {
         let added = self.arch.weights.get(&pattern(name)).and_then(|weight| weight.hf_as);
-        let of_values = matches!(added, Some(Relayout::AddOne | Relayout::NegativeExp | Relayout::Diagonal));
-        let computed = name.starts_with("rope.") || of_values || added == Some(Relayout::Transposed);
+        let is_float = |relayout| match relayout {
+            Relayout::AddOne | Relayout::NegativeExp | Relayout::Transposed | Relayout::Diagonal => true,
+            Relayout::UnpermuteHeads | Relayout::UnpermuteKvHeads | Relayout::Conv1d => false,
+        };
+        let computed = name.starts_with("rope.") || added.is_some_and(is_float);
         Ok(if computed { DType::F32 } else { DType::BF16 })
     }
 }
@@ -131,7 +134,10 @@ impl Described<'_> {
     fn query_rank(&self) -> Result<Option<usize>> {
         let latents = self.arch.layer.values().filter_map(|layer| match &layer.mixer {
             MixerSchema::Attend(attend) => attend.latent.as_ref(),
-            MixerSchema::ShortConv(_) | MixerSchema::Ssm(_) | MixerSchema::None {} => None,
+            MixerSchema::ShortConv(_)
+            | MixerSchema::DeltaRule(_)
+            | MixerSchema::Ssm(_)
+            | MixerSchema::None {} => None,
         });
         latents.map(|latent| self.config.size(&latent.query_rank)).next().unwrap_or(Ok(None))
     }

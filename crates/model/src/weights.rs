@@ -9,12 +9,11 @@ use girih_graph::WeightSource;
 use girih_tensor::{DType, Error, Result, Shape, View};
 use sha2::{Digest as _, Sha256};
 
-use crate::arch::schema::{
-    Arch, EXPERT, LatentPart, OtherTensor, QkvPart, Relayout, SsmPart, TensorPart, Weight,
-};
-use crate::arch::{AttentionFacts, Facts, SsmFacts};
+use crate::arch::schema::{Arch, EXPERT, LatentPart, OtherTensor, Relayout, TensorPart, Weight};
+use crate::arch::{AttentionFacts, Facts};
 use crate::expert_rows::ExpertRows;
 use crate::latent_rows::{self, LatentRows};
+use crate::row_cut::RowCut;
 use crate::tensor_names::{NamePatterns, expand, prefixes, with_prefix};
 use crate::tensor_rows::{rows_in, rows_of};
 
@@ -157,43 +156,19 @@ impl ModelWeights {
                 ContainerKind::Safetensors => weight.hf_as,
                 ContainerKind::Gguf => weight.gguf_as,
             };
-            let of_qkv = match stored_as(weight, self.container.kind()).1 {
-                Some(TensorPart::Flat { flat }) => Some((false, flat)),
-                Some(TensorPart::Grouped { grouped }) => Some((true, grouped)),
-                Some(TensorPart::Latent { latent }) => {
-                    for (layer, facts) in facts.layers.iter().enumerate() {
-                        let Some(attend) = facts.mixer.attention() else { continue };
-                        self.split_latent(&pattern.replace("{i}", &layer.to_string()), latent, attend)?;
-                    }
-                    continue;
-                }
-                Some(
-                    TensorPart::Rows(_)
-                    | TensorPart::Columns { .. }
-                    | TensorPart::Experts(_)
-                    | TensorPart::Projected { .. }
-                    | TensorPart::Convolved { .. }
-                    | TensorPart::OfLayers { .. }
-                    | TensorPart::From { .. },
-                )
-                | None => None,
-            };
-            let of_ssm = match stored_as(weight, self.container.kind()).1 {
-                Some(TensorPart::Projected { projected }) => Some((projected, false)),
-                Some(TensorPart::Convolved { convolved }) => Some((convolved, true)),
-                _ => None,
-            };
-            if let Some(part) = of_ssm {
-                for (layer, facts) in facts.layers.iter().enumerate() {
-                    let Some(ssm) = facts.mixer.ssm() else { continue };
-                    self.split_ssm(&pattern.replace("{i}", &layer.to_string()), part, ssm)?;
-                }
-            }
-            if let Some(part) = of_qkv {
+            let part = stored_as(weight, self.container.kind()).1;
+            if let Some(TensorPart::Latent { latent }) = part {
                 for (layer, facts) in facts.layers.iter().enumerate() {
                     let Some(attend) = facts.mixer.attention() else { continue };
+                    self.split_latent(&pattern.replace("{i}", &layer.to_string()), latent, attend)?;
+                }
+                continue;
+            }
+            if let Some(part) = part.filter(|part| part.depends_on_heads()) {
+                for (layer, facts) in facts.layers.iter().enumerate() {
+                    let Some(cut) = RowCut::of(part, &facts.mixer) else { continue };
                     let name = pattern.replace("{i}", &layer.to_string());
-                    self.split(&name, part, attend, relayout == Some(Relayout::Conv1d))?;
+                    self.split(&name, cut, relayout == Some(Relayout::Conv1d))?;
                 }
                 if relayout == Some(Relayout::Conv1d) {
                     continue;
@@ -255,30 +230,18 @@ impl ModelWeights {
         Ok(())
     }
 
-    /// Makes a weight, so far a whole tensor of queries, keys and values, its part of that tensor, which is grouped
-    /// by KV heads or not.
-    fn split(
-        &mut self,
-        name: &str,
-        (is_grouped, part): (bool, QkvPart),
-        attend: &AttentionFacts,
-        is_transposed: bool,
-    ) -> Result<()> {
+    /// Makes a weight, so far a whole tensor of several weights, its part of that tensor.
+    fn split(&mut self, name: &str, cut: RowCut<'_>, is_transposed: bool) -> Result<()> {
         let Some(WeightEntry::Stored { tensor, info, .. }) = self.entries.get(name) else { return Ok(()) };
         let (tensor, info) = (tensor.clone(), info.clone());
         let is_matrix = info.shape.extents().len() == 2;
         let rows = if is_transposed && is_matrix { info.shape.columns() } else { info.shape.extents()[0] };
-        let AttentionFacts { heads, kv_heads, head_size, .. } = *attend;
-        let [q, k, v] = qkv_sizes(attend);
-        let need = heads * q + kv_heads * (k + v);
+        let (need, of) = cut.need();
         // Before a list as long as the number of heads is made.
         if rows != need {
-            return Err(Error::new(format!(
-                "tensor {} has {rows} rows; {heads} query heads and twice {kv_heads} KV heads of {head_size} need {need}",
-                quote(&tensor)
-            )));
+            return Err(Error::new(format!("tensor {} has {rows} rows; {of} need {need}", quote(&tensor))));
         }
-        let ranges = qkv_rows(if is_grouped { kv_heads } else { 1 }, part, attend);
+        let ranges = cut.ranges();
         let entry = match &ranges[..] {
             [range] if is_transposed && is_matrix => {
                 let order = TensorOrder::Conv1d { first: range.start, count: range.len() };
@@ -303,23 +266,6 @@ impl ModelWeights {
                 WeightEntry::Assembled { parts, dtype: info.dtype, shape }
             }
         };
-        self.entries.insert(name.to_owned(), entry);
-        Ok(())
-    }
-
-    /// Makes a weight, so far a whole tensor of projections of Mamba-2 or of its convolutions, its part of that
-    /// tensor.
-    fn split_ssm(&mut self, name: &str, (part, convolved): (SsmPart, bool), ssm: &SsmFacts) -> Result<()> {
-        let Some(WeightEntry::Stored { tensor, info, .. }) = self.entries.get(name) else { return Ok(()) };
-        let (tensor, rows, need) = (tensor.clone(), info.shape.extents()[0], ssm.all_rows(convolved));
-        if rows != need {
-            return Err(Error::new(format!(
-                "tensor {} has {rows} rows; the mixer's sizes need {need}",
-                quote(&tensor)
-            )));
-        }
-        let info = rows_of(&tensor, info, ssm.rows(part, convolved))?;
-        let entry = WeightEntry::Stored { tensor, info, order: TensorOrder::AsStored };
         self.entries.insert(name.to_owned(), entry);
         Ok(())
     }
@@ -732,6 +678,9 @@ fn part_of(info: &TensorInfo, part: Option<TensorPart>) -> Result<(TensorInfo, O
         | Some(
             TensorPart::Flat { .. }
             | TensorPart::Grouped { .. }
+            | TensorPart::InHeads { .. }
+            | TensorPart::Delta { .. }
+            | TensorPart::DeltaGrouped { .. }
             | TensorPart::Latent { .. }
             | TensorPart::Projected { .. }
             | TensorPart::Convolved { .. },
@@ -784,25 +733,6 @@ fn check_order(tensor: &str, info: &TensorInfo, new: TensorOrder) -> Result<()> 
         )));
     }
     Ok(())
-}
-
-/// The rows of queries, keys or values in a tensor of all three that is cut into groups, as ranges in order.
-fn qkv_rows(groups: usize, part: QkvPart, attend: &AttentionFacts) -> Vec<Range<usize>> {
-    let AttentionFacts { heads, kv_heads, .. } = *attend;
-    let [q, k, v] = qkv_sizes(attend);
-    let (q, k, v) = (heads / groups * q, kv_heads / groups * k, kv_heads / groups * v);
-    let (start, length) = match part {
-        QkvPart::Q => (0, q),
-        QkvPart::K => (q, k),
-        QkvPart::V => (q + k, v),
-    };
-    (0..groups).map(|group| group * (q + k + v) + start).map(|first| first..first + length).collect()
-}
-
-/// The sizes of a head of queries, keys and values.
-fn qkv_sizes(attend: &AttentionFacts) -> [usize; 3] {
-    let size = attend.head_size;
-    [size, size, attend.value_size.unwrap_or(size)]
 }
 
 /// Fails with a list of `tensors`, if there are any.

@@ -88,6 +88,12 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
                 "(dt * f64::from(rule.a[heads - 1 - head])).exp()",
             ),
             mutant(
+                "delta_rule",
+                "crates/graph/src/ops/delta_rule.rs",
+                "* f64::from(a[head])).exp()",
+                "* 1.001 * f64::from(a[head])).exp()",
+            ),
+            mutant(
                 "gate",
                 "crates/graph/src/ops/gate.rs",
                 "f64::from(up)) as f32",
@@ -235,6 +241,12 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
                 "crates/cpu/src/ops/ssm_scan.rs",
                 "dt: dt[row * heads + head]",
                 "dt: dt[row.saturating_sub(1) * heads + head]",
+            ),
+            mutant(
+                "delta_rule",
+                "crates/cpu/src/ops/delta_rule.rs",
+                "*to = beta * (v - (even + odd))",
+                "*to = beta * (v + (even + odd))",
             ),
             mutant(
                 "gate",

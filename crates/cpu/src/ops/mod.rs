@@ -6,6 +6,7 @@ pub(crate) mod activate;
 pub(crate) mod add;
 pub(crate) mod attend;
 pub(crate) mod concat;
+pub(crate) mod delta_rule;
 pub(crate) mod embed;
 mod executor;
 pub(crate) mod experts;

@@ -105,6 +105,9 @@ impl<'a> Values<'a> {
             Some(AppliedOp::SsmScan { least, most, x, dt, b, c, a, d, bias, carried }) => {
                 self.ssm_scan((least, most), [x, dt, b, c], [a, d, bias], carried, weights, state)?
             }
+            Some(AppliedOp::DeltaRule { sharing, q, k, v, beta, dt, a, carried }) => {
+                self.delta_rule([q, k, v, beta, dt], sharing, [a, carried], weights, state)?
+            }
             _ => NodeReads { values: self, node, weights, state }.result()?,
         };
         let Value { name, role, shape, .. } = self.graph.value(node.output);
@@ -305,7 +308,7 @@ impl<'r, 'a> NodeReads<'r, 'a> {
                 let rule = ScoreRule { scale, span, softcap: None, sinks: None };
                 attend::define(self.rows(q)?, self.value(q).inner()[0], keys, values, sequences, rule)?
             }
-            AppliedOp::ShortConv { .. } | AppliedOp::SsmScan { .. } => {
+            AppliedOp::ShortConv { .. } | AppliedOp::SsmScan { .. } | AppliedOp::DeltaRule { .. } => {
                 unreachable!("it replaces state; `Values::run` computes it")
             }
             AppliedOp::Gate { act, limit, offset, gate, up } => {

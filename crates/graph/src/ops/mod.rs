@@ -15,6 +15,7 @@ pub(crate) mod add;
 pub(crate) mod attend;
 pub(crate) mod attend_latent;
 pub(crate) mod concat;
+pub(crate) mod delta_rule;
 pub(crate) mod embed;
 pub(crate) mod experts;
 pub(crate) mod gate;
@@ -42,9 +43,9 @@ use std::fmt;
 use girih_tensor::{DType, Error, Result, Shape};
 
 use crate::constant::{
-    Act, Constant, ConstantList, ExpertGroups, GateLimit, Pairing, Pooling, RouterScore, Span, Weighed, any,
-    finite, finite_if_present, not_empty, not_negative, not_negative_if_present, not_zero, positive,
-    positive_bound_if_present, positive_if_present,
+    Act, Constant, ConstantList, ExpertGroups, GateLimit, HeadSharing, Pairing, Pooling, RouterScore, Span,
+    Weighed, any, finite, finite_if_present, not_empty, not_negative, not_negative_if_present, not_zero,
+    positive, positive_bound_if_present, positive_if_present,
 };
 use crate::value::{Extent, Role, Value};
 use crate::work::{MAX_OPERANDS, NodeWork, WorkStep};
@@ -414,6 +415,18 @@ ops! {
         most: Option<f32> [not_negative_if_present],
     } (
         x: Rows, dt: Rows, b: Rows, c: Rows, a: Vector, d: Vector, bias: Vector, carried: Carried
+    ) Sequential;
+
+    /// `(q [R, G, D], k [R, G, D], v [R, H, E], beta [R, H], dt [R, H] or [R, H, D], a [H], carried [H, D, E])
+    /// → like v`, sequential: the gated delta rule (Yang, Kautz & Hatamizadeh 2024, arXiv 2412.06464); with a step
+    /// for each channel, Kimi Delta Attention (Kimi Team 2025, arXiv 2510.26692). The carried value has a matrix
+    /// `S` for each head, of zeros where a sequence begins. A row decays it, `S ← e^(dt · a) · S`, corrects what it
+    /// predicts, `u = beta · (v − Sᵀ k)` and `S ← S + k uᵀ`, and returns `Sᵀ q`.
+    DeltaRule = delta_rule {
+        /// Which heads of values share a head of queries and keys.
+        sharing: HeadSharing [any],
+    } (
+        q: Rows, k: Rows, v: Rows, beta: Rows, dt: Rows, a: Vector, carried: Carried
     ) Sequential;
 
     /// `(gate, up) → same`: `act(gate) · up`, element by element; with a limit and an offset as a

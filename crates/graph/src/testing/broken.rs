@@ -6,13 +6,13 @@ use std::ops::Range;
 
 use girih_tensor::Random;
 
-use super::case::{Case, CaseInput};
+use super::case::{Case, CaseInput, CaseSequence};
 use super::draft::stored_values;
 use super::roundoff::Roundoff;
 use super::suite::{compare, truth};
 use super::table::draw;
-use crate::constant::{Act, GateLimit, Pairing, Pooling, RouterScore, Span, Weighed};
-use crate::ops::{Op, OpName};
+use crate::constant::{Act, GateLimit, HeadSharing, Pairing, Pooling, RouterScore, Span, Weighed};
+use crate::ops::{Op, OpName, RowUse};
 use crate::state_kind::StateKind;
 
 /// What changes no result: `used` only bounds the work, and a row that reads its own position alone gets its value
@@ -106,6 +106,15 @@ fn break_operands(case: &Case, want: &[f32], noticed: &mut Noticed) {
         other.weights.0.insert(weight.name.clone(), bytes);
         try_case(format!("weight {} is another", weight.name), other);
     }
+    let is_sequential = case.graph.nodes.iter().any(|node| node.op.spec().rows == RowUse::Sequential);
+    if is_sequential && case.sequences.len() > 1 {
+        // The second sequence goes on with what the first one has left.
+        let mut other = case.clone();
+        let rows = case.sequences.iter().map(|sequence| sequence.rows).sum();
+        other.sequences = vec![CaseSequence::new(0, rows)];
+        other.graph.key.context = rows;
+        try_case("a carried value is not cleared".to_owned(), other);
+    }
     let inputs: Vec<String> = case.graph.inputs().map(|(_, value)| value.name.clone()).collect();
     for (index, name) in inputs.iter().enumerate() {
         let mut other = case.clone();
@@ -115,6 +124,13 @@ fn break_operands(case: &Case, want: &[f32], noticed: &mut Noticed) {
             CaseInput::Given(_, runs) => runs.iter_mut().for_each(|(_, values)| values.reverse()),
         }
         try_case(format!("input {name} is another"), other);
+        if let (true, CaseInput::Rows(width, values)) = (is_sequential, &case.inputs[index]) {
+            let mut late = values.clone();
+            late.rotate_right(*width);
+            let mut other = case.clone();
+            other.inputs[index] = CaseInput::Rows(*width, late);
+            try_case(format!("input {name} is a row late"), other);
+        }
     }
 }
 
@@ -174,6 +190,10 @@ fn changed_constants(op: Op) -> Vec<(&'static str, Op)> {
             ("least", Op::SsmScan { least: 2.0 * least + 0.1, most }),
             ("most", Op::SsmScan { least, most: toggled(most, 0.1) }),
         ],
+        Op::DeltaRule { sharing } => {
+            let other = next(sharing, &[HeadSharing::Neighbours, HeadSharing::Turns]);
+            vec![("sharing", Op::DeltaRule { sharing: other })]
+        }
         Op::Norm { epsilon } => vec![("epsilon", Op::Norm { epsilon: 1.5 * epsilon + 1e-4 })],
         Op::LayerNorm { epsilon } => vec![("epsilon", Op::LayerNorm { epsilon: 1.5 * epsilon + 1e-4 })],
         Op::Route { score, used, normalized, groups, factor, near } => {

@@ -13,6 +13,7 @@
 mod block;
 mod broken;
 mod case;
+mod delta;
 mod draft;
 mod elements;
 mod matmuls;

@@ -2,7 +2,7 @@
 
 use super::case::Case;
 use super::roundoff::Roundoff;
-use super::{elements, matmuls, norms, rows, scans, sequences};
+use super::{delta, elements, matmuls, norms, rows, scans, sequences};
 use crate::ops::OpName;
 
 /// A random case of an op. There is no default arm, so an op without cases does not compile.
@@ -25,6 +25,7 @@ pub fn draw(op: OpName, seed: u64, round: Roundoff) -> Case {
         OpName::AttendLatent => sequences::attend_latent,
         OpName::ShortConv => sequences::short_conv,
         OpName::SsmScan => scans::ssm_scan,
+        OpName::DeltaRule => delta::delta_rule,
         OpName::Gate => elements::gate,
         OpName::GateHeads => elements::gate_heads,
         OpName::Activate => elements::activate,

@@ -3,6 +3,7 @@
 mod attention;
 mod check;
 mod conformance;
+mod delta_rule;
 mod forms;
 mod interpret;
 mod operators;

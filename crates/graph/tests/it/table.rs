@@ -93,6 +93,9 @@ impl SmallGraph {
         if uses("kept") {
             text += &format!("state kept: [context 64{x}] f32 in full\nkept = write x\n");
         }
+        if uses("matrices") {
+            text += "state matrices: [2, 2, 2] f32 in carried\n";
+        }
         if uses("carried") {
             text += &format!("state carried: [1{x}] f32 in carried\n");
         }
@@ -119,12 +122,10 @@ impl SmallGraph {
 fn operands(spec: &OpSpec, count: usize) -> Vec<String> {
     let mut weights = 0..;
     let name = |(index, kind): (usize, &OperandKind)| match kind {
-        // Its operands have different ranks.
-        OperandKind::Activations
-            if spec.name == "linear_heads" || spec.name == "gate_heads" && index == 1 =>
-        {
-            "heads".to_owned()
-        }
+        // Their operands have different ranks.
+        OperandKind::Rows if spec.name == "delta_rule" && index < 3 => "heads".to_owned(),
+        OperandKind::Carried if spec.name == "delta_rule" => "matrices".to_owned(),
+        OperandKind::Activations if spec.name == "linear_heads" => "heads".to_owned(),
         OperandKind::Activations if spec.name == "gate_heads" && index == 1 => "heads".to_owned(),
         OperandKind::Rows if spec.name == "ssm_scan" && index == 1 => "by_head".to_owned(),
         OperandKind::Carried if spec.name == "ssm_scan" => "matrices".to_owned(),

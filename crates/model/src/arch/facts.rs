@@ -5,6 +5,7 @@ use girih_graph::{Act, GateLimit, GateRule, Pairing, Pooling, Router, Span, Temp
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
+use super::delta_facts::DeltaRuleFacts;
 use super::schema::{NormKind, NormPosition, QkNorm};
 use super::ssm_facts::SsmFacts;
 
@@ -164,6 +165,8 @@ pub enum Mixer {
     },
     /// None: the layer has a feed-forward part only.
     None,
+    /// The gated delta rule, with convolutions before it and a gated norm behind it.
+    DeltaRule(DeltaRuleFacts),
 }
 
 impl Mixer {
@@ -171,7 +174,7 @@ impl Mixer {
     pub fn attention(&self) -> Option<&AttentionFacts> {
         match self {
             Mixer::Attend(attend) | Mixer::AttendAndSsm { attend, .. } => Some(attend),
-            Mixer::ShortConv(_) | Mixer::Ssm(_) | Mixer::None => None,
+            Mixer::ShortConv(_) | Mixer::DeltaRule(_) | Mixer::Ssm(_) | Mixer::None => None,
         }
     }
 
@@ -179,7 +182,7 @@ impl Mixer {
     pub fn attention_mut(&mut self) -> Option<&mut AttentionFacts> {
         match self {
             Mixer::Attend(attend) | Mixer::AttendAndSsm { attend, .. } => Some(attend),
-            Mixer::ShortConv(_) | Mixer::Ssm(_) | Mixer::None => None,
+            Mixer::ShortConv(_) | Mixer::DeltaRule(_) | Mixer::Ssm(_) | Mixer::None => None,
         }
     }
 
@@ -187,7 +190,7 @@ impl Mixer {
     pub fn ssm(&self) -> Option<&SsmFacts> {
         match self {
             Mixer::Ssm(ssm) | Mixer::AttendAndSsm { ssm, .. } => Some(ssm),
-            Mixer::Attend(_) | Mixer::ShortConv(_) | Mixer::None => None,
+            Mixer::Attend(_) | Mixer::ShortConv(_) | Mixer::DeltaRule(_) | Mixer::None => None,
         }
     }
 }

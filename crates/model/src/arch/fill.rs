@@ -66,8 +66,8 @@ pub(crate) fn fill(
     })
 }
 
-/// The maximum number of taps of a short convolution: known models have 3.
-const MAX_TAPS: usize = 64;
+/// The maximum number of taps of a short convolution: known models have 3 or 4.
+pub(super) const MAX_TAPS: usize = 64;
 
 /// The head, among the parts that a flag says a bias of.
 const HEAD: &str = "head";
@@ -122,6 +122,7 @@ impl Fill<'_> {
             MixerSchema::ShortConv(conv) => Mixer::ShortConv(ShortConvFacts { taps: self.taps(&conv.taps)? }),
             MixerSchema::Ssm(ssm) => Mixer::Ssm(self.ssm(ssm, index, norms.norm.epsilon)?),
             MixerSchema::None {} => Mixer::None,
+            MixerSchema::DeltaRule(delta) => Mixer::DeltaRule(self.delta_rule(delta, norms.norm.epsilon)?),
         };
         let ffn = self.ffn(&schema.ffn, index)?;
         let (beside, input) = (self.beside(&schema.ffn, index)?, self.layer_input(&ffn, index)?);

@@ -5,6 +5,7 @@ use girih_tensor::{Error, Result};
 
 use super::config::shown;
 use super::facts::Rope;
+use super::field::Field;
 use super::fill::Fill;
 use super::rope;
 use super::rope_scaling::Unscaled;
@@ -56,7 +57,10 @@ impl Fill<'_> {
     /// The name of the table by which queries and keys of a layer are rotated.
     fn rope_of<'a>(&self, schema: &'a AttendSchema) -> Option<&'a String> {
         let condition = schema.rope_if_null.as_ref().filter(|_| !self.config.is_gguf());
-        schema.rope.as_ref().filter(|_| condition.is_none_or(|field| self.config.is_null(field)))
+        let is_null = |field: &Field| self.config.is_null(field);
+        let unless = schema.rope_unless_null.as_ref().filter(|_| !self.config.is_gguf());
+        let rotates = condition.is_none_or(is_null) && !unless.is_some_and(is_null);
+        schema.rope.as_ref().filter(|_| rotates)
     }
 
     /// Whether the model says that queries and keys are rotated, if it is asked.

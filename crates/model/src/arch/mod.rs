@@ -4,10 +4,13 @@
 mod attend_schema;
 mod based_on;
 mod config;
+mod delta_facts;
+mod delta_schema;
 mod facts;
 mod ffn_schema;
 mod field;
 mod fill;
+mod fill_delta;
 mod fill_experts;
 mod fill_latent;
 mod fill_rope;
@@ -29,6 +32,7 @@ mod value;
 mod weight_schema;
 
 pub use config::ModelConfig;
+pub use delta_facts::DeltaRuleFacts;
 pub use facts::{
     AttentionFacts, Biases, EmbedFacts, ExpertsFacts, Facts, Ffn, Head, LatentFacts, LayerFacts, LayerInput,
     Mixer, ModelSizes, NormFacts, Norms, OutputGate, PlainAct, PoolingFacts, QkNormFacts, Residual, Rope,

@@ -3,6 +3,8 @@
 
 use girih_graph::{RouterScore, Span};
 
+use super::delta_facts::DeltaRuleFacts;
+use super::delta_schema::DeltaRuleSchema;
 use super::facts::{AttentionFacts, Facts, Ffn, LayerFacts, Mixer, Rope};
 use super::schema::{
     Arch, BesideSchema, DenseSchema, EmbedScale, ExpertsSchema, FfnSchema, Field, LayerSchema, LimitSchema,
@@ -240,11 +242,12 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
                 ("mixer.span_if", attend.span_if.as_ref(), |layer| {
                     Some(FactValue::Flag(layer.mixer.attention()?.span != Span::Full))
                 }),
-                // Whether layers are rotated follows from it.
+                // Whether layers are rotated follows from them.
                 ("mixer.rope_if", attend.rope_if.as_ref(), |layer| {
                     Some(FactValue::Flag(layer.mixer.attention()?.rope.is_some()))
                 }),
                 ("mixer.rope_if_null", attend.rope_if_null.as_ref(), |_| None),
+                ("mixer.rope_unless_null", attend.rope_unless_null.as_ref(), |_| None),
                 ("mixer.span.chunk", chunk, |layer| match layer.mixer.attention()?.span {
                     Span::Chunk(length) => Some(FactValue::Size(length as usize)),
                     Span::Full | Span::Window(_) | Span::All => None,
@@ -288,9 +291,14 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
         MixerSchema::ShortConv(conv) => {
             list.push(("mixer.taps", Some(&conv.taps), |layer| match &layer.mixer {
                 Mixer::ShortConv(conv) => Some(FactValue::Size(conv.taps)),
-                Mixer::Attend(_) | Mixer::Ssm(_) | Mixer::AttendAndSsm { .. } | Mixer::None => None,
+                Mixer::Attend(_)
+                | Mixer::DeltaRule(_)
+                | Mixer::Ssm(_)
+                | Mixer::AttendAndSsm { .. }
+                | Mixer::None => None,
             }))
         }
+        MixerSchema::DeltaRule(delta) => list.extend(of_delta_rule(delta)),
         MixerSchema::Ssm(ssm) => list.extend(of_ssm(ssm)),
         MixerSchema::None {} => {}
     }
@@ -314,6 +322,36 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
         FfnSchema::None {} => {}
     }
     list
+}
+
+/// The parameters of a gated delta rule.
+fn of_delta_rule(schema: &DeltaRuleSchema) -> [OfLayer<'_>; 9] {
+    [
+        ("mixer.key_heads", Some(&schema.key_heads), |layer| Some(FactValue::Size(delta(layer)?.key_heads))),
+        ("mixer.value_heads", Some(&schema.value_heads), |layer| {
+            Some(FactValue::Size(delta(layer)?.value_heads))
+        }),
+        ("mixer.key_size", Some(&schema.key_size), |layer| Some(FactValue::Size(delta(layer)?.key_size))),
+        ("mixer.value_size", Some(&schema.value_size), |layer| {
+            Some(FactValue::Size(delta(layer)?.value_size))
+        }),
+        ("mixer.values", schema.values.as_ref(), |layer| Some(FactValue::Size(delta(layer)?.values()))),
+        ("mixer.taps", Some(&schema.taps), |layer| Some(FactValue::Size(delta(layer)?.taps))),
+        ("mixer.act", Some(&schema.act), |layer| Some(FactValue::Word(delta(layer)?.act.name()))),
+        ("mixer.norm_epsilon", schema.norm_epsilon.as_ref(), |layer| {
+            Some(FactValue::Number(delta(layer)?.norm_epsilon))
+        }),
+        ("mixer.doubled", schema.doubled.as_ref(), |layer| Some(FactValue::Flag(delta(layer)?.doubled))),
+    ]
+}
+
+fn delta(layer: &LayerFacts) -> Option<&DeltaRuleFacts> {
+    match &layer.mixer {
+        Mixer::DeltaRule(delta) => Some(delta),
+        Mixer::Attend(_) | Mixer::ShortConv(_) | Mixer::Ssm(_) | Mixer::AttendAndSsm { .. } | Mixer::None => {
+            None
+        }
+    }
 }
 
 /// The parameters of a feed-forward part that all rows pass through.

@@ -11,6 +11,7 @@ pub use super::attend_schema::{
     LatentSchema, LayerBases, OutputGateAct, QkNorm, TemperatureSchema, ValuesSchema,
 };
 use super::based_on::{DENSE_KIND, describe_layers, merged, printed};
+pub use super::delta_schema::{DeltaPart, DeltaRuleSchema};
 pub use super::ffn_schema::{
     BesideSchema, DenseLayersSchema, DenseSchema, ExpertsSchema, FfnKind, FfnSchema, LimitSchema,
     RoundedSize, SharedExpertSchema,
@@ -345,6 +346,8 @@ pub enum MixerSchema {
     Attend(Box<AttendSchema>),
     /// A gated short convolution.
     ShortConv(ShortConvSchema),
+    /// The gated delta rule.
+    DeltaRule(Box<DeltaRuleSchema>),
     /// Mamba-2.
     Ssm(Box<SsmSchema>),
     /// None: the layer has a feed-forward part only.
@@ -357,7 +360,7 @@ impl MixerSchema {
         match self {
             MixerSchema::Ssm(ssm) => Some(ssm),
             MixerSchema::Attend(attend) => attend.beside.as_deref(),
-            MixerSchema::ShortConv(_) | MixerSchema::None {} => None,
+            MixerSchema::ShortConv(_) | MixerSchema::DeltaRule(_) | MixerSchema::None {} => None,
         }
     }
 }
@@ -394,6 +397,8 @@ pub struct AttendSchema {
     pub rope_if_null: Option<Field>,
     /// If set, only models for which this is `rope` or true rotate queries and keys; null, `nope` and false are none.
     pub rope_if: Option<Field>,
+    /// If set, models in whose `config.json` this is null do not rotate.
+    pub rope_unless_null: Option<Field>,
     /// The norms of queries and keys, if there are any. They have weights if the description names them.
     pub qk_norm: Option<QkNorm>,
     /// Whether a model has these norms, for descriptions of models with and without; in a GGUF, their weights say so.

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::delta_schema::DeltaPart;
 use super::ffn_schema::FfnKind;
 use super::ssm_schema::SsmPart;
 
@@ -82,6 +83,22 @@ pub enum TensorPart {
         /// Of which of them.
         of_layers: LayersPart,
     },
+    /// Of the rows of each query head: `{ in_heads = [0, 2] }`.
+    InHeads {
+        /// The index and the number.
+        in_heads: [usize; 2],
+    },
+    /// Of a delta rule, the rows of queries, those of keys, then those of values: `{ delta = "q" }`.
+    Delta {
+        /// Which of them.
+        delta: DeltaPart,
+    },
+    /// Of a delta rule, for each head of keys the rows of queries, keys, values and gates, or of betas and steps:
+    /// `{ delta_grouped = "q" }`.
+    DeltaGrouped {
+        /// Which of them.
+        delta_grouped: DeltaPart,
+    },
     /// All rows but the first ones: `{ from_row = 2 }`.
     From {
         /// The number of rows that are left out.
@@ -105,6 +122,27 @@ pub enum LatentPart {
     KUp,
     /// Of each head the rows of values.
     VUp,
+}
+
+impl TensorPart {
+    /// Whether its rows depend on the sizes of heads.
+    pub fn depends_on_heads(self) -> bool {
+        match self {
+            TensorPart::Flat { .. }
+            | TensorPart::Grouped { .. }
+            | TensorPart::InHeads { .. }
+            | TensorPart::Delta { .. }
+            | TensorPart::DeltaGrouped { .. }
+            | TensorPart::Latent { .. }
+            | TensorPart::Projected { .. }
+            | TensorPart::Convolved { .. } => true,
+            TensorPart::Rows(_)
+            | TensorPart::Columns { .. }
+            | TensorPart::Experts(_)
+            | TensorPart::OfLayers { .. }
+            | TensorPart::From { .. } => false,
+        }
+    }
 }
 
 /// Queries, keys or values.

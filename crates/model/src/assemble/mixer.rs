@@ -180,6 +180,25 @@ impl Assembly<'_> {
         self.linear(&format!("{at}.out"), opened, [width, width], false)
     }
 
+    /// Columns of `x`, each convolved with taps of its own, and activated.
+    pub(super) fn convolved(
+        &mut self,
+        name: &str,
+        x: ValueId,
+        [taps, width]: [usize; 2],
+        biased: bool,
+        act: Act,
+    ) -> Result<ValueId> {
+        let weight = self.weight(&format!("{name}.taps"), &[taps, width])?;
+        let carried = self.graph.carried(&format!("{name}.carried"), Shape::matrix(taps - 1, width));
+        let mut operands = vec![x, weight, carried];
+        if biased {
+            operands.push(self.weight(&format!("{name}.taps.bias"), &[width])?);
+        }
+        let mixed = self.graph.same(&format!("{name}.convolved"), Op::ShortConv, &operands);
+        Ok(self.graph.same(&format!("{name}.activated"), Op::Activate { act }, &[mixed]))
+    }
+
     /// The state of all positions, after the rows `x` of this step are written to it.
     fn kept(&mut self, name: &str, x: ValueId, span: Span, inner: &[usize]) -> ValueId {
         let group = self.graph.group(span);

@@ -4,6 +4,7 @@
 //! input of the first layer), `layers.{i}.out`, and `head.norm` (output rows only, and none
 //! in encoders).
 
+mod delta_rule;
 mod ffn;
 mod mixer;
 mod ssm;
@@ -259,6 +260,7 @@ impl Assembly<'_> {
                 self.graph.same(&format!("{mixer}.joined"), Op::Add, &[scanned, attended])
             }
             Mixer::None => unreachable!("such a layer has returned"),
+            Mixer::DeltaRule(delta) => self.delta_rule(&mixer, delta, read)?,
         };
         let mixed = self.norm_at(&at, layer, NormPosition::AfterMixer, mixed)?;
         let has_ffn = layer.ffn != Ffn::None;

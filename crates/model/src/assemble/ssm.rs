@@ -24,7 +24,8 @@ impl Assembly<'_> {
             [(1, [ssm.heads, ssm.head_size]), (2, [ssm.groups, ssm.state]), (3, [ssm.groups, ssm.state])]
         {
             let name = format!("{at}.{}", sizes[index].0);
-            let convolved = self.convolved(&name, ssm, parts[index], sizes[index].1)?;
+            let taps = [ssm.taps, sizes[index].1];
+            let convolved = self.convolved(&name, parts[index], taps, ssm.tap_biases, ssm.act)?;
             parts[index] = self.graph.shaped(&format!("{name}.heads"), Op::Reshape, &[convolved], &extents);
         }
         let [z, x, b, c, dt] = parts[..] else { unreachable!("there are five parts") };
@@ -40,18 +41,6 @@ impl Assembly<'_> {
         let gated = self.gated_and_normed(at, ssm, flat, z)?;
         let out = self.linear(&format!("{at}.out"), gated, [inner, width], ssm.output_bias)?;
         Ok(self.scaled(&format!("{at}.out.scaled"), ssm.output_scale, out))
-    }
-
-    /// The convolution of a projection, and its activation.
-    fn convolved(&mut self, name: &str, ssm: &SsmFacts, x: ValueId, width: usize) -> Result<ValueId> {
-        let taps = self.weight(&format!("{name}.taps"), &[ssm.taps, width])?;
-        let carried = self.graph.carried(&format!("{name}.carried"), Shape::matrix(ssm.taps - 1, width));
-        let mut operands = vec![x, taps, carried];
-        if ssm.tap_biases {
-            operands.push(self.weight(&format!("{name}.taps.bias"), &[width])?);
-        }
-        let mixed = self.graph.same(&format!("{name}.convolved"), Op::ShortConv, &operands);
-        Ok(self.graph.same(&format!("{name}.activated"), Op::Activate { act: ssm.act }, &[mixed]))
     }
 
     /// The results of a scan times the activated gate `z`, with a norm of groups before or after it, if there is

@@ -198,6 +198,7 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
             bias: _,
             carried: _,
         }
+        | AppliedOp::DeltaRule { sharing: _, q: _, k: _, v: _, beta: _, dt: _, a: _, carried: _ }
         | AppliedOp::Route {
             score: _,
             used: _,

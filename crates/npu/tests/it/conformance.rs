@@ -28,10 +28,11 @@ const BF16: Roundoff = Roundoff {
 };
 
 /// The ops that the host computes in all cases.
-const ON_THE_HOST: [&str; 19] = [
+const ON_THE_HOST: [&str; 20] = [
     "activate",
     "attend_latent",
     "concat",
+    "delta_rule",
     "embed",
     "experts",
     "gate_heads",
