@@ -17,6 +17,7 @@ mod shape;
 mod special_floats;
 mod tensor_names;
 mod tensor_rows;
+mod weight_bytes;
 mod weights;
 
 pub use assemble::{GraphOptions, layer_output};

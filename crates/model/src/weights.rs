@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use girih_file::{Container, ContainerKind, TensorInfo, quote, shorten};
 use girih_graph::WeightSource;
-use girih_tensor::{DType, Error, Result, Shape, View};
+use girih_tensor::{DType, Error, Result, Shape};
 use sha2::{Digest as _, Sha256};
 
 use crate::arch::schema::{Arch, EXPERT, LatentPart, OtherTensor, Relayout, TensorPart, Weight};
@@ -16,6 +16,7 @@ use crate::latent_rows::{self, LatentRows};
 use crate::row_cut::RowCut;
 use crate::tensor_names::{NamePatterns, expand, prefixes, with_prefix};
 use crate::tensor_rows::{rows_in, rows_of};
+use crate::weight_bytes::{copy, decode, past_end};
 
 /// The maximum number of names that an error lists.
 const LISTED: usize = 5;
@@ -745,25 +746,4 @@ fn refuse(arch: &Arch, why: &str, tensors: &[&String]) -> Result<()> {
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let (name, list) = (&arch.name, listed.join(", "));
     Err(Error::new(format!("architecture {name} {why}: {}{more}", shorten(list))))
-}
-
-fn decode(dtype: DType, shape: &Shape, bytes: &[u8]) -> Result<Vec<f32>> {
-    let view = View::new(dtype, shape.rows(), shape.columns(), bytes)?;
-    let mut numbers = vec![0.0; shape.elements()];
-    view.unpack_rows(0..view.rows(), &mut numbers);
-    Ok(numbers)
-}
-
-/// Copies the bytes of `numbers` from `offset` on to `into`.
-fn copy(numbers: &[f32], offset: u64, into: &mut [u8]) -> Result<()> {
-    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-    let start = usize::try_from(offset).ok();
-    let range = start.and_then(|start| Some(start..start.checked_add(into.len())?));
-    let part = range.and_then(|range| bytes.get(range));
-    into.copy_from_slice(part.ok_or_else(past_end)?);
-    Ok(())
-}
-
-fn past_end() -> Error {
-    Error::new("a weight was read past its end")
 }
