@@ -75,9 +75,12 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
     (
         Server,
         &[
+            "served-name",
             "api-keys",
+            "api-key",
             "i-know-it-is-open",
             "allowed-host",
+            "allowed-origin",
             "tls-cert",
             "tls-key",
             "no-sandbox",
@@ -110,6 +113,7 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
             "dry-range",
             "dry-breaker",
             "special",
+            "chat-template",
             "reply-style",
             "tool-choice",
             "arch",
