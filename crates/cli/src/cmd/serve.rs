@@ -137,7 +137,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
 /// The models of the command line, under their names in the APIs.
 fn models(args: &Args) -> Result<Vec<ServedModel>> {
     let named = served_names::named(&args.models, &args.served_name)?;
-    let models: Vec<OpenedModel> = named.iter().map(|model| opened(args, model)).collect::<Result<_>>()?;
+    let models: Vec<CheckedModel> = named.iter().map(|model| opened(args, model)).collect::<Result<_>>()?;
     let replying = models.iter().filter(|model| !model.is_encoder).count();
     if args.template.has_template() && replying > 1 {
         return Err(Error::call(format!(
@@ -147,8 +147,8 @@ fn models(args: &Args) -> Result<Vec<ServedModel>> {
     Ok(models.into_iter().map(|model| model.served).collect())
 }
 
-/// A model that has been opened to check it.
-struct OpenedModel {
+/// A model that has been opened to check it, as it is served.
+struct CheckedModel {
     served: ServedModel,
     is_encoder: bool,
 }
@@ -164,7 +164,7 @@ fn with_port(error: girih::Error) -> Error {
 }
 
 /// Opens a model to check it; the server plans and loads it.
-fn opened(args: &Args, model: &NamedModel<'_>) -> Result<OpenedModel> {
+fn opened(args: &Args, model: &NamedModel<'_>) -> Result<CheckedModel> {
     let name = model.source;
     let open = loading::open_for_chat(name, &args.arch, &args.template)?;
     let is_encoder = open.files().facts.is_encoder();
@@ -189,5 +189,5 @@ fn opened(args: &Args, model: &NamedModel<'_>) -> Result<OpenedModel> {
     let source = model_name::resolved(name)?.into_owned();
     let open_options = loading::open_options_for_chat(&source, &args.arch, &args.template)?;
     let served = ServedModel { name: model.name.clone(), source, open_options, run_options };
-    Ok(OpenedModel { served, is_encoder })
+    Ok(CheckedModel { served, is_encoder })
 }
