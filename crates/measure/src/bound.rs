@@ -48,7 +48,8 @@ use girih_graph::{Graph, Node, Numerics, Op, OperandKind, OutputKind, Role, Roun
 use girih_tensor::{DType, Result, Shape};
 
 use crate::rounding::RoundingErrors;
-use crate::running_error::{RowErrors, RowSizes};
+use crate::row_sizes::RowSizes;
+use crate::running_error::RowErrors;
 
 /// The number of values that share a scale: 16 in Q2_K, Q3_K and Q6_K, 32 in the other
 /// formats; the larger number gives the larger bound.

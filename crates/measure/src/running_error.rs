@@ -63,17 +63,18 @@ mod delta;
 mod scan;
 
 use std::collections::HashMap;
-use std::ops::Range;
 
 use girih_graph::{
-    Act, AppliedOp, Extent, Graph, HeadSharing, Node, Op, Pooling, Router, Span, ValueId, Watch, Weighed,
+    Act, AppliedOp, Extent, Graph, HeadSharing, Node, Op, Pooling, Router, Span, ValueId, Weighed,
 };
-use girih_tensor::{DType, Shape};
+use girih_tensor::DType;
 
-use crate::rounding::{CAP_STORES, EXPONENTIAL_ROUNDINGS, RoundingErrors, mean_square};
+use crate::activation_gain::{SQUARE_GAIN, derivative, gain_of_row, ratio, square_gain};
+use crate::rounding::{CAP_STORES, EXPONENTIAL_ROUNDINGS, RoundingErrors};
+use crate::row_sizes::RowSizes;
 use attention::{AttendingHead, Rows};
 use delta::{NoisyRows, NoisyRule};
-use scan::Scan;
+use scan::FollowedScan;
 
 /// Stores of an embedding's scale: the factor and the product.
 const SCALE_STORES: f64 = 2.0;
@@ -97,73 +98,7 @@ const NORM_PART: f64 = 1.0 / 6.0;
 /// errors than this, and none here has one. The rounding of an angle is relative to the angle.
 const ANGLE_SQUARES: f64 = 0.054_287;
 
-/// The sizes of the rows of a graph's values in a run, and the rows that attention reads: a watch.
-/// Sequences begin at position 0 and have no mutual spans.
-#[derive(Debug)]
-pub(crate) struct RowSizes<'a> {
-    graph: &'a Graph,
-    /// The mean square of each matrix of weights.
-    weight_squares: &'a HashMap<String, f64>,
-    /// The biases by which experts are chosen and the sinks of attention, by name.
-    vectors: Option<&'a HashMap<String, Vec<f32>>>,
-    /// The rows of each sequence.
-    sequences: Vec<Range<usize>>,
-    /// The index of each value by its name.
-    indices: HashMap<&'a str, usize>,
-    /// The mean square of each row of each value; empty if the backend did not report it.
-    squares: Vec<Vec<f64>>,
-    /// The rows of each value that attention reads, or by which experts are chosen; `None` for other values.
-    read: Vec<Option<Vec<f32>>>,
-}
-
-impl<'a> RowSizes<'a> {
-    /// No rows yet.
-    pub(crate) fn of(
-        graph: &'a Graph,
-        weight_squares: &'a HashMap<String, f64>,
-        sequences: Vec<Range<usize>>,
-    ) -> RowSizes<'a> {
-        let indices = graph.ids().map(|(id, value)| (value.name.as_str(), id.0 as usize)).collect();
-        let mut read = vec![None; graph.values.len()];
-        // Operands of a node are results of earlier ones.
-        for node in graph.nodes.iter().rev() {
-            let passes_on = matches!(node.op, Op::Reshape | Op::Write);
-            let is_read = read[node.output.0 as usize].is_some();
-            let reads = matches!(
-                node.op,
-                Op::Attend { .. } | Op::AttendLatent { .. } | Op::Route { .. } | Op::SsmScan { .. }
-            );
-            if reads || passes_on && is_read {
-                node.inputs.iter().for_each(|id| read[id.0 as usize] = Some(Vec::new()));
-            }
-            if let Op::DeltaRule { .. } = node.op {
-                node.inputs[..5].iter().for_each(|id| read[id.0 as usize] = Some(Vec::new()));
-            }
-            if let Op::Gate { act, .. } | Op::GateHeads { act } = node.op
-                && derivative(act).is_some()
-            {
-                read[node.inputs[0].0 as usize] = Some(Vec::new());
-            }
-        }
-        let squares = vec![Vec::new(); graph.values.len()];
-        RowSizes { graph, weight_squares, vectors: None, sequences, indices, squares, read }
-    }
-
-    /// With the biases by which experts are chosen and the sinks of attention.
-    pub(crate) fn with_vectors(self, vectors: &'a HashMap<String, Vec<f32>>) -> RowSizes<'a> {
-        RowSizes { vectors: Some(vectors), ..self }
-    }
-
-    /// The number of scores of experts in the run, and of the elements of experts' results.
-    pub(crate) fn routed(&self) -> (usize, usize) {
-        let rows = self.sequences.last().map_or(0, |sequence| sequence.end);
-        let elements = |is_counted: fn(&Op) -> bool| {
-            let nodes = self.graph.nodes.iter().filter(|node| is_counted(&node.op));
-            nodes.map(|node| rows * self.graph.value(node.output).shape.columns()).sum()
-        };
-        (elements(|op| matches!(op, Op::Route { .. })), elements(|op| matches!(op, Op::Experts { .. })))
-    }
-
+impl RowSizes<'_> {
     /// Follows the errors of stores through the graph. A node that cannot be followed adds its `counted`
     /// error. `others` has the errors of each value that are not followed.
     pub(crate) fn errors(&self, one: RoundingErrors, counted: &[f64], others: &[f64]) -> RowErrors {
@@ -190,22 +125,6 @@ impl<'a> RowSizes<'a> {
         let named = self.graph.values.iter().zip(analysis.errors);
         let rows = named.filter_map(|(value, errors)| Some((value.name.clone(), errors?))).collect();
         RowErrors { rows, not_followed, uncertain_choices }
-    }
-}
-
-impl Watch for RowSizes<'_> {
-    fn wants(&self, name: &str) -> bool {
-        self.indices.contains_key(name)
-    }
-
-    fn value(&mut self, name: &str, shape: &Shape, data: &[f32]) {
-        let rows = shape.extents().first().copied().unwrap_or(1).max(1);
-        let columns = (data.len() / rows).max(1);
-        let index = self.indices[name];
-        self.squares[index].extend(data.chunks(columns).map(|row| mean_square(row.iter().copied())));
-        if let Some(rows) = &mut self.read[index] {
-            rows.extend_from_slice(data);
-        }
     }
 }
 
@@ -568,7 +487,7 @@ impl Analysis<'_> {
         let data = self.read[dt.0 as usize];
         let (errors, sizes) = (self.of(dt)?, self.sizes(dt)?);
         let dt = Rows { data, heads: x.heads, width: 1, errors, sizes };
-        let scan = Scan {
+        let scan = FollowedScan {
             one: self.one,
             limits: (least, most),
             vectors: [vector(a)?, vector(d)?, vector(bias)?],
@@ -586,42 +505,6 @@ impl Analysis<'_> {
     fn sizes(&self, id: ValueId) -> Option<&[f64]> {
         let sizes = &self.squares[id.0 as usize];
         (sizes.len() == self.rows_of(id)).then_some(sizes)
-    }
-}
-
-/// The factor of the mean square of relative errors, which a square doubles.
-const SQUARE_GAIN: f64 = 4.0;
-
-/// The factor by which an activation makes the mean square of relative errors larger, if it has no
-/// [`derivative`].
-fn square_gain(act: Act) -> f64 {
-    if act == Act::Relu2 { SQUARE_GAIN } else { 1.0 }
-}
-
-/// The derivative of an activation that is small where its input is negative and large.
-fn derivative(act: Act) -> Option<fn(f64) -> f64> {
-    match act {
-        Act::Sigmoid => Some(|x| Act::Sigmoid.of(x) * Act::Sigmoid.of(-x)),
-        Act::Softplus => Some(|x| Act::Sigmoid.of(x)),
-        Act::Silu | Act::GeluTanh | Act::Gelu | Act::QuickGelu | Act::Relu | Act::Relu2 | Act::Identity => {
-            None
-        }
-    }
-}
-
-/// The factor by which an activation makes the mean square of the relative errors of these inputs larger.
-fn gain_of_row(act: Act, derivative: fn(f64) -> f64, row: &[f32]) -> f64 {
-    let mean = |of: &dyn Fn(f64) -> f64| mean_square(row.iter().map(|x| of(f64::from(*x))));
-    let even = mean(&|x| x) * mean(&derivative);
-    ratio(even.max(mean(&|x| x * derivative(x))), mean(&|x| act.of(x)))
-}
-
-/// A quotient of mean squares; the largest error if only the divisor is 0.
-fn ratio(noise: f64, size: f64) -> f64 {
-    match (noise, size) {
-        (0.0, _) => 0.0,
-        (_, 0.0) => 1.0,
-        _ => noise / size,
     }
 }
 

@@ -25,7 +25,7 @@ use crate::pool::Grid;
 const LANES: usize = 16;
 
 /// One row of one head.
-pub struct ScanRow<'a> {
+pub struct ScanRowKernel<'a> {
     pub rule: ScanHead,
     pub dt: f32,
     pub x: &'a [f32],
@@ -58,11 +58,11 @@ impl ScanHead {
     }
 }
 
-impl ScanRow<'_> {
+impl ScanRowKernel<'_> {
     /// Runs the row with this step and this decay, and `multiply_add(a, b, c)` for `a · b + c`.
     #[inline(always)] // Kernels consist of it.
     fn scan(self, step: f32, decay: f32, multiply_add: impl Fn(f32, f32, f32) -> f32) {
-        let ScanRow { rule, dt: _, x, b, c, state, y } = self;
+        let ScanRowKernel { rule, dt: _, x, b, c, state, y } = self;
         let (b_steps, b_rest) = b.as_chunks::<LANES>();
         let (c_steps, c_rest) = c.as_chunks::<LANES>();
         for ((x, y), state) in x.iter().zip(y).zip(state.chunks_exact_mut(b.len())) {
@@ -89,7 +89,7 @@ impl ScanRow<'_> {
     }
 }
 
-impl CpuKernel for ScanRow<'_> {
+impl CpuKernel for ScanRowKernel<'_> {
     #[inline(always)]
     fn run(self) {
         let step = self.rule.limited(exponential::softplus(self.dt + self.rule.bias));
@@ -138,7 +138,7 @@ pub(crate) fn bind(
             each_block(first, position, group, |rows, state| {
                 for row in rows {
                     let of_group = (row * groups + head / shared) * columns;
-                    table.run(ScanRow {
+                    table.run(ScanRowKernel {
                         rule,
                         dt: dt[row * heads + head],
                         x: &x[(row * heads + head) * size..][..size],

@@ -49,7 +49,7 @@ impl NoisyRule<'_> {
                 let of_value = |operand| part(operand, head, heads);
                 let (q, k, v) = (of_key(0), of_key(1), of_value(2));
                 let (beta, dt, a) = (of_value(3), of_value(4), f64::from(self.a[head]));
-                let sums = matrix.advance(&HeadRow { q, k, v, beta, dt, a }, term);
+                let sums = matrix.advance(&NoisyHeadRow { q, k, v, beta, dt, a }, term);
                 (noise, size) = (noise + sums.0, size + sums.1);
             }
             (noise, size)
@@ -75,7 +75,7 @@ impl NoisyPart<'_> {
 }
 
 /// What a row brings for one head.
-struct HeadRow<'a> {
+struct NoisyHeadRow<'a> {
     q: NoisyPart<'a>,
     k: NoisyPart<'a>,
     v: NoisyPart<'a>,
@@ -101,7 +101,7 @@ impl NoisyMatrix {
 
     /// Moves on by a row, with rounding errors of the mean square `term`; returns the sum of the squares of the
     /// errors of its results, and of the results.
-    fn advance(&mut self, row: &HeadRow<'_>, term: f64) -> (f64, f64) {
+    fn advance(&mut self, row: &NoisyHeadRow<'_>, term: f64) -> (f64, f64) {
         let (channels, columns) = (self.channels, self.columns);
         let decays: Vec<(f64, f64)> = (0..channels)
             .map(|channel| {
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn errors_decay_with_the_matrix_and_are_corrected() {
         let mut matrix = NoisyMatrix::new(1, 1);
-        let row = |beta, v_noise| HeadRow {
+        let row = |beta, v_noise| NoisyHeadRow {
             q: part(&[2.0], 0.0),
             k: part(&[1.0], 0.0),
             v: part(&[3.0], v_noise),
@@ -202,7 +202,7 @@ mod tests {
             let own = |index: usize| if index == changed { 1e-4 } else { 0.0 };
             let mut noise = 0.0;
             for _ in 0..2 {
-                let row = HeadRow {
+                let row = NoisyHeadRow {
                     q: part(&[1.0, 0.5], own(0)),
                     k: part(&[0.6, 0.8], own(1)),
                     v: part(&[1.0], own(2)),

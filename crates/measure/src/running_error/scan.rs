@@ -17,14 +17,14 @@ use crate::rounding::{EXPONENTIAL_ROUNDINGS, RoundingErrors, mean_square};
 const CHUNK: usize = 256;
 
 /// A scan: its limits of steps, its vectors `a`, `d` and `bias`, and its rows `x`, `dt`, `b` and `c`.
-pub(super) struct Scan<'a> {
+pub(super) struct FollowedScan<'a> {
     pub(super) one: RoundingErrors,
     pub(super) limits: (f32, Option<f32>),
     pub(super) vectors: [&'a [f32]; 3],
     pub(super) rows: [Rows<'a>; 4],
 }
 
-impl Scan<'_> {
+impl FollowedScan<'_> {
     /// The mean square of the errors of each row's result.
     pub(super) fn noise(&self, sequences: &[Range<usize>]) -> Vec<f64> {
         let [x, dt, b, c] = &self.rows;
@@ -79,7 +79,7 @@ struct ScannedRow<'a> {
 }
 
 /// The step of a row, and the mean square of its error.
-struct Step {
+struct NoisyStep {
     size: f64,
     noise: f64,
 }
@@ -100,7 +100,7 @@ fn product_of_squares(a: &[f32], b: &[f64]) -> f64 {
 impl ScannedHead<'_> {
     /// The noise of each row's result, added up over its elements.
     fn noise(&self) -> Vec<f64> {
-        let steps: Vec<Step> = self.rows.iter().map(|row| self.step(row)).collect();
+        let steps: Vec<NoisyStep> = self.rows.iter().map(|row| self.step(row)).collect();
         let (size, columns) = match self.rows.first() {
             None => return Vec::new(),
             Some(row) => (row.x.numbers.len(), row.b.numbers.len()),
@@ -127,17 +127,17 @@ impl ScannedHead<'_> {
     }
 
     /// Softplus of `dt + bias`, which is stored before and after.
-    fn step(&self, row: &ScannedRow<'_>) -> Step {
+    fn step(&self, row: &ScannedRow<'_>) -> NoisyStep {
         let RoundingErrors { term, result, .. } = self.one;
         let sum = row.dt.numbers.iter().map(|dt| f64::from(*dt)).sum::<f64>() + self.bias;
         let size = Act::Softplus.of(sum).max(self.least).min(self.most);
         let of_sum = row.dt.noise + result * sum * sum;
         let own = (result + EXPONENTIAL_ROUNDINGS * term) * size * size;
-        Step { size, noise: Act::Sigmoid.of(sum).powi(2) * of_sum + own }
+        NoisyStep { size, noise: Act::Sigmoid.of(sum).powi(2) * of_sum + own }
     }
 
     /// The noise that the rows up to `last` bring into its result.
-    fn of_earlier(&self, last: usize, steps: &[Step]) -> f64 {
+    fn of_earlier(&self, last: usize, steps: &[NoisyStep]) -> f64 {
         let (c, term) = (self.rows[last].c.numbers, self.one.term);
         let (of_c, count) = (squares(c), c.len() as f64);
         // The decay from each row to the last one, and the sum of exponents that transformers may have rounded.
