@@ -510,6 +510,8 @@ impl Analysis<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use super::attention::HeadPart;
     use super::*;
 
