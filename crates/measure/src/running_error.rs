@@ -512,6 +512,9 @@ impl Analysis<'_> {
 mod tests {
     use std::ops::Range;
 
+    use girih_graph::Watch as _;
+    use girih_tensor::Shape;
+
     use super::attention::HeadPart;
     use super::*;
 
