@@ -439,6 +439,7 @@ def step3p5(values: Values, shape: Shape, draw: Draw) -> None:
         limits = [pick(draw, (None, 0.0, 0.3, 1.5)) for _ in range(shape.layers)]
         values[key] = pick(draw, (None, limits, limits))
     values["gating"] = pick(draw, (True, "per-head"))
+    values["mlp_bias"] = draw.random() < 0.1
     values["rope_parameters"] = {
         kind: {
             "rope_type": "default",

@@ -467,6 +467,9 @@ pub struct RopeSchema {
     pub share: Option<Field>,
     /// The fields of a scaling of the frequencies.
     pub scaling: Option<Scaling>,
+    /// Whether pairs turn the other way round, so that frequencies are negative.
+    #[serde(default)]
+    pub is_reversed: bool,
 }
 
 /// The components of a head that form a pair.
