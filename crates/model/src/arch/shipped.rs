@@ -75,7 +75,6 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
     "bamba",
     "mamba2",
     "nemotron_h",
-    "falcon_h1",
     "granite_swa",
     "granitemoe_swa",
     "cohere",

@@ -37,7 +37,7 @@ impl Assembly<'_> {
         operands.push(self.graph.carried(&format!("{at}.state"), state));
         let op = Op::SsmScan { least: ssm.least, most: ssm.most };
         let scanned = self.graph.same(&format!("{at}.scanned"), op, &operands);
-        let flat = self.graph.shaped(&format!("{at}.flat"), Op::Reshape, &[scanned], &[inner]);
+        let flat = self.graph.shaped(&format!("{at}.scanned.flat"), Op::Reshape, &[scanned], &[inner]);
         let gated = self.gated_and_normed(at, ssm, flat, z)?;
         let out = self.linear(&format!("{at}.out"), gated, [inner, width], ssm.output_bias)?;
         Ok(self.scaled(&format!("{at}.out.scaled"), ssm.output_scale, out))
@@ -47,7 +47,7 @@ impl Assembly<'_> {
     /// one.
     fn gated_and_normed(&mut self, at: &str, ssm: &SsmFacts, x: ValueId, z: ValueId) -> Result<ValueId> {
         let gate = |assembly: &mut Self, x| {
-            assembly.graph.same(&format!("{at}.gated"), Op::gate(Act::Silu), &[z, x])
+            assembly.graph.same(&format!("{at}.scanned.gated"), Op::gate(Act::Silu), &[z, x])
         };
         match ssm.norm {
             None => Ok(gate(self, x)),
