@@ -179,11 +179,8 @@ impl<'a> KeyWriter<'a> {
         for layer in &self.facts.layers {
             let MixerSchema::Attend(schema) = &self.arch.layer(&layer.kind)?.mixer else { continue };
             let Some(attend) = layer.mixer.attention() else { continue };
-            // The scale itself is a key, which was written as a parameter, or that of all models.
-            let is_stated = |field: &Field| {
-                field.gguf.is_some() || is_default(FactValue::Number(attend.scale), field.default.as_ref())
-            };
-            if schema.scale.as_ref().is_some_and(is_stated) {
+            // The scale itself is a key, which was written as a parameter.
+            if schema.scale.as_ref().is_some_and(|field| field.gguf.is_some()) {
                 continue;
             }
             // What llama.cpp takes for such a model, as it reads no key.
