@@ -133,8 +133,9 @@ fn listed_kinds<'a>(
             Error::new(format!("config.json's '{key}' contains the unknown kind {word}"))
         })
     };
-    let letters: serde_json::Value = value.as_str().map_or_else(Vec::new, letters).into();
-    let value = if value.is_string() { &letters } else { value };
+    let text = value.as_str().filter(|_| listed.letters);
+    let written: serde_json::Value = text.map_or_else(Vec::new, letters).into();
+    let value = if text.is_some() { &written } else { value };
     config.listed(&listed.hf, value, layers)?.iter().map(kind).collect::<Result<Vec<_>>>().map(Some)
 }
 

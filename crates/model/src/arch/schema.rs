@@ -246,7 +246,7 @@ pub struct LayersSchema {
     pub kinds: Vec<String>,
     /// The key under which a `config.json` lists the kinds of its layers.
     pub listed: Option<ListedKinds>,
-    /// Another key for the list, in a model without the first one. A string has a word in each character.
+    /// Another key for the list, in a model without the first one.
     pub listed_or: Option<ListedKinds>,
     /// Another list of the model, which must say the same.
     pub confirmed: Option<ListedKinds>,
@@ -277,6 +277,9 @@ pub struct ListedKinds {
     /// Whether an empty list counts as none.
     #[serde(default)]
     pub unless_empty: bool,
+    /// Whether the list may be a string with a word in each character.
+    #[serde(default)]
+    pub letters: bool,
     /// If set, only a model that states null for this may lack the list.
     pub unless_null: Option<Field>,
 }
