@@ -5,7 +5,7 @@
 //! matrices. Tensors are read, packed and written in bands of rows, so that a
 //! model is never in memory as a whole. The same model gives the same bytes.
 //!
-//! A GGUF file, whoever wrote it, is compared with the folder that it was made from by
+//! A GGUF file of any origin is compared with the folder that it was made from by
 //! [`compare_with_source`].
 #![forbid(unsafe_code)]
 

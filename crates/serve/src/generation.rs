@@ -59,8 +59,6 @@ pub struct GenerationRequest {
     pub single_call: bool,
     /// How much the model thinks; `None` for its default.
     pub thinking: Option<Thinking>,
-    /// The context that the model must have at least, in tokens.
-    pub min_context: Option<u32>,
 }
 
 /// What happens to a reply.
@@ -243,7 +241,6 @@ impl GenerationRequest {
         admission: Admission,
         record: Option<&Arc<RequestRecord>>,
     ) -> Result<Generation, ApiError> {
-        self.check_context(session)?;
         let model = session.model().clone();
         let mut sampling = self.sampling.over(&model)?;
         check_ranges(&sampling)?;
@@ -352,20 +349,6 @@ impl GenerationRequest {
             (Some(thinking), _) => return Err(thinking.without_template()),
         }
         Ok(prompt)
-    }
-
-    /// Refuses a context that is larger than the session's.
-    fn check_context(&self, session: &Session) -> Result<(), ApiError> {
-        let context = session.limits().context;
-        match self.min_context {
-            Some(asked) if asked > context => {
-                let message = format!(
-                    "a context of {asked} tokens was requested; it is {context}, which is set when the server starts"
-                );
-                Err(ApiError::unsupported("num_ctx", message))
-            }
-            _ => Ok(()),
-        }
     }
 }
 

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use axum::routing::get;
 use axum::{Json, Router};
 use utoipa::OpenApi;
-use utoipa::openapi::OpenApi as Document;
+use utoipa::openapi::schema::SchemaType;
+use utoipa::openapi::{ObjectBuilder, OpenApi as Document, RefOr, Schema};
 
 use crate::api::{anthropic, health, metrics, ollama, openai};
 use crate::error::{AnthropicErrorBody, OllamaErrorBody};
+use crate::parameters::ParameterWithoutEffect;
 use crate::state::ServerState;
 
 /// The routes that the description lists.
@@ -42,11 +44,51 @@ use crate::state::ServerState;
 )]
 struct Description;
 
+/// The bodies of requests, and their parameters without effect.
+const TABLES: [(&str, &[ParameterWithoutEffect]); 10] = [
+    ("ChatRequest", openai::parameters::WITHOUT_EFFECT),
+    ("CompletionRequest", openai::parameters::WITHOUT_EFFECT),
+    ("ResponsesRequest", openai::responses::request::WITHOUT_EFFECT),
+    ("EmbeddingsRequest", openai::embeddings::WITHOUT_EFFECT),
+    ("MessagesRequest", anthropic::request::WITHOUT_EFFECT),
+    ("CountTokensRequest", anthropic::request::WITHOUT_EFFECT),
+    ("OllamaChatRequest", ollama::options::WITHOUT_EFFECT),
+    ("OllamaGenerateRequest", ollama::options::WITHOUT_EFFECT),
+    ("OllamaOptions", ollama::options::OPTIONS_WITHOUT_EFFECT),
+    ("EmbedRequest", ollama::options::WITHOUT_EFFECT),
+];
+
 /// The routes of this module.
 pub fn routes() -> Router<Arc<ServerState>> {
     Router::new().route("/openapi.json", get(description))
 }
 
 async fn description() -> Json<Document> {
-    Json(Description::openapi())
+    Json(described())
+}
+
+/// The description, with the parameters without effect and a sentence for each response.
+fn described() -> Document {
+    let mut document = Description::openapi();
+    let schemas = document.components.iter_mut().flat_map(|components| &mut components.schemas);
+    for (name, schema) in schemas {
+        let RefOr::T(Schema::Object(object)) = schema else { continue };
+        let tables = TABLES.iter().filter(|(body, _)| body == name);
+        for parameter in tables.flat_map(|(_, table)| *table) {
+            let value = ObjectBuilder::new()
+                .schema_type(SchemaType::AnyValue)
+                .description(Some(format!("Without effect: {}.", parameter.why)));
+            object.properties.insert(parameter.name.to_owned(), value.into());
+        }
+    }
+    let paths = document.paths.paths.values_mut();
+    let operations = paths.flat_map(|path| path.get.iter_mut().chain(path.post.iter_mut()));
+    for response in operations.flat_map(|operation| operation.responses.responses.values_mut()) {
+        if let RefOr::T(response) = response
+            && response.description.is_empty()
+        {
+            response.description = "The reply.".to_owned();
+        }
+    }
+    document
 }

@@ -14,6 +14,7 @@ use crate::error::ApiError;
 use crate::models::ServedModels;
 use crate::observe::Metrics;
 use crate::options::{ServeOptions, ServedModel};
+use crate::parameters::ParameterPolicy;
 use crate::request_hook::RequestHook;
 
 /// What all requests share.
@@ -24,6 +25,8 @@ pub struct ServerState {
     pub request_hook: Option<RequestHook>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
+    /// What happens to parameters without effect.
+    pub parameters: Arc<ParameterPolicy>,
     /// By what the server knows its page.
     pub page_token: PageToken,
     /// The requests of its connections, and their end.
@@ -69,6 +72,7 @@ impl ServerState {
             models: ServedModels::new(options)?,
             request_hook: options.request_hook.clone(),
             metrics: Arc::new(Metrics::new(options.metrics_compat)),
+            parameters: Arc::new(ParameterPolicy::new(options.unknown_parameters, options.notice)),
             page_token: PageToken::random()?,
             drain: Drain::default(),
             phase: AtomicU8::new(ServerPhase::Loading as u8),

@@ -75,9 +75,13 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
     (
         Server,
         &[
+            "served-name",
             "api-keys",
+            "api-key",
             "i-know-it-is-open",
             "allowed-host",
+            "allowed-origin",
+            "unknown-parameters",
             "tls-cert",
             "tls-key",
             "no-sandbox",
@@ -110,6 +114,7 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
             "dry-range",
             "dry-breaker",
             "special",
+            "chat-template",
             "reply-style",
             "tool-choice",
             "arch",

@@ -120,7 +120,7 @@ impl Tokenizers<'_> {
         found("special tokens", lost, format!("{all} are special in both{further}"))
     }
 
-    /// Whether texts have equal tokens, whoever wrote them.
+    /// Whether texts have equal tokens, whichever program wrote them.
     fn texts(
         &self,
         name: &str,

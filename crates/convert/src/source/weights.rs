@@ -150,7 +150,7 @@ struct WeightTally {
 }
 
 /// Some rows of a weight, of both models.
-struct Band {
+struct ComparedRows {
     start: usize,
     columns: usize,
     bytes: Vec<u8>,
@@ -184,7 +184,7 @@ impl Pair<'_> {
         Ok(tally)
     }
 
-    fn read(&self, start: usize, rows: usize) -> Result<Band> {
+    fn read(&self, start: usize, rows: usize) -> Result<ComparedRows> {
         let columns = self.shape.columns();
         let read = |(weights, name): (&ModelWeights, &str), dtype: DType| -> Result<_> {
             let offset = dtype.matrix_bytes(start, columns)? as u64;
@@ -196,11 +196,11 @@ impl Pair<'_> {
         };
         let (bytes, stored) = read(self.ours, self.allowed.dtype)?;
         let (_, values) = read(self.theirs, self.from)?;
-        Ok(Band { start, columns, bytes, stored, values })
+        Ok(ComparedRows { start, columns, bytes, stored, values })
     }
 }
 
-impl Band {
+impl ComparedRows {
     /// The bytes of row `row` and its values, in the file and in the source.
     fn row(&self, row: usize) -> (&[u8], &[f32], &[f32]) {
         let bytes = self.bytes.len() / (self.values.len() / self.columns.max(1)).max(1);

@@ -193,7 +193,7 @@ impl BoundExperts {
                 }
             };
             let bands = bands_of_columns(tile.columns());
-            MatmulPiece { table, first, gated, epilogue, bands, tile }.compute(scratch);
+            MatmulPiece { table, first, gated, epilogue, bands, base: 0, tile }.compute(scratch);
         });
 
         let row = |slot: usize| &inner_rows[slot * inner..][..inner];
@@ -233,7 +233,7 @@ fn add_up(
             for start in all.clone().step_by(NARROW_PIECE_BANDS) {
                 let bands = start..all.end.min(start + NARROW_PIECE_BANDS);
                 let tile = &mut *tile;
-                MatmulPiece { table, first, gated: None, epilogue, bands, tile }.compute(scratch);
+                MatmulPiece { table, first, gated: None, epilogue, bands, base: 0, tile }.compute(scratch);
             }
         }
     });

@@ -151,6 +151,17 @@ pub(super) fn gate_heads(seed: u64, round: Roundoff) -> Case {
     draft.gathered(format!("{heads} heads of {size}, {act:?}"), y, bounds)
 }
 
+/// Exact, but for a store.
+pub(super) fn concat(seed: u64, round: Roundoff) -> Case {
+    let mut draft = CaseDraft::new(OpName::Concat, seed, round, Begin::Anywhere);
+    let (heads, first, second) = (1 + draft.random.below(5), draft.columns(), draft.columns());
+    let ((a, x), (b, y)) = (draft.elements("a", &[heads, first]), draft.elements("b", &[heads, second]));
+    let parts = x.chunks_exact(first).zip(y.chunks_exact(second)).flat_map(|(a, b)| [a, b]);
+    let bounds = parts.flatten().map(|x| round.stored * f64::from(x.abs()) + TINY).collect();
+    let y = draft.builder.shaped("y", Op::Concat, &[a, b], &[heads, first + second]);
+    draft.gathered(format!("{heads} heads of {first} and {second}"), y, bounds)
+}
+
 /// An activation is a gate of ones.
 pub(super) fn activate(seed: u64, round: Roundoff) -> Case {
     let mut draft = CaseDraft::new(OpName::Activate, seed, round, Begin::Anywhere);

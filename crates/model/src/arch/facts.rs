@@ -5,7 +5,9 @@ use girih_graph::{Act, GateLimit, GateRule, Pairing, Pooling, Router, Span, Temp
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
+use super::delta_facts::DeltaRuleFacts;
 use super::schema::{NormKind, NormPosition, QkNorm};
+use super::ssm_facts::SsmFacts;
 
 /// The parameters of a model; equal for every container of the same model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -106,6 +108,29 @@ pub struct LayerFacts {
     /// How the parts are added to the residual.
     #[serde(flatten)]
     pub residual: Residual,
+    /// The experts beside the feed-forward part.
+    #[serde(rename = "experts_beside", skip_serializing_if = "Option::is_none")]
+    pub beside: Option<Box<ExpertsFacts>>,
+    /// The layer's own embedding, which is added after the feed-forward part.
+    #[serde(flatten)]
+    pub input: Option<LayerInput>,
+    /// The factor of the layer's result.
+    #[serde(rename = "layer_scale", skip_serializing_if = "Option::is_none")]
+    pub scale: Option<f32>,
+}
+
+/// The embedding of a layer's own.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LayerInput {
+    /// Its size.
+    #[serde(rename = "layer_input")]
+    pub size: usize,
+    /// The number of rows of its table.
+    #[serde(rename = "layer_input_vocabulary")]
+    pub vocabulary: usize,
+    /// The activation of its gate: that of the feed-forward part.
+    #[serde(rename = "layer_input_act", serialize_with = "act_name")]
+    pub act: Act,
 }
 
 /// How the parts of a layer are added to the residual.
@@ -127,14 +152,45 @@ pub enum Mixer {
     Attend(AttentionFacts),
     /// A gated short convolution: `out(c(x) · conv(b(x) · x(x)))` of four projections.
     ShortConv(ShortConvFacts),
+    /// Mamba-2.
+    Ssm(SsmFacts),
+    /// Attention and Mamba-2 of the same rows, whose results are added.
+    AttendAndSsm {
+        /// Attention.
+        #[serde(flatten)]
+        attend: AttentionFacts,
+        /// Mamba-2.
+        #[serde(flatten)]
+        ssm: SsmFacts,
+    },
+    /// None: the layer has a feed-forward part only.
+    None,
+    /// The gated delta rule, with convolutions before it and a gated norm behind it.
+    DeltaRule(DeltaRuleFacts),
 }
 
 impl Mixer {
     /// Attention, if that is the mixer.
     pub fn attention(&self) -> Option<&AttentionFacts> {
         match self {
-            Mixer::Attend(attend) => Some(attend),
-            Mixer::ShortConv(_) => None,
+            Mixer::Attend(attend) | Mixer::AttendAndSsm { attend, .. } => Some(attend),
+            Mixer::ShortConv(_) | Mixer::DeltaRule(_) | Mixer::Ssm(_) | Mixer::None => None,
+        }
+    }
+
+    /// As [`Mixer::attention`], to be changed.
+    pub fn attention_mut(&mut self) -> Option<&mut AttentionFacts> {
+        match self {
+            Mixer::Attend(attend) | Mixer::AttendAndSsm { attend, .. } => Some(attend),
+            Mixer::ShortConv(_) | Mixer::DeltaRule(_) | Mixer::Ssm(_) | Mixer::None => None,
+        }
+    }
+
+    /// Mamba-2, if the mixer has it.
+    pub fn ssm(&self) -> Option<&SsmFacts> {
+        match self {
+            Mixer::Ssm(ssm) | Mixer::AttendAndSsm { ssm, .. } => Some(ssm),
+            Mixer::Attend(_) | Mixer::ShortConv(_) | Mixer::DeltaRule(_) | Mixer::None => None,
         }
     }
 }
@@ -180,9 +236,59 @@ pub struct AttentionFacts {
     /// The gate of the heads' results.
     #[serde(rename = "attention_gate")]
     pub gate: Option<OutputGate>,
+    /// The sizes of latent attention, if it is that: then `kv_heads` is 1, and `head_size` that of queries and keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latent: Option<LatentFacts>,
+    /// The source of keys and values.
+    #[serde(flatten)]
+    pub values: ValuesFacts,
     /// How queries are multiplied by position.
     #[serde(rename = "query_temperature", serialize_with = "temperature_text")]
     pub temperature: Option<Temperature>,
+    /// The factor of the input.
+    #[serde(rename = "attention_input_scale", skip_serializing_if = "Option::is_none")]
+    pub input_scale: Option<f32>,
+    /// The factor of the output.
+    #[serde(rename = "attention_output_scale", skip_serializing_if = "Option::is_none")]
+    pub output_scale: Option<f32>,
+}
+
+/// Latent attention: what is cached is one latent for all heads and a rotated key that they share.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LatentFacts {
+    /// The size of the latent of queries, if they have one.
+    pub query_rank: Option<usize>,
+    /// The size of the latent.
+    pub rank: usize,
+    /// The part of a head of queries and keys that is not rotated.
+    pub nope: usize,
+    /// The part that is rotated.
+    pub rope: usize,
+    /// The size of a head of values.
+    pub value_size: usize,
+    /// The epsilon of the norms of latents.
+    pub epsilon: f32,
+    /// Whether the projections to the latents, and to the shared key, have biases.
+    pub biases: bool,
+}
+
+/// The source of values, and of keys if they are those of another layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct ValuesFacts {
+    /// The epsilon of the norm of each head, which has no weight; `None` without this norm.
+    #[serde(rename = "value_norm", skip_serializing_if = "Option::is_none")]
+    pub norm: Option<f32>,
+    /// Whether values are the projection of keys, before its norm and its rotation.
+    #[serde(rename = "values_are_keys", skip_serializing_if = "is_false")]
+    pub are_keys: bool,
+    /// The earlier layer whose keys and values are read, instead of own ones.
+    #[serde(rename = "kv_of_layer", skip_serializing_if = "Option::is_none")]
+    pub of_layer: Option<usize>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// The gate of the results of attention, which is a projection of its input.
@@ -241,6 +347,9 @@ pub struct Rope {
     pub factors: Vec<f32>,
     /// The factor of the rotated components.
     pub factor: Option<f32>,
+    /// The factor of scores that belongs to the scaling; that of attention has it.
+    #[serde(skip)]
+    pub score: Option<f32>,
     /// The number of positions for which the divisors hold, if it is less than the model's; `sizes.context` follows
     /// it.
     pub context: Option<usize>,
@@ -265,6 +374,12 @@ pub enum Ffn {
             skip_serializing_if = "Option::is_none"
         )]
         limit: Option<GateLimit>,
+        /// The factor of the gate, before its activation.
+        #[serde(rename = "ffn_gate_scale", skip_serializing_if = "Option::is_none")]
+        gate_scale: Option<f32>,
+        /// The factor of the output.
+        #[serde(rename = "ffn_output_scale", skip_serializing_if = "Option::is_none")]
+        output_scale: Option<f32>,
         /// Whether gate, up and down have biases.
         #[serde(rename = "ffn_biases")]
         biases: [bool; 3],
@@ -282,6 +397,8 @@ pub enum Ffn {
     },
     /// Experts, of which each row chooses some.
     Experts(Box<ExpertsFacts>),
+    /// None: the layer has a mixer only.
+    None,
 }
 
 /// Experts, of which each row chooses some.
@@ -295,6 +412,12 @@ pub struct ExpertsFacts {
     pub router: Router,
     /// Whether the router has a bias.
     pub router_bias: bool,
+    /// The epsilon of the norm of the router's input, whose weight is divided by the square root of the width.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub router_norm: Option<f32>,
+    /// Whether the weight of each expert is multiplied by a number of its own.
+    #[serde(skip_serializing_if = "is_false")]
+    pub router_factors: bool,
     /// Whether the router has a bias that changes the choice only.
     pub choice_bias: bool,
     /// The softcap of the router's scores.
@@ -307,6 +430,12 @@ pub struct ExpertsFacts {
     pub gate: GateRule,
     /// Whether the weight of an expert multiplies its input instead of its result.
     pub weighs_inputs: bool,
+    /// Whether experts have no gates, and neither has the shared one: `down(act(up(x)))`.
+    #[serde(rename = "ungated_experts", skip_serializing_if = "std::ops::Not::not")]
+    pub ungated: bool,
+    /// The size of the rows that experts read and make, if a projection makes them narrower.
+    #[serde(rename = "experts_latent", skip_serializing_if = "Option::is_none")]
+    pub latent: Option<usize>,
     /// Whether gates, ups and downs have biases.
     #[serde(rename = "ffn_biases")]
     pub biases: [bool; 3],
@@ -322,11 +451,12 @@ pub struct ExpertsFacts {
 }
 
 impl Ffn {
-    /// The inner size.
-    pub fn size(&self) -> usize {
+    /// The inner size, if there is one.
+    pub fn size(&self) -> Option<usize> {
         match self {
-            Ffn::Gated { size, .. } | Ffn::Plain { size, .. } => *size,
-            Ffn::Experts(experts) => experts.size,
+            Ffn::Gated { size, .. } | Ffn::Plain { size, .. } => Some(*size),
+            Ffn::Experts(experts) => Some(experts.size),
+            Ffn::None => None,
         }
     }
 
@@ -336,6 +466,7 @@ impl Ffn {
             Ffn::Gated { act, .. } | Ffn::Plain { act: PlainAct::Plain(act), .. } => act_word(*act),
             Ffn::Plain { act: PlainAct::Xielu(_), .. } => Some(XIELU),
             Ffn::Experts(experts) => act_word(experts.gate.act),
+            Ffn::None => None,
         }
     }
 
@@ -343,7 +474,7 @@ impl Ffn {
     pub fn experts(&self) -> Option<&ExpertsFacts> {
         match self {
             Ffn::Experts(experts) => Some(experts),
-            Ffn::Gated { .. } | Ffn::Plain { .. } => None,
+            Ffn::Gated { .. } | Ffn::Plain { .. } | Ffn::None => None,
         }
     }
 }
@@ -427,7 +558,10 @@ impl Norms {
             NormPosition::BeforeMixer
             | NormPosition::BeforeFfn
             | NormPosition::AfterMixerResidual
-            | NormPosition::AfterFfnResidual => None,
+            | NormPosition::AfterFfnResidual
+            | NormPosition::AfterDense
+            | NormPosition::BeforeExperts
+            | NormPosition::AfterExperts => None,
         };
         NormFacts { epsilon: own.unwrap_or(self.norm.epsilon), ..self.norm }
     }
@@ -465,6 +599,9 @@ impl NormPosition {
             NormPosition::AfterFfn => "after_ffn",
             NormPosition::AfterMixerResidual => "after_mixer_residual",
             NormPosition::AfterFfnResidual => "after_ffn_residual",
+            NormPosition::AfterDense => "after_dense",
+            NormPosition::BeforeExperts => "before_experts",
+            NormPosition::AfterExperts => "after_experts",
         }
     }
 }
@@ -476,6 +613,9 @@ fn router_facts<S: Serializer>(router: &Router, to: S) -> Result<S::Ok, S::Error
     map.serialize_entry("router_score", score.name())?;
     map.serialize_entry("router_normalized", normalized)?;
     map.serialize_entry("router_groups", &groups.map(|groups| [groups.used, groups.count]))?;
+    if let Some(groups) = groups.filter(|groups| groups.best != 2) {
+        map.serialize_entry("router_groups_by", &groups.best)?;
+    }
     map.serialize_entry("router_factor", factor)?;
     if let Some(near) = near {
         map.serialize_entry("router_near", near)?;

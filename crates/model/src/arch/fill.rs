@@ -12,8 +12,8 @@ use super::facts::{
 use super::rope_names::name_rotations;
 use super::schema::{
     Arch, AttendSchema, DefaultValue, DenseSchema, DerivedScale, EmbedScale, FfnSchema, Field, HeadSchema,
-    LayerSchema, MixerSchema, NormKind, NormPosition, NormsSchema, OutputGateAct, ResidualSchema,
-    ShortConvSchema, SpanSchema, StatedValue, TemperatureSchema,
+    LayerSchema, MixerSchema, NormKind, NormPosition, NormsSchema, OutputGateAct, ResidualSchema, SpanSchema,
+    StatedValue, TemperatureSchema,
 };
 use super::value::brief;
 use crate::limits::ModelLimits;
@@ -44,7 +44,7 @@ pub(crate) fn fill(
     stored: &dyn Stored,
     limits: &ModelLimits,
 ) -> Result<Facts> {
-    let fill = Fill { arch, config, layers: kinds.len(), stored, limits };
+    let fill = Fill { arch, config, layers: kinds.len(), kinds, stored, limits };
     let sizes = ModelSizes {
         width: fill.size("sizes.width", &arch.sizes.width)?,
         vocabulary: fill.vocabulary()?,
@@ -66,8 +66,8 @@ pub(crate) fn fill(
     })
 }
 
-/// The maximum number of taps of a short convolution: known models have 3.
-const MAX_TAPS: usize = 64;
+/// The maximum number of taps of a short convolution: known models have 3 or 4.
+pub(super) const MAX_TAPS: usize = 64;
 
 /// The head, among the parts that a flag says a bias of.
 const HEAD: &str = "head";
@@ -77,6 +77,7 @@ pub(super) struct Fill<'a> {
     pub(super) arch: &'a Arch,
     pub(super) config: &'a ModelConfig<'a>,
     pub(super) layers: usize,
+    pub(super) kinds: &'a [&'a str],
     pub(super) stored: &'a dyn Stored,
     pub(super) limits: &'a ModelLimits,
 }
@@ -108,31 +109,49 @@ impl Fill<'_> {
         let residual = self.residual(&schema.residual)?;
         let norms = self.norms(schema, index, residual)?;
         let mixer = match &schema.mixer {
-            MixerSchema::Attend(attend) => Mixer::Attend(self.attend(attend, index, norms.norm.epsilon)?),
-            MixerSchema::ShortConv(conv) => Mixer::ShortConv(self.short_conv(conv)?),
+            MixerSchema::Attend(attend) => {
+                let facts = self.attend(attend, index, norms.norm.epsilon)?;
+                match &attend.beside {
+                    None => Mixer::Attend(facts),
+                    Some(ssm) => {
+                        let ssm = self.ssm(ssm, index, norms.norm.epsilon)?;
+                        Mixer::AttendAndSsm { attend: facts, ssm }
+                    }
+                }
+            }
+            MixerSchema::ShortConv(conv) => Mixer::ShortConv(ShortConvFacts { taps: self.taps(&conv.taps)? }),
+            MixerSchema::Ssm(ssm) => Mixer::Ssm(self.ssm(ssm, index, norms.norm.epsilon)?),
+            MixerSchema::None {} => Mixer::None,
+            MixerSchema::DeltaRule(delta) => Mixer::DeltaRule(self.delta_rule(delta, norms.norm.epsilon)?),
         };
         let ffn = self.ffn(&schema.ffn, index)?;
-        Ok(LayerFacts { kind: kind.to_owned(), mixer, ffn, norms, residual })
+        let (beside, input) = (self.beside(&schema.ffn, index)?, self.layer_input(&ffn, index)?);
+        let (kind, scale) = (kind.to_owned(), self.layer_scale(index)?);
+        Ok(LayerFacts { kind, mixer, ffn, norms, residual, beside, input, scale })
     }
 
     fn residual(&self, schema: &ResidualSchema) -> Result<Residual> {
         let parallel = schema.parallel.as_ref().map_or(Ok(None), |field| self.config.flag(field))?;
-        Ok(Residual { parallel: parallel == Some(true), scale: self.optional(schema.scale.as_ref())? })
+        let scale = schema.scale.as_ref().map_or(Ok(None), |field| self.config.number(field))?;
+        let root = if schema.scale_over_root_layers { (self.layers as f64).sqrt() } else { 1.0 };
+        let scale = scale.map(|scale| (scale / root) as f32);
+        Ok(Residual { parallel: parallel == Some(true), scale })
     }
 
     /// The norms of a layer: those that its description has, without `before_ffn` if parallel parts share a
     /// norm.
     fn norms(&self, schema: &LayerSchema, layer: usize, residual: Residual) -> Result<Norms> {
+        let name = |position: &NormPosition| format!("layers.{layer}.norms.{}", position.name());
         let mut positions = schema.norms.positions.clone();
-        if let Some(further) = &schema.norms.further
-            && self.config.flag(&further.condition)? == Some(true)
-        {
-            positions.extend(&further.positions);
+        if let Some(further) = &schema.norms.further {
+            let first = further.positions.first().map(name).unwrap_or_default();
+            if self.is_set(&further.condition, &first)? {
+                positions.extend(&further.positions);
+            }
         }
         if residual.parallel && schema.residual.shared_norm {
             positions.retain(|position| *position != NormPosition::BeforeFfn);
         }
-        let name = |position: &NormPosition| format!("layers.{layer}.norms.{}", position.name());
         let mut others = NormPosition::ALL.iter().filter(|position| !positions.contains(position)).map(name);
         if let Some(unread) = others.find(|name| self.stored.has(name)) {
             return Err(Error::new(format!(
@@ -166,6 +185,9 @@ impl Fill<'_> {
                 "architecture {arch}: {name} has both by_layer and gguf_also; one is needed"
             )));
         }
+        if let Some(size) = self.config.overridden_size(field, index, self.layers)? {
+            return Ok(Some(size));
+        }
         match self.config.listed_size(field, index, self.layers)? {
             Some(0) => {
                 let key = self.config.key(field);
@@ -193,7 +215,7 @@ impl Fill<'_> {
     }
 
     /// The epsilon of a norm.
-    fn epsilon(&self, field: &Field) -> Result<f32> {
+    pub(super) fn epsilon(&self, field: &Field) -> Result<f32> {
         let epsilon = self.required("norms.epsilon", field)?;
         if epsilon < 0.0 {
             let key = self.config.key(field);
@@ -209,7 +231,13 @@ impl Fill<'_> {
     }
 
     /// A size of a layer whose default may be another one, of this name and value.
-    fn size_or(&self, name: &str, field: &Field, index: usize, other: (&str, usize)) -> Result<usize> {
+    pub(super) fn size_or(
+        &self,
+        name: &str,
+        field: &Field,
+        index: usize,
+        other: (&str, usize),
+    ) -> Result<usize> {
         if let Some(size) = self.size_of_layer(name, field, index)? {
             return Ok(size);
         }
@@ -235,7 +263,13 @@ impl Fill<'_> {
     }
 
     /// Checks that a table has the number of rows that the parameters state, if they do.
-    fn check_rows(&self, field: &Field, stated: Option<usize>, table: &str, rows: usize) -> Result<()> {
+    pub(super) fn check_rows(
+        &self,
+        field: &Field,
+        stated: Option<usize>,
+        table: &str,
+        rows: usize,
+    ) -> Result<()> {
         match stated.filter(|stated| *stated != rows) {
             Some(stated) => {
                 let key = self.config.key(field);
@@ -310,6 +344,9 @@ impl Fill<'_> {
     }
 
     fn attend(&self, schema: &AttendSchema, layer: usize, epsilon: f32) -> Result<AttentionFacts> {
+        if let Some(latent) = &schema.latent {
+            return self.attend_latent(schema, latent, layer);
+        }
         let heads = self.heads(schema, layer)?;
         // llama.cpp takes 0 as absent.
         let scale = self.optional(schema.scale.as_ref())?;
@@ -334,7 +371,11 @@ impl Fill<'_> {
             softcap: self.cap(schema.softcap.as_ref())?,
             sinks: self.stored.has(&format!("layers.{layer}.mixer.sinks")),
             gate: self.output_gate(schema, layer, &heads)?,
+            latent: None,
+            values: self.values(&schema.values, layer, epsilon)?,
             temperature: schema.temperature.as_ref().map_or(Ok(None), |schema| self.temperature(schema))?,
+            input_scale: self.factor(schema.input_scale.as_ref())?,
+            output_scale: self.factor(schema.output_scale.as_ref())?,
         })
     }
 
@@ -382,7 +423,7 @@ impl Fill<'_> {
         Ok(Some(OutputGate { act, by_head }))
     }
 
-    fn temperature(&self, schema: &TemperatureSchema) -> Result<Option<Temperature>> {
+    pub(super) fn temperature(&self, schema: &TemperatureSchema) -> Result<Option<Temperature>> {
         if let Some(condition) = &schema.condition
             && self.config.flag(condition)? != Some(true)
         {
@@ -415,7 +456,7 @@ impl Fill<'_> {
                 return Ok(None);
             }
         }
-        if weight != has("k") {
+        if weight != has("k") && self.kv_of_layer(layer)?.is_none() {
             return Err(Error::new(format!(
                 "layer {layer} has a weight for the norm of queries or for that of keys; both or none are needed"
             )));
@@ -423,19 +464,21 @@ impl Fill<'_> {
         Ok(Some(QkNormFacts { of, epsilon, weight }))
     }
 
-    fn short_conv(&self, schema: &ShortConvSchema) -> Result<ShortConvFacts> {
-        let taps = self.size("mixer.taps", &schema.taps)?;
+    /// The number of taps of a convolution.
+    pub(super) fn taps(&self, field: &Field) -> Result<usize> {
+        let taps = self.size("mixer.taps", field)?;
         if !(2..=MAX_TAPS).contains(&taps) {
-            let key = self.config.key(&schema.taps);
+            let key = self.config.key(field);
             return Err(Error::new(format!("{key} is {taps}; a number from 2 to {MAX_TAPS} is needed")));
         }
-        Ok(ShortConvFacts { taps })
+        Ok(taps)
     }
 
     /// The inner size of a feed-forward part.
     pub(super) fn ffn_size(&self, schema: &DenseSchema, layer: usize) -> Result<usize> {
         let width = self.size("sizes.width", &self.arch.sizes.width)?;
         let size = self.size_or("ffn.size", &schema.size, layer, ("4 * width", width.saturating_mul(4)))?;
+        let size = if self.is_doubled(schema, layer)? { size.saturating_mul(2) } else { size };
         let Some(rounded) = schema.hf_rounded.as_ref().filter(|_| !self.config.is_gguf()) else {
             return Ok(size);
         };
@@ -491,7 +534,7 @@ impl Fill<'_> {
         }
     }
 
-    fn span(&self, schema: &AttendSchema, layer: usize) -> Result<Span> {
+    pub(super) fn span(&self, schema: &AttendSchema, layer: usize) -> Result<Span> {
         if let Some(field) = &schema.span_if
             && self.config.flag(field)? != Some(true)
         {
@@ -530,6 +573,8 @@ impl Fill<'_> {
                     size: self.ffn_size(dense, layer)?,
                     act,
                     limit: self.limit(dense.limit.as_ref(), layer)?,
+                    gate_scale: self.factor(dense.gate_scale.as_ref())?,
+                    output_scale: self.factor(dense.output_scale.as_ref())?,
                     biases: [bias("gate"), bias("up"), bias("down")],
                 })
             }
@@ -542,6 +587,7 @@ impl Fill<'_> {
                 Ok(Ffn::Plain { size, act, biases: [bias("up"), bias("down")] })
             }
             FfnSchema::Experts(experts) => self.experts(experts, layer),
+            FfnSchema::None {} => Ok(Ffn::None),
         }
     }
 
@@ -657,6 +703,14 @@ impl Fill<'_> {
             let key = self.config.key(field);
             return Err(Error::new(format!("{key} is 0, by which logits cannot be divided")));
         }
+        let divisor = match (head.divisor_of_width, &head.divisor) {
+            (true, Some(field)) => {
+                let (width, base) =
+                    (self.size("sizes.width", &self.arch.sizes.width)?, self.size("head.divisor", field)?);
+                Some((width as f64 / base as f64) as f32)
+            }
+            _ => divisor,
+        };
         Ok(Head {
             norm,
             tied,

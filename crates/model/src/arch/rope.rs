@@ -127,6 +127,7 @@ pub(super) fn scaled(
     tensor: impl Fn(&str) -> Result<Option<Vec<f32>>>,
 ) -> Result<Scaled> {
     let Some(scaling) = scaling else { return Ok(Scaled::default()) };
+    check_only(config, scaling, &tensor)?;
     let scaled = match config {
         ModelConfig::Hf(_) => match object(config, scaling)? {
             Some((path, object)) => ScalingObject { path, object, scaling, from }.scaled()?,
@@ -154,6 +155,32 @@ pub(super) fn scaled(
         )));
     }
     Ok(scaled)
+}
+
+/// Checks that a model has the only scheme that its description allows, if there is one.
+fn check_only(
+    config: &ModelConfig<'_>,
+    scaling: &Scaling,
+    tensor: impl Fn(&str) -> Result<Option<Vec<f32>>>,
+) -> Result<()> {
+    let Some(only) = &scaling.only else { return Ok(()) };
+    match config {
+        ModelConfig::Hf(_) => {
+            let path = scaling.hf.iter().next().unwrap_or_default();
+            let stated = config.json(&format!("{path}.{}", SCHEME_KEYS[0]));
+            if stated.and_then(Json::as_str) == Some(only) {
+                return Ok(());
+            }
+            let stated = stated.map_or("missing".to_owned(), |stated| format!("{}", brief(stated)));
+            Err(Error::new(format!("config.json's '{path}.rope_type' is {stated}; '{only}' is needed")))
+        }
+        ModelConfig::Gguf(_) => match &scaling.factors {
+            Some(name) if tensor(name)?.is_none() => Err(Error::new(format!(
+                "GGUF lacks the tensor '{name}', which the rotary scaling '{only}' needs"
+            ))),
+            _ => Ok(()),
+        },
+    }
 }
 
 /// The scaling of a GGUF, as llama.cpp's `load_hparams` and `llama_context` read it.
@@ -201,7 +228,14 @@ fn of_gguf(
         (None, "linear") => Scaled::by(vec![needed()?; from.rotated / 2]),
         (None, "yarn") => {
             let factor = f64::from(needed()?);
-            let implied = Yarn::attention(factor, Some(1.0), number("yarn_log_multiplier")?);
+            let multiplier = number("yarn_log_multiplier")?;
+            // llama.cpp's converter writes a tenth of it for these models, and takes both scales as equal.
+            let of_all =
+                multiplier.filter(|_| scaling.scales_scores).map(|tenth| (1e7 * tenth).round() / 1e6);
+            let implied = match scaling.scales_scores {
+                true => Yarn::attention(factor, of_all, of_all),
+                false => Yarn::attention(factor, Some(1.0), multiplier),
+            };
             let yarn = Yarn {
                 factor,
                 original: original as f64,
@@ -210,7 +244,7 @@ fn of_gguf(
                 is_truncated: !scaling.gguf_open_ramp,
                 attention: number("yarn_attn_factor")?.unwrap_or(implied),
             };
-            yarn.scaled(from)
+            Scaled { score: Yarn::score(factor, of_all), ..yarn.scaled(from) }
         }
         (None, "longrope") => {
             let [Some(short), Some(long)] = lists else {
@@ -374,7 +408,8 @@ impl ScalingObject<'_> {
             is_truncated: self.is_truncated()?,
             attention,
         };
-        Ok(yarn.scaled(self.from))
+        let of_all = self.number("mscale_all_dim")?.filter(|_| self.scaling.scales_scores);
+        Ok(Scaled { score: Yarn::score(factor, of_all), ..yarn.scaled(self.from) })
     }
 
     /// Whether the ends of YaRN's ramp are whole pairs. transformers reads it of the object of all layers only.

@@ -7,18 +7,24 @@ use girih_file::fault_in_line;
 use girih_tensor::{Error, Result};
 use serde::Deserialize;
 
-pub use super::attend_schema::{LayerBases, OutputGateAct, QkNorm, TemperatureSchema};
-use super::based_on::{DENSE_KIND, describe_layers, merged, printed};
-pub use super::ffn_schema::{
-    DenseLayersSchema, DenseSchema, ExpertsSchema, FfnKind, FfnSchema, LimitSchema, RoundedSize,
-    SharedExpertSchema,
+pub use super::attend_schema::{
+    LatentSchema, LayerBases, OutputGateAct, QkNorm, TemperatureSchema, ValuesSchema,
 };
-pub use super::field::{DefaultValue, Field, Names};
+use super::based_on::{DENSE_KIND, describe_layers, merged, printed};
+pub use super::delta_schema::{DeltaPart, DeltaRuleSchema};
+pub use super::ffn_schema::{
+    BesideSchema, DenseLayersSchema, DenseSchema, ExpertsSchema, FfnKind, FfnSchema, LimitSchema,
+    RoundedSize, SharedExpertSchema,
+};
+pub use super::field::{DefaultValue, Field, LayerOverrides, Names};
 pub use super::key_rules::{
     ExcludedKey, ExcludedValue, HarmlessKey, HarmlessValues, ListOf, RequiredNull, RequiredValue,
     StatedValue, ValueKind,
 };
-pub use super::weight_schema::{ExpertsPart, OtherTensor, QkvPart, Relayout, TensorPart, Unused, Weight};
+pub use super::ssm_schema::{SsmPart, SsmSchema};
+pub use super::weight_schema::{
+    ExpertsPart, LatentPart, OtherTensor, QkvPart, Relayout, TensorPart, Unused, Weight,
+};
 
 /// The description of an architecture.
 #[derive(Clone, Debug, Deserialize)]
@@ -131,6 +137,19 @@ pub struct EmbedSchema {
     /// Whether the sum is normalized: weight `embed.norm.weight`.
     #[serde(default)]
     pub norm: bool,
+    /// What each layer has of embeddings of its own, if the model has them.
+    pub per_layer: Option<PerLayerSchema>,
+}
+
+/// Embeddings of each layer: the sum of a row of a table of the layer and a projection of the model's embedding.
+/// Their part of the layer has the weights `layers.{i}.input.…`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PerLayerSchema {
+    /// Their size. Without a value, or with 0, there are none.
+    pub size: Field,
+    /// The number of rows of each table.
+    pub vocabulary: Option<Field>,
 }
 
 /// A factor that embeddings are multiplied by.
@@ -173,7 +192,7 @@ pub struct NormsSchema {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FurtherNorms {
-    /// Whether the model has them.
+    /// Whether the model has them. A GGUF without a key for it says so by the weight of the first one.
     #[serde(rename = "if")]
     pub condition: Field,
     /// The positions.
@@ -209,6 +228,12 @@ pub enum NormPosition {
     AfterMixerResidual,
     /// On the sum of the feed-forward part and the residual.
     AfterFfnResidual,
+    /// On the output of the dense part, before that of the experts beside it is added.
+    AfterDense,
+    /// On the input of the experts beside a dense part.
+    BeforeExperts,
+    /// On the output of these experts.
+    AfterExperts,
 }
 
 /// Which kind each layer has: by a list of the model, else by its period, else by a pattern.
@@ -221,12 +246,19 @@ pub struct LayersSchema {
     pub kinds: Vec<String>,
     /// The key under which a `config.json` lists the kinds of its layers.
     pub listed: Option<ListedKinds>,
+    /// Another key for the list, in a model without the first one.
+    pub listed_or: Option<ListedKinds>,
     /// Another list of the model, which must say the same.
     pub confirmed: Option<ListedKinds>,
     /// The key of the indexes of the layers of one kind in a `config.json` without the list.
     pub indexed: Option<IndexedKind>,
     /// The key of GGUF that has a number for each layer, with 0 for one kind.
     pub gguf_listed: Option<GgufKinds>,
+    /// The kind that the last layer must have.
+    pub last: Option<String>,
+    /// The number of last layers that read the keys and values of earlier ones, instead of having their own: each
+    /// those of the last layer of its kind before them.
+    pub shared_kv: Option<Field>,
     /// The period n of a model: every n-th layer has the last of `kinds`, the others have the first.
     pub period: Option<Field>,
     /// Which layers have the feed-forward part of `[dense]`; their kind is `KIND_dense`.
@@ -245,6 +277,9 @@ pub struct ListedKinds {
     /// Whether an empty list counts as none.
     #[serde(default)]
     pub unless_empty: bool,
+    /// Whether the list may be a string with a word in each character.
+    #[serde(default)]
+    pub letters: bool,
     /// If set, only a model that states null for this may lack the list.
     pub unless_null: Option<Field>,
 }
@@ -301,6 +336,9 @@ pub struct ResidualSchema {
     pub shared_norm: bool,
     /// The factor that the results are multiplied by before they are added.
     pub scale: Option<Field>,
+    /// Whether that factor is divided by the square root of the number of layers, as MiniCPM's is.
+    #[serde(default)]
+    pub scale_over_root_layers: bool,
 }
 
 /// The part of a layer that combines values of several positions.
@@ -311,6 +349,23 @@ pub enum MixerSchema {
     Attend(Box<AttendSchema>),
     /// A gated short convolution.
     ShortConv(ShortConvSchema),
+    /// The gated delta rule.
+    DeltaRule(Box<DeltaRuleSchema>),
+    /// Mamba-2.
+    Ssm(Box<SsmSchema>),
+    /// None: the layer has a feed-forward part only.
+    None {},
+}
+
+impl MixerSchema {
+    /// Mamba-2, if the mixer has it.
+    pub fn ssm(&self) -> Option<&SsmSchema> {
+        match self {
+            MixerSchema::Ssm(ssm) => Some(ssm),
+            MixerSchema::Attend(attend) => attend.beside.as_deref(),
+            MixerSchema::ShortConv(_) | MixerSchema::DeltaRule(_) | MixerSchema::None {} => None,
+        }
+    }
 }
 
 /// Attention.
@@ -343,6 +398,10 @@ pub struct AttendSchema {
     /// If set, only models in whose `config.json` this is null rotate queries and keys. In a GGUF, it must be
     /// absent.
     pub rope_if_null: Option<Field>,
+    /// If set, only models for which this is `rope` or true rotate queries and keys; null, `nope` and false are none.
+    pub rope_if: Option<Field>,
+    /// If set, models in whose `config.json` this is null do not rotate.
+    pub rope_unless_null: Option<Field>,
     /// The norms of queries and keys, if there are any. They have weights if the description names them.
     pub qk_norm: Option<QkNorm>,
     /// Whether a model has these norms, for descriptions of models with and without; in a GGUF, their weights say so.
@@ -361,10 +420,21 @@ pub struct AttendSchema {
     /// The activation of the gate of the heads' results. The weight `mixer.gate.weight` has a row for each
     /// head or for each element; without it, there is no gate.
     pub gate: Option<OutputGateAct>,
+    /// The source of values, where it is not a projection alone.
+    #[serde(default)]
+    pub values: ValuesSchema,
     /// Whether a model in `config.json` has this gate, which its weight must confirm.
     pub gate_if: Option<Field>,
     /// How queries are multiplied by position.
     pub temperature: Option<TemperatureSchema>,
+    /// The sizes of latent attention, if it is that.
+    pub latent: Option<LatentSchema>,
+    /// The factor of the input.
+    pub input_scale: Option<Field>,
+    /// The factor of the output.
+    pub output_scale: Option<Field>,
+    /// Mamba-2 beside attention; the results of both are added.
+    pub beside: Option<Box<SsmSchema>>,
 }
 
 /// A gated short convolution.
@@ -432,6 +502,8 @@ pub enum ScaleOf {
 pub struct RopeSchema {
     /// The components that form a pair.
     pub pairing: PairingSchema,
+    /// A flag of `config.json`: where it is false, pairs lie in halves, whatever `pairing` says.
+    pub neighbours_if: Option<Field>,
     /// The base of the frequencies.
     pub base: Field,
     /// The number of components of a head that are rotated, the first ones; without one, it follows from the
@@ -463,6 +535,8 @@ pub struct Scaling {
     /// Objects of `config.json` with a `rope_type`.
     #[serde(default)]
     pub hf: Names,
+    /// The only scheme that models may have. In a GGUF, they must have the tensor of divisors.
+    pub only: Option<String>,
     /// The number of positions before the scaling in a `config.json` that states it apart from these objects.
     pub original: Option<Field>,
     /// Whether `dynamic` with an `alpha` raises the base to `base · alpha^(size / (size − 2))` for all texts.
@@ -483,6 +557,9 @@ pub struct Scaling {
     /// Whether the ends of YaRN's ramp are no whole pairs in a GGUF, which cannot state it.
     #[serde(default)]
     pub gguf_open_ramp: bool,
+    /// Whether YaRN's scale of all components multiplies scores twice, as in DeepSeek's models.
+    #[serde(default)]
+    pub scales_scores: bool,
     /// The name of GGUF's tensor of the divisors of longrope for short texts.
     pub short: Option<String>,
     /// The same for long texts.
@@ -502,6 +579,9 @@ pub struct HeadSchema {
     pub scale: Option<Field>,
     /// The number that logits are divided by.
     pub divisor: Option<Field>,
+    /// Whether it is the width, divided by what `divisor` states, as MiniCPM's is.
+    #[serde(default)]
+    pub divisor_of_width: bool,
     /// The softcap of logits.
     pub softcap: Option<Field>,
 }
@@ -531,13 +611,16 @@ pub const EXPERT: &str = "{e}";
 
 impl NormPosition {
     /// Every position.
-    pub const ALL: [NormPosition; 6] = [
+    pub const ALL: [NormPosition; 9] = [
         NormPosition::BeforeMixer,
         NormPosition::AfterMixer,
         NormPosition::BeforeFfn,
         NormPosition::AfterFfn,
         NormPosition::AfterMixerResidual,
         NormPosition::AfterFfnResidual,
+        NormPosition::AfterDense,
+        NormPosition::BeforeExperts,
+        NormPosition::AfterExperts,
     ];
 }
 
@@ -564,14 +647,27 @@ impl Arch {
 
     /// Checks what the types of the schema do not.
     fn check(&self) -> Result<()> {
-        let LayersSchema { kinds: _, listed, confirmed, indexed, gguf_listed, period: _, dense: _ } =
-            &self.layers;
+        let LayersSchema {
+            kinds: _,
+            listed,
+            listed_or,
+            confirmed,
+            indexed,
+            gguf_listed,
+            last,
+            shared_kv: _,
+            period: _,
+            dense: _,
+        } = &self.layers;
         let pattern = self.pattern();
         if pattern.is_empty() && listed.is_none() {
             return Err(Error::new(format!("architecture {}: layers.kinds is empty", self.name)));
         }
-        let listed =
-            listed.iter().chain(confirmed).flat_map(|listed| listed.words.values().map(String::as_str));
+        let listed = listed
+            .iter()
+            .chain(listed_or)
+            .chain(confirmed)
+            .flat_map(|listed| listed.words.values().map(String::as_str));
         let indexed = indexed.iter().flat_map(|indexed| [indexed.kind.as_str(), indexed.other.as_str()]);
         let gguf_listed = gguf_listed.iter().flat_map(|kinds| [kinds.zero.as_str(), kinds.other.as_str()]);
         let of = self.weights.values().flat_map(|weight| weight.of.iter().map(String::as_str));
@@ -580,6 +676,7 @@ impl Arch {
             .chain(listed)
             .chain(indexed)
             .chain(gguf_listed)
+            .chain(last.as_deref())
             .chain(of)
             .try_for_each(|kind| self.layer(kind).map(drop))?;
         let sees_all = self.head.is_none();

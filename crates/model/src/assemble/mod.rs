@@ -4,13 +4,17 @@
 //! input of the first layer), `layers.{i}.out`, and `head.norm` (output rows only, and none
 //! in encoders).
 
+mod delta_rule;
 mod ffn;
 mod mixer;
+mod ssm;
+
+use std::collections::BTreeMap;
 
 use girih_graph::{Builder, Graph, InputSpec, Key, Op, OutputKind, ValueId, faults};
 use girih_tensor::{DType, Shape};
 
-use crate::arch::{Facts, Head, LayerFacts, Mixer, NormFacts, NormKind, NormPosition};
+use crate::arch::{Facts, Ffn, Head, LayerFacts, LayerInput, Mixer, NormFacts, NormKind, NormPosition};
 use crate::weights::ModelWeights;
 use girih_tensor::{Error, ErrorKind, Result};
 
@@ -46,7 +50,14 @@ pub(crate) fn graph(
     key: Key,
     options: GraphOptions,
 ) -> Result<Graph> {
-    let mut assembly = Assembly { facts, weights, state: options.state, graph: Builder::new(key) };
+    let mut assembly = Assembly {
+        facts,
+        weights,
+        state: options.state,
+        graph: Builder::new(key),
+        keys_and_values: BTreeMap::new(),
+        embedded: None,
+    };
     let mut x = assembly.input_rows(options.given_rows)?;
     for (index, layer) in facts.layers.iter().enumerate() {
         x = assembly.layer(index, layer, x)?;
@@ -91,6 +102,10 @@ struct Assembly<'a> {
     weights: &'a dyn WeightTypes,
     state: DType,
     graph: Builder,
+    /// The keys and values of each layer that has its own, which later layers may read, too.
+    keys_and_values: BTreeMap<usize, [ValueId; 2]>,
+    /// The tokens and their embeddings, unless a step may bring rows in place of these.
+    embedded: Option<[ValueId; 2]>,
 }
 
 impl Assembly<'_> {
@@ -155,10 +170,13 @@ impl Assembly<'_> {
     /// some of them.
     fn input_rows(&mut self, given_rows: bool) -> Result<ValueId> {
         if !given_rows {
-            return self.embed("embed");
+            let rows = self.embed("embed")?;
+            self.embedded = self.embedded.map(|[tokens, _]| [tokens, rows]);
+            return Ok(rows);
         }
         let width = self.facts.sizes.width;
         let rows = self.embed("embed.tokens")?;
+        self.embedded = None;
         let given = self.graph.input(InputSpec::GIVEN, &[width], DType::F32);
         Ok(self.graph.same("embed", Op::Splice, &[rows, given]))
     }
@@ -167,6 +185,7 @@ impl Assembly<'_> {
     fn embed(&mut self, last: &str) -> Result<ValueId> {
         let (sizes, embed) = (self.facts.sizes, self.facts.embed);
         let tokens = self.graph.input("tokens", &[], DType::I32);
+        self.embedded = Some([tokens, tokens]);
         let further = [("token_types", embed.token_types), ("positions", embed.positions)];
         let further = further.into_iter().filter_map(|(name, rows)| Some((name, rows?)));
         // All inputs come before other values, as steps have them.
@@ -199,49 +218,128 @@ impl Assembly<'_> {
         Ok(self.graph.shaped(name, Op::Embed, &[ids, table], &[width]))
     }
 
-    /// `x + mixer(x)`, then `x + ffn(x)`, or `x + mixer(x) + ffn(x)`, with the layer's norms.
+    /// A layer: what its mixer and its feed-forward part add, then what it makes of its own embedding, and its factor.
     fn layer(&mut self, index: usize, layer: &LayerFacts, x: ValueId) -> Result<ValueId> {
         let at = format!("layers.{index}");
+        let out = layer_output(index);
+        let steps = [true, layer.input.is_some(), layer.scale.is_some()];
+        // The last value is the layer's output.
+        let last = steps.iter().rposition(|is_there| *is_there);
+        let name = |step: usize, name: &str| match last == Some(step) {
+            true => out.clone(),
+            false => format!("{at}.{name}"),
+        };
+        let mut x = self.mixed_and_fed(index, &name(0, "fed"), layer, x)?;
+        if let Some(input) = &layer.input {
+            x = self.layer_input(&at, &name(1, "joined"), layer, input, x)?;
+        }
+        match layer.scale {
+            None => Ok(x),
+            Some(factor) => Ok(self.graph.same(&out, Op::Scale { factor }, &[x])),
+        }
+    }
+
+    /// `x + mixer(x)`, then `x + ffn(x)`, or `x + mixer(x) + ffn(x)`, with the layer's norms, as a value of this name.
+    /// A layer may lack one of both.
+    fn mixed_and_fed(&mut self, index: usize, name: &str, layer: &LayerFacts, x: ValueId) -> Result<ValueId> {
+        let at = format!("layers.{index}");
         let given = x;
+        if layer.mixer == Mixer::None {
+            let read = self.norm_at(&at, layer, NormPosition::BeforeFfn, x)?;
+            return self.fed(&at, name, layer, [x, read]);
+        }
         let read = self.norm_at(&at, layer, NormPosition::BeforeMixer, x)?;
         let mixer = format!("{at}.mixer");
         let mixed = match &layer.mixer {
-            Mixer::Attend(attend) => self.attend(&mixer, attend, read)?,
+            Mixer::Attend(attend) => self.attend(index, &mixer, attend, read)?,
             Mixer::ShortConv(conv) => self.short_conv(&mixer, conv, read)?,
+            Mixer::Ssm(ssm) => self.ssm(&mixer, ssm, read)?,
+            Mixer::AttendAndSsm { attend, ssm } => {
+                let attended = self.attend(index, &mixer, attend, read)?;
+                let scanned = self.ssm(&mixer, ssm, read)?;
+                self.graph.same(&format!("{mixer}.joined"), Op::Add, &[scanned, attended])
+            }
+            Mixer::None => unreachable!("such a layer has returned"),
+            Mixer::DeltaRule(delta) => self.delta_rule(&mixer, delta, read)?,
         };
         let mixed = self.norm_at(&at, layer, NormPosition::AfterMixer, mixed)?;
-        let x = self.residual(&at, layer, NormPosition::AfterMixerResidual, [x, mixed])?;
+        let has_ffn = layer.ffn != Ffn::None;
+        let sum = if has_ffn { format!("{at}.mixed") } else { name.to_owned() };
+        let x = self.residual(&at, &sum, layer, NormPosition::AfterMixerResidual, [x, mixed])?;
+        if !has_ffn {
+            return Ok(x);
+        }
         let read = match layer.residual.parallel {
             true if !layer.norms.positions.contains(&NormPosition::BeforeFfn) => read,
             true => self.norm_at(&at, layer, NormPosition::BeforeFfn, given)?,
             false => self.norm_at(&at, layer, NormPosition::BeforeFfn, x)?,
         };
-        let fed = self.feed_forward(&format!("{at}.ffn"), &layer.ffn, read)?;
-        let fed = self.norm_at(&at, layer, NormPosition::AfterFfn, fed)?;
-        self.residual(&at, layer, NormPosition::AfterFfnResidual, [x, fed])
+        self.fed(&at, name, layer, [x, read])
     }
 
-    /// The sum of the residual and a part's result, with the norm at `position` if the layer has
+    /// `x + ffn(read)` as a value of this name, with the norms behind the feed-forward part.
+    fn fed(&mut self, at: &str, name: &str, layer: &LayerFacts, [x, read]: [ValueId; 2]) -> Result<ValueId> {
+        let fed = self.feed_forward(&format!("{at}.ffn"), &layer.ffn, read)?;
+        let fed = self.with_experts(at, layer, [x, fed])?;
+        let fed = self.norm_at(at, layer, NormPosition::AfterFfn, fed)?;
+        self.residual(at, name, layer, NormPosition::AfterFfnResidual, [x, fed])
+    }
+
+    /// `x` plus what a layer makes of its own embedding, as a value of this name: the mean, times √2, of a row of a table
+    /// and of a projection of the model's embedding is gated by `x` and projected.
+    fn layer_input(
+        &mut self,
+        at: &str,
+        name: &str,
+        layer: &LayerFacts,
+        input: &LayerInput,
+        x: ValueId,
+    ) -> Result<ValueId> {
+        let LayerInput { size, vocabulary, act } = *input;
+        let (width, epsilon) = (self.facts.sizes.width, layer.norms.norm.epsilon);
+        let at = format!("{at}.input");
+        let [tokens, embedded] = self.embedded.ok_or_else(|| {
+            Error::new(format!("'{at}' needs tokens; a step of this model cannot bring rows in their place"))
+        })?;
+        let table = self.weight(&format!("{at}.table"), &[vocabulary, size])?;
+        let rows = self.graph.shaped(&format!("{at}.rows"), Op::Embed, &[tokens, table], &[size]);
+        let factor = (size as f32).sqrt();
+        let rows = self.graph.same(&format!("{at}.scaled"), Op::Scale { factor }, &[rows]);
+        let context = self.linear(&format!("{at}.context"), embedded, [width, size], false)?;
+        let factor = 1.0 / (width as f32).sqrt();
+        let context = self.graph.same(&format!("{at}.context.scaled"), Op::Scale { factor }, &[context]);
+        let context =
+            self.rms_norm(&format!("{at}.context.normed"), "embed.per_layer.norm", context, size, epsilon)?;
+        let sum = self.graph.same(&format!("{at}.sum"), Op::Add, &[context, rows]);
+        let factor = std::f32::consts::FRAC_1_SQRT_2;
+        let mean = self.graph.same(&format!("{at}.mean"), Op::Scale { factor }, &[sum]);
+        let gate = self.linear(&format!("{at}.gate"), x, [width, size], false)?;
+        let gated = self.graph.same(&format!("{at}.gated"), Op::gate(act), &[gate, mean]);
+        let out = self.linear(&format!("{at}.out"), gated, [size, width], false)?;
+        let out = self.rms_norm(&format!("{at}.normed"), &format!("{at}.norm"), out, width, epsilon)?;
+        Ok(self.graph.same(name, Op::Add, &[x, out]))
+    }
+
+    /// The sum of the residual and a part's result, as a value of this name, with the norm at `position` if the layer has
     /// one there.
     fn residual(
         &mut self,
         at: &str,
+        name: &str,
         layer: &LayerFacts,
         position: NormPosition,
         parts: [ValueId; 2],
     ) -> Result<ValueId> {
-        let part = if position == NormPosition::AfterFfnResidual { "out" } else { "mixed" };
-        let name = format!("{at}.{part}");
         let [x, result] = parts;
         let parts = match layer.residual.scale {
             None => parts,
             Some(factor) => [x, self.graph.same(&format!("{name}.scaled"), Op::Scale { factor }, &[result])],
         };
         if !layer.norms.positions.contains(&position) {
-            return Ok(self.graph.same(&name, Op::Add, &parts));
+            return Ok(self.graph.same(name, Op::Add, &parts));
         }
         let sum = self.graph.same(&format!("{name}.sum"), Op::Add, &parts);
-        self.layer_norm_at(&name, at, layer, position, sum)
+        self.layer_norm_at(name, at, layer, position, sum)
     }
 
     /// The norm at `position`, if the layer has one there; else `x`.

@@ -28,19 +28,24 @@ const BF16: Roundoff = Roundoff {
 };
 
 /// The ops that the host computes in all cases.
-const ON_THE_HOST: [&str; 15] = [
+const ON_THE_HOST: [&str; 20] = [
     "activate",
+    "attend_latent",
+    "concat",
+    "delta_rule",
     "embed",
     "experts",
     "gate_heads",
     "gather",
     "layer_norm",
+    "linear_heads",
     "pool",
     "route",
     "scale",
     "short_conv",
     "softcap",
     "splice",
+    "ssm_scan",
     "temper",
     "write",
     "xielu",

@@ -8,5 +8,6 @@ pub mod metrics;
 pub mod ollama;
 pub mod one_or_many;
 pub mod openai;
+pub mod reasons;
 pub mod reply_form;
 pub mod token_text;

@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 /// One text, or several.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "must be a string or an array of strings")]
 pub enum OneOrMany {
     /// One.
     One(String),

@@ -175,18 +175,3 @@ fn a_repeated_prompt_is_cached() {
     let prompt = again["usage"]["prompt_tokens"].as_u64().unwrap();
     assert!(cached > prompt / 2 && cached < prompt, "{cached} of {prompt}");
 }
-
-#[test]
-fn the_documentation_lists_what_has_no_effect() {
-    let page = include_str!("../../../../docs/server.md");
-    let (_, section) = page.split_once("## What has no effect").unwrap();
-    let (section, _) = section.split_once("\n## ").unwrap();
-    let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.strip_suffix(" |"));
-    let rows: Vec<(&str, &str)> = rows.map(|row| row.split_once("` | ").unwrap()).collect();
-    assert_eq!(rows, girih_serve::api::openai::parameters::WITHOUT_EFFECT);
-    let mut all = story(json!({"max_tokens": 1}));
-    for (name, _) in rows {
-        all[name] = json!("x");
-    }
-    assert_eq!(post(shared(), PATH, &all).status, 200);
-}

@@ -142,12 +142,11 @@ fn wrong_parameters_are_refused_by_name() {
         assert!(status == 400 && message.contains(part), "{status} {message}");
     };
     expect(json!({"unknown": 1}), "the parameter \"unknown\" is not known");
-    expect(json!({"options": {"num_gpu": 1}}), "options.num_gpu is decided when the server starts");
-    expect(json!({"options": {"tfs_z": 1}}), "tfs_z");
+    expect(json!({"options": {"vocab_only": true}}), "options.vocab_only must be false");
+    expect(json!({"options": {"tfs_z": 0.5}}), "options.tfs_z must be 1");
     expect(json!({"options": {"repeat_last_n": 64}}), "options.repeat_last_n must be -1");
     expect(json!({"options": {"mirostat": 1}}), "options.mirostat is 1");
     expect(json!({"options": {"num_predict": -3}}), "options.num_predict is -3");
-    expect(json!({"options": {"num_ctx": 100_000}}), "a context of 100000 tokens was requested");
     expect(json!({"options": {"temperature": "hot"}}), "options");
     expect(json!({"think": true}), "think has no effect on this model");
     expect(json!({"top_logprobs": 2}), "top_logprobs needs logprobs");
@@ -213,12 +212,14 @@ fn a_loaded_model_expires_when_it_is_unloaded() {
 }
 
 #[test]
-fn the_documentation_lists_what_has_no_effect() {
-    let page = include_str!("../../../../docs/server.md");
-    for (name, why) in girih_serve::api::ollama::options::WITHOUT_EFFECT {
-        assert!(page.contains(&format!("| `{name}` | {why} |")), "{name}");
-    }
-    assert_eq!(post(shared(), "/api/chat", &chat(json!({"keep_alive": "5m"}))).status, 200);
+fn the_size_of_the_context_is_the_servers() {
+    let reply = |more: Value| post(shared(), "/api/chat", &chat(more));
+    let large = reply(json!({"options": {"num_ctx": 100_000, "num_predict": 2}, "stream": false}));
+    assert_eq!((large.status, large.header("x-girih-without-effect")), (200, Some("options.num_ctx")));
+    let long = json!([{"role": "user", "content": "word ".repeat(600)}]);
+    let (status, message) = refusal(&reply(json!({"messages": long, "options": {"num_ctx": 100_000}})));
+    assert!(status == 400 && message.contains("the context is 512"), "{message}");
     let show = json!({"model": "stories260k", "verbose": true});
-    assert_eq!(post(shared(), "/api/show", &show).status, 200);
+    let shown = post(shared(), "/api/show", &show);
+    assert_eq!((shown.status, shown.header("x-girih-without-effect")), (200, Some("verbose")));
 }

@@ -6,7 +6,7 @@
 pub struct Levels {
     /// The number of values.
     pub values: usize,
-    grid: Grid,
+    grid: LevelGrid,
     /// The distance by which rounding scale and minimum to half precision moves a level at most,
     /// where integers are chosen before; 0 where they are chosen after. A value's own level and
     /// the nearest one may move, each by this distance.
@@ -19,7 +19,7 @@ pub struct Levels {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Grid {
+enum LevelGrid {
     /// `least + step · i` for `i` from 0 to `last`.
     Steps { least: f64, step: f64, last: f64 },
     /// `scale` times each number of an ascending table.
@@ -31,15 +31,15 @@ impl Levels {
     pub(super) fn steps(values: usize, first: f32, step: f32, last: u8) -> Levels {
         let (first, step, last) = (f64::from(first), f64::from(step), f64::from(last));
         let least = first.min(first + step * last);
-        Levels::of(values, Grid::Steps { least, step: step.abs(), last })
+        Levels::of(values, LevelGrid::Steps { least, step: step.abs(), last })
     }
 
     /// The levels `scale` times each number of a table in ascending order.
     pub(super) fn table(values: usize, scale: f32, table: &'static [f32]) -> Levels {
-        Levels::of(values, Grid::Table { scale: f64::from(scale), table })
+        Levels::of(values, LevelGrid::Table { scale: f64::from(scale), table })
     }
 
-    fn of(values: usize, grid: Grid) -> Levels {
+    fn of(values: usize, grid: LevelGrid) -> Levels {
         Levels { values, grid, rounding: 0.0, coarseness: 0.0, may_be_fitted: false }
     }
 
@@ -66,8 +66,8 @@ impl Levels {
     /// The lowest and the highest level.
     pub fn ends(&self) -> (f64, f64) {
         match self.grid {
-            Grid::Steps { least, step, last } => (least, least + step * last),
-            Grid::Table { scale, table } => {
+            LevelGrid::Steps { least, step, last } => (least, least + step * last),
+            LevelGrid::Table { scale, table } => {
                 let end = |value: Option<&f32>| scale * value.copied().map_or(0.0, f64::from);
                 let (one, other) = (end(table.first()), end(table.last()));
                 (one.min(other), one.max(other))
@@ -78,11 +78,11 @@ impl Levels {
     /// The level that is nearest to a value.
     pub fn nearest(&self, value: f64) -> f64 {
         match self.grid {
-            Grid::Steps { least, step, .. } if step == 0.0 => least,
-            Grid::Steps { least, step, last } => {
+            LevelGrid::Steps { least, step, .. } if step == 0.0 => least,
+            LevelGrid::Steps { least, step, last } => {
                 least + step * ((value - least) / step).round().clamp(0.0, last)
             }
-            Grid::Table { scale, table } => {
+            LevelGrid::Table { scale, table } => {
                 let levels = table.iter().map(|number| scale * f64::from(*number));
                 let nearer = |best: f64, level: f64| {
                     if (level - value).abs() < (best - value).abs() { level } else { best }

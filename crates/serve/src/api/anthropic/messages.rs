@@ -35,7 +35,7 @@ pub enum InputRole {
 
 /// A text, or blocks. Blocks are read one by one, so that an error names the block.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "must be a string or an array of blocks")]
 pub enum InputContent {
     /// The text.
     Text(String),
@@ -46,7 +46,7 @@ pub enum InputContent {
 
 /// A text, or blocks of text, which are joined by newlines.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "must be a string or an array of blocks")]
 pub enum AnthropicText {
     /// The text.
     Text(String),
@@ -303,7 +303,7 @@ mod tests {
         let misplaced = user(json!({"type": "thinking", "thinking": "hm"}));
         assert!(misplaced.contains("only messages of the assistant"), "{misplaced}");
         let more = user(json!({"type": "text", "text": "a", "more": 1}));
-        assert!(more.contains("unknown field `more`"), "{more}");
+        assert!(more.contains("the field \"more\" is not known"), "{more}");
         let prefill = json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]);
         assert!(written(prefill).unwrap_err().contains("cannot be begun by the client"));
         assert!(written(json!([])).unwrap_err().contains("0 messages"));

@@ -57,7 +57,7 @@ pub async fn create(State(state): State<Arc<ServerState>>, caller: ApiCaller, bo
 }
 
 async fn message(state: &Arc<ServerState>, caller: &ApiCaller, body: Bytes) -> Result<Response, ApiError> {
-    let body: MessagesRequest = read_body(body).await?;
+    let body: MessagesRequest = read_body(body, request::WITHOUT_EFFECT).await?;
     let generation = begin(state, caller, body.checked()?).await?;
     let id = format!("msg_{}", new_id());
     if body.stream == Some(true) {
@@ -80,7 +80,7 @@ pub async fn count(State(state): State<Arc<ServerState>>, body: Bytes) -> Respon
 }
 
 async fn token_count(state: &Arc<ServerState>, body: Bytes) -> Result<Response, ApiError> {
-    let body: CountTokensRequest = read_body(body).await?;
+    let body: CountTokensRequest = read_body(body, request::WITHOUT_EFFECT).await?;
     let model = state.models.find(Some(&body.model))?;
     let (mut conversation, thinking) = (body.prompt().conversation()?, body.prompt().thinking()?);
     let session = ready_session(state, model).await?;

@@ -6,20 +6,43 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::messages::{AnthropicText, InputMessage, template_messages};
+use crate::api::reasons::CACHE;
 use crate::api::reply_form::{check_tools, no_tools, schema_grammar};
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
 use crate::json_body::from_json_object;
+use crate::parameters::{AcceptedValues, ParameterNotes, ParameterWithoutEffect};
 use crate::sampling_settings::SamplingSettings;
 use crate::thinking::{Effort, Thinking};
 
 /// Parameters that change nothing here. `docs/server.md` lists them.
-pub const WITHOUT_EFFECT: [(&str, &str); 4] = [
-    ("cache_control", "the prefix cache finds shared prefixes itself"),
-    ("metadata", "nothing is stored"),
-    ("service_tier", "there is one tier"),
-    ("thinking.budget_tokens", "thinking counts as part of max_tokens only"),
+pub const WITHOUT_EFFECT: &[ParameterWithoutEffect] = &[
+    ParameterWithoutEffect::any("cache_control", CACHE),
+    ParameterWithoutEffect::any("metadata", "nothing is stored"),
+    ParameterWithoutEffect::any("service_tier", "there is one tier"),
+    ParameterWithoutEffect::any("inference_geo", "requests are answered on this machine"),
+    ParameterWithoutEffect::only("mcp_servers", &["[]"], "the server runs no tools"),
+    ParameterWithoutEffect::only("container", &["null"], "the server runs no tools"),
+    ParameterWithoutEffect {
+        name: "context_management",
+        values: AcceptedValues::Where(edits_nothing),
+        why: "the server edits no conversation; allowed is clear_thinking with keep all",
+    },
 ];
+
+/// Why a budget of thinking changes nothing.
+const BUDGET: &str = "thinking counts as part of max_tokens only";
+
+/// Whether none of the edits of a `context_management` removes anything.
+fn edits_nothing(value: &Value) -> bool {
+    let Some(object) = value.as_object() else { return false };
+    let keeps_all = |edit: &Value| {
+        let kind = edit["type"].as_str().unwrap_or_default();
+        kind.starts_with("clear_thinking_") && edit["keep"] == "all"
+    };
+    let edits = object.get("edits").map_or(Some(&[][..]), |edits| edits.as_array().map(Vec::as_slice));
+    object.keys().all(|name| name == "edits") && edits.is_some_and(|edits| edits.iter().all(keeps_all))
+}
 
 /// The body of `/v1/messages`.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
@@ -57,12 +80,6 @@ pub struct MessagesRequest {
     pub thinking: Option<ThinkingConfig>,
     /// How much the model thinks, and what the reply must be.
     pub output_config: Option<OutputConfig>,
-    /// Without effect.
-    pub cache_control: Option<Value>,
-    /// Without effect.
-    pub metadata: Option<Value>,
-    /// Without effect.
-    pub service_tier: Option<Value>,
 }
 
 /// The body of `/v1/messages/count_tokens`.
@@ -85,8 +102,6 @@ pub struct CountTokensRequest {
     pub thinking: Option<ThinkingConfig>,
     /// How much the model thinks, and what the reply must be.
     pub output_config: Option<OutputConfig>,
-    /// Without effect.
-    pub cache_control: Option<Value>,
 }
 
 /// A tool that the model may call.
@@ -287,6 +302,9 @@ impl PromptFields<'_> {
     /// # Errors
     /// When an effort is asked for although thinking is disabled.
     pub fn thinking(&self) -> Result<Option<Thinking>, ApiError> {
+        if let Some(ThinkingConfig::Enabled { budget_tokens: Some(_), .. }) = self.thinking {
+            ParameterNotes::current().add("thinking.budget_tokens", BUDGET);
+        }
         let effort = self.output_config.and_then(|config| config.effort.as_ref());
         Ok(match (self.thinking, effort) {
             (Some(ThinkingConfig::Disabled {}), Some(_)) => {

@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 
 use super::messages::{OllamaMessage, template_messages};
 use super::model_name::without_latest;
-use super::options::{Think, generation, grammar};
+use super::options::{Think, WITHOUT_EFFECT, generation, grammar};
 use super::reply::{OllamaReply, OllamaRoute, loaded_reply, reply};
 use crate::api::reply_form::{check_tools, top_logprobs};
 use crate::caller::ApiCaller;
@@ -56,8 +56,6 @@ pub struct OllamaChatRequest {
     /// Of how many most likely tokens the log-probabilities are given, at most 20.
     #[schema(maximum = 20)]
     pub top_logprobs: Option<u32>,
-    /// Without effect.
-    pub keep_alive: Option<Value>,
 }
 
 /// Replies to a conversation.
@@ -80,7 +78,7 @@ pub async fn chat(State(state): State<Arc<ServerState>>, caller: ApiCaller, body
 
 async fn replied(state: &Arc<ServerState>, caller: &ApiCaller, body: Bytes) -> Result<Response, ApiError> {
     let begun = Instant::now();
-    let body: OllamaChatRequest = read_body(body).await?;
+    let body: OllamaChatRequest = read_body(body, WITHOUT_EFFECT).await?;
     if body.messages.as_ref().is_none_or(Vec::is_empty) {
         let name = load(state, &body.model).await?;
         return Ok(loaded_reply(OllamaRoute::Chat, &name));

@@ -13,11 +13,13 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::model_name::without_latest;
+use super::options::{OPTIONS_WITHOUT_EFFECT, WITHOUT_EFFECT};
 use crate::api::embedding::{EmbeddingInput, Embeddings, LongInput, embed};
 use crate::api::one_or_many::OneOrMany;
 use crate::caller::ApiCaller;
 use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
 use crate::json_body::{from_json_object, read_body};
+use crate::parameters::ParameterNotes;
 use crate::state::ServerState;
 
 /// The routes of this module.
@@ -38,10 +40,8 @@ pub struct EmbedRequest {
     pub truncate: Option<bool>,
     /// The size of the vectors; only the model's own is supported.
     pub dimensions: Option<usize>,
-    /// Must be empty.
+    /// Options of the server, which have no effect.
     pub options: Option<Map<String, Value>>,
-    /// Without effect.
-    pub keep_alive: Option<Value>,
 }
 
 /// The body of `/api/embeddings`.
@@ -52,10 +52,8 @@ pub struct EmbeddingsOfOneRequest {
     pub model: String,
     /// The text.
     pub prompt: String,
-    /// Must be empty.
+    /// Options of the server, which have no effect.
     pub options: Option<Map<String, Value>>,
-    /// Without effect.
-    pub keep_alive: Option<Value>,
 }
 
 /// The reply of `/api/embed`.
@@ -91,7 +89,8 @@ pub async fn create(State(state): State<Arc<ServerState>>, caller: ApiCaller, bo
 
 async fn embedded(state: &Arc<ServerState>, caller: &ApiCaller, body: Bytes) -> Result<Response, ApiError> {
     let begun = Instant::now();
-    let EmbedRequest { model, input, truncate, dimensions, options, .. } = read_body(body).await?;
+    let EmbedRequest { model, input, truncate, dimensions, options, .. } =
+        read_body(body, WITHOUT_EFFECT).await?;
     check_options(options.as_ref())?;
     let inputs = input.into_texts().into_iter().map(EmbeddingInput::Text).collect();
     let long = if truncate == Some(false) { LongInput::Refuse } else { LongInput::Cut };
@@ -124,7 +123,7 @@ async fn embedded_one(
     caller: &ApiCaller,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let EmbeddingsOfOneRequest { model, prompt, options, .. } = read_body(body).await?;
+    let EmbeddingsOfOneRequest { model, prompt, options, .. } = read_body(body, WITHOUT_EFFECT).await?;
     check_options(options.as_ref())?;
     let inputs = vec![EmbeddingInput::Text(prompt)];
     let embeddings = embed(state, caller, without_latest(&model), inputs, (LongInput::Cut, None)).await?;
@@ -133,14 +132,20 @@ async fn embedded_one(
 }
 
 fn check_options(options: Option<&Map<String, Value>>) -> Result<(), ApiError> {
-    match options.and_then(|options| options.keys().next()) {
-        None => Ok(()),
-        Some(name) => {
-            let name: String = name.chars().take(50).collect();
-            let message = format!("options.{name} has no effect on embeddings; omit it");
-            Err(ApiError::unsupported(format!("options.{name}"), message))
+    let notes = ParameterNotes::current();
+    for (name, value) in options.into_iter().flatten() {
+        match OPTIONS_WITHOUT_EFFECT.iter().find(|option| option.name == name) {
+            Some(option) => option.accept(&format!("options.{name}"), value, &notes)?,
+            None => return Err(no_option(name)),
         }
     }
+    Ok(())
+}
+
+fn no_option(name: &str) -> ApiError {
+    let name: String = name.chars().take(50).collect();
+    let message = format!("options.{name} has no effect on embeddings; omit it");
+    ApiError::unsupported(format!("options.{name}"), message)
 }
 
 from_json_object!(EmbedRequest, EmbeddingsOfOneRequest);

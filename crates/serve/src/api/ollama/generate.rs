@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 use super::chat::load;
 use super::messages::check_images;
 use super::model_name::without_latest;
-use super::options::{Think, generation, grammar};
+use super::options::{Think, WITHOUT_EFFECT, generation, grammar};
 use super::reply::{OllamaReply, OllamaRoute, loaded_reply, reply};
 use crate::api::reply_form::top_logprobs;
 use crate::caller::ApiCaller;
@@ -57,8 +57,6 @@ pub struct OllamaGenerateRequest {
     /// Of how many most likely tokens the log-probabilities are given, at most 20.
     #[schema(maximum = 20)]
     pub top_logprobs: Option<u32>,
-    /// Without effect.
-    pub keep_alive: Option<Value>,
     /// Must be empty.
     pub images: Option<Vec<Value>>,
     /// Must be empty.
@@ -89,7 +87,7 @@ pub async fn generate(State(state): State<Arc<ServerState>>, caller: ApiCaller, 
 
 async fn replied(state: &Arc<ServerState>, caller: &ApiCaller, body: Bytes) -> Result<Response, ApiError> {
     let begun = Instant::now();
-    let body: OllamaGenerateRequest = read_body(body).await?;
+    let body: OllamaGenerateRequest = read_body(body, WITHOUT_EFFECT).await?;
     let request = body.checked()?;
     if body.prompt.as_deref().unwrap_or_default().is_empty() {
         let name = load(state, &body.model).await?;

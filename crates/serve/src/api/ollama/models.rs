@@ -17,6 +17,7 @@ use sha2::{Digest as _, Sha256};
 use utoipa::ToSchema;
 
 use super::model_name::without_latest;
+use super::options::WITHOUT_EFFECT;
 use super::timestamp::rfc3339;
 use crate::background::in_background;
 use crate::error::{ApiError, Dialect, OllamaErrorReplies, answer};
@@ -89,8 +90,6 @@ pub struct ShowRequest {
     /// The model's name, with or without the tag `latest`.
     #[serde(alias = "name")]
     pub model: String,
-    /// Without effect.
-    pub verbose: Option<bool>,
 }
 
 /// More about a model.
@@ -244,7 +243,7 @@ pub async fn show(State(state): State<Arc<ServerState>>, body: Bytes) -> Respons
 }
 
 async fn shown(state: &Arc<ServerState>, body: Bytes) -> Result<Response, ApiError> {
-    let body: ShowRequest = read_body(body).await?;
+    let body: ShowRequest = read_body(body, WITHOUT_EFFECT).await?;
     let name = state.models.find(Some(without_latest(&body.model)))?.name.clone();
     let created = state.models.created();
     let model = state.models.opened().find(|(served, _)| served.name == name);

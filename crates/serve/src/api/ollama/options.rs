@@ -6,41 +6,44 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use crate::api::reasons::{AT_START, CONTEXT, NEVER_CUT, UNLOADING};
 use crate::api::reply_form::{no_room_for_calls, schema_grammar};
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
-use crate::json_body::{from_json_object, read_value};
+use crate::json_body::{from_json_object, read_object};
+use crate::parameters::ParameterWithoutEffect;
 use crate::sampling_settings::SamplingSettings;
 use crate::thinking::{Effort, Thinking};
 
 /// Parameters that change nothing here. `docs/server.md` lists them.
-pub const WITHOUT_EFFECT: [(&str, &str); 2] = [
-    ("keep_alive", "--unload-idle decides when models are unloaded"),
-    ("verbose", "/api/show tells everything"),
+pub const WITHOUT_EFFECT: &[ParameterWithoutEffect] = &[
+    ParameterWithoutEffect::any("keep_alive", UNLOADING),
+    ParameterWithoutEffect::any("verbose", "/api/show tells everything"),
 ];
 
-/// Options that are decided when the server starts.
-const OF_THE_SERVER: [&str; 12] = [
-    "numa",
-    "num_batch",
-    "num_gpu",
-    "main_gpu",
-    "low_vram",
-    "f16_kv",
-    "logits_all",
-    "vocab_only",
-    "use_mmap",
-    "use_mlock",
-    "embedding_only",
-    "num_thread",
+/// Options that change nothing here. `docs/server.md` lists them.
+pub const OPTIONS_WITHOUT_EFFECT: &[ParameterWithoutEffect] = &[
+    ParameterWithoutEffect::any("num_ctx", CONTEXT),
+    ParameterWithoutEffect::any("num_keep", NEVER_CUT),
+    ParameterWithoutEffect::any("num_thread", AT_START),
+    ParameterWithoutEffect::any("num_batch", AT_START),
+    ParameterWithoutEffect::any("num_gpu", AT_START),
+    ParameterWithoutEffect::any("main_gpu", AT_START),
+    ParameterWithoutEffect::any("low_vram", AT_START),
+    ParameterWithoutEffect::any("use_mmap", AT_START),
+    ParameterWithoutEffect::any("use_mlock", AT_START),
+    ParameterWithoutEffect::any("numa", AT_START),
+    ParameterWithoutEffect::any("f16_kv", AT_START),
+    ParameterWithoutEffect::only("logits_all", &["false"], "the model replies with text"),
+    ParameterWithoutEffect::only("vocab_only", &["false"], "the model replies with text"),
+    ParameterWithoutEffect::only("embedding_only", &["false"], "the model replies with text"),
+    ParameterWithoutEffect::only("tfs_z", &["1"], "there is no tail-free sampling"),
 ];
 
 /// Options of the samplers. Those that are not set are the model's.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct OllamaOptions {
-    /// The context that is needed, in tokens; more than the server has is refused.
-    pub num_ctx: Option<u32>,
     /// The maximum number of tokens of the reply; -1 and -2 are as many as the context leaves.
     pub num_predict: Option<i64>,
     /// The seed of the random numbers. Default 0: the same request gives the same reply.
@@ -78,7 +81,7 @@ pub struct OllamaOptions {
 
 /// Whether the model thinks, or how much.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "must be a boolean or a string")]
 pub enum Think {
     /// Whether it does.
     Switch(bool),
@@ -104,11 +107,7 @@ impl Think {
 /// When one is not known, has no equivalent, or is outside its range.
 pub fn generation(options: Option<&Map<String, Value>>) -> Result<GenerationRequest, ApiError> {
     let options = options.cloned().unwrap_or_default();
-    if let Some(name) = OF_THE_SERVER.into_iter().find(|name| options.contains_key(*name)) {
-        let message = format!("options.{name} is decided when the server starts; omit it");
-        return Err(ApiError::unsupported(format!("options.{name}"), message));
-    }
-    let options: OllamaOptions = read_value("options", &Value::Object(options))?;
+    let options: OllamaOptions = read_object("options", options, OPTIONS_WITHOUT_EFFECT)?;
     if options.repeat_last_n.is_some_and(|tokens| tokens != -1) {
         let message = "options.repeat_last_n must be -1: all tokens that have occurred are penalized";
         return Err(ApiError::unsupported("options.repeat_last_n", message));
@@ -116,7 +115,6 @@ pub fn generation(options: Option<&Map<String, Value>>) -> Result<GenerationRequ
     Ok(GenerationRequest {
         count: 1,
         max_tokens: options.max_tokens()?,
-        min_context: options.num_ctx,
         stops: options.stop.clone().unwrap_or_default(),
         sampling: options.sampling()?,
         ..GenerationRequest::default()

@@ -10,6 +10,7 @@ use axum::{Json, Router};
 
 use super::chat_reply::{ChatChunks, ChatReply};
 use super::chat_request::ChatRequest;
+use super::parameters::WITHOUT_EFFECT;
 use super::reply_head::ReplyHead;
 use crate::caller::ApiCaller;
 use crate::error::{ApiError, ErrorReplies};
@@ -42,7 +43,7 @@ pub async fn complete(
     caller: ApiCaller,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let body: ChatRequest = read_body(body).await?;
+    let body: ChatRequest = read_body(body, WITHOUT_EFFECT).await?;
     let generation = begin(&state, &caller, body.checked()?).await?;
     let is_stream = body.stream == Some(true);
     let object = if is_stream { "chat.completion.chunk" } else { "chat.completion" };

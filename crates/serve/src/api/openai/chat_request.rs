@@ -101,7 +101,7 @@ pub struct NamedSchema {
 
 /// Whether the model may, must or must not call a tool.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "must be none, auto, required, or an object that names a function")]
 pub enum ToolChoiceBody {
     /// `none`, `auto` or `required`.
     Mode(ToolMode),

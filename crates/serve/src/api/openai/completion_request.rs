@@ -35,7 +35,10 @@ request_body! {
 
 /// What is continued.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "must be a string, an array of strings, an array of tokens, or an array of arrays of tokens"
+)]
 pub enum PromptBody {
     /// A text.
     Text(String),

@@ -11,6 +11,7 @@ use girih::Prompt;
 
 use super::completion_reply::{CompletionChunks, CompletionReply, EchoedTexts};
 use super::completion_request::CompletionRequest;
+use super::parameters::WITHOUT_EFFECT;
 use super::reply_head::ReplyHead;
 use crate::caller::ApiCaller;
 use crate::error::{ApiError, ErrorReplies};
@@ -43,7 +44,7 @@ pub async fn complete(
     caller: ApiCaller,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let body: CompletionRequest = read_body(body).await?;
+    let body: CompletionRequest = read_body(body, WITHOUT_EFFECT).await?;
     let request = body.checked()?;
     let prompts = if body.echoes() { request.prompts.clone() } else { Vec::new() };
     let (count, has_tokens) = (request.count as usize, request.prompt_logprobs.is_some());

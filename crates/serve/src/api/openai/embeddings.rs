@@ -9,13 +9,13 @@ use axum::{Json, Router};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::api::embedding::{EmbeddingInput, Embeddings, LongInput, embed};
 use crate::caller::ApiCaller;
 use crate::error::{ApiError, ErrorReplies};
 use crate::json_body::{from_json_object, read_body};
+use crate::parameters::ParameterWithoutEffect;
 use crate::state::ServerState;
 
 /// The routes of this module.
@@ -23,10 +23,13 @@ pub fn routes() -> Router<Arc<ServerState>> {
     Router::new().route("/v1/embeddings", post(create))
 }
 
+/// Parameters that change nothing here.
+pub const WITHOUT_EFFECT: &[ParameterWithoutEffect] =
+    &[ParameterWithoutEffect::any("user", "requests are told apart by their API keys")];
+
 /// The body of `/v1/embeddings`.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(remote = "Self", deny_unknown_fields)]
-#[allow(dead_code)] // parameters without effect are read and dropped
 pub struct EmbeddingsRequest {
     /// The encoder's id.
     pub model: String,
@@ -36,13 +39,14 @@ pub struct EmbeddingsRequest {
     pub encoding_format: Option<EncodingFormat>,
     /// The size of the vectors; only the model's own is supported.
     pub dimensions: Option<usize>,
-    /// Without effect.
-    pub user: Option<Value>,
 }
 
 /// A text or its tokens, or several of them.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "must be a string, an array of strings, an array of tokens, or an array of arrays of tokens"
+)]
 pub enum EmbeddingsInput {
     /// A text.
     Text(String),
@@ -112,7 +116,8 @@ pub async fn create(
     caller: ApiCaller,
     body: Bytes,
 ) -> Result<Json<EmbeddingsReply>, ApiError> {
-    let EmbeddingsRequest { model, input, encoding_format, dimensions, .. } = read_body(body).await?;
+    let EmbeddingsRequest { model, input, encoding_format, dimensions, .. } =
+        read_body(body, WITHOUT_EFFECT).await?;
     let how = (LongInput::Refuse, dimensions);
     let embeddings = embed(&state, &caller, &model, input.list(), how).await?;
     Ok(Json(EmbeddingsReply::of(embeddings, encoding_format.unwrap_or_default())))

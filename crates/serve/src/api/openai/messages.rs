@@ -55,7 +55,7 @@ pub enum ChatRole {
 
 /// The text of a message.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "must be a string or an array of parts")]
 pub enum MessageContent {
     /// The text.
     Text(String),

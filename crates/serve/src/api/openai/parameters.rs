@@ -7,10 +7,12 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::api::reasons::{AT_START, CACHE, CONTEXT, NEVER_CUT, UNLOADING};
 use crate::api::reply_form::{check_grammar, schema_text};
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
 use crate::json_body::from_json_object;
+use crate::parameters::{AcceptedValues, ParameterWithoutEffect};
 
 /// The maximum number of replies to a prompt.
 pub const MAX_REPLIES: u32 = 8;
@@ -30,15 +32,73 @@ const MAX_BREAKERS: usize = 16;
 /// The maximum number of texts in `structured_outputs.choice`.
 const MAX_CHOICES: usize = 1024;
 
-/// Parameters that change nothing here. `docs/server.md` lists them.
-pub const WITHOUT_EFFECT: [(&str, &str); 6] = [
-    ("metadata", "nothing is stored"),
-    ("prompt_cache_key", "the prefix cache finds shared prefixes itself"),
-    ("safety_identifier", "requests are told apart by their API keys"),
-    ("service_tier", "there is one tier"),
-    ("store", "nothing is stored"),
-    ("user", "requests are told apart by their API keys"),
+/// Parameters of `/v1/chat/completions` and `/v1/completions` that change nothing. `docs/server.md` lists them.
+pub const WITHOUT_EFFECT: &[ParameterWithoutEffect] = &[
+    ParameterWithoutEffect::any("metadata", "nothing is stored"),
+    ParameterWithoutEffect::any("prompt_cache_key", CACHE),
+    ParameterWithoutEffect::any("prompt_cache_retention", CACHE),
+    ParameterWithoutEffect::any("cache_prompt", CACHE),
+    ParameterWithoutEffect::any("cache_salt", "tenants share no cached prefixes"),
+    ParameterWithoutEffect::any("id_slot", "the scheduler chooses the slot"),
+    ParameterWithoutEffect::any("safety_identifier", "requests are told apart by their API keys"),
+    ParameterWithoutEffect::any("user", "requests are told apart by their API keys"),
+    ParameterWithoutEffect::any("request_id", "the header x-request-id sets the id"),
+    ParameterWithoutEffect::any("service_tier", "there is one tier"),
+    ParameterWithoutEffect::any("store", "nothing is stored"),
+    ParameterWithoutEffect::any("prediction", "drafts are set when the server starts"),
+    ParameterWithoutEffect::any("draft_model", "drafts are set when the server starts"),
+    ParameterWithoutEffect::any("timings_per_token", "times are at /metrics"),
+    ParameterWithoutEffect::any("return_progress", "times are at /metrics"),
+    ParameterWithoutEffect::any("keep_alive", UNLOADING),
+    ParameterWithoutEffect::any("ttl", UNLOADING),
+    ParameterWithoutEffect::any("length_penalty", "it weighs beams, and there is no beam search"),
+    ParameterWithoutEffect::any("num_ctx", CONTEXT),
+    ParameterWithoutEffect::any("num_keep", NEVER_CUT),
+    ParameterWithoutEffect::any("num_thread", AT_START),
+    ParameterWithoutEffect::any("num_batch", AT_START),
+    ParameterWithoutEffect::any("num_gpu", AT_START),
+    ParameterWithoutEffect::any("main_gpu", AT_START),
+    ParameterWithoutEffect::any("low_vram", AT_START),
+    ParameterWithoutEffect::any("use_mmap", AT_START),
+    ParameterWithoutEffect::any("use_mlock", AT_START),
+    ParameterWithoutEffect::any("numa", AT_START),
+    ParameterWithoutEffect::only("use_beam_search", &["false"], "there is no beam search"),
+    ParameterWithoutEffect::only("early_stopping", &["false"], "there is no beam search"),
+    ParameterWithoutEffect::only("modalities", &[r#"["text"]"#], "replies are text"),
+    ParameterWithoutEffect::only(
+        "reasoning_format",
+        &[r#""auto""#, r#""deepseek""#],
+        "thinking comes as reasoning_content",
+    ),
+    ParameterWithoutEffect::only("include_reasoning", &["true"], "thinking is never left out"),
+    ParameterWithoutEffect::only(
+        "spaces_between_special_tokens",
+        &["true"],
+        "special tokens are not written",
+    ),
+    ParameterWithoutEffect::only("detokenize", &["true"], "replies are text"),
+    ParameterWithoutEffect::only("return_token_ids", &["false"], "replies are text"),
+    ParameterWithoutEffect::only("return_tokens_as_token_ids", &["false"], "replies are text"),
+    ParameterWithoutEffect {
+        name: "samplers",
+        values: AcceptedValues::Where(is_own_order),
+        why: "samplers run in the order penalties, dry, top_n_sigma, temperature, top_k, top_p, min_p, typ_p, xtc",
+    },
 ];
+
+/// The order of the samplers, in llama.cpp's words.
+const SAMPLER_ORDER: [&str; 9] =
+    ["penalties", "dry", "top_n_sigma", "temperature", "top_k", "top_p", "min_p", "typ_p", "xtc"];
+
+/// Whether a list names all samplers in girih's order. One that is left out would be switched off.
+fn is_own_order(value: &Value) -> bool {
+    let names = value.as_array().into_iter().flatten().map(|name| match name.as_str() {
+        Some("typical_p") => "typ_p",
+        Some(name) => name,
+        None => "",
+    });
+    names.eq(SAMPLER_ORDER)
+}
 
 /// Options of a streamed reply.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
@@ -74,7 +134,6 @@ macro_rules! request_body {
         $(#[$meta])*
         #[derive(Clone, Debug, Default, serde::Deserialize, utoipa::ToSchema)]
         #[serde(remote = "Self", deny_unknown_fields)]
-        #[allow(dead_code)] // parameters without effect are read and dropped
         pub struct $name {
             $($(#[$field_meta])* pub $field: $type,)*
             /// The model's id; without one, the first model answers.
@@ -156,18 +215,6 @@ macro_rules! request_body {
             pub dry_breakers: Option<Vec<String>>,
             /// What the reply must be.
             pub structured_outputs: Option<$crate::api::openai::parameters::StructuredOutputs>,
-            /// Without effect.
-            pub metadata: Option<serde_json::Value>,
-            /// Without effect.
-            pub prompt_cache_key: Option<serde_json::Value>,
-            /// Without effect.
-            pub safety_identifier: Option<serde_json::Value>,
-            /// Without effect.
-            pub service_tier: Option<serde_json::Value>,
-            /// Without effect.
-            pub store: Option<serde_json::Value>,
-            /// Without effect.
-            pub user: Option<serde_json::Value>,
         }
 
         $crate::json_body::from_json_object!($name);

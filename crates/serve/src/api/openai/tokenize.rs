@@ -92,7 +92,7 @@ pub async fn tokenize(
     State(state): State<Arc<ServerState>>,
     body: Bytes,
 ) -> Result<Json<TokenizeReply>, ApiError> {
-    let body: TokenizeRequest = read_body(body).await?;
+    let body: TokenizeRequest = read_body(body, &[]).await?;
     let model = state.models.find(body.model.as_deref())?;
     let session = ready_session(&state, model).await?;
     let turn = state.models.turn(&model.name).await;
@@ -145,7 +145,7 @@ pub async fn detokenize(
     State(state): State<Arc<ServerState>>,
     body: Bytes,
 ) -> Result<Json<DetokenizeReply>, ApiError> {
-    let body: DetokenizeRequest = read_body(body).await?;
+    let body: DetokenizeRequest = read_body(body, &[]).await?;
     let session = ready_session(&state, state.models.find(body.model.as_deref())?).await?;
     in_background(move || {
         let model = session.model();

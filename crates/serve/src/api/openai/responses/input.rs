@@ -18,7 +18,7 @@ const MAX_ITEMS: usize = 2048;
 
 /// A text, or items. Items are read one by one, so that an error names the item.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "must be a string or an array of items")]
 pub enum ResponsesInput {
     /// The text of a user.
     Text(String),
@@ -88,7 +88,7 @@ impl ToSchema for DescribedItem {
 
 /// A text, or parts of one.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "must be a string or an array of parts")]
 pub enum ItemContent {
     /// The text.
     Text(String),
@@ -325,7 +325,7 @@ mod tests {
         assert!(of(output).contains("names no function_call"));
         let call = json!({"type": "function_call", "call_id": "c", "name": "n", "arguments": "[]"});
         assert!(of(call).contains("not the text of a JSON object"));
-        assert!(of(json!({"role": "user"})).contains("missing field `content`"));
+        assert!(of(json!({"role": "user"})).contains("the field content is missing"));
         assert!(of(json!(7)).starts_with("input[0]"));
         assert!(of(json!({"type": {}, "role": "user", "content": "Hi"})).starts_with("input[0]"));
         assert!(written(json!([])).unwrap_err().contains("0 items"));

@@ -47,7 +47,7 @@ pub async fn create(
     caller: ApiCaller,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let body: ResponsesRequest = read_body(body).await?;
+    let body: ResponsesRequest = read_body(body, request::WITHOUT_EFFECT).await?;
     let generation = begin(&state, &caller, body.checked()?).await?;
     let response = ResponseObject::begun(&body, &generation);
     if body.stream == Some(true) {

@@ -8,12 +8,14 @@ use utoipa::ToSchema;
 use super::input::{ResponsesInput, template_messages};
 use crate::api::openai::chat_request::{FunctionType, ToolMode};
 use crate::api::openai::parameters::StreamOptions;
+use crate::api::reasons::CACHE;
 use crate::api::reply_form::{
     check_grammar, check_logprobs, check_tools, no_room_for_calls, no_tools, schema_grammar,
 };
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
 use crate::json_body::{from_json_object, json_object};
+use crate::parameters::ParameterWithoutEffect;
 use crate::sampling_settings::SamplingSettings;
 use crate::thinking::{Effort, Thinking};
 
@@ -21,6 +23,16 @@ use crate::thinking::{Effort, Thinking};
 const INCLUDABLE: [&str; 2] = [INCLUDE_LOGPROBS, "reasoning.encrypted_content"];
 
 const INCLUDE_LOGPROBS: &str = "message.output_text.logprobs";
+
+/// Parameters that change nothing here. `docs/server.md` lists them.
+pub const WITHOUT_EFFECT: &[ParameterWithoutEffect] = &[
+    ParameterWithoutEffect::any("prompt_cache_key", CACHE),
+    ParameterWithoutEffect::any("prompt_cache_retention", CACHE),
+    ParameterWithoutEffect::any("safety_identifier", "requests are told apart by their API keys"),
+    ParameterWithoutEffect::any("user", "requests are told apart by their API keys"),
+    ParameterWithoutEffect::any("service_tier", "there is one tier"),
+    ParameterWithoutEffect::any("max_tool_calls", "it bounds tools of the server, and there are none"),
+];
 
 /// The body of `/v1/responses`.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
@@ -65,18 +77,8 @@ pub struct ResponsesRequest {
     pub truncation: Option<Truncation>,
     /// Without effect, but part of the reply.
     pub metadata: Option<Map<String, Value>>,
-    /// Without effect.
-    pub prompt_cache_key: Option<Value>,
-    /// Without effect.
-    pub prompt_cache_retention: Option<Value>,
-    /// Without effect.
-    pub safety_identifier: Option<Value>,
-    /// Without effect.
-    pub service_tier: Option<Value>,
     /// Must be false or absent: nothing is stored.
     pub store: Option<bool>,
-    /// Without effect.
-    pub user: Option<Value>,
     /// Must be null: nothing is stored.
     pub previous_response_id: Option<String>,
     /// Must be null: nothing is stored.
@@ -104,7 +106,7 @@ pub struct FunctionTool {
 
 /// Whether the model may, must or must not call a tool.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "must be none, auto, required, or an object that names a function")]
 pub enum ResponsesToolChoice {
     /// `none`, `auto` or `required`.
     Mode(ToolMode),
