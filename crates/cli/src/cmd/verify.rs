@@ -32,7 +32,7 @@ pub struct Args {
     #[command(flatten)]
     device: DeviceArgs,
     /// Reference outputs: a file from scripts/make_golden.py; refused if it contradicts itself.
-    #[arg(long, value_name = "FILE", required_unless_present = "source")]
+    #[arg(long, value_name = "FILE")]
     golden: Option<PathBuf>,
     /// Compare a .gguf file with the folder that it was made from: weights, facts, tokenizer and chat template, instead of outputs.
     #[arg(long, value_name = "FOLDER", conflicts_with = "golden")]
@@ -163,8 +163,11 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if let Some(source) = &args.source {
         return verify_source::run(&args.model, source, &args.device, args.json);
     }
-    // The command line demands one of both.
-    let Some(golden) = &args.golden else { return Err(Error::call("add --golden FILE or --source FOLDER")) };
+    let Some(golden) = &args.golden else {
+        return Err(Error::call(
+            "verify compares with a reference: add --golden FILE, or --source FOLDER for a .gguf file",
+        ));
+    };
     let model = loading::open_model(&args.model)?;
     if model.files().facts.is_encoder() {
         return run_encoder(args, &model, golden);
