@@ -583,8 +583,11 @@ def delta_rule(values: Values, shape: Shape, draw: Draw) -> None:
 
 
 def olmo_hybrid(values: Values, shape: Shape, draw: Draw) -> None:
-    """Published models of OLMo Hybrid do not rotate."""
+    """Published models of OLMo Hybrid do not rotate. transformers saves the convolution of queries, keys and values in
+    three equal parts, so these have equal sizes."""
     delta_rule(values, shape, draw)
+    values["linear_num_value_heads"] = values["linear_num_key_heads"]
+    values["linear_value_head_dim"] = values["linear_key_head_dim"]
     values["linear_allow_neg_eigval"] = bool(draw.integers(2))
     if draw.random() < 0.5:
         values["rope_parameters"] = {"rope_type": "default", "rope_theta": None}

@@ -411,6 +411,10 @@ impl Fill<'_> {
             OutputGateAct::Sigmoid => Act::Sigmoid,
             OutputGateAct::Softplus => Act::Softplus,
         };
+        if self.arch.is_in_heads("layers.{i}.mixer.gate.weight") {
+            // A part of each query head, which is cut out once the sizes of heads are known.
+            return Ok(Some(OutputGate { act, by_head: false }));
+        }
         let rows = self.stored.rows(&weight)?;
         let by_head = rows == heads.heads;
         let size = self.value_size(schema, heads)?.unwrap_or(heads.size);

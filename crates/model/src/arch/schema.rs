@@ -727,6 +727,12 @@ impl Arch {
         self.weights.contains_key(&pattern(name))
     }
 
+    /// Whether a weight of this name is a part of each query head of another tensor.
+    pub fn is_in_heads(&self, name: &str) -> bool {
+        let parts = self.weights.get(name).map(|weight| [weight.hf_part, weight.gguf_part]);
+        parts.into_iter().flatten().flatten().any(|part| matches!(part, TensorPart::InHeads { .. }))
+    }
+
     /// The field of the number of rows of the embedding table.
     pub fn vocabulary(&self) -> Field {
         let mut field = self.sizes.vocabulary.clone().unwrap_or_default();
