@@ -65,12 +65,11 @@ fn folder_with_text(label: &str, name: &str) -> PathBuf {
 /// A tensor of a file with its bytes.
 type Tensor = (NewTensor, Vec<u8>);
 
+/// A change of the tensors and of the metadata.
+type Change<'a> = &'a dyn Fn(&mut Vec<Tensor>, &mut Vec<(String, MetadataValue)>);
+
 /// Writes the model of a folder as GGUF of this type, with changes.
-fn changed(
-    folder: &Path,
-    target: &str,
-    change: &dyn Fn(&mut Vec<Tensor>, &mut Vec<(String, MetadataValue)>),
-) -> PathBuf {
+fn changed(folder: &Path, target: &str, change: Change<'_>) -> PathBuf {
     let (right, wrong) = (folder.join("right.gguf"), folder.join("wrong.gguf"));
     write(&open(folder), &right, &options(target)).unwrap();
     assert_eq!(differing(&compared(&right, folder)), [], "the unchanged file agrees");

@@ -10,6 +10,7 @@ use crate::work::{NodeWork, WorkStep};
 const EXPONENTIAL_OPERATIONS: u64 = 10;
 
 /// Value heads share heads of queries and keys; a step has a number for each head, or for each key channel of it.
+#[allow(clippy::too_many_arguments, reason = "the operands of the table")]
 pub(super) fn fits(
     q: &Value,
     k: &Value,
@@ -72,6 +73,7 @@ pub(crate) fn define(row: &DeltaRow<'_>, sharing: HeadSharing, a: &[f32], carrie
 }
 
 /// A matrix is multiplied by the key, changed, and multiplied by the query.
+#[allow(clippy::too_many_arguments, reason = "the constants and operands of the table")]
 pub(super) fn work(
     _sharing: HeadSharing,
     _q: Shape,

@@ -22,7 +22,7 @@ output z: [output_rows 200, 2, 1] = gather y
 ";
 
 /// The rate at which the first head forgets; the second one forgets nothing.
-const RATE: f32 = -0.693_147_2;
+const RATE: f32 = -std::f32::consts::LN_2;
 
 fn runner(form: &str) -> Box<dyn Runner> {
     open(form, |_, _| vec![RATE, 0.0])

@@ -65,7 +65,7 @@ impl Fill<'_> {
             Some(field) if self.config.stated(field)? == Some(StatedValue::Word("auto".to_owned())) => None,
             field => size(field)?,
         };
-        let expanded = size(&schema.expand)?.map(|times| times.checked_mul(width).unwrap_or(usize::MAX));
+        let expanded = size(&schema.expand)?.map(|times| times.saturating_mul(width));
         let inner = size(&schema.inner)?.or(expanded);
         match (own, inner) {
             (Some(size), None) => Ok(size),

@@ -7,8 +7,8 @@ use super::delta_facts::DeltaRuleFacts;
 use super::delta_schema::DeltaRuleSchema;
 use super::facts::{AttentionFacts, Facts, Ffn, LayerFacts, Mixer, Rope};
 use super::schema::{
-    Arch, BesideSchema, DenseSchema, EmbedScale, ExpertsSchema, FfnSchema, Field, LayerSchema, LimitSchema,
-    MixerSchema, SpanSchema, SsmSchema,
+    Arch, BesideSchema, DenseSchema, EmbedScale, ExpertsSchema, FfnSchema, Field, LayerSchema, LayersSchema,
+    LimitSchema, MixerSchema, SpanSchema, SsmSchema,
 };
 
 /// One parameter.
@@ -49,8 +49,11 @@ enum FactSource<'a> {
 /// A field of the model's description, and its value in facts.
 type OfModel<'a> = (&'static str, Option<&'a Field>, fn(&Facts) -> Option<FactValue>);
 
+/// The value of a parameter in a layer.
+type LayerFact = fn(&LayerFacts) -> Option<FactValue>;
+
 /// A field of a layer's description, and its value in a layer.
-type OfLayer<'a> = (&'static str, Option<&'a Field>, fn(&LayerFacts) -> Option<FactValue>);
+type OfLayer<'a> = (&'static str, Option<&'a Field>, LayerFact);
 
 /// A field of a table of rotations, and its value in the rotation of a layer.
 type OfTable<'a> = (&'static str, Option<&'a Field>, fn(&Rope) -> Option<FactValue>);
@@ -85,12 +88,12 @@ impl Arch {
     /// Its parameters.
     pub fn parameters(&self) -> Vec<ArchParameter<'_>> {
         let mut list: Vec<ArchParameter<'_>> = Vec::new();
-        let (sizes, head) = (&self.sizes, self.head.as_ref());
+        let sizes = &self.sizes;
         let embed_scale = match &self.embed.scale {
             Some(EmbedScale::Stated(field)) => Some(field),
             Some(EmbedScale::Derived(_)) | None => None,
         };
-        let of_model: [OfModel<'_>; 24] = [
+        let of_model: [OfModel<'_>; 10] = [
             ("sizes.width", Some(&sizes.width), |facts| Some(FactValue::Size(facts.sizes.width))),
             ("sizes.layers", Some(&sizes.layers), |facts| Some(FactValue::Size(facts.layers.len()))),
             ("sizes.context", Some(&sizes.context), |facts| Some(FactValue::Size(facts.sizes.context))),
@@ -115,33 +118,9 @@ impl Arch {
             ("norms.epsilon", Some(&self.norms.epsilon), |facts| {
                 Some(FactValue::Number(facts.head?.norm.epsilon))
             }),
-            ("layers.period", self.layers.period.as_ref(), |_| None),
-            ("layers.shared_kv", self.layers.shared_kv.as_ref(), |facts| {
-                let attends = facts.layers.iter().filter_map(|layer| layer.mixer.attention());
-                Some(FactValue::Size(attends.filter(|attend| attend.values.of_layer.is_some()).count()))
-            }),
-            ("layers.dense.first", self.layers.dense.first.as_ref(), |_| None),
-            ("layers.dense.last", self.layers.dense.last.as_ref(), |_| None),
-            ("layers.dense.step", self.layers.dense.step.as_ref(), |_| None),
-            ("layers.dense.indexed", self.layers.dense.indexed.as_ref(), |_| None),
-            ("layers.dense.others_indexed", self.layers.dense.others_indexed.as_ref(), |_| None),
-            ("layers.dense.listed", self.layers.dense.listed.as_ref(), |_| None),
-            ("layers.dense.unless", self.layers.dense.unless.as_ref(), |_| None),
-            ("head.tied", head.and_then(|head| head.tied.as_ref()), |facts| {
-                Some(FactValue::Flag(facts.head?.tied))
-            }),
-            ("head.scale", head.and_then(|head| head.scale.as_ref()), |facts| {
-                Some(FactValue::Number(facts.head?.scale?))
-            }),
-            ("head.divisor", head.and_then(|head| head.divisor.as_ref()), |facts| {
-                Some(FactValue::Number(facts.head?.divisor?))
-            }),
-            ("head.softcap", head.and_then(|head| head.softcap.as_ref()), |facts| {
-                Some(FactValue::Number(facts.head?.softcap?))
-            }),
-            ("pooling.how", self.pooling.as_ref().map(|pooling| &pooling.how), |_| None),
         ];
-        for (name, field, of) in of_model {
+        for (name, field, of) in of_model.into_iter().chain(of_layers(&self.layers)).chain(self.of_results())
+        {
             add(&mut list, name, field, FactSource::Model(of), "");
         }
         for (kind, layer) in &self.layer {
@@ -166,6 +145,44 @@ impl Arch {
         }
         list
     }
+
+    /// The parameters of the head and of pooling.
+    fn of_results(&self) -> [OfModel<'_>; 5] {
+        let head = self.head.as_ref();
+        [
+            ("head.tied", head.and_then(|head| head.tied.as_ref()), |facts| {
+                Some(FactValue::Flag(facts.head?.tied))
+            }),
+            ("head.scale", head.and_then(|head| head.scale.as_ref()), |facts| {
+                Some(FactValue::Number(facts.head?.scale?))
+            }),
+            ("head.divisor", head.and_then(|head| head.divisor.as_ref()), |facts| {
+                Some(FactValue::Number(facts.head?.divisor?))
+            }),
+            ("head.softcap", head.and_then(|head| head.softcap.as_ref()), |facts| {
+                Some(FactValue::Number(facts.head?.softcap?))
+            }),
+            ("pooling.how", self.pooling.as_ref().map(|pooling| &pooling.how), |_| None),
+        ]
+    }
+}
+
+/// The parameters of the list of layers.
+fn of_layers(layers: &LayersSchema) -> [OfModel<'_>; 9] {
+    [
+        ("layers.period", layers.period.as_ref(), |_| None),
+        ("layers.shared_kv", layers.shared_kv.as_ref(), |facts| {
+            let attends = facts.layers.iter().filter_map(|layer| layer.mixer.attention());
+            Some(FactValue::Size(attends.filter(|attend| attend.values.of_layer.is_some()).count()))
+        }),
+        ("layers.dense.first", layers.dense.first.as_ref(), |_| None),
+        ("layers.dense.last", layers.dense.last.as_ref(), |_| None),
+        ("layers.dense.step", layers.dense.step.as_ref(), |_| None),
+        ("layers.dense.indexed", layers.dense.indexed.as_ref(), |_| None),
+        ("layers.dense.others_indexed", layers.dense.others_indexed.as_ref(), |_| None),
+        ("layers.dense.listed", layers.dense.listed.as_ref(), |_| None),
+        ("layers.dense.unless", layers.dense.unless.as_ref(), |_| None),
+    ]
 }
 
 /// Adds a source to the parameter of this name and field, or to a new one.
@@ -483,7 +500,7 @@ fn of_ssm(ssm: &SsmSchema) -> Vec<OfLayer<'_>> {
             Some(FactValue::Number(layer.mixer.ssm()?.output_scale?))
         }),
     ];
-    const SCALES: [(&str, fn(&LayerFacts) -> Option<FactValue>); 5] = [
+    const SCALES: [(&str, LayerFact); 5] = [
         ("mixer.ssm.scales.z", |layer| Some(FactValue::Number(layer.mixer.ssm()?.scales?[0]))),
         ("mixer.ssm.scales.x", |layer| Some(FactValue::Number(layer.mixer.ssm()?.scales?[1]))),
         ("mixer.ssm.scales.b", |layer| Some(FactValue::Number(layer.mixer.ssm()?.scales?[2]))),

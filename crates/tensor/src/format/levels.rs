@@ -78,7 +78,7 @@ impl Levels {
     /// The level that is nearest to a value.
     pub fn nearest(&self, value: f64) -> f64 {
         match self.grid {
-            LevelGrid::Steps { least, step, .. } if step == 0.0 => least,
+            LevelGrid::Steps { least, step: 0.0, .. } => least,
             LevelGrid::Steps { least, step, last } => {
                 least + step * ((value - least) / step).round().clamp(0.0, last)
             }
