@@ -48,6 +48,11 @@ impl<'a> RowSizes<'a> {
             if reads || passes_on && is_read {
                 node.inputs.iter().for_each(|id| read[id.0 as usize] = Some(Vec::new()));
             }
+            if let Op::Norm { .. } | Op::LayerNorm { .. } = node.op
+                && graph.value(node.inputs[0]).shape.extents().len() > 2
+            {
+                read[node.inputs[0].0 as usize] = Some(Vec::new());
+            }
             if let Op::DeltaRule { .. } = node.op {
                 node.inputs[..5].iter().for_each(|id| read[id.0 as usize] = Some(Vec::new()));
             }

@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | embedding | the row | |
 //! | embedding's scale | the factor, the product | unchanged |
-//! | norm | the quotient and, in Llama's, its product with the weight | unchanged: a norm divides noise and row alike |
+//! | norm | the quotient and, in Llama's, its product with the weight | unchanged, as a norm divides noise and row alike; of a head, by its size beside its row |
 //! | linear | the sum; the weights, if the model has finer ones | enlarged, where the row's products cancel more than those of other rows |
 //! | RoPE | the cosine, the products, their sum | unchanged |
 //! | attention | the sum and the scaled sum; with a cap the quotient, tanh and product; the softmax; the result | those of scores and values, weighted by the probabilities |
@@ -70,7 +70,7 @@ use girih_graph::{
 use girih_tensor::DType;
 
 use crate::activation_gain::{SQUARE_GAIN, derivative, gain_of_row, ratio, square_gain};
-use crate::rounding::{CAP_STORES, EXPONENTIAL_ROUNDINGS, RoundingErrors};
+use crate::rounding::{CAP_STORES, EXPONENTIAL_ROUNDINGS, RoundingErrors, mean_square};
 use crate::row_sizes::RowSizes;
 use attention::{AttendingHead, Rows};
 use delta::{NoisyRows, NoisyRule};
@@ -172,8 +172,8 @@ impl Analysis<'_> {
             Op::Write => self.after(node, |_| state),
             Op::Scale { .. } => stores(SCALE_STORES),
             Op::Norm { .. } | Op::LayerNorm { .. } => {
-                let sum = NORM_PART * self.columns(node.output) * term;
-                self.after(node, |_| NORM_STORES * result + sum)
+                let own = NORM_STORES * result + NORM_PART * self.columns(node.output) * term;
+                self.norm_of_heads(node, own).or_else(|| self.after(node, |_| own))
             }
             Op::Rope { pairing: _, factor } => {
                 // Sines and cosines are rounded before and after they are multiplied by the factor.
@@ -268,6 +268,18 @@ impl Analysis<'_> {
     fn after(&self, node: &Node, own: impl Fn(usize) -> f64) -> Option<Vec<f64>> {
         let errors = self.of(node.inputs[0])?.iter().enumerate();
         Some(errors.map(|(row, error)| error + own(row)).collect())
+    }
+
+    /// A norm of each head: a head that is smaller than its row has larger relative errors, if those of the row lie
+    /// evenly on all heads.
+    fn norm_of_heads(&self, node: &Node, own: f64) -> Option<Vec<f64>> {
+        let x = self.rows(node.inputs[0])?;
+        let of_head = |row: usize, head: usize| {
+            let part = x.part(row, head);
+            ratio(part.noise, mean_square(part.numbers.iter().copied())).min(1.0)
+        };
+        let of_row = |row| (0..x.heads).map(|head| of_head(row, head)).sum::<f64>() / x.heads as f64 + own;
+        Some((0..x.errors.len()).map(of_row).collect())
     }
 
     fn add(&self, node: &Node) -> Option<Vec<f64>> {

@@ -77,8 +77,9 @@ fn by_kernel(table: &Table, case: &Case, memory: Memory) -> Vec<f32> {
     };
     let x = rows(case, 0);
     match applied {
-        AppliedOp::Norm { epsilon, x: _, weight } => x.chunks(width).for_each(|x| {
-            let weight = operand(weight.is_some(), 0);
+        AppliedOp::Norm { epsilon, x: _, weight } => x.chunks(width).enumerate().for_each(|(index, x)| {
+            // A weight of all values of a row begins again with the next one.
+            let weight = operand(weight.is_some(), 0).map(|all| &all[index * width % all.len()..][..width]);
             run(x, &mut |x, y| table.run(Norm { x, weight, epsilon, y }));
         }),
         AppliedOp::LayerNorm { epsilon, x: _, weight, bias } => x.chunks(width).for_each(|x| {

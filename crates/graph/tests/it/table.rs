@@ -62,7 +62,7 @@ impl SmallGraph {
         let output = if matches!(result, ResultKind::Sequences) { "pooled" } else { "hidden" };
         let mut text = format!("graph rows 2 sequences 1 context 64 output_rows 1 -> {output}\n");
         text += "group full span full\n";
-        if uses("carried") || uses("matrices") {
+        if uses("carried") || uses("matrices") || uses("matrix") {
             text += "group carried carried\n";
         }
         if uses("tokens") {
@@ -99,8 +99,8 @@ impl SmallGraph {
         if uses("carried") {
             text += &format!("state carried: [1{x}] f32 in carried\n");
         }
-        if uses("matrices") {
-            text += "state matrices: [1, 2, 2] f32 in carried\n";
+        if uses("matrix") {
+            text += "state matrix: [1, 2, 2] f32 in carried\n";
         }
         let call = format!("{op} {}", operands.join(", "));
         text + &match result {
@@ -128,7 +128,7 @@ fn operands(spec: &OpSpec, count: usize) -> Vec<String> {
         OperandKind::Activations if spec.name == "linear_heads" => "heads".to_owned(),
         OperandKind::Activations if spec.name == "gate_heads" && index == 1 => "heads".to_owned(),
         OperandKind::Rows if spec.name == "ssm_scan" && index == 1 => "by_head".to_owned(),
-        OperandKind::Carried if spec.name == "ssm_scan" => "matrices".to_owned(),
+        OperandKind::Carried if spec.name == "ssm_scan" => "matrix".to_owned(),
         OperandKind::Ids => "tokens".to_owned(),
         OperandKind::Given => "given".to_owned(),
         OperandKind::Rows | OperandKind::Activations => "x".to_owned(),
