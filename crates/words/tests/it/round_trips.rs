@@ -110,7 +110,7 @@ fn difference(
         "role": "assistant", "content": "I look.", "reasoning_content": "Hm.\nA tool.", "thinking": "Hm.\nA tool.",
         "tool_calls": written,
     });
-    let prompt = rendered(renderer, template, &[user.clone()], true)?;
+    let prompt = rendered(renderer, template, std::slice::from_ref(&user), true)?;
     let whole = rendered(renderer, template, &[user, answer], false)?;
     let begin = begin_of_reply(&prompt, &whole);
     let reply = &whole[begin..];
