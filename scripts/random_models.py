@@ -109,6 +109,7 @@ GGUF_DROPS: dict[str, Values] = {
     "gemma4_text": {"rope_parameters.sliding_attention.rope_type": "default"},
     "gemma4_unified_text": {"rope_parameters.sliding_attention.rope_type": "default"},
     "gpt_oss": {"rope_parameters.truncate": False, "layer_types": alternating_windows},
+    "lfm2_moe": {"routed_scaling_factor": 1.0, "norm_topk_prob": True},
     "llama4_text": {
         "attention_chunk_size": 8192,
         "floor_scale": 8192,
