@@ -68,7 +68,7 @@ impl GroupedRows {
     }
 }
 
-/// An output of which a piece writes the same columns of all rows of its group.
+/// An output in groups of rows. A piece writes the same columns of all rows of its group.
 #[derive(Debug)]
 pub struct GroupedOutput<'a, T> {
     /// The whole output.
@@ -90,7 +90,7 @@ pub struct GroupTile<'a, T> {
     columns: Range<usize>,
 }
 
-/// An output of which a piece has columns of the rows of a group.
+/// An output in groups of rows. A piece writes some columns of the rows of one group.
 pub(crate) struct CutGroups<'a, T> {
     output: DisjointSlice<'a, T>,
     width: usize,

@@ -14,7 +14,7 @@ use girih_tensor::{DType, Levels};
 
 use super::fit::may_be_fit;
 
-/// The least value of which bf16 has all bits; older converters store smaller ones as zero.
+/// The smallest normal number of bf16; older converters store smaller ones as zero.
 const LEAST_NORMAL: f32 = f32::MIN_POSITIVE;
 
 /// The part of a group's range that a fitted scale may leave outside its levels: without an importance

@@ -13,7 +13,7 @@ use super::finding::{SourceFinding, SourcePart, SourceVerdict};
 /// frequencies: a few operations in single precision, relative to the number.
 const COMPUTED: f64 = 1.0 / ((1u32 << 21) as f64);
 
-/// The name of the description, of which GGUF has one for several.
+/// The fact that is not compared: the name of the description. GGUF has one name for several descriptions.
 const DESCRIPTION: &str = "architecture";
 
 /// Whether the embedding table is the head; the weights of both are compared.

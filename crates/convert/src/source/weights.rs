@@ -76,7 +76,7 @@ struct HowStored {
     is_transformed: bool,
 }
 
-/// Whether a container has other values of a weight, of which girih's are made, and not only another order.
+/// Whether girih computes the values of a weight from those of the container. A weight in another order is not computed.
 fn is_transformed(arch: &Arch, name: &str) -> bool {
     let layer = name.strip_prefix("layers.").and_then(|rest| rest.split('.').next());
     let pattern = layer.map(|layer| name.replacen(layer, "{i}", 1));
