@@ -348,6 +348,7 @@ impl OneError {
             // Scores, softmax, values.
             Op::Attend { .. } => (3.0, 0.0),
             Op::Scale { .. }
+            | Op::ScaleColumns
             | Op::Rope { .. }
             | Op::Temper { .. }
             | Op::Softcap { .. }

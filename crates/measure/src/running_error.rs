@@ -235,7 +235,8 @@ impl Analysis<'_> {
             Op::Embed => Some(vec![result; self.rows_of(node.output)]),
             Op::Splice | Op::Gather | Op::Reshape => stores(0.0),
             Op::Write => self.after(node, |_| state),
-            Op::Scale { .. } => stores(SCALE_STORES),
+            // As if the weights of columns were alike.
+            Op::Scale { .. } | Op::ScaleColumns => stores(SCALE_STORES),
             Op::Norm { .. } | Op::LayerNorm { .. } => {
                 let sum = NORM_PART * self.columns(node.output) * term;
                 self.after(node, |_| NORM_STORES * result + sum)

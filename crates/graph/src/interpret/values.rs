@@ -14,7 +14,7 @@ use crate::ops::route::Router;
 use crate::ops::temper::Temperature;
 use crate::ops::{
     AppliedOp, activate, add, attend, embed, experts, gate, gate_heads, gather, layer_norm, linear, norm,
-    pool, reshape, rope, route, scale, short_conv, softcap, splice, temper, xielu,
+    pool, reshape, rope, route, scale, scale_columns, short_conv, softcap, splice, temper, xielu,
 };
 use crate::sequence::{BLOCK_POSITIONS, GivenRows, Input, Sequence, step_count};
 use crate::state::PositionMajor;
@@ -324,6 +324,9 @@ impl<'r, 'a> NodeReads<'r, 'a> {
             }
             AppliedOp::Add { a, b } => add::define(self.rows(a)?, self.rows(b)?),
             AppliedOp::Scale { factor, x } => scale::define(self.rows(x)?, factor),
+            AppliedOp::ScaleColumns { x, weight } => {
+                scale_columns::define(self.rows(x)?, &self.weight(weight)?)
+            }
             AppliedOp::Softcap { cap, x } => softcap::define(self.rows(x)?, cap),
             AppliedOp::Gather { x } => gather::define(self.rows(x)?, self.stride(x), sequences),
             AppliedOp::Pool { how, x } => pool::define(self.rows(x)?, self.stride(x), how, sequences),

@@ -154,6 +154,7 @@ fn changed_constants(op: Op) -> Vec<(&'static str, Op)> {
         | Op::Write
         | Op::ShortConv
         | Op::Add
+        | Op::ScaleColumns
         | Op::Gather => Vec::new(),
         Op::Norm { epsilon } => vec![("epsilon", Op::Norm { epsilon: 1.5 * epsilon + 1e-4 })],
         Op::LayerNorm { epsilon } => vec![("epsilon", Op::LayerNorm { epsilon: 1.5 * epsilon + 1e-4 })],

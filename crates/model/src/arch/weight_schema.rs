@@ -151,8 +151,6 @@ pub enum Relayout {
     UnpermuteKvHeads,
     /// Exchanges the columns with all other dimensions, for convolutions.
     Transposed,
-    /// Makes a vector the diagonal of a matrix of zeros.
-    Diagonal,
     /// Exchanges rows and columns of a matrix and keeps its format, for those of transformers' `Conv1D`.
     Conv1d,
 }

@@ -28,7 +28,7 @@ const BF16: Roundoff = Roundoff {
 };
 
 /// The ops that the host computes in all cases.
-const ON_THE_HOST: [&str; 15] = [
+const ON_THE_HOST: [&str; 16] = [
     "activate",
     "embed",
     "experts",
@@ -38,6 +38,7 @@ const ON_THE_HOST: [&str; 15] = [
     "pool",
     "route",
     "scale",
+    "scale_columns",
     "short_conv",
     "softcap",
     "splice",
