@@ -7,8 +7,8 @@ use crate::bound::{BoundOp, OpScratch};
 use crate::ops::linear::BoundMatmul;
 use crate::ops::{
     RopeParams, activate, add, attend, concat, delta_rule, embed, experts, gate, gate_heads, gather,
-    layer_norm, linear, linear_heads, norm, pool, reshape, rope, route, scale, short_conv, softcap, splice,
-    ssm_scan, temper, xielu,
+    layer_norm, linear, linear_heads, norm, pool, reshape, rope, route, scale, scale_columns, short_conv,
+    softcap, splice, ssm_scan, temper, xielu,
 };
 use crate::state;
 use crate::weights::WeightForm;
@@ -137,6 +137,7 @@ impl<'a> Binder<'a> {
             }
             AppliedOp::Add { a, b } => add::bind(a, b, y),
             AppliedOp::Scale { factor, x } => scale::bind(factor, x, y),
+            AppliedOp::ScaleColumns { x, weight } => scale_columns::bind(x, weight, y, width(x)),
             AppliedOp::Softcap { cap, x } => softcap::bind(cap, x, y),
             AppliedOp::Gather { x } => gather::bind(x, y),
             AppliedOp::Pool { how, x } => pool::bind(how, x, y),

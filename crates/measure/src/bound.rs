@@ -358,6 +358,7 @@ impl OneError {
             // Scores, softmax, values.
             Op::Attend { .. } | Op::AttendLatent { .. } => (3.0, 0.0),
             Op::Scale { .. }
+            | Op::ScaleColumns
             | Op::Rope { .. }
             | Op::Temper { .. }
             | Op::Softcap { .. }

@@ -170,7 +170,8 @@ impl Analysis<'_> {
             Op::Embed => Some(vec![result; self.rows_of(node.output)]),
             Op::Splice | Op::Gather | Op::Reshape => stores(0.0),
             Op::Write => self.after(node, |_| state),
-            Op::Scale { .. } => stores(SCALE_STORES),
+            // As if the weights of columns were alike.
+            Op::Scale { .. } | Op::ScaleColumns => stores(SCALE_STORES),
             Op::Norm { .. } | Op::LayerNorm { .. } => {
                 let own = NORM_STORES * result + NORM_PART * self.columns(node.output) * term;
                 self.norm_of_heads(node, own).or_else(|| self.after(node, |_| own))

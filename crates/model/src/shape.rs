@@ -74,7 +74,7 @@ impl WeightTypes for ModelShape {
     fn stored_type(&self, name: &str, _: &[usize]) -> Result<DType> {
         let added = self.arch.weights.get(&pattern(name)).and_then(|weight| weight.hf_as);
         let is_float = |relayout| match relayout {
-            Relayout::AddOne | Relayout::NegativeExp | Relayout::Transposed | Relayout::Diagonal => true,
+            Relayout::AddOne | Relayout::NegativeExp | Relayout::Transposed => true,
             Relayout::UnpermuteHeads | Relayout::UnpermuteKvHeads | Relayout::Conv1d => false,
         };
         let computed = name.starts_with("rope.") || added.is_some_and(is_float);

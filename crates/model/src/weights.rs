@@ -21,9 +21,6 @@ use crate::weight_bytes::{copy, decode, past_end};
 /// The maximum number of names that an error lists.
 const LISTED: usize = 5;
 
-/// The largest number of values that become the diagonal of a matrix.
-const MAX_DIAGONAL: usize = 4096;
-
 /// The number of bytes that are compared at once.
 const COMPARED: usize = 1 << 20;
 
@@ -77,8 +74,6 @@ enum TensorOrder {
     Interleaved { heads: usize },
     /// The columns of the tensor are the rows, as `f32`.
     Transposed,
-    /// The values are the diagonal of a matrix, as `f32`.
-    Diagonal,
     /// Of a matrix, these columns are the rows, in the tensor's format.
     Conv1d { first: usize, count: usize },
 }
@@ -165,23 +160,22 @@ impl ModelWeights {
                 }
                 continue;
             }
-            if let Some(part) = part.filter(|part| part.depends_on_heads()) {
-                for (layer, facts) in facts.layers.iter().enumerate() {
-                    let Some(cut) = RowCut::of(part, &facts.mixer) else { continue };
-                    let name = pattern.replace("{i}", &layer.to_string());
-                    self.split(&name, cut, relayout == Some(Relayout::Conv1d))?;
-                }
-                if relayout == Some(Relayout::Conv1d) {
-                    continue;
-                }
+            let mut is_cut = false;
+            for (layer, facts) in facts.layers.iter().enumerate() {
+                let Some(cut) = part.and_then(|part| RowCut::of(part, &facts.mixer)) else { continue };
+                let name = pattern.replace("{i}", &layer.to_string());
+                self.split(&name, cut, relayout == Some(Relayout::Conv1d))?;
+                is_cut = true;
             }
-            let Some(relayout) = relayout else { continue };
+            // A cut of a transposed tensor is already in order.
+            let Some(relayout) = relayout.filter(|relayout| !is_cut || *relayout != Relayout::Conv1d) else {
+                continue;
+            };
             for (layer, facts) in facts.layers.iter().enumerate() {
                 let order = match (relayout, facts.mixer.attention()) {
                     (Relayout::AddOne, _) => TensorOrder::AddOne,
                     (Relayout::NegativeExp, _) => TensorOrder::NegativeExp,
                     (Relayout::Transposed, _) => TensorOrder::Transposed,
-                    (Relayout::Diagonal, _) => TensorOrder::Diagonal,
                     (Relayout::Conv1d, _) => TensorOrder::Conv1d { first: 0, count: usize::MAX },
                     (Relayout::UnpermuteHeads, Some(attend)) => {
                         TensorOrder::Interleaved { heads: attend.heads }
@@ -320,10 +314,6 @@ impl ModelWeights {
             WeightEntry::Stored { info, order: TensorOrder::Transposed, .. } => {
                 Some((DType::F32, Shape::matrix(info.shape.columns(), info.shape.rows())))
             }
-            WeightEntry::Stored { info, order: TensorOrder::Diagonal, .. } => {
-                let size = info.shape.elements();
-                Some((DType::F32, Shape::matrix(size, size)))
-            }
             WeightEntry::Stored { info, order: TensorOrder::Conv1d { count, .. }, .. } => {
                 Some((info.dtype, Shape::matrix(*count, info.shape.rows())))
             }
@@ -386,13 +376,6 @@ impl ModelWeights {
                 let (numbers, columns) = (self.decoded(info)?, info.shape.columns());
                 let column = |column: usize| numbers[column..].iter().step_by(columns).copied();
                 copy(&(0..columns).flat_map(column).collect::<Vec<f32>>(), offset, into)
-            }
-            WeightEntry::Stored { info, order: TensorOrder::Diagonal, .. } => {
-                let numbers = self.decoded(info)?;
-                let size = numbers.len();
-                let mut matrix = vec![0.0; size * size];
-                matrix.iter_mut().step_by(size + 1).zip(&numbers).for_each(|(to, number)| *to = *number);
-                copy(&matrix, offset, into)
             }
             WeightEntry::Stored { info, order: TensorOrder::Conv1d { first, count }, .. } => {
                 self.read_columns(info, *first..*first + *count, offset, into)
@@ -719,7 +702,6 @@ fn check_order(tensor: &str, info: &TensorInfo, new: TensorOrder) -> Result<()> 
         TensorOrder::AddOne | TensorOrder::NegativeExp | TensorOrder::Transposed => {
             info.dtype.tile() == (1, 1)
         }
-        TensorOrder::Diagonal => info.dtype.tile() == (1, 1) && info.shape.elements() <= MAX_DIAGONAL,
         TensorOrder::Conv1d { .. } => info.dtype.tile() == (1, 1) && info.shape.extents().len() == 2,
         TensorOrder::Interleaved { heads } => {
             let row_fits = info.dtype.tile().0 == 1 && (info.bytes as usize).is_multiple_of(rows.max(1));

@@ -112,6 +112,12 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
                 "f64::from(x)) as f32 * 1.0001",
             ),
             mutant(
+                "scale_columns",
+                "crates/graph/src/ops/scale_columns.rs",
+                "f64::from(*weight)) as f32",
+                "f64::from(*weight)) as f32 * 1.0001",
+            ),
+            mutant(
                 "xielu",
                 "crates/graph/src/ops/xielu.rs",
                 "xielu.of(f64::from(x)) as f32",
@@ -273,6 +279,12 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
                 "exp_m1_of_negative(least) - x) * negative * 1.001",
             ),
             mutant("add", "crates/cpu/src/ops/add.rs", "|a, b| a + b", "|a, b| a - b"),
+            mutant(
+                "scale_columns",
+                "crates/cpu/src/ops/scale_columns.rs",
+                "x * weight",
+                "x * weight * 1.0001",
+            ),
             mutant("scale", "crates/cpu/src/ops/scale.rs", "x * self.factor", "x * self.factor * 1.0001"),
             mutant(
                 "softcap",

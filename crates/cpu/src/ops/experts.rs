@@ -132,7 +132,8 @@ fn chooses_at_most(graph: &Graph, mut weights: ValueId, max: usize) -> bool {
         let node = graph.nodes.iter().find(|node| node.output == weights);
         match node.map(|node| (node.op, &node.inputs)) {
             Some((Op::Route { used, .. }, _)) => return used as usize <= max,
-            Some((Op::Gather | Op::Reshape, inputs)) => weights = inputs[0],
+            // All of them keep zeros.
+            Some((Op::Gather | Op::Reshape | Op::ScaleColumns, inputs)) => weights = inputs[0],
             _ => return false,
         }
     }

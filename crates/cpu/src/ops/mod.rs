@@ -24,6 +24,7 @@ mod rotations;
 pub(crate) mod route;
 mod rows;
 pub(crate) mod scale;
+pub(crate) mod scale_columns;
 pub(crate) mod short_conv;
 pub(crate) mod softcap;
 pub(crate) mod splice;
@@ -42,6 +43,7 @@ pub use rope::Rotate;
 pub use rotations::Rotation;
 pub use route::RouteRow;
 pub use scale::Scale;
+pub use scale_columns::ScaleColumns;
 pub use softcap::Softcap;
 pub use xielu::ApplyXielu;
 

@@ -5,7 +5,7 @@ use std::f64::consts::TAU;
 
 use girih_cpu::kernels::{Table, tables};
 use girih_cpu::ops::{
-    Activate, Add, ApplyXielu, Gate, GateRow, LayerNorm, Norm, Rotate, Rotation, Scale, Softcap,
+    Activate, Add, ApplyXielu, Gate, GateRow, LayerNorm, Norm, Rotate, Rotation, Scale, ScaleColumns, Softcap,
 };
 use girih_graph::testing::{Case, CaseInput, Roundoff, draw, judge};
 use girih_graph::{AppliedOp, GateRule, OpName, Role, ValueId, Xielu};
@@ -17,7 +17,7 @@ use crate::path::{Memory, Placed};
 const SEEDS: u64 = 16;
 
 /// Ops whose kernels compute a row or an element at a time.
-const OPS: [OpName; 10] = [
+const OPS: [OpName; 11] = [
     OpName::Norm,
     OpName::LayerNorm,
     OpName::Rope,
@@ -27,6 +27,7 @@ const OPS: [OpName; 10] = [
     OpName::Xielu,
     OpName::Add,
     OpName::Scale,
+    OpName::ScaleColumns,
     OpName::Softcap,
 ];
 
@@ -126,6 +127,9 @@ fn by_kernel(table: &Table, case: &Case, memory: Memory) -> Vec<f32> {
         AppliedOp::Scale { factor, x: _ } => {
             x.chunks(stride).for_each(|x| run(x, &mut |x, y| table.run(Scale { x, factor, y })));
         }
+        AppliedOp::ScaleColumns { x: _, weight: _ } => x.chunks(width).for_each(|x| {
+            run(x, &mut |x, y| table.run(ScaleColumns { x, weight: &ids[0], y }));
+        }),
         AppliedOp::Softcap { cap, x: _ } => {
             x.chunks(stride).for_each(|x| run(x, &mut |x, y| table.run(Softcap { x, cap, y })));
         }

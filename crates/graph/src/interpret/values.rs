@@ -14,8 +14,8 @@ use crate::ops::route::Router;
 use crate::ops::temper::Temperature;
 use crate::ops::{
     AppliedOp, activate, add, attend, attend_latent, concat, embed, experts, gate, gate_heads, gather,
-    layer_norm, linear, linear_heads, norm, pool, reshape, rope, route, scale, softcap, splice, temper,
-    xielu,
+    layer_norm, linear, linear_heads, norm, pool, reshape, rope, route, scale, scale_columns, softcap,
+    splice, temper, xielu,
 };
 use crate::sequence::{GivenRows, Input, Sequence, step_count};
 use crate::state::PositionMajor;
@@ -327,6 +327,9 @@ impl<'r, 'a> NodeReads<'r, 'a> {
             }
             AppliedOp::Add { a, b } => add::define(self.rows(a)?, self.rows(b)?),
             AppliedOp::Scale { factor, x } => scale::define(self.rows(x)?, factor),
+            AppliedOp::ScaleColumns { x, weight } => {
+                scale_columns::define(self.rows(x)?, &self.weight(weight)?)
+            }
             AppliedOp::Softcap { cap, x } => softcap::define(self.rows(x)?, cap),
             AppliedOp::Gather { x } => gather::define(self.rows(x)?, self.stride(x), sequences),
             AppliedOp::Pool { how, x } => pool::define(self.rows(x)?, self.stride(x), how, sequences),

@@ -30,6 +30,7 @@ pub(crate) mod reshape;
 pub(crate) mod rope;
 pub(crate) mod route;
 pub(crate) mod scale;
+pub(crate) mod scale_columns;
 pub(crate) mod short_conv;
 pub(crate) mod softcap;
 pub(crate) mod splice;
@@ -472,6 +473,10 @@ ops! {
         /// The constant.
         factor: f32 [finite],
     } (x: Activations) Own;
+
+    /// `(x [R, …, D], weight [D]) → same`: every number times the weight of its column; zeros stay zeros, so that
+    /// experts that were not chosen are none.
+    ScaleColumns = scale_columns (x: Activations, weight: Vector) Own;
 
     /// `(x) → same`: `cap · tanh(x / cap)`.
     Softcap = softcap {

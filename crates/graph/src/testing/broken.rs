@@ -185,6 +185,7 @@ fn changed_constants(op: Op) -> Vec<(&'static str, Op)> {
         | Op::Write
         | Op::ShortConv
         | Op::Add
+        | Op::ScaleColumns
         | Op::Gather => Vec::new(),
         Op::SsmScan { least, most } => vec![
             ("least", Op::SsmScan { least: 2.0 * least + 0.1, most }),

@@ -32,6 +32,7 @@ pub fn draw(op: OpName, seed: u64, round: Roundoff) -> Case {
         OpName::Xielu => elements::xielu,
         OpName::Add => elements::add,
         OpName::Scale => elements::scale,
+        OpName::ScaleColumns => elements::scale_columns,
         OpName::Softcap => elements::softcap,
         OpName::Gather => rows::gather,
         OpName::Pool => rows::pool,

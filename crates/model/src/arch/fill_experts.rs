@@ -84,7 +84,7 @@ impl Fill<'_> {
             router,
             router_bias: has("router.bias"),
             router_norm: has("router.norm").then(|| self.epsilon(&self.arch.norms.epsilon)).transpose()?,
-            router_factors: has("router.factors.weight"),
+            router_factors: has("router.factors"),
             choice_bias: has("router.choice.bias"),
             router_softcap: self.optional(schema.softcap.as_ref())?.filter(|cap| *cap != 0.0),
             size: each,

@@ -105,6 +105,7 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
     "mimo_v2_flash",
     "nanochat",
     "flint",
+    "falcon_h1",
     "afmoe",
     "hy_v3",
     "mellum",

@@ -124,27 +124,6 @@ pub enum LatentPart {
     VUp,
 }
 
-impl TensorPart {
-    /// Whether its rows depend on the sizes of heads.
-    pub fn depends_on_heads(self) -> bool {
-        match self {
-            TensorPart::Flat { .. }
-            | TensorPart::Grouped { .. }
-            | TensorPart::InHeads { .. }
-            | TensorPart::Delta { .. }
-            | TensorPart::DeltaGrouped { .. }
-            | TensorPart::Latent { .. }
-            | TensorPart::Projected { .. }
-            | TensorPart::Convolved { .. } => true,
-            TensorPart::Rows(_)
-            | TensorPart::Columns { .. }
-            | TensorPart::Experts(_)
-            | TensorPart::OfLayers { .. }
-            | TensorPart::From { .. } => false,
-        }
-    }
-}
-
 /// Queries, keys or values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -234,8 +213,6 @@ pub enum Relayout {
     Transposed,
     /// `−eˣ` of every value, for decays that are stored as logarithms.
     NegativeExp,
-    /// Makes a vector the diagonal of a matrix of zeros.
-    Diagonal,
     /// Exchanges rows and columns of a matrix and keeps its format, for those of transformers' `Conv1D`.
     Conv1d,
 }

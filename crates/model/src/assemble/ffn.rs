@@ -78,8 +78,9 @@ impl Assembly<'_> {
         }
         let mut weights = self.graph.same(&format!("{router}.weights"), route(facts.router), &operands);
         if facts.router_factors {
-            // A product with a diagonal matrix: the other terms of each sum are zeros.
-            weights = self.linear(&format!("{router}.factors"), weights, [facts.count; 2], false)?;
+            let factors = self.weight(&format!("{router}.factors"), &[facts.count])?;
+            weights =
+                self.graph.same(&format!("{router}.scaled_weights"), Op::ScaleColumns, &[weights, factors]);
         }
         let experts = format!("{at}.experts");
         let GateRule { act, limit, offset } = facts.gate;

@@ -1,11 +1,10 @@
 //! Latent attention: its weights are parts of stored tensors, and contradictions are refused by name.
 
 use girih_graph::WeightSource as _;
-use girih_tensor::random::Random;
-use girih_tensor::{DType, Shape};
+use girih_tensor::Shape;
 use serde_json::{Value as Json, json};
 
-use crate::experts::{Tensors, floats, open};
+use crate::experts::{Tensors, drawn, floats, open};
 
 const WIDTH: usize = 8;
 const HEADS: usize = 2;
@@ -25,27 +24,24 @@ fn config() -> Json {
 }
 
 fn tensors() -> Tensors {
-    let mut tensors = Tensors::new();
-    let mut random = Random(9);
     let at = "model.layers.0";
-    for (name, extents) in [
-        ("model.embed_tokens.weight".to_owned(), vec![16, WIDTH]),
-        ("model.norm.weight".to_owned(), vec![WIDTH]),
-        (format!("{at}.input_layernorm.weight"), vec![WIDTH]),
-        (format!("{at}.post_attention_layernorm.weight"), vec![WIDTH]),
-        (format!("{at}.self_attn.q_proj.weight"), vec![HEADS * (NOPE + ROPE), WIDTH]),
-        (format!("{at}.self_attn.kv_a_proj_with_mqa.weight"), vec![RANK + ROPE, WIDTH]),
-        (format!("{at}.self_attn.kv_a_layernorm.weight"), vec![RANK]),
-        (format!("{at}.self_attn.kv_b_proj.weight"), vec![HEADS * (NOPE + VALUES), RANK]),
-        (format!("{at}.self_attn.o_proj.weight"), vec![WIDTH, HEADS * VALUES]),
-        (format!("{at}.mlp.gate_proj.weight"), vec![8, WIDTH]),
-        (format!("{at}.mlp.up_proj.weight"), vec![8, WIDTH]),
-        (format!("{at}.mlp.down_proj.weight"), vec![WIDTH, 8]),
-    ] {
-        let numbers = random.numbers(extents.iter().product());
-        tensors.insert(name, (DType::F32, extents, floats(&numbers)));
-    }
-    tensors
+    drawn(
+        9,
+        [
+            ("model.embed_tokens.weight".to_owned(), vec![16, WIDTH]),
+            ("model.norm.weight".to_owned(), vec![WIDTH]),
+            (format!("{at}.input_layernorm.weight"), vec![WIDTH]),
+            (format!("{at}.post_attention_layernorm.weight"), vec![WIDTH]),
+            (format!("{at}.self_attn.q_proj.weight"), vec![HEADS * (NOPE + ROPE), WIDTH]),
+            (format!("{at}.self_attn.kv_a_proj_with_mqa.weight"), vec![RANK + ROPE, WIDTH]),
+            (format!("{at}.self_attn.kv_a_layernorm.weight"), vec![RANK]),
+            (format!("{at}.self_attn.kv_b_proj.weight"), vec![HEADS * (NOPE + VALUES), RANK]),
+            (format!("{at}.self_attn.o_proj.weight"), vec![WIDTH, HEADS * VALUES]),
+            (format!("{at}.mlp.gate_proj.weight"), vec![8, WIDTH]),
+            (format!("{at}.mlp.up_proj.weight"), vec![8, WIDTH]),
+            (format!("{at}.mlp.down_proj.weight"), vec![WIDTH, 8]),
+        ],
+    )
 }
 
 /// The numbers of a tensor.

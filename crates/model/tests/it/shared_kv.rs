@@ -35,7 +35,6 @@ fn contradictions_are_refused() {
         (json!({ "per_layer_config": { "4": { "head_dim": 16 } } }), "'per_layer_config' is"),
         (json!({ "per_layer_config": { "0": {}, "00": {} } }), "'per_layer_config' is"),
         (json!({ "per_layer_config": { "0": { "head_dim": 1.5 } } }), "'head_dim' of layer 0 to 1.5"),
-        (json!({ "enable_moe_block": true }), "'enable_moe_block'"),
         (json!({ "use_bidirectional_attention": "all" }), "'use_bidirectional_attention'"),
         (
             json!({ "layer_types": [full, local, local, full], "rope_parameters": rope }),

@@ -210,6 +210,7 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
             bias: _,
         }
         | AppliedOp::Scale { factor: _, x: _ }
+        | AppliedOp::ScaleColumns { x: _, weight: _ }
         | AppliedOp::Softcap { cap: _, x: _ }
         | AppliedOp::Experts {
             used: _,

@@ -28,7 +28,7 @@ const BF16: Roundoff = Roundoff {
 };
 
 /// The ops that the host computes in all cases.
-const ON_THE_HOST: [&str; 20] = [
+const ON_THE_HOST: [&str; 21] = [
     "activate",
     "attend_latent",
     "concat",
@@ -42,6 +42,7 @@ const ON_THE_HOST: [&str; 20] = [
     "pool",
     "route",
     "scale",
+    "scale_columns",
     "short_conv",
     "softcap",
     "splice",

@@ -4,12 +4,12 @@
 //! `models/templates`.
 
 use std::fs;
-use std::path::Path;
-use std::time::Duration;
 
 use girih_words::reply::{ReplyMessage, ReplyStyle, ReplySyntax};
-use girih_words::template::{Conversation, RenderLimits, RenderRequest, Renderer, SpecialTokens};
+use girih_words::template::{Conversation, RenderRequest, Renderer, SpecialTokens};
 use serde_json::{Map, Value, json};
+
+use crate::templates::published;
 
 /// 2024-07-26 in seconds.
 const DAY: i64 = 1_721_952_000;
@@ -146,16 +146,9 @@ fn difference(
 
 #[test]
 fn what_published_templates_write_is_read_back() {
-    let Some(folder) = std::env::var_os("GIRIH_TEST_TEMPLATES") else {
+    let Some((mut renderer, paths)) = published("jinja") else {
         return eprintln!("skipped: GIRIH_TEST_TEMPLATES is not set");
     };
-    let mut renderer =
-        Renderer::in_process(RenderLimits { time: Duration::from_secs(60), ..RenderLimits::default() });
-    let entries =
-        fs::read_dir(Path::new(&folder)).expect("a folder").map(|entry| entry.expect("an entry").path());
-    let mut paths: Vec<_> =
-        entries.filter(|path| path.extension().is_some_and(|end| end == "jinja")).collect();
-    paths.sort();
     let (mut count, mut found) = (0, Vec::new());
     for path in &paths {
         let template = fs::read_to_string(path).expect("a template");
