@@ -2,6 +2,7 @@
 
 use girih_graph::WeightSource as _;
 use girih_tensor::Shape;
+use girih_tensor::random::Random;
 use serde_json::{Value as Json, json};
 
 use crate::experts::{Tensors, drawn, floats, open};
