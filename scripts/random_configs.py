@@ -380,7 +380,8 @@ def nemotron_h(values: Values, shape: Shape, draw: Draw) -> None:
     """A layer of Nemotron-H has one part; experts may run on narrower rows."""
     mamba2_heads(values, shape, draw)
     shape.layers = pick(draw, (4, 5, 6))
-    values["layers_block_type"] = cut(["linear_attention", "full_attention", "mlp", "moe"], draw, shape.layers)
+    mlps = pick(draw, (["mlp"], ["moe"], ["mlp", "moe"]))
+    values["layers_block_type"] = cut(["linear_attention", "full_attention", *mlps], draw, shape.layers)
     values["moe_latent_size"] = pick(draw, (None, 24))
     values.pop("num_hidden_layers", None)
 

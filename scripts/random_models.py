@@ -31,6 +31,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ import torch
 import transformers
 from make_fixture import BIAS_SPREAD, GAIN, NORM_SPREAD
 from random_configs import VOCABULARY, Draw
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 PROMPT_TOKENS = 40
 """More than most windows."""
@@ -49,7 +50,11 @@ PROMPT_TOKENS = 40
 LONG_PROMPT_TOKENS = 150
 """The prompt of half of the models that carry values: they cross two ends of blocks of state."""
 
-WITH_STATE = {"bamba", "falcon_h1", "granitemoehybrid", "mamba2", "nemotron_h", "zamba2"}
+WITH_STATE = {"bamba", "falcon_h1", "granitemoehybrid", "mamba2", "nemotron_h", "olmo_hybrid", "zamba2"} | {
+    "qwen3_5_moe_text",
+    "qwen3_5_text",
+    "qwen3_next",
+}
 
 GREEDY_TOKENS = 4
 
@@ -91,6 +96,20 @@ PUBLISHED: dict[str, Values] = {
 """Keys that published models of a family have, although transformers does not save them; llama.cpp's converter reads
 them."""
 
+def granite_positions(values: Values) -> str | None:
+    """Return how a Granite 4 places rows in llama.cpp: without positions beside Mamba-2, else rotated."""
+    has_state = "linear_attention" in values["layer_types"]
+    return values["position_embedding_type"] if has_state and values["position_embedding_type"] != "rope" else (
+        "nope" if has_state else "rope"
+    )
+
+
+def one_kind_of_mlp(values: Values) -> list[str]:
+    """Return the layers of a Nemotron-H without dense ones beside experts, which llama.cpp's converter leaves out."""
+    kinds = values["layers_block_type"]
+    return [kind for kind in kinds if kind != "mlp"] if "moe" in kinds else kinds
+
+
 GGUF_DROPS: dict[str, Values] = {
     "cohere": {"rope_parameters.rope_type": "default"},
     "cohere2": {"rope_parameters.rope_type": "default"},
@@ -109,6 +128,11 @@ GGUF_DROPS: dict[str, Values] = {
     "gemma4_text": {"rope_parameters.sliding_attention.rope_type": "default"},
     "gemma4_unified_text": {"rope_parameters.sliding_attention.rope_type": "default"},
     "gpt_oss": {"rope_parameters.truncate": False, "layer_types": alternating_windows},
+    "granitemoehybrid": {
+        "position_embedding_type": granite_positions,
+        "mamba_proj_bias": False,
+        "time_step_limit": [0.0, float("inf")],
+    },
     "lfm2_moe": {"routed_scaling_factor": 1.0, "norm_topk_prob": True},
     "llama4_text": {
         "attention_chunk_size": 8192,
@@ -120,12 +144,21 @@ GGUF_DROPS: dict[str, Values] = {
         "no_rope_layers": every_fourth_without_rope,
         "moe_layers": experts_by_step,
     },
+    "mamba2": {"time_step_limit": [0.0, float("inf")], "use_bias": False},
     "mistral": {"sliding_window": None},
     "mixtral": {"sliding_window": None},
     "nemotron": {"head_dim": lambda values: values["hidden_size"] // values["num_attention_heads"]},
+    "nemotron_h": {
+        "layers_block_type": one_kind_of_mlp,
+        "mlp_hidden_act": "relu2",
+        "time_step_min": 0.001,
+        "topk_group": 1,
+        "use_bias": False,
+    },
     "olmo3": {"rope_parameters.sliding_attention.rope_type": "default"},
     "olmoe": {"rms_norm_eps": 1e-5},
     "qwen3_moe": {"norm_topk_prob": True},
+    "qwen3_next": {"norm_topk_prob": True},
     "smollm3": {"no_rope_layers": every_fourth_without_rope, "sliding_window": None},
     "solar_open": {"rope_parameters.partial_rotary_factor": 0.5},
     "stablelm": PLAIN_ROPE,
@@ -286,12 +319,68 @@ def one_line(text: str) -> str:
     return re.sub(r"\s+", " ", text).strip().removeprefix("error: ").removeprefix("girih: ")
 
 
+def as_published(config: Values) -> Values:
+    """Return a configuration with the words of published files, if transformers 5 writes others, which the converter lacks."""
+    if config["model_type"] == "granitemoehybrid":
+        words = {"linear_attention": "mamba", "full_attention": "attention"}
+        return config | {"layer_types": [words.get(kind, kind) for kind in config["layer_types"]]}
+    if config["model_type"] == "nemotron_h":
+        letters = {"linear_attention": "M", "full_attention": "*", "mlp": "-", "moe": "E"}
+        kinds = config.pop("layers_block_type")
+        if "moe" not in kinds:
+            del config["num_experts_per_tok"]
+        pattern = "".join(letters[kind] for kind in kinds)
+        # Without the size of heads, the converter wants a multiple of 64; published files have both names of the epsilon.
+        head = {"mamba_d_head": config["mamba_head_dim"], "rms_norm_eps": config["layer_norm_epsilon"]}
+        # transformers would add experts to a configuration of a kind that it knows.
+        config["model_type"] = "published"
+        return config | head | {"hybrid_override_pattern": pattern, "num_hidden_layers": len(kinds)}
+    return config
+
+
+def published_names(model_type: str, name: str, stored: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield a tensor under its names in published files, if transformers 5 writes others, which the converter lacks."""
+    if model_type == "granitemoehybrid":
+        for new, old in GRANITE_NAMES.items():
+            name = name.replace(new, old)
+        yield name, stored
+    elif model_type == "nemotron_h":
+        name = re.sub("^model\\.", "backbone.", name)
+        experts = re.fullmatch(r"(.*\.experts)\.(up|down)_proj", name)
+        if experts:
+            start, part = experts.groups()
+            yield from ((f"{start}.{i}.{part}_proj.weight", one.contiguous()) for i, one in enumerate(stored))
+        else:
+            yield name, stored
+    else:
+        yield name, stored
+
+
+GRANITE_NAMES = {
+    "block_sparse_moe.experts.gate_up_proj": "block_sparse_moe.input_linear.weight",
+    "block_sparse_moe.experts.down_proj": "block_sparse_moe.output_linear.weight",
+    "block_sparse_moe.router.weight": "block_sparse_moe.router.layer.weight",
+}
+"""Names of Granite 4's tensors in transformers 5, each with that of published files."""
+
+
 def gguf_of(folder: Path, converter: Path) -> Path | None:
     """Return the model as a GGUF file in bf16 made by llama.cpp's converter; `None` if it does not know the family."""
     out = folder / "model.gguf"
+    source = folder / "source"
+    source.mkdir()
+    saved = load_file(folder / "model.safetensors")
+    kind = json.loads((folder / "config.json").read_text())["model_type"]
+    named = {name: one for entry in saved.items() for name, one in published_names(kind, *entry)}
+    save_file(named, source / "model.safetensors", metadata={"format": "pt"})
+    config = as_published(json.loads((folder / "config.json").read_text()))
+    (source / "config.json").write_text(json.dumps(config))
     script = Path(__file__).with_name("convert_without_tokenizer.py")
-    command = [sys.executable, script, converter, folder, "--outfile", out, "--outtype", "bf16"]
-    subprocess.run(command, capture_output=True, check=False)
+    command = [sys.executable, script, converter, source, "--outfile", out, "--outtype", "bf16"]
+    # transformers makes no layers that draft tokens.
+    without = ["--no-mtp"] if kind.startswith(("qwen3_5", "qwen3_next")) else []
+    subprocess.run([*command, *without], capture_output=True, check=False)
+    shutil.rmtree(source)
     return out if out.exists() else None
 
 

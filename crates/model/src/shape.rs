@@ -75,7 +75,9 @@ impl WeightTypes for ModelShape {
         let added = self.arch.weights.get(&pattern(name)).and_then(|weight| weight.hf_as);
         let is_float = |relayout| match relayout {
             Relayout::AddOne | Relayout::NegativeExp | Relayout::Transposed => true,
-            Relayout::UnpermuteHeads | Relayout::UnpermuteKvHeads | Relayout::Conv1d => false,
+            Relayout::UnpermuteHeads | Relayout::UnpermuteKvHeads | Relayout::Conv1d | Relayout::Flat => {
+                false
+            }
         };
         let computed = name.starts_with("rope.") || added.is_some_and(is_float);
         Ok(if computed { DType::F32 } else { DType::BF16 })

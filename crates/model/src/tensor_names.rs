@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use girih_file::{Container, ContainerKind};
+use girih_tensor::Result;
 
+use crate::arch::ModelConfig;
 use crate::arch::schema::Arch;
 
 /// The prefixes of the architecture's weight names, each with the one that this container has
@@ -47,8 +49,11 @@ pub(crate) struct NamePatterns {
 }
 
 impl NamePatterns {
-    /// The tensors that the architecture ignores.
-    pub fn unused(arch: &Arch, container: &Container, layers: usize) -> NamePatterns {
+    /// The tensors that the architecture ignores. `{d}` in a name stands for each layer that drafts tokens.
+    ///
+    /// # Errors
+    /// If the number of these layers is none.
+    pub fn unused(arch: &Arch, container: &Container, layers: usize) -> Result<NamePatterns> {
         let patterns = match container.kind() {
             ContainerKind::Safetensors => arch.unused.hf.clone(),
             ContainerKind::Gguf => {
@@ -58,12 +63,22 @@ impl NamePatterns {
                 arch.unused.gguf.iter().cloned().chain(factors).collect()
             }
         };
+        let drafting = match container.kind() {
+            ContainerKind::Safetensors => 0,
+            ContainerKind::Gguf => ModelConfig::Gguf(container.metadata()).drafting_layers(arch)?,
+        };
+        let drafting: Vec<String> = (layers..layers + drafting).map(|layer| layer.to_string()).collect();
+        let (of_drafting, others): (Vec<String>, Vec<String>) =
+            patterns.into_iter().partition(|pattern| pattern.contains("{d}"));
+        let of_drafting =
+            of_drafting.iter().flat_map(|pattern| drafting.iter().map(|layer| pattern.replace("{d}", layer)));
+        let patterns: Vec<String> = others.into_iter().chain(of_drafting).collect();
         let expanded = patterns.iter().flat_map(|pattern| expand(pattern, None, 0..layers));
         let replaced = prefixes(arch, container);
         let both = expanded.flat_map(|(name, _)| [with_prefix(&name, &replaced), name]);
         let (open, names): (Vec<String>, Vec<String>) = both.partition(|name| name.ends_with('*'));
         let prefixes = open.iter().map(|name| name.trim_end_matches('*').to_owned()).collect();
-        NamePatterns { names: names.into_iter().collect(), prefixes }
+        Ok(NamePatterns { names: names.into_iter().collect(), prefixes })
     }
 
     pub fn has(&self, name: &str) -> bool {

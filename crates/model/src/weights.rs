@@ -87,7 +87,7 @@ impl ModelWeights {
     pub(crate) fn resolve(arch: &Arch, container: Container, kinds: &[&str]) -> Result<ModelWeights> {
         let mut entries = BTreeMap::new();
         let mut missing = Vec::new();
-        let unused = NamePatterns::unused(arch, &container, kinds.len());
+        let unused = NamePatterns::unused(arch, &container, kinds.len())?;
         let mut known = BTreeSet::new();
         let prefixes = prefixes(arch, &container);
         for (pattern, weight) in &arch.weights {
@@ -172,6 +172,7 @@ impl ModelWeights {
                 continue;
             };
             for (layer, facts) in facts.layers.iter().enumerate() {
+                let name = pattern.replace("{i}", &layer.to_string());
                 let order = match (relayout, facts.mixer.attention()) {
                     (Relayout::AddOne, _) => TensorOrder::AddOne,
                     (Relayout::NegativeExp, _) => TensorOrder::NegativeExp,
@@ -184,8 +185,12 @@ impl ModelWeights {
                         TensorOrder::Interleaved { heads: attend.kv_heads }
                     }
                     (Relayout::UnpermuteHeads | Relayout::UnpermuteKvHeads, None) => continue,
+                    (Relayout::Flat, _) => {
+                        self.flatten(&name);
+                        continue;
+                    }
                 };
-                self.reorder(&pattern.replace("{i}", &layer.to_string()), order)?;
+                self.reorder(&name, order)?;
             }
         }
         for attend in facts.layers.iter().filter_map(|layer| layer.mixer.attention()) {
@@ -263,6 +268,13 @@ impl ModelWeights {
         };
         self.entries.insert(name.to_owned(), entry);
         Ok(())
+    }
+
+    /// Makes a weight a vector.
+    fn flatten(&mut self, name: &str) {
+        if let Some(WeightEntry::Stored { info, .. }) = self.entries.get_mut(name) {
+            info.shape = Shape::vector(info.shape.elements());
+        }
     }
 
     fn reorder(&mut self, name: &str, new: TensorOrder) -> Result<()> {

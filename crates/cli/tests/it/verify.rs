@@ -168,6 +168,18 @@ fn qwen3_5_passes_in_both_precisions_with_every_isa() {
     }
 }
 
+/// Latent attention with experts, and Mamba-2 beside attention.
+#[test]
+fn latents_and_mamba_pass_in_both_precisions() {
+    for model in ["deepseek_v3", "granitemoehybrid"] {
+        let golden = fixture(model).join("golden.safetensors");
+        for against in ["f32", "bf16"] {
+            let compared = compare("verify", name(&fixture(model)), &golden).with(&["--against", against]);
+            passes(compared, model, Some(LOGITS_WITHIN));
+        }
+    }
+}
+
 #[test]
 fn each_conversion_of_llama_cpp_passes() {
     for entry in fixture("gguf").read_dir().expect("a folder") {

@@ -83,8 +83,8 @@ fn is_transformed(arch: &Arch, name: &str) -> bool {
     let weight = arch.weights.get(name).or_else(|| arch.weights.get(pattern.as_ref()?));
     let both = weight.into_iter().flat_map(|weight| [weight.hf_as, weight.gguf_as]).flatten();
     let is_reorder = |relayout: Relayout| {
-        use Relayout::{Conv1d, Transposed, UnpermuteHeads, UnpermuteKvHeads};
-        matches!(relayout, UnpermuteHeads | UnpermuteKvHeads | Transposed | Conv1d)
+        use Relayout::{Conv1d, Flat, Transposed, UnpermuteHeads, UnpermuteKvHeads};
+        matches!(relayout, UnpermuteHeads | UnpermuteKvHeads | Transposed | Conv1d | Flat)
     };
     both.into_iter().any(|relayout| !is_reorder(relayout))
 }

@@ -60,10 +60,23 @@ impl<'a> ModelConfig<'a> {
         let listed = arch.layers.listed.as_ref().and_then(|listed| self.json(&listed.hf)?.as_array());
         let layers = self.size(field)?.or(listed.map(Vec::len).filter(|layers| *layers > 0));
         let layers = layers.ok_or_else(|| Error::new(format!("{key} is missing")))?;
+        let drafting = self.drafting_layers(arch)?;
+        if drafting >= layers {
+            return Err(Error::new(format!(
+                "{key} is {layers}, and {drafting} of these layers draft tokens; at least one other is needed"
+            )));
+        }
+        let layers = layers - drafting;
         if layers > limits.layers as usize {
             return Err(Error::new(format!("{key} is {layers}; the cap is {} layers", limits.layers)));
         }
         Ok(layers)
+    }
+
+    /// The number of layers that draft tokens, which a GGUF counts among all.
+    pub(crate) fn drafting_layers(&self, arch: &Arch) -> Result<usize> {
+        let field = arch.sizes.drafting.as_ref().filter(|_| self.is_gguf());
+        Ok(field.map_or(Ok(None), |field| self.count(field))?.unwrap_or(0))
     }
 
     /// The value at a path of `config.json`; null counts as absent.
@@ -156,7 +169,11 @@ impl<'a> ModelConfig<'a> {
             MetadataArray::Bool(list) => list.get(index).map(|flag| i64::from(*flag)),
             _ => None,
         };
-        let size = number.filter(|_| array.len() == layers).and_then(|number| i32::try_from(number).ok());
+        // Layers that draft tokens have entries, too.
+        let blocks = key.split('.').next().map(|arch| metadata.get::<u64>(&format!("{arch}.block_count")));
+        let is_whole =
+            array.len() == layers || matches!(blocks, Some(Ok(Some(count))) if count == array.len() as u64);
+        let size = number.filter(|_| is_whole).and_then(|number| i32::try_from(number).ok());
         let size = size.and_then(|size| usize::try_from(size).ok());
         size.map(Some).ok_or_else(|| {
             let have = array.len();

@@ -13,7 +13,7 @@ use serde_json::Value as Json;
 use super::config::{ModelConfig, gguf};
 use super::facts::{AttentionFacts, Facts};
 use super::rope::{GGUF_SCALING, SCHEME_KEYS, scheme_keys};
-use super::schema::{Arch, ExcludedKey, Field, HarmlessKey, StatedValue};
+use super::schema::{Arch, ExcludedKey, Field, GgufKinds, HarmlessKey, StatedValue};
 use super::value::brief;
 
 /// The maximum number of keys that an error names.
@@ -163,7 +163,8 @@ fn read(arch: &Arch, config: &ModelConfig<'_>) -> BTreeSet<String> {
             }
         }
         ModelConfig::Gguf(metadata) => {
-            read.extend(arch.layers.gguf_listed.iter().map(|listed| listed.gguf.clone()));
+            let listed = arch.layers.gguf_listed.iter().flat_map(GgufKinds::lists);
+            read.extend(listed.map(|listed| listed.gguf.clone()));
             for (key, field) in fields.iter().filter_map(|field| Some((field.gguf.as_ref()?, field))) {
                 read.insert(key.clone());
                 read.extend(field.gguf_or.clone());
@@ -268,6 +269,11 @@ impl KeyCheck<'_> {
     fn is_known_in_gguf(&self, key: &str, suffix: &str, metadata: &Metadata, facts: &Facts) -> bool {
         let stated = gguf(metadata, key).ok().flatten();
         if self.read.contains(key) || stated.is_some() && stated == implied(suffix, facts) {
+            return true;
+        }
+        // Without rotary positions, no key of theirs changes a number.
+        let mut attentions = facts.layers.iter().filter_map(|layer| layer.mixer.attention());
+        if suffix.starts_with("rope.") && attentions.all(|attend| attend.rope.is_none()) {
             return true;
         }
         if let Some(excluded) = self.arch.refuse.get(key) {

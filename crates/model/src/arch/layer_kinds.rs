@@ -6,7 +6,7 @@ use girih_tensor::{Error, Result};
 
 use super::based_on::dense_kind;
 use super::config::ModelConfig;
-use super::schema::{Arch, DenseLayersSchema, Field, GgufKinds, IndexedKind, ListedKinds};
+use super::schema::{Arch, DenseLayersSchema, Field, GgufKinds, IndexedKind, KindOrList, ListedKinds};
 use super::value::brief;
 
 /// The kind of each layer: by the model's list, else by its period, else by the pattern.
@@ -173,12 +173,10 @@ fn mixer_kinds<'a>(arch: &'a Arch, config: &ModelConfig<'_>, layers: usize) -> R
         let kind = |layer: u64| if indexes.contains(&layer) { kind.as_str() } else { other.as_str() };
         return Ok((0..layers as u64).map(kind).collect());
     }
-    if let Some(GgufKinds { gguf, zero, other }) = &rule.gguf_listed {
-        let sizes = (0..layers).map(|index| config.gguf_size(gguf, index, layers));
-        if let Some(sizes) = sizes.collect::<Result<Option<Vec<usize>>>>()? {
-            let kind = |size: usize| if size == 0 { zero.as_str() } else { other.as_str() };
-            return Ok(sizes.into_iter().map(kind).collect());
-        }
+    if let Some(listed) = &rule.gguf_listed
+        && let Some(kinds) = gguf_kinds(listed, config, layers)?
+    {
+        return Ok(kinds);
     }
     let period = rule.period.as_ref().map_or(Ok(None), |field| config.size(field))?;
     let (Some(first), Some(last)) = (pattern.first(), pattern.last()) else {
@@ -192,6 +190,27 @@ fn mixer_kinds<'a>(arch: &'a Arch, config: &ModelConfig<'_>, layers: usize) -> R
         None => pattern[index % pattern.len()],
     };
     Ok((0..layers).map(kind).collect())
+}
+
+/// The kinds of layers by lists of a GGUF; `None` if it lacks the first one that a layer needs.
+fn gguf_kinds<'a>(
+    listed: &'a GgufKinds,
+    config: &ModelConfig<'_>,
+    layers: usize,
+) -> Result<Option<Vec<&'a str>>> {
+    let kind = |index: usize| {
+        for list in listed.lists() {
+            let Some(size) = config.gguf_size(&list.gguf, index, layers)? else { return Ok(None) };
+            if size != 0 {
+                return Ok(Some(list.other.as_str()));
+            }
+            if let KindOrList::Kind(zero) = &list.zero {
+                return Ok(Some(zero.as_str()));
+            }
+        }
+        Ok(None)
+    };
+    (0..layers).map(kind).collect()
 }
 
 #[cfg(test)]

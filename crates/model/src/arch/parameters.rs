@@ -93,9 +93,10 @@ impl Arch {
             Some(EmbedScale::Stated(field)) => Some(field),
             Some(EmbedScale::Derived(_)) | None => None,
         };
-        let of_model: [OfModel<'_>; 10] = [
+        let of_model: [OfModel<'_>; 11] = [
             ("sizes.width", Some(&sizes.width), |facts| Some(FactValue::Size(facts.sizes.width))),
             ("sizes.layers", Some(&sizes.layers), |facts| Some(FactValue::Size(facts.layers.len()))),
+            ("sizes.drafting", sizes.drafting.as_ref(), |_| None),
             ("sizes.context", Some(&sizes.context), |facts| Some(FactValue::Size(facts.sizes.context))),
             ("sizes.vocabulary", sizes.vocabulary.as_ref(), |facts| {
                 Some(FactValue::Size(facts.sizes.vocabulary))

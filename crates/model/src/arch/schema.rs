@@ -111,6 +111,9 @@ pub struct SizesSchema {
     pub width: Field,
     /// The number of layers.
     pub layers: Field,
+    /// The number of layers that draft tokens, which the model does not run. A GGUF counts them among the layers, as
+    /// the last ones.
+    pub drafting: Option<Field>,
     /// The number of positions that the model was trained for.
     pub context: Field,
     /// The number of rows of the embedding table, which must be those of the table itself. In
@@ -302,10 +305,41 @@ pub struct IndexedKind {
 pub struct GgufKinds {
     /// The key.
     pub gguf: String,
-    /// The kind of layers with 0.
-    pub zero: String,
+    /// The kind of layers with 0, or another list that tells them apart.
+    pub zero: KindOrList,
     /// The kind of the other layers.
     pub other: String,
+}
+
+/// A kind of layers, or a list that says which.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum KindOrList {
+    /// A kind.
+    Kind(String),
+    /// A list.
+    List(Box<GgufKinds>),
+}
+
+impl GgufKinds {
+    /// This list, and those that tell apart what it has as 0.
+    pub fn lists(&self) -> impl Iterator<Item = &GgufKinds> {
+        std::iter::successors(Some(self), |list| match &list.zero {
+            KindOrList::Kind(_) => None,
+            KindOrList::List(list) => Some(&**list),
+        })
+    }
+
+    /// The kinds of layers that it tells apart.
+    pub fn kinds(&self) -> impl Iterator<Item = &str> {
+        self.lists().flat_map(|list| {
+            let zero = match &list.zero {
+                KindOrList::Kind(kind) => Some(kind.as_str()),
+                KindOrList::List(_) => None,
+            };
+            std::iter::once(list.other.as_str()).chain(zero)
+        })
+    }
 }
 
 /// One kind of layers.
@@ -669,7 +703,7 @@ impl Arch {
             .chain(confirmed)
             .flat_map(|listed| listed.words.values().map(String::as_str));
         let indexed = indexed.iter().flat_map(|indexed| [indexed.kind.as_str(), indexed.other.as_str()]);
-        let gguf_listed = gguf_listed.iter().flat_map(|kinds| [kinds.zero.as_str(), kinds.other.as_str()]);
+        let gguf_listed = gguf_listed.iter().flat_map(GgufKinds::kinds);
         let of = self.weights.values().flat_map(|weight| weight.of.iter().map(String::as_str));
         pattern
             .into_iter()

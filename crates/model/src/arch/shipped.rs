@@ -75,6 +75,7 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
     "bamba",
     "mamba2",
     "nemotron_h",
+    "nemotron_h_moe",
     "granite_swa",
     "granitemoe_swa",
     "cohere",

@@ -215,6 +215,8 @@ pub enum Relayout {
     NegativeExp,
     /// Exchanges rows and columns of a matrix and keeps its format, for those of transformers' `Conv1D`.
     Conv1d,
+    /// Makes a vector of all values, in their order.
+    Flat,
 }
 
 /// Tensors that girih does not use.

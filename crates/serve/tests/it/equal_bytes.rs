@@ -194,16 +194,18 @@ fn replies_over_http_have_the_librarys_bytes() {
 }
 
 #[test]
-fn replies_of_models_that_carry_values_over_http_have_the_librarys_bytes() {
-    for fixture in ["lfm2", "qwen3_5"] {
+fn replies_of_hybrid_and_latent_models_over_http_have_the_librarys_bytes() {
+    for fixture in ["lfm2", "qwen3_5", "granitemoehybrid", "deepseek_v3"] {
         compare_model(fixture, 30);
     }
 }
 
 #[test]
-#[ignore = "a minute in a release build"]
+#[ignore = "minutes in a release build"]
 fn ten_thousand_replies_over_http_have_the_librarys_bytes() {
     compare(batches(), 10_000);
     compare_model("lfm2", 1_000);
-    compare_model("qwen3_5", 1_000);
+    for fixture in ["qwen3_5", "granitemoehybrid", "deepseek_v3"] {
+        compare_model(fixture, 10_000);
+    }
 }
