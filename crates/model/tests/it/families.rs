@@ -85,13 +85,29 @@ fn the_scale_of_the_largest_gemma_is_that_of_llama_cpp() {
 
 /// A copy of a GGUF with one further key.
 fn with_key(copy: &Copy, source: &ModelFiles, key: &str, value: MetadataValue) -> std::path::PathBuf {
+    with_keys(copy, source, &[(key, value)], None)
+}
+
+/// A copy of a GGUF with further keys, and a further name for a tensor.
+fn with_keys(
+    copy: &Copy,
+    source: &ModelFiles,
+    keys: &[(&str, MetadataValue)],
+    twice: Option<(&str, &str)>,
+) -> std::path::PathBuf {
     let old = source.weights.container().metadata();
     let mut metadata = Metadata::new();
-    for (name, old) in old.iter().filter(|(name, _)| *name != key) {
+    for (name, old) in old.iter().filter(|(name, _)| keys.iter().all(|(key, _)| key != name)) {
         metadata.insert(name, old.clone()).unwrap();
     }
-    metadata.insert(key, value).unwrap();
-    let all = tensors(source);
+    for (key, value) in keys {
+        metadata.insert(*key, value.clone()).unwrap();
+    }
+    let mut all = tensors(source);
+    if let Some((name, other)) = twice {
+        let (tensor, bytes) = all.iter().find(|(tensor, _)| tensor.name == name).unwrap().clone();
+        all.push((NewTensor { name: other.to_owned(), ..tensor }, bytes));
+    }
     let news: Vec<NewTensor> = all.iter().map(|(tensor, _)| tensor.clone()).collect();
     let path = copy.0.join("changed.gguf");
     let mut writer = ContainerWriter::gguf(&path, &metadata, &news).unwrap();
@@ -218,6 +234,44 @@ fn a_gguf_lists_the_layers_that_attend_by_their_kv_heads() {
     let list = MetadataValue::Array(MetadataArray::U32(vec![2, 0]));
     let path = with_key(&copy, &source, "qwen2.attention.head_count_kv", list);
     assert!(ModelFiles::open(&path, ArchOptions::default(), &ModelLimits::DEFAULT).is_err());
+}
+
+/// llama.cpp's converter counts a layer that drafts tokens among the layers, and lists it among their kinds.
+#[test]
+fn layers_of_a_gguf_that_draft_tokens_are_left_out() {
+    let source = open(&converted("qwen3_5"));
+    let copy = Copy::of(&committed("qwen3_5"), "drafting");
+    let with = |blocks: u32, tensor: &str| {
+        let _ = std::fs::remove_file(copy.0.join("changed.gguf")); // that of the case before
+        let recurrent = [true, true, true, false, false];
+        let keys = [
+            ("qwen35.block_count", MetadataValue::U32(blocks)),
+            ("qwen35.nextn_predict_layers", MetadataValue::U32(1)),
+            (
+                "qwen35.attention.recurrent_layers",
+                MetadataValue::Array(MetadataArray::Bool(recurrent.to_vec())),
+            ),
+        ];
+        let path = with_keys(&copy, &source, &keys, Some(("output_norm.weight", tensor)));
+        ModelFiles::open(&path, ArchOptions::default(), &ModelLimits::DEFAULT)
+    };
+    assert_eq!(with(5, "blk.4.nextn.hnorm.weight").unwrap().facts, source.facts);
+    for (blocks, tensor, words) in [
+        (4, "blk.4.nextn.hnorm.weight", "is a list of length 5; 3 sizes"),
+        (
+            5,
+            "blk.5.nextn.hnorm.weight",
+            "does not describe these tensors of the file: 'blk.5.nextn.hnorm.weight'",
+        ),
+        (
+            1,
+            "blk.4.nextn.hnorm.weight",
+            "is 1, and 1 of these layers draft tokens; at least one other is needed",
+        ),
+    ] {
+        let error = with(blocks, tensor).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
 }
 
 /// Layers with full attention are rotated only in a model without windows, and transformers' default is one.
