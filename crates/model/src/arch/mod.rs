@@ -19,6 +19,7 @@ mod fill_values;
 mod key_rules;
 mod keys;
 mod layer_kinds;
+mod layers_schema;
 mod parameters;
 mod rope;
 mod rope_names;
