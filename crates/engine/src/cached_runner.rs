@@ -25,6 +25,8 @@ pub(crate) struct StepTokens<'a> {
     pub content: StepContent<'a>,
     /// Which of their rows are output rows.
     pub outputs: Outputs,
+    /// A row of hidden states for each token, if the programs read these.
+    pub hidden: &'a [f32],
 }
 
 /// A key or value of a step that the state cannot hold.
@@ -39,7 +41,7 @@ pub(crate) struct OutOfRange {
 impl<'a> StepTokens<'a> {
     /// Tokens without given rows and mutual spans.
     pub fn plain(sequence: SequenceId, tokens: &'a [u32], outputs: Outputs) -> StepTokens<'a> {
-        StepTokens { sequence, tokens, content: StepContent::default(), outputs }
+        StepTokens { sequence, tokens, content: StepContent::default(), outputs, hidden: &[] }
     }
 }
 
@@ -125,6 +127,7 @@ impl CachedRunner {
             .map(|(one, blocks)| {
                 let position = self.cache.length(one.sequence);
                 let start = values.push(one.tokens, &[], position, one.content.given.iter().copied());
+                values.push_hidden(one.hidden);
                 let rows = Range32 { start, end: start + one.tokens.len() as u32 };
                 Sequence { blocks, position, rows, outputs: one.outputs, spans: &one.content.spans }
             })

@@ -2,7 +2,7 @@
 
 use girih_tensor::random::mix;
 
-use super::acceptance::{AcceptanceRate, ROW_COST};
+use super::acceptance::AcceptanceRate;
 use crate::{DraftQuery, Drafter};
 
 /// The lengths of the n-grams that are looked up, the longest first, each with the first estimate of
@@ -100,7 +100,8 @@ impl Drafter for PromptLookup {
             guess.push(guess[next]);
             next += 1;
         }
-        let count = self.rates[length].best_length(ROW_COST, query.other_rows, self.max.min(query.max));
+        let count =
+            self.rates[length].best_length(query.costs, 0.0, query.other_rows, self.max.min(query.max));
         let draft = guess[..guess.len().min(count as usize)].to_vec();
         self.guess = Guess { length, position: tokens.len(), tokens: guess };
         draft
@@ -117,10 +118,11 @@ mod tests {
     use girih_tensor::Random;
 
     use super::*;
-    use crate::Sampling;
+    use crate::{Sampling, StepCosts};
 
     fn draft(lookup: &mut PromptLookup, tokens: &[u32], max: u32) -> Vec<u32> {
-        lookup.draft(DraftQuery { tokens, replied: 0, sampling: &Sampling::greedy(), max, other_rows: 0 })
+        let (sampling, costs) = (&Sampling::greedy(), &StepCosts::default());
+        lookup.draft(DraftQuery { tokens, replied: 0, sampling, max, other_rows: 0, costs })
     }
 
     /// Continues `tokens` by `reply`, as far as drafts are right in one step; returns the number of
