@@ -171,7 +171,7 @@ def write_golden(folder: Path, twin: Twin, draw: Any) -> None:
         folder, dtype=torch.float32, attn_implementation="eager"
     )
     tensors = make_golden.prompt_tensors(model.eval(), prompt, 1, cached=False)
-    tensors["mtp_logits"] = twin.logits(folder, model, prompt, tensors["hidden"][-len(prompt) :].reshape(len(prompt), -1))
+    tensors["mtp_logits"] = twin.logits(folder, model, prompt, tensors["hidden"][-1])
     golden = {f"p0.{part}_f32": tensor.contiguous() for part, tensor in tensors.items()}
     save_file(golden | {"p0.input_ids": torch.tensor(prompt, dtype=torch.int32)}, folder / "golden.safetensors")
 

@@ -2,6 +2,7 @@
 //! that predict further tokens.
 
 mod acceptance;
+mod budget;
 mod lookup;
 mod model;
 mod mtp;

@@ -178,11 +178,10 @@ impl ModelDrafter {
 
 impl Drafter for ModelDrafter {
     fn draft(&mut self, query: DraftQuery<'_>) -> Vec<u32> {
-        let known = query.tokens.len();
         let mut model = lock(&self.model);
         let Some(planned) = self.trials.plan(&query, model.cost, self.max) else { return Vec::new() };
         let draft = model.draft((self.id, &self.tenant), query, planned.count);
-        self.trials.record(known, planned, &draft);
+        self.trials.record(&query, planned, model.cost, &draft);
         if self.trials.is_over() {
             model.notes.stop(self.trials.acceptance());
         }

@@ -426,7 +426,7 @@ impl Drafter for MtpDrafter {
         let PlannedDraft { count, .. } = planned;
         let draft = model.draft(&self.owner, query, &self.waiting, count);
         self.waiting.keep_last(model.width);
-        self.trials.record(known, planned, &draft);
+        self.trials.record(&query, planned, model.cost, &draft);
         if self.trials.is_over() {
             model.notes.stop(self.trials.acceptance());
         }
