@@ -79,6 +79,20 @@ impl CachedRunner {
     /// position on.
     pub fn reserve(&mut self, sequence: SequenceId, end: u32) -> Result<bool> {
         let Some(changes) = self.cache.reserve(sequence, end) else { return Ok(false) };
+        self.change(changes)?;
+        Ok(true)
+    }
+
+    /// Copies the carried values of a sequence whose next rows may be rejected, if a block is free for that.
+    ///
+    /// # Errors
+    /// As [`CachedRunner::reserve`].
+    pub fn copy_carried(&mut self, sequence: SequenceId) -> Result<()> {
+        let changes = self.cache.copy_carried(sequence);
+        self.change(changes)
+    }
+
+    fn change(&mut self, changes: Vec<StateChange>) -> Result<()> {
         let state = self.runner.state();
         for change in changes {
             let changed = match change {
@@ -87,7 +101,7 @@ impl CachedRunner {
             };
             changed.map_err(failed)?;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// The number of rows, at most `max`, that fit after `end` without evicting anything.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::mem::take;
 use std::time::{Duration, Instant};
 
-use girih_graph::backend::Unwatched;
-use girih_graph::{BLOCK_POSITIONS, InputKind, Outputs, Runner, Watch};
+use girih_graph::backend::{Range32, Unwatched};
+use girih_graph::{BLOCK_POSITIONS, InputKind, Outputs, Runner, StateKind, Watch};
 
 use crate::cache::{PrefixCache, SequenceId, SharingRules, before_span};
 use crate::cached_runner::{CachedRunner, OutOfRange, StepTokens, failed};
@@ -76,6 +76,14 @@ impl PlannedRows {
     fn output_rows(&self) -> u32 {
         self.rows.outputs.count(self.rows.count())
     }
+
+    /// The rows that are kept if `used` rows of a draft were used: all but those of rejected tokens.
+    fn kept(&self, used: u32) -> Range32 {
+        match self.draft_rows.len() {
+            0 => self.rows.positions,
+            _ => Range32 { end: self.rows.positions.start + used, ..self.rows.positions },
+        }
+    }
 }
 
 impl Engine {
@@ -86,6 +94,7 @@ impl Engine {
     /// state is too small for `limits`.
     pub fn new(runner: Box<dyn Runner>, limits: EngineLimits) -> Result<Engine> {
         check(&*runner, &limits)?;
+        let repeats = runner.groups().iter().any(|group| group.kind == StateKind::Carried);
         let groups = runner.groups().iter().zip(runner.blocks()).map(|(group, have)| (group.kind, *have));
         let scheduler = Scheduler::new(SchedulerLimits {
             sequences: limits.sequences,
@@ -100,7 +109,7 @@ impl Engine {
             limits,
             drafts: None,
             hidden: None,
-            costs: StepCosts::default(),
+            costs: StepCosts::default().repeating(repeats),
             scheduler,
             active: Vec::new(),
             others: BTreeMap::new(),
@@ -128,7 +137,7 @@ impl Engine {
     pub fn measure_steps(&mut self) -> Result<(StepCosts, f32)> {
         self.require_idle("steps cannot be timed")?;
         let most = self.limits.chunk.min(self.runner().max_key().output_rows).min(self.limits.context);
-        self.costs = measured(&mut self.runner, most)?;
+        self.costs = measured(&mut self.runner, most)?.repeating(self.costs.repeats());
         let drafted = match (&self.drafts, self.costs.one_row()) {
             (Some((source, _)), Some(step)) => source.measure(step)?,
             _ => 0.0,
@@ -397,6 +406,7 @@ impl Engine {
     fn draft(&mut self, planned: &mut [PlannedRows]) {
         let Engine { runner, limits, active, costs, .. } = self;
         let room = |PlannedRows { rows, .. }: &PlannedRows| match rows.outputs {
+            // A step that runs rows again has no draft: if that were rejected, all of them would run a third time.
             Outputs::Last if rows.count() == 1 => active[rows.sequence].live.draft_room() as u32,
             _ => 0,
         };
@@ -416,7 +426,10 @@ impl Engine {
             let max = runner.free_rows(*sequence, rows.positions.end, share);
             *draft_rows = if max > 0 { live.draft(max, all_rows - 1, width, costs) } else { Vec::new() };
             if let Some(drafted) = (draft_rows.len() as u32).checked_sub(1) {
-                match runner.reserve(*sequence, rows.positions.end + drafted) {
+                let reserved = runner.reserve(*sequence, rows.positions.end + drafted);
+                let has_room =
+                    reserved.and_then(|has_room| runner.copy_carried(*sequence).map(|()| has_room));
+                match has_room {
                     Ok(has_room) => assert!(has_room, "the blocks are free"),
                     Err(error) => {
                         live.fail(error);
@@ -506,8 +519,9 @@ impl Engine {
         let all: usize = planned.iter().map(|planned| planned.rows.count() as usize).sum();
         let Some(width) = values.len().checked_div(all).filter(|width| *width > 0) else { return };
         let mut next = 0;
-        for (PlannedRows { rows, draft_rows }, outcome) in planned.iter().zip(outcomes) {
-            let count = if draft_rows.is_empty() { rows.count() } else { outcome.used } as usize;
+        for (planned, outcome) in planned.iter().zip(outcomes) {
+            let PlannedRows { rows, .. } = planned;
+            let count = planned.kept(outcome.used).indexes().len();
             let live = &mut self.active[rows.sequence].live;
             if count > 0 && outcome.outcome.is_none() && live.reads_rows() {
                 live.read_rows(rows.positions.start, width, &values[next * width..][..count * width]);
@@ -526,9 +540,8 @@ impl Engine {
         time: Duration,
     ) -> Option<SequenceId> {
         let live = &mut active.live;
-        let mut positions = planned.rows.positions;
+        let positions = planned.kept(step.used);
         if let Some(drafted) = (planned.draft_rows.len() as u32).checked_sub(1) {
-            positions.end = positions.start + step.used;
             live.stats.drafted += drafted;
             // No row was used if the state cannot hold the first one.
             live.stats.accepted += step.used.saturating_sub(1);
@@ -568,6 +581,7 @@ impl Engine {
         if positions.end < planned.rows.positions.end {
             self.step_back(&mut active, positions.end, step.rest_is_unsound);
         }
+        self.runner.cache.drop_copies(active.sequence);
         self.keep_or_end(active, outcome);
         None
     }

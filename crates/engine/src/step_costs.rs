@@ -16,12 +16,14 @@ pub struct StepCosts {
     points: Vec<(u32, f32)>,
     /// The time of a step of one row, if it was measured.
     one_row: Option<Duration>,
+    /// Whether a step after a rejected token runs the rows before that token again: those of a model that carries values.
+    repeats: bool,
 }
 
 impl Default for StepCosts {
     /// A table that was not measured: each further row takes an eighth of a step of one row.
     fn default() -> StepCosts {
-        StepCosts { points: vec![(1, 1.0), (2, 1.0 + ROW_COST)], one_row: None }
+        StepCosts { points: vec![(1, 1.0), (2, 1.0 + ROW_COST)], one_row: None, repeats: false }
     }
 }
 
@@ -40,7 +42,7 @@ impl StepCosts {
         if points.len() == 1 {
             points.push((2, 1.0 + ROW_COST));
         }
-        StepCosts { points, one_row: Some(one_row) }
+        StepCosts { points, one_row: Some(one_row), repeats: false }
     }
 
     /// The numbers of rows and the times of their steps, in steps of one row.
@@ -51,6 +53,24 @@ impl StepCosts {
     /// The time of a step of one row, if it was measured.
     pub fn one_row(&self) -> Option<Duration> {
         self.one_row
+    }
+
+    /// The table of a model of which a step after a rejected token runs the rows before that token again, or does not.
+    pub(crate) fn repeating(self, repeats: bool) -> StepCosts {
+        StepCosts { repeats, ..self }
+    }
+
+    /// Whether a step after a rejected token runs rows again.
+    pub(crate) fn repeats(&self) -> bool {
+        self.repeats
+    }
+
+    /// What the next step takes longer if a draft of which `accepted` tokens were accepted was rejected after these, in a
+    /// step beside `others` rows.
+    pub(crate) fn of_rejection(&self, others: u32, accepted: u32) -> f32 {
+        let first = others.saturating_add(1);
+        let again = self.of_rows(first.saturating_add(accepted).saturating_add(1)) - self.of_rows(first);
+        if self.repeats { again } else { 0.0 }
     }
 
     /// The time of a step of this number of rows, at least 1: on the line between the two measured ones around it, or

@@ -54,6 +54,7 @@ impl AcceptanceRate {
             reached *= share;
             tokens += reached;
             let time = costs.of_rows(first.saturating_add(drafted)) + drafted as f32 * cost;
+            let time = time + (1.0 - reached) * costs.of_rejection(other_rows, tokens as u32 - 1);
             let speed = (others + tokens) / time;
             if speed > best {
                 (best, length) = (speed, drafted);

@@ -93,7 +93,7 @@ impl Drafter for PromptLookup {
         let tokens = query.tokens;
         let Guess { length, position, tokens: guess } = &self.guess;
         self.rates[*length].count(guess, tokens.get(*position..).unwrap_or_default());
-        self.budget.settle(tokens.len());
+        self.budget.settle(tokens);
         self.index(tokens);
         self.guess = Guess::default();
         let Some((length, position)) = self.find(tokens) else { return Vec::new() };
@@ -107,7 +107,7 @@ impl Drafter for PromptLookup {
         let most = self.budget.most(&query, 0.0, self.max.min(query.max));
         let count = self.rates[length].best_length(query.costs, 0.0, query.other_rows, most);
         let draft = guess[..guess.len().min(count as usize)].to_vec();
-        self.budget.open(&query, 0.0, draft.len() as u32);
+        self.budget.open(&query, 0.0, &draft);
         self.guess = Guess { length, position: tokens.len(), tokens: guess };
         draft
     }
