@@ -6,6 +6,7 @@ mod based_on;
 mod config;
 mod delta_facts;
 mod delta_schema;
+mod draft_model;
 mod draft_schema;
 mod facts;
 mod ffn_schema;
@@ -34,8 +35,8 @@ mod weight_schema;
 
 pub use config::ModelConfig;
 pub use delta_facts::DeltaRuleFacts;
+pub(crate) use draft_model::as_model;
 pub use draft_schema::HiddenState;
-pub(crate) use draft_schema::as_model;
 pub use facts::{
     AttentionFacts, Biases, EmbedFacts, ExpertsFacts, Facts, Ffn, Head, LatentFacts, LayerFacts, LayerInput,
     Mixer, ModelSizes, NormFacts, Norms, OutputGate, PlainAct, PoolingFacts, QkNormFacts, Residual, Rope,
