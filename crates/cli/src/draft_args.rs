@@ -17,12 +17,15 @@ const OFF: &str = "off";
 /// The value of `--draft` for prompt lookup.
 const LOOKUP: &str = "lookup";
 
+/// The value of `--draft` for the model's own layer.
+const MTP: &str = "mtp";
+
 /// What drafts tokens.
 #[derive(Clone, Debug, Args)]
 pub struct DraftArgs {
-    /// Speculative decoding: draft tokens by prompt lookup ('lookup') or with a smaller model of the same
-    /// vocabulary; 'off' drafts none (does not affect results, except on npu).
-    #[arg(long, value_name = "lookup|MODEL", default_value = OFF, alias = "model-draft")]
+    /// Speculative decoding: draft tokens by prompt lookup ('lookup'), with the model's layer for multi-token prediction
+    /// ('mtp') or with a smaller model of the same vocabulary; 'off' drafts none (does not affect results, except on npu).
+    #[arg(long, value_name = "lookup|mtp|MODEL", default_value = OFF, alias = "model-draft")]
     pub draft: String,
     /// Maximum number of tokens of a draft (does not affect results, except on npu).
     #[arg(
@@ -35,7 +38,7 @@ pub struct DraftArgs {
 impl DraftArgs {
     /// The draft model's name or path.
     pub fn name_as_given(&self) -> Option<&str> {
-        (self.draft != OFF && self.draft != LOOKUP).then_some(self.draft.as_str())
+        (![OFF, LOOKUP, MTP].contains(&self.draft.as_str())).then_some(self.draft.as_str())
     }
 
     /// What drafts, without the folders of a model; `None` if nothing does.
@@ -89,6 +92,7 @@ impl DraftArgs {
         let drafts = match self.draft.as_str() {
             OFF => Drafts::Off,
             LOOKUP => Drafts::PromptLookup,
+            MTP => Drafts::Mtp,
             name => Drafts::Model(loading::open(name, arch)?),
         };
         Ok(RunOptions { drafts, draft_max: self.draft_max, ..options })

@@ -271,6 +271,7 @@ fn watch_with(
             moved.set(furthest.fetch_max(done, Ordering::Relaxed).max(done), total);
         }
         Progress::Note(sentence) => moved.pause(|| note(sentence)),
+        Progress::Detail(sentence) => moved.pause(|| show.detail(sentence)),
         _ => {}
     };
     (bar, watch)

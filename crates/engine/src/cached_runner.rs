@@ -25,6 +25,8 @@ pub(crate) struct StepTokens<'a> {
     pub content: StepContent<'a>,
     /// Which of their rows are output rows.
     pub outputs: Outputs,
+    /// A row of hidden states for each token, if the programs read these.
+    pub hidden: &'a [f32],
 }
 
 /// A key or value of a step that the state cannot hold.
@@ -39,7 +41,7 @@ pub(crate) struct OutOfRange {
 impl<'a> StepTokens<'a> {
     /// Tokens without given rows and mutual spans.
     pub fn plain(sequence: SequenceId, tokens: &'a [u32], outputs: Outputs) -> StepTokens<'a> {
-        StepTokens { sequence, tokens, content: StepContent::default(), outputs }
+        StepTokens { sequence, tokens, content: StepContent::default(), outputs, hidden: &[] }
     }
 }
 
@@ -77,6 +79,20 @@ impl CachedRunner {
     /// position on.
     pub fn reserve(&mut self, sequence: SequenceId, end: u32) -> Result<bool> {
         let Some(changes) = self.cache.reserve(sequence, end) else { return Ok(false) };
+        self.change(changes)?;
+        Ok(true)
+    }
+
+    /// Copies the carried values of a sequence whose next rows may be rejected, if a block is free for that.
+    ///
+    /// # Errors
+    /// As [`CachedRunner::reserve`].
+    pub fn copy_carried(&mut self, sequence: SequenceId) -> Result<()> {
+        let changes = self.cache.copy_carried(sequence);
+        self.change(changes)
+    }
+
+    fn change(&mut self, changes: Vec<StateChange>) -> Result<()> {
         let state = self.runner.state();
         for change in changes {
             let changed = match change {
@@ -85,7 +101,7 @@ impl CachedRunner {
             };
             changed.map_err(failed)?;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// The number of rows, at most `max`, that fit after `end` without evicting anything.
@@ -125,6 +141,7 @@ impl CachedRunner {
             .map(|(one, blocks)| {
                 let position = self.cache.length(one.sequence);
                 let start = values.push(one.tokens, &[], position, one.content.given.iter().copied());
+                values.push_hidden(one.hidden);
                 let rows = Range32 { start, end: start + one.tokens.len() as u32 };
                 Sequence { blocks, position, rows, outputs: one.outputs, spans: &one.content.spans }
             })

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::mem::take;
 use std::time::{Duration, Instant};
 
-use girih_graph::backend::Unwatched;
-use girih_graph::{BLOCK_POSITIONS, InputKind, Outputs, Runner, Watch};
+use girih_graph::backend::{Range32, Unwatched};
+use girih_graph::{BLOCK_POSITIONS, InputKind, Outputs, Runner, StateKind, Watch};
 
 use crate::cache::{PrefixCache, SequenceId, SharingRules, before_span};
 use crate::cached_runner::{CachedRunner, OutOfRange, StepTokens, failed};
 use crate::choose::{RequestOutcome, StepOutcome, read_rows, read_rows_in_range};
-use crate::draft::DraftSource;
+use crate::draft::{DraftSource, RowsWatch, measured};
 use crate::hooks::guard;
 use crate::limits::check;
 use crate::live_request::LiveRequest;
@@ -21,8 +21,8 @@ use crate::result_rows::ResultRows;
 use crate::saved_prefix::SavedPrefix;
 use crate::scheduler::{ExpiredRequest, Phase, ScheduledRows, Scheduler, SchedulerLimits};
 use crate::{
-    EmbeddedRows, EngineLimits, Error, ErrorKind, EventKind, Hooks, RequestEvent, RequestId, Result, Stop,
-    TokenRequest,
+    EmbeddedRows, EngineLimits, Error, ErrorKind, EventKind, Hooks, RequestEvent, RequestId, Result,
+    StepCosts, Stop, TokenRequest,
 };
 
 /// A loaded model and the requests that share it.
@@ -40,6 +40,10 @@ pub struct Engine {
     limits: EngineLimits,
     /// What drafts for requests without a drafter, and the maximum number of tokens of a draft.
     drafts: Option<(DraftSource, u32)>,
+    /// The value whose rows the drafters of that source read.
+    hidden: Option<String>,
+    /// The times of steps, by number of rows.
+    costs: StepCosts,
     scheduler: Scheduler,
     /// Those that are active in the scheduler, in the same order.
     active: Vec<Active>,
@@ -72,6 +76,14 @@ impl PlannedRows {
     fn output_rows(&self) -> u32 {
         self.rows.outputs.count(self.rows.count())
     }
+
+    /// The rows that are kept if `used` rows of a draft were used: all but those of rejected tokens.
+    fn kept(&self, used: u32) -> Range32 {
+        match self.draft_rows.len() {
+            0 => self.rows.positions,
+            _ => Range32 { end: self.rows.positions.start + used, ..self.rows.positions },
+        }
+    }
 }
 
 impl Engine {
@@ -82,6 +94,7 @@ impl Engine {
     /// state is too small for `limits`.
     pub fn new(runner: Box<dyn Runner>, limits: EngineLimits) -> Result<Engine> {
         check(&*runner, &limits)?;
+        let repeats = runner.groups().iter().any(|group| group.kind == StateKind::Carried);
         let groups = runner.groups().iter().zip(runner.blocks()).map(|(group, have)| (group.kind, *have));
         let scheduler = Scheduler::new(SchedulerLimits {
             sequences: limits.sequences,
@@ -95,6 +108,8 @@ impl Engine {
             runner: CachedRunner::new(runner)?,
             limits,
             drafts: None,
+            hidden: None,
+            costs: StepCosts::default().repeating(repeats),
             scheduler,
             active: Vec::new(),
             others: BTreeMap::new(),
@@ -109,7 +124,25 @@ impl Engine {
     /// Sets what drafts for requests that are submitted from now on without a drafter of their own.
     /// A draft has at most `max` tokens; [`TokenRequest::draft_max`] lowers that for a request.
     pub fn set_drafts(&mut self, source: DraftSource, max: u32) {
+        self.hidden = source.reads();
         self.drafts = Some((source, max));
+    }
+
+    /// Times steps of one row to 16 rows, as far as the programs run them, and a step of what drafts. The length of
+    /// drafts then follows these times, which no reply depends on. Returns the times, and that of a drafted token in
+    /// steps of one row.
+    ///
+    /// # Errors
+    /// When a request is active, or the device fails.
+    pub fn measure_steps(&mut self) -> Result<(StepCosts, f32)> {
+        self.require_idle("steps cannot be timed")?;
+        let most = self.limits.chunk.min(self.runner().max_key().output_rows).min(self.limits.context);
+        self.costs = measured(&mut self.runner, most)?.repeating(self.costs.repeats());
+        let drafted = match (&self.drafts, self.costs.one_row()) {
+            (Some((source, _)), Some(step)) => source.measure(step)?,
+            _ => 0.0,
+        };
+        Ok((self.costs.clone(), drafted))
     }
 
     /// The loaded model.
@@ -193,7 +226,8 @@ impl Engine {
         }
         if let (None, Some((source, max))) = (&hooks.drafter, &self.drafts) {
             let max = request.draft_max.map_or(*max, |asked| asked.min(*max));
-            hooks.drafter = (max > 0).then(|| source.drafter(max, &request.tenant));
+            let is_shared = request.given.is_empty() && request.spans.is_empty();
+            hooks.drafter = (max > 0).then(|| source.drafter(max, &request.tenant, is_shared));
         }
         let id = RequestId(self.next);
         let live = LiveRequest::new(id, request, hooks, self.limits.context);
@@ -370,8 +404,9 @@ impl Engine {
     /// Adds drafts to the rows of replies, as far as rows and output rows are left and
     /// blocks are free: a draft takes nothing from another sequence.
     fn draft(&mut self, planned: &mut [PlannedRows]) {
-        let Engine { runner, limits, active, .. } = self;
+        let Engine { runner, limits, active, costs, .. } = self;
         let room = |PlannedRows { rows, .. }: &PlannedRows| match rows.outputs {
+            // A step that runs rows again has no draft: if that were rejected, all of them would run a third time.
             Outputs::Last if rows.count() == 1 => active[rows.sequence].live.draft_room() as u32,
             _ => 0,
         };
@@ -389,9 +424,12 @@ impl Engine {
             let Active { live, sequence } = &mut active[rows.sequence];
             let share = left.div_ceil((drafters.len() - done) as u32).min(*room);
             let max = runner.free_rows(*sequence, rows.positions.end, share);
-            *draft_rows = if max > 0 { live.draft(max, all_rows - 1, width) } else { Vec::new() };
+            *draft_rows = if max > 0 { live.draft(max, all_rows - 1, width, costs) } else { Vec::new() };
             if let Some(drafted) = (draft_rows.len() as u32).checked_sub(1) {
-                match runner.reserve(*sequence, rows.positions.end + drafted) {
+                let reserved = runner.reserve(*sequence, rows.positions.end + drafted);
+                let has_room =
+                    reserved.and_then(|has_room| runner.copy_carried(*sequence).map(|()| has_room));
+                match has_room {
                     Ok(has_room) => assert!(has_room, "the blocks are free"),
                     Err(error) => {
                         live.fail(error);
@@ -413,15 +451,23 @@ impl Engine {
             let tokens =
                 if draft_rows.is_empty() { &live.tokens[rows.positions.indexes()] } else { draft_rows };
             let content = live.content(rows.positions);
-            StepTokens { sequence: *sequence, tokens, content, outputs: rows.outputs }
+            StepTokens { sequence: *sequence, tokens, content, outputs: rows.outputs, hidden: &[] }
         });
         let pending: Vec<_> = step_tokens.collect();
-        let run = || self.runner.run(&pending, &mut Unwatched);
+        let reads_rows = planned.iter().any(|planned| self.active[planned.rows.sequence].live.reads_rows());
+        let mut hidden = self.hidden.clone().filter(|_| reads_rows).map(RowsWatch::new);
+        let run = || match &mut hidden {
+            Some(watch) => self.runner.run(&pending, watch),
+            None => self.runner.run(&pending, &mut Unwatched),
+        };
         let out_of_range = match guard("the device", run).flatten() {
             Ok(out_of_range) => out_of_range,
             Err(error) => return self.fail(planned, &error),
         };
         let outcomes = self.choose_tokens(planned, &out_of_range);
+        if let Some(RowsWatch { values, .. }) = hidden {
+            self.pass_rows(planned, &outcomes, &values);
+        }
         let time = started.elapsed();
         let of_prompts = planned.iter().zip(&outcomes).filter(|(_, outcome)| !outcome.was_replying);
         self.pace.count(time, of_prompts.map(|(planned, _)| planned.rows.count()).sum());
@@ -467,6 +513,23 @@ impl Engine {
         planned.iter().enumerate().map(choose).collect()
     }
 
+    /// Passes hidden states of a step's rows to the drafters of the requests that go on. A backend that does not report
+    /// them gives no rows.
+    fn pass_rows(&mut self, planned: &[PlannedRows], outcomes: &[StepOutcome], values: &[f32]) {
+        let all: usize = planned.iter().map(|planned| planned.rows.count() as usize).sum();
+        let Some(width) = values.len().checked_div(all).filter(|width| *width > 0) else { return };
+        let mut next = 0;
+        for (planned, outcome) in planned.iter().zip(outcomes) {
+            let PlannedRows { rows, .. } = planned;
+            let count = planned.kept(outcome.used).indexes().len();
+            let live = &mut self.active[rows.sequence].live;
+            if count > 0 && outcome.outcome.is_none() && live.reads_rows() {
+                live.read_rows(rows.positions.start, width, &values[next * width..][..count * width]);
+            }
+            next += rows.count() as usize;
+        }
+    }
+
     /// Counts a step of a request, passes its events on, and keeps it active unless it
     /// ends. Returns its sequence if that may hold NaN.
     fn settle(
@@ -477,9 +540,8 @@ impl Engine {
         time: Duration,
     ) -> Option<SequenceId> {
         let live = &mut active.live;
-        let mut positions = planned.rows.positions;
+        let positions = planned.kept(step.used);
         if let Some(drafted) = (planned.draft_rows.len() as u32).checked_sub(1) {
-            positions.end = positions.start + step.used;
             live.stats.drafted += drafted;
             // No row was used if the state cannot hold the first one.
             live.stats.accepted += step.used.saturating_sub(1);
@@ -519,6 +581,7 @@ impl Engine {
         if positions.end < planned.rows.positions.end {
             self.step_back(&mut active, positions.end, step.rest_is_unsound);
         }
+        self.runner.cache.drop_copies(active.sequence);
         self.keep_or_end(active, outcome);
         None
     }

@@ -3,6 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::step_costs::StepCosts;
 use crate::text::Detokenize;
 use crate::{Error, ErrorKind, Result, Sampling};
 
@@ -68,6 +69,28 @@ pub trait Drafter: Send {
     /// Proposes the tokens that follow those of `query`. At most [`DraftQuery::max`] are used,
     /// up to the first invalid id. Called at most once per step, and only if there is room.
     fn draft(&mut self, query: DraftQuery<'_>) -> Vec<u32>;
+
+    /// Whether [`Drafter::read`] is to receive hidden states of the model's steps. Asked before each step. Then the
+    /// step computes them for all of its rows.
+    fn reads_rows(&self) -> bool {
+        false
+    }
+
+    /// Receives hidden states of the rows that a step ran for the request, without those of rejected tokens.
+    fn read(&mut self, _: HiddenRows<'_>) {}
+}
+
+/// Hidden states of consecutive rows of a sequence.
+#[derive(Clone, Copy, Debug)]
+pub struct HiddenRows<'a> {
+    /// The prompt and the reply so far, with the tokens that the step chose.
+    pub tokens: &'a [u32],
+    /// The position of the first row.
+    pub first: u32,
+    /// The number of values in a row.
+    pub width: usize,
+    /// The values, row after row.
+    pub values: &'a [f32],
 }
 
 /// What a drafter is to continue.
@@ -84,4 +107,6 @@ pub struct DraftQuery<'a> {
     /// The number of rows that the step runs for other sequences. With many, drafts pay only if
     /// they are nearly always right.
     pub other_rows: u32,
+    /// The times of the model's steps by number of rows.
+    pub costs: &'a StepCosts,
 }

@@ -56,14 +56,15 @@ mod sampling;
 mod saved_prefix;
 pub mod scheduler;
 mod service;
+mod step_costs;
 mod step_inputs;
 pub mod text;
 
-pub use draft::{DraftModel, DraftSource, PromptLookup};
+pub use draft::{DraftModel, DraftSource, HiddenNames, MtpModel, PromptLookup};
 pub use encoder::{Encoder, EncoderInput};
 pub use engine::Engine;
 pub use girih_graph::{Error, ErrorKind, Result};
-pub use hooks::{Constraint, DraftQuery, Drafter, Hooks};
+pub use hooks::{Constraint, DraftQuery, Drafter, HiddenRows, Hooks};
 pub use overflow::Overflow;
 pub use pace::{Pace, WorkLeft};
 pub use position_key::{PositionContent, PositionKey};
@@ -74,4 +75,5 @@ pub use request::{
 pub use sampling::{Dry, Sampling};
 pub use saved_prefix::{SavedBlocks, SavedPrefix};
 pub use service::{Priority, Tenant, TimeLimits};
+pub use step_costs::StepCosts;
 pub use text::Detokenize;

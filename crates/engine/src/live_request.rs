@@ -14,8 +14,8 @@ use crate::scheduler::Demand;
 use crate::service::Tenant;
 use crate::text::{ReleasedText, StopStrings};
 use crate::{
-    DraftQuery, Error, ErrorKind, EventKind, Hooks, RequestEvent, RequestId, Result, Stats, Stop,
-    TokenRequest,
+    DraftQuery, Error, ErrorKind, EventKind, HiddenRows, Hooks, RequestEvent, RequestId, Result, Stats,
+    StepCosts, Stop, TokenRequest,
 };
 
 /// A submitted request, its reply so far, and its statistics.
@@ -276,10 +276,10 @@ impl LiveRequest {
 
     /// Returns the last token and at most `max` tokens that may follow it; empty if there
     /// is no draft. If the drafter panics, the request fails when its next token is chosen.
-    pub fn draft(&mut self, max: u32, other_rows: u32, vocabulary: usize) -> Vec<u32> {
+    pub fn draft(&mut self, max: u32, other_rows: u32, vocabulary: usize, costs: &StepCosts) -> Vec<u32> {
         let replied = self.history().reply.len();
         let sampling = &self.request.sampling;
-        let query = DraftQuery { tokens: &self.tokens, replied, sampling, max, other_rows };
+        let query = DraftQuery { tokens: &self.tokens, replied, sampling, max, other_rows, costs };
         let Some(drafter) = &mut self.hooks.drafter else { return Vec::new() };
         let drafted = guard("the request's drafter", || drafter.draft(query));
         let mut draft = drafted.unwrap_or_else(|error| {
@@ -293,6 +293,22 @@ impl LiveRequest {
             draft.splice(..0, self.tokens.last().copied());
         }
         draft
+    }
+
+    /// Whether its drafter reads hidden states of its rows.
+    pub fn reads_rows(&self) -> bool {
+        let has_reply = !self.wants_logits() && !self.wants_no_reply();
+        has_reply && self.hooks.drafter.as_ref().is_some_and(|drafter| drafter.reads_rows())
+    }
+
+    /// Passes hidden states of the rows from position `first` on to its drafter. If that panics, the request fails when
+    /// its next token is chosen.
+    pub fn read_rows(&mut self, first: u32, width: usize, values: &[f32]) {
+        let Some(drafter) = &mut self.hooks.drafter else { return };
+        let rows = HiddenRows { tokens: &self.tokens, first, width, values };
+        if let Err(error) = guard("the request's drafter", || drafter.read(rows)) {
+            self.failure = Some(error);
+        }
     }
 
     /// Returns the last event of a request that was not admitted in time.

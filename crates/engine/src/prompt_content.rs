@@ -25,6 +25,8 @@ pub(crate) struct StepContent<'a> {
     pub given: Vec<GivenRows<'a>>,
     /// The mutual spans, as positions.
     pub spans: Vec<Range32>,
+    /// The key of the first position, if it is not that of its token.
+    pub first_key: Option<PositionKey>,
 }
 
 impl PromptContent {
@@ -49,6 +51,7 @@ impl PromptContent {
             start: positions.start,
             given: given.collect(),
             spans: spans.copied().collect(),
+            first_key: None,
         }
     }
 
@@ -75,11 +78,20 @@ impl PromptContent {
 }
 
 impl StepContent<'_> {
+    /// Tokens only, of which the first one has this key if there is one.
+    pub fn of_first_key(first_key: Option<PositionKey>) -> Self {
+        StepContent { first_key, ..StepContent::default() }
+    }
+
     /// The keys of these positions, which have `tokens`.
     pub fn keys(&self, tokens: &[u32]) -> Vec<PositionKey> {
-        match self.prompt {
+        let mut keys = match self.prompt {
             Some(prompt) => prompt.keys(tokens, self.start),
             None => tokens.iter().copied().map(PositionKey::Token).collect(),
+        };
+        if let (Some(first), Some(key)) = (keys.first_mut(), &self.first_key) {
+            first.clone_from(key);
         }
+        keys
     }
 }

@@ -16,6 +16,8 @@ pub(crate) enum InputSource {
     Positions,
     /// Rows that replace the embeddings of tokens.
     Given,
+    /// Hidden states of another program.
+    Hidden,
 }
 
 impl InputSource {
@@ -29,10 +31,11 @@ impl InputSource {
             (InputSpec::TOKEN_TYPES, InputKind::Ids { .. }) => Ok(InputSource::TokenTypes),
             (InputSpec::POSITIONS, InputKind::Ids { .. }) => Ok(InputSource::Positions),
             (InputSpec::GIVEN, InputKind::Given { .. }) => Ok(InputSource::Given),
+            (InputSpec::HIDDEN, InputKind::Rows { .. }) => Ok(InputSource::Hidden),
             (name, _) => {
                 let sentence = format!(
                     "the loaded programs have the input '{name}', which the engine cannot fill; \
-                     it fills tokens, token types, positions and given rows"
+                     it fills tokens, token types, positions, given rows and hidden states"
                 );
                 Err(Error::with_kind(ErrorKind::Refused, sentence))
             }
@@ -48,6 +51,7 @@ pub(crate) struct InputValues<'a> {
     token_types: Vec<u32>,
     positions: Vec<u32>,
     given: Vec<GivenRows<'a>>,
+    hidden: Vec<f32>,
 }
 
 impl<'a> InputValues<'a> {
@@ -71,6 +75,11 @@ impl<'a> InputValues<'a> {
         first
     }
 
+    /// Appends the hidden states of a sequence's rows.
+    pub fn push_hidden(&mut self, rows: &[f32]) {
+        self.hidden.extend(rows);
+    }
+
     /// The inputs that these sources name.
     pub fn inputs(&self, sources: &[InputSource]) -> Vec<Input<'_>> {
         let input = |source: &InputSource| match source {
@@ -78,6 +87,7 @@ impl<'a> InputValues<'a> {
             InputSource::TokenTypes => Input::Ids(&self.token_types),
             InputSource::Positions => Input::Ids(&self.positions),
             InputSource::Given => Input::Given(&self.given),
+            InputSource::Hidden => Input::Rows(&self.hidden),
         };
         sources.iter().map(input).collect()
     }

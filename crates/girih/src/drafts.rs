@@ -28,6 +28,9 @@ pub enum Drafts {
     PromptLookup,
     /// A smaller model with the same vocabulary, which runs on the same backend.
     Model(Model),
+    /// The model's own layer that predicts the token after the next one (multi-token prediction), which reads its hidden
+    /// states. Models without one are refused. It has a copy of the embedding and of the head in memory.
+    Mtp,
 }
 
 /// Checks that `draft` can draft for `model`: the same ids must stand for the same bytes. Ids that

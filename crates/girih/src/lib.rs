@@ -59,6 +59,7 @@ mod location;
 mod mailbox;
 mod model;
 mod model_pool;
+mod mtp_plan;
 mod open_options;
 mod places;
 mod plan;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use girih_engine::{DraftModel, DraftSource, Encoder, Engine, EngineLimits, cache};
+use girih_engine::{DraftModel, DraftSource, Encoder, Engine, EngineLimits, StepCosts, cache};
 use girih_graph::backend::{HostWork, Refusal};
 use girih_graph::description::{AnyBackend, BackendChoice, Services};
 use girih_graph::{
@@ -19,6 +19,7 @@ use crate::drafts::{Drafts, check_draft_model};
 use crate::embedder::Embedder;
 use crate::free_memory::{check, process_room};
 use crate::model::Model;
+use crate::mtp_plan::MtpPlan;
 use crate::progress::{CountedWeights, LoadControl, Progress, ProgressCallback};
 use crate::run_options::RunOptions;
 use crate::services::ModelServices;
@@ -50,8 +51,38 @@ pub struct Plan {
     key: Key,
     graph: Graph,
     blocks: Vec<u32>,
-    /// The plan of the draft model.
-    draft: Option<Box<Plan>>,
+    draft: Option<DraftPlan>,
+}
+
+/// The plan of what drafts.
+enum DraftPlan {
+    /// A draft model.
+    Model(Box<Plan>),
+    /// A layer of the model.
+    Mtp(Box<MtpPlan>),
+}
+
+impl DraftPlan {
+    fn memory(&self) -> MemoryPlan {
+        match self {
+            DraftPlan::Model(plan) => plan.memory(),
+            DraftPlan::Mtp(plan) => plan.memory(),
+        }
+    }
+
+    fn refusals(&self) -> Vec<Refusal> {
+        match self {
+            DraftPlan::Model(plan) => plan.refusals(),
+            DraftPlan::Mtp(plan) => plan.refusals(),
+        }
+    }
+
+    fn weight_bytes(&self) -> u64 {
+        match self {
+            DraftPlan::Model(plan) => weight_bytes(&plan.graph),
+            DraftPlan::Mtp(plan) => weight_bytes(plan.graph()),
+        }
+    }
 }
 
 impl fmt::Debug for Plan {
@@ -90,7 +121,12 @@ impl Plan {
         let draft = match &options.drafts {
             Drafts::Model(draft) => {
                 check_draft_model(&model, draft)?;
-                Some(Box::new(Plan::of_draft(draft, &options, key.context, control)?))
+                let plan = Plan::of_draft(draft, &options, key.context, control)?;
+                Some(DraftPlan::Model(Box::new(plan)))
+            }
+            Drafts::Mtp => {
+                let plan = MtpPlan::new(&model, &options, key, graph_options(&options), control)?;
+                Some(DraftPlan::Mtp(Box::new(plan)))
             }
             Drafts::Off | Drafts::PromptLookup => None,
         };
@@ -265,7 +301,7 @@ impl Plan {
     /// # Ok::<(), girih::Error>(())
     /// ```
     pub fn refusals(&self) -> Vec<Refusal> {
-        let draft = self.draft.iter().flat_map(|draft| draft.refusals());
+        let draft = self.draft.iter().flat_map(DraftPlan::refusals);
         self.backend.refuses(&self.graph).into_iter().chain(draft).collect()
     }
 
@@ -399,24 +435,53 @@ impl Plan {
     pub fn load_runner(self, progress: impl Fn(Progress) + Send + Sync + 'static) -> Result<Box<dyn Runner>> {
         let alone = Plan { draft: None, ..self };
         alone.check_memory()?;
-        let total = alone.weight_bytes();
+        let total = weight_bytes(&alone.graph);
         alone.load_weights(&ProgressCallback::new(progress), 0, total)
+    }
+
+    /// Loads only the layer that predicts the token after the next one ([`Drafts::Mtp`]), with its graph and how the
+    /// backend rounds: for programs that compare it with a reference.
+    ///
+    /// ```
+    /// # let plan = girih::Model::open("stories260k")?.plan(girih::RunOptions::default())?;
+    /// assert!(plan.load_mtp_layer(|_| {}).is_err(), "the plan has no such layer");
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Plan::load`]; of the kind [`ErrorKind::Refused`] if the plan drafts by other means.
+    pub fn load_mtp_layer(
+        self,
+        progress: impl Fn(Progress) + Send + Sync + 'static,
+    ) -> Result<(Box<dyn Runner>, Graph, Numerics)> {
+        let Some(DraftPlan::Mtp(plan)) = self.draft else {
+            let sentence = "the plan has no layer for multi-token prediction; plan with its drafts";
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        };
+        let (graph, numerics) = (plan.graph().clone(), plan.numerics());
+        let total = weight_bytes(&graph);
+        Ok((plan.load_runner(&ProgressCallback::new(progress), 0, total)?, graph, numerics))
     }
 
     /// Loads the model, and its draft model if there is one, into an engine.
     pub(crate) fn load_engine(mut self, callback: ProgressCallback) -> Result<Engine> {
         self.check_memory()?;
         let (limits, drafts, max) = (self.limits(), self.options.drafts.clone(), self.options.draft_max);
-        let (draft, own) = (self.draft.take(), self.weight_bytes());
-        let total = own + draft.as_ref().map_or(0, |draft| draft.weight_bytes());
+        let (draft, own) = (self.draft.take(), weight_bytes(&self.graph));
+        let drafting = draft.as_ref().map_or(0, DraftPlan::weight_bytes);
+        let (total, control) = (own.saturating_add(drafting), Arc::clone(self.services.control()));
         let mut engine = Engine::new(self.load_weights(&callback, 0, total)?, limits)?;
         // A longer draft has no output rows.
         let max = max.min(engine.runner().max_key().output_rows);
-        match (drafts, draft) {
-            (Drafts::PromptLookup, _) => engine.set_drafts(DraftSource::PromptLookup, max),
-            (_, Some(draft)) => engine.set_drafts(draft.load_draft(&callback, own, total)?, max),
-            _ => {}
-        }
+        let source = match (drafts, draft) {
+            (Drafts::PromptLookup, _) => DraftSource::PromptLookup,
+            (_, Some(DraftPlan::Model(draft))) => draft.load_draft(&callback, own, total)?,
+            (_, Some(DraftPlan::Mtp(draft))) => draft.load(&callback, limits, [drafting, own, total])?,
+            _ => return Ok(engine),
+        };
+        engine.set_drafts(source, max);
+        let (costs, drafted) = engine.measure_steps()?;
+        control.detail(cost_sentence(&costs, drafted));
         Ok(engine)
     }
 
@@ -424,7 +489,7 @@ impl Plan {
     fn load_draft(self, callback: &ProgressCallback, main: u64, total: u64) -> Result<DraftSource> {
         let (limits, control) = (self.limits(), Arc::clone(self.services.control()));
         // Decode reads all weights, so its time is in proportion to their bytes.
-        let relative_cost = self.weight_bytes() as f32 / main.max(1) as f32;
+        let relative_cost = weight_bytes(&self.graph) as f32 / main.max(1) as f32;
         let name = draft_name(&self.model);
         if relative_cost > MAX_USEFUL_COST {
             control.note(format!(
@@ -438,12 +503,6 @@ impl Plan {
             DraftModel::new(runner, limits, relative_cost, move |note| control.note(note))
         });
         model.map(DraftSource::model).map_err(|error| error.of(name))
-    }
-
-    /// The bytes of the weights in the model's files.
-    fn weight_bytes(&self) -> u64 {
-        let bytes = self.graph.weights().filter_map(|(_, value)| value.dtype.bytes(&value.shape).ok());
-        bytes.map(|bytes| bytes as u64).sum()
     }
 
     /// Checks that the plan fits into memory.
@@ -496,13 +555,34 @@ impl Plan {
     }
 }
 
+/// The bytes of a graph's weights in the model's files.
+fn weight_bytes(graph: &Graph) -> u64 {
+    let bytes = graph.weights().filter_map(|(_, value)| value.dtype.bytes(&value.shape).ok());
+    bytes.map(|bytes| bytes as u64).sum()
+}
+
+/// A sentence about the times of steps. To draft a token takes `drafted` steps of one row.
+fn cost_sentence(costs: &StepCosts, drafted: f32) -> String {
+    let point = |(rows, cost): &(u32, f32)| format!("{rows}: {cost:.2}");
+    let points: Vec<String> = costs.points().iter().map(point).collect();
+    let one_row = costs.one_row().unwrap_or_default().as_secs_f64() * 1e3;
+    format!(
+        "a step of one row takes {one_row:.2} ms; in such steps, steps of more rows take {}, and a drafted token {drafted:.2}",
+        points.join(", ")
+    )
+}
+
 /// What an error calls a draft model.
 fn draft_name(draft: &Model) -> String {
     format!("draft model {}", draft.name())
 }
 
 fn graph_options(options: &RunOptions) -> GraphOptions {
-    GraphOptions { state: options.kv.unwrap_or(DEFAULT_KV), given_rows: options.given_rows }
+    GraphOptions {
+        state: options.kv.unwrap_or(DEFAULT_KV),
+        given_rows: options.given_rows,
+        hidden_rows: matches!(options.drafts, Drafts::Mtp),
+    }
 }
 
 /// The largest step of a model with these options.

@@ -33,6 +33,8 @@ pub enum Progress {
     },
     /// A sentence for the user, such as why packed weights are not cached.
     Note(String),
+    /// A sentence about what loading measured, for people who ask for it.
+    Detail(String),
 }
 
 /// A program's function that receives progress, on any thread.
@@ -89,8 +91,17 @@ impl LoadControl {
 
     /// Tells the program a sentence, unless loading was cancelled.
     pub fn note(&self, sentence: String) {
+        self.tell(Progress::Note(sentence));
+    }
+
+    /// As [`LoadControl::note`], about what was measured.
+    pub fn detail(&self, sentence: String) {
+        self.tell(Progress::Detail(sentence));
+    }
+
+    fn tell(&self, progress: Progress) {
         if let (Some(callback), false) = (self.callback.get(), self.cancelled.load(Ordering::Relaxed)) {
-            callback.call(Progress::Note(sentence));
+            callback.call(progress);
         }
     }
 }

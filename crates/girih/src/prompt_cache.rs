@@ -66,7 +66,9 @@ struct IdentitySource {
 impl IdentitySource {
     /// The identity of the state if the KV cache has this type.
     fn identity(&self, kv: DType) -> Result<u128> {
-        let graph = self.model.files().graph(self.key, GraphOptions { state: kv, ..self.options })?;
+        // Hidden states of drafts change no state.
+        let options = GraphOptions { state: kv, hidden_rows: false, ..self.options };
+        let graph = self.model.files().graph(self.key, options)?;
         Ok(xxh3_128(format!("{}\n{graph}", self.text).as_bytes()))
     }
 }

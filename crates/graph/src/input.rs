@@ -58,6 +58,8 @@ impl InputSpec {
     pub const POSITIONS: &'static str = "positions";
     /// The name of the input of rows that replace the embeddings of tokens.
     pub const GIVEN: &'static str = "given";
+    /// The name of the input of hidden states of another program, one row for each token.
+    pub const HIDDEN: &'static str = "hidden";
 
     /// The inputs of a graph without faults, in its order.
     pub fn of(graph: &Graph) -> Vec<InputSpec> {

@@ -4,6 +4,7 @@
 
 pub mod arch;
 mod assemble;
+mod draft_files;
 mod expert_rows;
 #[doc(hidden)]
 pub mod fuzz;
@@ -21,6 +22,7 @@ mod weight_bytes;
 mod weights;
 
 pub use assemble::{GraphOptions, layer_output};
+pub use draft_files::DraftFiles;
 pub use generation::{GenerationConfig, Ids};
 pub use limits::ModelLimits;
 pub use model::{Embedded, ModelFiles};

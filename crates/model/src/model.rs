@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 
 use girih_file::{Container, ContainerKind, read_required, shorten_parse};
 use girih_graph::{Graph, Key};
-use girih_tensor::{DType, Error, Result};
+use girih_tensor::{DType, Error, ErrorKind, Result};
 use serde_json::Value as Json;
 
-use crate::arch::{self, Arch, ArchOptions, Facts, ModelConfig, Suggestion};
+use crate::arch::{self, Arch, ArchOptions, Facts, HiddenState, ModelConfig, Suggestion};
 use crate::assemble::{self, GraphOptions};
+use crate::draft_files::DraftFiles;
 use crate::generation::GenerationConfig;
 use crate::limits::ModelLimits;
 use crate::modules::{self, SentenceFacts};
@@ -27,6 +28,8 @@ pub struct ModelFiles {
     arch: Arch,
     ignored_keys: Vec<String>,
     folder: PathBuf,
+    /// Where it was opened; `None` if it is part of the program.
+    path: Option<PathBuf>,
     embedded: Option<Embedded>,
 }
 
@@ -64,8 +67,32 @@ impl ModelFiles {
             arch,
             ignored_keys,
             folder: folder.to_owned(),
+            path: Some(path.to_owned()),
             embedded: None,
         })
+    }
+
+    /// Opens the model's layer that predicts the token after the next one.
+    ///
+    /// # Errors
+    /// Of the kind [`ErrorKind::Refused`] when girih knows no such layer of this architecture, or the files have none;
+    /// when they are malformed.
+    pub fn draft(&self, limits: &ModelLimits) -> Result<DraftFiles> {
+        let Some(path) = &self.path else {
+            let sentence = "a model that is part of the program has no layer that predicts further tokens";
+            return Err(Error::with_kind(ErrorKind::Refused, sentence));
+        };
+        let container = Container::open(path, &limits.file)?;
+        let config = match container.kind() {
+            ContainerKind::Gguf => None,
+            ContainerKind::Safetensors => Some(read_json(&self.folder, "config.json", limits)?),
+        };
+        DraftFiles::open(container, config.as_ref(), (&self.arch, self.facts.layers.len()), limits)
+    }
+
+    /// The name of the value of the model's graph with [`GraphOptions::hidden_rows`] that holds these hidden states.
+    pub fn hidden_name(&self, state: HiddenState) -> String {
+        assemble::hidden_name(&self.facts, state)
     }
 
     /// Suggests a description for the model in a folder, which no description needs to match.
@@ -97,8 +124,8 @@ impl ModelFiles {
         let generation = Some(GenerationConfig::parse(files.generation.as_bytes())?);
         let Interpreted { facts, weights, arch, ignored_keys } =
             interpret(container, Some(&config), options.into(), limits)?;
-        let (folder, embedded) = (PathBuf::from(files.name), Some(*files));
-        Ok(ModelFiles { facts, weights, generation, arch, ignored_keys, folder, embedded })
+        let (folder, path, embedded) = (PathBuf::from(files.name), None, Some(*files));
+        Ok(ModelFiles { facts, weights, generation, arch, ignored_keys, folder, path, embedded })
     }
 
     /// The description of the model's architecture.

@@ -54,8 +54,11 @@ impl NamePatterns {
     /// # Errors
     /// If the number of these layers is none.
     pub fn unused(arch: &Arch, container: &Container, layers: usize) -> Result<NamePatterns> {
-        let patterns = match container.kind() {
-            ContainerKind::Safetensors => arch.unused.hf.clone(),
+        let patterns: Vec<String> = match container.kind() {
+            ContainerKind::Safetensors => {
+                let draft = arch.draft.iter().map(|draft| format!("{}*", draft.start(layers)));
+                arch.unused.hf.iter().cloned().chain(draft).collect()
+            }
             ContainerKind::Gguf => {
                 let scalings = arch.rope.values().filter_map(|rope| rope.scaling.as_ref());
                 let factors = scalings.flat_map(|scaling| [&scaling.factors, &scaling.short, &scaling.long]);

@@ -4,12 +4,14 @@ use std::path::{Path, PathBuf};
 
 use girih::engine::Encoder;
 use girih::graph::Pooling;
-use girih::{Engine, Model, Plan, RunOptions};
+use girih::{Drafts, Engine, Model, Plan, RunOptions};
 use girih_file::ContainerKind;
 use girih_measure::{
     Disagreement, Divergence, EncoderGolden, EncoderPromptVerdict, EncoderVerdict, ErrorBound, FailedStep,
-    Golden, GoldenPrecision, GoldenSizes, LayerRow, PromptVerdict, verify as gate, verify_encoder,
+    Golden, GoldenPrecision, GoldenSizes, LayerRow, MtpGolden, MtpVerdict, PromptVerdict, verify as gate,
+    verify_encoder, verify_mtp,
 };
+use girih_model::ModelLimits;
 use serde_json::json;
 
 use super::outcome::Outcome;
@@ -40,6 +42,9 @@ pub struct Args {
     /// Precision of the reference outputs to compare with.
     #[arg(long, value_name = "PRECISION", value_enum, default_value = "f32", conflicts_with = "source")]
     against: Against,
+    /// Compare the layer for multi-token prediction instead of the model: a golden file from scripts/mtp_golden.py.
+    #[arg(long, conflicts_with = "source")]
+    mtp: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -172,6 +177,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if model.files().facts.is_encoder() {
         return run_encoder(args, &model, golden);
     }
+    if args.mtp {
+        return run_mtp(args, &model, golden);
+    }
     let mut run = GoldenRun::of(model, &args.device, golden, args.against)?;
     let layers = run.model.files().facts.layers.len();
     let bar = bar(&args.device);
@@ -195,6 +203,42 @@ pub fn run(args: &Args) -> Result<Outcome> {
         print_line!("{}", if verdict.passed { "passed" } else { "failed" })?;
     }
     Ok(if verdict.passed { Outcome::Done } else { Outcome::Failed })
+}
+
+/// Compares the layer for multi-token prediction.
+fn run_mtp(args: &Args, model: &Model, golden: &Path) -> Result<Outcome> {
+    let golden = MtpGolden::read(golden, args.against.precision(), &sizes(model));
+    let golden = golden.map_err(|error| Error::call(error.to_string()))?;
+    let options = loading::options_for_measuring(&args.device)?;
+    let options = RunOptions { output_rows: OUTPUT_ROWS, drafts: Drafts::Mtp, ..options };
+    let (bar, watch) = loading::watch(args.device.show.show());
+    let (mut runner, graph, numerics) = model.plan(options)?.load_mtp_layer(watch)?;
+    bar.finish_and_clear();
+    let files = model.files().draft(&ModelLimits::DEFAULT)?;
+    let numbers = |name: &str| files.weights.numbers(name);
+    let bound = ErrorBound::new(args.against.precision(), &graph, &numerics, true, numbers)?;
+    let MtpVerdict { passed, bound, prompts } = verify_mtp(&mut *runner, &golden, &bound)?;
+    if args.json {
+        print_json(&json!({
+            "passed": passed,
+            "against": args.against.precision().name(),
+            "kv": args.device.kv_name(),
+            "activations": numerics.name(),
+            "bound": bound,
+            "prompts": prompts,
+        }))?;
+    } else {
+        for (index, row) in prompts.iter().enumerate() {
+            let share = 100.0 * row.of_bound;
+            let text =
+                format!("prompt {index}: logits within {:.2e}, {share:.0} % of the bound", row.max_abs);
+            print_line!("{text}{}", out_of_bound(Some(row).filter(|row| !row.within())))?;
+        }
+        print_line!("bound: {bound}")?;
+        print_line!("activations in {}", numerics.name())?;
+        print_line!("{}", if passed { "passed" } else { "failed" })?;
+    }
+    Ok(if passed { Outcome::Done } else { Outcome::Failed })
 }
 
 fn run_encoder(args: &Args, model: &Model, golden: &Path) -> Result<Outcome> {

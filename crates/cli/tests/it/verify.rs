@@ -180,6 +180,24 @@ fn latents_and_mamba_pass_in_both_precisions() {
     }
 }
 
+/// The golden is of a twin in torch (`scripts/mtp_golden.py`).
+#[test]
+fn a_layer_for_multi_token_prediction_passes_with_every_isa() {
+    let folder = fixture("qwen3_5_mtp");
+    let golden = folder.join("golden.safetensors");
+    let verify =
+        |model: &Path, more: &[&str]| compare("verify", name(model), &golden).with(&["--mtp"]).with(more);
+    for table in tables() {
+        let verdict = verify(&folder, &["--isa", table.name, "--json"]).done().json();
+        assert_eq!(verdict["passed"], true, "{}", table.name);
+        let share = verdict["prompts"][0]["of_bound"].as_f64().expect("a number");
+        assert!(share > 0.01 && share < 0.5, "{share}");
+    }
+    verify(&fixture("qwen3"), &[]).fails(2, "");
+    let other = fixture("qwen3_5").join("golden.safetensors");
+    compare("verify", name(&folder), &other).with(&["--mtp"]).fails(2, "");
+}
+
 #[test]
 fn each_conversion_of_llama_cpp_passes() {
     for entry in fixture("gguf").read_dir().expect("a folder") {

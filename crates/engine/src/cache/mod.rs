@@ -106,6 +106,17 @@ struct CachedSequence<K> {
     unconfirmed_source: Option<SequenceId>,
     /// The time of its last use if its request has ended.
     ended: Option<u64>,
+    /// Copies of its carried values before a step whose last rows may be rejected.
+    copies: Option<CarriedCopies>,
+}
+
+/// Copies of a sequence's carried values, which are else known at the ends of blocks only.
+#[derive(Debug)]
+struct CarriedCopies {
+    /// The number of tokens that they are of.
+    length: usize,
+    /// The block of each group; `None` for a group that carries no value.
+    blocks: Vec<Option<Block>>,
 }
 
 /// What a new sequence may share.
@@ -295,6 +306,7 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
             pin,
             unconfirmed_source,
             ended,
+            copies: None,
         });
         Some(id)
     }
@@ -320,6 +332,7 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
             pin: prompt.len().saturating_sub(OPENING) / BLOCK_POSITIONS * BLOCK_POSITIONS,
             unconfirmed_source: None,
             ended: None,
+            copies: None,
         };
         let mut shared = 0;
         if let Some((index, length)) = found {
@@ -421,6 +434,59 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
         Some(changes)
     }
 
+    /// Copies the carried values of a sequence, so that [`PrefixCache::rewind`] can step back to its present length
+    /// although that is within a block. Returns the changes to be made to the state; none if the length is the end of a
+    /// block, if nothing is carried, or if no block is free, as nothing is evicted for it.
+    pub fn copy_carried(&mut self, id: SequenceId) -> Vec<StateChange> {
+        self.drop_copies(id);
+        let index = self.find(id);
+        let CachedSequence { tokens, tables, copies, .. } = &mut self.sequences[index];
+        let has_room = self.pools.iter().all(|pool| pool.kind != StateKind::Carried || pool.free() > 0);
+        if !has_room || self.pools.iter().all(|pool| pool.kind != StateKind::Carried) {
+            return Vec::new();
+        }
+        let (mut changes, mut blocks) = (Vec::new(), Vec::new());
+        for (number, (pool, table)) in self.pools.iter_mut().zip(tables).enumerate() {
+            let from = tail(table, tokens.len()).filter(|_| pool.kind == StateKind::Carried);
+            let to = from.map(|from| {
+                let to = pool.take();
+                changes.push(StateChange::Copy { group: GroupId(number as u32), from, to });
+                to
+            });
+            blocks.push(to);
+        }
+        if !changes.is_empty() {
+            *copies = Some(CarriedCopies { length: tokens.len(), blocks });
+        }
+        changes
+    }
+
+    /// Releases the copies of a sequence's carried values.
+    pub fn drop_copies(&mut self, id: SequenceId) {
+        let index = self.find(id);
+        if let Some(CarriedCopies { blocks, .. }) = self.sequences[index].copies.take() {
+            let copies = self.pools.iter_mut().zip(blocks);
+            copies.for_each(|(pool, block)| block.into_iter().for_each(|block| pool.release(block)));
+        }
+    }
+
+    /// Puts the copies of carried values in the place of the values, if a sequence cannot step back to `to` without
+    /// them, or only further than to their length. Then the sequence has that length.
+    fn return_to_copies(&mut self, index: usize, to: u32, left: Option<u32>) -> Option<u32> {
+        let sequence = &mut self.sequences[index];
+        let (length, to) = (sequence.copies.as_ref()?.length, to as usize);
+        if length > to || left.is_some_and(|left| left as usize >= length) {
+            return None;
+        }
+        let CarriedCopies { blocks, .. } = sequence.copies.take()?;
+        for ((pool, table), block) in self.pools.iter_mut().zip(&mut sequence.tables).zip(blocks) {
+            let Some(block) = block else { continue };
+            let own = &mut table.blocks[length / BLOCK_POSITIONS];
+            pool.release(std::mem::replace(own, block));
+        }
+        Some(length as u32)
+    }
+
     /// Whether each group has enough free blocks for a sequence to reach `end`, so that
     /// [`PrefixCache::reserve`] releases and evicts nothing.
     pub fn suffices(&self, id: SequenceId, end: u32) -> bool {
@@ -510,7 +576,8 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
     pub fn rewind(&mut self, id: SequenceId, to: u32, spans: &[Range32]) -> Option<u32> {
         let index = self.find(id);
         assert!(to as usize <= self.sequences[index].tokens.len(), "a sequence is stepped back, not forward");
-        let left = self.resumes_at(index, to, spans)?;
+        let known = self.resumes_at(index, to, spans);
+        let left = self.return_to_copies(index, to, known).or(known)?;
         let (sequence, to) = (&mut self.sequences[index], left as usize);
         sequence.tokens.truncate(to);
         sequence.begun = sequence.begun.min(to);
@@ -567,6 +634,7 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
     /// Ends a sequence. Its blocks stay held until they are needed; a sequence that has
     /// run no token of its own is discarded.
     pub fn end(&mut self, id: SequenceId) {
+        self.drop_copies(id);
         let now = self.tick();
         let index = self.find(id);
         let sequence = &mut self.sequences[index];
@@ -583,6 +651,7 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
 
     /// Releases all blocks of a sequence.
     pub fn discard(&mut self, id: SequenceId) {
+        self.drop_copies(id);
         let index = self.find(id);
         let sequence = self.sequences.remove(index);
         for (pool, table) in self.pools.iter_mut().zip(&sequence.tables) {

@@ -1,10 +1,6 @@
 //! The number of tokens to draft: the one that promises the most tokens per time.
 
-/// The time of a further row in a step, as a share of the time of a step with one row. Decode is
-/// limited by memory, so this is small: a step of 8 rows of a 1B model in Q4_0 takes 1.3 to 1.7
-/// times as long as a step of one row, which gives 0.05 to 0.1. The value is above these, so that
-/// drafts do not make a reply slower.
-pub const ROW_COST: f32 = 0.125;
+use crate::step_costs::StepCosts;
 
 /// The part of a count that stays at the next trial; earlier trials count less and less.
 const KEPT: f32 = 15.0 / 16.0;
@@ -37,23 +33,29 @@ impl AcceptanceRate {
         }
     }
 
+    /// The share.
+    pub fn share(&self) -> f32 {
+        self.accepted / self.tried
+    }
+
     /// Returns the number of tokens to draft, at most `max`, for the most tokens per time; 0 if any
-    /// draft would be slower than none. A drafted token takes the time of `cost` steps of one row.
+    /// draft would be slower than none. To draft a token takes the time of `cost` steps of one row.
     ///
     /// If each token is accepted with probability p, n drafted tokens yield 1 + p + … + pⁿ tokens in
-    /// the time 1 + n `cost`: Leviathan, Kalman and Matias, "Fast Inference from Transformers via
-    /// Speculative Decoding", ICML 2023, theorem 3.8. Here, each of `other_rows` rows of the same step
-    /// adds a token and [`ROW_COST`].
-    pub fn best_length(&self, cost: f32, other_rows: u32, max: u32) -> u32 {
-        let share = self.accepted / self.tried;
-        let others = other_rows as f32;
-        let time = 1.0 + others * ROW_COST;
-        let (mut best, mut length) = ((others + 1.0) / time, 0);
+    /// the time of a step with n more rows and of n drafted tokens: Leviathan, Kalman and Matias, "Fast Inference
+    /// from Transformers via Speculative Decoding", ICML 2023, theorem 3.8, with a table of times instead of one.
+    /// Each of `other_rows` rows of the same step adds a token.
+    pub fn best_length(&self, costs: &StepCosts, cost: f32, other_rows: u32, max: u32) -> u32 {
+        let (share, others) = (self.share(), other_rows as f32);
+        let first = other_rows.saturating_add(1);
+        let (mut best, mut length) = ((others + 1.0) / costs.of_rows(first), 0);
         let (mut reached, mut tokens) = (1.0, 1.0);
         for drafted in 1..=max {
             reached *= share;
             tokens += reached;
-            let speed = (others + tokens) / (time + drafted as f32 * cost);
+            let time = costs.of_rows(first.saturating_add(drafted)) + drafted as f32 * cost;
+            let time = time + (1.0 - reached) * costs.of_rejection(other_rows, tokens as u32 - 1);
+            let speed = (others + tokens) / time;
             if speed > best {
                 (best, length) = (speed, drafted);
             }
@@ -75,13 +77,14 @@ mod tests {
 
     #[test]
     fn the_length_follows_the_acceptance() {
-        let lengths = [usize::MAX, 8, 4, 2, 1].map(|every| after(64, every).best_length(ROW_COST, 0, 15));
+        let costs = StepCosts::default();
+        let lengths = [usize::MAX, 8, 4, 2, 1].map(|every| after(64, every).best_length(&costs, 0.0, 0, 15));
         assert_eq!((lengths[0], lengths[4]), (15, 0), "{lengths:?}");
         assert!(lengths.is_sorted_by(|longer, shorter| longer > shorter), "{lengths:?}");
-        assert_eq!(after(64, 4).best_length(1.0, 0, 15), 0, "a row that costs a step never pays");
-        let beside = [0, 1, 7, 63].map(|others| after(64, 4).best_length(ROW_COST, others, 15));
+        assert_eq!(after(64, 4).best_length(&costs, 0.875, 0, 15), 0, "a row that costs a step never pays");
+        let beside = [0, 1, 7, 63].map(|others| after(64, 4).best_length(&costs, 0.0, others, 15));
         assert!(beside.is_sorted_by(|fewer, more| fewer >= more) && beside[3] == 0, "{beside:?}");
-        assert_eq!(after(64, usize::MAX).best_length(ROW_COST, 7, 15), 15);
+        assert_eq!(after(64, usize::MAX).best_length(&costs, 0.0, 7, 15), 15);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use girih_tensor::random::mix;
 
-use super::acceptance::{AcceptanceRate, ROW_COST};
+use super::acceptance::AcceptanceRate;
+use super::budget::DraftBudget;
 use crate::{DraftQuery, Drafter};
 
 /// The lengths of the n-grams that are looked up, the longest first, each with the first estimate of
@@ -27,6 +28,7 @@ pub struct PromptLookup {
     /// N-grams before this position are in the tables.
     indexed: usize,
     rates: [AcceptanceRate; NGRAMS.len()],
+    budget: DraftBudget,
     guess: Guess,
 }
 
@@ -48,6 +50,7 @@ impl PromptLookup {
             tables: [const { Vec::new() }; NGRAMS.len()],
             indexed: 0,
             rates: NGRAMS.map(|(_, share)| AcceptanceRate::new(share)),
+            budget: DraftBudget::default(),
             guess: Guess::default(),
         }
     }
@@ -90,6 +93,7 @@ impl Drafter for PromptLookup {
         let tokens = query.tokens;
         let Guess { length, position, tokens: guess } = &self.guess;
         self.rates[*length].count(guess, tokens.get(*position..).unwrap_or_default());
+        self.budget.settle(tokens);
         self.index(tokens);
         self.guess = Guess::default();
         let Some((length, position)) = self.find(tokens) else { return Vec::new() };
@@ -100,8 +104,10 @@ impl Drafter for PromptLookup {
             guess.push(guess[next]);
             next += 1;
         }
-        let count = self.rates[length].best_length(ROW_COST, query.other_rows, self.max.min(query.max));
+        let most = self.budget.most(&query, 0.0, self.max.min(query.max));
+        let count = self.rates[length].best_length(query.costs, 0.0, query.other_rows, most);
         let draft = guess[..guess.len().min(count as usize)].to_vec();
+        self.budget.open(&query, 0.0, &draft);
         self.guess = Guess { length, position: tokens.len(), tokens: guess };
         draft
     }
@@ -117,10 +123,11 @@ mod tests {
     use girih_tensor::Random;
 
     use super::*;
-    use crate::Sampling;
+    use crate::{Sampling, StepCosts};
 
     fn draft(lookup: &mut PromptLookup, tokens: &[u32], max: u32) -> Vec<u32> {
-        lookup.draft(DraftQuery { tokens, replied: 0, sampling: &Sampling::greedy(), max, other_rows: 0 })
+        let (sampling, costs) = (&Sampling::greedy(), &StepCosts::default());
+        lookup.draft(DraftQuery { tokens, replied: 0, sampling, max, other_rows: 0, costs })
     }
 
     /// Continues `tokens` by `reply`, as far as drafts are right in one step; returns the number of

@@ -1,16 +1,28 @@
-//! The drafters that the engine gives to requests without one: prompt lookup, or a draft model.
+//! The drafters that the engine gives to requests without one: prompt lookup, a draft model, or layers of the model
+//! that predict further tokens.
 
 mod acceptance;
+mod budget;
 mod lookup;
 mod model;
+mod mtp;
+mod shared;
+mod timing;
+mod trials;
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use crate::{Drafter, Tenant};
+use crate::{Drafter, Result, Tenant};
 
 pub use lookup::PromptLookup;
 pub use model::DraftModel;
 use model::ModelDrafter;
+use mtp::MtpDrafter;
+pub(crate) use mtp::RowsWatch;
+pub use mtp::{HiddenNames, MtpModel};
+use shared::lock;
+pub(crate) use timing::measured;
 
 /// How the engine drafts for requests without a drafter of their own.
 pub enum DraftSource {
@@ -18,6 +30,8 @@ pub enum DraftSource {
     PromptLookup,
     /// With a model that all requests share.
     Model(Arc<Mutex<DraftModel>>),
+    /// With the model's own layers that predict further tokens.
+    Mtp(Arc<Mutex<MtpModel>>),
 }
 
 impl DraftSource {
@@ -26,11 +40,37 @@ impl DraftSource {
         DraftSource::Model(Arc::new(Mutex::new(model)))
     }
 
-    /// Returns a drafter for a new request of a tenant, which drafts at most `max` tokens at once.
-    pub fn drafter(&self, max: u32, tenant: &Tenant) -> Box<dyn Drafter> {
+    /// Returns the source that drafts with these layers of the model.
+    pub fn mtp(model: MtpModel) -> DraftSource {
+        DraftSource::Mtp(Arc::new(Mutex::new(model)))
+    }
+
+    /// Returns a drafter for a new request of a tenant, which drafts at most `max` tokens at once. Other requests share
+    /// what it computes if `is_shared`: if the prompt has tokens only.
+    pub fn drafter(&self, max: u32, tenant: &Tenant, is_shared: bool) -> Box<dyn Drafter> {
         match self {
             DraftSource::PromptLookup => Box::new(PromptLookup::new(max)),
             DraftSource::Model(model) => Box::new(ModelDrafter::new(Arc::clone(model), max, tenant.clone())),
+            DraftSource::Mtp(model) => {
+                Box::new(MtpDrafter::new(Arc::clone(model), max, tenant.clone(), is_shared))
+            }
+        }
+    }
+
+    /// The name of the model's value whose rows the drafters read.
+    pub(crate) fn reads(&self) -> Option<String> {
+        match self {
+            DraftSource::PromptLookup | DraftSource::Model(_) => None,
+            DraftSource::Mtp(model) => Some(lock(model).reads().to_owned()),
+        }
+    }
+
+    /// Measures the time of a drafted token in steps of the model, which take `step`; 0 for prompt lookup.
+    pub(crate) fn measure(&self, step: Duration) -> Result<f32> {
+        match self {
+            DraftSource::PromptLookup => Ok(0.0),
+            DraftSource::Model(model) => lock(model).measure(step),
+            DraftSource::Mtp(model) => lock(model).measure(step),
         }
     }
 }

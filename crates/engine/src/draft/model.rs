@@ -1,28 +1,21 @@
 //! A draft model: a smaller model that drafts for all requests of an engine.
 
-use std::borrow::Cow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use girih_graph::Outputs;
 use girih_graph::Runner;
 use girih_graph::backend::Unwatched;
 
-use super::acceptance::{AcceptanceRate, ROW_COST};
+use super::shared::{DraftNotes, DrafterId, choose, lock, with_known_bias};
+use super::timing::measured;
+use super::trials::Trials;
 use crate::cache::{SequenceId, SharingRules};
-use crate::cached_runner::{CachedRunner, StepTokens, failed};
+use crate::cached_runner::{CachedRunner, StepTokens};
 use crate::hooks::guard;
 use crate::limits::check;
 use crate::position_key::PositionKey;
-use crate::sample::{History, pick};
-use crate::{DraftQuery, Drafter, EngineLimits, Error, ErrorKind, Result, Sampling, Tenant};
-
-/// The number of tokens after which a drafter that stopped drafts one token as a trial; it doubles
-/// with each trial that fails.
-const TRIAL_DISTANCE: usize = 32;
-
-/// The number of trials after which a drafter stops for good if all failed. Before a trial, the
-/// model runs the tokens that it missed, which takes time.
-const MAX_TRIALS: u32 = 3;
+use crate::{DraftQuery, Drafter, EngineLimits, Error, Result, Tenant};
 
 /// A model that drafts for the requests to another one with the same vocabulary. It has its own KV
 /// cache, which it keeps in step with the accepted tokens of each request.
@@ -37,17 +30,13 @@ pub struct DraftModel {
     /// The sequences of requests, the one used last at the end.
     sequences: Vec<(DrafterId, SequenceId)>,
     next: u64,
-    note: Box<dyn Fn(String) + Send>,
-    has_failed: bool,
+    notes: DraftNotes,
 }
 
-/// The id of a drafter of one model; never reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct DrafterId(u64);
-
 impl DraftModel {
-    /// Returns a draft model. A step of one row takes `relative_cost` steps of the other model. If it
-    /// fails, drafting ends, and `note` receives a sentence that says so.
+    /// Returns a draft model. A step of one row takes `relative_cost` steps of the other model, unless the engine
+    /// measures it. If it fails, drafting ends, and `note` receives a sentence that says so, as it does once if drafts
+    /// end because they do not pay.
     ///
     /// # Errors
     /// As [`Engine::new`](crate::Engine::new).
@@ -61,12 +50,18 @@ impl DraftModel {
         Ok(DraftModel {
             runner: CachedRunner::new(runner)?,
             limits,
-            cost: ROW_COST + relative_cost.max(0.0),
+            cost: relative_cost.max(0.0),
             sequences: Vec::new(),
             next: 0,
-            note: Box::new(note),
-            has_failed: false,
+            notes: DraftNotes::new("the draft model", note),
         })
+    }
+
+    /// Measures the time of a drafted token, beside a step of the other model that takes `step`.
+    pub(super) fn measure(&mut self, step: Duration) -> Result<f32> {
+        let own = measured(&mut self.runner, 1)?.one_row();
+        self.cost = own.map_or(self.cost, |own| (own.as_secs_f64() / step.as_secs_f64()) as f32);
+        Ok(self.cost)
     }
 
     /// Drafts at most `count` tokens; none while a long prompt is being run, after a failure, or if
@@ -77,14 +72,13 @@ impl DraftModel {
         let room = (self.limits.context as usize + 1).saturating_sub(query.tokens.len());
         let count = room.min(count as usize);
         let is_unknown = |token: &u32| *token as usize >= width;
-        if self.has_failed || count == 0 || query.tokens.iter().any(is_unknown) {
+        if self.notes.has_failed() || count == 0 || query.tokens.iter().any(is_unknown) {
             return Vec::new();
         }
         guard("the draft model", || self.run(drafter, query, count)).flatten().unwrap_or_else(|error| {
-            self.has_failed = true;
             // Its state is undefined.
             self.sequences.clear();
-            (self.note)(format!("the draft model failed, so replies continue without drafts: {error}"));
+            self.notes.fail(&error);
             Vec::new()
         })
     }
@@ -109,16 +103,11 @@ impl DraftModel {
         let width = self.runner.inner().width();
         let sampling = with_known_bias(query.sampling, width);
         loop {
-            let (prompt, reply) = tokens.split_at(known - query.replied);
-            let logits = self.runner.output().rows(0..1).map_err(failed)?;
-            let picked = pick(logits, &sampling, History { prompt, reply });
-            // The request may allow only tokens that this model lacks, which is no fault of the model.
-            let is_ruled_out = picked.as_ref().is_err_and(|error| error.kind() == ErrorKind::Refused);
-            if !is_ruled_out {
-                tokens.push(picked?);
-            }
+            let replied = query.replied + tokens.len() - known;
+            let chosen = choose(&mut self.runner, &sampling, (&tokens, replied))?;
             self.runner.cache.confirm(sequence);
-            if is_ruled_out || tokens.len() == known + count {
+            tokens.extend(chosen);
+            if chosen.is_none() || tokens.len() == known + count {
                 return Ok(tokens.split_off(known));
             }
             self.step(sequence, &tokens[tokens.len() - 1..], Outputs::Last)?;
@@ -173,13 +162,7 @@ pub(super) struct ModelDrafter {
     id: DrafterId,
     tenant: Tenant,
     max: u32,
-    rate: AcceptanceRate,
-    /// The tokens of the last draft, and the number of tokens before it.
-    drafted: (usize, Vec<u32>),
-    /// The number of tokens at which a drafter that stopped drafts a token.
-    next_trial: usize,
-    /// The number of trials since a drafted token was accepted.
-    trials: u32,
+    trials: Trials,
 }
 
 impl ModelDrafter {
@@ -189,40 +172,19 @@ impl ModelDrafter {
         let id = DrafterId(shared.next);
         shared.next += 1;
         drop(shared);
-        ModelDrafter {
-            model,
-            id,
-            tenant,
-            max,
-            rate: AcceptanceRate::new(0.8),
-            drafted: (0, Vec::new()),
-            next_trial: 0,
-            trials: 0,
-        }
+        ModelDrafter { model, id, tenant, max, trials: Trials::new() }
     }
 }
 
 impl Drafter for ModelDrafter {
     fn draft(&mut self, query: DraftQuery<'_>) -> Vec<u32> {
-        let known = query.tokens.len();
-        let (position, guess) = std::mem::take(&mut self.drafted);
-        let chosen = query.tokens.get(position..).unwrap_or_default();
-        self.rate.count(&guess, chosen);
-        if !guess.is_empty() && guess.first() == chosen.first() {
-            self.trials = 0;
-        }
         let mut model = lock(&self.model);
-        let count = self.rate.best_length(model.cost, query.other_rows, self.max.min(query.max));
-        let is_trial = count == 0;
-        if is_trial && (known < self.next_trial || self.trials == MAX_TRIALS) {
-            return Vec::new();
+        let Some(planned) = self.trials.plan(&query, model.cost, self.max) else { return Vec::new() };
+        let draft = model.draft((self.id, &self.tenant), query, planned.count);
+        self.trials.record(&query, planned, model.cost, &draft);
+        if self.trials.is_over() {
+            model.notes.stop(self.trials.acceptance());
         }
-        let draft = model.draft((self.id, &self.tenant), query, count.max(1));
-        if is_trial && !draft.is_empty() {
-            self.next_trial = known + (TRIAL_DISTANCE << self.trials);
-            self.trials += 1;
-        }
-        self.drafted = (known, draft.clone());
         draft
     }
 }
@@ -231,19 +193,4 @@ impl Drop for ModelDrafter {
     fn drop(&mut self) {
         lock(&self.model).end(self.id);
     }
-}
-
-/// Settings without biases of tokens that a vocabulary of `width` tokens lacks.
-fn with_known_bias(sampling: &Sampling, width: usize) -> Cow<'_, Sampling> {
-    let is_known = |bias: &&(u32, f32)| (bias.0 as usize) < width;
-    if sampling.bias.iter().all(|bias| is_known(&bias)) {
-        return Cow::Borrowed(sampling);
-    }
-    let bias = sampling.bias.iter().filter(is_known).copied().collect();
-    Cow::Owned(Sampling { bias, ..sampling.clone() })
-}
-
-/// A model that panicked has failed, and is not used again.
-fn lock(model: &Mutex<DraftModel>) -> MutexGuard<'_, DraftModel> {
-    model.lock().unwrap_or_else(PoisonError::into_inner)
 }

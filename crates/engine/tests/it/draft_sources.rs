@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use girih_engine::{
-    DraftModel, DraftQuery, DraftSource, Engine, EngineLimits, Hooks, Overflow, Sampling, Tenant,
+    DraftModel, DraftQuery, DraftSource, Engine, EngineLimits, Hooks, Overflow, Sampling, StepCosts, Tenant,
     TokenRequest, cache,
 };
 use girih_graph::Key;
@@ -173,8 +173,9 @@ fn a_request_that_allows_no_token_of_the_draft_model_ends_no_other_drafts() {
     let narrow = Sampling { bias, ..Sampling::greedy() };
     let draft = |number: u64, sampling: &Sampling| {
         let tokens: Vec<u32> = prompt(number, 30).into_iter().map(|id| id % last).collect();
-        let query = DraftQuery { tokens: &tokens, replied: 1, sampling, max: MAX, other_rows: 0 };
-        source.drafter(MAX, &Tenant::default()).draft(query)
+        let costs = &StepCosts::default();
+        let query = DraftQuery { tokens: &tokens, replied: 1, sampling, max: MAX, other_rows: 0, costs };
+        source.drafter(MAX, &Tenant::default(), true).draft(query)
     };
     assert_eq!(draft(20, &narrow), [0; 0]);
     assert!(!draft(21, &Sampling::greedy()).is_empty());

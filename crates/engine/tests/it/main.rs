@@ -11,6 +11,7 @@ mod failures;
 mod filters;
 mod generation;
 mod given;
+mod mtp;
 mod oracle;
 mod overflow;
 mod picks;

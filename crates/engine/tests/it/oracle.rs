@@ -81,6 +81,20 @@ pub struct Watched {
 /// Values in a given row.
 pub const GIVEN_WIDTH: usize = 2;
 
+/// The name of the hidden states.
+pub const HIDDEN: &str = "head.norm";
+
+/// Values in a row of hidden states: the number of tokens that the row sees, and these tokens.
+pub const HIDDEN_WIDTH: usize = CONTEXT as usize + 1;
+
+/// The hidden state of a row that sees these tokens.
+pub fn hidden_row(tokens: &[u32]) -> Vec<f32> {
+    let mut row = vec![tokens.len() as f32];
+    row.extend(tokens.iter().map(|token| *token as f32));
+    row.resize(HIDDEN_WIDTH, 0.0);
+    row
+}
+
 pub struct Oracle {
     max_key: Key,
     groups: Vec<StateGroup>,
@@ -308,6 +322,16 @@ impl Oracle {
         hash
     }
 
+    /// The hidden state of a row: all tokens that it sees.
+    fn hidden(&self, sequence: &Sequence<'_>, position: usize) -> Vec<f32> {
+        let token = |p: usize| {
+            let block = sequence.blocks[0][p / BLOCK_POSITIONS].0;
+            let slot = self.slots.groups[0][block as usize][p % BLOCK_POSITIONS];
+            (0..VOCABULARY as u32).find(|token| mark(0, *token) == slot).unwrap_or_default()
+        };
+        hidden_row(&(0..=position).map(token).collect::<Vec<u32>>())
+    }
+
     fn read(&self, sequence: &Sequence<'_>, position: usize, carried: Option<u64>) -> Vec<f32> {
         let slot = |group: usize, p: usize| {
             let block = sequence.blocks[group][p / BLOCK_POSITIONS].0;
@@ -430,6 +454,15 @@ impl Runner for Oracle {
             output.extend(self.run(sequence, tokens, given));
         }
         self.output.rows.begin(output.len() / self.width)?.copy_from_slice(&output);
+        if step.watch.wants(HIDDEN) {
+            let rows = sequences.iter().flat_map(|sequence| {
+                let positions = (sequence.position as usize..).take(sequence.rows.indexes().len());
+                positions.flat_map(|position| self.hidden(sequence, position)).collect::<Vec<f32>>()
+            });
+            let values: Vec<f32> = rows.collect();
+            let shape = Shape::matrix(values.len() / HIDDEN_WIDTH, HIDDEN_WIDTH);
+            step.watch.value(HIDDEN, &shape, &values);
+        }
         if step.watch.wants("tokens") {
             let values: Vec<f32> = tokens.iter().map(|token| *token as f32).collect();
             step.watch.value("tokens", &Shape::new(&[values.len()]).unwrap(), &values);

@@ -9,6 +9,7 @@ mod given;
 mod hooks;
 mod kv_range;
 mod model_pool;
+mod mtp;
 mod prompt_cache;
 mod prompt_logprobs;
 mod replies;

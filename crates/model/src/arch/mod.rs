@@ -6,6 +6,8 @@ mod based_on;
 mod config;
 mod delta_facts;
 mod delta_schema;
+mod draft_model;
+mod draft_schema;
 mod facts;
 mod ffn_schema;
 mod field;
@@ -34,6 +36,8 @@ mod weight_schema;
 
 pub use config::ModelConfig;
 pub use delta_facts::DeltaRuleFacts;
+pub(crate) use draft_model::as_model;
+pub use draft_schema::HiddenState;
 pub use facts::{
     AttentionFacts, Biases, EmbedFacts, ExpertsFacts, Facts, Ffn, Head, LatentFacts, LayerFacts, LayerInput,
     Mixer, ModelSizes, NormFacts, Norms, OutputGate, PlainAct, PoolingFacts, QkNormFacts, Residual, Rope,
@@ -114,8 +118,27 @@ pub fn find<'a>(known: &[&'a Arch], config: &ModelConfig<'_>) -> Result<&'a Arch
     Ok(first)
 }
 
+/// Parts of the names of models that draft for another one in a way that girih does not have, and what they read.
+const ASSISTANTS: [(&str, &str); 5] = [
+    ("Gemma4Assistant", "the keys and values"),
+    ("Gemma4UnifiedAssistant", "the keys and values"),
+    ("MuseGlimmerAssistant", "hidden states of several layers, for a block of tokens at once,"),
+    ("Eagle3", "hidden states of several layers"),
+    ("EAGLE3", "hidden states of several layers"),
+];
+
 /// The error of a model that no description matches.
 fn unknown(names: &[String], known: &[&Arch], config: &ModelConfig<'_>) -> Error {
+    for (part, reads) in ASSISTANTS {
+        if let Some(name) = names.iter().find(|name| name.contains(part)) {
+            let name = quote(name);
+            let sentence = format!(
+                "{name} drafts for another model and reads {reads} of that model, which girih does not pass on: draft by \
+                 'lookup', by 'mtp' or with a smaller model of the same vocabulary"
+            );
+            return Error::with_kind(ErrorKind::Refused, sentence);
+        }
+    }
     let all =
         known.iter().flat_map(|arch| if config.is_gguf() { &arch.matches.gguf } else { &arch.matches.hf });
     let mut named: Vec<&str> = Vec::new();
@@ -179,6 +202,16 @@ mod tests {
         let arches = known(&[]).unwrap();
         let names = arches.iter().map(|arch| arch.name.as_str());
         assert!(names.eq(SHIPPED.iter().map(|(name, _)| *name)), "each is named as its file");
+    }
+
+    #[test]
+    fn assistants_that_read_more_than_hidden_states_of_the_last_layer_are_refused_by_name() {
+        for name in ["Gemma4AssistantForCausalLM", "MuseGlimmerAssistantModel", "LlamaForCausalLMEagle3"] {
+            let config = serde_json::json!({ "architectures": [name] });
+            let error = find(&known(&[]).unwrap(), &ModelConfig::Hf(&config)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Refused);
+            assert!(error.to_string().starts_with(&format!("'{name}' drafts for another model")), "{error}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub use super::attend_schema::{
 };
 use super::based_on::{DENSE_KIND, describe_layers, merged, printed};
 pub use super::delta_schema::{DeltaPart, DeltaRuleSchema};
+pub use super::draft_schema::DraftSchema;
 pub use super::ffn_schema::{
     BesideSchema, DenseLayersSchema, DenseSchema, ExpertsSchema, FfnKind, FfnSchema, LimitSchema,
     RoundedSize, SharedExpertSchema,
@@ -57,6 +58,8 @@ pub struct Arch {
     pub head: Option<HeadSchema>,
     /// How the rows of a text become one vector; models for other tasks have no such row.
     pub pooling: Option<PoolingSchema>,
+    /// The layer that predicts the token after the next one, if models have one.
+    pub draft: Option<DraftSchema>,
     /// Keys of `config.json` or GGUF that exclude a model.
     #[serde(default)]
     pub refuse: BTreeMap<String, ExcludedKey>,
@@ -609,6 +612,7 @@ impl Arch {
             .chain(indexed)
             .chain(gguf_listed)
             .chain(last.as_deref())
+            .chain(self.draft.iter().map(|draft| draft.kind.as_str()))
             .chain(of)
             .try_for_each(|kind| self.layer(kind).map(drop))?;
         let sees_all = self.head.is_none();

@@ -14,7 +14,9 @@ use std::collections::BTreeMap;
 use girih_graph::{Builder, Graph, InputSpec, Key, Op, OutputKind, ValueId, faults};
 use girih_tensor::{DType, Shape};
 
-use crate::arch::{Facts, Ffn, Head, LayerFacts, LayerInput, Mixer, NormFacts, NormKind, NormPosition};
+use crate::arch::{
+    Facts, Ffn, Head, HiddenState, LayerFacts, LayerInput, Mixer, NormFacts, NormKind, NormPosition,
+};
 use crate::weights::ModelWeights;
 use girih_tensor::{Error, ErrorKind, Result};
 
@@ -23,6 +25,18 @@ pub fn layer_output(index: usize) -> String {
     format!("layers.{index}.out")
 }
 
+/// The name of the value that holds these hidden states: of all rows in a graph with
+/// [`GraphOptions::hidden_rows`].
+pub(crate) fn hidden_name(facts: &Facts, state: HiddenState) -> String {
+    match state {
+        HiddenState::Normed => HEAD_NORM.to_owned(),
+        HiddenState::LastLayer => layer_output(facts.layers.len().saturating_sub(1)),
+    }
+}
+
+/// The name of the rows after the last norm.
+const HEAD_NORM: &str = "head.norm";
+
 /// What a graph depends on beside the model and its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GraphOptions {
@@ -30,12 +44,14 @@ pub struct GraphOptions {
     pub state: DType,
     /// Whether a step may give rows that replace the embeddings of tokens.
     pub given_rows: bool,
+    /// Whether the last norm is computed for all rows if it is watched, instead of output rows only.
+    pub hidden_rows: bool,
 }
 
 impl From<DType> for GraphOptions {
     /// State of this type, and tokens only.
     fn from(state: DType) -> GraphOptions {
-        GraphOptions { state, given_rows: false }
+        GraphOptions { state, given_rows: false, hidden_rows: false }
     }
 }
 
@@ -50,25 +66,24 @@ pub(crate) fn graph(
     key: Key,
     options: GraphOptions,
 ) -> Result<Graph> {
-    let mut assembly = Assembly {
-        facts,
-        weights,
-        state: options.state,
-        graph: Builder::new(key),
-        keys_and_values: BTreeMap::new(),
-        embedded: None,
-    };
-    let mut x = assembly.input_rows(options.given_rows)?;
-    for (index, layer) in facts.layers.iter().enumerate() {
-        x = assembly.layer(index, layer, x)?;
-    }
-    let out = assembly.output(x, key.output)?;
-    let graph = assembly.graph.finish(out);
-    // Shapes were compared above; the remaining faults are parameters, such as a negative epsilon.
-    match faults(&graph).first() {
-        None => Ok(graph),
-        Some(fault) => Err(Error::new(format!("a parameter of the model is invalid: {fault}"))),
-    }
+    let mut assembly = Assembly::new(facts, weights, key, options);
+    let rows = assembly.input_rows(options.given_rows)?;
+    assembly.layers_and_output(rows, key.output)
+}
+
+/// The graph of a layer that predicts the token after the next one, as a model of one layer, for steps up to `key`.
+///
+/// # Errors
+/// As [`graph`].
+pub(crate) fn draft_graph(
+    facts: &Facts,
+    weights: &dyn WeightTypes,
+    key: Key,
+    options: GraphOptions,
+) -> Result<Graph> {
+    let mut assembly = Assembly::new(facts, weights, key, options);
+    let rows = assembly.drafting_rows()?;
+    assembly.layers_and_output(rows, key.output)
 }
 
 /// The formats in which weights are read.
@@ -106,6 +121,36 @@ struct Assembly<'a> {
     keys_and_values: BTreeMap<usize, [ValueId; 2]>,
     /// The tokens and their embeddings, unless a step may bring rows in place of these.
     embedded: Option<[ValueId; 2]>,
+    /// Whether the last norm comes before the gather of output rows.
+    hidden_rows: bool,
+}
+
+impl<'a> Assembly<'a> {
+    fn new(facts: &'a Facts, weights: &'a dyn WeightTypes, key: Key, options: GraphOptions) -> Assembly<'a> {
+        Assembly {
+            facts,
+            weights,
+            state: options.state,
+            graph: Builder::new(key),
+            keys_and_values: BTreeMap::new(),
+            embedded: None,
+            hidden_rows: options.hidden_rows,
+        }
+    }
+
+    /// The graph whose layers read these rows.
+    fn layers_and_output(mut self, mut x: ValueId, output: OutputKind) -> Result<Graph> {
+        for (index, layer) in self.facts.layers.iter().enumerate() {
+            x = self.layer(index, layer, x)?;
+        }
+        let out = self.output(x, output)?;
+        let graph = self.graph.finish(out);
+        // Shapes were compared above; the remaining faults are parameters, such as a negative epsilon.
+        match faults(&graph).first() {
+            None => Ok(graph),
+            Some(fault) => Err(Error::new(format!("a parameter of the model is invalid: {fault}"))),
+        }
+    }
 }
 
 impl Assembly<'_> {
@@ -179,6 +224,25 @@ impl Assembly<'_> {
         self.embedded = None;
         let given = self.graph.input(InputSpec::GIVEN, &[width], DType::F32);
         Ok(self.graph.same("embed", Op::Splice, &[rows, given]))
+    }
+
+    /// The rows that a layer reads that predicts the token after the next one: the sum of a projection of the embedding
+    /// of the next token and of one of the model's hidden states, each after a norm. The published matrix multiplies
+    /// both, one after the other, so its columns are those of two matrices.
+    fn drafting_rows(&mut self) -> Result<ValueId> {
+        let (facts, width) = (self.facts, self.facts.sizes.width);
+        let layer = facts.layers.first().ok_or_else(|| Error::new("a drafting model has no layer"))?;
+        let norm = NormFacts { weight: true, bias: false, ..layer.norms.norm };
+        let tokens = self.embed("draft.tokens.rows")?;
+        self.embedded = None;
+        let hidden = self.graph.input(InputSpec::HIDDEN, &[width], DType::F32);
+        let mut projected = |part: &str, x: ValueId| {
+            let name = format!("draft.{part}");
+            let x = self.norm(&format!("{name}.normed"), [&format!("{name}.norm"), ""], x, norm)?;
+            self.linear(&name, x, [width, width], false)
+        };
+        let parts = [projected("tokens", tokens)?, projected("hidden", hidden)?];
+        Ok(self.graph.same("embed", Op::Add, &parts))
     }
 
     /// The sum of a row of each table, then the norm; whatever comes last has this name.
@@ -385,8 +449,16 @@ impl Assembly<'_> {
                 self.head_norm(rows, head.norm)
             }
             (OutputKind::Logits, Some(head), _) => {
-                let rows = self.graph.gather("head.rows", x);
-                let normed = self.head_norm(rows, head.norm)?;
+                let normed = match self.hidden_rows {
+                    true => {
+                        let normed = self.head_norm(x, head.norm)?;
+                        self.graph.gather("head.rows", normed)
+                    }
+                    false => {
+                        let rows = self.graph.gather("head.rows", x);
+                        self.head_norm(rows, head.norm)?
+                    }
+                };
                 self.logits(normed, head)
             }
             (OutputKind::Logits, None, _) => Err(self.no_output("logits")),
@@ -412,7 +484,7 @@ impl Assembly<'_> {
     }
 
     fn head_norm(&mut self, x: ValueId, norm: NormFacts) -> Result<ValueId> {
-        self.norm("head.norm", ["head.norm.weight", "head.norm.bias"], x, norm)
+        self.norm(HEAD_NORM, ["head.norm.weight", "head.norm.bias"], x, norm)
     }
 
     fn logits(&mut self, normed: ValueId, head: Head) -> Result<ValueId> {

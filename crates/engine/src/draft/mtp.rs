@@ -1,0 +1,461 @@
+//! Layers that predict further tokens (multi-token prediction): a program that drafts from the model's hidden states.
+//!
+//! Its row at position p reads the model's hidden state at p and the token at p + 1, and predicts the token at p + 2
+//! (DeepSeek-V3, arXiv 2412.19437, section 2.2). Its KV cache holds rows with the model's own hidden states only:
+//! those of drafted tokens, which are its own, are stepped back over at once.
+//!
+//! A prompt that the model finds in its prefix cache has no hidden states. If this program has cached the same
+//! tokens, it goes on there; else its sequence begins at the first position that has one. Its rows then attend to
+//! fewer positions, at distances that stay as they are, so a draft is less often right, and no reply changes. To run
+//! the model again for these rows would cost the time that the prefix cache saves.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use girih_graph::backend::{Unwatched, Watch};
+use girih_graph::{InputKind, InputSpec, Outputs, Runner};
+use girih_tensor::Shape;
+
+use super::shared::{DraftNotes, DrafterId, choose, lock, with_known_bias};
+use super::timing::measured;
+use super::trials::{PlannedDraft, Trials};
+use crate::cache::{SequenceId, SharingRules};
+use crate::cached_runner::{CachedRunner, StepTokens};
+use crate::hooks::guard;
+use crate::limits::check;
+use crate::position_key::{PositionContent, PositionKey};
+use crate::prompt_content::StepContent;
+use crate::{DraftQuery, Drafter, EngineLimits, Error, ErrorKind, HiddenRows, Result, Tenant};
+
+/// The number of rows that wait for the next draft. Of more, as in a prompt, all but the last are run at once.
+const WAITING_ROWS: usize = 64;
+
+/// The names of the values that hold hidden states.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HiddenNames {
+    /// In the model's programs: what this program reads.
+    pub model: String,
+    /// In this program: what its next row reads.
+    pub own: String,
+}
+
+/// The program of a model's layers that predict further tokens. It drafts for the requests to that model.
+///
+/// It chooses with the sampling settings and the random numbers of the request.
+pub struct MtpModel {
+    runner: CachedRunner,
+    limits: EngineLimits,
+    names: HiddenNames,
+    /// The number of values in a row of hidden states.
+    width: usize,
+    /// The time of a drafted token, in steps of the model.
+    cost: f32,
+    /// The sequences of requests, the one used last at the end.
+    sequences: Vec<OwnedSequence>,
+    next: u64,
+    notes: DraftNotes,
+}
+
+/// The sequence of a drafter.
+#[derive(Clone, Copy, Debug)]
+struct OwnedSequence {
+    owner: DrafterId,
+    id: SequenceId,
+    /// The position of the model's row that the first row reads.
+    first: u32,
+}
+
+/// Keeps the rows of one value of a step.
+pub(crate) struct RowsWatch {
+    name: String,
+    /// The values, row after row; empty if the step had none.
+    pub values: Vec<f32>,
+}
+
+impl RowsWatch {
+    /// Watches the value of this name.
+    pub fn new(name: String) -> RowsWatch {
+        RowsWatch { name, values: Vec::new() }
+    }
+}
+
+impl Watch for RowsWatch {
+    fn wants(&self, name: &str) -> bool {
+        self.name == name
+    }
+
+    fn value(&mut self, _: &str, _: &Shape, data: &[f32]) {
+        self.values.clear();
+        self.values.extend(data);
+    }
+}
+
+impl MtpModel {
+    /// Returns the program for requests within `limits`. A step of one row takes `relative_cost` steps of the model,
+    /// unless the engine measures it. If it fails, drafting ends, and `note` receives a sentence that says so, as it does
+    /// once if drafts end because they do not pay.
+    ///
+    /// # Errors
+    /// As [`Engine::new`](crate::Engine::new), and of the kind [`ErrorKind::Refused`] when the program reads no hidden
+    /// states.
+    pub fn new(
+        runner: Box<dyn Runner>,
+        limits: EngineLimits,
+        relative_cost: f32,
+        names: HiddenNames,
+        note: impl Fn(String) + Send + 'static,
+    ) -> Result<MtpModel> {
+        check(&*runner, &limits)?;
+        let width = runner.inputs().iter().find_map(|input| match input.kind {
+            InputKind::Rows { width } if input.name == InputSpec::HIDDEN => Some(width),
+            _ => None,
+        });
+        let width = width.ok_or_else(|| {
+            Error::with_kind(
+                ErrorKind::Refused,
+                "the loaded programs read no hidden states; load a drafter that does",
+            )
+        })?;
+        Ok(MtpModel {
+            runner: CachedRunner::new(runner)?,
+            limits,
+            names,
+            width,
+            cost: relative_cost.max(0.0),
+            sequences: Vec::new(),
+            next: 0,
+            notes: DraftNotes::new("multi-token prediction", note),
+        })
+    }
+
+    /// The name of the model's value that the program reads.
+    pub(crate) fn reads(&self) -> &str {
+        &self.names.model
+    }
+
+    /// Measures the time of a drafted token, beside a step of the model that takes `step`.
+    pub(super) fn measure(&mut self, step: Duration) -> Result<f32> {
+        let own = measured(&mut self.runner, 1)?.one_row();
+        self.cost = own.map_or(self.cost, |own| (own.as_secs_f64() / step.as_secs_f64()) as f32);
+        Ok(self.cost)
+    }
+
+    /// Runs all waiting rows of a request but the last one.
+    fn catch_up(&mut self, drafter: &MtpOwner, tokens: &[u32], waiting: &WaitingRows) {
+        if self.notes.has_failed() {
+            return;
+        }
+        let run = || self.run_rows(drafter, tokens, waiting, false).map(drop);
+        if let Err(error) = guard("the program of multi-token prediction", run).flatten() {
+            self.fail(&error);
+        }
+    }
+
+    /// Drafts at most `count` tokens; none after a failure, or if the tokens are too many or unknown to this program. A
+    /// draft ends where the request allows no token that this program knows.
+    fn draft(
+        &mut self,
+        drafter: &MtpOwner,
+        query: DraftQuery<'_>,
+        waiting: &WaitingRows,
+        count: u32,
+    ) -> Vec<u32> {
+        let width = self.runner.inner().width();
+        let room = (self.limits.context as usize + 1).saturating_sub(query.tokens.len());
+        let count = room.min(count as usize);
+        let is_unknown = |token: &u32| *token as usize >= width;
+        if self.notes.has_failed() || count == 0 || query.tokens.iter().any(is_unknown) {
+            return Vec::new();
+        }
+        let run = || self.run(drafter, query, waiting, count);
+        guard("the program of multi-token prediction", run).flatten().unwrap_or_else(|error| {
+            self.fail(&error);
+            Vec::new()
+        })
+    }
+
+    /// Ends all drafts, as the state is undefined.
+    fn fail(&mut self, error: &Error) {
+        self.sequences.clear();
+        self.notes.fail(error);
+    }
+
+    /// Runs the waiting rows, then chooses `count` tokens.
+    fn run(
+        &mut self,
+        drafter: &MtpOwner,
+        query: DraftQuery<'_>,
+        waiting: &WaitingRows,
+        count: usize,
+    ) -> Result<Vec<u32>> {
+        let (sequence, mut hidden) = self.run_rows(drafter, query.tokens, waiting, true)?;
+        let (mut tokens, known) = (query.tokens.to_vec(), query.tokens.len());
+        let own = self.runner.cache.length(sequence);
+        let sampling = with_known_bias(query.sampling, self.runner.inner().width());
+        loop {
+            let replied = query.replied + tokens.len() - known;
+            let chosen = choose(&mut self.runner, &sampling, (&tokens, replied))?;
+            self.runner.cache.confirm(sequence);
+            tokens.extend(chosen);
+            if chosen.is_none() || tokens.len() == known + count {
+                break;
+            }
+            let last = [tokens[tokens.len() - 1]];
+            let content = StepContent::default();
+            hidden = self.step(sequence, &last, &hidden, content, Outputs::Last)?;
+        }
+        if self.runner.cache.rewind(sequence, own, &[]).is_none() {
+            self.runner.cache.discard(sequence);
+            self.sequences.retain(|owned| owned.id != sequence);
+        }
+        Ok(tokens.split_off(known))
+    }
+
+    /// Runs the waiting rows that the drafter's sequence lacks, the last one only if `has_output`: then it is run in
+    /// any case. Returns the sequence, and the hidden states of the last row.
+    fn run_rows(
+        &mut self,
+        drafter: &MtpOwner,
+        tokens: &[u32],
+        waiting: &WaitingRows,
+        has_output: bool,
+    ) -> Result<(SequenceId, Vec<f32>)> {
+        let end = waiting.end() - u32::from(!has_output);
+        let (sequence, first) = self.sequence(drafter, tokens, waiting.first..end)?;
+        let mut next = first + self.runner.cache.length(sequence);
+        let mut hidden = Vec::new();
+        while next < end {
+            let count = (end - next).min(self.limits.chunk);
+            let rows = &waiting.values[(next - waiting.first) as usize * self.width..];
+            let rows = &rows[..count as usize * self.width];
+            let after = &tokens[next as usize + 1..][..count as usize];
+            let first_key = (next == first).then(|| drafter.first_key(first, tokens));
+            let content = StepContent::of_first_key(first_key);
+            next += count;
+            let outputs = if has_output && next == end { Outputs::Last } else { Outputs::None };
+            hidden = self.step(sequence, after, rows, content, outputs)?;
+        }
+        Ok((sequence, hidden))
+    }
+
+    /// Returns the drafter's sequence and the position of its first row. It holds rows of these tokens up to a position
+    /// among `rows`, without the last of these.
+    fn sequence(
+        &mut self,
+        drafter: &MtpOwner,
+        tokens: &[u32],
+        rows: Range<u32>,
+    ) -> Result<(SequenceId, u32)> {
+        let cache = &mut self.runner.cache;
+        let found = self.sequences.iter().position(|owned| owned.owner == drafter.id);
+        if let Some(owned) = found.map(|index| self.sequences.remove(index)) {
+            let shared = shared_rows(cache.tokens(owned.id), &tokens[owned.first as usize + 1..]);
+            let most = rows.end.saturating_sub(1).saturating_sub(owned.first);
+            let shared = shared.min(most);
+            let continues = owned.first <= rows.start && owned.first + shared >= rows.start;
+            if continues
+                && cache.rewind(owned.id, shared, &[]).is_some_and(|left| owned.first + left >= rows.start)
+            {
+                self.sequences.push(owned);
+                return Ok((owned.id, owned.first));
+            }
+            cache.discard(owned.id);
+        }
+        if self.sequences.len() == self.limits.sequences as usize {
+            cache.end(self.sequences.remove(0).id);
+        }
+        let mut keys: Vec<PositionKey> =
+            tokens[1..rows.end as usize + 1].iter().copied().map(PositionKey::Token).collect();
+        keys[0] = drafter.first_key(0, tokens);
+        let rules = || SharingRules { tenant: drafter.tenant.clone(), ..SharingRules::default() };
+        let (id, shared) = cache.begin_within(&keys, rules());
+        let (id, first) = if shared >= rows.start {
+            (id, 0)
+        } else {
+            cache.discard(id);
+            (cache.begin_within(&[], rules()).0, rows.start)
+        };
+        self.sequences.push(OwnedSequence { owner: drafter.id, id, first });
+        Ok((id, first))
+    }
+
+    /// Runs the next rows of a sequence: a token and the hidden states before it for each. Returns the hidden states of
+    /// the last one.
+    fn step(
+        &mut self,
+        sequence: SequenceId,
+        tokens: &[u32],
+        hidden: &[f32],
+        content: StepContent<'_>,
+        outputs: Outputs,
+    ) -> Result<Vec<f32>> {
+        let end = self.runner.cache.length(sequence) + tokens.len() as u32;
+        if !self.runner.reserve(sequence, end)? {
+            return Err(Error::new("its KV cache has no free blocks; this is a bug in girih"));
+        }
+        let step = StepTokens { sequence, tokens, content, outputs, hidden };
+        if outputs == Outputs::None {
+            return self.runner.run_one(step, &mut Unwatched).map(|()| Vec::new());
+        }
+        let mut watch = RowsWatch::new(self.names.own.clone());
+        self.runner.run_one(step, &mut watch)?;
+        let last = watch.values.len().checked_sub(self.width);
+        let last = last.ok_or_else(|| Error::new("the backend does not report its hidden states"))?;
+        Ok(watch.values.split_off(last))
+    }
+
+    /// Ends the sequence of a drafter; what it has run stays in the prefix cache.
+    fn end(&mut self, id: DrafterId) {
+        if let Some(index) = self.sequences.iter().position(|owned| owned.owner == id) {
+            self.runner.cache.end(self.sequences.remove(index).id);
+        }
+    }
+}
+
+/// The number of first rows of a sequence with these keys that have these tokens.
+fn shared_rows(keys: &[PositionKey], tokens: &[u32]) -> u32 {
+    let is_same = |(key, token): (&PositionKey, &u32)| match key {
+        PositionKey::Token(own) => own == token,
+        PositionKey::Content(content) => content.token == *token,
+    };
+    keys.iter().zip(tokens).take_while(|pair| is_same(*pair)).count() as u32
+}
+
+/// Whose sequence it is.
+struct MtpOwner {
+    id: DrafterId,
+    tenant: Tenant,
+    /// Whether other requests may share its rows: its prompt has tokens only.
+    is_shared: bool,
+}
+
+impl MtpOwner {
+    /// The key of the first row, which reads the model's row at position `first`. A row there depends on all tokens
+    /// before it, so only rows from position 0 on are shared.
+    fn first_key(&self, first: u32, tokens: &[u32]) -> PositionKey {
+        let mut digest = [0; 32];
+        let mut before = tokens[0];
+        if first > 0 || !self.is_shared {
+            digest[0] = 1;
+            digest[8..16].copy_from_slice(&self.id.0.to_le_bytes());
+            before = first;
+        }
+        let token = tokens[first as usize + 1];
+        PositionKey::Content(Arc::new(PositionContent { given: Some((digest, before)), token, span: None }))
+    }
+}
+
+/// Rows of the model that the program has not run yet.
+#[derive(Debug, Default)]
+struct WaitingRows {
+    /// The position of the first one.
+    first: u32,
+    count: u32,
+    values: Vec<f32>,
+}
+
+impl WaitingRows {
+    /// The position after the last one.
+    fn end(&self) -> u32 {
+        self.first + self.count
+    }
+
+    /// Adds rows, in place of those from their position on. Rows that do not follow take the place of all.
+    fn add(&mut self, rows: &HiddenRows<'_>) {
+        let count = (rows.values.len() / rows.width) as u32;
+        match rows.first.checked_sub(self.first).filter(|kept| *kept <= self.count) {
+            Some(kept) => self.count = kept,
+            None => (self.first, self.count) = (rows.first, 0),
+        }
+        self.values.truncate(self.count as usize * rows.width);
+        self.values.extend(rows.values);
+        self.count += count;
+    }
+
+    /// Leaves the last one.
+    fn keep_last(&mut self, width: usize) {
+        self.values.drain(..self.count.saturating_sub(1) as usize * width);
+        self.first += self.count.saturating_sub(1);
+        self.count = self.count.min(1);
+    }
+}
+
+/// Drafts for one request with the layers of its model.
+pub(super) struct MtpDrafter {
+    model: Arc<Mutex<MtpModel>>,
+    owner: MtpOwner,
+    max: u32,
+    trials: Trials,
+    waiting: WaitingRows,
+    /// The number of tokens at the last call.
+    known: usize,
+}
+
+impl MtpDrafter {
+    /// Returns a drafter for a request of a tenant, which drafts at most `max` tokens at once. Other requests share its
+    /// rows if its prompt has tokens only.
+    pub fn new(model: Arc<Mutex<MtpModel>>, max: u32, tenant: Tenant, is_shared: bool) -> MtpDrafter {
+        let mut shared = lock(&model);
+        let id = DrafterId(shared.next);
+        shared.next += 1;
+        drop(shared);
+        let owner = MtpOwner { id, tenant, is_shared };
+        MtpDrafter { model, owner, max, trials: Trials::new(), waiting: WaitingRows::default(), known: 0 }
+    }
+
+    /// Records the number of tokens. Fewer than before are a piece after truncation.
+    fn note_tokens(&mut self, count: usize) {
+        if count < self.known {
+            self.waiting = WaitingRows::default();
+        }
+        self.known = count;
+    }
+}
+
+impl Drafter for MtpDrafter {
+    fn draft(&mut self, query: DraftQuery<'_>) -> Vec<u32> {
+        let known = query.tokens.len();
+        self.note_tokens(known);
+        let mut model = lock(&self.model);
+        let Some(planned) = self.trials.plan(&query, model.cost, self.max) else { return Vec::new() };
+        // A step that was not watched gave no rows.
+        if self.waiting.count == 0 || self.waiting.end() as usize + 1 != known {
+            return Vec::new();
+        }
+        let PlannedDraft { count, .. } = planned;
+        let draft = model.draft(&self.owner, query, &self.waiting, count);
+        self.waiting.keep_last(model.width);
+        self.trials.record(&query, planned, model.cost, &draft);
+        if self.trials.is_over() {
+            model.notes.stop(self.trials.acceptance());
+        }
+        draft
+    }
+
+    fn reads_rows(&self) -> bool {
+        !self.trials.is_over()
+    }
+
+    fn read(&mut self, rows: HiddenRows<'_>) {
+        self.note_tokens(rows.tokens.len());
+        let mut model = lock(&self.model);
+        if rows.width != model.width {
+            return;
+        }
+        // The token after each row is known.
+        let count = rows.tokens.len().saturating_sub(rows.first as usize + 1);
+        let count = count.min(rows.values.len() / rows.width);
+        self.waiting.add(&HiddenRows { values: &rows.values[..count * rows.width], ..rows });
+        if self.waiting.count as usize > WAITING_ROWS {
+            model.catch_up(&self.owner, rows.tokens, &self.waiting);
+            self.waiting.keep_last(rows.width);
+        }
+    }
+}
+
+impl Drop for MtpDrafter {
+    fn drop(&mut self) {
+        lock(&self.model).end(self.owner.id);
+    }
+}

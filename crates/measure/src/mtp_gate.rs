@@ -1,0 +1,126 @@
+//! The accuracy gate of a layer that predicts the token after the next one: its logits for the golden's hidden states are
+//! within the derived bound.
+
+use std::path::Path;
+
+use girih_graph::backend::{Block, Input, Range32};
+use girih_graph::{BLOCK_POSITIONS, InputSpec, Outputs, Runner, Sequence, Step};
+use serde::Serialize;
+
+use crate::bound::rms;
+use crate::golden_file::{GoldenFile, GoldenKind, GoldenSizes};
+use crate::layers::{LayerRow, compare_within};
+use crate::{BoundUse, Error, ErrorBound, ErrorKind, GoldenPrecision, Result};
+
+/// The prompts of a golden file with the outputs of such a layer.
+#[derive(Debug)]
+pub struct MtpGolden {
+    /// The prompts in the order of the file.
+    pub prompts: Vec<MtpPrompt>,
+    vocabulary: usize,
+    width: usize,
+}
+
+/// One prompt.
+#[derive(Debug)]
+pub struct MtpPrompt {
+    /// The token after each row.
+    pub tokens: Vec<u32>,
+    /// The model's hidden states after the last norm, of all tokens but the last one, row after row.
+    pub hidden: Vec<f32>,
+    /// The layer's logits, row after row.
+    pub logits: Vec<f32>,
+}
+
+/// The outcome for a layer.
+#[derive(Clone, Debug, Serialize)]
+pub struct MtpVerdict {
+    /// Whether every prompt passed.
+    pub passed: bool,
+    /// How the bound was found.
+    pub bound: BoundUse,
+    /// The logits of each prompt.
+    pub prompts: Vec<LayerRow>,
+}
+
+impl MtpGolden {
+    /// Reads the goldens of one precision for a model of these sizes.
+    ///
+    /// # Errors
+    /// When the file is no golden of such a layer, or has other sizes.
+    pub fn read(path: &Path, precision: GoldenPrecision, sizes: &GoldenSizes) -> Result<MtpGolden> {
+        let file = GoldenFile::open(path, precision, sizes)?;
+        file.check_kind(GoldenKind::Decoder)?;
+        let prompts = (0..file.prompts()).map(|index| prompt(&file, index));
+        let prompts = prompts.collect::<Result<_>>().map_err(|error| error.of(path.display()))?;
+        Ok(MtpGolden { prompts, vocabulary: sizes.vocabulary, width: sizes.width })
+    }
+}
+
+fn prompt(file: &GoldenFile<'_>, index: usize) -> Result<MtpPrompt> {
+    let GoldenSizes { width, vocabulary, .. } = *file.sizes();
+    let mut tokens = file.tokens(index)?;
+    let mut hidden = file.hidden(index, tokens.len())?.pop().unwrap_or_default();
+    tokens.remove(0);
+    if tokens.is_empty() {
+        return Err(Error::new(format!("prompt {index} has one token; the layer needs the next one, too")));
+    }
+    hidden.truncate(tokens.len() * width);
+    let logits = file.numbers(&file.name(index, "mtp_logits"), &[tokens.len(), vocabulary])?;
+    Ok(MtpPrompt { tokens, hidden, logits })
+}
+
+/// Runs every prompt in steps of as many rows as the program has output rows, and compares the logits.
+///
+/// # Errors
+/// When a prompt does not fit into the context, or a step fails.
+pub fn verify_mtp(runner: &mut dyn Runner, golden: &MtpGolden, bound: &ErrorBound) -> Result<MtpVerdict> {
+    let (mut used, mut prompts) = (bound.all_followed(), Vec::with_capacity(golden.prompts.len()));
+    for prompt in &golden.prompts {
+        let mut sizes = bound.row_sizes([prompt.tokens.len()]);
+        let logits = run(runner, prompt, golden.width, &mut sizes)?;
+        let errors = bound.follow(&sizes);
+        used.add(&errors);
+        let permitted = |token, row: &[f32]| bound.at("logits", rms(row), errors.of("logits", token));
+        prompts.push(compare_within("logits", &logits, &prompt.logits, golden.vocabulary, permitted));
+    }
+    Ok(MtpVerdict { passed: prompts.iter().all(LayerRow::within), bound: used, prompts })
+}
+
+/// Runs a prompt as one sequence; returns the logits of all rows.
+fn run(
+    runner: &mut dyn Runner,
+    prompt: &MtpPrompt,
+    width: usize,
+    watch: &mut dyn girih_graph::Watch,
+) -> Result<Vec<f32>> {
+    let (key, vocabulary) = (runner.max_key(), runner.width());
+    let count = prompt.tokens.len();
+    if count > key.context as usize {
+        let sentence = format!(
+            "a prompt of the golden has {count} rows; the context is {}: enlarge the context",
+            key.context
+        );
+        return Err(Error::with_kind(ErrorKind::TooLong, sentence));
+    }
+    let takes_hidden = runner.inputs().iter().map(|input| input.name.as_str());
+    if !takes_hidden.eq([InputSpec::TOKENS, InputSpec::HIDDEN]) {
+        return Err(Error::new("the program does not read tokens and hidden states; this is a bug in girih"));
+    }
+    // Rows of a new sequence: what blocks held before is behind none of them.
+    let blocks: Vec<Block> = (0..count.div_ceil(BLOCK_POSITIONS) as u32).map(Block).collect();
+    let blocks: Vec<&[Block]> = runner.groups().iter().map(|_| blocks.as_slice()).collect();
+    let mut logits = Vec::with_capacity(count * vocabulary);
+    let most = key.rows.min(key.output_rows).max(1) as usize;
+    let rows = prompt.tokens.chunks(most).zip(prompt.hidden.chunks(most * width));
+    for (index, (tokens, hidden)) in rows.enumerate() {
+        let rows = Range32 { start: 0, end: tokens.len() as u32 };
+        let position = (index * most) as u32;
+        let sequence = Sequence { blocks: &blocks, position, rows, outputs: Outputs::All, spans: &[] };
+        let inputs = [Input::Ids(tokens), Input::Rows(hidden)];
+        runner.step(Step { inputs: &inputs, sequences: &[sequence], watch })?;
+        runner.output().wait()?;
+        logits.extend_from_slice(runner.output().rows(0..tokens.len())?);
+    }
+    Ok(logits)
+}
