@@ -582,6 +582,14 @@ def delta_rule(values: Values, shape: Shape, draw: Draw) -> None:
         sparse_layers(values, shape, draw)
 
 
+def kimi_linear(values: Values, shape: Shape, draw: Draw) -> None:
+    """Heads of Kimi Delta Attention have one size."""
+    values |= {"linear_head_dim": pick(draw, (8, 16, 24)), "linear_num_heads": pick(draw, (1, 2, 3))}
+    values["linear_conv_kernel_dim"] = pick(draw, (2, 3, 4))
+    values["layer_types"] = cut(["full_attention", "linear_attention"], draw, shape.layers)
+    mlp_kinds(values, shape, draw)
+
+
 def olmo_hybrid(values: Values, shape: Shape, draw: Draw) -> None:
     """Published models of OLMo Hybrid do not rotate. transformers saves the convolution of queries, keys and values in
     three equal parts, so these have equal sizes."""
@@ -674,6 +682,7 @@ ADJUST: dict[str, Adjustment] = {
     "granitemoe_swa": swa_theta,
     "granitemoehybrid": granitemoehybrid,
     "hy_v4": hy_v4,
+    "kimi_linear": kimi_linear,
     "laguna": laguna,
     "lfm2": lfm2_layers,
     "lfm2_moe": lfm2_layers,

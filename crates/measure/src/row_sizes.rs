@@ -53,6 +53,12 @@ impl<'a> RowSizes<'a> {
             {
                 read[node.inputs[0].0 as usize] = Some(Vec::new());
             }
+            if let Op::MixHeads = node.op {
+                node.inputs.iter().for_each(|id| read[id.0 as usize] = Some(Vec::new()));
+            }
+            if let Op::Sparsify { .. } = node.op {
+                read[node.output.0 as usize] = Some(Vec::new());
+            }
             if let Op::DeltaRule { .. } = node.op {
                 node.inputs[..5].iter().for_each(|id| read[id.0 as usize] = Some(Vec::new()));
             }

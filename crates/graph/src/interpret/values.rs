@@ -14,7 +14,7 @@ use crate::ops::route::Router;
 use crate::ops::temper::Temperature;
 use crate::ops::{
     AppliedOp, activate, add, attend, attend_latent, concat, embed, experts, gate, gate_heads, gather,
-    layer_norm, linear, linear_heads, norm, pool, reshape, rope, route, scale, scale_columns, softcap,
+    layer_norm, linear, linear_heads, match_rms, mix_heads, norm, pool, reshape, rope, route, scale, scale_columns, softcap, sparsify,
     splice, temper, xielu,
 };
 use crate::sequence::{GivenRows, Input, Sequence, step_count};
@@ -324,6 +324,16 @@ impl<'r, 'a> NodeReads<'r, 'a> {
             AppliedOp::Activate { act, x } => activate::define(self.rows(x)?, act),
             AppliedOp::Xielu { positive, negative, beta, epsilon, x } => {
                 xielu::define(self.rows(x)?, Xielu { positive, negative, beta, epsilon })
+            }
+            AppliedOp::MatchRms { least, x, like } => {
+                match_rms::define(self.rows(x)?, self.rows(like)?, least, self.value(x).columns())
+            }
+            AppliedOp::Sparsify { deviations, x } => {
+                sparsify::define(self.rows(x)?, deviations, self.value(x).columns())
+            }
+            AppliedOp::MixHeads { weights, x } => {
+                let sizes = [self.value(x).inner()[0], self.value(x).columns()];
+                mix_heads::define(self.rows(weights)?, self.rows(x)?, sizes)
             }
             AppliedOp::Add { a, b } => add::define(self.rows(a)?, self.rows(b)?),
             AppliedOp::Scale { factor, x } => scale::define(self.rows(x)?, factor),

@@ -24,6 +24,8 @@ pub(crate) mod gather;
 pub(crate) mod layer_norm;
 pub(crate) mod linear;
 pub(crate) mod linear_heads;
+pub(crate) mod match_rms;
+pub(crate) mod mix_heads;
 pub(crate) mod norm;
 pub(crate) mod pool;
 pub(crate) mod reshape;
@@ -33,6 +35,7 @@ pub(crate) mod scale;
 pub(crate) mod scale_columns;
 pub(crate) mod short_conv;
 pub(crate) mod softcap;
+pub(crate) mod sparsify;
 pub(crate) mod splice;
 pub(crate) mod ssm_scan;
 pub(crate) mod temper;
@@ -285,6 +288,21 @@ ops! {
         epsilon: f32 [not_negative],
     } (x: Activations; weight: Vector, bias: Vector) Own;
 
+    /// `(x [R, …, D], like [R, …, D]) → same`: every row of the innermost dimension with the root mean square of
+    /// another one, `x · √(mean(like²)) / √(max(mean(x²), least))`.
+    MatchRms = match_rms {
+        /// The smallest mean square that a row counts with.
+        least: f32 [not_negative],
+    } (x: Activations, like: Activations) Own;
+
+    /// `(x [R, …, D]) → same`: what of each number lies above a cutoff, `max(x − c, 0)` with
+    /// `c = mean(x) + deviations · √variance(x)` over the innermost dimension, where the variance is the mean squared
+    /// distance from the mean.
+    Sparsify = sparsify {
+        /// How many standard deviations the cutoff lies above the mean.
+        deviations: f32 [finite],
+    } (x: Activations) Own;
+
     /// `(x [R, K], weight [N, K], bias [N]?) → [R, N]`: `x · weightᵀ + bias`.
     Linear = linear (x: Activations, weight: Matrix; bias: Vector) Own;
 
@@ -446,6 +464,9 @@ ops! {
         /// The activation of the gate.
         act: Act [any],
     } (gate: Activations, x: Activations) Own;
+
+    /// `(weights [R, H], x [R, H, D]) → [R, D]`: the sum of the heads of a row, each times its weight.
+    MixHeads = mix_heads (weights: Activations, x: Activations) Own;
 
     /// `(x) → same`: `act(x)`, element by element.
     Activate = activate {

@@ -308,6 +308,40 @@ fn linear_heads_has_a_matrix_for_each_head() {
     near(&run(&lines, &[("w", &[1.0, 2.0, -3.0, 0.5])], &[1.0, 2.0, 3.0, 4.0]), &[5.0, -7.0]);
 }
 
+/// The second head counts a half.
+#[test]
+fn mix_heads_adds_weighed_heads() {
+    let lines = [
+        "input x: [rows 1, 2, 2] f32",
+        "weight w: [2, 4] f32",
+        "flat: [rows 1, 4] = reshape x",
+        "weights: [rows 1, 2] = linear flat, w",
+        "y: [rows 1, 2] = mix_heads weights, x",
+    ];
+    // The weights are x[0] and x[3] / 8.
+    let w = [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.125];
+    near(&run(&lines, &[("w", &w)], &[1.0, 2.0, 3.0, 4.0]), &[1.0 + 1.5, 2.0 + 2.0]);
+}
+
+/// The mean is 2, the variance 2.
+#[test]
+fn sparsify_cuts_a_row() {
+    let lines = ["input x: [rows 1, 4] f32", "y: [rows 1, 4] = sparsify(deviations=1.0) x"];
+    near(&run(&lines, &[], &[0.0, 2.0, 2.0, 4.0]), &[0.0, 0.0, 0.0, 0.585_786]);
+}
+
+/// The root mean squares are 2.5 and 5, so the second one counts with the least one, 5.
+#[test]
+fn match_rms_takes_the_size_of_another_row() {
+    let lines = [
+        "input x: [rows 1, 4] f32",
+        "like: [rows 1, 4] = scale(factor=2.0) x",
+        "matched: [rows 1, 4] = match_rms(least=0.00001) x, like",
+        "y: [rows 1, 4] = match_rms(least=25.0) matched, x",
+    ];
+    near(&run(&lines, &[], &[3.0, 4.0, 0.0, 0.0]), &[3.0, 4.0, 0.0, 0.0]);
+}
+
 #[test]
 fn concat_joins_heads() {
     let lines = ["input x: [rows 1, 2, 2] f32", "y: [rows 1, 2, 4] = concat x, x"];

@@ -342,7 +342,7 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
 }
 
 /// The parameters of a gated delta rule.
-fn of_delta_rule(schema: &DeltaRuleSchema) -> [OfLayer<'_>; 9] {
+fn of_delta_rule(schema: &DeltaRuleSchema) -> [OfLayer<'_>; 10] {
     [
         ("mixer.key_heads", Some(&schema.key_heads), |layer| Some(FactValue::Size(delta(layer)?.key_heads))),
         ("mixer.value_heads", Some(&schema.value_heads), |layer| {
@@ -359,6 +359,7 @@ fn of_delta_rule(schema: &DeltaRuleSchema) -> [OfLayer<'_>; 9] {
             Some(FactValue::Number(delta(layer)?.norm_epsilon))
         }),
         ("mixer.doubled", schema.doubled.as_ref(), |layer| Some(FactValue::Flag(delta(layer)?.doubled))),
+        ("mixer.rank", schema.rank.as_ref(), |layer| Some(FactValue::Size(delta(layer)?.rank?))),
     ]
 }
 

@@ -11,7 +11,7 @@ pub use super::attend_schema::{
     LatentSchema, LayerBases, OutputGateAct, QkNorm, TemperatureSchema, ValuesSchema,
 };
 use super::based_on::{DENSE_KIND, describe_layers, merged, printed};
-pub use super::delta_schema::{DeltaPart, DeltaRuleSchema};
+pub use super::delta_schema::{DeltaGateAct, DeltaPart, DeltaRuleSchema};
 pub use super::ffn_schema::{
     BesideSchema, DenseLayersSchema, DenseSchema, ExpertsSchema, FfnKind, FfnSchema, LimitSchema,
     RoundedSize, SharedExpertSchema,
@@ -294,6 +294,11 @@ pub struct IndexedKind {
     pub kind: String,
     /// The kind of the other layers.
     pub other: String,
+    /// The key of the list of the other layers, which a model with the first list must have, too.
+    pub others_hf: Option<String>,
+    /// The index of the first layer.
+    #[serde(default)]
+    pub first: u64,
 }
 
 /// A list of numbers in GGUF that tells kinds of layers, such as that of KV heads.

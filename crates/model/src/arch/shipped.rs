@@ -47,6 +47,7 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
     "mistral4",
     "mistral4_vision",
     "kimi_k25",
+    "kimi_linear",
     "minicpm3",
     "youtu",
     "sarvam_mla",

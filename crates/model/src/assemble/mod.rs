@@ -84,9 +84,9 @@ impl WeightTypes for ModelWeights {
     fn stored_type(&self, name: &str, need: &[usize]) -> Result<DType> {
         let info = self.info(name);
         let (dtype, shape) = info.ok_or_else(|| Error::new(format!("the model has no weight '{name}'")))?;
-        // A matrix is also a stack of one, and a vector a matrix of one row.
+        // A matrix is also a stack of one, and a vector a matrix of one row or one column.
         let without_ones =
-            |extents: &[usize]| extents.iter().copied().skip_while(|extent| *extent == 1).collect::<Vec<_>>();
+            |extents: &[usize]| extents.iter().copied().filter(|extent| *extent != 1).collect::<Vec<_>>();
         if without_ones(shape.extents()) != without_ones(need) {
             return Err(Error::new(format!(
                 "weight '{name}' has the shape {shape}; the model needs {need:?}"
