@@ -402,6 +402,15 @@ def shared_layers(values: Values, shape: Shape, draw: Draw) -> None:
     values["num_kv_shared_layers"] = pick(draw, (0, most))
 
 
+def gemma3n(values: Values, shape: Shape, draw: Draw) -> None:
+    """Some layers cut their gates, and tables of embeddings per layer may be shorter than that of tokens."""
+    shared_layers(values, shape, draw)
+    values["activation_sparsity_pattern"] = [pick(draw, (0.0, 0.5, 0.95)) for _ in range(shape.layers)]
+    values |= {"vocab_size_per_layer_input": pick(draw, (200, VOCABULARY)), "laurel_rank": pick(draw, (4, 8))}
+    values["altup_correct_scale"] = draw.random() < 0.7
+    values["intermediate_size"] = [inner_size(draw) for _ in range(shape.layers)]
+
+
 def gemma4(values: Values, shape: Shape, draw: Draw) -> None:
     """Global layers have larger heads and other KV heads; experts and embeddings per layer are optional."""
     kinds = values["layer_types"]
@@ -675,7 +684,7 @@ ADJUST: dict[str, Adjustment] = {
     "exaone4": exaone4,
     "falcon": falcon,
     "flint": sparse_layers,
-    "gemma3n_text": set_to(num_kv_shared_layers=0),
+    "gemma3n_text": gemma3n,
     "gemma4_text": gemma4,
     "gemma4_unified_text": gemma4,
     "granite_swa": swa_theta,

@@ -344,9 +344,13 @@ impl OneError {
         // How many operators that sum many terms, and how many elementwise ones.
         let (sums, elementwise) = match node.op {
             Op::Splice | Op::Gather | Op::Reshape | Op::Concat | Op::Write => (0.0, 0.0),
-            Op::Embed | Op::Norm { .. } | Op::Linear | Op::LinearHeads | Op::ShortConv | Op::MixHeads | Op::Pool { .. } => {
-                (1.0, 0.0)
-            }
+            Op::Embed
+            | Op::Norm { .. }
+            | Op::Linear
+            | Op::LinearHeads
+            | Op::ShortConv
+            | Op::MixHeads
+            | Op::Pool { .. } => (1.0, 0.0),
             // The state and the result; the step and the decay.
             Op::SsmScan { .. } => (2.0, 2.0),
             // The products with gate or up and down, and the sum of experts.

@@ -61,6 +61,7 @@
 mod attention;
 mod delta;
 mod scan;
+mod sparse;
 
 use std::collections::HashMap;
 
@@ -85,8 +86,8 @@ const NORM_STORES: f64 = 2.0;
 /// Stores of a row that is matched to another: two roots, of means that count half, the product and the quotient.
 const MATCH_STORES: f64 = 4.5;
 
-/// Stores of a cutoff: the mean, the deviation, its product, and their sum.
-const CUTOFF_STORES: f64 = 4.0;
+/// Stores of a cutoff: the mean, the deviation, their factor, its product, and their sum.
+const CUTOFF_STORES: f64 = 5.0;
 
 /// Stores of RoPE: the cosine or sine, the product, and the sum of two products.
 const ROPE_STORES: f64 = 3.0;
@@ -300,55 +301,36 @@ impl Analysis<'_> {
         Some(rows.map(|((a, b), sum)| ratio(a + b, *sum) + self.one.result).collect())
     }
 
-    /// The errors of the row and of the size of the other one.
     fn match_rms(&self, node: &Node) -> Option<Vec<f64>> {
-        let RoundingErrors { term, result, .. } = self.one;
-        let own = MATCH_STORES * result + 2.0 * NORM_PART * self.columns(node.output) * term;
+        let own =
+            MATCH_STORES * self.one.result + 2.0 * NORM_PART * self.columns(node.output) * self.one.term;
         let rows = self.of(node.inputs[0])?.iter().zip(self.of(node.inputs[1])?);
         Some(rows.map(|(x, like)| x + like + own).collect())
     }
 
-    /// The noise of the numbers above the cutoff, and that of the cutoff, which all of them have. A cutoff is no larger
-    /// than its mean and its deviations together, whose squares are at most those of the row.
     fn sparsify(&self, node: &Node, deviations: f64) -> Option<Vec<f64>> {
         let RoundingErrors { term, result, .. } = self.one;
         let (errors, read, made) =
             (self.of(node.inputs[0])?, self.sizes(node.inputs[0])?, self.sizes(node.output)?);
         let (data, width) = (self.read[node.output.0 as usize], self.columns(node.output));
         let rows = data.chunks_exact(width as usize);
-        if rows.len() != errors.len() {
-            return None;
-        }
-        let cutoff = (1.0 + deviations.powi(2)) * (CUTOFF_STORES * result + NORM_PART * width * term);
-        let rows = rows.zip(errors).zip(read.iter().zip(made));
-        let of_row = |((row, error), (size, made)): ((&[f32], &f64), (&f64, &f64))| {
-            // Numbers that are cut have no errors.
-            let share = row.iter().filter(|x| **x != 0.0).count() as f64 / width;
-            ratio(share * (error + cutoff) * size, *made) + result
-        };
-        Some(rows.map(of_row).collect())
+        let cutoff = CUTOFF_STORES * result + NORM_PART * width * term;
+        let noise = |((row, error), size)| sparse::noise(row, error, size, deviations, cutoff);
+        let noise = (rows.len() == errors.len()).then(|| rows.zip(errors).zip(read).map(noise))?;
+        Some(noise.zip(made).map(|(noise, made)| ratio(noise, *made) + result).collect())
     }
 
-    /// The noise of heads by the squares of their weights, and that of weights by the squares of their heads.
     fn mix_heads(&self, node: &Node) -> Option<Vec<f64>> {
         let RoundingErrors { term, result, .. } = self.one;
         let (x, made) = (self.rows(node.inputs[1])?, self.sizes(node.output)?);
         let (weights, errors) = (self.read[node.inputs[0].0 as usize], self.of(node.inputs[0])?);
-        let sizes = self.sizes(node.inputs[0])?;
-        if weights.len() != errors.len() * x.heads {
-            return None;
-        }
-        let own = result + x.heads as f64 * term;
-        let of_row = |row: usize| {
-            let noise = (0..x.heads).map(|head| {
-                let part = x.part(row, head);
-                let weight = f64::from(weights[row * x.heads + head]).powi(2);
-                let size = mean_square(part.numbers.iter().copied());
-                weight * (part.noise + own * size) + errors[row] * sizes[row] * size
-            });
-            ratio(noise.sum(), made[row]) + result
-        };
-        Some((0..made.len()).map(of_row).collect())
+        let (sizes, own) = (self.sizes(node.inputs[0])?, result + x.heads as f64 * term);
+        let weights = weights.chunks_exact(x.heads);
+        let rows = (weights.len() == errors.len()).then(|| weights.zip(errors).zip(sizes).enumerate())?;
+        let noise = rows.map(|(row, ((weights, error), size))| {
+            sparse::noise_of_heads(weights, error * size, own, |head| x.part(row, head))
+        });
+        Some(noise.zip(made).map(|(noise, made)| ratio(noise, *made) + result).collect())
     }
 
     /// The noise of both parts.

@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 
 use crate::arch::schema::{Arch, Field, LayerSchema, MixerSchema, Relayout, ResidualSchema, pattern};
 use crate::arch::{self, ArchOptions, Facts, ModelConfig, Stored};
-use crate::assemble::{self, GraphOptions, WeightTypes};
+use crate::assemble::{self, GraphOptions, ONE, WeightTypes};
 use crate::limits::ModelLimits;
 use crate::model::parse_json;
 
@@ -77,7 +77,7 @@ impl WeightTypes for ModelShape {
             Relayout::AddOne | Relayout::NegativeExp | Relayout::Transposed => true,
             Relayout::UnpermuteHeads | Relayout::UnpermuteKvHeads | Relayout::Conv1d => false,
         };
-        let computed = name.starts_with("rope.") || added.is_some_and(is_float);
+        let computed = name.starts_with("rope.") || name == ONE || added.is_some_and(is_float);
         Ok(if computed { DType::F32 } else { DType::BF16 })
     }
 }

@@ -14,8 +14,8 @@ use crate::ops::route::Router;
 use crate::ops::temper::Temperature;
 use crate::ops::{
     AppliedOp, activate, add, attend, attend_latent, concat, embed, experts, gate, gate_heads, gather,
-    layer_norm, linear, linear_heads, match_rms, mix_heads, norm, pool, reshape, rope, route, scale, scale_columns, softcap, sparsify,
-    splice, temper, xielu,
+    layer_norm, linear, linear_heads, match_rms, mix_heads, norm, pool, reshape, rope, route, scale,
+    scale_columns, softcap, sparsify, splice, temper, xielu,
 };
 use crate::sequence::{GivenRows, Input, Sequence, step_count};
 use crate::state::PositionMajor;

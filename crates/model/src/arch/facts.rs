@@ -8,6 +8,7 @@ use serde::{Serialize, Serializer};
 use super::delta_facts::DeltaRuleFacts;
 use super::schema::{NormKind, NormPosition, QkNorm};
 use super::ssm_facts::SsmFacts;
+use super::streams::StreamsFacts;
 
 /// The parameters of a model; equal for every container of the same model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -29,6 +30,9 @@ pub struct Facts {
     pub head: Option<Head>,
     /// How the rows of a text become one vector; `None` if the model defines no such vector.
     pub pooling: Option<PoolingFacts>,
+    /// The residual streams, if there are several.
+    #[serde(flatten)]
+    pub streams: Option<StreamsFacts>,
 }
 
 impl Facts {
@@ -374,6 +378,9 @@ pub enum Ffn {
             skip_serializing_if = "Option::is_none"
         )]
         limit: Option<GateLimit>,
+        /// How many standard deviations above their mean gates are cut, before the activation.
+        #[serde(rename = "ffn_cutoff", skip_serializing_if = "Option::is_none")]
+        cutoff: Option<f32>,
         /// The factor of the gate, before its activation.
         #[serde(rename = "ffn_gate_scale", skip_serializing_if = "Option::is_none")]
         gate_scale: Option<f32>,

@@ -106,9 +106,8 @@ fn dense_layers<'a>(arch: &'a Arch, config: &ModelConfig<'_>, layers: usize) -> 
 
 /// A list of indexes of layers in `config.json`, where the first layer has the index `first`. The result counts from 0.
 fn layer_indexes(key: &str, value: &serde_json::Value, first: u64, layers: usize) -> Result<BTreeSet<u64>> {
-    let index = |index: &serde_json::Value| {
-        index.as_u64()?.checked_sub(first).filter(|index| *index < layers as u64)
-    };
+    let index =
+        |index: &serde_json::Value| index.as_u64()?.checked_sub(first).filter(|index| *index < layers as u64);
     let indexes = value.as_array().and_then(|list| list.iter().map(index).collect::<Option<BTreeSet<u64>>>());
     indexes.ok_or_else(|| {
         let value = brief(value);

@@ -27,6 +27,7 @@ pub mod schema;
 mod shipped;
 mod ssm_facts;
 mod ssm_schema;
+mod streams;
 mod suggest;
 mod value;
 mod weight_schema;
@@ -50,6 +51,7 @@ pub use schema::{Arch, NormKind, NormPosition, QkNorm};
 use shipped::SHIPPED;
 pub use shipped::text_of as shipped_text;
 pub use ssm_facts::{SsmFacts, SsmNormFacts};
+pub use streams::{STREAMS, StreamsFacts};
 pub use suggest::{Suggestion, suggest};
 
 use std::collections::BTreeSet;

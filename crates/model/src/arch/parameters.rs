@@ -146,8 +146,8 @@ impl Arch {
         list
     }
 
-    /// The parameters of the head and of pooling.
-    fn of_results(&self) -> [OfModel<'_>; 5] {
+    /// The parameters of the head, of pooling and of residual streams.
+    fn of_results(&self) -> [OfModel<'_>; 7] {
         let head = self.head.as_ref();
         [
             ("head.tied", head.and_then(|head| head.tied.as_ref()), |facts| {
@@ -161,6 +161,12 @@ impl Arch {
             }),
             ("head.softcap", head.and_then(|head| head.softcap.as_ref()), |facts| {
                 Some(FactValue::Number(facts.head?.softcap?))
+            }),
+            ("streams.scaled", self.streams.as_ref().map(|streams| &streams.scaled), |facts| {
+                Some(FactValue::Flag(facts.streams?.scaled))
+            }),
+            ("streams.rank", self.streams.as_ref().map(|streams| &streams.rank), |facts| {
+                Some(FactValue::Size(facts.streams?.rank))
             }),
             ("pooling.how", self.pooling.as_ref().map(|pooling| &pooling.how), |_| None),
         ]
@@ -373,7 +379,7 @@ fn delta(layer: &LayerFacts) -> Option<&DeltaRuleFacts> {
 }
 
 /// The parameters of a feed-forward part that all rows pass through.
-fn of_dense(dense: &DenseSchema) -> [OfLayer<'_>; 9] {
+fn of_dense(dense: &DenseSchema) -> [OfLayer<'_>; 10] {
     let rounded = dense.hf_rounded.as_ref();
     [
         ("ffn.size", Some(&dense.size), |layer| layer.ffn.size().map(FactValue::Size)),
@@ -388,6 +394,8 @@ fn of_dense(dense: &DenseSchema) -> [OfLayer<'_>; 9] {
         }),
         // It may be another one in each layer.
         ("ffn.limit", dense.limit.as_ref().map(LimitSchema::field), |_| None),
+        // A cutoff follows from it.
+        ("ffn.sparsity", dense.sparsity.as_ref(), |_| None),
         // The size follows from them.
         ("ffn.hf_doubled_if", dense.hf_doubled_if.as_ref(), |_| None),
         ("ffn.hf_rounded.if", rounded.map(|rounded| &rounded.condition), |_| None),

@@ -22,6 +22,7 @@ pub use super::key_rules::{
     StatedValue, ValueKind,
 };
 pub use super::ssm_schema::{SsmPart, SsmSchema};
+pub use super::streams::StreamsSchema;
 pub use super::weight_schema::{
     ExpertsPart, LatentPart, OtherTensor, QkvPart, Relayout, TensorPart, Unused, Weight,
 };
@@ -56,6 +57,8 @@ pub struct Arch {
     pub head: Option<HeadSchema>,
     /// How the rows of a text become one vector; models for other tasks have no such row.
     pub pooling: Option<PoolingSchema>,
+    /// The residual streams of models that have several.
+    pub streams: Option<StreamsSchema>,
     /// Keys of `config.json` or GGUF that exclude a model.
     #[serde(default)]
     pub refuse: BTreeMap<String, ExcludedKey>,
@@ -150,6 +153,9 @@ pub struct PerLayerSchema {
     pub size: Field,
     /// The number of rows of each table.
     pub vocabulary: Option<Field>,
+    /// Whether tokens beyond these rows have the first one.
+    #[serde(default)]
+    pub first_beyond: bool,
 }
 
 /// A factor that embeddings are multiplied by.

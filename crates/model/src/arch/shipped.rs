@@ -25,6 +25,8 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
     "gemma2",
     "gemma3",
     "gemma3_vision",
+    "gemma3n",
+    "gemma3n_vision",
     "gemma4",
     "gemma4_vision",
     "helium",

@@ -8,6 +8,9 @@ mod delta_rule;
 mod ffn;
 mod mixer;
 mod ssm;
+mod streams;
+
+pub(crate) use streams::ONE;
 
 use std::collections::BTreeMap;
 
@@ -59,8 +62,13 @@ pub(crate) fn graph(
         embedded: None,
     };
     let mut x = assembly.input_rows(options.given_rows)?;
-    for (index, layer) in facts.layers.iter().enumerate() {
-        x = assembly.layer(index, layer, x)?;
+    match facts.streams {
+        Some(streams) => x = assembly.streamed(streams, x)?,
+        None => {
+            for (index, layer) in facts.layers.iter().enumerate() {
+                x = assembly.layer(index, layer, x)?;
+            }
+        }
     }
     let out = assembly.output(x, key.output)?;
     let graph = assembly.graph.finish(out);
@@ -231,7 +239,8 @@ impl Assembly<'_> {
         };
         let mut x = self.mixed_and_fed(index, &name(0, "fed"), layer, x)?;
         if let Some(input) = &layer.input {
-            x = self.layer_input(&at, &name(1, "joined"), layer, input, x)?;
+            let out = self.layer_input(&at, layer, input, x)?;
+            x = self.graph.same(&name(1, "joined"), Op::Add, &[x, out]);
         }
         match layer.scale {
             None => Ok(x),
@@ -285,12 +294,11 @@ impl Assembly<'_> {
         self.residual(at, name, layer, NormPosition::AfterFfnResidual, [x, fed])
     }
 
-    /// `x` plus what a layer makes of its own embedding, as a value of this name: the mean, times √2, of a row of a table
-    /// and of a projection of the model's embedding is gated by `x` and projected.
+    /// What a layer makes of its own embedding: the mean, times √2, of a row of a table and of a projection of the
+    /// model's embedding is gated by `x` and projected.
     fn layer_input(
         &mut self,
         at: &str,
-        name: &str,
         layer: &LayerFacts,
         input: &LayerInput,
         x: ValueId,
@@ -316,8 +324,7 @@ impl Assembly<'_> {
         let gate = self.linear(&format!("{at}.gate"), x, [width, size], false)?;
         let gated = self.graph.same(&format!("{at}.gated"), Op::gate(act), &[gate, mean]);
         let out = self.linear(&format!("{at}.out"), gated, [size, width], false)?;
-        let out = self.rms_norm(&format!("{at}.normed"), &format!("{at}.norm"), out, width, epsilon)?;
-        Ok(self.graph.same(name, Op::Add, &[x, out]))
+        self.rms_norm(&format!("{at}.normed"), &format!("{at}.norm"), out, width, epsilon)
     }
 
     /// The sum of the residual and a part's result, as a value of this name, with the norm at `position` if the layer has
