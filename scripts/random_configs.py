@@ -650,6 +650,16 @@ def axk1(values: Values, shape: Shape, draw: Draw) -> None:
     values["q_lora_rank"] = values["q_lora_rank"] or 20
 
 
+def indexer(values: Values, shape: Shape, draw: Draw) -> None:
+    """Queries have a latent, of which the indexer makes its own; some layers of GLM share the choice before them."""
+    mlp_kinds(values, shape, draw)
+    values["q_lora_rank"] = values["q_lora_rank"] or 20
+    values |= {"index_topk": pick(draw, (4, 8, 16, 64)), "index_n_heads": pick(draw, (2, 3, 4))}
+    values |= {"index_head_dim": pick(draw, (16, 24)), "mlp_bias": False}
+    if "indexer_types" in values:
+        values["indexer_types"] = ["full"] + [pick(draw, ("full", "shared")) for _ in range(shape.layers - 1)]
+
+
 def hy_v4(values: Values, shape: Shape, draw: Draw) -> None:
     """The first layer has an indexer of its own."""
     values["indexer_types"] = ["full"] + [pick(draw, ("full", "shared")) for _ in range(shape.layers - 1)]
@@ -675,8 +685,10 @@ ADJUST: dict[str, Adjustment] = {
     "diffllama": even_kv_heads,
     "axk1": axk1,
     "deepseek_v2": deepseek_v2,
+    "deepseek_v32": indexer,
     "dory": dory,
     "glm4_moe_lite": mlp_kinds,
+    "glm_moe_dsa": indexer,
     "dots1": no_window,
     "dots3_note_text": dots3_note,
     "ernie4_5_moe": ernie_experts,

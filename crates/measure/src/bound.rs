@@ -359,6 +359,8 @@ impl OneError {
             Op::LayerNorm { .. } | Op::Sparsify { .. } | Op::MatchRms { .. } => (2.0, 0.0),
             // The prediction, the matrix, the result.
             Op::DeltaRule { .. } => (3.0, 0.0),
+            // Errors of a selection are those of what reads it.
+            Op::SelectKeys { .. } => (0.0, 0.0),
             // Scores, softmax, values.
             Op::Attend { .. } | Op::AttendLatent { .. } => (3.0, 0.0),
             Op::Scale { .. }

@@ -118,6 +118,16 @@ impl Described<'_> {
             let is_there = matches!(self.config.size(&latent.query_rank), Ok(Some(_)));
             return Some(is_there && (!name.ends_with(".bias") || has_bias()));
         }
+        if let MixerSchema::Attend(attend) = &layer.mixer
+            && let Some(field) =
+                attend.latent.as_ref().and_then(|latent| latent.indexer.as_ref()?.listed.as_ref())
+            && name.contains(".mixer.indexer.")
+        {
+            let listed = field.hf.iter().find_map(|key| self.config.entry(key)?.as_array());
+            let index = name.split('.').nth(1).and_then(|layer| layer.parse::<usize>().ok());
+            let word = listed.zip(index).and_then(|(listed, index)| listed.get(index)?.as_str());
+            return Some(word != Some("shared"));
+        }
         if let ResidualSchema { parallel: Some(field), shared_norm: true, .. } = &layer.residual
             && name.ends_with(".norms.before_ffn")
         {

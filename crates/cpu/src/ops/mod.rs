@@ -5,6 +5,7 @@
 pub(crate) mod activate;
 pub(crate) mod add;
 pub(crate) mod attend;
+mod attend_scratch;
 pub(crate) mod concat;
 pub(crate) mod delta_rule;
 pub(crate) mod embed;
@@ -27,6 +28,7 @@ pub(crate) mod route;
 mod rows;
 pub(crate) mod scale;
 pub(crate) mod scale_columns;
+pub(crate) mod select_keys;
 pub(crate) mod short_conv;
 pub(crate) mod softcap;
 pub(crate) mod sparsify;

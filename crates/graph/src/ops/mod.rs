@@ -33,6 +33,7 @@ pub(crate) mod rope;
 pub(crate) mod route;
 pub(crate) mod scale;
 pub(crate) mod scale_columns;
+pub(crate) mod select_keys;
 pub(crate) mod short_conv;
 pub(crate) mod softcap;
 pub(crate) mod sparsify;
@@ -404,9 +405,19 @@ ops! {
         softcap: Option<f32> [positive_if_present],
     } (q: Rows, keys: StateOrRows, values: StateOrRows; sinks: Vector) Positional;
 
-    /// `(q [R, H, D], latents [C, G, D]) → [R, H, E]`, positional: [`Attend`](Op::Attend) without a softcap and
-    /// sinks, to keys whose first `E` numbers are their values, too. So a latent is held once (DeepSeek-AI 2024,
-    /// arXiv 2405.04434). The latents are state.
+    /// `(q [R, H, D], weights [R, H], keys [C, 1, D]) → [R, C / 16 or more]`, positional: the positions that a row selects among
+    /// those of its sequence that it sees (DeepSeek-AI 2025, arXiv 2512.02556): those with the largest
+    /// `Σ weight · max(q·k, 0)` over all heads, of equal ones the first. A number has a bit for each of 16 positions, the
+    /// lowest one for the first. The keys are state of a group with the span `full`.
+    SelectKeys = select_keys {
+        /// The number of positions that a row selects, if it sees that many.
+        best: u32 [not_zero],
+    } (q: Rows, weights: Rows, keys: StateOrRows) Positional;
+
+    /// `(q [R, H, D], latents [C, G, D], selected [R, C / 16 or more]?) → [R, H, E]`, positional: [`Attend`](Op::Attend)
+    /// without a softcap and sinks, to keys whose first `E` numbers are their values, too. So a latent is held once
+    /// (DeepSeek-AI 2024, arXiv 2405.04434). The latents are state. With a selection, as
+    /// [`SelectKeys`](Op::SelectKeys) makes it, a row attends to the positions that it has only.
     AttendLatent = attend_latent {
         /// Multiplies every score.
         scale: f32 [finite],
@@ -414,7 +425,7 @@ ops! {
         span: Span [not_empty],
         /// The number of a key's first numbers that are its value: `E`.
         values: u32 [not_zero],
-    } (q: Rows, latents: StateOrRows) Positional;
+    } (q: Rows, latents: StateOrRows; selected: Rows) Positional;
 
     /// `(x [R, D], taps [K, D], carried [K − 1, D], bias [D]?) → same`, sequential: the causal convolution
     /// of each column with taps of its own, `Σₖ taps[k] · x[r − K + 1 + k] + bias` for row `r` of a

@@ -260,6 +260,7 @@ fn changed_constants(op: Op) -> Vec<(&'static str, Op)> {
                 ("softcap", Op::Attend { scale, span, softcap: toggled(softcap, 1.0) }),
             ]
         }
+        Op::SelectKeys { best } => vec![("best", Op::SelectKeys { best: best + 1 })],
         // Another number of values does not suit the result.
         Op::AttendLatent { scale, span, values } => vec![
             ("scale", Op::AttendLatent { scale: 1.01 * scale, span, values }),

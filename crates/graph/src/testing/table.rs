@@ -24,6 +24,7 @@ pub fn draw(op: OpName, seed: u64, round: Roundoff) -> Case {
         OpName::Temper => rows::temper,
         OpName::Write => sequences::write,
         OpName::Attend => sequences::attend,
+        OpName::SelectKeys => sequences::select_keys,
         OpName::AttendLatent => sequences::attend_latent,
         OpName::ShortConv => sequences::short_conv,
         OpName::SsmScan => scans::ssm_scan,

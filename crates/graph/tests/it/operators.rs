@@ -349,6 +349,26 @@ fn concat_joins_heads() {
     assert_eq!(y, [1.0, 2.0, 1.0, 2.0, 3.0, 4.0, 3.0, 4.0]);
 }
 
+/// The keys are the rows themselves: row 2 has the scores 2, 0 and 4, and row 1 sees one position of its size.
+#[test]
+fn select_keys_takes_the_best_positions() {
+    let lines = [
+        "group full span full",
+        "input x: [rows 3, 1, 2] f32",
+        "weight w: [1, 2] f32",
+        "flat: [rows 3, 2] = reshape x",
+        "weights: [rows 3, 1] = linear flat, w",
+        "state held: [context 64, 1, 2] f32 in full",
+        "held = write x",
+        "y: [rows 3, 4] = select_keys(best=2) x, weights, held",
+    ];
+    let y = run(&lines, &[("w", &[1.0, 0.0])], &[1.0, 1.0, -1.0, 3.0, 2.0, 0.0]);
+    let of_row = |row: usize| y[4 * row];
+    // The weight of row 1 is negative, so its own score is below that of an orthogonal key.
+    assert_eq!([of_row(0), of_row(1), of_row(2)], [1.0, 3.0, 5.0]);
+    assert!(y.iter().enumerate().all(|(at, y)| at % 4 == 0 || *y == 0.0));
+}
+
 /// The score of each row's own key is its square; values are the first numbers. By hand: row 1 has the scores 2 and
 /// 4, times ln(3)/2, so the weights 1/4 and 3/4.
 #[test]

@@ -1,5 +1,6 @@
 //! The errors of attention: those of scores, of weights by softmax, and of the sums of values.
 
+use super::selection::Choice;
 use crate::rounding::{CAP_STORES, EXPONENTIAL_ROUNDINGS, RoundingErrors, mean_square};
 
 /// Stores of a score: the sum, and its product with the scale. The mask adds 0.
@@ -82,8 +83,10 @@ pub(super) struct AttendingHead<'a> {
     /// One more score, without a value.
     pub(super) sink: Option<f64>,
     pub(super) q: HeadPart<'a>,
-    /// The keys and values that the row reads.
+    /// The keys and values that the row reads, or perhaps reads.
     pub(super) read: Vec<(HeadPart<'a>, HeadPart<'a>)>,
+    /// Which of both, for each.
+    pub(super) choices: Vec<Choice>,
 }
 
 impl AttendingHead<'_> {
@@ -93,7 +96,12 @@ impl AttendingHead<'_> {
         let scores: Vec<KeyScore> = self.read.iter().map(|(key, _)| self.score(key)).collect();
         let sink = self.sink.unwrap_or(f64::NEG_INFINITY);
         let largest = scores.iter().fold(sink, |largest, score| largest.max(score.value));
-        let weights: Vec<f64> = scores.iter().map(|score| (score.value - largest).exp()).collect();
+        let all: Vec<f64> = scores.iter().map(|score| (score.value - largest).exp()).collect();
+        // Those that it does not read have no weight.
+        let is_read = |choice: &Choice| *choice != Choice::PerhapsRead;
+        let weights = all.iter().zip(&self.choices);
+        let weights: Vec<f64> =
+            weights.map(|(weight, choice)| if is_read(choice) { *weight } else { 0.0 }).collect();
         let sum: f64 = weights.iter().sum::<f64>() + (sink - largest).exp();
         // Errors of the query act through the cap's slope.
         let keys = self.read.iter().zip(&scores).map(|((key, _), score)| (key.numbers, score.slope));
@@ -108,6 +116,14 @@ impl AttendingHead<'_> {
             noise += p.powi(2) * (score.noise * spread + value.noise);
             of_q.add(p, value.distances(1.0, &mean_value), key.distances(score.slope, &mean_key));
             parts += p.powi(2) * mean_square(value.numbers.iter().copied());
+        }
+        // What a position weighs that is read by one program only.
+        for (((_, value), choice), weight) in self.read.iter().zip(&self.choices).zip(&all) {
+            if choice.is_uncertain() {
+                let others = if is_read(choice) { sum } else { sum + weight };
+                let spread = mean_square(value.distances(1.0, &mean_value));
+                noise += self.one.change * (weight / others).powi(2) * spread;
+            }
         }
         // The sink counts as a key of zeros whose value is zeros: its distances from the means are those means, negated.
         of_q.add((sink - largest).exp() / sum, mean_value.iter().copied(), mean_key.iter().copied());

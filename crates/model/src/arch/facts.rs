@@ -274,6 +274,27 @@ pub struct LatentFacts {
     pub epsilon: f32,
     /// Whether the projections to the latents, and to the shared key, have biases.
     pub biases: bool,
+    /// The choice of the positions that a row attends to, if it does not attend to all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub indexer: Option<IndexerFacts>,
+}
+
+/// The choice of the positions that a row attends to.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct IndexerFacts {
+    /// The number of heads.
+    pub heads: usize,
+    /// The size of a head.
+    pub size: usize,
+    /// The number of positions that a row attends to.
+    pub best: usize,
+    /// The components that form a pair.
+    #[serde(serialize_with = "pairing_name")]
+    pub pairing: Pairing,
+    /// The epsilon of the norm of keys.
+    pub epsilon: f32,
+    /// Whether the layer chooses; if not, it takes the choice of the last one that did.
+    pub chooses: bool,
 }
 
 /// The source of values, and of keys if they are those of another layer.

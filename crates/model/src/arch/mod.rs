@@ -23,6 +23,7 @@ mod parameters;
 mod rope;
 mod rope_names;
 mod rope_scaling;
+mod rope_schema;
 pub mod schema;
 mod shipped;
 mod ssm_facts;
@@ -35,9 +36,9 @@ mod weight_schema;
 pub use config::ModelConfig;
 pub use delta_facts::DeltaRuleFacts;
 pub use facts::{
-    AttentionFacts, Biases, EmbedFacts, ExpertsFacts, Facts, Ffn, Head, LatentFacts, LayerFacts, LayerInput,
-    Mixer, ModelSizes, NormFacts, Norms, OutputGate, PlainAct, PoolingFacts, QkNormFacts, Residual, Rope,
-    ShortConvFacts, ValuesFacts, act,
+    AttentionFacts, Biases, EmbedFacts, ExpertsFacts, Facts, Ffn, Head, IndexerFacts, LatentFacts,
+    LayerFacts, LayerInput, Mixer, ModelSizes, NormFacts, Norms, OutputGate, PlainAct, PoolingFacts,
+    QkNormFacts, Residual, Rope, ShortConvFacts, ValuesFacts, act,
 };
 pub(crate) use fill::{Stored, fill};
 use keys::TEXT_MODEL_TYPE;

@@ -227,6 +227,7 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
                 SpanSchema::Full | SpanSchema::All => (None, None),
             };
             let (temperature, latent) = (attend.temperature.as_ref(), attend.latent.as_ref());
+            let indexer = latent.and_then(|latent| latent.indexer.as_ref());
             list.extend([
                 (
                     "mixer.heads",
@@ -259,6 +260,19 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
                 }),
                 ("mixer.latent.value_size", latent.map(|latent| &latent.value_size), |layer| {
                     Some(FactValue::Size(layer.mixer.attention()?.latent?.value_size))
+                }),
+                ("mixer.latent.indexer.heads", indexer.map(|indexer| &indexer.heads), |layer| {
+                    Some(FactValue::Size(layer.mixer.attention()?.latent?.indexer?.heads))
+                }),
+                ("mixer.latent.indexer.size", indexer.map(|indexer| &indexer.size), |layer| {
+                    Some(FactValue::Size(layer.mixer.attention()?.latent?.indexer?.size))
+                }),
+                ("mixer.latent.indexer.best", indexer.map(|indexer| &indexer.best), |layer| {
+                    Some(FactValue::Size(layer.mixer.attention()?.latent?.indexer?.best))
+                }),
+                ("mixer.latent.indexer.epsilon", indexer.map(|indexer| &indexer.epsilon), |_| None),
+                ("mixer.latent.indexer.listed", indexer.and_then(|indexer| indexer.listed.as_ref()), |_| {
+                    None
                 }),
                 // It is that of all models of the architecture.
                 ("mixer.latent.epsilon", latent.map(|latent| &latent.epsilon), |_| None),

@@ -8,7 +8,7 @@ use girih_tensor::{Error, Result};
 use serde::Deserialize;
 
 pub use super::attend_schema::{
-    LatentSchema, LayerBases, OutputGateAct, QkNorm, TemperatureSchema, ValuesSchema,
+    IndexerSchema, LatentSchema, LayerBases, OutputGateAct, QkNorm, TemperatureSchema, ValuesSchema,
 };
 use super::based_on::{DENSE_KIND, describe_layers, merged, printed};
 pub use super::delta_schema::{DeltaGateAct, DeltaPart, DeltaRuleSchema};
@@ -21,6 +21,7 @@ pub use super::key_rules::{
     ExcludedKey, ExcludedValue, HarmlessKey, HarmlessValues, ListOf, RequiredNull, RequiredValue,
     StatedValue, ValueKind,
 };
+pub use super::rope_schema::PairingSchema;
 pub use super::ssm_schema::{SsmPart, SsmSchema};
 pub use super::streams::StreamsSchema;
 pub use super::weight_schema::{
@@ -527,16 +528,6 @@ pub struct RopeSchema {
     /// Whether pairs turn the other way round, so that frequencies are negative.
     #[serde(default)]
     pub is_reversed: bool,
-}
-
-/// The components of a head that form a pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PairingSchema {
-    /// `i` with `i + size/2`.
-    Halves,
-    /// `2i` with `2i + 1`.
-    Neighbours,
 }
 
 /// The fields of a scaling of rotary frequencies.

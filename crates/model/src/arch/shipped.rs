@@ -45,6 +45,8 @@ pub(super) const SHIPPED: &[(&str, &str)] = texts![
     "glm4_moe",
     "deepseek_v2",
     "deepseek_v3",
+    "deepseek_v32",
+    "glm_moe_dsa",
     "glm4_moe_lite",
     "mistral4",
     "mistral4_vision",

@@ -6,6 +6,7 @@
 
 mod delta_rule;
 mod ffn;
+mod indexer;
 mod mixer;
 mod ssm;
 mod streams;
@@ -60,6 +61,8 @@ pub(crate) fn graph(
         graph: Builder::new(key),
         keys_and_values: BTreeMap::new(),
         embedded: None,
+        context: key.context as usize,
+        selection: None,
     };
     let mut x = assembly.input_rows(options.given_rows)?;
     match facts.streams {
@@ -112,6 +115,10 @@ struct Assembly<'a> {
     graph: Builder,
     /// The keys and values of each layer that has its own, which later layers may read, too.
     keys_and_values: BTreeMap<usize, [ValueId; 2]>,
+    /// The positions of a sequence.
+    context: usize,
+    /// The last choice of positions.
+    selection: Option<ValueId>,
     /// The tokens and their embeddings, unless a step may bring rows in place of these.
     embedded: Option<[ValueId; 2]>,
 }

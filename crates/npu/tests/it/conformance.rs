@@ -28,7 +28,7 @@ const BF16: Roundoff = Roundoff {
 };
 
 /// The ops that the host computes in all cases.
-const ON_THE_HOST: [&str; 24] = [
+const ON_THE_HOST: [&str; 25] = [
     "activate",
     "attend_latent",
     "concat",
@@ -45,6 +45,7 @@ const ON_THE_HOST: [&str; 24] = [
     "route",
     "scale",
     "scale_columns",
+    "select_keys",
     "short_conv",
     "softcap",
     "sparsify",
