@@ -117,14 +117,7 @@ impl AttendingHead<'_> {
             of_q.add(p, value.distances(1.0, &mean_value), key.distances(score.slope, &mean_key));
             parts += p.powi(2) * mean_square(value.numbers.iter().copied());
         }
-        // What a position weighs that is read by one program only.
-        for (((_, value), choice), weight) in self.read.iter().zip(&self.choices).zip(&all) {
-            if choice.is_uncertain() {
-                let others = if is_read(choice) { sum } else { sum + weight };
-                let spread = mean_square(value.distances(1.0, &mean_value));
-                noise += self.one.change * (weight / others).powi(2) * spread;
-            }
-        }
+        noise += self.noise_of_choices(&all, (sink - largest).exp(), &mean_value);
         // The sink counts as a key of zeros whose value is zeros: its distances from the means are those means, negated.
         of_q.add((sink - largest).exp() / sum, mean_value.iter().copied(), mean_key.iter().copied());
         let size = mean_square(mean_value.iter().copied());
@@ -133,6 +126,21 @@ impl AttendingHead<'_> {
         let own =
             (result + EXPONENTIAL_ROUNDINGS * term) * parts + count * term * (size + parts) + result * size;
         (noise + self.scale.powi(2) * self.q.noise * of_q.mean_square_of_rows() + own, size)
+    }
+
+    /// The noise of another choice of positions, of which all have these weights, and the sink one more: a result is a mean
+    /// of values, so what may change of its weights may move it to the farthest value that may be read, once for what is
+    /// missing and once for what is there instead.
+    fn noise_of_choices(&self, weights: &[f64], sink: f64, mean_value: &[f64]) -> f64 {
+        let (mut changed, mut farthest) = (0.0, 0.0f64);
+        for (((_, value), choice), weight) in self.read.iter().zip(&self.choices).zip(weights) {
+            if choice.is_uncertain() {
+                changed += weight;
+                farthest = farthest.max(mean_square(value.distances(1.0, mean_value)));
+            }
+        }
+        let all = weights.iter().sum::<f64>() + sink;
+        2.0 * self.one.change * (changed / all).powi(2) * farthest
     }
 
     /// The score of a key, without the error of the query.

@@ -227,3 +227,21 @@ fn errors_of_pooled_rows_are_those_of_their_sequences() {
     let mean = (first * 9.0 + second * 2.25) / 2.0 / 0.25 + 1.0;
     assert_near(found("mean", all(), &[0.5, 0.5]), [mean, 0.0]);
 }
+
+/// A row reads one of two keys of equal weight, and may read the other one: half of the weights may change, by the
+/// distance of the other value, (1, 1), from the one that it reads.
+#[test]
+fn a_choice_that_may_change_counts_with_its_weight() {
+    let part = |numbers| HeadPart { numbers, error: 0.0, noise: 0.0 };
+    let noise = |choices: [Choice; 2]| {
+        let one = RoundingErrors { term: 0.0, result: 0.0, state: 0.0, largest: 7.0, change: 3.0 };
+        let key = part(&[1.0, 0.0]);
+        let read = vec![(key, part(&[1.0, 0.0])), (key, part(&[2.0, 1.0]))];
+        let q = part(&[1.0, 1.0]);
+        AttendingHead { one, scale: 1.0, cap: None, sink: None, q, read, choices: choices.to_vec() }
+            .noise_and_size()
+    };
+    let (found, size) = noise([Choice::Read, Choice::PerhapsRead]);
+    assert!((found - 2.0 * 3.0 * 0.25).abs() < 1e-12 && size == 0.5, "{found} {size}");
+    assert_eq!(noise([Choice::Read, Choice::Read]).0, 0.0);
+}
