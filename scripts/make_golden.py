@@ -120,6 +120,10 @@ def hidden_states(
     model: torch.nn.Module, prompt: list[int], states: tuple[torch.Tensor, ...]
 ) -> tuple[torch.Tensor, ...]:
     """Return the embeddings and the output of each layer; Mamba 2 returns no embeddings, and the last layer twice."""
+    if model.config.model_type in {"gemma3n", "gemma3n_text"}:
+        # Of four residual streams, layers read the first one.
+        last = model.get_decoder()(input_ids=torch.tensor([prompt])).last_hidden_state
+        return (*(state[0] for state in states[:-1]), last)
     if model.config.model_type != "mamba2":
         return states
     embeddings = model.get_input_embeddings()(torch.tensor([prompt]))

@@ -403,6 +403,15 @@ def shared_layers(values: Values, shape: Shape, draw: Draw) -> None:
     values["num_kv_shared_layers"] = pick(draw, (0, most))
 
 
+def gemma3n(values: Values, shape: Shape, draw: Draw) -> None:
+    """Some layers cut their gates, and tables of embeddings per layer may be shorter than that of tokens."""
+    shared_layers(values, shape, draw)
+    values["activation_sparsity_pattern"] = [pick(draw, (0.0, 0.5, 0.95)) for _ in range(shape.layers)]
+    values |= {"vocab_size_per_layer_input": pick(draw, (200, VOCABULARY)), "laurel_rank": pick(draw, (4, 8))}
+    values["altup_correct_scale"] = draw.random() < 0.7
+    values["intermediate_size"] = [inner_size(draw) for _ in range(shape.layers)]
+
+
 def gemma4(values: Values, shape: Shape, draw: Draw) -> None:
     """Global layers have larger heads and other KV heads; experts and embeddings per layer are optional."""
     kinds = values["layer_types"]
@@ -583,6 +592,14 @@ def delta_rule(values: Values, shape: Shape, draw: Draw) -> None:
         sparse_layers(values, shape, draw)
 
 
+def kimi_linear(values: Values, shape: Shape, draw: Draw) -> None:
+    """Heads of Kimi Delta Attention have one size."""
+    values |= {"linear_head_dim": pick(draw, (8, 16, 24)), "linear_num_heads": pick(draw, (1, 2, 3))}
+    values["linear_conv_kernel_dim"] = pick(draw, (2, 3, 4))
+    values["layer_types"] = cut(["full_attention", "linear_attention"], draw, shape.layers)
+    mlp_kinds(values, shape, draw)
+
+
 def olmo_hybrid(values: Values, shape: Shape, draw: Draw) -> None:
     """Published models of OLMo Hybrid do not rotate. transformers saves the convolution of queries, keys and values in
     three equal parts, so these have equal sizes."""
@@ -634,6 +651,16 @@ def axk1(values: Values, shape: Shape, draw: Draw) -> None:
     values["q_lora_rank"] = values["q_lora_rank"] or 20
 
 
+def indexer(values: Values, shape: Shape, draw: Draw) -> None:
+    """Queries have a latent, of which the indexer makes its own; some layers of GLM share the choice before them."""
+    mlp_kinds(values, shape, draw)
+    values["q_lora_rank"] = values["q_lora_rank"] or 20
+    values |= {"index_topk": pick(draw, (4, 8, 16, 64)), "index_n_heads": pick(draw, (2, 3, 4))}
+    values |= {"index_head_dim": pick(draw, (16, 24)), "mlp_bias": False}
+    if "indexer_types" in values:
+        values["indexer_types"] = ["full"] + [pick(draw, ("full", "shared")) for _ in range(shape.layers - 1)]
+
+
 def hy_v4(values: Values, shape: Shape, draw: Draw) -> None:
     """The first layer has an indexer of its own."""
     values["indexer_types"] = ["full"] + [pick(draw, ("full", "shared")) for _ in range(shape.layers - 1)]
@@ -659,8 +686,10 @@ ADJUST: dict[str, Adjustment] = {
     "diffllama": even_kv_heads,
     "axk1": axk1,
     "deepseek_v2": deepseek_v2,
+    "deepseek_v32": indexer,
     "dory": dory,
     "glm4_moe_lite": mlp_kinds,
+    "glm_moe_dsa": indexer,
     "dots1": no_window,
     "dots3_note_text": dots3_note,
     "ernie4_5_moe": ernie_experts,
@@ -668,13 +697,14 @@ ADJUST: dict[str, Adjustment] = {
     "exaone4": exaone4,
     "falcon": falcon,
     "flint": sparse_layers,
-    "gemma3n_text": set_to(num_kv_shared_layers=0),
+    "gemma3n_text": gemma3n,
     "gemma4_text": gemma4,
     "gemma4_unified_text": gemma4,
     "granite_swa": swa_theta,
     "granitemoe_swa": swa_theta,
     "granitemoehybrid": granitemoehybrid,
     "hy_v4": hy_v4,
+    "kimi_linear": kimi_linear,
     "laguna": laguna,
     "lfm2": lfm2_layers,
     "lfm2_moe": lfm2_layers,

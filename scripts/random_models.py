@@ -228,9 +228,23 @@ def write_model(folder: Path, config: transformers.PreTrainedConfig, seed: int, 
         in_old_style(folder / "config.json")
 
 
+def with_linear_object(config: Values) -> Values:
+    """Return a configuration of Kimi-Linear as published ones are: an object lists the layers, which count from 1."""
+    kinds = config.pop("layer_types")
+    published = {"head_dim": "head_dim", "num_heads": "num_heads", "conv_kernel_dim": "short_conv_kernel_size"}
+    own = {to: config.pop(f"linear_{key}") for key, to in published.items()}
+    for key, kind in (("kda_layers", "linear_attention"), ("full_attn_layers", "full_attention")):
+        own[key] = [i + 1 for i, of in enumerate(kinds) if of == kind]
+    fixed = {"mla_use_nope": True, "moe_router_activation_func": "sigmoid", "use_grouped_topk": True}
+    return config | fixed | {"linear_attn_config": own, "rope_theta": 10000.0, "rope_scaling": None}
+
+
 def in_old_style(path: Path) -> None:
     """Rewrite a `config.json` with the keys of transformers 4, which most published models have."""
     config = json.loads(path.read_text())
+    if config["model_type"] == "kimi_linear":
+        path.write_text(json.dumps(with_linear_object(config), indent=2))
+        return
     rope = config.get("rope_parameters")
     # A table per kind of layer has no equal in that style, and neither have keys that were moved into the object.
     if not isinstance(rope, dict) or "rope_theta" not in rope or "llama_4_scaling_beta" in rope:

@@ -7,8 +7,8 @@ use crate::bound::{BoundOp, OpScratch};
 use crate::ops::linear::BoundMatmul;
 use crate::ops::{
     RopeParams, activate, add, attend, concat, delta_rule, embed, experts, gate, gate_heads, gather,
-    layer_norm, linear, linear_heads, norm, pool, reshape, rope, route, scale, scale_columns, short_conv,
-    softcap, splice, ssm_scan, temper, xielu,
+    layer_norm, linear, linear_heads, match_rms, mix_heads, norm, pool, reshape, rope, route, scale,
+    scale_columns, select_keys, short_conv, softcap, sparsify, splice, ssm_scan, temper, xielu,
 };
 use crate::state;
 use crate::weights::WeightForm;
@@ -114,8 +114,11 @@ impl<'a> Binder<'a> {
             AppliedOp::Attend { scale, span, softcap, q, keys, values, sinks } => {
                 attend::bind(graph, node, (scale, span, softcap), [q, keys, values], sinks)
             }
-            AppliedOp::AttendLatent { scale, span, values, q, latents } => {
-                attend::bind_latent(graph, (scale, span, values as usize), [q, latents], y)
+            AppliedOp::SelectKeys { best, q, weights, keys } => {
+                select_keys::bind(graph, best as usize, [q, weights, keys], y)
+            }
+            AppliedOp::AttendLatent { scale, span, values, q, latents, selected } => {
+                attend::bind_latent(graph, (scale, span, values as usize), [q, latents], selected, y)
             }
             AppliedOp::ShortConv { x, taps, carried, bias } => short_conv::bind([x, taps, carried], bias, y),
             AppliedOp::SsmScan { least, most, x, dt, b, c, a, d, bias, carried } => {
@@ -135,6 +138,9 @@ impl<'a> Binder<'a> {
             AppliedOp::Xielu { positive, negative, beta, epsilon, x } => {
                 xielu::bind(Xielu { positive, negative, beta, epsilon }, x, y)
             }
+            AppliedOp::MatchRms { least, x, like } => match_rms::bind(least, [x, like], y, width(x)),
+            AppliedOp::Sparsify { deviations, x } => sparsify::bind(deviations, x, y, width(x)),
+            AppliedOp::MixHeads { weights, x } => mix_heads::bind([weights, x], y, width(weights)),
             AppliedOp::Add { a, b } => add::bind(a, b, y),
             AppliedOp::Scale { factor, x } => scale::bind(factor, x, y),
             AppliedOp::ScaleColumns { x, weight } => scale_columns::bind(x, weight, y, width(x)),

@@ -363,6 +363,11 @@ fn operands(graph: &Graph, op: Op, inputs: &[&Value], output: &Value) -> Option<
             return Some("its results do not have as many numbers as its values");
         }
     }
+    if let Op::SelectKeys { best: _ } = op
+        && !are_attended_together(graph, Span::Full, inputs[2], inputs[2])
+    {
+        return Some("its keys are not state of a group with the span 'full'");
+    }
     if let Op::Route { score, used, normalized, groups, factor, near } = op
         && !(Router { score, used, normalized, groups, factor, near }).suits(output.columns())
     {

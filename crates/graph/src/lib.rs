@@ -97,6 +97,7 @@ pub use input::{InputKind, InputSpec};
 pub use memory_plan::{DevicePool, MemoryPlan, PoolBytes};
 pub use numerics::{Numerics, Rounding};
 pub use ops::route::Router;
+pub use ops::select_keys::{SELECTION_POSITIONS, is_selected, select};
 pub use ops::temper::Temperature;
 pub use ops::{AppliedOp, Op, OpName, OpSpec, OperandKind, RowUse};
 pub use output::{HostRows, Output, Picks};

@@ -344,17 +344,23 @@ impl OneError {
         // How many operators that sum many terms, and how many elementwise ones.
         let (sums, elementwise) = match node.op {
             Op::Splice | Op::Gather | Op::Reshape | Op::Concat | Op::Write => (0.0, 0.0),
-            Op::Embed | Op::Norm { .. } | Op::Linear | Op::LinearHeads | Op::ShortConv | Op::Pool { .. } => {
-                (1.0, 0.0)
-            }
+            Op::Embed
+            | Op::Norm { .. }
+            | Op::Linear
+            | Op::LinearHeads
+            | Op::ShortConv
+            | Op::MixHeads
+            | Op::Pool { .. } => (1.0, 0.0),
             // The state and the result; the step and the decay.
             Op::SsmScan { .. } => (2.0, 2.0),
             // The products with gate or up and down, and the sum of experts.
             Op::Experts { .. } => (3.0, 1.0),
-            // The mean and the variance.
-            Op::LayerNorm { .. } => (2.0, 0.0),
+            // Two means, or the mean and the variance.
+            Op::LayerNorm { .. } | Op::Sparsify { .. } | Op::MatchRms { .. } => (2.0, 0.0),
             // The prediction, the matrix, the result.
             Op::DeltaRule { .. } => (3.0, 0.0),
+            // Errors of a selection are those of what reads it.
+            Op::SelectKeys { .. } => (0.0, 0.0),
             // Scores, softmax, values.
             Op::Attend { .. } | Op::AttendLatent { .. } => (3.0, 0.0),
             Op::Scale { .. }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use girih_graph::{Graph, Op, Watch};
+use girih_graph::{Graph, Op, SELECTION_POSITIONS, Watch};
 use girih_tensor::Shape;
 
 use crate::activation_gain::derivative;
@@ -43,7 +43,11 @@ impl<'a> RowSizes<'a> {
             let is_read = read[node.output.0 as usize].is_some();
             let reads = matches!(
                 node.op,
-                Op::Attend { .. } | Op::AttendLatent { .. } | Op::Route { .. } | Op::SsmScan { .. }
+                Op::Attend { .. }
+                    | Op::AttendLatent { .. }
+                    | Op::SelectKeys { .. }
+                    | Op::Route { .. }
+                    | Op::SsmScan { .. }
             );
             if reads || passes_on && is_read {
                 node.inputs.iter().for_each(|id| read[id.0 as usize] = Some(Vec::new()));
@@ -52,6 +56,12 @@ impl<'a> RowSizes<'a> {
                 && graph.value(node.inputs[0]).shape.extents().len() > 2
             {
                 read[node.inputs[0].0 as usize] = Some(Vec::new());
+            }
+            if let Op::MixHeads = node.op {
+                node.inputs.iter().for_each(|id| read[id.0 as usize] = Some(Vec::new()));
+            }
+            if let Op::Sparsify { .. } = node.op {
+                read[node.output.0 as usize] = Some(Vec::new());
             }
             if let Op::DeltaRule { .. } = node.op {
                 node.inputs[..5].iter().for_each(|id| read[id.0 as usize] = Some(Vec::new()));
@@ -71,14 +81,18 @@ impl<'a> RowSizes<'a> {
         RowSizes { vectors: Some(vectors), ..self }
     }
 
-    /// The number of scores of experts in the run, and of the elements of experts' results.
+    /// The number of scores of experts and of positions in the run, and of the elements of experts' results.
     pub(crate) fn routed(&self) -> (usize, usize) {
         let rows = self.sequences.last().map_or(0, |sequence| sequence.end);
         let elements = |is_counted: fn(&Op) -> bool| {
             let nodes = self.graph.nodes.iter().filter(|node| is_counted(&node.op));
             nodes.map(|node| rows * self.graph.value(node.output).shape.columns()).sum()
         };
-        (elements(|op| matches!(op, Op::Route { .. })), elements(|op| matches!(op, Op::Experts { .. })))
+        let selected = SELECTION_POSITIONS * elements(|op| matches!(op, Op::SelectKeys { .. }));
+        (
+            selected + elements(|op| matches!(op, Op::Route { .. })),
+            elements(|op| matches!(op, Op::Experts { .. })),
+        )
     }
 }
 

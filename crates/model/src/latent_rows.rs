@@ -83,6 +83,7 @@ mod tests {
         value_size: 3,
         epsilon: 1e-6,
         biases: false,
+        indexer: None,
     };
 
     fn offsets(which: LatentPart, rows: usize, columns: usize) -> Result<(Vec<u64>, Option<Shape>)> {

@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 
 use crate::arch::schema::{Arch, Field, LayerSchema, MixerSchema, Relayout, ResidualSchema, pattern};
 use crate::arch::{self, ArchOptions, Facts, ModelConfig, Stored};
-use crate::assemble::{self, GraphOptions, WeightTypes};
+use crate::assemble::{self, GraphOptions, ONE, WeightTypes};
 use crate::limits::ModelLimits;
 use crate::model::parse_json;
 
@@ -79,7 +79,7 @@ impl WeightTypes for ModelShape {
                 false
             }
         };
-        let computed = name.starts_with("rope.") || added.is_some_and(is_float);
+        let computed = name.starts_with("rope.") || name == ONE || added.is_some_and(is_float);
         Ok(if computed { DType::F32 } else { DType::BF16 })
     }
 }
@@ -119,6 +119,16 @@ impl Described<'_> {
             let has_bias = || self.has(&name.replace(".q_a.", ".latent."));
             let is_there = matches!(self.config.size(&latent.query_rank), Ok(Some(_)));
             return Some(is_there && (!name.ends_with(".bias") || has_bias()));
+        }
+        if let MixerSchema::Attend(attend) = &layer.mixer
+            && let Some(field) =
+                attend.latent.as_ref().and_then(|latent| latent.indexer.as_ref()?.listed.as_ref())
+            && name.contains(".mixer.indexer.")
+        {
+            let listed = field.hf.iter().find_map(|key| self.config.entry(key)?.as_array());
+            let index = name.split('.').nth(1).and_then(|layer| layer.parse::<usize>().ok());
+            let word = listed.zip(index).and_then(|(listed, index)| listed.get(index)?.as_str());
+            return Some(word != Some("shared"));
         }
         if let ResidualSchema { parallel: Some(field), shared_norm: true, .. } = &layer.residual
             && name.ends_with(".norms.before_ffn")

@@ -11,6 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::arch::schema::{Arch, EXPERT, LatentPart, OtherTensor, Relayout, TensorPart, Weight};
 use crate::arch::{AttentionFacts, Facts};
+use crate::assemble::ONE;
 use crate::expert_rows::ExpertRows;
 use crate::latent_rows::{self, LatentRows};
 use crate::row_cut::RowCut;
@@ -51,7 +52,7 @@ enum WeightEntry {
 }
 
 /// A range of each row of a tensor of the container.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct RowsPart {
     tensor: String,
     info: TensorInfo,
@@ -193,6 +194,10 @@ impl ModelWeights {
                 self.reorder(&name, order)?;
             }
         }
+        self.lengthen_tables(facts);
+        if facts.streams.is_some() {
+            self.entries.insert(ONE.to_owned(), WeightEntry::Computed(vec![1.0]));
+        }
         for attend in facts.layers.iter().filter_map(|layer| layer.mixer.attention()) {
             let Some(rope) = &attend.rope else { continue };
             let frequencies = crate::arch::frequencies(rope.base, &rope.factors, rope.rotated);
@@ -207,6 +212,23 @@ impl ModelWeights {
             }
         }
         Ok(())
+    }
+
+    /// Gives tables of embeddings per layer the rows that they lack: tokens beyond them have the first one.
+    fn lengthen_tables(&mut self, facts: &Facts) {
+        for (layer, input) in
+            facts.layers.iter().enumerate().filter_map(|(at, layer)| Some((at, layer.input?)))
+        {
+            let entry = self.entries.get_mut(&format!("layers.{layer}.input.table"));
+            let Some(WeightEntry::Assembled { parts, shape, .. }) = entry else { continue };
+            let Some(RowsPart { tensor, info, row, range }) = parts.first() else { continue };
+            let first =
+                TensorInfo { shape: info.shape.with_outermost(1), bytes: *row as u64, ..info.clone() };
+            let first = RowsPart { tensor: tensor.clone(), info: first, row: *row, range: range.clone() };
+            let missing = input.vocabulary.saturating_sub(shape.rows());
+            parts.extend((0..missing).map(|_| first.clone()));
+            *shape = shape.with_outermost(shape.rows() + missing);
+        }
     }
 
     /// Makes a weight, so far a whole projection of latent attention, its part of that.

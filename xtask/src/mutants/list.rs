@@ -112,6 +112,30 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
                 "f64::from(x)) as f32 * 1.0001",
             ),
             mutant(
+                "select_keys",
+                "crates/graph/src/ops/select_keys.rs",
+                ".then(a.cmp(b))",
+                ".then(b.cmp(a))",
+            ),
+            mutant(
+                "match_rms",
+                "crates/graph/src/ops/match_rms.rs",
+                "if own < least { least } else { own }",
+                "own",
+            ),
+            mutant(
+                "sparsify",
+                "crates/graph/src/ops/sparsify.rs",
+                "if above < 0.0 { 0.0 } else",
+                "if above < -1e-3 { 0.0 } else",
+            ),
+            mutant(
+                "mix_heads",
+                "crates/graph/src/ops/mix_heads.rs",
+                "f64::from(*weight) *",
+                "f64::from(*weight) * 1.0001 *",
+            ),
+            mutant(
                 "scale_columns",
                 "crates/graph/src/ops/scale_columns.rs",
                 "f64::from(*weight)) as f32",
@@ -279,6 +303,15 @@ pub const ROUNDS: &[(&str, &[Mutant])] = &[
                 "exp_m1_of_negative(least) - x) * negative * 1.001",
             ),
             mutant("add", "crates/cpu/src/ops/add.rs", "|a, b| a + b", "|a, b| a - b"),
+            mutant(
+                "select_keys",
+                "crates/cpu/src/ops/select_keys.rs",
+                "if product < 0.0 { 0.0 } else { product }",
+                "product",
+            ),
+            mutant("match_rms", "crates/cpu/src/ops/match_rms.rs", "mean(like).sqrt()", "mean(like)"),
+            mutant("sparsify", "crates/cpu/src/ops/sparsify.rs", "(x - mean) * (x - mean)", "x * x"),
+            mutant("mix_heads", "crates/cpu/src/ops/mix_heads.rs", "*y += weight * x", "*y = weight * x"),
             mutant(
                 "scale_columns",
                 "crates/cpu/src/ops/scale_columns.rs",

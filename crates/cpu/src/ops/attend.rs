@@ -35,8 +35,9 @@ use std::array;
 use std::ops::Range;
 
 use girih_graph::backend::Sequence;
-use girih_graph::{BLOCK_POSITIONS, Graph, Key, Node, Span, ValueId};
+use girih_graph::{BLOCK_POSITIONS, Graph, Key, Node, Span, ValueId, is_selected};
 
+use super::attend_scratch::{AttendScratch, AttendScratchSizes, BATCH_MAX, TILE_QUERIES, tile_rows};
 use super::executor::{Executor, StepRows};
 use crate::bound::{BoundOp, OpScratch};
 use crate::kernels::attend::{
@@ -46,13 +47,6 @@ use crate::kernels::attend::{
 use crate::pool::{Grid, OutputTile};
 use crate::state::{SequenceBlocks, StateTensor, step_indexes};
 
-/// Queries in a tile of rows: enough that decoding keys and values costs little in comparison,
-/// few enough that their scores fit into L2.
-const TILE_QUERIES: usize = 64;
-
-/// The maximum number of queries in a kernel call.
-const BATCH_MAX: usize = WIDTHS[WIDTHS.len() - 1];
-
 /// The maximum number of rows of a sequence that is cut by chunks.
 const SPLIT_ROWS_MAX: usize = 8;
 
@@ -61,16 +55,6 @@ const ATTEND_PIECES_PER_THREAD: usize = 16;
 
 /// The maximum number of chunks in a piece; within a piece each chunk prefetches the next.
 const PIECE_CHUNKS_MAX: usize = 16;
-
-/// The number of rows in a tile.
-fn tile_rows(shared: usize) -> usize {
-    (TILE_QUERIES / shared).max(1)
-}
-
-/// The number of queries in a tile, rounded up to whole kernel calls.
-fn tile_queries(shared: usize) -> usize {
-    (tile_rows(shared) * shared).next_multiple_of(BATCH_MAX)
-}
 
 /// The length of a thread's scratch memory, in `f32` values, for heads of these sizes.
 pub(crate) fn local_len(shared: usize, size: usize, value_size: usize) -> usize {
@@ -106,6 +90,8 @@ pub(crate) struct AttentionOperands<'a> {
     pub values: &'a StateTensor,
     /// The sink of each query head.
     pub sinks: Option<&'a [f32]>,
+    /// The selections of all rows, and the numbers of one.
+    pub selected: Option<(&'a [f32], usize)>,
 }
 
 /// The constants of [`Op::Attend`](girih_graph::Op::Attend) and the sizes of its operands.
@@ -124,6 +110,13 @@ pub(crate) struct AttentionParams {
     pub scale: f32,
     pub span: Span,
     pub softcap: Option<f32>,
+}
+
+impl AttentionParams {
+    /// The sizes on which scratch memory depends.
+    fn sizes(&self) -> [usize; 3] {
+        [self.shared, self.size, self.value_size]
+    }
 }
 
 /// Where values are held.
@@ -156,18 +149,25 @@ pub(crate) fn bind(
         };
         let (y, [q]) = step.values.split(y, [q]);
         let sinks = sinks.map(|sinks| step.weights.vector(sinks));
-        let heads = AttentionOperands { q, keys: held.tensor(keys), values: held.tensor(values), sinks };
+        let heads = AttentionOperands {
+            q,
+            keys: held.tensor(keys),
+            values: held.tensor(values),
+            sinks,
+            selected: None,
+        };
         attend(&mut step.executor, heads, attention, step.rows, y);
     });
     let local = local_len(shared, size, value_size);
     BoundOp { scratch: OpScratch { local, partials: partials_len(graph.key, attention), words: 0 }, ..run }
 }
 
-/// Binds attention to `latents`, of which the first numbers are values.
+/// Binds attention to `latents`, of which the first numbers are values, at the positions that rows have selected.
 pub(crate) fn bind_latent(
     graph: &Graph,
     (scale, span, value_size): (f32, Span, usize),
     [q, latents]: [ValueId; 2],
+    selected: Option<ValueId>,
     y: ValueId,
 ) -> BoundOp {
     let [queries, keys] = [q, latents].map(|id| graph.value(id).shape);
@@ -176,8 +176,11 @@ pub(crate) fn bind_latent(
     let attention = AttentionParams { kv_heads, shared, size, value_size, held, scale, span, softcap: None };
     let run = BoundOp::new(move |step| {
         let latents = step.state.tensor(step.values.state(latents));
-        let (y, [q]) = step.values.split(y, [q]);
-        let heads = AttentionOperands { q, keys: latents, values: latents, sinks: None };
+        let numbers = selected.map(|selected| step.values.stride(selected));
+        // Without a selection, the queries stand for it.
+        let (y, [q, all]) = step.values.split(y, [q, selected.unwrap_or(q)]);
+        let selected = numbers.map(|numbers| (all, numbers));
+        let heads = AttentionOperands { q, keys: latents, values: latents, sinks: None, selected };
         attend(&mut step.executor, heads, attention, step.rows, y);
     });
     let local = local_len(shared, size, value_size);
@@ -273,7 +276,8 @@ impl<'a> AttendCall<'a> {
                 let part = row..tile.rows().end.min(sequence.rows.end as usize);
                 row = part.end;
                 if !split(sequence) {
-                    self.piece(sequence, head, part).attend(tile, &mut AttendScratch::of(scratch, attention));
+                    self.piece(sequence, head, part)
+                        .attend(tile, &mut AttendScratch::of(scratch, attention.sizes()));
                 }
             }
         });
@@ -304,7 +308,11 @@ impl<'a, S: Fn(&Sequence<'_>) -> bool + Sync> SplitRound<'a, S> {
         let grid = Grid { width, row_step, column_step };
         let partials = &mut executor.partials[..units * width];
         executor.pool.tiles(executor.locals, partials, grid, |tile, scratch| {
-            self.partials(tile, tile.columns().start / column_step, AttendScratch::of(scratch, attention));
+            self.partials(
+                tile,
+                tile.columns().start / column_step,
+                AttendScratch::of(scratch, attention.sizes()),
+            );
         });
         let partials = &executor.partials[..units * width];
         let column_step = attention.shared * attention.value_size;
@@ -312,7 +320,7 @@ impl<'a, S: Fn(&Sequence<'_>) -> bool + Sync> SplitRound<'a, S> {
         executor.pool.tiles(executor.locals, output, grid, |tile, scratch| {
             let head = tile.columns().start / column_step;
             for row in tile.rows() {
-                self.join(tile.row(row), row, head, partials, AttendScratch::of(scratch, attention));
+                self.join(tile.row(row), row, head, partials, AttendScratch::of(scratch, attention.sizes()));
             }
         });
     }
@@ -421,76 +429,6 @@ struct AttendPiece<'a> {
     rows: Range<usize>,
 }
 
-/// The lengths of the parts of a thread's scratch memory, in `f32` values.
-#[derive(Clone, Copy)]
-struct AttendScratchSizes {
-    queries: usize,
-    keys: usize,
-    values: usize,
-    scores: usize,
-    sums: usize,
-    ends: usize,
-}
-
-impl AttendScratchSizes {
-    /// Returns the sizes for values padded to `width`.
-    fn of(shared: usize, size: usize, width: usize) -> AttendScratchSizes {
-        let count = tile_queries(shared);
-        AttendScratchSizes {
-            queries: (count * size).next_multiple_of(LANES),
-            keys: size * KEY_TILE,
-            values: BLOCK_POSITIONS * width,
-            scores: count * CHUNK_POSITIONS,
-            sums: count * width,
-            ends: count * 2,
-        }
-    }
-
-    fn total(self) -> usize {
-        let AttendScratchSizes { queries, keys, values, scores, sums, ends } = self;
-        queries + keys + values + scores + 2 * sums + 2 * ends
-    }
-}
-
-/// A thread's scratch memory, in parts.
-struct AttendScratch<'a> {
-    /// Values in a row, padded to whole vectors.
-    width: usize,
-    /// The queries, in the order of kernels.
-    queries: &'a mut [f32],
-    /// A tile of keys.
-    keys: &'a mut [f32],
-    /// A block of values.
-    values: &'a mut [f32],
-    /// Scores, later weights, of each query over a chunk.
-    scores: &'a mut [ChunkWeights],
-    /// The weighted sums of a chunk, for each query.
-    sums: &'a mut [f32],
-    /// Running weighted sums, for each query.
-    results: &'a mut [f32],
-    /// The largest score and the sum of weights of a chunk, for each query.
-    partial: &'a mut [MaxSum],
-    /// Running largest score and sum of weights, for each query.
-    running: &'a mut [MaxSum],
-}
-
-impl<'a> AttendScratch<'a> {
-    fn of(scratch: &'a mut [f32], attention: AttentionParams) -> AttendScratch<'a> {
-        let width = attention.value_size.next_multiple_of(LANES);
-        let sizes = AttendScratchSizes::of(attention.shared, attention.size, width);
-        let (queries, rest) = scratch.split_at_mut(sizes.queries);
-        let (keys, rest) = rest.split_at_mut(sizes.keys);
-        let (values, rest) = rest.split_at_mut(sizes.values);
-        let (scores, rest) = rest.split_at_mut(sizes.scores);
-        let (sums, rest) = rest.split_at_mut(sizes.sums);
-        let (results, rest) = rest.split_at_mut(sizes.sums);
-        let (partial, rest) = rest.split_at_mut(sizes.ends);
-        let (scores, partial) = (scores.as_chunks_mut().0, partial.as_chunks_mut().0);
-        let running = rest[..sizes.ends].as_chunks_mut().0;
-        AttendScratch { width, queries, keys, values, scores, sums, results, partial, running }
-    }
-}
-
 /// The positions that a row of the step sees.
 fn sees(attention: AttentionParams, sequence: &Sequence<'_>, row: usize) -> Range<usize> {
     let position = sequence.position as usize + row - sequence.rows.start as usize;
@@ -526,10 +464,20 @@ struct QueryBatch {
 }
 
 impl AttendPiece<'_> {
-    /// The positions of a chunk that a row sees, counted from the chunk's beginning.
+    /// The selection of a row, if it reads the positions of one only.
+    fn selection(&self, row: usize) -> Option<&[f32]> {
+        self.heads.selected.map(|(all, numbers)| &all[row * numbers..][..numbers])
+    }
+
+    /// The positions of a chunk that a row sees, counted from the chunk's beginning: from the first to the last one that
+    /// it reads.
     fn seen(&self, row: usize, chunk: usize) -> Range<usize> {
         let seen = sees(self.attention, self.sequence, row);
-        let part = intersection(seen, chunk * CHUNK_POSITIONS..(chunk + 1) * CHUNK_POSITIONS);
+        let mut part = intersection(seen, chunk * CHUNK_POSITIONS..(chunk + 1) * CHUNK_POSITIONS);
+        if let Some(selection) = self.selection(row) {
+            let mut selected = part.clone().filter(|position| is_selected(selection, *position));
+            part = selected.next().map_or(0..0, |first| first..selected.next_back().unwrap_or(first) + 1);
+        }
         part.start - (chunk * CHUNK_POSITIONS).min(part.start)
             ..part.end - (chunk * CHUNK_POSITIONS).min(part.end)
     }
@@ -629,7 +577,14 @@ impl AttendPiece<'_> {
         walk.score(&seen, some.clone(), scratch);
         let cap = self.attention.softcap.map(|cap| (f64::from(cap) * std::f64::consts::LOG2_E) as f32);
         for query in 0..self.queries() {
-            let seen = seen[query / self.attention.shared].clone();
+            let row = query / self.attention.shared;
+            let seen = seen[row].clone();
+            if let Some(selection) = self.selection(first + row) {
+                let at = chunk * CHUNK_POSITIONS;
+                for position in seen.clone().filter(|position| !is_selected(selection, at + position)) {
+                    scratch.scores[query][position] = f32::NEG_INFINITY;
+                }
+            }
             if !seen.is_empty() {
                 scratch.partial[query] = (self.table.weigh)(&mut scratch.scores[query], seen, cap);
             }

@@ -5,7 +5,8 @@ use std::f64::consts::TAU;
 
 use girih_cpu::kernels::{Table, tables};
 use girih_cpu::ops::{
-    Activate, Add, ApplyXielu, Gate, GateRow, LayerNorm, Norm, Rotate, Rotation, Scale, ScaleColumns, Softcap,
+    Activate, Add, ApplyXielu, Gate, GateRow, LayerNorm, MatchRms, MixRow, Norm, Rotate, Rotation, Scale,
+    ScaleColumns, Softcap, Sparsify,
 };
 use girih_graph::testing::{Case, CaseInput, Roundoff, draw, judge};
 use girih_graph::{AppliedOp, GateRule, OpName, Role, ValueId, Xielu};
@@ -17,7 +18,7 @@ use crate::path::{Memory, Placed};
 const SEEDS: u64 = 16;
 
 /// Ops whose kernels compute a row or an element at a time.
-const OPS: [OpName; 11] = [
+const OPS: [OpName; 14] = [
     OpName::Norm,
     OpName::LayerNorm,
     OpName::Rope,
@@ -28,6 +29,9 @@ const OPS: [OpName; 11] = [
     OpName::Add,
     OpName::Scale,
     OpName::ScaleColumns,
+    OpName::MatchRms,
+    OpName::Sparsify,
+    OpName::MixHeads,
     OpName::Softcap,
 ];
 
@@ -130,6 +134,23 @@ fn by_kernel(table: &Table, case: &Case, memory: Memory) -> Vec<f32> {
         AppliedOp::ScaleColumns { x: _, weight: _ } => x.chunks(width).for_each(|x| {
             run(x, &mut |x, y| table.run(ScaleColumns { x, weight: &ids[0], y }));
         }),
+        AppliedOp::MatchRms { least, x: _, like: _ } => {
+            for (x, like) in x.chunks(width).zip(rows(case, 1).chunks(width)) {
+                let like = memory.place(like);
+                run(x, &mut |x, y| table.run(MatchRms { x, like: &like, least, y }));
+            }
+        }
+        AppliedOp::Sparsify { deviations, x: _ } => {
+            x.chunks(width).for_each(|x| run(x, &mut |x, y| table.run(Sparsify { x, deviations, y })));
+        }
+        AppliedOp::MixHeads { weights: _, x: _ } => {
+            let heads = case.graph.value(node.inputs[0]).shape.stride();
+            for (weights, x) in x.chunks(heads).zip(rows(case, 1).chunks(heads * width)) {
+                let x = memory.place(x);
+                // A result of a row has the length of a head.
+                run(&vec![0.0; width], &mut |_, y| table.run(MixRow { weights, x: &x, y }));
+            }
+        }
         AppliedOp::Softcap { cap, x: _ } => {
             x.chunks(stride).for_each(|x| run(x, &mut |x, y| table.run(Softcap { x, cap, y })));
         }

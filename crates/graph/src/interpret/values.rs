@@ -14,8 +14,8 @@ use crate::ops::route::Router;
 use crate::ops::temper::Temperature;
 use crate::ops::{
     AppliedOp, activate, add, attend, attend_latent, concat, embed, experts, gate, gate_heads, gather,
-    layer_norm, linear, linear_heads, norm, pool, reshape, rope, route, scale, scale_columns, softcap,
-    splice, temper, xielu,
+    layer_norm, linear, linear_heads, match_rms, mix_heads, norm, pool, reshape, rope, route, scale,
+    scale_columns, select_keys, softcap, sparsify, splice, temper, xielu,
 };
 use crate::sequence::{GivenRows, Input, Sequence, step_count};
 use crate::state::PositionMajor;
@@ -293,10 +293,16 @@ impl<'r, 'a> NodeReads<'r, 'a> {
                 let [keys_at, values_at] = [keys, values].map(at);
                 let [keys, values] = [(keys, &keys_at), (values, &values_at)]
                     .map(|(id, at)| HeldRows { inner: self.stride(id), at });
-                let rule = ScoreRule { scale, span, softcap, sinks: sinks.as_deref() };
+                let rule = ScoreRule { scale, span, softcap, sinks: sinks.as_deref(), selected: None };
                 attend::define(self.rows(q)?, self.value(q).inner()[0], keys, values, sequences, rule)?
             }
-            AppliedOp::AttendLatent { scale, span, values, q, latents } => {
+            AppliedOp::SelectKeys { best, q, weights, keys } => {
+                let keys_at = |sequence: &Sequence<'_>, seen| self.held(keys, sequence, seen);
+                let held = HeldRows { inner: self.stride(keys), at: &keys_at };
+                let sizes = [best as usize, self.stride(self.node.output)];
+                select_keys::define(self.rows(q)?, self.rows(weights)?, sizes, held, sequences)?
+            }
+            AppliedOp::AttendLatent { scale, span, values, q, latents, selected } => {
                 let sizes = [self.value(latents).columns(), values as usize];
                 let keys_at = |sequence: &Sequence<'_>, seen| self.held(latents, sequence, seen);
                 let values_at = |sequence: &Sequence<'_>, seen| {
@@ -305,7 +311,11 @@ impl<'r, 'a> NodeReads<'r, 'a> {
                 };
                 let keys = HeldRows { inner: self.stride(latents), at: &keys_at };
                 let values = HeldRows { inner: self.stride(latents) / sizes[0] * sizes[1], at: &values_at };
-                let rule = ScoreRule { scale, span, softcap: None, sinks: None };
+                let selected = match selected {
+                    None => None,
+                    Some(id) => Some((self.rows(id)?, self.stride(id))),
+                };
+                let rule = ScoreRule { scale, span, softcap: None, sinks: None, selected };
                 attend::define(self.rows(q)?, self.value(q).inner()[0], keys, values, sequences, rule)?
             }
             AppliedOp::ShortConv { .. } | AppliedOp::SsmScan { .. } | AppliedOp::DeltaRule { .. } => {
@@ -324,6 +334,16 @@ impl<'r, 'a> NodeReads<'r, 'a> {
             AppliedOp::Activate { act, x } => activate::define(self.rows(x)?, act),
             AppliedOp::Xielu { positive, negative, beta, epsilon, x } => {
                 xielu::define(self.rows(x)?, Xielu { positive, negative, beta, epsilon })
+            }
+            AppliedOp::MatchRms { least, x, like } => {
+                match_rms::define(self.rows(x)?, self.rows(like)?, least, self.value(x).columns())
+            }
+            AppliedOp::Sparsify { deviations, x } => {
+                sparsify::define(self.rows(x)?, deviations, self.value(x).columns())
+            }
+            AppliedOp::MixHeads { weights, x } => {
+                let sizes = [self.value(x).inner()[0], self.value(x).columns()];
+                mix_heads::define(self.rows(weights)?, self.rows(x)?, sizes)
             }
             AppliedOp::Add { a, b } => add::define(self.rows(a)?, self.rows(b)?),
             AppliedOp::Scale { factor, x } => scale::define(self.rows(x)?, factor),

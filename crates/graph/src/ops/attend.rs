@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use girih_tensor::{Result, Shape, reference};
 
+use super::select_keys::is_selected;
 use crate::constant::Span;
 use crate::sequence::Sequence;
 use crate::value::Value;
@@ -52,6 +53,8 @@ pub(crate) struct ScoreRule<'a> {
     pub span: Span,
     pub softcap: Option<f32>,
     pub sinks: Option<&'a [f32]>,
+    /// The selection of each row, and its numbers.
+    pub selected: Option<(&'a [f32], usize)>,
 }
 
 /// Returns the rows of a sequence at some positions.
@@ -107,10 +110,12 @@ pub(crate) fn define(
         let (keys, values) = (keys.seen(sequence, all.clone())?, values.seen(sequence, all)?);
         for (row, position) in sequence.rows.indexes().zip(sequence.position as usize..) {
             let seen = sequence.sees(rule.span, position);
+            let selected = rule.selected.map(|(all, numbers)| &all[row * numbers..][..numbers]);
+            let reads = |position: usize| selected.is_none_or(|selected| is_selected(selected, position));
             for head in 0..heads {
                 let q = &q[(row * heads + head) * size..][..size];
                 let kv_head = head / heads_per_kv_head;
-                let weights = softmax_weights(q, [head, kv_head * size], &keys, seen.clone(), rule);
+                let weights = softmax_weights(q, [head, kv_head * size], &keys, (seen.clone(), &reads), rule);
                 out.extend(weighted_sum(&weights, kv_head * value_size, value_size, &values, seen.start));
             }
         }
@@ -127,17 +132,20 @@ fn seen_by_rows(sequence: &Sequence<'_>, span: Span) -> Range<usize> {
     all.unwrap_or(first..first)
 }
 
-/// The softmax weights of one `head` of one row, over the positions `seen`. The head's numbers
+/// The softmax weights of one `head` of one row, over the positions `seen`, of which it may read some. The head's numbers
 /// begin at `first` in each row of `keys`.
 fn softmax_weights(
     q: &[f32],
     [head, first]: [usize; 2],
     keys: &SeenRows<'_>,
-    seen: Range<usize>,
+    (seen, reads): (Range<usize>, &dyn Fn(usize) -> bool),
     rule: ScoreRule<'_>,
 ) -> Vec<f64> {
     let mut weights: Vec<f64> = seen
         .map(|position| {
+            if !reads(position) {
+                return f64::NEG_INFINITY;
+            }
             let score = f64::from(rule.scale) * reference::dot(q, keys.part(position, first, q.len())).sum;
             rule.softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh())
         })

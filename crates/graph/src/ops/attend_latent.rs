@@ -3,11 +3,12 @@
 
 use girih_tensor::Shape;
 
+use super::select_keys::has_numbers_for;
 use crate::constant::Span;
 use crate::value::{Extent, Value};
 use crate::work::{NodeWork, Reads, WorkStep};
 
-pub(super) fn fits(q: &Value, latents: &Value, y: &Value) -> bool {
+pub(super) fn fits(q: &Value, latents: &Value, selected: Option<&Value>, y: &Value) -> bool {
     let (&[heads, size], &[kv_heads, key_size]) = (q.inner(), latents.inner()) else { return false };
     let &[results, value_size] = y.inner() else { return false };
     latents.outermost == Extent::Context
@@ -17,6 +18,7 @@ pub(super) fn fits(q: &Value, latents: &Value, y: &Value) -> bool {
         && y.has_rows_of(q)
         && results == heads
         && (1..=size).contains(&value_size)
+        && selected.is_none_or(|selected| selected.has_rows_of(q) && has_numbers_for(selected, latents))
 }
 
 /// The first `value_size` of each `size` numbers.
@@ -31,13 +33,15 @@ pub(super) fn work(
     values: u32,
     q: Shape,
     _latents: Shape,
+    selected: Option<Shape>,
     step: WorkStep<'_>,
 ) -> NodeWork {
     let positions = step.positions(span);
+    let of_selection = if selected.is_some() { Reads::All } else { Reads::Nothing };
     let results = q.extents()[1] as u64 * u64::from(values);
     NodeWork {
         multiply_adds: positions.by_row * (q.stride() as u64 + results),
-        ..NodeWork::reading([Reads::All, Reads::Positions(positions)])
+        ..NodeWork::reading([Reads::All, Reads::Positions(positions), of_selection])
     }
 }
 

@@ -24,6 +24,8 @@ pub(crate) mod gather;
 pub(crate) mod layer_norm;
 pub(crate) mod linear;
 pub(crate) mod linear_heads;
+pub(crate) mod match_rms;
+pub(crate) mod mix_heads;
 pub(crate) mod norm;
 pub(crate) mod pool;
 pub(crate) mod reshape;
@@ -31,8 +33,10 @@ pub(crate) mod rope;
 pub(crate) mod route;
 pub(crate) mod scale;
 pub(crate) mod scale_columns;
+pub(crate) mod select_keys;
 pub(crate) mod short_conv;
 pub(crate) mod softcap;
+pub(crate) mod sparsify;
 pub(crate) mod splice;
 pub(crate) mod ssm_scan;
 pub(crate) mod temper;
@@ -285,6 +289,21 @@ ops! {
         epsilon: f32 [not_negative],
     } (x: Activations; weight: Vector, bias: Vector) Own;
 
+    /// `(x [R, …, D], like [R, …, D]) → same`: every row of the innermost dimension with the root mean square of
+    /// another one, `x · √(mean(like²)) / √(max(mean(x²), least))`.
+    MatchRms = match_rms {
+        /// The smallest mean square that a row counts with.
+        least: f32 [not_negative],
+    } (x: Activations, like: Activations) Own;
+
+    /// `(x [R, …, D]) → same`: what of each number lies above a cutoff, `max(x − c, 0)` with
+    /// `c = mean(x) + deviations · √variance(x)` over the innermost dimension, where the variance is the mean squared
+    /// distance from the mean.
+    Sparsify = sparsify {
+        /// How many standard deviations the cutoff lies above the mean.
+        deviations: f32 [finite],
+    } (x: Activations) Own;
+
     /// `(x [R, K], weight [N, K], bias [N]?) → [R, N]`: `x · weightᵀ + bias`.
     Linear = linear (x: Activations, weight: Matrix; bias: Vector) Own;
 
@@ -386,9 +405,19 @@ ops! {
         softcap: Option<f32> [positive_if_present],
     } (q: Rows, keys: StateOrRows, values: StateOrRows; sinks: Vector) Positional;
 
-    /// `(q [R, H, D], latents [C, G, D]) → [R, H, E]`, positional: [`Attend`](Op::Attend) without a softcap and
-    /// sinks, to keys whose first `E` numbers are their values, too. So a latent is held once (DeepSeek-AI 2024,
-    /// arXiv 2405.04434). The latents are state.
+    /// `(q [R, H, D], weights [R, H], keys [C, 1, D]) → [R, C / 16 or more]`, positional: the positions that a row selects among
+    /// those of its sequence that it sees (DeepSeek-AI 2025, arXiv 2512.02556): those with the largest
+    /// `Σ weight · max(q·k, 0)` over all heads, of equal ones the first. A number has a bit for each of 16 positions, the
+    /// lowest one for the first. The keys are state of a group with the span `full`.
+    SelectKeys = select_keys {
+        /// The number of positions that a row selects, if it sees that many.
+        best: u32 [not_zero],
+    } (q: Rows, weights: Rows, keys: StateOrRows) Positional;
+
+    /// `(q [R, H, D], latents [C, G, D], selected [R, C / 16 or more]?) → [R, H, E]`, positional: [`Attend`](Op::Attend)
+    /// without a softcap and sinks, to keys whose first `E` numbers are their values, too. So a latent is held once
+    /// (DeepSeek-AI 2024, arXiv 2405.04434). The latents are state. With a selection, as
+    /// [`SelectKeys`](Op::SelectKeys) makes it, a row attends to the positions that it has only.
     AttendLatent = attend_latent {
         /// Multiplies every score.
         scale: f32 [finite],
@@ -396,7 +425,7 @@ ops! {
         span: Span [not_empty],
         /// The number of a key's first numbers that are its value: `E`.
         values: u32 [not_zero],
-    } (q: Rows, latents: StateOrRows) Positional;
+    } (q: Rows, latents: StateOrRows; selected: Rows) Positional;
 
     /// `(x [R, D], taps [K, D], carried [K − 1, D], bias [D]?) → same`, sequential: the causal convolution
     /// of each column with taps of its own, `Σₖ taps[k] · x[r − K + 1 + k] + bias` for row `r` of a
@@ -446,6 +475,9 @@ ops! {
         /// The activation of the gate.
         act: Act [any],
     } (gate: Activations, x: Activations) Own;
+
+    /// `(weights [R, H], x [R, H, D]) → [R, D]`: the sum of the heads of a row, each times its weight.
+    MixHeads = mix_heads (weights: Activations, x: Activations) Own;
 
     /// `(x) → same`: `act(x)`, element by element.
     Activate = activate {

@@ -186,6 +186,7 @@ fn changed_constants(op: Op) -> Vec<(&'static str, Op)> {
         | Op::ShortConv
         | Op::Add
         | Op::ScaleColumns
+        | Op::MixHeads
         | Op::Gather => Vec::new(),
         Op::SsmScan { least, most } => vec![
             ("least", Op::SsmScan { least: 2.0 * least + 0.1, most }),
@@ -196,6 +197,10 @@ fn changed_constants(op: Op) -> Vec<(&'static str, Op)> {
             vec![("sharing", Op::DeltaRule { sharing: other })]
         }
         Op::Norm { epsilon } => vec![("epsilon", Op::Norm { epsilon: 1.5 * epsilon + 1e-4 })],
+        Op::MatchRms { least } => vec![("least", Op::MatchRms { least: 4.0 * least + 0.5 })],
+        Op::Sparsify { deviations } => {
+            vec![("deviations", Op::Sparsify { deviations: deviations + 0.01 })]
+        }
         Op::LayerNorm { epsilon } => vec![("epsilon", Op::LayerNorm { epsilon: 1.5 * epsilon + 1e-4 })],
         Op::Route { score, used, normalized, groups, factor, near } => {
             let route = |score, used, normalized, groups, factor| Op::Route {
@@ -255,6 +260,7 @@ fn changed_constants(op: Op) -> Vec<(&'static str, Op)> {
                 ("softcap", Op::Attend { scale, span, softcap: toggled(softcap, 1.0) }),
             ]
         }
+        Op::SelectKeys { best } => vec![("best", Op::SelectKeys { best: best + 1 })],
         // Another number of values does not suit the result.
         Op::AttendLatent { scale, span, values } => vec![
             ("scale", Op::AttendLatent { scale: 1.01 * scale, span, values }),

@@ -166,6 +166,23 @@ pub(super) fn gate_heads(seed: u64, round: Roundoff) -> Case {
     draft.gathered(format!("{heads} heads of {size}, {act:?}"), y, bounds)
 }
 
+/// A product and a sum for each head.
+pub(super) fn mix_heads(seed: u64, round: Roundoff) -> Case {
+    let mut draft = CaseDraft::new(OpName::MixHeads, seed, round, Begin::Anywhere);
+    let (heads, size) = (1 + draft.random.below(5), draft.columns());
+    let (weights, of_heads) = draft.rows_within(2.0, "weights", &[heads]);
+    let (x, numbers) = draft.any_rows("x", &[heads, size]);
+    let rows = of_heads.chunks_exact(heads).zip(numbers.chunks_exact(heads * size));
+    let bound = |(weights, x): (&[f32], &[f32]), column: usize| {
+        let of_row = weights.iter().zip(x.chunks_exact(size));
+        let terms = of_row.map(|(weight, head)| f64::from((weight * head[column]).abs()));
+        round.gamma(heads + 1) * terms.sum::<f64>() + TINY
+    };
+    let bounds = rows.flat_map(|row| (0..size).map(move |column| bound(row, column))).collect();
+    let y = draft.builder.shaped("y", Op::MixHeads, &[weights, x], &[size]);
+    draft.gathered(format!("{heads} heads of {size}"), y, bounds)
+}
+
 /// Exact, but for a store.
 pub(super) fn concat(seed: u64, round: Roundoff) -> Case {
     let mut draft = CaseDraft::new(OpName::Concat, seed, round, Begin::Anywhere);

@@ -49,6 +49,49 @@ pub(super) fn norm(seed: u64, round: Roundoff) -> Case {
     draft.gathered(format!("{inner:?}, {with} weight, epsilon {epsilon}"), y, bounds)
 }
 
+/// Each root has half the error of its sum of squares; the means, the roots, their quotient and a product follow.
+pub(super) fn match_rms(seed: u64, round: Roundoff) -> Case {
+    let mut draft = CaseDraft::new(OpName::MatchRms, seed, round, Begin::Anywhere);
+    let size = draft.columns();
+    let (inner, least) = (draft.normed(size), draft.random.of(&[0.0, 1e-5, 1.0]));
+    // No row of zeros, whose quotient has no bound without a least size.
+    let (x, numbers) = draft.any_rows("x", &inner);
+    let (like, sizes) = draft.rows_within(3.0, "like", &inner);
+    let relative = round.gamma(size + 1) + round.gamma(8);
+    let rows = numbers.chunks_exact(size).zip(sizes.chunks_exact(size));
+    let bounds = rows.flat_map(|(row, like)| {
+        let own = reference::root_mean_square(row, 0.0).max(f64::from(least).sqrt());
+        let factor = reference::root_mean_square(like, 0.0) / own;
+        row.iter().map(move |x| relative * (f64::from(*x) * factor).abs() + TINY)
+    });
+    let bounds = bounds.collect();
+    let y = draft.builder.same("y", Op::MatchRms { least }, &[x, like]);
+    draft.gathered(format!("{inner:?}, at least {least}"), y, bounds)
+}
+
+/// The mean has an error of gamma(n) of the mean size of terms. Distances from it have the same error, and so has the
+/// deviation, whose sum of squares has one rounding per term and two for the square of a rounded distance. The root, a
+/// product, a sum and two differences follow.
+pub(super) fn sparsify(seed: u64, round: Roundoff) -> Case {
+    let mut draft = CaseDraft::new(OpName::Sparsify, seed, round, Begin::Anywhere);
+    let size = draft.columns();
+    let (inner, deviations) = (draft.normed(size), draft.random.of(&[1.644_853_6, 0.5, 0.0, -0.7]));
+    let (x, numbers) = draft.any_rows("x", &inner);
+    let bounds = numbers.chunks_exact(size).flat_map(|row| {
+        let (mean, deviation) = reference::mean_and_deviation(row, 0.0);
+        let average = row.iter().map(|x| f64::from(x.abs())).sum::<f64>() / size as f64;
+        let (mean_error, factor) = (round.gamma(size + 1) * average, f64::from(deviations));
+        let deviation_error = deviation * (round.gamma(size + 4) / 2.0 + round.gamma(2)) + mean_error;
+        let cutoff = mean.abs() + factor.abs() * deviation;
+        // A tenth more for products of errors.
+        let error = 1.1 * (mean_error + factor.abs() * deviation_error) + round.gamma(2) * cutoff;
+        row.iter().map(move |x| error + round.gamma(1) * (f64::from(x.abs()) + cutoff) + TINY)
+    });
+    let bounds = bounds.collect();
+    let y = draft.builder.same("y", Op::Sparsify { deviations }, &[x]);
+    draft.gathered(format!("{inner:?}, {deviations} deviations"), y, bounds)
+}
+
 /// The mean has an error of gamma(n) of the mean size of terms; it is added to each distance, and its
 /// square to the variance, because distances from the exact mean add up to zero. The sum of squares has
 /// one rounding per term and two for the square of a rounded distance, and the root halves their error.

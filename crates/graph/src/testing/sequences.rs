@@ -6,6 +6,7 @@ use super::case::{Case, CaseSequence};
 use super::draft::{Begin, CaseDraft, Numbers, held_by};
 use super::roundoff::{Roundoff, TINY};
 use crate::constant::Span;
+use crate::ops::select_keys::{SELECTION_POSITIONS, is_selected, select};
 use crate::ops::{Op, OpName};
 use crate::sequence::{Outputs, Range32, Sequence};
 use crate::value::ValueId;
@@ -59,6 +60,33 @@ impl CaseDraft {
         let is_plain = matches!(span, Span::Full | Span::Window(_)) && self.random.once_in(2);
         let plain = Heads { value_size: size, softcap: None, has_sinks: false, ..drawn };
         if is_plain { plain } else { drawn }
+    }
+
+    /// The numbers of a selection.
+    fn selection_numbers(&self) -> usize {
+        let context = self.sequences.iter().map(|sequence| sequence.rows as usize).max().unwrap_or(1);
+        context.div_ceil(SELECTION_POSITIONS)
+    }
+
+    /// An input of selections: each row has some of the positions that it sees with this span, and at least one.
+    fn selection(&mut self, span: Span) -> Numbers {
+        let numbers = self.selection_numbers();
+        let mut all = Vec::new();
+        let counts: Vec<u32> = self.sequences.iter().map(|sequence| sequence.rows).collect();
+        for rows in counts {
+            let one_in = self.random.of(&[2, 3, 40]);
+            for row in 0..rows as usize {
+                let range = Range32 { start: 0, end: rows };
+                let sequence =
+                    Sequence { blocks: &[], position: 0, rows: range, outputs: Outputs::All, spans: &[] };
+                let (seen, mut selection) = (sequence.sees(span, row), vec![0.0; numbers]);
+                let sure = seen.start + self.random.below(seen.len());
+                let taken = seen.filter(|position| *position == sure || self.random.once_in(one_in));
+                taken.for_each(|position| select(&mut selection, position));
+                all.extend(selection);
+            }
+        }
+        self.input_rows("selected", &[numbers], all)
     }
 
     /// The inputs of attention, its sinks, and its result.
@@ -197,6 +225,32 @@ pub(super) fn attend(seed: u64, round: Roundoff) -> Case {
     draft.gathered(format!("{heads:?}"), y, bounds)
 }
 
+/// Whole numbers, so that sums are exact, many scores are equal, and no rounding chooses.
+pub(super) fn select_keys(seed: u64, round: Roundoff) -> Case {
+    let mut draft = CaseDraft::new(OpName::SelectKeys, seed, round, Begin::AtZero);
+    let dtype = match round.operands {
+        DType::F32 => draft.random.of(&[DType::F32, DType::F16, DType::BF16]),
+        operands => operands,
+    };
+    let (heads, size) = (draft.random.of(&[1, 2, 5]), draft.random.of(&[1, 4, 9, 16, 40]));
+    let best = draft.random.of(&[1, 2, 7, 16, 60, 300]);
+    let whole = |draft: &mut CaseDraft, name: &str, inner: &[usize], most: usize| {
+        let count = draft.rows() * inner.iter().product::<usize>();
+        let numbers = (0..count).map(|_| draft.random.below(2 * most + 1) as f32 - most as f32).collect();
+        draft.input_rows(name, inner, numbers).0
+    };
+    let q = whole(&mut draft, "q", &[heads, size], 2);
+    let weights = whole(&mut draft, "weights", &[heads], 3);
+    let keys = whole(&mut draft, "keys", &[1, size], 2);
+    let group = draft.builder.group(Span::Full);
+    let held = draft.builder.state("held", &[1, size], dtype, group);
+    draft.builder.write(keys, held);
+    let numbers = draft.selection_numbers();
+    let y = draft.builder.shaped("y", Op::SelectKeys { best }, &[q, weights, held], &[numbers]);
+    let bounds = vec![TINY; draft.rows() * numbers];
+    draft.gathered(format!("{best} best by {heads} heads of {size}, {dtype}"), y, bounds)
+}
+
 /// Attention over latents. Most models have one KV head.
 pub(super) fn attend_latent(seed: u64, round: Roundoff) -> Case {
     let mut draft = CaseDraft::new(OpName::AttendLatent, seed, round, Begin::AtZero);
@@ -216,6 +270,8 @@ pub(super) fn attend_latent(seed: u64, round: Roundoff) -> Case {
     let state = draft.builder.state("held", &[kv_heads, size], heads.dtype, group);
     draft.builder.write(latents, state);
     let held = held_by(heads.dtype, &rows);
+    let selected = draft.random.once_in(2).then(|| draft.selection(span));
+    let numbers = draft.selection_numbers();
     let (mut bounds, mut first) = (Vec::new(), 0);
     for CaseSequence { rows, .. } in &draft.sequences {
         let range = Range32 { start: 0, end: *rows };
@@ -224,7 +280,12 @@ pub(super) fn attend_latent(seed: u64, round: Roundoff) -> Case {
             for head in 0..heads.heads {
                 let kv_head = head / (heads.heads / kv_heads);
                 let at = |position: usize| &held[((first + position) * kv_heads + kv_head) * size..][..size];
-                let keys: Vec<&[f32]> = sequence.sees(span, row).map(at).collect();
+                let reads = |position: &usize| {
+                    let of_row =
+                        |all: &[f32]| is_selected(&all[(first + row) * numbers..][..numbers], *position);
+                    selected.as_ref().is_none_or(|(_, all)| of_row(all))
+                };
+                let keys: Vec<&[f32]> = sequence.sees(span, row).filter(reads).map(at).collect();
                 let q = &queries[((first + row) * heads.heads + head) * size..][..size];
                 bounds.extend(attend_bounds(heads, round, (q, None), &keys, &keys));
             }
@@ -232,7 +293,9 @@ pub(super) fn attend_latent(seed: u64, round: Roundoff) -> Case {
         first += *rows as usize;
     }
     let op = Op::AttendLatent { scale: heads.scale, span, values: value_size as u32 };
-    let y = draft.builder.shaped("y", op, &[q, state], &[heads.heads, value_size]);
+    let mut operands = vec![q, state];
+    operands.extend(selected.map(|(id, _)| id));
+    let y = draft.builder.shaped("y", op, &operands, &[heads.heads, value_size]);
     draft.gathered(format!("{heads:?}"), y, bounds)
 }
 

@@ -308,11 +308,65 @@ fn linear_heads_has_a_matrix_for_each_head() {
     near(&run(&lines, &[("w", &[1.0, 2.0, -3.0, 0.5])], &[1.0, 2.0, 3.0, 4.0]), &[5.0, -7.0]);
 }
 
+/// The second head counts a half.
+#[test]
+fn mix_heads_adds_weighed_heads() {
+    let lines = [
+        "input x: [rows 1, 2, 2] f32",
+        "weight w: [2, 4] f32",
+        "flat: [rows 1, 4] = reshape x",
+        "weights: [rows 1, 2] = linear flat, w",
+        "y: [rows 1, 2] = mix_heads weights, x",
+    ];
+    // The weights are x[0] and x[3] / 8.
+    let w = [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.125];
+    near(&run(&lines, &[("w", &w)], &[1.0, 2.0, 3.0, 4.0]), &[1.0 + 1.5, 2.0 + 2.0]);
+}
+
+/// The mean is 2, the variance 2.
+#[test]
+fn sparsify_cuts_a_row() {
+    let lines = ["input x: [rows 1, 4] f32", "y: [rows 1, 4] = sparsify(deviations=1.0) x"];
+    near(&run(&lines, &[], &[0.0, 2.0, 2.0, 4.0]), &[0.0, 0.0, 0.0, 0.585_786]);
+}
+
+/// The root mean squares are 2.5 and 5, so the second one counts with the least one, 5.
+#[test]
+fn match_rms_takes_the_size_of_another_row() {
+    let lines = [
+        "input x: [rows 1, 4] f32",
+        "like: [rows 1, 4] = scale(factor=2.0) x",
+        "matched: [rows 1, 4] = match_rms(least=0.00001) x, like",
+        "y: [rows 1, 4] = match_rms(least=25.0) matched, x",
+    ];
+    near(&run(&lines, &[], &[3.0, 4.0, 0.0, 0.0]), &[3.0, 4.0, 0.0, 0.0]);
+}
+
 #[test]
 fn concat_joins_heads() {
     let lines = ["input x: [rows 1, 2, 2] f32", "y: [rows 1, 2, 4] = concat x, x"];
     let y = run(&lines, &[], &[1.0, 2.0, 3.0, 4.0]);
     assert_eq!(y, [1.0, 2.0, 1.0, 2.0, 3.0, 4.0, 3.0, 4.0]);
+}
+
+/// The keys are the rows themselves: row 2 has the scores 2, 0 and 4, and row 1 sees one position of its size.
+#[test]
+fn select_keys_takes_the_best_positions() {
+    let lines = [
+        "group full span full",
+        "input x: [rows 3, 1, 2] f32",
+        "weight w: [1, 2] f32",
+        "flat: [rows 3, 2] = reshape x",
+        "weights: [rows 3, 1] = linear flat, w",
+        "state held: [context 64, 1, 2] f32 in full",
+        "held = write x",
+        "y: [rows 3, 4] = select_keys(best=2) x, weights, held",
+    ];
+    let y = run(&lines, &[("w", &[1.0, 0.0])], &[1.0, 1.0, -1.0, 3.0, 2.0, 0.0]);
+    let of_row = |row: usize| y[4 * row];
+    // The weight of row 1 is negative, so its own score is below that of an orthogonal key.
+    assert_eq!([of_row(0), of_row(1), of_row(2)], [1.0, 3.0, 5.0]);
+    assert!(y.iter().enumerate().all(|(at, y)| at % 4 == 0 || *y == 0.0));
 }
 
 /// The score of each row's own key is its square; values are the first numbers. By hand: row 1 has the scores 2 and

@@ -13,7 +13,7 @@ const CONSTANT_TEXTS: [&str; 7] = ["1.0", "1", "full", "halves", "silu", "first"
 const INNER_EXTENTS: [&str; 4] = [", 2", "", ", 1, 2", ", 2, 2"];
 
 /// Inner extents of results that none of these is.
-const FURTHER_RESULTS: [&str; 2] = [", 1, 1", ", 2, 4"];
+const FURTHER_RESULTS: [&str; 3] = [", 1, 1", ", 2, 4", ", 4"];
 
 /// Extents to try for weights.
 const WEIGHT_EXTENTS: [&str; 3] = ["1", "2", "2, 2"];
@@ -82,6 +82,9 @@ impl SmallGraph {
         if uses("by_head") {
             text += "input by_head: [rows 2, 1] f32\n";
         }
+        if uses("selected") {
+            text += "input selected: [rows 2, 4] f32\n";
+        }
         if uses("given") {
             text += &format!("input given: [rows 2{x}] f32\n");
         }
@@ -126,8 +129,12 @@ fn operands(spec: &OpSpec, count: usize) -> Vec<String> {
         OperandKind::Rows if spec.name == "delta_rule" && index < 3 => "heads".to_owned(),
         OperandKind::Carried if spec.name == "delta_rule" => "matrices".to_owned(),
         OperandKind::Activations if spec.name == "linear_heads" => "heads".to_owned(),
-        OperandKind::Activations if spec.name == "gate_heads" && index == 1 => "heads".to_owned(),
+        OperandKind::Activations if matches!(spec.name, "gate_heads" | "mix_heads") && index == 1 => {
+            "heads".to_owned()
+        }
         OperandKind::Rows if spec.name == "ssm_scan" && index == 1 => "by_head".to_owned(),
+        OperandKind::Rows if spec.name == "select_keys" && index == 1 => "by_head".to_owned(),
+        OperandKind::Rows if spec.name == "attend_latent" && index == 2 => "selected".to_owned(),
         OperandKind::Carried if spec.name == "ssm_scan" => "matrix".to_owned(),
         OperandKind::Ids => "tokens".to_owned(),
         OperandKind::Given => "given".to_owned(),

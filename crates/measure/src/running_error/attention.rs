@@ -1,5 +1,6 @@
 //! The errors of attention: those of scores, of weights by softmax, and of the sums of values.
 
+use super::selection::Choice;
 use crate::rounding::{CAP_STORES, EXPONENTIAL_ROUNDINGS, RoundingErrors, mean_square};
 
 /// Stores of a score: the sum, and its product with the scale. The mask adds 0.
@@ -82,8 +83,10 @@ pub(super) struct AttendingHead<'a> {
     /// One more score, without a value.
     pub(super) sink: Option<f64>,
     pub(super) q: HeadPart<'a>,
-    /// The keys and values that the row reads.
+    /// The keys and values that the row reads, or perhaps reads.
     pub(super) read: Vec<(HeadPart<'a>, HeadPart<'a>)>,
+    /// Which of both, for each.
+    pub(super) choices: Vec<Choice>,
 }
 
 impl AttendingHead<'_> {
@@ -93,7 +96,12 @@ impl AttendingHead<'_> {
         let scores: Vec<KeyScore> = self.read.iter().map(|(key, _)| self.score(key)).collect();
         let sink = self.sink.unwrap_or(f64::NEG_INFINITY);
         let largest = scores.iter().fold(sink, |largest, score| largest.max(score.value));
-        let weights: Vec<f64> = scores.iter().map(|score| (score.value - largest).exp()).collect();
+        let all: Vec<f64> = scores.iter().map(|score| (score.value - largest).exp()).collect();
+        // Those that it does not read have no weight.
+        let is_read = |choice: &Choice| *choice != Choice::PerhapsRead;
+        let weights = all.iter().zip(&self.choices);
+        let weights: Vec<f64> =
+            weights.map(|(weight, choice)| if is_read(choice) { *weight } else { 0.0 }).collect();
         let sum: f64 = weights.iter().sum::<f64>() + (sink - largest).exp();
         // Errors of the query act through the cap's slope.
         let keys = self.read.iter().zip(&scores).map(|((key, _), score)| (key.numbers, score.slope));
@@ -109,6 +117,7 @@ impl AttendingHead<'_> {
             of_q.add(p, value.distances(1.0, &mean_value), key.distances(score.slope, &mean_key));
             parts += p.powi(2) * mean_square(value.numbers.iter().copied());
         }
+        noise += self.noise_of_choices(&all, (sink - largest).exp(), &mean_value);
         // The sink counts as a key of zeros whose value is zeros: its distances from the means are those means, negated.
         of_q.add((sink - largest).exp() / sum, mean_value.iter().copied(), mean_key.iter().copied());
         let size = mean_square(mean_value.iter().copied());
@@ -117,6 +126,21 @@ impl AttendingHead<'_> {
         let own =
             (result + EXPONENTIAL_ROUNDINGS * term) * parts + count * term * (size + parts) + result * size;
         (noise + self.scale.powi(2) * self.q.noise * of_q.mean_square_of_rows() + own, size)
+    }
+
+    /// The noise of another choice of positions, of which all have these weights, and the sink one more: a result is a mean
+    /// of values, so what may change of its weights may move it to the farthest value that may be read, once for what is
+    /// missing and once for what is there instead.
+    fn noise_of_choices(&self, weights: &[f64], sink: f64, mean_value: &[f64]) -> f64 {
+        let (mut changed, mut farthest) = (0.0, 0.0f64);
+        for (((_, value), choice), weight) in self.read.iter().zip(&self.choices).zip(weights) {
+            if choice.is_uncertain() {
+                changed += weight;
+                farthest = farthest.max(mean_square(value.distances(1.0, mean_value)));
+            }
+        }
+        let all = weights.iter().sum::<f64>() + sink;
+        2.0 * self.one.change * (changed / all).powi(2) * farthest
     }
 
     /// The score of a key, without the error of the query.

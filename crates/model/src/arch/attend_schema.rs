@@ -3,6 +3,7 @@
 use serde::Deserialize;
 
 use super::field::Field;
+use super::rope_schema::PairingSchema;
 
 /// What the norms of queries and keys divide by, and when. All are root-mean-square norms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
@@ -45,6 +46,28 @@ pub struct LatentSchema {
     pub value_size: Field,
     /// The epsilon of the norms of latents.
     pub epsilon: Field,
+    /// The choice of the positions that a row attends to.
+    pub indexer: Option<IndexerSchema>,
+}
+
+/// The choice of the positions that a row attends to (DeepSeek-AI 2025, arXiv 2512.02556): by scores of heads of its own,
+/// whose queries are made of the latent of queries.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IndexerSchema {
+    /// The number of heads.
+    pub heads: Field,
+    /// The size of a head, whose first numbers are rotated as those of attention.
+    pub size: Field,
+    /// The number of positions that a row attends to.
+    pub best: Field,
+    /// The components that form a pair.
+    pub pairing: PairingSchema,
+    /// The epsilon of the norm of keys.
+    pub epsilon: Field,
+    /// A list of `config.json` with `full` for a layer that chooses, and `shared` for one that takes the choice before it;
+    /// without the list, all choose.
+    pub listed: Option<Field>,
 }
 
 /// The source of values.

@@ -36,12 +36,26 @@ pub struct DeltaRuleFacts {
     /// Whether a correction may reach twice as far.
     #[serde(rename = "delta_doubled")]
     pub doubled: bool,
+    /// Whether each channel of a key has a step of its own, instead of each head.
+    #[serde(rename = "delta_by_channel")]
+    pub by_channel: bool,
+    /// The size between the two projections to steps, and between those to gates, if there are two.
+    #[serde(rename = "delta_rank")]
+    pub rank: Option<usize>,
+    /// The activation of the gate of the results.
+    #[serde(rename = "delta_gate", serialize_with = "act_name")]
+    pub gate: Act,
 }
 
 impl DeltaRuleFacts {
     /// The values of all queries in a row, and of all keys.
     pub fn keys(&self) -> usize {
         self.key_heads * self.key_size
+    }
+
+    /// The steps of a row.
+    pub fn steps(&self) -> usize {
+        self.value_heads * if self.by_channel { self.key_size } else { 1 }
     }
 
     /// The values of all heads in a row.

@@ -30,6 +30,25 @@ pub struct DeltaRuleSchema {
     pub norm_epsilon: Option<Field>,
     /// Whether a correction may reach twice as far, so that a matrix may change its sign.
     pub doubled: Option<Field>,
+    /// Whether each channel of a key has a step of its own, instead of each head.
+    #[serde(default)]
+    pub by_channel: bool,
+    /// The size that rows have between the two projections to steps, and between those to gates. Without one, there
+    /// is one projection to each.
+    pub rank: Option<Field>,
+    /// The activation of the gate of the results.
+    #[serde(default)]
+    pub gate: DeltaGateAct,
+}
+
+/// The activation of the gate of a delta rule's results.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)] // the names suffice
+pub enum DeltaGateAct {
+    #[default]
+    Silu,
+    Sigmoid,
 }
 
 /// A part of the rows of a tensor of several projections.

@@ -8,6 +8,7 @@ use serde::{Serialize, Serializer};
 use super::delta_facts::DeltaRuleFacts;
 use super::schema::{NormKind, NormPosition, QkNorm};
 use super::ssm_facts::SsmFacts;
+use super::streams::StreamsFacts;
 
 /// The parameters of a model; equal for every container of the same model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -29,6 +30,9 @@ pub struct Facts {
     pub head: Option<Head>,
     /// How the rows of a text become one vector; `None` if the model defines no such vector.
     pub pooling: Option<PoolingFacts>,
+    /// The residual streams, if there are several.
+    #[serde(flatten)]
+    pub streams: Option<StreamsFacts>,
 }
 
 impl Facts {
@@ -270,6 +274,27 @@ pub struct LatentFacts {
     pub epsilon: f32,
     /// Whether the projections to the latents, and to the shared key, have biases.
     pub biases: bool,
+    /// The choice of the positions that a row attends to, if it does not attend to all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub indexer: Option<IndexerFacts>,
+}
+
+/// The choice of the positions that a row attends to.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct IndexerFacts {
+    /// The number of heads.
+    pub heads: usize,
+    /// The size of a head.
+    pub size: usize,
+    /// The number of positions that a row attends to.
+    pub best: usize,
+    /// The components that form a pair.
+    #[serde(serialize_with = "pairing_name")]
+    pub pairing: Pairing,
+    /// The epsilon of the norm of keys.
+    pub epsilon: f32,
+    /// Whether the layer chooses; if not, it takes the choice of the last one that did.
+    pub chooses: bool,
 }
 
 /// The source of values, and of keys if they are those of another layer.
@@ -374,6 +399,9 @@ pub enum Ffn {
             skip_serializing_if = "Option::is_none"
         )]
         limit: Option<GateLimit>,
+        /// How many standard deviations above their mean gates are cut, before the activation.
+        #[serde(rename = "ffn_cutoff", skip_serializing_if = "Option::is_none")]
+        cutoff: Option<f32>,
         /// The factor of the gate, before its activation.
         #[serde(rename = "ffn_gate_scale", skip_serializing_if = "Option::is_none")]
         gate_scale: Option<f32>,

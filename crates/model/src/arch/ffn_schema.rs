@@ -132,6 +132,9 @@ pub struct DenseSchema {
     pub gate_scale: Option<Field>,
     /// The factor of the output.
     pub output_scale: Option<Field>,
+    /// A list of `config.json` with the share of each layer's gates that a cutoff makes 0, if they are distributed
+    /// normally.
+    pub sparsity: Option<Field>,
     /// How transformers makes the inner size of what `config.json` states; a GGUF has the result.
     pub hf_rounded: Option<RoundedSize>,
 }

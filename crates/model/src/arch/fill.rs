@@ -63,6 +63,7 @@ pub(crate) fn fill(
         layers: filled,
         head: arch.head.as_ref().map(|head| fill.head(head)).transpose()?,
         pooling: fill.pooling()?,
+        streams: fill.streams()?,
     })
 }
 
@@ -577,6 +578,7 @@ impl Fill<'_> {
                     size: self.ffn_size(dense, layer)?,
                     act,
                     limit: self.limit(dense.limit.as_ref(), layer)?,
+                    cutoff: dense.sparsity.as_ref().map_or(Ok(None), |field| self.cutoff(field, layer))?,
                     gate_scale: self.factor(dense.gate_scale.as_ref())?,
                     output_scale: self.factor(dense.output_scale.as_ref())?,
                     biases: [bias("gate"), bias("up"), bias("down")],

@@ -1,11 +1,11 @@
 //! Fills in the facts of the gated delta rule.
 
 use girih_file::quote;
-use girih_graph::HeadSharing;
+use girih_graph::{Act, HeadSharing};
 use girih_tensor::{Error, Result};
 
 use super::delta_facts::DeltaRuleFacts;
-use super::delta_schema::DeltaRuleSchema;
+use super::delta_schema::{DeltaGateAct, DeltaRuleSchema};
 use super::facts::{act, act_words};
 use super::field::{DefaultValue, Field};
 use super::fill::{Fill, MAX_TAPS};
@@ -72,6 +72,11 @@ impl Fill<'_> {
             true => HeadSharing::Turns,
             false => HeadSharing::Neighbours,
         };
+        let rank = schema.rank.as_ref().map(|field| self.size("mixer.rank", field)).transpose()?;
+        if let (Some(rank), Some(field)) = (rank.filter(|rank| *rank > cap), &schema.rank) {
+            let key = self.config.key(field);
+            return Err(Error::new(format!("{key} is {rank}; the cap is {cap}")));
+        }
         Ok(DeltaRuleFacts {
             key_heads,
             value_heads,
@@ -82,6 +87,12 @@ impl Fill<'_> {
             act,
             norm_epsilon,
             doubled,
+            by_channel: schema.by_channel,
+            rank,
+            gate: match schema.gate {
+                DeltaGateAct::Silu => Act::Silu,
+                DeltaGateAct::Sigmoid => Act::Sigmoid,
+            },
         })
     }
 

@@ -2,10 +2,15 @@
 
 use girih_tensor::{Error, Result};
 
-use super::attend_schema::LatentSchema;
-use super::facts::{AttentionFacts, Biases, LatentFacts, ValuesFacts};
+use super::attend_schema::{IndexerSchema, LatentSchema};
+use super::facts::{AttentionFacts, Biases, IndexerFacts, LatentFacts, ValuesFacts};
+use super::field::Field;
 use super::fill::Fill;
 use super::schema::AttendSchema;
+use super::value::brief;
+
+/// The maximum number of heads by which positions are chosen: known models have 64.
+const MAX_INDEXER_HEADS: usize = 1024;
 
 impl Fill<'_> {
     /// Latent attention of a layer.
@@ -88,7 +93,62 @@ impl Fill<'_> {
                 "layer {layer} has a bias for the latent of queries or for that of keys; both or none are needed"
             )));
         }
-        Ok(LatentFacts { query_rank, rank, nope, rope, value_size, epsilon, biases })
+        let indexer = latent.indexer.as_ref().map(|schema| self.indexer(schema, layer, rope)).transpose()?;
+        if indexer.is_some() && query_rank.is_none() {
+            let key = self.config.key(&latent.query_rank);
+            return Err(Error::new(format!(
+                "{key} is missing; a choice of positions needs a latent of queries"
+            )));
+        }
+        Ok(LatentFacts { query_rank, rank, nope, rope, value_size, epsilon, biases, indexer })
+    }
+
+    /// The choice of positions of a layer, of which `rope` numbers of a head are rotated.
+    fn indexer(&self, schema: &IndexerSchema, layer: usize, rope: usize) -> Result<IndexerFacts> {
+        let heads = self.size("mixer.latent.indexer.heads", &schema.heads)?;
+        let size = self.size("mixer.latent.indexer.size", &schema.size)?;
+        let best = self.size("mixer.latent.indexer.best", &schema.best)?;
+        let cap = self.limits.head_size;
+        if size > cap || size < rope {
+            let key = self.config.key(&schema.size);
+            return Err(Error::new(format!(
+                "{key} is {size}; a size from {rope}, which are rotated, to {cap} is needed"
+            )));
+        }
+        if heads > MAX_INDEXER_HEADS {
+            let key = self.config.key(&schema.heads);
+            return Err(Error::new(format!("{key} is {heads}; the cap is {MAX_INDEXER_HEADS} heads")));
+        }
+        let epsilon = self.required("mixer.latent.indexer.epsilon", &schema.epsilon)?;
+        let chooses = match &schema.listed {
+            None => true,
+            Some(field) => self.chooses(field, layer)?,
+        };
+        let has = self.stored.has(&format!("layers.{layer}.mixer.indexer.q.weight"));
+        if has != chooses {
+            let (chooses, has) =
+                (if chooses { "chooses" } else { "shares" }, if has { "has" } else { "lacks" });
+            return Err(Error::new(format!(
+                "layer {layer} {chooses} its positions by config.json, but {has} the weights of an indexer; both must agree"
+            )));
+        }
+        Ok(IndexerFacts { heads, size, best, pairing: schema.pairing.into(), epsilon, chooses })
+    }
+
+    /// Whether a list makes a layer choose. The first one must.
+    fn chooses(&self, field: &Field, layer: usize) -> Result<bool> {
+        let stated = field.hf.iter().find_map(|key| Some((key, self.config.json(key)?)));
+        let Some((key, value)) = stated else { return Ok(true) };
+        match self.config.listed(key, value, self.layers)?[layer].as_str() {
+            Some("full") => Ok(true),
+            Some("shared") if layer > 0 => Ok(false),
+            _ => {
+                let value = brief(&value[layer]);
+                Err(Error::new(format!(
+                    "config.json's '{key}' lists {value} for layer {layer}; full, or shared after the first, is needed"
+                )))
+            }
+        }
     }
 
     /// The size of the latent of queries: the rows of its weight, which the parameters must state, too.

@@ -9,7 +9,7 @@ use super::field::Field;
 use super::fill::Fill;
 use super::rope;
 use super::rope_scaling::Unscaled;
-use super::schema::{AttendSchema, DefaultValue, LayerBases, PairingSchema, RopeSchema, StatedValue};
+use super::schema::{AttendSchema, DefaultValue, LayerBases, RopeSchema, StatedValue};
 use super::value::brief;
 
 impl Fill<'_> {
@@ -125,10 +125,7 @@ impl Fill<'_> {
             factors if factors.is_empty() => vec![-1.0; scaled.rotated.unwrap_or(from.rotated) / 2],
             factors => factors.into_iter().map(|factor| -factor).collect(),
         };
-        let pairing = match stated.pairing {
-            PairingSchema::Halves => Pairing::Halves,
-            PairingSchema::Neighbours => Pairing::Neighbours,
-        };
+        let pairing = stated.pairing.into();
         let are_neighbours =
             stated.neighbours_if.as_ref().map_or(Ok(None), |field| self.config.flag(field))?;
         let pairing = if are_neighbours == Some(false) { Pairing::Halves } else { pairing };

@@ -85,6 +85,8 @@ impl Fill<'_> {
                 vocabulary,
             )?;
         }
+        let tokens = if schema.first_beyond { self.stored.rows("embed.table")? } else { 0 };
+        let vocabulary = vocabulary.max(tokens);
         Ok(size.map(|size| LayerInput { size, vocabulary, act }))
     }
 

@@ -152,7 +152,10 @@ fn read(arch: &Arch, config: &ModelConfig<'_>) -> BTreeSet<String> {
                     .flatten()
                     .map(|listed| listed.hf.clone()),
             );
-            read.extend(arch.layers.indexed.iter().map(|indexed| indexed.hf.clone()));
+            let indexed = arch.layers.indexed.iter();
+            read.extend(
+                indexed.flat_map(|indexed| std::iter::once(&indexed.hf).chain(&indexed.others_hf)).cloned(),
+            );
             read.extend(arch.biases.keys().cloned());
             read.extend(arch.vocabulary().hf.iter().map(str::to_owned));
             for (scaling, path) in

@@ -78,7 +78,7 @@ fn dense_layers<'a>(arch: &'a Arch, config: &ModelConfig<'_>, layers: usize) -> 
         return config.listed(key, value, layers)?.iter().map(is_dense).collect();
     }
     let indexes = |field: &'a Option<Field>| {
-        list(field).map(|(key, value)| layer_indexes(key, value, layers)).transpose()
+        list(field).map(|(key, value)| layer_indexes(key, value, 0, layers)).transpose()
     };
     if let Some(others) = indexes(others_indexed)? {
         return Ok((0..layers).map(|layer| !others.contains(&(layer as u64))).collect());
@@ -104,13 +104,15 @@ fn dense_layers<'a>(arch: &'a Arch, config: &ModelConfig<'_>, layers: usize) -> 
     Ok((0..layers).map(is_dense).collect())
 }
 
-/// A list of indexes of layers in `config.json`.
-fn layer_indexes(key: &str, value: &serde_json::Value, layers: usize) -> Result<BTreeSet<u64>> {
-    let index = |index: &serde_json::Value| index.as_u64().filter(|index| *index < layers as u64);
+/// A list of indexes of layers in `config.json`, where the first layer has the index `first`. The result counts from 0.
+fn layer_indexes(key: &str, value: &serde_json::Value, first: u64, layers: usize) -> Result<BTreeSet<u64>> {
+    let index =
+        |index: &serde_json::Value| index.as_u64()?.checked_sub(first).filter(|index| *index < layers as u64);
     let indexes = value.as_array().and_then(|list| list.iter().map(index).collect::<Option<BTreeSet<u64>>>());
     indexes.ok_or_else(|| {
         let value = brief(value);
-        Error::new(format!("config.json's '{key}' is {value}; a list of indexes below {layers} is needed"))
+        let end = first + layers as u64;
+        Error::new(format!("config.json's '{key}' is {value}; a list of indexes below {end} is needed"))
     })
 }
 
@@ -166,10 +168,20 @@ fn mixer_kinds<'a>(arch: &'a Arch, config: &ModelConfig<'_>, layers: usize) -> R
             "config.json has no '{hf}', which architecture {name} needs unless {key} is null"
         )));
     }
-    if let Some(IndexedKind { hf, kind, other }) = &rule.indexed
+    if let Some(IndexedKind { hf, kind, other, others_hf, first }) = &rule.indexed
         && let Some(value) = config.json(hf)
     {
-        let indexes = layer_indexes(hf, value, layers)?;
+        let indexes = layer_indexes(hf, value, *first, layers)?;
+        if let Some(others_hf) = others_hf {
+            let others = config.json(others_hf).map(|value| layer_indexes(others_hf, value, *first, layers));
+            let others = others.transpose()?.unwrap_or_default();
+            if let Some(layer) = (0..layers as u64).find(|at| indexes.contains(at) == others.contains(at)) {
+                let layer = layer + first;
+                return Err(Error::new(format!(
+                    "config.json's '{hf}' and '{others_hf}' have layer {layer} both or neither; one of them needs it"
+                )));
+            }
+        }
         let kind = |layer: u64| if indexes.contains(&layer) { kind.as_str() } else { other.as_str() };
         return Ok((0..layers as u64).map(kind).collect());
     }

@@ -65,6 +65,11 @@ pub struct IndexedKind {
     pub kind: String,
     /// The kind of the other layers.
     pub other: String,
+    /// The key of the list of the other layers, which a model with the first list must have, too.
+    pub others_hf: Option<String>,
+    /// The index of the first layer.
+    #[serde(default)]
+    pub first: u64,
 }
 
 /// A list of numbers in GGUF that tells kinds of layers, such as that of KV heads.

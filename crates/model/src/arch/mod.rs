@@ -26,10 +26,12 @@ mod parameters;
 mod rope;
 mod rope_names;
 mod rope_scaling;
+mod rope_schema;
 pub mod schema;
 mod shipped;
 mod ssm_facts;
 mod ssm_schema;
+mod streams;
 mod suggest;
 mod value;
 mod weight_schema;
@@ -39,9 +41,9 @@ pub use delta_facts::DeltaRuleFacts;
 pub(crate) use draft_model::as_model;
 pub use draft_schema::HiddenState;
 pub use facts::{
-    AttentionFacts, Biases, EmbedFacts, ExpertsFacts, Facts, Ffn, Head, LatentFacts, LayerFacts, LayerInput,
-    Mixer, ModelSizes, NormFacts, Norms, OutputGate, PlainAct, PoolingFacts, QkNormFacts, Residual, Rope,
-    ShortConvFacts, ValuesFacts, act,
+    AttentionFacts, Biases, EmbedFacts, ExpertsFacts, Facts, Ffn, Head, IndexerFacts, LatentFacts,
+    LayerFacts, LayerInput, Mixer, ModelSizes, NormFacts, Norms, OutputGate, PlainAct, PoolingFacts,
+    QkNormFacts, Residual, Rope, ShortConvFacts, ValuesFacts, act,
 };
 pub(crate) use fill::{Stored, fill};
 use keys::TEXT_MODEL_TYPE;
@@ -55,6 +57,7 @@ pub use schema::{Arch, NormKind, NormPosition, QkNorm};
 use shipped::SHIPPED;
 pub use shipped::text_of as shipped_text;
 pub use ssm_facts::{SsmFacts, SsmNormFacts};
+pub use streams::{STREAMS, StreamsFacts};
 pub use suggest::{Suggestion, suggest};
 
 use std::collections::BTreeSet;

@@ -147,8 +147,8 @@ impl Arch {
         list
     }
 
-    /// The parameters of the head and of pooling.
-    fn of_results(&self) -> [OfModel<'_>; 5] {
+    /// The parameters of the head, of pooling and of residual streams.
+    fn of_results(&self) -> [OfModel<'_>; 7] {
         let head = self.head.as_ref();
         [
             ("head.tied", head.and_then(|head| head.tied.as_ref()), |facts| {
@@ -162,6 +162,12 @@ impl Arch {
             }),
             ("head.softcap", head.and_then(|head| head.softcap.as_ref()), |facts| {
                 Some(FactValue::Number(facts.head?.softcap?))
+            }),
+            ("streams.scaled", self.streams.as_ref().map(|streams| &streams.scaled), |facts| {
+                Some(FactValue::Flag(facts.streams?.scaled))
+            }),
+            ("streams.rank", self.streams.as_ref().map(|streams| &streams.rank), |facts| {
+                Some(FactValue::Size(facts.streams?.rank))
             }),
             ("pooling.how", self.pooling.as_ref().map(|pooling| &pooling.how), |_| None),
         ]
@@ -222,6 +228,7 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
                 SpanSchema::Full | SpanSchema::All => (None, None),
             };
             let (temperature, latent) = (attend.temperature.as_ref(), attend.latent.as_ref());
+            let indexer = latent.and_then(|latent| latent.indexer.as_ref());
             list.extend([
                 (
                     "mixer.heads",
@@ -254,6 +261,19 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
                 }),
                 ("mixer.latent.value_size", latent.map(|latent| &latent.value_size), |layer| {
                     Some(FactValue::Size(layer.mixer.attention()?.latent?.value_size))
+                }),
+                ("mixer.latent.indexer.heads", indexer.map(|indexer| &indexer.heads), |layer| {
+                    Some(FactValue::Size(layer.mixer.attention()?.latent?.indexer?.heads))
+                }),
+                ("mixer.latent.indexer.size", indexer.map(|indexer| &indexer.size), |layer| {
+                    Some(FactValue::Size(layer.mixer.attention()?.latent?.indexer?.size))
+                }),
+                ("mixer.latent.indexer.best", indexer.map(|indexer| &indexer.best), |layer| {
+                    Some(FactValue::Size(layer.mixer.attention()?.latent?.indexer?.best))
+                }),
+                ("mixer.latent.indexer.epsilon", indexer.map(|indexer| &indexer.epsilon), |_| None),
+                ("mixer.latent.indexer.listed", indexer.and_then(|indexer| indexer.listed.as_ref()), |_| {
+                    None
                 }),
                 // It is that of all models of the architecture.
                 ("mixer.latent.epsilon", latent.map(|latent| &latent.epsilon), |_| None),
@@ -343,7 +363,7 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
 }
 
 /// The parameters of a gated delta rule.
-fn of_delta_rule(schema: &DeltaRuleSchema) -> [OfLayer<'_>; 9] {
+fn of_delta_rule(schema: &DeltaRuleSchema) -> [OfLayer<'_>; 10] {
     [
         ("mixer.key_heads", Some(&schema.key_heads), |layer| Some(FactValue::Size(delta(layer)?.key_heads))),
         ("mixer.value_heads", Some(&schema.value_heads), |layer| {
@@ -360,6 +380,7 @@ fn of_delta_rule(schema: &DeltaRuleSchema) -> [OfLayer<'_>; 9] {
             Some(FactValue::Number(delta(layer)?.norm_epsilon))
         }),
         ("mixer.doubled", schema.doubled.as_ref(), |layer| Some(FactValue::Flag(delta(layer)?.doubled))),
+        ("mixer.rank", schema.rank.as_ref(), |layer| Some(FactValue::Size(delta(layer)?.rank?))),
     ]
 }
 
@@ -373,7 +394,7 @@ fn delta(layer: &LayerFacts) -> Option<&DeltaRuleFacts> {
 }
 
 /// The parameters of a feed-forward part that all rows pass through.
-fn of_dense(dense: &DenseSchema) -> [OfLayer<'_>; 9] {
+fn of_dense(dense: &DenseSchema) -> [OfLayer<'_>; 10] {
     let rounded = dense.hf_rounded.as_ref();
     [
         ("ffn.size", Some(&dense.size), |layer| layer.ffn.size().map(FactValue::Size)),
@@ -388,6 +409,8 @@ fn of_dense(dense: &DenseSchema) -> [OfLayer<'_>; 9] {
         }),
         // It may be another one in each layer.
         ("ffn.limit", dense.limit.as_ref().map(LimitSchema::field), |_| None),
+        // A cutoff follows from it.
+        ("ffn.sparsity", dense.sparsity.as_ref(), |_| None),
         // The size follows from them.
         ("ffn.hf_doubled_if", dense.hf_doubled_if.as_ref(), |_| None),
         ("ffn.hf_rounded.if", rounded.map(|rounded| &rounded.condition), |_| None),

@@ -8,10 +8,10 @@ use girih_tensor::{Error, Result};
 use serde::Deserialize;
 
 pub use super::attend_schema::{
-    LatentSchema, LayerBases, OutputGateAct, QkNorm, TemperatureSchema, ValuesSchema,
+    IndexerSchema, LatentSchema, LayerBases, OutputGateAct, QkNorm, TemperatureSchema, ValuesSchema,
 };
 use super::based_on::{DENSE_KIND, describe_layers, merged, printed};
-pub use super::delta_schema::{DeltaPart, DeltaRuleSchema};
+pub use super::delta_schema::{DeltaGateAct, DeltaPart, DeltaRuleSchema};
 pub use super::draft_schema::DraftSchema;
 pub use super::ffn_schema::{
     BesideSchema, DenseLayersSchema, DenseSchema, ExpertsSchema, FfnKind, FfnSchema, LimitSchema,
@@ -23,7 +23,9 @@ pub use super::key_rules::{
     StatedValue, ValueKind,
 };
 pub use super::layers_schema::{GgufKinds, IndexedKind, KindOrList, LayersSchema, ListedKinds};
+pub use super::rope_schema::PairingSchema;
 pub use super::ssm_schema::{SsmPart, SsmSchema};
+pub use super::streams::StreamsSchema;
 pub use super::weight_schema::{
     ExpertsPart, LatentPart, OtherTensor, QkvPart, Relayout, TensorPart, Unused, Weight,
 };
@@ -60,6 +62,8 @@ pub struct Arch {
     pub pooling: Option<PoolingSchema>,
     /// The layer that predicts the token after the next one, if models have one.
     pub draft: Option<DraftSchema>,
+    /// The residual streams of models that have several.
+    pub streams: Option<StreamsSchema>,
     /// Keys of `config.json` or GGUF that exclude a model.
     #[serde(default)]
     pub refuse: BTreeMap<String, ExcludedKey>,
@@ -157,6 +161,9 @@ pub struct PerLayerSchema {
     pub size: Field,
     /// The number of rows of each table.
     pub vocabulary: Option<Field>,
+    /// Whether tokens beyond these rows have the first one.
+    #[serde(default)]
+    pub first_beyond: bool,
 }
 
 /// A factor that embeddings are multiplied by.
@@ -451,16 +458,6 @@ pub struct RopeSchema {
     /// Whether pairs turn the other way round, so that frequencies are negative.
     #[serde(default)]
     pub is_reversed: bool,
-}
-
-/// The components of a head that form a pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PairingSchema {
-    /// `i` with `i + size/2`.
-    Halves,
-    /// `2i` with `2i + 1`.
-    Neighbours,
 }
 
 /// The fields of a scaling of rotary frequencies.

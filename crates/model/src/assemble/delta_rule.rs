@@ -28,8 +28,12 @@ impl Assembly<'_> {
         if delta.doubled {
             beta = self.graph.same(&format!("{at}.beta.doubled"), Op::Scale { factor: 2.0 }, &[beta]);
         }
-        let dt = self.linear(&format!("{at}.dt"), x, [width, heads], true)?;
-        let dt = self.graph.same(&format!("{at}.dt.positive"), Op::Activate { act: Act::Softplus }, &[dt]);
+        let dt = self.narrowed(&format!("{at}.dt"), delta, x, delta.steps(), true)?;
+        let op = Op::Activate { act: Act::Softplus };
+        let mut dt = self.graph.same(&format!("{at}.dt.positive"), op, &[dt]);
+        if delta.by_channel {
+            dt = self.graph.shaped(&format!("{at}.dt.channels"), Op::Reshape, &[dt], &[heads, key_size]);
+        }
         let a = self.weight(&format!("{at}.a"), &[heads])?;
         let shape = Shape::new(&[heads, key_size, value_size])?;
         let carried = self.graph.carried(&format!("{at}.carried"), shape);
@@ -40,9 +44,28 @@ impl Assembly<'_> {
         let normed = self.rms_norm(&format!("{at}.normed"), &norm, mixed, value_size, delta.norm_epsilon)?;
         let values = delta.values();
         let flat = self.graph.shaped(&format!("{at}.flat"), Op::Reshape, &[normed], &[values]);
-        let z = self.linear(&format!("{at}.z"), x, [width, values], false)?;
-        let gated = self.graph.same(&format!("{at}.gated"), Op::gate(Act::Silu), &[z, flat]);
+        let z = self.narrowed(&format!("{at}.z"), delta, x, values, false)?;
+        let gated = self.graph.same(&format!("{at}.gated"), Op::gate(delta.gate), &[z, flat]);
         self.linear(&format!("{at}.out"), gated, [values, width], false)
+    }
+
+    /// A projection to `columns` columns, or two if there is a size between them.
+    fn narrowed(
+        &mut self,
+        name: &str,
+        delta: &DeltaRuleFacts,
+        x: ValueId,
+        columns: usize,
+        bias: bool,
+    ) -> Result<ValueId> {
+        let width = self.facts.sizes.width;
+        match delta.rank {
+            None => self.linear(name, x, [width, columns], bias),
+            Some(rank) => {
+                let x = self.linear(&format!("{name}.in"), x, [width, rank], false)?;
+                self.linear(name, x, [rank, columns], bias)
+            }
+        }
     }
 
     /// Queries or keys: each head divided by its length, and multiplied by a factor times the root of its size.

@@ -11,8 +11,11 @@ impl Assembly<'_> {
     pub(super) fn feed_forward(&mut self, at: &str, ffn: &Ffn, x: ValueId) -> Result<ValueId> {
         let width = self.facts.sizes.width;
         match *ffn {
-            Ffn::Gated { size, act, limit, gate_scale, output_scale, biases: [gate, up, down] } => {
-                let gate = self.linear(&format!("{at}.gate"), x, [width, size], gate)?;
+            Ffn::Gated { size, act, limit, cutoff, gate_scale, output_scale, biases: [gate, up, down] } => {
+                let mut gate = self.linear(&format!("{at}.gate"), x, [width, size], gate)?;
+                if let Some(deviations) = cutoff {
+                    gate = self.graph.same(&format!("{at}.gate.cut"), Op::Sparsify { deviations }, &[gate]);
+                }
                 let gate = self.scaled(&format!("{at}.gate.scaled"), gate_scale, gate);
                 let up = self.linear(&format!("{at}.up"), x, [width, size], up)?;
                 let gate_op = Op::Gate { act, limit, offset: None };
@@ -115,8 +118,8 @@ impl Assembly<'_> {
             return self.feed_forward(at, &Ffn::Plain { size, act, biases: [false; 2] }, x);
         }
         if !facts.shared_is_scored {
-            let (gate_scale, output_scale, biases) = (None, None, [false; 3]);
-            let gated = Ffn::Gated { size, act, limit, gate_scale, output_scale, biases };
+            let (cutoff, gate_scale, output_scale, biases) = (None, None, None, [false; 3]);
+            let gated = Ffn::Gated { size, act, limit, cutoff, gate_scale, output_scale, biases };
             return self.feed_forward(at, &gated, x);
         }
         let score = self.linear(&format!("{at}.score"), x, [width, 1], false)?;

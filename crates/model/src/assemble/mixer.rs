@@ -72,7 +72,7 @@ impl Assembly<'_> {
         x: ValueId,
     ) -> Result<ValueId> {
         let (heads, width) = (attend.heads, self.facts.sizes.width);
-        let LatentFacts { query_rank, rank, nope, rope, value_size, epsilon, biases } = latent;
+        let LatentFacts { query_rank, rank, nope, rope, value_size, epsilon, biases, indexer } = latent;
         let (of_q, q_width) = match query_rank {
             None => (x, width),
             Some(size) => {
@@ -102,7 +102,11 @@ impl Assembly<'_> {
         let row = self.graph.shaped(&format!("{at}.latents.row"), Op::Concat, &[held, k_rope], &inner);
         let latents = self.kept(&format!("{at}.latents"), row, attend.span, &inner);
         let op = Op::AttendLatent { scale: attend.scale, span: attend.span, values: rank as u32 };
-        let mixed = self.graph.shaped(&format!("{at}.heads"), op, &[q, latents], &[heads, rank]);
+        let mut operands = vec![q, latents];
+        if let Some(indexer) = indexer {
+            operands.push(self.selected(at, attend, indexer, [x, of_q], q_width)?);
+        }
+        let mixed = self.graph.shaped(&format!("{at}.heads"), op, &operands, &[heads, rank]);
         let v_up = self.weight(&format!("{at}.v.up.weight"), &[heads, value_size, rank])?;
         let values =
             self.graph.shaped(&format!("{at}.values"), Op::LinearHeads, &[mixed, v_up], &[heads, value_size]);
@@ -200,7 +204,7 @@ impl Assembly<'_> {
     }
 
     /// The state of all positions, after the rows `x` of this step are written to it.
-    fn kept(&mut self, name: &str, x: ValueId, span: Span, inner: &[usize]) -> ValueId {
+    pub(super) fn kept(&mut self, name: &str, x: ValueId, span: Span, inner: &[usize]) -> ValueId {
         let group = self.graph.group(span);
         let state = self.graph.state(name, inner, self.state, group);
         self.graph.write(x, state);
@@ -213,7 +217,7 @@ impl Assembly<'_> {
         Ok(self.as_heads(name, flat, [heads, size]))
     }
 
-    fn as_heads(&mut self, name: &str, flat: ValueId, sizes: [usize; 2]) -> ValueId {
+    pub(super) fn as_heads(&mut self, name: &str, flat: ValueId, sizes: [usize; 2]) -> ValueId {
         self.graph.shaped(&format!("{name}.heads"), Op::Reshape, &[flat], &sizes)
     }
 

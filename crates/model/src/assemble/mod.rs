@@ -6,8 +6,12 @@
 
 mod delta_rule;
 mod ffn;
+mod indexer;
 mod mixer;
 mod ssm;
+mod streams;
+
+pub(crate) use streams::ONE;
 
 use std::collections::BTreeMap;
 
@@ -99,9 +103,9 @@ impl WeightTypes for ModelWeights {
     fn stored_type(&self, name: &str, need: &[usize]) -> Result<DType> {
         let info = self.info(name);
         let (dtype, shape) = info.ok_or_else(|| Error::new(format!("the model has no weight '{name}'")))?;
-        // A matrix is also a stack of one, and a vector a matrix of one row.
+        // A matrix is also a stack of one, and a vector a matrix of one row or one column.
         let without_ones =
-            |extents: &[usize]| extents.iter().copied().skip_while(|extent| *extent == 1).collect::<Vec<_>>();
+            |extents: &[usize]| extents.iter().copied().filter(|extent| *extent != 1).collect::<Vec<_>>();
         if without_ones(shape.extents()) != without_ones(need) {
             return Err(Error::new(format!(
                 "weight '{name}' has the shape {shape}; the model needs {need:?}"
@@ -119,6 +123,10 @@ struct Assembly<'a> {
     graph: Builder,
     /// The keys and values of each layer that has its own, which later layers may read, too.
     keys_and_values: BTreeMap<usize, [ValueId; 2]>,
+    /// The positions of a sequence.
+    context: usize,
+    /// The last choice of positions.
+    selection: Option<ValueId>,
     /// The tokens and their embeddings, unless a step may bring rows in place of these.
     embedded: Option<[ValueId; 2]>,
     /// Whether the last norm comes before the gather of output rows.
@@ -133,6 +141,8 @@ impl<'a> Assembly<'a> {
             state: options.state,
             graph: Builder::new(key),
             keys_and_values: BTreeMap::new(),
+            context: key.context as usize,
+            selection: None,
             embedded: None,
             hidden_rows: options.hidden_rows,
         }
@@ -140,8 +150,13 @@ impl<'a> Assembly<'a> {
 
     /// The graph whose layers read these rows.
     fn layers_and_output(mut self, mut x: ValueId, output: OutputKind) -> Result<Graph> {
-        for (index, layer) in self.facts.layers.iter().enumerate() {
-            x = self.layer(index, layer, x)?;
+        match self.facts.streams {
+            Some(streams) => x = self.streamed(streams, x)?,
+            None => {
+                for (index, layer) in self.facts.layers.iter().enumerate() {
+                    x = self.layer(index, layer, x)?;
+                }
+            }
         }
         let out = self.output(x, output)?;
         let graph = self.graph.finish(out);
@@ -295,7 +310,8 @@ impl Assembly<'_> {
         };
         let mut x = self.mixed_and_fed(index, &name(0, "fed"), layer, x)?;
         if let Some(input) = &layer.input {
-            x = self.layer_input(&at, &name(1, "joined"), layer, input, x)?;
+            let out = self.layer_input(&at, layer, input, x)?;
+            x = self.graph.same(&name(1, "joined"), Op::Add, &[x, out]);
         }
         match layer.scale {
             None => Ok(x),
@@ -349,12 +365,11 @@ impl Assembly<'_> {
         self.residual(at, name, layer, NormPosition::AfterFfnResidual, [x, fed])
     }
 
-    /// `x` plus what a layer makes of its own embedding, as a value of this name: the mean, times √2, of a row of a table
-    /// and of a projection of the model's embedding is gated by `x` and projected.
+    /// What a layer makes of its own embedding: the mean, times √2, of a row of a table and of a projection of the
+    /// model's embedding is gated by `x` and projected.
     fn layer_input(
         &mut self,
         at: &str,
-        name: &str,
         layer: &LayerFacts,
         input: &LayerInput,
         x: ValueId,
@@ -380,8 +395,7 @@ impl Assembly<'_> {
         let gate = self.linear(&format!("{at}.gate"), x, [width, size], false)?;
         let gated = self.graph.same(&format!("{at}.gated"), Op::gate(act), &[gate, mean]);
         let out = self.linear(&format!("{at}.out"), gated, [size, width], false)?;
-        let out = self.rms_norm(&format!("{at}.normed"), &format!("{at}.norm"), out, width, epsilon)?;
-        Ok(self.graph.same(name, Op::Add, &[x, out]))
+        self.rms_norm(&format!("{at}.normed"), &format!("{at}.norm"), out, width, epsilon)
     }
 
     /// The sum of the residual and a part's result, as a value of this name, with the norm at `position` if the layer has

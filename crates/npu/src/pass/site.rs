@@ -184,7 +184,11 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
         | AppliedOp::Xielu { positive: _, negative: _, beta: _, epsilon: _, x: _ }
         | AppliedOp::LinearHeads { x: _, weight: _ }
         | AppliedOp::Concat { a: _, b: _ }
-        | AppliedOp::AttendLatent { scale: _, span: _, values: _, q: _, latents: _ }
+        | AppliedOp::MatchRms { least: _, x: _, like: _ }
+        | AppliedOp::Sparsify { deviations: _, x: _ }
+        | AppliedOp::MixHeads { weights: _, x: _ }
+        | AppliedOp::SelectKeys { best: _, q: _, weights: _, keys: _ }
+        | AppliedOp::AttendLatent { scale: _, span: _, values: _, q: _, latents: _, selected: _ }
         | AppliedOp::ShortConv { x: _, taps: _, carried: _, bias: _ }
         | AppliedOp::SsmScan {
             least: _,

@@ -28,7 +28,7 @@ const BF16: Roundoff = Roundoff {
 };
 
 /// The ops that the host computes in all cases.
-const ON_THE_HOST: [&str; 21] = [
+const ON_THE_HOST: [&str; 25] = [
     "activate",
     "attend_latent",
     "concat",
@@ -39,12 +39,16 @@ const ON_THE_HOST: [&str; 21] = [
     "gather",
     "layer_norm",
     "linear_heads",
+    "match_rms",
+    "mix_heads",
     "pool",
     "route",
     "scale",
     "scale_columns",
+    "select_keys",
     "short_conv",
     "softcap",
+    "sparsify",
     "splice",
     "ssm_scan",
     "temper",

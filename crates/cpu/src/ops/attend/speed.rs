@@ -98,7 +98,7 @@ impl AttendBench {
         let start = Instant::now();
         for layer in 0..self.layers {
             let (keys, values) = (self.cache.tensor(2 * layer), self.cache.tensor(2 * layer + 1));
-            let heads = AttentionOperands { q: &q, keys, values, sinks: None };
+            let heads = AttentionOperands { q: &q, keys, values, sinks: None, selected: None };
             attend(&mut executor, heads, ATTENTION, rows, &mut output);
         }
         assert!(output.iter().all(|x| x.is_finite()));
