@@ -68,7 +68,7 @@ pub use overflow::Overflow;
 pub use pace::{Pace, WorkLeft};
 pub use position_key::{PositionContent, PositionKey};
 pub use request::{
-    EmbeddedRows, EngineLimits, EventKind, RequestEvent, RequestId, Stats, Stop, Stops, TokenRate,
+    EmbeddedRows, EngineLimits, EventKind, RequestEvent, RequestId, Stats, Stop, StopRules, Stops, TokenRate,
     TokenRequest,
 };
 pub use sampling::{Dry, Sampling};

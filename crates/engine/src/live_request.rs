@@ -14,7 +14,7 @@ use crate::scheduler::Demand;
 use crate::service::Tenant;
 use crate::text::{ReleasedText, StopStrings};
 use crate::{
-    DraftQuery, Error, ErrorKind, EventKind, Hooks, RequestEvent, RequestId, Result, Stats, Stop,
+    DraftQuery, Error, ErrorKind, EventKind, Hooks, RequestEvent, RequestId, Result, Sampling, Stats, Stop,
     TokenRequest,
 };
 
@@ -43,6 +43,8 @@ pub(crate) struct LiveRequest {
     /// chosen, so they do not change it.
     sampler_state: SamplerState,
     stops: StopStrings,
+    /// How tokens are chosen as long as nothing may end the reply, if it has a minimum length.
+    early: Option<Box<Sampling>>,
     submitted: Instant,
     /// The largest number of the piece's tokens that the state has held.
     reached: u32,
@@ -70,9 +72,31 @@ pub(crate) enum Next {
     Stop(Stop),
 }
 
+/// Takes the stop strings of a request.
+fn stop_strings(request: &mut TokenRequest) -> StopStrings {
+    let mut stops = StopStrings::new(std::mem::take(&mut request.stops.strings));
+    if request.stop_rules.includes_string {
+        stops = stops.including();
+    }
+    if request.stop_rules.only_where_complete {
+        stops = stops.at_marked_places();
+    }
+    stops
+}
+
+/// The sampling of a request that rules out its stop tokens, if it has a minimum length.
+fn early_sampling(request: &TokenRequest) -> Option<Box<Sampling>> {
+    (request.stop_rules.min_new > 0).then(|| {
+        let mut sampling = request.sampling.clone();
+        sampling.bias.extend(request.stops.tokens.iter().map(|id| (*id, f32::NEG_INFINITY)));
+        Box::new(sampling)
+    })
+}
+
 impl LiveRequest {
     pub fn new(id: RequestId, mut request: TokenRequest, hooks: Hooks, context: u32) -> LiveRequest {
-        let stops = StopStrings::new(std::mem::take(&mut request.stops.strings));
+        let stops = stop_strings(&mut request);
+        let early = early_sampling(&request);
         let tokens = std::mem::take(&mut request.tokens);
         let (given, spans) = (std::mem::take(&mut request.given), std::mem::take(&mut request.spans));
         let mut live = LiveRequest {
@@ -87,6 +111,7 @@ impl LiveRequest {
             allowed: Vec::new(),
             sampler_state: SamplerState::default(),
             stops,
+            early,
             submitted: Instant::now(),
             reached: 0,
             needs_confirmed: false,
@@ -192,6 +217,14 @@ impl LiveRequest {
     fn history(&self) -> History<'_> {
         let (prompt, reply) = self.tokens.split_at(self.prompt - self.request.replied as usize);
         History { prompt, reply }
+    }
+
+    /// How the next token is chosen.
+    fn sampling(&self) -> &Sampling {
+        match &self.early {
+            Some(early) if self.generated().len() < self.request.stop_rules.min_new as usize => early,
+            _ => &self.request.sampling,
+        }
     }
 
     /// The tokens that the piece has generated.
@@ -328,9 +361,13 @@ impl LiveRequest {
             self.allowed.resize(logits.len(), true);
             constraint.mask(&mut self.allowed)?;
         }
+        // What a stop token may follow is complete.
+        if self.request.stops.tokens.iter().any(|id| self.allowed.get(*id as usize) == Some(&true)) {
+            self.stops.may_begin_here();
+        }
         let mut state = self.sampler_state;
         let allowed = has_constraint.then_some(&*self.allowed);
-        let id = pick_next(logits, allowed, &self.request.sampling, self.history(), &mut state)?;
+        let id = pick_next(logits, allowed, self.sampling(), self.history(), &mut state)?;
         self.sampler_state = state;
         if let Some(constraint) = &mut self.hooks.constraint {
             constraint.accept(id)?;
@@ -343,7 +380,7 @@ impl LiveRequest {
     fn choose_from_picks(&self, rows: &mut ResultRows<'_>, index: usize) -> Result<Option<u32>> {
         let needs_row = self.hooks.constraint.is_some() || self.request.logprobs.is_some();
         let max = if needs_row { 0 } else { rows.max_picks() };
-        let (sampling, history) = (&self.request.sampling, self.history());
+        let (sampling, history) = (self.sampling(), self.history());
         let Some(query) = PickQuery::of(sampling, history, max) else { return Ok(None) };
         let picks = rows.picks(index, query.top, &query.asked)?;
         pick_from(&picks, &query, sampling, history)
@@ -359,7 +396,11 @@ impl LiveRequest {
         self.tokens.push(id);
         let detokenizer = self.hooks.detokenizer.as_mut();
         let text = detokenizer.map_or_else(String::new, |detokenizer| detokenizer.push(id));
-        let ReleasedText { text, stop } = self.stops.push(&text);
+        let ReleasedText { text, stop } =
+            match self.generated().len() <= self.request.stop_rules.min_new as usize {
+                true => self.stops.push_unstopped(&text),
+                false => self.stops.push(&text),
+            };
         let is_complete = self.hooks.constraint.as_ref().is_some_and(|constraint| constraint.is_complete());
         let next = match stop {
             Some(stop) => Next::Stop(Stop::String(stop)),

@@ -30,6 +30,8 @@ pub struct TokenRequest {
     pub max_new: Option<u32>,
     /// Conditions that end the reply early.
     pub stops: Stops,
+    /// When these conditions hold.
+    pub stop_rules: StopRules,
     /// If set, events report each token's log-probability and those of this number of most
     /// likely tokens.
     pub logprobs: Option<u32>,
@@ -77,6 +79,19 @@ pub struct Stops {
     pub tokens: Vec<u32>,
     /// Strings in the reply's text. Neither they nor the text after them is emitted.
     pub strings: Vec<String>,
+}
+
+/// When the conditions that end a reply hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StopRules {
+    /// The number of tokens before which nothing ends the reply: stop tokens are ruled out, and stop
+    /// strings that end in their text do not count. Default 0.
+    pub min_new: u32,
+    /// Whether a stop string counts only where it begins after a token that a stop token could follow, so that
+    /// the text before it is what the request's constraint calls complete.
+    pub only_where_complete: bool,
+    /// Whether the text ends after the stop string, and not before it.
+    pub includes_string: bool,
 }
 
 /// Bounds on requests.
@@ -138,6 +153,11 @@ impl TokenRequest {
         let TokenRequest { tokens, sampling, stops, .. } = self;
         self.check_length(limits.context)?;
         self.check_content(limits)?;
+        if self.stop_rules.min_new > 0 && self.overflow == Overflow::Truncate {
+            return Err(refused(
+                "a minimum number of tokens cannot be counted across truncations; choose the overflow 'error'",
+            ));
+        }
         at_most("stop tokens", stops.tokens.len(), limits.stop_tokens)?;
         at_most("stop strings", stops.strings.len(), limits.stop_strings)?;
         at_most("biased tokens", sampling.bias.len(), limits.biases)?;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use girih_engine::text::Detokenize;
 use girih_engine::{
-    Constraint, Drafter, EngineLimits, Hooks, Overflow, Priority, Sampling, Stops, Tenant, TimeLimits,
-    TokenRequest,
+    Constraint, Drafter, EngineLimits, Hooks, Overflow, Priority, Sampling, StopRules, Stops, Tenant,
+    TimeLimits, TokenRequest,
 };
 use girih_graph::{Error, ErrorKind, Result};
 use girih_words::reply::ReplyDetokenizer;
@@ -90,6 +90,9 @@ pub struct Request {
     fills_context: bool,
     cuts_to_context: bool,
     stops: Vec<String>,
+    stop_tokens: Vec<u32>,
+    stop_rules: StopRules,
+    prompt_end: Option<u32>,
     logprobs: Option<u32>,
     prompt_logprobs: Option<u32>,
     overflow: Overflow,
@@ -144,6 +147,9 @@ impl Request {
             fills_context: false,
             cuts_to_context: false,
             stops: Vec::new(),
+            stop_tokens: Vec::new(),
+            stop_rules: StopRules::default(),
+            prompt_end: None,
             logprobs: None,
             prompt_logprobs: None,
             overflow: Overflow::Error,
@@ -213,7 +219,50 @@ impl Request {
         Request { cuts_to_context: true, ..self }
     }
 
-    /// Adds a text before which the reply ends: at most 16, of at most 256 bytes each.
+    /// Adds a token that ends the reply beside the model's own ones; it is not part of the reply. The model's
+    /// own ones and these are at most 64.
+    ///
+    /// ```
+    /// let request = girih::Request::new("1, 2, 3").stop_token(13);
+    /// ```
+    #[must_use]
+    pub fn stop_token(mut self, id: u32) -> Request {
+        self.stop_tokens.push(id);
+        self
+    }
+
+    /// Sets the number of tokens before which neither the model nor a stop ends the reply. Default 0.
+    ///
+    /// ```
+    /// let request = girih::Request::new("1, 2, 3").min_tokens(8);
+    /// ```
+    #[must_use]
+    pub fn min_tokens(self, min: u32) -> Request {
+        Request { stop_rules: StopRules { min_new: min, ..self.stop_rules }, ..self }
+    }
+
+    /// Lets the reply end after its stop string and not before it.
+    ///
+    /// ```
+    /// let request = girih::Request::new("1, 2, 3").stop("10").include_stop();
+    /// ```
+    #[must_use]
+    pub fn include_stop(self) -> Request {
+        Request { stop_rules: StopRules { includes_string: true, ..self.stop_rules }, ..self }
+    }
+
+    /// Keeps only the last `tokens` tokens of the prompt.
+    ///
+    /// ```
+    /// let request = girih::Request::new("Once upon a time").prompt_end(2);
+    /// ```
+    #[must_use]
+    pub fn prompt_end(self, tokens: u32) -> Request {
+        Request { prompt_end: Some(tokens), ..self }
+    }
+
+    /// Adds a text before which the reply ends: at most 16, of at most 256 bytes each. In a reply with a grammar
+    /// or a forced call, it counts only where the reply before it is complete.
     ///
     /// ```
     /// let request = girih::Request::new("1, 2, 3").stop("10").stop("\n");
@@ -504,11 +553,13 @@ impl Request {
             return Err(Error::with_kind(ErrorKind::Refused, sentence));
         }
         let Some(grammar) = &self.grammar else { return Ok(self.constraint.take().into_iter().collect()) };
-        let other = match (&self.constraint, &self.stops[..]) {
-            (Some(_), _) => "a constraint",
-            (None, [_, ..]) => "stop strings, which would end it early",
-            (None, []) => {
+        let other = match (&self.constraint, &self.stop_tokens[..], self.stop_rules.min_new) {
+            (Some(_), _, _) => "a constraint",
+            (None, [_, ..], _) => "stop tokens, which would end it early",
+            (None, _, 1..) => "a minimum number of tokens",
+            (None, [], 0) => {
                 let compiled = model.grammar_compiler()?.compile_several(grammar, count)?;
+                self.stop_rules.only_where_complete = true;
                 return Ok(compiled.into_iter().map(|one| Box::new(one) as Box<dyn Constraint>).collect());
             }
         };
@@ -575,7 +626,10 @@ impl Request {
         output_rows: u32,
         count: u32,
     ) -> Result<Vec<PreparedRequest>> {
-        let (tokens, format) = self.take_prompt(model)?;
+        let (mut tokens, format) = self.take_prompt(model)?;
+        if let Some(end) = self.prompt_end {
+            tokens.drain(..tokens.len().saturating_sub(end as usize));
+        }
         let constraints = self.take_constraints(model, format.as_ref(), count)?;
         // A grammar of the caller begins with the first token, even if the prompt opens thinking.
         #[cfg(feature = "grammar")]
@@ -584,7 +638,7 @@ impl Request {
             (Some(_), format) => format.map(|format| format.content_only(model)).transpose()?,
         };
         let Request { logits, sampling, max_tokens, fills_context, cuts_to_context, .. } = self;
-        let Request { stops, logprobs, prompt_logprobs, overflow, .. } = self;
+        let Request { stops, stop_rules, logprobs, prompt_logprobs, overflow, .. } = self;
         let Request { wants_text, drafter, draft_max, .. } = self;
         let Request { tenant, priority, time_limits, .. } = self;
         if !wants_text && !stops.is_empty() {
@@ -609,16 +663,18 @@ impl Request {
         let max_new = max_tokens.unwrap_or(default);
         let max_new = if cuts_to_context { max_new.min(room as u32) } else { max_new };
         // Without text, a model may have no tokenizer.
-        let stop_tokens = match model.stop_tokens() {
+        let mut stop_tokens = match model.stop_tokens() {
             Err(_) if !wants_text => model.listed_stop_tokens(),
             tokens => tokens?,
         };
+        stop_tokens.extend(self.stop_tokens);
         let request = TokenRequest {
             tokens,
             logits,
             sampling: sampling.unwrap_or_else(|| model.default_sampling()),
             max_new: (!fills_context).then_some(max_new),
             stops: Stops { tokens: stop_tokens, strings: stops },
+            stop_rules,
             logprobs,
             prompt_logprobs,
             overflow,

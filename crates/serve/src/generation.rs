@@ -10,20 +10,21 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use girih::{
-    ErrorKind, Event, Grammar, Logprobs, Model, Prompt, Reply, ReplyPart, Request, Session, Stats, Stop,
-    Tenant, TimeLimits, ToolChoice,
+    ErrorKind, Event, Grammar, Logprobs, Model, Priority, Prompt, Reply, ReplyPart, Request, Session, Stats,
+    Stop, Tenant, TimeLimits, ToolChoice,
 };
 
 use crate::background::in_background;
 use crate::caller::ApiCaller;
 use crate::error::ApiError;
 use crate::observe::{ReplyRecord, RequestRecord};
+use crate::parameters::ParameterNotes;
 use crate::ready_session::ready_session;
 use crate::request_hook::RequestHook;
 use crate::sampling_settings::{SamplingSettings, check_ranges};
 use crate::state::{Admission, ServerState};
 use crate::template_fault;
-use crate::thinking::Thinking;
+use crate::thinking::{Thinking, set_verbosity};
 
 /// The maximum number of log-probabilities of the prompts of a request, a megabyte for each ten thousand.
 const MAX_PROMPT_LOGPROBS: u64 = 500_000;
@@ -42,6 +43,16 @@ pub struct GenerationRequest {
     /// The maximum number of tokens of a reply; it is lowered to what the context leaves. `None`
     /// for that much.
     pub max_tokens: Option<u32>,
+    /// The number of tokens before which nothing ends a reply.
+    pub min_tokens: u32,
+    /// Tokens that end a reply beside the model's own.
+    pub stop_tokens: Vec<u32>,
+    /// Whether a reply ends after its stop string and not before it.
+    pub includes_stop: bool,
+    /// If set, only this number of last tokens of a prompt are kept.
+    pub prompt_end: Option<u32>,
+    /// Whether it comes after other requests of its tenant.
+    pub is_late: bool,
     /// Whether a reply goes on where the model would end it.
     pub ignore_eos: bool,
     /// Texts that end a reply.
@@ -59,6 +70,10 @@ pub struct GenerationRequest {
     pub single_call: bool,
     /// How much the model thinks; `None` for its default.
     pub thinking: Option<Thinking>,
+    /// How much the model says, a word that its chat template may know.
+    pub verbosity: Option<String>,
+    /// What had no effect.
+    pub notes: Arc<ParameterNotes>,
 }
 
 /// What happens to a reply.
@@ -196,8 +211,9 @@ struct LiveReply {
 pub async fn begin(
     state: &Arc<ServerState>,
     caller: &ApiCaller,
-    request: GenerationRequest,
+    mut request: GenerationRequest,
 ) -> Result<Generation, ApiError> {
+    request.notes = ParameterNotes::current();
     let model = state.models.find(request.model.as_deref())?;
     let prompts = u32::try_from(request.prompts.len()).unwrap_or(u32::MAX);
     let admission = state.admit(model, caller, prompts.saturating_mul(request.count))?;
@@ -329,6 +345,21 @@ impl GenerationRequest {
         for stop in &self.stops {
             request = request.stop(stop);
         }
+        for id in &self.stop_tokens {
+            request = request.stop_token(*id);
+        }
+        if self.min_tokens > 0 {
+            request = request.min_tokens(self.min_tokens);
+        }
+        if self.includes_stop {
+            request = request.include_stop();
+        }
+        if let Some(tokens) = self.prompt_end {
+            request = request.prompt_end(tokens);
+        }
+        if self.is_late {
+            request = request.priority(Priority::Low);
+        }
         if let Some(top) = self.logprobs {
             request = request.logprobs(top);
         }
@@ -343,9 +374,16 @@ impl GenerationRequest {
 
     /// The prompt with the variable by which its template knows how much to think.
     fn with_thinking(&self, mut prompt: Prompt, model: &Model) -> Result<Prompt, ApiError> {
+        if let (Some(word), Prompt::Conversation(conversation)) = (&self.verbosity, &mut prompt) {
+            set_verbosity(word, conversation, model, &self.notes)?;
+        }
         match (&self.thinking, &mut prompt) {
             (None, _) => {}
-            (Some(thinking), Prompt::Conversation(conversation)) => thinking.apply(conversation, model)?,
+            (Some(thinking), Prompt::Conversation(conversation)) => {
+                if let Some(why) = thinking.apply(conversation, model)? {
+                    self.notes.add(thinking.param, why);
+                }
+            }
             (Some(thinking), _) => return Err(thinking.without_template()),
         }
         Ok(prompt)

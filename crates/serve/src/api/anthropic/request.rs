@@ -13,7 +13,7 @@ use crate::generation::GenerationRequest;
 use crate::json_body::from_json_object;
 use crate::parameters::{Parameter, ParameterNotes, Values};
 use crate::sampling_settings::SamplingSettings;
-use crate::thinking::{Effort, Thinking};
+use crate::thinking::{Effort, Lack, Thinking};
 
 /// Parameters that change nothing here. `docs/server.md` lists them.
 pub const WITHOUT_EFFECT: &[Parameter] = &[
@@ -305,6 +305,7 @@ impl PromptFields<'_> {
         if let Some(ThinkingConfig::Enabled { budget_tokens: Some(_), .. }) = self.thinking {
             ParameterNotes::current().add("thinking.budget_tokens", BUDGET);
         }
+        let lack = Lack::WithoutEffect;
         let effort = self.output_config.and_then(|config| config.effort.as_ref());
         Ok(match (self.thinking, effort) {
             (Some(ThinkingConfig::Disabled {}), Some(_)) => {
@@ -312,13 +313,13 @@ impl PromptFields<'_> {
                 return Err(ApiError::invalid("output_config.effort", message));
             }
             (_, Some(word)) => {
-                Some(Thinking { param: "output_config.effort", effort: Effort::Level(word.clone()) })
+                Some(Thinking { param: "output_config.effort", effort: Effort::Level(word.clone()), lack })
             }
             (Some(ThinkingConfig::Disabled {}), None) => {
-                Some(Thinking { param: "thinking", effort: Effort::Off })
+                Some(Thinking { param: "thinking", effort: Effort::Off, lack })
             }
             (Some(ThinkingConfig::Enabled { .. }), None) => {
-                Some(Thinking { param: "thinking", effort: Effort::On })
+                Some(Thinking { param: "thinking", effort: Effort::On, lack })
             }
             (None | Some(ThinkingConfig::Adaptive { .. }), None) => None,
         })

@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use super::asked_thinking::{AskedThinking, ReasoningBody, ThinkSwitch, ThinkingBody};
 use super::messages::{ChatMessage, template_messages};
-use super::parameters::{check_max_tokens, request_body};
+use super::parameters::{check_stops_of_grammar, request_body, token_limit};
 use super::template_variables::checked_variables;
 use crate::api::reply_form::{
     check_grammar, check_tools, no_room_for_calls, no_tools, schema_text, top_logprobs,
@@ -16,7 +17,7 @@ use crate::api::reply_form::{
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
 use crate::json_body::from_json_object;
-use crate::thinking::{Effort, Thinking};
+use crate::thinking::Thinking;
 
 request_body! {
     /// The body of `/v1/chat/completions`.
@@ -35,7 +36,7 @@ request_body! {
         response_format: Option<ResponseFormat>,
         /// Takes precedence over `max_tokens`.
         #[schema(minimum = 1)]
-        max_completion_tokens: Option<u32>,
+        max_completion_tokens: Option<i64>,
         /// Whether tokens come with their log-probability.
         logprobs: Option<bool>,
         /// Of how many most likely tokens the log-probabilities are given, at most 20.
@@ -43,6 +44,20 @@ request_body! {
         top_logprobs: Option<u32>,
         /// How much the model thinks, if its chat template knows.
         reasoning_effort: Option<String>,
+        /// Whether the model thinks.
+        enable_thinking: Option<bool>,
+        /// Whether the model thinks, or how much.
+        think: Option<ThinkSwitch>,
+        /// Whether the model thinks.
+        thinking: Option<ThinkingBody>,
+        /// How much the model thinks.
+        reasoning: Option<ReasoningBody>,
+        /// How much the model says, a word that its chat template may know.
+        verbosity: Option<String>,
+        /// Whether the chat template begins the reply. Default true.
+        add_generation_prompt: Option<bool>,
+        /// Must be 1 or absent: no reply is thrown away.
+        best_of: Option<u32>,
         /// Variables of the chat template: booleans, numbers and short strings.
         #[schema(value_type = Option<Object>)]
         chat_template_kwargs: Option<Map<String, Value>>,
@@ -162,25 +177,42 @@ impl ChatRequest {
             messages: template_messages(&self.messages)?,
             tools,
             variables: checked_variables(self.chat_template_kwargs.as_ref())?,
+            add_generation_prompt: self.add_generation_prompt.unwrap_or(true),
             ..Conversation::new()
         };
-        check_max_tokens("max_tokens", self.max_tokens)?;
-        check_max_tokens("max_completion_tokens", self.max_completion_tokens)?;
+        if self.best_of.is_some_and(|best_of| best_of != 1) {
+            return Err(ApiError::unsupported(
+                "best_of",
+                "best_of is not 1, which is not supported; omit it",
+            ));
+        }
+        if grammar.is_some() || tool_choice != ToolChoice::Auto {
+            check_stops_of_grammar(&shared)?;
+        }
+        let max_tokens = token_limit("max_tokens", self.max_tokens, 1)?;
+        let max_completion_tokens = token_limit("max_completion_tokens", self.max_completion_tokens, 1)?;
         Ok(GenerationRequest {
             prompts: vec![Prompt::Conversation(conversation)],
-            max_tokens: self.max_completion_tokens.or(self.max_tokens),
+            max_tokens: max_completion_tokens.or(max_tokens),
             logprobs: top_logprobs(self.logprobs, self.top_logprobs)?,
             grammar,
             tool_choice,
             single_call: self.parallel_tool_calls == Some(false),
-            thinking: self.thinking(),
+            thinking: self.thinking()?,
+            verbosity: self.verbosity.clone(),
             ..shared
         })
     }
 
-    fn thinking(&self) -> Option<Thinking> {
-        let effort = Effort::Level(self.reasoning_effort.clone()?);
-        Some(Thinking { param: "reasoning_effort", effort })
+    fn thinking(&self) -> Result<Option<Thinking>, ApiError> {
+        let asked = AskedThinking {
+            reasoning_effort: self.reasoning_effort.as_deref(),
+            enable_thinking: self.enable_thinking,
+            think: self.think.as_ref(),
+            thinking: self.thinking.as_ref(),
+            reasoning: self.reasoning.as_ref(),
+        };
+        asked.thinking()
     }
 
     fn tool_choice(&self, tools: Option<&[Value]>) -> Result<ToolChoice, ApiError> {

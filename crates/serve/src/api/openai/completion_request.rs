@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::parameters::{check_max_tokens, request_body};
+use super::parameters::{request_body, token_limit};
 use crate::api::reply_form::check_logprobs;
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
@@ -83,16 +83,15 @@ impl CompletionRequest {
         if self.suffix.is_some() {
             return Err(ApiError::unsupported("suffix", "suffix is not supported; omit it"));
         }
-        if self.best_of.is_some_and(|best_of| best_of != shared.count) {
+        if self.best_of.is_some_and(|best_of| best_of != 1 && best_of != shared.count) {
             let message = format!("best_of is not n ({}), which is not supported; omit it", shared.count);
             return Err(ApiError::unsupported("best_of", message));
         }
         let logprobs = self.logprobs.map(|count| check_logprobs("logprobs", count)).transpose()?;
         let prompt_logprobs = logprobs.filter(|_| self.echoes());
-        if prompt_logprobs.is_none() {
-            check_max_tokens("max_tokens", self.max_tokens)?;
-        }
-        let max_tokens = Some(self.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS));
+        let least = if prompt_logprobs.is_none() { 1 } else { 0 };
+        let max_tokens = token_limit("max_tokens", self.max_tokens, least)?;
+        let max_tokens = Some(max_tokens.unwrap_or(DEFAULT_MAX_TOKENS));
         Ok(GenerationRequest { prompts, max_tokens, logprobs, prompt_logprobs, ..shared })
     }
 

@@ -1,5 +1,6 @@
 //! The endpoints of OpenAI's API.
 
+pub mod asked_thinking;
 pub mod chat;
 pub mod chat_reply;
 pub mod chat_request;
