@@ -78,6 +78,7 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
             "api-keys",
             "i-know-it-is-open",
             "allowed-host",
+            "unknown-parameters",
             "tls-cert",
             "tls-key",
             "no-sandbox",

@@ -182,7 +182,7 @@ fn wrong_parameters_are_refused_by_name() {
     assert_eq!(of(json!({"conversation": "conv_1"})), "unsupported_parameter conversation");
     assert_eq!(of(json!({"store": true})), "unsupported_parameter store");
     assert_eq!(of(json!({"background": true})), "unsupported_parameter background");
-    assert_eq!(of(json!({"max_tool_calls": 1})), "unknown_parameter max_tool_calls");
+    assert_eq!(of(json!({"unheard_of": 1})), "unknown_parameter unheard_of");
     assert_eq!(of(json!({"truncation": "auto"})), "invalid_value truncation");
     assert_eq!(of(json!({"include": ["file_search_call.results"]})), "unsupported_parameter include");
     assert_eq!(of(json!({"tools": [{"type": "web_search"}]})), "invalid_value tools");

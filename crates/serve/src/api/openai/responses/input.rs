@@ -325,7 +325,7 @@ mod tests {
         assert!(of(output).contains("names no function_call"));
         let call = json!({"type": "function_call", "call_id": "c", "name": "n", "arguments": "[]"});
         assert!(of(call).contains("not the text of a JSON object"));
-        assert!(of(json!({"role": "user"})).contains("missing field `content`"));
+        assert!(of(json!({"role": "user"})).contains("the field content is missing"));
         assert!(of(json!(7)).starts_with("input[0]"));
         assert!(of(json!({"type": {}, "role": "user", "content": "Hi"})).starts_with("input[0]"));
         assert!(written(json!([])).unwrap_err().contains("0 items"));
