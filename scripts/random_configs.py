@@ -355,6 +355,57 @@ def lfm2_layers(values: Values, shape: Shape, draw: Draw) -> None:
     values.pop("full_attn_idxs", None)
 
 
+def lfm3(values: Values, shape: Shape, draw: Draw) -> None:
+    """LFM3 has short convolutions, sliding windows and full attention, whose frequencies are proportional."""
+    values["layer_types"] = cut(["conv", "sliding_attention", "full_attention"], draw, shape.layers)
+    values |= {"sliding_window": pick(draw, (4, 8, 16)), "conv_L_cache": pick(draw, (3, 7))}
+    values["conv_bias"] = draw.random() < 0.1
+    kind = pick(draw, ("default", "proportional", "proportional"))
+    table = {"rope_type": kind, "rope_theta": pick(draw, (1e4, 1e6))}
+    if kind == "proportional":
+        table |= {"partial_rotary_factor": pick(draw, (0.25, 0.5)), "factor": pick(draw, (1.0, 2.0))}
+    values["rope_parameters"] = {
+        "full_attention": table,
+        "sliding_attention": {"rope_type": "default", "rope_theta": pick(draw, (1e3, 1e4))},
+    }
+
+
+def phimoe(values: Values, shape: Shape, draw: Draw) -> None:
+    """PhiMoE always chooses two experts, and its longrope states factors of short and long texts."""
+    values |= {"num_experts_per_tok": 2, "router_jitter_noise": pick(draw, (0.01, 0.02, 0.05))}
+    table = {"rope_type": "default", "rope_theta": pick(draw, (1e3, 1e4))}
+    if draw.random() < 0.7:
+        # The width is heads times head size.
+        pairs = shape.width // shape.heads // 2
+        short, long = ([float(x) for x in draw.uniform(1.0, most, pairs)] for most in (1.5, 8.0))
+        table |= {"rope_type": "longrope", "short_factor": short, "long_factor": long}
+        table |= {"short_mscale": 1.2, "long_mscale": 1.3, "original_max_position_embeddings": 256}
+    values["rope_parameters"] = table
+
+
+def step3p5(values: Values, shape: Shape, draw: Draw) -> None:
+    """Windows of Step 3.7 have heads of their own number, and layers have bounds of their own."""
+    kinds = cut(["full_attention", "sliding_attention"], draw, shape.layers)
+    values |= {"layer_types": kinds, "mlp_layer_types": cut(["dense", "sparse", "sparse"], draw, shape.layers)}
+    values |= {"sliding_window": pick(draw, (4, 8, 16)), "share_expert_dim": inner_size(draw)}
+    values |= {"num_sliding_attention_heads": shape.kv_heads * pick(draw, (1, 2, 3))}
+    values |= {"moe_router_scaling_factor": pick(draw, (1.0, 3.0)), "query_pre_attn_scalar": None}
+    for key in ("swiglu_limits", "swiglu_limits_shared"):
+        limits = [pick(draw, (None, 0.0, 0.3, 1.5)) for _ in range(shape.layers)]
+        values[key] = pick(draw, (None, limits, limits))
+    values["gating"] = pick(draw, (True, "per-head"))
+    values["rope_parameters"] = {
+        kind: {
+            "rope_type": "default",
+            "rope_theta": pick(draw, (1e3, 1e4, 5e5)),
+            "partial_rotary_factor": pick(draw, (0.5, 1.0)),
+        }
+        for kind in ("full_attention", "sliding_attention")
+    }
+    for key in ("per_layer_config", "mtp_layer_types", "mtp_mlp_layer_types"):
+        values.pop(key, None)
+
+
 def set_to(**fixed: Any) -> Adjustment:
     """Return an adjustment that sets these values."""
 
@@ -373,9 +424,11 @@ def recurrent_gemma(values: Values, shape: Shape, _draw: Draw) -> None:
 def mimo(values: Values, shape: Shape, draw: Draw) -> None:
     """Keys and values of MiMo have heads of different sizes; the heads of some layers share KV heads."""
     values |= {"num_key_value_heads": shape.kv_heads, "v_head_dim": pick(draw, (8, 16))}
-    values |= {"num_attention_heads": shape.kv_heads * 2, "head_dim": 24}
-    for table in values["rope_parameters"].values():
-        table |= {"rope_type": "default", "partial_rotary_factor": 0.334}
+    values |= {"num_attention_heads": shape.kv_heads * pick(draw, (2, 4)), "head_dim": pick(draw, (16, 24))}
+    for kind in ("full_attention", "sliding_attention"):
+        share = 0.5 if values["head_dim"] == 16 else 0.334
+        table = {"rope_type": "default", "rope_theta": pick(draw, (1e3, 1e5)), "partial_rotary_factor": share}
+        values["rope_parameters"][kind] = table
 
 
 def dots3_note(values: Values, shape: Shape, draw: Draw) -> None:
@@ -499,6 +552,7 @@ ADJUST: dict[str, Adjustment] = {
     "laguna": laguna,
     "lfm2": lfm2_layers,
     "lfm2_moe": lfm2_layers,
+    "lfm3": lfm3,
     "llama4_text": llama4,
     "mamba2": mamba2_groups,
     "mimo_v2_flash": mimo,
@@ -506,12 +560,14 @@ ADJUST: dict[str, Adjustment] = {
     "muse_glimmer_text": muse_glimmer_theta,
     "nemotron_h": mamba2_groups,
     "opt": set_to(dropout=0.0),
+    "phimoe": phimoe,
     "qwen2_moe": sparse_layers,
     "qwen3_moe": sparse_layers,
     "recurrent_gemma": recurrent_gemma,
     "qwen4_exp_text": set_to(
         indexer_n_heads=2, indexer_kv_heads=1, indexer_head_dim=16, indexer_budget=16, indexer_compress_ratio=2
     ),
+    "step3p5": step3p5,
     "zamba2": zamba2,
     "zaya": set_to(num_experts_per_tok=1),
 }

@@ -29,6 +29,21 @@ PIECE = 1 << 16
 
 Draw = np.random.Generator
 
+GRANITE_ATTENTION = 5
+"""Of ten layers of Granite-4.0-H-1B, the one with attention."""
+
+GEMMA4_FULL = 4
+"""Of five layers of Gemma-4-E2B, the one without a window."""
+
+GEMMA4_SHARED = 20
+"""The layers of Gemma-4-E2B that read the keys and values of earlier ones."""
+
+LFM2_ATTENTION = (2, 5, 8, 10, 12, 14)
+"""The layers of LFM2-1.2B with attention."""
+
+PROPORTIONAL = np.array([1.0] * 64 + [1e30] * 192, dtype="<f4")
+"""The factors of Gemma 4's proportional rotation: a quarter of 512 components is rotated."""
+
 
 def halves(draw: Draw, blocks: int, scale: float) -> np.ndarray:
     """Return scales around a number in half precision, as bytes."""
@@ -84,6 +99,11 @@ def f32(draw: Draw, blocks: int) -> np.ndarray:
     return (1 + 0.1 * draw.standard_normal((blocks, 1), dtype=np.float32)).astype("<f4").view(np.uint8)
 
 
+def negative(draw: Draw, blocks: int) -> np.ndarray:
+    """Return values around -1, for the exponents of decays."""
+    return (-1 + 0.1 * draw.standard_normal((blocks, 1), dtype=np.float32)).astype("<f4").view(np.uint8)
+
+
 class Format(NamedTuple):
     """A format of GGUF: its number, the values of a block, its bytes, and how blocks are drawn."""
 
@@ -95,6 +115,7 @@ class Format(NamedTuple):
 
 FORMATS = {
     "f32": Format(0, 1, 4, f32),
+    "negative": Format(0, 1, 4, negative),
     "q4_0": Format(2, 32, 18, q4_0),
     "q8_0": Format(8, 32, 34, q8_0),
     "q4_k": Format(12, 256, 144, q4_k),
@@ -204,7 +225,291 @@ def phi4_mini(layers: int) -> Iterator[Tensor]:
         yield table(f"{block}.ffn_down", width, inner, "more bits")
 
 
+def gated(block: str, width: int, inner: int) -> Iterator[Tensor]:
+    """Yield a gated feed-forward part."""
+    yield table(f"{block}.ffn_gate", inner, width, "matrix")
+    yield table(f"{block}.ffn_up", inner, width, "matrix")
+    yield table(f"{block}.ffn_down", width, inner, "more bits")
+
+
+def attention(block: str, width: int, queries: int, keys: int, results: int) -> Iterator[Tensor]:
+    """Yield the matrices of attention: the rows of queries, of keys and of values, and the heads' results."""
+    yield table(f"{block}.attn_q", queries, width, "matrix")
+    yield table(f"{block}.attn_k", keys, width, "matrix")
+    yield table(f"{block}.attn_v", keys, width, "more bits")
+    yield table(f"{block}.attn_output", width, results, "matrix")
+
+
+def qwen35(layers: int) -> Iterator[Tensor]:
+    """Yield the tensors of Qwen3.5-2B: three layers with the gated delta rule, then one with attention."""
+    width, inner, heads = 2048, 2048, 16
+    yield table("token_embd", 248320, width, "head")
+    yield vector("output_norm.weight", width)
+    for layer in range(layers):
+        block = f"blk.{layer}"
+        yield vector(f"{block}.attn_norm.weight", width)
+        yield vector(f"{block}.post_attention_norm.weight", width)
+        if layer % 4 == 3:
+            yield from attention(block, width, 2 * 8 * 256, 2 * 256, 8 * 256)
+            yield vector(f"{block}.attn_q_norm.weight", 256)
+            yield vector(f"{block}.attn_k_norm.weight", 256)
+        else:
+            yield table(f"{block}.attn_qkv", 3 * inner, width, "matrix")
+            yield table(f"{block}.attn_gate", inner, width, "matrix")
+            yield Tensor(f"{block}.ssm_conv1d.weight", (4, 3 * inner), "vector")
+            yield vector(f"{block}.ssm_dt.bias", heads)
+            yield Tensor(f"{block}.ssm_a", (heads,), "negative")
+            yield table(f"{block}.ssm_beta", heads, width, "matrix")
+            yield table(f"{block}.ssm_alpha", heads, width, "matrix")
+            yield vector(f"{block}.ssm_norm.weight", 128)
+            yield table(f"{block}.ssm_out", width, inner, "matrix")
+        yield from gated(block, width, 6144)
+
+
+def granite_h(layers: int) -> Iterator[Tensor]:
+    """Yield the tensors of Granite-4.0-H-1B: Mamba-2, and attention in every tenth layer."""
+    width, inner, state, heads = 1536, 3072, 128, 48
+    yield table("token_embd", 100352, width, "head")
+    yield vector("output_norm.weight", width)
+    for layer in range(layers):
+        block = f"blk.{layer}"
+        yield vector(f"{block}.attn_norm.weight", width)
+        if layer % 10 == GRANITE_ATTENTION:
+            yield from attention(block, width, width, 4 * 128, width)
+        else:
+            convolved = inner + 2 * state
+            yield table(f"{block}.ssm_in", inner + convolved + heads, width, "matrix")
+            yield Tensor(f"{block}.ssm_conv1d.weight", (4, convolved), "vector")
+            yield vector(f"{block}.ssm_conv1d.bias", convolved)
+            yield vector(f"{block}.ssm_dt.bias", heads)
+            yield Tensor(f"{block}.ssm_a", (1, heads), "negative")
+            yield Tensor(f"{block}.ssm_d", (1, heads), "vector")
+            yield Tensor(f"{block}.ssm_norm.weight", (inner, 1), "vector")
+            yield table(f"{block}.ssm_out", width, inner, "matrix")
+        yield vector(f"{block}.ffn_norm.weight", width)
+        yield from gated(block, width, 4096)
+
+
+def gemma4_e2b(layers: int) -> Iterator[Tensor]:
+    """Yield the tensors of Gemma-4-E2B: embeddings per layer, and no keys of their own in the last 20 of 35 layers."""
+    width, each, heads = 1536, 256, 8
+    yield table("token_embd", 262144, width, "head")
+    yield vector("output_norm.weight", width)
+    yield table("per_layer_token_embd", 262144, each * layers, "embedding")
+    yield table("per_layer_model_proj", each * layers, width, "matrix")
+    yield vector("per_layer_proj_norm.weight", each)
+    yield Tensor("rope_freqs.weight", (256,), "proportional")
+    for layer in range(layers):
+        block, size, shared = f"blk.{layer}", 256 if gemma4_is_local(layer) else 512, gemma4_is_shared(layer, layers)
+        for norm in ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm", "post_norm"):
+            yield vector(f"{block}.{norm}.weight", width)
+        yield table(f"{block}.attn_q", heads * size, width, "matrix")
+        yield vector(f"{block}.attn_q_norm.weight", size)
+        if not shared:
+            yield table(f"{block}.attn_k", size, width, "matrix")
+            yield table(f"{block}.attn_v", size, width, "more bits")
+            yield vector(f"{block}.attn_k_norm.weight", size)
+        yield table(f"{block}.attn_output", width, heads * size, "matrix")
+        yield vector(f"{block}.layer_output_scale.weight", 1)
+        yield table(f"{block}.inp_gate", each, width, "matrix")
+        yield table(f"{block}.proj", width, each, "matrix")
+        yield from gated(block, width, 12288 if shared else 6144)
+
+
+def gemma4_is_local(layer: int) -> bool:
+    """Return whether a layer of Gemma-4-E2B has a window: four do, then one does not."""
+    return layer % 5 != GEMMA4_FULL
+
+
+def gemma4_is_shared(layer: int, layers: int) -> bool:
+    """Return whether a layer of Gemma-4-E2B reads the keys and values of an earlier one."""
+    return layer >= layers - GEMMA4_SHARED
+
+
+def deepseek_v2_lite(layers: int) -> Iterator[Tensor]:
+    """Yield the tensors of DeepSeek-V2-Lite."""
+    width, latent, rotated, heads, size, experts, inner = 2048, 512, 64, 16, 128, 64, 1408
+    yield table("token_embd", 102400, width, "embedding")
+    yield vector("output_norm.weight", width)
+    yield table("output", 102400, width, "head")
+    for layer in range(layers):
+        block = f"blk.{layer}"
+        yield vector(f"{block}.attn_norm.weight", width)
+        yield vector(f"{block}.attn_kv_a_norm.weight", latent)
+        yield table(f"{block}.attn_q", heads * (size + rotated), width, "matrix")
+        yield table(f"{block}.attn_kv_a_mqa", latent + rotated, width, "matrix")
+        yield Tensor(f"{block}.attn_k_b.weight", (size, latent, heads), "by head")
+        yield Tensor(f"{block}.attn_v_b.weight", (latent, size, heads), "by head")
+        yield table(f"{block}.attn_output", width, heads * size, "matrix")
+        yield vector(f"{block}.ffn_norm.weight", width)
+        if layer == 0:
+            yield from gated(block, width, 10944)
+            continue
+        yield Tensor(f"{block}.ffn_gate_inp.weight", (width, experts), "vector")
+        for part, extents in (("gate", (width, inner)), ("up", (width, inner)), ("down", (inner, width))):
+            more = " more bits" if part == "down" else ""
+            yield Tensor(f"{block}.ffn_{part}_exps.weight", (*extents, experts), "expert" + more)
+        for part, rows, columns in (("gate", 2 * inner, width), ("up", 2 * inner, width), ("down", width, 2 * inner)):
+            yield table(f"{block}.ffn_{part}_shexp", rows, columns, "more bits" if part == "down" else "matrix")
+
+
+def lfm2(layers: int) -> Iterator[Tensor]:
+    """Yield the tensors of LFM2-1.2B: attention in six of 16 layers, short convolutions in the others."""
+    width = 2048
+    yield table("token_embd", 65536, width, "head")
+    yield vector("token_embd_norm.weight", width)
+    for layer in range(layers):
+        block = f"blk.{layer}"
+        yield vector(f"{block}.attn_norm.weight", width)
+        if layer in LFM2_ATTENTION:
+            yield from attention(block, width, width, 512, width)
+            yield vector(f"{block}.attn_q_norm.weight", 64)
+            yield vector(f"{block}.attn_k_norm.weight", 64)
+        else:
+            yield Tensor(f"{block}.shortconv.conv.weight", (3, width), "vector")
+            yield table(f"{block}.shortconv.in_proj", 3 * width, width, "matrix")
+            yield table(f"{block}.shortconv.out_proj", width, width, "matrix")
+        yield vector(f"{block}.ffn_norm.weight", width)
+        yield from gated(block, width, 8192)
+
+
 SHAPES = {
+    "qwen3.5-2b": Shape(
+        "qwen35",
+        {
+            "block_count": 24,
+            "context_length": 262144,
+            "embedding_length": 2048,
+            "feed_forward_length": 6144,
+            "attention.head_count": 8,
+            "attention.head_count_kv": 2,
+            "attention.key_length": 256,
+            "attention.value_length": 256,
+            "attention.layer_norm_rms_epsilon": 1e-6,
+            "rope.freq_base": 1e7,
+            "rope.dimension_count": 64,
+            "rope.dimension_sections": [11, 11, 10, 0],
+            "full_attention_interval": 4,
+            "ssm.conv_kernel": 4,
+            "ssm.state_size": 128,
+            "ssm.group_count": 16,
+            "ssm.time_step_rank": 16,
+            "ssm.inner_size": 2048,
+            "vocab_size": 248320,
+        },
+        qwen35,
+        "q4_k_m",
+    ),
+    "granite-4.0-h-1b": Shape(
+        "granitehybrid",
+        {
+            "block_count": 40,
+            "context_length": 131072,
+            "embedding_length": 1536,
+            "feed_forward_length": 4096,
+            "attention.head_count": 12,
+            "attention.head_count_kv": lambda layers: [
+                4 * (layer % 10 == GRANITE_ATTENTION) for layer in range(layers)
+            ],
+            "attention.layer_norm_rms_epsilon": 1e-5,
+            "attention.scale": 1 / 128,
+            "embedding_scale": 12.0,
+            "residual_scale": 0.22,
+            "logit_scale": 6.0,
+            "rope.scaling.finetuned": False,
+            "rope.freq_base": 10000.0,
+            "rope.dimension_count": 128,
+            "ssm.conv_kernel": 4,
+            "ssm.state_size": 128,
+            "ssm.group_count": 1,
+            "ssm.time_step_rank": 48,
+            "ssm.inner_size": 3072,
+            "vocab_size": 100352,
+        },
+        granite_h,
+        "q4_k_m",
+    ),
+    "gemma-4-e2b": Shape(
+        "gemma4",
+        {
+            "block_count": 35,
+            "context_length": 131072,
+            "embedding_length": 1536,
+            "embedding_length_per_layer_input": 256,
+            "feed_forward_length": lambda layers: [
+                12288 if gemma4_is_shared(layer, layers) else 6144 for layer in range(layers)
+            ],
+            "attention.head_count": 8,
+            "attention.head_count_kv": 1,
+            "attention.key_length": 512,
+            "attention.value_length": 512,
+            "attention.key_length_swa": 256,
+            "attention.value_length_swa": 256,
+            "attention.shared_kv_layers": GEMMA4_SHARED,
+            "attention.sliding_window": 512,
+            "attention.sliding_window_pattern": lambda layers: [gemma4_is_local(layer) for layer in range(layers)],
+            "attention.layer_norm_rms_epsilon": 1e-6,
+            "rope.freq_base": 1e6,
+            "rope.freq_base_swa": 1e4,
+            "rope.dimension_count": 512,
+            "rope.dimension_count_swa": 256,
+            "final_logit_softcapping": 30.0,
+            "vocab_size": 262144,
+        },
+        gemma4_e2b,
+        "q4_k_m",
+    ),
+    "deepseek-v2-lite": Shape(
+        "deepseek2",
+        {
+            "block_count": 27,
+            "context_length": 163840,
+            "embedding_length": 2048,
+            "feed_forward_length": 10944,
+            "leading_dense_block_count": 1,
+            "attention.head_count": 16,
+            "attention.head_count_kv": 1,
+            "attention.kv_lora_rank": 512,
+            "attention.key_length": 576,
+            "attention.value_length": 512,
+            "attention.key_length_mla": 192,
+            "attention.value_length_mla": 128,
+            "attention.layer_norm_rms_epsilon": 1e-6,
+            "rope.dimension_count": 64,
+            "rope.freq_base": 10000.0,
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 40.0,
+            "rope.scaling.original_context_length": 4096,
+            "rope.scaling.yarn_log_multiplier": 0.0707,
+            "expert_count": 64,
+            "expert_used_count": 6,
+            "expert_shared_count": 2,
+            "expert_feed_forward_length": 1408,
+            "expert_gating_func": 1,
+            "expert_weights_scale": 1.0,
+            "expert_weights_norm": False,
+            "vocab_size": 102400,
+        },
+        deepseek_v2_lite,
+        "q4_0",
+    ),
+    "lfm2-1.2b": Shape(
+        "lfm2",
+        {
+            "block_count": 16,
+            "context_length": 128000,
+            "embedding_length": 2048,
+            "feed_forward_length": 8192,
+            "attention.head_count": 32,
+            "attention.head_count_kv": lambda layers: [8 * (layer in LFM2_ATTENTION) for layer in range(layers)],
+            "attention.layer_norm_rms_epsilon": 1e-5,
+            "rope.freq_base": 1e6,
+            "shortconv.l_cache": 3,
+            "vocab_size": 65536,
+        },
+        lfm2,
+        "q4_k_m",
+    ),
     "qwen3-30b-a3b": Shape(
         "qwen3moe",
         {
@@ -276,8 +581,10 @@ SHAPES = {
 
 def format_of(tensor: Tensor, recipe: str, layers: int) -> str:
     """Return the name of a tensor's format in a recipe."""
-    if tensor.role == "vector":
-        return "f32"
+    if tensor.role in ("vector", "negative", "proportional"):
+        return "negative" if tensor.role == "negative" else "f32"
+    if tensor.role == "by head":
+        return "q8_0" if recipe == "q4_k_m" else recipe
     if recipe == "mxfp4":
         return "mxfp4" if tensor.role.startswith("expert") else "q8_0"
     if recipe == "q4_k_m":
@@ -295,10 +602,16 @@ def text(value: str) -> bytes:
 
 
 def entry(key: str, value: Any) -> bytes:
-    """Return a key with its type and value: a string, a 32-bit integer or a 32-bit float."""
+    """Return a key with its type and value: a string, a flag, a 32-bit integer or float, or a list of flags or integers."""
     match value:
         case str():
             return text(key) + struct.pack("<I", 8) + text(value)
+        case bool():
+            return text(key) + struct.pack("<I?", 7, value)
+        case [bool(), *_]:
+            return text(key) + struct.pack(f"<IIQ{len(value)}?", 9, 7, len(value), *value)
+        case list():
+            return text(key) + struct.pack(f"<IIQ{len(value)}I", 9, 4, len(value), *value)
         case int():
             return text(key) + struct.pack("<II", 4, value)
         case _:
@@ -308,7 +621,8 @@ def entry(key: str, value: Any) -> bytes:
 def header(shape: Shape, layout: list[tuple[Tensor, Format]], recipe: str, layers: int) -> bytes:
     """Return everything before the data, padded."""
     keys = {"general.architecture": shape.arch, "general.file_type": FILE_TYPES[recipe], "tokenizer.ggml.model": "none"}
-    keys |= {f"{shape.arch}.{key}": value for key, value in (shape.keys | {"block_count": layers}).items()}
+    for key, value in (shape.keys | {"block_count": layers}).items():
+        keys[f"{shape.arch}.{key}"] = value(layers) if callable(value) else value
     result = b"GGUF" + struct.pack("<IQQ", 3, len(layout), len(keys))
     result += b"".join(entry(key, value) for key, value in keys.items())
     offset = 0
@@ -339,11 +653,14 @@ def write(path: Path, shape: Shape, recipe: str, layers: int, seed: int) -> int:
     uneven = [tensor.name for tensor, stored in layout if tensor.extents[0] % stored.values]
     if uneven:
         raise SystemExit(f"{uneven[0]} has rows that are no multiple of a block of {recipe}; use another format")
-    drawn = {stored.number: stored.blocks(draw, PIECE) for _, stored in layout}
+    drawn = {stored: stored.blocks(draw, PIECE) for stored in dict.fromkeys(stored for _, stored in layout)}
     with path.open("wb") as file:
         file.write(header(shape, layout, recipe, layers))
         for tensor, stored in layout:
-            write_blocks(file, drawn[stored.number], int(draw.integers(PIECE)), tensor.values // stored.values)
+            if tensor.role == "proportional":
+                file.write(PROPORTIONAL.tobytes())
+                continue
+            write_blocks(file, drawn[stored], int(draw.integers(PIECE)), tensor.values // stored.values)
     return path.stat().st_size
 
 

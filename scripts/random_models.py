@@ -18,7 +18,8 @@ precision and runs `girih verify`, and with `--fractions` also `girih diagnose`.
     fraction       the largest fraction of the derived bound, with --fractions
 
 The last line on the error output counts the states; the exit code is 1 if a model was wrong. The same seed and
-versions give the same models. A model that was wrong is kept with `--keep`. `--gguf` names a folder with llama.cpp's
+versions give the same models. A model that was wrong is kept with `--keep`. `--configs` writes the `config.json` of a right
+model of each family, from which a test of `girih-model` sees that its graph stays the same. `--gguf` names a folder with llama.cpp's
 `convert_hf_to_gguf.py`: models that it converts are checked as GGUF, too, except those in `GGUF_DROPS`. Needs torch, transformers, safetensors.
 """
 
@@ -326,6 +327,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--gguf", type=Path, help="folder of llama.cpp's convert_hf_to_gguf.py")
     parser.add_argument("--fractions", action="store_true", help="also report the largest fraction of the bound")
     parser.add_argument("--results", type=Path, help="file to append lines to; models that it has are not made again")
+    parser.add_argument("--configs", type=Path, help="file of a configuration of each family that was right")
     parser.add_argument("--keep", type=Path, help="folder for the models that were wrong")
     args = parser.parse_args()
     args.isa = [isa for isa in args.isa if isa] if args.isa else []
@@ -343,6 +345,16 @@ def known(results: Path | None) -> dict[tuple[str, int], Values]:
         return {}
     lines = [json.loads(line) for line in results.read_text().splitlines()]
     return {(line["family"], line["seed"]): line for line in lines}
+
+
+def keep_config(path: Path, family: str, seed: int, folder: Path) -> None:
+    """Add the configuration of a right model to a file with a line per family, if it has none of this family."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    if all(line["family"] != family for line in lines):
+        config = json.loads((folder / "config.json").read_text())
+        lines.append({"family": family, "seed": seed, "config": config})
+        lines.sort(key=lambda line: line["family"])
+        path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
 
 
 def main() -> None:
@@ -363,6 +375,8 @@ def main() -> None:
                 line = check(family, seed, args, Path(folder))
                 if line["state"] == "wrong" and args.keep:
                     shutil.copytree(folder, args.keep / f"{family}-{seed}", dirs_exist_ok=True)
+                if line["state"] == "right" and args.configs:
+                    keep_config(args.configs, family, seed, Path(folder))
             states[line["state"]] += 1
             text = json.dumps(line)
             print(text, flush=True)

@@ -74,8 +74,8 @@ impl<'a> Binder<'a> {
                 let kind = ActivationKind::of_node(graph, node, self.rule);
                 return Ok(Bound::Matmul(linear::bind(graph, kind, x, weight, bias)));
             }
-            AppliedOp::Route { score, used, normalized, groups, factor, scores, bias } => {
-                let router = Router { score, used, normalized, groups, factor };
+            AppliedOp::Route { score, used, normalized, groups, factor, near, scores, bias } => {
+                let router = Router { score, used, normalized, groups, factor, near };
                 route::bind(graph, router, scores, bias, y)
             }
             AppliedOp::Experts {

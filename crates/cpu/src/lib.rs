@@ -25,6 +25,7 @@ mod bind;
 mod bound;
 pub mod caches;
 mod carried;
+mod cut;
 mod fuse;
 #[doc(hidden)]
 pub mod fuzz;

@@ -6,18 +6,16 @@
 //! workers that have joined. So a worker whose CPU is used by another process delays a task by at most
 //! the piece that it computes.
 //!
-//! This file upholds the two guarantees on which the crate's shared borrows rest: threads stop using a
-//! task before its borrows end ([`ThreadPool::everyone`]), and pieces write disjoint parts of an
-//! output ([`DisjointSlice`]).
+//! This file upholds one of two guarantees on which the crate's shared borrows rest: threads stop using a
+//! task before its borrows end ([`ThreadPool::everyone`]). The other one, that pieces write disjoint parts of
+//! an output, is that of [`cut`](crate::cut).
 #![allow(unsafe_code)]
 
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomData;
 use std::mem;
-use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe};
-use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
@@ -26,6 +24,8 @@ use girih_graph::{Error, ErrorKind};
 
 use crate::affinity::{FormerAffinity, pin_to};
 use crate::barrier::{Barrier, CachePadded};
+use crate::cut::{CutGroups, CutOutput, DisjointSlice, RowCuts};
+pub use crate::cut::{Grid, GroupTile, GroupedOutput, OutputTile};
 use crate::piece_queue::{PieceQueue, first_piece};
 use crate::prefetch::{PrefetchCursor, PrefetchTarget};
 
@@ -57,26 +57,6 @@ const _: () = {
     impl<T: ?Sized + Sync> IsNotSync<u8> for T {}
     <ThreadPool as IsNotSync<_>>::HOLDS
 };
-
-/// How a matrix of output is cut into pieces.
-#[derive(Clone, Copy, Debug)]
-pub struct Grid {
-    /// Values in a row.
-    pub width: usize,
-    /// Rows in a piece; the last pieces may have fewer.
-    pub row_step: usize,
-    /// Columns in a piece; the rightmost pieces may have fewer.
-    pub column_step: usize,
-}
-
-/// The part of an output that one piece of a task writes.
-#[derive(Debug)]
-pub struct OutputTile<'a, T> {
-    output: &'a DisjointSlice<'a, T>,
-    width: usize,
-    rows: Range<usize>,
-    columns: Range<usize>,
-}
 
 /// Checks a number of threads.
 ///
@@ -231,6 +211,32 @@ impl ThreadPool {
         self.cuts(locals, cuts, |_, tile, local| body(tile, local));
     }
 
+    /// As [`ThreadPool::tiles_of_groups`], where a piece also writes columns of the same group's rows of another
+    /// output, which is cut into as many columns.
+    ///
+    /// # Panics
+    /// As [`ThreadPool::tiles_of_groups`], and if the other output has another number of groups or of pieces
+    /// side by side, or a row twice.
+    pub fn tiles_and_groups<T: Send, U: Send, L: Send>(
+        &self,
+        locals: &mut [L],
+        ends: &[u32],
+        (output, grid): (&mut [T], Grid),
+        other: GroupedOutput<'_, U>,
+        body: impl Fn(&mut OutputTile<'_, T>, &mut GroupTile<'_, U>, &mut L) + Sync,
+    ) {
+        let (across, other) = (grid.width.div_ceil(grid.column_step), CutGroups::new(other));
+        assert_eq!((other.groups(), other.across()), (ends.len(), across), "groups, and pieces side by side");
+        let cuts = [CutOutput::new(output, grid, RowCuts::Groups(ends))];
+        self.cuts(locals, cuts, |_, tile, local| {
+            let group =
+                ends.binary_search(&(tile.rows().end as u32)).expect("a tile has the rows of a group");
+            let piece = tile.columns().start / grid.column_step;
+            // SAFETY: `cuts` makes one tile for each group and each of the pieces side by side.
+            body(tile, &mut unsafe { other.tile(group, piece) }, local);
+        });
+    }
+
     /// Calls `body` once for each tile.
     fn cuts<T: Send, L: Send, const N: usize>(
         &self,
@@ -248,7 +254,8 @@ impl ThreadPool {
             let local = unsafe { &mut locals.part(index..index + 1)[0] };
             let mut group = queue.group(index);
             while let Some((output, piece)) = queue.next(&mut group) {
-                body(output, &mut cuts[output].tile(piece), local);
+                // SAFETY: the queue hands out each piece once.
+                body(output, &mut unsafe { cuts[output].tile(piece) }, local);
             }
         };
         if counts.iter().sum::<usize>() <= 1 {
@@ -365,151 +372,12 @@ impl std::fmt::Debug for Crew {
     }
 }
 
-/// An output and how it is cut.
-struct CutOutput<'a, T> {
-    output: DisjointSlice<'a, T>,
-    grid: Grid,
-    rows: usize,
-    cuts: RowCuts<'a>,
-    /// Pieces side by side.
-    across: usize,
-}
-
-/// The rows of each piece.
-#[derive(Clone, Copy)]
-enum RowCuts<'a> {
-    /// As many as the grid says, of all rows.
-    Steps,
-    /// One of these, which ascend.
-    Listed(&'a [usize]),
-    /// Those before one of these ends, which ascend, and from the end before it on.
-    Groups(&'a [u32]),
-}
-
-impl<'a, T> CutOutput<'a, T> {
-    fn new(output: &'a mut [T], grid: Grid, cuts: RowCuts<'a>) -> CutOutput<'a, T> {
-        assert_eq!(output.len() % grid.width, 0, "the output consists of whole rows");
-        let (rows, across) = (output.len() / grid.width, grid.width.div_ceil(grid.column_step));
-        match cuts {
-            RowCuts::Steps => {}
-            RowCuts::Listed(listed) => {
-                let ascending = listed.windows(2).all(|pair| pair[0] < pair[1]);
-                assert!(
-                    ascending && listed.last().is_none_or(|&last| last < rows),
-                    "{listed:?} of {rows} rows"
-                );
-            }
-            RowCuts::Groups(ends) => {
-                let ascending = ends.windows(2).all(|pair| pair[0] < pair[1]);
-                let within = ends.last().is_none_or(|&last| last as usize <= rows);
-                assert!(ascending && within, "groups end at {ends:?} of {rows} rows");
-            }
-        }
-        CutOutput { output: DisjointSlice::new(output), grid, rows, cuts, across }
-    }
-
-    /// The number of pieces.
-    fn count(&self) -> usize {
-        let down = match self.cuts {
-            RowCuts::Steps => self.rows.div_ceil(self.grid.row_step),
-            RowCuts::Listed(rows) => rows.len(),
-            RowCuts::Groups(ends) => ends.len(),
-        };
-        down * self.across
-    }
-
-    fn tile(&self, piece: usize) -> OutputTile<'_, T> {
-        let Grid { width, row_step, column_step } = self.grid;
-        let (down, left) = (piece / self.across, piece % self.across * column_step);
-        let rows = match self.cuts {
-            RowCuts::Steps => down * row_step..self.rows.min((down * row_step).saturating_add(row_step)),
-            RowCuts::Listed(listed) => listed[down]..listed[down] + 1,
-            RowCuts::Groups(ends) => {
-                let first = if down == 0 { 0 } else { ends[down - 1] };
-                first as usize..ends[down] as usize
-            }
-        };
-        OutputTile { output: &self.output, width, rows, columns: left..width.min(left + column_step) }
-    }
-}
-
-impl<T> OutputTile<'_, T> {
-    /// The rows of the output that the tile covers.
-    pub fn rows(&self) -> Range<usize> {
-        self.rows.clone()
-    }
-
-    /// The columns of the output that the tile covers.
-    pub fn columns(&self) -> Range<usize> {
-        self.columns.clone()
-    }
-
-    /// The tile's part of `row`, an index in the whole output.
-    ///
-    /// # Panics
-    /// If the row is not one of the tile's.
-    pub fn row(&mut self, row: usize) -> &mut [T] {
-        assert!(self.rows.contains(&row), "row {row} of a tile of the rows {:?}", self.rows);
-        let start = row * self.width;
-        // SAFETY: tiles do not overlap, because `ThreadPool::cuts` makes one for each
-        // piece of the grid, of the listed rows, no two of which are equal, or of the
-        // groups, whose ends ascend, and hands each piece out once; and of this tile only one row is lent at a
-        // time, as the result borrows it mutably.
-        unsafe { self.output.part(start + self.columns.start..start + self.columns.end) }
-    }
-}
-
-impl<T> OutputTile<'_, T> {
-    /// All rows of the tile, one after another.
-    ///
-    /// # Panics
-    /// If the tile does not cover whole rows.
-    pub fn whole(&mut self) -> &mut [T] {
-        assert_eq!(self.columns, 0..self.width, "a tile of whole rows");
-        // SAFETY: as in `row`; whole rows one after another are one range, which
-        // no other tile covers.
-        unsafe { self.output.part(self.rows.start * self.width..self.rows.end * self.width) }
-    }
-}
-
-/// A slice that several threads write, in parts that do not overlap.
-#[derive(Debug)]
-struct DisjointSlice<'a, T> {
-    start: *mut T,
-    len: usize,
-    borrow: PhantomData<&'a mut [T]>,
-}
-
-// SAFETY: threads get only `&mut T` from a shared slice, which `T: Send` allows;
-// the callers of `part` guarantee that no two overlap.
-unsafe impl<T: Send> Sync for DisjointSlice<'_, T> {}
-
-impl<'a, T> DisjointSlice<'a, T> {
-    fn new(slice: &'a mut [T]) -> DisjointSlice<'a, T> {
-        DisjointSlice { start: slice.as_mut_ptr(), len: slice.len(), borrow: PhantomData }
-    }
-
-    /// The elements of `range`.
-    ///
-    /// # Panics
-    /// If the range exceeds the slice.
-    ///
-    /// # Safety
-    /// No element may be in two results that live at the same time.
-    #[allow(clippy::mut_from_ref)] // The purpose of the type.
-    unsafe fn part(&self, range: Range<usize>) -> &mut [T] {
-        assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {} elements", self.len);
-        // SAFETY: the range lies in the slice that `new` borrowed for longer
-        // than this result lives, and the caller ensures that no other result has it.
-        unsafe { slice::from_raw_parts_mut(self.start.wrapping_add(range.start), range.len()) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
 
     use super::*;
+    use crate::cut::GroupedRows;
     use crate::os;
 
     /// Adds one to every value of a 37 × 53 matrix, by tiles of several sizes.
@@ -571,6 +439,34 @@ mod tests {
     fn empty_groups_are_no_groups() {
         let (pool, grid) = (ThreadPool::new(1).unwrap(), Grid { width: 1, row_step: 1, column_step: 1 });
         pool.tiles_of_groups(&mut [()], &[2, 2], &mut [0; 3], grid, |_, ()| {});
+    }
+
+    #[test]
+    fn a_piece_writes_its_columns_of_the_rows_of_its_group() {
+        let grid = Grid { width: 5, row_step: 1, column_step: 2 };
+        let run = |threads: usize, groups: &[&[usize]], ends: &[u32]| {
+            let pool = ThreadPool::new(threads).unwrap();
+            let (mut output, mut values, mut rows) = (vec![0; 20], vec![0; 5 * 9], GroupedRows::default());
+            groups.iter().for_each(|group| rows.push(group.iter().copied()));
+            let other = GroupedOutput { values: &mut values, width: 9, column_step: 4, rows: &mut rows };
+            let output = (&mut output[..], grid);
+            pool.tiles_and_groups(&mut vec![(); threads], ends, output, other, |tile, own, ()| {
+                let mark = 10 * tile.rows().start + tile.columns().start;
+                own.row(0).iter_mut().for_each(|value| *value += mark);
+                (1..own.count()).for_each(|index| own.copy_to_next(index - 1));
+            });
+            values
+        };
+        for threads in 1..=3 {
+            let values = run(threads, &[&[3, 0], &[2]], &[1, 4]);
+            let rows: Vec<_> = values.chunks(9).collect();
+            assert_eq!(rows[3], [0, 0, 0, 0, 2, 2, 2, 2, 4]);
+            assert_eq!(rows[2], [10, 10, 10, 10, 12, 12, 12, 12, 14]);
+            assert_eq!((rows[0], rows[1], rows[4]), (rows[3], &[0; 9][..], &[0; 9][..]));
+        }
+        for bad in [&[&[1][..], &[1]][..], &[&[1, 1], &[2]], &[&[5], &[2]], &[&[1]]] {
+            assert!(panic::catch_unwind(AssertUnwindSafe(|| run(2, bad, &[1, 4]))).is_err(), "{bad:?}");
+        }
     }
 
     #[test]

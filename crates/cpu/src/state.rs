@@ -11,7 +11,7 @@ use girih_graph::{
     BLOCK_POSITIONS, Error, Graph, GroupId, Node, RangeFault, Role, StateKind, Value, ValueId,
 };
 
-use crate::carried::CarriedRows;
+use crate::carried::Carried;
 use crate::kernels::attend::Format;
 use crate::memory::Aligned;
 use crate::os::PageUse;
@@ -21,7 +21,7 @@ use crate::state_layout::StateLayout;
 #[derive(Debug)]
 pub struct CpuState {
     tensors: Vec<StateTensor>,
-    carried: Vec<CarriedRows>,
+    carried: Vec<Carried>,
     faults: Vec<RangeFault>,
 }
 
@@ -85,7 +85,7 @@ impl CpuState {
             Aligned::<u8>::bytes(bytes.unwrap_or(usize::MAX))
         });
         let carried = carried(graph).map(|(_, group, value)| {
-            CarriedRows::plan(value, blocks.get(group.0 as usize).copied().unwrap_or(0) as usize)
+            Carried::plan(value, blocks.get(group.0 as usize).copied().unwrap_or(0) as usize)
         });
         sizes.chain(carried).fold(0, u64::saturating_add)
     }
@@ -107,7 +107,7 @@ impl CpuState {
             Ok(StateTensor { name: value.name.clone(), owner: BlockOwner::Group(group), layout, bytes })
         });
         let carried = carried(graph).map(|(_, group, value)| {
-            CarriedRows::new(value, group, blocks.get(group.0 as usize).copied().unwrap_or(0) as usize)
+            Carried::new(value, group, blocks.get(group.0 as usize).copied().unwrap_or(0) as usize)
         });
         let (tensors, carried) =
             (tensors.collect::<Result<_, Error>>()?, carried.collect::<Result<_, Error>>()?);
@@ -142,12 +142,12 @@ impl CpuState {
     }
 
     /// The carried value at `index` among those of the graph.
-    pub(crate) fn carried(&self, index: usize) -> &CarriedRows {
+    pub(crate) fn carried(&self, index: usize) -> &Carried {
         &self.carried[index]
     }
 
     /// As [`CpuState::carried`], to be replaced.
-    pub(crate) fn carried_mut(&mut self, index: usize) -> &mut CarriedRows {
+    pub(crate) fn carried_mut(&mut self, index: usize) -> &mut Carried {
         &mut self.carried[index]
     }
 
@@ -166,7 +166,7 @@ impl CpuState {
         self.faults.push(RangeFault { row, name, dtype, value });
     }
 
-    fn carried_of_mut(&mut self, group: GroupId) -> impl Iterator<Item = &mut CarriedRows> {
+    fn carried_of_mut(&mut self, group: GroupId) -> impl Iterator<Item = &mut Carried> {
         self.carried.iter_mut().filter(move |carried| carried.group == group)
     }
 

@@ -82,7 +82,7 @@ impl Plan {
     fn new(model: Model, options: RunOptions, control: Arc<LoadControl>) -> Result<Plan> {
         let key = largest_step(&model, &options)?;
         let graph = model.files().graph(key, graph_options(&options))?;
-        let blocks = graph.groups.iter().map(|group| cache::blocks(group.kind, &key)).collect();
+        let blocks = cache::blocks_of(&graph);
         let first_file = model.files().weights.container().paths().next().map(|path| path.to_owned());
         let services = ModelServices::new(model.open_options(), first_file, Arc::clone(&control));
         let services = Arc::new(services);

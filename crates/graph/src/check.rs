@@ -354,10 +354,12 @@ fn operands(graph: &Graph, op: Op, inputs: &[&Value], output: &Value) -> Option<
             "its keys and values are neither state of one group with its span, nor rows with the span 'all'",
         );
     }
-    if let Op::Route { score, used, normalized, groups, factor } = op
-        && !(Router { score, used, normalized, groups, factor }).suits(output.columns())
+    if let Op::Route { score, used, normalized, groups, factor, near } = op
+        && !(Router { score, used, normalized, groups, factor, near }).suits(output.columns())
     {
-        return Some("it cannot choose that many of its experts, or of its groups of two or more");
+        return Some(
+            "it cannot choose that many of its experts, or of its groups of two or more, or 'near' has no softmax",
+        );
     }
     if let Op::Experts { used: _, act: _, limit, offset, weighed } = op {
         if (limit.is_some() || offset.is_some()) && inputs.len() < 5 {

@@ -155,14 +155,32 @@ fn relu(x: f64) -> f64 {
     if x < 0.0 { 0.0 } else { x }
 }
 
-/// How a gate and the value that it gates become one:
-/// `act(min(gate, limit)) · (clamp(up, −limit, limit) + offset)`, as gpt-oss has it.
+/// The bound of a gate, and of the absolute value of what it gates.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum GateLimit {
+    /// `act(min(gate, limit))`, as gpt-oss has it.
+    Gate(f32),
+    /// `min(act(gate), limit)`, as Step 3.7 has it.
+    Activated(f32),
+}
+
+impl GateLimit {
+    /// The bound.
+    pub fn bound(self) -> f32 {
+        match self {
+            GateLimit::Gate(bound) | GateLimit::Activated(bound) => bound,
+        }
+    }
+}
+
+/// How a gate and the value that it gates become one: `act(gate) · (clamp(up, −limit, limit) + offset)`, with
+/// the bound of a [`GateLimit`] on the gate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GateRule {
     /// The activation of the gate.
     pub act: Act,
-    /// The largest gate, and the largest absolute value of what it gates; without one, both are used as they are.
-    pub limit: Option<f32>,
+    /// The bound of both operands; without one, they are used as they are.
+    pub limit: Option<GateLimit>,
     /// What is added to the gated value; absent as 0.
     pub offset: Option<f32>,
 }
@@ -180,11 +198,16 @@ impl GateRule {
         let GateRule { act, limit, offset } = self;
         // Comparisons let NaN pass.
         let at_most = |x: f64, limit: f64| if x > limit { limit } else { x };
-        let (gate, up) = match limit.map(f64::from) {
-            Some(limit) => (at_most(gate, limit), -at_most(-at_most(up, limit), limit)),
-            None => (gate, up),
+        let gate = match limit {
+            None => act.of(gate),
+            Some(GateLimit::Gate(limit)) => act.of(at_most(gate, f64::from(limit))),
+            Some(GateLimit::Activated(limit)) => at_most(act.of(gate), f64::from(limit)),
         };
-        act.of(gate) * offset.map_or(up, |offset| up + f64::from(offset))
+        let up = match limit.map(|limit| f64::from(limit.bound())) {
+            None => up,
+            Some(limit) => -at_most(-at_most(up, limit), limit),
+        };
+        gate * offset.map_or(up, |offset| up + f64::from(offset))
     }
 }
 
@@ -341,6 +364,29 @@ impl Constant for Option<ExpertGroups> {
     }
 }
 
+impl Constant for Option<GateLimit> {
+    fn print(&self) -> Option<String> {
+        self.map(|limit| match limit {
+            GateLimit::Gate(bound) => bound.to_string(),
+            GateLimit::Activated(bound) => format!("activated:{bound}"),
+        })
+    }
+
+    fn parse(text: &str) -> Result<Option<GateLimit>> {
+        let limit = match text.strip_prefix("activated:") {
+            None => text.parse().map(GateLimit::Gate),
+            Some(bound) => bound.parse().map(GateLimit::Activated),
+        };
+        let wrong =
+            |_| Error::new(format!("'{text}' is no limit of a gate: use a number or 'activated:<number>'"));
+        limit.map(Some).map_err(wrong)
+    }
+
+    fn absent() -> Option<Option<GateLimit>> {
+        Some(None)
+    }
+}
+
 impl Constant for Span {
     fn print(&self) -> Option<String> {
         Some(self.to_string())
@@ -485,6 +531,10 @@ pub(crate) fn finite_if_present(x: &Option<f32>) -> bool {
 
 pub(crate) fn positive_if_present(x: &Option<f32>) -> bool {
     x.as_ref().is_none_or(positive)
+}
+
+pub(crate) fn positive_bound_if_present(limit: &Option<GateLimit>) -> bool {
+    limit.is_none_or(|limit| positive(&limit.bound()))
 }
 
 pub(crate) fn not_empty(span: &Span) -> bool {

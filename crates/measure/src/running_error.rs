@@ -254,8 +254,8 @@ impl Analysis<'_> {
             Op::Add => self.add(node),
             Op::Linear => self.linear(node),
             Op::ShortConv => self.short_conv(node),
-            Op::Route { score, used, normalized, groups, factor } => {
-                self.route(node, Router { score, used, normalized, groups, factor })
+            Op::Route { score, used, normalized, groups, factor, near } => {
+                self.route(node, Router { score, used, normalized, groups, factor, near })
             }
             Op::Experts { used, act, limit: _, offset: _, weighed } => {
                 self.experts(node, f64::from(used), act, weighed)

@@ -174,7 +174,7 @@ pub(crate) fn interpret(
     limits: &ModelLimits,
 ) -> Result<Interpreted> {
     let source = config.map_or(ModelConfig::Gguf(container.metadata()), ModelConfig::Hf);
-    let known = arch::known(options.architectures)?;
+    let known = arch::known(&options.architectures)?;
     let arch = arch::find(&known, &source)?.clone();
     arch::check_refused(&arch, &source, &options.allow_keys)?;
     let layers = source.layers(&arch, limits)?;

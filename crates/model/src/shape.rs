@@ -49,7 +49,7 @@ impl ModelShape {
     pub fn parse(text: &[u8], options: impl Into<ArchOptions>, limits: &ModelLimits) -> Result<ModelShape> {
         let (config, options) = (parse_json(text)?, options.into());
         let source = ModelConfig::Hf(&config);
-        let known = arch::known(options.architectures)?;
+        let known = arch::known(&options.architectures)?;
         let arch = arch::find(&known, &source)?.clone();
         arch::check_refused(&arch, &source, &options.allow_keys)?;
         let layers = source.layers(&arch, limits)?;
@@ -88,12 +88,19 @@ struct Described<'a> {
 }
 
 impl Described<'_> {
-    /// Whether a model has a norm that only some models have, as its parameters say; `None` for other weights.
-    fn has_norm(&self, layer: &LayerSchema, name: &str) -> Option<bool> {
+    /// Whether a model has a norm or a gate that only some models have, as its parameters say; `None` for other
+    /// weights.
+    fn has_stated(&self, layer: &LayerSchema, name: &str) -> Option<bool> {
         let is_set = |field: &Field| matches!(self.config.flag(field), Ok(Some(true)));
         if let MixerSchema::Attend(attend) = &layer.mixer
             && let Some(field) = &attend.qk_norm_if
             && [".mixer.q.norm", ".mixer.k.norm"].iter().any(|norm| name.ends_with(norm))
+        {
+            return Some(is_set(field));
+        }
+        if let MixerSchema::Attend(attend) = &layer.mixer
+            && let Some(field) = &attend.gate_if
+            && name.ends_with(".mixer.gate.weight")
         {
             return Some(is_set(field));
         }
@@ -122,12 +129,16 @@ impl Stored for Described<'_> {
         if name == "head.weight" {
             return head.is_some_and(|tied| matches!(self.config.flag(tied), Ok(Some(false))));
         }
-        if let Some(is_there) = kind.and_then(|kind| self.has_norm(self.arch.layer.get(*kind)?, name)) {
+        if let Some(is_there) = kind.and_then(|kind| self.has_stated(self.arch.layer.get(*kind)?, name)) {
             return is_there;
         }
         self.arch.biases.iter().any(|(key, flag)| {
             let stated = self.config.entry(key).and_then(Json::as_bool).unwrap_or(flag.default);
-            stated && flag.of.iter().any(|part| name.ends_with(&format!(".{part}.bias")))
+            let is_of = |part: &String| {
+                let rest = name.strip_suffix(".bias").and_then(|name| name.strip_suffix(part.as_str()));
+                rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+            };
+            stated && flag.of.iter().any(is_of)
         })
     }
 

@@ -207,7 +207,8 @@ impl ModelWeights {
         let is_matrix = info.shape.extents().len() == 2;
         let rows = if is_transposed && is_matrix { info.shape.columns() } else { info.shape.extents()[0] };
         let AttentionFacts { heads, kv_heads, head_size, .. } = *attend;
-        let need = (heads + 2 * kv_heads) * head_size;
+        let [q, k, v] = qkv_sizes(attend);
+        let need = heads * q + kv_heads * (k + v);
         // Before a list as long as the number of heads is made.
         if rows != need {
             return Err(Error::new(format!(
@@ -656,14 +657,21 @@ fn check_order(tensor: &str, info: &TensorInfo, new: TensorOrder) -> Result<()> 
 
 /// The rows of queries, keys or values in a tensor of all three that is cut into groups, as ranges in order.
 fn qkv_rows(groups: usize, part: QkvPart, attend: &AttentionFacts) -> Vec<Range<usize>> {
-    let AttentionFacts { heads, kv_heads, head_size, .. } = *attend;
-    let (q, kv) = (heads / groups * head_size, kv_heads / groups * head_size);
+    let AttentionFacts { heads, kv_heads, .. } = *attend;
+    let [q, k, v] = qkv_sizes(attend);
+    let (q, k, v) = (heads / groups * q, kv_heads / groups * k, kv_heads / groups * v);
     let (start, length) = match part {
         QkvPart::Q => (0, q),
-        QkvPart::K => (q, kv),
-        QkvPart::V => (q + kv, kv),
+        QkvPart::K => (q, k),
+        QkvPart::V => (q + k, v),
     };
-    (0..groups).map(|group| group * (q + 2 * kv) + start).map(|first| first..first + length).collect()
+    (0..groups).map(|group| group * (q + k + v) + start).map(|first| first..first + length).collect()
+}
+
+/// The sizes of a head of queries, keys and values.
+fn qkv_sizes(attend: &AttentionFacts) -> [usize; 3] {
+    let size = attend.head_size;
+    [size, size, attend.value_size.unwrap_or(size)]
 }
 
 /// Some rows of a tensor, as a tensor of its own.

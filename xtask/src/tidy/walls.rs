@@ -12,6 +12,7 @@ use super::tree::Tree;
 /// neither can be written in safe code.
 const UNSAFE: &[&str] = &[
     "crates/cpu/src/kernels/",
+    "crates/cpu/src/cut.rs",
     "crates/cpu/src/pool.rs",
     "crates/cpu/src/os.rs",
     "crates/cpu/tests/it/allocation.rs",

@@ -1,6 +1,6 @@
 //! Gates: an activation function of one value times another.
 
-use girih_graph::{Act, GateRule, ValueId};
+use girih_graph::{Act, GateLimit, GateRule, ValueId};
 
 use super::activate::{exact, relu};
 use super::rows::{elementwise, pairwise_in_place};
@@ -47,10 +47,14 @@ impl Gate<'_> {
         if limit.is_none() && offset.is_none() {
             return pairwise_in_place(gate, up, gated);
         }
-        let (limit, offset) = (limit.unwrap_or(f32::INFINITY), offset.unwrap_or(0.0));
+        let (bound, offset) = (limit.map_or(f32::INFINITY, GateLimit::bound), offset.unwrap_or(0.0));
         // Comparisons let NaN pass.
-        let at_most = |x: f32| if x > limit { limit } else { x };
-        pairwise_in_place(gate, up, |gate, up| gated(at_most(gate), -at_most(-at_most(up)) + offset));
+        let at_most = |x: f32| if x > bound { bound } else { x };
+        let clamped = |up: f32| -at_most(-at_most(up)) + offset;
+        if let Some(GateLimit::Activated(_)) = limit {
+            return pairwise_in_place(gate, up, |gate, up| at_most(gated(gate, 1.0)) * clamped(up));
+        }
+        pairwise_in_place(gate, up, |gate, up| gated(at_most(gate), clamped(up)));
     }
 }
 

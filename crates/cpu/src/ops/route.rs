@@ -75,6 +75,9 @@ impl RouteRow<'_> {
         y.fill(0.0);
         for _ in 0..router.used {
             let best = take_best(ranks, taken);
+            if let Some(near) = router.near {
+                probabilities[best] = share_of_near(scores, y, best, near, &exp);
+            }
             y[best] = 1.0;
         }
         let is_chosen = |(y, _): &(&f32, &f32)| **y != 0.0;
@@ -95,6 +98,19 @@ impl RouteRow<'_> {
         let factor = router.factor.unwrap_or(1.0);
         y.iter_mut().filter(|y| **y != 0.0).for_each(|y| *y = *y / divisor * factor);
     }
+}
+
+/// The share of an expert among those that are not chosen yet, whose `y` is 0, and whose scores are near its own.
+#[inline(always)]
+fn share_of_near(scores: &[f32], y: &[f32], index: usize, near: f32, exp: &impl Fn(f32) -> f32) -> f32 {
+    let own = scores[index];
+    let mut sum = 0.0;
+    for (score, y) in scores.iter().zip(y) {
+        if *y == 0.0 && own - score <= near * score.abs().max(own) {
+            sum += exp(score - own);
+        }
+    }
+    1.0 / sum
 }
 
 /// Takes the experts of groups that are not chosen.
@@ -176,7 +192,7 @@ mod tests {
     #[test]
     fn sigmoids_that_underflow_have_shares() {
         let score = RouterScore::Sigmoid;
-        let router = Router { score, used: 2, normalized: Some(0.0), groups: None, factor: None };
+        let router = Router { score, used: 2, normalized: Some(0.0), groups: None, factor: None, near: None };
         let scores = [-101.0, -300.0, -100.0];
         for table in tables() {
             let (mut scratch, mut y) = ([0.0; 12], [0.0; 3]);

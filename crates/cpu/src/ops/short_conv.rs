@@ -37,7 +37,7 @@ pub(crate) fn bind([x, taps, carried]: [ValueId; 3], y: ValueId) -> BoundOp {
                 }
             }
         });
-        rows.sequences.iter().for_each(|sequence| carried.carry(sequence, x));
+        rows.sequences.iter().for_each(|sequence| carried.carry_rows(sequence, x));
     })
 }
 

@@ -3,7 +3,7 @@
 
 use girih_cpu::kernels::{QUANT_GROUP, Table, tables};
 use girih_cpu::ops::{Activate, Add, Gate, LayerNorm, Norm, Rotate, Rotation, Scale, Softcap};
-use girih_graph::{Act, GateRule, Pairing};
+use girih_graph::{Act, GateLimit, GateRule, Pairing};
 
 use crate::fixture::{Random, changed, gamma, portable};
 use crate::path::Memory;
@@ -81,7 +81,7 @@ fn elementwise() -> Vec<(&'static str, Kernel)> {
         ("softcap", Box::new(|table, a, _, y| table.run(Softcap { x: a, cap: 2.0, y }))),
     ];
     for &act in Act::ALL {
-        for rule in [act.into(), GateRule { act, limit: Some(0.5), offset: Some(1.0) }] {
+        for rule in [act.into(), GateRule { act, limit: Some(GateLimit::Gate(0.5)), offset: Some(1.0) }] {
             let kernel: Kernel = Box::new(move |table, a, b, y| {
                 y.copy_from_slice(b);
                 table.run(Gate { rule, gate: a, up: y });

@@ -20,17 +20,27 @@
 //! A carried value is known after the last row that was run in a block. So a prefix is resumed at
 //! the end of a block, or where its sequence ends, and the rows from there on are run again. Of
 //! the values that a sequence has kept, the oldest are released first.
+//!
+//! The next turn of a conversation often differs from this one right after the prompt, because its template
+//! leaves out the thinking of the reply. So the blocks that a row at the end of the prompt reads
+//! are *pinned*: of all that lies behind, they are released last.
 
 mod block_count;
 mod block_pool;
 
+use std::ops::Range;
+
 use girih_graph::backend::{Block, Range32};
 use girih_graph::{BLOCK_POSITIONS, GroupId, StateKind};
 
-pub use block_count::blocks;
+pub use block_count::{blocks, blocks_of};
 use block_pool::BlockPool;
 
 use crate::service::Tenant;
+
+/// The tokens at the end of a prompt that the next turn may lack: the start of the reply's
+/// message, and the marker that opens its thinking.
+const OPENING: usize = 16;
 
 /// The id of a sequence within its cache; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -89,6 +99,9 @@ struct CachedSequence<K> {
     begun: usize,
     /// The number of its first tokens whose state is confirmed: it gave logits without NaN.
     confirmed: usize,
+    /// The end of the last whole block of its prompt that the next turn of its conversation shares; its
+    /// blocks are pinned. 0 for none.
+    pin: usize,
     /// The source of the shared prefix, if its state was unconfirmed at that time.
     unconfirmed_source: Option<SequenceId>,
     /// The time of its last use if its request has ended.
@@ -114,18 +127,44 @@ pub fn before_span(spans: &[Range32], length: u32) -> u32 {
 }
 
 /// A sequence's blocks of one group.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct BlockTable {
-    /// The blocks in order of position. Those before `first` have been released; their
+    /// The blocks in order of position. Those before `first` that are not pinned have been released; their
     /// entries keep the indexes of the others.
     blocks: Vec<Block>,
-    /// The index of the first block that is held.
+    /// The index of the first block from which on all are held.
     first: usize,
+    /// The indexes of blocks before `first` that are held, too.
+    pinned: Range<usize>,
 }
 
 impl BlockTable {
+    /// The blocks from `first` on.
     fn held(&self) -> &[Block] {
         &self.blocks[self.first..]
+    }
+
+    /// The indexes of all blocks that are held, with those that are pinned.
+    fn held_indexes(&self) -> impl DoubleEndedIterator<Item = usize> {
+        self.pinned.clone().chain(self.first..self.blocks.len())
+    }
+
+    /// All blocks that are held.
+    fn all_held(&self) -> impl DoubleEndedIterator<Item = Block> {
+        self.held_indexes().map(|index| self.blocks[index])
+    }
+
+    /// As [`StateKind::resumes_at`], for what the table holds.
+    fn resumes_at(&self, kind: StateKind, length: usize, to: usize) -> Option<usize> {
+        let pinned_end = self.pinned.end * BLOCK_POSITIONS;
+        let in_pinned = || kind.resumes_at(self.pinned.start, length, to.min(pinned_end));
+        kind.resumes_at(self.first, length, to).or_else(|| in_pinned().filter(|_| !self.pinned.is_empty()))
+    }
+
+    /// The indexes of blocks that are or will be pinned for a row at `pin`.
+    fn pins(&self, pool: &BlockPool, pin: usize) -> Range<usize> {
+        let pins = pool.kind.first_block(pin)..pin / BLOCK_POSITIONS;
+        if self.first <= pins.start { pins } else { self.first..self.first }
     }
 
     /// The index of the first block that rows from `position` on read.
@@ -133,9 +172,10 @@ impl BlockTable {
         pool.kind.first_block(position).min(self.blocks.len())
     }
 
-    /// The number of held blocks that those rows do not read.
-    fn behind(&self, pool: &BlockPool, position: usize) -> usize {
-        self.needed(pool, position).saturating_sub(self.first)
+    /// The number of held blocks that those rows do not read, and that are not pinned for a row at `pin`.
+    fn behind(&self, pool: &BlockPool, position: usize, pin: usize) -> usize {
+        let (needed, pins) = (self.needed(pool, position), self.pins(pool, pin));
+        pins.start.min(needed).saturating_sub(self.first) + needed.saturating_sub(pins.end)
     }
 }
 
@@ -174,7 +214,7 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
         let used = self.pools.iter().enumerate().map(|(group, pool)| {
             let mut is_held = vec![false; pool.total()];
             let counted = self.sequences.iter().filter(|sequence| counts(sequence));
-            let held = counted.flat_map(|sequence| sequence.tables[group].held());
+            let held = counted.flat_map(|sequence| sequence.tables[group].all_held());
             held.for_each(|block| is_held[block.0 as usize] = true);
             is_held.into_iter().filter(|held| *held).count()
         });
@@ -240,10 +280,10 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
             // The entries of released blocks only keep the indexes of the others.
             let mut blocks = vec![Block(0); first];
             blocks.extend((first..count).map(|_| pool.take()));
-            BlockTable { blocks, first }
+            BlockTable { blocks, first, pinned: 0..0 }
         };
         let tables = self.pools.iter_mut().zip(firsts).map(table).collect();
-        let (begun, unconfirmed_source, ended) = (0, None, Some(now));
+        let (begun, pin, unconfirmed_source, ended) = (0, 0, None, Some(now));
         let confirmed = length;
         self.sequences.push(CachedSequence {
             id,
@@ -252,6 +292,7 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
             tables,
             begun,
             confirmed,
+            pin,
             unconfirmed_source,
             ended,
         });
@@ -273,9 +314,10 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
             id: SequenceId(now),
             tenant: rules.tenant,
             tokens: Vec::new(),
-            tables: vec![BlockTable { blocks: Vec::new(), first: 0 }; self.pools.len()],
+            tables: vec![BlockTable::default(); self.pools.len()],
             begun: 0,
             confirmed: 0,
+            pin: prompt.len().saturating_sub(OPENING) / BLOCK_POSITIONS * BLOCK_POSITIONS,
             unconfirmed_source: None,
             ended: None,
         };
@@ -324,7 +366,7 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
             let before = at;
             at = before_span(spans, at);
             for (pool, table) in self.pools.iter().zip(tables) {
-                at = pool.kind.resumes_at(table.first, tokens.len(), at as usize)? as u32;
+                at = table.resumes_at(pool.kind, tokens.len(), at as usize)? as u32;
             }
             if at == before {
                 return Some(at);
@@ -339,7 +381,7 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
         let mut tables = source.tables.clone();
         for (pool, table) in self.pools.iter_mut().zip(&mut tables) {
             table.blocks.truncate(length.div_ceil(BLOCK_POSITIONS));
-            table.first = table.needed(pool, length);
+            (table.first, table.pinned) = (table.needed(pool, length), 0..0);
             table.held().iter().for_each(|block| pool.share(*block));
         }
         tables
@@ -347,13 +389,16 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
 
     /// Allocates blocks of its own to a sequence for the positions after those it has run,
     /// up to `end`. If blocks run short, those behind a window are released first, then
-    /// ended sequences are evicted. Returns the changes to be made to the state, or
+    /// ended sequences are evicted, then pinned blocks are released. Returns the changes to be made to the state, or
     /// `None` if the blocks still do not suffice; then all ended sequences were evicted.
     pub fn reserve(&mut self, id: SequenceId, end: u32) -> Option<Vec<StateChange>> {
         while !self.suffices(id, end) {
-            if !self.trim() {
-                self.evict()?;
-                self.totals.evicted += 1;
+            if self.trim() {
+                continue;
+            }
+            match self.evict() {
+                Some(()) => self.totals.evicted += 1,
+                None => self.unpin()?,
             }
         }
         let index = self.find(id);
@@ -387,23 +432,45 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
         })
     }
 
-    /// Releases the oldest block of the sequence that holds the most blocks behind a
-    /// window; `false` if no sequence holds such a block.
+    /// Releases the oldest block that is not pinned of the sequence that holds the most such blocks behind a
+    /// window; `false` if no sequence holds one.
     fn trim(&mut self) -> bool {
         let groups = || 0..self.pools.len();
         let behind = |index: usize, group: usize| {
             let sequence = &self.sequences[index];
-            sequence.tables[group].behind(&self.pools[group], sequence.tokens.len())
+            sequence.tables[group].behind(&self.pools[group], sequence.tokens.len(), sequence.pin)
         };
         let tables = (0..self.sequences.len()).flat_map(|index| groups().map(move |group| (index, group)));
         let largest = tables.max_by_key(|(index, group)| behind(*index, *group));
         let Some((index, group)) = largest.filter(|(index, group)| behind(*index, *group) > 0) else {
             return false;
         };
-        let table = &mut self.sequences[index].tables[group];
-        self.pools[group].release(table.blocks[table.first]);
+        let (sequence, pool) = (&mut self.sequences[index], &mut self.pools[group]);
+        let table = &mut sequence.tables[group];
+        let pins = table.pins(pool, sequence.pin);
+        if table.first == pins.start && !pins.is_empty() {
+            (table.first, table.pinned) = (pins.end, pins);
+        }
+        pool.release(table.blocks[table.first]);
         table.first += 1;
         true
+    }
+
+    /// Releases the pinned blocks of the oldest sequence that has any; `None` if none has.
+    fn unpin(&mut self) -> Option<()> {
+        let pools = &self.pools;
+        let has_pins = |sequence: &&mut CachedSequence<K>| {
+            pools.iter().zip(&sequence.tables).any(|(pool, table)| {
+                let behind = |pin| table.behind(pool, sequence.tokens.len(), pin);
+                !table.pinned.is_empty() || behind(sequence.pin) < behind(0)
+            })
+        };
+        let sequence = self.sequences.iter_mut().find(has_pins)?;
+        sequence.pin = 0;
+        for (pool, table) in self.pools.iter_mut().zip(&mut sequence.tables) {
+            std::mem::take(&mut table.pinned).rev().for_each(|index| pool.release(table.blocks[index]));
+        }
+        Some(())
     }
 
     /// Evicts the ended sequence that was used least recently; `None` if none is left.
@@ -448,9 +515,15 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
         sequence.tokens.truncate(to);
         sequence.begun = sequence.begun.min(to);
         sequence.confirmed = sequence.confirmed.min(to);
+        sequence.pin = sequence.pin.min(to / BLOCK_POSITIONS * BLOCK_POSITIONS);
+        let count = to.div_ceil(BLOCK_POSITIONS);
         for (pool, table) in self.pools.iter_mut().zip(&mut sequence.tables) {
-            let behind = table.blocks.drain(to.div_ceil(BLOCK_POSITIONS)..);
-            behind.rev().for_each(|block| pool.release(block));
+            let behind = table.held_indexes().filter(|index| *index >= count);
+            behind.rev().for_each(|index| pool.release(table.blocks[index]));
+            table.blocks.truncate(count);
+            if table.first > pool.kind.first_block(to) {
+                table.first = std::mem::take(&mut table.pinned).start;
+            }
         }
         Some(left)
     }
@@ -470,8 +543,9 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
             let mut tables = sequence.tables.iter().zip(invalid);
             tables.any(|(own, invalid)| {
                 // Blocks of confirmed tokens only have no NaN.
-                let first = invalid.first.max(confirmed / BLOCK_POSITIONS).min(invalid.blocks.len());
-                own.held().iter().any(|block| invalid.blocks[first..].contains(block))
+                let may = invalid.held_indexes().filter(|index| *index >= confirmed / BLOCK_POSITIONS);
+                let may: Vec<Block> = may.map(|index| invalid.blocks[index]).collect();
+                own.all_held().any(|block| may.contains(&block))
             })
         };
         // A sequence is younger than the one that it began from, so one pass finds all.
@@ -512,7 +586,7 @@ impl<K: Clone + PartialEq> PrefixCache<K> {
         let index = self.find(id);
         let sequence = self.sequences.remove(index);
         for (pool, table) in self.pools.iter_mut().zip(&sequence.tables) {
-            table.held().iter().rev().for_each(|block| pool.release(*block));
+            table.all_held().rev().for_each(|block| pool.release(block));
         }
     }
 

@@ -1,12 +1,12 @@
 //! The prefix cache: by examples, and with random operations against a model of the
 //! memory that records what was written into each block.
 
-use girih_tensor::Random;
+use girih_tensor::{DType, Random, Shape};
 use std::collections::{BTreeMap, BTreeSet};
 
-use girih_engine::cache::{PrefixCache, SequenceId, StateChange, blocks};
+use girih_engine::cache::{PrefixCache, SequenceId, StateChange, blocks, blocks_of};
 use girih_graph::backend::{Block, Range32};
-use girih_graph::{BLOCK_POSITIONS, GroupId, Key, OutputKind, Span, StateKind};
+use girih_graph::{BLOCK_POSITIONS, Builder, GroupId, Key, OutputKind, Span, StateKind};
 
 use crate::oracle::prompt;
 
@@ -259,6 +259,30 @@ fn the_oldest_carried_values_are_released_when_blocks_run_short() {
     assert_eq!((cache.length(first), cache.rewind(first, 200, &[])), (260, Some(192)));
 }
 
+#[test]
+fn the_state_at_the_end_of_a_prompt_is_released_last() {
+    let tokens = prompt(14, 600);
+    for (kind, blocks) in [(StateKind::Carried, 5), (StateKind::from(Span::Window(100)), 7)] {
+        let mut cache = PrefixCache::new(&[kind], &[blocks]);
+        // The prompt has 150 tokens, of which the next turn shares 130; the reply has 300.
+        let (id, _) = cache.begin(&tokens[..150]);
+        for end in (50..=450).step_by(50) {
+            cache.reserve(id, end as u32).expect("blocks behind are released");
+            cache.extend(id, &tokens[end - 50..end]);
+        }
+        cache.end(id);
+        let mut next = tokens[..130].to_vec();
+        next.extend(prompt(15, 40));
+        let (turn, shared) = cache.begin(&next);
+        assert_eq!(shared, 128, "{kind}");
+        cache.discard(turn);
+        // An active sequence keeps them unless its next rows need them.
+        let (other, _) = cache.begin(&prompt(16, 400));
+        assert!(cache.reserve(other, 64 * blocks).is_some(), "{kind}");
+        assert_eq!(cache.begin(&next).1, 0, "{kind}");
+    }
+}
+
 /// A model is loaded with what its steps need, and with values to go back to.
 #[test]
 fn sequences_keep_carried_values_up_to_a_maximum() {
@@ -272,6 +296,14 @@ fn sequences_keep_carried_values_up_to_a_maximum() {
     let count = |sequences, context, rows| blocks(StateKind::Carried, &key(sequences, context, rows));
     assert_eq!([count(1, 64, 1), count(1, 640, 64)], [1, 10], "all values");
     assert_eq!([count(1, 65536, 64), count(2, 65536, 512)], [2 + 1 + 32, 2 * (2 + 32) + 9]);
+    // Large values are kept as far as 128 MiB suffice, but at least two.
+    for (rows, kept) in [(1, 32), (1 << 8, 32), (1 << 10, 8), (1 << 16, 2)] {
+        let mut builder = Builder::new(key(1, 65536, 64));
+        builder.carried("small", Shape::matrix(1, 1));
+        builder.carried("large", Shape::matrix(rows, (1 << 12) - 1));
+        let x = builder.input("x", &[1], DType::F32);
+        assert_eq!(blocks_of(&builder.finish(x)), [2 + 1 + kept], "{rows} rows of 16 KiB less 4 bytes");
+    }
 }
 
 /// The contents of each block of a group: for each position, a hash of the whole text up
@@ -435,7 +467,7 @@ impl World {
         match self.cache.rewind(id, to as u32, &[]) {
             Some(left) => {
                 let left = left as usize;
-                assert!(left == to || left < to && left == to / BLOCK_POSITIONS * BLOCK_POSITIONS);
+                assert!(left == to || left < to && left % BLOCK_POSITIONS == 0);
                 self.live.get_mut(&id).expect("it is live").truncate(left);
             }
             None => {

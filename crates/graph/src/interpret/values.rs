@@ -269,8 +269,8 @@ impl<'r, 'a> NodeReads<'r, 'a> {
                 let (weight, bias) = (self.weight(weight)?, self.optional(bias)?);
                 linear::define(self.rows(x)?, &weight, bias.as_deref(), self.value(x).columns())
             }
-            AppliedOp::Route { score, used, normalized, groups, factor, scores, bias } => {
-                let router = Router { score, used, normalized, groups, factor };
+            AppliedOp::Route { score, used, normalized, groups, factor, near, scores, bias } => {
+                let router = Router { score, used, normalized, groups, factor, near };
                 let bias = self.optional(bias)?;
                 route::define(self.rows(scores)?, bias.as_deref(), self.value(scores).columns(), router)
             }

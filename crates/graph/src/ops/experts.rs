@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use girih_tensor::{Result, Shape};
 
-use crate::constant::{Act, GateRule, Weighed};
+use crate::constant::{Act, GateLimit, GateRule, Weighed};
 use crate::value::Value;
 use crate::work::{NodeWork, Reads, WorkStep};
 
@@ -114,7 +114,7 @@ fn expected(count: u64, used: u32, rows: u64) -> u64 {
 pub(super) fn work(
     used: u32,
     _act: Act,
-    _limit: Option<f32>,
+    _limit: Option<GateLimit>,
     _offset: Option<f32>,
     _weighed: Weighed,
     _x: Shape,
@@ -186,7 +186,7 @@ mod tests {
     /// Expert 1 doubles, its gate passes 3 on, which counts as 2: 2 · (2 + 1) times 2, plus 10.
     #[test]
     fn gate_and_up_become_one_by_the_rule() {
-        let rule = GateRule { act: Act::Identity, limit: Some(2.0), offset: Some(1.0) };
+        let rule = GateRule { act: Act::Identity, limit: Some(GateLimit::Gate(2.0)), offset: Some(1.0) };
         assert_eq!(define(&[3.0], &[0.0, 1.0], [2, 1, 1], (rule, Weighed::Results), expert).unwrap(), [22.0]);
     }
 

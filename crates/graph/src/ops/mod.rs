@@ -38,9 +38,9 @@ use std::fmt;
 use girih_tensor::{DType, Error, Result, Shape};
 
 use crate::constant::{
-    Act, Constant, ConstantList, ExpertGroups, Pairing, Pooling, RouterScore, Span, Weighed, any, finite,
-    finite_if_present, not_empty, not_negative, not_negative_if_present, not_zero, positive,
-    positive_if_present,
+    Act, Constant, ConstantList, ExpertGroups, GateLimit, Pairing, Pooling, RouterScore, Span, Weighed, any,
+    finite, finite_if_present, not_empty, not_negative, not_negative_if_present, not_zero, positive,
+    positive_bound_if_present, positive_if_present,
 };
 use crate::value::{Extent, Role, Value};
 use crate::work::{MAX_OPERANDS, NodeWork, WorkStep};
@@ -295,6 +295,10 @@ ops! {
         groups: Option<ExpertGroups> [any],
         /// If set, it multiplies every weight.
         factor: Option<f32> [positive_if_present],
+        /// If set, the probability of an expert is its softmax over those that are not chosen before it and whose
+        /// scores are not farther below its own than this share of the larger one (SparseMixer, Liu et al. 2024,
+        /// arXiv 2409.12136, as PhiMoE has it).
+        near: Option<f32> [positive_if_present],
     } (scores: Activations; bias: Vector) Own;
 
     /// `(x [R, D], weights [R, E], up [E, F, D], down [E, N, F], gate [E, F, D]?, gate_bias [E, F]?,
@@ -309,7 +313,7 @@ ops! {
         /// The activation.
         act: Act [any],
         /// The bound of the gate and of the gated value.
-        limit: Option<f32> [positive_if_present],
+        limit: Option<GateLimit> [positive_bound_if_present],
         /// What is added to the gated value.
         offset: Option<f32> [finite_if_present],
         /// What the weights multiply.
@@ -381,7 +385,7 @@ ops! {
         /// The activation of the gate.
         act: Act [any],
         /// The bound of the operands.
-        limit: Option<f32> [positive_if_present],
+        limit: Option<GateLimit> [positive_bound_if_present],
         /// What is added to the gated value.
         offset: Option<f32> [finite_if_present],
     } (gate: Activations, up: Activations) Own;

@@ -25,6 +25,9 @@ pub struct Router {
     pub groups: Option<ExpertGroups>,
     /// Multiplies every weight.
     pub factor: Option<f32>,
+    /// If set, the probability of an expert is its softmax over those near it that are not chosen before it: they are
+    /// not farther below it than this share of the larger score.
+    pub near: Option<f32>,
 }
 
 impl Router {
@@ -39,7 +42,8 @@ impl Router {
                 && size > 1
                 && used <= groups as usize * size
         };
-        (1..=experts).contains(&used) && self.groups.is_none_or(in_groups)
+        let knows_near = self.near.is_none() || self.score == RouterScore::Softmax;
+        (1..=experts).contains(&used) && knows_near && self.groups.is_none_or(in_groups)
     }
 
     /// What the scores of a row become, before the choice.
@@ -75,7 +79,7 @@ impl Router {
         ranks.chunks_exact(ranks.len() / groups.count as usize).map(sum).collect()
     }
 
-    /// The chosen experts of a row, by index.
+    /// The chosen experts of a row, the largest rank first.
     fn choice(&self, ranks: &[f64]) -> Vec<usize> {
         let candidates: Vec<usize> = match self.groups {
             None => (0..ranks.len()).collect(),
@@ -88,26 +92,55 @@ impl Router {
         };
         let of_candidates: Vec<f64> = candidates.iter().map(|index| ranks[*index]).collect();
         let chosen = largest(&of_candidates, self.used as usize);
-        let mut chosen: Vec<usize> = chosen.into_iter().map(|index| candidates[index]).collect();
-        chosen.sort_unstable();
-        chosen
+        chosen.into_iter().map(|index| candidates[index]).collect()
+    }
+
+    /// How much farther than near each score is below that of an expert, for those that are not chosen before it.
+    fn beyond_near<'s>(
+        scores: &'s [f32],
+        before: &'s [usize],
+        expert: usize,
+        near: f32,
+    ) -> impl Iterator<Item = (usize, f64)> + 's {
+        let own = f64::from(scores[expert]);
+        let others = (0..scores.len()).filter(|index| !before.contains(index));
+        others.map(move |index| {
+            let score = f64::from(scores[index]);
+            (index, own - score - f64::from(near) * score.abs().max(own))
+        })
+    }
+
+    /// The probabilities of the chosen experts, which are in the order of their ranks.
+    fn of_chosen(&self, scores: &[f32], chosen: &[usize]) -> Vec<f64> {
+        let Some(near) = self.near else {
+            let probabilities = self.probabilities(scores);
+            return chosen.iter().map(|index| probabilities[*index]).collect();
+        };
+        let share = |(place, expert): (usize, &usize)| {
+            let power = |index: usize| f64::from(scores[index]) - f64::from(scores[*expert]);
+            let all = Router::beyond_near(scores, &chosen[..place], *expert, near);
+            let sum: f64 =
+                all.filter(|(_, beyond)| *beyond <= 0.0).map(|(index, _)| power(index).exp()).sum();
+            1.0 / sum
+        };
+        chosen.iter().enumerate().map(share).collect()
     }
 
     /// The weights of a row's experts.
     pub fn weights(&self, scores: &[f32], bias: Option<&[f32]>) -> Vec<f32> {
-        let probabilities = self.probabilities(scores);
         let chosen = self.choice(&self.rank_by(scores, bias));
-        let sum: f64 = chosen.iter().map(|index| probabilities[*index]).sum();
+        let probabilities = self.of_chosen(scores, &chosen);
+        let sum: f64 = probabilities.iter().sum();
         let divisor = self.normalized.map_or(1.0, |epsilon| sum + f64::from(epsilon));
         let factor = self.factor.map_or(1.0, f64::from);
         let mut weights = vec![0.0; scores.len()];
-        for index in chosen {
-            weights[index] = (probabilities[index] / divisor * factor) as f32;
+        for (index, probability) in chosen.into_iter().zip(probabilities) {
+            weights[index] = (probability / divisor * factor) as f32;
         }
         weights
     }
 
-    /// The chosen experts that might not be chosen if each score were off by up to `error`.
+    /// The chosen experts that might not be chosen, or be near other ones, if each score were off by up to `error`.
     pub fn uncertain(&self, scores: &[f32], bias: Option<&[f32]>, error: f64) -> Vec<usize> {
         let ranks = self.rank_by(scores, bias);
         let chosen = self.choice(&ranks);
@@ -135,7 +168,22 @@ impl Router {
         }
         let others = (0..ranks.len()).filter(|index| candidates[*index] && !chosen.contains(index));
         let next = others.map(|index| ranks[index]).fold(f64::NEG_INFINITY, f64::max);
-        chosen.into_iter().filter(|index| ranks[*index] - next <= 2.0 * slope * error).collect()
+        let may_leave = |index: usize| ranks[index] - next <= 2.0 * slope * error;
+        // With `near`, a probability also depends on the order of the chosen ones, and jumps where another expert
+        // becomes near.
+        let may_jump = |place: usize| {
+            let Some(near) = self.near else { return false };
+            let gaps = chosen.windows(2).map(|pair| ranks[pair[0]] - ranks[pair[1]]);
+            let is_close = |gap: f64| gap <= 2.0 * slope * error;
+            let turns = gaps.enumerate().any(|(at, gap)| is_close(gap) && [at, at + 1].contains(&place));
+            let mut others = Router::beyond_near(scores, &chosen[..place], chosen[place], near);
+            let reach = (2.0 + f64::from(near)) * error;
+            turns || others.any(|(index, beyond)| index != chosen[place] && beyond.abs() <= reach)
+        };
+        let places = (0..chosen.len()).filter(|place| may_leave(chosen[*place]) || may_jump(*place));
+        let mut uncertain: Vec<usize> = places.map(|place| chosen[place]).collect();
+        uncertain.sort_unstable();
+        uncertain
     }
 }
 
@@ -163,6 +211,7 @@ pub(super) fn work(
     _normalized: Option<f32>,
     _groups: Option<ExpertGroups>,
     _factor: Option<f32>,
+    _near: Option<f32>,
     scores: Shape,
     _bias: Option<Shape>,
     step: WorkStep<'_>,
@@ -174,8 +223,14 @@ pub(super) fn work(
 mod tests {
     use super::*;
 
-    const PLAIN: Router =
-        Router { score: RouterScore::Softmax, used: 2, normalized: None, groups: None, factor: None };
+    const PLAIN: Router = Router {
+        score: RouterScore::Softmax,
+        used: 2,
+        normalized: None,
+        groups: None,
+        factor: None,
+        near: None,
+    };
 
     fn assert_near(found: &[f32], want: &[f32]) {
         assert!(found.iter().zip(want).all(|(found, want)| (found - want).abs() < 1e-6), "{found:?}");
@@ -233,6 +288,23 @@ mod tests {
         );
     }
 
+    /// The second expert is near the first one by 0.2 of 4, the third one is not. The second choice is among what is
+    /// left.
+    #[test]
+    fn experts_near_a_chosen_one_share_its_probability() {
+        let router = Router { near: Some(0.06), ..PLAIN };
+        let scores = [4.0, 3.8, 3.0, 3.6];
+        let share = |gap: f32| 1.0 / (1.0 + (-gap).exp());
+        assert_near(&router.weights(&scores, None), &[share(0.2), share(0.2), 0.0, 0.0]);
+        assert_eq!(router.weights(&[-4.0, -3.0, -5.0, -9.0], None), [1.0, 1.0, 0.0, 0.0]);
+        // Below zero, the share is that of the other score: 0.06 · 4.25.
+        assert_near(&router.weights(&[-4.0, -4.25, -9.0, -9.0], None), &[share(0.25), 1.0, 0.0, 0.0]);
+        // 3.8 is 0.04 above the border of 4, and 3.6 is 0.028 above that of 3.8.
+        let uncertain = |error| router.uncertain(&scores, None, error);
+        assert_eq!([uncertain(0.02), uncertain(0.015), uncertain(0.01)], [vec![0, 1], vec![1], vec![]]);
+        assert!(!Router { score: RouterScore::Sigmoid, ..router }.suits(4));
+    }
+
     /// Experts 2 and 3 are chosen, 3 by a lead of a half.
     #[test]
     fn a_choice_is_uncertain_if_scores_may_change_places() {
@@ -240,7 +312,7 @@ mod tests {
         let uncertain = |error| PLAIN.uncertain(&scores, None, error);
         assert_eq!([uncertain(0.24), uncertain(0.26), uncertain(1.1)], [vec![], vec![3], vec![2, 3]]);
         let moved = |by: f32| PLAIN.choice(&PLAIN.rank_by(&[0.0, 1.0 + by, 3.0, 1.5 - by], None));
-        assert_eq!([moved(0.24), moved(0.26)], [vec![2, 3], vec![1, 2]]);
+        assert_eq!([moved(0.24), moved(0.26)], [vec![2, 3], vec![2, 1]]);
         let groups =
             Router { score: RouterScore::Sigmoid, groups: Some(ExpertGroups { count: 2, used: 1 }), ..PLAIN };
         assert_eq!(groups.uncertain(&[0.1, 0.0, 0.1, 0.1], None, 0.2), [2, 3]);

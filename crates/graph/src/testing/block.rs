@@ -6,7 +6,7 @@ use girih_tensor::{DType, Shape};
 use super::case::Case;
 use super::draft::{Begin, CaseDraft};
 use super::roundoff::Roundoff;
-use crate::constant::{Act, Pairing, RouterScore, Span, Weighed};
+use crate::constant::{Act, GateLimit, Pairing, RouterScore, Span, Weighed};
 use crate::ops::{Op, OpName};
 use crate::sequence::{Outputs, Range32};
 use crate::value::ValueId;
@@ -138,6 +138,7 @@ impl Layers {
         let scores = self.linear(&format!("{name}.router"), x, [count, width]);
         let route = Op::Route {
             score: RouterScore::Softmax,
+            near: None,
             used,
             normalized: Some(0.0),
             groups: None,
@@ -146,8 +147,13 @@ impl Layers {
         let chosen = self.draft.builder.same(&format!("{name}.route"), route, &[scores]);
         let [up, down, gate] = ["up", "down", "gate"]
             .map(|part| self.draft.weight(&format!("{name}.{part}s"), &[count, width, width], weights).0);
-        let op =
-            Op::Experts { used, act: Act::Silu, limit: Some(2.0), offset: None, weighed: Weighed::default() };
+        let op = Op::Experts {
+            used,
+            act: Act::Silu,
+            limit: Some(GateLimit::Activated(2.0)),
+            offset: None,
+            weighed: Weighed::default(),
+        };
         self.draft.builder.shaped(&format!("{name}.experts"), op, &[x, chosen, up, down, gate], &[width])
     }
 

@@ -11,7 +11,7 @@ use super::draft::stored_values;
 use super::roundoff::Roundoff;
 use super::suite::{compare, truth};
 use super::table::draw;
-use crate::constant::{Act, Pairing, Pooling, RouterScore, Span, Weighed};
+use crate::constant::{Act, GateLimit, Pairing, Pooling, RouterScore, Span, Weighed};
 use crate::ops::{Op, OpName};
 use crate::state_kind::StateKind;
 
@@ -132,8 +132,8 @@ fn break_constants(case: &Case, want: &[f32], noticed: &mut Noticed) {
 }
 
 /// Whether there is a number, the other way round.
-fn toggled(constant: Option<f32>, number: f32) -> Option<f32> {
-    if constant.is_some() { None } else { Some(number) }
+fn toggled<T>(constant: Option<T>, other: T) -> Option<T> {
+    if constant.is_some() { None } else { Some(other) }
 }
 
 /// The next of some choices.
@@ -157,27 +157,42 @@ fn changed_constants(op: Op) -> Vec<(&'static str, Op)> {
         | Op::Gather => Vec::new(),
         Op::Norm { epsilon } => vec![("epsilon", Op::Norm { epsilon: 1.5 * epsilon + 1e-4 })],
         Op::LayerNorm { epsilon } => vec![("epsilon", Op::LayerNorm { epsilon: 1.5 * epsilon + 1e-4 })],
-        Op::Route { score, used, normalized, groups, factor } => {
+        Op::Route { score, used, normalized, groups, factor, near } => {
             let route = |score, used, normalized, groups, factor| Op::Route {
                 score,
                 used,
                 normalized,
                 groups,
                 factor,
+                near,
             };
             vec![
-                ("score", route(next(score, RouterScore::ALL), used, normalized, groups, factor)),
+                (
+                    "score",
+                    Op::Route {
+                        score: next(score, RouterScore::ALL),
+                        used,
+                        normalized,
+                        groups,
+                        factor,
+                        near: None,
+                    },
+                ),
                 ("used", route(score, used + 1, normalized, groups, factor)),
                 ("normalized", route(score, used, toggled(normalized, 0.0), groups, factor)),
                 ("groups", route(score, used, normalized, None, factor)),
                 ("factor", route(score, used, normalized, groups, toggled(factor, 1.01))),
+                ("near", Op::Route { score, used, normalized, groups, factor, near: toggled(near, 0.3) }),
             ]
         }
         Op::Experts { used, act, limit, offset, weighed } => {
             let other = if weighed == Weighed::Results { Weighed::Inputs } else { Weighed::Results };
             vec![
                 ("act", Op::Experts { used, act: next(act, Act::ALL), limit, offset, weighed }),
-                ("limit", Op::Experts { used, act, limit: toggled(limit, 0.1), offset, weighed }),
+                (
+                    "limit",
+                    Op::Experts { used, act, limit: toggled(limit, GateLimit::Gate(0.1)), offset, weighed },
+                ),
                 ("offset", Op::Experts { used, act, limit, offset: toggled(offset, 0.1), weighed }),
                 ("weighed", Op::Experts { used, act, limit, offset, weighed: other }),
             ]
@@ -207,7 +222,7 @@ fn changed_constants(op: Op) -> Vec<(&'static str, Op)> {
         }
         Op::Gate { act, limit, offset } => vec![
             ("act", Op::Gate { act: next(act, Act::ALL), limit, offset }),
-            ("limit", Op::Gate { act, limit: toggled(limit, 0.7), offset }),
+            ("limit", Op::Gate { act, limit: toggled(limit, GateLimit::Gate(0.7)), offset }),
             ("offset", Op::Gate { act, limit, offset: toggled(offset, 0.01) }),
         ],
         Op::Activate { act } => vec![("act", Op::Activate { act: next(act, Act::ALL) })],

@@ -3,7 +3,7 @@
 use super::case::Case;
 use super::draft::{Begin, CaseDraft, Numbers};
 use super::roundoff::{GeluForm, Roundoff, TINY};
-use crate::constant::{Act, GateRule, Xielu};
+use crate::constant::{Act, GateLimit, GateRule, Xielu};
 use crate::ops::{Op, OpName};
 
 /// Numbers around the thresholds of functions.
@@ -85,8 +85,13 @@ pub(super) fn softcap(seed: u64, round: Roundoff) -> Case {
 /// - A limit is exact, and an offset adds a rounding.
 fn gate_bound(rule: GateRule, gate: f32, up: f32, round: Roundoff) -> f64 {
     let GateRule { act, limit, offset } = rule;
-    let limit = f64::from(limit.unwrap_or(f32::INFINITY));
-    let (x, up) = (f64::from(gate).min(limit), f64::from(up).clamp(-limit, limit));
+    let bound = limit.map_or(f64::INFINITY, |limit| f64::from(limit.bound()));
+    let (x, most) = match limit {
+        // Beyond twice the bound, no error of an activation changes a result.
+        Some(GateLimit::Activated(_)) => (f64::from(gate), 2.0 * bound),
+        Some(GateLimit::Gate(_)) | None => (f64::from(gate).min(bound), f64::INFINITY),
+    };
+    let up = f64::from(up).clamp(-bound, bound);
     let up = up + f64::from(offset.unwrap_or(0.0));
     let twice = 2.0 * (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
     let of_argument =
@@ -107,14 +112,19 @@ fn gate_bound(rule: GateRule, gate: f32, up: f32, round: Roundoff) -> f64 {
         Act::Relu2 => (round.gamma(2), 0.0),
     };
     let relative = relative + offset.map_or(0.0, |_| round.gamma(1));
-    relative * (act.of(x) * up).abs() + (cancelled + 2f64.powi(-121)) * up.abs() + TINY
+    relative * act.of(x).abs().min(most) * up.abs() + (cancelled + 2f64.powi(-121)) * up.abs() + TINY
 }
 
 /// A gate, whose other operand is so small that no product overflows.
 pub(super) fn gate(seed: u64, round: Roundoff) -> Case {
     let mut draft = CaseDraft::new(OpName::Gate, seed, round, Begin::Anywhere);
     let (inner, act) = (draft.inner(), draft.in_turn(Act::ALL));
-    let (limit, offset) = draft.random.of(&[(None, None), (Some(1.5), None), (Some(0.5), Some(1.0))]);
+    let (limit, offset) = draft.random.of(&[
+        (None, None),
+        (Some(GateLimit::Gate(1.5)), None),
+        (Some(GateLimit::Gate(0.5)), Some(1.0)),
+        (Some(GateLimit::Activated(0.5)), None),
+    ]);
     let (gate, gates) = draft.elements("gate", &inner);
     let ups = gates.iter().map(|gate| draft.random.number() * 2.0 / gate.abs().max(1.0)).collect();
     let (up, ups) = draft.input_rows("up", &inner, ups);

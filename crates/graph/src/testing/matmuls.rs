@@ -5,7 +5,7 @@ use girih_tensor::{DType, reference};
 use super::case::Case;
 use super::draft::{Begin, CaseDraft, Numbers};
 use super::roundoff::{Roundoff, TINY};
-use crate::constant::{Act, ExpertGroups, GateRule, RouterScore, Weighed};
+use crate::constant::{Act, ExpertGroups, GateLimit, GateRule, RouterScore, Weighed};
 use crate::ops::route::Router;
 use crate::ops::{Op, OpName};
 
@@ -46,8 +46,11 @@ impl CaseDraft {
             None => 1 + self.random.below(16),
         };
         let most = groups.map_or(experts, |groups| experts / groups.count as usize).min(5);
+        let score = self.in_turn(RouterScore::ALL);
+        let near = (score == RouterScore::Softmax).then(|| self.random.of(&[None, Some(0.3)])).flatten();
         let router = Router {
-            score: self.in_turn(RouterScore::ALL),
+            score,
+            near,
             used: 1 + self.random.below(most) as u32,
             normalized: self.random.of(&[None, Some(0.0), Some(1e-6)]),
             groups,
@@ -85,9 +88,9 @@ pub(super) fn route(seed: u64, round: Roundoff) -> Case {
     let (scores, rows) = draft.scores(&router, experts, numbers);
     let weights = rows.chunks_exact(experts).flat_map(|row| router.weights(row, numbers));
     let bounds = weights.map(|weight| round.gamma(2 * experts + 14) * f64::from(weight) + TINY).collect();
-    let Router { score, used, normalized, groups, factor } = router;
+    let Router { score, used, normalized, groups, factor, near } = router;
     let operands: Vec<_> = [scores].into_iter().chain(bias.iter().map(|(id, _)| *id)).collect();
-    let y = draft.builder.same("y", Op::Route { score, used, normalized, groups, factor }, &operands);
+    let y = draft.builder.same("y", Op::Route { score, used, normalized, groups, factor, near }, &operands);
     let with = if bias.is_some() { "a" } else { "no" };
     draft.gathered(format!("{experts} experts with {with} bias, {router:?}"), y, bounds)
 }
@@ -166,10 +169,17 @@ fn product((a, of_a): Inexact, (b, of_b): Inexact, round: Roundoff) -> Inexact {
 
 /// What a gate and the value that it gates become. A limit makes no error larger; an offset is a sum.
 fn gated(rule: GateRule, (gate, of_gate): Inexact, (up, of_up): Inexact, round: Roundoff) -> Inexact {
-    let limit = f64::from(rule.limit.unwrap_or(f32::INFINITY));
+    let limit = f64::from(rule.limit.map_or(f32::INFINITY, GateLimit::bound));
     let up = up.clamp(-limit, limit) + f64::from(rule.offset.unwrap_or(0.0));
     let of_up = if rule.offset.is_some() { of_up + round.gamma(1) * (up.abs() + of_up) } else { of_up };
-    product(activated(rule.act, (gate.min(limit), of_gate), round), (up, of_up), round)
+    let gate = match rule.limit {
+        Some(GateLimit::Activated(_)) => {
+            let (gate, error) = activated(rule.act, (gate, of_gate), round);
+            (gate.min(limit), error)
+        }
+        Some(GateLimit::Gate(_)) | None => activated(rule.act, (gate.min(limit), of_gate), round),
+    };
+    product(gate, (up, of_up), round)
 }
 
 /// Activations of the experts of models. The square of a number has no largest slope.
@@ -186,8 +196,8 @@ pub(super) fn experts(seed: u64, round: Roundoff) -> Case {
     let outputs = draft.columns().min(70);
     let (x, rows) = draft.rows_within(1.0, "x", &[width]);
     let (scores, scored) = draft.scores(&router, experts, None);
-    let Router { score, used, normalized, groups, factor } = router;
-    let route = Op::Route { score, used, normalized, groups, factor };
+    let Router { score, used, normalized, groups, factor, near } = router;
+    let route = Op::Route { score, used, normalized, groups, factor, near };
     let weights = draft.builder.same("weights", route, &[scores]);
     let optional = draft.random.below(5);
     let all: Vec<Numbers> = [
@@ -211,7 +221,12 @@ pub(super) fn experts(seed: u64, round: Roundoff) -> Case {
     let act = draft.in_turn(&EXPERT_ACTS);
     let (limit, offset) = match &gate {
         None => (None, None),
-        Some(_) => draft.random.of(&[(None, None), (Some(1.5), None), (Some(0.25), Some(1.0))]),
+        Some(_) => draft.random.of(&[
+            (None, None),
+            (Some(GateLimit::Activated(0.5)), None),
+            (Some(GateLimit::Gate(1.5)), None),
+            (Some(GateLimit::Gate(0.25)), Some(1.0)),
+        ]),
     };
     let rule = GateRule { act, limit, offset };
     let weighed = match optional {

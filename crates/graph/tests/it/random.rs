@@ -1,6 +1,6 @@
 //! Random graphs from a seed, the same on every machine.
 
-use girih_graph::{Act, Builder, Graph, Key, Op, OutputKind, Pairing, Pooling, Span, ValueId};
+use girih_graph::{Act, Builder, GateLimit, Graph, Key, Op, OutputKind, Pairing, Pooling, Span, ValueId};
 use girih_tensor::{DType, Random, Shape};
 
 /// Columns of every row, equal to heads × head size.
@@ -107,7 +107,11 @@ impl GraphGrower {
                 let op = match (pairwise, self.random.below(2)) {
                     (8, _) => Op::Add,
                     (_, 0) => Op::gate(act),
-                    _ => Op::Gate { act, limit: Some(self.random.positive()), offset: Some(1.0) },
+                    _ => Op::Gate {
+                        act,
+                        limit: Some(GateLimit::Gate(self.random.positive())),
+                        offset: Some(1.0),
+                    },
                 };
                 self.graph.same(&name, op, &[x, other])
             }

@@ -1,7 +1,7 @@
 //! Facts: the parameters that a graph is built from, one entry per layer,
 //! independent of files. Serialized, they are what `inspect` shows.
 
-use girih_graph::{Act, GateRule, Pairing, Pooling, Router, Span, Temperature, Xielu};
+use girih_graph::{Act, GateLimit, GateRule, Pairing, Pooling, Router, Span, Temperature, Xielu};
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
@@ -155,6 +155,12 @@ pub struct AttentionFacts {
     pub kv_heads: usize,
     /// The size of a head.
     pub head_size: usize,
+    /// The size of a head's values, if it is another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value_size: Option<usize>,
+    /// The factor of values.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value_factor: Option<f32>,
     /// The positions that a row attends to.
     #[serde(serialize_with = "span_text")]
     pub span: Span,
@@ -252,6 +258,13 @@ pub enum Ffn {
         /// The activation of the gate.
         #[serde(serialize_with = "act_name")]
         act: Act,
+        /// The bound of the gate and of what it gates.
+        #[serde(
+            rename = "ffn_limit",
+            serialize_with = "limit_number",
+            skip_serializing_if = "Option::is_none"
+        )]
+        limit: Option<GateLimit>,
         /// Whether gate, up and down have biases.
         #[serde(rename = "ffn_biases")]
         biases: [bool; 3],
@@ -299,6 +312,9 @@ pub struct ExpertsFacts {
     pub biases: [bool; 3],
     /// The inner size of the expert that all rows pass through, if there is one.
     pub shared_ffn: Option<usize>,
+    /// The bound of its gate and of what it gates.
+    #[serde(serialize_with = "limit_number", skip_serializing_if = "Option::is_none")]
+    pub shared_limit: Option<GateLimit>,
     /// Whether its result is multiplied by the sigmoid of a score.
     pub shared_is_scored: bool,
     /// Whether the result is the mean of both, instead of their sum.
@@ -454,13 +470,16 @@ impl NormPosition {
 }
 
 fn router_facts<S: Serializer>(router: &Router, to: S) -> Result<S::Ok, S::Error> {
-    let Router { score, used, normalized, groups, factor } = router;
+    let Router { score, used, normalized, groups, factor, near } = router;
     let mut map = to.serialize_map(None)?;
     map.serialize_entry("experts_used", used)?;
     map.serialize_entry("router_score", score.name())?;
     map.serialize_entry("router_normalized", normalized)?;
     map.serialize_entry("router_groups", &groups.map(|groups| [groups.used, groups.count]))?;
     map.serialize_entry("router_factor", factor)?;
+    if let Some(near) = near {
+        map.serialize_entry("router_near", near)?;
+    }
     map.end()
 }
 
@@ -468,13 +487,19 @@ fn gate_facts<S: Serializer>(gate: &GateRule, to: S) -> Result<S::Ok, S::Error> 
     let GateRule { act, limit, offset } = gate;
     let mut map = to.serialize_map(None)?;
     map.serialize_entry("act", act.name())?;
-    if let Some(limit) = limit {
-        map.serialize_entry("gate_limit", limit)?;
+    match limit {
+        None => {}
+        Some(GateLimit::Gate(bound)) => map.serialize_entry("gate_limit", bound)?,
+        Some(GateLimit::Activated(bound)) => map.serialize_entry("activated_gate_limit", bound)?,
     }
     if let Some(offset) = offset {
         map.serialize_entry("gate_offset", offset)?;
     }
     map.end()
+}
+
+fn limit_number<S: Serializer>(limit: &Option<GateLimit>, to: S) -> Result<S::Ok, S::Error> {
+    limit.map(GateLimit::bound).serialize(to)
 }
 
 fn temperature_text<S: Serializer>(temperature: &Option<Temperature>, to: S) -> Result<S::Ok, S::Error> {

@@ -42,6 +42,8 @@ pub struct ExpertsSchema {
     pub epsilon: f32,
     /// The factor of all weights. In a GGUF, 0 is none.
     pub factor: Option<Field>,
+    /// The noise of a router by SparseMixer: experts are near a chosen one within twice this share of their scores.
+    pub jitter: Option<Field>,
     /// The softcap of scores; 0 is none.
     pub softcap: Option<Field>,
     /// The number of groups of experts, and of those that a row uses.
@@ -49,7 +51,7 @@ pub struct ExpertsSchema {
     /// The number of groups that a row uses.
     pub used_groups: Option<Field>,
     /// The bound of the gate and of the gated value of each expert.
-    pub limit: Option<Field>,
+    pub limit: Option<LimitSchema>,
     /// What is added to the gated value.
     pub offset: Option<f32>,
     /// Whether the weight of an expert multiplies its input instead of its result.
@@ -65,11 +67,35 @@ pub struct ExpertsSchema {
 pub struct SharedExpertSchema {
     /// Its inner size. Without a value, there is no such expert.
     pub size: Option<Field>,
+    /// The bound of its gate and of its gated value.
+    pub limit: Option<LimitSchema>,
     /// Instead of the size, the number by which that of an expert is multiplied.
     pub count: Option<Field>,
     /// Whether its result and that of the other experts are added up or averaged: `sum` or `average`; `sum`
     /// by default.
     pub combined: Option<Field>,
+}
+
+/// The bound of a gate and of what it gates.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum LimitSchema {
+    /// Of the gate before its activation: a number.
+    Gate(Field),
+    /// Of the activated gate: a list in `config.json` with a number for each layer. 0 and null are none.
+    Activated {
+        /// The list.
+        activated: Field,
+    },
+}
+
+impl LimitSchema {
+    /// The field.
+    pub fn field(&self) -> &Field {
+        match self {
+            LimitSchema::Gate(field) | LimitSchema::Activated { activated: field } => field,
+        }
+    }
 }
 
 /// A feed-forward part that all rows pass through.
@@ -83,6 +109,8 @@ pub struct DenseSchema {
     /// Names of a whole feed-forward part that stand for its activation, such as `swiglu`.
     #[serde(default)]
     pub act_names: BTreeMap<String, String>,
+    /// The bound of the gate and of the gated value.
+    pub limit: Option<LimitSchema>,
     /// How transformers makes the inner size of what `config.json` states; a GGUF has the result.
     pub hf_rounded: Option<RoundedSize>,
 }

@@ -69,6 +69,9 @@ pub(crate) fn fill(
 /// The maximum number of taps of a short convolution: known models have 3.
 const MAX_TAPS: usize = 64;
 
+/// The head, among the parts that a flag says a bias of.
+const HEAD: &str = "head";
+
 /// What the facts of a model are made from.
 pub(super) struct Fill<'a> {
     pub(super) arch: &'a Arch,
@@ -262,11 +265,18 @@ impl Fill<'_> {
                 let weight = self.arch.weights.get(&format!("layers.{{i}}.{part}.bias"));
                 weight.is_none_or(|weight| weight.is_of(kind))
             };
-            let has = |part: &str| self.stored.has(&format!("layers.{layer}.{part}.bias"));
+            let has = |part: &str| match part {
+                HEAD => self.stored.has("head.bias"),
+                _ => self.stored.has(&format!("layers.{layer}.{part}.bias")),
+            };
             if let Some(part) = flag.of.iter().filter(is_of_layer).find(|part| has(part) != stated) {
                 let has = if stated { "has no" } else { "has a" };
+                let part = match part.as_str() {
+                    HEAD => "the head".to_owned(),
+                    _ => format!("'{part}' of layer {layer}"),
+                };
                 return Err(Error::new(format!(
-                    "config.json's '{key}' is {stated}, but '{part}' of layer {layer} {has} bias; both must agree"
+                    "config.json's '{key}' is {stated}, but {part} {has} bias; both must agree"
                 )));
             }
         }
@@ -282,6 +292,7 @@ impl Fill<'_> {
             Some(true) => 1,
             _ => self.size_or("mixer.kv_heads", &attend.kv_heads, index, ("heads", heads))?,
         };
+        let kv_heads = kv_heads.saturating_mul(attend.kv_heads_times.unwrap_or(1));
         let shared = ("width / heads", width / heads);
         let size = self.size_or("mixer.head_size", &attend.head_size, index, shared)?;
         if !heads.is_multiple_of(kv_heads) {
@@ -313,6 +324,8 @@ impl Fill<'_> {
             heads: heads.heads,
             kv_heads: heads.kv_heads,
             head_size: heads.size,
+            value_size: self.value_size(schema, &heads)?,
+            value_factor: self.optional(schema.value_factor.as_ref())?.filter(|factor| *factor != 1.0),
             span: self.span(schema, layer)?,
             rope: self.rotation(schema, layer, heads.size)?,
             qk_norm: self.qk_norm(schema, layer, epsilon)?,
@@ -325,6 +338,17 @@ impl Fill<'_> {
         })
     }
 
+    /// The size of a head's values, if it is not that of its keys.
+    fn value_size(&self, schema: &AttendSchema, heads: &HeadSizes) -> Result<Option<usize>> {
+        let Some(field) = &schema.value_size else { return Ok(None) };
+        let size = self.size("mixer.value_size", field)?;
+        if size > self.limits.head_size {
+            let (key, cap) = (self.config.key(field), self.limits.head_size);
+            return Err(Error::new(format!("{key} is {size}; the cap is {cap}")));
+        }
+        Ok((size != heads.size).then_some(size))
+    }
+
     /// The gate of the results of attention: its weight says whether it has a number for each head.
     fn output_gate(
         &self,
@@ -333,15 +357,24 @@ impl Fill<'_> {
         heads: &HeadSizes,
     ) -> Result<Option<OutputGate>> {
         let weight = format!("layers.{layer}.mixer.gate.weight");
-        let Some(act) = schema.gate.filter(|_| self.stored.has(&weight)) else { return Ok(None) };
+        let has = self.stored.has(&weight);
+        let stated = schema.gate_if.as_ref().map_or(Ok(None), |field| self.config.flag(field))?;
+        if let (Some(stated), Some(field)) = (stated.filter(|stated| *stated != has), &schema.gate_if) {
+            let (key, has) = (self.config.key(field), if has { "a" } else { "no" });
+            return Err(Error::new(format!(
+                "{key} is {stated}, but layer {layer} has {has} gate of its attention; both must agree"
+            )));
+        }
+        let Some(act) = schema.gate.filter(|_| has) else { return Ok(None) };
         let act = match act {
             OutputGateAct::Sigmoid => Act::Sigmoid,
             OutputGateAct::Softplus => Act::Softplus,
         };
         let rows = self.stored.rows(&weight)?;
         let by_head = rows == heads.heads;
-        if !by_head && rows != heads.heads * heads.size {
-            let (heads, size) = (heads.heads, heads.size);
+        let size = self.value_size(schema, heads)?.unwrap_or(heads.size);
+        if !by_head && rows != heads.heads * size {
+            let heads = heads.heads;
             return Err(Error::new(format!(
                 "weight '{weight}' has {rows} rows; one for each of {heads} heads or of their {size} values is needed"
             )));
@@ -496,6 +529,7 @@ impl Fill<'_> {
                 Ok(Ffn::Gated {
                     size: self.ffn_size(dense, layer)?,
                     act,
+                    limit: self.limit(dense.limit.as_ref(), layer)?,
                     biases: [bias("gate"), bias("up"), bias("down")],
                 })
             }

@@ -1,13 +1,15 @@
 //! Facts of a feed-forward part of experts: their number, the router, and the shared expert.
 
 use girih_file::quote;
-use girih_graph::{ExpertGroups, GateRule, Router, RouterScore};
+use girih_graph::{ExpertGroups, GateLimit, GateRule, Router, RouterScore};
 use girih_tensor::{Error, Result};
+use serde_json::Value as Json;
 
 use super::config::shown;
 use super::facts::{ExpertsFacts, Ffn};
 use super::fill::Fill;
-use super::schema::{DefaultValue, ExpertsSchema, Field, SharedExpertSchema, StatedValue};
+use super::schema::{DefaultValue, ExpertsSchema, Field, LimitSchema, SharedExpertSchema, StatedValue};
+use super::value::brief;
 
 impl Fill<'_> {
     pub(super) fn experts(&self, schema: &ExpertsSchema, layer: usize) -> Result<Ffn> {
@@ -33,6 +35,7 @@ impl Fill<'_> {
             normalized: normalized.then_some(schema.epsilon),
             groups: self.groups(schema)?,
             factor: self.router_factor(schema.factor.as_ref())?,
+            near: self.router_near(schema.jitter.as_ref())?,
         };
         if !router.suits(count) {
             let key = self.config.key(&schema.used);
@@ -45,7 +48,7 @@ impl Fill<'_> {
         }
         let each = self.ffn_size(&schema.each, layer)?;
         let act = self.act(&schema.each, &self.act_word(&schema.each)?)?;
-        let limit = self.optional(schema.limit.as_ref())?;
+        let limit = self.limit(schema.limit.as_ref(), layer)?;
         let gate = GateRule { act, limit, offset: schema.offset };
         let shared_ffn = schema.shared.as_ref().map_or(Ok(None), |shared| self.shared_size(shared, each))?;
         if shared_ffn.is_none() && has("shared.up.weight") {
@@ -64,6 +67,8 @@ impl Fill<'_> {
             weighs_inputs: schema.weighs_inputs,
             biases: ["gate", "up", "down"].map(|part| has(&format!("experts.{part}.bias"))),
             shared_ffn,
+            shared_limit: self
+                .limit(schema.shared.as_ref().and_then(|shared| shared.limit.as_ref()), layer)?,
             shared_is_scored: has("shared.score.weight"),
             shared_is_averaged: shared_ffn.is_some() && self.shared_is_averaged(schema)?,
         })))
@@ -127,6 +132,42 @@ impl Fill<'_> {
             Some(factor) => {
                 let key = self.config.key(field);
                 Err(Error::new(format!("{key} is {factor}; a positive number is needed")))
+            }
+        }
+    }
+
+    /// The bound of a gate of a layer, and of what it gates.
+    pub(super) fn limit(&self, schema: Option<&LimitSchema>, layer: usize) -> Result<Option<GateLimit>> {
+        let list = match schema {
+            None => return Ok(None),
+            Some(LimitSchema::Gate(field)) => return Ok(self.optional(Some(field))?.map(GateLimit::Gate)),
+            Some(LimitSchema::Activated { activated }) => activated,
+        };
+        let stated = list.hf.iter().find_map(|key| Some((key, self.config.json(key)?)));
+        let Some((key, value)) = stated else { return Ok(None) };
+        match &self.config.listed(key, value, self.layers)?[layer] {
+            Json::Null => Ok(None),
+            value => match value.as_f64().map(|bound| bound as f32) {
+                Some(0.0) => Ok(None),
+                Some(bound) if bound > 0.0 && bound.is_finite() => Ok(Some(GateLimit::Activated(bound))),
+                _ => {
+                    let value = brief(value);
+                    Err(Error::new(format!(
+                        "config.json's '{key}' lists {value}; null or numbers of at least 0 are needed"
+                    )))
+                }
+            },
+        }
+    }
+
+    /// The share of scores within which experts are near each other.
+    fn router_near(&self, field: Option<&Field>) -> Result<Option<f32>> {
+        let Some(field) = field else { return Ok(None) };
+        match self.required("ffn.jitter", field)? {
+            jitter if jitter > 0.0 && jitter < 1.0 => Ok(Some(2.0 * jitter)),
+            jitter => {
+                let key = self.config.key(field);
+                Err(Error::new(format!("{key} is {jitter}; a number between 0 and 1 is needed")))
             }
         }
     }

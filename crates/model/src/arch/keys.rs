@@ -200,7 +200,8 @@ impl KeyCheck<'_> {
                 }
                 let below = format!("{path}.");
                 let is_parent =
-                    self.read.range(below.clone()..).next().is_some_and(|read| read.starts_with(&below));
+                    self.read.range(below.clone()..).next().is_some_and(|read| read.starts_with(&below))
+                        || self.is_of_layers(&below);
                 match value {
                     Json::Object(_) if is_path && is_parent => objects.push((below, value)),
                     Json::Object(object) if object.is_empty() => {}
@@ -224,10 +225,17 @@ impl KeyCheck<'_> {
         self.is_harmless(path, value)
     }
 
+    /// Whether harmless keys of each layer lie below a path.
+    fn is_of_layers(&self, below: &str) -> bool {
+        let below = of_any_layer(below);
+        self.arch.harmless.keys().any(|key| key.contains(ANY_LAYER) && key.starts_with(&below))
+    }
+
     /// Whether a key of `config.json` is harmless with this value.
     fn is_harmless(&self, path: &str, value: &Json) -> bool {
         let shared = &self.shared.hf;
-        let entry = self.arch.harmless.get(path).or_else(|| shared.get(path));
+        let entry = self.arch.harmless.get(path).or_else(|| self.arch.harmless.get(&of_any_layer(path)));
+        let entry = entry.or_else(|| shared.get(path));
         let entry = entry.or_else(|| shared.get(path.strip_prefix(TEXT_PART)?));
         entry.is_some_and(|entry| entry.is.contain(value))
     }
@@ -289,6 +297,16 @@ impl KeyCheck<'_> {
     }
 }
 
+/// What stands for the index of a layer in a harmless key.
+const ANY_LAYER: &str = ".{i}.";
+
+/// A path with [`ANY_LAYER`] in place of each index.
+fn of_any_layer(path: &str) -> String {
+    let is_index = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let parts: Vec<&str> = path.split('.').map(|part| if is_index(part) { "{i}" } else { part }).collect();
+    parts.join(".")
+}
+
 /// The value that a model's facts imply for a key of GGUF whose description does not read it. Layers must
 /// imply the same.
 fn implied(suffix: &str, facts: &Facts) -> Option<StatedValue> {
@@ -298,7 +316,8 @@ fn implied(suffix: &str, facts: &Facts) -> Option<StatedValue> {
         sizes.all(|size| size == Some(first)).then_some(StatedValue::Number(first as f64))
     };
     match suffix {
-        "attention.key_length" | "attention.value_length" => of_layers(|attend| Some(attend.head_size)),
+        "attention.key_length" => of_layers(|attend| Some(attend.head_size)),
+        "attention.value_length" => of_layers(|attend| Some(attend.value_size.unwrap_or(attend.head_size))),
         // Layers that do not rotate imply none.
         "rope.dimension_count" => {
             let ropes = facts.layers.iter().filter_map(|layer| layer.mixer.attention()?.rope.as_ref());

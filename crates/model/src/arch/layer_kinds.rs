@@ -156,7 +156,9 @@ fn mixer_kinds<'a>(arch: &'a Arch, config: &ModelConfig<'_>, layers: usize) -> R
     }
     let period = rule.period.as_ref().map_or(Ok(None), |field| config.size(field))?;
     let (Some(first), Some(last)) = (pattern.first(), pattern.last()) else {
-        return Err(Error::new(format!("architecture {}: layers.kinds is empty", arch.name)));
+        let key = rule.listed.as_ref().map_or("layer_types", |listed| listed.hf.as_str());
+        let name = &arch.name;
+        return Err(Error::new(format!("config.json has no '{key}', which architecture {name} needs")));
     };
     let kind = |index: usize| match period {
         Some(period) if (index + 1).is_multiple_of(period) => *last,
@@ -189,6 +191,15 @@ mod tests {
         let listed = json!({ "no_rope_layers": [0, 1, 1, 1, 0], "interleave_moe_layer_step": 2 });
         let kinds = kinds(listed).unwrap();
         assert_eq!(kinds, ["unrotated_dense", "rotated", "rotated_dense", "rotated", "unrotated_dense"]);
+    }
+
+    #[test]
+    fn a_list_without_a_pattern_beside_it_is_needed() {
+        let arch = parse(text_of("lfm3").unwrap()).unwrap();
+        let keys = json!({ "layer_types": ["conv", "sliding_attention"] });
+        assert_eq!(layer_kinds(&arch, &ModelConfig::Hf(&keys), 2).unwrap(), ["conv", "local"]);
+        let error = layer_kinds(&arch, &ModelConfig::Hf(&json!({})), 2).unwrap_err().to_string();
+        assert_eq!(error, "config.json has no 'layer_types', which architecture lfm3 needs");
     }
 
     #[test]

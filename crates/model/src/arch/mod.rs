@@ -42,6 +42,7 @@ pub use shipped::text_of as shipped_text;
 pub use suggest::{Suggestion, suggest};
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 use girih_file::{quote, shorten, similar};
 use girih_tensor::{Error, ErrorKind, Result};
@@ -52,13 +53,15 @@ const NAMED: usize = 5;
 /// The maximum number of known architectures that an error names.
 const SIMILAR: usize = 3;
 
-/// All known architectures: `given`, then the shipped ones.
+/// All known architectures: `given`, then the shipped ones, which a process parses once.
 ///
 /// # Errors
 /// When a shipped description is malformed, which a test excludes.
-pub fn known(given: Vec<Arch>) -> Result<Vec<Arch>> {
-    let shipped = SHIPPED.iter().map(|(_, text)| schema::parse(text));
-    given.into_iter().map(Ok).chain(shipped).collect()
+pub fn known(given: &[Arch]) -> Result<Vec<&Arch>> {
+    static PARSED: LazyLock<Result<Vec<Arch>>> =
+        LazyLock::new(|| SHIPPED.iter().map(|(_, text)| schema::parse(text)).collect());
+    let shipped = PARSED.as_ref().map_err(Error::clone)?;
+    Ok(given.iter().chain(shipped).collect())
 }
 
 /// How a model's files are interpreted.
@@ -82,10 +85,10 @@ impl From<Vec<Arch>> for ArchOptions {
 /// # Errors
 /// Of the kind [`ErrorKind::Refused`] when no description matches; the error names similar ones. When the
 /// model's `model_type`, by which transformers chooses its code, is another one than the description's.
-pub fn find<'a>(known: &'a [Arch], config: &ModelConfig<'_>) -> Result<&'a Arch> {
+pub fn find<'a>(known: &[&'a Arch], config: &ModelConfig<'_>) -> Result<&'a Arch> {
     let names = config.architectures()?;
     let found = || {
-        known.iter().filter(|arch| {
+        known.iter().copied().filter(|arch| {
             let matches = if config.is_gguf() { &arch.matches.gguf } else { &arch.matches.hf };
             names.iter().any(|name| matches.contains(name)) && config.has_gguf(&arch.matches.gguf_if)
         })
@@ -100,7 +103,7 @@ pub fn find<'a>(known: &'a [Arch], config: &ModelConfig<'_>) -> Result<&'a Arch>
 }
 
 /// The error of a model that no description matches.
-fn unknown(names: &[String], known: &[Arch], config: &ModelConfig<'_>) -> Error {
+fn unknown(names: &[String], known: &[&Arch], config: &ModelConfig<'_>) -> Error {
     let all =
         known.iter().flat_map(|arch| if config.is_gguf() { &arch.matches.gguf } else { &arch.matches.hf });
     let mut named: Vec<&str> = Vec::new();
@@ -161,7 +164,7 @@ mod tests {
 
     #[test]
     fn shipped_descriptions_are_valid() {
-        let arches = known(Vec::new()).unwrap();
+        let arches = known(&[]).unwrap();
         let names = arches.iter().map(|arch| arch.name.as_str());
         assert!(names.eq(SHIPPED.iter().map(|(name, _)| *name)), "each is named as its file");
     }

@@ -5,7 +5,8 @@ use girih_graph::{RouterScore, Span};
 
 use super::facts::{AttentionFacts, Facts, LayerFacts, Mixer, Rope};
 use super::schema::{
-    Arch, DenseSchema, EmbedScale, ExpertsSchema, FfnSchema, Field, LayerSchema, MixerSchema, SpanSchema,
+    Arch, DenseSchema, EmbedScale, ExpertsSchema, FfnSchema, Field, LayerSchema, LimitSchema, MixerSchema,
+    SpanSchema,
 };
 
 /// One parameter.
@@ -194,6 +195,12 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
                 ),
                 ("mixer.kv_heads", Some(&attend.kv_heads), |layer| size(layer, |attend| attend.kv_heads)),
                 ("mixer.head_size", Some(&attend.head_size), |layer| size(layer, |attend| attend.head_size)),
+                ("mixer.value_size", attend.value_size.as_ref(), |layer| {
+                    size(layer, |attend| attend.value_size.unwrap_or(attend.head_size))
+                }),
+                ("mixer.value_factor", attend.value_factor.as_ref(), |layer| {
+                    Some(FactValue::Number(layer.mixer.attention()?.value_factor?))
+                }),
                 ("mixer.span.window", window, |layer| match layer.mixer.attention()?.span {
                     Span::Window(window) => Some(FactValue::Size(window as usize)),
                     Span::Full | Span::Chunk(_) | Span::All => None,
@@ -220,6 +227,7 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
                 ("mixer.multi_query", attend.multi_query.as_ref(), |_| None),
                 // Weights say so.
                 ("mixer.qk_norm_if", attend.qk_norm_if.as_ref(), |_| None),
+                ("mixer.gate_if", attend.gate_if.as_ref(), |_| None),
                 // It follows from the scale and the size of a head.
                 ("mixer.scale_of", attend.scale_of.as_ref(), |_| None),
                 ("mixer.scale", attend.scale.as_ref(), |layer| {
@@ -260,11 +268,13 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
 }
 
 /// The parameters of a feed-forward part that all rows pass through.
-fn of_dense(dense: &DenseSchema) -> [OfLayer<'_>; 5] {
+fn of_dense(dense: &DenseSchema) -> [OfLayer<'_>; 6] {
     let rounded = dense.hf_rounded.as_ref();
     [
         ("ffn.size", Some(&dense.size), |layer| Some(FactValue::Size(layer.ffn.size()))),
         ("ffn.act", Some(&dense.act), |layer| Some(FactValue::Word(layer.ffn.act_word()?))),
+        // It may be another one in each layer.
+        ("ffn.limit", dense.limit.as_ref().map(LimitSchema::field), |_| None),
         // The size follows from them.
         ("ffn.hf_rounded.if", rounded.map(|rounded| &rounded.condition), |_| None),
         ("ffn.hf_rounded.times", rounded.map(|rounded| &rounded.times), |_| None),
@@ -273,7 +283,7 @@ fn of_dense(dense: &DenseSchema) -> [OfLayer<'_>; 5] {
 }
 
 /// The parameters of experts, beside those of each.
-fn of_experts(experts: &ExpertsSchema) -> [OfLayer<'_>; 12] {
+fn of_experts(experts: &ExpertsSchema) -> [OfLayer<'_>; 14] {
     let shared = experts.shared.as_ref();
     [
         ("ffn.count", Some(&experts.count), |layer| Some(FactValue::Size(layer.ffn.experts()?.count))),
@@ -293,12 +303,19 @@ fn of_experts(experts: &ExpertsSchema) -> [OfLayer<'_>; 12] {
         ("ffn.factor", experts.factor.as_ref(), |layer| {
             Some(FactValue::Number(layer.ffn.experts()?.router.factor?))
         }),
+        // The share is twice as large.
+        ("ffn.jitter", experts.jitter.as_ref(), |_| None),
         ("ffn.softcap", experts.softcap.as_ref(), |layer| {
             Some(FactValue::Number(layer.ffn.experts()?.router_softcap?))
         }),
-        ("ffn.limit", experts.limit.as_ref(), |layer| {
-            Some(FactValue::Number(layer.ffn.experts()?.gate.limit?))
+        ("ffn.limit", experts.limit.as_ref().map(LimitSchema::field), |layer| {
+            Some(FactValue::Number(layer.ffn.experts()?.gate.limit?.bound()))
         }),
+        (
+            "ffn.shared.limit",
+            shared.and_then(|shared| shared.limit.as_ref()).map(LimitSchema::field),
+            |layer| Some(FactValue::Number(layer.ffn.experts()?.shared_limit?.bound())),
+        ),
         ("ffn.groups", experts.groups.as_ref(), |layer| {
             Some(FactValue::Size(layer.ffn.experts()?.router.groups?.count as usize))
         }),

@@ -48,7 +48,7 @@ const SCHEMES: [(&str, &[&str]); 7] = [
         ],
     ),
     ("longrope", &LONGROPE_KEYS),
-    ("proportional", &["rope_type", "type", "factor"]),
+    ("proportional", &["rope_type", "type", "factor", "partial_rotary_factor"]),
 ];
 
 const LONGROPE_KEYS: [&str; 7] = [
@@ -59,6 +59,18 @@ const LONGROPE_KEYS: [&str; 7] = [
     "attention_factor",
     "short_factor",
     "long_factor",
+];
+
+/// The keys of `longrope` in models that state the factors of the rotated components by the length of the text.
+const LONGROPE_MSCALE_KEYS: [&str; 8] = [
+    "rope_type",
+    "type",
+    "factor",
+    "original_max_position_embeddings",
+    "short_factor",
+    "long_factor",
+    "short_mscale",
+    "long_mscale",
 ];
 
 /// The keys of GGUF, behind the prefix, that the schemes read.
@@ -79,6 +91,9 @@ const YARN_TURNS: [f64; 2] = [32.0, 1.0];
 /// The keys that the scheme of a `rope_scaling` or `rope_parameters` object reads.
 pub(super) fn scheme_keys(object: &Json, scaling: &Scaling) -> &'static [&'static str] {
     let kind = SCHEME_KEYS.iter().find_map(|key| object.get(key)).and_then(Json::as_str);
+    if scaling.mscales && kind == Some("longrope") {
+        return &LONGROPE_MSCALE_KEYS;
+    }
     if kind.is_some_and(|kind| scaling.longrope_words.iter().any(|word| word == kind)) {
         return &LONGROPE_KEYS;
     }
@@ -203,7 +218,7 @@ fn of_gguf(
                     "GGUF has one tensor of rotary factors; a short and a long one are needed",
                 ));
             };
-            LongRope { short, long, original, attention: 1.0 }.scaled(from)
+            LongRope { short, long, original, attention: [1.0; 2] }.scaled(from)
         }
         (Some(_), kind) => {
             let kind = quote(kind);
@@ -276,7 +291,10 @@ impl ScalingObject<'_> {
                 Ok(scheme.scaled(self.from))
             }
             "yarn" => self.yarn(kind),
-            "proportional" => proportional(self.number("factor")?.unwrap_or(1.0), self.from),
+            "proportional" => {
+                let share = self.number("partial_rotary_factor")?.unwrap_or(self.from.share);
+                proportional(self.number("factor")?.unwrap_or(1.0), &Unscaled { share, ..*self.from })
+            }
             _ => Err(unknown(kind, &self.key())),
         }
     }
@@ -382,8 +400,12 @@ impl ScalingObject<'_> {
         }
         let factor = self.number("factor")?.unwrap_or(self.from.context as f64 / original);
         let original = original as usize;
-        let attention =
-            self.number("attention_factor")?.unwrap_or_else(|| LongRope::attention(factor, original));
+        let attention = if self.scaling.mscales {
+            [self.positive("short_mscale", kind)?, self.positive("long_mscale", kind)?]
+        } else {
+            let stated = self.number("attention_factor")?;
+            [stated.unwrap_or_else(|| LongRope::attention(factor, original)); 2]
+        };
         let (short, long) = (self.list("short_factor")?, self.list("long_factor")?);
         if short.len() != long.len() {
             let (key, short, long) = (self.key(), short.len(), long.len());

@@ -138,16 +138,18 @@ pub(super) struct LongRope {
     pub short: Vec<f32>,
     pub long: Vec<f32>,
     pub original: usize,
-    /// The factor of the rotated components.
-    pub attention: f64,
+    /// The factor of the rotated components, and that of longer texts.
+    pub attention: [f64; 2],
 }
 
 impl LongRope {
     pub fn scaled(self, from: &Unscaled) -> Scaled {
-        let is_limited = self.short != self.long && self.original < from.context;
+        let [attention, of_longer] = self.attention;
+        let is_one = self.short == self.long && attention == of_longer;
+        let is_limited = !is_one && self.original < from.context;
         Scaled {
             factors: self.short,
-            factor: unless_one(self.attention),
+            factor: unless_one(attention),
             rotated: None,
             context: is_limited.then_some(self.original),
         }
@@ -205,10 +207,12 @@ mod tests {
             short: vec![1.0; 4],
             long: long.to_vec(),
             original: 32,
-            attention: 1.2,
+            attention: [1.2; 2],
         };
         assert_eq!(of(&[2.0; 4]).scaled(&FROM).context, Some(32));
         assert_eq!(of(&[1.0; 4]).scaled(&FROM).context, None);
+        let of_longer = LongRope { attention: [1.2, 1.3], ..of(&[1.0; 4]) }.scaled(&FROM);
+        assert_eq!((of_longer.context, of_longer.factor), (Some(32), Some(1.2)));
         assert_eq!(of(&[2.0; 4]).scaled(&Unscaled { context: 32, ..FROM }).context, None);
     }
 

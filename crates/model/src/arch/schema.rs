@@ -10,7 +10,8 @@ use serde::Deserialize;
 pub use super::attend_schema::{LayerBases, OutputGateAct, QkNorm, TemperatureSchema};
 use super::based_on::{DENSE_KIND, describe_layers, merged, printed};
 pub use super::ffn_schema::{
-    DenseLayersSchema, DenseSchema, ExpertsSchema, FfnKind, FfnSchema, RoundedSize, SharedExpertSchema,
+    DenseLayersSchema, DenseSchema, ExpertsSchema, FfnKind, FfnSchema, LimitSchema, RoundedSize,
+    SharedExpertSchema,
 };
 pub use super::field::{DefaultValue, Field, Names};
 pub use super::key_rules::{
@@ -214,7 +215,8 @@ pub enum NormPosition {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LayersSchema {
-    /// The kinds, repeated over the layers. May be omitted if there is one.
+    /// The kinds, repeated over the layers. May be omitted if there is one, and is empty if only the model's list
+    /// says which layer has which.
     #[serde(default)]
     pub kinds: Vec<String>,
     /// The key under which a `config.json` lists the kinds of its layers.
@@ -321,8 +323,14 @@ pub struct AttendSchema {
     pub kv_heads: Field,
     /// Whether there is one KV head, whatever `kv_heads` says.
     pub multi_query: Option<Field>,
+    /// The number of KV heads for each one that `kv_heads` says.
+    pub kv_heads_times: Option<usize>,
     /// The size of a head.
     pub head_size: Field,
+    /// The size of a head's values, if it may be another one.
+    pub value_size: Option<Field>,
+    /// The factor of values.
+    pub value_factor: Option<Field>,
     /// The positions that a row attends to.
     #[serde(default)]
     pub span: SpanSchema,
@@ -353,6 +361,8 @@ pub struct AttendSchema {
     /// The activation of the gate of the heads' results. The weight `mixer.gate.weight` has a row for each
     /// head or for each element; without it, there is no gate.
     pub gate: Option<OutputGateAct>,
+    /// Whether a model in `config.json` has this gate, which its weight must confirm.
+    pub gate_if: Option<Field>,
     /// How queries are multiplied by position.
     pub temperature: Option<TemperatureSchema>,
 }
@@ -455,6 +465,10 @@ pub struct Scaling {
     /// Whether `dynamic` with an `alpha` raises the base to `base · alpha^(size / (size − 2))` for all texts.
     #[serde(default)]
     pub alpha: bool,
+    /// Whether `longrope` states the factor of the rotated components by the length of the text: `short_mscale` and
+    /// `long_mscale`. Other schemes of such models have them, too, and are refused.
+    #[serde(default)]
+    pub mscales: bool,
     /// Further words for `longrope` in `config.json`.
     #[serde(default)]
     pub longrope_words: Vec<String>,
@@ -505,7 +519,7 @@ pub struct PoolingSchema {
 pub struct BiasFlag {
     /// Its value in models that do not state it.
     pub default: bool,
-    /// The projections of a layer, such as `mixer.q`.
+    /// The projections of a layer, such as `mixer.q`, or `head`.
     pub of: Vec<String>,
 }
 
@@ -550,7 +564,7 @@ impl Arch {
         let LayersSchema { kinds: _, listed, confirmed, indexed, gguf_listed, period: _, dense: _ } =
             &self.layers;
         let pattern = self.pattern();
-        if pattern.is_empty() {
+        if pattern.is_empty() && listed.is_none() {
             return Err(Error::new(format!("architecture {}: layers.kinds is empty", self.name)));
         }
         let listed =

@@ -11,10 +11,11 @@ impl Assembly<'_> {
     pub(super) fn feed_forward(&mut self, at: &str, ffn: &Ffn, x: ValueId) -> Result<ValueId> {
         let width = self.facts.sizes.width;
         match *ffn {
-            Ffn::Gated { size, act, biases: [gate, up, down] } => {
+            Ffn::Gated { size, act, limit, biases: [gate, up, down] } => {
                 let gate = self.linear(&format!("{at}.gate"), x, [width, size], gate)?;
                 let up = self.linear(&format!("{at}.up"), x, [width, size], up)?;
-                let gated = self.graph.same(&format!("{at}.gated"), Op::gate(act), &[gate, up]);
+                let gate_op = Op::Gate { act, limit, offset: None };
+                let gated = self.graph.same(&format!("{at}.gated"), gate_op, &[gate, up]);
                 self.linear(&format!("{at}.down"), gated, [size, width], down)
             }
             Ffn::Plain { size, act, biases: [up, down] } => {
@@ -62,15 +63,21 @@ impl Assembly<'_> {
 
     /// The expert that all rows pass through. A score makes it an expert that each row chooses.
     fn shared_expert(&mut self, at: &str, size: usize, facts: &ExpertsFacts, x: ValueId) -> Result<ValueId> {
-        let (width, act) = (self.facts.sizes.width, facts.gate.act);
+        let (width, act, limit) = (self.facts.sizes.width, facts.gate.act, facts.shared_limit);
         if !facts.shared_is_scored {
-            return self.feed_forward(at, &Ffn::Gated { size, act, biases: [false; 3] }, x);
+            return self.feed_forward(at, &Ffn::Gated { size, act, limit, biases: [false; 3] }, x);
         }
         let score = self.linear(&format!("{at}.score"), x, [width, 1], false)?;
-        let router =
-            Router { score: RouterScore::Sigmoid, used: 1, normalized: None, groups: None, factor: None };
+        let router = Router {
+            score: RouterScore::Sigmoid,
+            used: 1,
+            normalized: None,
+            groups: None,
+            factor: None,
+            near: None,
+        };
         let weights = self.graph.same(&format!("{at}.weights"), route(router), &[score]);
-        let op = Op::Experts { used: 1, act, limit: None, offset: None, weighed: Weighed::Results };
+        let op = Op::Experts { used: 1, act, limit, offset: None, weighed: Weighed::Results };
         self.stack(at, op, [x, weights], [1, size, width], [false; 3])
     }
 
@@ -105,6 +112,6 @@ impl Assembly<'_> {
 }
 
 fn route(router: Router) -> Op {
-    let Router { score, used, normalized, groups, factor } = router;
-    Op::Route { score, used, normalized, groups, factor }
+    let Router { score, used, normalized, groups, factor, near } = router;
+    Op::Route { score, used, normalized, groups, factor, near }
 }

@@ -12,10 +12,14 @@ impl Assembly<'_> {
     pub(super) fn attend(&mut self, at: &str, attend: &AttentionFacts, x: ValueId) -> Result<ValueId> {
         let width = self.facts.sizes.width;
         let (size, span) = (attend.head_size, attend.span);
+        let value_size = attend.value_size.unwrap_or(size);
         let biases = attend.biases;
         let q = self.directed(&format!("{at}.q"), attend, x, attend.heads, biases.q)?;
         let k = self.directed(&format!("{at}.k"), attend, x, attend.kv_heads, biases.k)?;
-        let v = self.heads(&format!("{at}.v"), x, [attend.kv_heads, size], biases.v)?;
+        let mut v = self.heads(&format!("{at}.v"), x, [attend.kv_heads, value_size], biases.v)?;
+        if let Some(factor) = attend.value_factor {
+            v = self.graph.same(&format!("{at}.v.scaled"), Op::Scale { factor }, &[v]);
+        }
         let q = match attend.temperature {
             None => q,
             Some(Temperature { beta, every, offset }) => {
@@ -25,10 +29,10 @@ impl Assembly<'_> {
         let (keys, values) = match span {
             Span::All => (k, v),
             Span::Full | Span::Window(_) | Span::Chunk(_) => {
-                let inner = [attend.kv_heads, size];
+                let heads = attend.kv_heads;
                 (
-                    self.kept(&format!("{at}.keys"), k, span, &inner),
-                    self.kept(&format!("{at}.values"), v, span, &inner),
+                    self.kept(&format!("{at}.keys"), k, span, &[heads, size]),
+                    self.kept(&format!("{at}.values"), v, span, &[heads, value_size]),
                 )
             }
         };
@@ -37,19 +41,20 @@ impl Assembly<'_> {
         if attend.sinks {
             operands.push(self.weight(&format!("{at}.sinks"), &[attend.heads])?);
         }
-        let mut mixed = self.graph.same(&format!("{at}.heads"), op, &operands);
+        let results = [attend.heads, value_size];
+        let mut mixed = self.graph.shaped(&format!("{at}.heads"), op, &operands, &results);
         if let Some(OutputGate { act, by_head: true }) = attend.gate {
             let gate = self.linear(&format!("{at}.gate"), x, [width, attend.heads], false)?;
             let op = Op::GateHeads { act };
-            mixed = self.graph.shaped(&format!("{at}.gated"), op, &[gate, mixed], &[attend.heads, size]);
+            mixed = self.graph.shaped(&format!("{at}.gated"), op, &[gate, mixed], &results);
         }
         let mut flat =
-            self.graph.shaped(&format!("{at}.flat"), Op::Reshape, &[mixed], &[attend.heads * size]);
+            self.graph.shaped(&format!("{at}.flat"), Op::Reshape, &[mixed], &[attend.heads * value_size]);
         if let Some(OutputGate { act, by_head: false }) = attend.gate {
-            let gate = self.linear(&format!("{at}.gate"), x, [width, attend.heads * size], false)?;
+            let gate = self.linear(&format!("{at}.gate"), x, [width, attend.heads * value_size], false)?;
             flat = self.graph.same(&format!("{at}.gated"), Op::gate(act), &[gate, flat]);
         }
-        self.linear(&format!("{at}.o"), flat, [attend.heads * size, width], biases.o)
+        self.linear(&format!("{at}.o"), flat, [attend.heads * value_size, width], biases.o)
     }
 
     /// A gated short convolution of `x`: the products of two projections are convolved, and gated by

@@ -14,3 +14,4 @@ mod layered;
 mod layers;
 mod light;
 mod parallel;
+mod verified;

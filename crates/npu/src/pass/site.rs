@@ -178,7 +178,16 @@ fn answer(graph: &Graph, policy: Policy, index: usize) -> Answer {
         | AppliedOp::Temper { beta: _, every: _, offset: _, x: _ }
         | AppliedOp::Xielu { positive: _, negative: _, beta: _, epsilon: _, x: _ }
         | AppliedOp::ShortConv { x: _, taps: _, carried: _ }
-        | AppliedOp::Route { score: _, used: _, normalized: _, groups: _, factor: _, scores: _, bias: _ }
+        | AppliedOp::Route {
+            score: _,
+            used: _,
+            normalized: _,
+            groups: _,
+            factor: _,
+            near: _,
+            scores: _,
+            bias: _,
+        }
         | AppliedOp::Scale { factor: _, x: _ }
         | AppliedOp::Softcap { cap: _, x: _ }
         | AppliedOp::Experts {
