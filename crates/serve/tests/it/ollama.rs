@@ -144,7 +144,7 @@ fn wrong_parameters_are_refused_by_name() {
     expect(json!({"unknown": 1}), "the parameter \"unknown\" is not known");
     expect(json!({"options": {"vocab_only": true}}), "options.vocab_only must be false");
     expect(json!({"options": {"tfs_z": 0.5}}), "options.tfs_z must be 1");
-    expect(json!({"options": {"repeat_last_n": 64}}), "options.repeat_last_n must be -1");
+    expect(json!({"options": {"repeat_last_n": -2}}), "options.repeat_last_n is -2");
     expect(json!({"options": {"mirostat": 1}}), "options.mirostat is 1");
     expect(json!({"options": {"num_predict": -3}}), "options.num_predict is -3");
     expect(json!({"options": {"temperature": "hot"}}), "options");

@@ -8,6 +8,7 @@ use girih_serve::{ServeOptions, Server};
 use serde_json::{Map, Value, json};
 
 use crate::model_server::{get, options, post, refusal, shared};
+use crate::raw_client::exchange;
 
 const HEADER: &str = "x-girih-without-effect";
 
@@ -171,6 +172,111 @@ fn unknown_parameters_are_named_if_the_server_allows_them() {
         "the parameter options.unheard_of has no effect: girih does not know it; this is said once",
     ];
     assert_eq!(notices[..], expected);
+}
+
+/// The reply to a text of 24 tokens, and its reason to end.
+fn completed(more: Value) -> (String, String) {
+    let body = json!({"prompt": "Once upon a time", "max_tokens": 24});
+    let reply = post(shared(), "/v1/completions", &with(&body, "", more.as_object().unwrap()));
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    let choice = &reply.json()["choices"][0];
+    (choice["text"].as_str().unwrap().to_owned(), choice["finish_reason"].as_str().unwrap().to_owned())
+}
+
+#[test]
+fn parameters_of_other_servers_are_honoured() {
+    let (plain, _) = completed(json!({}));
+    assert!(plain.starts_with(", there was a little girl named Lily."), "{plain}");
+    // The names of llama.cpp and vLLM.
+    let body = json!({"prompt": "Once upon a time", "n_predict": 24});
+    assert_eq!(post(shared(), "/v1/completions", &body).json()["choices"][0]["text"], plain);
+    assert_eq!(completed(json!({"max_tokens": 24.0})).0, plain);
+    assert!(completed(json!({"max_tokens": -1})).0.len() > plain.len());
+    let penalty = json!({"repetition_penalty": 1.5});
+    let penalized = completed(penalty.clone()).0;
+    assert_ne!(penalized, plain);
+    assert_eq!(completed(json!({"repeat_penalty": 1.5})).0, penalized);
+    assert_eq!(completed(json!({"repeat_penalty": 1.5, "repeat_last_n": -1})).0, penalized);
+    assert_eq!(completed(json!({"repeat_penalty": 1.5, "repeat_last_n": 0})).0, plain);
+    assert_eq!(completed(json!({"mirostat": 0, "mirostat_tau": 3.0})).0, plain);
+    // Stops.
+    let stopped = completed(json!({"stop": "Lily"}));
+    assert_eq!(stopped, (plain.split("Lily").next().unwrap().to_owned(), "stop".to_owned()));
+    let included = completed(json!({"stop": "Lily", "include_stop_str_in_output": true}));
+    assert_eq!(included, (stopped.0 + "Lily", "stop".to_owned()));
+    assert_eq!(completed(json!({"stop": "Lily", "min_tokens": 24})).0, plain);
+    let session = girih::Model::open("stories260k").unwrap().start().unwrap();
+    let ids =
+        session.generate(girih::Request::new("Once upon a time").max_tokens(24)).unwrap().tokens().unwrap();
+    let stop = ids[6];
+    let (text, reason) = completed(json!({"stop_token_ids": [stop]}));
+    assert!(plain.starts_with(&text) && text.len() < plain.len() && reason == "stop", "{text}");
+    assert_eq!(completed(json!({"stop_token_ids": [stop], "min_tokens": 24})).1, "length");
+    // The end of the prompt.
+    let tokens = session.model().tokenize("Once upon a time").unwrap();
+    let end = json!({"prompt": tokens[tokens.len() - 2..], "max_tokens": 24});
+    let expected = post(shared(), "/v1/completions", &end).json()["choices"][0]["text"].clone();
+    assert_eq!(completed(json!({"truncate_prompt_tokens": 2})).0, expected);
+    assert_eq!(completed(json!({"priority": 3, "best_of": 1})).0, plain);
+}
+
+#[test]
+fn a_stop_ends_a_constrained_reply_only_where_it_is_complete() {
+    let schema = json!({"type": "object", "properties": {"age": {"enum": [3, 4]}}, "required": ["age"],
+        "additionalProperties": false});
+    let guided = json!({"guided_json": schema, "stop": ["age", "}", "4", "3"], "max_tokens": 100});
+    let (text, reason) = completed(guided);
+    assert!(["3", "4"].iter().any(|age| text.contains(age)), "{text}");
+    serde_json::from_str::<Value>(&text).unwrap();
+    assert_eq!(reason, "stop");
+    // After an a the reply is complete, and a b may follow.
+    let (text, reason) = completed(json!({"guided_regex": "a+(bca+)*", "stop": ["b"], "logit_bias": {}}));
+    assert!(text.chars().all(|one| one == 'a') && !text.is_empty(), "{text} {reason}");
+    let (text, _) = completed(json!({"guided_choice": ["yes", "no"], "stop": ["e", "o"]}));
+    assert!(["yes", "no"].contains(&&*text), "{text}");
+    let body = json!({"prompt": "a", "guided_regex": "a+", "min_tokens": 2});
+    assert_eq!(refusal(&post(shared(), "/v1/completions", &body)).2, "min_tokens");
+}
+
+#[test]
+fn a_model_that_cannot_think_answers_without() {
+    let of = |more: Value| {
+        let body = json!({"messages": [{"role": "user", "content": "Once"}], "max_tokens": 2});
+        let reply = post(shared(), "/v1/chat/completions", &with(&body, "", more.as_object().unwrap()));
+        assert_eq!(reply.status, 200, "{}", reply.body);
+        reply.header(HEADER).map(str::to_owned)
+    };
+    assert_eq!(of(json!({"reasoning_effort": "low"})).as_deref(), Some("reasoning_effort"));
+    assert_eq!(of(json!({"enable_thinking": true})).as_deref(), Some("enable_thinking"));
+    assert_eq!(of(json!({"enable_thinking": false})), None);
+    assert_eq!(of(json!({"thinking": {"type": "disabled"}, "think": false})), None);
+    let thinking = json!({"thinking": {"type": "enabled", "budget_tokens": 9}});
+    assert_eq!(of(thinking).as_deref(), Some("thinking.budget_tokens, thinking"));
+    let reasoning = json!({"reasoning": {"effort": "high", "max_tokens": 9}, "verbosity": "low"});
+    assert_eq!(of(reasoning).as_deref(), Some("reasoning.max_tokens, verbosity, reasoning.effort"));
+    let responses = json!({"input": "Once", "max_output_tokens": 1, "reasoning": {"effort": "low"},
+        "text": {"verbosity": "low"}});
+    let reply = post(shared(), "/v1/responses", &responses);
+    assert_eq!((reply.status, reply.header(HEADER)), (200, Some("verbosity, reasoning.effort")));
+}
+
+#[test]
+fn ollamas_routes_need_no_content_type() {
+    let body =
+        r#"{"model": "stories260k", "prompt": "Once", "stream": false, "options": {"num_predict": 1}}"#;
+    let send = |path: &str, more: &str| {
+        let address = shared();
+        let length = body.len();
+        let head = format!("POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{more}");
+        exchange(address, &format!("{head}Content-Length: {length}\r\n\r\n{body}")).status
+    };
+    let form = "Content-Type: application/x-www-form-urlencoded\r\n";
+    let page = "Sec-Fetch-Site: same-origin\r\n";
+    assert_eq!((send("/api/generate", ""), send("/api/generate", form)), (200, 200));
+    assert_eq!((send("/v1/completions", ""), send("/v1/completions", form)), (415, 415));
+    assert!(
+        send("/api/generate", page) >= 400 && send("/api/generate", "Content-Type: text/plain\r\n") == 415
+    );
 }
 
 #[test]
