@@ -34,6 +34,10 @@ pub struct ServerArgs {
     /// What happens to a request with a parameter that girih does not know.
     #[arg(long, value_name = "WHAT", value_enum, default_value = "refuse")]
     unknown_parameters: UnknownName,
+    /// Keep lines that begin with x-anthropic-billing-header: in system prompts of /v1/messages, which differ in
+    /// each request and so keep prompts from being cached.
+    #[arg(long)]
+    keep_header_lines: bool,
     /// Run without the sandbox (Landlock and seccomp), which restricts files, sockets and processes.
     #[arg(long)]
     no_sandbox: bool,
@@ -86,6 +90,7 @@ impl ServerArgs {
                 UnknownName::Refuse => UnknownParameters::Refuse,
                 UnknownName::Warn => UnknownParameters::Warn,
             },
+            keeps_header_lines: self.keep_header_lines,
             notice: |sentence| print_note(sentence),
             collector: self.otlp.as_deref().map(TraceCollector::at).transpose()?,
             ..options

@@ -73,6 +73,8 @@ pub struct ServeOptions {
     pub request_hook: Option<RequestHook>,
     /// What happens to a parameter that girih does not know. Default: the request is refused.
     pub unknown_parameters: UnknownParameters,
+    /// Whether lines of agents' headers stay in system prompts ([`crate::parameters::LEFT_OUT`]). Default false.
+    pub keeps_header_lines: bool,
     /// What is told each sentence that the operator should read, such as that a parameter of a client has no
     /// effect. It has no line end, and is ASCII. Default: nothing.
     pub notice: fn(&str),
@@ -102,6 +104,7 @@ impl ServeOptions {
             io_threads: 1,
             request_hook: None,
             unknown_parameters: UnknownParameters::default(),
+            keeps_header_lines: false,
             notice: |_| {},
         }
     }

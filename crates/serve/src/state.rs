@@ -72,7 +72,10 @@ impl ServerState {
             models: ServedModels::new(options)?,
             request_hook: options.request_hook.clone(),
             metrics: Arc::new(Metrics::new(options.metrics_compat)),
-            parameters: Arc::new(ParameterPolicy::new(options.unknown_parameters, options.notice)),
+            parameters: Arc::new(
+                ParameterPolicy::new(options.unknown_parameters, options.notice)
+                    .keeping_header_lines(options.keeps_header_lines),
+            ),
             page_token: PageToken::random()?,
             drain: Drain::default(),
             phase: AtomicU8::new(ServerPhase::Loading as u8),

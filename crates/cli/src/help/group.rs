@@ -79,6 +79,7 @@ const GROUPS: &[(OptionGroup, &[&str])] = &[
             "i-know-it-is-open",
             "allowed-host",
             "unknown-parameters",
+            "keep-header-lines",
             "tls-cert",
             "tls-key",
             "no-sandbox",

@@ -104,8 +104,8 @@ fn what_cannot_be_forced_is_refused_by_name() {
     assert!(refusal(None, Request::new("Hi").tool_choice(ToolChoice::Required)).contains("no conversation"));
     assert!(refusal(None, required().stop_token(5)).contains("a tool choice and stop tokens"));
     assert!(refusal(None, required().grammar(Grammar::JsonObject)).contains("a grammar and a tool choice"));
-    let bad = vec![tool("bad", &json!({"nullable": true}))];
+    let bad = vec![tool("bad", &json!({"nullabel": true}))];
     let conversation = Conversation { tools: Some(bad), ..Conversation::new().user("Hi") };
     let bad = refusal(None, Request::new(conversation).tool_choice(ToolChoice::Required));
-    assert!(bad.contains("the tool 'bad'") && bad.contains("nullable"), "{bad}");
+    assert!(bad.contains("the tool 'bad'") && bad.contains("nullabel"), "{bad}");
 }

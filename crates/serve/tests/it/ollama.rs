@@ -191,6 +191,7 @@ fn what_is_served_is_told() {
     let loaded = get(server.address(), "/api/ps").json();
     assert_eq!(loaded["models"][0]["model"], "stories260k");
     assert_eq!(loaded["models"][0]["size_vram"], 0);
+    assert_eq!(loaded["models"][0]["context_length"], 512);
     assert_eq!(loaded["models"][0]["expires_at"], "9999-12-31T23:59:59Z");
     assert_eq!(get(server.address(), "/api/version").json(), json!({"version": env!("CARGO_PKG_VERSION")}));
     server.stop();

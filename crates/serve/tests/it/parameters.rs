@@ -239,6 +239,27 @@ fn a_stop_ends_a_constrained_reply_only_where_it_is_complete() {
 }
 
 #[test]
+fn schemas_of_clients_are_closed_and_have_annotations() {
+    let schema = json!({"type": "object", "properties": {"age": {"enum": [3, 4]}}, "required": ["age"],
+        "discriminator": {"propertyName": "age"}, "nullable": true});
+    let user = json!([{"role": "user", "content": "Once"}]);
+    let ollama = json!({"model": "stories260k", "messages": user, "format": schema, "stream": false,
+        "options": {"num_predict": 60}});
+    let reply = post(shared(), "/api/chat", &ollama).json();
+    let strict =
+        json!({"type": "json_schema", "json_schema": {"name": "a", "strict": true, "schema": schema}});
+    let chat = json!({"messages": user, "response_format": strict, "max_tokens": 60});
+    let chat = post(shared(), "/v1/chat/completions", &chat).json();
+    assert_eq!(chat["choices"][0]["finish_reason"], "stop", "{chat}");
+    for text in [&reply["message"]["content"], &chat["choices"][0]["message"]["content"]] {
+        let value: Value = serde_json::from_str(text.as_str().unwrap()).unwrap();
+        assert_eq!(value.as_object().unwrap().len(), 1, "{value}");
+    }
+    let unique = json!({"prompt": "a", "guided_json": {"type": "array", "uniqueItems": true}});
+    assert_eq!(refusal(&post(shared(), "/v1/completions", &unique)).0, 400);
+}
+
+#[test]
 fn a_model_that_cannot_think_answers_without() {
     let of = |more: Value| {
         let body = json!({"messages": [{"role": "user", "content": "Once"}], "max_tokens": 2});

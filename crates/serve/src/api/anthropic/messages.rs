@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use crate::error::ApiError;
 use crate::json_body::{from_json_object, read_value};
+use crate::parameters::ParameterNotes;
 use crate::thinking::set_thinking;
 
 /// The maximum number of messages.
@@ -122,6 +123,27 @@ pub fn template_messages(messages: &[InputMessage]) -> Result<Vec<Value>, ApiErr
 }
 
 impl AnthropicText {
+    /// The text of a system prompt, without the lines of agents' headers in its first block; `None` if nothing
+    /// is left.
+    ///
+    /// # Errors
+    /// When a block is not text.
+    pub fn system_text(&self, notes: &ParameterNotes) -> Result<Option<String>, ApiError> {
+        const PARAM: &str = "system";
+        let blocks = match self {
+            AnthropicText::Text(text) => return Ok(notes.without_header_lines(text)),
+            AnthropicText::Blocks(blocks) => blocks,
+        };
+        let mut texts = texts(PARAM, blocks)?;
+        if let Some(first) = texts.first_mut() {
+            match notes.without_header_lines(first) {
+                Some(kept) => *first = kept,
+                None => drop(texts.remove(0)),
+            }
+        }
+        Ok((!texts.is_empty() || blocks.is_empty()).then(|| texts.join("\n")))
+    }
+
     /// The text.
     ///
     /// # Errors
@@ -136,6 +158,11 @@ impl AnthropicText {
 
 /// The texts of blocks, joined by newlines.
 fn joined(param: &str, blocks: &[Value]) -> Result<String, ApiError> {
+    Ok(texts(param, blocks)?.join("\n"))
+}
+
+/// The texts of blocks.
+fn texts(param: &str, blocks: &[Value]) -> Result<Vec<String>, ApiError> {
     let text = |(number, block): (usize, &Value)| {
         let param = format!("{param}[{number}]");
         match read_block(&param, block)? {
@@ -143,8 +170,7 @@ fn joined(param: &str, blocks: &[Value]) -> Result<String, ApiError> {
             _ => Err(ApiError::invalid(&param, format!("{param} must be of the type text"))),
         }
     };
-    let texts: Result<Vec<String>, ApiError> = blocks.iter().enumerate().map(text).collect();
-    Ok(texts?.join("\n"))
+    blocks.iter().enumerate().map(text).collect()
 }
 
 fn read_block(param: &str, block: &Value) -> Result<InputBlock, ApiError> {

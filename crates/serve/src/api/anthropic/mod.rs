@@ -1,6 +1,7 @@
 //! Anthropic's API: `/v1/messages` and `/v1/messages/count_tokens`.
 
 pub mod messages;
+pub mod models;
 pub mod reply;
 pub mod request;
 

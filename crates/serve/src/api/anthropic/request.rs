@@ -1,6 +1,6 @@
 //! The bodies of `/v1/messages` and `/v1/messages/count_tokens`, and what they ask for.
 
-use girih::{Conversation, Grammar, Prompt, ToolChoice};
+use girih::{Conversation, Grammar, Objects, Prompt, ToolChoice};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
@@ -284,8 +284,9 @@ impl PromptFields<'_> {
     /// When a message or a tool has a form that is not known.
     pub fn conversation(&self) -> Result<Conversation, ApiError> {
         let mut conversation = Conversation::new();
-        if let Some(system) = self.system {
-            conversation = conversation.system(system.text("system")?);
+        let system = self.system.map(|system| system.system_text(&ParameterNotes::current())).transpose()?;
+        if let Some(system) = system.flatten() {
+            conversation = conversation.system(system);
         }
         conversation.messages.extend(template_messages(self.messages)?);
         let has_none = matches!(self.tool_choice, Some(InputToolChoice::None {}));
@@ -351,7 +352,7 @@ impl PromptFields<'_> {
         else {
             return Ok(None);
         };
-        schema_grammar(PARAM, schema, has_tools).map(Some)
+        schema_grammar(PARAM, schema, Objects::Closed, has_tools).map(Some)
     }
 }
 

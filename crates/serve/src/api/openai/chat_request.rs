@@ -12,7 +12,7 @@ use super::messages::{ChatMessage, template_messages};
 use super::parameters::{check_stops_of_grammar, request_body, token_limit};
 use super::template_variables::checked_variables;
 use crate::api::reply_form::{
-    check_grammar, check_tools, no_room_for_calls, no_tools, schema_text, top_logprobs,
+    check_grammar, check_tools, no_room_for_calls, no_tools, objects_of, schema_text, top_logprobs,
 };
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
@@ -242,7 +242,10 @@ impl ChatRequest {
                     let message = "response_format.json_schema has no schema; give one";
                     return Err(ApiError::invalid("response_format", message));
                 };
-                Some(check_grammar("response_format", Grammar::JsonSchema(schema_text(schema)))?)
+                Some(check_grammar(
+                    "response_format",
+                    Grammar::JsonSchema(schema_text(schema, objects_of(json_schema.strict))),
+                )?)
             }
         };
         let (param, grammar) = match (own, shared) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use girih::Grammar;
+use girih::{Grammar, Objects};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -456,7 +456,9 @@ pub fn grammar(outputs: &StructuredOutputs) -> Result<Grammar, ApiError> {
         return Err(ApiError::invalid(PARAM, message));
     }
     let grammar = match outputs {
-        StructuredOutputs { json: Some(schema), .. } => Grammar::JsonSchema(schema_text(schema)),
+        StructuredOutputs { json: Some(schema), .. } => {
+            Grammar::JsonSchema(schema_text(schema, Objects::AsWritten))
+        }
         StructuredOutputs { regex: Some(pattern), .. } => Grammar::Regex(pattern.clone()),
         StructuredOutputs { choice: Some(texts), .. } => one_of(texts)?,
         StructuredOutputs { grammar: Some(text), .. } => Grammar::Lark(text.clone()),

@@ -10,7 +10,7 @@ use crate::api::openai::chat_request::{FunctionType, ToolMode};
 use crate::api::openai::parameters::StreamOptions;
 use crate::api::reasons::CACHE;
 use crate::api::reply_form::{
-    check_grammar, check_logprobs, check_tools, no_room_for_calls, no_tools, schema_grammar,
+    check_grammar, check_logprobs, check_tools, no_room_for_calls, no_tools, objects_of, schema_grammar,
 };
 use crate::error::ApiError;
 use crate::generation::GenerationRequest;
@@ -273,7 +273,9 @@ impl ResponsesRequest {
             None | Some(TextFormat::Text {}) => Ok(None),
             Some(TextFormat::JsonObject {}) if has_tools => Err(no_room_for_calls(PARAM)),
             Some(TextFormat::JsonObject {}) => check_grammar(PARAM, Grammar::JsonObject).map(Some),
-            Some(TextFormat::JsonSchema { schema, .. }) => schema_grammar(PARAM, schema, has_tools).map(Some),
+            Some(TextFormat::JsonSchema { schema, strict, .. }) => {
+                schema_grammar(PARAM, schema, objects_of(*strict), has_tools).map(Some)
+            }
         }
     }
 }
