@@ -91,7 +91,7 @@ pub use girih_engine::{
     Tenant, TimeLimits, TokenRate,
 };
 #[cfg(feature = "grammar")]
-pub use girih_grammar::{Grammar, Objects, from_api as schema_from_api};
+pub use girih_grammar::{Grammar, SchemaObjects, schema_from_api};
 pub use girih_graph as graph;
 pub use girih_graph::backend::{HostWork, Refusal, Unwatched};
 pub use girih_graph::description::{

@@ -28,6 +28,6 @@ mod vocabulary;
 
 pub use compiler::{Grammar, GrammarCompiler};
 pub use constraint::GrammarConstraint;
-pub use schema::{Objects, from_api};
+pub use schema::{SchemaObjects, schema_from_api};
 #[doc(hidden)]
 pub use validator::SchemaValidator;

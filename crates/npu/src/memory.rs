@@ -19,14 +19,14 @@ pub struct Binding {
 
 /// All buffer objects of a loaded model.
 #[derive(Debug, Default)]
-pub struct Objects {
+pub struct SchemaObjects {
     list: Vec<Vec<u8>>,
 }
 
-impl Objects {
+impl SchemaObjects {
     /// Creates an empty list.
-    pub fn new() -> Objects {
-        Objects::default()
+    pub fn new() -> SchemaObjects {
+        SchemaObjects::default()
     }
 
     /// Adds an object of `bytes` zero bytes.
@@ -74,7 +74,7 @@ impl Objects {
 
     /// The bytes of an object, mutable.
     ///
-    /// Same as [`Objects::bytes`].
+    /// Same as [`SchemaObjects::bytes`].
     pub fn bytes_mut(&mut self, id: ObjectId) -> &mut [u8] {
         &mut self.list[id.0 as usize]
     }
@@ -90,7 +90,7 @@ impl Objects {
 #[derive(Debug)]
 pub enum SimMemory<'a> {
     /// Buffer objects; values are computed.
-    Values(&'a mut Objects),
+    Values(&'a mut SchemaObjects),
     /// No objects; only time is simulated.
     TimeOnly,
 }

@@ -48,7 +48,7 @@ const OPENING: [&str; 6] = [
 
 /// What an object may have beside the properties that its schema names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Objects {
+pub enum SchemaObjects {
     /// What the schema says: anything, unless it says otherwise.
     AsWritten,
     /// Nothing, unless the schema says otherwise, as OpenAI's and llama.cpp's servers take it. A schema that composes
@@ -58,8 +58,8 @@ pub enum Objects {
 
 /// A schema without the annotations of OpenAPI, without formats that JSON Schema leaves to programs and that are not
 /// enforced here, and with `objects`.
-pub fn from_api(schema: &Value, objects: Objects) -> Value {
-    let closes = objects == Objects::Closed && !composes(schema);
+pub fn schema_from_api(schema: &Value, objects: SchemaObjects) -> Value {
+    let closes = objects == SchemaObjects::Closed && !composes(schema);
     rewritten(schema, closes)
 }
 
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn objects_that_name_their_properties_are_closed() {
-        let closed = |schema: Value| from_api(&schema, Objects::Closed);
+        let closed = |schema: Value| schema_from_api(&schema, SchemaObjects::Closed);
         let inner = json!({"type": "object", "properties": {"b": {"type": "string", "format": "binary"}}});
         let schema = json!({"properties": {"a": {"$ref": "#/$defs/i"}, "not": {"items": inner}}, "nullable": true,
             "$defs": {"i": inner}});
@@ -135,7 +135,7 @@ mod tests {
         let expected = json!({"properties": {"a": {"$ref": "#/$defs/i"}, "not": {"items": inner}},
             "$defs": {"i": inner}, "additionalProperties": false});
         assert_eq!(closed(schema.clone()), expected);
-        let written = from_api(&schema, Objects::AsWritten);
+        let written = schema_from_api(&schema, SchemaObjects::AsWritten);
         assert!(written.get("nullable").is_none() && written.get("additionalProperties").is_none());
     }
 
@@ -149,12 +149,12 @@ mod tests {
             json!({"properties": {"a": {}}, "$ref": "#/$defs/b", "$defs": {"b": {"properties": {"b": {}}}}});
         let within = json!({"items": {"not": {"properties": {"a": {}}}}});
         for schema in [open, free, missing, both, beside, within, json!(true)] {
-            assert_eq!(from_api(&schema, Objects::Closed), schema);
+            assert_eq!(schema_from_api(&schema, SchemaObjects::Closed), schema);
         }
         // One schema in a list is no composition: pydantic writes defaults so.
         let one = json!({"allOf": [{"properties": {"a": {"format": "date"}}}]});
         let closed =
             json!({"allOf": [{"properties": {"a": {"format": "date"}}, "additionalProperties": false}]});
-        assert_eq!(from_api(&one, Objects::Closed), closed);
+        assert_eq!(schema_from_api(&one, SchemaObjects::Closed), closed);
     }
 }

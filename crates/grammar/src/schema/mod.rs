@@ -29,7 +29,7 @@ use llguidance::api::GrammarInit;
 
 use crate::validator::SchemaValidator;
 
-pub use from_api::{Objects, from_api};
+pub use from_api::{SchemaObjects, schema_from_api};
 
 pub(crate) use call::{CallCheck, compile as compile_call};
 

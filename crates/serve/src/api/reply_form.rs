@@ -1,6 +1,6 @@
 //! What a reply may be, checked alike in all APIs: its grammar, its tools and its log-probabilities.
 
-use girih::{Grammar, Objects, Tool, schema_from_api};
+use girih::{Grammar, SchemaObjects, Tool, schema_from_api};
 use serde_json::Value;
 
 use crate::error::ApiError;
@@ -53,7 +53,7 @@ pub fn no_tools() -> ApiError {
 }
 
 /// The text of a schema, which may also be given as a text, without the annotations of OpenAPI.
-pub fn schema_text(schema: &Value, objects: Objects) -> String {
+pub fn schema_text(schema: &Value, objects: SchemaObjects) -> String {
     let Value::String(text) = schema else { return schema_from_api(schema, objects).to_string() };
     match serde_json::from_str::<Value>(text) {
         Ok(schema) => schema_from_api(&schema, objects).to_string(),
@@ -69,7 +69,7 @@ pub fn schema_text(schema: &Value, objects: Objects) -> String {
 pub fn schema_grammar(
     param: &str,
     schema: &Value,
-    objects: Objects,
+    objects: SchemaObjects,
     has_tools: bool,
 ) -> Result<Grammar, ApiError> {
     let grammar = check_grammar(param, Grammar::JsonSchema(schema_text(schema, objects)))?;
@@ -83,8 +83,8 @@ pub fn no_room_for_calls(param: &str) -> ApiError {
 }
 
 /// What the objects of a schema may have beside the properties that it names: nothing if it is strict.
-pub fn objects_of(strict: Option<bool>) -> Objects {
-    if strict == Some(true) { Objects::Closed } else { Objects::AsWritten }
+pub fn objects_of(strict: Option<bool>) -> SchemaObjects {
+    if strict == Some(true) { SchemaObjects::Closed } else { SchemaObjects::AsWritten }
 }
 
 /// Returns the grammar if it is not too long.

@@ -1,6 +1,6 @@
 //! The bodies of `/v1/messages` and `/v1/messages/count_tokens`, and what they ask for.
 
-use girih::{Conversation, Grammar, Objects, Prompt, ToolChoice};
+use girih::{Conversation, Grammar, Prompt, SchemaObjects, ToolChoice};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
@@ -352,7 +352,7 @@ impl PromptFields<'_> {
         else {
             return Ok(None);
         };
-        schema_grammar(PARAM, schema, Objects::Closed, has_tools).map(Some)
+        schema_grammar(PARAM, schema, SchemaObjects::Closed, has_tools).map(Some)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The parameters that `/api/chat` and `/api/generate` share: options of the samplers, the form of
 //! the reply, and thinking.
 
-use girih::{Grammar, Objects};
+use girih::{Grammar, SchemaObjects};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -161,7 +161,7 @@ pub fn grammar(format: Option<&Value>, has_tools: bool) -> Result<Option<Grammar
         Some(Value::String(text)) if text == "json" && has_tools => Err(no_room_for_calls(PARAM)),
         Some(Value::String(text)) if text == "json" => Ok(Some(Grammar::JsonObject)),
         Some(schema @ Value::Object(_)) => {
-            schema_grammar(PARAM, schema, Objects::Closed, has_tools).map(Some)
+            schema_grammar(PARAM, schema, SchemaObjects::Closed, has_tools).map(Some)
         }
         Some(_) => Err(ApiError::invalid(PARAM, "format must be \"json\" or a JSON Schema")),
     }

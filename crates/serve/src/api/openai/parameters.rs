@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use girih::{Grammar, Objects};
+use girih::{Grammar, SchemaObjects};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -457,7 +457,7 @@ pub fn grammar(outputs: &StructuredOutputs) -> Result<Grammar, ApiError> {
     }
     let grammar = match outputs {
         StructuredOutputs { json: Some(schema), .. } => {
-            Grammar::JsonSchema(schema_text(schema, Objects::AsWritten))
+            Grammar::JsonSchema(schema_text(schema, SchemaObjects::AsWritten))
         }
         StructuredOutputs { regex: Some(pattern), .. } => Grammar::Regex(pattern.clone()),
         StructuredOutputs { choice: Some(texts), .. } => one_of(texts)?,
