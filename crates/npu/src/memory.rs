@@ -19,14 +19,14 @@ pub struct Binding {
 
 /// All buffer objects of a loaded model.
 #[derive(Debug, Default)]
-pub struct SchemaObjects {
+pub struct Objects {
     list: Vec<Vec<u8>>,
 }
 
-impl SchemaObjects {
+impl Objects {
     /// Creates an empty list.
-    pub fn new() -> SchemaObjects {
-        SchemaObjects::default()
+    pub fn new() -> Objects {
+        Objects::default()
     }
 
     /// Adds an object of `bytes` zero bytes.
@@ -74,7 +74,7 @@ impl SchemaObjects {
 
     /// The bytes of an object, mutable.
     ///
-    /// Same as [`SchemaObjects::bytes`].
+    /// Same as [`Objects::bytes`].
     pub fn bytes_mut(&mut self, id: ObjectId) -> &mut [u8] {
         &mut self.list[id.0 as usize]
     }
@@ -90,7 +90,7 @@ impl SchemaObjects {
 #[derive(Debug)]
 pub enum SimMemory<'a> {
     /// Buffer objects; values are computed.
-    Values(&'a mut SchemaObjects),
+    Values(&'a mut Objects),
     /// No objects; only time is simulated.
     TimeOnly,
 }

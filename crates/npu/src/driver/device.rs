@@ -11,7 +11,7 @@ use super::ledger::Ledger;
 use super::list::CommandList;
 use super::runtime::{Completion, Dispatch, Runtime};
 use crate::form::schedule::{ArgumentRole, Schedule};
-use crate::memory::{Binding, ObjectId, SchemaObjects, SimMemory};
+use crate::memory::{Binding, ObjectId, Objects, SimMemory};
 use crate::sim::{EventOrder, SimReport, SimUnwatched, Simulator};
 use crate::target::Target;
 
@@ -19,10 +19,10 @@ use crate::target::Target;
 #[derive(Debug)]
 pub struct Device {
     simulator: Simulator,
-    objects: SchemaObjects,
+    objects: Objects,
     /// The bytes of each object that are not synced.
     hidden: Vec<Unsynced>,
-    /// SchemaObjects for values that live within a step; all programs share them,
+    /// Objects for values that live within a step; all programs share them,
     /// because only one runs at a time.
     arena: Vec<ObjectId>,
     resident_keys: Vec<ResidentKeys>,
@@ -93,7 +93,7 @@ impl Device {
     pub fn new(target: &Target, order: EventOrder) -> Result<Device> {
         Ok(Device {
             simulator: Simulator::new(target)?,
-            objects: SchemaObjects::new(),
+            objects: Objects::new(),
             hidden: Vec::new(),
             arena: Vec::new(),
             resident_keys: Vec::new(),

@@ -5,7 +5,7 @@ use girih_tensor::DType;
 use super::*;
 use crate::form::schedule::Schedule;
 use crate::kernel::KernelTimes;
-use crate::memory::{Binding, ObjectId, SchemaObjects, SimMemory};
+use crate::memory::{Binding, ObjectId, Objects, SimMemory};
 use crate::target::Target;
 
 /// Two matmuls of 8 × 32 by 32 × 8 on one core, with double-buffered operands.
@@ -79,9 +79,9 @@ fn values(n: usize, seed: usize) -> Vec<f32> {
     (0..n).map(|i| ((i * 7 + seed * 5) % 11) as f32 - 5.0).collect()
 }
 
-/// SchemaObjects for the arguments, with inputs filled.
-fn objects(schedule: &Schedule) -> (SchemaObjects, Vec<Binding>) {
-    let mut objects = SchemaObjects::new();
+/// Objects for the arguments, with inputs filled.
+fn objects(schedule: &Schedule) -> (Objects, Vec<Binding>) {
+    let mut objects = Objects::new();
     let mut bindings = Vec::new();
     for (number, argument) in schedule.arguments.iter().enumerate() {
         let object = objects.add(argument.bytes).unwrap();

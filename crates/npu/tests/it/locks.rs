@@ -6,7 +6,7 @@ use girih_npu::Target;
 use girih_npu::form::groups::{ArrayProgram, AttendSizes, Kernel, KernelLaunch, START_BYTES};
 use girih_npu::form::schedule::{Argument, ArgumentRole, Schedule};
 use girih_npu::form::weights::WeightLayout;
-use girih_npu::memory::{Binding, SchemaObjects, SimMemory};
+use girih_npu::memory::{Binding, Objects, SimMemory};
 use girih_npu::pass::{
     ArrayMapping, ArrayWeights, AttentionPlacement, Grouping, NoDump, Policy, compile, groups,
 };
@@ -88,7 +88,7 @@ fn scheduled(name: &str, kernel: Kernel) -> String {
 /// The bytes of all arguments after a run on small numbers.
 fn run(schedule: &Schedule, order: EventOrder) -> Result<Vec<Vec<u8>>, SimFault> {
     let mut simulator = Simulator::new(&Target::named("toy").unwrap()).unwrap();
-    let mut objects = SchemaObjects::new();
+    let mut objects = Objects::new();
     let mut bindings = Vec::new();
     for argument in &schedule.arguments {
         let object = objects.add(argument.bytes).unwrap();

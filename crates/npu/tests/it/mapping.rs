@@ -7,7 +7,7 @@ use girih_npu::form::groups::{ArrayProgram, GateAct, Kernel, KernelLaunch};
 use girih_npu::form::schedule::{Argument, ArgumentRole};
 use girih_npu::form::tiling::Tiling;
 use girih_npu::form::weights::WeightLayout;
-use girih_npu::memory::{Binding, SchemaObjects, SimMemory};
+use girih_npu::memory::{Binding, Objects, SimMemory};
 use girih_npu::pass::{ArrayMapping, NoDump, TileRule, compile, groups, tile};
 use girih_npu::sim::{EventOrder, SimUnwatched, Simulator};
 use girih_tensor::DType;
@@ -39,7 +39,7 @@ fn result(kernel: Kernel, tiling: Option<Tiling>, target: &Target) -> Option<Vec
         Err(_) => return None,
     };
     let mut simulator = Simulator::new(target).unwrap();
-    let mut objects = SchemaObjects::new();
+    let mut objects = Objects::new();
     let mut bindings = Vec::new();
     for argument in &schedule.arguments {
         let object = objects.add(argument.bytes).unwrap();

@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use girih_npu::Target;
 use girih_npu::blob::{decode, encode};
 use girih_npu::form::schedule::Schedule;
-use girih_npu::memory::{Binding, SchemaObjects, SimMemory};
+use girih_npu::memory::{Binding, Objects, SimMemory};
 use girih_npu::pass::{ArrayMapping, ArrayWeights, NoDump, Policy, compile, groups};
 use girih_npu::sim::{Cycle, EventOrder, SimEvent, SimWatch, Simulator};
 use girih_tensor::Random;
@@ -101,7 +101,7 @@ fn run(schedule: &Schedule, target: &Target) {
     simulate(&[], &mut SimMemory::TimeOnly);
     let bytes = schedule.arguments.iter().map(|argument| argument.bytes).fold(0, u64::saturating_add);
     if bytes <= MAX_VALUE_BYTES {
-        let mut objects = SchemaObjects::new();
+        let mut objects = Objects::new();
         let bindings: Vec<Binding> = schedule
             .arguments
             .iter()

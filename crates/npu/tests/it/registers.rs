@@ -6,7 +6,7 @@ use girih_npu::form::groups::{ArrayProgram, AttendSizes, Kernel, KernelLaunch};
 use girih_npu::form::schedule::{Argument, ArgumentRole, ProcessorCommand, Schedule, TileKind};
 use girih_npu::form::tiling::{GemmTiling, TileSpread, Tiling};
 use girih_npu::form::weights::WeightLayout;
-use girih_npu::memory::{Binding, SchemaObjects, SimMemory};
+use girih_npu::memory::{Binding, Objects, SimMemory};
 use girih_npu::pass::{NoDump, compile, is_broken_rule, tile};
 use girih_npu::sim::{EventOrder, SimReport, SimUnwatched, Simulator};
 use girih_tensor::DType;
@@ -29,7 +29,7 @@ fn result(schedule: &Schedule, target: &Target) -> Vec<u8> {
 
 /// The bytes of the result on small numbers with this order of events.
 fn ordered(schedule: &Schedule, target: &Target, order: EventOrder) -> Vec<u8> {
-    let mut objects = SchemaObjects::new();
+    let mut objects = Objects::new();
     let mut bindings = Vec::new();
     for argument in &schedule.arguments {
         let object = objects.add(argument.bytes).unwrap();

@@ -5,7 +5,7 @@ use girih_npu::Target;
 use girih_npu::form::groups::{ArrayProgram, AttendSizes, Kernel, KernelLaunch};
 use girih_npu::form::schedule::{Argument, ArgumentRole, Schedule};
 use girih_npu::form::tiling::{Across, AttendTiling, Tiling};
-use girih_npu::memory::{Binding, SchemaObjects, SimMemory};
+use girih_npu::memory::{Binding, Objects, SimMemory};
 use girih_npu::pass::{NoDump, compile, tile};
 use girih_npu::sim::{EventOrder, SimUnwatched, Simulator};
 use girih_tensor::DType;
@@ -60,7 +60,7 @@ impl Case {
     /// The results of a schedule for a first row at this position, in bits of bf16.
     fn run(self, schedule: &Schedule, target: &Target, start: u32, order: EventOrder) -> Vec<u8> {
         let mut simulator = Simulator::new(target).unwrap();
-        let mut objects = SchemaObjects::new();
+        let mut objects = Objects::new();
         let bytes = self.kernel().operand_bytes();
         let bindings: Vec<Binding> =
             bytes.iter().map(|&bytes| Binding { object: objects.add(bytes).unwrap(), offset: 0 }).collect();
