@@ -15,7 +15,6 @@ use axum::response::Response;
 use serde_json::Value;
 
 use crate::error::ApiError;
-use crate::state::ServerState;
 
 /// The header of a response to a request of whose prompt a line was left out.
 pub const LEFT_OUT: HeaderName = HeaderName::from_static("x-girih-left-out");
@@ -210,12 +209,11 @@ fn shown(name: &str) -> String {
 
 /// Names the parameters that had no effect in the header of the response.
 pub(crate) async fn name_without_effect(
-    State(state): State<Arc<ServerState>>,
+    State(policy): State<Arc<ParameterPolicy>>,
     request: Request,
     next: Next,
 ) -> Response {
-    let policy = Some(Arc::clone(&state.parameters));
-    let notes = Arc::new(ParameterNotes { policy, ..ParameterNotes::default() });
+    let notes = Arc::new(ParameterNotes { policy: Some(policy), ..ParameterNotes::default() });
     let mut response = CURRENT.scope(Arc::clone(&notes), next.run(request)).await;
     if let Some(names) = notes.header() {
         response.headers_mut().insert(HEADER, names);

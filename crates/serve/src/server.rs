@@ -54,7 +54,7 @@ pub fn router(state: Arc<ServerState>) -> Router {
         .merge(page::page(state.page_token.clone()))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
-        .layer(from_fn_with_state(Arc::clone(&state), name_without_effect))
+        .layer(from_fn_with_state(Arc::clone(&state.parameters), name_without_effect))
         .layer(from_fn_with_state(Arc::clone(&state), refuse_when_draining))
         .with_state(state)
 }

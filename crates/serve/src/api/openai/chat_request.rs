@@ -172,7 +172,7 @@ impl ChatRequest {
         let calls_none = matches!(self.tool_choice, Some(ToolChoiceBody::Mode(ToolMode::None)));
         let tools = self.tools.clone().filter(|tools| !tools.is_empty() && !calls_none);
         let tool_choice = self.tool_choice(tools.as_deref())?;
-        let grammar = self.grammar(shared.grammar, tools.is_some())?;
+        let grammar = self.grammar(shared.grammar.clone(), tools.is_some())?;
         let conversation = Conversation {
             messages: template_messages(&self.messages)?,
             tools,
