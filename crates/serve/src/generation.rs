@@ -15,6 +15,7 @@ use girih::{
 };
 
 use crate::background::in_background;
+use crate::call_ids::CallIds;
 use crate::caller::ApiCaller;
 use crate::error::ApiError;
 use crate::observe::{ReplyRecord, RequestRecord};
@@ -198,6 +199,7 @@ struct LiveReply {
     /// Whether its prompt counts as cached or not: it is the first reply to the prompt.
     is_first: bool,
     single_call: bool,
+    call_ids: CallIds,
     /// Whether a call is complete.
     has_called: bool,
     is_thinking: bool,
@@ -273,6 +275,7 @@ impl GenerationRequest {
                 }
                 _ => None,
             };
+            let call_ids: Vec<CallIds> = (0..self.count).map(|number| CallIds::of(&prompt, number)).collect();
             let hooked = hook.map(|hook| (hook, prompt.clone()));
             let mut request = self.request(prompt).sampling(sampling.clone()).tenant(caller.tenant.clone());
             if index > 0 {
@@ -300,6 +303,7 @@ impl GenerationRequest {
                     reply: Some(reply),
                     is_first: number == 0,
                     single_call: self.single_call,
+                    call_ids: call_ids[number].clone(),
                     has_called: false,
                     is_thinking: false,
                     record: record.map(|record| ReplyRecord::new(record, &model_name, number == 0)),
@@ -497,6 +501,7 @@ impl Generation {
                     events.push(event(GenerationEventKind::Prefilled));
                 }
                 Event::Token { id, logprobs, mut parts, .. } => {
+                    choice.call_ids.replace(&mut parts);
                     let is_over = choice.count(&mut parts, usage);
                     usage.reply = usage.reply.saturating_add(1);
                     if let Some(record) = &mut choice.record {
@@ -513,6 +518,7 @@ impl Generation {
                 }
                 Event::Finished { stop, stats, mut parts, .. } => {
                     choice.reply = None;
+                    choice.call_ids.replace(&mut parts);
                     choice.note_calls(&mut parts);
                     let reason = choice.reason(stop);
                     choice.note_end(reason.as_ref().map_or("abort", FinishReason::name), &stats);

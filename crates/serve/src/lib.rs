@@ -14,6 +14,7 @@ pub mod api;
 mod background;
 pub mod body_limits;
 mod calendar;
+mod call_ids;
 mod caller;
 pub mod drain;
 pub mod encoders;
