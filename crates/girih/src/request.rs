@@ -662,12 +662,7 @@ impl Request {
         };
         let max_new = max_tokens.unwrap_or(default);
         let max_new = if cuts_to_context { max_new.min(room as u32) } else { max_new };
-        // Without text, a model may have no tokenizer.
-        let mut stop_tokens = match model.stop_tokens() {
-            Err(_) if !wants_text => model.listed_stop_tokens(),
-            tokens => tokens?,
-        };
-        stop_tokens.extend(self.stop_tokens);
+        let stop_tokens = with_own_stops(model, wants_text, self.stop_tokens)?;
         let request = TokenRequest {
             tokens,
             logits,
@@ -701,6 +696,17 @@ impl Request {
         });
         prepared.collect()
     }
+}
+
+/// The stop tokens of the model and those of a request.
+fn with_own_stops(model: &Model, wants_text: bool, own: Vec<u32>) -> Result<Vec<u32>> {
+    // Without text, a model may have no tokenizer.
+    let mut tokens = match model.stop_tokens() {
+        Err(_) if !wants_text => model.listed_stop_tokens(),
+        tokens => tokens?,
+    };
+    tokens.extend(own);
+    Ok(tokens)
 }
 
 /// An error of a request that is too long, which also says if the context could be larger.
