@@ -327,6 +327,23 @@ fn the_documentation_lists_what_has_no_effect() {
 }
 
 #[test]
+fn what_the_documentation_says_is_refused_is_refused_by_name() {
+    let page = include_str!("../../../../docs/server.md");
+    let (_, section) = page.split_once("## What is refused").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split_once(" | "));
+    let names: Vec<&str> =
+        rows.flat_map(|(names, _)| names.split(", ")).map(|name| name.trim_matches('`')).collect();
+    assert!(names.len() > 20, "{names:?}");
+    for name in names {
+        let mut body = json!({"messages": [{"role": "user", "content": "Once"}], "max_tokens": 1});
+        body[name] = json!(1);
+        let reply = post(shared(), "/v1/chat/completions", &body);
+        assert_eq!(refusal(&reply), (400, "unknown_parameter".to_owned(), name.to_owned()));
+    }
+}
+
+#[test]
 fn the_description_has_a_sentence_for_each_response_and_each_parameter() {
     let document = get(shared(), "/openapi.json").json();
     for (path, methods) in document["paths"].as_object().unwrap() {
