@@ -51,7 +51,7 @@ fn is_count(id: &str) -> bool {
 
 fn letters(digest: &[u8; 32], id: &str) -> String {
     let hash = Sha256::new().chain_update(digest).chain_update(id).finalize();
-    let mut rest = hash.iter().take(8).fold(0_u64, |value, byte| value << 8 | u64::from(*byte));
+    let mut rest = hash.iter().take(8).fold(0_u64, |value, byte| (value << 8) | u64::from(*byte));
     let mut next = || {
         let letter = LETTERS[(rest % LETTERS.len() as u64) as usize];
         rest /= LETTERS.len() as u64;
