@@ -7,8 +7,11 @@ LLAMA_CPP is a folder with `convert_hf_to_gguf.py`; the other arguments are the 
 are made up. Needs torch, transformers and gguf.
 """
 
+import json
 import runpy
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,22 @@ def set_vocabulary(model: Any) -> None:
     model.gguf_writer.add_token_list([f"<{i}>" for i in range(count)])
     model.gguf_writer.add_token_types([1] * count)
     model.gguf_writer.add_token_merges([])
+
+
+@contextmanager
+def counted_tokens(model: Path) -> Iterator[None]:
+    """Have a `tokenizer.json` in which the converter of Gemma counts the tokens that the embedding keeps."""
+    path = model / "tokenizer.json"
+    config = json.loads((model / "config.json").read_text())
+    count = config.get("text_config", config).get("vocab_size", 0)
+    is_made = not path.exists()
+    if is_made:
+        path.write_text(json.dumps({"model": {"vocab": {f"<{i}>": i for i in range(count)}}, "added_tokens": []}))
+    try:
+        yield
+    finally:
+        if is_made:
+            path.unlink()
 
 
 def classes(base: type) -> list[type]:
@@ -46,7 +65,8 @@ def main() -> None:
 
     conversion.get_model_class = without_tokenizer
     sys.argv = [str(folder / "convert_hf_to_gguf.py"), *sys.argv[2:]]
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    with counted_tokens(Path(sys.argv[1])):
+        runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 if __name__ == "__main__":

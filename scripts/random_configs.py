@@ -334,12 +334,29 @@ def zamba2(values: Values, shape: Shape, _draw: Draw) -> None:
     values.pop("hybrid_layer_ids", None)
 
 
-def wide_heads(values: Values, shape: Shape, _draw: Draw) -> None:
-    """Global layers of Gemma 4 have larger heads."""
-    full = [i for i, kind in enumerate(values["layer_types"]) if kind == "full_attention"]
-    values["layer_types"][-1] = "full_attention"
-    full = sorted({*full, shape.layers - 1})
-    values["per_layer_config"] = {f"{i:02}": {"head_dim": 2 * shape.head_size} for i in full}
+def shared_layers(values: Values, shape: Shape, draw: Draw) -> None:
+    """Last layers share keys and values with earlier ones, of which there must be one of each kind."""
+    kinds = values["layer_types"]
+    most = next(n for n in range(shape.layers) if set(kinds[: shape.layers - n]) != set(kinds[: shape.layers - n - 1]))
+    values["num_kv_shared_layers"] = pick(draw, (0, most))
+
+
+def gemma4(values: Values, shape: Shape, draw: Draw) -> None:
+    """Global layers have larger heads and other KV heads; experts and embeddings per layer are optional."""
+    kinds = values["layer_types"]
+    kinds[-1] = "full_attention"
+    own: Values = {"head_dim": 2 * shape.head_size}
+    if draw.random() < 0.5:
+        own["num_key_value_heads"] = 1
+    values["per_layer_config"] = {f"{i:02}": own for i, kind in enumerate(kinds) if kind == "full_attention"}
+    shared_layers(values, shape, draw)
+    if "hidden_size_per_layer_input" in values:
+        values["hidden_size_per_layer_input"] = pick(draw, (0, 8))
+    if "use_double_wide_mlp" in values:
+        values["use_double_wide_mlp"] = draw.random() < 0.5
+    if "enable_moe_block" in values and draw.random() < 0.3:
+        sizes = {"num_experts": shape.experts, "top_k_experts": shape.used, "moe_intermediate_size": inner_size(draw)}
+        values |= {"enable_moe_block": True, **sizes}
 
 
 def two_rope_kinds(values: Values, shape: Shape, draw: Draw) -> None:
@@ -394,6 +411,7 @@ def step3p5(values: Values, shape: Shape, draw: Draw) -> None:
         limits = [pick(draw, (None, 0.0, 0.3, 1.5)) for _ in range(shape.layers)]
         values[key] = pick(draw, (None, limits, limits))
     values["gating"] = pick(draw, (True, "per-head"))
+    values["mlp_bias"] = draw.random() < 0.1
     values["rope_parameters"] = {
         kind: {
             "rope_type": "default",
@@ -543,8 +561,8 @@ ADJUST: dict[str, Adjustment] = {
     "falcon": falcon,
     "flint": sparse_layers,
     "gemma3n_text": set_to(num_kv_shared_layers=0),
-    "gemma4_text": wide_heads,
-    "gemma4_unified_text": wide_heads,
+    "gemma4_text": gemma4,
+    "gemma4_unified_text": gemma4,
     "granite_swa": swa_theta,
     "granitemoe_swa": swa_theta,
     "granitemoehybrid": mamba2_heads,

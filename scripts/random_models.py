@@ -81,6 +81,8 @@ GGUF_DROPS: dict[str, Values] = {
         "query_pre_attn_scalar": lambda values: values["head_dim"],
         "layer_types": alternating_windows,
     },
+    "gemma4_text": {"rope_parameters.sliding_attention.rope_type": "default"},
+    "gemma4_unified_text": {"rope_parameters.sliding_attention.rope_type": "default"},
     "gpt_oss": {"rope_parameters.truncate": False, "layer_types": alternating_windows},
     "llama4_text": {
         "attention_chunk_size": 8192,

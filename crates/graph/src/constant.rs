@@ -366,10 +366,11 @@ impl Constant for Option<ExpertGroups> {
 
 impl Constant for Option<GateLimit> {
     fn print(&self) -> Option<String> {
-        self.map(|limit| match limit {
-            GateLimit::Gate(bound) => bound.to_string(),
-            GateLimit::Activated(bound) => format!("activated:{bound}"),
-        })
+        match self {
+            None => None,
+            Some(GateLimit::Gate(bound)) => bound.print(),
+            Some(GateLimit::Activated(bound)) => Some(format!("activated:{bound:?}")),
+        }
     }
 
     fn parse(text: &str) -> Result<Option<GateLimit>> {

@@ -12,6 +12,7 @@ mod limits;
 mod model;
 mod modules;
 mod shape;
+mod weight_bytes;
 mod weights;
 
 pub use assemble::{GraphOptions, layer_output};

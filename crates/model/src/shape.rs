@@ -73,8 +73,8 @@ impl ModelShape {
 impl WeightTypes for ModelShape {
     fn stored_type(&self, name: &str, _: &[usize]) -> Result<DType> {
         let added = self.arch.weights.get(&pattern(name)).and_then(|weight| weight.hf_as);
-        let computed =
-            name.starts_with("rope.") || matches!(added, Some(Relayout::AddOne | Relayout::Transposed));
+        let computed = name.starts_with("rope.")
+            || matches!(added, Some(Relayout::AddOne | Relayout::Transposed | Relayout::Diagonal));
         Ok(if computed { DType::F32 } else { DType::BF16 })
     }
 }

@@ -6,15 +6,19 @@ use std::ops::Range;
 
 use girih_file::{Container, ContainerKind, TensorInfo, quote, shorten};
 use girih_graph::WeightSource;
-use girih_tensor::{DType, Error, Result, Shape, View};
+use girih_tensor::{DType, Error, Result, Shape};
 use sha2::{Digest as _, Sha256};
 
 use crate::arch::schema::{Arch, EXPERT, OtherTensor, QkvPart, Relayout, TensorPart, Weight};
 use crate::arch::{AttentionFacts, Facts, Mixer};
 use crate::expert_rows::ExpertRows;
+use crate::weight_bytes::{copy, decode, past_end};
 
 /// The maximum number of names that an error lists.
 const LISTED: usize = 5;
+
+/// The largest number of values that become the diagonal of a matrix.
+const MAX_DIAGONAL: usize = 4096;
 
 /// The number of bytes that are compared at once.
 const COMPARED: usize = 1 << 20;
@@ -65,6 +69,8 @@ enum TensorOrder {
     Interleaved { heads: usize },
     /// The columns of the tensor are the rows, as `f32`.
     Transposed,
+    /// The values are the diagonal of a matrix, as `f32`.
+    Diagonal,
     /// Of a matrix, these columns are the rows, in the tensor's format.
     Conv1d { first: usize, count: usize },
 }
@@ -101,6 +107,8 @@ impl ModelWeights {
                     true => (first, first_part),
                     false => choices.find(|(name, _)| is_there(name)).unwrap_or((first, first_part)),
                 };
+                let layer = of_layer.parse().unwrap_or_default();
+                let part = part.map(|part: TensorPart| part.of_layer(layer, kinds.len()));
                 let tensors = stack(&container, &tensor);
                 for tensor in &tensors {
                     if let Some(unreadable) = container.unreadable().get(tensor) {
@@ -146,6 +154,7 @@ impl ModelWeights {
                     TensorPart::Rows(_)
                     | TensorPart::Columns { .. }
                     | TensorPart::Experts(_)
+                    | TensorPart::OfLayers { .. }
                     | TensorPart::From { .. },
                 )
                 | None => None,
@@ -165,6 +174,7 @@ impl ModelWeights {
                 let order = match (relayout, &facts.mixer) {
                     (Relayout::AddOne, _) => TensorOrder::AddOne,
                     (Relayout::Transposed, _) => TensorOrder::Transposed,
+                    (Relayout::Diagonal, _) => TensorOrder::Diagonal,
                     (Relayout::Conv1d, _) => TensorOrder::Conv1d { first: 0, count: usize::MAX },
                     (Relayout::UnpermuteHeads, Mixer::Attend(attend)) => {
                         TensorOrder::Interleaved { heads: attend.heads }
@@ -289,6 +299,10 @@ impl ModelWeights {
             WeightEntry::Stored { info, order: TensorOrder::Transposed, .. } => {
                 Some((DType::F32, Shape::matrix(info.shape.columns(), info.shape.rows())))
             }
+            WeightEntry::Stored { info, order: TensorOrder::Diagonal, .. } => {
+                let size = info.shape.elements();
+                Some((DType::F32, Shape::matrix(size, size)))
+            }
             WeightEntry::Stored { info, order: TensorOrder::Conv1d { count, .. }, .. } => {
                 Some((info.dtype, Shape::matrix(*count, info.shape.rows())))
             }
@@ -337,6 +351,13 @@ impl ModelWeights {
                 let (numbers, columns) = (self.decoded(info)?, info.shape.columns());
                 let column = |column: usize| numbers[column..].iter().step_by(columns).copied();
                 copy(&(0..columns).flat_map(column).collect::<Vec<f32>>(), offset, into)
+            }
+            WeightEntry::Stored { info, order: TensorOrder::Diagonal, .. } => {
+                let numbers = self.decoded(info)?;
+                let size = numbers.len();
+                let mut matrix = vec![0.0; size * size];
+                matrix.iter_mut().step_by(size + 1).zip(&numbers).for_each(|(to, number)| *to = *number);
+                copy(&matrix, offset, into)
             }
             WeightEntry::Stored { info, order: TensorOrder::Conv1d { first, count }, .. } => {
                 self.read_columns(info, *first..*first + *count, offset, into)
@@ -616,8 +637,8 @@ fn part_of(info: &TensorInfo, part: Option<TensorPart>) -> Result<(TensorInfo, O
         }
         Some(TensorPart::Rows(part)) => (part, info.shape.extents()[0], info.dtype.tile().0),
         Some(TensorPart::Columns { columns }) => (columns, info.shape.columns(), info.dtype.tile().1),
-        Some(TensorPart::Experts(_)) => {
-            return Err(Error::new("which cannot be one of several tensors of experts"));
+        Some(TensorPart::OfLayers { .. } | TensorPart::Experts(_)) => {
+            return Err(Error::new("of which no single part can be read"));
         }
     };
     if index >= count || !extent.is_multiple_of(tile.saturating_mul(count)) {
@@ -639,6 +660,7 @@ fn check_order(tensor: &str, info: &TensorInfo, new: TensorOrder) -> Result<()> 
     let fits = match new {
         TensorOrder::AsStored => true,
         TensorOrder::AddOne | TensorOrder::Transposed => info.dtype.tile() == (1, 1),
+        TensorOrder::Diagonal => info.dtype.tile() == (1, 1) && info.shape.elements() <= MAX_DIAGONAL,
         TensorOrder::Conv1d { .. } => info.dtype.tile() == (1, 1) && info.shape.extents().len() == 2,
         TensorOrder::Interleaved { heads } => {
             let row_fits = info.dtype.tile().0 == 1 && (info.bytes as usize).is_multiple_of(rows.max(1));
@@ -767,25 +789,4 @@ fn refuse(arch: &Arch, why: &str, tensors: &[&String]) -> Result<()> {
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let (name, list) = (&arch.name, listed.join(", "));
     Err(Error::new(format!("architecture {name} {why}: {}{more}", shorten(list))))
-}
-
-fn decode(dtype: DType, shape: &Shape, bytes: &[u8]) -> Result<Vec<f32>> {
-    let view = View::new(dtype, shape.rows(), shape.columns(), bytes)?;
-    let mut numbers = vec![0.0; shape.elements()];
-    view.unpack_rows(0..view.rows(), &mut numbers);
-    Ok(numbers)
-}
-
-/// Copies the bytes of `numbers` from `offset` on to `into`.
-fn copy(numbers: &[f32], offset: u64, into: &mut [u8]) -> Result<()> {
-    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-    let start = usize::try_from(offset).ok();
-    let range = start.and_then(|start| Some(start..start.checked_add(into.len())?));
-    let part = range.and_then(|range| bytes.get(range));
-    into.copy_from_slice(part.ok_or_else(past_end)?);
-    Ok(())
-}
-
-fn past_end() -> Error {
-    Error::new("a weight was read past its end")
 }

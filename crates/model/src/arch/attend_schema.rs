@@ -27,6 +27,17 @@ pub struct LayerBases {
     pub only_zeros: bool,
 }
 
+/// The source of values.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ValuesSchema {
+    /// Whether each head is normalized, without a weight.
+    #[serde(default)]
+    pub norm: bool,
+    /// Whether they are the projection of keys, before its norm and its rotation. In a GGUF, a missing weight says so.
+    pub are_keys_if: Option<Field>,
+}
+
 /// The activation of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -4,7 +4,7 @@ use girih_file::{Metadata, MetadataArray, MetadataValue, quote};
 use girih_tensor::{Error, Result};
 use serde_json::Value as Json;
 
-use super::schema::{Arch, DefaultValue, ExcludedKey, Field, StatedValue};
+use super::schema::{Arch, DefaultValue, ExcludedKey, Field, LayerOverrides, StatedValue};
 use super::value::brief;
 use crate::limits::ModelLimits;
 
@@ -159,6 +159,67 @@ impl<'a> ModelConfig<'a> {
                  each layer"
             ))
         })
+    }
+
+    /// The values that a `config.json` has for one of `layers` layers in the object of a field's overrides; `None`
+    /// without that object.
+    fn overrides(
+        &self,
+        overrides: &LayerOverrides,
+        index: usize,
+        layers: usize,
+    ) -> Result<Option<Option<&'a Json>>> {
+        let Some(value) = self.json(&overrides.hf) else { return Ok(None) };
+        let wrong = || {
+            let (path, value) = (&overrides.hf, brief(value));
+            Error::new(format!(
+                "config.json's '{path}' is {value}; an object with an object for some of {layers} layers is needed"
+            ))
+        };
+        let mut found = None;
+        for (key, own) in value.as_object().ok_or_else(wrong)? {
+            // transformers pads the index with zeros.
+            let layer = key.parse::<usize>().ok().filter(|layer| *layer < layers).ok_or_else(wrong)?;
+            if layer == index && found.replace(own).is_some() || !own.is_object() {
+                return Err(wrong());
+            }
+        }
+        Ok(Some(found.and_then(|own| own.get(&overrides.key)).filter(|value| !value.is_null())))
+    }
+
+    /// The size that a `config.json` states for one of `layers` layers in the object of a field's overrides; `None`
+    /// without that object.
+    pub(super) fn overridden_size(
+        &self,
+        field: &Field,
+        index: usize,
+        layers: usize,
+    ) -> Result<Option<usize>> {
+        let Some(overrides) = field.overrides.as_ref() else { return Ok(None) };
+        match self.overrides(overrides, index, layers)? {
+            None => Ok(None),
+            Some(None) => self.size(&overrides.others),
+            Some(Some(value)) => {
+                let size = value.as_u64().filter(|size| (1..=i32::MAX as u64).contains(size));
+                size.map(|size| Some(size as usize)).ok_or_else(|| {
+                    let (path, key, value) = (&overrides.hf, &overrides.key, brief(value));
+                    Error::new(format!(
+                        "config.json's '{path}' sets '{key}' of layer {index} to {value}; an integer from 1 to \
+                         2147483647 is needed"
+                    ))
+                })
+            }
+        }
+    }
+
+    /// The keys of `config.json` that a field reads in the object of its overrides.
+    pub(super) fn override_keys(&self, field: &Field) -> Vec<String> {
+        let Some(LayerOverrides { hf, key, others }) = field.overrides.as_deref() else { return Vec::new() };
+        let layers = self.json(hf).and_then(Json::as_object).into_iter().flatten();
+        layers
+            .map(|(layer, _)| format!("{hf}.{layer}.{key}"))
+            .chain(others.hf.iter().map(str::to_owned))
+            .collect()
     }
 
     /// The size that a field lists for one of `layers` layers, which may be 0; `None` if it has no list.

@@ -106,6 +106,29 @@ pub struct LayerFacts {
     /// How the parts are added to the residual.
     #[serde(flatten)]
     pub residual: Residual,
+    /// The experts beside the feed-forward part.
+    #[serde(rename = "experts_beside", skip_serializing_if = "Option::is_none")]
+    pub beside: Option<Box<ExpertsFacts>>,
+    /// The layer's own embedding, which is added after the feed-forward part.
+    #[serde(flatten)]
+    pub input: Option<LayerInput>,
+    /// The factor of the layer's result.
+    #[serde(rename = "layer_scale", skip_serializing_if = "Option::is_none")]
+    pub scale: Option<f32>,
+}
+
+/// The embedding of a layer's own.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LayerInput {
+    /// Its size.
+    #[serde(rename = "layer_input")]
+    pub size: usize,
+    /// The number of rows of its table.
+    #[serde(rename = "layer_input_vocabulary")]
+    pub vocabulary: usize,
+    /// The activation of its gate: that of the feed-forward part.
+    #[serde(rename = "layer_input_act", serialize_with = "act_name")]
+    pub act: Act,
 }
 
 /// How the parts of a layer are added to the residual.
@@ -180,9 +203,31 @@ pub struct AttentionFacts {
     /// The gate of the heads' results.
     #[serde(rename = "attention_gate")]
     pub gate: Option<OutputGate>,
+    /// The source of keys and values.
+    #[serde(flatten)]
+    pub values: ValuesFacts,
     /// How queries are multiplied by position.
     #[serde(rename = "query_temperature", serialize_with = "temperature_text")]
     pub temperature: Option<Temperature>,
+}
+
+/// The source of values, and of keys if they are those of another layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct ValuesFacts {
+    /// The epsilon of the norm of each head, which has no weight; `None` without this norm.
+    #[serde(rename = "value_norm", skip_serializing_if = "Option::is_none")]
+    pub norm: Option<f32>,
+    /// Whether values are the projection of keys, before its norm and its rotation.
+    #[serde(rename = "values_are_keys", skip_serializing_if = "is_false")]
+    pub are_keys: bool,
+    /// The earlier layer whose keys and values are read, instead of own ones.
+    #[serde(rename = "kv_of_layer", skip_serializing_if = "Option::is_none")]
+    pub of_layer: Option<usize>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// The gate of the results of attention, which is a projection of its input.
@@ -295,6 +340,12 @@ pub struct ExpertsFacts {
     pub router: Router,
     /// Whether the router has a bias.
     pub router_bias: bool,
+    /// The epsilon of the norm of the router's input, whose weight is divided by the square root of the width.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub router_norm: Option<f32>,
+    /// Whether the weight of each expert is multiplied by a number of its own.
+    #[serde(skip_serializing_if = "is_false")]
+    pub router_factors: bool,
     /// Whether the router has a bias that changes the choice only.
     pub choice_bias: bool,
     /// The softcap of the router's scores.
@@ -427,7 +478,10 @@ impl Norms {
             NormPosition::BeforeMixer
             | NormPosition::BeforeFfn
             | NormPosition::AfterMixerResidual
-            | NormPosition::AfterFfnResidual => None,
+            | NormPosition::AfterFfnResidual
+            | NormPosition::AfterDense
+            | NormPosition::BeforeExperts
+            | NormPosition::AfterExperts => None,
         };
         NormFacts { epsilon: own.unwrap_or(self.norm.epsilon), ..self.norm }
     }
@@ -465,6 +519,9 @@ impl NormPosition {
             NormPosition::AfterFfn => "after_ffn",
             NormPosition::AfterMixerResidual => "after_mixer_residual",
             NormPosition::AfterFfnResidual => "after_ffn_residual",
+            NormPosition::AfterDense => "after_dense",
+            NormPosition::BeforeExperts => "before_experts",
+            NormPosition::AfterExperts => "after_experts",
         }
     }
 }

@@ -109,10 +109,25 @@ pub struct DenseSchema {
     /// Names of a whole feed-forward part that stand for its activation, such as `swiglu`.
     #[serde(default)]
     pub act_names: BTreeMap<String, String>,
+    /// Experts beside it, which read the same rows before their norm.
+    pub beside: Option<Box<BesideSchema>>,
+    /// Whether `config.json` states half the size of layers that read the keys and values of others.
+    pub hf_doubled_if: Option<Field>,
     /// The bound of the gate and of the gated value.
     pub limit: Option<LimitSchema>,
     /// How transformers makes the inner size of what `config.json` states; a GGUF has the result.
     pub hf_rounded: Option<RoundedSize>,
+}
+
+/// Experts beside a dense part.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BesideSchema {
+    /// Whether the model has them. A GGUF without a key for it says so by the router's weight.
+    #[serde(rename = "if")]
+    pub condition: Field,
+    /// The experts.
+    pub experts: ExpertsSchema,
 }
 
 /// Two thirds of a size, times a number, rounded up to a multiple.

@@ -24,6 +24,8 @@ pub struct Field {
     /// Whether the key may have a list of sizes instead, one for each layer.
     #[serde(default)]
     pub by_layer: bool,
+    /// Where a `config.json` states other values of some layers.
+    pub overrides: Option<Box<LayerOverrides>>,
     /// Whether llama.cpp ignores the GGUF key. `quantize` then warns when it writes the key.
     #[serde(default)]
     pub llama_cpp_ignores: bool,
@@ -31,6 +33,19 @@ pub struct Field {
     pub default: Option<DefaultValue>,
     /// The default in `config.json`, if it is another one.
     pub hf_default: Option<DefaultValue>,
+}
+
+/// An object of `config.json` that has objects with other values by the index of a layer. Where a file has it, the
+/// field's own keys do not count.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LayerOverrides {
+    /// The object.
+    pub hf: String,
+    /// The key within the object of a layer.
+    pub key: String,
+    /// The value of the layers without this key.
+    pub others: Field,
 }
 
 /// One name, or several in order of preference.

@@ -44,7 +44,7 @@ pub(crate) fn fill(
     stored: &dyn Stored,
     limits: &ModelLimits,
 ) -> Result<Facts> {
-    let fill = Fill { arch, config, layers: kinds.len(), stored, limits };
+    let fill = Fill { arch, config, layers: kinds.len(), kinds, stored, limits };
     let sizes = ModelSizes {
         width: fill.size("sizes.width", &arch.sizes.width)?,
         vocabulary: fill.vocabulary()?,
@@ -77,6 +77,7 @@ pub(super) struct Fill<'a> {
     pub(super) arch: &'a Arch,
     pub(super) config: &'a ModelConfig<'a>,
     pub(super) layers: usize,
+    pub(super) kinds: &'a [&'a str],
     pub(super) stored: &'a dyn Stored,
     pub(super) limits: &'a ModelLimits,
 }
@@ -112,7 +113,9 @@ impl Fill<'_> {
             MixerSchema::ShortConv(conv) => Mixer::ShortConv(self.short_conv(conv)?),
         };
         let ffn = self.ffn(&schema.ffn, index)?;
-        Ok(LayerFacts { kind: kind.to_owned(), mixer, ffn, norms, residual })
+        let (beside, input) = (self.beside(&schema.ffn, index)?, self.layer_input(&ffn, index)?);
+        let (kind, scale) = (kind.to_owned(), self.layer_scale(index)?);
+        Ok(LayerFacts { kind, mixer, ffn, norms, residual, beside, input, scale })
     }
 
     fn residual(&self, schema: &ResidualSchema) -> Result<Residual> {
@@ -123,16 +126,17 @@ impl Fill<'_> {
     /// The norms of a layer: those that its description has, without `before_ffn` if parallel parts share a
     /// norm.
     fn norms(&self, schema: &LayerSchema, layer: usize, residual: Residual) -> Result<Norms> {
+        let name = |position: &NormPosition| format!("layers.{layer}.norms.{}", position.name());
         let mut positions = schema.norms.positions.clone();
-        if let Some(further) = &schema.norms.further
-            && self.config.flag(&further.condition)? == Some(true)
-        {
-            positions.extend(&further.positions);
+        if let Some(further) = &schema.norms.further {
+            let first = further.positions.first().map(name).unwrap_or_default();
+            if self.is_set(&further.condition, &first)? {
+                positions.extend(&further.positions);
+            }
         }
         if residual.parallel && schema.residual.shared_norm {
             positions.retain(|position| *position != NormPosition::BeforeFfn);
         }
-        let name = |position: &NormPosition| format!("layers.{layer}.norms.{}", position.name());
         let mut others = NormPosition::ALL.iter().filter(|position| !positions.contains(position)).map(name);
         if let Some(unread) = others.find(|name| self.stored.has(name)) {
             return Err(Error::new(format!(
@@ -166,6 +170,9 @@ impl Fill<'_> {
                 "architecture {arch}: {name} has both by_layer and gguf_also; one is needed"
             )));
         }
+        if let Some(size) = self.config.overridden_size(field, index, self.layers)? {
+            return Ok(Some(size));
+        }
         match self.config.listed_size(field, index, self.layers)? {
             Some(0) => {
                 let key = self.config.key(field);
@@ -193,7 +200,7 @@ impl Fill<'_> {
     }
 
     /// The epsilon of a norm.
-    fn epsilon(&self, field: &Field) -> Result<f32> {
+    pub(super) fn epsilon(&self, field: &Field) -> Result<f32> {
         let epsilon = self.required("norms.epsilon", field)?;
         if epsilon < 0.0 {
             let key = self.config.key(field);
@@ -235,7 +242,13 @@ impl Fill<'_> {
     }
 
     /// Checks that a table has the number of rows that the parameters state, if they do.
-    fn check_rows(&self, field: &Field, stated: Option<usize>, table: &str, rows: usize) -> Result<()> {
+    pub(super) fn check_rows(
+        &self,
+        field: &Field,
+        stated: Option<usize>,
+        table: &str,
+        rows: usize,
+    ) -> Result<()> {
         match stated.filter(|stated| *stated != rows) {
             Some(stated) => {
                 let key = self.config.key(field);
@@ -334,6 +347,7 @@ impl Fill<'_> {
             softcap: self.cap(schema.softcap.as_ref())?,
             sinks: self.stored.has(&format!("layers.{layer}.mixer.sinks")),
             gate: self.output_gate(schema, layer, &heads)?,
+            values: self.values(&schema.values, layer, epsilon)?,
             temperature: schema.temperature.as_ref().map_or(Ok(None), |schema| self.temperature(schema))?,
         })
     }
@@ -415,7 +429,7 @@ impl Fill<'_> {
                 return Ok(None);
             }
         }
-        if weight != has("k") {
+        if weight != has("k") && self.kv_of_layer(layer)?.is_none() {
             return Err(Error::new(format!(
                 "layer {layer} has a weight for the norm of queries or for that of keys; both or none are needed"
             )));
@@ -436,6 +450,7 @@ impl Fill<'_> {
     pub(super) fn ffn_size(&self, schema: &DenseSchema, layer: usize) -> Result<usize> {
         let width = self.size("sizes.width", &self.arch.sizes.width)?;
         let size = self.size_or("ffn.size", &schema.size, layer, ("4 * width", width.saturating_mul(4)))?;
+        let size = if self.is_doubled(schema, layer)? { size.saturating_mul(2) } else { size };
         let Some(rounded) = schema.hf_rounded.as_ref().filter(|_| !self.config.is_gguf()) else {
             return Ok(size);
         };

@@ -8,10 +8,33 @@ use serde_json::Value as Json;
 use super::config::shown;
 use super::facts::{ExpertsFacts, Ffn};
 use super::fill::Fill;
-use super::schema::{DefaultValue, ExpertsSchema, Field, LimitSchema, SharedExpertSchema, StatedValue};
+use super::schema::{
+    DefaultValue, ExpertsSchema, FfnSchema, Field, LimitSchema, SharedExpertSchema, StatedValue,
+};
 use super::value::brief;
 
 impl Fill<'_> {
+    /// The experts beside a dense part of a layer, if the model has them.
+    pub(super) fn beside(&self, schema: &FfnSchema, layer: usize) -> Result<Option<Box<ExpertsFacts>>> {
+        let (FfnSchema::Gated(dense) | FfnSchema::Plain(dense)) = schema else { return Ok(None) };
+        let Some(beside) = dense.beside.as_deref() else { return Ok(None) };
+        if !self.is_set(&beside.condition, &format!("layers.{layer}.ffn.router.weight"))? {
+            return Ok(None);
+        }
+        match self.experts(&beside.experts, layer)? {
+            Ffn::Experts(experts) => Ok(Some(experts)),
+            Ffn::Gated { .. } | Ffn::Plain { .. } => Ok(None),
+        }
+    }
+
+    /// Whether a flag is true. A GGUF without a key for it states it by a weight of this name.
+    pub(super) fn is_set(&self, field: &Field, weight: &str) -> Result<bool> {
+        if self.config.is_gguf() && field.gguf.is_none() && field.default.is_none() {
+            return Ok(self.stored.has(weight));
+        }
+        Ok(self.config.flag(field)? == Some(true))
+    }
+
     pub(super) fn experts(&self, schema: &ExpertsSchema, layer: usize) -> Result<Ffn> {
         let at = format!("layers.{layer}.ffn");
         let has = |part: &str| self.stored.has(&format!("{at}.{part}"));
@@ -60,6 +83,8 @@ impl Fill<'_> {
             count,
             router,
             router_bias: has("router.bias"),
+            router_norm: has("router.norm").then(|| self.epsilon(&self.arch.norms.epsilon)).transpose()?,
+            router_factors: has("router.factors.weight"),
             choice_bias: has("router.choice.bias"),
             router_softcap: self.optional(schema.softcap.as_ref())?.filter(|cap| *cap != 0.0),
             size: each,

@@ -89,6 +89,11 @@ impl Fill<'_> {
             original: original.map_or(Ok(None), |field| self.config.size(field))?,
         };
         let scaled = rope::scaled(self.config, scaling, &from, |tensor| self.stored.numbers(tensor))?;
+        let factors = match scaled.factors {
+            factors if !stated.is_reversed => factors,
+            factors if factors.is_empty() => vec![-1.0; scaled.rotated.unwrap_or(from.rotated) / 2],
+            factors => factors.into_iter().map(|factor| -factor).collect(),
+        };
         let pairing = match stated.pairing {
             PairingSchema::Halves => Pairing::Halves,
             PairingSchema::Neighbours => Pairing::Neighbours,
@@ -99,7 +104,7 @@ impl Fill<'_> {
             pairing,
             rotated: scaled.rotated.unwrap_or(from.rotated),
             base,
-            factors: scaled.factors,
+            factors,
             factor: scaled.factor,
             context: scaled.context,
         })

@@ -142,6 +142,7 @@ fn read(arch: &Arch, config: &ModelConfig<'_>) -> BTreeSet<String> {
         ModelConfig::Hf(_) => {
             read.extend(["architectures", "model_type"].map(str::to_owned));
             read.extend(fields.iter().flat_map(|field| field.hf.iter()).map(str::to_owned));
+            read.extend(fields.iter().flat_map(|field| config.override_keys(field)));
             if !arch.matches.hf_text_model_type.is_empty() {
                 read.insert(TEXT_MODEL_TYPE.to_owned());
             }

@@ -30,6 +30,14 @@ pub(crate) fn layer_kinds<'a>(
              needs both to agree"
         )));
     }
+    if let Some((last, kind)) =
+        arch.layers.last.as_ref().zip(kinds.last()).filter(|(last, kind)| last != *kind)
+    {
+        let name = &arch.name;
+        return Err(Error::new(format!(
+            "the last layer is {kind}; architecture {name} needs one that is {last}"
+        )));
+    }
     let is_dense = dense_layers(arch, config, layers)?;
     let kind = |(kind, is_dense): (&'a str, bool)| {
         if !is_dense {

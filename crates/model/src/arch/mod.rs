@@ -10,6 +10,7 @@ mod field;
 mod fill;
 mod fill_experts;
 mod fill_rope;
+mod fill_values;
 mod key_rules;
 mod keys;
 mod layer_kinds;
@@ -25,8 +26,9 @@ mod weight_schema;
 
 pub use config::ModelConfig;
 pub use facts::{
-    AttentionFacts, Biases, EmbedFacts, ExpertsFacts, Facts, Ffn, Head, LayerFacts, Mixer, ModelSizes,
-    NormFacts, Norms, OutputGate, PlainAct, PoolingFacts, QkNormFacts, Residual, Rope, ShortConvFacts, act,
+    AttentionFacts, Biases, EmbedFacts, ExpertsFacts, Facts, Ffn, Head, LayerFacts, LayerInput, Mixer,
+    ModelSizes, NormFacts, Norms, OutputGate, PlainAct, PoolingFacts, QkNormFacts, Residual, Rope,
+    ShortConvFacts, ValuesFacts, act,
 };
 pub(crate) use fill::{Stored, fill};
 use keys::TEXT_MODEL_TYPE;

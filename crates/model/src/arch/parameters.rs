@@ -5,8 +5,8 @@ use girih_graph::{RouterScore, Span};
 
 use super::facts::{AttentionFacts, Facts, LayerFacts, Mixer, Rope};
 use super::schema::{
-    Arch, DenseSchema, EmbedScale, ExpertsSchema, FfnSchema, Field, LayerSchema, LimitSchema, MixerSchema,
-    SpanSchema,
+    Arch, BesideSchema, DenseSchema, EmbedScale, ExpertsSchema, FfnSchema, Field, LayerSchema, LimitSchema,
+    MixerSchema, SpanSchema,
 };
 
 /// One parameter.
@@ -88,7 +88,7 @@ impl Arch {
             Some(EmbedScale::Stated(field)) => Some(field),
             Some(EmbedScale::Derived(_)) | None => None,
         };
-        let of_model: [OfModel<'_>; 20] = [
+        let of_model: [OfModel<'_>; 23] = [
             ("sizes.width", Some(&sizes.width), |facts| Some(FactValue::Size(facts.sizes.width))),
             ("sizes.layers", Some(&sizes.layers), |facts| Some(FactValue::Size(facts.layers.len()))),
             ("sizes.context", Some(&sizes.context), |facts| Some(FactValue::Size(facts.sizes.context))),
@@ -102,10 +102,22 @@ impl Arch {
                 Some(FactValue::Flag(facts.embed.scale.is_some()))
             }),
             ("embed.scale", embed_scale, |facts| Some(FactValue::Number(facts.embed.scale?))),
+            ("embed.per_layer.size", self.embed.per_layer.as_ref().map(|own| &own.size), |facts| {
+                Some(FactValue::Size(facts.layers.first()?.input?.size))
+            }),
+            (
+                "embed.per_layer.vocabulary",
+                self.embed.per_layer.as_ref().and_then(|own| own.vocabulary.as_ref()),
+                |facts| Some(FactValue::Size(facts.layers.first()?.input?.vocabulary)),
+            ),
             ("norms.epsilon", Some(&self.norms.epsilon), |facts| {
                 Some(FactValue::Number(facts.head?.norm.epsilon))
             }),
             ("layers.period", self.layers.period.as_ref(), |_| None),
+            ("layers.shared_kv", self.layers.shared_kv.as_ref(), |facts| {
+                let attends = facts.layers.iter().filter_map(|layer| layer.mixer.attention());
+                Some(FactValue::Size(attends.filter(|attend| attend.values.of_layer.is_some()).count()))
+            }),
             ("layers.dense.first", self.layers.dense.first.as_ref(), |_| None),
             ("layers.dense.last", self.layers.dense.last.as_ref(), |_| None),
             ("layers.dense.step", self.layers.dense.step.as_ref(), |_| None),
@@ -226,6 +238,7 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
                 // The number of KV heads follows from it.
                 ("mixer.multi_query", attend.multi_query.as_ref(), |_| None),
                 // Weights say so.
+                ("mixer.values.are_keys_if", attend.values.are_keys_if.as_ref(), |_| None),
                 ("mixer.qk_norm_if", attend.qk_norm_if.as_ref(), |_| None),
                 ("mixer.gate_if", attend.gate_if.as_ref(), |_| None),
                 // It follows from the scale and the size of a head.
@@ -258,7 +271,10 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
         Some(FactValue::Number(layer.residual.scale?))
     }));
     match &layer.ffn {
-        FfnSchema::Gated(dense) | FfnSchema::Plain(dense) => list.extend(of_dense(dense)),
+        FfnSchema::Gated(dense) | FfnSchema::Plain(dense) => {
+            list.extend(of_dense(dense));
+            list.extend(dense.beside.iter().flat_map(|beside| of_beside(beside)));
+        }
         FfnSchema::Experts(experts) => {
             list.extend(of_dense(&experts.each));
             list.extend(of_experts(experts));
@@ -268,7 +284,7 @@ fn of_layer(layer: &LayerSchema) -> Vec<OfLayer<'_>> {
 }
 
 /// The parameters of a feed-forward part that all rows pass through.
-fn of_dense(dense: &DenseSchema) -> [OfLayer<'_>; 6] {
+fn of_dense(dense: &DenseSchema) -> [OfLayer<'_>; 7] {
     let rounded = dense.hf_rounded.as_ref();
     [
         ("ffn.size", Some(&dense.size), |layer| Some(FactValue::Size(layer.ffn.size()))),
@@ -276,9 +292,32 @@ fn of_dense(dense: &DenseSchema) -> [OfLayer<'_>; 6] {
         // It may be another one in each layer.
         ("ffn.limit", dense.limit.as_ref().map(LimitSchema::field), |_| None),
         // The size follows from them.
+        ("ffn.hf_doubled_if", dense.hf_doubled_if.as_ref(), |_| None),
         ("ffn.hf_rounded.if", rounded.map(|rounded| &rounded.condition), |_| None),
         ("ffn.hf_rounded.times", rounded.map(|rounded| &rounded.times), |_| None),
         ("ffn.hf_rounded.multiple", rounded.map(|rounded| &rounded.multiple), |_| None),
+    ]
+}
+
+/// The parameters of experts beside a dense part.
+fn of_beside(beside: &BesideSchema) -> [OfLayer<'_>; 7] {
+    let experts = &beside.experts;
+    [
+        // Weights say so.
+        ("ffn.beside.if", Some(&beside.condition), |_| None),
+        ("ffn.beside.count", Some(&experts.count), |layer| {
+            Some(FactValue::Size(layer.beside.as_ref()?.count))
+        }),
+        ("ffn.beside.used", Some(&experts.used), |layer| {
+            Some(FactValue::Size(layer.beside.as_ref()?.router.used as usize))
+        }),
+        ("ffn.beside.each.size", Some(&experts.each.size), |layer| {
+            Some(FactValue::Size(layer.beside.as_ref()?.size))
+        }),
+        // That of the dense part.
+        ("ffn.beside.each.act", Some(&experts.each.act), |_| None),
+        ("ffn.beside.score", Some(&experts.score), |_| None),
+        ("ffn.beside.normalized", Some(&experts.normalized), |_| None),
     ]
 }
 

@@ -127,6 +127,7 @@ pub(super) fn scaled(
     tensor: impl Fn(&str) -> Result<Option<Vec<f32>>>,
 ) -> Result<Scaled> {
     let Some(scaling) = scaling else { return Ok(Scaled::default()) };
+    check_only(config, scaling, &tensor)?;
     let scaled = match config {
         ModelConfig::Hf(_) => match object(config, scaling)? {
             Some((path, object)) => ScalingObject { path, object, scaling, from }.scaled()?,
@@ -154,6 +155,32 @@ pub(super) fn scaled(
         )));
     }
     Ok(scaled)
+}
+
+/// Checks that a model has the only scheme that its description allows, if there is one.
+fn check_only(
+    config: &ModelConfig<'_>,
+    scaling: &Scaling,
+    tensor: impl Fn(&str) -> Result<Option<Vec<f32>>>,
+) -> Result<()> {
+    let Some(only) = &scaling.only else { return Ok(()) };
+    match config {
+        ModelConfig::Hf(_) => {
+            let path = scaling.hf.iter().next().unwrap_or_default();
+            let stated = config.json(&format!("{path}.{}", SCHEME_KEYS[0]));
+            if stated.and_then(Json::as_str) == Some(only) {
+                return Ok(());
+            }
+            let stated = stated.map_or("missing".to_owned(), |stated| format!("{}", brief(stated)));
+            Err(Error::new(format!("config.json's '{path}.rope_type' is {stated}; '{only}' is needed")))
+        }
+        ModelConfig::Gguf(_) => match &scaling.factors {
+            Some(name) if tensor(name)?.is_none() => Err(Error::new(format!(
+                "GGUF lacks the tensor '{name}', which the rotary scaling '{only}' needs"
+            ))),
+            _ => Ok(()),
+        },
+    }
 }
 
 /// The scaling of a GGUF, as llama.cpp's `load_hparams` and `llama_context` read it.

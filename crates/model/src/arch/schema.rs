@@ -7,13 +7,13 @@ use girih_file::fault_in_line;
 use girih_tensor::{Error, Result};
 use serde::Deserialize;
 
-pub use super::attend_schema::{LayerBases, OutputGateAct, QkNorm, TemperatureSchema};
+pub use super::attend_schema::{LayerBases, OutputGateAct, QkNorm, TemperatureSchema, ValuesSchema};
 use super::based_on::{DENSE_KIND, describe_layers, merged, printed};
 pub use super::ffn_schema::{
-    DenseLayersSchema, DenseSchema, ExpertsSchema, FfnKind, FfnSchema, LimitSchema, RoundedSize,
-    SharedExpertSchema,
+    BesideSchema, DenseLayersSchema, DenseSchema, ExpertsSchema, FfnKind, FfnSchema, LimitSchema,
+    RoundedSize, SharedExpertSchema,
 };
-pub use super::field::{DefaultValue, Field, Names};
+pub use super::field::{DefaultValue, Field, LayerOverrides, Names};
 pub use super::key_rules::{
     ExcludedKey, ExcludedValue, HarmlessKey, HarmlessValues, ListOf, RequiredNull, RequiredValue,
     StatedValue, ValueKind,
@@ -131,6 +131,19 @@ pub struct EmbedSchema {
     /// Whether the sum is normalized: weight `embed.norm.weight`.
     #[serde(default)]
     pub norm: bool,
+    /// What each layer has of embeddings of its own, if the model has them.
+    pub per_layer: Option<PerLayerSchema>,
+}
+
+/// Embeddings of each layer: the sum of a row of a table of the layer and a projection of the model's embedding.
+/// Their part of the layer has the weights `layers.{i}.input.…`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PerLayerSchema {
+    /// Their size. Without a value, or with 0, there are none.
+    pub size: Field,
+    /// The number of rows of each table.
+    pub vocabulary: Option<Field>,
 }
 
 /// A factor that embeddings are multiplied by.
@@ -173,7 +186,7 @@ pub struct NormsSchema {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FurtherNorms {
-    /// Whether the model has them.
+    /// Whether the model has them. A GGUF without a key for it says so by the weight of the first one.
     #[serde(rename = "if")]
     pub condition: Field,
     /// The positions.
@@ -209,6 +222,12 @@ pub enum NormPosition {
     AfterMixerResidual,
     /// On the sum of the feed-forward part and the residual.
     AfterFfnResidual,
+    /// On the output of the dense part, before that of the experts beside it is added.
+    AfterDense,
+    /// On the input of the experts beside a dense part.
+    BeforeExperts,
+    /// On the output of these experts.
+    AfterExperts,
 }
 
 /// Which kind each layer has: by a list of the model, else by its period, else by a pattern.
@@ -227,6 +246,11 @@ pub struct LayersSchema {
     pub indexed: Option<IndexedKind>,
     /// The key of GGUF that has a number for each layer, with 0 for one kind.
     pub gguf_listed: Option<GgufKinds>,
+    /// The kind that the last layer must have.
+    pub last: Option<String>,
+    /// The number of last layers that read the keys and values of earlier ones, instead of having their own: each
+    /// those of the last layer of its kind before them.
+    pub shared_kv: Option<Field>,
     /// The period n of a model: every n-th layer has the last of `kinds`, the others have the first.
     pub period: Option<Field>,
     /// Which layers have the feed-forward part of `[dense]`; their kind is `KIND_dense`.
@@ -361,6 +385,9 @@ pub struct AttendSchema {
     /// The activation of the gate of the heads' results. The weight `mixer.gate.weight` has a row for each
     /// head or for each element; without it, there is no gate.
     pub gate: Option<OutputGateAct>,
+    /// The source of values, where it is not a projection alone.
+    #[serde(default)]
+    pub values: ValuesSchema,
     /// Whether a model in `config.json` has this gate, which its weight must confirm.
     pub gate_if: Option<Field>,
     /// How queries are multiplied by position.
@@ -441,6 +468,9 @@ pub struct RopeSchema {
     pub share: Option<Field>,
     /// The fields of a scaling of the frequencies.
     pub scaling: Option<Scaling>,
+    /// Whether pairs turn the other way round, so that frequencies are negative.
+    #[serde(default)]
+    pub is_reversed: bool,
 }
 
 /// The components of a head that form a pair.
@@ -460,6 +490,8 @@ pub struct Scaling {
     /// Objects of `config.json` with a `rope_type`.
     #[serde(default)]
     pub hf: Names,
+    /// The only scheme that models may have. In a GGUF, they must have the tensor of divisors.
+    pub only: Option<String>,
     /// The number of positions before the scaling in a `config.json` that states it apart from these objects.
     pub original: Option<Field>,
     /// Whether `dynamic` with an `alpha` raises the base to `base · alpha^(size / (size − 2))` for all texts.
@@ -528,13 +560,16 @@ pub const EXPERT: &str = "{e}";
 
 impl NormPosition {
     /// Every position.
-    pub const ALL: [NormPosition; 6] = [
+    pub const ALL: [NormPosition; 9] = [
         NormPosition::BeforeMixer,
         NormPosition::AfterMixer,
         NormPosition::BeforeFfn,
         NormPosition::AfterFfn,
         NormPosition::AfterMixerResidual,
         NormPosition::AfterFfnResidual,
+        NormPosition::AfterDense,
+        NormPosition::BeforeExperts,
+        NormPosition::AfterExperts,
     ];
 }
 
@@ -561,8 +596,17 @@ impl Arch {
 
     /// Checks what the types of the schema do not.
     fn check(&self) -> Result<()> {
-        let LayersSchema { kinds: _, listed, confirmed, indexed, gguf_listed, period: _, dense: _ } =
-            &self.layers;
+        let LayersSchema {
+            kinds: _,
+            listed,
+            confirmed,
+            indexed,
+            gguf_listed,
+            last,
+            shared_kv: _,
+            period: _,
+            dense: _,
+        } = &self.layers;
         let pattern = self.pattern();
         if pattern.is_empty() && listed.is_none() {
             return Err(Error::new(format!("architecture {}: layers.kinds is empty", self.name)));
@@ -577,6 +621,7 @@ impl Arch {
             .chain(listed)
             .chain(indexed)
             .chain(gguf_listed)
+            .chain(last.as_deref())
             .chain(of)
             .try_for_each(|kind| self.layer(kind).map(drop))?;
         let sees_all = self.head.is_none();

@@ -59,6 +59,11 @@ pub enum TensorPart {
         /// Which of them.
         grouped: QkvPart,
     },
+    /// Of the rows or the columns, one part for each layer: `{ of_layers = "rows" }`.
+    OfLayers {
+        /// Of which of them.
+        of_layers: LayersPart,
+    },
     /// All rows but the first ones: `{ from_row = 2 }`.
     From {
         /// The number of rows that are left out.
@@ -74,6 +79,28 @@ pub enum QkvPart {
     Q,
     K,
     V,
+}
+
+/// What is cut into a part for each layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)] // the names suffice
+pub enum LayersPart {
+    Rows,
+    Columns,
+}
+
+impl TensorPart {
+    /// The part of layer `index` of `layers`.
+    pub fn of_layer(self, index: usize, layers: usize) -> TensorPart {
+        match self {
+            TensorPart::OfLayers { of_layers: LayersPart::Rows } => TensorPart::Rows([index, layers]),
+            TensorPart::OfLayers { of_layers: LayersPart::Columns } => {
+                TensorPart::Columns { columns: [index, layers] }
+            }
+            part => part,
+        }
+    }
 }
 
 /// A part of the rows of each expert's matrix in a tensor of all experts.
@@ -124,6 +151,8 @@ pub enum Relayout {
     UnpermuteKvHeads,
     /// Exchanges the columns with all other dimensions, for convolutions.
     Transposed,
+    /// Makes a vector the diagonal of a matrix of zeros.
+    Diagonal,
     /// Exchanges rows and columns of a matrix and keeps its format, for those of transformers' `Conv1D`.
     Conv1d,
 }

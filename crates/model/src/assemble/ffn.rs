@@ -4,7 +4,7 @@ use girih_graph::{GateRule, Op, Router, RouterScore, ValueId, Weighed, Xielu};
 use girih_tensor::{Error, Result};
 
 use super::Assembly;
-use crate::arch::{ExpertsFacts, Ffn, PlainAct};
+use crate::arch::{ExpertsFacts, Ffn, LayerFacts, NormPosition, PlainAct};
 
 impl Assembly<'_> {
     /// The feed-forward part on `x`.
@@ -29,15 +29,43 @@ impl Assembly<'_> {
                 let activated = self.graph.same(&format!("{at}.activated"), op, &[up]);
                 self.linear(&format!("{at}.down"), activated, [size, width], down)
             }
-            Ffn::Experts(ref experts) => self.experts(at, experts, x),
+            Ffn::Experts(ref experts) => self.experts(at, experts, x, x),
         }
     }
 
-    /// The experts that each row of `x` chooses, and the shared one.
-    fn experts(&mut self, at: &str, facts: &ExpertsFacts, x: ValueId) -> Result<ValueId> {
+    /// The sum of a dense part's result and of the experts beside it, each with its norm. The experts and their router
+    /// read `x`.
+    pub(super) fn with_experts(
+        &mut self,
+        at: &str,
+        layer: &LayerFacts,
+        [x, dense]: [ValueId; 2],
+    ) -> Result<ValueId> {
+        let Some(facts) = &layer.beside else { return Ok(dense) };
+        let dense = self.norm_at(at, layer, NormPosition::AfterDense, dense)?;
+        let read = self.norm_at(at, layer, NormPosition::BeforeExperts, x)?;
+        let routed = self.experts(&format!("{at}.ffn"), facts, read, x)?;
+        let routed = self.norm_at(at, layer, NormPosition::AfterExperts, routed)?;
+        Ok(self.graph.same(&format!("{at}.ffn.both"), Op::Add, &[dense, routed]))
+    }
+
+    /// The experts that each row of `chooses` chooses for `x`, and the shared one.
+    fn experts(
+        &mut self,
+        at: &str,
+        facts: &ExpertsFacts,
+        x: ValueId,
+        mut chooses: ValueId,
+    ) -> Result<ValueId> {
         let width = self.facts.sizes.width;
         let router = format!("{at}.router");
-        let mut scores = self.linear(&router, x, [width, facts.count], facts.router_bias)?;
+        if let Some(epsilon) = facts.router_norm {
+            let (normed, weight) = (format!("{router}.normed"), format!("{router}.norm"));
+            chooses = self.rms_norm(&normed, &weight, chooses, width, epsilon)?;
+            let op = Op::Scale { factor: 1.0 / (width as f32).sqrt() };
+            chooses = self.graph.same(&format!("{router}.scaled"), op, &[chooses]);
+        }
+        let mut scores = self.linear(&router, chooses, [width, facts.count], facts.router_bias)?;
         if let Some(cap) = facts.router_softcap {
             scores = self.graph.same(&format!("{router}.capped"), Op::Softcap { cap }, &[scores]);
         }
@@ -45,7 +73,11 @@ impl Assembly<'_> {
         if facts.choice_bias {
             operands.push(self.weight(&format!("{router}.choice.bias"), &[facts.count])?);
         }
-        let weights = self.graph.same(&format!("{router}.weights"), route(facts.router), &operands);
+        let mut weights = self.graph.same(&format!("{router}.weights"), route(facts.router), &operands);
+        if facts.router_factors {
+            // A product with a diagonal matrix: the other terms of each sum are zeros.
+            weights = self.linear(&format!("{router}.factors"), weights, [facts.count; 2], false)?;
+        }
         let experts = format!("{at}.experts");
         let GateRule { act, limit, offset } = facts.gate;
         let weighed = if facts.weighs_inputs { Weighed::Inputs } else { Weighed::Results };

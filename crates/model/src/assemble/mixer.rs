@@ -2,38 +2,31 @@
 //! projections, gates, taps.
 
 use girih_graph::{Act, Op, Span, Temperature, ValueId};
-use girih_tensor::{Result, Shape};
+use girih_tensor::{Error, Result, Shape};
 
 use super::Assembly;
-use crate::arch::{AttentionFacts, OutputGate, QkNorm, QkNormFacts, Rope, ShortConvFacts};
+use crate::arch::{AttentionFacts, OutputGate, QkNorm, QkNormFacts, Rope, ShortConvFacts, ValuesFacts};
 
 impl Assembly<'_> {
-    /// Attention on `x`, from the input projections to the output projection.
-    pub(super) fn attend(&mut self, at: &str, attend: &AttentionFacts, x: ValueId) -> Result<ValueId> {
+    /// Attention of layer `index` on `x`, from the input projections to the output projection.
+    pub(super) fn attend(
+        &mut self,
+        index: usize,
+        at: &str,
+        attend: &AttentionFacts,
+        x: ValueId,
+    ) -> Result<ValueId> {
         let width = self.facts.sizes.width;
         let (size, span) = (attend.head_size, attend.span);
         let value_size = attend.value_size.unwrap_or(size);
         let biases = attend.biases;
-        let q = self.directed(&format!("{at}.q"), attend, x, attend.heads, biases.q)?;
-        let k = self.directed(&format!("{at}.k"), attend, x, attend.kv_heads, biases.k)?;
-        let mut v = self.heads(&format!("{at}.v"), x, [attend.kv_heads, value_size], biases.v)?;
-        if let Some(factor) = attend.value_factor {
-            v = self.graph.same(&format!("{at}.v.scaled"), Op::Scale { factor }, &[v]);
-        }
+        let q = self.projected(&format!("{at}.q"), attend, x, attend.heads, biases.q)?;
+        let q = self.directed(&format!("{at}.q"), attend, q, attend.heads)?;
+        let [keys, values] = self.keys_and_values(index, at, attend, x)?;
         let q = match attend.temperature {
             None => q,
             Some(Temperature { beta, every, offset }) => {
                 self.graph.same(&format!("{at}.q.tempered"), Op::Temper { beta, every, offset }, &[q])
-            }
-        };
-        let (keys, values) = match span {
-            Span::All => (k, v),
-            Span::Full | Span::Window(_) | Span::Chunk(_) => {
-                let heads = attend.kv_heads;
-                (
-                    self.kept(&format!("{at}.keys"), k, span, &[heads, size]),
-                    self.kept(&format!("{at}.values"), v, span, &[heads, value_size]),
-                )
             }
         };
         let op = Op::Attend { scale: attend.scale, span, softcap: attend.softcap };
@@ -55,6 +48,46 @@ impl Assembly<'_> {
             flat = self.graph.same(&format!("{at}.gated"), Op::gate(act), &[gate, flat]);
         }
         self.linear(&format!("{at}.o"), flat, [attend.heads * value_size, width], biases.o)
+    }
+
+    /// The keys and values of layer `index` that its attention reads: those of all positions, or of the rows of a
+    /// step. A layer that shares them with an earlier one has none of its own.
+    fn keys_and_values(
+        &mut self,
+        index: usize,
+        at: &str,
+        attend: &AttentionFacts,
+        x: ValueId,
+    ) -> Result<[ValueId; 2]> {
+        let ValuesFacts { norm, are_keys, of_layer } = attend.values;
+        if let Some(layer) = of_layer {
+            return self.keys_and_values.get(&layer).copied().ok_or_else(|| {
+                Error::new(format!("'{at}' needs the keys and values of layer {layer}, which has none"))
+            });
+        }
+        let heads = attend.kv_heads;
+        let of_values = [heads, attend.value_size.unwrap_or(attend.head_size)];
+        let projected = self.projected(&format!("{at}.k"), attend, x, attend.kv_heads, attend.biases.k)?;
+        let k = self.directed(&format!("{at}.k"), attend, projected, attend.kv_heads)?;
+        let mut v = match are_keys {
+            true => self.as_heads(&format!("{at}.v"), projected, of_values),
+            false => self.heads(&format!("{at}.v"), x, of_values, attend.biases.v)?,
+        };
+        if let Some(factor) = attend.value_factor {
+            v = self.graph.same(&format!("{at}.v.scaled"), Op::Scale { factor }, &[v]);
+        }
+        if let Some(epsilon) = norm {
+            v = self.graph.same(&format!("{at}.v.normed"), Op::Norm { epsilon }, &[v]);
+        }
+        let both = match attend.span {
+            Span::All => [k, v],
+            span => [
+                self.kept(&format!("{at}.keys"), k, span, &[heads, attend.head_size]),
+                self.kept(&format!("{at}.values"), v, span, &of_values),
+            ],
+        };
+        self.keys_and_values.insert(index, both);
+        Ok(both)
     }
 
     /// A gated short convolution of `x`: the products of two projections are convolved, and gated by
@@ -90,8 +123,8 @@ impl Assembly<'_> {
         self.graph.shaped(&format!("{name}.heads"), Op::Reshape, &[flat], &sizes)
     }
 
-    /// Queries or keys: a projection as heads, with its norm and its rotation.
-    fn directed(
+    /// The projection of queries or keys, of `heads` heads.
+    fn projected(
         &mut self,
         name: &str,
         attend: &AttentionFacts,
@@ -99,9 +132,19 @@ impl Assembly<'_> {
         heads: usize,
         bias: bool,
     ) -> Result<ValueId> {
+        self.linear(name, x, [self.facts.sizes.width, heads * attend.head_size], bias)
+    }
+
+    /// Queries or keys, of a projection: as heads, with their norm and their rotation.
+    fn directed(
+        &mut self,
+        name: &str,
+        attend: &AttentionFacts,
+        mut x: ValueId,
+        heads: usize,
+    ) -> Result<ValueId> {
         let size = attend.head_size;
         let of = attend.qk_norm.map(|norm| norm.of);
-        let mut x = self.linear(name, x, [self.facts.sizes.width, heads * size], bias)?;
         if of == Some(QkNorm::Rows) {
             x = self.qk_norm(name, attend, x, heads * size)?;
         }

@@ -7,10 +7,12 @@
 mod ffn;
 mod mixer;
 
+use std::collections::BTreeMap;
+
 use girih_graph::{Builder, Graph, InputSpec, Key, Op, OutputKind, ValueId, faults};
 use girih_tensor::{DType, Shape};
 
-use crate::arch::{Facts, Head, LayerFacts, Mixer, NormFacts, NormKind, NormPosition};
+use crate::arch::{Facts, Head, LayerFacts, LayerInput, Mixer, NormFacts, NormKind, NormPosition};
 use crate::weights::ModelWeights;
 use girih_tensor::{Error, ErrorKind, Result};
 
@@ -46,7 +48,14 @@ pub(crate) fn graph(
     key: Key,
     options: GraphOptions,
 ) -> Result<Graph> {
-    let mut assembly = Assembly { facts, weights, state: options.state, graph: Builder::new(key) };
+    let mut assembly = Assembly {
+        facts,
+        weights,
+        state: options.state,
+        graph: Builder::new(key),
+        keys_and_values: BTreeMap::new(),
+        embedded: None,
+    };
     let mut x = assembly.input_rows(options.given_rows)?;
     for (index, layer) in facts.layers.iter().enumerate() {
         x = assembly.layer(index, layer, x)?;
@@ -91,6 +100,10 @@ struct Assembly<'a> {
     weights: &'a dyn WeightTypes,
     state: DType,
     graph: Builder,
+    /// The keys and values of each layer that has its own, which later layers may read, too.
+    keys_and_values: BTreeMap<usize, [ValueId; 2]>,
+    /// The tokens and their embeddings, unless a step may bring rows in place of these.
+    embedded: Option<[ValueId; 2]>,
 }
 
 impl Assembly<'_> {
@@ -155,10 +168,13 @@ impl Assembly<'_> {
     /// some of them.
     fn input_rows(&mut self, given_rows: bool) -> Result<ValueId> {
         if !given_rows {
-            return self.embed("embed");
+            let rows = self.embed("embed")?;
+            self.embedded = self.embedded.map(|[tokens, _]| [tokens, rows]);
+            return Ok(rows);
         }
         let width = self.facts.sizes.width;
         let rows = self.embed("embed.tokens")?;
+        self.embedded = None;
         let given = self.graph.input(InputSpec::GIVEN, &[width], DType::F32);
         Ok(self.graph.same("embed", Op::Splice, &[rows, given]))
     }
@@ -167,6 +183,7 @@ impl Assembly<'_> {
     fn embed(&mut self, last: &str) -> Result<ValueId> {
         let (sizes, embed) = (self.facts.sizes, self.facts.embed);
         let tokens = self.graph.input("tokens", &[], DType::I32);
+        self.embedded = Some([tokens, tokens]);
         let further = [("token_types", embed.token_types), ("positions", embed.positions)];
         let further = further.into_iter().filter_map(|(name, rows)| Some((name, rows?)));
         // All inputs come before other values, as steps have them.
@@ -206,42 +223,93 @@ impl Assembly<'_> {
         let read = self.norm_at(&at, layer, NormPosition::BeforeMixer, x)?;
         let mixer = format!("{at}.mixer");
         let mixed = match &layer.mixer {
-            Mixer::Attend(attend) => self.attend(&mixer, attend, read)?,
+            Mixer::Attend(attend) => self.attend(index, &mixer, attend, read)?,
             Mixer::ShortConv(conv) => self.short_conv(&mixer, conv, read)?,
         };
         let mixed = self.norm_at(&at, layer, NormPosition::AfterMixer, mixed)?;
-        let x = self.residual(&at, layer, NormPosition::AfterMixerResidual, [x, mixed])?;
+        let sum = format!("{at}.mixed");
+        let x = self.residual(&at, &sum, layer, NormPosition::AfterMixerResidual, [x, mixed])?;
         let read = match layer.residual.parallel {
             true if !layer.norms.positions.contains(&NormPosition::BeforeFfn) => read,
             true => self.norm_at(&at, layer, NormPosition::BeforeFfn, given)?,
             false => self.norm_at(&at, layer, NormPosition::BeforeFfn, x)?,
         };
         let fed = self.feed_forward(&format!("{at}.ffn"), &layer.ffn, read)?;
+        let fed = self.with_experts(&at, layer, [x, fed])?;
         let fed = self.norm_at(&at, layer, NormPosition::AfterFfn, fed)?;
-        self.residual(&at, layer, NormPosition::AfterFfnResidual, [x, fed])
+        let out = layer_output(index);
+        let steps = [true, layer.input.is_some(), layer.scale.is_some()];
+        // The last value is the layer's output.
+        let last = steps.iter().rposition(|is_there| *is_there);
+        let name = |step: usize, name: &str| match last == Some(step) {
+            true => out.clone(),
+            false => format!("{at}.{name}"),
+        };
+        let mut x = self.residual(&at, &name(0, "fed"), layer, NormPosition::AfterFfnResidual, [x, fed])?;
+        if let Some(input) = &layer.input {
+            x = self.layer_input(&at, &name(1, "joined"), layer, input, x)?;
+        }
+        match layer.scale {
+            None => Ok(x),
+            Some(factor) => Ok(self.graph.same(&out, Op::Scale { factor }, &[x])),
+        }
     }
 
-    /// The sum of the residual and a part's result, with the norm at `position` if the layer has
+    /// `x` plus what a layer makes of its own embedding, as a value of this name: the mean, times √2, of a row of a table
+    /// and of a projection of the model's embedding is gated by `x` and projected.
+    fn layer_input(
+        &mut self,
+        at: &str,
+        name: &str,
+        layer: &LayerFacts,
+        input: &LayerInput,
+        x: ValueId,
+    ) -> Result<ValueId> {
+        let LayerInput { size, vocabulary, act } = *input;
+        let (width, epsilon) = (self.facts.sizes.width, layer.norms.norm.epsilon);
+        let at = format!("{at}.input");
+        let [tokens, embedded] = self.embedded.ok_or_else(|| {
+            Error::new(format!("'{at}' needs tokens; a step of this model cannot bring rows in their place"))
+        })?;
+        let table = self.weight(&format!("{at}.table"), &[vocabulary, size])?;
+        let rows = self.graph.shaped(&format!("{at}.rows"), Op::Embed, &[tokens, table], &[size]);
+        let factor = (size as f32).sqrt();
+        let rows = self.graph.same(&format!("{at}.scaled"), Op::Scale { factor }, &[rows]);
+        let context = self.linear(&format!("{at}.context"), embedded, [width, size], false)?;
+        let factor = 1.0 / (width as f32).sqrt();
+        let context = self.graph.same(&format!("{at}.context.scaled"), Op::Scale { factor }, &[context]);
+        let context =
+            self.rms_norm(&format!("{at}.context.normed"), "embed.per_layer.norm", context, size, epsilon)?;
+        let sum = self.graph.same(&format!("{at}.sum"), Op::Add, &[context, rows]);
+        let factor = std::f32::consts::FRAC_1_SQRT_2;
+        let mean = self.graph.same(&format!("{at}.mean"), Op::Scale { factor }, &[sum]);
+        let gate = self.linear(&format!("{at}.gate"), x, [width, size], false)?;
+        let gated = self.graph.same(&format!("{at}.gated"), Op::gate(act), &[gate, mean]);
+        let out = self.linear(&format!("{at}.out"), gated, [size, width], false)?;
+        let out = self.rms_norm(&format!("{at}.normed"), &format!("{at}.norm"), out, width, epsilon)?;
+        Ok(self.graph.same(name, Op::Add, &[x, out]))
+    }
+
+    /// The sum of the residual and a part's result, as a value of this name, with the norm at `position` if the layer has
     /// one there.
     fn residual(
         &mut self,
         at: &str,
+        name: &str,
         layer: &LayerFacts,
         position: NormPosition,
         parts: [ValueId; 2],
     ) -> Result<ValueId> {
-        let part = if position == NormPosition::AfterFfnResidual { "out" } else { "mixed" };
-        let name = format!("{at}.{part}");
         let [x, result] = parts;
         let parts = match layer.residual.scale {
             None => parts,
             Some(factor) => [x, self.graph.same(&format!("{name}.scaled"), Op::Scale { factor }, &[result])],
         };
         if !layer.norms.positions.contains(&position) {
-            return Ok(self.graph.same(&name, Op::Add, &parts));
+            return Ok(self.graph.same(name, Op::Add, &parts));
         }
         let sum = self.graph.same(&format!("{name}.sum"), Op::Add, &parts);
-        self.layer_norm_at(&name, at, layer, position, sum)
+        self.layer_norm_at(name, at, layer, position, sum)
     }
 
     /// The norm at `position`, if the layer has one there; else `x`.

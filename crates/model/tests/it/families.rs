@@ -13,7 +13,7 @@ use crate::encoders::{Copy, Tensor, check_equal, tensors, write_weights};
 use crate::light::{agrees_with_golden, committed, open};
 
 /// Those that llama.cpp converts without a loss.
-const BOTH: [&str; 10] = [
+const BOTH: [&str; 11] = [
     "qwen2",
     "mistral_small",
     "mistral3",
@@ -24,6 +24,7 @@ const BOTH: [&str; 10] = [
     "seed_oss",
     "exaone4",
     "lfm2",
+    "gemma4",
 ];
 
 /// Those that llama.cpp does not convert, or of which it loses windows or limits.

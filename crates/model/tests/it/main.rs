@@ -14,4 +14,5 @@ mod layered;
 mod layers;
 mod light;
 mod parallel;
+mod shared_kv;
 mod verified;
